@@ -137,11 +137,11 @@ NETWORKS: dict[str, Callable[[Builder], tuple[str, tuple[int, ...]]]] = {
 }
 
 
-def network(name: str) -> tuple[onnx.ModelProto, list[dict[str, Array]], list[dict[str, Array]]]:
-    """The model, inputs to calibrate on, and others."""
-    builder = Builder(list(NETWORKS).index(name))
+def network(name: str, seed: int = 0) -> tuple[onnx.ModelProto, list[dict[str, Array]], list[dict[str, Array]]]:
+    """The model, inputs to calibrate on, and others; each seed has other weights and inputs."""
+    builder = Builder(list(NETWORKS).index(name) + len(NETWORKS) * seed)
     y, shape = NETWORKS[name](builder)
-    rng = np.random.default_rng(100)
+    rng = np.random.default_rng(100 + seed)
     feeds = [{"x": rng.standard_normal(shape).astype(np.float32)} for _ in range(CALIBRATED + JUDGED)]
     return builder.model(y, shape), feeds[:CALIBRATED], feeds[CALIBRATED:]
 
@@ -197,14 +197,22 @@ def peer_settings(
         )
 
 
+def seed_of(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"got {text!r}, need an integer from 0 on")
+    return int(text)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", default=list(NETWORKS), help=f"networks: {', '.join(NETWORKS)}")
+    parser.add_argument("--seed", type=seed_of, default=0, help="of weights and inputs, from 0 on")
+    asked = parser.parse_args()
     logging.disable(logging.WARNING)
     print(f"{'network':10} {'hexane':>9} {'peer':>9} {'ratio':>6}  the peer's best setting")
     ratios = []
-    for name in parser.parse_args().names:
-        model, calibrated, judged = network(name)
+    for name in asked.names:
+        model, calibrated, judged = network(name, asked.seed)
         ours = error(model, hx.quantize_model(model, calibrated).model, judged)
         # The peer says what it collects.
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from assets import Function, as_the_first_converters, perceptron, with_locations
-from command import Cli
+from command import Cli, linear_model
 from hexane.emit.coreai.asset import AssetWriter, save_asset
 from hexane.importers.coreai import open_asset
 
@@ -17,6 +17,13 @@ def asset(tmp_path: Path) -> Path:
     program, _, _ = perceptron(np.random.default_rng(0))
     save_asset(tmp_path / "net.aimodel", program, {"assetVersion": "2.0", "producer": "tests 1.0"})
     return tmp_path / "net.aimodel"
+
+
+@pytest.fixture
+def heavy(tmp_path: Path) -> Path:
+    """A model with a weight that is worth storing in fewer bits."""
+    weight = np.random.default_rng(1).standard_normal((64, 96)).astype(np.float32)
+    return linear_model(tmp_path / "heavy.onnx", [2, 64], weight)
 
 
 def test_info_shows_functions_and_files(cli: Cli, asset: Path) -> None:
@@ -89,3 +96,84 @@ def test_the_command_writes_an_asset(cli: Cli, model: Path, tmp_path: Path) -> N
     assert cli("check", tmp_path / "half.aimodel", "--target", "M4").code == 0
     assert "need a folder that ends in .aimodel" in cli("emit", model, "--format", "aimodel", "-o", tmp_path / "x").err
     assert "need a chip or a device" in cli("emit", model, "-o", tmp_path / "y").err
+
+
+def test_emit_stores_weights_in_fewer_bits(cli: Cli, heavy: Path, tmp_path: Path) -> None:
+    whole, small = tmp_path / "whole.aimodel", tmp_path / "small.aimodel"
+    assert cli("emit", heavy, "-o", whole).code == 0
+    ended = cli("emit", heavy, "--compress", "palette4:g32", "-o", small)
+    assert (ended.code, ended.err) == (0, "")
+    assert "1 weight as palette4:g32" in ended.out
+    record = json.loads(cli("emit", heavy, "--compress", "int8", "--target", "M4", "-o", small, "--json").out)
+    assert [w["encoding"] for w in record["weights"]] == ["int8"]
+    assert record["bytes"] < 0.4 * json.loads(cli("emit", heavy, "-o", whole, "--json").out)["bytes"]
+    # Read in, it is stored in fewer bits in MIL as well.
+    assert cli("emit", small, "--target", "M4", "-o", tmp_path / "mil").code == 0
+    assert "constexpr_affine_dequantize" in (tmp_path / "mil" / "model.mil").read_text()
+
+
+def test_emit_stores_weights_of_mil_in_fewer_bits(cli: Cli, heavy: Path, tmp_path: Path) -> None:
+    ended = cli("emit", heavy, "--target", "M4", "--compress", "palette4:g32", "-o", tmp_path / "mil")
+    assert (ended.code, ended.err) == (0, "")
+    assert "constexpr_lut_to_dense" in (tmp_path / "mil" / "model.mil").read_text()
+
+
+def test_emit_writes_several_functions(cli: Cli, heavy: Path, model: Path, tmp_path: Path) -> None:
+    two, again = tmp_path / "two.aimodel", tmp_path / "again.aimodel"
+    ended = cli("emit", heavy, "--also", f"other={model}", "--also", f"third={heavy}", "-o", two)
+    assert (ended.code, ended.err) == (0, "")
+    assert [line.split(":")[0].strip() for line in ended.out.splitlines()[1:]] == ["main", "other", "third"]
+    assert cli("run", two, "--function", "other").code == 0
+    record = json.loads(cli("emit", two, "--compress", "palette4", "-o", again, "--json").out)
+    assert list(record["functions"]) == ["main", "other", "third"]
+    assert [(w["function"], w["encoding"]) for w in record["weights"]] == [("main", "palette4"), ("third", "palette4")]
+    assert record["bytes"] < 6144 / 2 + 4000  # the weight once, in four bits
+    assert list(open_asset(again).public()) == ["main", "other", "third"]
+    chosen = json.loads(cli("emit", two, "--function", "other", "-o", again, "--json").out)
+    assert list(chosen["functions"]) == ["main"]
+
+
+def test_emit_gives_each_function_the_shapes_of_its_inputs(cli: Cli, tmp_path: Path) -> None:
+    writer = AssetWriter()
+    for name in ("first", "second"):
+        f = Function(writer, name)
+        x = f.input(name, (None, 3))
+        f.finish({"y": f.op("primitive.exp", x)})
+    save_asset(tmp_path / "two.aimodel", writer.bytes(), {})
+    given = ("--input-shape", "first:2x3", "--input-shape", "second:4x3")
+    ended = cli("emit", tmp_path / "two.aimodel", *given, "-o", tmp_path / "fixed.aimodel")
+    assert (ended.code, ended.err) == (0, "")
+    assert [line.strip() for line in ended.out.splitlines()[1:]] == [
+        "first: fp32[2, 3] -> fp32[2, 3]", "second: fp32[4, 3] -> fp32[4, 3]",
+    ]  # fmt: skip
+    ended = cli("emit", tmp_path / "two.aimodel", *given, "--input-shape", "z:1", "-o", tmp_path / "fixed.aimodel")
+    assert "got a shape for 'z', need inputs of first, second" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("also", "output", "said"),
+    [("other", "net.aimodel", "got 'other', need NAME=MODEL"), ("main=MODEL", "net.aimodel", "got the function 'main' twice"),
+     ("other=MODEL", "mil", "which have one function, need a Core AI asset")],
+)  # fmt: skip
+def test_emit_refuses_functions_that_cannot_be(
+    cli: Cli, heavy: Path, tmp_path: Path, also: str, output: str, said: str
+) -> None:
+    ended = cli("emit", heavy, "--also", also.replace("MODEL", str(heavy)), "-o", tmp_path / output)
+    assert ended.code != 0
+    assert said in " ".join(ended.err.split())
+    assert not (tmp_path / output).exists()
+
+
+@pytest.mark.parametrize(
+    ("mode", "more", "said"),
+    [("palette5", (), "got 'palette5', need one of"), ("auto", (), "which hexane compress finds, need one of int8"),
+     ("int8", ("--target", "h11", "--netplist"), "--compress: got it for a netplist, need MIL or a Core AI asset")],
+)  # fmt: skip
+def test_emit_refuses_what_is_no_way_to_store_weights(
+    cli: Cli, heavy: Path, tmp_path: Path, mode: str, more: tuple[str, ...], said: str
+) -> None:
+    output = tmp_path / ("net" if more else "net.aimodel")
+    ended = cli("emit", heavy, "--compress", mode, *more, "-o", output)
+    assert ended.code == 1
+    assert said in ended.err
+    assert not output.exists()

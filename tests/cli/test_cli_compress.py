@@ -86,9 +86,9 @@ def test_a_budget_is_kept(cli: Cli, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("--target", "M4", "-o", "m.zip"), "got '.zip', need a name that ends in .mil or .hxp"),
-        (("--target", "host", "-o", "m.mil"), "takes no programs in MIL, need a .hxp"),
-        (("--target", "A12", "-o", "m.mil"), "takes no programs in MIL, need a .hxp"),
+        (("--target", "M4", "-o", "m.zip"), "got '.zip', need a name that ends in .mil, .hxp or .onnx"),
+        (("--target", "host", "-o", "m.mil"), "takes no programs in MIL, need a .hxp or .onnx"),
+        (("--target", "A12", "-o", "m.mil"), "takes no programs in MIL, need a .hxp or .onnx"),
         (("--target", "M4", "--mode", "int3", "-o", "m.mil"), "mode: got 'int3', need one of none, int8"),
         (("--target", "M4", "--tolerance", "-1", "-o", "m.mil"), "tolerance: got -1.0, need a number above 0"),
         (("--target", "M4", "--bytes", "6 KB", "-o", "m.mil"), "bytes: got '6 KB', need a number of bytes"),

@@ -99,12 +99,26 @@ def test_a_tolerance_a_plot_and_weights_alone(cli: Cli, tmp_path: Path, inputs: 
     assert "DequantizeLinear" in {n.op_type for n in onnx.load(output).graph.node}
 
 
+def test_dynamic_ranges_need_no_inputs(cli: Cli, tmp_path: Path, inputs: Path) -> None:
+    model, output = network(tmp_path / "net.onnx"), tmp_path / "q.onnx"
+    ended = cli("quantize", model, "--dynamic", "--float-layers", "stem", "-o", output)
+    assert ended.out.splitlines()[-1].endswith("1 layer of 2 in integers")
+    assert [n.op_type for n in onnx.load(output).graph.node].count("ConvInteger") == 1
+    record = json.loads(cli("quantize", model, "--dynamic", "--calibration", inputs, "--json", "-o", output).out)
+    assert 0 < record["error"] < 0.05
+    with np.load(inputs) as data:
+        x = data["x"][:1]
+    whole, got = hx.compile(model)(x), hx.compile(output)(x)
+    assert 0 < np.linalg.norm(whole - got) / np.linalg.norm(whole) < 0.05
+
+
 def test_options_that_do_not_fit_each_other(cli: Cli, tmp_path: Path, inputs: Path) -> None:
     model = network(tmp_path / "net.onnx")
     for args, message in (
         (("--int8", "--int16", "--calibration", inputs), "got --int8 and --int16"),
         ((), "--calibration: got none"),
         (("--calibration", inputs, "--plot", "x.gif"), "need one that ends in"),
+        (("--dynamic", "--sensitivity"), "got --dynamic with --sensitivity or --plot"),
     ):
         ended = cli("quantize", model, *args, "-o", tmp_path / "q.onnx")
         assert ended.code == 2

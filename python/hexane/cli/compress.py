@@ -1,12 +1,14 @@
 """`hexane compress`: a model with weights of fewer bits, and what each layer became."""
 
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hexane import _core
 from hexane.cli.errors import command
 from hexane.cli.model import is_plan, shapes_of, with_function
 from hexane.cli.options import Debug, Function, InputShapes, Json
@@ -16,8 +18,12 @@ from hexane.compression.request import TOLERANCE
 from hexane.decisions import counted
 from hexane.errors import Error
 from hexane.graph import Graph
+from hexane.importers.files import is_written_model
 from hexane.options import Options
 from hexane.printer import size_text
+from hexane.report.compression_chart import compression_chart
+from hexane.report.compression_page import compression_page
+from hexane.report.plotting import check_plotting
 from hexane.report.preflight import as_graph
 from hexane.runtime import Model
 from hexane.runtime.compile import compile_compressed
@@ -27,18 +33,28 @@ from hexane.runtime.mil import emit_pieces
 from hexane.targets import Chip, Target, load_target
 from hexane.targets.legality import route_of
 
+if TYPE_CHECKING:
+    from hexane.compression.onnx_file import StoredWeight
+    from hexane.quant.network import Network
+
+SUFFIXES = (".mil", ".hxp", ".onnx")
+PLOTS = (".png", ".svg", ".pdf")
+MOST_NAMED = 4  # layers of a remark
 HEAD = ("layer", "encoding", "before", "after", "error", "target")
 
 
 @command
 def compress(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX or MIL file.")],
-    target: Annotated[
-        str, typer.Option(metavar="NAME", help="The chip or a device that has it, or host: M4, M1, iPhone 12, h13.")
-    ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="M.mil|M.hxp", help="The result: MIL or a compiled plan.")
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="M.mil|M.hxp|M.onnx", help="The result: MIL, a compiled plan, or an ONNX file."
+        ),
     ],
+    target: Annotated[
+        str, typer.Option(metavar="NAME", help="The chip or a device that has it: M4, M1, iPhone 12, h13; or host.")
+    ] = "host",
     mode: Annotated[
         str, typer.Option(metavar="MODE", help=f"{', '.join(MODES)}; auto: what --tolerance or --bytes allow.")
     ] = "auto",
@@ -56,6 +72,14 @@ def compress(
         list[str] | None,
         typer.Option(metavar="PATTERN=MODE", help="The mode of layers, as in *conv1*=int8; may be given again."),
     ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(metavar="F.html", help="Write a page for a browser: error over bytes, and each layer's choice."),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="F.png", help="Draw the same: .png, .svg or .pdf. Needs hexane[plot]."),
+    ] = None,
     input_shape: InputShapes = None,
     function: Function = None,
     json: Json = False,
@@ -67,33 +91,86 @@ def compress(
     hexane compress net.onnx --target M4 -o net.mil
     hexane compress net.onnx --target M4 --bytes 4M -o net.mil
     hexane compress net.onnx --target M1 --mode palette4 --layer '*head*=none' -o net.hxp
+    hexane compress net.onnx --mode int8 -o net8.onnx
+    hexane compress net.onnx --html net.html --plot net.png -o small.onnx
 
-    Errors are relative errors of the outputs, on two random inputs of a fixed seed: in the table of each layer alone.
+    Errors are relative errors of the outputs, on two random inputs of a fixed seed: in the table of each layer alone. A
+    page or a picture has every encoding of every layer measured, which takes as long as auto.
     """
     if is_plan(model):
         raise Error(f"[compress] {model}: got a plan, which is compiled already, need the ONNX or MIL model")
     if output.exists() and output.samefile(model):
         raise Error(f"[compress] {output}: got the model itself as the output, need another file")
     chip = load_target(target)
-    _check_output(output, chip)
+    _check_output(model, output, chip)
+    _check_pages(model, output, html, plot)
     asked = Compression(mode, per_layer=_per_layer(layer or []), tolerance=tolerance, bytes=budget)
+    shapes = shapes_of(input_shape)
+    source = with_function(model, function)
+    pictured = html is not None or plot is not None
     with working(f"compressing {model.name}"):
-        graph = as_graph(with_function(model, function), shapes_of(input_shape))
-        made, net = compile_compressed(graph, asked, Options(target=target))
+        network = _read(model, asked) if output.suffix == ".onnx" else None
+        graph = as_graph(source if network is None else network.proto, shapes)
+        made, net = compile_compressed(graph, asked, Options(target=target), surveys=pictured)
+    if pictured and made.survey is None:
+        raise Error(f"[compress] {model}: got no weight that may be compressed, need one for --html and --plot")
     with working(f"writing {output.name}"), named_option("--output", output):
-        written = _write(made.graph, net, output, chip)
+        if network is None:
+            written = _Written(_write(made.graph, net, output, chip), ())
+        else:
+            written = _write_onnx(network, graph, made, shapes, output)
+    _write_pages(html, plot, model, chip, asked, made, written)
     if json:
         print_json(_record(made, output, written, chip))
         return
     print_table(HEAD, [_row(one) for one in made.layers], right=HEAD[2:5])
+    for remark, layers in _remarks(made, written).items():
+        print(f"{_listed(layers)}: {remark}")
     print(_totals(made, output, written, chip))
 
 
-def _check_output(output: Path, chip: Target) -> None:
-    if output.suffix not in (".mil", ".hxp"):
-        raise Error(f"[compress] {output}: got {output.suffix or 'no suffix'!r}, need a name that ends in .mil or .hxp")
+def _check_output(model: Path, output: Path, chip: Target) -> None:
+    if output.suffix not in SUFFIXES:
+        raise Error(
+            f"[compress] {output}: got {output.suffix or 'no suffix'!r}, need a name that ends in .mil, .hxp or .onnx"
+        )
+    if output.suffix == ".onnx" and is_written_model(model):
+        raise Error(f"[compress] {model}: got no ONNX file, need one to write {output.name}; -o X.hxp takes any model")
     if output.suffix == ".mil" and (not isinstance(chip, Chip) or route_of(chip) != "mil"):
-        raise Error(f"[compress] {output}: got {chip.label}, which takes no programs in MIL, need a .hxp")
+        raise Error(f"[compress] {output}: got {chip.label}, which takes no programs in MIL, need a .hxp or .onnx")
+
+
+def _check_pages(model: Path, output: Path, html: Path | None, plot: Path | None) -> None:
+    """Before anything is measured."""
+    if plot is not None:
+        if plot.suffix.lower() not in PLOTS:
+            raise typer.BadParameter(f"--plot: got the file {str(plot)!r}, need one that ends in {', '.join(PLOTS)}")
+        check_plotting("compress")
+    seen = {model.absolute(): "model", output.absolute(): "output"}
+    for path, what in ((html, "page"), (plot, "picture")):
+        if path is None:
+            continue
+        other = seen.setdefault(path.absolute(), what)
+        if other != what:
+            raise Error(f"[compress] {path}: got the file of the {other} as the {what}, need another file")
+
+
+def _write_pages(
+    html: Path | None,
+    plot: Path | None,
+    model: Path,
+    chip: Target,
+    asked: Compression,
+    made: Compressed,
+    written: "_Written",
+) -> None:
+    if html is not None:
+        page = compression_page(model.name, chip.label, made, _remarks(made, written), asked.limit)
+        with named_option("--html", html):
+            _core.save_file(str(html), page.encode("utf-8", "xmlcharrefreplace"))
+    if plot is not None:
+        with named_option("--plot", plot):
+            _core.save_file(str(plot), compression_chart(model.name, made, asked.limit, plot.suffix.lower()[1:]))
 
 
 def _per_layer(given: list[str]) -> dict[str, str]:
@@ -104,6 +181,51 @@ def _per_layer(given: list[str]) -> dict[str, str]:
             raise typer.BadParameter(f"--layer: got {text!r}, need PATTERN=MODE, for example '*conv1*=int8'")
         found[pattern] = mode
     return found
+
+
+def _read(model: Path, asked: Compression) -> "Network":
+    """The ONNX model, in an opset that has the encodings that are asked for."""
+    from hexane.compression.onnx_file import least_opset  # late: `onnx` takes a while to load
+    from hexane.quant.network import read_network
+
+    return read_network(model, least_opset([asked.mode, *asked.per_layer.values()]), "compress")
+
+
+def _write_onnx(
+    network: "Network", graph: Graph, made: Compressed, shapes: Mapping[str, Sequence[int]], output: Path
+) -> "_Written":
+    from hexane.compression.onnx_file import write_compressed
+
+    encodings = [layer.encoding for layer in made.layers]
+    model, stored = write_compressed(network, graph, made.weights, encodings, shapes)
+    try:
+        data = model.SerializeToString()
+    except ValueError as error:  # of protobuf, which has this bound
+        raise Error(f"[compress] {output}: got more than 2 GiB, need less: {error}") from None
+    _core.save_file(str(output), data)
+    return _Written(len(data), tuple(stored))
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """The bytes of the files, and of an ONNX file what each weight takes in it."""
+
+    bytes: int
+    layers: tuple["StoredWeight", ...]
+
+
+def _remarks(made: Compressed, written: _Written) -> dict[str, list[str]]:
+    """The layers of each remark on how the file has their weight."""
+    found: dict[str, list[str]] = {}
+    for layer, stored in zip(made.layers, written.layers, strict=False):
+        if stored.remark:
+            found.setdefault(stored.remark, []).append(layer.layer)
+    return found
+
+
+def _listed(layers: Sequence[str]) -> str:
+    more = f" and {len(layers) - MOST_NAMED} more" if len(layers) > MOST_NAMED else ""
+    return ", ".join(layers[:MOST_NAMED]) + more
 
 
 def _write(graph: Graph, net: Model, output: Path, chip: Target) -> int:
@@ -128,12 +250,12 @@ def _row(one: LayerReport) -> tuple[str, ...]:
     return one.layer, one.encoding, size_text(one.bytes_before), size_text(one.bytes_after), error, one.target_does
 
 
-def _totals(made: Compressed, output: Path, written: int, chip: Target) -> str:
+def _totals(made: Compressed, output: Path, written: _Written, chip: Target) -> str:
     before, after = _bytes(made)
     streamed = sum(layer.streams for layer in made.layers)
     error = "" if made.error is None else f"; relative error {made.error:.2g} on {made.measured_on}"
     return (
-        f"{output}: {size_text(written)} for {chip.label}; {counted(len(made.layers), 'weight')}"
+        f"{output}: {size_text(written.bytes)} for {chip.label}; {counted(len(made.layers), 'weight')}"
         f" {size_text(before)} -> {size_text(after)} in fp16, {streamed} streamed{error}"
     )
 
@@ -142,13 +264,15 @@ def _bytes(made: Compressed) -> tuple[int, int]:
     return sum(layer.bytes_before for layer in made.layers), sum(layer.bytes_after for layer in made.layers)
 
 
-def _record(made: Compressed, output: Path, written: int, chip: Target) -> dict[str, Any]:
+def _record(made: Compressed, output: Path, written: _Written, chip: Target) -> dict[str, Any]:
     before, after = _bytes(made)
     layers = [{**asdict(layer), "error": _finite(layer.error)} for layer in made.layers]
+    for layer, stored in zip(layers, written.layers, strict=False):
+        layer |= {"file_bytes": stored.bytes, "remark": stored.remark}
     return {
         "output": str(output),
         "target": chip.name,
-        "file_bytes": written,
+        "file_bytes": written.bytes,
         "bytes_before": before,
         "bytes_after": after,
         "error": _finite(made.error),

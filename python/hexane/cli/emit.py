@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from hexane.cli.emit_asset import FIXED, asset_text, compressed, functions_of, write_asset
 from hexane.cli.errors import command
 from hexane.cli.model import is_plan, shapes_of, with_function
 from hexane.cli.options import Debug, Function, InputShapes, Json
@@ -23,7 +24,6 @@ from hexane.program import Segment
 from hexane.report.preflight import as_graph
 from hexane.runtime.emitted import save_mil, save_netplist, save_programs
 from hexane.runtime.mil import emit_netplists, emit_pieces
-from hexane.targets import Chip
 from hexane.targets.legality import route_of
 from hexane.targets.query import load_chip
 
@@ -51,6 +51,14 @@ def emit(
         bool,
         typer.Option("--netplist", help="Write net.plist and weights.0, which chips before family A13 take alone."),
     ] = False,
+    mode: Annotated[
+        str | None,
+        typer.Option("--compress", metavar="MODE", help=f"Store weights in fewer bits: {', '.join(FIXED)}."),
+    ] = None,
+    also: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=MODEL", help="Another function of an asset, of fixed shapes. Repeatable."),
+    ] = None,
     input_shape: InputShapes = None,
     function: Function = None,
     json: Json = False,
@@ -59,7 +67,8 @@ def emit(
     """Write what a chip computes of a model as MIL: model.mil and weights/weights.bin; or the model as a Core AI asset.
 
     Where the engine computes several pieces, each is in a folder of its own: segment_0, segment_2. The rest is the
-    host's. An asset has the whole model; with --target in fp16, in ops that the chip has.
+    host's. An asset has the whole model, of an asset all functions; with --target in fp16, in ops that the chip has.
+    Functions share equal weights. Weights of 4096 numbers and more are stored as --compress says (docs/compression.md).
     """
     if is_plan(model):
         raise Error(f"[emit] {model}: got a plan, need an ONNX or MIL model")
@@ -68,10 +77,12 @@ def emit(
             raise Error("[emit] --netplist: got it for a Core AI asset, need one of the two")
         chip = None if target is None else load_chip(target)
         with working(f"writing {model.name} as a Core AI asset"):
-            source = as_graph(with_function(model, function), shapes_of(input_shape))
-            record = _write_asset(source, chip, output)
-        print_json({"model": str(model), **record}) if json else print(_asset_text(record))
+            sources = functions_of(model, function, also or (), shapes_of(input_shape))
+            record = write_asset(sources, chip, mode, output)
+        print_json({"model": str(model), **record}) if json else print(asset_text(record, mode))
         return
+    if also:
+        raise Error("[emit] --also: got it for MIL or a netplist, which have one function, need a Core AI asset")
     if target is None:
         raise Error("[emit] --target: got none, need a chip or a device: A14, M1, iPhone 12")
     if output.suffix in (".mlpackage", ".mlmodelc", ".mlmodel"):
@@ -81,8 +92,10 @@ def emit(
     chip = load_chip(target)
     if not netplist and route_of(chip) != "mil":
         raise Error(f"[emit] got {chip.label}, which takes no programs in MIL, need --netplist as well")
+    if netplist and mode is not None:
+        raise Error("[emit] --compress: got it for a netplist, need MIL or a Core AI asset")
     with working(f"writing {model.name} as MIL"):
-        source = as_graph(with_function(model, function), shapes_of(input_shape))
+        source = compressed(as_graph(with_function(model, function), shapes_of(input_shape)), mode, chip)
         made: Sequence[tuple[Segment, Mil | Netplist | None]]
         if netplist:
             graph, segments, nets = emit_netplists(source, chip)
@@ -157,27 +170,6 @@ def _why(graph: Graph, ops: list[str]) -> str:
     """Why the host computes the first segment, by what was decided of its ops."""
     decided = (d for d in graph.decisions if d.stage == "segment" and d.verdict in ("host", "moved") and d.node in ops)
     return next((f"{d.node}: {d.reason}" for d in decided), "it does not run on the engine")
-
-
-def _write_asset(source: Graph, chip: Chip | None, output: Path) -> dict[str, Any]:
-    from hexane.emit.coreai.prepare import for_engine
-    from hexane.emit.coreai.write import save_graph
-
-    if output.suffix.lower() != ".aimodel":
-        raise Error(f"[emit] --output: got {output}, need a folder that ends in .aimodel")
-    if output.exists() and not output.is_dir():
-        raise Error(f"[emit] --output: got the file {output}, need a folder")
-    graph = source if chip is None else for_engine(source, chip)
-    with named_option("--output", output):
-        size = save_graph(graph, output)
-    ports = {kind: [type_text(str(t.dtype), list(t.shape)) for t in types] for kind, types in (
-        ("inputs", [v.type for v in graph.inputs]), ("outputs", [p.value.type for p in graph.outputs]))}  # fmt: skip
-    return {"output": str(output), "bytes": size, "target": chip.name if chip else "", **ports}
-
-
-def _asset_text(record: dict[str, Any]) -> str:
-    ports = f"{', '.join(record['inputs'])} -> {', '.join(record['outputs'])}"
-    return f"{record['output']}: {size_text(record['bytes'])}; {ports}"
 
 
 def _check_folder(output: Path, folders: set[Path], name: str) -> None:

@@ -51,6 +51,12 @@ def quantize(
     weights_only: Annotated[
         bool, typer.Option("--weights-only", help="Store weights in 8 bits, multiply floats. Needs no --calibration.")
     ] = False,
+    dynamic: Annotated[
+        bool,
+        typer.Option(
+            "--dynamic", help="Round activations when the model runs, each by itself. Needs no --calibration."
+        ),
+    ] = False,
     method: Annotated[Method, typer.Option(help="How the range of an activation is chosen.")] = Method.MSE,
     percentile: Annotated[
         float, typer.Option(metavar="PERCENT", help="For percentile: the part of the numbers at or below the high end.")
@@ -86,6 +92,7 @@ def quantize(
     \b
     hexane quantize net.onnx --calibration inputs.npz -o net8.onnx
     hexane quantize net.onnx --calibration inputs --uint8 --method percentile -o net8.onnx
+    hexane quantize net.onnx --dynamic -o net8.onnx
     hexane quantize net.onnx --calibration inputs.npz --tolerance 0.01 --plot errors.png -o net8.onnx
 
     In the file each array is an input by its name; several inputs lie along an axis more in front, or along a first
@@ -96,10 +103,11 @@ def quantize(
     kinds = [name for name, given in (("int8", int8), ("uint8", uint8), ("int16", int16)) if given]
     if len(kinds) > 1:
         raise typer.BadParameter(f"got --{' and --'.join(kinds)}, need one of them")
-    if calibration is None and not weights_only:
-        raise typer.BadParameter("--calibration: got none, need inputs for all but --weights-only")
-    if weights_only and (plot is not None or sensitivity):
-        raise typer.BadParameter("got --weights-only with --sensitivity or --plot, need layers that are in integers")
+    if calibration is None and not (weights_only or dynamic):
+        raise typer.BadParameter("--calibration: got none, need inputs for all but --weights-only and --dynamic")
+    if (weights_only or dynamic) and (plot is not None or sensitivity):
+        name = "--weights-only" if weights_only else "--dynamic"
+        raise typer.BadParameter(f"got {name} with --sensitivity or --plot, need ranges from calibration for these")
     asked = Quantization(
         kinds[0] if kinds else "int8",
         method=method.value,
@@ -108,6 +116,7 @@ def quantize(
         equalize=equalize,
         float_layers=float_layers or (),
         weights_only=weights_only,
+        dynamic=dynamic,
         tolerance=tolerance,
         sensitivity=sensitivity or plot is not None,
     )

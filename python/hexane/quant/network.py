@@ -46,8 +46,9 @@ class Network:
         return found
 
 
-def read_network(model: ModelSource, opset: int = LEAST_OPSET) -> Network:
-    """The network of a path, bytes or a ModelProto, its external data read, in that opset or a later one.
+def read_network(model: ModelSource, opset: int = LEAST_OPSET, command: str = "quantize") -> Network:
+    """The network of a path, bytes or a ModelProto, its external data read, in that opset or a later one. command: the
+    place that errors name.
 
     Raises Error for what is no ONNX model or does not convert.
     """
@@ -57,21 +58,21 @@ def read_network(model: ModelSource, opset: int = LEAST_OPSET) -> Network:
     graph = proto.graph
     nodes = list(file.nodes)
     for node in all_nodes(nodes):
-        _check_node(node)
-    tensors = [_whole(tensor, file.folder) for tensor in file.initializers()]
+        _check_node(node, command)
+    tensors = [_whole(tensor, file.folder, command) for tensor in file.initializers()]
     del graph.node[:], graph.initializer[:]
     graph.node.extend(nodes)
     graph.initializer.extend(tensors)
-    return network_of(_of_opset(proto, opset))
+    return network_of(_of_opset(proto, opset, command), command)
 
 
-def network_of(proto: onnx.ModelProto) -> Network:
+def network_of(proto: onnx.ModelProto, command: str = "quantize") -> Network:
     graph = proto.graph
-    constants = {tensor.name: _array(tensor) for tensor in graph.initializer}
+    constants = {tensor.name: _array(tensor, command) for tensor in graph.initializer}
     for node in graph.node:
         if node.op_type == "Constant" and node.domain in _DOMAINS:
             value = attribute(node, "value", None)
-            constants |= {} if value is None else {node.output[0]: _array(value)}
+            constants |= {} if value is None else {node.output[0]: _array(value, command)}
     own = Counter(name for node in graph.node for name in node.input)
     hidden = {output.name for output in graph.output}
     for node in graph.node:
@@ -102,28 +103,28 @@ def layer_name(node: onnx.NodeProto) -> str:
     return str(node.name or node.output[0])
 
 
-def _check_node(node: onnx.NodeProto) -> None:
+def _check_node(node: onnx.NodeProto, command: str) -> None:
     for text in (node.name, node.op_type, node.domain, *node.input, *node.output):
         check_text(text)
     if not node.output:
-        raise Error(f"[quantize] node {node.name!r} ({node.op_type}): got no output, need at least one")
+        raise Error(f"[{command}] node {node.name!r} ({node.op_type}): got no output, need at least one")
 
 
-def _whole(tensor: Tensor, folder: Path | None) -> TensorProto:
+def _whole(tensor: Tensor, folder: Path | None, command: str) -> TensorProto:
     """With its data in it."""
     if tensor.raw is None and not external_data_helper.uses_external_data(tensor.proto):
         return tensor.proto
-    return numpy_helper.from_array(_array(tensor.proto, folder, tensor.raw), tensor.proto.name)
+    return numpy_helper.from_array(_array(tensor.proto, command, folder, tensor.raw), tensor.proto.name)
 
 
-def _array(tensor: TensorProto, folder: Path | None = None, raw: memoryview | None = None) -> Array:
+def _array(tensor: TensorProto, command: str, folder: Path | None = None, raw: memoryview | None = None) -> Array:
     try:
         return read_tensor(tensor, folder, raw)
     except Error as error:
-        raise Error(f"[quantize] constant {tensor.name!r}: {error}") from None
+        raise Error(f"[{command}] constant {tensor.name!r}: {error}") from None
 
 
-def _of_opset(proto: onnx.ModelProto, least: int) -> onnx.ModelProto:
+def _of_opset(proto: onnx.ModelProto, least: int, command: str) -> onnx.ModelProto:
     found = [entry for entry in proto.opset_import if entry.domain in _DOMAINS]
     version = found[0].version if found else least
     if version < least:
@@ -131,7 +132,7 @@ def _of_opset(proto: onnx.ModelProto, least: int) -> onnx.ModelProto:
             proto = version_converter.convert_version(proto, least)
         except Exception as error:  # the converter raises whatever its C++ throws
             raise Error(
-                f"[quantize] model: got opset {version}, need {least} or later, to which it does not convert: {error}"
+                f"[{command}] model: got opset {version}, need {least} or later, to which it does not convert: {error}"
             ) from None
     proto.ir_version = max(proto.ir_version, LEAST_IR if least < INT16_OPSET else INT16_IR)
     return proto

@@ -10,6 +10,7 @@ import onnx
 from hexane.errors import Error
 from hexane.graph import Array
 from hexane.quant.calibrate import Compile, Feed, Run, histograms, not_fp32
+from hexane.quant.dynamic import dynamic_layers, write_dynamic
 from hexane.quant.equalize import equalized
 from hexane.quant.grid import Grid, Rounded, activation_grid, least_weight_scale, round_bias, round_weight
 from hexane.quant.layers import Layer, Plan, find_layers, make_plan, without
@@ -90,16 +91,20 @@ def quantize_network(network: Network, feeds: Iterable[Feed], asked: Quantizatio
 
 
 def quantize_weights(network: Network, asked: Quantization) -> tuple[onnx.ModelProto, tuple[QuantizedLayer, ...]]:
-    """The model with its weights in integers, which become floats before they are multiplied, and its layers."""
+    """The model with its weights in integers, and its layers. Weights become floats before they are multiplied; with
+    dynamic ranges they are multiplied by activations that are rounded when the model runs."""
     every = find_layers(network)
     kept = [layer for layer in without(every, asked.float_layers) if layer.weight is not None]
+    if asked.dynamic:
+        kept = dynamic_layers(network, kept)
     encoded = _encoded(network, kept, {}, asked, {})
     reports = []
     for layer in every:
-        made = encoded.weights.get(layer.name)
-        dtype, scales = ("float", 0) if made is None else (asked.weight_dtype, made.grid.scale.size)
+        stored = encoded.weights.get(layer.name)
+        dtype, scales = ("float", 0) if stored is None else (asked.weight_dtype, stored.grid.scale.size)
         reports.append(QuantizedLayer(layer.name, layer.op, dtype, scales, None, None, None))
-    return write(network, kept, encoded), tuple(reports)
+    made = write_dynamic(network, kept, encoded.weights) if asked.dynamic else write(network, kept, encoded)
+    return made, tuple(reports)
 
 
 def _planned(

@@ -47,6 +47,10 @@ class Quantization:
     """Weights are stored in integers, and multiplied as floats: needs no calibration. Only dtype, per_channel,
     float_layers and whether the method is "mse" count."""
 
+    dynamic: bool = False
+    """Activations get their range when the network runs, from each input itself: needs no calibration. The same fields
+    count as for weights_only; activations are uint8, whatever the dtype of the weights."""
+
     tolerance: float | None = None
     """The largest relative error of an output on the calibration inputs. Layers stay in floats, those first that alone
     change the outputs most, until it holds. None: any error."""
@@ -62,12 +66,23 @@ class Quantization:
             raise Error(f"[quantize] percentile: got {self.percentile:g}, need more than 50 and at most 100")
         if self.tolerance is not None and not (isfinite(self.tolerance) and self.tolerance > 0):
             raise Error(f"[quantize] tolerance: got {self.tolerance:g}, need a number above 0")
-        if self.weights_only and self.dtype == "int16":
-            raise Error("[quantize] dtype: got int16 for weights only, need int8 or uint8")
-        if self.weights_only and self.tolerance is not None:
-            raise Error("[quantize] tolerance: got one for weights only, need it without: no inputs are calibrated on")
+        if self.weights_only and self.dynamic:
+            raise Error("[quantize] dynamic: got it with weights_only, need one of them")
+        if not self.calibrated and self.dtype == "int16":
+            raise Error(f"[quantize] dtype: got int16 for {self._kind}, need int8 or uint8")
+        if not self.calibrated and self.tolerance is not None:
+            raise Error(f"[quantize] tolerance: got one for {self._kind}, need none: no inputs are calibrated on")
         if isinstance(self.float_layers, str):
             raise Error(f"[quantize] float_layers: got the text {self.float_layers!r}, need a list of patterns")
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether activations get their range from calibration inputs."""
+        return not (self.weights_only or self.dynamic)
+
+    @property
+    def _kind(self) -> str:
+        return "weights only" if self.weights_only else "dynamic ranges"
 
     @property
     def weight_dtype(self) -> str:

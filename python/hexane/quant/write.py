@@ -23,7 +23,7 @@ class Encoded:
 
 
 @dataclass(slots=True)
-class _Writer:
+class Writer:
     """Nodes in order and new initializers, under names that nothing else has."""
 
     names: set[str]
@@ -84,7 +84,7 @@ class _Writer:
 def write(network: Network, layers: Sequence[Layer], encoded: Encoded) -> onnx.ModelProto:
     """The network with everything that is encoded; its own nodes and names stay. What outputs and subgraphs read is
     not rounded for them."""
-    writer = _Writer(network.names)
+    writer = Writer(network.names)
     by_index = {layer.index: layer for layer in layers}
     rounded: dict[str, str] = {}
 
@@ -104,13 +104,13 @@ def write(network: Network, layers: Sequence[Layer], encoded: Encoded) -> onnx.M
             new.input[i] = rounded.get(name, name)
         writer.nodes.append(new)
         round_all(node.output)
-    return _assembled(network.proto, writer)
+    return assembled(network.proto, writer)
 
 
 def write_twins(network: Network, layers: Sequence[Layer], encoded: Encoded) -> tuple[onnx.ModelProto, dict[str, str]]:
     """The network in floats, and next to each layer its quantised twin, which reads the same tensors; by layer the name
     of the twin's result."""
-    writer = _Writer(network.names)
+    writer = Writer(network.names)
     by_index = {layer.index: layer for layer in layers}
     rounded: dict[str, str] = {}
     twins: dict[str, str] = {}
@@ -128,10 +128,10 @@ def write_twins(network: Network, layers: Sequence[Layer], encoded: Encoded) -> 
         twin.name = writer.unique(f"{layer.name}_twin")
         twins[layer.name] = twin.output[0] = writer.unique(f"{node.output[0]}_twin")
         writer.nodes.append(twin)
-    return _assembled(network.proto, writer), twins
+    return assembled(network.proto, writer), twins
 
 
-def _assembled(proto: onnx.ModelProto, writer: _Writer) -> onnx.ModelProto:
+def assembled(proto: onnx.ModelProto, writer: Writer) -> onnx.ModelProto:
     """The model with the writer's nodes and tensors. Initializers and constants that nothing reads any more are left
     out."""
     result = onnx.ModelProto()

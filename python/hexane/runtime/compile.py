@@ -150,9 +150,12 @@ def load(path: str | os.PathLike[str], *, threads: int | None = None) -> Model:
     return Model(_core.Program.load(os.fsencode(path), Options(threads=threads).num_threads), why=engine.why_on_cpu())
 
 
-def compile_compressed(model: Graph, asked: Compression, options: Options = DEFAULTS) -> tuple[Compressed, Model]:
-    """What each weight becomes and what that costs, measured, and the compiled model."""
-    return _Compiler.of(options).compressed(model, asked, measures=True)
+def compile_compressed(
+    model: Graph, asked: Compression, options: Options = DEFAULTS, *, surveys: bool = False
+) -> tuple[Compressed, Model]:
+    """What each weight becomes and what that costs, measured, and the compiled model. surveys: what else the weights
+    might become is measured, too."""
+    return _Compiler.of(options).compressed(model, asked, measures=True, surveys=surveys)
 
 
 def compile_with_programs(model: Graph, programs: "Sequence[_core.MadeProgram]", options: Options = DEFAULTS) -> Model:
@@ -190,9 +193,16 @@ class _Compiler:
         return self.compressed(model, asked, pool)[1]
 
     def compressed(
-        self, model: Graph, asked: Compression, pool: _core.MemoryPool | None = None, *, measures: bool = False
+        self,
+        model: Graph,
+        asked: Compression,
+        pool: _core.MemoryPool | None = None,
+        *,
+        measures: bool = False,
+        surveys: bool = False,
     ) -> tuple[Compressed, Model]:
-        """The graph with its weights compressed, and the compiled model. measures: as `compressed` has it."""
+        """The graph with its weights compressed, and the compiled model. measures, surveys: as `compressed` has
+        them."""
 
         def built(graph: Graph) -> Model:
             with collector_paused():
@@ -204,7 +214,7 @@ class _Compiler:
             )
 
         threads = self.options.num_threads
-        return compressed(model, asked, self.target, built, trial, threads=threads, measures=measures)
+        return compressed(model, asked, self.target, built, trial, threads=threads, measures=measures, surveys=surveys)
 
     def _build(
         self, model: Graph, pool: _core.MemoryPool | None, programs: "Sequence[_core.MadeProgram]" = ()

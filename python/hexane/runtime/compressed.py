@@ -9,7 +9,7 @@ import numpy as np
 from hexane.compression.compress import STAGE, compress_weights, exchanged, modes
 from hexane.compression.encode import encode, kept_whole, stored_bytes, without_mask
 from hexane.compression.request import PALETTES, Compression, palette_of
-from hexane.compression.search import MARGIN, Choice, least_bytes, search, within_bytes
+from hexane.compression.search import MARGIN, Choice, least_bytes, search, within, within_bytes
 from hexane.compression.streams import said, streams
 from hexane.compression.weights import Weight, find_weights
 from hexane.decisions import Decision, counted
@@ -21,6 +21,18 @@ from hexane.targets.rules import rules
 
 GROUPED = ("palette2:g16", "palette3:g16", "palette4:g16")  # with more bits one table is as good
 SEED, RANDOM_FEEDS = 0, 2
+SURVEYED = (
+    1,
+    0.7,
+    0.5,
+    0.35,
+    0.25,
+    0.15,
+    0.1,
+    0.06,
+    0.03,
+    0.01,
+)  # parts of the largest error, for which mixtures are tried
 LEAST_TOLERANCE = 1e-3  # of what was asked for: below it the weights stay whole
 
 
@@ -47,14 +59,38 @@ class LayerReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Point:
+    """Bytes of all weights, and the largest relative error of an output with them. encoding: that of all layers that
+    may have it, the others being whole; "" where layers have several."""
+
+    encoding: str
+    bytes: int
+    error: float
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What the weights might become, measured on this CPU in the model's dtypes: for each layer its encodings with the
+    error of it alone; all layers in one encoding; and mixtures, from the fewest bytes on, in which what saves most
+    error for a byte was exchanged."""
+
+    layers: tuple[tuple[Choice, ...], ...]
+    alike: tuple[Point, ...]
+    mixed: tuple[Point, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Compressed:
     """The graph with its weights compressed, a report of each weight, the largest relative error of an output of the
-    compiled program (None where nobody measured it), and on what it was measured."""
+    compiled program (None where nobody measured it), on what it was measured, each weight as it is stored, in the order
+    of the layers, and what else these might become, where somebody asked."""
 
     graph: Graph
     layers: tuple[LayerReport, ...]
     error: float | None
     measured_on: str
+    weights: tuple[tuple[Weight, Value], ...]
+    survey: Survey | None = None
 
 
 class _Trial:
@@ -71,11 +107,20 @@ class _Trial:
         self.feeds = feeds
         self.whole = feeds.run(self.net)
         self.made: dict[tuple[int, str], Value] = {}
+        self.choices: dict[tuple[int, str], Choice] = {}
 
     def encoded(self, index: int, encoding: str) -> Value:
         if (index, encoding) not in self.made:
             self.made[index, encoding] = encode(self.weights[index], encoding)
         return self.made[index, encoding]
+
+    def choice(self, index: int, encoding: str) -> Choice:
+        """The weight in this encoding, with the error that it makes alone. Measured once."""
+        if (index, encoding) not in self.choices:
+            size = stored_bytes(self.weights[index], encoding, self.encoded(index, encoding))
+            error = 0.0 if encoding == "none" else self.error({index: encoding})
+            self.choices[index, encoding] = Choice(encoding, size, error)
+        return self.choices[index, encoding]
 
     def error(self, chosen: Mapping[int, str]) -> float:
         """With these weights compressed, and the others whole."""
@@ -149,9 +194,10 @@ def compressed(
     *,
     threads: int = 1,
     measures: bool = False,
+    surveys: bool = False,
 ) -> tuple[Compressed, Any]:
     """The graph compressed as asked, and what `build` makes of it. build_trial: compiles for this CPU. measures: also
-    where nothing that is asked for needs it.
+    where nothing that is asked for needs it. surveys: measures every encoding of every layer, too.
 
     With a tolerance the compiled program is compared with that of whole weights, and layers are given more bits until
     it is within. With a budget of bytes too, the least error within the budget counts, if it is within the tolerance.
@@ -159,17 +205,18 @@ def compressed(
     """
     weights = find_weights(graph)
     wanted = modes(weights, asked)
-    if not (asked.searches or measures) or not weights:
+    if not (asked.searches or measures or surveys) or not weights:
         made, values = compress_weights(graph, dict(zip(weights, wanted, strict=True)), target, threads)
         reports = _reports(weights, wanted, values, target, {})
         if asked.budget is not None:
             _check_budget(sum(layer.bytes_after for layer in reports), asked.budget)
-        return Compressed(made, reports, None, "nothing"), build(made)
+        return Compressed(made, reports, None, "nothing", _stored(weights, values)), build(made)
     feeds = Feeds(graph, asked.feeds)
     trial = _Trial(graph, weights, feeds, build_trial)
     layers, errors = _measured(weights, wanted, trial, target)
     if asked.budget is not None:
         _check_budget(least_bytes(layers), asked.budget)
+    survey = _surveyed(weights, wanted, trial, target) if surveys else None
     whole = feeds.run(build(graph))
 
     def made_of(found: Sequence[str], reason: str) -> tuple[Compressed, Any]:
@@ -177,7 +224,8 @@ def compressed(
         made = made.decided(Decision(STAGE, "network", "auto", f"{reason} on {feeds.said}")) if reason else made
         net = build(made)
         error = relative_error(whole, feeds.run(net))
-        return Compressed(made, _reports(weights, found, values, target, errors), error, feeds.said), net
+        reports = _reports(weights, found, values, target, errors)
+        return Compressed(made, reports, error, feeds.said, _stored(weights, values), survey), net
 
     if not asked.searches:
         return made_of(wanted, "")
@@ -257,16 +305,36 @@ def _measured(
     weights: Sequence[Weight], wanted: Sequence[str], trial: _Trial, target: Target
 ) -> tuple[list[list[Choice]], dict[tuple[int, str], float]]:
     """The encodings that each weight may have, each with the error that it makes alone."""
-    layers, errors = [], {}
-    for i, (weight, mode) in enumerate(zip(weights, wanted, strict=True)):
-        choices = []
-        for encoding in candidates(weight, target) if mode == "auto" else [mode]:
-            errors[i, encoding] = 0.0 if encoding == "none" else trial.error({i: encoding})
-            choices.append(
-                Choice(encoding, stored_bytes(weight, encoding, trial.encoded(i, encoding)), errors[i, encoding])
-            )
-        layers.append(choices)
-    return layers, errors
+    layers = [
+        [trial.choice(i, encoding) for encoding in (candidates(weight, target) if mode == "auto" else [mode])]
+        for i, (weight, mode) in enumerate(zip(weights, wanted, strict=True))
+    ]
+    return layers, {(i, choice.encoding): choice.error for i, choices in enumerate(layers) for choice in choices}
+
+
+def _surveyed(weights: Sequence[Weight], wanted: Sequence[str], trial: _Trial, target: Target) -> Survey:
+    """With the modes that are asked for among the candidates."""
+    layers = [
+        [
+            trial.choice(i, encoding)
+            for encoding in dict.fromkeys([*candidates(weight, target), *([mode] if mode != "auto" else [])])
+        ]
+        for i, (weight, mode) in enumerate(zip(weights, wanted, strict=True))
+    ]
+
+    def point(encoding: str, chosen: Sequence[Choice]) -> Point:
+        error = trial.error({i: choice.encoding for i, choice in enumerate(chosen)})
+        return Point(encoding, sum(choice.bytes for choice in chosen), error)
+
+    alike = []
+    for encoding in dict.fromkeys(choice.encoding for choices in layers for choice in choices):
+        by_name = [{choice.encoding: choice for choice in choices} for choices in layers]
+        alike.append(point(encoding, [known.get(encoding, known["none"]) for known in by_name]))
+    bounded = [[choice for choice in choices if np.isfinite(choice.error)] for choices in layers]
+    most = sum(max(choice.error for choice in choices) ** 2 for choices in bounded)
+    found = [within(bounded, most * share**2) for share in SURVEYED]
+    mixed = [point("", chosen) for chosen in {tuple(chosen): chosen for chosen in found}.values()]
+    return Survey(tuple(map(tuple, layers)), tuple(alike), tuple(sorted(mixed, key=lambda one: one.bytes)))
 
 
 def _searched(layers: Sequence[Sequence[Choice]], wanted: Sequence[str], trial: _Trial, tolerance: float) -> list[str]:
@@ -294,6 +362,10 @@ def candidates(weight: Weight, target: Target) -> list[str]:
     known += [] if without_mask(weight, "sparse") else ["sparse"]
     streamed = [e for e in known if streams(weight, e, target) and (palette_of(e) or (8, 0))[0] in (*widths, 8)]
     return [*(streamed or known), "none"]
+
+
+def _stored(weights: Sequence[Weight], values: Sequence[Value]) -> tuple[tuple[Weight, Value], ...]:
+    return tuple(zip(weights, values, strict=True))
 
 
 def _reports(

@@ -10,6 +10,8 @@ from hexane.emit.netplist import emit_netplist
 from hexane.errors import Error
 from hexane.graph import Graph, Value, free_name, unique
 from hexane.netplist import Netplist
+from hexane.ops.encodings import is_encoded
+from hexane.ops.fold import fold_node
 from hexane.passes.legalize.mil_form import with_weights
 from hexane.pipeline import divide, engine_form
 from hexane.program import Segment
@@ -76,15 +78,21 @@ def named_pieces(
 
 def emit_netplists(graph: Graph, chip: Chip) -> tuple[Graph, tuple[Segment, ...], tuple[Netplist | None, ...]]:
     """The graph as the chip takes it, its segments, and a netplist for each that the engine computes, its ports named
-    as in `emit_pieces`. Raises Error where the engine has nothing to compute, and for what no unit is known for."""
+    as in `emit_pieces`; encoded weights are decoded. Raises Error where the engine has nothing to compute, and for what
+    no unit is known for."""
     if state := next((node for node in graph.nodes if node.op in ("state", "write_state")), None):
         raise Error(f"[emit] {state.where}: got a state, which programs in files cannot keep, need inputs and outputs")
-    graph, segments, named = named_pieces(graph, chip, InFiles())
+    graph, segments, named = named_pieces(_with_whole_weights(graph), chip, InFiles())
     made = [
         emit_netplist(engine_form(piece, chip), chip, f"segment_{segment.index}") if segment.device == "ane" else None
         for segment, (piece, _, _) in zip(segments, named, strict=True)
     ]
     return graph, segments, tuple(made)
+
+
+def _with_whole_weights(graph: Graph) -> Graph:
+    """dequantize(const, const)  ->  const: no unit of a netplist is known that decodes constants."""
+    return graph.rewrite(lambda node, inputs: fold_node(node.with_inputs(inputs)) if is_encoded(node) else None)
 
 
 def _names(graph: Graph, segments: tuple[Segment, ...]) -> Mapping[Value, str]:

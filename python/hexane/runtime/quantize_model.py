@@ -48,7 +48,7 @@ def quantize_model(
 
     calibration: inputs by name, like those the model will see; or the path of an .npz file or a folder of them, each
     array an input, several of them with an axis more in front, or along a first axis that the model has as 1. Only with
-    hx.Quantization(weights_only=True) there may be none; the error is then not measured.
+    hx.Quantization(weights_only=True) or (dynamic=True) there may be none; the error is then not measured.
 
     Raises Error for a model without layers that are quantised, weights or activations that are not finite,
     calibration inputs that do not fit the model, or none, and a tolerance that no layer keeps.
@@ -73,7 +73,7 @@ def quantize_model(
     def runs(proto: "onnx.ModelProto") -> "Run":
         return _runs(proto, threads)
 
-    if asked.weights_only:
+    if not asked.calibrated:
         stored, layers = quantize_weights(network, asked)
         if calibration is None:
             return Quantized(stored, layers, None, 0)

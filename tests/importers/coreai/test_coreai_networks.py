@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 
 import hexane as hx
+from apple_compress import compress_by_apple
 from apple_convert import convert_networks
-from hexane.importers.coreai import import_asset, open_asset
+from hexane.emit.coreai.write import save_graph
+from hexane.importers.coreai import import_asset, import_coreai, open_asset
+from hexane.ops.encodings import encoding_of, is_encoded
 
 TOLERANCE = 2e-6  # of the largest number of an output
 # coreai-torch 0.4.3 divides by the size of the window where torch leaves the padding out (count_include_pad=False).
@@ -52,3 +55,26 @@ def test_networks_that_apple_converted_run_on_the_engine(converted: Path) -> Non
         segments = hx.preflight(import_asset(open_asset(path.with_suffix(".aimodel"))), "h17s").segments
         assert segments is not None
         assert len(segments) <= 2, path.stem
+
+
+def test_weights_that_apple_compressed_stay_so(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """Read, they compute what torch does; written again and read, the same bits, in no more bytes."""
+    if not compress_by_apple(request.config.getoption("--apple-python"), tmp_path):
+        pytest.skip("no torch, coreai-torch or coreai-opt; --apple-python PATH names a Python that has them")
+    found = {}
+    for path in sorted(tmp_path.glob("*.npz")):
+        asset = path.with_suffix(".aimodel")
+        graph = import_coreai(asset)
+        weights = [encoding_of(node.values[0]) for node in graph.nodes if is_encoded(node)]
+        found[path.stem] = sorted((w.kind, w.bits) for w in weights)
+        with np.load(path) as data:
+            got = hx.compile(graph, threads=1)(data["x"])
+            np.testing.assert_allclose(got, data["y"], atol=TOLERANCE * np.abs(data["y"]).max(), rtol=0)
+            size = save_graph(graph, tmp_path / "again.aimodel")
+            assert size <= (asset / "main.mlirb").stat().st_size
+            np.testing.assert_array_equal(hx.compile(tmp_path / "again.aimodel", threads=1)(data["x"]), got)
+    assert found == {
+        **{f"palette_w{bits}": [("palette", bits)] * 3 for bits in (4, 6, 8)},
+        **{f"integers_w{bits}": [("integers", 8)] * 3 for bits in (4, 8)},
+        "integers_w4_per_block": [("blocks", 4)] * 2,  # the preset leaves the convolution whole
+    }

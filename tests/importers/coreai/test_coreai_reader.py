@@ -12,7 +12,8 @@ import hexane as hx
 from assets import Function, perceptron
 from hexane.emit.coreai.asset import AssetWriter, save_asset
 from hexane.emit.coreai.bytecode import number, signed
-from hexane.importers.coreai import import_coreai, open_asset, read_asset
+from hexane.emit.coreai.write import emit_asset
+from hexane.importers.coreai import import_asset, import_coreai, open_asset, read_asset
 from hexane.importers.coreai.bytecode import MAGIC
 from hexane.importers.coreai.cursor import Cursor
 from hexane.importers.coreai.numbers import numbers
@@ -126,6 +127,7 @@ def mutants(data: bytes, count: int, seed: int) -> None:
                 del changed[at : at + int(rng.integers(1, 9))]
         try:
             everything(bytes(changed))
+            import_asset(read_asset(bytes(changed), "f"))
         except hx.Error:
             continue
 
@@ -144,8 +146,23 @@ def _token(f: Function) -> object:
     return WrittenValue(f.writer.token())
 
 
+def with_stored_weights(seed: int) -> bytes:
+    """Palettes, blocks of integers, and rows of them."""
+    rng = np.random.default_rng(seed)
+    integers = rng.integers(-8, 8, (16, 24)).astype(np.int8)
+    scales, tables = (rng.random((4, 6, n)).astype(np.float32) for n in (1, 4))
+    weights = (
+        hx.decode_palette(hx.const((integers & 3).astype(np.uint8)), hx.const(tables)),
+        hx.decode_blocks(hx.const(integers), hx.const(scales[..., 0])),
+        hx.dequantize(hx.const(integers), hx.const(scales.reshape(-1)), hx.const(integers[0]), axis=1),
+    )
+    x = hx.input("x", (2, 24))
+    return emit_asset(hx.graph([hx.linear(x, weight) for weight in weights]))
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_mutants_raise_errors_and_nothing_else(seed: int) -> None:
+    mutants(with_stored_weights(seed), 150, seed)
     mutants(perceptron(np.random.default_rng(seed))[0], 150, seed)
     mutants(with_state(), 150, seed)
 
@@ -153,7 +170,8 @@ def test_mutants_raise_errors_and_nothing_else(seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_a_thousand_mutants_of_an_asset_raise_errors_and_nothing_else(seed: int) -> None:
-    mutants(perceptron(np.random.default_rng(seed))[0] if seed % 2 else with_state(), 1000, seed)
+    made = (with_state, lambda: perceptron(np.random.default_rng(seed))[0], lambda: with_stored_weights(seed))
+    mutants(made[seed % 3](), 1000, seed)
 
 
 # ---- numbers of less than a byte, the first in the lowest bits ----
@@ -190,14 +208,13 @@ def test_one_element_stands_for_all() -> None:
 def test_a_constant_of_other_bytes_is_an_error() -> None:
     f = Function()
     f.input("x", (2,))
-    y = f.const(np.zeros(3, np.float32))
+    y = f.const(np.arange(3, dtype=np.float32))
     y.type = f.writer.tensor((5,), "f32")
     with pytest.raises(hx.Error, match="12 bytes, need 20 for 5 elements of f32"):
         hx.compile(_written(f.finish({"y": y})))
 
 
 def _written(writer: AssetWriter) -> hx.Graph:
-    from hexane.importers.coreai import import_asset
 
     return import_asset(read_asset(writer.bytes(), "f"))
 

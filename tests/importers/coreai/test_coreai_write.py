@@ -108,6 +108,47 @@ def test_lines_of_the_author_come_back() -> None:
     assert [n.where for n in back.nodes if n.op == "tanh"] == [n.where for n in graph.nodes if n.op == "tanh"]
 
 
+def decoder(tokens: int) -> Graph:
+    """A function for so many tokens, with the weights of all of them."""
+    weights = np.random.default_rng(0).standard_normal((64, 48)).astype(np.float32)
+    x = hx.input("x", (tokens, 64))
+    cache = hx.write_state(hx.state("cache", (8, 48)), hx.matmul(x, weights), hx.input("at", (), "int32"), axis=0)
+    return hx.graph({"y": hx.reduce_sum(cache, axes=(0,))}, [cache])
+
+
+def test_functions_share_their_weights(tmp_path: Path) -> None:
+    graphs = {"prompt": decoder(4), "extend": decoder(1)}
+    size = save_graph(graphs, tmp_path / "net.aimodel")
+    assert size < len(emit_asset(graphs["extend"])) + 2000
+    for name, graph in graphs.items():
+        rng = np.random.default_rng(2)
+        feeds = {"x": rng.standard_normal(graph.inputs[0].shape).astype(np.float32), "at": np.array(3, np.int32)}
+        nets = hx.compile(graph, threads=1), hx.compile(f"{tmp_path / 'net.aimodel'}#{name}", threads=1)
+        np.testing.assert_array_equal(nets[0](feeds), nets[1](feeds))
+        np.testing.assert_array_equal(nets[0].read_state("cache"), nets[1].read_state("cache"))
+
+
+def test_an_asset_without_functions_is_an_error() -> None:
+    with pytest.raises(hx.Error, match="without functions, need at least one"):
+        emit_asset({})
+
+
+@pytest.mark.slow
+def test_apples_runtime_runs_each_function(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    python = request.config.getoption("--apple-python")
+    if not has_apple_runtime(python):
+        pytest.skip("no coreai-core; pip install coreai-core==1.0.0b3, or --apple-python PATH of a Python that has it")
+    x = hx.input("x", (3, 64))
+    weights = np.random.default_rng(0).standard_normal((64, 48)).astype(np.float32)
+    graphs = {"product": hx.graph({"y": x @ weights}), "tanh": hx.graph({"y": hx.tanh(x @ weights)})}
+    save_graph(graphs, tmp_path / "net.aimodel")
+    feeds = {"x": np.random.default_rng(1).standard_normal((3, 64)).astype(np.float32)}
+    want = feeds["x"] @ weights
+    for name, y in (("product", want), ("tanh", np.tanh(want))):
+        got = run_apple(python, tmp_path / "net.aimodel", feeds, tmp_path, name)["y"]
+        np.testing.assert_allclose(got, y, rtol=1e-5, atol=1e-5)
+
+
 def test_what_has_no_form_is_named() -> None:
     x = hx.input("x", (4,), "int32")
     graph = hx.graph([hx.shift_left(x, x), hx.unique(x)[0]])

@@ -11,12 +11,14 @@ import numpy as np
 
 from hexane import _core
 from hexane.emit.coreai.bytecode import Tables, Written, WrittenBody, WrittenValue, number, signed, write_bytecode
-from hexane.graph import Array
+from hexane.graph import Array, TensorType
 from hexane.importers.coreai.asset import ASSET, FUNCTION, HASH, METADATA, OUTPUT, PROGRAM
 from hexane.importers.coreai.attributes import DYNAMIC, ELEMENTS
+from hexane.importers.coreai.numbers import BITS, packed
 
 KIND_OF = {name: kind for kind, name in ELEMENTS.items()}
 LARGEST_INLINE = 256  # bytes of a constant that lies between the attributes
+SPARSE_ENCODING, BITMASK, PLACE_BITS = 21, 0, 1  # the attribute, its scheme, the bits of a place in the mask
 OLDEST_VERSION = 20250707  # a date: that of the oldest ops
 ELEMENT_OF = {
     "bool": "bool", "fp64": "f64", "fp32": "f32", "fp16": "f16", "bf16": "bf16",
@@ -43,6 +45,15 @@ class AssetWriter:
     def tensor(self, shape: Sequence[int | None], element: str) -> int:
         extents = [signed(DYNAMIC if d is None else d) for d in shape]
         return self.tables.type(2, number(len(extents)), *extents, number(self.tables.type(KIND_OF[element])))
+
+    def sparse_tensor(self, kind: TensorType, numbers: int) -> int:
+        """A tensor of which these many numbers are stored, with a mask of their places."""
+        encoding = self.tables.attribute(
+            SPARSE_ENCODING, number(BITMASK), number(PLACE_BITS), number(PLACE_BITS), b"\1", number(numbers)
+        )
+        extents = [signed(d) for d in kind.shape]
+        element = self.tables.type(KIND_OF[ELEMENT_OF[kind.dtype.name]])
+        return self.tables.type(3, number(len(extents)), *extents, number(element), number(encoding))
 
     def handle(self, tensor: int) -> int:
         return self.tables.type(31, number(tensor))
@@ -76,9 +87,13 @@ class AssetWriter:
     # ---- operations ----
 
     def constant(self, array: Array, element: str) -> Written:
-        """Numbers of whole bytes, row after row."""
-        data = np.ascontiguousarray(array).tobytes()
-        if len(data) <= LARGEST_INLINE:
+        """Numbers row after row, those of less than a byte packed; where all are the same number, that one."""
+        data, is_packed = packed(array, element), element in BITS
+        first = np.ascontiguousarray(array).tobytes()[: array.itemsize]
+        if array.size > 1 and element != "bool" and _are_all(array, first) and not (is_packed and any(first)):
+            one = packed(array.reshape(-1)[:1], element)
+            value = self.tables.attribute(6, b"\1", number(len(one)), one)
+        elif len(data) <= LARGEST_INLINE and not is_packed:
             value = self.tables.attribute(6, b"\0", number(len(data)), data)
         else:
             key = f"resource_{hashlib.sha256(data).hexdigest()[:16]}"
@@ -120,6 +135,12 @@ class AssetWriter:
             bodies=(WrittenBody((), self.functions),), isolated=True,
         )  # fmt: skip
         return write_bytecode(WrittenBody((), [asset]), self.tables, self.location)
+
+
+def _are_all(array: Array, first: bytes) -> bool:
+    """Whether every element has these bytes."""
+    rows = np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(array.size, array.itemsize)
+    return bool((rows == np.frombuffer(first, np.uint8)).all())
 
 
 def save_asset(folder: str | os.PathLike[str], program: bytes, metadata: Mapping[str, Any]) -> None:

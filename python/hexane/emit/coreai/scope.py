@@ -68,7 +68,18 @@ class Scope:
         bodies: Sequence[WrittenBody] = (),
     ) -> Typed:
         """An operation with one result."""
-        result = self.value(kind)
+        return self.append(name, operands, self.value(kind), settings=settings, bodies=bodies)
+
+    def append(
+        self,
+        name: str,
+        operands: Sequence[Typed],
+        result: Typed,
+        *,
+        settings: Sequence[int] | None = None,
+        bodies: Sequence[WrittenBody] = (),
+    ) -> Typed:
+        """An operation whose result is this one."""
         self.operations.append(
             Written(
                 name,

@@ -14,42 +14,71 @@ from hexane.emit.coreai.bytecode import Written, WrittenValue, number
 from hexane.emit.coreai.forms import FORMS, can_be_written
 from hexane.emit.coreai.rules import RULES
 from hexane.emit.coreai.scope import Scope, Typed
+from hexane.emit.coreai.weights import form_of, sparse_weights, write_sparse, write_stored
 from hexane.errors import Error
-from hexane.graph import Graph, Node, Value, constant
+from hexane.graph import Graph, Node, Value, check_name, constant
 from hexane.importers.coreai import import_asset, read_asset
 from hexane.ops import LEAVES
+from hexane.ops.encoded_moves import moved
 from hexane.ops.rewriter import Rewriter
 
 VERSION = 20260317  # a date: the newest op that is written
 _LINE = re.compile(r"^(.*):([0-9]+)$")
 
 
-def emit_asset(graph: Graph) -> bytes:
-    """The program of an asset with the graph as its function `main`.
+def emit_asset(graphs: Graph | Mapping[str, Graph]) -> bytes:
+    """The program of an asset with the graph as its function `main`, or with each as the function of its name.
 
-    Params become constants, states stay states. Raises Error, all at once, for ops that Core AI does not have.
+    Params become constants, states stay states. Functions share constants that are equal. Raises Error for no graph and
+    for names that are none, and, all at once, for ops of a graph that Core AI does not have.
     """
     writer = AssetWriter(VERSION)
-    return _Function(writer, _written_in_its_ops(graph)).program()
+    functions = {"main": graphs} if isinstance(graphs, Graph) else dict(graphs)
+    if not functions:
+        raise Error("[emit] got an asset without functions, need at least one")
+    for name, graph in functions.items():
+        check_name("function", name)
+        _Function(writer, _written_in_its_ops(graph)).write(name)
+    return writer.bytes()
 
 
-def save_graph(graph: Graph, folder: str | os.PathLike[str], metadata: Mapping[str, Any] | None = None) -> int:
-    """Writes the asset into a folder `NAME.aimodel`, and reads it first. Returns the bytes of the program."""
-    program = emit_asset(graph)
-    import_asset(read_asset(program, os.fspath(folder)))
+def save_graph(
+    graphs: Graph | Mapping[str, Graph], folder: str | os.PathLike[str], metadata: Mapping[str, Any] | None = None
+) -> int:
+    """Writes the asset of `emit_asset` into a folder `NAME.aimodel`, and reads it first. Returns the bytes of the
+    program."""
+    program = emit_asset(graphs)
+    asset = read_asset(program, os.fspath(folder))
+    for name in asset.functions:
+        import_asset(asset, function=name)
     written = {"assetVersion": "2.0", "producer": f"hexane {hexane.__version__}",
                "creationDate": time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())}  # fmt: skip
     save_asset(folder, program, {**written, **(metadata or {})})
     return len(program)
 
 
+class _InItsOps(Rewriter):
+    """Constants that Core AI stores as the graph does stay encoded, also where their elements move."""
+
+    __slots__ = ()
+
+    def settled(self, node: Node) -> tuple[Value, ...]:
+        stored = moved(node)
+        if stored is not None and form_of(stored.node) is not None:
+            return (stored,)
+        return node.values if form_of(node) is not None else super().settled(node)
+
+
+def _is_written(node: Node) -> bool:
+    return node.op in LEAVES or node.op == "write_state" or can_be_written(node) or form_of(node) is not None
+
+
 def _written_in_its_ops(graph: Graph) -> Graph:
-    b = Rewriter(legal=lambda node: node.op in LEAVES or node.op == "write_state" or can_be_written(node),
-                 patterns=RULES, folds=True)  # fmt: skip
+    b = _InItsOps(legal=_is_written, patterns=RULES, folds=True)
     made = graph.rewrite(b.change)
     problems: dict[str, list[str]] = {}
     for node in made.nodes:
-        if node.op not in LEAVES and node.op != "write_state" and not can_be_written(node):
+        if not _is_written(node):
             problems.setdefault(f"{node.op} of {node.types[0]}", []).append(node.where)
     if problems:
         listed = "\n  ".join(f"{what}: {', '.join(where[:3])}" for what, where in problems.items())
@@ -65,8 +94,13 @@ class _Function:
         self.handles: dict[str, WrittenValue] = {}
         self.token: WrittenValue | None = None
         self.locations: dict[tuple[str, ...], int] = {}
+        self.stored = {node: form for node in graph.nodes if (form := form_of(node)) is not None}
+        self.sparse = sparse_weights(graph)
+        read = {v for node in graph.nodes if node not in self.stored for v in node.inputs}
+        # Constants that only an encoded weight consists of are written with it.
+        self.parts = {v for node in self.stored for v in node.inputs} - read - {p.value for p in graph.outputs}
 
-    def program(self) -> bytes:
+    def write(self, name: str) -> None:
         arguments: dict[str, WrittenValue] = {}
         for value in self.graph.inputs:
             typed = self.scope.value(value.type)
@@ -74,17 +108,14 @@ class _Function:
             arguments[str(value.node.attrs["name"])] = typed.value
         for node in self.graph.nodes:
             if node.op == "state":
-                name = str(node.attrs["name"])
-                element = ELEMENT_OF[node.types[0].dtype.name]
-                self.handles[name] = WrittenValue(self.writer.handle(self.writer.tensor(node.types[0].shape, element)))
-                arguments[name] = self.handles[name]
+                state, element = str(node.attrs["name"]), ELEMENT_OF[node.types[0].dtype.name]
+                self.handles[state] = WrittenValue(self.writer.handle(self.writer.tensor(node.types[0].shape, element)))
+                arguments[state] = self.handles[state]
         for node in self.graph.nodes:
             if node.op != "input":
                 self._node(node)
         results = {port.name: self._result(port.value) for port in self.graph.outputs}
-        self.writer.function("main", arguments, results,
-                             self.scope.operations)  # fmt: skip
-        return self.writer.bytes()
+        self.writer.function(name, arguments, results, self.scope.operations)
 
     def _result(self, value: Value) -> WrittenValue:
         """An output is no input and no constant itself, and no value is two outputs."""
@@ -95,9 +126,15 @@ class _Function:
 
     def _node(self, node: Node) -> None:
         self.scope.location = self._location(node.sources)
-        if node.op in ("const", "param"):
+        if node in self.stored:
+            self.values[node.values[0]] = write_stored(self.scope, self.stored[node])
+        elif node.op in ("const", "param"):
             assert node.data is not None
-            self.values[node.values[0]] = self.scope.const(node.data, node.types[0].dtype)
+            value = node.values[0]
+            if value in self.sparse:
+                self.values[value] = write_sparse(self.scope, node.data)
+            elif value not in self.parts:
+                self.values[value] = self.scope.const(node.data, value.dtype)
         elif node.op == "state":
             self.values[node.values[0]] = self._read(node)
         elif node.op == "write_state":

@@ -24,7 +24,7 @@ _WHOLE: dict[str, Any] = {
     "si64": np.int64, "si32": np.int32, "si16": np.int16, "si8": np.int8,
     "ui64": np.uint64, "ui32": np.uint32, "ui16": np.uint16, "ui8": np.uint8,
 }  # fmt: skip
-_BITS = {"si4": 4, "si2": 2, "ui6": 6, "ui4": 4, "ui3": 3, "ui2": 2, "ui1": 1, "f4E2M1FN": 4}
+BITS = {"si4": 4, "si2": 2, "ui6": 6, "ui4": 4, "ui3": 3, "ui2": 2, "ui1": 1, "f4E2M1FN": 4}
 _SMALL: dict[str, Any] = {
     "si4": ml_dtypes.int4, "si2": np.int8, "ui4": ml_dtypes.uint4, "ui2": ml_dtypes.uint2, "ui1": ml_dtypes.uint1,
     "ui6": np.uint8, "ui3": np.uint8,
@@ -51,14 +51,25 @@ def numbers(data: memoryview, element: str, shape: tuple[int, ...]) -> Array:
     raise ValueError(f"got {len(data)} bytes, need {_bytes(element, count)} for {count} elements of {element}")
 
 
+def packed(array: Array, element: str) -> bytes:
+    """The bytes of a constant: the counterpart of `numbers`. Elements of less than a byte lie one behind the other, the
+    first in the lowest bits."""
+    whole = np.ascontiguousarray(array)
+    if element not in BITS:
+        return whole.tobytes()
+    bits = BITS[element]
+    stream = np.unpackbits(whole.reshape(-1).astype(np.uint8)[:, None], axis=1, count=bits, bitorder="little")
+    return np.packbits(stream.reshape(-1), bitorder="little").tobytes().ljust(_bytes(element, whole.size), b"\0")
+
+
 def _bytes(element: str, count: int) -> int:
     """Bytes of so many elements. Those of three and six bits fill whole groups of three bytes."""
     if element in _WHOLE:
         return count * int(np.dtype(_WHOLE[element]).itemsize)
-    if element not in _BITS:
+    if element not in BITS:
         raise ValueError(f"got elements of {element}, which nobody knows")
-    bits = count * _BITS[element]
-    return -(-bits // 24) * 3 if _BITS[element] in (3, 6) else -(-bits // 8)
+    bits = count * BITS[element]
+    return -(-bits // 24) * 3 if BITS[element] in (3, 6) else -(-bits // 8)
 
 
 def _elements(data: memoryview, element: str, count: int) -> Array:
@@ -70,9 +81,13 @@ def _elements(data: memoryview, element: str, count: int) -> Array:
         if element == "f8E8M0FN":
             return np.asarray(np.ldexp(np.float32(1), found.astype(np.int32) - 127))
         return found.copy()
-    bits = _BITS[element]
-    stream = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little")[: count * bits].reshape(count, bits)
-    found = (stream << np.arange(bits, dtype=np.uint8)).sum(axis=1).astype(np.uint8)
+    bits, raw = BITS[element], np.frombuffer(data, np.uint8)
+    if 8 % bits == 0:
+        shifts = np.arange(0, 8, bits, dtype=np.uint8)
+        found = (raw[:, None] >> shifts & np.uint8((1 << bits) - 1)).reshape(-1)[:count]
+    else:
+        stream = np.unpackbits(raw, bitorder="little")[: count * bits].reshape(count, bits)
+        found = (stream << np.arange(bits, dtype=np.uint8)).sum(axis=1).astype(np.uint8)
     if element == "f4E2M1FN":
         return np.asarray(_FP4[found])
     if element.startswith("si"):

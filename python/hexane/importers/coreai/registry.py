@@ -9,6 +9,7 @@ import numpy as np
 from hexane.errors import Error
 from hexane.graph import Array, Value
 from hexane.importers.coreai.attributes import Other
+from hexane.importers.coreai.encoded import decoded
 from hexane.importers.coreai.operations import Operation, Result
 from hexane.ops.compose import Builder
 
@@ -54,7 +55,7 @@ class Context:
 
     def array(self, index: int) -> Array:
         """The numbers of an operand that decides shapes or axes, which have to be known here."""
-        found = self.value(index)
+        found = decoded(self.value(index))
         if found.node.op != "const" or found.node.data is None:
             self.fail(f"operand {index} decides shapes or axes and is computed at run time, need a constant")
         return found.node.data

@@ -12,6 +12,7 @@ from hexane.graph import Graph, Port, TensorType, Value, check_name, constant, t
 from hexane.importers.coreai import handlers as _handlers
 from hexane.importers.coreai.asset import Asset, AssetFunction
 from hexane.importers.coreai.attributes import Handle, Location, Named, Other, Scalar, Tensor
+from hexane.importers.coreai.encoded import EncodedFolder, decode_all_but_weights
 from hexane.importers.coreai.numbers import DTYPE_OF, STORED, numbers
 from hexane.importers.coreai.operations import Body, Operation, Result
 from hexane.importers.coreai.registry import Complex, Context, Item, handled
@@ -73,7 +74,7 @@ class Translator:
         if not outputs and not updates:
             raise Error(f"[coreai] got the function {self.function.name!r} without outputs, need at least one")
         graph = Graph(tuple(inputs), tuple(outputs.values()), name=self.function.name, updates=tuple(updates))
-        return with_lengths(graph)
+        return with_lengths(decode_all_but_weights(graph))
 
     def _input_type(self, name: str, kind: Any, shapes: Mapping[str, Sequence[int]]) -> TensorType:
         element = kind.element.removeprefix("complex<").rstrip(">") if isinstance(kind, Tensor) else ""
@@ -137,7 +138,7 @@ class Translator:
         name = base_name(operation.name)
         where = sources_of(operation.location)
         operands = tuple(self.item(v) for v in operation.operands)
-        context = Context(self, operation, operands, Folder(*(where or (name,))))
+        context = Context(self, operation, operands, EncodedFolder(*(where or (name,))))
         try:
             found = handled(name, context)
             items = () if found is None else tuple(found) if isinstance(found, (tuple, list)) else (found,)

@@ -8,8 +8,11 @@ import numpy as np
 from hexane.dtypes import DTYPES, FP16, FP32, DType
 from hexane.graph import Array, Value
 from hexane.importers.coreai.attributes import Tensor
+from hexane.importers.coreai.encoded import decoded
 from hexane.importers.coreai.numbers import DTYPE_OF
 from hexane.importers.coreai.registry import Context, Found, handles
+from hexane.ops import OPS, apply
+from hexane.ops.encodings import is_encoded
 
 
 @handles("primitive.blockwise_shift_scale", "primitive.sparse_with_bitmask_blockwise_shift_scale")
@@ -19,13 +22,53 @@ def _blockwise(c: Context) -> Found:
         c.fail("got sparse numbers with scales, which Hexane does not have")
     kind = _declared(c)
     data = c.value(0)
-    if data.node.op != "const":
+    if data.node.op != "const" and not is_encoded(data.node):
         return _affine(c, data, kind)
+    if (stored := _stored_integers(c, decoded(data), kind)) is not None:
+        return stored
     wide: Any = np.float64 if kind.numpy == np.float64 else np.float32
     numbers = c.array(0).astype(wide)
     scales = _spread(c, 1, numbers.shape).astype(wide)
     first, second = (_spread(c, i, numbers.shape).astype(wide) if i < len(c.operands) else wide(0) for i in (2, 3))
     return c.b.const((scales * (numbers - first) + second).astype(kind.numpy))
+
+
+def _stored_integers(c: Context, data: Value, kind: DType) -> Value | None:
+    """`dequantize` for one scale, or one for each index of an axis; `decode_blocks` for others. None where these do not
+    give the same bits: a number of 0 times a scale below 0 would be -0.0."""
+    scales, like = c.array(1), c.value(2).dtype if len(c.operands) > 2 else data.dtype
+    first, second = (c.array(i) if i < len(c.operands) else np.zeros_like(scales) for i in (2, 3))
+    if data.dtype.kind not in ("int", "uint") or data.dtype.bits > 8 or like is not data.dtype or not data.type.size:
+        return None
+    if kind not in (FP16, FP32) or scales.dtype != kind.numpy or second.any() or not (scales > 0).all():
+        return None
+    if scales.ndim != data.type.rank or not scales.ndim or first.shape != scales.shape or 0 in scales.shape:
+        return None
+    if any(d % n for d, n in zip(data.shape, scales.shape, strict=True)):
+        return None
+    wide: Any = np.int8 if data.dtype.kind == "int" else np.uint8
+    several = [i for i, n in enumerate(scales.shape) if n != 1]
+    if not several or (len(several) == 1 and scales.shape[several[0]] == data.shape[several[0]]):
+        return _one_axis(c, scales, first.astype(wide), several, kind)
+    steps = c.array(0).astype(np.int16)
+    if first.any():
+        steps = steps - _repeated(c, first.astype(np.int16), data.shape)
+    if steps.min() < -128 or steps.max() > 127:
+        return None
+    return _applied(c, "decode_blocks", c.b.const(steps.astype(np.int8)), c.b.const(scales))
+
+
+def _one_axis(c: Context, scales: Array, zeros: Array, several: list[int], kind: DType) -> Value:
+    """Integers with a scale and a zero point for all, or for each index of the axis that has several."""
+    line, axis = ((-1,), several[0]) if several else ((), 0)
+    operands = (c.array(0).astype(zeros.dtype), scales.astype(np.float32).reshape(line), zeros.reshape(line))
+    numbers, scale, zero = map(c.b.const, operands)
+    return _applied(c, "dequantize", numbers, scale, zero if zeros.any() else None, axis=axis, dtype=kind)
+
+
+def _applied(c: Context, op: str, *operands: Value | None, **attrs: Any) -> Value:
+    """An op on constants that is not folded."""
+    return apply(OPS[op], list(operands), attrs, c.b.sources)[0]
 
 
 def _declared(c: Context) -> DType:
@@ -37,7 +80,10 @@ def _declared(c: Context) -> DType:
 
 def _spread(c: Context, index: int, shape: tuple[int, ...]) -> Array:
     """A number for each element, of one for each block."""
-    found = c.array(index)
+    return _repeated(c, c.array(index), shape)
+
+
+def _repeated(c: Context, found: Array, shape: tuple[int, ...]) -> Array:
     for axis, extent in enumerate(shape):
         if axis < found.ndim and found.shape[axis] != extent:
             if found.shape[axis] == 0 or extent % found.shape[axis]:
@@ -70,6 +116,8 @@ def _lut(c: Context) -> Found:
             c.fail(f"got {count} palettes along an axis of {extent}, need a divisor of it")
         line = np.arange(extent) // (extent // count) if extent else np.arange(0)
         places.append(line.reshape([-1 if i == axis else 1 for i in range(indices.ndim)]))
+    if (stored := _stored_indices(c, indices, table)) is not None:
+        return stored
     found = table[(*places, indices)]
     if width == 1:
         return c.b.const(np.ascontiguousarray(found[..., 0]))
@@ -77,6 +125,18 @@ def _lut(c: Context) -> Found:
     moved = np.moveaxis(found, -1, axis + 1)
     shape = [n * width if i == axis else n for i, n in enumerate(indices.shape)]
     return c.b.const(np.ascontiguousarray(moved.reshape(shape)))
+
+
+def _stored_indices(c: Context, indices: Array, table: Array) -> Value | None:
+    """`gather` for one palette, `decode_palette` for several. None for entries of several numbers, or of integers."""
+    *blocks, entries, width = table.shape
+    if width != 1 or table.dtype not in (np.float16, np.float32) or not indices.size or not indices.ndim:
+        return None
+    if entries > 256 or indices.min() < 0:
+        return None
+    if set(blocks) == {1} and indices.ndim > 1:
+        return _applied(c, "gather", c.b.const(table.reshape(-1)), c.b.const(indices.astype(np.int32)), axis=0)
+    return _applied(c, "decode_palette", c.b.const(indices.astype(np.uint8)), c.b.const(table[..., 0]))
 
 
 @handles("primitive.build_sparse_with_bitmask")

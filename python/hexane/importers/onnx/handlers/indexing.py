@@ -5,6 +5,7 @@ import numpy as np
 from hexane.dtypes import BOOL, FP32, INT32, INT64
 from hexane.errors import Error
 from hexane.graph import Value
+from hexane.importers.onnx.encoded import pick
 from hexane.importers.onnx.node import Builder, OnnxNode, Result, axis_of, known
 from hexane.importers.onnx.registry import onnx_op
 from hexane.ops.compose import cast
@@ -12,7 +13,9 @@ from hexane.ops.compose import cast
 
 @onnx_op("Gather", valid_lengths=True)
 def gather(b: Builder, n: OnnxNode) -> Result:
-    return b.gather(n.value(0), n.value(1), axis=n.attrs["axis"])
+    """Not folded where it decodes a palette: that there are few numbers matters to chips."""
+    x, indices, axis = n.value(0), n.value(1), n.attrs["axis"]
+    return pick(x, indices, axis) or b.gather(x, indices, axis=axis)
 
 
 @onnx_op("GatherElements")

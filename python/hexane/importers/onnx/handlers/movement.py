@@ -4,6 +4,7 @@ from math import prod
 
 from hexane.errors import Error
 from hexane.graph import Value
+from hexane.importers.onnx.encoded import reshape as reshape_encoded
 from hexane.importers.onnx.node import Builder, OnnxNode, Result, axis_of
 from hexane.importers.onnx.registry import onnx_op
 from hexane.ops.shape_rules import broadcast
@@ -20,7 +21,7 @@ def reshape(b: Builder, n: OnnxNode) -> Result:
         wanted = tuple(x.shape[i] if d == 0 else d for i, d in enumerate(wanted))
     elif -1 in wanted and 0 in wanted:
         raise Error(f"got the shape {wanted} with allowzero, need 0 or -1, not both")
-    return b.reshape(x, shape=wanted)
+    return reshape_encoded(x, wanted) or b.reshape(x, shape=wanted)
 
 
 @onnx_op("Transpose", valid_lengths=True)

@@ -14,6 +14,7 @@ import numpy as np
 from hexane.dtypes import DTYPES, FP16, FP32, FP64, INT32, DType
 from hexane.errors import Error
 from hexane.graph import Value, constant
+from hexane.importers.onnx.encoded import decode_blocks
 from hexane.importers.onnx.handlers.windows import convolution_options
 from hexane.importers.onnx.load import element_type
 from hexane.importers.onnx.node import Builder, OnnxNode, Result, axis_of
@@ -89,6 +90,11 @@ def dequantize_linear(b: Builder, n: OnnxNode) -> Result:
     if kind in (FP32, FP16) and not n.attrs.get("block_size", 0):
         attrs = {"axis": _axis(n, x, scale), "dtype": kind}
         return apply(OPS["dequantize"], [x, *_vectors(b, n, x, scale, zero)], attrs, b.sources)[0]
+    block = n.attrs.get("block_size", 0)
+    if block and (zero is None or (zero.node.data is not None and not zero.node.data.any())):
+        stored = decode_blocks(x, scale, axis_of(n.attrs.get("axis", 1), len(x.shape)), block, kind)
+        if stored is not None:
+            return stored
     wide = cast(b, x, FP32)
     if zero is not None:
         wide = b.sub(wide, cast(b, _spread(b, n, zero, x), FP32))

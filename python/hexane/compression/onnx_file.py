@@ -1,0 +1,293 @@
+"""Writes compressed weights into the ONNX model that they come from: DequantizeLinear, or Gather from a palette.
+
+The model keeps its nodes and names; the layers read the new tensors. A Reshape follows each DequantizeLinear that a
+product of matrices reads: onnxruntime would make one op of the pair, which also rounds the other operand to 8 bits.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from math import prod
+
+import ml_dtypes
+import numpy as np
+import onnx
+
+from hexane.compression.encode import without_mask
+from hexane.compression.request import ALIASES, blocks_of, palette_of, zeros_of
+from hexane.compression.weights import Weight, operand_of
+from hexane.graph import Array, Graph, Value
+from hexane.importers.onnx import import_onnx
+from hexane.importers.onnx.order import label, reads
+from hexane.ops.encodings import is_encoded
+from hexane.quant.network import INT16_IR, INT16_OPSET, LEAST_OPSET, Network, is_standard, showing
+from hexane.quant.write import Writer, assembled
+
+NIBBLE_OPSET, NIBBLE_IR = INT16_OPSET, INT16_IR  # these have 4-bit integers too, and scales of blocks
+ELSEWHERE = "whole in the file, where it is no operand of a Conv, MatMul, Gemm or Gather outside functions"
+LARGE_TABLE = 10  # how many times its bytes are more than those of the indices
+COMBINED = f"its tables of combined indices take much in the file; a model of opset {NIBBLE_OPSET} needs none"
+NO_MASK = "dense in the file, since ONNX has no mask"
+# Where an op of ONNX has its weight: other ops that become a product compute with it first.
+_OPERANDS = {"Conv": 1, "MatMul": 1, "Gemm": 1, "Gather": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredWeight:
+    """What a weight takes in the file, with scales or table, and what has to be said of it; "" for nothing."""
+
+    bytes: int
+    remark: str
+
+
+@dataclass(slots=True)
+class _File:
+    network: Network
+    writer: Writer
+    nibbles: bool  # whether the opset has integers of 4 bits
+    reads: dict[tuple[int, int], str] = field(default_factory=dict)  # by node and operand what it reads instead
+
+
+def least_opset(modes: Iterable[str]) -> int:
+    """The opset that weights in these modes need."""
+    return NIBBLE_OPSET if any(blocks_of(ALIASES.get(mode, mode)) is not None for mode in modes) else LEAST_OPSET
+
+
+def write_compressed(
+    network: Network,
+    graph: Graph,
+    weights: Sequence[tuple[Weight, Value]],
+    encodings: Sequence[str],
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> tuple[onnx.ModelProto, list[StoredWeight]]:
+    """The model with these weights as they are stored, and what each of them takes in the file.
+
+    graph: what the importer made of the network with these shapes of inputs; the weights are from it. A weight that is
+    no operand of a Conv, MatMul, Gemm or Gather of the model itself stays whole, with a remark.
+    """
+    opsets = {entry.domain: entry.version for entry in network.proto.opset_import}
+    opset = opsets.get("", opsets.get("ai.onnx", LEAST_OPSET))
+    file = _File(network, Writer(network.names), opset >= NIBBLE_OPSET)
+    readers = _readers(network, graph, {weight.value for weight, _ in weights}, shapes)
+    nodes = list(network.nodes)
+    stored = []
+    made: dict[int, list[onnx.NodeProto]] = {}
+    for (weight, value), encoding in zip(weights, encodings, strict=True):
+        places = readers.get(weight.value, [])
+        whole = weight.whole.type.bytes
+        if value is weight.whole:
+            masked = zeros_of(encoding) is not None and not without_mask(weight, encoding)
+            stored.append(StoredWeight(whole, NO_MASK if masked else ""))
+        elif not places:
+            stored.append(StoredWeight(whole, ELSEWHERE))
+        else:
+            first, operand = min(places)
+            name = nodes[first].input[operand]
+            before = len(file.writer.tensors)
+            result, remark = _write(file, name, weight, value, encoding)
+            made.setdefault(first, []).extend(file.writer.nodes)
+            file.writer.nodes = []
+            file.reads |= dict.fromkeys(places, result)
+            added = sum(len(tensor.raw_data) for tensor in file.writer.tensors[before:])
+            stored.append(StoredWeight(added, remark))
+    return _assembled(file, made), stored
+
+
+def _assembled(file: _File, made: dict[int, list[onnx.NodeProto]]) -> onnx.ModelProto:
+    """The nodes with what they read now, without those that nothing reads any more."""
+    for index, node in enumerate(file.network.nodes):
+        file.writer.nodes += made.get(index, [])
+        new = onnx.NodeProto()
+        new.CopyFrom(node)
+        for operand in range(len(new.input)):
+            new.input[operand] = file.reads.get((index, operand), new.input[operand])
+        file.writer.nodes.append(new)
+    needed = _needed(file.writer.nodes, [output.name for output in file.network.proto.graph.output])
+    file.writer.nodes = [node for node in file.writer.nodes if needed.intersection(node.output)]
+    model = assembled(file.network.proto, file.writer)
+    if file.nibbles:
+        model.ir_version = max(model.ir_version, NIBBLE_IR)
+    return model
+
+
+def _needed(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> set[str]:
+    """The tensors from which the outputs are computed."""
+    made_by = {name: node for node in nodes for name in node.output if name}
+    needed: set[str] = set()
+    pending = list(outputs)
+    while pending:
+        name = pending.pop()
+        if name not in needed:
+            needed.add(name)
+            pending += reads(made_by[name]) if name in made_by else []
+    return needed
+
+
+def _readers(
+    network: Network, graph: Graph, wanted: Collection[Value], shapes: Mapping[str, Sequence[int]] | None
+) -> dict[Value, list[tuple[int, int]]]:
+    """For these values, which layers read as their weight, the model's nodes, by their index, and the operands that
+    are it. Left out are values that an op of another kind computes with: the model has them nowhere."""
+    nodes = list(network.nodes)
+    by_label: dict[str, list[int]] = {}
+    for index, node in enumerate(nodes):
+        by_label.setdefault(label(node, index), []).append(index)
+    found: dict[Value, list[tuple[int, int]]] = {value: [] for value in wanted}
+    unknown: set[Value] = set()
+    for reader in graph.nodes:
+        place = operand_of(reader)
+        value = None if place is None else reader.inputs[place]
+        if value is None or value not in found:
+            continue
+        for source in reader.sources:
+            indices = by_label.get(source, [])
+            operand = _operand(nodes[indices[0]]) if len(indices) == 1 else None
+            if operand is None:
+                unknown.add(value)
+            else:
+                found[value].append((indices[0], operand))
+    names = {nodes[i].input[operand] for places in found.values() for i, operand in places}
+    values = _values(network, names, shapes)
+    for value, places in found.items():
+        if not all(_is(values[nodes[i].input[operand]], value) for i, operand in places):
+            unknown.add(value)
+    return {value: places for value, places in found.items() if value not in unknown}
+
+
+def _operand(node: onnx.NodeProto) -> int | None:
+    return _OPERANDS.get(node.op_type) if is_standard(node) else None
+
+
+def _values(
+    network: Network, names: AbstractSet[str], shapes: Mapping[str, Sequence[int]] | None
+) -> dict[str, Array | Value]:
+    """These tensors of the model: arrays of its constants, and what the importer makes of those that it computes."""
+    computed = sorted(names - network.constants.keys())
+    found: dict[str, Array | Value] = {name: network.constants[name] for name in names - set(computed)}
+    if computed:
+        graph = import_onnx(showing(network.proto, computed), shapes=shapes)
+        found |= {port.name: port.value for port in graph.outputs}
+    return found
+
+
+def _is(tensor: Array | Value, value: Value) -> bool:
+    if isinstance(tensor, Value):
+        return tensor == value
+    data = value.node.data
+    return data is not None and tensor.dtype == data.dtype and np.array_equal(tensor, data)
+
+
+def _write(file: _File, name: str, weight: Weight, value: Value, encoding: str) -> tuple[str, str]:
+    """The name of the decoded weight, and a remark."""
+    if not is_encoded(value.node):  # pruned
+        data = value.node.data
+        assert data is not None
+        return file.writer.constant(f"{name}_pruned", data), NO_MASK
+    first, second = (v.node.data for v in value.node.inputs[:2] if v is not None)
+    assert first is not None
+    assert second is not None
+    kind = value.node.op
+    if kind == "dequantize":
+        scales = second.astype(weight.whole.dtype.numpy)
+        return _dequantized(file, name, weight, first, scales, {"axis": weight.axis}), ""
+    if kind == "decode_blocks":
+        return _blocks(file, name, weight, first, second), ""
+    if kind == "gather":
+        return _looked_up(file, name, first[None], second[None], second.shape, encoding)
+    assert kind == "decode_palette", kind
+    groups = second.shape[weight.axis]
+    outer, channels = prod(first.shape[: weight.axis]), first.shape[weight.axis]
+    inner = first.size // (outer * channels)
+    tables = second.reshape(-1, second.shape[-1])
+    indices = first.reshape(outer, groups, channels // groups * inner)
+    return _looked_up(file, name, tables, indices, first.shape, encoding)
+
+
+def _dequantized(
+    file: _File, name: str, weight: Weight, integers: Array, scales: Array, attributes: dict[str, int]
+) -> str:
+    """Integers of 4 bits where these hold them and the opset has them."""
+    held = integers
+    if file.nibbles and int(integers.min()) >= -8 and int(integers.max()) <= 7:
+        held = integers.astype(ml_dtypes.int4)
+    operands = [file.writer.constant(f"{name}_quantized", held), file.writer.constant(f"{name}_scale", scales)]
+    shape = weight.whole.shape
+    result = file.writer.node("DequantizeLinear", operands, f"{name}_dequantized", **attributes)
+    if held.shape == shape and weight.node.op not in ("matmul", "linear"):
+        return result
+    return _reshaped(file, result, name, shape)
+
+
+def _reshaped(file: _File, of: str, name: str, shape: Sequence[int]) -> str:
+    wanted = file.writer.constant(f"{name}_shape", np.array(shape, np.int64))
+    return file.writer.node("Reshape", [of, wanted], f"{name}_whole")
+
+
+def _blocks(file: _File, name: str, weight: Weight, integers: Array, scales: Array) -> str:
+    """Blocks lie along one axis in ONNX: all taps of a filter's input channels are one axis."""
+    axis = weight.input_axis
+    block = integers.shape[axis] // scales.shape[axis]
+    if weight.node.op == "conv":
+        filters = integers.shape[0]
+        block *= prod(integers.shape[2:])
+        integers, scales, axis = integers.reshape(filters, -1), scales.reshape(filters, -1), 1
+    return _dequantized(file, name, weight, integers, scales, {"axis": axis, "block_size": block})
+
+
+@dataclass(frozen=True, slots=True)
+class _Packing:
+    """`per` indices of a palette in each integer of so many bits, which names one row of a table."""
+
+    bits: int
+    per: int
+
+    def bytes(self, groups: int, entries: int, count: int, width: int) -> int:
+        rows: int = entries**self.per
+        return (count // self.per * self.bits + 7) // 8 + groups * rows * self.per * width
+
+
+def _looked_up(
+    file: _File, name: str, tables: Array, indices: Array, shape: Sequence[int], encoding: str
+) -> tuple[str, str]:
+    """tables[groups, entries] at indices[.., groups, count]. Several indices may share an integer: its row of the table
+    has all their numbers."""
+    palette = palette_of(encoding)
+    assert palette is not None
+    bits = palette[0]
+    groups, entries = len(tables), 1 << bits
+    tables = np.pad(tables, ((0, 0), (0, entries - tables.shape[1])))
+    packing = _packing(file, bits, groups, indices, tables.itemsize)
+    packed = np.zeros((*indices.shape[:-1], indices.shape[-1] // packing.per), np.uint8)
+    rows = np.arange(entries**packing.per)
+    columns = []
+    for place in range(packing.per):
+        packed |= (indices[..., place :: packing.per] << (bits * place)).astype(np.uint8)
+        columns.append(tables[:, rows >> (bits * place) & (entries - 1)])
+    table = np.stack(columns, -1).reshape(-1, packing.per) if packing.per > 1 else tables.reshape(-1)
+    if groups == 1:
+        packed = packed.reshape(shape if packing.per == 1 else -1)
+    held = packed.astype(ml_dtypes.uint4) if packing.bits == 4 else packed
+    write = file.writer
+    index = write.node("Cast", [write.constant(f"{name}_indices", held)], f"{name}_picked", to=onnx.TensorProto.INT32)
+    if groups > 1:
+        starts = (np.arange(groups) * len(rows)).astype(np.int32)[:, None]
+        index = write.node("Add", [index, write.constant(f"{name}_tables", starts)], f"{name}_rows")
+    result = write.node("Gather", [write.constant(f"{name}_palette", table), index], f"{name}_decoded")
+    if groups > 1 or packing.per > 1:
+        result = _reshaped(file, result, name, shape)
+    cost = packing.bits / packing.per
+    remark = "" if cost == bits else f"{cost:g} bits for each index of {bits} in the file"
+    if not file.nibbles and packing.per > 1 and table.nbytes * LARGE_TABLE > packed.nbytes:
+        remark = "; ".join(filter(None, (remark, COMBINED)))
+    return result, remark
+
+
+def _packing(file: _File, bits: int, groups: int, indices: Array, width: int) -> _Packing:
+    """The smallest that fits; of equal ones that with the fewest indices in an integer."""
+    fits = [
+        _Packing(held, per)
+        for held in ((4, 8) if file.nibbles else (8,))
+        for per in range(1, held // bits + 1)
+        if indices.shape[-1] % per == 0
+    ]
+    return min(fits, key=lambda one: one.bytes(groups, 1 << bits, indices.size, width))

@@ -1,0 +1,63 @@
+"""Constants that a file stores encoded, and that stay so: integers with scales of blocks, indices of a palette."""
+
+import numpy as np
+
+from hexane.dtypes import DTYPES, FP16, FP32, DType
+from hexane.graph import Value, constant
+from hexane.ops import OPS, apply
+from hexane.ops.encodings import is_encoded
+
+INT8 = DTYPES["int8"]
+LEAST_INDICES = 4096  # fewer decoded numbers take no memory worth a decoder
+MOST_ENTRIES = 256
+
+
+def decode_blocks(x: Value, scale: Value, axis: int, block: int, kind: DType) -> Value | None:
+    """Constant int8 with a constant scale for each `block` of them along an axis. None where a block is not whole, or
+    the dtypes are others."""
+    integers, scales = x.node.data, scale.node.data
+    if x.node.op != "const" or scale.node.op != "const" or integers is None or scales is None:
+        return None
+    if x.dtype is not INT8 or scale.dtype is not kind or kind not in (FP16, FP32):
+        return None
+    if block <= 0 or x.shape != tuple(d * block if i == axis else d for i, d in enumerate(scale.shape)):
+        return None
+    made: Value = apply(OPS["decode_blocks"], [x, scale], {}, x.node.sources)[0]
+    return made
+
+
+def pick(table: Value, indices: Value, axis: int) -> Value | None:
+    """A palette: constant indices of the entries of a constant table. None for others, and for few of them."""
+    entries, places = table.node.data, indices.node.data
+    if table.node.op != "const" or indices.node.op != "const" or entries is None or places is None or axis != 0:
+        return None
+    if table.type.rank != 1 or table.dtype not in (FP16, FP32) or not 0 < entries.size <= MOST_ENTRIES:
+        return None
+    if indices.type.rank < 2 or places.size < LEAST_INDICES or places.min() < 0 or places.max() >= entries.size:
+        return None
+    made: Value = apply(OPS["gather"], [table, indices], {"axis": 0}, indices.node.sources)[0]
+    return made
+
+
+def reshape(x: Value, shape: tuple[int, ...]) -> Value | None:
+    """An encoded constant in another shape that keeps its blocks: its own, or with the last axis divided into several.
+    None for others."""
+    if not is_encoded(x.node):
+        return None
+    if x.shape == shape:
+        return x
+    if x.node.op != "decode_blocks":
+        return None
+    integers, scales = (v.node.data for v in x.node.inputs[:2] if v is not None)
+    assert integers is not None
+    assert scales is not None
+    kept = x.type.rank - 1
+    blocks = scales.shape[-1]
+    if shape[:kept] != x.shape[:kept] or len(shape) <= kept or shape[kept] == 0 or shape[kept] % blocks != 0:
+        return None
+    if integers.size != np.prod(shape):
+        return None
+    spread = scales.reshape(*scales.shape, *[1] * (len(shape) - kept - 1))
+    operands = [constant(integers.reshape(shape), x.node.sources), constant(spread, x.node.sources)]
+    made: Value = apply(OPS["decode_blocks"], operands, {}, x.node.sources)[0]
+    return made

@@ -1,0 +1,85 @@
+"""Moves the elements of an encoded constant without decoding it: its integers or indices move, and the scales or tables
+of its blocks with them."""
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from hexane.graph import Array, Node, Value, constant
+from hexane.ops import OPS, apply
+from hexane.ops.encodings import is_encoded
+
+MOVES = ("transpose", "reshape", "expand_dims", "squeeze")
+
+
+def moved(node: Node) -> Value | None:
+    """transpose(decode_palette(const, const))  ->  decode_palette(const, const)
+
+    An encoded constant with the elements of this node, bit for bit. None where the node does something else than move
+    the elements of an encoded constant, and where blocks would not be blocks afterwards.
+    """
+    source = node.inputs[0] if node.inputs else None
+    if node.op not in MOVES or source is None or not is_encoded(source.node):
+        return None
+    if node.op == "transpose":
+        return _transposed(source.node, [int(i) for i in node.attrs["perm"]])
+    return _reshaped(source.node, node.types[0].shape)
+
+
+def _transposed(stored: Node, perm: list[int]) -> Value | None:
+    first, second = (_data(stored, i) for i in (0, 1))
+    if stored.op == "gather":
+        return _made(stored, [first, second.transpose(perm)])
+    if stored.op == "decode_palette":
+        return _made(stored, [first.transpose(perm), second.transpose((*perm, len(perm)))])
+    if stored.op == "decode_blocks":
+        return _made(stored, [first.transpose(perm), second.transpose(perm)])
+    if stored.op == "dequantize":
+        return _made(stored, [first.transpose(perm)], perm.index(int(stored.attrs["axis"])) if second.ndim else 0)
+    return None
+
+
+def _reshaped(stored: Node, shape: tuple[int, ...]) -> Value | None:
+    first, second = (_data(stored, i) for i in (0, 1))
+    if stored.op == "gather":
+        return _made(stored, [first, second.reshape(shape)]) if len(shape) > 1 else None
+    if stored.op == "dequantize":
+        axis = _same_axis(first.shape, shape, int(stored.attrs["axis"])) if second.ndim else 0
+        return None if axis is None else _made(stored, [first.reshape(shape)], axis)
+    if stored.op not in ("decode_palette", "decode_blocks"):
+        return None
+    if [d for d in first.shape if d != 1] != [d for d in shape if d != 1]:
+        return None
+    # Only axes of extent 1 come and go, which have one block.
+    several = iter([count for d, count in zip(first.shape, second.shape, strict=False) if d != 1])
+    blocks = [1 if d == 1 else next(several) for d in shape]
+    return _made(stored, [first.reshape(shape), second.reshape((*blocks, *second.shape[first.ndim :]))])
+
+
+def _same_axis(before: Sequence[int], after: Sequence[int], axis: int) -> int | None:
+    """Where an axis is after a reshape that leaves it whole."""
+    for i, extent in enumerate(after):
+        if extent == before[axis] and prod(after[:i]) == prod(before[:axis]):
+            return i
+    return None
+
+
+def _data(stored: Node, index: int) -> Array:
+    value = stored.inputs[index]
+    assert value is not None
+    assert value.node.data is not None
+    return value.node.data
+
+
+def _made(stored: Node, arrays: Sequence[Array], axis: int | None = None) -> Value | None:
+    """The node with other constants at the front, each in its dtype."""
+    operands = list(stored.inputs)
+    for i, array in enumerate(arrays):
+        old = operands[i]
+        assert old is not None
+        if array is not old.node.data:
+            operands[i] = constant(np.ascontiguousarray(array), old.node.sources, old.dtype)
+    attrs = dict(stored.attrs) if axis is None else {**stored.attrs, "axis": axis}
+    made = apply(OPS[stored.op], operands, attrs, stored.sources)[0]
+    return made if is_encoded(made.node) else None

@@ -1,0 +1,81 @@
+"""Draws compressed weights: the outputs' error over the bytes of all weights, and what each layer might have become."""
+
+import io
+from math import inf, isfinite, log2
+
+from hexane.printer import size_text
+from hexane.report.plotting import check_plotting
+from hexane.runtime.compressed import Compressed
+
+MARKS = 5  # of bytes, about
+MOST_LABELS = 60  # of layers, beyond which names are too small to read
+
+
+def compression_chart(name: str, made: Compressed, limit: float | None, kind: str) -> bytes:
+    """The picture as the bytes of a file of this kind: "png", "svg" or "pdf". `made` needs a survey. limit: of the
+    error, if one was asked for. Raises Error where matplotlib is not installed."""
+    check_plotting("compress")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    survey = made.survey
+    assert survey is not None
+    height = 0.6 + 0.24 * min(len(made.layers), MOST_LABELS)
+    figure = Figure(figsize=(9.0, 5.2 + height), layout="constrained")
+    FigureCanvasAgg(figure)
+    over_bytes, of_layers = figure.subplots(2, height_ratios=(4.4, height))
+    named = [one.encoding for one in survey.alike if one.encoding != "none"]
+    style = {one: {"color": f"C{i % 10}", "marker": "os^D"[i // 10 % 4]} for i, one in enumerate(named)}
+
+    mixed = [(one.bytes, one.error) for one in survey.mixed if 0 < one.error < inf]
+    if mixed:
+        over_bytes.plot(*zip(*mixed, strict=True), ".-", color="0.6", lw=1, label="mixtures")
+    for one in survey.alike:
+        if 0 < one.error < inf:
+            over_bytes.scatter(one.bytes, one.error, zorder=3, **style[one.encoding])
+            over_bytes.annotate(
+                one.encoding, (one.bytes, one.error), xytext=(5, 4), textcoords="offset points", fontsize=8
+            )
+    size = sum(layer.bytes_after for layer in made.layers)
+    if made.error and isfinite(made.error):
+        over_bytes.scatter(size, made.error, marker="*", s=160, color="k", zorder=4, label="as written")
+    whole = sum(layer.bytes_before for layer in made.layers)
+    over_bytes.axvline(whole, color="0.6", ls=":", lw=1, label="whole, in fp16")
+    if limit is not None:
+        over_bytes.axhline(limit, color="C3", ls="--", lw=1, label="tolerance")
+    step = 1 << round(log2(max(whole, 1) / MARKS))
+    marks = range(0, whole + 1, step)
+    over_bytes.set_xticks(marks, [size_text(mark) for mark in marks], fontsize=8)
+    over_bytes.set_xlim(0, whole * 1.06)
+    over_bytes.set_yscale("log")
+    over_bytes.set_xlabel("bytes of all weights")
+    over_bytes.set_ylabel("relative error of the outputs")
+    over_bytes.legend(fontsize=8)
+
+    for place, (layer, choices) in enumerate(zip(made.layers, survey.layers, strict=True)):
+        for choice in choices:
+            if 0 < choice.error < inf:
+                taken = choice.encoding == layer.encoding
+                of_layers.scatter(
+                    choice.error,
+                    place,
+                    **style[choice.encoding],
+                    s=70 if taken else 22,
+                    edgecolors="k" if taken else "none",
+                    zorder=3 if taken else 2,
+                )
+    labels = [f"{layer.layer}  ({layer.encoding})" for layer in made.layers]
+    shown = labels if len(labels) <= MOST_LABELS else []
+    of_layers.set_yticks(range(len(shown)), [label.replace("$", r"\$") for label in shown], fontsize=8)
+    of_layers.set_ylim(len(labels) - 0.5, -0.5)
+    of_layers.set_xscale("log")
+    of_layers.set_xlabel("relative error of the outputs, with this layer alone compressed; ringed: its choice")
+    for axes in (over_bytes, of_layers):
+        axes.grid(which="both", alpha=0.25)
+    for encoding, look in style.items():
+        of_layers.scatter([], [], s=22, label=encoding, **look)
+    figure.legend(*of_layers.get_legend_handles_labels(), loc="outside lower center", ncols=6, fontsize=8)
+    over_bytes.set_title(f"{name}: error over bytes, on {made.measured_on}".replace("$", r"\$"), fontsize=10)
+    file = io.BytesIO()
+    figure.savefig(file, format=kind, dpi=120)
+    return file.getvalue()

@@ -1,0 +1,48 @@
+"""Compressed weights as one HTML file that needs no network: the outputs' error over bytes, and the choice of each
+layer among what it might have become."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from math import isfinite
+from typing import Any
+
+from hexane.compression.search import Choice
+from hexane.report.html_document import html_document
+from hexane.runtime.compressed import Compressed, Point
+
+STYLES = ("page.css", "fit.css", "compression.css")
+SCRIPTS = ("common.js", "parts.js", "compression.js")
+
+
+def compression_page(
+    name: str, target: str, made: Compressed, remarks: Mapping[str, Sequence[str]], limit: float | None
+) -> str:
+    """The page. `made` needs a survey. remarks: on how a file has the weights of layers. limit: of the error, if one
+    was asked for. Names are data in the page, never markup; it may run its own script and nothing else, and load
+    nothing."""
+    survey = made.survey
+    assert survey is not None
+    data = {
+        "model": name,
+        "target": target,
+        "error": _finite(made.error),
+        "measured_on": made.measured_on,
+        "limit": limit,
+        "remarks": [[words, list(layers)] for words, layers in remarks.items()],
+        "alike": [_numbers(one) for one in survey.alike],
+        "mixed": [_numbers(one) for one in survey.mixed],
+        "layers": [
+            {**asdict(layer), "error": _finite(layer.error), "choices": [_numbers(choice) for choice in choices]}
+            for layer, choices in zip(made.layers, survey.layers, strict=True)
+        ],
+    }
+    words = f"{name}: {len(made.layers)} weights for {target}."
+    return html_document(f"{name}: compressed weights", words, data, STYLES, SCRIPTS)
+
+
+def _numbers(one: Point | Choice) -> list[Any]:
+    return [one.encoding, one.bytes, _finite(one.error)]
+
+
+def _finite(error: float | None) -> float | None:
+    return error if error is not None and isfinite(error) else None

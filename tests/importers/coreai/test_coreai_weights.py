@@ -1,0 +1,298 @@
+"""Weights stored with few bits: written as Core AI's own operations, read as encoded constants of the graph."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hexane as hx
+from apple_runtime import has_apple_runtime, run_apple
+from assets import Function
+from hexane.compression import Compression
+from hexane.compression.compress import compress
+from hexane.emit.coreai.bytecode import WrittenValue
+from hexane.emit.coreai.prepare import for_engine
+from hexane.emit.coreai.write import emit_asset, save_graph
+from hexane.graph import Graph, Node
+from hexane.importers.coreai import import_asset, import_coreai, open_asset, read_asset
+from hexane.importers.coreai.numbers import BITS, numbers, packed
+from hexane.ops.encodings import encoding_of, is_encoded
+from hexane.runtime.mil import emit_netplists, emit_pieces
+from hexane.targets import load_target
+from hexane.targets.query import load_chip
+
+LUT, BLOCKS, SPARSE = "lut_to_dense", "blockwise_shift_scale", "build_sparse_with_bitmask"
+# The operation of each mode, and the bits of a number with its share of tables and scales in fp32.
+MODES = {
+    "int8": (BLOCKS, 8.6), "blockwise4:b32": (BLOCKS, 5.3), "blockwise8:b16": (BLOCKS, 10.2),
+    **{f"palette{bits}": (LUT, bits + 2.1 if bits == 8 else bits + 0.7) for bits in (1, 2, 3, 4, 6, 8)},
+    "palette4:g32": (LUT, 4.8), "palette3:g16": (LUT, 3.8), "sparse:0.6": (SPARSE, 14.1),
+}  # fmt: skip
+
+
+def network() -> Graph:
+    """Weights of a linear layer, of images and of lines, of a product, and rows of an embedding."""
+    rng = np.random.default_rng(0)
+
+    def random(*shape: int) -> Any:
+        return (rng.standard_normal(shape) * 0.1).astype(np.float32)
+
+    x, image, line = hx.input("x", (1, 64)), hx.input("image", (1, 32, 6, 6)), hx.input("line", (1, 32, 20))
+    ids = hx.input("ids", (3,), "int32")
+    return hx.graph(
+        {
+            "of_x": hx.linear(x, random(96, 64), random(96)),
+            "of_image": hx.relu(hx.conv(image, random(64, 32, 3, 3))),
+            "of_line": hx.conv(line, random(64, 32, 3)),
+            "product": hx.matmul(x, random(64, 128)),
+            "rows": hx.gather(hx.const(random(128, 64)), ids, axis=0),
+        }
+    )
+
+
+def compressed(mode: str) -> Graph:
+    return compress(network(), Compression(mode), load_target("host"))
+
+
+def feeds_of(graph: Graph) -> dict[str, Any]:
+    rng = np.random.default_rng(1)
+    return {
+        str(v.node.attrs["name"]): np.array([5, 0, 127], np.int32)
+        if v.dtype.kind == "int"
+        else rng.standard_normal(v.shape).astype(v.dtype.numpy)
+        for v in graph.inputs
+    }
+
+
+def encoded(graph: Graph) -> list[Node]:
+    return [node for node in graph.nodes if is_encoded(node)]
+
+
+def same_bits(first: Graph, second: Graph) -> None:
+    found = [hx.compile(g, threads=1)(feeds_of(first)) for g in (first, second)]
+    want, got = (y if isinstance(y, dict) else {"y": y} for y in found)
+    for name, array in want.items():
+        np.testing.assert_array_equal(got[name].view(np.uint8), array.view(np.uint8), err_msg=name)
+
+
+# ---- written and read back ----
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_weights_are_written_as_they_are_stored(mode: str, tmp_path: Path) -> None:
+    graph = compressed(mode)
+    size = save_graph(graph, tmp_path / "net.aimodel")
+    operation, bits = MODES[mode]
+    names = [o.name for o in open_asset(tmp_path / "net.aimodel").function().body.operations]
+    assert sum(operation in name for name in names) == (4 if operation == SPARSE else 5)
+    weights = 96 * 64 + 64 * 32 * 9 + 64 * 32 * 3 + 64 * 128 + 128 * 64
+    whole = 128 * 64 * 32 - 128 * 64 * bits if operation == SPARSE else 0  # the rows of an embedding have no mask
+    assert size < (weights * bits + whole) / 8 + 3000
+    same_bits(graph, import_coreai(tmp_path / "net.aimodel"))
+
+
+@pytest.mark.parametrize("mode", [mode for mode in MODES if "sparse" not in mode])
+def test_weights_come_back_encoded(mode: str) -> None:
+    graph = compressed(mode)
+    back = import_asset(read_asset(emit_asset(graph), "f"))
+    assert sorted(n.op for n in encoded(back)) == sorted(n.op for n in encoded(graph))
+    bits = [sorted(encoding_of(n.values[0]).bits for n in encoded(g)) for g in (back, graph)]
+    assert bits[0] == bits[1]
+
+
+@pytest.mark.parametrize("mode", ["int8", "palette4:g16", "blockwise4:b32", "sparse:0.6"])
+def test_for_a_chip_weights_stay_stored(mode: str) -> None:
+    chip = load_chip("h16")
+    graph, whole = (for_engine(g, chip) for g in (compressed(mode), network()))
+    data = emit_asset(graph)
+    assert len(data) < 0.76 * len(emit_asset(whole))
+    same_bits(graph, import_asset(read_asset(data, "f")))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+def test_apples_runtime_decodes_what_was_written(mode: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    python = request.config.getoption("--apple-python")
+    if not has_apple_runtime(python):
+        pytest.skip("no coreai-core; pip install coreai-core==1.0.0b3, or --apple-python PATH of a Python that has it")
+    graph = compressed(mode)
+    save_graph(graph, tmp_path / "net.aimodel")
+    want = hx.compile(graph)(feeds_of(graph))
+    for name, array in run_apple(python, tmp_path / "net.aimodel", feeds_of(graph), tmp_path).items():
+        np.testing.assert_allclose(array, want[name], rtol=1e-5, atol=1e-5)
+
+
+def test_entries_that_no_index_names_are_filled_up() -> None:
+    """Five entries take three bits; an index beyond the last names the last."""
+    rng = np.random.default_rng(2)
+    indices, tables = rng.integers(0, 9, (64, 32)), rng.standard_normal((4, 1, 5)).astype(np.float32)
+    weight = hx.decode_palette(hx.const(indices.astype(np.uint8)), hx.const(tables))
+    graph = hx.graph(hx.linear(hx.input("x", (2, 32)), weight))
+    back = import_asset(read_asset(emit_asset(graph), "f"))
+    assert [n.op for n in encoded(back)] == ["decode_palette"]
+    dense = tables[np.arange(64)[:, None] // 16, 0, np.minimum(indices, 4)]
+    x = rng.standard_normal((2, 32)).astype(np.float32)
+    np.testing.assert_allclose(hx.compile(back)(x), x @ dense.T, rtol=1e-5, atol=1e-5)
+
+
+def test_for_a_chip_scales_become_fp16() -> None:
+    """As in the chip's own programs, where fp16 keeps all digits that it has of them."""
+    rng = np.random.default_rng(3)
+    integers, scale = rng.integers(-127, 128, (48, 64)).astype(np.int8), (rng.random(64) + 1).astype(np.float32) / 100
+    weight = hx.dequantize(hx.const(integers), hx.const(scale), axis=1)
+    graph = for_engine(hx.graph(hx.matmul(hx.input("x", (2, 48)), weight)), load_chip("h16"))
+    back = import_asset(read_asset(emit_asset(graph), "f"))
+    assert [n.op for n in encoded(back)] == ["dequantize"]
+    np.testing.assert_array_equal(
+        numbers_of(back), (integers * np.float16(scale).astype(np.float32)).astype(np.float16)
+    )
+    same_bits(graph, back)
+
+
+def numbers_of(graph: Graph) -> Any:
+    """What the only encoded weight stands for."""
+    (node,) = encoded(graph)
+    return encoding_of(node.values[0]).decode().node.data
+
+
+def test_scales_that_the_result_does_not_hold_are_multiplied_out() -> None:
+    rng = np.random.default_rng(3)
+    integers, scale = rng.integers(-127, 128, (48, 64)).astype(np.int8), rng.random(48).astype(np.float32) / 100
+    weight = hx.dequantize(hx.const(integers), hx.const(scale), dtype="fp16")
+    graph = hx.graph(hx.matmul(hx.input("x", (2, 48), "fp16"), weight))
+    asset = read_asset(emit_asset(graph), "f")
+    assert not any(BLOCKS in o.name for o in asset.function().body.operations)
+    feed = {"x": rng.standard_normal((2, 48)).astype(np.float16)}
+    np.testing.assert_array_equal(hx.compile(graph)(feed), hx.compile(import_asset(asset))(feed))
+
+
+def test_what_is_smaller_whole_is_written_whole() -> None:
+    weight = hx.gather(hx.const(np.arange(200, dtype=np.float32)), hx.const(np.array([[3, 5], [7, 9]])), axis=0)
+    graph = hx.graph(hx.matmul(hx.input("x", (2, 2)), weight))
+    asset = read_asset(emit_asset(graph), "f")
+    assert not any(LUT in o.name for o in asset.function().body.operations)
+    np.testing.assert_array_equal(hx.compile(import_asset(asset))(np.eye(2, dtype=np.float32)), [[3, 5], [7, 9]])
+
+
+@pytest.mark.parametrize("element", sorted(set(BITS) - {"f4E2M1FN"}))
+@pytest.mark.parametrize("count", [1, 2, 7, 33])
+def test_small_elements_are_packed_as_they_are_read(element: str, count: int) -> None:
+    bits = BITS[element]
+    low = -(1 << bits - 1) if element.startswith("si") else 0
+    array = np.random.default_rng(count).integers(low, low + (1 << bits), count)
+    back = numbers(memoryview(packed(array, element)), element, (count,))
+    np.testing.assert_array_equal(back.astype(np.int64), array)
+
+
+# ---- assets of others ----
+
+
+def product_with(f: Function, weight: WrittenValue, shape: tuple[int, int], element: str = "f32") -> Graph:
+    """x times a weight."""
+    x = f.input("x", (3, shape[0]), element)
+    y = f.op("primitive.batch_matmul", x, weight, result=f.value((3, shape[1]), element))
+    return import_asset(read_asset(f.finish({"y": y}).bytes(), "f"))
+
+
+def check_product(graph: Graph, dense: Any) -> None:
+    """The bits of the same product with the decoded weight."""
+    whole = hx.graph(hx.matmul(hx.input("x", (3, dense.shape[0]), str(dense.dtype)), hx.const(dense)))
+    feed = {"x": np.random.default_rng(4).standard_normal((3, dense.shape[0])).astype(dense.dtype)}
+    np.testing.assert_array_equal(hx.compile(graph, threads=1)(feed), hx.compile(whole, threads=1)(feed))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize(("blocks", "op"), [((1, 1), "gather"), ((1, 4), "decode_palette"), ((2, 3), "decode_palette")])
+def test_palettes_stay_indices(blocks: tuple[int, int], op: str, dtype: Any) -> None:
+    rng = np.random.default_rng(5)
+    indices, tables = rng.integers(0, 16, (8, 12)), rng.standard_normal((*blocks, 16, 1)).astype(dtype)
+    f, element = Function(), "f32" if dtype == np.float32 else "f16"
+    weight = f.op("primitive.lut_to_dense", f.const(indices, "ui4"), f.const(tables), f.const(np.int16(0)),
+                  result=f.value((8, 12), element))  # fmt: skip
+    graph = product_with(f, weight, (8, 12), element)
+    assert [n.op for n in encoded(graph)] == [op]
+    rows, columns = (np.arange(d) * n // d for d, n in zip((8, 12), blocks, strict=True))
+    check_product(graph, tables[rows[:, None], columns[None], indices, 0])
+
+
+@pytest.mark.parametrize(
+    ("element", "blocks", "zeros", "op"),
+    [("si8", (1, 12), False, "dequantize"), ("si8", (1, 1), True, "dequantize"), ("ui8", (8, 1), True, "dequantize"),
+     ("si4", (1, 12), True, "dequantize"), ("si4", (2, 12), False, "decode_blocks"), ("ui4", (4, 3), True, "decode_blocks"),
+     ("si8", (4, 12), False, "decode_blocks"), ("ui8", (4, 12), False, None), ("ui2", (2, 1), True, "decode_blocks")],
+)  # fmt: skip
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_integers_stay_integers(element: str, blocks: tuple[int, int], zeros: bool, op: str | None, dtype: Any) -> None:
+    """Of eight bits without a sign per block there is no form in the graph: these are decoded."""
+    rng = np.random.default_rng(6)
+    bits, is_signed = int(element[2:]), element.startswith("s")
+    low = -(1 << bits - 1) if is_signed else 0
+    data = rng.integers(low, low + (1 << bits), (8, 12))
+    data[0, 0] = low + (1 << bits) - 1
+    zero = rng.integers(low, low + (1 << bits), blocks) if zeros else np.zeros(blocks, np.int64)
+    scale = (rng.random(blocks) + 0.1).astype(dtype)
+    f, kind = Function(), "f32" if dtype == np.float32 else "f16"
+    stored = np.int8 if is_signed else np.uint8
+    operands = [f.const(data.astype(stored), element), f.const(scale), f.const(zero.astype(stored), element),
+                f.const(np.zeros(blocks, dtype))]  # fmt: skip
+    weight = f.op("primitive.blockwise_shift_scale", *operands, result=f.value((8, 12), kind))
+    graph = product_with(f, weight, (8, 12), kind)
+    assert [n.op for n in encoded(graph)] == ([op] if op else [])
+    wide = [np.kron(a.astype(np.float64), np.ones([d // n for d, n in zip((8, 12), blocks, strict=True)]))
+            for a in (zero, scale)]  # fmt: skip
+    check_product(graph, ((data - wide[0]) * wide[1]).astype(dtype))
+
+
+def test_offsets_behind_the_scale_and_scales_below_zero_are_decoded() -> None:
+    data = np.arange(-48, 48).reshape(8, 12).astype(np.int8)
+    for scale, offset in ((-0.5, 0.0), (0.5, 0.25)):
+        f = Function()
+        operands = [f.const(a) for a in (data, np.full((1, 1), scale, np.float32), np.zeros((1, 1), np.int8),
+                                         np.full((1, 1), offset, np.float32))]  # fmt: skip
+        graph = product_with(f, f.op("primitive.blockwise_shift_scale", *operands, result=f.value((8, 12))), (8, 12))
+        assert not encoded(graph)
+        check_product(graph, (data * np.float32(scale) + np.float32(offset)).astype(np.float32))
+
+
+def test_weights_that_something_else_reads_are_decoded() -> None:
+    """The sum of a decoded weight and a constant is a constant, as it is for a weight that is stored whole."""
+    rng = np.random.default_rng(7)
+    indices, table = rng.integers(0, 4, (8, 12)), rng.standard_normal((1, 1, 4, 1)).astype(np.float32)
+    f = Function()
+    weight = f.op("primitive.lut_to_dense", f.const(indices, "ui2"), f.const(table), f.const(np.int16(0)),
+                  result=f.value((8, 12)))  # fmt: skip
+    one = f.const(rng.standard_normal((8, 12)).astype(np.float32))
+    graph = product_with(f, f.op("primitive.add", weight, one), (8, 12))
+    assert [n.op for n in graph.nodes] == ["input", "const", "matmul"]
+
+
+def test_rows_that_constants_pick_are_constants() -> None:
+    rng = np.random.default_rng(8)
+    indices, table = rng.integers(0, 4, (16, 12)), rng.standard_normal((1, 1, 4, 1)).astype(np.float32)
+    f = Function()
+    rows = f.op("primitive.lut_to_dense", f.const(indices, "ui2"), f.const(table), f.const(np.int16(0)),
+                result=f.value((16, 12)))  # fmt: skip
+    picked = f.op("primitive.gather_nd", rows, f.const(np.arange(8, dtype=np.int32)[:, None]), result=f.value((8, 12)))
+    graph = product_with(f, picked, (8, 12))
+    assert [n.op for n in graph.nodes] == ["input", "const", "matmul"]
+    check_product(graph, table[0, 0, indices[:8], 0])
+
+
+def test_a_palette_of_an_asset_is_one_in_mil(tmp_path: Path) -> None:
+    save_graph(compressed("palette4:g16"), tmp_path / "net.aimodel")
+    _, pieces = emit_pieces(import_coreai(tmp_path / "net.aimodel"), load_chip("h16"))
+    text = "".join(piece.mil.text for piece in pieces if piece.mil is not None)
+    assert text.count("= constexpr_lut_to_dense(") == 4
+
+
+@pytest.mark.parametrize("mode", ["int8", "palette4", "palette4:g16", "blockwise4:b32"])
+def test_a_netplist_has_whole_weights(mode: str) -> None:
+    rng = np.random.default_rng(9)
+    image = hx.input("image", (1, 32, 8, 8))
+    graph = hx.graph(hx.conv(image, (rng.standard_normal((64, 32, 3, 3)) / 8).astype(np.float32)))
+    back = import_asset(read_asset(emit_asset(compress(graph, Compression(mode), load_target("host"))), "f"))
+    assert len(encoded(back)) == 1
+    _, _, (net,) = emit_netplists(back, load_chip("h11"))
+    assert net is not None
+    assert len(net.weights) >= 2 * 64 * 32 * 9
