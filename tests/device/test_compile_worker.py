@@ -234,3 +234,49 @@ import ctypes; ctypes.CDLL({str(FRAMEWORK)!r}).fake_ane_set(b'stall_ms', ctypes.
     assert error.value.code == _core.NO_ANSWER
     worker.program = program()
     compiled(0)
+
+
+CONFIG = hx.train.LlamaConfig(vocab=61, dim=32, hidden=48, layers=2, heads=4, kv_heads=2, seq=16)
+
+
+def trained(folder: Path) -> tuple[dict[str, Array], list[float], float]:
+    """The states after 4 batches on the device, their losses, and an evaluation."""
+    model = hx.train.llama(CONFIG, seed=1)
+    made = hx.train.Trainer(
+        model.loss, list(model.params.values()), hx.train.adamw(1e-2), folder=folder, programs=True,
+        options=hx.Options(target="h13"), threads=1, loss_scale=256.0,
+    )  # fmt: skip
+    assert made.net.is_on_engine
+    rows = np.random.default_rng(0).integers(0, CONFIG.vocab, (4, 1, CONFIG.seq + 1)).astype(np.int32)
+    batches = [{"tokens": row[:, :-1], "labels": row[:, 1:]} for row in rows]
+    losses = [one["loss"] for one in made.fit(batches, len(batches), progress=False)]
+    states = {name: made.net.read_state(name) for name in made.net.state_names}
+    return states, losses, made.evaluate(batches)["loss"]
+
+
+@pytest.mark.filterwarnings("ignore::hexane.FallbackWarning", "ignore::hexane.HazardWarning")
+def test_a_training_needs_more_compiles_than_three_processes_may_do(
+    limited: Callable[..., _core.Device],
+    worker: CompileWorker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its weights are those of a training without a limit, bit for bit."""
+    limited(1 << 20)
+    states, losses, evaluated = trained(tmp_path / "free")
+    device = limited(2)  # and nothing is kept from before
+    ready, workers = worker._ready, set()
+
+    def of_three(_: int) -> WorkerProcess:
+        made = ready(3)
+        workers.add(made.process.pid)
+        return made
+
+    monkeypatch.setattr(worker, "_ready", of_three)
+    again, same_losses, same_evaluation = trained(tmp_path / "limited")
+    assert device.counters["compiled"] + device.counters["compiles_in_loads"] == device.counters["compile_limit"]
+    assert len(workers) >= 3
+    assert (same_losses, same_evaluation) == (losses, evaluated)
+    assert states.keys() == again.keys()
+    for name, array in states.items():
+        assert again[name].tobytes() == array.tobytes(), name
