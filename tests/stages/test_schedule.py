@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 
 import hexane as hx
+from hexane.build import Tensor
 from hexane.errors import Error
 from hexane.importers.onnx import import_onnx
+from hexane.ops import OPS, apply
+from hexane.ops.records.program import PROGRAM, Layout, layout_text, type_text
 from hexane.pipeline import lower
 from hexane.stages.bufferize.order import peak_bytes, schedule
 from hexane.targets import load_target
@@ -51,3 +54,26 @@ def test_randwire_needs_a_tenth_less(model_file: Callable[[str], Path]) -> None:
     graph = lower(import_onnx(model_file("randwire")), HOST)
     assert peak_bytes(graph, schedule(graph)) == 4 * 245_760
     assert peak_bytes(graph, schedule(graph, "optimal")) == 4 * 221_184
+
+
+def late_program(x: hx.Tensor, *, late: bool) -> hx.Tensor:
+    """A program of one input, whose result is like it."""
+    layout = layout_text(Layout((4,), 4 * x.type.size))
+    attrs = {"index": 0, "types": [type_text(x.type)], "layouts": [layout, layout], "late": late}
+    return Tensor(apply(OPS[PROGRAM], [x.value], attrs, ())[0])
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_a_late_program_begins_at_once_and_its_readers_come_last(late: bool) -> None:
+    """A chain of three gradients, each of them summed by a program: the backward pass goes on meanwhile."""
+    x = hx.input("x", (8,))
+    chain = [x]
+    for _ in range(3):
+        chain.append(hx.exp(chain[-1]))
+    sums = [late_program(one, late=late) for one in chain[1:]]
+    updates = {f"w{i}": hx.relu(one) for i, one in enumerate(sums)}
+    order = [node.op for node in schedule(hx.graph(updates)) if node.op != "input"]
+    if late:
+        assert order == ["exp", PROGRAM, "exp", PROGRAM, "exp", PROGRAM, "relu", "relu", "relu"]
+    else:
+        assert order != ["exp", PROGRAM, "exp", PROGRAM, "exp", PROGRAM, "relu", "relu", "relu"]
