@@ -3,7 +3,7 @@ PyTorch's eager step in the same run, each in a process of its own, by turns.
 
 The MLP has 784-512-10 units and batches of 64, ResNet-8 batches of 32 images of 32 x 32, the encoder 2 layers of width
 128 with 4 heads on batches of 4 x 64 tokens. All train in fp32 with AdamW. Needs torch, here or in another environment
-(--torch PYTHON).
+(--torch PYTHON). --compiled measures `torch.compile` of the loss as well, which takes a C++ compiler and its time.
 """
 
 import argparse
@@ -13,19 +13,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from statistics import median
 from typing import Any
 
 import numpy as np
 
 NETWORKS = ("mlp", "resnet8", "encoder")
+COMPILED = "torch.compile"
 TOKENS, WIDTH, HEADS, WORDS, CLASSES = 64, 128, 4, 200, 10
 Step = Callable[[], object]
 Maker = Callable[[str, int, np.random.Generator], tuple[Step, float, float]]
 
 
 def main() -> int:
-    return compare(__file__, __doc__, NETWORKS, {"hexane": hexane_step, "torch": torch_step})
+    makers = {"hexane": hexane_step, "torch": torch_step, COMPILED: partial(torch_step, is_compiled=True)}
+    return compare(__file__, __doc__, NETWORKS, makers)
 
 
 def compare(
@@ -43,6 +46,8 @@ def compare(
         "--rounds", type=int, default=3, metavar="N", help="processes of each, of which the median counts"
     )
     parser.add_argument("--torch", default=sys.executable, metavar="PYTHON", help="the interpreter that has torch")
+    if COMPILED in makers:
+        parser.add_argument("--compiled", action="store_true", help="with torch.compile, too")
     parser.add_argument("--measure", nargs=3, metavar=("WHO", "NETWORK", "THREADS"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:
@@ -51,19 +56,21 @@ def compare(
         return 0
     if options.only and not set(networks) & set(options.only.split(",")):
         return 0
-    print("| network | threads | hexane ms | torch ms | hexane / torch | MiB | torch MiB | compile ms |")
-    print("|---|---|---|---|---|---|---|---|")
+    is_compiled = bool(vars(options).get("compiled"))
+    print("| network | threads | hexane ms | torch ms | hexane / torch | MiB | torch MiB | compile ms |", end="")
+    print(" torch.compile ms | hexane / it |" if is_compiled else "")
+    print("|---|---|---|---|---|---|---|---|" + "---|---|" * is_compiled)
     for name in (name for name in networks if name in options.only.split(",")):
         for threads in options.threads.split(","):
-            row(file, name, threads, options)
+            row(file, name, threads, options, is_compiled)
     return 0
 
 
-def row(file: str, name: str, threads: str, options: argparse.Namespace) -> None:
-    found: dict[str, list[dict[str, float]]] = {"hexane": [], "torch": []}
+def row(file: str, name: str, threads: str, options: argparse.Namespace, is_compiled: bool) -> None:
+    found: dict[str, list[dict[str, float]]] = {"hexane": [], "torch": [], **({COMPILED: []} if is_compiled else {})}
     for _ in range(options.rounds):
         for who, some in found.items():
-            python = options.torch if who == "torch" else sys.executable
+            python = sys.executable if who == "hexane" else options.torch
             command = [python, file, "--runs", str(options.runs), "--measure", who, name, threads]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode == 0:
@@ -78,8 +85,10 @@ def row(file: str, name: str, threads: str, options: argparse.Namespace) -> None
     print(
         f"| {name} | {threads} | {ours:.2f} | {theirs:.2f} | {ours / theirs:.2f} | {middle('hexane', 'mib'):.1f} |"
         f" {middle('torch', 'mib'):.1f} | {middle('hexane', 'compile_ms'):.0f} |",
-        flush=True,
+        end="",
     )
+    other = middle(COMPILED, "ms") if is_compiled else 0.0
+    print(f" {other:.2f} | {ours / other:.2f} |" if is_compiled else "", flush=True)
 
 
 def measured(make: Maker, name: str, threads: int, runs: int, calls: int) -> dict[str, float]:
@@ -165,7 +174,9 @@ def hexane_step(name: str, threads: int, rng: np.random.Generator) -> tuple[Step
 # ---- PyTorch ----
 
 
-def torch_step(name: str, threads: int, rng: np.random.Generator) -> tuple[Step, float, float]:
+def torch_step(
+    name: str, threads: int, rng: np.random.Generator, is_compiled: bool = False
+) -> tuple[Step, float, float]:
     import torch
     from torch import nn
 
@@ -222,9 +233,14 @@ def torch_step(name: str, threads: int, rng: np.random.Generator) -> tuple[Step,
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
 
+    def loss(given: Any, wanted: Any) -> Any:
+        return nn.functional.cross_entropy(net(given), wanted)
+
+    of_batch = torch.compile(loss) if is_compiled else loss
+
     def step() -> None:
         optimizer.zero_grad()
-        nn.functional.cross_entropy(net(x), labels).backward()
+        of_batch(x, labels).backward()
         optimizer.step()
 
     return step, before, 0.0
