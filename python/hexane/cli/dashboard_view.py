@@ -84,8 +84,8 @@ def _measured(measured: Measurements, step_ms: float | None) -> Iterator[tuple[s
         share = measured.of_peak
         yield "products", told + ("" if share is None else f", the engine at {100 * share:.2g} % of its peak")
     if measured.milliwatts:
-        parts = [f"{printable(name)} {power / 1e3:.2f} W" for name, power in measured.milliwatts.items()]
-        yield "power", ", ".join(parts)
+        drawn = [f"{printable(name)} {power / 1e3:.2f} W" for name, power in measured.milliwatts.items()]
+        yield "power", ", ".join(drawn)
     memory, left = measured.memory, measured.compiles_left
     if memory is not None:
         yield "memory", f"{_size(memory)} at most"

@@ -35,7 +35,7 @@ def _dtype(x: DType, at: DType, *share: DType) -> DType:
 
 def _log_softmax_at(x: Array, at: Array) -> Array:
     shifted = x - x.max(axis=1, keepdims=True)
-    return np.take_along_axis(shifted, at, 1) - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return np.asarray(np.take_along_axis(shifted, at, 1) - np.log(np.exp(shifted).sum(axis=1, keepdims=True)))
 
 
 def _cross_entropy_gradient(x: Array, at: Array, share: Array) -> Array:
