@@ -25,20 +25,29 @@ def heads(x: Tensor) -> Tensor:
     return hx.transpose(hx.reshape(x, shape=(1, TOKENS, HEADS, WIDTH // HEADS)), perm=(0, 2, 1, 3))
 
 
-def attended(b: Layers, x: Tensor, hide: Hide, weigh: Callable[[Tensor], Tensor]) -> Tensor:
-    query, key, value = (heads(b.linear(x, WIDTH)) for _ in range(3))
+def attended(
+    b: Layers, x: Tensor, hide: Hide, weigh: Callable[[Tensor], Tensor], encoded: Tensor | None = None
+) -> Tensor:
+    """encoded: what keys and values are made of; None: x itself."""
+    query, key, value = (heads(b.linear(v, WIDTH)) for v in (x, *2 * (x if encoded is None else encoded,)))
     scores = hx.matmul(query, key, transpose_y=True) * (WIDTH // HEADS) ** -0.5
     mixed = hx.matmul(weigh(hide(scores)), value)
     return b.linear(hx.reshape(hx.transpose(mixed, perm=(0, 2, 1, 3)), shape=(1, TOKENS, WIDTH)), WIDTH)
 
 
-def transformer(seed: int, make: Callable[[Layers, Tensor], tuple[Hide, Callable[[Tensor], Tensor]]]) -> Graph:
-    """Two layers. make: from the tokens that count, what hides scores, and what makes weights of them."""
+def transformer(
+    seed: int, make: Callable[[Layers, Tensor], tuple[Hide, Callable[[Tensor], Tensor]]], *, reads_encoder: bool = False
+) -> Graph:
+    """Two layers. make: from the tokens that count, what hides scores, and what makes weights of them. reads_encoder:
+    each layer attends to what an encoder said, too, of which nothing is hidden."""
     b = Layers(seed)
     x, counts = hx.input("x", (1, TOKENS, WIDTH)), hx.input("counts", (1, TOKENS), "int32")
     hide, weigh = make(b, counts)
     for _ in range(2):
         x = b.layer_norm(x + attended(b, x, hide, weigh))
+        if reads_encoder:
+            encoded = hx.const(b.normal(1, TOKENS, WIDTH, scale=1))
+            x = b.layer_norm(x + attended(b, x, lambda scores: scores, softmax, encoded))
         x = b.layer_norm(x + b.mlp(x))
     return hx.graph(x)
 
@@ -139,6 +148,31 @@ def deberta() -> Graph:
     return transformer(7, make)
 
 
+def clip_text() -> Graph:
+    """Two masks, added one after the other: a score that both hide is minus infinity."""
+
+    def make(b: Layers, counts: Tensor) -> tuple[Hide, Callable[[Tensor], Tensor]]:
+        triangle = np.where(later_keys(), np.float32(LEAST), np.float32(0))
+        padded = hx.cast(hidden_keys(counts), dtype="bool")
+        mask = hx.select(padded, np.float32(LEAST), np.zeros((1, 1, 1, TOKENS), np.float32))
+        return lambda scores: scores + triangle + mask, softmax
+
+    return transformer(8, make)
+
+
+def whisper() -> Graph:
+    """A decoder's keys are hidden where a triangle and the tokens that count add up to 0; no key of the encoder is."""
+
+    def make(b: Layers, counts: Tensor) -> tuple[Hide, Callable[[Tensor], Tensor]]:
+        triangle = np.where(later_keys(), np.float32(LEAST), np.float32(0))
+        seen = hx.cast(hx.reshape(counts, shape=(1, 1, 1, TOKENS)), dtype="fp32") + triangle
+        mask = hx.select(seen == 0.0, np.float32(LEAST), triangle)
+        return lambda scores: scores + mask, softmax
+
+    return transformer(9, make, reads_encoder=True)
+
+
 MASKED: dict[str, Callable[[], Graph]] = {
     "bert": bert, "distilbert": distilbert, "gpt2": gpt2, "llama": llama, "opt": opt, "t5": t5, "deberta": deberta,
+    "clip text": clip_text, "whisper": whisper,
 }  # fmt: skip
