@@ -264,15 +264,15 @@ def test_a_training_needs_more_compiles_than_three_processes_may_do(
     """Its weights are those of a training without a limit, bit for bit."""
     limited(1 << 20)
     states, losses, evaluated = trained(tmp_path / "free")
-    device = limited(2)  # and nothing is kept from before
+    device = limited(1)  # and nothing is kept from before
     ready, workers = worker._ready, set()
 
-    def of_three(_: int) -> WorkerProcess:
-        made = ready(3)
+    def of_two(_: int) -> WorkerProcess:
+        made = ready(2)
         workers.add(made.process.pid)
         return made
 
-    monkeypatch.setattr(worker, "_ready", of_three)
+    monkeypatch.setattr(worker, "_ready", of_two)
     again, same_losses, same_evaluation = trained(tmp_path / "limited")
     assert device.counters["compiled"] + device.counters["compiles_in_loads"] == device.counters["compile_limit"]
     assert len(workers) >= 3

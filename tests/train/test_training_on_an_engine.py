@@ -1,5 +1,6 @@
 """`hexane train` where there is an engine: the dispatch of macOS, with what stands in for its framework."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import hexane as hx
 from engines import stand_in_engine
 from hexane.runtime.states import read_states
 from hexane.train.decoder.training import DecoderTraining, TrainingOptions
+from hexane.train.kernels import Variant
 from stand_in import StandIn, needs_stand_in
 
 pytestmark = pytest.mark.filterwarnings("ignore::hexane.FallbackWarning", "ignore::hexane.HazardWarning")
@@ -54,6 +56,22 @@ def test_the_engine_trains_and_goes_on_bit_for_bit(tokens: Path, tmp_path: Path)
     for name, array in mine.items():
         assert array.tobytes() == theirs[name].tobytes(), name
     assert np.isfinite(whole.trainer.evaluate(whole.evaluation or [])["loss"])
+
+
+@pytest.mark.parametrize(("variant", "count"), [("cpu-head", 6), ("ane-head", 10)])
+def test_layers_share_programs(variant: Variant, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many are compiled and loaded as there are kernels, however many layers: weights are inputs."""
+    kept = []
+    for layers in (2, 5):
+        model = hx.train.llama(replace(CONFIG, layers=layers, seq=8), seed=1)
+        step = hx.train.step(model.loss, list(model.params.values()), hx.train.adamw(1e-3))
+        device = stand_in_engine()
+        monkeypatch.setattr("hexane.runtime.engine.find_engine", lambda _, device=device: (device, ""))
+        before = device.counters
+        net = hx.compile(hx.train.on_engine(step, variant), target="h13", device=hx.Device("ane", cache=False))
+        after = device.counters
+        assert [after[what] - before[what] for what in ("compiled", "loaded")] == [count, count]
+        kept.append(net)
 
 
 def test_what_the_engine_trained_goes_on_anywhere(tokens: Path, tmp_path: Path) -> None:

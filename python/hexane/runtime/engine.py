@@ -10,7 +10,7 @@ from pathlib import Path
 from hexane import _core
 from hexane.cost.work import multiply_adds
 from hexane.dtypes import dtype
-from hexane.emit.mil import emit_mil
+from hexane.emit.mil import Mil, emit_mil
 from hexane.emit.mil.ports import reshaped, with_port_axes
 from hexane.emit.mil.write import WEIGHTS, MilPort
 from hexane.errors import DeviceError, Error
@@ -23,6 +23,8 @@ from hexane.runtime.kept_programs import compiled_program
 from hexane.targets import Chip
 from hexane.targets.detect import this_machine
 from hexane.targets.dispatch import dispatch
+
+MOST_SHARED = 1 << 20  # bytes of weights that are kept for comparison while a network is made
 
 
 def library_path() -> Path:
@@ -76,13 +78,15 @@ def _engine() -> _core.Device:
 @dataclass
 class OnEngine:
     """Compiles segments for a device while the program of a network is made. `made` are the programs, in the order of
-    their index."""
+    their index. Segments that compute the same share a program, but for those with many weights of their own: so do the
+    layers of a training, whose weights are inputs."""
 
     device: _core.Device
     chip: Chip
     qos: int
     warm: bool = True  # programs that the system keeps are not compiled again
     made: list["_core.MadeProgram"] = field(default_factory=list)
+    shared: dict[tuple[str, bytes], _core.DeviceProgram] = field(default_factory=dict)  # by text and weights
 
     def __call__(self, piece: Graph) -> Graph:
         """graph (%x) .. return y=relu(%1)  ->  graph (%x) .. return y=ane.program(%x, param w)
@@ -91,9 +95,8 @@ class OnEngine:
         state that it writes is an output, which is written behind the program; where it lies, `place` says.
         """
         open_graph, leaves = _with_open_leaves(_without_writes(piece))
-        mil = emit_mil(with_port_axes(open_graph, PORT_AXES), self.chip)
-        weights = {WEIGHTS: mil.weights} if len(mil.weight_file) else {}
-        program = compiled_program(self.device, self.chip.name, mil.text, weights, self.qos, warm=self.warm)
+        mil = emit_mil(with_port_axes(open_graph, PORT_AXES), self.chip, labels=False)
+        program = self._program(mil)
         values = {str(v.node.attrs["name"]): v for v in piece.inputs} | leaves
         inputs = [(port, values[port.user_name]) for port in mil.inputs]
         by_user = {port.user_name: port for port in mil.outputs}
@@ -119,6 +122,18 @@ class OnEngine:
             for port, value in zip(piece.outputs, results, strict=True)
         )
         return Graph(taken, ports, name=piece.name).decided(*mil.graph.decisions)
+
+    def _program(self, mil: Mil) -> _core.DeviceProgram:
+        """The program of the text, loaded."""
+        data = mil.weights
+        is_small = len(data) <= MOST_SHARED
+        if is_small and (known := self.shared.get((mil.text, data))) is not None:
+            return known
+        weights = {WEIGHTS: data} if data else {}
+        made = compiled_program(self.device, self.chip.name, mil.text, weights, self.qos, warm=self.warm)
+        if is_small:
+            self.shared[mil.text, data] = made
+        return made
 
 
 def in_order(made: Sequence["_core.MadeProgram"], program: Program) -> list["_core.MadeProgram"]:

@@ -10,13 +10,13 @@ from hexane.targets import Chip
 __all__ = ["STAGE", "Mil", "MilPort", "budget", "emit_mil"]
 
 
-def emit_mil(graph: Graph, chip: Chip) -> Mil:
+def emit_mil(graph: Graph, chip: Chip, *, labels: bool = True) -> Mil:
     """The program of a graph of users' ops, such as a segment of the engine: see `mil_form` for what it is brought into
-    first.
+    first. labels: values have the names that the model gives their nodes; without them equal programs have equal texts.
 
     Raises Error for what cannot be written, and for what the compiler would refuse, with the reason and its number in
     docs/mil.md. What it takes and is slow, or is not known to work, is among the decisions of the program's graph.
     """
     graph = mil_form(graph, chip)
     check_constraints(graph, chip)
-    return write_mil(graph.decided(*advice(graph)))
+    return write_mil(graph.decided(*advice(graph)), labels=labels)

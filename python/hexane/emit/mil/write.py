@@ -49,10 +49,10 @@ class Mil:
         return bytes(self.weight_file)
 
 
-def write_mil(graph: Graph) -> Mil:
-    """The program of a graph in MIL's form."""
+def write_mil(graph: Graph, *, labels: bool = True) -> Mil:
+    """The program of a graph in MIL's form. labels: values are named after their nodes."""
     graph, inputs, outputs = _named(graph)
-    writer = _Writer(graph)
+    writer = _Writer(graph, labels)
     return Mil(writer.text(), writer.weights, inputs, outputs, graph)
 
 
@@ -137,8 +137,9 @@ def _type(kind: TensorType) -> str:
 
 
 class _Writer:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, labels: bool) -> None:
         self.graph = graph
+        self.labels = labels
         self.names = Names()
         self.values: dict[Value, str] = {}
         self.shared: dict[tuple[str, str], str] = {}  # constants that are arguments, by type and text
@@ -178,7 +179,7 @@ class _Writer:
         assert form is not None, node.op
         dtype = node.types[0].dtype
         taken = [p for p in parameters_of(form.op) if form.arguments.get(p.name) is not None]
-        label = form.op if node in self.stored else _label(node, form.op)
+        label = _label(node, form.op) if self.labels and node not in self.stored else form.op
         results = [self.name_of(value, label) for value in node.values]
         types = ", ".join(f"{_type(v.type)} {name}" for v, name in zip(node.values, results, strict=True))
         name = f'name = string("{results[0]}")'
