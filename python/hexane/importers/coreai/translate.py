@@ -19,6 +19,7 @@ from hexane.importers.coreai.registry import Complex, Context, Item, handled
 from hexane.ops.compose import Builder
 from hexane.ops.fold import Folder
 from hexane.ops.valid_lengths import with_lengths
+from hexane.room import Room
 
 assert _handlers is not None  # registers them
 DEEPEST = 64  # functions in functions
@@ -34,6 +35,7 @@ class Translator:
         self.states: dict[Result, Value] = {}
         self.leaves: dict[Result, Value] = {}
         self.depth = 0
+        self.room = Room()
         self.problems: dict[str, list[str]] = {}
 
     def graph(self, shapes: Mapping[str, Sequence[int]]) -> Graph:
@@ -181,7 +183,7 @@ class Translator:
             raise Error(f"got a constant of {kind}, need known extents")
         shape = tuple(d for d in kind.shape if d is not None)
         try:
-            array = numbers(self.asset.numbers_of(operation), kind.element, shape)
+            array = numbers(self.asset.numbers_of(operation), kind.element, shape, self.room)
         except ValueError as error:
             raise Error(str(error)) from None
         if kind.element.startswith("complex"):

@@ -1,7 +1,6 @@
 """Stores everything between the ports in fp16."""
 
 from dataclasses import replace
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,10 +12,10 @@ from hexane.errors import Error
 from hexane.graph import Array, Graph, Node, Value, constant, unique
 from hexane.ops import OPS, Op, apply
 from hexane.ops.fold import fold_node
+from hexane.room import Room
 from hexane.targets import Target
 
 _SINGLE = (FP32, FP64, BF16)  # what becomes fp16
-_SMALL_BYTES = 1 << 16  # constants below come from the heap
 _MULTIPLIES = ("conv", "conv_transpose", "matmul", "linear", "mul")  # ops whose constants are factors
 _LARGEST = float(np.finfo(np.float16).max)
 _NORMAL = 0x0400  # the bits of the smallest number of fp16 with all digits
@@ -69,7 +68,7 @@ def _lost(factors: Array | None, halves: Array | None, is_factor: bool = True) -
     return ""
 
 
-def _halved(node: Node, inputs: list[Value | None], room: "Room") -> tuple[Value, ...]:
+def _halved(node: Node, inputs: list[Value | None], room: Room) -> tuple[Value, ...]:
     single = node.types[0].dtype in _SINGLE
     if node.op == "input":
         return apply(OPS["cast"], node.values, {"dtype": FP16}, node.sources) if single else node.values
@@ -117,7 +116,7 @@ def _quantised(node: Node, inputs: list[Value | None]) -> tuple[Value, ...]:
     return apply(OPS["cast"], values, {"dtype": FP16}, node.sources) if values[0].dtype in _SINGLE else values
 
 
-def _blocks(node: Node, inputs: list[Value | None], room: "Room") -> tuple[Value, ...]:
+def _blocks(node: Node, inputs: list[Value | None], room: Room) -> tuple[Value, ...]:
     """With its scales in fp16 where that has them exactly; else what it decodes to, which is rounded once."""
     scales, narrow = node.inputs[1], inputs[1]
     assert scales is not None
@@ -132,33 +131,13 @@ def _blocks(node: Node, inputs: list[Value | None], room: "Room") -> tuple[Value
     return (_cast(apply(OPS[node.op], operands, node.attrs, node.sources)[0], FP16),)
 
 
-class Room:
-    """Memory for the constants of one graph, many in a block: the system gives few large pages sooner than many small
-    ones."""
-
-    BLOCK = 8 << 20
-
-    def __init__(self) -> None:
-        self._block = np.empty(0, np.uint8)
-        self._used = 0
-
-    def halves(self, shape: tuple[int, ...]) -> Array:
-        size = 2 * prod(shape)
-        if not _SMALL_BYTES <= size <= self.BLOCK // 2:
-            return np.empty(shape, np.float16)
-        if self._used + size > self._block.size:
-            self._block, self._used = np.empty(self.BLOCK, np.uint8), 0
-        begin, self._used = self._used, self._used + -(-size // 64) * 64
-        return self._block[begin : begin + size].view(np.float16).reshape(shape)
-
-
 def half(array: Array, room: Room | None = None) -> Array:
     """Rounded to fp16. Finite numbers stay finite: a mask of -3.4e38 times 0 is 0, not NaN. A single number does not
     vanish: an epsilon of 1e-12 keeps 0 from being divided by 0. room: where the result may lie."""
     if array.dtype == BF16.numpy:
         array = array.astype(np.float32)
     limits = np.finfo(np.float16)
-    halves = np.empty(array.shape, np.float16) if room is None else room.halves(array.shape)
+    halves = np.empty(array.shape, np.float16) if room is None else room.array(array.shape, np.float16)
     if array.dtype == np.float32:
         finite = _core.convert(np.ascontiguousarray(array), halves)
         if finite and array.size > 1:  # the usual case, in one pass: no number is too large
