@@ -115,6 +115,18 @@ def _plain_product(b: Any, n: Node) -> Any:
 
 
 @rule("conv", "conv_transpose", "max_pool", "avg_pool")
+def _channels_first(b: Any, n: Node) -> Any:
+    """Core AI has windows over the last axes alone."""
+    x, *rest = n.inputs
+    if x is None or n.attrs["layout"] != "nhwc":
+        return None
+    rank = x.type.rank
+    first = b.transpose(x, perm=(0, rank - 1, *range(1, rank - 1)))
+    made = b.apply(n.op, first, *rest, **{**n.attrs, "layout": "nchw"})
+    return b.transpose(made, perm=(0, *range(2, rank), 1))
+
+
+@rule("conv", "conv_transpose", "max_pool", "avg_pool")
 def _of_one_axis(b: Any, n: Node) -> Any:
     """Windows along one axis are windows of height 1."""
     x, *rest = n.inputs
