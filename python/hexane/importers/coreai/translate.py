@@ -12,6 +12,7 @@ from hexane.graph import Graph, Port, TensorType, Value, check_name, constant, t
 from hexane.importers.coreai import handlers as _handlers
 from hexane.importers.coreai.asset import Asset, AssetFunction
 from hexane.importers.coreai.attributes import Handle, Location, Named, Other, Scalar, Tensor
+from hexane.importers.coreai.caches import updates_in_place
 from hexane.importers.coreai.encoded import EncodedFolder, decode_all_but_weights
 from hexane.importers.coreai.numbers import DTYPE_OF, STORED, numbers
 from hexane.importers.coreai.operations import Body, Operation, Result
@@ -36,6 +37,7 @@ class Translator:
         self.leaves: dict[Result, Value] = {}
         self.depth = 0
         self.room = Room()
+        self.in_place = updates_in_place(function.body)
         self.problems: dict[str, list[str]] = {}
 
     def graph(self, shapes: Mapping[str, Sequence[int]]) -> Graph:
