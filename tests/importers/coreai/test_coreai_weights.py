@@ -150,6 +150,20 @@ def test_for_a_chip_scales_become_fp16() -> None:
     same_bits(graph, back)
 
 
+def test_for_a_chip_scales_of_blocks_become_fp16() -> None:
+    rng = np.random.default_rng(4)
+    integers, scales = rng.integers(-8, 8, (64, 64)).astype(np.int8), (rng.random((64, 2)) + 1).astype(np.float32) / 100
+    whole = hx.graph(hx.linear(hx.input("x", (2, 64)), hx.decode_blocks(hx.const(integers), hx.const(scales))))
+    graph = for_engine(whole, load_chip("h16"))
+    program = emit_asset(graph)
+    assert len(program) < 64 * 64 / 2 + 64 * 2 * 2 + 2000
+    back = import_asset(read_asset(program, "f"))
+    assert [n.op for n in encoded(back)] == ["decode_blocks"]
+    want = (integers * np.repeat(scales.astype(np.float16).astype(np.float32), 32, 1)).astype(np.float16)
+    np.testing.assert_array_equal(numbers_of(back).reshape(64, 64), want)
+    same_bits(graph, back)
+
+
 def numbers_of(graph: Graph) -> Any:
     """What the only encoded weight stands for."""
     (node,) = encoded(graph)
