@@ -2,7 +2,7 @@
 patterns of a Rewriter."""
 
 from collections.abc import Callable
-from math import inf, log
+from math import inf, log, prod
 from typing import Any
 
 import numpy as np
@@ -96,6 +96,20 @@ def _log_sum_exp(b: Any, n: Node) -> Any:
     largest = b.reduce_max(x, axes=axes, keep_dims=True)
     total = b.add(b.log(b.reduce_sum(b.exp(b.sub(x, largest)), axes=axes, keep_dims=True)), largest)
     return total if total.shape == n.types[0].shape else b.reshape(total, shape=n.types[0].shape)
+
+
+@rule("local_response_norm")
+def _local_response(b: Any, n: Node) -> Any:
+    """The mean of squares over nearby channels is an average of windows along that axis, zeros beyond its ends."""
+    x, a = _x(n), n.attrs
+    if not x.type.size:
+        return b.mul(x, x)
+    outer, inner = prod(x.shape[: a["axis"]]), prod(x.shape[a["axis"] + 1 :])
+    squares = b.reshape(b.mul(x, x), shape=(1, outer, x.shape[a["axis"]], inner))
+    pad = ((a["size"] - 1) // 2, a["size"] // 2, 0, 0)
+    means = b.avg_pool(squares, kernel_sizes=(a["size"], 1), pad=pad, exclude_padding=False)
+    scale = b.pow(b.add(b.mul(means, a["alpha"]), a["k"]), a["beta"])
+    return b.real_div(x, b.reshape(scale, shape=x.shape))
 
 
 @rule("matmul")
