@@ -4,6 +4,7 @@ A benchmark is named by its group: "WORKLOAD | THREADS | BAR"; the contestant is
 peer's median time over Hexane's: above 1, Hexane is faster.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     folder = Path(__file__).parents[2] / "shared" / "models"
     parser.addoption(
         "--models", type=Path, default=folder, metavar="DIR", help="folder of gen.py, which builds the models"
+    )
+    parser.addoption(
+        "--apple-python", default=sys.executable, metavar="PATH", help="a Python with coreai-core (default: this one)"
     )
 
 

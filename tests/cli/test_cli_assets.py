@@ -6,9 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import hexane as hx
 from assets import Function, as_the_first_converters, perceptron, with_locations
 from command import Cli, linear_model
 from hexane.emit.coreai.asset import AssetWriter, save_asset
+from hexane.emit.coreai.write import save_graph
 from hexane.importers.coreai import open_asset
 
 
@@ -24,6 +26,17 @@ def heavy(tmp_path: Path) -> Path:
     """A model with a weight that is worth storing in fewer bits."""
     weight = np.random.default_rng(1).standard_normal((64, 96)).astype(np.float32)
     return linear_model(tmp_path / "heavy.onnx", [2, 64], weight)
+
+
+def test_check_counts_the_segments_of_the_engine(tmp_path: Path, cli: Cli) -> None:
+    x = hx.input("x", (8, 64), "fp16")
+    middle = hx.cast(hx.bitwise_and(hx.cast(hx.relu(x), dtype="int32"), hx.const(np.int32(7))), dtype="fp16")
+    save_graph(hx.graph(hx.relu(middle)), tmp_path / "net.aimodel")
+    lines = cli("check", tmp_path / "net.aimodel", "--target", "M4,M1").out.splitlines()
+    counts = {
+        row: [line.split()[-1] for line in lines if line.startswith(row)] for row in ("segments", "of the engine")
+    }
+    assert counts == {"segments": ["3"], "of the engine": ["2"]}
 
 
 def test_info_shows_functions_and_files(cli: Cli, asset: Path) -> None:

@@ -7,7 +7,8 @@ import hexane as hx
 from hexane import _core
 from hexane.errors import Error
 from hexane.ops.encodings import encoding_of
-from hexane.passes.legalize.to_fp16 import Room, half, to_fp16
+from hexane.passes.legalize.to_fp16 import half, to_fp16
+from hexane.room import Room
 from hexane.targets import load_target
 from kernels import Array, same_bits
 
@@ -86,17 +87,33 @@ def test_a_result_that_is_not_finite_is_told(value: float, place: int) -> None:
     assert not _core.convert(values, out)
 
 
-@pytest.mark.parametrize("scale", [0.25, 0.1, 3e-8, 1.5e-5])
-def test_integers_in_blocks_are_rounded_once(scale: float) -> None:
-    """A scale that fp16 does not hold would be rounded before the product; a small one to nothing."""
+def in_blocks(scale: float, target: str) -> tuple[hx.Tensor, Array, Array]:
+    """The weight of a product of which two blocks have these scales, in fp16; its integers; its scales."""
     codes = np.arange(-64, 64, dtype=np.int8).reshape(4, 32)
     scales = np.float32([[scale, 2 * scale]])
     graph = hx.graph(hx.matmul(hx.input("x", (2, 4)), hx.decode_blocks(codes, scales)))
-    weight = to_fp16(graph, load_target("h13")).outputs[0].value.node.inputs[0].node.inputs[1]  # type: ignore[union-attr]
+    weight = to_fp16(graph, load_target(target)).outputs[0].value.node.inputs[0].node.inputs[1]  # type: ignore[union-attr]
     assert weight is not None
     assert weight.dtype.name == "fp16"
+    return weight, codes, scales
+
+
+@pytest.mark.parametrize(
+    ("scale", "target"), [(0.25, "h13"), (0.25, "host"), (0.1, "host"), (3e-8, "h13"), (1.5e-5, "h13"), (0.1, "h11")]
+)
+def test_integers_in_blocks_are_rounded_once(scale: float, target: str) -> None:
+    """A scale that fp16 does not hold would be rounded before the product; a small one to nothing."""
+    weight, codes, scales = in_blocks(scale, target)
     assert (weight.node.op == "decode_blocks") == (scale == 0.25)
     want = (codes * np.repeat(scales.astype(np.float64), 16, 1)).astype(np.float16)
+    np.testing.assert_array_equal(encoding_of(weight).decode().node.data, want)
+
+
+def test_scales_of_blocks_that_keep_their_digits_become_fp16_for_a_chip() -> None:
+    """As scales of int8 do: the weight stays small."""
+    weight, codes, scales = in_blocks(0.1, "h13")
+    assert weight.node.op == "decode_blocks"
+    want = (codes * np.repeat(scales.astype(np.float16).astype(np.float64), 16, 1)).astype(np.float16)
     np.testing.assert_array_equal(encoding_of(weight).decode().node.data, want)
 
 

@@ -237,6 +237,7 @@ def _print_matrix(reports: Sequence[Report], heads: Mapping[str, str]) -> None:
     runs = ("runs", *("yes" if report.ok else report.where for report in first))
     cuts = [
         ("segments", *(str(len(r.segments)) for r in first)),
+        ("of the engine", *(str(r.engine_segments) for r in first)),
         ("values that cross", *(str(len(r.crossings)) for r in first)),
         ("at least, us", *(_least(group) for group in shared)),
     ]

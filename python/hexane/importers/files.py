@@ -4,6 +4,8 @@ import os
 import stat
 from pathlib import Path, PurePosixPath
 
+import numpy as np
+
 from hexane.errors import Error
 
 _ASSET_FILES = ("main.mlirb", "metadata.json")
@@ -37,6 +39,17 @@ def read_all(descriptor: int, where: str) -> bytes:
     with os.fdopen(descriptor, "rb") as file:
         check_memory(where, os.fstat(descriptor).st_size)
         return file.read()
+
+
+def read_view(descriptor: int, where: str) -> memoryview:
+    """As read_all, in large pages, as a view that nobody writes to."""
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        size = os.fstat(descriptor).st_size
+        check_memory(where, size)
+        room, found = np.empty(size, np.uint8).data, 0
+        while found < size and (count := file.readinto(room[found:])):
+            found += count
+        return room[:found].toreadonly()
 
 
 def open_regular(path: str | os.PathLike[str], where: str, need: str) -> int:

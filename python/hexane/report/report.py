@@ -147,6 +147,11 @@ class Report:
         return find_rules(self.graph)
 
     @property
+    def engine_segments(self) -> int:
+        """The pieces that the engine computes, which Core AI compiles as a region each."""
+        return sum(segment.device == "ane" for segment in self.segments)
+
+    @property
     def crossings(self) -> list[SegmentPort]:
         """The values that a segment reads of another, once for each reader."""
         return [port for segment in self.segments for port in segment.crossings]

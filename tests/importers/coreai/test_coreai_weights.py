@@ -150,6 +150,20 @@ def test_for_a_chip_scales_become_fp16() -> None:
     same_bits(graph, back)
 
 
+def test_for_a_chip_scales_of_blocks_become_fp16() -> None:
+    rng = np.random.default_rng(4)
+    integers, scales = rng.integers(-8, 8, (64, 64)).astype(np.int8), (rng.random((64, 2)) + 1).astype(np.float32) / 100
+    whole = hx.graph(hx.linear(hx.input("x", (2, 64)), hx.decode_blocks(hx.const(integers), hx.const(scales))))
+    graph = for_engine(whole, load_chip("h16"))
+    program = emit_asset(graph)
+    assert len(program) < 64 * 64 / 2 + 64 * 2 * 2 + 2000
+    back = import_asset(read_asset(program, "f"))
+    assert [n.op for n in encoded(back)] == ["decode_blocks"]
+    want = (integers * np.repeat(scales.astype(np.float16).astype(np.float32), 32, 1)).astype(np.float16)
+    np.testing.assert_array_equal(numbers_of(back).reshape(64, 64), want)
+    same_bits(graph, back)
+
+
 def numbers_of(graph: Graph) -> Any:
     """What the only encoded weight stands for."""
     (node,) = encoded(graph)
@@ -176,13 +190,49 @@ def test_what_is_smaller_whole_is_written_whole() -> None:
 
 
 @pytest.mark.parametrize("element", sorted(set(BITS) - {"f4E2M1FN"}))
-@pytest.mark.parametrize("count", [1, 2, 7, 33])
+@pytest.mark.parametrize("count", [1, 2, 7, 33, 300_001])
 def test_small_elements_are_packed_as_they_are_read(element: str, count: int) -> None:
     bits = BITS[element]
     low = -(1 << bits - 1) if element.startswith("si") else 0
     array = np.random.default_rng(count).integers(low, low + (1 << bits), count)
     back = numbers(memoryview(packed(array, element)), element, (count,))
     np.testing.assert_array_equal(back.astype(np.int64), array)
+
+
+def test_a_large_constant_is_no_copy_of_the_file() -> None:
+    weight = np.random.default_rng(5).standard_normal((256, 128)).astype(np.float32)
+    program = emit_asset(hx.graph(hx.linear(hx.input("x", (2, 128)), weight)))
+    back = import_asset(read_asset(program, "f"))
+    (layer,) = [node for node in back.nodes if node.op == "linear"]
+    assert layer.inputs[1] is not None
+    data = layer.inputs[1].node.data
+    assert data is not None
+    assert np.shares_memory(data, np.frombuffer(program, np.uint8))
+    assert not data.flags.writeable
+    np.testing.assert_array_equal(data, weight)
+
+
+def test_a_transposed_constant_that_no_product_reads_is_transposed() -> None:
+    weight = np.arange(12, dtype=np.float32).reshape(3, 4)
+    f = Function()
+    x, w = f.input("x", (4, 3)), f.const(weight)
+    turned = f.op("primitive.transpose", w, f.const(np.array([1, 0], np.uint32)), result=f.value((4, 3)))
+    program = f.finish({"y": f.op("primitive.add", x, turned, result=f.value((4, 3))), "turned": turned}).bytes()
+    graph = import_asset(read_asset(program, "f"))
+    assert "transpose" not in {node.op for node in graph.nodes}
+    found = hx.compile(graph)(np.ones((4, 3), np.float32))
+    np.testing.assert_array_equal(found["y"], weight.T + 1)
+    np.testing.assert_array_equal(found["turned"], weight.T)
+
+
+@pytest.mark.parametrize(("indices", "told"), [([[-1, 0]], "the index -1, need none below 0"),
+                                               ([[0, 4]], "the index 4, need one below 4")])  # fmt: skip
+def test_an_index_without_an_entry_is_an_error(indices: list[list[int]], told: str) -> None:
+    f = Function()
+    table = f.const(np.ones((1, 1, 4, 1), np.float32))
+    stored = f.const(np.array(indices, np.int8)), table, f.const(np.zeros((), np.int16))
+    with pytest.raises(hx.Error, match=told):
+        product_with(f, f.op("primitive.lut_to_dense", *stored, result=f.value((1, 2))), (1, 2))
 
 
 # ---- assets of others ----

@@ -225,10 +225,10 @@ def _pad(s: Scope, node: Node, x: list[Typed]) -> Typed:
 @form("max_pool")
 def _max_pool(s: Scope, node: Node, x: list[Typed]) -> Typed:
     a = node.attrs
-    padded = _padded(s, x[0], (0, 0, *a["pad"][::2]), (0, 0, *a["pad"][1::2]), -inf)
+    padded = _padded(s, x[0], (0, 0, *a["pad"][::2]), (0, 0, *_ends(node)), -inf)
     operands = (
         padded, s.extents(a["kernel_sizes"]), s.extents(a["strides"]), s.extents(a["dilations"]),
-        s.const(np.array(a["ceil_mode"])),
+        s.const(np.array(False)),
     )  # fmt: skip
     return s.add(f"primitive.max_pool_{len(a['strides'])}d_v1", operands, node.types[0])
 
@@ -237,24 +237,40 @@ def _max_pool(s: Scope, node: Node, x: list[Typed]) -> Typed:
 def _avg_pool(s: Scope, node: Node, x: list[Typed]) -> Typed:
     """Sums, by how many elements each has."""
     a, kind = node.attrs, node.types[0]
-    padded = _padded(s, x[0], (0, 0, *a["pad"][::2]), (0, 0, *a["pad"][1::2]), 0.0)
+    padded = _padded(s, x[0], (0, 0, *a["pad"][::2]), (0, 0, *_ends(node)), 0.0)
     operands = (padded, s.extents(a["kernel_sizes"]), s.extents(a["strides"]), s.extents(a["dilations"]))
     total = s.add(f"primitive.sum_pool_{len(a['strides'])}d_v1", operands, kind)
     count: Any = np.array(prod(a["kernel_sizes"]), kind.dtype.numpy)
-    if a["exclude_padding"] and any(a["pad"]):
+    if a["ceil_mode"] or (a["exclude_padding"] and any(a["pad"])):
         count = _counts(node).astype(kind.dtype.numpy)
     return s.binary("divide", total, s.const(count, kind.dtype), kind)
 
 
+def _ends(node: Node) -> tuple[int, ...]:
+    """The padding behind each axis. Where windows may end outside, as far as the last one reaches: the operation of
+    Core AI for that does not know where the padding begins, in which no window of the catalogue's starts."""
+    a, x = node.attrs, node.inputs[0]
+    assert x is not None
+    if not a["ceil_mode"]:
+        return tuple(a["pad"][1::2])
+    ends = []
+    for i, extent in enumerate(x.shape[2:]):
+        reach = a["dilations"][i] * (a["kernel_sizes"][i] - 1) + 1
+        last = (node.types[0].shape[2 + i] - 1) * a["strides"][i]
+        ends.append(max(0, last + reach - extent - a["pad"][2 * i]))
+    return tuple(ends)
+
+
 def _counts(node: Node) -> Any:
-    """How many elements of the input each window of an average has."""
+    """How many elements each window of an average has: of the input, or of the input and its padding."""
     a, x = node.attrs, node.inputs[0]
     assert x is not None
     lines = []
     for i, extent in enumerate(x.shape[2:]):
+        before, after = (0, 0) if a["exclude_padding"] else (a["pad"][2 * i], a["pad"][2 * i + 1])
         starts = np.arange(node.types[0].shape[2 + i]) * a["strides"][i] - a["pad"][2 * i]
         taps = starts[:, None] + np.arange(a["kernel_sizes"][i]) * a["dilations"][i]
-        lines.append(((taps >= 0) & (taps < extent)).sum(1))
+        lines.append(((taps >= -before) & (taps < extent + after)).sum(1))
     found = lines[0]
     for line in lines[1:]:
         found = found[..., None] * line
@@ -415,7 +431,7 @@ _CHECKS: dict[str, Callable[[Node], bool]] = {
     "conv": _is_nchw,
     "conv_transpose": lambda node: _is_nchw(node) and node.attrs["pad"][::2] == node.attrs["pad"][1::2],
     "max_pool": _is_nchw,
-    "avg_pool": lambda node: _is_nchw(node) and not node.attrs["ceil_mode"],
+    "avg_pool": _is_nchw,
     "pad": _is_plain_pad,
     "matmul": _is_of_matrices,
     "gather_nd": lambda node: not node.attrs["batch_dims"] and _has_narrow_places(node),

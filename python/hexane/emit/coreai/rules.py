@@ -2,7 +2,7 @@
 patterns of a Rewriter."""
 
 from collections.abc import Callable
-from math import inf, log
+from math import inf, log, prod
 from typing import Any
 
 import numpy as np
@@ -98,6 +98,20 @@ def _log_sum_exp(b: Any, n: Node) -> Any:
     return total if total.shape == n.types[0].shape else b.reshape(total, shape=n.types[0].shape)
 
 
+@rule("local_response_norm")
+def _local_response(b: Any, n: Node) -> Any:
+    """The mean of squares over nearby channels is an average of windows along that axis, zeros beyond its ends."""
+    x, a = _x(n), n.attrs
+    if not x.type.size:
+        return b.mul(x, x)
+    outer, inner = prod(x.shape[: a["axis"]]), prod(x.shape[a["axis"] + 1 :])
+    squares = b.reshape(b.mul(x, x), shape=(1, outer, x.shape[a["axis"]], inner))
+    pad = ((a["size"] - 1) // 2, a["size"] // 2, 0, 0)
+    means = b.avg_pool(squares, kernel_sizes=(a["size"], 1), pad=pad, exclude_padding=False)
+    scale = b.pow(b.add(b.mul(means, a["alpha"]), a["k"]), a["beta"])
+    return b.real_div(x, b.reshape(scale, shape=x.shape))
+
+
 @rule("matmul")
 def _plain_product(b: Any, n: Node) -> Any:
     """A product without a bias, of matrices."""
@@ -112,6 +126,18 @@ def _plain_product(b: Any, n: Node) -> Any:
     z = b.matmul(x, y, None, **turned)
     z = z if z.shape == n.types[0].shape else b.reshape(z, shape=n.types[0].shape)
     return z if bias is None else b.add(z, bias)
+
+
+@rule("conv", "conv_transpose", "max_pool", "avg_pool")
+def _channels_first(b: Any, n: Node) -> Any:
+    """Core AI has windows over the last axes alone."""
+    x, *rest = n.inputs
+    if x is None or n.attrs["layout"] != "nhwc":
+        return None
+    rank = x.type.rank
+    first = b.transpose(x, perm=(0, rank - 1, *range(1, rank - 1)))
+    made = b.apply(n.op, first, *rest, **{**n.attrs, "layout": "nchw"})
+    return b.transpose(made, perm=(0, *range(2, rank), 1))
 
 
 @rule("conv", "conv_transpose", "max_pool", "avg_pool")

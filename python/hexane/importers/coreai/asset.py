@@ -12,7 +12,7 @@ from hexane.importers.coreai.attributes import Attributes, Dense, Handle, Named,
 from hexane.importers.coreai.bytecode import DIALECT, Bytecode
 from hexane.importers.coreai.cursor import Cursor
 from hexane.importers.coreai.operations import Body, Operation, read_operations
-from hexane.importers.files import open_inside, read_all
+from hexane.importers.files import open_inside, read_all, read_view
 
 SUFFIX, PROGRAM, HASH, METADATA = ".aimodel", "main.mlirb", "main.hash", "metadata.json"
 MOST_METADATA = 1 << 24  # bytes
@@ -60,8 +60,8 @@ class AssetFunction:
 @dataclass(slots=True)
 class Asset:
     """A file that was read. path: of its program. version: the date of the newest op in it, as a number, or None.
-    metadata: what lies beside the program; {} if nothing does. hash_fits: whether the program has the hash that lies
-    beside it; None without one."""
+    metadata: what lies beside the program; {} if nothing does. hash: what lies beside the program as its SHA-256; None
+    without one."""
 
     path: str
     attributes: Attributes
@@ -69,7 +69,12 @@ class Asset:
     functions: dict[str, AssetFunction]
     version: int | None
     metadata: dict[str, Any] = field(default_factory=dict)
-    hash_fits: bool | None = None
+    hash: bytes | None = None
+
+    @property
+    def hash_fits(self) -> bool | None:
+        """Whether the program has the hash that lies beside it; None without one. Takes as long as reading the file."""
+        return None if self.hash is None else self.hash == hashlib.sha256(self.bytecode.data).digest()
 
     @property
     def bytecode(self) -> Bytecode:
@@ -119,11 +124,10 @@ def open_asset(path: str | os.PathLike[str]) -> Asset:
     if not folder.is_dir():
         what = "no such folder" if not folder.exists() else "a file"
         raise Error(f"[coreai] {folder}: got {what}, need the folder {SUFFIX} with {PROGRAM} in it")
-    data = read_all(open_inside(folder, PROGRAM, f"[coreai] {folder}"), f"[coreai] {folder}")
+    data = read_view(open_inside(folder, PROGRAM, f"[coreai] {folder}"), f"[coreai] {folder}")
     asset = read_asset(data, str(folder / PROGRAM))
     if (folder / HASH).exists():
-        found = read_all(open_inside(folder, HASH, f"[coreai] {folder}"), f"[coreai] {folder}")
-        asset.hash_fits = found == hashlib.sha256(data).digest()
+        asset.hash = read_all(open_inside(folder, HASH, f"[coreai] {folder}"), f"[coreai] {folder}")
     if (folder / METADATA).exists():
         asset.metadata = _metadata(folder)
     return asset
@@ -142,7 +146,7 @@ def _inner(folder: Path) -> Path:
     return folder / main
 
 
-def read_asset(data: bytes, name: str = PROGRAM) -> Asset:
+def read_asset(data: bytes | memoryview, name: str = PROGRAM) -> Asset:
     """The asset whose program these bytes are. Raises Error, with the offset, for bytes that are none."""
     bytecode = Bytecode(data, name)
     attributes = Attributes(bytecode)

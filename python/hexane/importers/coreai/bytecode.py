@@ -42,8 +42,8 @@ class Bytecode:
     the resources. producer: who wrote the file.
     """
 
-    def __init__(self, data: bytes, file: str) -> None:
-        self.file = file
+    def __init__(self, data: bytes | memoryview, file: str) -> None:
+        self.data, self.file = data, file
         whole = Cursor(memoryview(data), 0, file)
         if bytes(whole.data[:4]) != MAGIC:
             whole.fail(f"got the first bytes {bytes(whole.data[:4])!r}, need those of MLIR bytecode, {MAGIC!r}")

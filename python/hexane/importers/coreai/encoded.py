@@ -25,6 +25,23 @@ class EncodedFolder(Folder):
         return (stored,) if stored is not None else fold_node(values[0].node) or values
 
 
+def is_turned(node: Node) -> bool:
+    """Whether the node swaps the axes of a constant matrix, as programs do with the weight of a linear layer."""
+    source = node.inputs[0] if node.op == "transpose" else None
+    if source is None or source.dtype.kind != "float" or tuple(node.attrs["perm"]) != (1, 0):
+        return False
+    return source.node.op == "const" or is_encoded(source.node)
+
+
+def settled(value: Value) -> Value:
+    """A matrix that was left with its axes to be swapped, with its axes swapped; other values as they are."""
+    if not is_turned(value.node):
+        return value
+    stored = moved(value.node)
+    made = fold_node(value.node) if stored is None else None
+    return stored or (value if made is None else made[0])
+
+
 def decoded(value: Value) -> Value:
     """A constant of the numbers that an encoded one stands for; other values as they are."""
     return encoding_of(value).decode() if is_encoded(value.node) else value
@@ -36,6 +53,8 @@ def decode_all_but_weights(graph: Graph) -> Graph:
     Encoded constants that something else than a layer reads as its weights are decoded, and what depends on constants
     alone is computed.
     """
+    if any(is_turned(node) for node in graph.nodes):
+        graph = graph.rewrite(lambda node, inputs: (settled(node.values[0]),) if is_turned(node) else None)
     kept = _weights(graph)
     if not any(is_encoded(node) and node not in kept for node in graph.nodes):
         return graph

@@ -7,6 +7,7 @@ import ml_dtypes
 import numpy as np
 
 from hexane.graph import Array
+from hexane.room import Room
 
 # What each element is while a network computes with it.
 DTYPE_OF = {
@@ -29,13 +30,25 @@ _SMALL: dict[str, Any] = {
     "si4": ml_dtypes.int4, "si2": np.int8, "ui4": ml_dtypes.uint4, "ui2": ml_dtypes.uint2, "ui1": ml_dtypes.uint1,
     "ui6": np.uint8, "ui3": np.uint8,
 }  # fmt: skip
+LARGE = 1 << 16  # bytes; smaller constants are copied, so that they do not keep the whole file in memory
+# For each width of packed numbers: the integer that holds a group of them, one number per byte, and the steps in which
+# they come apart. A step (low, shift): the bits of `low` stay, those above them in each half move up.
+_APART: dict[int, tuple[Any, tuple[tuple[int, int], ...]]] = {
+    4: (np.uint16, ((0x000F, 4),)),
+    2: (np.uint32, ((0x0000000F, 12), (0x00030003, 6))),
+    1: (np.uint64, ((0x0F, 28), (0x0000000300000003, 14), (0x0001000100010001, 7))),
+    6: (np.uint32, ((0x00000FFF, 4), (0x003F003F, 2))),
+    3: (np.uint64, ((0x0FFF, 20), (0x0000003F0000003F, 10), (0x0007000700070007, 5))),
+}  # fmt: skip
+_CHUNK = 1 << 15  # groups or bytes at once, which stay in the cache
 # Sign, two bits of exponent and one of significand.
 _FP4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
 
 
-def numbers(data: memoryview, element: str, shape: tuple[int, ...]) -> Array:
-    """The elements of a constant; bytes for one element stand for all. Raises ValueError for another number of bytes
-    than the shape needs, and for elements that nobody knows."""
+def numbers(data: memoryview, element: str, shape: tuple[int, ...], room: Room | None = None) -> Array:
+    """The elements of a constant; bytes for one element stand for all. Large ones that lie there as NumPy has them are
+    no copy. room: where others may lie. Raises ValueError for another number of bytes than the shape needs, and for
+    elements that nobody knows."""
     count = prod(shape)
     if element.startswith("complex<"):
         parts = numbers(data, element[8:-1], (len(data) // _bytes(element[8:-1], 1),)).astype(np.float64)
@@ -45,7 +58,7 @@ def numbers(data: memoryview, element: str, shape: tuple[int, ...]) -> Array:
         whole = (pairs[:, 0] + 1j * pairs[:, 1]).astype(np.complex128 if element == "complex<f64>" else np.complex64)
         return np.broadcast_to(whole, (count,)).reshape(shape).copy()
     if len(data) == _bytes(element, count):
-        return _elements(data, element, count).reshape(shape)
+        return _elements(data, element, count, room).reshape(shape)
     if count > 0 and len(data) == _bytes(element, 1):
         return np.broadcast_to(_elements(data, element, 1), (count,)).reshape(shape).copy()
     raise ValueError(f"got {len(data)} bytes, need {_bytes(element, count)} for {count} elements of {element}")
@@ -72,7 +85,7 @@ def _bytes(element: str, count: int) -> int:
     return -(-bits // 24) * 3 if BITS[element] in (3, 6) else -(-bits // 8)
 
 
-def _elements(data: memoryview, element: str, count: int) -> Array:
+def _elements(data: memoryview, element: str, count: int, room: Room | None = None) -> Array:
     found: Array
     if element in _WHOLE:
         found = np.frombuffer(data, _WHOLE[element], count)
@@ -80,16 +93,52 @@ def _elements(data: memoryview, element: str, count: int) -> Array:
             return np.asarray(found != 0)
         if element == "f8E8M0FN":
             return np.asarray(np.ldexp(np.float32(1), found.astype(np.int32) - 127))
-        return found.copy()
-    bits, raw = BITS[element], np.frombuffer(data, np.uint8)
-    if 8 % bits == 0:
-        shifts = np.arange(0, 8, bits, dtype=np.uint8)
-        found = (raw[:, None] >> shifts & np.uint8((1 << bits) - 1)).reshape(-1)[:count]
-    else:
-        stream = np.unpackbits(raw, bitorder="little")[: count * bits].reshape(count, bits)
-        found = (stream << np.arange(bits, dtype=np.uint8)).sum(axis=1).astype(np.uint8)
+        return found if found.nbytes > LARGE and found.flags.aligned and data.readonly else found.copy()
+    bits = BITS[element]
+    found = _unpacked(np.frombuffer(data, np.uint8), bits, count, room or Room())
     if element == "f4E2M1FN":
         return np.asarray(_FP4[found])
-    if element.startswith("si"):
-        found = found.astype(np.int8) - ((found >> (bits - 1)).astype(np.int8) << bits)
-    return np.asarray(found.astype(_SMALL[element]))
+    if element == "si2":
+        return _with_sign(found, bits)
+    return found.view(_SMALL[element])  # of a byte each, the number in its lowest bits
+
+
+def whole_bytes(array: Array, room: Room | None = None) -> Array:
+    """Integers of less than a byte as int8 or uint8; others as they are. room: where they may lie."""
+    if array.dtype == ml_dtypes.int4:
+        return _with_sign(array.view(np.uint8), 4, room)
+    small = array.dtype in (ml_dtypes.uint4, ml_dtypes.uint2, ml_dtypes.uint1)
+    return array.view(np.uint8) if small else array
+
+
+def _with_sign(array: Array, bits: int, room: Room | None = None) -> Array:
+    """Bytes whose lowest bits are a number with a sign."""
+    sign = np.uint8(1 << (bits - 1))
+    found = (room or Room()).array(array.shape, np.uint8)
+    before, after = array.reshape(-1), found.reshape(-1)
+    for begin in range(0, after.size, _CHUNK):
+        part = after[begin : begin + _CHUNK]
+        np.bitwise_xor(before[begin : begin + _CHUNK], sign, out=part)
+        part -= sign
+    return found.view(np.int8)
+
+
+def _unpacked(data: Array, bits: int, count: int, room: Room) -> Array:
+    """So many numbers of less than a byte, the first in the lowest bits, as bytes."""
+    kind, steps = _APART[bits]
+    size = 3 if bits in (3, 6) else 1  # bytes of a group
+    groups = room.array((data.size // size,), kind)
+    below = np.empty(min(_CHUNK, groups.size), kind)
+    for begin in range(0, groups.size, _CHUNK):
+        part = groups[begin : begin + _CHUNK]
+        packed_part = data[begin * size : (begin + part.size) * size]
+        part[...] = packed_part[size - 1 :: size]
+        for i in reversed(range(size - 1)):
+            part <<= kind(8)
+            part |= packed_part[i::size]
+        for low, shift in steps:
+            stays = np.bitwise_and(part, kind(low), out=below[: part.size])
+            part ^= stays
+            part <<= kind(shift)
+            part |= stays
+    return groups.view(np.uint8)[:count]

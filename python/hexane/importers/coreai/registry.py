@@ -9,7 +9,7 @@ import numpy as np
 from hexane.errors import Error
 from hexane.graph import Array, Value
 from hexane.importers.coreai.attributes import Other
-from hexane.importers.coreai.encoded import decoded
+from hexane.importers.coreai.encoded import decoded, settled
 from hexane.importers.coreai.operations import Operation, Result
 from hexane.ops.compose import Builder
 
@@ -48,7 +48,7 @@ class Context:
         if not isinstance(found, Value):
             what = "a complex tensor" if isinstance(found, Complex) else "none"
             self.fail(f"got {what} for operand {index}, need a tensor of real numbers")
-        return found
+        return settled(found)
 
     def values(self) -> list[Value]:
         return [self.value(i) for i in range(len(self.operands))]

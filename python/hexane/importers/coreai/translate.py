@@ -12,6 +12,7 @@ from hexane.graph import Graph, Port, TensorType, Value, check_name, constant, t
 from hexane.importers.coreai import handlers as _handlers
 from hexane.importers.coreai.asset import Asset, AssetFunction
 from hexane.importers.coreai.attributes import Handle, Location, Named, Other, Scalar, Tensor
+from hexane.importers.coreai.caches import updates_in_place
 from hexane.importers.coreai.encoded import EncodedFolder, decode_all_but_weights
 from hexane.importers.coreai.numbers import DTYPE_OF, STORED, numbers
 from hexane.importers.coreai.operations import Body, Operation, Result
@@ -19,6 +20,7 @@ from hexane.importers.coreai.registry import Complex, Context, Item, handled
 from hexane.ops.compose import Builder
 from hexane.ops.fold import Folder
 from hexane.ops.valid_lengths import with_lengths
+from hexane.room import Room
 
 assert _handlers is not None  # registers them
 DEEPEST = 64  # functions in functions
@@ -34,6 +36,8 @@ class Translator:
         self.states: dict[Result, Value] = {}
         self.leaves: dict[Result, Value] = {}
         self.depth = 0
+        self.room = Room()
+        self.in_place = updates_in_place(function.body)
         self.problems: dict[str, list[str]] = {}
 
     def graph(self, shapes: Mapping[str, Sequence[int]]) -> Graph:
@@ -181,7 +185,7 @@ class Translator:
             raise Error(f"got a constant of {kind}, need known extents")
         shape = tuple(d for d in kind.shape if d is not None)
         try:
-            array = numbers(self.asset.numbers_of(operation), kind.element, shape)
+            array = numbers(self.asset.numbers_of(operation), kind.element, shape, self.room)
         except ValueError as error:
             raise Error(str(error)) from None
         if kind.element.startswith("complex"):

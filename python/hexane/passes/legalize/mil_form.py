@@ -22,8 +22,8 @@ from hexane.ops.encodings import encoding_of, is_encoded
 from hexane.ops.recording import check, recorded
 from hexane.ops.rewriter import Pattern, Rewriter
 from hexane.passes.legalize.finite_constants import without_infinities
-from hexane.passes.legalize.round_attributes import keeps_scale, rounded
-from hexane.passes.legalize.to_fp16 import half
+from hexane.passes.legalize.round_attributes import rounded
+from hexane.passes.legalize.to_fp16 import half, keeps_scale
 from hexane.passes.order import run_passes
 from hexane.targets import Target
 from hexane.targets.mil import mil_limits

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 
 from hexane.dtypes import FP16
-from hexane.graph import Array, Graph, Node, Value, constant, make_node
+from hexane.graph import Graph, Node, Value, constant, make_node
 from hexane.mil.forms import WRITE
-from hexane.mil.forms.products import PRODUCTS
 from hexane.ops import OPS
 from hexane.ops.encodings import encoding_of, is_encoded
-from hexane.passes.legalize.to_fp16 import half
+from hexane.passes.legalize.to_fp16 import half, keeps_scale, weights_of_products
 from hexane.targets import Chip, Target
 from hexane.targets.legality import route_of
 
@@ -27,11 +26,10 @@ def round_attributes(graph: Graph, target: Target) -> Graph:
     Those of weights of products too, where programs reach the chip in MIL and fp16 keeps all digits that it has of
     them.
     """
-    in_mil = not isinstance(target, Chip) or route_of(target) == "mil"
-    weights = {v.node for node in graph.nodes if node.op in PRODUCTS for v in node.inputs[1:2] if v is not None}
+    weights = set[Node]() if isinstance(target, Chip) and route_of(target) != "mil" else weights_of_products(graph)
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        stays = is_encoded(node) and encoding_of(node.values[0]).kind == "integers" and not (in_mil and node in weights)
+        stays = is_encoded(node) and encoding_of(node.values[0]).kind == "integers" and node not in weights
         attrs, operands = rounded(node), inputs if stays else _with_narrow_scale(node, inputs)
         if attrs is node.attrs and operands is inputs:
             return None
@@ -60,13 +58,3 @@ def _with_narrow_scale(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Va
     if is_encoded(node) and not keeps_scale(scale.node.data):
         return inputs
     return inputs if np.array_equal(narrow, scale.node.data) else (x, constant(narrow, scale.node.sources), zero)
-
-
-def keeps_scale(scale: Array) -> bool:
-    """Whether each number is a normal one of fp16, or 0, or one that fp16 has: others would lose digits that a weight
-    keeps."""
-    limits = np.finfo(np.float16)
-    size = np.abs(scale.astype(np.float64))
-    with np.errstate(over="ignore"):
-        same = scale.astype(np.float16).astype(np.float64) == scale
-    return bool((same | (size >= float(limits.tiny)) & (size <= float(limits.max))).all())

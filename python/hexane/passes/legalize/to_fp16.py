@@ -1,7 +1,6 @@
 """Stores everything between the ports in fp16."""
 
 from dataclasses import replace
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -11,12 +10,14 @@ from hexane.decisions import Decision
 from hexane.dtypes import BF16, FP16, FP32, FP64, DType
 from hexane.errors import Error
 from hexane.graph import Array, Graph, Node, Value, constant, unique
+from hexane.mil.forms.products import PRODUCTS
 from hexane.ops import OPS, Op, apply
 from hexane.ops.fold import fold_node
-from hexane.targets import Target
+from hexane.room import Room
+from hexane.targets import Chip, Target
+from hexane.targets.legality import route_of
 
 _SINGLE = (FP32, FP64, BF16)  # what becomes fp16
-_SMALL_BYTES = 1 << 16  # constants below come from the heap
 _MULTIPLIES = ("conv", "conv_transpose", "matmul", "linear", "mul")  # ops whose constants are factors
 _LARGEST = float(np.finfo(np.float16).max)
 _NORMAL = 0x0400  # the bits of the smallest number of fp16 with all digits
@@ -27,14 +28,18 @@ def to_fp16(graph: Graph, target: Target) -> Graph:
 
     Inputs and outputs keep the model's dtypes; constants, params, states and all wider floats between become fp16, each
     rounded once; constants beyond the range of fp16 become its largest number, those that would vanish its smallest.
-    Casts to fp32 that the model has become casts to fp16. Factors that fp16 does not hold are a decision: "hazard".
+    Casts to fp32 that the model has become casts to fp16. Scales of blocks become fp16 in weights of a chip's products,
+    where fp16 keeps all digits that it has of them; other weights in blocks become whole, if fp16 does not have their
+    scales. Factors that fp16 does not hold are a decision: "hazard".
     """
     table: dict[Value, Value] = {}
     room = Room()
     hazards = []
+    in_mil = isinstance(target, Chip) and route_of(target) == "mil"
+    narrowed = weights_of_products(graph) if in_mil and "decode_blocks" in graph.ops else set[Node]()
     for node in graph.nodes:
         inputs = [None if v is None else table[v] for v in node.inputs]
-        table.update(zip(node.values, _halved(node, inputs, room), strict=True))
+        table.update(zip(node.values, _halved(node, inputs, room, node in narrowed), strict=True))
         if node.op in _MULTIPLIES:
             operands = [(i < 2, v, table[v]) for i, v in enumerate(node.inputs) if v is not None]  # the third is added
             losses = [_lost(v.node.data, now.node.data, is_factor) for is_factor, v, now in operands]
@@ -69,7 +74,7 @@ def _lost(factors: Array | None, halves: Array | None, is_factor: bool = True) -
     return ""
 
 
-def _halved(node: Node, inputs: list[Value | None], room: "Room") -> tuple[Value, ...]:
+def _halved(node: Node, inputs: list[Value | None], room: Room, narrows: bool) -> tuple[Value, ...]:
     single = node.types[0].dtype in _SINGLE
     if node.op == "input":
         return apply(OPS["cast"], node.values, {"dtype": FP16}, node.sources) if single else node.values
@@ -83,7 +88,7 @@ def _halved(node: Node, inputs: list[Value | None], room: "Room") -> tuple[Value
     if "scale" in (n.rstrip("?") for n in OPS[node.op].inputs):
         return _quantised(node, inputs)
     if node.op == "decode_blocks":
-        return _blocks(node, inputs, room)
+        return _blocks(node, inputs, room, narrows)
     attrs = {k: FP16 if isinstance(v, DType) and v in _SINGLE else v for k, v in node.attrs.items()}
     if not _takes_halves(OPS[node.op], inputs, attrs):
         operands = [v if v is None or v.dtype is not FP16 else _cast(v, FP32) for v in inputs]
@@ -117,13 +122,15 @@ def _quantised(node: Node, inputs: list[Value | None]) -> tuple[Value, ...]:
     return apply(OPS["cast"], values, {"dtype": FP16}, node.sources) if values[0].dtype in _SINGLE else values
 
 
-def _blocks(node: Node, inputs: list[Value | None], room: "Room") -> tuple[Value, ...]:
-    """With its scales in fp16 where that has them exactly; else what it decodes to, which is rounded once."""
+def _blocks(node: Node, inputs: list[Value | None], room: Room, narrows: bool) -> tuple[Value, ...]:
+    """With its scales in fp16 where that has them exactly, or, where it narrows, with all digits of fp16; else what it
+    decodes to, which is rounded once."""
     scales, narrow = node.inputs[1], inputs[1]
     assert scales is not None
     assert narrow is not None
     wide, known = scales.node.data, narrow.node.data
-    if scales.dtype is FP16 or (wide is not None and known is not None and np.array_equal(known, wide)):
+    is_exact = wide is not None and known is not None and np.array_equal(known, wide)
+    if scales.dtype is FP16 or is_exact or (narrows and wide is not None and keeps_scale(wide)):
         return apply(OPS[node.op], inputs, node.attrs, node.sources)
     whole = fold_node(node)
     if whole is not None and whole[0].node.data is not None:
@@ -132,33 +139,13 @@ def _blocks(node: Node, inputs: list[Value | None], room: "Room") -> tuple[Value
     return (_cast(apply(OPS[node.op], operands, node.attrs, node.sources)[0], FP16),)
 
 
-class Room:
-    """Memory for the constants of one graph, many in a block: the system gives few large pages sooner than many small
-    ones."""
-
-    BLOCK = 8 << 20
-
-    def __init__(self) -> None:
-        self._block = np.empty(0, np.uint8)
-        self._used = 0
-
-    def halves(self, shape: tuple[int, ...]) -> Array:
-        size = 2 * prod(shape)
-        if not _SMALL_BYTES <= size <= self.BLOCK // 2:
-            return np.empty(shape, np.float16)
-        if self._used + size > self._block.size:
-            self._block, self._used = np.empty(self.BLOCK, np.uint8), 0
-        begin, self._used = self._used, self._used + -(-size // 64) * 64
-        return self._block[begin : begin + size].view(np.float16).reshape(shape)
-
-
 def half(array: Array, room: Room | None = None) -> Array:
     """Rounded to fp16. Finite numbers stay finite: a mask of -3.4e38 times 0 is 0, not NaN. A single number does not
     vanish: an epsilon of 1e-12 keeps 0 from being divided by 0. room: where the result may lie."""
     if array.dtype == BF16.numpy:
         array = array.astype(np.float32)
     limits = np.finfo(np.float16)
-    halves = np.empty(array.shape, np.float16) if room is None else room.halves(array.shape)
+    halves = np.empty(array.shape, np.float16) if room is None else room.array(array.shape, np.float16)
     if array.dtype == np.float32:
         finite = _core.convert(np.ascontiguousarray(array), halves)
         if finite and array.size > 1:  # the usual case, in one pass: no number is too large
@@ -172,6 +159,21 @@ def half(array: Array, room: Room | None = None) -> Array:
     if array.size == 1 and array.any() and not halves.any():
         return np.where(array == 0, halves, np.copysign(limits.smallest_subnormal, array)).astype(np.float16)
     return halves
+
+
+def keeps_scale(scale: Array) -> bool:
+    """Whether each number is a normal one of fp16, or 0, or one that fp16 has: others would lose digits that a weight
+    keeps."""
+    limits = np.finfo(np.float16)
+    size = np.abs(scale.astype(np.float64))
+    with np.errstate(over="ignore"):
+        same = scale.astype(np.float16).astype(np.float64) == scale
+    return bool((same | (size >= float(limits.tiny)) & (size <= float(limits.max))).all())
+
+
+def weights_of_products(graph: Graph) -> set[Node]:
+    """What products read as their weights, whose scales a chip's programs have in fp16."""
+    return {v.node for node in graph.nodes if node.op in PRODUCTS for v in node.inputs[1:2] if v is not None}
 
 
 def _cast(value: Value, kind: DType) -> Value:

@@ -7,6 +7,7 @@ import numpy as np
 
 from hexane.dtypes import BOOL, INT32
 from hexane.graph import Value
+from hexane.importers.coreai.encoded import is_turned
 from hexane.importers.coreai.operations import Operation
 from hexane.importers.coreai.registry import HANDLERS, Complex, Context, Found, handles
 
@@ -126,6 +127,10 @@ def _softmax(c: Context) -> Found:
 
 @handles("primitive.batch_matmul", "broadcasting_batch_matmul")
 def _matmul(c: Context) -> Found:
+    """With a matrix whose axes are swapped, a linear layer, which reads the matrix as it lies in the file."""
+    y = c.operands[1] if len(c.operands) > 1 else None
+    if isinstance(y, Value) and is_turned(y.node) and y.dtype is c.value(0).dtype:
+        return c.b.linear(c.value(0), y.node.inputs[0], None)
     return c.b.matmul(c.value(0), c.value(1), None)
 
 

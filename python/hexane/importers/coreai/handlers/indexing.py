@@ -79,14 +79,43 @@ def _sort(c: Context) -> Found:
 
 @handles("primitive.slice_update")
 def _slice_update(c: Context) -> Found:
-    """x with a part replaced: by pads and a choice where the place is known, else by a scatter."""
+    """x with a part replaced: in place where a state gets it; by a concatenation where the place is known, else by a
+    scatter."""
     x, update = c.value(0), c.value(4)
     starts, ends, strides = (c.value(i) for i in (1, 2, 3))
+    if (written := _in_place(c, x, update)) is not None:
+        return written
     if all(v.node.op == "const" for v in (starts, ends, strides)):
         return _replaced(c, x, update)
     if strides.node.op != "const" or not (c.array(3) == 1).all():
         c.fail("got strides that are computed at run time, need constants of 1")
     return _moved(c, x, starts, update)
+
+
+def _in_place(c: Context, x: Value, update: Value) -> Value | None:
+    """The state with the part written into it. None where that is none that follows the other along one axis."""
+    handle = c.translator.in_place.get(c.operation.offset)
+    if handle is None or x != c.translator.states.get(handle) or not (c.array(3) == 1).all():
+        return None
+    if update.type.rank != x.type.rank or not update.type.size or update.dtype is not x.dtype:
+        return None
+    cut = [i for i, (n, d) in enumerate(zip(update.shape, x.shape, strict=True)) if n != d]
+    if len(cut) > 1:
+        return None
+    axis = cut[0] if cut else 0
+    if all(c.value(i).node.op == "const" for i in (1, 2)):
+        bounds = zip(c.integers(1), c.integers(2), x.shape, strict=True)
+        ranges = [range(*slice(start, end).indices(n)) for start, end, n in bounds]
+        if tuple(len(r) for r in ranges) != update.shape:
+            return None
+        place = c.b.const(np.int32(ranges[axis].start))
+    else:
+        first = c.b.cast(c.value(1), dtype=INT32)
+        at = c.b.reshape(c.b.slice_by_size(first, begin=(axis,), size=(1,)), shape=())
+        place = c.b.select(c.b.less(at, 0), c.b.add(at, x.shape[axis]), at)
+    written = c.b.write_state(x, update, place, axis=axis)
+    c.translator.states[handle] = written
+    return written
 
 
 def _replaced(c: Context, x: Value, update: Value) -> Value:

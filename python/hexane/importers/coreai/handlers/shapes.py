@@ -5,8 +5,10 @@ import numpy as np
 from hexane.dtypes import DTYPES, INT32
 from hexane.graph import Value
 from hexane.importers.coreai.attributes import Tensor
+from hexane.importers.coreai.encoded import is_turned
 from hexane.importers.coreai.numbers import DTYPE_OF
 from hexane.importers.coreai.registry import Complex, Context, Found, Item, handles
+from hexane.ops import OPS, apply
 
 PAD_MODES = {0: "wrap", 1: "constant", 2: "reflect", 3: "edge"}
 
@@ -47,7 +49,15 @@ def _reshape(c: Context) -> Found:
 
 @handles("primitive.transpose")
 def _transpose(c: Context) -> Found:
+    """Of a constant matrix only when something else than a product reads it."""
+    turned = apply(OPS["transpose"], [c.value(0)], {"perm": c.integers(1)}, c.b.sources)[0] if _is_real(c) else None
+    if turned is not None and is_turned(turned.node):
+        return turned
     return each(c, lambda x: c.b.transpose(x, perm=c.integers(1)))
+
+
+def _is_real(c: Context) -> bool:
+    return bool(c.operands) and isinstance(c.operands[0], Value)
 
 
 @handles("primitive.expand_dims")

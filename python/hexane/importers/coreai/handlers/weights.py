@@ -9,7 +9,7 @@ from hexane.dtypes import DTYPES, FP16, FP32, DType
 from hexane.graph import Array, Value
 from hexane.importers.coreai.attributes import Tensor
 from hexane.importers.coreai.encoded import decoded
-from hexane.importers.coreai.numbers import DTYPE_OF
+from hexane.importers.coreai.numbers import DTYPE_OF, whole_bytes
 from hexane.importers.coreai.registry import Context, Found, handles
 from hexane.ops import OPS, apply
 from hexane.ops.encodings import is_encoded
@@ -50,19 +50,19 @@ def _stored_integers(c: Context, data: Value, kind: DType) -> Value | None:
     several = [i for i, n in enumerate(scales.shape) if n != 1]
     if not several or (len(several) == 1 and scales.shape[several[0]] == data.shape[several[0]]):
         return _one_axis(c, scales, first.astype(wide), several, kind)
-    steps = c.array(0).astype(np.int16)
+    steps = whole_bytes(c.array(0), c.translator.room)
     if first.any():
-        steps = steps - _repeated(c, first.astype(np.int16), data.shape)
-    if steps.min() < -128 or steps.max() > 127:
+        steps = steps.astype(np.int16) - _repeated(c, first.astype(np.int16), data.shape)
+    if steps.dtype != np.int8 and (steps.min() < -128 or steps.max() > 127):
         return None
-    return _applied(c, "decode_blocks", c.b.const(steps.astype(np.int8)), c.b.const(scales))
+    return _applied(c, "decode_blocks", c.b.const(steps.astype(np.int8, copy=False)), c.b.const(scales))
 
 
 def _one_axis(c: Context, scales: Array, zeros: Array, several: list[int], kind: DType) -> Value:
     """Integers with a scale and a zero point for all, or for each index of the axis that has several."""
     line, axis = ((-1,), several[0]) if several else ((), 0)
-    operands = (c.array(0).astype(zeros.dtype), scales.astype(np.float32).reshape(line), zeros.reshape(line))
-    numbers, scale, zero = map(c.b.const, operands)
+    numbers = c.b.const(whole_bytes(c.array(0), c.translator.room))
+    scale, zero = c.b.const(scales.astype(np.float32).reshape(line)), c.b.const(zeros.reshape(line))
     return _applied(c, "dequantize", numbers, scale, zero if zeros.any() else None, axis=axis, dtype=kind)
 
 
@@ -104,20 +104,23 @@ def _affine(c: Context, data: Value, kind: DType) -> Value:
 @handles("primitive.lut_to_dense")
 def _lut(c: Context) -> Found:
     """Palettes: [blocks.., entries, numbers of an entry]. An entry of several numbers widens an axis."""
-    indices, table = c.array(0).astype(np.int64), c.array(1)
+    indices, table = whole_bytes(c.array(0), c.translator.room), c.array(1)
     *blocks, entries, width = table.shape
     if len(blocks) != indices.ndim:
         c.fail(f"got palettes of {len(blocks)} axes for indices of {indices.ndim}, need as many")
-    if indices.size and indices.max() >= entries:
+    if indices.dtype.kind == "i" and indices.size and indices.min() < 0:
+        c.fail(f"got the index {indices.min()}, need none below 0")
+    if entries < 1 << c.value(0).dtype.bits and indices.size and indices.max() >= entries:
         c.fail(f"got the index {indices.max()}, need one below {entries}")
-    places = []
-    for axis, (extent, count) in enumerate(zip(indices.shape, blocks, strict=True)):
+    for extent, count in zip(indices.shape, blocks, strict=True):
         if count == 0 or extent % count:
             c.fail(f"got {count} palettes along an axis of {extent}, need a divisor of it")
-        line = np.arange(extent) // (extent // count) if extent else np.arange(0)
-        places.append(line.reshape([-1 if i == axis else 1 for i in range(indices.ndim)]))
     if (stored := _stored_indices(c, indices, table)) is not None:
         return stored
+    places = []
+    for axis, (extent, count) in enumerate(zip(indices.shape, blocks, strict=True)):
+        line = np.arange(extent) // (extent // count) if extent else np.arange(0)
+        places.append(line.reshape([-1 if i == axis else 1 for i in range(indices.ndim)]))
     found = table[(*places, indices)]
     if width == 1:
         return c.b.const(np.ascontiguousarray(found[..., 0]))
@@ -132,11 +135,13 @@ def _stored_indices(c: Context, indices: Array, table: Array) -> Value | None:
     *blocks, entries, width = table.shape
     if width != 1 or table.dtype not in (np.float16, np.float32) or not indices.size or not indices.ndim:
         return None
-    if entries > 256 or indices.min() < 0:
+    if entries > 256 or indices.dtype != np.uint8:
         return None
     if set(blocks) == {1} and indices.ndim > 1:
-        return _applied(c, "gather", c.b.const(table.reshape(-1)), c.b.const(indices.astype(np.int32)), axis=0)
-    return _applied(c, "decode_palette", c.b.const(indices.astype(np.uint8)), c.b.const(table[..., 0]))
+        wide = c.translator.room.array(indices.shape, np.int32)
+        wide[...] = indices
+        return _applied(c, "gather", c.b.const(table.reshape(-1)), c.b.const(wide), axis=0)
+    return _applied(c, "decode_palette", c.b.const(indices), c.b.const(table[..., 0]))
 
 
 @handles("primitive.build_sparse_with_bitmask")

@@ -1,0 +1,46 @@
+"""Parts of states that a function replaces: `slice_update` on what a state holds, whose result the state gets next."""
+
+from collections.abc import Iterator
+
+from hexane.importers.coreai.operations import Body, Operation, Result, walk
+
+READ, WRITE, UPDATE = "dataflow.read_handle_v1", "dataflow.write_handle_v1", "primitive.slice_update_v1"
+
+
+def updates_in_place(body: Body) -> dict[int, Result]:
+    """The state that each such operation changes, by its offset in the file.
+
+        c = read(s); d = slice_update(c, .., row); write(s, d)
+
+    Between the operation and the write nobody else may read or write the state, since it holds the part from the
+    operation on. Those within bodies of others are not found: a loop runs them several times.
+    """
+    place = {id(operation): i for i, operation in enumerate(body.operations)}
+    maker = {result: operation for operation in body.operations for result in operation.results}
+    found: dict[int, Result] = {}
+    for write in body.operations:
+        if write.name != WRITE or len(write.operands) < 2:
+            continue
+        state, steps = write.operands[0], list(_steps(write.operands[1], maker))
+        if not steps or steps[-1].name != READ or steps[-1].operands[:1] != (state,):
+            continue
+        between = body.operations[place[id(steps[-1])] + 1 : place[id(write)]]
+        if not any(state in inner.operands for operation in between for inner in _with_bodies(operation)):
+            found.update((step.offset, state) for step in steps[:-1])
+    return found
+
+
+def _steps(result: Result, maker: dict[Result, Operation]) -> Iterator[Operation]:
+    """Updates of updates, the last one first, and what the first one changes."""
+    operation = maker.get(result)
+    while operation is not None and operation.operands:
+        yield operation
+        if operation.name != UPDATE:
+            return
+        operation = maker.get(operation.operands[0])
+
+
+def _with_bodies(operation: Operation) -> Iterator[Operation]:
+    yield operation
+    for body in operation.bodies:
+        yield from walk(body)

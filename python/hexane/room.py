@@ -1,0 +1,30 @@
+"""Memory for the constants of one graph, many in a block: the system gives few large pages sooner than many small
+ones."""
+
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_SMALL = 1 << 16  # bytes; what is smaller comes from the heap
+_BLOCK = 8 << 20
+_LINE = 64
+
+
+class Room:
+    """Arrays that are not set to anything. What is larger than half a block has memory of its own."""
+
+    def __init__(self) -> None:
+        self._block = np.empty(0, np.uint8)
+        self._used = 0
+
+    def array(self, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+        size = np.dtype(dtype).itemsize * prod(shape)
+        if not _SMALL <= size <= _BLOCK // 2:
+            return np.empty(shape, dtype)
+        if self._used + size > self._block.size:
+            self._block, self._used = np.empty(_BLOCK, np.uint8), 0
+        begin, self._used = self._used, self._used + -(-size // _LINE) * _LINE
+        found: NDArray[Any] = self._block[begin : begin + size].view(dtype).reshape(shape)
+        return found
