@@ -21,12 +21,12 @@ from hexane.report import html_page
 from hexane.report.preflight import examine
 from hexane.targets.query import load_chip
 from hexane.targets.tables import target_names
-from hexane.validate import node
+from hexane.validate import constants, verdict_cache
 
 
 def forget() -> None:
-    node._memories.clear()
-    node._constant.clear()
+    verdict_cache._caches.clear()
+    constants._constant.clear()
 
 
 @pytest.mark.parametrize("contestant", ["hexane", "verdicts forgotten"])

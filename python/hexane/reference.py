@@ -6,7 +6,8 @@ from collections.abc import Mapping, MutableMapping
 import numpy as np
 
 from hexane.errors import Error
-from hexane.graph import Array, Graph, Node, Value, truths
+from hexane.graph import Array, Graph, Node, Value
+from hexane.graph.array_bits import truths
 from hexane.ops import evaluate
 
 

@@ -6,7 +6,8 @@ from weakref import WeakSet
 
 from hexane.dtypes import DTYPES
 from hexane.errors import Error
-from hexane.graph import EpilogueSlot, Graph, Node, attr_bits
+from hexane.graph import EpilogueSlot, Graph, Node
+from hexane.graph.attributes import attr_bits
 from hexane.limits import MAX_SLOTS
 from hexane.ops import KERNEL_FORMS, LEAVES, OPS, USER_OPS, Op
 from hexane.ops.application import arrange_inputs, infer

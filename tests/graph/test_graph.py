@@ -14,8 +14,9 @@ import pytest
 
 import hexane as hx
 from hexane import _core
-from hexane.graph import Graph, Node, Value, constant, source_scope, tensor_type, topological
+from hexane.graph import Graph, Node, Value, constant, tensor_type, topological
 from hexane.passes.simplify.fold import fold
+from hexane.sources import source_scope
 from hexane.targets import load_target
 
 

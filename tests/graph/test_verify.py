@@ -10,10 +10,11 @@ import hexane as hx
 from cases import CASES, IDS, arrays, graph_of
 from hexane import pipeline
 from hexane.errors import Error
-from hexane.graph import EpilogueSlot, Graph, Node, Port, Value, constant, make_node, source_scope, tensor_type, unique
+from hexane.graph import EpilogueSlot, Graph, Node, Port, Value, constant, make_node, tensor_type, unique
 from hexane.ops import OPS, Op, apply
 from hexane.passes.legalize.select_kernels import select_kernels
 from hexane.pipeline import Pass, lower
+from hexane.sources import source_scope
 from hexane.targets import load_target
 from hexane.verify import level_of, verify
 

@@ -9,10 +9,11 @@ import pytest
 import hexane as hx
 from hexane import _core
 from hexane.emit.mil import emit_mil
-from hexane.graph import Array, constant, source_scope
+from hexane.graph import Array, constant
 from hexane.importers.mil import load_mil
 from hexane.mil.text import HEADER
 from hexane.reference import run_reference
+from hexane.sources import source_scope
 from hexane.targets.query import load_chip
 from mil_programs import assert_read_back
 

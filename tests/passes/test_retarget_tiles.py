@@ -10,7 +10,7 @@ import hexane as hx
 from hexane.passes.retarget import becomes, retarget
 from hexane.targets.query import load_chip
 from hexane.validate import judge
-from hexane.validate.node import fits
+from hexane.validate.extents import fits
 from retargeted import assert_retargeted, ops, small, w, x
 
 # Small extents stand for the chip's, so that every tile is made of small arrays.

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import hexane as hx
-from hexane.graph import Graph, source_scope
+from hexane.graph import Graph
 from hexane.report import Report, html_page
 from hexane.report.preflight import examine
+from hexane.sources import source_scope
 from hexane.targets.query import load_chip
 
 HOSTILE = "</script><script>alert('&quot;')</script><!-- \u2028 \u202e \ud800"

@@ -16,7 +16,7 @@ from hexane.importers.onnx import import_onnx
 from hexane.ops import OPS, Op, apply
 from hexane.targets.fact import STATUSES
 from hexane.targets.query import load_chip
-from hexane.validate.node import is_constant
+from hexane.validate.constants import is_constant
 
 Build = Callable[[], Any]
 

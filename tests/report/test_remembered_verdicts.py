@@ -8,8 +8,7 @@ from hexane.graph import Node
 from hexane.ops import LEAVES
 from hexane.targets import Chip
 from hexane.targets.query import chip_names, load_chip
-from hexane.validate import judge, judge_all
-from hexane.validate import node as verdicts
+from hexane.validate import constants, judge, judge_all, verdict_cache
 
 CHIPS: list[Chip] = [load_chip(name) for name in chip_names(all=True)]
 
@@ -22,8 +21,8 @@ def nodes() -> list[Node]:
 
 
 def _clear() -> None:
-    verdicts._memories.clear()
-    verdicts._constant.clear()
+    verdict_cache._caches.clear()
+    constants._constant.clear()
 
 
 def test_chips_that_look_the_same_share_what_each_would_get_alone(nodes: list[Node]) -> None:

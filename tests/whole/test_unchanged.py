@@ -16,8 +16,9 @@ import hexane as hx
 from cases import CASES, IDS, arrays, graph_of
 from hexane import _core
 from hexane.emit.plan import emit_plan
-from hexane.graph import Graph, source_scope
+from hexane.graph import Graph
 from hexane.runtime.mil import emit_pieces
+from hexane.sources import source_scope
 from hexane.targets.query import load_chip
 from stored_weights import stored_weights
 

@@ -5,9 +5,10 @@ from typing import Any
 
 from hexane.build import Tensor
 from hexane.errors import Error
-from hexane.graph import Value, call_site
+from hexane.graph import Value
 from hexane.ops import OPS
 from hexane.ops.valid_lengths import apply
+from hexane.sources import call_site
 
 
 def checkpoint(f: Callable[..., Any], *xs: Tensor) -> Any:

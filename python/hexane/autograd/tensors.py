@@ -9,7 +9,8 @@ from hexane.autograd.backward import backward
 from hexane.build import Tensor
 from hexane.dtypes import dtype as dtype_of
 from hexane.errors import Error
-from hexane.graph import Value, call_site, constant
+from hexane.graph import Value, constant
+from hexane.sources import call_site
 
 
 @overload

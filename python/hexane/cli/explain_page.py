@@ -6,8 +6,9 @@ import sys
 import numpy as np
 
 from hexane import build as hx
-from hexane.graph import Graph, source_scope
+from hexane.graph import Graph
 from hexane.report.explain import explain
+from hexane.sources import source_scope
 
 CHIPS = ("A14", "M5")
 

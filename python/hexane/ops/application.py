@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 from hexane.dtypes import DType
 from hexane.errors import Error
-from hexane.graph import AttrValue, Kind, TensorType, Value, kind_of, tensor_type
+from hexane.graph import AttrValue, TensorType, Value, tensor_type
+from hexane.graph.node import Kind, kind_of
 from hexane.ops.attributes import CHAIN_ATTRS, normalize_attrs
 from hexane.ops.slots import chain_type
 from hexane.ops.spec import Op

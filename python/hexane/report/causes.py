@@ -32,7 +32,7 @@ from hexane.runtime.observe import Observation, tapped
 from hexane.runtime.products import LIMIT, Sum, by_winograd, has_products, kind_of, sum_of
 from hexane.targets import Chip
 from hexane.targets.activations import TABLE_OF, Activation, activations
-from hexane.validate.node import hazard
+from hexane.validate.hazards import hazard
 
 SAMPLES = 16  # elements of a product that are looked at one by one
 HEADROOM = LIMIT / 2

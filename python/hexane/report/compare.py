@@ -20,7 +20,7 @@ from hexane.report.preflight import as_graph, model_name
 from hexane.runtime import Model, compile
 from hexane.runtime.observe import observe, tapped
 from hexane.targets import Chip, Target, load_target
-from hexane.validate.node import hazard
+from hexane.validate.hazards import hazard
 
 IEEE = "ieee"
 Q31 = "q31"

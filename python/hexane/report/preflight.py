@@ -20,7 +20,7 @@ from hexane.targets import Chip, Verdict
 from hexane.targets.legality import op_unit
 from hexane.targets.query import load_chip
 from hexane.validate import judge_all
-from hexane.validate.node import FOLDED
+from hexane.validate.constants import FOLDED
 from hexane.validate.run_time_scales import REASON, scales_of_run_time
 from hexane.validate.wide_values import wide_readers
 

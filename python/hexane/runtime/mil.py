@@ -8,7 +8,8 @@ from hexane.emit.mil.ports import with_port_axes
 from hexane.emit.mil.refusals import InFiles
 from hexane.emit.netplist import emit_netplist
 from hexane.errors import Error
-from hexane.graph import Graph, Value, free_name, unique
+from hexane.graph import Graph, Value, unique
+from hexane.names import free_name
 from hexane.netplist import Netplist
 from hexane.ops.encodings import is_encoded
 from hexane.ops.fold import fold_node

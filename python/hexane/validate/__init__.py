@@ -1,9 +1,10 @@
 """The checks of the engine's compiler, as data and small predicates: per layer, per network, per compiled program."""
 
+from hexane.validate.constants import is_constant
 from hexane.validate.layer import validate
 from hexane.validate.loaded import Matrix, validate_program
 from hexane.validate.network import Unit, validate_module, validate_network, validate_weight_edit
-from hexane.validate.node import is_constant, judge, judge_all
+from hexane.validate.node import judge, judge_all
 
 __all__ = [
     "Matrix",

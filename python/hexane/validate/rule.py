@@ -20,6 +20,9 @@ def made_of_factors(number: int, factors: tuple[int, ...]) -> bool:
     return number == 1
 
 
+AXES = {4: ("batch", "channels", "height", "width"), 5: ("batch", "channels", "depth", "height", "width")}
+
+
 class Dims(NamedTuple):
     """A tensor's extents by name."""
 
@@ -132,3 +135,15 @@ def verdict(layer: str, rule: Rule, found: Found) -> Verdict:
         published=rule.published,
         change=rule.change,
     )
+
+
+def judged(
+    verdict: Kind, reason: str, rule: str, source: str = "hexane", status: str = "read", change: str = ""
+) -> Verdict:
+    """A verdict on a node that no rule of a layer gives; without a source, it follows from what Hexane does."""
+    return Verdict(verdict=verdict, reason=reason, rule=rule, source=source, status=status, change=change)
+
+
+def refused(reason: str, rule: str, source: str, change: str) -> Verdict:
+    """The rejection of a node that the chip's compiler was seen to refuse."""
+    return judged("rejected", f"the compiler refuses {reason}", rule, source, "measured", change)

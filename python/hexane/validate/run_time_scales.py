@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from hexane.graph import Node
 from hexane.ops import LEAVES
 from hexane.targets.legality import op_unit
-from hexane.validate.node import is_constant
+from hexane.validate.constants import is_constant
 
 REASON = (
     "scales of quantisation are computed at run time, so the host multiplies; a program of the engine without a product"

@@ -6,12 +6,17 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from hexane.graph import Array, Node, Value
+from hexane.targets import Verdict
+from hexane.validate.rule import judged
 
 TINY = float(np.finfo(np.float16).tiny)  # the smallest number with all digits
 LARGEST = float(np.finfo(np.float16).max)
 INVERTED = 2.0**28  # above it, not even two factors with all digits make the number
 MOST = 1 << 20  # elements that are looked at
 
+SMALL_CONSTANT = "constants in fp16"
+_LOST = {"mul": "factor", "quantize": "scale", "dequantize": "scale"}
+_LOST["real_div"] = "divisor, or of its reciprocal, with which the engine multiplies"
 _known: "WeakKeyDictionary[Node, tuple[bool, bool]]" = WeakKeyDictionary()
 
 
@@ -26,6 +31,13 @@ def loses_digits(node: Node) -> bool:
         scale = node.inputs[1]
         return scale is not None and _of(scale)[0]
     return False
+
+
+def lost_digits(node: Node) -> Verdict | None:
+    """The verdict on a native node that would lose digits of a constant; None for others."""
+    if not loses_digits(node):
+        return None
+    return judged("decomposed", f"fp16 keeps few digits of the constant {_LOST[node.op]}", SMALL_CONSTANT)
 
 
 def _of(value: Value) -> tuple[bool, bool]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from hexane.dtypes import DTYPES, DType
 from hexane.errors import Error
-from hexane.graph import Graph, Port, TensorType, Value, check_name, constant, tensor_type, unique
+from hexane.graph import Graph, Port, TensorType, Value, constant, tensor_type, unique
 from hexane.importers.coreai import handlers as _handlers
 from hexane.importers.coreai.asset import Asset, AssetFunction
 from hexane.importers.coreai.attributes import Handle, Location, Named, Other, Scalar, Tensor
@@ -17,6 +17,7 @@ from hexane.importers.coreai.encoded import EncodedFolder, decode_all_but_weight
 from hexane.importers.coreai.numbers import DTYPE_OF, STORED, numbers
 from hexane.importers.coreai.operations import Body, Operation, Result
 from hexane.importers.coreai.registry import Complex, Context, Item, handled
+from hexane.names import check_name
 from hexane.ops.compose import Builder
 from hexane.ops.fold import Folder
 from hexane.ops.valid_lengths import with_lengths

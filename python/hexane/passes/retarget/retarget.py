@@ -14,8 +14,11 @@ from hexane.passes.retarget.views import join_views
 from hexane.passes.retarget.writer import Note, Writer, is_border
 from hexane.targets import Chip, Target, Verdict
 from hexane.targets.legality import Kind
+from hexane.validate.extents import fits
 from hexane.validate.in_mil import in_mil
-from hexane.validate.node import BY_NUMBERS, SMALL_CONSTANT, fits, judge, kind_of
+from hexane.validate.node import BY_NUMBERS, judge
+from hexane.validate.small_constants import SMALL_CONSTANT
+from hexane.validate.verdict_cache import kind_of
 
 
 def retarget(graph: Graph, target: Target) -> Graph:

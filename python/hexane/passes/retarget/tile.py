@@ -9,7 +9,9 @@ from hexane.passes.retarget.axes import Lines, lines, reduced_axes
 from hexane.passes.retarget.writer import Form, Writer, Written
 from hexane.targets import Chip
 from hexane.validate.compute import kernel_memory
-from hexane.validate.node import AXES, GATHERS, WEIGHTED, is_constant, largest
+from hexane.validate.constants import is_constant
+from hexane.validate.extents import GATHERS, WEIGHTED, largest
+from hexane.validate.rule import AXES
 
 MOST_PIECES = 512  # compiling more takes seconds and running them longer than the host does
 SUMS = "its sums are added in {} parts, each of them rounded"

@@ -14,7 +14,7 @@ from hexane.passes.legalize.split_conv_3d import sum_of_taps
 from hexane.passes.retarget.tile import SUMS, edges
 from hexane.passes.retarget.writer import Form, Writer, Written
 from hexane.validate.compute import largest_kernel
-from hexane.validate.node import largest
+from hexane.validate.extents import largest
 from hexane.validate.rule import made_of_factors
 
 ORDER = "its sums are added in another order"

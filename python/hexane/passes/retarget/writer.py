@@ -9,7 +9,8 @@ from hexane.ops.compose import Operand
 from hexane.ops.recording import check, recorded
 from hexane.ops.rewriter import Rewriter
 from hexane.targets import Chip, Verdict
-from hexane.validate.node import fits, judge
+from hexane.validate.extents import fits
+from hexane.validate.node import judge
 from hexane.validate.width_slices import is_width_slice
 
 

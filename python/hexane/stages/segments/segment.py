@@ -20,7 +20,7 @@ from hexane.stages.bufferize.order import schedule
 from hexane.stages.segments.devices import COMPUTING, Devices, Programs, assign_devices, crosses, crossing_type, is_leaf
 from hexane.targets import Chip
 from hexane.targets.legality import op_unit
-from hexane.validate.node import hazard
+from hexane.validate.hazards import hazard
 from hexane.validate.run_time_scales import REASON
 
 Level = tuple[int, int]  # the level, and for what stands alone its place behind it, from 1 on

@@ -17,9 +17,10 @@ import numpy as np
 
 from hexane import build as hx
 from hexane.build import FUNCTIONS, Tensor
-from hexane.graph import Array, Node, Value, source_scope, topological
+from hexane.graph import Array, Node, Value, topological
 from hexane.ops import OPS
 from hexane.ops.fold import Folder
+from hexane.sources import source_scope
 from hexane.train.kernels.branches import is_leaf, weight_of
 
 

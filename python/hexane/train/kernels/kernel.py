@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 from hexane import build as hx
 from hexane.build import Tensor
 from hexane.errors import Error
-from hexane.graph import Array, Graph, Node, Value, source_scope
+from hexane.graph import Array, Graph, Node, Value
 from hexane.passes.simplify.fold import fold
+from hexane.sources import source_scope
 from hexane.targets import load_target
 from hexane.train.kernels.branches import PRODUCTS
 from hexane.train.kernels.channels_first import Place, Placed, Unfit, Writer, default_place, shaped

@@ -6,10 +6,11 @@ import numpy as np
 
 from hexane.dtypes import DTYPES, FP32, DType
 from hexane.errors import Error
-from hexane.graph import Value, free_name, tensor_type, unique
+from hexane.graph import Value, tensor_type, unique
 from hexane.importers.onnx.load import element_type
 from hexane.importers.onnx.node import Builder, OnnxNode, Result
 from hexane.importers.onnx.registry import onnx_op
+from hexane.names import free_name
 
 
 def stream(b: Builder, n: OnnxNode) -> Value:

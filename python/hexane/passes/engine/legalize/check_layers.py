@@ -6,7 +6,7 @@ from hexane.ops import OPS
 from hexane.passes.engine.lower import is_weight
 from hexane.targets import Chip
 from hexane.validate import validate
-from hexane.validate.node import AXES
+from hexane.validate.rule import AXES
 
 
 def check_layers(graph: Graph, chip: Chip) -> Graph:

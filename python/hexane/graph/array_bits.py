@@ -1,0 +1,64 @@
+"""The bits of an array, by which constants are the same node."""
+
+import numpy as np
+
+from hexane import _core
+from hexane.graph.tensor_type import Array
+
+_SAMPLED_BYTES = 1 << 16  # larger constants are hashed at 64 places first, of 256 bytes each
+_KEY_BYTES = 64  # constants up to this size are found by their bytes, larger ones by a hash first
+
+
+def identity(array: Array) -> object:
+    """A dictionary key that is equal for arrays of one dtype and shape with the same bytes."""
+    if array.nbytes > _KEY_BYTES:
+        return ArrayBits(array)
+    return array.base if _is_of(array, array.base) else array.tobytes()
+
+
+def truths(array: Array) -> Array:
+    """A bool of any byte but 0 is true: with 1 for those bytes. Other arrays as they are."""
+    if array.dtype != np.bool_ or not (array.view(np.uint8) > 1).any():
+        return array
+    found: Array = array.view(np.uint8) != 0
+    return found
+
+
+class ArrayBits:
+    """The bytes of an array as a dictionary key: a fast hash first, then the bytes themselves.
+
+    A large array is hashed at some places, and as a whole once another one looks the same there.
+    """
+
+    __slots__ = ("_digest", "array", "sample")
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        self._digest = b""
+        raw = _raw(array)
+        blocks = raw[: raw.size // 64 * 64].reshape(64, -1)[:, :256] if raw.size > _SAMPLED_BYTES else raw
+        self.sample = _core.hash128(np.ascontiguousarray(blocks))
+
+    @property
+    def digest(self) -> bytes:
+        self._digest = self._digest or _core.hash128(self.array)
+        return self._digest
+
+    def __hash__(self) -> int:
+        return hash(self.sample)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ArrayBits) or self.sample != other.sample:
+            return False
+        if self.array is other.array:
+            return True
+        return self.digest == other.digest and np.array_equal(_raw(self.array), _raw(other.array))
+
+
+def _is_of(array: Array, base: object) -> bool:
+    """Whether the array is these bytes, and no others."""
+    return type(base) is bytes and len(base) == array.nbytes
+
+
+def _raw(array: Array) -> Array:
+    return array.reshape(-1).view(np.uint8)

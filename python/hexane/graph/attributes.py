@@ -1,0 +1,37 @@
+"""The attributes of nodes: their values, epilogue slots among them, and how they compare."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from hexane import printer
+
+AttrValue = Any  # bool, int, float, str, DType, EpilogueSlot, and tuples of them: what the record of the op declares
+_INT = frozenset((int,))  # and no bool, which is equal to an int
+
+
+@dataclass(frozen=True, slots=True)
+class EpilogueSlot:
+    """One thing that a kernel does to its accumulators before it stores them: an op of one operand with all of its
+    attributes, or the addition of the node's input number `operand`."""
+
+    op: str
+    attributes: tuple[tuple[str, AttrValue], ...] = ()
+    operand: int | None = None
+
+    def __str__(self) -> str:
+        """clip(alpha=0.0, beta=6.0), or add(3)."""
+        parts = [] if self.operand is None else [str(self.operand)]
+        parts += [f"{name}={printer.print_attr(value)}" for name, value in self.attributes]
+        return f"{self.op}({', '.join(parts)})"
+
+
+def attr_bits(value: AttrValue) -> object:
+    """Attributes compare by their bits: -0.0 is not 0.0, and NaN is NaN."""
+    kind = type(value)
+    if kind is float:
+        return value.hex()
+    if kind is tuple:
+        return value if _INT.issuperset(map(type, value)) else tuple([attr_bits(v) for v in value])
+    if kind is EpilogueSlot:
+        return (value.op, attr_bits(value.attributes), value.operand)
+    return value

@@ -1,0 +1,189 @@
+"""A program: nodes between inputs and named outputs."""
+
+from collections import Counter
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from hexane import printer
+from hexane.decisions import Decision
+from hexane.errors import Error
+from hexane.graph.node import Node, Value, make_node
+from hexane.graph.tensor_type import Array
+from hexane.graph.topological import topological
+
+
+class Port(NamedTuple):
+    """A named output. Where its extent along an axis is only known when it has been computed, the shape is the largest
+    there may be, and `length` names the output that says how much of it is valid."""
+
+    name: str
+    value: Value
+    length: str = ""
+    axis: int = 0
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A program: inputs in the order of its signature, named outputs, and the states it updates.
+
+    `updates` are values of write_state that have to run though no output depends on them. `decisions` say what passes
+    decided so far; they are no part of what the graph is. A pass that makes a graph of new ports keeps them by
+    `dataclasses.replace`. `taps` are values that somebody wants to find again behind the passes. They keep nothing in
+    the graph and stop no fusion: a tap may come to name a node that is no longer part of the graph. `takes` says which
+    nodes a pass may bring in: a change that would make another is not made. None: all of them.
+    """
+
+    inputs: tuple[Value, ...]
+    outputs: tuple[Port, ...]
+    updates: tuple[Value, ...] = ()
+    name: str = "graph"
+    decisions: tuple[Decision, ...] = field(default=(), repr=False, compare=False)
+    taps: tuple[Port, ...] = field(default=(), repr=False, compare=False)
+    takes: Callable[[Node], bool] | None = field(default=None, repr=False, compare=False)
+    # Each holds what it remembers, once that is whole. Two threads may both compute it; the first one's stays.
+    _order: list[list[Node]] = field(default_factory=list, init=False, repr=False, compare=False)
+    _ops: list[frozenset[str]] = field(default_factory=list, init=False, repr=False, compare=False)
+    _counts: list[Counter[Value]] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    @property
+    def roots(self) -> tuple[Value, ...]:
+        return (*(port.value for port in self.outputs), *self.updates)
+
+    @property
+    def nodes(self) -> list[Node]:
+        """Every node, operands first, in the depth-first order that consumes values early."""
+        if not self._order:
+            self._order.append(topological((*self.inputs, *self.roots)))
+        return self._order[0]
+
+    @property
+    def ops(self) -> frozenset[str]:
+        """The ops of its nodes, by name."""
+        if not self._ops:
+            self._ops.append(frozenset([node.op for node in self.nodes]))
+        return self._ops[0]
+
+    def input_names(self) -> list[str]:
+        return [str(value.node.attrs["name"]) for value in self.inputs]
+
+    def constants(self) -> dict[str, Array]:
+        """The arrays of consts, params and states by the digest they print as."""
+        return {printer.digest(node.data): node.data for node in self.nodes if node.data is not None}
+
+    def users(self) -> dict[Value, list[Node]]:
+        """Who reads a value; a node that reads it twice counts twice. Outputs are not listed."""
+        table: dict[Value, list[Node]] = {}
+        for node in self.nodes:
+            for value in node.inputs:
+                if value is not None:
+                    table.setdefault(value, []).append(node)
+        return table
+
+    def use_counts(self) -> Counter[Value]:
+        """How often each value is read, outputs and updates included."""
+        if not self._counts:
+            counts = Counter(self.roots)
+            counts.update(value for node in self.nodes for value in node.inputs if value is not None)
+            self._counts.append(counts)
+        return self._counts[0]
+
+    def rewrite(
+        self,
+        change: Callable[[Node, tuple[Value | None, ...]], Sequence[Value] | None],
+        only: Container[str] | None = None,
+        became: dict[Value, Value] | None = None,
+    ) -> "Graph":
+        """A new graph in which `change(node, new_inputs)` replaces each node that has inputs, operands first.
+
+        `change` returns the values that replace the node's outputs, or None to keep the node (with its new inputs). It
+        is asked of these ops only, if any are given. `became` is filled with the values that became others, and may
+        begin with inputs that do. Raises Error where a value of another type would take the place of one: its readers'
+        types would be wrong.
+        """
+        table = {} if became is None else became
+        if only is not None and not table and not any(op in only for op in self.ops):
+            return self
+        known = set(self.nodes) if self.takes is not None else None
+        for node in self.nodes:
+            if not node.inputs:
+                continue
+            inputs = tuple([None if v is None else table.get(v, v) for v in node.inputs]) if table else node.inputs
+            new = change(node, inputs) if only is None or node.op in only else None
+            if known is not None and new is not None and not self._takes_all(new, known):
+                new = None
+            if new is None:
+                if inputs == node.inputs:
+                    continue
+                new = node.with_inputs(inputs).values
+                if known is not None:
+                    known.add(new[0].node)
+            for old, value in zip(node.values, new, strict=True):
+                if value.type is not old.type and value.type != old.type:
+                    raise Error(f"[{node.where}] rewritten as {value.node.op}: got {value.type}, need {old.type}")
+                table[old] = value
+        return self.replace(table) if table else self
+
+    def _takes_all(self, values: Sequence[Value], known: set[Node]) -> bool:
+        """Whether the graph takes all nodes behind the values that are not known, which they are then."""
+        assert self.takes is not None
+        fresh: dict[Node, None] = {}
+        stack = [value.node for value in values]
+        while stack:
+            node = stack.pop()
+            if node in known or node in fresh:
+                continue
+            if not self.takes(node):
+                return False
+            fresh[node] = None
+            stack += [v.node for v in node.inputs if v is not None]
+        known.update(fresh)
+        return True
+
+    def replace(self, table: Mapping[Value, Value]) -> "Graph":
+        """The graph whose inputs, roots and taps are looked up in `table`."""
+        return replace(
+            self,
+            taps=self.tapped(lambda value: table.get(value, value)),
+            inputs=tuple(table.get(v, v) for v in self.inputs),
+            outputs=tuple(p._replace(value=table.get(p.value, p.value)) for p in self.outputs),
+            updates=tuple(table.get(v, v) for v in self.updates),
+        )
+
+    def tapped(self, became: Callable[[Value], Value]) -> tuple[Port, ...]:
+        """The taps in a graph in which `became` says what stands for each value of this one.
+
+        A tap that is no longer part of this graph is made anew of what its operands became, so that a reshape which a
+        pass went around is still found. `became` is asked of values of this graph only.
+        """
+        live = {id(node) for node in self.nodes} if self.taps else ()
+        now: dict[Value, Value] = {}
+
+        def stands_for(value: Value) -> Value:
+            if value not in now:
+                now[value] = became(value)
+            return now[value]
+
+        for node in topological(port.value for port in self.taps if id(port.value.node) not in live):
+            if id(node) not in live:
+                inputs = [None if v is None else stands_for(v) for v in node.inputs]
+                made = node if tuple(inputs) == node.inputs else make_node(node.op, inputs, node.attrs, node.types)
+                now.update(zip(node.values, made.values, strict=True))
+        return tuple(port._replace(value=stands_for(port.value)) for port in self.taps)
+
+    def decided(self, *decisions: Decision) -> "Graph":
+        """The same graph with these decisions behind its own, but for those that an earlier pass took already.
+
+        Two that are equal may be about two nodes of one line, so both are kept.
+        """
+        if not decisions:
+            return self
+        known = set(self.decisions)
+        new = tuple([decision for decision in decisions if decision not in known])
+        return replace(self, decisions=(*self.decisions, *new)) if new else self
+
+    def __str__(self) -> str:
+        return printer.print_graph(self)
+
+    def _repr_html_(self) -> str:
+        return printer.graph_svg(self)

@@ -1,0 +1,206 @@
+"""Immutable nodes, made once each (hash-consed), and their values.
+
+One Node serves every level, from the ops a user calls to what the executor runs; the record of its op (`hexane.ops`)
+says what it means.
+"""
+
+import os
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from itertools import count
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hexane.dtypes import DType
+from hexane.errors import Error
+from hexane.graph.array_bits import identity, truths
+from hexane.graph.attributes import AttrValue, attr_bits
+from hexane.graph.tensor_type import Array, TensorType, tensor_type
+from hexane.names import check_name
+
+
+class Value(NamedTuple):
+    """One output of a node."""
+
+    node: "Node"
+    output: int = 0
+
+    @property
+    def type(self) -> TensorType:
+        return self.node.types[self.output]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.node.types[self.output].shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.node.types[self.output].dtype
+
+
+_new_tuple = tuple.__new__
+
+
+class Node:
+    """An op applied to values. Two nodes of the same op, inputs, attributes and types are the same object.
+
+    `uid` is 0, except for inputs, params and states, which never merge. `data` is the array of a const (or the initial
+    contents of a param or state). `sources` says where in the user's model the node comes from; merging nodes join
+    theirs.
+    """
+
+    __slots__ = ("__weakref__", "_kind", "_sources", "attrs", "data", "inputs", "op", "types", "uid")
+
+    op: str
+    inputs: tuple[Value | None, ...]
+    attrs: Mapping[str, AttrValue]
+    types: tuple[TensorType, ...]
+    uid: int
+    data: Array | None
+    _kind: "Kind"
+    _sources: tuple[str, ...] | str  # a single source is stored as a plain string, since every node has one
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return (self._sources,) if isinstance(self._sources, str) else self._sources
+
+    @property
+    def values(self) -> "tuple[Value, ...]":
+        """The outputs."""
+        if len(self.types) == 1:  # nearly always, and passes ask often: made without the call of Value
+            return (_new_tuple(Value, (self, 0)),)
+        return tuple(Value(self, i) for i in range(len(self.types)))
+
+    def with_inputs(self, inputs: "tuple[Value | None, ...]") -> "Node":
+        """The same op of other inputs, whose types are those of its own."""
+        if inputs == self.inputs:
+            return self
+        return self._kind.node(inputs, self.sources)
+
+    @property
+    def source(self) -> str:
+        return ", ".join(self.sources)
+
+    @property
+    def where(self) -> str:
+        """Op, as users know it, and source, for messages."""
+        name = self.op.rpartition(".")[2]
+        return f"{name} at {self.source}" if self.sources else name
+
+    def __reduce__(self) -> Any:
+        # A copy would be a second node equal to this one, or an input with the identity of another.
+        raise Error("[pickle] got a graph, need a file: str() and hx.parse keep graphs, net.save keeps compiled models")
+
+    def __repr__(self) -> str:
+        return f"<{self.op} {', '.join(map(str, self.types))}>"
+
+
+class Kind:
+    """Op, attributes and types, stored once for all nodes that share them."""
+
+    __slots__ = ("__weakref__", "attrs", "op", "types")
+
+    def __init__(self, op: str, attrs: Mapping[str, AttrValue], types: tuple[TensorType, ...]) -> None:
+        self.op, self.attrs, self.types = op, attrs, types
+
+    def node(self, inputs: "tuple[Value | None, ...]", sources: tuple[str, ...] = ()) -> Node:
+        """The node of this kind that reads these inputs; an existing one where there is one."""
+        return _intern((self, inputs), self, inputs, sources)
+
+
+_kinds: "weakref.WeakValueDictionary[Any, Kind]" = weakref.WeakValueDictionary()
+_lock = threading.RLock()  # a node may die, and leave the table, while its thread looks something up in it
+
+
+class _Interned(weakref.ref[Node]):
+    """A place in the table of nodes. WeakValueDictionary would do; its Python code cost a tenth of a compilation."""
+
+    __slots__ = ("identity",)
+
+    identity: object
+
+
+_interned: dict[object, _Interned] = {}
+
+
+def _forget(place: _Interned, table: dict[object, _Interned] = _interned, lock: Any = _lock) -> None:
+    """Of a node that has died. Defaults, because the module's names may be gone when the last nodes die."""
+    with lock:
+        if table.get(place.identity) is place:
+            del table[place.identity]
+
+
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+_uids = count(1)
+_NO_ATTRS: Mapping[str, AttrValue] = MappingProxyType({})
+_MOST_SOURCES = 32  # a constant 1.0 may come from everywhere; who reads a message has seen enough by then
+
+
+def make_node(
+    op: str,
+    inputs: Sequence[Value | None],
+    attrs: Mapping[str, AttrValue],
+    types: Sequence[TensorType],
+    sources: tuple[str, ...] = (),
+) -> Node:
+    """The node of these parts; an existing one where there is one. Does not check them: `ops.apply` does."""
+    return kind_of(op, attrs, types).node(tuple(inputs), sources)
+
+
+def kind_of(op: str, attrs: Mapping[str, AttrValue], types: Sequence[TensorType]) -> Kind:
+    """What nodes of this op share that have these attributes and types."""
+    return _kind(op, attrs, tuple(types), tuple((k, attr_bits(v)) for k, v in attrs.items()))
+
+
+def constant(array: Array, sources: tuple[str, ...] = (), dtype: DType | None = None) -> Value:
+    """A const node holding the array (copied when it is not C-contiguous; never modified). Equal bits merge. dtype: for
+    those that NumPy keeps in the bytes of another, uint3 and uint6; the array has just such elements."""
+    data = truths(array if array.flags.c_contiguous else np.ascontiguousarray(array))
+    if not data.dtype.isnative:
+        raise Error(f"[const] got the byte order {data.dtype.byteorder!r}, need the machine's own")
+    kind = _kind("const", _NO_ATTRS, (tensor_type(dtype or data.dtype, data.shape),))
+    return Value(_intern((kind, identity(data)), kind, (), sources, data=data))
+
+
+def unique(op: str, name: str, kind: TensorType, data: Array | None = None, sources: tuple[str, ...] = ()) -> Value:
+    """An input, param or state: a node that is only ever equal to itself. Raises Error for a name that no plan can
+    hold."""
+    check_name(op, name)
+    uid = next(_uids)
+    data = None if data is None else truths(data)
+    return Value(_intern(uid, Kind(op, {"name": name}, (kind,)), (), sources, uid=uid, data=data))
+
+
+def _kind(op: str, attrs: Mapping[str, AttrValue], types: tuple[TensorType, ...], bits: object = ()) -> Kind:
+    key = (op, bits, types)
+    with _lock:
+        kind = _kinds.get(key)
+        if kind is None:
+            _kinds[key] = kind = Kind(op, attrs, types)
+        return kind
+
+
+def _intern(
+    identity: object,
+    kind: Kind,
+    inputs: tuple[Value | None, ...],
+    sources: tuple[str, ...],
+    uid: int = 0,
+    data: Array | None = None,
+) -> Node:
+    with _lock:
+        place = _interned.get(identity)
+        node = None if place is None else place()
+        if node is None:
+            node = Node.__new__(Node)
+            node.op, node.inputs, node.attrs, node.types = kind.op, inputs, kind.attrs, kind.types
+            node.uid, node.data, node._kind = uid, data, kind
+            node._sources = sources[0] if len(sources) == 1 else sources
+            _interned[identity] = place = _Interned(node, _forget)
+            place.identity = identity
+        elif sources and len(known := node.sources) < _MOST_SOURCES and sources != known:
+            node._sources = tuple(dict.fromkeys((*known, *sources)))
+        return node

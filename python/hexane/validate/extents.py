@@ -1,0 +1,89 @@
+"""The extents of tensors: what a chip takes on each axis, and what single ops bound in addition."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from operator import gt
+from typing import Any
+
+from hexane.graph import TensorType
+from hexane.targets import Chip, Verdict
+from hexane.validate.in_mil import Types
+from hexane.validate.rule import AXES, judged, refused
+from hexane.validate.verdict_cache import VerdictCache, cache_of
+
+WEIGHTED = {"conv", "conv_transpose", "batch_norm", "instance_norm", "layer_norm", "group_norm", "rms_norm"}
+GATHERS = {"gather", "gather_along_axis", "gather_nd"}
+
+
+def largest(t: TensorType, axis: int, chip: Chip) -> int:
+    """The largest extent that the axis of a tensor of this rank may have."""
+    return cache_of(chip).largest[t.rank][axis]
+
+
+def fits(t: TensorType, chip: Chip) -> bool:
+    """Whether the chip takes the tensor at all."""
+    most = cache_of(chip).largest.get(t.rank)
+    return most is not None and not any(map(gt, t.shape, most))
+
+
+def live_types(op: str, types: Types, constant: tuple[bool, ...]) -> list[TensorType]:
+    """The inputs whose extents have to fit: weights are part of the layer."""
+    data = types[:1] if op in WEIGHTED else types
+    live = [t for t, known in zip(data, constant, strict=False) if t is not None and not known]
+    if op in GATHERS and constant[0] and types[0] is not None:
+        live.append(types[0])  # a table that is read by computed places
+    return live
+
+
+def plain(types: Sequence[TensorType], cache: VerdictCache) -> bool:
+    """Whether they are floats or bools that the chip takes, as nearly all are: `dtypes.integers` and `extents` have
+    nothing to say."""
+    for t in types:
+        shape, most = t.shape, cache.largest.get(len(t.shape))
+        if most is None or t.dtype.kind not in ("float", "bool") or 0 in shape or any(map(gt, shape, most)):
+            return False
+    return True
+
+
+def extents(op: str, types: tuple[TensorType, ...], cache: VerdictCache) -> Iterator[Verdict]:
+    chip = cache.chip
+    for t in types:
+        largest = cache.largest.get(len(t.shape))
+        if largest is None:
+            said = "Cannot reshape a tensor of rank > 5" if op == "reshape" else ""
+            got = f"{t} has {t.rank} axes, the chip takes {chip.extents.rank}"
+            yield _oversize(chip, "rank", got, "fold axes into one", reject=said)
+            continue
+        for axis, extent, most in zip(AXES.get(t.rank, ("width",) * t.rank), t.shape, largest, strict=True):
+            if extent > most:
+                pieces = f"split the axis into pieces of at most {most}"
+                change = "write it on four axes" if axis == "depth" and most == 1 else pieces
+                yield _oversize(chip, axis, f"{t}: {axis} {extent}, the chip takes {most}", change)
+        if 0 in t.shape:
+            yield refused(f"{t} has an axis of extent 0", "extent 0", "guide ch4", "leave the empty tensor out")
+
+
+def _transposed(x: TensorType, attrs: Mapping[str, Any], chip: Chip) -> Iterator[Verdict]:
+    most = chip.extents.transpose_elements
+    if most is not None and x.size > most:
+        got = f"{x} has {x.size} elements, a transpose takes {most}"
+        yield _oversize(chip, "transpose_elements", got, "transpose pieces and concatenate them")
+
+
+def _groups(x: TensorType, attrs: Mapping[str, Any], chip: Chip) -> Iterator[Verdict]:
+    inner = {"height": x.shape[1] // attrs["num_groups"], "width": prod(x.shape[2:])}
+    for axis, extent in inner.items():
+        if extent > (most := getattr(chip.extents, axis)):
+            got = f"groups are normalised as (1, groups, channels, pixels): {axis} {extent}, the chip takes {most}"
+            yield _oversize(chip, axis, got, "normalise smaller images")
+
+
+# What ops bound in addition to the extents of their tensors.
+OWN_EXTENTS = {"transpose": _transposed, "group_norm": _groups}
+
+
+def _oversize(chip: Chip, field: str, reason: str, change: str, reject: str = "") -> Verdict:
+    fact = chip.facts[f"extents.{field}"]
+    verdict = judged("oversize", reason, f"extents.{field}", fact.source, fact.status, change)
+    return replace(verdict, reject=reject, published=bool(reject))

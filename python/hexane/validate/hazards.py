@@ -1,0 +1,40 @@
+"""Where a chip silently computes something else than the network says."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from hexane.graph import Node
+from hexane.targets import Chip
+from hexane.validate.in_mil import Types
+from hexane.validate.width_slices import joins_width_slices
+
+
+class Hazard(NamedTuple):
+    """Where a chip silently computes something else, and who says so."""
+
+    reason: str
+    source: str
+
+
+def hazard(node: Node, chip: Chip) -> Hazard | None:
+    """What a chip silently computes otherwise in a node that it takes."""
+    if joins_width_slices(node) and chip.hazards.width_slice_concat:
+        return joined_slices(chip)
+    return hazard_of(node.op, tuple([None if v is None else v.type for v in node.inputs]), node.attrs, chip)
+
+
+def joined_slices(chip: Chip) -> Hazard:
+    fact = chip.facts["hazards.width_slice_concat"]
+    reason = "the chip gives wrong elements where several slices that begin inside a row are concatenated"
+    return Hazard(reason, f"{fact.source}, {fact.status}")
+
+
+def hazard_of(op: str, types: Types, attrs: Mapping[str, Any], chip: Chip) -> Hazard | None:
+    """A slice that starts inside a row turns large numbers into infinity on some chips: said, not refused."""
+    limit = chip.hazards.width_slice_limit
+    begins = attrs.get("begin") if op in ("slice_by_index", "slice_by_size") else None
+    if limit is None or not types or types[0] is None or not begins or not begins[-1]:
+        return None
+    fact = chip.facts["hazards.width_slice_limit"]
+    reason = f"numbers above {limit} become infinity, as the last axis does not begin at 0"
+    return Hazard(reason, f"{fact.source}, {fact.status}")

@@ -1,0 +1,63 @@
+"""Verdicts that are known already: what a verdict depends on, and where it is kept."""
+
+from typing import Any
+
+from hexane.graph import Node
+from hexane.targets import Chip, Verdict
+from hexane.targets.legality import combined, route_of
+from hexane.targets.silicon import sources_of
+from hexane.validate.constants import constant_inputs
+from hexane.validate.mil_program import beyond_types
+from hexane.validate.rule import AXES
+
+JUDGED_BY = ("family", "extents", "memory", "gates", "hazards")  # what rules read of a chip
+MOST_KNOWN = 1 << 16
+
+
+class VerdictCache:
+    """Verdicts by what they depend on, for all chips in which the rules read the same facts."""
+
+    def __init__(self, chip: Chip) -> None:
+        self.chip, self.route = chip, route_of(chip)
+        self.kinds: dict[Any, Verdict] = {}
+        self.by_rules: dict[Any, Verdict] = {}  # without what programs can hold
+        self.statuses: dict[Any, Verdict] = {}
+        e = chip.extents
+        self.largest: dict[int, tuple[int, ...]] = {
+            rank: tuple([getattr(e, axis) for axis in AXES.get(rank, ("width",) * rank)]) for rank in range(e.rank + 1)
+        }
+
+    def status(self, op: str, names: tuple[str, ...]) -> Verdict:
+        """The verdict on an op that is written as these ops of MIL."""
+        key = op, names
+        if key not in self.statuses:
+            self.statuses[key] = combined(op, names, self.chip, self.route)
+        return self.statuses[key]
+
+
+_looks: dict[Any, int] = {}  # what rules read of a chip, numbered
+_looks_of: dict[int, tuple[Chip, int]] = {}  # with the chip, so that its id stays its own
+_caches: dict[int, VerdictCache] = {}  # by the number of those looks
+
+
+def cache_of(chip: Chip) -> VerdictCache:
+    known = _looks_of.get(id(chip))
+    if known is None:
+        values = (*[getattr(chip, name) for name in JUDGED_BY], sources_of(chip.products))
+        facts = tuple([(path, fact) for path, fact in chip.facts.items() if path.partition(".")[0] in JUDGED_BY])
+        known = _looks_of[id(chip)] = chip, _looks.setdefault((values, facts), len(_looks))
+    cache = _caches.get(known[1])
+    if cache is None:
+        cache = _caches[known[1]] = VerdictCache(chip)
+    return cache
+
+
+def key_of(node: Node, constant: tuple[bool, ...]) -> tuple[Any, ...]:
+    """What a verdict depends on, in addition to the chip."""
+    types = tuple([None if v is None else v.node.types[v.output] for v in node.inputs])
+    return node.op, types, constant, node.types, tuple(node.attrs.values()), *beyond_types(node, constant)
+
+
+def kind_of(node: Node, chip: Chip) -> tuple[Any, ...]:
+    """What a verdict depends on, and which chips look like this one."""
+    return cache_of(chip), *key_of(node, constant_inputs(node))
