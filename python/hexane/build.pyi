@@ -494,6 +494,9 @@ def batch_norm_training(
 ) -> tuple[Tensor, ...]:
     """`batch_norm` by the mean and variance of x itself, over all axes but `axis`, and what the running ones are after it: `momentum` of the batch's mean and unbiased variance, and the rest as it was. hx.train.batch_norm has the params for it."""
 
+def accumulate_step(s: Operand, g: Operand, first: Operand) -> Tensor:
+    """The sum of the gradients of several batches: g where it is the `first`, a bool of shape (1,), else s + g."""
+
 def squared_norm(x: Operand) -> Tensor:
     """The sum of the squares of all elements, a number for the rates of an optimiser."""
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import hexane as hx
+from hexane import _core
 from hexane.build import FUNCTIONS
 from hexane.graph import Array
 from hexane.reference import run_reference
@@ -67,3 +68,30 @@ def test_a_step_lies_over_its_operands(name: str) -> None:
     want = run_reference(graph, {"g": feeds["g"], "rates": feeds["rates"]}, dict(states))
     for state, array in zip(kept, want.values(), strict=True):
         np.testing.assert_allclose(net.read_state(state), array, rtol=2e-6, atol=2e-6)
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("shape", [(1,), (17,), (3, 1029), (2, 5, 7, 9), (0, 4), ()])
+def test_gradients_are_summed_where_the_sum_lies(shape: tuple[int, ...], first: bool) -> None:
+    """What the sum held before the first gradient does not matter, NaN neither."""
+    rng = np.random.default_rng(3)
+    s, g = (rng.standard_normal(shape).astype(np.float32) for _ in range(2))
+    old = np.full_like(s, np.nan) if first else s
+    made = np.full_like(s, 85)
+    _core.run_kernel("accumulate_step", [old, g, np.array([first])], [made], b"", b"")
+    np.testing.assert_array_equal(made, g if first else s + g)
+    over = np.array(old)
+    _core.run_kernel("accumulate_step", [over, g, np.array([first])], [over], b"", b"")
+    np.testing.assert_array_equal(over, made)
+
+
+def test_a_step_of_several_batches_writes_no_sum_twice() -> None:
+    """One pass over each sum, which is in the memory of its state."""
+    w = hx.param("w", np.ones((64, 33), np.float32))
+    loss = hx.reduce_sum(hx.square(hx.input("x", (4, 64)) @ w))
+    net = hx.compile(hx.train.step(loss, [w], hx.train.sgd(0.1), accumulate=2), threads=1)
+    assert isinstance(net, hx.Model)
+    assert net.program is not None
+    large = [step.kernel for step in net.program.steps if step.outputs[0].type.size >= 64 * 33]
+    assert sorted(large) == ["accumulate_step", "matmul", "sgd_step"]
+    assert net.memory["arena"] < 2.5 * 4 * 64 * 33

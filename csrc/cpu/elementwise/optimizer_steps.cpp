@@ -1,6 +1,6 @@
-// Steps of optimisers: a param and its moments after one update, in one pass over all of them. What the numbers of
-// `rates` mean is said in ops/records/optimizers.py. A result may lie over its operand: then a step that changes
-// nothing touches no memory.
+// Steps of optimisers: a param and its moments after one update, in one pass over all of them, and sums of gradients
+// over several batches. What the numbers of `rates` mean is said in ops/records/optimizers.py. A result may lie over
+// its operand: then a step that changes nothing touches no memory.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/elementwise/optimizer_steps.cpp"
 #include <hwy/foreach_target.h>
@@ -208,7 +208,51 @@ constexpr Kernel step_kernel() {
   };
 }
 
-const Kernel kTable[] = {step_kernel<Adam>(), step_kernel<Lion>(), step_kernel<Momentum>(), step_kernel<Sgd>()};
+// ---- the sum of gradients ----
+
+constexpr const char* kSum = "accumulate_step";
+
+// Inputs s, g and first: g where it is the first, else s + g.
+Prepared prepare_sum(const Call& call) {
+  for (int i = 0; i < 2; ++i) check_dense(kSum, "input", call.inputs[i]);
+  check_same_shape(kSum, call.inputs[1], call.inputs[0]);
+  check_dense(kSum, "output", call.outputs[0]);
+  check_same_shape(kSum, call.outputs[0], call.inputs[0]);
+  const Tensor& first = call.inputs[2];
+  check_dense(kSum, "first", first);
+  if (first.rank != 1 || first.shape[0] != 1) fail(kSum, "first: got the shape ", shape_text(first), ", need (1,)");
+  return nullptr;
+}
+
+Box sum_needs(const Call& call, int input, const Box& out) { return input == 2 ? whole(call.inputs[2]) : out; }
+
+void run_sum(const Call& call, int axis, Range range, std::byte*, const std::byte*) {
+  const Tensor& out = call.outputs[0];
+  const int64_t size = out.size(), row = axis < 0 || size == 0 ? 1 : size / out.shape[axis];
+  const int64_t begin = axis < 0 ? 0 : range.begin * row, end = size == 0 ? 0 : axis < 0 ? size : range.end * row;
+  const float *s = call.inputs[0].as<float>(), *g = call.inputs[1].as<float>();
+  float* y = out.as<float>();
+  if (*call.inputs[2].as<uint8_t>())
+    std::copy(g + begin, g + end, y + begin);
+  else
+    map(s + begin, g + begin, y + begin, end - begin, [](V a, V b) HWY_ATTR { return hn::Add(a, b); });
+}
+
+constexpr Kernel sum_kernel() {
+  return {
+      .name = kSum,
+      .dtypes = "fp32,fp32,bool->fp32",
+      .accepts = "dense",
+      .prepare = prepare_sum,
+      .cuts = cut_outermost,
+      .needs = sum_needs,
+      .cost = elementwise_cost<400>,
+      .run = run_sum,
+  };
+}
+
+const Kernel kTable[] = {step_kernel<Adam>(), step_kernel<Lion>(), step_kernel<Momentum>(), step_kernel<Sgd>(),
+                         sum_kernel()};
 
 std::span<const Kernel> optimizer_kernels() { return kTable; }
 

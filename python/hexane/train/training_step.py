@@ -129,7 +129,7 @@ def _accumulated(
 ) -> tuple[list[Tensor], list[Tensor]]:
     """The sums of the gradients since the last update, and their writes. first: whether there were none before."""
     states = [hx.state(_name(p) + GRADIENT, p.shape, p.dtype) for p in params]
-    sums = [hx.select(first, g, s + g) for s, g in zip(states, gradients, strict=True)]
+    sums = [hx.accumulate_step(s, g, first) for s, g in zip(states, gradients, strict=True)]
     return sums, list(map(_write, states, sums))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hexane.dtypes import FP32
+from hexane.dtypes import BOOL, FP32
 from hexane.errors import Error
 from hexane.graph import Value
 from hexane.ops.attributes import finite, flag, number
@@ -137,7 +137,32 @@ def _op(name: str, doc: str, step: Step, num_moments: int, attrs: dict[str, Any]
     )  # fmt: skip
 
 
+def _sum_shape(s: Shape, g: Shape, first: Shape) -> Shape:
+    if s != g or first != (1,):
+        raise Error(f"got the shapes {s}, {g} and {first}, need one for both and (1,)")
+    return s
+
+
+def _sum_dtype(s: Any, g: Any, first: Any) -> Any:
+    if first is not BOOL:
+        raise Error(f"first: got {first}, need bool")
+    return floating(s, g)
+
+
+def _sum_case(*, first: bool, shape: Shape = (3, 5)) -> Case:
+    rng = np.random.default_rng(6)
+    s, g = (rng.standard_normal(shape).astype(np.float32) for _ in range(2))
+    return Case(arrays=(s, g, np.array([first])))
+
+
 OPS = (
+    Op(
+        name="accumulate_step", doc="The sum of the gradients of several batches: g where it is the `first`, a bool of shape (1,), else s + g.",
+        inputs=("s", "g", "first"), outputs=("s",), attrs={}, shape=_sum_shape, dtype=_sum_dtype, kernel="accumulate_step", updates=("s",),
+        expand=lambda b, s, g, first: b.select(b.reshape(first, shape=()), g, b.add(s, g)),
+        ref=lambda s, g, first: g if first[0] else s + g, no_grad=WHY, host=HOST,
+        cases=(_sum_case(first=True), _sum_case(first=False), _sum_case(first=False, shape=())),
+    ),
     Op(
         name="squared_norm", doc="The sum of the squares of all elements, a number for the rates of an optimiser.", inputs=("x",),
         shape=lambda x: (), dtype=floating, expand=lambda b, x: b.reduce_sum_square(x, keep_dims=False) if x.type.rank else b.square(x),
