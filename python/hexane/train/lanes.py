@@ -12,7 +12,7 @@ UPDATES = frozenset({*(op.name for op in OPTIMIZERS), "reduce_sum_square"})  # t
 
 
 class LaneTimes:
-    """Times the calls of a model, of which there has to be one before each `read`.
+    """Times the calls of a model. Each `read` needs a call before it.
 
     The model is profiled from then on, which costs two readings of the clock for each of its steps.
     """
