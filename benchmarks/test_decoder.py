@@ -34,10 +34,10 @@ def peer_model() -> bytes:
     return bytes(make_peer(CONFIG, weights()).SerializeToString())
 
 
-def hexane_step(threads: int) -> Step:
+def hexane_step(threads: int, compress: str | None = None) -> Step:
     token, position = np.zeros(1, np.int32), np.zeros(1, np.int32)
     logits = np.empty((1, CONFIG.vocab), np.float32)
-    net = hx.compile(build(CONFIG, weights()), threads=threads)
+    net = hx.compile(build(CONFIG, weights()), threads=threads, compress=compress)
     call = net.bind(token=token, position=position, logits=logits)
 
     def step(new: int, at: int) -> np.ndarray[Any, Any]:
@@ -85,6 +85,16 @@ def test_token(contestant: str, threads: int, contest: Callable[..., None]) -> N
     for at, (token, want) in enumerate(zip(tokens(), reference_logits(), strict=True)):
         assert np.abs(step(token, at) - want).max() <= 1e-5 * np.abs(want).max()
     contest(f"110M decoder, one token | {threads} | -", contestant, lambda: step(tokens()[-1], CACHED))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("mode", [None, "int8", "palette4:g16", "blockwise4:b32"])
+def test_token_of_compressed_weights(mode: str | None, threads: int, contest: Callable[..., None]) -> None:
+    step = hexane_step(threads, mode)
+    for at, token in enumerate(tokens()):
+        step(token, at)
+    name = f"110M decoder, {mode or 'fp32'}, one token | {threads} | -"
+    contest(name, "hexane", lambda: step(tokens()[-1], CACHED))
 
 
 @pytest.mark.parametrize("threads", [1, 2])

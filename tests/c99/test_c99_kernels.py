@@ -395,6 +395,20 @@ def test_matmul_is_near_the_hosts(c99, tx, ty):
     assert_near(*both(plan, fed, c99))
 
 
+@pytest.mark.parametrize("tx", [0, 1])
+@pytest.mark.parametrize(("bits", "palette"), [(4, 0), (4, 1), (8, 0)])
+def test_encoded_matmul_is_near_the_hosts(c99, bits, palette, tx):
+    rng = np.random.default_rng(15)
+    x = rng.standard_normal((3, 700, 6) if tx else (3, 6, 700)).astype(np.float32)
+    weight = rng.integers(0, 256, (24, 700 * bits // 8), np.uint8)
+    numbers = rng.standard_normal((3, 2**bits - 1) if palette else (14, 24)).astype(np.float32)
+    bias, extra = (rng.standard_normal(s).astype(np.float32) for s in ((24,), (3, 6, 24)))
+    attrs = {"bits": bits, "palette": palette, "transpose_x": tx, "epilogue": [("add", 0, 0, 4), ("relu", 0, 0, -1)]}
+    inputs = [x, weight, numbers, bias, extra]
+    plan, fed = one_step("encoded_matmul", inputs, ((3, 6, 24), "fp32"), [1, 2, 3], **attrs)
+    assert_near(*both(plan, fed, c99))
+
+
 @pytest.mark.parametrize("mode", ["constant", "reflect", "edge", "wrap"])
 @pytest.mark.parametrize("dtype", ["int8", "fp32"])
 def test_pad_has_the_hosts_bits(c99, dtype, mode):

@@ -16,7 +16,7 @@ READERS = {
 }  # fmt: skip
 
 # Kernels whose inputs 1 and 2 are packed before they run, so that these cannot be rings.
-PACKING = {
+PACKING = {"encoded_matmul", 
     "conv", "conv_transpose", "matmul", "q31_conv", "q31_matmul", "quantized_conv", "quantized_matmul", "scaled_dot_product_attention",
 }  # fmt: skip
 

@@ -14,8 +14,10 @@ from tests.support.traced import traced
 import hexane as hx
 from hexane import _core
 from hexane.attrs import Strings, pack
+from hexane.compression.compress import compress
 from hexane.errors import Error
 from hexane.graph import Graph
+from hexane.targets import load_target
 
 Array = NDArray[Any]
 Box = list[tuple[int, int]]
@@ -112,7 +114,7 @@ def kernel_cases() -> tuple[KernelCase, ...]:
 
 
 def _examples() -> Iterator[tuple[Graph, Mapping[str, Array]]]:
-    """The cases, and gradients that have kernels of their own."""
+    """The cases, gradients that have kernels of their own, and products with weights of few bits."""
     for op, i in CASES:
         if op.kernel is None and op.expand is None:
             continue
@@ -123,6 +125,12 @@ def _examples() -> Iterator[tuple[Graph, Mapping[str, Array]]]:
     rng = np.random.default_rng(2)
     given = {"x": rng.standard_normal((2, 3, 17)).astype(np.float32), "labels": rng.integers(0, 17, (2, 3), np.int32)}
     yield hx.graph(hx.grad(hx.cross_entropy(logits, labels), [logits])), given
+    weight = rng.standard_normal((72, 60)).astype(np.float32)
+    for mode, shape in (("int8", (2, 9, 60)), ("blockwise4:b30", (7, 60)), ("palette4:g8", (1, 60))):
+        x = hx.input("x", shape)
+        small = hx.graph({"y": hx.linear(x, weight, weight[:, 0].copy())})
+        given = {"x": rng.standard_normal(shape).astype(np.float32)}
+        yield compress(small, hx.Compression(mode), load_target("host")), given
 
 
 def _of_row(

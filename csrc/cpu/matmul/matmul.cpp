@@ -1,4 +1,5 @@
 // matmul: [.., M, K] x [.., K, N] -> [.., M, N] with NumPy broadcasting of the leading axes, bias and epilogue.
+// encoded_matmul: the same with a weight [N, K] in integers or indices, whose numbers are decoded in every call.
 //
 // y is packed into panels: at load if it is constant, else when a call begins. A y that changes with every call and
 // meets only a few rows (decoding against a cache) is read where it lies.
@@ -6,7 +7,9 @@
 #include <vector>
 
 #include "cpu/engine/engine_tile.h"
+#include "cpu/matmul/encoded.h"
 #include "cpu/matmul/matmul.h"
+#include "cpu/region.h"
 #include "cpu/tables.h"
 
 namespace hexane::cpu {
@@ -18,7 +21,14 @@ struct MatmulAttrs {
 };
 static_assert(sizeof(MatmulAttrs) == 8 * 19);
 
+struct EncodedMatmulAttrs {
+  int64_t bits, palette, transpose_x;
+  Epilogue epilogue;
+};
+static_assert(sizeof(EncodedMatmulAttrs) == 8 * 20);
+
 constexpr const char* kName = "matmul";
+constexpr const char* kEncodedName = "encoded_matmul";
 constexpr int64_t kDirectRows = 3;          // up to here packing y costs more than it gains
 constexpr int64_t kChunkBytes = 192 << 10;  // of converted rows of x, a fraction of a core's second-level cache
 
@@ -30,17 +40,50 @@ struct MatmulState : MatmulShape {
   bool half_panels;
   int64_t panel_bytes, batch_bytes;
   int64_t chunk_rows;  // rows of x converted at once
+  int bias_input = 2;
+  bool encoded = false;  // y is `encoded_y`, whose addresses are those of a call
+  EncodedPanels encoded_y;
   std::vector<float> bias;
   Block packed;
   ResolvedEpilogue epilogue;
 };
 
-void pack_y(const Tensor& y, const MatmulState& s, std::byte* to) {
+int64_t packed_bytes(const MatmulState& s) {
+  return s.batch_bytes * s.num_y_batches + (s.encoded ? number_bytes(s.encoded_y) : 0);
+}
+
+void pack_y(const Call& call, const MatmulState& s, std::byte* to) {
+  const Tensor& y = call.inputs[1];
+  if (s.encoded) return pack_encoded(y, call.inputs[2], s.encoded_y, s.n, to, to + s.batch_bytes);
   for_each_y(y, s, [&](const std::byte* from) {
     pack_panels({from, y.dtype, {1, 1, s.k}, {0, 0, s.k_stride_y}, s.n, s.n_stride_y}, s.half_panels, to, s.panel_bytes,
                 *s.arithmetic);
     to += s.batch_bytes;
   });
+}
+
+void set_rows(const Call& call, MatmulState& s) {
+  const Tensor& x = call.inputs[0];
+  s.dense_x = x.dtype == DType::kFp32 && (s.k <= 1 || s.k_stride_x == item_bytes(x));
+  checked_product(kName, {s.k, 4, kTileRows});
+  const int64_t tiles = std::max<int64_t>(1, kChunkBytes / (std::max<int64_t>(s.k, 1) * 4 * kTileRows));
+  s.chunk_rows = std::max<int64_t>(1, std::min(s.rows_per_y, tiles * kTileRows));
+}
+
+void set_bias(const char* kernel, const Call& call, MatmulState& s) {
+  const auto place = static_cast<size_t>(s.bias_input);
+  if (call.inputs.size() <= place || !call.inputs[place].present()) return;
+  const Tensor& bias = call.inputs[place];
+  check_bias(kernel, bias, s.n);
+  s.bias.resize(ceil_div(s.n, kPanelLanes) * kPanelLanes);
+  if (bias.constant) pack_bias(bias, s.n, s.bias.data(), *s.arithmetic);
+}
+
+void pack_constant(const Call& call, MatmulState& s) {
+  if (!s.is_packed) return;
+  Memory packed(packed_bytes(s), "packed weights");
+  pack_y(call, s, packed.data());
+  s.packed = call.share(std::move(packed));
 }
 
 Prepared prepare_in(const Arithmetic& arithmetic, const Call& call) {
@@ -53,32 +96,51 @@ Prepared prepare_in(const Arithmetic& arithmetic, const Call& call) {
   const bool ieee = &arithmetic == &ieee_arithmetic();
   s.epilogue = resolve_epilogue(kName, call, attrs.epilogue, !ieee);
   set_shape(kName, s, call, attrs.transpose_x, attrs.transpose_y, s.epilogue);
-  const Tensor &x = call.inputs[0], &y = call.inputs[1];
-  s.dense_x = x.dtype == DType::kFp32 && (s.k <= 1 || s.k_stride_x == item_bytes(x));
-  const int64_t rows = s.rows_per_y;
-  s.direct = ieee && !y.constant && rows <= kDirectRows;
+  const Tensor& y = call.inputs[1];
+  set_rows(call, s);
+  s.direct = ieee && !y.constant && s.rows_per_y <= kDirectRows;
   const int64_t num_panels = ceil_div(s.n, kPanelLanes);
   checked_product(kName,
                   {s.k, kPanelLanes, 4, std::max<int64_t>(num_panels, 1), std::max<int64_t>(s.num_y_batches, 1)});
-  checked_product(kName, {s.k, 4, kTileRows});
   const int64_t panel_items = s.k * kPanelLanes;
-  s.half_panels = ieee && keep_half(y.dtype, panel_items * num_panels, rows);
+  s.half_panels = ieee && keep_half(y.dtype, panel_items * num_panels, s.rows_per_y);
   s.panel_bytes = panel_items * (s.half_panels ? 2 : 4) + arithmetic.end_bytes;
   s.batch_bytes = s.panel_bytes * num_panels;
-  const int64_t tiles = std::max<int64_t>(1, kChunkBytes / (std::max<int64_t>(s.k, 1) * 4 * kTileRows));
-  s.chunk_rows = std::max<int64_t>(1, std::min(rows, tiles * kTileRows));
-  if (call.inputs.size() > 2 && call.inputs[2].present()) {
-    const Tensor& bias = call.inputs[2];
-    check_bias(kName, bias, s.n);
-    s.bias.resize(ceil_div(s.n, kPanelLanes) * kPanelLanes);
-    if (bias.constant) pack_bias(bias, s.n, s.bias.data(), arithmetic);
-  }
+  set_bias(kName, call, s);
   s.is_packed = y.constant;
-  if (y.constant) {
-    Memory packed(s.batch_bytes * s.num_y_batches, "packed weights");
-    pack_y(y, s, packed.data());
-    s.packed = call.share(std::move(packed));
-  }
+  pack_constant(call, s);
+  return state;
+}
+
+Prepared prepare_encoded(const Call& call) {
+  auto state = std::make_shared<MatmulState>();
+  MatmulState& s = *state;
+  const auto& attrs = call.attributes<EncodedMatmulAttrs>();
+  if (call.inputs.size() < 3 || call.outputs.size() != 1)
+    fail(kEncodedName, "got ", call.inputs.size(), " inputs and ", call.outputs.size(),
+         " outputs, need at least 3 and 1");
+  s.arithmetic = &ieee_arithmetic();
+  s.epilogue = resolve_epilogue(kEncodedName, call, attrs.epilogue);
+  const Tensor &x = call.inputs[0], &weight = call.inputs[1], &numbers = call.inputs[2];
+  s.encoded = true;
+  s.bias_input = 3;
+  s.encoded_y = encoded_panels(kEncodedName, x, weight, numbers, attrs.bits, attrs.palette, attrs.transpose_x);
+  // The weight as a product sees it.
+  const int64_t shape[] = {weight.shape[0], s.encoded_y.k};
+  Tensor y = weight;
+  y.shape = shape;
+  std::vector<Tensor> inputs(call.inputs.begin(), call.inputs.end());
+  inputs[1] = y;
+  Call seen = call;
+  seen.inputs = inputs;
+  set_shape(kEncodedName, s, seen, attrs.transpose_x, true, s.epilogue);
+  set_rows(call, s);
+  s.direct = s.half_panels = false;
+  s.panel_bytes = s.encoded_y.panel_bytes;
+  s.batch_bytes = s.panel_bytes * ceil_div(s.n, kPanelLanes);
+  set_bias(kEncodedName, call, s);
+  s.is_packed = weight.constant && numbers.constant;
+  pack_constant(call, s);
   return state;
 }
 
@@ -95,26 +157,40 @@ Box needs(const Call& call, int input, const Box& out) {
   return matmul_needs(call, input, 3, out, attrs.transpose_x, attrs.transpose_y);
 }
 
-int64_t cost(const Call& call) {
-  const auto& s = call.state<MatmulState>();
-  return std::max(call.outputs[0].size() * s.k / 50, s.batch_bytes * s.num_y_batches / 60) + 100;
+Box needs_encoded(const Call& call, int input, const Box& out) {
+  const bool scales = input == 2 && !call.attributes<EncodedMatmulAttrs>().palette;
+  if (input != 1 && !scales)
+    return input == 2 ? whole(call.inputs[2])
+                      : matmul_needs(call, input, 4, out, call.attributes<EncodedMatmulAttrs>().transpose_x, true);
+  Box box = whole(call.inputs[input]);
+  box[scales ? 1 : 0] = out[out.rank - 1];
+  return box;
 }
 
-// Scratch of one thread: converted rows of x | bias | a row of results, all fp32.
+int64_t cost(const Call& call) {
+  const auto& s = call.state<MatmulState>();
+  const int64_t weight = s.encoded ? s.n * s.k / 10 : s.batch_bytes * s.num_y_batches / 60;
+  return std::max(call.outputs[0].size() * s.k / 50, weight) + 100;
+}
+
+// Scratch of one thread: converted rows of x | bias | a row of results | decoded panels, all fp32.
 int64_t chunk_floats(const MatmulState& s) { return s.dense_x ? 0 : ceil_div(s.chunk_rows * s.k, 16) * 16; }
+int64_t decoded_floats(const MatmulState& s) {
+  return s.encoded && s.rows_per_y > 1 ? decoded_panels(s.k) * kPanelLanes * s.k : 0;
+}
 int64_t scratch(const Call& call) {
   const auto& s = call.state<MatmulState>();
-  return 4 * (chunk_floats(s) + static_cast<int64_t>(s.bias.size()) + ceil_div(s.n, 16) * 16);
+  return 4 * (chunk_floats(s) + static_cast<int64_t>(s.bias.size()) + ceil_div(s.n, 16) * 16 + decoded_floats(s));
 }
 
 int64_t shared_scratch(const Call& call) {
   const auto& s = call.state<MatmulState>();
-  return s.is_packed || s.direct ? 0 : s.batch_bytes * s.num_y_batches;
+  return s.is_packed || s.direct ? 0 : packed_bytes(s);
 }
 
 void begin(const Call& call, std::byte* shared) {
   const auto& s = call.state<MatmulState>();
-  if (!s.is_packed && !s.direct) pack_y(call.inputs[1], s, shared);
+  if (!s.is_packed && !s.direct) pack_y(call, s, shared);
 }
 
 // A row of x as floats.
@@ -164,8 +240,9 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
   auto* converted = reinterpret_cast<float*>(scratch);
   float* bias = converted + chunk_floats(s);
   float* results = bias + s.bias.size();
-  const bool constant_bias = !s.bias.empty() && call.inputs[2].constant;
-  if (!s.bias.empty() && !constant_bias) pack_bias(call.inputs[2], s.n, bias, *s.arithmetic);
+  float* decoded = results + ceil_div(s.n, 16) * 16;
+  const bool constant_bias = !s.bias.empty() && call.inputs[s.bias_input].constant;
+  if (!s.bias.empty() && !constant_bias) pack_bias(call.inputs[s.bias_input], s.n, bias, *s.arithmetic);
 
   const float* rows[kTileRows];
   Tile tile{};
@@ -209,15 +286,16 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
           gemm_ops().finish_row(tile, results, columns.end - columns.begin);
         }
       } else {
-        multiply(
-            tile, s.half_panels, panels, count, columns,
-            [&](int64_t row, int n, Tile&) {
-              for (int i = 0; i < n; ++i) {
-                const int64_t at = locate_row(first + row + i, i);
-                rows[i] = s.dense_x ? reinterpret_cast<const float*>(x.data + at) : converted + (row + i) * s.k;
-              }
-            },
-            *s.arithmetic);
+        const auto locate = [&](int64_t row, int n, Tile&) {
+          for (int i = 0; i < n; ++i) {
+            const int64_t at = locate_row(first + row + i, i);
+            rows[i] = s.dense_x ? reinterpret_cast<const float*>(x.data + at) : converted + (row + i) * s.k;
+          }
+        };
+        if (s.encoded)
+          multiply_encoded(tile, at_address(s.encoded_y, panels, s.batch_bytes), count, columns, decoded, locate);
+        else
+          multiply(tile, s.half_panels, panels, count, columns, locate, *s.arithmetic);
       }
       first += count;
     }
@@ -243,11 +321,23 @@ constexpr Kernel row(const char* dtypes, bool engine = false) {
   };
 }
 
+constexpr Kernel encoded_row() {
+  Kernel kernel = row("fp32,8b,fp32,fp32...->fp32");
+  kernel.name = kEncodedName;
+  kernel.attrs = "bits:i palette:i transpose_x:i epilogue:E";
+  kernel.attrs_bytes = sizeof(EncodedMatmulAttrs);
+  kernel.prepare = prepare_encoded;
+  kernel.needs = needs_encoded;
+  return kernel;
+}
+
 const Kernel kTable[] = {row("fp32,fp32,fp32...->fp32"), row("fp16,fp16,fp16...->fp16"), row("fp32,fp16,fp32...->fp32"),
                          row("fp16,fp16,fp16...->fp16", true)};
+const Kernel kEncodedTable[] = {encoded_row()};
 
 }  // namespace
 
 std::span<const Kernel> matmul_table() { return kTable; }
+std::span<const Kernel> encoded_matmul_table() { return kEncodedTable; }
 
 }  // namespace hexane::cpu

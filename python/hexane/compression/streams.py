@@ -2,16 +2,19 @@
 
 from collections.abc import Iterator
 
-from hexane.compression.encode import has_blocks, without_mask
+from hexane.compression.encode import has_blocks, kept_whole, without_mask
 from hexane.compression.request import blocks_of, palette_of, zeros_of
 from hexane.compression.weights import Weight
 from hexane.decisions import Decision
+from hexane.dtypes import FP32
 from hexane.graph import Graph, Node, Value
 from hexane.mil.forms.products import PRODUCTS
 from hexane.ops.encodings import encoding_of, fewest_bits, is_encoded
+from hexane.ops.records.encoded_product import TABLE_BITS, TABLE_COLUMNS
 from hexane.targets import Chip, Target
 
 FOLDS = "folds on this chip: no bandwidth gained"
+STAYS = "stays in few bits where this CPU computes in fp32"
 SOURCE = "formats.streams"
 
 
@@ -33,10 +36,27 @@ def said(weight: Weight, encoding: str, target: Target) -> str:
     if reason := without_mask(weight, encoding):
         return reason
     if not isinstance(target, Chip):
-        return "folds on this CPU, which computes with whole weights: no memory gained"
+        return STAYS if _cpu_reads(weight, encoding) else "folds on this CPU: no memory gained"
     if streams(weight, encoding, target):
         return "streams"
     return FOLDS if weight.is_kernel else "folds: an embedding is no kernel of the engine"
+
+
+def _cpu_reads(weight: Weight, encoding: str) -> bool:
+    """Whether the CPU decodes it as it reads it, as passes/quantize/keep_encoded.py leaves it."""
+    if (
+        weight.node.op not in ("gather", "linear", "matmul")
+        or weight.whole.type.rank != 2
+        or weight.whole.dtype is not FP32
+    ):
+        return False
+    palette = palette_of(encoding)
+    if weight.node.op == "gather":
+        return encoding != "none" and zeros_of(encoding) is None
+    if palette is not None and palette[0] > TABLE_BITS:
+        return False
+    tables = palette is None or not palette[1] or palette[1] % TABLE_COLUMNS == 0
+    return encoding != "none" and zeros_of(encoding) is None and (tables or bool(kept_whole(weight, encoding)))
 
 
 def stored_kernels(graph: Graph, chip: Chip) -> Iterator[tuple[Node, str, bool]]:

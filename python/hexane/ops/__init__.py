@@ -14,6 +14,7 @@ from hexane.ops.records import (
     dynamic,
     einsum,
     elementwise,
+    encoded_product,
     index,
     label_rows,
     linear,
@@ -87,6 +88,7 @@ OPS: dict[str, Op] = {
         *program.OPS,
         *running.OPS,
         *label_rows.OPS,
+        *encoded_product.OPS,
         *barrier.OPS,
     )
 }

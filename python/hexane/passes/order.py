@@ -33,6 +33,7 @@ from hexane.passes.legalize.spread_conv_transpose_3d import spread_conv_transpos
 from hexane.passes.legalize.to_fp16 import to_fp16
 from hexane.passes.quantize.fold_qdq import fold_qdq
 from hexane.passes.quantize.fuse_lookup import fuse_lookup
+from hexane.passes.quantize.keep_encoded import keep_encoded
 from hexane.passes.quantize.move_qdq_past_data_movement import move_qdq_past_data_movement
 from hexane.passes.quantize.use_q31 import use_q31
 from hexane.passes.simplify.fold import fold
@@ -81,6 +82,8 @@ class Pass:
 # Attention is written out in MIL: the engine ignores the mask of MIL's own. In "layers" each layer rounds where its
 # node says, so no pass of it fuses two layers or computes them in another precision.
 ORDER = (
+    # Before tables and scales of blocks are written out. In fp16 numbers are rounded when they are decoded.
+    Pass(keep_encoded, ("host",), lambda _, options: options.dtype != "fp16", level="lowering"),
     Pass(expand, ("host", "layers")),
     # Before constants are folded: quantised weights would be floats.
     Pass(fuse_bias, ("host", "mil")),

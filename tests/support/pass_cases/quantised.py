@@ -8,6 +8,7 @@ from hexane.passes.layout.channels_last import channels_last
 from hexane.passes.legalize.to_fp16 import to_fp16
 from hexane.passes.quantize.fold_qdq import fold_qdq
 from hexane.passes.quantize.fuse_lookup import fuse_lookup
+from hexane.passes.quantize.keep_encoded import keep_encoded
 from hexane.passes.quantize.move_qdq_past_data_movement import move_qdq_past_data_movement
 from hexane.passes.quantize.use_q31 import use_q31
 from hexane.passes.simplify.fold_batch_norm import fold_batch_norm
@@ -29,6 +30,11 @@ from pass_cases.graphs import (
     transposed_weights,
     widened,
 )
+
+
+def in_blocks() -> hx.Tensor:
+    scales = (np.arange(128, dtype=np.float32) / 64 + 0.5).reshape(64, 2)
+    return hx.decode_blocks(random().integers(-8, 8, (64, 64)).astype(np.int8), scales)
 
 
 def int_bias(scale: float, *numbers: int) -> hx.Tensor:
@@ -55,6 +61,23 @@ def quantized_port() -> hx.Tensor:
 
 
 FIRES: dict[str, Case] = {
+    "keep_encoded": (keep_encoded, lambda: hx.linear(hx.input("x", (2, 64)), in_blocks())),
+    "keep_encoded_of_an_embedding": (
+        keep_encoded,
+        lambda: hx.gather(in_blocks(), hx.input("ids", (2, 3), "int32"), axis=0),
+    ),
+    "keep_encoded_of_a_matmul": (
+        keep_encoded,
+        lambda: hx.matmul(hx.input("x", (64, 2)), hx.transpose(in_blocks(), perm=(1, 0)), transpose_x=True),
+    ),
+    "keep_encoded_with_zero_points": (
+        keep_encoded,
+        lambda: hx.linear(
+            hx.input("x", (2, 64)),
+            hx.dequantize(np.full((64, 64), 130, np.uint8), np.float32(0.5), np.uint8(128)),
+            hx.input("b", (64,)),
+        ),
+    ),
     "use_q31_product": (
         use_q31,
         lambda: hx.quantized_matmul(
@@ -200,6 +223,28 @@ FIRES: dict[str, Case] = {
 
 
 LEAVES: dict[str, Case] = {
+    "a_small_encoded_weight": (
+        keep_encoded,
+        lambda: hx.linear(hx.input("x", (2, 3)), hx.dequantize(np.ones((4, 3), np.int8), np.float32(0.5))),
+    ),
+    "an_encoded_weight_of_fp16": (
+        keep_encoded,
+        lambda: hx.linear(hx.input("x", (2, 64), "fp16"), hx.cast(in_blocks(), dtype="fp16")),
+    ),
+    "an_encoded_weight_that_meets_integers": (
+        keep_encoded,
+        lambda: hx.linear(hx.dequantize(integers("q", (2, 64), "uint8"), np.float32(0.5)), in_blocks()),
+    ),
+    "an_encoded_weight_whose_columns_are_scaled": (
+        keep_encoded,
+        lambda: hx.linear(hx.input("x", (2, 64)), in_blocks()) * hx.const(np.arange(64, dtype=np.float32)),
+    ),
+    "zero_points_beyond_a_byte": (
+        keep_encoded,
+        lambda: hx.linear(
+            hx.input("x", (2, 64)), hx.dequantize(np.full((64, 64), 250, np.uint8), np.float32(0.5), np.uint8(3))
+        ),
+    ),
     "a_scale_behind_a_quantised_product": (fold_batch_norm, lambda: rounded_product("fp32") * normal(5)),
     "a_dequantize_before_a_pad": (
         move_qdq_past_data_movement,

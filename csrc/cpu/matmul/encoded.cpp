@@ -1,0 +1,100 @@
+// Packs encoded weights: bytes of columns into panels, scales and tables for whole panels.
+#include "cpu/matmul/encoded.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "core/fp16.h"
+
+namespace hexane::cpu {
+namespace {
+
+int64_t padded(int64_t num_columns) { return ceil_div(num_columns, kPanelLanes) * kPanelLanes; }
+
+// The bytes of the entries in fp16; returns whether they are 0 or normal numbers of it.
+bool put_halves(const float* entries, std::byte* low, std::byte* high) {
+  bool held = true;
+  for (int64_t i = 0; i < kTableEntries; ++i) {
+    const fp16 half = to_fp16(entries[i]);
+    low[i] = static_cast<std::byte>(half.bits & 0xFF);
+    high[i] = static_cast<std::byte>(half.bits >> 8);
+    held = held && to_float(half) == entries[i] && (entries[i] == 0 || std::abs(entries[i]) >= 0x1p-14f);
+  }
+  return held;
+}
+
+}  // namespace
+
+EncodedPanels encoded_panels(const char* kernel, const Tensor& x, const Tensor& weight, const Tensor& numbers,
+                             int64_t bits, bool palette, bool transpose_x) {
+  if (bits != 4 && (bits != 8 || palette)) fail(kernel, "bits: got ", bits, ", need 4", palette ? "" : " or 8");
+  if (x.rank < 2 || weight.rank != 2 || numbers.rank != 2)
+    fail(kernel, "ranks: got ", x.rank, ", ", weight.rank, " and ", numbers.rank, ", need at least 2, 2 and 2");
+  check_operand(kernel, "x", x);
+  check_operand(kernel, "weight", weight);
+  check_operand(kernel, "numbers", numbers);
+  EncodedPanels e{};
+  e.four_bits = bits == 4;
+  e.palette = palette;
+  e.k = x.shape[x.rank - (transpose_x ? 2 : 1)];
+  const int64_t n = weight.shape[0], bytes = e.four_bits ? ceil_div(e.k, 2) : e.k;
+  if (weight.shape[1] != bytes)
+    fail(kernel, "weight: got ", shape_text(weight), ", need ", bytes, " bytes for each of its rows, which have ", e.k,
+         " numbers of ", bits, " bits");
+  if (bytes > 1 && weight.strides[1] != 1) fail(kernel, "weight: got a last stride of ", weight.strides[1], ", need 1");
+  const int64_t num_panels = std::max<int64_t>(ceil_div(n, kPanelLanes), 1);
+  e.panel_bytes = checked_product(kernel, {bytes, kPanelLanes});
+  checked_product(kernel, {std::max<int64_t>(e.k, 1), kPanelLanes, 4, num_panels});
+  const int64_t rows = numbers.shape[0], width = numbers.shape[1];
+  if (palette) {
+    e.block = std::max<int64_t>(e.k, 1);
+    e.pitch = kTableEntries + kTableEntries / 2;
+    const bool whole_runs = rows > 0 && (rows == 1 || (n % rows == 0 && n / rows % kTableColumns == 0));
+    if (!whole_runs || width < 1 || width > kTableEntries)
+      fail(kernel, "tables: got ", shape_text(numbers), ", need 1 to ", kTableEntries,
+           " entries, and one table or one for", " each multiple of ", kTableColumns, " of ", n, " columns");
+    e.table_columns = rows == 1 ? padded(n) : n / rows;
+    if (e.table_columns == 0) e.table_columns = kPanelLanes;
+  } else {
+    const bool whole_blocks = rows > 0 && (e.k % rows == 0) && (rows == 1 || !e.four_bits || e.k / rows % 2 == 0);
+    if (!whole_blocks || width != n)
+      fail(kernel, "scales: got ", shape_text(numbers), ", need (blocks, ", n,
+           "), where the blocks are equal parts of ", e.k,
+           e.four_bits ? " numbers, even ones where there are several" : " numbers");
+    e.block = std::max<int64_t>(e.k / rows, 1);
+    e.pitch = padded(n);
+    e.table_columns = kPanelLanes;
+  }
+  e.num_rows = palette ? ceil_div(padded(n), e.table_columns) : rows;
+  checked_product(kernel, {e.num_rows, std::max<int64_t>(e.pitch, 1), 4});
+  return e;
+}
+
+int64_t number_bytes(const EncodedPanels& e) { return (e.num_rows * e.pitch + kPanelLanes) * 4; }
+
+void pack_encoded(const Tensor& weight, const Tensor& numbers, const EncodedPanels& e, int64_t num_columns,
+                  std::byte* panels, std::byte* to_numbers) {
+  // Integers of four bits, from -8 to 7, are kept 8 higher.
+  const std::byte flip{static_cast<unsigned char>(e.four_bits && !e.palette ? 0x88 : 0)};
+  const int64_t bytes = e.panel_bytes / kPanelLanes;
+  for (int64_t first = 0; first < num_columns; first += kPanelLanes, panels += e.panel_bytes) {
+    const int64_t count = std::min(kPanelLanes, num_columns - first);
+    if (count < kPanelLanes) std::memset(panels, 0, static_cast<size_t>(e.panel_bytes));
+    const std::byte* from = weight.data + first * weight.strides[0];
+    for (int64_t j = 0; j < bytes; ++j)
+      for (int64_t i = 0; i < count; ++i) panels[j * kPanelLanes + i] = from[i * weight.strides[0] + j] ^ flip;
+  }
+  auto* to = reinterpret_cast<float*>(to_numbers);
+  std::memset(to, 0, static_cast<size_t>(number_bytes(e)));
+  const int64_t width = numbers.shape[1];
+  bool held = true;
+  for (int64_t row = 0; row < numbers.shape[0]; ++row, to += e.pitch) {
+    for (int64_t i = 0; i < (e.palette ? kTableEntries : width); ++i)
+      std::memcpy(to + i, numbers.data + row * numbers.strides[0] + std::min(i, width - 1) * numbers.strides[1], 4);
+    auto* halves = reinterpret_cast<std::byte*>(to + kTableEntries);
+    if (e.palette) held = put_halves(to, halves, halves + kTableEntries) && held;
+  }
+  if (e.palette) reinterpret_cast<float*>(to_numbers)[e.num_rows * e.pitch] = held ? 1.0f : 0.0f;
+}
+
+}  // namespace hexane::cpu

@@ -1,0 +1,79 @@
+// The right-hand side of a matrix product as it is stored: integers with scales, or indices of tables of floats.
+// Numbers are decoded in registers where one row of x meets them, else a few panels at a time, into memory that caches
+// hold.
+//
+// Panels have 16 columns, as those of gemm.h: for each k (two of them in four bits: the lower half of a byte comes
+// first) a byte of each column. A decoded number is rounded once, to what a constant of the decoded weights holds.
+#pragma once
+
+#include "cpu/matmul/gemm.h"
+
+namespace hexane::cpu {
+
+inline constexpr int64_t kTableColumns = 8;   // columns of one table are whole runs of so many
+inline constexpr int64_t kTableEntries = 16;  // of four bits: of more the lookups would take longer than whole weights
+
+struct EncodedPanels {
+  const std::byte* panels;
+  // Scales [blocks][columns rounded up to panels], or tables [groups], each of 16 floats, the lower bytes of the same
+  // in fp16, and the upper ones; after them a float that is not 0 where fp16 holds all entries.
+  const float* numbers;
+  int64_t panel_bytes;
+  int64_t k, block;       // terms of a column, and those of one scale
+  int64_t num_rows;       // of scales or tables
+  int64_t pitch;          // from the scales of one block to the next, or from one table to the next
+  int64_t table_columns;  // of one table
+  bool four_bits, palette;
+};
+
+// Checks the operands, and says how they are packed; throws Error. Without addresses.
+EncodedPanels encoded_panels(const char* kernel, const Tensor& x, const Tensor& weight, const Tensor& numbers,
+                             int64_t bits, bool palette, bool transpose_x);
+// Bytes of scales or tables as they are packed.
+int64_t number_bytes(const EncodedPanels& panels);
+void pack_encoded(const Tensor& weight, const Tensor& numbers, const EncodedPanels& shape, int64_t num_columns,
+                  std::byte* panels, std::byte* to_numbers);
+
+// With its addresses: numbers lie behind the panels.
+inline EncodedPanels at_address(EncodedPanels shape, const std::byte* packed, int64_t bytes_of_panels) {
+  shape.panels = packed;
+  shape.numbers = reinterpret_cast<const float*>(packed + bytes_of_panels);
+  return shape;
+}
+
+inline bool halves_hold(const EncodedPanels& tables) { return tables.numbers[tables.num_rows * tables.pitch] != 0; }
+
+// Functions that exist once for each instruction set.
+struct EncodedOps {
+  // One row of the output; `tile` as for a row of GemmOps, but for its panels.
+  void (*row)(const Tile& tile, const EncodedPanels& panels, Range columns);
+  // The panels of these columns as floats, k * 16 floats each.
+  void (*decode)(const EncodedPanels& panels, Range columns, float* to);
+};
+const EncodedOps& encoded_ops();
+
+// How many panels are decoded at once.
+inline int64_t decoded_panels(int64_t k) {
+  return std::clamp<int64_t>(kInnerPanelBytes / (std::max<int64_t>(k, 1) * kPanelLanes * 4), 1, kTilePanels);
+}
+
+// As multiply() in gemm.h. decoded: k * 16 floats for each of decoded_panels().
+template <class Locate>
+void multiply_encoded(Tile& tile, const EncodedPanels& panels, int64_t num_rows, Range columns, float* decoded,
+                      Locate&& locate) {
+  if (num_rows == 1) {
+    tile.rows = 1;
+    locate(0, 1, tile);
+    return encoded_ops().row(tile, panels, columns);
+  }
+  const int64_t step = decoded_panels(panels.k) * kPanelLanes;
+  tile.panel_bytes = panels.k * kPanelLanes * 4;
+  for (int64_t column = columns.begin; column < columns.end; column += step) {
+    const Range some = {column, std::min(columns.end, column + step)};
+    encoded_ops().decode(panels, some, decoded);
+    multiply(tile, false, reinterpret_cast<const std::byte*>(decoded) - column / kPanelLanes * tile.panel_bytes,
+             num_rows, some, locate);
+  }
+}
+
+}  // namespace hexane::cpu

@@ -1,0 +1,278 @@
+// Decodes integers and indices of tables in registers, for each instruction set.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/matmul/encoded_tile.cpp"
+#include "cpu/matmul/encoded.h"
+
+#include <hwy/foreach_target.h>
+// after foreach_target
+#include <type_traits>
+
+#include "cpu/simd/epilogue-inl.h"
+#include "cpu/sums.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace hexane::cpu::HWY_NAMESPACE {
+namespace {
+
+using DI = hn::Rebind<int32_t, D>;
+using VI = hn::Vec<DI>;
+
+// Panels of which one row of the output is computed at once: sums enough to hide how long an addition takes.
+constexpr int kRowPanels = kPanelVectors <= 2 ? 4 : 2;
+constexpr int kTableRuns = static_cast<int>(kPanelLanes / kTableColumns);  // of a panel
+constexpr int kTableParts = 16 / kLanes;                                   // vectors of a table
+
+// kTables: all columns of a panel have one; kHalfTables: whose entries fp16 holds, as two tables of bytes.
+enum class Code { kBytes, kHalfBytes, kTables, kHalfTables, kRunsOfTables };
+
+// A table of 16 floats in vectors.
+struct Table {
+  V parts[kTableParts];
+
+  HWY_INLINE explicit Table(const float* from) {
+#pragma GCC unroll 4
+    for (int i = 0; i < kTableParts; ++i) parts[i] = load(from + i * kLanes);
+  }
+  // The entries that the lower four bits of each lane name.
+  HWY_INLINE V operator[](VI index) const {
+    const D d;
+    // One vector is looked up by these bits alone, but a build for tests wants no others.
+    if (kTableParts > 1 || HWY_IS_DEBUG_BUILD) index = hn::And(index, hn::Set(DI(), 15));
+    const VI place = kTableParts == 1 ? index : hn::And(index, hn::Set(DI(), kLanes - 1));
+    V found = hn::TableLookupLanes(parts[0], hn::IndicesFromVec(d, place));
+#pragma GCC unroll 4
+    for (int i = 1; i < kTableParts; ++i) {
+      const auto beyond = hn::RebindMask(d, hn::Gt(index, hn::Set(DI(), i * kLanes - 1)));
+      found = hn::IfThenElse(beyond, hn::TableLookupLanes(parts[i], hn::IndicesFromVec(d, place)), found);
+    }
+    return found;
+  }
+};
+
+// 8 halves as floats: one vector or two.
+template <class To, class Halves>
+HWY_INLINE void promote(Halves halves, V* to) {
+  const To d;
+  if constexpr (hn::MaxLanes(To()) == 8) {
+    to[0] = hn::PromoteTo(d, halves);
+  } else {
+    to[0] = hn::PromoteTo(d, hn::LowerHalf(halves));
+    to[1] = hn::PromoteTo(d, hn::UpperHalf(hn::Rebind<hwy::float16_t, To>(), halves));
+  }
+}
+
+// The numbers of kPanels panels, one or two terms at a time. begin: the first term, with which those up to the end of
+// its block of scales are read.
+template <int kPanels, Code kCode>
+class Numbers {
+ public:
+  static constexpr int kVectors = kPanels * kPanelVectors;
+  static constexpr bool kPairs = kCode != Code::kBytes;
+
+  HWY_INLINE Numbers(const EncodedPanels& e, int64_t panel, int64_t begin)
+      : from_(e.panels + panel * e.panel_bytes + (kPairs ? begin / 2 : begin) * kPanelLanes),
+        panel_bytes_(e.panel_bytes) {
+    if constexpr (kCode == Code::kBytes || kCode == Code::kHalfBytes) {
+      const float* row = e.numbers + (begin == 0 ? 0 : begin / e.block * e.pitch) + panel * kPanelLanes;
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) {
+        scales_[v] = load(row + v * kLanes);
+        if constexpr (kCode == Code::kHalfBytes) shifts_[v] = hn::Mul(scales_[v], hn::Set(D(), -8.0f));
+      }
+    } else {
+      for (int i = 0; i < kPanels * kTableRuns; ++i)
+        tables_[i] = e.numbers + (panel * kPanelLanes + i * kTableColumns) / e.table_columns * e.pitch;
+    }
+  }
+
+  // The next term, or the first of the next two.
+  HWY_INLINE void read(V (&numbers)[kVectors]) {
+    if constexpr (kCode == Code::kHalfTables) {
+#pragma GCC unroll 4
+      for (int p = 0; p < kPanels; ++p) {
+        bytes_[p] = hn::LoadU(Bytes(), reinterpret_cast<const uint8_t*>(from_ + p * panel_bytes_));
+        look_up(p, hn::And(bytes_[p], hn::Set(Bytes(), 15)), numbers);
+      }
+    } else {
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) {
+        codes_[v] = load_codes(v);
+        if constexpr (kCode == Code::kHalfBytes)
+          numbers[v] = scaled(hn::And(codes_[v], hn::Set(DI(), 15)), v);
+        else
+          numbers[v] = kCode == Code::kBytes ? hn::Mul(hn::ConvertTo(D(), codes_[v]), scales_[v]) : entry(codes_[v], v);
+      }
+    }
+    from_ += kPanelLanes;
+  }
+
+  // The second of two.
+  HWY_INLINE void read_other(V (&numbers)[kVectors]) const {
+    if constexpr (kCode == Code::kHalfTables) {
+#pragma GCC unroll 4
+      for (int p = 0; p < kPanels; ++p) look_up(p, hn::ShiftRight<4>(bytes_[p]), numbers);
+    } else if constexpr (kPairs) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) {
+        const VI code = hn::ShiftRight<4>(codes_[v]);
+        numbers[v] = kCode == Code::kHalfBytes ? scaled(code, v) : entry(code, v);
+      }
+    }
+  }
+
+ private:
+  using Bytes = hn::FixedTag<uint8_t, 16>;
+  using Halves = hn::FixedTag<hwy::float16_t, 8>;
+
+  HWY_INLINE VI load_codes(int v) const {
+    const std::byte* at = from_ + v / kPanelVectors * panel_bytes_ + v % kPanelVectors * kLanes;
+    if constexpr (kPairs)
+      return hn::PromoteTo(DI(), hn::LoadU(hn::Rebind<uint8_t, D>(), reinterpret_cast<const uint8_t*>(at)));
+    else
+      return hn::PromoteTo(DI(), hn::LoadU(hn::Rebind<int8_t, D>(), reinterpret_cast<const int8_t*>(at)));
+  }
+
+  // (code - 8) * scale, rounded once.
+  HWY_INLINE V scaled(VI code, int v) const {
+    if constexpr (HWY_NATIVE_FMA) return hn::MulAdd(hn::ConvertTo(D(), code), scales_[v], shifts_[v]);
+    return hn::Mul(hn::ConvertTo(D(), hn::Sub(code, hn::Set(DI(), 8))), scales_[v]);
+  }
+
+  HWY_INLINE V entry(VI code, int v) const {
+    const int run = v * kLanes / static_cast<int>(kTableColumns);
+    const V found = Table(tables_[run])[code];
+    if constexpr (kCode == Code::kTables || kLanes <= kTableColumns) return found;
+    const auto second = hn::Gt(hn::Iota(DI(), 0), hn::Set(DI(), static_cast<int>(kTableColumns) - 1));
+    return hn::IfThenElse(hn::RebindMask(D(), second), Table(tables_[run + (kLanes > kTableColumns)])[code], found);
+  }
+
+  // All numbers of a panel.
+  HWY_INLINE void look_up(int p, hn::Vec<Bytes> code, V (&numbers)[kVectors]) const {
+    if constexpr (kCode == Code::kHalfTables && kLanes <= 8) {
+      const auto* table = reinterpret_cast<const uint8_t*>(tables_[p * kTableRuns] + kTableEntries);
+      const auto low = hn::TableLookupBytes(hn::LoadU(Bytes(), table), code);
+      const auto high = hn::TableLookupBytes(hn::LoadU(Bytes(), table + kTableEntries), code);
+      const auto first = hn::BitCast(Halves(), hn::InterleaveLower(Bytes(), low, high));
+      const auto second = hn::BitCast(Halves(), hn::InterleaveUpper(Bytes(), low, high));
+      promote<hn::CappedTag<float, kLanes>>(first, numbers + p * kPanelVectors);
+      promote<hn::CappedTag<float, kLanes>>(second, numbers + p * kPanelVectors + kPanelVectors / 2);
+    }
+  }
+
+  const std::byte* from_;
+  int64_t panel_bytes_;
+  V scales_[kVectors], shifts_[kVectors];
+  const float* tables_[kPanels * kTableRuns];
+  VI codes_[kVectors];
+  hn::Vec<Bytes> bytes_[kPanels];
+};
+
+// use(k, numbers of kPanels panels) for the terms [begin, end), which one scale of each column serves.
+template <int kPanels, Code kCode, class Use>
+HWY_INLINE void each_term(const EncodedPanels& e, int64_t panel, int64_t begin, int64_t end, const Use& use) {
+  using Read = Numbers<kPanels, kCode>;
+  Read read(e, panel, begin);
+  V numbers[Read::kVectors];
+  int64_t k = begin;
+  if constexpr (Read::kPairs) {
+    for (; k + 1 < end; k += 2) {
+      read.read(numbers);
+      use(k, numbers);
+      read.read_other(numbers);
+      use(k + 1, numbers);
+    }
+  }
+  for (; k < end; ++k) {
+    read.read(numbers);
+    use(k, numbers);
+  }
+}
+
+// The sums of tile() in gemm.cpp, term by term in the same order.
+template <int kPanels, Code kCode>
+void add_row(const Tile& t, const EncodedPanels& e, int64_t panel) {
+  constexpr int kVectors = kPanels * kPanelVectors;
+  const D d;
+  V acc[1][kVectors];
+#pragma GCC unroll 16
+  for (int v = 0; v < kVectors; ++v) acc[0][v] = hn::Zero(d);
+  const float* x = t.a[0];
+  const bool is_long = e.k > kShortSum;
+  const int64_t sum = is_long ? sum_block(e.k) : e.k;
+  Totals<1, kVectors> totals;
+  int64_t room = sum;
+  for (int64_t k = 0; k < e.k;) {
+    if (room == 0) {
+      totals.add(acc);
+      room = sum;
+    }
+    const int64_t end = HWY_MIN(k + room, HWY_MIN(e.k, (k / e.block + 1) * e.block));
+    each_term<kPanels, kCode>(e, panel, k, end, [&](int64_t i, const V(&numbers)[kVectors]) HWY_ATTR {
+      const V left = hn::Set(d, x[i]);
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) acc[0][v] = hn::MulAdd(left, numbers[v], acc[0][v]);
+    });
+    room -= end - k;
+    k = end;
+  }
+  if (is_long) totals.add_to(acc);
+  finish<1, kVectors>(t, panel * kPanelLanes, acc);
+}
+
+template <Code kCode>
+void row_of(const Tile& t, const EncodedPanels& e, Range columns) {
+  const int64_t end = ceil_div(columns.end, kPanelLanes);
+  int64_t panel = columns.begin / kPanelLanes;
+  for (; panel + kRowPanels <= end; panel += kRowPanels) add_row<kRowPanels, kCode>(t, e, panel);
+  for (; panel < end; ++panel) add_row<1, kCode>(t, e, panel);
+}
+
+template <Code kCode>
+void decode_of(const EncodedPanels& e, Range columns, float* to) {
+  const int64_t last = ceil_div(columns.end, kPanelLanes);
+  for (int64_t panel = columns.begin / kPanelLanes; panel < last; ++panel, to += e.k * kPanelLanes)
+    for (int64_t k = 0; k < e.k; k += e.block)
+      each_term<1, kCode>(e, panel, k, k + e.block, [&](int64_t i, const V(&numbers)[kPanelVectors]) HWY_ATTR {
+#pragma GCC unroll 16
+        for (int v = 0; v < kPanelVectors; ++v) hn::StoreU(numbers[v], D(), to + i * kPanelLanes + v * kLanes);
+      });
+}
+
+// f(the code as a constant)
+template <class F>
+void with_code(const EncodedPanels& e, const F& f) {
+  if (!e.four_bits) return f(std::integral_constant<Code, Code::kBytes>());
+  if (!e.palette) return f(std::integral_constant<Code, Code::kHalfBytes>());
+  if (e.table_columns % kPanelLanes == 0)
+    return kLanes < 16 && halves_hold(e) ? f(std::integral_constant<Code, Code::kHalfTables>())
+                                         : f(std::integral_constant<Code, Code::kTables>());
+  f(std::integral_constant<Code, Code::kRunsOfTables>());
+}
+
+void row(const Tile& t, const EncodedPanels& e, Range columns) {
+  with_code(e, [&](auto code) { row_of<decltype(code)::value>(t, e, columns); });
+}
+
+void decode(const EncodedPanels& e, Range columns, float* to) {
+  with_code(e, [&](auto code) { decode_of<decltype(code)::value>(e, columns, to); });
+}
+
+}  // namespace
+
+const EncodedOps kEncodedOps = {row, decode};
+const EncodedOps* encoded_ops_of_target() { return &kEncodedOps; }
+
+}  // namespace hexane::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace hexane::cpu {
+HWY_EXPORT(encoded_ops_of_target);
+
+const EncodedOps& encoded_ops() {
+  static const EncodedOps& ops = *HWY_DYNAMIC_DISPATCH(encoded_ops_of_target)();
+  return ops;
+}
+
+}  // namespace hexane::cpu
+#endif

@@ -1,0 +1,95 @@
+"""A matrix product whose weight the kernel decodes as it reads it: what compressed weights are computed with on this
+CPU."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from hexane.dtypes import DTYPES, FP32, DType
+from hexane.errors import Error
+from hexane.graph import Array, TensorType
+from hexane.ops.attributes import SLOTS, flag, integer
+from hexane.ops.records.linear import matmul_shape
+from hexane.ops.shape_rules import Shape
+from hexane.ops.spec import Op
+
+ENCODED_MATMUL = "cpu.encoded_matmul"
+TABLE_COLUMNS = 8  # columns of one table are whole runs of so many
+BITS = (4, 8)
+TABLE_BITS = 4  # of more, lookups would take longer than whole weights
+
+
+def _shape(x: Shape, weight: Shape, _: Shape, bias: Shape | None, transpose_x: bool, **__: Any) -> Shape:
+    return matmul_shape(x, (weight[0], x[-2 if transpose_x else -1]), bias, transpose_x, True)
+
+
+def _dtype(x: DType, weight: DType, numbers: DType, bias: DType | None, bits: int, **_: Any) -> DType:
+    stored = DTYPES["int8" if bits == 8 else "uint8"]
+    if weight is not stored or {x, numbers, bias or FP32} != {FP32}:
+        raise Error(f"got {x}, {weight}, {numbers} and {bias}, need fp32, {stored}, fp32 and fp32")
+    return FP32
+
+
+def _check(types: tuple[TensorType | None, ...], attrs: Mapping[str, Any]) -> None:
+    x, weight, numbers = types[:3]
+    assert x is not None
+    assert weight is not None
+    assert numbers is not None
+    if x.rank < 2 or weight.rank != 2 or numbers.rank != 2:
+        raise Error(f"got x {x}, a weight {weight} and numbers {numbers}, need at least 2 axes, 2 and 2")
+    bits, palette = attrs["bits"], attrs["palette"]
+    if bits not in BITS or (palette and bits != TABLE_BITS):
+        raise Error(f"bits: got {bits}, need {TABLE_BITS}{'' if palette else ' or 8'}")
+    n, k, (rows, width) = weight.shape[0], x.shape[-2 if attrs["transpose_x"] else -1], numbers.shape
+    if weight.shape[1] != (k * bits + 7) // 8:
+        raise Error(f"got a weight of shape {weight.shape}, need {k} numbers of {bits} bits in each row")
+    if palette:
+        runs = rows == 1 or (rows > 0 and n % rows == 0 and n // rows % TABLE_COLUMNS == 0)
+        if not runs or not 0 < width <= 1 << bits:
+            raise Error(
+                f"got tables of shape {numbers.shape} for {n} columns, need 1 to {1 << bits} entries, and one table or"
+                f" one for each multiple of {TABLE_COLUMNS} columns"
+            )
+    elif width != n or rows < 1 or k % rows or (bits == 4 and rows > 1 and k // rows % 2):
+        raise Error(
+            f"got scales of shape {numbers.shape}, need (blocks, {n}), and blocks that are equal parts of {k} numbers"
+            f"{', of an even number each' if bits == 4 else ''}"
+        )
+
+
+def decoded(weight: Array, numbers: Array, k: int, bits: int, palette: bool) -> Array:
+    """The numbers (columns, k), each rounded once to fp32."""
+    codes = weight.view(np.uint8)
+    if bits == 4:
+        codes = np.stack([codes & 15, codes >> 4], axis=-1).reshape(len(codes), -1)[:, :k]
+    rows, width = numbers.shape
+    numbers = np.asarray(numbers, np.float64)
+    if palette:
+        table = np.arange(len(codes)) * rows // max(len(codes), 1)
+        found: Array = numbers[table[:, None], np.minimum(codes, width - 1)]
+        return found.astype(np.float32)
+    integers = codes.view(np.int8) if bits == 8 else (codes ^ 8).astype(np.int8) - np.int8(8)
+    scales = numbers[np.arange(k) * rows // max(k, 1)].T
+    products: Array = integers * scales
+    return products.astype(np.float32)
+
+
+def _ref(
+    x: Array, weight: Array, numbers: Array, bias: Array | None, bits: int, palette: bool, transpose_x: bool
+) -> Array:
+    x = np.swapaxes(x, -1, -2) if transpose_x else x
+    y: Array = np.matmul(x, decoded(weight, numbers, x.shape[-1], bits, palette).T.astype(x.dtype))
+    return y if bias is None else y + bias
+
+
+OPS = (
+    Op(
+        name=ENCODED_MATMUL,
+        doc="x @ weight.T + bias, where weight is stored as integers of 4 or 8 bits with scales (blocks, columns), or as 4-bit indices of tables (groups, entries). Two of 4 bits share a byte, the first in its lower half.",
+        inputs=("x", "weight", "numbers", "bias?"),
+        attrs={"bits": integer(8), "palette": flag(False), "transpose_x": flag(False), "epilogue": SLOTS},
+        shape=_shape, dtype=_dtype, check=(_check,), kernel="encoded_matmul", level="kernel", epilogue=True,
+        product=lambda scale, *_, **__: scale[:, None], lengths="rows", ref=_ref, cases=(),
+    ),
+)  # fmt: skip

@@ -1,0 +1,217 @@
+"""Leaves the weights of matrix products and embeddings in the few bits in which they are stored."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hexane.decisions import Decision
+from hexane.dtypes import FP32, INT32
+from hexane.graph import Array, AttrValue, Graph, Node, Value, constant
+from hexane.ops import OPS, apply
+from hexane.ops.encoded_moves import MOVES, moved
+from hexane.ops.encodings import encoding_of, is_encoded
+from hexane.ops.records.encoded_product import ENCODED_MATMUL, TABLE_BITS, TABLE_COLUMNS
+from hexane.ops.records.quant import BYTES
+from hexane.targets import Target
+
+LEAST_NUMBERS = 4096  # a weight that is smaller gains too little
+_SCALES = ("mul", "sub", "real_div", "batch_norm")
+
+
+class Stored(NamedTuple):
+    """The operands of ENCODED_MATMUL for a weight (columns, terms)."""
+
+    weight: Array
+    numbers: Array
+    bits: int
+    palette: bool
+
+
+def keep_encoded(graph: Graph, target: Target) -> Graph:
+    """linear(%x, decode_palette(const, const), %b)  ->  cpu.encoded_matmul(%x, const, const, %b) {bits=4, palette=True}
+    gather(decode_blocks(%x, %s), %i)             ->  decode_blocks(gather(%x, %i), gather(%s, %i))
+
+    Products of fp32, and rows of an embedding, with a weight of at least LEAST_NUMBERS, in integers with scales or in
+    indices of tables, as far as the kernel reads them. Not where x comes of integers, since such a product may be one
+    of integers, nor where the columns are scaled by constants next, since these go into whole weights.
+    """
+    readers = graph.users()
+    stored: dict[Value, Stored | None] = {}
+    made: list[Decision] = []
+
+    def decided(node: Node, weight: Value, bits: int) -> None:
+        kind = encoding_of(weight).kind
+        made.append(Decision("keep_encoded", node.where, f"{kind}, {bits} bits", "decoded as it is read"))
+
+    def product(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        x, y, bias = inputs[0], inputs[1], inputs[2]
+        assert x is not None
+        assert y is not None
+        if x.type.rank < 2 or not _is_weight(y) or x.dtype is not FP32:
+            return None
+        if _comes_of_integers(x) or _scales_follow(node.values[0], readers):
+            return None
+        rows = node.op == "linear" or bool(node.attrs["transpose_y"])
+        weight = _in_rows(y, rows)
+        if weight is None:
+            return None
+        if weight not in stored:
+            stored[weight] = _stored(weight)
+        found = stored[weight]
+        if found is None:
+            return None
+        decided(node, weight, found.bits)
+        operands = [x, constant(found.weight, y.node.sources), constant(found.numbers, y.node.sources), bias]
+        turned = node.op == "matmul" and bool(node.attrs["transpose_x"])
+        attrs = {"bits": found.bits, "palette": found.palette, "transpose_x": turned}
+        return apply(OPS[ENCODED_MATMUL], operands, attrs, node.sources)
+
+    def embedding(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        table, ids = inputs[0], inputs[1]
+        assert table is not None
+        assert ids is not None
+        if node.attrs["axis"] != 0 or ids.node.op == "const" or not _is_weight(table):
+            return None
+        weight = _encoded(table)
+        rows = None if weight is None else _rows(weight, ids, node)
+        if weight is None or rows is None:
+            return None
+        decided(node, weight, 8)
+        return (rows,)
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        return embedding(node, inputs) if node.op == "gather" else product(node, inputs)
+
+    return graph.rewrite(change, ("gather", "linear", "matmul")).decided(*made)
+
+
+def _is_weight(value: Value) -> bool:
+    return value.type.rank == 2 and value.type.size >= LEAST_NUMBERS and value.dtype is FP32
+
+
+def _comes_of_integers(x: Value) -> bool:
+    while x.node.op in MOVES and x.node.inputs[0] is not None:
+        x = x.node.inputs[0]
+    return x.node.op == "dequantize"
+
+
+def _scales_follow(product: Value, readers: "dict[Value, list[Node]]") -> bool:
+    """Whether its one reader scales the columns by constants."""
+    while len(found := readers.get(product, [])) == 1:
+        (node,) = found
+        others = [v for v in node.inputs if v is not None and v != product]
+        if any(v.node.op != "const" or v.type.size == 1 for v in others) or not others:
+            return False
+        if node.op in _SCALES:
+            return True
+        if node.op != "add":
+            return False
+        product = node.values[0]
+    return False
+
+
+def _in_rows(value: Value, rows: bool) -> Value | None:
+    """The encoded constant whose rows are columns of the product, if the value is one, or its elements moved."""
+    found = _encoded(value)
+    if found is None or rows:
+        return found
+    return moved(apply(OPS["transpose"], [found], {"perm": (1, 0)})[0].node)
+
+
+def _rows(weight: Value, ids: Value, node: Node) -> Value | None:
+    """These rows of an encoded table, decoded after they are found."""
+
+    def make(op: str, *operands: Value, **attrs: AttrValue) -> Value:
+        return apply(OPS[op], operands, attrs, node.sources)[0]
+
+    def picked(value: Value) -> Value:
+        return make("gather", value, ids, axis=0)
+
+    first, second, *more = weight.node.inputs
+    assert first is not None
+    assert second is not None
+    rows = weight.shape[0]
+    match weight.node.op:
+        case "dequantize":
+            if (more and more[0] is not None) or (second.type.rank and weight.node.attrs["axis"] != 0):
+                return None
+            scale = make("reshape", picked(second), shape=(*ids.shape, 1)) if second.type.rank else second
+            return make("mul", make("cast", picked(first), dtype=FP32), make("cast", scale, dtype=FP32))
+        case "decode_blocks" if second.shape[0] == rows:
+            return make("decode_blocks", picked(first), picked(second))
+        case "gather" if weight.node.attrs["axis"] == 0 and first.shape[0] <= 256:
+            indices = second.node.data
+            assert indices is not None
+            if indices.min() < 0 or indices.max() >= first.shape[0]:
+                return None
+            codes = constant(indices.astype(np.uint8), weight.node.sources)
+            return make("gather", first, make("cast", picked(codes), dtype=INT32), axis=0)
+        case "decode_palette":
+            groups = constant((np.arange(rows) * second.shape[0] // rows).astype(np.int32), weight.node.sources)
+            return make("decode_palette", picked(first), make("gather", second, picked(groups), axis=0))
+    return None
+
+
+def _encoded(value: Value) -> Value | None:
+    node = value.node
+    if is_encoded(node):
+        return value
+    if node.op not in MOVES or node.inputs[0] is None:
+        return None
+    source = _encoded(node.inputs[0])
+    return None if source is None else moved(node.with_inputs((source, *node.inputs[1:])))
+
+
+def _stored(weight: Value) -> Stored | None:
+    first, second, *more = (None if v is None else v.node.data for v in weight.node.inputs)
+    assert first is not None
+    assert second is not None
+    columns = weight.shape[0]
+    match weight.node.op:
+        case "dequantize":
+            zero = more[0] if more else None
+            if second.ndim and (weight.node.attrs["axis"] != 0 or (zero is not None and zero.ndim != 1)):
+                return None
+            integers = _centred(first, zero)
+            return None if integers is None else _integers(integers, np.broadcast_to(second, columns)[None])
+        case "decode_blocks":
+            return _integers(first, np.repeat(second, columns // second.shape[0], axis=0).T)
+        case "gather":
+            return _indices(second, first[None]) if weight.node.attrs["axis"] == 0 else None
+        case "decode_palette":
+            return _indices(first, second[:, 0]) if second.shape[1] == 1 else None
+    return None
+
+
+def _centred(integers: Array, zero: Array | None) -> Array | None:
+    """Less their zero points, if bytes hold that."""
+    if integers.dtype not in [d.numpy for d in BYTES]:
+        return None
+    wide = integers.astype(np.int16) - (np.int16(0) if zero is None else zero.astype(np.int16).reshape(-1, 1))
+    return wide.astype(np.int8) if wide.size and wide.min() >= -128 and wide.max() <= 127 else None
+
+
+def _integers(integers: Array, scales: Array) -> Stored:
+    numbers = np.ascontiguousarray(scales, np.float32)
+    block = integers.shape[1] // len(numbers)
+    if integers.min() < -8 or integers.max() > 7 or (len(numbers) > 1 and block % 2):
+        return Stored(np.ascontiguousarray(integers), numbers, 8, False)
+    return Stored(_in_pairs(integers.view(np.uint8) & 15), numbers, 4, False)
+
+
+def _indices(indices: Array, tables: Array) -> Stored | None:
+    groups, entries = tables.shape
+    columns = len(indices)
+    whole_runs = groups == 1 or (columns % groups == 0 and columns // groups % TABLE_COLUMNS == 0)
+    if entries > 1 << TABLE_BITS or not whole_runs or indices.min() < 0 or indices.max() >= entries:
+        return None
+    codes, numbers = indices.astype(np.uint8), np.ascontiguousarray(tables, np.float32)
+    return Stored(_in_pairs(codes), numbers, TABLE_BITS, True)
+
+
+def _in_pairs(codes: Array) -> Array:
+    """Two codes of four bits in a byte, the first in its lower half."""
+    if codes.shape[1] % 2:
+        codes = np.pad(codes, ((0, 0), (0, 1)))
+    packed: Array = codes[:, 0::2] | codes[:, 1::2] << 4
+    return np.ascontiguousarray(packed)

@@ -1,0 +1,158 @@
+"""encoded_matmul: the bits of a product with the decoded weight, and its errors."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.support.kernels import run
+
+import hexane as hx
+from hexane.compression.compress import compress
+from hexane.errors import Error
+from hexane.graph import Graph, Value
+from hexane.ops.encodings import encoding_of, is_encoded
+from hexane.targets import load_target
+
+MODES = [
+    "int8", "palette1", "palette3", "palette4", "palette4:g8", "palette4:g16", "palette2:g24", "blockwise4:b2",
+    "blockwise4:b32", "blockwise8:b32",
+]  # fmt: skip
+SHAPES = [(72, 64), (48, 608), (24, 1152), (96, 1537)]  # with sums of one block, of several, and an odd last term
+
+
+def product(columns: int, terms: int, rows: tuple[int, ...], form: str = "linear") -> tuple[Graph, np.ndarray]:
+    rng = np.random.default_rng(columns * terms)
+    weight = rng.standard_normal((columns, terms)).astype(np.float32)
+    bias = rng.standard_normal(columns).astype(np.float32)
+    if form == "linear":
+        x = hx.input("x", (*rows, terms))
+        y = hx.linear(x, weight, bias)
+    else:
+        x = hx.input("x", (*rows[:-1], terms, rows[-1]))
+        y = hx.matmul(x, np.ascontiguousarray(weight.T), transpose_x=True) + hx.const(bias)
+    return hx.graph({"y": hx.relu(y + 0.25) + hx.silu(y)}), rng.standard_normal(x.shape).astype(np.float32)
+
+
+def whole(graph: Graph) -> Graph:
+    """With decoded weights."""
+
+    def change(node: Any, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        return (encoding_of(node.values[0]).decode(),) if is_encoded(node) else None
+
+    return graph.rewrite(change)
+
+
+def kernels(net: Any) -> list[str]:
+    return [step["kernel"] for step in net.steps]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("mode", MODES)
+def test_a_product_has_the_bits_of_the_decoded_weight(mode: str, shape: tuple[int, int]) -> None:
+    for rows, form in (((1,), "linear"), ((3,), "matmul"), ((2, 1), "linear"), ((2, 23), "matmul")):
+        graph, x = product(*shape, rows, form)
+        small = compress(graph, hx.Compression(mode), load_target("host"))
+        want = hx.compile(whole(small), threads=1)
+        assert "encoded_matmul" not in kernels(want)
+        for threads in (1, 2):
+            net = hx.compile(small, threads=threads)
+            assert "encoded_matmul" in kernels(net)
+            np.testing.assert_array_equal(net(x), want(x))
+
+
+@pytest.mark.parametrize("mode", ["int8", "palette4", "palette8", "palette4:g8", "blockwise4:b32", "blockwise8:b32"])
+def test_rows_of_an_embedding_have_the_bits_of_the_decoded_table(mode: str, tmp_path: Any) -> None:
+    rng = np.random.default_rng(3)
+    ids = hx.input("ids", (2, 5), "int32")
+    graph = hx.graph({"y": hx.gather(hx.const(rng.standard_normal((64, 960)).astype(np.float32)), ids, axis=0)})
+    small = compress(graph, hx.Compression(mode), load_target("host"))
+    net, want = hx.compile(small), hx.compile(whole(small))
+    assert any(d.stage == "keep_encoded" for d in net.program.decisions)
+    wanted = np.array([[0, 63, -1, 7, 8], [-64, 15, 16, 31, 32]], np.int32)
+    np.testing.assert_array_equal(net(wanted), want(wanted))
+    sizes = []
+    for i, made in enumerate((net, want)):
+        made.save(tmp_path / f"{i}.hxp")
+        sizes.append((tmp_path / f"{i}.hxp").stat().st_size)
+    assert sizes[0] < 0.5 * sizes[1]
+
+
+@pytest.mark.parametrize(("mode", "share"), [("int8", 0.27), ("palette4", 0.15), ("blockwise4:b32", 0.18)])
+def test_a_plan_keeps_the_few_bits(mode: str, share: float, tmp_path: Any) -> None:
+    graph, x = product(256, 1024, (1,))
+    nets = [hx.compile(graph), hx.compile(graph, compress=mode)]
+    sizes = []
+    for i, net in enumerate(nets):
+        net.save(tmp_path / f"{i}.hxp")
+        sizes.append((tmp_path / f"{i}.hxp").stat().st_size)
+    assert sizes[1] < share * sizes[0]
+    np.testing.assert_array_equal(hx.load(tmp_path / "1.hxp")(x), nets[1](x))
+
+
+@pytest.mark.parametrize(
+    ("mode", "stays"),
+    [("int8", True), ("palette4:g8", True), ("palette4:g12", False), ("palette6", False), ("sparse:0.5", False)],
+)
+def test_decisions_say_what_stays_in_few_bits(mode: str, stays: bool) -> None:
+    graph, _ = product(96, 64, (1,))
+    net = hx.compile(graph, compress=mode)
+    said = [d.reason for d in net.program.decisions if d.stage == "compress"]
+    assert ["stays in few bits" in reason for reason in said] == [stays]
+    assert ("encoded_matmul" in kernels(net)) == stays
+    assert stays == any(d.stage == "keep_encoded" for d in net.program.decisions)
+
+
+def test_models_in_fp16_have_whole_weights() -> None:
+    graph, _ = product(64, 64, (1,))
+    assert "encoded_matmul" not in kernels(hx.compile(graph, dtype="fp16", compress="int8"))
+
+
+def operands(**changed: Any) -> tuple[list[np.ndarray], dict[str, Any]]:
+    found = {
+        "x": np.ones((2, 6), np.float32), "weight": np.zeros((8, 3), np.uint8), "numbers": np.ones((1, 8), np.float32),
+        "bits": 4, "palette": 0, "transpose_x": 0, "epilogue": (),
+    } | changed  # fmt: skip
+    return [found.pop(name) for name in ("x", "weight", "numbers")], found
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"bits": 3}, "bits: got 3, need 4 or 8"),
+    ({"bits": 8, "palette": 1}, "bits: got 8, need 4$"),
+    ({"bits": 8}, r"weight: got \(8, 3\), need 6 bytes for each of its rows"),
+    ({"weight": np.zeros((8, 4), np.uint8)}, r"weight: got \(8, 4\), need 3 bytes"),
+    ({"weight": np.zeros((1, 8, 3), np.uint8)}, "ranks: got 2, 3 and 2"),
+    ({"numbers": np.ones((4, 8), np.float32)}, r"scales: got \(4, 8\)"),
+    ({"numbers": np.ones((2, 8), np.float32)}, r"scales: got \(2, 8\), .* even ones where there are several"),
+    ({"numbers": np.ones((0, 8), np.float32)}, r"scales: got \(0, 8\)"),
+    ({"numbers": np.ones((1, 7), np.float32)}, r"scales: got \(1, 7\), need \(blocks, 8\)"),
+    ({"palette": 1, "numbers": np.ones((1, 17), np.float32)}, r"tables: got \(1, 17\), need 1 to 16 entries"),
+    ({"palette": 1, "numbers": np.ones((2, 4), np.float32)}, r"tables: got \(2, 4\), .* multiple of 8 of 8 columns"),
+    ({"palette": 1, "numbers": np.ones((0, 4), np.float32)}, r"tables: got \(0, 4\)"),
+]
+
+
+@pytest.mark.parametrize(("changed", "told"), WRONG)
+def test_operands_that_do_not_fit_are_refused(changed: dict[str, Any], told: str) -> None:
+    arrays, attrs = operands(**changed)
+    with pytest.raises(Error, match=told):
+        run("encoded_matmul", arrays, [np.zeros((2, 8), np.float32)], attrs)
+
+
+def test_an_index_beyond_the_table_names_its_last_entry() -> None:
+    arrays, attrs = operands(
+        palette=1, weight=np.full((8, 3), 0xF1, np.uint8), numbers=np.array([[1, 2, 4]], np.float32)
+    )
+    y = np.zeros((2, 8), np.float32)
+    run("encoded_matmul", arrays, [y], attrs)
+    assert (y == 3 * 2 + 3 * 4).all()
+
+
+@pytest.mark.parametrize("make", [lambda b: b[:0], lambda b: np.zeros((8, 0), np.uint8)])
+def test_products_of_nothing(make: Callable[[np.ndarray], np.ndarray]) -> None:
+    weight = make(np.zeros((8, 3), np.uint8))
+    n, k = len(weight), 2 * weight.shape[1]
+    arrays, attrs = operands(x=np.ones((2, k), np.float32), weight=weight, numbers=np.ones((1, n), np.float32))
+    y = np.full((2, n), 7, np.float32)
+    run("encoded_matmul", arrays, [y], attrs)
+    assert not y.any()
