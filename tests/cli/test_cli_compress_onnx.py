@@ -38,6 +38,7 @@ INDICES = np.array([[1, 5, 7], [0, 2, 63]])
 LAYERS = {
     "conv": (helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1]), (1, 32, 6, 6), (48, 32, 3, 3)),
     "grouped": (helper.make_node("Conv", ["x", "w"], ["y"], group=2), (1, 128, 4, 4), (96, 64, 1, 1)),
+    "transposed": (helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2]), (1, 32, 4, 4), (32, 48, 3, 3)),
     "matmul": (helper.make_node("MatMul", ["x", "w"], ["y"]), (3, 96), (96, 64)),
     "batched": (helper.make_node("MatMul", ["x", "w"], ["y"]), (2, 3, 64), (2, 64, 48)),
     "gemm": (helper.make_node("Gemm", ["x", "w"], ["y"], transB=1), (3, 64), (96, 64)),

@@ -38,6 +38,12 @@ def network(dtype: str = "float16") -> Graph:
     return hx.graph(hx.linear(hx.relu(hx.matmul(y, normal(96, 80, dtype=dtype))), normal(100, 80, dtype=dtype)))
 
 
+def upsampler(dtype: str = "float32") -> Graph:
+    x = hx.input("x", (1, 32, 5, 5), dtype)
+    y = hx.relu(hx.conv_transpose(x, normal(32, 48, 2, 2, dtype=dtype), normal(48, dtype=dtype), strides=2))
+    return hx.graph(hx.conv_transpose(y, normal(48, 16, 3, 3, dtype=dtype), groups=3, pad=1))
+
+
 def embedding() -> Graph:
     return hx.graph(hx.relu(hx.gather(normal(300, 32), hx.input("ids", (7,), "int32"), axis=0)))
 
@@ -57,7 +63,11 @@ def feed(graph: Graph) -> dict[str, Array]:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("make", [network, lambda: network("float32"), embedding], ids=["fp16", "fp32", "embedding"])
+@pytest.mark.parametrize(
+    "make",
+    [network, lambda: network("float32"), embedding, upsampler, lambda: upsampler("float16")],
+    ids=["fp16", "fp32", "embedding", "transposed", "transposed fp16"],
+)
 @pytest.mark.parametrize("target", ["host", "h11", "h12", "h13", "h16g"])
 @pytest.mark.parametrize("mode", MODES)
 def test_a_program_computes_with_the_decompressed_weights_to_the_bit(
@@ -262,6 +272,11 @@ def test_decisions_say_whether_weights_stream_or_fold(target: str, mode: str, sa
     decision = compress(network(), hx.Compression(mode), load_target(target)).decisions[2]
     assert decision.node.startswith("matmul at ")
     assert (decision.verdict, decision.reason) == (mode, said)
+
+
+def test_a_transposed_convolution_never_streams() -> None:
+    for decision in compress(upsampler(), hx.Compression("int8"), load_target("h16g")).decisions:
+        assert decision.reason.endswith("folds on this chip: no bandwidth gained")
 
 
 def test_an_embedding_never_streams() -> None:

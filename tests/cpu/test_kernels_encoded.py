@@ -1,6 +1,9 @@
 """encoded_matmul: the bits of a product with the decoded weight, and its errors."""
 
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,6 +11,7 @@ import pytest
 from tests.support.kernels import run
 
 import hexane as hx
+from hexane import _core
 from hexane.compression.compress import compress
 from hexane.errors import Error
 from hexane.graph import Graph, Value
@@ -156,3 +160,14 @@ def test_products_of_nothing(make: Callable[[np.ndarray], np.ndarray]) -> None:
     y = np.full((2, n), 7, np.float32)
     run("encoded_matmul", arrays, [y], attrs)
     assert not y.any()
+
+
+@pytest.mark.parametrize("name", _core.instruction_sets())
+def test_each_instruction_set_has_the_bits_of_the_decoded_weight(name: str) -> None:
+    code = (
+        f"from hexane import _core; _core.use_instruction_set({name!r}); import pytest, sys;"
+        " sys.exit(pytest.main(sys.argv[1:]))"
+    )
+    run = [sys.executable, "-c", code, "-q", "-x", "-p", "no:cacheprovider", "-k", "product_has_the_bits", __file__]
+    done = subprocess.run(run, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

@@ -67,7 +67,9 @@ def _in_blocks(weight: Weight, data: Array, encoding: str, threads: int) -> Valu
     counts = [1] * data.ndim
     counts[weight.axis] = data.shape[weight.axis]
     if not whole:
-        counts = [d if weight.node.op != "conv" or i < 2 else 1 for i, d in enumerate(data.shape)]
+        counts = [
+            d if weight.node.op not in ("conv", "conv_transpose") or i < 2 else 1 for i, d in enumerate(data.shape)
+        ]
         counts[weight.input_axis] = data.shape[weight.input_axis] // block
     # [blocks of axis 0][in a block of axis 0][blocks of axis 1] ..  ->  [blocks of all axes][in a block of all axes]
     split = [part for d, n in zip(data.shape, counts, strict=True) for part in (n, d // n)]

@@ -24,12 +24,14 @@ from hexane.quant.network import INT16_IR, INT16_OPSET, LEAST_OPSET, Network, is
 from hexane.quant.write import Writer, assembled
 
 NIBBLE_OPSET, NIBBLE_IR = INT16_OPSET, INT16_IR  # these have 4-bit integers too, and scales of blocks
-ELSEWHERE = "whole in the file, where it is no operand of a Conv, MatMul, Gemm or Gather outside functions"
+ELSEWHERE = (
+    "whole in the file, where it is no operand of a Conv, ConvTranspose, MatMul, Gemm or Gather outside functions"
+)
 LARGE_TABLE = 10  # how many times its bytes are more than those of the indices
 COMBINED = f"its tables of combined indices take much in the file; a model of opset {NIBBLE_OPSET} needs none"
 NO_MASK = "dense in the file, since ONNX has no mask"
 # Where an op of ONNX has its weight: other ops that become a product compute with it first.
-_OPERANDS = {"Conv": 1, "MatMul": 1, "Gemm": 1, "Gather": 0}
+_OPERANDS = {"Conv": 1, "ConvTranspose": 1, "MatMul": 1, "Gemm": 1, "Gather": 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ def write_compressed(
     """The model with these weights as they are stored, and what each of them takes in the file.
 
     graph: what the importer made of the network with these shapes of inputs; the weights are from it. A weight that is
-    no operand of a Conv, MatMul, Gemm or Gather of the model itself stays whole, with a remark.
+    no operand of a Conv, ConvTranspose, MatMul, Gemm or Gather of the model itself stays whole, with a remark.
     """
     opsets = {entry.domain: entry.version for entry in network.proto.opset_import}
     opset = opsets.get("", opsets.get("ai.onnx", LEAST_OPSET))
@@ -231,6 +233,10 @@ def _blocks(file: _File, name: str, weight: Weight, integers: Array, scales: Arr
         filters = integers.shape[0]
         block *= prod(integers.shape[2:])
         integers, scales, axis = integers.reshape(filters, -1), scales.reshape(filters, -1), 1
+    elif weight.node.op == "conv_transpose":
+        inputs, taps = integers.shape[0], prod(integers.shape[2:])
+        scales = np.repeat(scales.reshape(len(scales), -1), taps, axis=1)
+        integers = integers.reshape(inputs, -1)
     return _dequantized(file, name, weight, integers, scales, {"axis": axis, "block_size": block})
 
 

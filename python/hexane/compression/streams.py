@@ -20,7 +20,7 @@ SOURCE = "formats.streams"
 
 def streams(weight: Weight, encoding: str, target: Target) -> bool:
     """Whether the encoding of a weight stays compressed up to the engine."""
-    if not isinstance(target, Chip) or not weight.is_kernel or encoding == "none":
+    if not isinstance(target, Chip) or not weight.is_kernel or encoding == "none" or weight.node.op == "conv_transpose":
         return False
     if zeros_of(encoding) is not None:
         return "sparse" in target.formats.streams and not without_mask(weight, encoding)

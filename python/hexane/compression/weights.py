@@ -8,13 +8,14 @@ from hexane.ops.encodings import is_encoded
 from hexane.ops.fold import fold_node
 
 LEAST_NUMBERS = 4096  # a weight that is smaller gains too little
-_OPERANDS = {"conv": 1, "linear": 1, "matmul": 1, "gather": 0}
+_OPERANDS = {"conv": 1, "conv_transpose": 1, "linear": 1, "matmul": 1, "gather": 0}
 
 
 @dataclass(frozen=True, slots=True)
 class Weight:
     """A weight: `node` reads it as `value`, whose numbers are those of the constant `whole`. axis: of its output
-    channels, or of the rows of an embedding. input_axis: of its input channels (those of a group of a convolution), or
+    channels (those of a group of a transposed convolution), or of the rows of an embedding. input_axis: of its input
+    channels (those of a group of a convolution), or
     of the columns."""
 
     node: Node
@@ -35,8 +36,9 @@ class Weight:
 
 
 def find_weights(graph: Graph) -> list[Weight]:
-    """Weights in order: float constants of at least LEAST_NUMBERS that a conv, linear or matmul multiplies by, and
-    tables of an embedding. A constant that several ops read is listed for the first. What is encoded already stays so.
+    """Weights in order: float constants of at least LEAST_NUMBERS that a conv, conv_transpose, linear or matmul
+    multiplies by, and tables of an embedding. A constant that several ops read is listed for the first. What is encoded
+    already stays so.
     """
     found: dict[Value, Weight] = {}
     for node in graph.nodes:
@@ -69,6 +71,8 @@ def _channels(node: Node) -> tuple[int, int]:
     assert weight is not None
     if node.op == "conv":
         return 0, 1  # whatever the layout of images is
+    if node.op == "conv_transpose":
+        return 1, 0
     last = weight.type.rank - 1
     if node.op != "matmul":
         return 0, last
