@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hexane.graph import TensorType
+from hexane.work import NO_WORK, Work
 
 Encoding = Literal["fp16", "int8", "palette", "sparse"]
 Engine = Literal["NE", "PE", "DMA"]  # multiply-accumulate array, planar engine, transfers
@@ -57,7 +58,8 @@ class Layer:
     the tie-break of the list scheduler that chose it ("" for an optimal order). reads, makes: numbers of tensors.
     partner: the layer that it could be issued with, else None, and why: the verdict on it and the layer behind it.
     loaded, stored: bytes from and to main memory, spills included, without weights. steps: the first step of the
-    program that computes it, and the one behind its last; equal where it costs nothing.
+    program that computes it, and the one after its last; equal where it costs nothing. work: what it does, known with
+    its steps.
     """
 
     index: int
@@ -77,6 +79,12 @@ class Layer:
     loaded: int
     stored: int
     steps: tuple[int, int] = (0, 0)
+    work: Work = NO_WORK
+
+    @property
+    def moved(self) -> int:
+        """Bytes from and to main memory, weights included."""
+        return self.loaded + self.stored + (0 if self.weights is None else self.weights.bytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ import pytest
 
 import hexane as hx
 from hexane.cli.explain_page import page
-from hexane.cost.work import multiply_adds
 from hexane.graph import Graph
 from hexane.pipeline import compile_graph
 from hexane.reference import run_reference
@@ -16,6 +15,7 @@ from hexane.report.explain import HEAD, Explanation, explain
 from hexane.report.story import phase_of
 from hexane.sources import source_scope
 from hexane.targets import load_target
+from hexane.work import multiply_adds
 
 
 def named(name: str, build: object, *args: object, **attrs: object) -> hx.Tensor:

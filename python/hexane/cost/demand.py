@@ -1,14 +1,14 @@
 """What a program asks of its chip, without any number of the chip: submissions, bytes across the border, and for each
 layer operations and bytes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
 
-from hexane.cost.work import host_operations, layer_work
 from hexane.layers import Layer
-from hexane.program import Program, Segment
+from hexane.program import Program, Segment, Step
+from hexane.work import multiply_adds
 
 Kind = Literal["gemm", "conv", "attention", "elementwise", "softmax", "norm", "reduction", "move"]
 # Kinds of layers whose rate is fitted; "move" computes nothing, attention is two products and a softmax.
@@ -65,10 +65,7 @@ class Demand:
 
 def demand(program: Program) -> Demand:
     """What a chip's program asks for. Layers come in the order of `program.layers`."""
-    works = layer_work(program)
-    layers = tuple(
-        _of_layer(program, layer, work.operations) for layer, work in zip(program.layers, works, strict=True)
-    )
+    layers = tuple(_of_layer(program, layer) for layer in program.layers)
     engine = [s for s in program.segments if s.device == "ane"]
     host = [s for s in program.segments if s.device == "host"]
     return Demand(
@@ -97,7 +94,12 @@ def _port_bytes(segment: Segment) -> int:
     return sum(port.type.bytes for port in (*segment.inputs, *segment.outputs))
 
 
-def _of_layer(program: Program, layer: Layer, operations: int) -> LayerDemand:
+def host_operations(steps: Iterable[Step]) -> int:
+    """Of steps that the host computes by itself."""
+    return sum(2 * multiply_adds(step.node) or sum(view.type.size for view in step.outputs) for step in steps)
+
+
+def _of_layer(program: Program, layer: Layer) -> LayerDemand:
     kind, second, products, constant = _kind(program, layer), 0, 1, True
     tensors = [program.tensors[t] for t in layer.reads]
     traffic = layer.loaded + layer.stored
@@ -109,7 +111,7 @@ def _of_layer(program: Program, layer: Layer, operations: int) -> LayerDemand:
             traffic = max(0, traffic - second)
             products = max(1, prod(tensors[1].type.shape[:-2]))
     data = tensors[0].type.bytes // products if tensors else 0
-    return LayerDemand(kind, operations, second, data, traffic, constant)
+    return LayerDemand(kind, layer.work.operations, second, data, traffic, constant)
 
 
 def _kind(program: Program, layer: Layer) -> Kind:

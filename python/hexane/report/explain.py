@@ -10,7 +10,7 @@ from html import escape
 from typing import Any
 
 from hexane.cost import Estimate, estimate_program
-from hexane.cost.work import Work, host_operations, layer_work, total
+from hexane.cost.demand import host_operations
 from hexane.decisions import counted
 from hexane.errors import Error
 from hexane.graph import Graph
@@ -27,6 +27,7 @@ from hexane.report.story import Stories, Story, orders
 from hexane.runtime.chip import listed
 from hexane.targets import Chip
 from hexane.targets.query import load_chip
+from hexane.work import Work, total
 
 HEAD = (
     "layer",
@@ -106,7 +107,7 @@ class Explanation:
     @cached_property
     def work(self) -> list[Work]:
         """Of each layer."""
-        return layer_work(self.program)
+        return [layer.work for layer in self.program.layers]
 
     @cached_property
     def estimate(self) -> Estimate:

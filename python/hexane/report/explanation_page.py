@@ -4,7 +4,6 @@ and decisions."""
 from dataclasses import asdict
 from typing import Any
 
-from hexane.cost.work import Work
 from hexane.graph import Node
 from hexane.layers import Layer, Stay, Tensor
 from hexane.passes.retarget import becomes
@@ -12,6 +11,7 @@ from hexane.report.explain import Explanation
 from hexane.report.html_document import Table, html_document
 from hexane.report.report import DEVICES
 from hexane.report.story import ABOUT_A_LAYER, MEANING, phase_of, typed
+from hexane.work import Work
 
 STYLES = ("page.css", "explanation.css")
 SCRIPTS = ("common.js", "timeline.js", "explanation.js")

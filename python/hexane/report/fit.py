@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from hexane import _core
-from hexane.cost.work import multiply_adds
 from hexane.emit.c99_check import why_refused
 from hexane.emit.plan import emit_plan
 from hexane.errors import Error
@@ -27,6 +26,7 @@ from hexane.stages.stream.spill import Spilled, Spills
 from hexane.stages.stream.stage import SLOW
 from hexane.stages.stream.stream import Streams, arena_bytes, stream
 from hexane.stages.stream.traffic import Traffic
+from hexane.work import multiply_adds
 
 MOST_LAYERS = 5
 PORT_HELP = {

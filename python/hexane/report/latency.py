@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from hexane.cost.work import multiply_adds
 from hexane.program import Program
 from hexane.targets.microcontrollers import cores
+from hexane.work import multiply_adds
 
 CLOCK = 100  # MHz, of the times; they scale with it
 

@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 
 from hexane import _core
-from hexane.cost.work import multiply_adds
 from hexane.dtypes import dtype
 from hexane.emit.mil import Mil, emit_mil
 from hexane.emit.mil.ports import reshaped, with_port_axes
@@ -23,6 +22,7 @@ from hexane.runtime.kept_programs import compiled_program
 from hexane.targets import Chip
 from hexane.targets.detect import this_machine
 from hexane.targets.dispatch import dispatch
+from hexane.work import multiply_adds
 
 MOST_SHARED = 1 << 20  # bytes of weights that are kept for comparison while a network is made
 

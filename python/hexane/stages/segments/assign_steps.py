@@ -8,6 +8,7 @@ from hexane.graph import Graph, Port, Value, topological
 from hexane.layers import Layer
 from hexane.program import Program, Segment
 from hexane.targets import Target
+from hexane.work import Work, multiply_adds
 
 Roots = Sequence[Sequence[Value]]  # of each layer, or of each segment: the values that have to be there when it has run
 _MARK = "%layer"
@@ -66,8 +67,18 @@ def assign_steps(program: Program, segments: Sequence[Segment], layers: Roots, r
             steps[first:begin] = [replace(s, numerics=host.arithmetic) for s in steps[first:begin]]
         placed.append(replace(found, steps=(first, begin)))
     steps[begin:] = [replace(s, numerics=host.arithmetic) for s in steps[begin:]]
-    numbered = tuple(replace(layer, steps=span) for layer, span in zip(program.layers, spans, strict=True))
-    return replace(program, steps=tuple(steps), segments=tuple(placed), layers=numbered)
+    program = replace(program, steps=tuple(steps), segments=tuple(placed))
+    numbered = (replace(layer, steps=span) for layer, span in zip(program.layers, spans, strict=True))
+    return replace(program, layers=tuple(replace(layer, work=_work(layer, program)) for layer in numbered))
+
+
+def _work(layer: Layer, program: Program) -> Work:
+    if layer.engine == "DMA":
+        return Work(0, layer.moved)
+    first, end = layer.steps
+    products = sum(2 * multiply_adds(step.node) for step in program.steps[first:end])
+    read, made = (sum(program.tensors[t].type.size for t in which) for which in (layer.reads, layer.makes))
+    return Work(products or max(read, made), layer.moved)
 
 
 def in_order(layers: Sequence[Layer], made: Roots, roots: Roots) -> list[Sequence[Value]]:

@@ -6,8 +6,6 @@ from math import prod
 from typing import NamedTuple
 
 from hexane.graph import Node
-from hexane.layers import Layer
-from hexane.program import Program, Step
 
 
 class Work(NamedTuple):
@@ -23,32 +21,11 @@ class Work(NamedTuple):
         return Work(self.operations + other.operations, self.bytes + other.bytes)
 
 
+NO_WORK = Work(0, 0)
+
+
 def total(works: Iterable[Work]) -> Work:
-    return sum(works, Work(0, 0))
-
-
-def layer_work(program: Program) -> list[Work]:
-    """The work of each layer, in order."""
-    return [_of_layer(layer, program) for layer in program.layers]
-
-
-def host_operations(steps: Iterable[Step]) -> int:
-    """Of steps that the host computes by itself."""
-    return sum(2 * multiply_adds(step.node) or sum(view.type.size for view in step.outputs) for step in steps)
-
-
-def moved(layer: Layer) -> int:
-    """Bytes from and to main memory."""
-    return layer.loaded + layer.stored + (0 if layer.weights is None else layer.weights.bytes)
-
-
-def _of_layer(layer: Layer, program: Program) -> Work:
-    if layer.engine == "DMA":
-        return Work(0, moved(layer))
-    first, end = layer.steps
-    products = sum(2 * multiply_adds(step.node) for step in program.steps[first:end])
-    read, made = (sum(program.tensors[t].type.size for t in which) for which in (layer.reads, layer.makes))
-    return Work(products or max(read, made), moved(layer))
+    return sum(works, NO_WORK)
 
 
 def multiply_adds(node: Node) -> int:
