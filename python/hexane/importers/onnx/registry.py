@@ -49,6 +49,8 @@ def _plain(name: str) -> Handler:
 
 ONNX_OPS = {name: OnnxOp(_plain(op.name), valid_lengths=True) for op in OPS.values() for name in op.onnx}
 _registered: set[tuple[str, int | None]] = set()
+# Ops of other domains, by domain and name. ONNX has no schemas of them: attributes are those that are given.
+DOMAIN_OPS: dict[tuple[str, str], Handler] = {}
 
 
 def onnx_op(*names: str, until: int | None = None, **facts: Any) -> Callable[[Handler], Handler]:
@@ -70,6 +72,16 @@ def onnx_op(*names: str, until: int | None = None, **facts: Any) -> Callable[[Ha
                 raise ValueError(f"@onnx_op({name!r}, until={until}): need until=6, no facts, and the newer op before")
             else:
                 ONNX_OPS[name] = replace(ONNX_OPS[name], translate_6=handler)
+        return handler
+
+    return register
+
+
+def domain_op(domain: str, name: str) -> Callable[[Handler], Handler]:
+    """Registers a function as the translation of an op of another domain."""
+
+    def register(handler: Handler) -> Handler:
+        DOMAIN_OPS[domain, name] = handler
         return handler
 
     return register

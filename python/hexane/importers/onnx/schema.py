@@ -110,6 +110,11 @@ def attributes(proto: onnx.NodeProto, found: Schema, outer: Mapping[str, Attribu
     return Attributes(result, found.defaults)
 
 
+def given_attributes(proto: onnx.NodeProto, outer: Mapping[str, AttributeProto]) -> Attributes:
+    """Those of an op without a schema, as Python values."""
+    return Attributes({a.name: _plain(helper.get_attribute_value(a)) for a in resolved(proto, outer)}, {})
+
+
 def resolved(proto: onnx.NodeProto, outer: Mapping[str, AttributeProto]) -> list[AttributeProto]:
     """The attributes, references to those of the surrounding function replaced; absent ones are left out."""
     result = []

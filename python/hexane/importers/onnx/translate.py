@@ -10,12 +10,20 @@ import onnx
 
 from hexane.errors import Error
 from hexane.graph import Value, constant, tensor_type, unique
-from hexane.importers.onnx.handlers import ONNX_OPS
+from hexane.importers.onnx.handlers import DOMAIN_OPS, ONNX_OPS
 from hexane.importers.onnx.handlers.dynamic import check_whole
 from hexane.importers.onnx.load import check_text, read_tensor
 from hexane.importers.onnx.node import Builder, Item, OnnxNode, Outputs, TensorList
 from hexane.importers.onnx.order import label, reads, sort_nodes
-from hexane.importers.onnx.schema import attributes, opset_versions, plain_domain, resolved, schema, standard_function
+from hexane.importers.onnx.schema import (
+    attributes,
+    given_attributes,
+    opset_versions,
+    plain_domain,
+    resolved,
+    schema,
+    standard_function,
+)
 from hexane.importers.onnx.split import Tensor
 
 MAX_INLINED = 1 << 17  # nodes of functions and branches, all calls together
@@ -121,7 +129,19 @@ class Translator:
             given = {a.name: a for a in resolved(proto, outer)}
             return None if failed else self._call(function, inputs, given, where, proto.output)
         if domain:
-            raise Error(f"got an op of the domain {domain!r}, need standard ONNX ops")
+            translate = DOMAIN_OPS.get((domain, proto.op_type))
+            if translate is None:
+                raise Error(f"got an op of the domain {domain!r}, need standard ONNX ops")
+            if failed:
+                return None
+            check_whole(inputs)
+            given_ones = given_attributes(proto, outer)
+            run = partial(self._run, {}, scope, opsets, outer, where)
+            foreign = OnnxNode(proto.op_type, 1, tuple(inputs), given_ones, tuple(proto.output), run)
+            result = translate(Builder(where), foreign)
+            foreign.check_read(())
+            assert isinstance(result, Value)
+            return [result]
         opset = opsets.get("", 0)
         found = schema(proto.op_type, opset)
         if found is None:

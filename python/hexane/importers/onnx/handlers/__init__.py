@@ -3,6 +3,7 @@
 from importlib import import_module
 from pkgutil import iter_modules
 
+from hexane.importers.onnx.registry import DOMAIN_OPS as DOMAIN_OPS
 from hexane.importers.onnx.registry import ONNX_OPS as ONNX_OPS
 
 for _module in iter_modules(__path__):
