@@ -54,7 +54,7 @@ def test_a_weight_that_two_layers_share_is_stored_once_for_each_form() -> None:
     stored = [
         t for t in hx.quantize_model(network(), asked=WEIGHTS_ONLY).model.graph.initializer if t.name.startswith("a")
     ]
-    assert [t.name for t in stored] == ["a_quantized", "a_scale", "a_zero_point"]
+    assert [t.name for t in stored] == ["a_quantized", "a_scale", "a_zero_point", "a_dequantized_shape"]
 
 
 def test_weights_in_constant_nodes_are_weights() -> None:

@@ -107,7 +107,14 @@ def test_activations_of_16_bits_are_nearer_than_those_of_8() -> None:
 def test_weights_alone_need_no_calibration() -> None:
     made = hx.quantize_model(network(), asked=hx.Quantization(weights_only=True))
     assert (made.error, made.inputs) == (None, 0)
-    assert {n.op_type for n in made.model.graph.node} == {"Gemm", "Relu", "Sigmoid", "Mul", "DequantizeLinear"}
+    assert {n.op_type for n in made.model.graph.node} == {
+        "Gemm",
+        "Relu",
+        "Sigmoid",
+        "Mul",
+        "DequantizeLinear",
+        "Reshape",
+    }
     constants = {t.name: numpy_helper.to_array(t) for t in made.model.graph.initializer}
     back = constants["w_quantized"].astype(np.float32) * constants["w_scale"]
     assert np.abs(back - normal(16, 16, seed=2) * np.where(np.arange(16) == 3, 30, 1)).max() < 1
@@ -138,3 +145,17 @@ def test_layers_of_one_name_are_told_apart() -> None:
     made = hx.quantize_model(proto, [{"x": normal(1, 4, seed=i)} for i in range(4)], threads=1)
     assert [layer.name for layer in made.layers] == ["same (p)", "same (y)"]
     assert (made.error or 0) < 0.03
+
+
+@pytest.mark.parametrize("op", ["MatMul", "Gemm"])
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_onnxruntime_does_not_round_the_other_operand(op: str, per_channel: bool) -> None:
+    """Its optimiser makes a product with 8-bit operands of weights that are read directly."""
+    x, w = normal(4, 256), normal(256, 128, seed=1)
+    proto = model([node(op, "x w", "y")], {"x": x}, ["y"], {"w": w}, opset=21)
+    made = hx.quantize_model(proto, asked=hx.Quantization(weights_only=True, per_channel=per_channel))
+    got = onnxruntime.InferenceSession(made.model.SerializeToString()).run(None, {"x": x})[0]
+    want = hx.compile(made.model, threads=1)
+    assert isinstance(want, hx.Model)
+    assert [step["kernel"] for step in want.steps] == ["encoded_matmul"]
+    np.testing.assert_allclose(got, want(x), rtol=1e-5, atol=1e-5 * np.abs(got).max())

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
@@ -11,6 +12,8 @@ from hexane.graph import Array
 from hexane.quant.grid import Grid, Rounded
 from hexane.quant.layers import Layer
 from hexane.quant.network import Network, all_nodes, subgraphs
+
+MATRICES = ("Gemm", "MatMul")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +70,24 @@ class Writer:
             self.weights[key] = self.node("DequantizeLinear", operands, f"{name}_dequantized", **axis)
         return self.weights[key]
 
+    def apart(self, name: str, shape: Sequence[int]) -> str:
+        """The weight after a Reshape that changes nothing. onnxruntime makes one op of a DequantizeLinear and a product
+        of matrices, which also rounds the other operand to 8 bits."""
+        key = name, b""
+        if key not in self.weights:
+            wanted = self.constant(f"{name}_shape", np.array(shape, np.int64))
+            self.weights[key] = self.node("Reshape", [name, wanted], f"{name}_whole")
+        return self.weights[key]
+
     def layer(self, node: onnx.NodeProto, layer: Layer, encoded: Encoded) -> onnx.NodeProto:
         """The node with its weight and bias in integers."""
         new = onnx.NodeProto()
         new.CopyFrom(node)
         if layer.weight is not None and layer.name in encoded.weights:
-            new.input[1] = self.stored(layer.weight, encoded.weights[layer.name])
+            rounded = encoded.weights[layer.name]
+            new.input[1] = self.stored(layer.weight, rounded)
+            if node.op_type in MATRICES and encoded.grids.keys().isdisjoint(layer.activations):
+                new.input[1] = self.apart(new.input[1], rounded.integers.shape)
         if layer.name in encoded.biases:
             bias = self.stored(layer.bias or f"{layer.name}_bias", encoded.biases[layer.name])
             while len(new.input) < 3:
