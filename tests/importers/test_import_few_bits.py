@@ -52,11 +52,9 @@ def model(bits: int, terms: int, block: int, zeros: str = "", bias: bool = False
 def test_the_numbers_are_those_of_onnxruntime(bits: int, terms: int, block: int, zeros: str, bias: bool) -> None:
     proto = model(bits, terms, block, zeros, bias)
     x = np.random.default_rng(1).standard_normal((ROWS, terms)).astype(np.float32)
-    try:
-        session = onnxruntime.InferenceSession(proto.SerializeToString())
-        want = session.run(None, {"x": x})[0]
-    except Exception as error:  # not all forms have a kernel in every version
-        pytest.skip(f"onnxruntime: {error}")
+    if (bits, zeros) == (8, "floats"):
+        pytest.skip("onnxruntime has no product with 8 bits and zero points in floats")
+    want = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": x})[0]
     net = hx.compile(proto, threads=1)
     assert isinstance(net, hx.Model)
     np.testing.assert_allclose(net(x), want, rtol=1e-4, atol=1e-4 * np.abs(want).max())
@@ -89,5 +87,6 @@ def test_blocks_may_be_named_by_term() -> None:
     ],
 )
 def test_what_is_wrong_is_said(changed: dict[str, Any], told: str) -> None:
+    changed = dict(changed)
     with pytest.raises(Error, match=told):
-        hx.compile(model(**{"bits": 4, "terms": 128, "block": 32} | changed))  # type: ignore[arg-type]
+        hx.compile(model(changed.pop("bits", 4), 128, 32, **changed))
