@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hexane.compression.weights import LEAST_NUMBERS
 from hexane.decisions import Decision
 from hexane.dtypes import FP32, INT32
 from hexane.graph import Array, AttrValue, Graph, Node, Value, constant
@@ -14,7 +15,6 @@ from hexane.ops.records.encoded_product import ENCODED_MATMUL, TABLE_BITS, TABLE
 from hexane.ops.records.quant import BYTES
 from hexane.targets import Target
 
-LEAST_NUMBERS = 4096  # a weight that is smaller gains too little
 _SCALES = ("mul", "sub", "real_div", "batch_norm")
 
 
