@@ -49,15 +49,16 @@ struct Table {
   }
 };
 
-// 8 halves as floats: one vector or two.
-template <class To, class Halves>
-HWY_INLINE void promote(Halves halves, V* to) {
+// 8 halves, as bits, to floats: one vector or two.
+template <class To, class Bits>
+HWY_INLINE void promote(Bits bits, V* to) {
   const To d;
+  const hn::Rebind<hwy::float16_t, To> halves;
   if constexpr (hn::MaxLanes(To()) == 8) {
-    to[0] = hn::PromoteTo(d, halves);
+    to[0] = hn::PromoteTo(d, hn::BitCast(halves, bits));
   } else {
-    to[0] = hn::PromoteTo(d, hn::LowerHalf(halves));
-    to[1] = hn::PromoteTo(d, hn::UpperHalf(hn::Rebind<hwy::float16_t, To>(), halves));
+    to[0] = hn::PromoteTo(d, hn::BitCast(halves, hn::LowerHalf(bits)));
+    to[1] = hn::PromoteTo(d, hn::BitCast(halves, hn::UpperHalf(hn::Rebind<uint16_t, To>(), bits)));
   }
 }
 
@@ -122,7 +123,7 @@ class Numbers {
 
  private:
   using Bytes = hn::FixedTag<uint8_t, 16>;
-  using Halves = hn::FixedTag<hwy::float16_t, 8>;
+  using Bits = hn::FixedTag<uint16_t, 8>;  // of halves
 
   HWY_INLINE VI load_codes(int v) const {
     const std::byte* at = from_ + v / kPanelVectors * panel_bytes_ + v % kPanelVectors * kLanes;
@@ -152,8 +153,8 @@ class Numbers {
       const auto* table = reinterpret_cast<const uint8_t*>(tables_[p * kTableRuns] + kTableEntries);
       const auto low = hn::TableLookupBytes(hn::LoadU(Bytes(), table), code);
       const auto high = hn::TableLookupBytes(hn::LoadU(Bytes(), table + kTableEntries), code);
-      const auto first = hn::BitCast(Halves(), hn::InterleaveLower(Bytes(), low, high));
-      const auto second = hn::BitCast(Halves(), hn::InterleaveUpper(Bytes(), low, high));
+      const auto first = hn::BitCast(Bits(), hn::InterleaveLower(Bytes(), low, high));
+      const auto second = hn::BitCast(Bits(), hn::InterleaveUpper(Bytes(), low, high));
       promote<hn::CappedTag<float, kLanes>>(first, numbers + p * kPanelVectors);
       promote<hn::CappedTag<float, kLanes>>(second, numbers + p * kPanelVectors + kPanelVectors / 2);
     }
