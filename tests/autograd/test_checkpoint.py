@@ -8,6 +8,8 @@ import pytest
 
 import hexane as hx
 from hexane.graph import Array
+from hexane.runtime.mil import emit_pieces
+from hexane.targets.query import load_chip
 
 RNG = np.random.default_rng(3)
 ROWS, WIDTH = 256, 16
@@ -249,3 +251,13 @@ def test_the_inside_of_a_checkpoint_may_be_a_constant() -> None:
     inside = hx.checkpoint(lambda t: hx.relu(t) * 2, hx.const(np.array([1, -1, 3], np.float32)))
     net = hx.compile(hx.graph(x + inside))
     np.testing.assert_array_equal(net(np.ones(3, np.float32)), [3, 1, 7])
+
+
+def test_a_constant_that_starts_from_an_input_is_no_program_of_a_chip() -> None:
+    x = hx.input("x", (3,), "fp16")
+    ends = hx.checkpoint(lambda t: (hx.param("w", np.ones(2, np.float16)), t), x)
+    graph = hx.graph({"y": hx.relu(x), "w": ends[0]})
+    _, pieces = emit_pieces(graph, load_chip("h13"))
+    assert [[port.user_name for port in piece.mil.outputs] for piece in pieces if piece.mil is not None] == [["y"]]
+    net = hx.compile(graph, target="h13", device="cpu")
+    assert {name: list(a) for name, a in net(x=np.ones(3, np.float16)).items()} == {"y": [1, 1, 1], "w": [1, 1]}

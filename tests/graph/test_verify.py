@@ -13,6 +13,7 @@ from hexane.errors import Error
 from hexane.graph import EpilogueSlot, Graph, Node, Port, Value, constant, make_node, tensor_type, unique
 from hexane.ops import OPS, Op, apply
 from hexane.passes.legalize.select_kernels import select_kernels
+from hexane.passes.order import ORDER
 from hexane.pipeline import Pass, lower
 from hexane.sources import source_scope
 from hexane.targets import load_target
@@ -93,6 +94,13 @@ def test_a_kernels_op_is_no_users() -> None:
     with pytest.raises(Error, match=r"the_sum.*got cpu.add, need an op that users write"):
         verify(written, "user", HOST)
     assert level_of(written) == "lowering"
+
+
+def test_a_pass_that_is_the_first_to_make_a_kernels_op_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEXANE_VERIFY", "1")
+    rows = hx.gather_along_axis(hx.log_softmax(hx.input("x", (2, 5))), hx.input("at", (2, 1), "int32"), axis=1)
+    others = frozenset(p.name for p in ORDER if p.level == "lowering") - {"fuse_cross_entropy"}
+    assert "log_softmax_at" in lower(hx.graph(rows), HOST, skip=others).ops
 
 
 @pytest.mark.parametrize("op", ["add", "linear"])

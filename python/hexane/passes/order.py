@@ -131,7 +131,7 @@ ORDER = (
     # The ops that passes brought may have no kernel of their dtype (fp64).
     Pass(expand, ("host", "layers")),
     # When the logits have their dtype: the kernels are of fp32.
-    Pass(fuse_cross_entropy, ("host",)),
+    Pass(fuse_cross_entropy, ("host",), level="lowering"),
     # From here on ops have epilogues. When axes have their order, which a kernel may not read.
     Pass(select_kernels, ("host", "layers"), level="kernel"),
     Pass(fuse_epilogue, ("host",)),

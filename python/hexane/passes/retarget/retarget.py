@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from hexane.checkpoints import CHECKPOINTED
 from hexane.decisions import Decision
 from hexane.graph import Graph, Node, Value
 from hexane.ops import LEAVES, OPS
@@ -14,6 +15,7 @@ from hexane.passes.retarget.views import join_views
 from hexane.passes.retarget.writer import Note, Writer, is_border
 from hexane.targets import Chip, Target, Verdict
 from hexane.targets.legality import Kind
+from hexane.validate.constants import is_constant
 from hexane.validate.extents import fits
 from hexane.validate.in_mil import in_mil
 from hexane.validate.node import BY_NUMBERS, judge
@@ -41,6 +43,8 @@ def _written(graph: Graph, chip: Chip) -> Graph:
     decisions = list[Decision]()
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        if node.op == CHECKPOINTED and inputs[0] is not None and is_constant(inputs[0].node):
+            return (inputs[0],)  # or a program would compute nothing but a constant
         node = node.with_inputs(inputs)
         verdict = None if node.op in LEAVES else judge(node, chip)
         if verdict is None or verdict.verdict == "native":
