@@ -22,9 +22,9 @@ class Memory:
 
     sram: int | str | None = None
     """The arena, and the scratch of this CPU's kernels (for the C99 runtime: inputs and outputs instead). "128K+64K":
-    two memories, of which the first has the scratch or the ports. Whole tensors where they fit; else parts of the
-    program are computed 8, 4, 2 or 1 rows at a time; Error that names the layer which needs most where that does not
-    fit either. None: no limit."""
+    two memories, of which the first has the scratch or the ports. Whole tensors where they fit; else a training step
+    computes values again in place of keeping them; else parts of the program are computed 8, 4, 2 or 1 rows at a time;
+    Error that names the layer which needs most where that does not fit either. None: no limit."""
 
     _: KW_ONLY
 

@@ -17,10 +17,10 @@ from hexane.passes.engine.scale_weights import scale_weights
 from hexane.passes.legalize.save_states import save_states
 from hexane.passes.order import Pass, passes
 from hexane.passes.retarget import retarget, takes
+from hexane.planning.whole import in_whole_tensors
 from hexane.program import Program, Segment
 from hexane.stages.bufferize.allocate import allocate
 from hexane.stages.bufferize.place import place
-from hexane.stages.bufferize.ports_in_arena import hold
 from hexane.stages.engine.numerics import in_engine_numerics
 from hexane.stages.engine.place_layers import PlacedLayers, place_layers
 from hexane.stages.engine.schedule_layers import schedule_layers
@@ -116,12 +116,11 @@ def compile_graph(
         graph = save_states(recomputed(*regions(graph, marks)), target)
         if watch is not None:
             watch("recomputed", graph)
-    program = place(graph, target, options.schedule)
-    program = stream_ports(program, memory.stream_input, memory.stream_output)
     if memory.rows:
+        program = stream_ports(place(graph, target, options.schedule), memory.stream_input, memory.stream_output)
         program = stream(program, memory.rows, order=options.schedule, holds_ports=memory.hold_ports)
     else:
-        program = allocate(hold(program)[0] if memory.hold_ports else program)
+        program = in_whole_tensors(graph, target, memory, options.schedule)
     if watch is not None:
         watch("program", program)
     return program

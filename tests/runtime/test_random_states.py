@@ -5,7 +5,10 @@ import numpy as np
 import pytest
 
 import hexane as hx
+from again import computed_again
 from compare import assert_close
+from hexane import _core
+from hexane.emit.plan import emit_plan
 from hexane.graph import Array, Graph
 from hexane.reference import run_reference
 
@@ -60,3 +63,16 @@ def test_states_hold_what_the_reference_says(seed: int) -> None:
             assert_close(got[name], array)
     for name, array in states.items():
         assert_close(net.read_state(name), array)
+
+
+@pytest.mark.parametrize("seed", range(0, 100, 5))
+def test_values_that_are_computed_again_read_the_same_states(seed: int) -> None:
+    graph = program(np.random.default_rng(seed))
+    for made in computed_again(graph):
+        rng = np.random.default_rng(seed)
+        whole, less = hx.compile(graph, threads=1), hx.Model(_core.Program(emit_plan(made), 1, None), made)
+        for _ in range(3):
+            feeds = {name: rng.uniform(-1, 1, (4, 4)).astype(np.float32) for name in graph.input_names()}
+            np.testing.assert_equal(less(feeds), whole(feeds))
+        for name in whole.state_names:
+            np.testing.assert_array_equal(less.read_state(name), whole.read_state(name))

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import hexane as hx
-from hexane.graph import Array
+from decoders import decoder_weights
+from hexane.graph import Array, Graph
 
 
 def compiled(memory: hx.Memory) -> hx.Model:
@@ -35,3 +36,85 @@ def test_a_step_has_the_same_bits(memory: hx.Memory) -> None:
     want = contents(hx.Memory())
     for name, array in contents(memory).items():
         np.testing.assert_array_equal(array, want[name], err_msg=name)
+
+
+# ---- values that are computed again ----
+
+
+def mlp(guard: str) -> Graph:
+    rng = np.random.default_rng(0)
+    params = [hx.param(f"w{i}", (rng.standard_normal((64, 64)) / 8).astype(np.float32)) for i in range(6)]
+    y = hx.input("x", (256, 64))
+    for w in params:
+        y = hx.tanh(hx.matmul(y, w))
+    loss = hx.cross_entropy(y, hx.input("labels", (256,), "int32"))
+    return hx.train.step(loss, params, hx.train.adamw(1e-2), guard=guard)
+
+
+def resnet8(guard: str) -> Graph:
+    rng = np.random.default_rng(0)
+    params: list[hx.Tensor] = []
+
+    def param(*shape: int) -> hx.Tensor:
+        data = rng.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))
+        params.append(hx.param(f"p{len(params)}", data.astype(np.float32)))
+        return params[-1]
+
+    def conv(x: hx.Tensor, channels: int, size: int = 3, stride: int = 1) -> hx.Tensor:
+        return hx.conv(x, param(channels, x.shape[1], size, size), param(channels), strides=stride, pad=size // 2)
+
+    def block(x: hx.Tensor, channels: int, stride: int) -> hx.Tensor:
+        y = conv(hx.relu(conv(x, channels, 3, stride)), channels)
+        return hx.relu(y + (conv(x, channels, 1, stride) if stride > 1 else x))
+
+    y = hx.relu(conv(hx.input("x", (4, 3, 32, 32)), 16))
+    y = block(block(block(y, 16, 1), 32, 2), 64, 2)
+    y = hx.linear(hx.flatten(hx.avg_pool(y, kernel_sizes=8)), param(10, 64), param(10))
+    loss = hx.cross_entropy(y, hx.input("labels", (4,), "int32"))
+    return hx.train.step(loss, params, hx.train.adamw(1e-2), clip=1.0 if guard == "all" else None, guard=guard)
+
+
+def decoder(guard: str) -> Graph:
+    config = hx.train.LlamaConfig(dim=32, layers=4, heads=4, kv_heads=2, hidden=64, vocab=64, seq=32)
+    model = hx.train.llama(config, weights=decoder_weights(config), batch=4)
+    return hx.train.step(model.loss, list(model.params.values()), hx.train.adamw(1e-2), guard=guard)
+
+
+STEPS = {"mlp": mlp, "resnet8": resnet8, "decoder": decoder}
+
+
+def some(graph: Graph) -> dict[str, Array]:
+    rng = np.random.default_rng(1)
+    feeds = {}
+    for value in graph.inputs:
+        whole = value.type.dtype.name.startswith("int")
+        array = rng.integers(0, 10, value.shape) if whole else rng.standard_normal(value.shape)
+        feeds[str(value.node.attrs["name"])] = array.astype(value.type.dtype.name if whole else np.float32)
+    return feeds
+
+
+def trained(net: hx.Model, feeds: dict[str, Array]) -> dict[str, Array]:
+    for _ in range(3):
+        net(feeds)
+    return {name: net.read_state(name) for name in net.state_names}
+
+
+SOME = [("mlp", "each"), ("resnet8", "all"), ("decoder", "each")]
+OTHERS = [pytest.param(name, guard, marks=pytest.mark.slow) for name in STEPS for guard in ("all", "each")]
+
+
+@pytest.mark.parametrize(("name", "guard"), [*SOME, *[p for p in OTHERS if p.values not in SOME]])
+def test_half_of_the_arena_is_enough_for_the_same_bits(name: str, guard: str) -> None:
+    graph = STEPS[name](guard)
+    whole = hx.compile(graph, threads=1)
+    assert isinstance(whole, hx.Model)
+    sram = whole.memory["arena"] // 2 + whole.memory["scratch"]
+    less = hx.compile(graph, threads=1, memory=hx.Memory(sram=sram))
+    assert isinstance(less, hx.Model)
+    assert less.program is not None
+    assert less.memory["arena"] + less.memory["scratch"] <= sram
+    assert less.memory["repeated"] > 0
+    assert not less.program.loops
+    assert "rematerialize" in {d.stage for d in less.program.decisions}
+    feeds = some(graph)
+    np.testing.assert_equal(trained(less, feeds), trained(whole, feeds))

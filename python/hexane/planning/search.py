@@ -1,4 +1,5 @@
-"""Compiles into a given amount of memory: in whole tensors if these fit, else row by row, else not at all."""
+"""Compiles into a given amount of memory: in whole tensors if these fit, a training step with some of them computed
+again, else row by row, else not at all."""
 
 from collections.abc import Callable, Iterator
 
@@ -7,6 +8,7 @@ from hexane.errors import Error
 from hexane.memory import Memory
 from hexane.planning.scratch import beside, beside_text, for_runtime, help_text, whole_text
 from hexane.planning.stages import in_stages
+from hexane.planning.whole import computing_again
 from hexane.program import Program
 from hexane.stages.bufferize.allocate import live_bytes
 from hexane.stages.bufferize.pools import into_pools, slow_bytes
@@ -19,10 +21,10 @@ Made = tuple[Program, _core.Program]
 
 
 def fitted(made: Made, make: Callable[[Program], _core.Program], memory: Memory, order: str) -> Made:
-    """A program of whole tensors if it fits, else one in the strategy that `memory` names. "stream": it computes parts
-    row by row, of those that fit the first in the order of ROWS, else in stripes of columns, of those that fit the one
-    that repeats least. With slow memory, where no number of rows fits, the one that moves and repeats least. order: by
-    which `place` made it.
+    """A program of whole tensors if it fits, else one in the strategy that `memory` names. "stream": a training step
+    computes values again; else parts are computed row by row, of those that fit the first in the order of ROWS, else in
+    stripes of columns, of those that fit the one that repeats least. With slow memory, where no number of rows fits,
+    the one that moves and repeats least. order: by which `place` made it.
 
     Raises Error for one that does not fit in any way, with the layer that needs most.
     """
@@ -34,8 +36,14 @@ def fitted(made: Made, make: Callable[[Program], _core.Program], memory: Memory,
         return found
     if memory.strategy == "stages":
         return in_stages(program, make, memory, order)
-    streams = Streams(program, order, memory.hold_ports)
     budget = max(0, memory.bytes - _beside(made, memory))
+    best = made
+    for again in computing_again(program, memory, budget):
+        one = again, make(again)
+        if (found := _within(one, make, memory)) is not None:
+            return found
+        best = min(best, one, key=lambda one: _needed(one, memory))
+    streams = Streams(program, order, memory.hold_ports)
     smallest: Made | None = None
     for rows in ROWS:
         streamed = streams.stream(rows, budget)
@@ -56,7 +64,7 @@ def fitted(made: Made, make: Callable[[Program], _core.Program], memory: Memory,
         tried = [program, smallest[0], *streams.for_slow(budget, memory.bytes + memory.slow_bytes)]
         if (found := _with_slow(tried, choice, make, memory)) is not None:
             return found
-    best = min(made, smallest, key=lambda one: _needed(one, memory))
+    best = min(best, smallest, key=lambda one: _needed(one, memory))
     for striped in _striped(choice, make, memory):
         if (found := _within(striped, make, memory)) is not None:
             return found

@@ -23,19 +23,22 @@ def schedule(graph: Graph, kind: str = "", first: Sequence[Value] = ()) -> list[
     that are late run as soon as their operands are there, and all that needs none of their results before what does.
     Raises Error where a state is overwritten twice, or read after it is overwritten (save_states sees to that).
     """
+    order = min(orders(graph, first), key=lambda order: peak_bytes(graph, order))
+    after = overwrites(graph).readers
+    return _optimal(graph, order, after) if kind == "optimal" else order
+
+
+def orders(graph: Graph, first: Sequence[Value] = ()) -> list[list[Node]]:
+    """Those of which `schedule` takes the best."""
     after = overwrites(graph).readers
     if late := late_programs(graph):
-        order = list(_ordered((*graph.inputs, *first, *late, *graph.roots), after))
-    elif after:
-        starts = (*graph.inputs, *first)
-        orders = [list(_ordered((*starts, *roots, *graph.roots), after)) for roots in ((), *by_gradients(graph))]
-        order = min(orders, key=lambda order: peak_bytes(graph, order))
-    else:
-        forward = topological((*graph.inputs, *first, *graph.roots)) if first else graph.nodes
-        backward = topological((*graph.inputs, *first, *reversed(graph.roots)), last_first=True)
-        orders = [topological((*graph.inputs, *first, *roots)) for roots in by_gradients(graph)]
-        order = min(forward, backward, *orders, key=lambda order: peak_bytes(graph, order))
-    return _optimal(graph, order, after) if kind == "optimal" else order
+        return [list(_ordered((*graph.inputs, *first, *late, *graph.roots), after))]
+    starts = (*graph.inputs, *first)
+    if after:
+        return [list(_ordered((*starts, *roots, *graph.roots), after)) for roots in ((), *by_gradients(graph))]
+    forward = topological((*starts, *graph.roots)) if first else graph.nodes
+    backward = topological((*starts, *reversed(graph.roots)), last_first=True)
+    return [forward, backward, *[topological((*starts, *roots)) for roots in by_gradients(graph)]]
 
 
 def _optimal(graph: Graph, order: Sequence[Node], after: dict[int, list[Node]]) -> list[Node]:

@@ -39,7 +39,7 @@ class _Copies:
                 inputs = [None if v is None else self._operand(v, after, now) for v in node.inputs]
                 copy = node.with_inputs(tuple(inputs))
                 if copy is node:  # it reads leaves alone
-                    inputs = [None if v is None else _barrier(v, after) for v in node.inputs]
+                    inputs = [None if v is None else barrier(v, after) for v in node.inputs]
                     copy = node.with_inputs(tuple(inputs))
                 self.table.update(zip(node.values, copy.values, strict=True))
         return self.table[value]
@@ -47,7 +47,7 @@ class _Copies:
     def _operand(self, value: Value, after: Value, now: dict[Value, Value]) -> Value:
         if value in self.table:
             return self.table[value]
-        return value if value.node.op in LEAVES else _barrier(now.get(value, value), after)
+        return value if value.node.op in LEAVES else barrier(now.get(value, value), after)
 
 
 def _outermost(graph: Graph, found: Sequence[Region]) -> tuple[Graph, list[Region]]:
@@ -125,5 +125,5 @@ def _gap(
     return (begin, max(before, key=lambda v: position[id(v.node)])) if before else None
 
 
-def _barrier(value: Value, after: Value) -> Value:
+def barrier(value: Value, after: Value) -> Value:
     return apply(OPS[BARRIER], [value, after], {}, value.node.sources)[0]

@@ -1,0 +1,42 @@
+"""Programs of whole tensors: each lies in the arena as a whole."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from hexane.graph import Graph, Value
+from hexane.memory import Memory
+from hexane.ops import LEAVES
+from hexane.program import Program
+from hexane.stages.bufferize.allocate import allocate
+from hexane.stages.bufferize.order import orders, peak_bytes
+from hexane.stages.bufferize.place import place
+from hexane.stages.bufferize.ports_in_arena import hold
+from hexane.stages.recompute.rematerialize import rematerialized
+from hexane.stages.stream.stream_ports import stream_ports
+from hexane.targets import Target
+from hexane.work import multiply_adds
+
+
+def in_whole_tensors(
+    graph: Graph, target: Target, memory: Memory, order: str = "", first: Sequence[Value] = ()
+) -> Program:
+    """Graph -> Program with offsets. memory: says where ports lie. order, first: as `schedule` has them."""
+    program = stream_ports(place(graph, target, order, first), memory.stream_input, memory.stream_output)
+    return allocate(hold(program)[0] if memory.hold_ports else program)
+
+
+def computing_again(program: Program, memory: Memory, budget: int) -> Iterator[Program]:
+    """Programs of a training step that compute values again for the backward pass, in place of keeping them, so that
+    about `budget` bytes of arena are enough: with few copies first. The last of each order of the graph needs least.
+    None for a graph that updates nothing: there is no backward pass."""
+    graph, target = program.graph, program.target
+    if not graph.updates:
+        return
+    for order in sorted(orders(graph), key=lambda order: peak_bytes(graph, order)):
+        for made, first in rematerialized(graph, order, budget):
+            again = in_whole_tensors(made, target, memory, first=first)
+            yield replace(again, repeated=_products(made) - _products(graph))
+
+
+def _products(graph: Graph) -> int:
+    return sum(multiply_adds(node) for node in graph.nodes if node.op not in LEAVES)

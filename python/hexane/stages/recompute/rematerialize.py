@@ -1,0 +1,340 @@
+"""Computes values a second time where keeping them takes too much memory (rematerialisation).
+
+    h = tanh(x)  ...  dx = f(dy, h)                 h is kept all the way
+    h = tanh(x)  ...  h0 = tanh(x);  dx = f(dy, h0)
+
+Greedy: where most is live, some values wait for a later reader. The one that frees most bytes for what its copy costs
+is dropped, and computed again in front of that reader. Copies may be dropped like all others.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from hexane.decisions import Decision
+from hexane.graph import Graph, Node, Value
+from hexane.ops import LEAVES, OPS
+from hexane.ops.records.program import PROGRAM
+from hexane.stages.bufferize.gradients import in_states
+from hexane.stages.recompute.copies import barrier
+from hexane.work import multiply_adds
+
+MOST_TRIED = 12  # values, those that promise most, before no other is dropped
+MOST_DROPPED = 4  # values, for each node of the graph
+OPERATIONS_PER_BYTE = 16  # that take about as long as reading or writing a byte
+STEP = 0.97  # of the bytes needed: each graph needs at most this share of those of the one before
+
+
+class Ref(NamedTuple):
+    """An output of an entry."""
+
+    entry: int
+    output: int
+
+
+Inputs = tuple[Ref | None, ...]
+
+
+class Facts(NamedTuple):
+    """Of a node: whether its results are views; whether they lie in memory of their own, outside of the arena; whether
+    the first may overwrite an operand; bytes of arena of each; and about how long it takes, in bytes moved."""
+
+    node: Node
+    is_view: bool
+    is_leaf: bool
+    overwrites: bool
+    sizes: tuple[int, ...]
+    cost: int
+
+
+@dataclass(frozen=True)
+class _Entries:
+    """A graph whose nodes are computed once or more. facts, inputs: by the number of an entry. order: entries as they
+    run, without leaves. origin: of each copy, the entry that it is a copy of. roots: what is read at the end."""
+
+    facts: dict[int, Facts]
+    inputs: dict[int, Inputs]
+    order: list[int]
+    origin: dict[int, int]
+    roots: list[Ref]
+
+    @cached_property
+    def position(self) -> dict[int, int]:
+        return {entry: i for i, entry in enumerate(self.order)}
+
+    @cached_property
+    def base(self) -> dict[Ref, Ref]:
+        """Of each view, the value whose memory it shows."""
+        found: dict[Ref, Ref] = {}
+        for entry in self.order:
+            if self.facts[entry].is_view:
+                of = self.inputs[entry][0]
+                assert of is not None
+                found[Ref(entry, 0)] = found.get(of, of)
+        return found
+
+    @cached_property
+    def uses(self) -> dict[Ref, list[int]]:
+        """By value that is no view: the positions where it is read, also through views; past the end for roots."""
+        found: dict[Ref, list[int]] = {}
+        for i, entry in enumerate(self.order):
+            if not self.facts[entry].is_view:
+                for ref in self.inputs[entry]:
+                    if ref is not None:
+                        found.setdefault(self.base.get(ref, ref), []).append(i)
+        for root in self.roots:
+            found.setdefault(self.base.get(root, root), []).append(len(self.order))
+        return found
+
+    @cached_property
+    def readers(self) -> dict[Ref, list[tuple[int, Ref]]]:
+        """By value that is no view: the entries that read it or a view of it, views among them, and which."""
+        found: dict[Ref, list[tuple[int, Ref]]] = {}
+        for entry in self.order:
+            for ref in self.inputs[entry]:
+                if ref is not None:
+                    found.setdefault(self.base.get(ref, ref), []).append((entry, ref))
+        return found
+
+    @cached_property
+    def writes(self) -> dict[Ref, int]:
+        """By state, or what a write to one gives: the position from which its memory holds something else."""
+        found: dict[Ref, int] = {}
+        for i, entry in enumerate(self.order):
+            state = self.inputs[entry][0] if self.facts[entry].node.op == "write_state" else None
+            if state is not None:
+                found[state] = i
+        return found
+
+    @cached_property
+    def versions(self) -> dict[int, list[int]]:
+        """The copies of an entry."""
+        found: dict[int, list[int]] = {}
+        for copy, entry in self.origin.items():
+            found.setdefault(entry, []).append(copy)
+        return found
+
+    @cached_property
+    def live(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """Bytes of arena by position. An elementwise result overwrites an operand that nobody reads later."""
+        change, saved = [0] * (len(self.order) + 2), [0] * len(self.order)
+        for i, entry in enumerate(self.order):
+            facts = self.facts[entry]
+            for output, size in enumerate(facts.sizes):
+                if size:
+                    change[i] += size
+                    change[self.uses.get(Ref(entry, output), (i,))[-1] + 1] -= size
+            if facts.overwrites and any(self._ends(ref, i, facts.sizes[0]) for ref in self.inputs[entry]):
+                saved[i] = facts.sizes[0]
+        return np.cumsum(change, dtype=np.int64)[: len(self.order)] - saved
+
+    def _ends(self, ref: Ref | None, position: int, size: int) -> bool:
+        base = None if ref is None else self.base.get(ref, ref)
+        return base is not None and self.uses[base][-1] == position and self.size(base) == size
+
+    def size(self, ref: Ref) -> int:
+        return self.facts[ref.entry].sizes[ref.output]
+
+    @cached_property
+    def need(self) -> tuple[int, int]:
+        """The most bytes that are live, and at how many positions."""
+        most = int(self.live.max(initial=0))
+        return most, int(np.count_nonzero(self.live == most))
+
+    def is_there(self, base: Ref, position: int) -> bool:
+        """Whether a value that is no view is kept until this position, or a state not overwritten before it."""
+        if self.facts[base.entry].is_leaf:
+            return self.writes.get(base, position) >= position
+        return self.position.get(base.entry, position) < position <= self.uses.get(base, [-1])[-1]
+
+
+def rematerialized(graph: Graph, order: Sequence[Node], limit: int) -> Iterator[tuple[Graph, list[Value]]]:
+    """Graphs in which values are computed again so that about `limit` bytes are live at most, and the values of all
+    their nodes in the order in which they are to run: first the one with fewest copies, then others that need less. The
+    last one needs least. None where no copy helps.
+
+    order: the nodes of the graph, operands first.
+    """
+    entries = _entries(graph, order)
+    given = len(entries.facts)
+    for _ in range(MOST_DROPPED * len(entries.order)):
+        better = _with_one_dropped(entries)
+        if better is None:
+            break
+        entries = better
+        if entries.need[0] <= limit:
+            given = len(entries.facts)
+            yield _graph(graph, entries)
+            limit = int(entries.need[0] * STEP)
+    if len(entries.facts) > given:
+        yield _graph(graph, entries)
+
+
+def _entries(graph: Graph, order: Sequence[Node]) -> _Entries:
+    number = {id(node): i for i, node in enumerate(order)}
+
+    def ref(value: Value) -> Ref:
+        return Ref(number[id(value.node)], value.output)
+
+    written = frozenset(in_states(graph))
+    return _Entries(
+        {i: _facts(node, written) for i, node in enumerate(order)},
+        {i: tuple([None if v is None else ref(v) for v in node.inputs]) for i, node in enumerate(order)},
+        [i for i, node in enumerate(order) if node.op not in LEAVES],
+        {},
+        [ref(v) for v in graph.roots],
+    )
+
+
+def _facts(node: Node, written: frozenset[Value]) -> Facts:
+    """written: values that are computed in the memory of a state."""
+    if node.op in LEAVES or node.op == "write_state":
+        return Facts(node, False, True, False, (0,) * len(node.types), 0)
+    op = OPS[node.op]
+    if op.view:
+        return Facts(node, True, False, False, (0,), 0)
+    sizes = tuple([0 if value in written else value.type.bytes for value in node.values])
+    moved = sum([v.type.bytes for v in node.inputs if v is not None]) + sum([t.bytes for t in node.types])
+    cost = moved + 2 * multiply_adds(node) // OPERATIONS_PER_BYTE
+    return Facts(node, False, False, op.elementwise and sizes[0] > 0, sizes, cost)
+
+
+def _with_one_dropped(entries: _Entries) -> _Entries | None:
+    """One more value dropped, so that less is live, or as much at fewer positions; None where no value does that."""
+    peak, end = int(entries.live.argmax()), len(entries.order)
+    found: list[tuple[float, Ref, int]] = []
+    for ref, uses in entries.uses.items():
+        size, made = entries.size(ref), entries.position.get(ref.entry, end)
+        k = bisect_left(uses, peak)
+        if size and made < peak and k < len(uses) and uses[k] not in (peak, end):
+            found.append((size / (1 + entries.facts[ref.entry].cost), ref, uses[k]))
+    found.sort(key=lambda one: -one[0])
+    tried: list[tuple[float, _Copies]] = []
+    for _, ref, position in found[: 2 * MOST_TRIED]:
+        copies = _Copies(entries, ref, position)
+        if copies.are_possible:
+            tried.append((entries.size(ref) / (1 + copies.cost), copies))
+    tried.sort(key=lambda one: -one[0])
+    for _, copies in tried[:MOST_TRIED]:
+        if (less := copies.added()).need < entries.need:
+            return less
+    return None
+
+
+class _Copies:
+    """Of a value that is dropped, and of what it is computed from, in front of a position, for the readers from there
+    on. made: the copies, by the entries they are copies of."""
+
+    def __init__(self, entries: _Entries, dropped: Ref, position: int) -> None:
+        self._entries, self._dropped, self._at = entries, dropped, position
+        self._inputs: dict[int, Inputs] = {}  # of copies, in the order they run
+        self._changed: dict[int, Inputs] = {}  # of readers
+        self.made: dict[int, int] = {}
+        self.are_possible = True
+        place = entries.position
+        late = {
+            reader: None for reader, ref in entries.readers[dropped] if place[reader] >= position > place[ref.entry]
+        }
+        for reader in late:
+            self._changed[reader] = tuple([self._for_reader(ref) for ref in entries.inputs[reader]])
+
+    def _for_reader(self, ref: Ref | None) -> Ref | None:
+        if ref is None or self._entries.base.get(ref, ref) != self._dropped:
+            return ref
+        return ref if self._entries.position[ref.entry] >= self._at else self._again(ref)
+
+    def _again(self, ref: Ref) -> Ref:
+        """The same value, as it is there at the position, or computed again."""
+        entries, (entry, output) = self._entries, ref
+        if entry in self.made:
+            return Ref(self.made[entry], output)
+        base = entries.base.get(ref, ref)
+        for one in (base, *[Ref(other, base.output) for other in self._others(base.entry)]):
+            if one != self._dropped and entries.is_there(one, self._at):
+                if one == base or ref == base:
+                    return ref if one == base else one
+                break  # a view of another copy
+        if entries.facts[entry].is_leaf or entries.facts[entry].node.op == PROGRAM:
+            self.are_possible = False
+        if not self.are_possible:
+            return ref
+        inputs = tuple([None if v is None else self._again(v) for v in entries.inputs[entry]])
+        copy = self.made[entry] = len(entries.facts) + len(self.made)
+        self._inputs[copy] = inputs
+        return Ref(copy, output)
+
+    def _others(self, entry: int) -> list[int]:
+        origin = self._entries.origin.get(entry, entry)
+        return [other for other in (origin, *self._entries.versions.get(origin, ())) if other != entry]
+
+    @property
+    def cost(self) -> int:
+        """Of the copies. One in place of what nobody reads before is free."""
+        entry = self._dropped.entry
+        is_moved = all(at >= self._at for at in self._entries.uses[self._dropped])
+        facts = self._entries.facts
+        return sum([facts[made].cost for made in self.made]) - (facts[entry].cost if is_moved else 0)
+
+    def added(self) -> _Entries:
+        entries = self._entries
+        inputs = {**entries.inputs, **self._changed, **self._inputs}
+        order = [*entries.order[: self._at], *self._inputs, *entries.order[self._at :]]
+        return replace(
+            entries,
+            facts=entries.facts | {copy: entries.facts[entry] for entry, copy in self.made.items()},
+            inputs=inputs,
+            order=_read(order, inputs, entries.roots),
+            origin=entries.origin | {copy: entries.origin.get(entry, entry) for entry, copy in self.made.items()},
+        )
+
+
+def _read(order: list[int], inputs: dict[int, Inputs], roots: list[Ref]) -> list[int]:
+    """Without what nobody reads any more."""
+    read = {ref.entry for ref in roots}
+    for entry in reversed(order):
+        if entry in read:
+            read.update([ref.entry for ref in inputs[entry] if ref is not None])
+    return [entry for entry in order if entry in read]
+
+
+def _graph(graph: Graph, entries: _Entries) -> tuple[Graph, list[Value]]:
+    """A barrier makes a copy another node for the graph, in which equal nodes are one."""
+    made = {i: facts.node for i, facts in entries.facts.items() if facts.node.op in LEAVES}
+    seen: set[int] = set()
+    order: list[Value] = []
+    for i, entry in enumerate(entries.order):
+        inputs = tuple([None if r is None else Value(made[r.entry], r.output) for r in entries.inputs[entry]])
+        node = entries.facts[entry].node.with_inputs(inputs)
+        there = _there(entries, made, i)
+        while id(node) in seen:
+            after = next(there)
+            node = node.with_inputs(tuple([None if v is None else barrier(v, after) for v in inputs]))
+        seen.add(id(node))
+        made[entry] = node
+        order += node.values
+    now = {old: Value(made[ref.entry], ref.output) for old, ref in zip(graph.roots, entries.roots, strict=True)}
+    counts = Counter([entries.origin.get(entry, entry) for entry in entries.order])
+    decided = [
+        Decision(
+            "rematerialize",
+            entries.facts[entry].node.where,
+            f"computed {count} times",
+            "to keep less",
+        )
+        for entry, count in counts.items()
+        if count > 1 and not entries.facts[entry].is_view
+    ]
+    return replace(graph.replace(now), taps=()).decided(*decided), order
+
+
+def _there(entries: _Entries, made: dict[int, Node], position: int) -> Iterator[Value]:
+    """What a barrier may wait for: values that are there at a position and are read then or later, the last first."""
+    for entry in reversed(entries.order[:position]):
+        facts = entries.facts[entry]
+        if not facts.is_view and not facts.is_leaf and entries.is_there(Ref(entry, 0), position):
+            yield Value(made[entry], 0)
