@@ -634,6 +634,18 @@ def max_pool(
 ) -> Tensor:
     """The maximum of each window of x (N, C, spatial...). kernel_sizes, strides, dilations: one number, or one for each spatial axis; ceil_mode: windows may end outside."""
 
+def max_pool_gradient(
+    x: Operand,
+    g: Operand,
+    *,
+    kernel_sizes: int | Sequence[int],
+    strides: int | Sequence[int] = ...,
+    dilations: int | Sequence[int] = ...,
+    pad: int | Sequence[int] = ...,
+    ceil_mode: bool = ...,
+) -> Tensor:
+    """What x (N, H, W, C) gets of the gradient g (N, H', W', C) of its max_pool: the first of the largest elements of each window gets it."""
+
 def avg_pool(
     x: Operand,
     *,

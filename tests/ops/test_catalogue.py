@@ -53,7 +53,8 @@ def test_fp16_kernels_round_once(op: Op, i: int) -> None:
 
 # Ops that have no kernel, wider dtype or expansion for a dtype.
 OF_WINDOWS = {
-    "avg_pool", "col2im", "conv", "conv_transpose", "conv_weight_gradient", "lp_pool", "max_pool", "max_pool_with_indices",
+    "avg_pool", "col2im", "conv", "conv_transpose", "conv_weight_gradient", "lp_pool", "max_pool", "max_pool_gradient",
+    "max_pool_with_indices",
 }  # fmt: skip
 SORTED = {"argsort", "topk"}
 LACKING = {

@@ -95,7 +95,7 @@ class Exporter:
 
 
 # With updates of params: ops with a kernel that ONNX has as the ops they are written as.
-_BY_EXPANSION = ("conv_weight_gradient",)
+_BY_EXPANSION = ("conv_weight_gradient", "max_pool_gradient")
 
 
 def plain(value: Any) -> Any:

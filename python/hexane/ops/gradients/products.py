@@ -206,37 +206,57 @@ def _whole_windows(extents: Sequence[int], outs: Sequence[int], a: Any) -> tuple
 
 
 def max_pool(b: Builder, node: Node, g: Value) -> Gradients:
-    """To the first of the largest elements of each window. Windows are laid out as columns, and added up again."""
+    """To the first of the largest elements of each window: by its own op for images; a line is an image of one row."""
     a = node.attrs
     x = _first(b, operand(node, 0), a["layout"])
     g = _first(b, g, a["layout"])
+    window = attrs_of(node, "kernel_sizes", "strides", "dilations", "pad")
+    if len(a["kernel_sizes"]) == 3:
+        return (_as_layout(b, _to_the_first(b, x, g, **window), a["layout"]),)
     line = len(a["kernel_sizes"]) == 1
-    strides, dilations, kernel = (tuple(a[k]) for k in ("strides", "dilations", "kernel_sizes"))
-    pad = list(a["pad"])
-    if line:  # an image of one row
+    if line:
         x, g = (b.reshape(v, shape=(*v.shape[:2], 1, v.shape[2])) for v in (x, g))
-        strides, dilations, kernel, pad = (1, *strides), (1, *dilations), (1, *kernel), [0, 0, *pad]
+        window = {name: ((0, 0, *own) if name == "pad" else (1, *own)) for name, own in window.items()}
+    last = [b.transpose(v, perm=(0, 2, 3, 1)) for v in (x, g)]
+    dx = b.transpose(b.max_pool_gradient(*last, ceil_mode=a["ceil_mode"], **window), perm=(0, 3, 1, 2))
+    return (_as_layout(b, b.reshape(dx, shape=(*dx.shape[:2], dx.shape[3])) if line else dx, a["layout"]),)
+
+
+def expand_max_pool_gradient(b: Builder, x: Value, g: Value, ceil_mode: bool, **window: Any) -> Value:
+    """Of images with channels last."""
+    first = [b.transpose(v, perm=(0, 3, 1, 2)) for v in (x, g)]
+    return b.transpose(_to_the_first(b, *first, **window), perm=(0, 2, 3, 1))
+
+
+def _to_the_first(
+    b: Builder,
+    x: Value,
+    g: Value,
+    kernel_sizes: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    pad: Sequence[int],
+) -> Value:
+    """Windows are laid out as columns, and added up again."""
     n, channels, *extents = x.shape
     reach = [(o - 1) * s + d * (k - 1) + 1 for o, s, d, k in
-             zip(g.shape[2:], strides, dilations, kernel, strict=True)]  # fmt: skip
+             zip(g.shape[2:], strides, dilations, kernel_sizes, strict=True)]  # fmt: skip
     ends = [r - before - extent for r, before, extent in zip(reach, pad[::2], extents, strict=True)]
     lowest = float(np.finfo(np.float32).min if x.dtype.bits > 16 else np.finfo(np.float16).min)
     padded = b.pad(x, begin=(0, 0, *pad[::2]), end=(0, 0, *ends), value=lowest)
     common: dict[str, Any] = {
-        "kernel_sizes": kernel,
+        "kernel_sizes": kernel_sizes,
         "strides": strides,
         "dilations": dilations,
         "pad": (0,) * len(pad),
     }
-    taps, places = prod(kernel), prod(g.shape[2:])
+    taps, places = prod(kernel_sizes), prod(g.shape[2:])
     columns = b.reshape(b.im2col(padded, **common), shape=(n, channels, taps, places))
     first = b.reduce_argmax(columns, axis=2)
     chosen = b.cast(b.one_hot(first, axis=2, depth=taps), dtype=g.dtype)
     spread = b.mul(chosen, b.reshape(g, shape=(n, channels, 1, places)))
     added = b.col2im(b.reshape(spread, shape=(n, channels * taps, places)), image_shape=tuple(reach), **common)
-    dx = b.pad(added, begin=(0, 0, *(-p for p in pad[::2])), end=(0, 0, *(-e for e in ends)))
-    dx = b.reshape(dx, shape=(*dx.shape[:2], dx.shape[3])) if line else dx
-    return (_as_layout(b, dx, a["layout"]),)
+    return b.pad(added, begin=(0, 0, *(-p for p in pad[::2])), end=(0, 0, *(-e for e in ends)))
 
 
 # ---- resizes ----

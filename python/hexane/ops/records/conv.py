@@ -309,6 +309,25 @@ def _weight_gradient(
     return y.reshape(outputs, each, *kernel_sizes)
 
 
+def _pool_gradient_shape(x: Shape, g: Shape, **window: Any) -> Shape:
+    need = pool_shape(x, layout="nhwc", **window)
+    if need != g:
+        raise Error(f"got a gradient of shape {g} for x {x}, need {need}")
+    return x
+
+
+def _pool_gradient(x: Array, g: Array, **window: Any) -> Array:
+    values, _ = pool_taps(to_nchw(x, "nhwc"), -np.inf, **window)
+    first, given = values.argmax(axis=0), to_nchw(g, "nhwc")
+    number = np.arange(x.size).reshape(to_nchw(x, "nhwc").shape)
+    places, regions = pool_taps(number, 0, **window)
+    chosen = np.take_along_axis(places, first[None], 0)[0]
+    inside = np.take_along_axis(np.broadcast_to(regions, places.shape), first[None], 0)[0] == 2
+    y = np.zeros(x.size, x.dtype)
+    np.add.at(y, chosen[inside], given[inside])
+    return from_nchw(y.reshape(number.shape), "nhwc")
+
+
 def _kernel_attrs(_: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
     """Kernels are channels last only; they call the pad pads."""
     return {"pads" if k == "pad" else k: v for k, v in attrs.items() if k != "layout"}
@@ -384,6 +403,18 @@ OPS = (
             Case(((1, 3, 8, 8),), {"kernel_sizes": 2, "strides": 2}),
             Case(((1, 5, 8, 9),), {"kernel_sizes": 3, "strides": 2, "pad": 1, "ceil_mode": True}),
         ), grad=grads.max_pool,
+    ),
+    Op(
+        name="max_pool_gradient",
+        doc="What x (N, H, W, C) gets of the gradient g (N, H', W', C) of its max_pool: the first of the largest elements of each window "
+            "gets it.",
+        inputs=("x", "g"), attrs=POOL, shape=_pool_gradient_shape, dtype=floating, canonical=_weight_gradient_attrs,
+        kernel="max_pool_gradient", expand=grads.expand_max_pool_gradient, kernel_attrs=_kernel_attrs, ref=_pool_gradient,
+        cases=(
+            Case(((2, 6, 8, 5), (2, 3, 4, 5)), {"kernel_sizes": 2, "strides": 2}),
+            Case(((1, 8, 9, 17), (1, 5, 5, 17)), {"kernel_sizes": 3, "strides": 2, "pad": 1, "ceil_mode": True}),
+            Case(((2, 7, 8, 3), (2, 5, 3, 3)), {"kernel_sizes": (2, 3), "strides": (1, 2), "dilations": (2, 1), "pad": (0, 0, 0, 0)}),
+        ),
     ),
     Op(
         name="avg_pool", doc="The mean of each window of x (N, C, spatial...); exclude_padding: of the elements in it that are x's. Others as in "

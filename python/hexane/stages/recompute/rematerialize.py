@@ -311,8 +311,7 @@ def _graph(graph: Graph, entries: _Entries) -> tuple[Graph, list[Value]]:
         inputs = tuple([None if r is None else Value(made[r.entry], r.output) for r in entries.inputs[entry]])
         node = entries.facts[entry].node.with_inputs(inputs)
         there = _there(entries, made, i)
-        while id(node) in seen:
-            after = next(there)
+        while id(node) in seen and (after := next(there, None)) is not None:  # None: it is kept, as without the copy
             node = node.with_inputs(tuple([None if v is None else barrier(v, after) for v in inputs]))
         seen.add(id(node))
         made[entry] = node
@@ -320,12 +319,7 @@ def _graph(graph: Graph, entries: _Entries) -> tuple[Graph, list[Value]]:
     now = {old: Value(made[ref.entry], ref.output) for old, ref in zip(graph.roots, entries.roots, strict=True)}
     counts = Counter([entries.origin.get(entry, entry) for entry in entries.order])
     decided = [
-        Decision(
-            "rematerialize",
-            entries.facts[entry].node.where,
-            f"computed {count} times",
-            "to keep less",
-        )
+        Decision("rematerialize", entries.facts[entry].node.where, f"computed {count} times", "to keep less")
         for entry, count in counts.items()
         if count > 1 and not entries.facts[entry].is_view
     ]
