@@ -224,8 +224,8 @@ def max_pool(b: Builder, node: Node, g: Value) -> Gradients:
 
 def expand_max_pool_gradient(b: Builder, x: Value, g: Value, ceil_mode: bool, **window: Any) -> Value:
     """Of images with channels last."""
-    first = [b.transpose(v, perm=(0, 3, 1, 2)) for v in (x, g)]
-    return b.transpose(_to_the_first(b, *first, **window), perm=(0, 2, 3, 1))
+    first, given = (b.transpose(v, perm=(0, 3, 1, 2)) for v in (x, g))
+    return b.transpose(_to_the_first(b, first, given, **window), perm=(0, 2, 3, 1))
 
 
 def _to_the_first(
