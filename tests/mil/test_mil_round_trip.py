@@ -31,6 +31,7 @@ UNWRITTEN = {
     "bitwise_or",
     "bitwise_xor",
     "col2im",
+    "max_pool_gradient",  # has a col2im
     "fmod",
     "interleave",
     "lookup",
