@@ -1,5 +1,7 @@
 """Values that are computed again in place of being kept have the same bits."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -13,8 +15,8 @@ from hexane.stages.stream.stream import arena_bytes
 from random_graphs import random_graph
 
 
-def run(program: Program, feeds: dict[str, Array]) -> dict[str, Array]:
-    return hx.Model(_core.Program(emit_plan(program), 1, None), program)(feeds)  # type: ignore[return-value]
+def run(program: Program, feeds: dict[str, Array]) -> Any:
+    return hx.Model(_core.Program(emit_plan(program), 1, None), program)(feeds)
 
 
 def named(graph: Graph) -> Graph:

@@ -118,3 +118,17 @@ def test_half_of_the_arena_is_enough_for_the_same_bits(name: str, guard: str) ->
     assert "rematerialize" in {d.stage for d in less.program.decisions}
     feeds = some(graph)
     np.testing.assert_equal(trained(less, feeds), trained(whole, feeds))
+
+
+def test_a_step_that_fits_fits_every_larger_limit_with_no_more_products() -> None:
+    graph = mlp("each")
+    whole = hx.compile(graph, threads=1)
+    assert isinstance(whole, hx.Model)
+    repeated = []
+    for share in (0.5, 0.6, 0.7, 0.8, 0.9):
+        sram = int(share * whole.memory["arena"]) + whole.memory["scratch"]
+        net = hx.compile(graph, threads=1, memory=hx.Memory(sram=sram))
+        assert isinstance(net, hx.Model)
+        repeated.append(net.memory.get("repeated", 0))
+    assert repeated == sorted(repeated, reverse=True)
+    assert repeated[0] > repeated[-1]
