@@ -382,12 +382,24 @@ void Executor::prepare(const std::byte* begin, const std::byte* end) {
   }
 }
 
+void Executor::begin(const Step& step, const ThreadPool::Lease& lease) const {
+  const Kernel& kernel = *step.kernel;
+  std::byte* shared = scratch_.data();
+  const int64_t parts = step.chunk && lease && kernel.begin_parts ? kernel.begin_parts(step.call) : 1;
+  if (parts == 1) return kernel.begin(step.call, shared);
+  std::atomic<int64_t> next{0};
+  lease.run([&](int) {
+    for (int64_t part; (part = next.fetch_add(1, std::memory_order_relaxed)) < parts;)
+      kernel.begin_part(step.call, part, shared);
+  });
+}
+
 void Executor::run_step(const Step& step, Range range, const ThreadPool::Lease& lease) const {
   if (step.empty) return;
   const Kernel& kernel = *step.kernel;
   std::byte* shared = scratch_.data();
   std::byte* scratch = shared + step.shared_bytes;
-  if (step.begins) kernel.begin(step.call, shared);
+  if (step.begins) begin(step, lease);
   const auto run = [&](Range part, std::byte* own) {
     if (step.operands)
       run_rows(kernel, step.call, step.moving, step.moved, step.operands, part, own, shared);

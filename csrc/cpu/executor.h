@@ -114,6 +114,7 @@ class Executor {
   void check_loops() const;
   void unroll_loops();
   void copy_moving();
+  void begin(const Step& step, const ThreadPool::Lease& lease) const;
   void run_step(const Step& step, Range range, const ThreadPool::Lease& lease) const;
   [[noreturn]] void rethrow(const Error& error, const Step& step) const;
   std::string place(const Step& step) const;

@@ -150,6 +150,9 @@ struct Kernel {
   // Packs for example a weight that is not constant. Inputs 1 and 2 are the only ones with rows that it reads. Null:
   // nothing.
   void (*begin)(const Call&, std::byte* shared) = nullptr;
+  // Where threads can share what begin() does: how many parts it has, and one of them. begin() does them all.
+  int64_t (*begin_parts)(const Call&) = nullptr;
+  void (*begin_part)(const Call&, int64_t part, std::byte* shared) = nullptr;
   void (*run)(const Call&, int axis, Range range, std::byte* scratch, const std::byte* shared);
 
   // Whether run() finds the rows of input 0 in a ring (Tensor::kept_row), windows that span its end included. All other

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import hexane as hx
 from hexane.errors import Error
 from kernels import Array, poisoned, run, same_bits
 
@@ -204,3 +205,45 @@ def test_a_transposed_left_operand_is_read_in_squares(rows: int, terms: int, con
     x, y = integers((terms, rows), "float32", rows), integers((terms, 21), "float32", terms)
     got = matmul(x, y, transpose_x=True, constant=constant)
     np.testing.assert_array_equal(got, x.T.astype(np.float64) @ y)
+
+
+@DTYPE
+@pytest.mark.parametrize(("transpose_x", "transpose_y"), [(False, False), (False, True), (True, False), (True, True)])
+@pytest.mark.parametrize(
+    ("rows", "terms", "columns"),
+    [(5, 512, 64), (30, 513, 33), (300, 40, 320), (270, 1100, 290), (40, 3000, 200), (700, 520, 30)],
+)
+def test_a_computed_operand_gives_the_bits_of_a_constant_one(
+    dtype: str, transpose_x: bool, transpose_y: bool, rows: int, terms: int, columns: int
+) -> None:
+    """The first is packed block by block, with sums that are kept from one block to the next."""
+    x = random((terms, rows) if transpose_x else (rows, terms), dtype, 1)
+    y = random((columns, terms) if transpose_y else (terms, columns), dtype, 2)
+    bias, extra = random((columns,), dtype, 3), random((rows, columns), dtype, 4)
+    epilogue = [("add", 0.0, 0.0, 3), ("relu", 0.0, 0.0, -1)]
+    constant, computed = (
+        matmul(x, y, bias, extra, transpose_x=transpose_x, transpose_y=transpose_y, constant=c, epilogue=epilogue)
+        for c in (True, False)
+    )
+    assert same_bits(constant, computed)
+
+
+@pytest.mark.parametrize("extra", [(), (2,), (2, 3)], ids=str)
+def test_computed_operands_of_many_matrices_give_the_bits_of_constant_ones(extra: tuple[int, ...]) -> None:
+    x, y = random((*extra, 640, 33), "float32", 1), random((*extra[:1], *(1,) * len(extra[1:]), 640, 70), "float32", 2)
+    assert same_bits(matmul(x, y, transpose_x=True), matmul(x, y, transpose_x=True, constant=False))
+
+
+@pytest.mark.parametrize(
+    ("rows", "terms", "columns", "transpose_x"),
+    [(500, 700, 96, False), (96, 200, 400, True), (400, 520, 96, True)],
+    ids=["y is packed first", "x is converted first", "long, and x is converted in pieces"],
+)
+def test_threads_that_share_a_product_of_computed_operands_give_its_bits(
+    rows: int, terms: int, columns: int, transpose_x: bool
+) -> None:
+    x = random((terms, rows) if transpose_x else (rows, terms), "float32", 1)
+    y = random((terms, columns), "float32", 2)
+    product = hx.matmul(hx.input("x", x.shape), hx.input("y", y.shape), transpose_x=transpose_x)
+    one, three = (hx.compile({"z": product}, threads=n)(x=x, y=y) for n in (1, 3))
+    assert same_bits(one, three)

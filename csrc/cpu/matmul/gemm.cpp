@@ -12,6 +12,21 @@ HWY_BEFORE_NAMESPACE();
 namespace hexane::cpu::HWY_NAMESPACE {
 namespace {
 
+// Adds this block of a sum to those before. False if more follow.
+template <int kRows, int kVectors>
+HWY_INLINE bool add_block(const Tile& t, int first_panel, V (&acc)[kRows][kVectors]) {
+  float* sums = t.sums + first_panel * kPanelLanes;
+#pragma GCC unroll 16
+  for (int m = 0; m < kRows; ++m)
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) {
+      float* at = sums + m * t.sums_pitch + v * kLanes;
+      acc[m][v] = hn::Add(t.first_block ? hn::Zero(D()) : load(at), acc[m][v]);
+      if (!t.last_block) hn::StoreU(acc[m][v], D(), at);
+    }
+  return t.last_block;
+}
+
 template <int kRows, int kPanels, class T, bool kLong>
 void tile(const Tile& t, int first_panel) {
   constexpr int kVectors = kPanels * kPanelVectors;
@@ -25,11 +40,12 @@ void tile(const Tile& t, int first_panel) {
   const int64_t panel_items = t.panel_bytes / static_cast<int64_t>(sizeof(T));
   const int64_t column = t.column + first_panel * kPanelLanes;
   // The lines that will be written are fetched while the products run.
+  if (!t.sums || t.last_block)
 #pragma GCC unroll 16
-  for (int m = 0; m < kRows; ++m)
+    for (int m = 0; m < kRows; ++m)
 #pragma GCC unroll 16
-    for (int p = 0; p < kPanels; ++p)
-      __builtin_prefetch(t.out[m] + (column + p * kPanelLanes) * (t.half_output ? 2 : 4));
+      for (int p = 0; p < kPanels; ++p)
+        __builtin_prefetch(t.out[m] + (column + p * kPanelLanes) * (t.half_output ? 2 : 4));
   const auto add_terms = [&](const float* const* a, int64_t begin, int64_t end) HWY_ATTR {
     for (int64_t l = begin; l < end; ++l, b += kPanelLanes) {
       V right[kVectors];
@@ -66,7 +82,10 @@ void tile(const Tile& t, int first_panel) {
       add_terms(a, 0, t.length);
     }
   }
-  if constexpr (kLong) totals.add_to(acc);
+  if constexpr (kLong)
+    totals.add_to(acc);
+  else if (t.sums && !add_block<kRows, kVectors>(t, first_panel, acc))
+    return;
   finish<kRows, kVectors>(t, column, acc);
 }
 

@@ -62,6 +62,11 @@ struct Tile {
   int num_panels;
   int64_t column;       // of the first panel
   int64_t num_columns;  // of the whole right-hand side
+  // Of a sum that is made block by block (gemm_blocks.h), else null: the total of the blocks before, in `sums_pitch`
+  // floats for each row, to which that of this tile is added. Only the last block ends in the output.
+  float* sums;
+  int64_t sums_pitch;
+  bool first_block, last_block;
   std::byte* out[kMaxTileRows];
   const std::byte* extra[kMaxSlots][kMaxTileRows];
 };

@@ -83,10 +83,29 @@ void pack_panel(const Columns& c, const std::byte* from, int64_t num_columns, co
   flush();
 }
 
+// Rows of whole panels whose columns lie next to each other: some panels of a row at once, for the rows of a big matrix
+// are on pages of their own.
+void pack_rows(const Columns& c, std::byte* to, int64_t panel_bytes) {
+  constexpr int64_t kBytes = kPanelLanes * 4, kAhead = 4;
+  const int64_t num_panels = c.num_columns / kPanelLanes;
+  for (int64_t first = 0; first < num_panels; first += kTilePanels) {
+    const int64_t end = std::min(num_panels, first + kTilePanels);
+    const std::byte* from = c.from;
+    for (int64_t k = 0; k < c.shape[2]; ++k, from += c.strides[2])
+      for (int64_t panel = first; panel < end; ++panel) {
+        __builtin_prefetch(from + kAhead * c.strides[2] + panel * kBytes);
+        std::memcpy(to + panel * panel_bytes + k * kBytes, from + panel * kBytes, kBytes);
+      }
+  }
+}
+
 }  // namespace
 
 // In the order in which a column lies in memory, which is read once.
 void pack_panels(const Columns& c, bool halves, std::byte* to, int64_t panel_bytes, const Arithmetic& arithmetic) {
+  if (c.dtype == DType::kFp32 && c.column_stride == 4 && c.num_columns % kPanelLanes == 0 && !arithmetic.end_panel &&
+      c.shape[0] * c.shape[1] == 1)
+    return pack_rows(c, to, panel_bytes);
   Axis axes[] = {{c.shape[0], c.strides[0], c.shape[1] * c.shape[2]},
                  {c.shape[1], c.strides[1], c.shape[2]},
                  {c.shape[2], c.strides[2], 1}};

@@ -1,13 +1,15 @@
 // matmul: [.., M, K] x [.., K, N] -> [.., M, N] with NumPy broadcasting of the leading axes, bias and epilogue.
 // encoded_matmul: the same with a weight [N, K] in integers or indices, whose numbers are decoded in every call.
 //
-// y is packed into panels: at load if it is constant, else when a call begins. A y that changes with every call and
-// meets only a few rows (decoding against a cache) is read where it lies.
+// y is packed into panels: at load if it is constant. A y that changes with every call is packed block by block by the
+// thread that multiplies with it, if threads share its columns or its matrices, or else when the call begins; and one
+// that meets only a few rows (decoding against a cache) is read where it lies.
 #include <cstring>
 #include <vector>
 
 #include "cpu/engine/engine_tile.h"
 #include "cpu/matmul/encoded.h"
+#include "cpu/matmul/gemm_blocks.h"
 #include "cpu/matmul/matmul.h"
 #include "cpu/region.h"
 #include "cpu/tables.h"
@@ -29,14 +31,18 @@ static_assert(sizeof(EncodedMatmulAttrs) == 8 * 20);
 
 constexpr const char* kName = "matmul";
 constexpr const char* kEncodedName = "encoded_matmul";
-constexpr int64_t kDirectRows = 3;          // up to here packing y costs more than it gains
-constexpr int64_t kChunkBytes = 192 << 10;  // of converted rows of x, a fraction of a core's second-level cache
+constexpr int64_t kDirectRows = 3;                 // up to here packing y costs more than it gains
+constexpr int64_t kPartColumns = 8 * kPanelLanes;  // that are packed at a time
+constexpr int64_t kPartRows = 4 * kPanelLanes;     // of x that are converted at a time
+constexpr int64_t kChunkBytes = 192 << 10;         // of converted rows of x, a fraction of a core's second-level cache
 
 struct MatmulState : MatmulShape {
   const Arithmetic* arithmetic;
-  bool dense_x;    // fp32 rows with K innermost: read in place
-  bool is_packed;  // y is constant
-  bool direct;     // y is read in place
+  bool dense_x;             // fp32 rows with K innermost: read in place
+  bool is_packed;           // y is constant
+  bool direct;              // y is read in place
+  bool in_blocks = false;   // y is packed by the thread that multiplies with it
+  bool rows_first = false;  // all rows of x are converted when a call begins
   bool half_panels;
   int64_t panel_bytes, batch_bytes;
   int64_t chunk_rows;  // rows of x converted at once
@@ -52,14 +58,24 @@ int64_t packed_bytes(const MatmulState& s) {
   return s.batch_bytes * s.num_y_batches + (s.encoded ? number_bytes(s.encoded_y) : 0);
 }
 
+Columns columns_of(const std::byte* matrix, const Tensor& y, const MatmulState& s) {
+  return {matrix, y.dtype, {1, 1, s.k}, {0, 0, s.k_stride_y}, s.n, s.n_stride_y};
+}
+
+// Packing falls into parts of some columns of one matrix.
+int64_t packed_parts(const MatmulState& s) { return s.num_y_batches * ceil_div(s.n, kPartColumns); }
+void pack_part(const Tensor& y, const MatmulState& s, int64_t part, std::byte* to) {
+  const int64_t parts = ceil_div(s.n, kPartColumns), batch = part / parts, first = part % parts * kPartColumns;
+  Columns columns = columns_of(y_matrix(y, batch) + first * s.n_stride_y, y, s);
+  columns.num_columns = std::min(kPartColumns, s.n - first);
+  pack_panels(columns, s.half_panels, to + batch * s.batch_bytes + first / kPanelLanes * s.panel_bytes, s.panel_bytes,
+              *s.arithmetic);
+}
+
 void pack_y(const Call& call, const MatmulState& s, std::byte* to) {
   const Tensor& y = call.inputs[1];
   if (s.encoded) return pack_encoded(y, call.inputs[2], s.encoded_y, s.n, to, to + s.batch_bytes);
-  for_each_y(y, s, [&](const std::byte* from) {
-    pack_panels({from, y.dtype, {1, 1, s.k}, {0, 0, s.k_stride_y}, s.n, s.n_stride_y}, s.half_panels, to, s.panel_bytes,
-                *s.arithmetic);
-    to += s.batch_bytes;
-  });
+  for (int64_t part = 0; part < packed_parts(s); ++part) pack_part(y, s, part, to);
 }
 
 void set_rows(const Call& call, MatmulState& s) {
@@ -86,6 +102,17 @@ void pack_constant(const Call& call, MatmulState& s) {
   s.packed = call.share(std::move(packed));
 }
 
+// Where the pieces of a call divide y, each packs what it needs of it. An x that has to be converted is then wanted
+// by all of them if they divide its columns.
+void plan_blocks(const Call& call, MatmulState& s) {
+  if (s.is_packed || s.direct || s.arithmetic != &ieee_arithmetic() || !fits_blocks(s.k)) return;
+  Cuts cuts;
+  matmul_cuts(call, s, s.batch_bytes, cuts);
+  const int columns = call.outputs[0].rank - 1, axis = cuts.count ? cuts.items[0].axis : columns;
+  s.in_blocks = axis == columns || axis < s.num_outer;
+  s.rows_first = s.in_blocks && axis == columns && s.num_outer == 0 && !s.dense_x && call.inputs[0].ring == 0;
+}
+
 Prepared prepare_in(const Arithmetic& arithmetic, const Call& call) {
   auto state = std::make_shared<MatmulState>();
   MatmulState& s = *state;
@@ -109,6 +136,7 @@ Prepared prepare_in(const Arithmetic& arithmetic, const Call& call) {
   set_bias(kName, call, s);
   s.is_packed = y.constant;
   pack_constant(call, s);
+  plan_blocks(call, s);
   return state;
 }
 
@@ -173,9 +201,12 @@ int64_t cost(const Call& call) {
   return std::max(call.outputs[0].size() * s.k / 50, weight) + 100;
 }
 
-// Scratch of one thread: converted rows of x | bias | a row of results | decoded panels, all fp32.
-int64_t chunk_floats(const MatmulState& s) { return s.dense_x ? 0 : ceil_div(s.chunk_rows * s.k, 16) * 16; }
+// Scratch of one thread: converted rows of x | bias | a row of results | decoded panels or a block of y, all fp32.
+int64_t chunk_floats(const MatmulState& s) {
+  return s.dense_x || s.rows_first ? 0 : ceil_div(s.chunk_rows * s.k, 16) * 16;
+}
 int64_t decoded_floats(const MatmulState& s) {
+  if (s.in_blocks) return block_floats(s.k, s.dense_x || s.rows_first ? s.rows_per_y : s.chunk_rows);
   return s.encoded && s.rows_per_y > 1 ? decoded_panels(s.k) * kPanelLanes * s.k : 0;
 }
 int64_t scratch(const Call& call) {
@@ -185,12 +216,8 @@ int64_t scratch(const Call& call) {
 
 int64_t shared_scratch(const Call& call) {
   const auto& s = call.state<MatmulState>();
+  if (s.in_blocks) return s.rows_first ? s.rows_per_y * s.k * 4 : 0;
   return s.is_packed || s.direct ? 0 : packed_bytes(s);
-}
-
-void begin(const Call& call, std::byte* shared) {
-  const auto& s = call.state<MatmulState>();
-  if (!s.is_packed && !s.direct) pack_y(call, s, shared);
 }
 
 // A row of x as floats.
@@ -226,6 +253,38 @@ void convert_columns(const MatmulState& s, const std::byte* from, int64_t count,
     }
 }
 
+// Rows [first, first + count) of an outer index, counted over the box, as rows of floats.
+void convert_rows(const Tensor& x, const MatmulState& s, const Range* box, const Offsets& base, int64_t first,
+                  int64_t count, float* to) {
+  const auto offset_of = [&](int64_t i) { return offsets(s, 0, box, s.num_outer, s.num_axes, first + i, base).x; };
+  if (s.arithmetic == &ieee_arithmetic() && x.dtype == DType::kFp32 && s.num_axes - s.num_outer == 1 &&
+      offset_of(count - 1) - offset_of(0) == 4 * (count - 1))
+    return convert_columns(s, x.data + offset_of(0), count, to);
+  for (int64_t i = 0; i < count; ++i) convert_row(x, s, offset_of(i), to + i * s.k);
+}
+
+int64_t begin_parts(const Call& call) {
+  const auto& s = call.state<MatmulState>();
+  if (s.rows_first) return ceil_div(s.rows_per_y, kPartRows);
+  return s.encoded ? 1 : packed_parts(s);
+}
+
+void begin_part(const Call& call, int64_t part, std::byte* shared) {
+  const auto& s = call.state<MatmulState>();
+  if (!s.rows_first) return pack_part(call.inputs[1], s, part, shared);
+  Range box[kMaxRank];
+  for (int i = 0; i < s.num_axes; ++i) box[i] = {0, s.axes[i].extent};
+  const int64_t first = part * kPartRows, count = std::min(kPartRows, s.rows_per_y - first);
+  convert_rows(call.inputs[0], s, box, {}, first, count, reinterpret_cast<float*>(shared) + first * s.k);
+}
+
+void begin(const Call& call, std::byte* shared) {
+  const auto& s = call.state<MatmulState>();
+  if (s.is_packed || s.direct || (s.in_blocks && !s.rows_first)) return;
+  if (s.encoded) return pack_y(call, s, shared);
+  for (int64_t part = 0; part < begin_parts(call); ++part) begin_part(call, part, shared);
+}
+
 void run(const Call& call, int axis, Range range, std::byte* scratch, const std::byte* shared) {
   const auto& s = call.state<MatmulState>();
   const Tensor &x = call.inputs[0], &y = call.inputs[1], &out = call.outputs[0];
@@ -257,45 +316,38 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
 
   for (int64_t outer = 0; outer < num_outer; ++outer) {
     const Offsets base = offsets(s, s.epilogue.num_extra, box, 0, s.num_outer, outer, {});
-    const auto locate_row = [&](int64_t row, int i) {
-      const Offsets at = offsets(s, s.epilogue.num_extra, box, s.num_outer, s.num_axes, row, base);
-      tile.out[i] = out.data + at.out;
-      for (int e = 0; e < s.epilogue.num_extra; ++e)
-        tile.extra[e][i] = call.inputs[s.epilogue.extra_operand[e]].data + at.extra[e];
-      return at.x;
-    };
     const std::byte* panels = (s.is_packed ? s.packed->data() : shared) + base.y_batch * s.batch_bytes;
+    const bool in_place = s.rows_first || (s.dense_x && !s.direct);
     for (int64_t first = 0; first < num_rows;) {
-      const int64_t count = s.dense_x && !s.direct ? num_rows : std::min(s.chunk_rows, num_rows - first);
-      const auto offset_of = [&](int64_t i) {
-        return offsets(s, s.epilogue.num_extra, box, s.num_outer, s.num_axes, first + i, base).x;
+      const int64_t count = in_place ? num_rows : std::min(s.chunk_rows, num_rows - first);
+      if (!s.dense_x && !s.rows_first) convert_rows(x, s, box, base, first, count, converted);
+      // Puts one of these rows into a place of a tile or of a block.
+      const auto locate_row = [&](int64_t row, int64_t i, const float** a, auto& to) {
+        const Offsets at = offsets(s, s.epilogue.num_extra, box, s.num_outer, s.num_axes, first + row, base);
+        a[i] = s.rows_first ? reinterpret_cast<const float*>(shared) + at.row * s.k
+               : s.dense_x  ? reinterpret_cast<const float*>(x.data + at.x)
+                            : converted + row * s.k;
+        to.out[i] = out.data + at.out;
+        for (int e = 0; e < s.epilogue.num_extra; ++e)
+          to.extra[e][i] = call.inputs[s.epilogue.extra_operand[e]].data + at.extra[e];
       };
-      const bool columns_of_x = !s.dense_x && s.arithmetic == &ieee_arithmetic() && x.dtype == DType::kFp32 &&
-                                s.num_axes - s.num_outer == 1 && offset_of(count - 1) - offset_of(0) == 4 * (count - 1);
-      if (columns_of_x)
-        convert_columns(s, x.data + offset_of(0), count, converted);
-      else if (!s.dense_x)
-        for (int64_t i = 0; i < count; ++i) convert_row(x, s, offset_of(i), converted + i * s.k);
+      const auto locate = [&](int64_t row, int n, Tile&) {
+        for (int i = 0; i < n; ++i) locate_row(row + i, i, rows, tile);
+      };
       if (s.direct) {
-        tile.rows = 1;
         tile.column = columns.begin;
         for (int64_t i = 0; i < count; ++i) {
-          const int64_t at = locate_row(first + i, 0);
-          multiply_row(s.dense_x ? reinterpret_cast<const float*>(x.data + at) : converted + i * s.k, y.data + base.y,
-                       y.dtype, s.k_stride_y, s.n_stride_y, s.k, s.n, columns, results);
+          locate(i, 1, tile);
+          multiply_row(rows[0], y.data + base.y, y.dtype, s.k_stride_y, s.n_stride_y, s.k, s.n, columns, results);
           gemm_ops().finish_row(tile, results, columns.end - columns.begin);
         }
+      } else if (s.in_blocks) {
+        multiply_blocks(tile, columns_of(y.data + base.y, y, s), count, columns, decoded,
+                        [&](int64_t row, int64_t i, BlockRows& to) { locate_row(row, i, to.a, to); });
+      } else if (s.encoded) {
+        multiply_encoded(tile, at_address(s.encoded_y, panels, s.batch_bytes), count, columns, decoded, locate);
       } else {
-        const auto locate = [&](int64_t row, int n, Tile&) {
-          for (int i = 0; i < n; ++i) {
-            const int64_t at = locate_row(first + row + i, i);
-            rows[i] = s.dense_x ? reinterpret_cast<const float*>(x.data + at) : converted + (row + i) * s.k;
-          }
-        };
-        if (s.encoded)
-          multiply_encoded(tile, at_address(s.encoded_y, panels, s.batch_bytes), count, columns, decoded, locate);
-        else
-          multiply(tile, s.half_panels, panels, count, columns, locate, *s.arithmetic);
+        multiply(tile, s.half_panels, panels, count, columns, locate, *s.arithmetic);
       }
       first += count;
     }
@@ -317,6 +369,8 @@ constexpr Kernel row(const char* dtypes, bool engine = false) {
       .scratch = scratch,
       .shared_scratch = shared_scratch,
       .begin = begin,
+      .begin_parts = begin_parts,
+      .begin_part = begin_part,
       .run = run,
   };
 }

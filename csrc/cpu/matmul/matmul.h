@@ -10,6 +10,7 @@ struct Axis {
   int64_t extent;
   int64_t x, y, out;
   int64_t y_batch;
+  int64_t row;  // rows are counted in the order of the output
   int64_t extra[kMaxSlots];
 };
 
@@ -28,7 +29,7 @@ void set_shape(const char* kernel, MatmulShape& s, const Call& call, bool transp
                const ResolvedEpilogue& epilogue);
 
 struct Offsets {
-  int64_t x, y, y_batch, out;
+  int64_t x, y, y_batch, row, out;
   int64_t extra[kMaxSlots];
 };
 
@@ -46,16 +47,21 @@ inline int64_t packed_extent(const Tensor& y, int axis) {
   return y.shape[axis] > 1 && y.strides[axis] == 0 ? 1 : y.shape[axis];
 }
 
-// f(data of the matrix) for each different matrix in y, in the order of y_batch.
+// The data of one of the different matrices in y, which y_batch counts.
+inline const std::byte* y_matrix(const Tensor& y, int64_t batch) {
+  const std::byte* from = y.data;
+  for (int axis = y.rank - 3; axis >= 0; --axis) {
+    const int64_t extent = packed_extent(y, axis);
+    from += batch % extent * y.strides[axis];
+    batch /= extent;
+  }
+  return from;
+}
+
+// f(data of the matrix) for each of them.
 template <class F>
 void for_each_y(const Tensor& y, const MatmulShape& s, F&& f) {
-  int64_t index[kMaxRank] = {};
-  for (int64_t batch = 0; batch < s.num_y_batches; ++batch) {
-    const std::byte* from = y.data;
-    for (int axis = 0; axis < y.rank - 2; ++axis) from += index[axis] * y.strides[axis];
-    f(from);
-    for (int axis = y.rank - 3; axis >= 0 && ++index[axis] == packed_extent(y, axis); --axis) index[axis] = 0;
-  }
+  for (int64_t batch = 0; batch < s.num_y_batches; ++batch) f(y_matrix(y, batch));
 }
 
 }  // namespace hexane::cpu

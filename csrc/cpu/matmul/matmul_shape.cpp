@@ -50,9 +50,11 @@ void set_shape(const char* kernel, MatmulShape& s, const Call& call, bool transp
   s.num_axes = out.rank - 1;
   s.num_outer = 0;
   s.num_y_batches = 1;
+  int64_t num_rows = 1;
   for (int axis = out.rank - 2; axis >= 0; --axis) {
     Axis& a = s.axes[axis];
-    a = {out.shape[axis], 0, 0, stride_of(out, axis), 0, {}};
+    a = {out.shape[axis], 0, 0, stride_of(out, axis), 0, num_rows, {}};
+    num_rows *= a.extent;
     if (axis == out.rank - 2) {
       a.x = stride_of(x, xm);
     } else {
@@ -81,6 +83,7 @@ Offsets offsets(const MatmulShape& s, int num_extra, const Range* box, int first
     from.x += i * a.x;
     from.y += i * a.y;
     from.y_batch += i * a.y_batch;
+    from.row += i * a.row;
     from.out += i * a.out;
     for (int e = 0; e < num_extra; ++e) from.extra[e] += i * a.extra[e];
   }

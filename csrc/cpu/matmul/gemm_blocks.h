@@ -1,0 +1,78 @@
+// A product whose right-hand side changes with every call: whoever multiplies with a block of it packs the block just
+// before, into memory of its own, which the second-level cache holds. So no thread waits for another that packs, and
+// the packed matrix never lies in memory as a whole. A block of terms is a block of the sum (sums.h): the bits are
+// those of multiply() in gemm.h.
+#pragma once
+
+#include "cpu/matmul/gemm.h"
+#include "cpu/sums.h"
+
+namespace hexane::cpu {
+
+inline constexpr int64_t kBlockRows = 44 * kTileRows;  // that meet a packed block; their sums so far lie beside it
+inline constexpr int64_t kBlockColumns = kTilePanels * kPanelLanes;
+
+inline int64_t block_terms(int64_t k) { return std::min(k, kShortSum); }
+
+// The sum of very many terms has longer blocks than a tile makes at once.
+inline bool fits_blocks(int64_t k) { return sum_block(k) == kShortSum; }
+
+// Floats of scratch: the packed block, and the sums of its rows if there are more blocks.
+inline int64_t block_floats(int64_t k, int64_t num_rows) {
+  return kBlockColumns * (block_terms(k) + (k > kShortSum ? std::min(num_rows, kBlockRows) : 0));
+}
+
+// Where the rows lie that meet a packed block.
+struct BlockRows {
+  const float* a[kBlockRows];
+  std::byte* out[kBlockRows];
+  const std::byte* extra[kMaxSlots][kBlockRows];
+};
+
+// As multiply(), straight from the columns. locate(row, i, rows) puts a row into place i.
+template <class Locate>
+void multiply_blocks(Tile& tile, const Columns& y, int64_t num_rows, Range columns, float* scratch, Locate&& locate) {
+  const int64_t k = y.k(), terms = block_terms(k);
+  float* sums = scratch + kBlockColumns * terms;
+  BlockRows at;
+  const float* a[kTileRows];
+  tile.a = a;
+  tile.panels = reinterpret_cast<const std::byte*>(scratch);
+  tile.sums_pitch = kBlockColumns;
+  const auto multiply_block = [&](int64_t count, int64_t first_term) {
+    const Split tiles(count, ceil_div(count, kTileRows));
+    for (int64_t t = 0, row = 0; row < count; row += tile.rows, ++t) {
+      tile.rows = static_cast<int>(tiles[t]);
+      tile.sums = k > terms ? sums + row * kBlockColumns : nullptr;
+      for (int i = 0; i < tile.rows; ++i) {
+        a[i] = at.a[row + i] + first_term;
+        tile.out[i] = at.out[row + i];
+        for (int e = 0; e < tile.epilogue->num_extra; ++e) tile.extra[e][i] = at.extra[e][row + i];
+      }
+      gemm_ops().tile_fp32(tile);
+    }
+  };
+  const Split blocks(num_rows, ceil_div(num_rows, kBlockRows));
+  for (int64_t b = 0, row = 0; row < num_rows; row += blocks[b++]) {
+    for (int64_t i = 0; i < blocks[b]; ++i) locate(row + i, i, at);
+    for (int64_t column = columns.begin; column < columns.end; column += kBlockColumns) {
+      Columns part = y;
+      part.num_columns = std::min(kBlockColumns, columns.end - column);
+      tile.column = column;
+      tile.num_panels = static_cast<int>(ceil_div(part.num_columns, kPanelLanes));
+      int64_t begin = 0;
+      do {
+        tile.length = part.shape[2] = std::min(terms, k - begin);
+        tile.panel_bytes = tile.length * kPanelLanes * 4;
+        tile.first_block = begin == 0;
+        tile.last_block = begin + tile.length == k;
+        part.from = y.from + column * y.column_stride + begin * y.strides[2];
+        pack_panels(part, false, reinterpret_cast<std::byte*>(scratch), tile.panel_bytes);
+        multiply_block(blocks[b], begin);
+        begin += tile.length;
+      } while (begin < k);
+    }
+  }
+}
+
+}  // namespace hexane::cpu
