@@ -131,6 +131,12 @@ def _text(value: Any, dtype: DType) -> str:
     return ("true" if value else "false") if dtype.kind == "bool" else str(int(value))
 
 
+@lru_cache(maxsize=16)
+def _numbers(data: bytes, stored: str, shape: tuple[int, ...], dtype: DType) -> str:
+    """An array as text, kept for the next program that has it, as each layer has an attention's mask."""
+    return _text(np.frombuffer(data, stored).reshape(shape).tolist(), dtype)
+
+
 @lru_cache(maxsize=1 << 12)
 def _type(kind: TensorType) -> str:
     return str(Type(kind.dtype.name, kind.shape or None))
@@ -246,7 +252,7 @@ class _Writer:
                 )
             text = f'BLOBFILE(path = string("@model_path/{WEIGHTS}"), offset = uint64({self.offsets[value]}))'
         else:
-            text = _text(data.tolist(), value.dtype)
+            text = _numbers(data.tobytes(), data.dtype.str, data.shape, value.dtype)
         return f"{_type(value.type)}({text})"
 
 
