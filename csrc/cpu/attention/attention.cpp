@@ -7,6 +7,7 @@
 #define HWY_TARGET_INCLUDE "cpu/attention/attention.cpp"
 #include <hwy/foreach_target.h>
 // after foreach_target
+#include "cpu/attention/attention_mask-inl.h"
 #include "cpu/engine/engine_softmax-inl.h"
 
 #include <algorithm>
@@ -34,33 +35,6 @@ void scaled_row(const std::byte* from, int64_t stride, int64_t n, float scale, f
 void engine_row(const Arithmetic& arithmetic, const std::byte* from, int64_t stride, int64_t n, float* to) {
   if (stride == sizeof(engine_half)) return arithmetic.to_floats(from, DType::kFp16, n, to);
   for (int64_t i = 0; i < n; ++i) arithmetic.to_floats(from + i * stride, DType::kFp16, 1, to + i);
-}
-
-template <class T>
-void add_mask(const std::byte* from, int64_t stride, int64_t n, float* scores) {
-  constexpr int64_t kBlock = 64;
-  alignas(64) float part[kBlock];
-  for (int64_t i = 0; i < n; i += kBlock) {
-    const int64_t count = std::min(kBlock, n - i);
-    gather<T>(from + i * stride, stride, part, count);
-    map(scores + i, part, scores + i, count, [](V x, V m) HWY_ATTR { return hn::Add(x, m); });
-  }
-}
-
-// Scores stay where the mask is true, and are `other` elsewhere.
-void keep_masked(const std::byte* from, int64_t stride, int64_t n, float other, float* scores) {
-  const V hidden = set(other);
-  int64_t i = 0;
-  if (stride == 1) {
-    const hn::Rebind<uint8_t, D> bytes;
-    for (; i + kLanes <= n; i += kLanes) {
-      const auto wide = hn::PromoteTo(DI(), hn::LoadU(bytes, reinterpret_cast<const uint8_t*>(from) + i));
-      const M keep = hn::RebindMask(D(), hn::Ne(wide, hn::Zero(DI())));
-      store(hn::IfThenElse(keep, load(scores + i), hidden), scores + i);
-    }
-  }
-  for (; i < n; ++i)
-    if (from[i * stride] == std::byte{0}) scores[i] = other;
 }
 
 void mask_row(const Call& call, const AttentionState& s, const AttentionOffsets& at, float* scores) {

@@ -8,6 +8,7 @@ from hexane.graph import Array, Node
 from hexane.ops.application import apply
 from hexane.ops.neurons import NEURONS
 from hexane.ops.records import (
+    attention_gradient,
     barrier,
     conv,
     deform_conv,
@@ -88,6 +89,7 @@ OPS: dict[str, Op] = {
         *program.OPS,
         *running.OPS,
         *label_rows.OPS,
+        *attention_gradient.OPS,
         *encoded_product.OPS,
         *barrier.OPS,
     )

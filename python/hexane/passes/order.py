@@ -7,6 +7,7 @@ from typing import Any, Literal
 from hexane.graph import Graph
 from hexane.options import DEFAULTS, Options
 from hexane.passes.fuse.fuse_attention import fuse_attention
+from hexane.passes.fuse.fuse_attention_gradient import fuse_attention_gradient
 from hexane.passes.fuse.fuse_bias import fuse_bias
 from hexane.passes.fuse.fuse_clip import fuse_clip
 from hexane.passes.fuse.fuse_cross_entropy import fuse_cross_entropy
@@ -132,6 +133,7 @@ ORDER = (
     Pass(expand, ("host", "layers")),
     # When the logits have their dtype: the kernels are of fp32.
     Pass(fuse_cross_entropy, ("host",), level="lowering"),
+    Pass(fuse_attention_gradient, ("host",), level="lowering"),
     # From here on ops have epilogues. When axes have their order, which a kernel may not read.
     Pass(select_kernels, ("host", "layers"), level="kernel"),
     Pass(fuse_epilogue, ("host",)),
