@@ -39,6 +39,7 @@ from hexane.ops.records import (
     sort,
     state,
     training,
+    widening_product,
     windows,
 )
 from hexane.ops.records.engine import engine_ops
@@ -89,6 +90,7 @@ OPS: dict[str, Op] = {
         *running.OPS,
         *label_rows.OPS,
         *encoded_product.OPS,
+        *widening_product.OPS,
         *barrier.OPS,
     )
 }
