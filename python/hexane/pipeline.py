@@ -14,6 +14,7 @@ from hexane.passes.engine.lower_segment import PHASES
 from hexane.passes.engine.multiply_bytes import multiply_bytes
 from hexane.passes.engine.saturate_slices import saturate_slices
 from hexane.passes.engine.scale_weights import scale_weights
+from hexane.passes.legalize.keep_halves import keep_halves
 from hexane.passes.legalize.save_states import save_states
 from hexane.passes.order import Pass, passes
 from hexane.passes.retarget import retarget, takes
@@ -184,6 +185,9 @@ def compile_segments(
         lowered.append(_after(passes("layers", engine), layers, engine, watch=named))
     constants = parts.constants()
     joined, roots = join(parts, lowered, None if constants is None else lower(constants, host), options.io == "fp16")
+    # Only now are the casts at the ports of programs in one graph with their readers.
+    if on_engine is not None and not options.memory.rows:
+        joined, roots = _halved(joined, roots, engine)
     joined, roots = _with_roots(joined, roots, engine)
     joined, made = found_layers(joined, len(placed.layers))
     if watch is not None:
@@ -202,6 +206,20 @@ def compile_segments(
 
 def _prefixed(watch: Watch | None, prefix: str) -> Watch | None:
     return None if watch is None else lambda name, made: watch(prefix + name, made)
+
+
+def _halved(graph: Graph, roots: Sequence[Sequence[Value]], target: Target) -> tuple[Graph, list[list[Value]]]:
+    """The graph after keep_halves, and what became of the roots of its segments. A root that the graph does not compute
+    any more becomes the values that it was made of."""
+    became: dict[Value, Value] = {}
+    halved = keep_halves(graph, target, became)
+    there = set(halved.nodes)
+
+    def left(value: Value) -> list[Value]:
+        value = became.get(value, value)
+        return [value] if value.node in there else [v for w in value.node.inputs if w is not None for v in left(w)]
+
+    return halved, [list(dict.fromkeys(v for root in values for v in left(root))) for values in roots]
 
 
 def _with_roots(graph: Graph, roots: Sequence[Sequence[Value]], target: Target) -> tuple[Graph, list[list[Value]]]:

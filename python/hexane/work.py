@@ -6,6 +6,7 @@ from math import prod
 from typing import NamedTuple
 
 from hexane.graph import Node
+from hexane.ops.records.attention_gradient import ATTENTION_GRADIENT
 
 
 class Work(NamedTuple):
@@ -30,10 +31,12 @@ def total(works: Iterable[Work]) -> Work:
 
 def multiply_adds(node: Node) -> int:
     """Of a kernel that adds up products, padding included, or of a device's program; 0 for others."""
-    op, inputs = node.op.rpartition(".")[2].removeprefix("quantized_").removeprefix("encoded_"), node.inputs
+    op, inputs = node.op.rpartition(".")[2], node.inputs
+    for prefix in ("quantized_", "encoded_", "widening_"):
+        op = op.removeprefix(prefix)
     if op == "program":
         return int(str(node.attrs["multiply_adds"]))
-    if op not in ("conv", "conv_transpose", "matmul", "scaled_dot_product_attention"):
+    if op not in ("conv", "conv_transpose", "matmul", "scaled_dot_product_attention", ATTENTION_GRADIENT):
         return 0
     assert inputs[0] is not None
     assert inputs[1] is not None
@@ -42,6 +45,8 @@ def multiply_adds(node: Node) -> int:
         return result.size * prod(weight.shape[1:])
     if op == "conv_transpose":  # weight (in, out of a group, kernel)
         return x.size * prod(weight.shape[1:])
+    if op == ATTENTION_GRADIENT:  # scores, what values get, and the gradients of queries, keys and values
+        return 5 * x.size * x.shape[-2]
     if op == "matmul":
         return result.size * x.shape[-2 if node.attrs.get("transpose_x") else -1]
     assert inputs[2] is not None

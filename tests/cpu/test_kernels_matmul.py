@@ -32,6 +32,7 @@ def matmul(
     transpose_y: bool = False,
     constant: bool = True,
     epilogue: Sequence[tuple[str, float, float, int]] = (),
+    result: str = "",
 ) -> Array:
     """Computed whole, and the same bits in pieces of every cut."""
     a, b = (np.swapaxes(v, -1, -2) if swap else v for v, swap in ((x, transpose_x), (y, transpose_y)))
@@ -39,11 +40,12 @@ def matmul(
     attrs = {"transpose_x": int(transpose_x), "transpose_y": int(transpose_y), "epilogue": epilogue}
     inputs = [x, y, bias, *extra]
     cut: dict[str, Any] = {"constants": [1, 2] if constant else []}
-    out = poisoned(shape, x.dtype)
+    kind = np.dtype(result or x.dtype)
+    out = poisoned(shape, kind)
     run("matmul", inputs, [out], attrs, **cut)
     for which in range(len(shape)):
         for pieces in (3, 7):
-            again = poisoned(shape, x.dtype)
+            again = poisoned(shape, kind)
             run("matmul", inputs, [again], attrs, pieces=pieces, which=which, **cut)
             assert same_bits(out, again), f"{pieces} pieces of cut {which} differ from the whole"
     return out
@@ -247,3 +249,60 @@ def test_threads_that_share_a_product_of_computed_operands_give_its_bits(
     product = hx.matmul(hx.input("x", x.shape), hx.input("y", y.shape), transpose_x=transpose_x)
     one, three = (hx.compile({"z": product}, threads=n)(x=x, y=y) for n in (1, 3))
     assert same_bits(one, three)
+
+
+HALVES = pytest.mark.parametrize("halves", [(True, True), (True, False), (False, True)], ids=["both", "x", "y"])
+
+
+@HALVES
+@CONSTANT
+@pytest.mark.parametrize(("transpose_x", "transpose_y"), [(False, False), (False, True), (True, False), (True, True)])
+@pytest.mark.parametrize(
+    ("x", "y"),
+    [
+        ((1, 40), (40, 33)),
+        ((3, 70), (70, 64)),
+        ((16, 16), (16, 16)),
+        ((30, 513), (513, 33)),
+        ((270, 256), (256, 290)),
+        ((700, 1100), (1100, 30)),
+        ((2, 3, 17, 65), (3, 65, 63)),
+        ((5, 3, 8), (8, 20)),
+        ((40, 30), (4, 30, 16)),
+        ((3, 0), (0, 5)),
+    ],
+)
+def test_a_product_of_halves_in_fp32_has_the_bits_of_one_of_floats(
+    x: tuple[int, ...],
+    y: tuple[int, ...],
+    transpose_x: bool,
+    transpose_y: bool,
+    constant: bool,
+    halves: tuple[bool, bool],
+) -> None:
+    def operand(shape: tuple[int, ...], turned: bool, half: bool, seed: int) -> Array:
+        made = random((*shape[:-2], shape[-1], shape[-2]) if turned else shape, "float16", seed)
+        return made if half else made.astype("float32")
+
+    a, b = operand(x, transpose_x, halves[0], 1), operand(y, transpose_y, halves[1], 2)
+    shape = (*np.broadcast_shapes(x[:-2], y[:-2]), x[-2], y[-1])
+    bias, extra = random(shape[-1:], "float32", 3), random(shape, "float32", 4)
+    epilogue = [("add", 0.0, 0.0, 3), ("relu", 0.0, 0.0, -1)]
+    want, got = (
+        matmul(
+            *operands, bias, extra, transpose_x=transpose_x, transpose_y=transpose_y, constant=constant,
+            epilogue=epilogue, result="float32",
+        )
+        for operands in ((a.astype("float32"), b.astype("float32")), (a, b))
+    )  # fmt: skip
+    assert same_bits(want, got)
+
+
+@pytest.mark.parametrize(("transpose_x", "transpose_y"), [(False, True), (True, False)])
+def test_a_product_of_halves_reads_strided_rows(transpose_x: bool, transpose_y: bool) -> None:
+    x, y = random((3, 90, 80), "float16", 1)[:, 1::2, 5:50], random((3, 50, 90), "float16", 2)[:, 3:48, 7:52]
+    attrs = {"transpose_x": int(transpose_x), "transpose_y": int(transpose_y), "epilogue": ()}
+    want, got = poisoned((3, 45, 45), "float32"), poisoned((3, 45, 50), "float32")[:, :, 2:47]
+    run("matmul", [x, y, None], [got], attrs)
+    run("matmul", [x.astype("float32"), y.astype("float32"), None], [want], attrs)
+    assert same_bits(want, np.ascontiguousarray(got))

@@ -143,6 +143,25 @@ def test_programs_run_behind_the_device(monkeypatch: pytest.MonkeyPatch) -> None
     np.testing.assert_allclose(got, want, rtol=0.01)
 
 
+def test_gradients_are_products_of_what_programs_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In fp16, as it is: with the bits of products of floats."""
+    monkeypatch.setattr("hexane.runtime.engine.find_engine", lambda _: (plan_engine(), ""))
+    graph = hx.train.on_engine(step(config(), loss_scale=1024.0))
+    net = hx.compile(graph, target="h13", device="ane")
+    monkeypatch.setattr("hexane.pipeline.keep_halves", lambda graph, *_: graph)
+    wide = hx.compile(graph, target="h13", device="ane")
+    for i in range(4):
+        assert net(feed(i))["loss"].tobytes() == wide(feed(i))["loss"].tobytes()
+    for name in net.state_names:
+        assert net.read_state(name).tobytes() == wide.read_state(name).tobytes(), name
+    assert isinstance(net, hx.Model)
+    assert net.program is not None
+    products = [s.node for s in net.program.steps if s.node.op == "cpu.widening_matmul"]
+    assert len(products) == 7 * SMALL["layers"]
+    copied = [s for s in net.steps if s["kernel"] == "copy" and s["source"].startswith("reshape at model.layers")]
+    assert not copied
+
+
 def test_gradients_of_weights_run_beside_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the threads do, the numbers are those of one step after the other."""
     monkeypatch.setattr("hexane.runtime.engine.find_engine", lambda _: (plan_engine(), ""))

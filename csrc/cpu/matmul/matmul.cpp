@@ -235,21 +235,28 @@ void convert_row(const Tensor& x, const MatmulState& s, int64_t offset, float* t
 }
 
 // Rows of x that lie next to each other, element by element (x is transposed), as rows of floats: in squares, so that
-// each cache line is read once.
+// each cache line is read once. T: uint16_t for fp16, or float.
+template <class T>
 void convert_columns(const MatmulState& s, const std::byte* from, int64_t count, float* to) {
-  alignas(64) float square[kPanelLanes * kPanelLanes];
+  constexpr bool kHalves = sizeof(T) == 2;
+  alignas(64) T square[kPanelLanes * kPanelLanes];
+  alignas(64) float floats[kPanelLanes * kPanelLanes];
+  const auto* items = reinterpret_cast<const std::byte*>(square);
   for (int64_t row = 0; row < count; row += kPanelLanes)
     for (int64_t k = 0; k < s.k; k += kPanelLanes) {
       const int64_t rows = std::min<int64_t>(kPanelLanes, count - row), terms = std::min<int64_t>(kPanelLanes, s.k - k);
-      const std::byte* corner = from + k * s.k_stride_x + row * 4;
-      float* target = to + row * s.k + k;
+      const std::byte* corner = from + k * s.k_stride_x + row * static_cast<int64_t>(sizeof(T));
       if (rows == kPanelLanes && terms == kPanelLanes) {
-        transpose_block(4)(corner, s.k_stride_x, reinterpret_cast<std::byte*>(square));
-        for (int64_t i = 0; i < rows; ++i) std::memcpy(target + i * s.k, square + i * kPanelLanes, kPanelLanes * 4);
+        transpose_block(sizeof(T))(corner, s.k_stride_x, reinterpret_cast<std::byte*>(square));
       } else {
+        std::fill_n(square, rows * kPanelLanes, T{});
         for (int64_t j = 0; j < terms; ++j)
-          for (int64_t i = 0; i < rows; ++i) std::memcpy(target + i * s.k + j, corner + j * s.k_stride_x + i * 4, 4);
+          for (int64_t i = 0; i < rows; ++i)
+            std::memcpy(square + i * kPanelLanes + j, corner + j * s.k_stride_x + i * sizeof(T), sizeof(T));
       }
+      if constexpr (kHalves) s.arithmetic->to_floats(items, DType::kFp16, rows * kPanelLanes, floats);
+      const std::byte* result = kHalves ? reinterpret_cast<const std::byte*>(floats) : items;
+      for (int64_t i = 0; i < rows; ++i) std::memcpy(to + (row + i) * s.k + k, result + i * kPanelLanes * 4, terms * 4);
     }
 }
 
@@ -257,9 +264,12 @@ void convert_columns(const MatmulState& s, const std::byte* from, int64_t count,
 void convert_rows(const Tensor& x, const MatmulState& s, const Range* box, const Offsets& base, int64_t first,
                   int64_t count, float* to) {
   const auto offset_of = [&](int64_t i) { return offsets(s, 0, box, s.num_outer, s.num_axes, first + i, base).x; };
-  if (s.arithmetic == &ieee_arithmetic() && x.dtype == DType::kFp32 && s.num_axes - s.num_outer == 1 &&
-      offset_of(count - 1) - offset_of(0) == 4 * (count - 1))
-    return convert_columns(s, x.data + offset_of(0), count, to);
+  const int64_t item = item_bytes(x);
+  if (s.arithmetic == &ieee_arithmetic() && s.num_axes - s.num_outer == 1 && s.k_stride_x != item &&
+      offset_of(count - 1) - offset_of(0) == item * (count - 1)) {
+    const auto convert = item == 2 ? convert_columns<uint16_t> : convert_columns<float>;
+    return convert(s, x.data + offset_of(0), count, to);
+  }
   for (int64_t i = 0; i < count; ++i) convert_row(x, s, offset_of(i), to + i * s.k);
 }
 
@@ -385,8 +395,9 @@ constexpr Kernel encoded_row() {
   return kernel;
 }
 
-const Kernel kTable[] = {row("fp32,fp32,fp32...->fp32"), row("fp16,fp16,fp16...->fp16"), row("fp32,fp16,fp32...->fp32"),
-                         row("fp16,fp16,fp16...->fp16", true)};
+const Kernel kTable[] = {row("fp32,fp32,fp32...->fp32"), row("fp16,fp16,fp16...->fp16"),
+                         row("fp32,fp16,fp32...->fp32"), row("fp16,fp16,fp32...->fp32"),
+                         row("fp16,fp32,fp32...->fp32"), row("fp16,fp16,fp16...->fp16", true)};
 const Kernel kEncodedTable[] = {encoded_row()};
 
 }  // namespace

@@ -40,6 +40,7 @@ from hexane.ops.records import (
     sort,
     state,
     training,
+    widening_product,
     windows,
 )
 from hexane.ops.records.engine import engine_ops
@@ -91,6 +92,7 @@ OPS: dict[str, Op] = {
         *label_rows.OPS,
         *attention_gradient.OPS,
         *encoded_product.OPS,
+        *widening_product.OPS,
         *barrier.OPS,
     )
 }

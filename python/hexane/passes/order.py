@@ -24,6 +24,7 @@ from hexane.passes.layout.channels_last import channels_last
 from hexane.passes.layout.trim_output_transpose import trim_output_transpose
 from hexane.passes.legalize.engine_ports import engine_ports
 from hexane.passes.legalize.expand import expand
+from hexane.passes.legalize.keep_halves import keep_halves
 from hexane.passes.legalize.legalize_dtypes import legalize_dtypes
 from hexane.passes.legalize.narrow_ports import narrow_ports
 from hexane.passes.legalize.round_attributes import round_attributes
@@ -137,6 +138,8 @@ ORDER = (
     # From here on ops have epilogues. When axes have their order, which a kernel may not read.
     Pass(select_kernels, ("host", "layers"), level="kernel"),
     Pass(fuse_epilogue, ("host",)),
+    # When products have their epilogues, and before states are saved, which it may read otherwise.
+    Pass(keep_halves, ("host",), lambda _, options: not options.memory.rows),
     # When nothing moves any more: a reader may have come to need the update as well. After "layers" it runs on the
     # segments together.
     Pass(save_states, ("host",)),

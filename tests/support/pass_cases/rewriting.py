@@ -6,6 +6,7 @@ import numpy as np
 
 import hexane as hx
 from hexane.passes.legalize.expand import expand
+from hexane.passes.legalize.keep_halves import keep_halves
 from hexane.passes.legalize.legalize_dtypes import legalize_dtypes
 from hexane.passes.legalize.save_states import save_states
 from hexane.passes.legalize.split_conv_3d import split_conv_3d
@@ -15,6 +16,7 @@ from hexane.passes.simplify.fold import fold
 from hexane.passes.simplify.fold_pad import fold_pad
 from hexane.passes.simplify.simplify import simplify
 from pass_cases.graphs import Case, block, image, normal
+from pass_cases.layout import selected
 
 
 def padded(x: hx.Tensor, value: float = 0.0, end: int = 2, **attrs: str) -> hx.Tensor:
@@ -34,7 +36,36 @@ def shifted() -> hx.Tensor:
     return hx.write_state(s, s[1:4], hx.const(0))
 
 
+def tap(name: str, channels: int, first: int = 0) -> hx.Tensor:
+    """Rows (7, channels) of what a program of the engine gives, in fp32."""
+    whole = hx.cast(hx.input(name, (1, first + channels, 1, 7), "fp16"), dtype="fp32")
+    columns = hx.reshape(whole[:, first:] if first else whole, shape=(1, channels, 7))
+    return hx.reshape(hx.transpose(columns, perm=(0, 2, 1)), shape=(7, channels))
+
+
+def read_twice() -> list[hx.Tensor]:
+    x = casts("fp16", "fp32")
+    return [x[:, 1:] * 2.0, hx.exp(x)]
+
+
+def joined_again() -> list[hx.Tensor]:
+    """Parts of a result, and others, that the next program reads."""
+    x, y = hx.cast(hx.input("x", (1, 6, 1, 7), "fp16"), dtype="fp32"), hx.exp(hx.input("y", (1, 7, 2)))
+    turned = hx.reshape(hx.transpose(y, perm=(0, 2, 1)), shape=(1, 2, 1, 7))
+    return [hx.cast(hx.concat([x[:, 3:], turned, x[:, :1]], axis=1), dtype="fp16"), x[:, 1:3] * 2.0]
+
+
 FIRES: dict[str, Case] = {
+    "keep_halves": (keep_halves, lambda: selected(hx.matmul(tap("x", 3, 2), tap("y", 4), transpose_x=True))),
+    "keep_halves_of_one_operand": (
+        keep_halves,
+        lambda: selected(hx.matmul(hx.input("x", (7, 3)), tap("y", 4), transpose_x=True)),
+    ),
+    "keep_halves_in_a_concatenation": (keep_halves, joined_again),
+    "keep_halves_of_what_is_turned": (
+        keep_halves,
+        lambda: hx.cast(hx.transpose(hx.exp(block()), perm=(2, 0, 1)), dtype="fp16"),
+    ),
     "save_states": (save_states, shifted),
     "expand_linear": (expand, lambda: hx.linear(hx.input("x", (2, 3)), normal(4, 3), normal(4))),
     "split_conv_3d": (split_conv_3d, lambda: hx.conv(hx.input("x", (1, 2, 4, 3, 3)), normal(3, 2, 2, 1, 1), strides=2)),
@@ -155,6 +186,12 @@ FIRES: dict[str, Case] = {
 
 
 LEAVES: dict[str, Case] = {
+    "a_product_of_fp32": (keep_halves, lambda: selected(hx.matmul(hx.input("x", (2, 3)), hx.input("y", (3, 4))))),
+    "a_product_of_integers_as_floats": (
+        keep_halves,
+        lambda: selected(hx.matmul(casts("int8", "fp32"), hx.input("y", (4, 3)))),
+    ),
+    "slices_of_a_cast_that_others_read": (keep_halves, read_twice),
     "fold_a_large_broadcast": (fold, lambda: hx.input("x", (1,)) + hx.broadcast_to(hx.const(1.0), shape=(1 << 25, 1))),
     "a_choice_that_widens": (simplify, lambda: hx.select(np.ones((2, 3), bool), hx.input("x", (3,)), 0.0)),
     "a_choice_of_both": (simplify, lambda: hx.select(np.array([True, False, True]), hx.input("x", (3,)), 0.0)),

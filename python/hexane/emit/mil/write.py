@@ -132,7 +132,7 @@ def _text(value: Any, dtype: DType) -> str:
 
 
 @lru_cache(maxsize=16)
-def _numbers(data: bytes, stored: str, shape: tuple[int, ...], dtype: DType) -> str:
+def _numbers(data: bytes, stored: "np.dtype[Any]", shape: tuple[int, ...], dtype: DType) -> str:
     """An array as text, kept for the next program that has it, as each layer has an attention's mask."""
     return _text(np.frombuffer(data, stored).reshape(shape).tolist(), dtype)
 
@@ -252,7 +252,7 @@ class _Writer:
                 )
             text = f'BLOBFILE(path = string("@model_path/{WEIGHTS}"), offset = uint64({self.offsets[value]}))'
         else:
-            text = _numbers(data.tobytes(), data.dtype.str, data.shape, value.dtype)
+            text = _numbers(data.tobytes(), data.dtype, data.shape, value.dtype)
         return f"{_type(value.type)}({text})"
 
 

@@ -1,0 +1,125 @@
+"""Leaves numbers of fp16 in fp16 where they are widened only to be read."""
+
+from math import prod
+
+import numpy as np
+
+from hexane.dtypes import FP16, FP32, DType
+from hexane.graph import Array, Graph, Node, Value
+from hexane.match import made_by
+from hexane.ops import OPS, apply
+from hexane.ops.records.widening_product import WIDENING_MATMUL
+from hexane.passes.fuse.fuse_transpose import transposed
+from hexane.targets import Target
+
+_VIEWS = ("reshape", "slice_by_index", "transpose")
+
+
+def keep_halves(graph: Graph, target: Target, became: dict[Value, Value] | None = None) -> Graph:
+    """cpu.matmul(cast(%x : fp16), transpose(cast(%y : fp16))) : fp32  ->  cpu.widening_matmul(%x, transpose(%y)) : fp32
+    cast(concat(slice_by_index(cast(%x : fp16)), %y)) : fp16  ->  concat(slice_by_index(%x), cast(%y)) : fp16
+    cast(transpose(%x : fp32)) : fp16  ->  transpose(cast(%x)) : fp16
+    slice_by_index(cast(%x : fp16)) : fp32  ->  cast(slice_by_index(%x)) : fp32
+
+    Through reshapes, slices and transposes; the bits are the same. A product reads such an operand along its dense
+    axis. A cast that others read stays for them; where only slices read it that do not overlap, these are cast. became:
+    as `Graph.rewrite` has it.
+    """
+    users, counts = graph.users(), graph.use_counts()
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        old, x = node.inputs[0], inputs[0]
+        assert old is not None
+        assert x is not None
+        if node.op == "cpu.matmul":
+            return _product(node, inputs) if node.types[0].dtype is FP32 else None
+        if node.op == "slice_by_index":
+            whole, readers = _source(x), users[old]
+            if whole is None or any(user.op != node.op for user in readers) or counts[old] != len(readers):
+                return None
+            if sum(user.types[0].size for user in readers) > old.type.size:
+                return None
+            return (_cast(apply(OPS[node.op], [whole], node.attrs, node.sources)[0], FP32),)
+        if x.dtype is not FP32 or node.types[0].dtype is not FP16:
+            return None
+        joined = made_by(x, "concat")
+        if joined is None or counts[old] != 1 or not any(map(_halves, joined.inputs)):
+            return (_narrow(x),)
+        parts = [_narrow(v) for v in joined.inputs if v is not None]
+        return apply(OPS["concat"], parts, joined.attrs, joined.sources)
+
+    return graph.rewrite(change, ("cpu.matmul", "slice_by_index", "cast"), became)
+
+
+def _source(value: Value) -> Value | None:
+    """What is in fp16 and cast to the value, which is in fp32."""
+    node = made_by(value, "cast")
+    source = None if node is None or value.dtype is not FP32 else node.inputs[0]
+    return source if source is not None and source.dtype is FP16 else None
+
+
+def _cast(value: Value, dtype: DType) -> Value:
+    return apply(OPS["cast"], [value], {"dtype": dtype}, value.node.sources)[0]
+
+
+def _base(value: Value) -> Value:
+    """What the value is a view of."""
+    while value.node.op in _VIEWS:
+        value = value.node.inputs[0]  # type: ignore[assignment]
+    return value
+
+
+def _seen(value: Value, base: Value, narrow: Value) -> Value:
+    """The same view of `narrow` as the value is of `base`."""
+    if value == base:
+        return narrow
+    node = value.node
+    assert node.inputs[0] is not None
+    return apply(OPS[node.op], [_seen(node.inputs[0], base, narrow)], node.attrs, node.sources)[0]
+
+
+def _halves(value: Value | None) -> Value | None:
+    """The fp32 value in fp16, if it is a view of what is cast from there."""
+    base = None if value is None else _base(value)
+    source = None if base is None else _source(base)
+    return None if value is None or base is None or source is None else _seen(value, base, source)
+
+
+def _narrow(value: Value) -> Value:
+    """The fp32 value in fp16. It is cast as it lies in memory, and moved after that: there are fewer bytes to move."""
+    base = _base(value)
+    scattered = value.type.rank and _strides(value)[-1] != 1 and base.type.size == value.type.size
+    return _halves(value) or (_seen(value, base, _cast(base, FP16)) if scattered else _cast(value, FP16))
+
+
+def _product(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+    operands, attrs = list(inputs), dict(node.attrs)
+    for i, flag in ((0, "transpose_x"), (1, "transpose_y")):
+        narrow = _halves(inputs[i])
+        if narrow is None:
+            continue
+        rank = narrow.type.rank
+        if narrow.shape[-1] > 1 and _strides(narrow)[-1] != 1 and _strides(narrow)[-2] == 1:
+            narrow = transposed(narrow, (*range(rank - 2), rank - 1, rank - 2), node.sources)
+            attrs[flag] = not attrs[flag]
+        operands[i] = narrow
+    return None if operands == list(inputs) else apply(OPS[WIDENING_MATMUL], operands, attrs, node.sources)
+
+
+def _strides(value: Value) -> tuple[int, ...]:
+    """How it lies in memory, in numbers. NumPy is asked: views of an array that only pretends to have memory."""
+
+    def pretended(value: Value) -> Array:
+        node = value.node
+        source = node.inputs[0] if node.op in _VIEWS else None
+        try:
+            if source is not None and node.op == "reshape":
+                return np.reshape(pretended(source), value.shape, copy=False)
+            if source is not None:
+                return OPS[node.op].ref(pretended(source), **node.attrs)  # type: ignore[no-any-return]
+        except ValueError:
+            """Strides cannot say it, so it is copied."""
+        strides = [prod(value.shape[i + 1 :]) for i in range(value.type.rank)]
+        return np.lib.stride_tricks.as_strided(np.zeros(1, np.int8), value.shape, strides)
+
+    return pretended(value).strides
