@@ -6,7 +6,6 @@ from math import prod
 from typing import NamedTuple
 
 from hexane.graph import Node
-from hexane.ops.records.attention_gradient import ATTENTION_GRADIENT
 
 
 class Work(NamedTuple):
@@ -36,7 +35,7 @@ def multiply_adds(node: Node) -> int:
         op = op.removeprefix(prefix)
     if op == "program":
         return int(str(node.attrs["multiply_adds"]))
-    if op not in ("conv", "conv_transpose", "matmul", "scaled_dot_product_attention", ATTENTION_GRADIENT):
+    if op not in ("conv", "conv_transpose", "matmul", "scaled_dot_product_attention", "attention_gradient"):
         return 0
     assert inputs[0] is not None
     assert inputs[1] is not None
@@ -45,7 +44,7 @@ def multiply_adds(node: Node) -> int:
         return result.size * prod(weight.shape[1:])
     if op == "conv_transpose":  # weight (in, out of a group, kernel)
         return x.size * prod(weight.shape[1:])
-    if op == ATTENTION_GRADIENT:  # scores, what values get, and the gradients of queries, keys and values
+    if op == "attention_gradient":  # scores, what values get, and the gradients of queries, keys and values
         return 5 * x.size * x.shape[-2]
     if op == "matmul":
         return result.size * x.shape[-2 if node.attrs.get("transpose_x") else -1]

@@ -125,6 +125,11 @@ def _examples() -> Iterator[tuple[Graph, Mapping[str, Array]]]:
     rng = np.random.default_rng(2)
     given = {"x": rng.standard_normal((2, 3, 17)).astype(np.float32), "labels": rng.integers(0, 17, (2, 3), np.int32)}
     yield hx.graph(hx.grad(hx.cross_entropy(logits, labels), [logits])), given
+    heads = {name: rng.standard_normal((2, 3, 37, 8)).astype(np.float32) for name in ("q", "k", "v")}
+    heads["mask"] = rng.standard_normal((2, 3, 1, 37)).astype(np.float32)
+    operands = [hx.input(name, a.shape) for name, a in heads.items()]
+    y = hx.scaled_dot_product_attention(*operands)
+    yield hx.graph(hx.grad(hx.reduce_sum(y * y), operands[:3])), heads
     weight = rng.standard_normal((72, 60)).astype(np.float32)
     for mode, shape in (("int8", (2, 9, 60)), ("blockwise4:b30", (7, 60)), ("palette4:g8", (1, 60))):
         x = hx.input("x", shape)
