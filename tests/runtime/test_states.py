@@ -164,3 +164,17 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     assert "cannot write" in ended.stderr
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["a.hxc"]
+
+
+@pytest.mark.parametrize("place", [0, 16383, 16384, 40000, 69999])
+def test_a_large_state_begins_with_its_numbers_among_zeros(place: int) -> None:
+    """Blocks of first contents that are zero are not copied: also not where a state is reset."""
+    begin = np.zeros(70_000, np.float32)
+    begin[place] = 3
+    state = hx.state("sum", init=begin)
+    net = hx.compile({"now": hx.write_state(state, state + hx.input("x", (70_000,)), np.array(0))})
+    assert isinstance(net, hx.Model)
+    for _ in range(2):
+        assert np.array_equal(net(np.zeros(70_000, np.float32)), begin)
+        assert np.array_equal(net(np.ones(70_000, np.float32)), begin + 1)
+        net.reset_state()
