@@ -215,11 +215,18 @@ def _halved(graph: Graph, roots: Sequence[Sequence[Value]], target: Target) -> t
     halved = keep_halves(graph, target, became)
     there = set(halved.nodes)
 
-    def left(value: Value) -> list[Value]:
-        value = became.get(value, value)
-        return [value] if value.node in there else [v for w in value.node.inputs if w is not None for v in left(w)]
+    def left(values: Sequence[Value]) -> list[Value]:
+        seen: dict[Value, None] = {}
+        waiting = list(reversed(values))
+        while waiting:
+            value = waiting.pop()
+            value = became.get(value, value)
+            if value not in seen:
+                seen[value] = None
+                waiting += () if value.node in there else [v for v in reversed(value.node.inputs) if v is not None]
+        return [value for value in seen if value.node in there]
 
-    return halved, [list(dict.fromkeys(v for root in values for v in left(root))) for values in roots]
+    return halved, [left(values) for values in roots]
 
 
 def _with_roots(graph: Graph, roots: Sequence[Sequence[Value]], target: Target) -> tuple[Graph, list[list[Value]]]:

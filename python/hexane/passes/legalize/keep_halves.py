@@ -65,7 +65,9 @@ def _cast(value: Value, dtype: DType) -> Value:
 def _base(value: Value) -> Value:
     """What the value is a view of."""
     while value.node.op in _VIEWS:
-        value = value.node.inputs[0]  # type: ignore[assignment]
+        source = value.node.inputs[0]
+        assert source is not None
+        value = source
     return value
 
 
@@ -116,7 +118,7 @@ def _strides(value: Value) -> tuple[int, ...]:
             if source is not None and node.op == "reshape":
                 return np.reshape(pretended(source), value.shape, copy=False)
             if source is not None:
-                return OPS[node.op].ref(pretended(source), **node.attrs)  # type: ignore[no-any-return]
+                return np.asarray(OPS[node.op].ref(pretended(source), **node.attrs))
         except ValueError:
             """Strides cannot say it, so it is copied."""
         strides = [prod(value.shape[i + 1 :]) for i in range(value.type.rank)]
