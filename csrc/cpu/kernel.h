@@ -147,7 +147,7 @@ struct Kernel {
   int64_t (*scratch)(const Call&) = nullptr;
   // Bytes one call needs, filled by begin() before the first run(); null: none.
   int64_t (*shared_scratch)(const Call&) = nullptr;
-  // Packs for example a weight that is not constant. Inputs 1 and 2 are the only ones with rows that it reads. Null:
+  // Packs for example a weight that is not constant. Inputs 1 and 2 are the only rings that it reads. Null:
   // nothing.
   void (*begin)(const Call&, std::byte* shared) = nullptr;
   // Where threads can share what begin() does: how many parts it has, and one of them. begin() does them all.

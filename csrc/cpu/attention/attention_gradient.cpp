@@ -241,12 +241,17 @@ void weigh(const Call& call, const State& s, const std::byte* mask, int64_t quer
   if (s.masked && !chooses) add_mask<float>(mask, s.mask_column, seen, weights);
   const float total = exponentials(weights, weights, padded, row_max(weights, padded));
   const V factor = set(1 / total);
+  const int64_t block = sum_block(padded / kLanes) * kLanes;
   V sum = set(0);
-  for (int64_t i = 0; i < padded; i += kLanes) {
-    const V p = hn::Mul(load(weights + i), factor), product = hn::Mul(p, load(slopes + i));
-    store(p, weights + i);
-    store(product, slopes + i);
-    sum = hn::Add(sum, product);
+  for (int64_t i = 0; i < padded;) {
+    V part = set(0);
+    for (const int64_t end = std::min(padded, i + block); i < end; i += kLanes) {
+      const V p = hn::Mul(load(weights + i), factor), product = hn::Mul(p, load(slopes + i));
+      store(p, weights + i);
+      store(product, slopes + i);
+      part = hn::Add(part, product);
+    }
+    sum = hn::Add(sum, part);
   }
   const V row = set(hn::GetLane(hn::SumOfLanes(D(), sum))), scale = set(static_cast<float>(attrs.scale));
   for (int64_t i = 0; i < padded; i += kLanes)

@@ -38,11 +38,11 @@ constexpr int64_t kChunkBytes = 192 << 10;         // of converted rows of x, a 
 
 struct MatmulState : MatmulShape {
   const Arithmetic* arithmetic;
-  bool dense_x;             // fp32 rows with K innermost: read in place
-  bool is_packed;           // y is constant
-  bool direct;              // y is read in place
-  bool in_blocks = false;   // y is packed by the thread that multiplies with it
-  bool rows_first = false;  // all rows of x are converted when a call begins
+  bool dense_x;              // fp32 rows with K innermost: read in place
+  bool is_packed;            // y is constant
+  bool direct;               // y is read in place
+  bool in_blocks = false;    // y is packed by the thread that multiplies with it
+  bool shared_rows = false;  // rows of x are converted when a call begins, for all threads
   bool half_panels;
   int64_t panel_bytes, batch_bytes;
   int64_t chunk_rows;  // rows of x converted at once
@@ -110,7 +110,7 @@ void plan_blocks(const Call& call, MatmulState& s) {
   matmul_cuts(call, s, s.batch_bytes, cuts);
   const int columns = call.outputs[0].rank - 1, axis = cuts.count ? cuts.items[0].axis : columns;
   s.in_blocks = axis == columns || axis < s.num_outer;
-  s.rows_first = s.in_blocks && axis == columns && s.num_outer == 0 && !s.dense_x && call.inputs[0].ring == 0;
+  s.shared_rows = s.in_blocks && axis == columns && s.num_outer == 0 && !s.dense_x && call.inputs[0].ring == 0;
 }
 
 Prepared prepare_in(const Arithmetic& arithmetic, const Call& call) {
@@ -203,10 +203,10 @@ int64_t cost(const Call& call) {
 
 // Scratch of one thread: converted rows of x | bias | a row of results | decoded panels or a block of y, all fp32.
 int64_t chunk_floats(const MatmulState& s) {
-  return s.dense_x || s.rows_first ? 0 : ceil_div(s.chunk_rows * s.k, 16) * 16;
+  return s.dense_x || s.shared_rows ? 0 : ceil_div(s.chunk_rows * s.k, 16) * 16;
 }
 int64_t decoded_floats(const MatmulState& s) {
-  if (s.in_blocks) return block_floats(s.k, s.dense_x || s.rows_first ? s.rows_per_y : s.chunk_rows);
+  if (s.in_blocks) return block_floats(s.k, s.dense_x || s.shared_rows ? s.rows_per_y : s.chunk_rows);
   return s.encoded && s.rows_per_y > 1 ? decoded_panels(s.k) * kPanelLanes * s.k : 0;
 }
 int64_t scratch(const Call& call) {
@@ -216,7 +216,7 @@ int64_t scratch(const Call& call) {
 
 int64_t shared_scratch(const Call& call) {
   const auto& s = call.state<MatmulState>();
-  if (s.in_blocks) return s.rows_first ? s.rows_per_y * s.k * 4 : 0;
+  if (s.in_blocks) return s.shared_rows ? s.rows_per_y * s.k * 4 : 0;
   return s.is_packed || s.direct ? 0 : packed_bytes(s);
 }
 
@@ -275,13 +275,13 @@ void convert_rows(const Tensor& x, const MatmulState& s, const Range* box, const
 
 int64_t begin_parts(const Call& call) {
   const auto& s = call.state<MatmulState>();
-  if (s.rows_first) return ceil_div(s.rows_per_y, kPartRows);
+  if (s.shared_rows) return ceil_div(s.rows_per_y, kPartRows);
   return s.encoded ? 1 : packed_parts(s);
 }
 
 void begin_part(const Call& call, int64_t part, std::byte* shared) {
   const auto& s = call.state<MatmulState>();
-  if (!s.rows_first) return pack_part(call.inputs[1], s, part, shared);
+  if (!s.shared_rows) return pack_part(call.inputs[1], s, part, shared);
   Range box[kMaxRank];
   for (int i = 0; i < s.num_axes; ++i) box[i] = {0, s.axes[i].extent};
   const int64_t first = part * kPartRows, count = std::min(kPartRows, s.rows_per_y - first);
@@ -290,7 +290,7 @@ void begin_part(const Call& call, int64_t part, std::byte* shared) {
 
 void begin(const Call& call, std::byte* shared) {
   const auto& s = call.state<MatmulState>();
-  if (s.is_packed || s.direct || (s.in_blocks && !s.rows_first)) return;
+  if (s.is_packed || s.direct || (s.in_blocks && !s.shared_rows)) return;
   if (s.encoded) return pack_y(call, s, shared);
   for (int64_t part = 0; part < begin_parts(call); ++part) begin_part(call, part, shared);
 }
@@ -327,16 +327,16 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
   for (int64_t outer = 0; outer < num_outer; ++outer) {
     const Offsets base = offsets(s, s.epilogue.num_extra, box, 0, s.num_outer, outer, {});
     const std::byte* panels = (s.is_packed ? s.packed->data() : shared) + base.y_batch * s.batch_bytes;
-    const bool in_place = s.rows_first || (s.dense_x && !s.direct);
+    const bool in_place = s.shared_rows || (s.dense_x && !s.direct);
     for (int64_t first = 0; first < num_rows;) {
       const int64_t count = in_place ? num_rows : std::min(s.chunk_rows, num_rows - first);
-      if (!s.dense_x && !s.rows_first) convert_rows(x, s, box, base, first, count, converted);
+      if (!s.dense_x && !s.shared_rows) convert_rows(x, s, box, base, first, count, converted);
       // Puts one of these rows into a place of a tile or of a block.
       const auto locate_row = [&](int64_t row, int64_t i, const float** a, auto& to) {
         const Offsets at = offsets(s, s.epilogue.num_extra, box, s.num_outer, s.num_axes, first + row, base);
-        a[i] = s.rows_first ? reinterpret_cast<const float*>(shared) + at.row * s.k
-               : s.dense_x  ? reinterpret_cast<const float*>(x.data + at.x)
-                            : converted + row * s.k;
+        a[i] = s.shared_rows ? reinterpret_cast<const float*>(shared) + at.row * s.k
+               : s.dense_x   ? reinterpret_cast<const float*>(x.data + at.x)
+                             : converted + row * s.k;
         to.out[i] = out.data + at.out;
         for (int e = 0; e < s.epilogue.num_extra; ++e)
           to.extra[e][i] = call.inputs[s.epilogue.extra_operand[e]].data + at.extra[e];
