@@ -105,6 +105,13 @@ HeldSections::HeldSections(const py::dict& sections) {
     int i = 0;
     while (i < plan::kSections && plan::kSectionInfo[i].name != name) ++i;
     if (i == plan::kSections) fail("plan", "got a section '", name, "', need one of those of plan.h");
+    if (i == plan::kState && py::isinstance<py::list>(value)) {
+      for (const auto& [offset, bytes] : value.cast<std::vector<std::pair<uint64_t, py::object>>>()) {
+        held_state_.emplace_back("plan: state", bytes);
+        sections_.state.push_back({offset, held_state_.back().bytes()});
+      }
+      continue;
+    }
     held_[i].emplace("plan: " + name, value);
     sections_[i] = held_[i]->bytes();
   }

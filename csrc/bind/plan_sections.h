@@ -1,8 +1,10 @@
-// The sections of a plan as Python gives them: a dict of buffers by section name.
+// The sections of a plan as Python gives them: a dict of buffers by section name; "state" may be a list of its pieces,
+// each an offset and a buffer.
 #pragma once
 
 #include <array>
 #include <optional>
+#include <vector>
 
 #include "bind/arrays.h"
 #include "plan/reader.h"
@@ -18,6 +20,7 @@ class HeldSections {
  private:
   plan::Sections sections_ = {};
   std::array<std::optional<HeldBytes>, plan::kSections> held_;
+  std::vector<HeldBytes> held_state_;
 };
 
 }  // namespace hexane

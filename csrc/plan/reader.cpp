@@ -62,10 +62,14 @@ Sections sections_of(const Plan& plan) {
     const auto view = std::as_bytes(rows);
     return Bytes(view.data(), view.size());
   };
-  return std::to_array<Bytes>({plan.strings, bytes(plan.spaces), bytes(plan.tensors), bytes(plan.operands),
-                               bytes(plan.numerics), bytes(plan.steps), bytes(plan.loops), bytes(plan.moves),
-                               plan.attrs, bytes(plan.inputs), bytes(plan.outputs), bytes(plan.blocks), plan.weights,
-                               plan.packed, plan.state});
+  return {{plan.strings, bytes(plan.spaces), bytes(plan.tensors), bytes(plan.operands), bytes(plan.numerics),
+           bytes(plan.steps), bytes(plan.loops), bytes(plan.moves), plan.attrs, bytes(plan.inputs), bytes(plan.outputs),
+           bytes(plan.blocks), plan.weights, plan.packed, {}},
+          plan.state};
+}
+
+std::vector<Piece> state_pieces(const Sections& sections) {
+  return sections[kState].empty() ? sections.state : std::vector<Piece>{{0, sections[kState]}};
 }
 
 Container read_container(Bytes file) {

@@ -57,7 +57,16 @@ inline constexpr std::array<SectionInfo, kSections> kSectionInfo = {{{"strings",
                                                                      {"packed", 1},
                                                                      {"state", 1}}};
 
-using Sections = std::array<Bytes, kSections>;
+// A part of a section.
+struct Piece {
+  uint64_t offset;
+  Bytes bytes;
+};
+
+// The bytes of each section. "state" may be in pieces, in order, with zeros between them: then its own entry is empty.
+struct Sections : std::array<Bytes, kSections> {
+  std::vector<Piece> state = {};
+};
 
 inline constexpr int kFileSections = kSections + 1;
 
@@ -89,7 +98,7 @@ struct Plan {
   std::span<const PlanBlock> blocks;
   Bytes weights;
   Bytes packed;
-  Bytes state;
+  std::vector<Piece> state;
   std::shared_ptr<const std::vector<PlanTensor>> held_tensors = {};  // of a plan from a file
 
   std::string_view string(uint64_t offset) const { return reinterpret_cast<const char*>(strings.data()) + offset; }
@@ -106,8 +115,15 @@ uint64_t extent_bytes(const PlanTensor& tensor, DType dtype);
 // For each space, whether a step of another device than the CPU touches it.
 std::vector<bool> device_spaces(const Plan& plan);
 
-// The bytes of each section.
 Sections sections_of(const Plan& plan);
+
+// The pieces of the section "state".
+std::vector<Piece> state_pieces(const Sections& sections);
+
+// Where the last piece ends.
+inline uint64_t end_of(std::span<const Piece> pieces) {
+  return pieces.empty() ? 0 : pieces.back().offset + pieces.back().bytes.size();
+}
 
 // Throws Error if a file that starts like this is none of ours, or of another version; shorter than a header is too.
 void check_start(Bytes start);

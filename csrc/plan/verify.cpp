@@ -82,8 +82,13 @@ void check_spaces(const Plan& plan) {
   }
   if (plan.weights.size() != weights && (plan.blocks.empty() || plan.weights.size() > weights))
     fail("plan", "weights: got ", plan.weights.size(), " bytes, need those of the space, ", weights);
-  if (plan.state.size() > state)
-    fail("plan", "state: got ", plan.state.size(), " bytes, need at most those of its spaces, ", state);
+  uint64_t end = 0;
+  for (const Piece& piece : plan.state) {
+    if (piece.offset < end || piece.offset > state || piece.bytes.size() > state - piece.offset)
+      fail("plan", "state: got ", piece.bytes.size(), " bytes at ", piece.offset, ", need at most those of its spaces, ",
+           state, ", each once");
+    end = piece.offset + piece.bytes.size();
+  }
 }
 
 // The limit of a broadcast view, which can be larger than memory. A sensible one is seldom much larger than the tensor
@@ -413,7 +418,7 @@ Plan read_sections(const Sections& sections) {
                   rows<PlanBlock>("plan: blocks", section(kBlocks)),
                   section(kWeights),
                   section(kPacked),
-                  section(kState)};
+                  state_pieces(sections)};
   if (reinterpret_cast<uintptr_t>(plan.attrs.data()) % 8)
     fail("plan", "attrs: got address ", plan.attrs.data(), ", need it aligned to 8 bytes");
   check_strings(plan.strings);

@@ -8,7 +8,8 @@
 namespace hexane::plan {
 namespace {
 
-constexpr std::byte kZeros[PLAN_ALIGNMENT] = {};
+constexpr std::byte kZeros[size_t{16} << 10] = {};
+static_assert(sizeof(kZeros) >= PLAN_ALIGNMENT);
 
 uint64_t aligned(uint64_t offset) { return (offset + PLAN_ALIGNMENT - 1) / PLAN_ALIGNMENT * PLAN_ALIGNMENT; }
 
@@ -46,15 +47,27 @@ PlanFile::PlanFile(const Sections& sections) : head_(sizeof(PlanHeader) + kFileS
     if (number == kTensors + 1) return std::as_bytes(std::span(dims_));
     return sections[number < kTensors ? number : number - 1];
   };
+  const std::vector<Piece> state = state_pieces(sections);
+  const auto fill = [&](uint64_t count) {
+    for (; count > 0; count -= pieces_.back().size())
+      pieces_.push_back(Bytes(kZeros).first(std::min<uint64_t>(count, sizeof(kZeros))));
+  };
   pieces_.push_back(head_);
   size_ = head_.size();
   for (size_t i = 0; i < kFileSections; ++i) {
     const SectionInfo info = file_section(static_cast<int>(i));
     PlanSection section{{}, aligned(size_), contents(i).size(), info.row_bytes};
+    const bool in_pieces = info.name == kSectionInfo[kState].name;
+    if (in_pieces) section.bytes = end_of(state);
     std::copy(info.name.begin(), info.name.end(), section.name);
     std::memcpy(&head_[sizeof(PlanHeader) + i * sizeof(PlanSection)], &section, sizeof(section));
-    pieces_.push_back(Bytes(kZeros).first(section.offset - size_));
-    pieces_.push_back(contents(i));
+    fill(section.offset - size_);
+    if (!in_pieces) pieces_.push_back(contents(i));
+    for (uint64_t end = 0; const Piece& piece : in_pieces ? std::span<const Piece>(state) : std::span<const Piece>()) {
+      fill(piece.offset - end);
+      pieces_.push_back(piece.bytes);
+      end = piece.offset + piece.bytes.size();
+    }
     size_ = section.offset + section.bytes;
   }
   PlanHeader header{{}, PLAN_VERSION, kFileSections, size_, 0};

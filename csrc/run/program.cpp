@@ -157,6 +157,7 @@ uint64_t Program::unshared_bytes() {
     if (const auto& surface = device_steps_.surface(space)) total += surface->bytes();
   for (const Bytes section : plan::sections_of(plan_)) total += kRows * section.size();
   total -= kRows * (plan_.weights.size() + plan_.packed.size());
+  for (const plan::Piece& piece : plan_.state) total += piece.bytes.size();
   const std::lock_guard lock(running_);
   if (own_weights_) total += own_weights_->size();
   for (const SharedPiece& piece : pieces_)
@@ -185,13 +186,18 @@ void Program::allocate(uint32_t space) {
 
 // Of memory that is zero: what lies behind them, in new memory, stays untouched until it is used.
 void Program::put_first_contents(std::initializer_list<std::string_view> kinds) {
-  Bytes rest = plan_.state;
+  uint64_t begin = 0;
   for (uint32_t space = 0; space < plan_.spaces.size(); ++space) {
     const std::string_view kind = plan_.string(plan_.spaces[space].kind);
     if (kind != "state" && kind != "param") continue;
-    const Bytes mine = rest.first(std::min<size_t>(rest.size(), plan_.spaces[space].bytes));
-    if (std::find(kinds.begin(), kinds.end(), kind) != kinds.end()) put_over_zeros(mine, bases_[space]);
-    rest = rest.subspan(mine.size());
+    const uint64_t end = begin + plan_.spaces[space].bytes;
+    if (std::find(kinds.begin(), kinds.end(), kind) != kinds.end())
+      for (const plan::Piece& piece : plan_.state) {
+        const uint64_t first = std::max(begin, piece.offset), last = std::min(end, piece.offset + piece.bytes.size());
+        if (first < last)
+          put_over_zeros(piece.bytes.subspan(first - piece.offset, last - first), bases_[space] + (first - begin));
+      }
+    begin = end;
   }
 }
 
@@ -378,7 +384,7 @@ void Program::save(const std::string& path, bool states_now) {
   if (weights)
     sections[plan::kWeights] = {weights->data(),
                                 sections[plan::kBlocks].empty() ? weights->size() : plan_.weights.size()};
-  if (states) sections[plan::kState] = {states->data(), states->size()};
+  if (states) sections.state = {{0, {states->data(), states->size()}}};
   save_file(path, plan::PlanFile(sections).pieces());
 }
 

@@ -37,6 +37,24 @@ def test_sections_round_trip():
         assert not rows.flags.writeable
 
 
+def test_the_state_may_come_in_pieces() -> None:
+    """With the bytes of the whole, and zeros between them."""
+    sections = many_sided_plan().sections()
+    size = len(bytes(sections["state"]))
+    assert size > 8
+    whole = b"abc" + bytes(2) + b"de" + bytes(size - 7)
+    pieces = [(0, whole[:3]), (5, whole[5:7]), (size, b"")]
+    want = _core.plan_write({**sections, "state": whole})
+    assert _core.plan_write({**sections, "state": pieces}) == want
+    assert bytes(_core.plan_read(want)["state"]) == whole
+
+
+@pytest.mark.parametrize("pieces", [[(0, b"abc"), (2, b"d")], [(4, b"a"), (0, b"b")], [(1 << 62, b"a")]])
+def test_pieces_of_the_state_lie_one_after_the_other(pieces: list[tuple[int, bytes]]) -> None:
+    with pytest.raises(Error, match="state: got"):
+        _core.Program({**many_sided_plan().sections(), "state": pieces}, 1)
+
+
 def test_the_file_is_what_plan_h_says():
     data = copy_plan().tobytes()
     assert data[:8] == b"HEXANE\x1a\n"

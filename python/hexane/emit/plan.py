@@ -1,6 +1,6 @@
 """Writes a program as the sections of a flat plan (csrc/plan/plan.h says what they are)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from hexane.attrs import Strings, pack
 from hexane.emit.blocks import CODEC, packed_weights
 from hexane.errors import Error
 from hexane.graph import Array
-from hexane.program import PortView, Program, Step, View, dense_strides
+from hexane.program import Buffer, PortView, Program, Step, View, dense_strides
 from hexane.stages.bufferize.allocate import live_ranges
 from hexane.targets import Numerics
 from hexane.targets.kernels import kernels
@@ -21,8 +21,12 @@ _FAMILIES = _core.numerics_families()
 _DTYPES = _core.plan_dtypes()
 
 
-def emit_plan(program: Program) -> dict[str, Array | bytes]:
-    """The sections by name: structured arrays, and bytes for strings, attributes, weights and state."""
+Section = Array | bytes | list[tuple[int, Array]]
+
+
+def emit_plan(program: Program) -> dict[str, Section]:
+    """The sections by name: structured arrays, bytes for strings, attributes and weights, and the state in pieces,
+    which are the arrays of the graph: they may be large."""
     writer = _Writer(program)
     writer.numerics(program.target.arithmetic)  # the first row names the target, whatever its steps compute in
     operands: list[int] = []
@@ -66,7 +70,7 @@ def emit_plan(program: Program) -> dict[str, Array | bytes]:
         "inputs": _rows("inputs", inputs),
         "outputs": _rows("outputs", outputs),
         **packed_weights(_rows("blocks", blocks), writer.contents("weights")),
-        "state": writer.contents("state", "param"),
+        "state": writer.pieces("state", "param"),
         "strings": writer.strings.tobytes(),
     }
 
@@ -185,18 +189,41 @@ class _Writer:
 
     def contents(self, *kinds: str) -> Array:
         """The first contents of the spaces of these kinds, one after the other."""
+        data = np.zeros(self.begins(*kinds)[1], np.uint8)
+        for begin, buffer in self.filled(*kinds):
+            assert buffer.data is not None
+            mine = np.ndarray(buffer.data.shape, buffer.data.dtype, data, begin, buffer.strides or None)
+            mine[...] = buffer.data
+        return data
+
+    def pieces(self, *kinds: str) -> list[tuple[int, Array]]:
+        """The same without the zeros between buffers: where each begins. The last piece is empty and says where all
+        ends."""
+        found = []
+        for begin, buffer in self.filled(*kinds):
+            assert buffer.data is not None
+            data = np.ascontiguousarray(buffer.data).reshape(-1).view(np.uint8)
+            if buffer.strides:
+                data = np.zeros(buffer.bytes, np.uint8)
+                np.ndarray(buffer.data.shape, buffer.data.dtype, data, 0, buffer.strides)[...] = buffer.data
+            found.append((begin, data))
+        return [*sorted(found, key=lambda piece: piece[0]), (self.begins(*kinds)[1], np.zeros(0, np.uint8))]
+
+    def begins(self, *kinds: str) -> tuple[dict[str, int], int]:
+        """Where the spaces of these kinds begin one after the other, and where the last one ends."""
         begins, size = {}, 0
         for name, extent in self.program.extents.items():
             if extent.space.kind in kinds:
                 begins[name] = size
                 size += extent.bytes
-        data = np.zeros(size, np.uint8)
+        return begins, size
+
+    def filled(self, *kinds: str) -> Iterator[tuple[int, Buffer]]:
+        """The buffers of these kinds that begin with something, each with its place."""
+        begins, _ = self.begins(*kinds)
         for i, (buffer, offset) in enumerate(zip(self.program.buffers, self.program.offsets, strict=True)):
             if buffer.kind in kinds and buffer.data is not None and self.has_place(i):
-                begin = begins[buffer.space] + offset
-                mine = np.ndarray(buffer.data.shape, buffer.data.dtype, data, begin, buffer.strides or None)
-                mine[...] = buffer.data
-        return data
+                yield begins[buffer.space] + offset, buffer
 
 
 def _source(step: Step) -> str:
