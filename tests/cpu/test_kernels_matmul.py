@@ -306,3 +306,42 @@ def test_a_product_of_halves_reads_strided_rows(transpose_x: bool, transpose_y: 
     run("matmul", [x, y, None], [got], attrs)
     run("matmul", [x.astype("float32"), y.astype("float32"), None], [want], attrs)
     assert same_bits(want, np.ascontiguousarray(got))
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("dtypes", [("float32", "float32"), ("float16", "float16"), ("float16", "float32")])
+@pytest.mark.parametrize(
+    "shapes", [((3, 40), (40, 37)), ((70, 9), (9, 150)), ((2, 65, 1500), (2, 1500, 33)), ((4, 0), (0, 5))]
+)
+def test_a_product_is_added_where_the_sum_lies(
+    shapes: tuple[tuple[int, ...], tuple[int, ...]], dtypes: tuple[str, str], first: bool
+) -> None:
+    """With the bits of a product that is added afterwards; what the sum held before the first one does not matter."""
+    x, y = (random(s, d, i) for i, (s, d) in enumerate(zip(shapes, dtypes, strict=True)))
+    for turned in (False, True):
+        operands = [np.ascontiguousarray(np.swapaxes(v, -1, -2)) if turned else v for v in (x, y)]
+        attrs = {"transpose_x": turned, "transpose_y": turned}
+        product = matmul(*[v.astype("float32") for v in operands], **attrs, constant=False)
+        old = np.full_like(product, np.nan) if first else random(product.shape, "float32", 7)
+        want = product if first else old + product
+        given = [*operands, old, np.array([first])]
+        out = poisoned(want.shape, np.dtype("float32"))
+        run("accumulating_matmul", given, [out], attrs)
+        assert same_bits(out, want)
+        for which in range(want.ndim):
+            over = old.copy()
+            run("accumulating_matmul", [*operands, over, given[3]], [over], attrs, pieces=3, which=which)
+            assert same_bits(over, want)
+
+
+@pytest.mark.parametrize(
+    ("s", "first", "message"),
+    [
+        (np.zeros((2, 3), "float32"), np.array([True]), "another shape or dtype"),
+        (np.zeros((2, 4), "float32"), np.array([True, False]), "first: got the shape"),
+    ],
+)
+def test_a_sum_that_does_not_fit_is_refused(s: Array, first: Array, message: str) -> None:
+    x, y, out = np.zeros((2, 5), "float32"), np.zeros((5, 4), "float32"), np.zeros((2, 4), "float32")
+    with pytest.raises(Error, match=message):
+        run("accumulating_matmul", [x, y, s, first], [out], {"transpose_x": 0, "transpose_y": 0})

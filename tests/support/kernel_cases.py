@@ -130,6 +130,12 @@ def _examples() -> Iterator[tuple[Graph, Mapping[str, Array]]]:
     operands = [hx.input(name, a.shape) for name, a in heads.items()]
     y = hx.scaled_dot_product_attention(*operands)
     yield hx.graph(hx.grad(hx.reduce_sum(y * y), operands[:3])), heads
+    batch = {"x": rng.standard_normal((9, 70)).astype(np.float32)}
+    w = hx.param("w", rng.standard_normal((70, 40)).astype(np.float32))
+    yield (
+        hx.train.step(hx.reduce_sum(hx.square(hx.input("x", (9, 70)) @ w)), [w], hx.train.sgd(0.1), accumulate=2),
+        batch,
+    )
     weight = rng.standard_normal((72, 60)).astype(np.float32)
     for mode, shape in (("int8", (2, 9, 60)), ("blockwise4:b30", (7, 60)), ("palette4:g8", (1, 60))):
         x = hx.input("x", shape)

@@ -47,6 +47,8 @@ struct ResolvedEpilogue {
 // Throws Error unless every added operand has the output's shape and dtype and a dense innermost axis. engine:
 // functions are those of that family, as far as it has them.
 ResolvedEpilogue resolve_epilogue(const char* kernel, const Call& call, const Epilogue& epilogue, bool engine = false);
+// One more slot, which adds that operand; throws the same.
+void add_operand(const char* kernel, const Call& call, int64_t operand, ResolvedEpilogue& epilogue);
 
 // Rows of the output times panels of the right-hand side. Pointers to rows are to column 0.
 struct Tile {

@@ -147,33 +147,37 @@ void pack_bias(const Tensor& bias, int64_t n, float* to, const Arithmetic& arith
   std::fill(to + n, to + ceil_div(n, kPanelLanes) * kPanelLanes, 0.0f);
 }
 
+void add_operand(const char* kernel, const Call& call, int64_t operand, ResolvedEpilogue& epilogue) {
+  const Tensor& out = call.outputs[0];
+  if (operand < 0 || operand >= static_cast<int64_t>(call.inputs.size()))
+    fail(kernel, "epilogue: got operand ", operand, ", need one of ", call.inputs.size(), " inputs");
+  const Tensor& extra = call.inputs[operand];
+  check_operand(kernel, "epilogue operand", extra);
+  if (extra.dtype != out.dtype || !std::equal(extra.shape, extra.shape + extra.rank, out.shape, out.shape + out.rank))
+    fail(kernel, "epilogue: got an operand ", operand, " of another shape or dtype, need those of the output");
+  if (extra.size() > 0 && extra.rank > 0 && extra.shape[extra.rank - 1] > 1 &&
+      extra.strides[extra.rank - 1] != item_bytes(extra))
+    fail(kernel, "epilogue: operand ", operand, ": got a last stride of ", extra.strides[extra.rank - 1],
+         " bytes, need ", item_bytes(extra));
+  epilogue.slots[epilogue.count++] = {ResolvedSlot::kAdd, 0, 0, epilogue.num_extra, nullptr, nullptr};
+  epilogue.extra_operand[epilogue.num_extra++] = static_cast<int>(operand);
+}
+
 ResolvedEpilogue resolve_epilogue(const char* kernel, const Call& call, const Epilogue& epilogue, bool engine) {
   ResolvedEpilogue result;
   if (epilogue.count < 0 || epilogue.count > kMaxSlots)
     fail(kernel, "epilogue: got ", epilogue.count, " slots, need 0 to ", kMaxSlots);
-  const Tensor& out = call.outputs[0];
   for (int i = 0; i < epilogue.count; ++i) {
     const EpilogueSlot& slot = epilogue.slots[i];
     const std::string_view kind = call.string(slot.kind);
+    if (kind == "add") {
+      add_operand(kernel, call, slot.operand, result);
+      continue;
+    }
     ResolvedSlot& resolved = result.slots[result.count++];
     resolved = {
         ResolvedSlot::kClamp, static_cast<float>(slot.alpha), static_cast<float>(slot.beta), 0, nullptr, nullptr};
-    if (kind == "add") {
-      if (slot.operand < 0 || slot.operand >= static_cast<int64_t>(call.inputs.size()))
-        fail(kernel, "epilogue: got operand ", slot.operand, ", need one of ", call.inputs.size(), " inputs");
-      const Tensor& extra = call.inputs[slot.operand];
-      check_operand(kernel, "epilogue operand", extra);
-      if (extra.dtype != out.dtype ||
-          !std::equal(extra.shape, extra.shape + extra.rank, out.shape, out.shape + out.rank))
-        fail(kernel, "epilogue: got an operand ", slot.operand, " of another shape or dtype, need those of the output");
-      if (extra.size() > 0 && extra.rank > 0 && extra.shape[extra.rank - 1] > 1 &&
-          extra.strides[extra.rank - 1] != item_bytes(extra))
-        fail(kernel, "epilogue: operand ", slot.operand, ": got a last stride of ", extra.strides[extra.rank - 1],
-             " bytes, need ", item_bytes(extra));
-      resolved.kind = ResolvedSlot::kAdd;
-      resolved.extra = result.num_extra;
-      result.extra_operand[result.num_extra++] = static_cast<int>(slot.operand);
-    } else if (kind == "relu") {
+    if (kind == "relu") {
       resolved.kind = ResolvedSlot::kRelu;
       resolved.alpha = 0.0f;
     } else if (kind == "relu6") {

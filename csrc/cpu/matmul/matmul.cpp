@@ -1,5 +1,6 @@
 // matmul: [.., M, K] x [.., K, N] -> [.., M, N] with NumPy broadcasting of the leading axes, bias and epilogue.
 // encoded_matmul: the same with a weight [N, K] in integers or indices, whose numbers are decoded in every call.
+// accumulating_matmul: s + x y, or x y where it is the first of a sum; the output may lie over s.
 //
 // y is packed into panels: at load if it is constant. A y that changes with every call is packed block by block by the
 // thread that multiplies with it, if threads share its columns or its matrices, or else when the call begins; and one
@@ -29,8 +30,14 @@ struct EncodedMatmulAttrs {
 };
 static_assert(sizeof(EncodedMatmulAttrs) == 8 * 20);
 
+struct AccumulatingMatmulAttrs {
+  int64_t transpose_x, transpose_y;
+};
+
 constexpr const char* kName = "matmul";
 constexpr const char* kEncodedName = "encoded_matmul";
+constexpr const char* kAccumulatingName = "accumulating_matmul";
+constexpr int kSumInput = 2, kFirstInput = 3;      // of accumulating_matmul
 constexpr int64_t kDirectRows = 3;                 // up to here packing y costs more than it gains
 constexpr int64_t kPartColumns = 8 * kPanelLanes;  // that are packed at a time
 constexpr int64_t kPartRows = 4 * kPanelLanes;     // of x that are converted at a time
@@ -46,7 +53,8 @@ struct MatmulState : MatmulShape {
   bool half_panels;
   int64_t panel_bytes, batch_bytes;
   int64_t chunk_rows;  // rows of x converted at once
-  int bias_input = 2;
+  size_t bias_input = 2;
+  bool accumulates = false;
   bool encoded = false;  // y is `encoded_y`, whose addresses are those of a call
   EncodedPanels encoded_y;
   std::vector<float> bias;
@@ -87,9 +95,8 @@ void set_rows(const Call& call, MatmulState& s) {
 }
 
 void set_bias(const char* kernel, const Call& call, MatmulState& s) {
-  const auto place = static_cast<size_t>(s.bias_input);
-  if (call.inputs.size() <= place || !call.inputs[place].present()) return;
-  const Tensor& bias = call.inputs[place];
+  if (call.inputs.size() <= s.bias_input || !call.inputs[s.bias_input].present()) return;
+  const Tensor& bias = call.inputs[s.bias_input];
   check_bias(kernel, bias, s.n);
   s.bias.resize(ceil_div(s.n, kPanelLanes) * kPanelLanes);
   if (bias.constant) pack_bias(bias, s.n, s.bias.data(), *s.arithmetic);
@@ -113,6 +120,26 @@ void plan_blocks(const Call& call, MatmulState& s) {
   s.shared_rows = s.in_blocks && axis == columns && s.num_outer == 0 && !s.dense_x && call.inputs[0].ring == 0;
 }
 
+// Of a product of x and y as they are, whose epilogue is there.
+void prepare_product(const char* kernel, const Call& call, bool transpose_x, bool transpose_y, MatmulState& s) {
+  const bool ieee = s.arithmetic == &ieee_arithmetic();
+  set_shape(kernel, s, call, transpose_x, transpose_y, s.epilogue);
+  const Tensor& y = call.inputs[1];
+  set_rows(call, s);
+  s.direct = ieee && !y.constant && s.rows_per_y <= kDirectRows;
+  const int64_t num_panels = ceil_div(s.n, kPanelLanes);
+  checked_product(kernel,
+                  {s.k, kPanelLanes, 4, std::max<int64_t>(num_panels, 1), std::max<int64_t>(s.num_y_batches, 1)});
+  const int64_t panel_items = s.k * kPanelLanes;
+  s.half_panels = ieee && keep_half(y.dtype, panel_items * num_panels, s.rows_per_y);
+  s.panel_bytes = panel_items * (s.half_panels ? 2 : 4) + s.arithmetic->end_bytes;
+  s.batch_bytes = s.panel_bytes * num_panels;
+  set_bias(kernel, call, s);
+  s.is_packed = y.constant;
+  pack_constant(call, s);
+  plan_blocks(call, s);
+}
+
 Prepared prepare_in(const Arithmetic& arithmetic, const Call& call) {
   auto state = std::make_shared<MatmulState>();
   MatmulState& s = *state;
@@ -120,23 +147,24 @@ Prepared prepare_in(const Arithmetic& arithmetic, const Call& call) {
   if (call.inputs.size() < 2 || call.outputs.size() != 1)
     fail(kName, "got ", call.inputs.size(), " inputs and ", call.outputs.size(), " outputs, need at least 2 and 1");
   s.arithmetic = &arithmetic;
-  const bool ieee = &arithmetic == &ieee_arithmetic();
-  s.epilogue = resolve_epilogue(kName, call, attrs.epilogue, !ieee);
-  set_shape(kName, s, call, attrs.transpose_x, attrs.transpose_y, s.epilogue);
-  const Tensor& y = call.inputs[1];
-  set_rows(call, s);
-  s.direct = ieee && !y.constant && s.rows_per_y <= kDirectRows;
-  const int64_t num_panels = ceil_div(s.n, kPanelLanes);
-  checked_product(kName,
-                  {s.k, kPanelLanes, 4, std::max<int64_t>(num_panels, 1), std::max<int64_t>(s.num_y_batches, 1)});
-  const int64_t panel_items = s.k * kPanelLanes;
-  s.half_panels = ieee && keep_half(y.dtype, panel_items * num_panels, s.rows_per_y);
-  s.panel_bytes = panel_items * (s.half_panels ? 2 : 4) + arithmetic.end_bytes;
-  s.batch_bytes = s.panel_bytes * num_panels;
-  set_bias(kName, call, s);
-  s.is_packed = y.constant;
-  pack_constant(call, s);
-  plan_blocks(call, s);
+  s.epilogue = resolve_epilogue(kName, call, attrs.epilogue, &arithmetic != &ieee_arithmetic());
+  prepare_product(kName, call, attrs.transpose_x, attrs.transpose_y, s);
+  return state;
+}
+
+Prepared prepare_accumulating(const Call& call) {
+  auto state = std::make_shared<MatmulState>();
+  MatmulState& s = *state;
+  const auto& attrs = call.attributes<AccumulatingMatmulAttrs>();
+  const Tensor& first = call.inputs[kFirstInput];
+  check_dense(kAccumulatingName, "first", first);
+  if (first.rank != 1 || first.shape[0] != 1)
+    fail(kAccumulatingName, "first: got the shape ", shape_text(first), ", need (1,)");
+  s.arithmetic = &ieee_arithmetic();
+  s.accumulates = true;
+  s.bias_input = call.inputs.size();  // it has none
+  add_operand(kAccumulatingName, call, kSumInput, s.epilogue);
+  prepare_product(kAccumulatingName, call, attrs.transpose_x, attrs.transpose_y, s);
   return state;
 }
 
@@ -193,6 +221,12 @@ Box needs_encoded(const Call& call, int input, const Box& out) {
   Box box = whole(call.inputs[input]);
   box[scales ? 1 : 0] = out[out.rank - 1];
   return box;
+}
+
+Box needs_accumulating(const Call& call, int input, const Box& out) {
+  if (input == kFirstInput) return whole(call.inputs[input]);
+  const auto& attrs = call.attributes<AccumulatingMatmulAttrs>();
+  return matmul_needs(call, input, kSumInput, out, attrs.transpose_x, attrs.transpose_y);
 }
 
 int64_t cost(const Call& call) {
@@ -320,7 +354,8 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
   tile.length = s.k;
   tile.panel_bytes = s.panel_bytes;
   tile.bias = s.bias.empty() ? nullptr : constant_bias ? s.bias.data() : bias;
-  tile.epilogue = &s.epilogue;
+  static const ResolvedEpilogue kNothing;
+  tile.epilogue = s.accumulates && *call.inputs[kFirstInput].as<uint8_t>() ? &kNothing : &s.epilogue;
   tile.half_output = out.dtype == DType::kFp16;
   tile.num_columns = s.n;
 
@@ -395,9 +430,26 @@ constexpr Kernel encoded_row() {
   return kernel;
 }
 
-const Kernel kTable[] = {row("fp32,fp32,fp32...->fp32"), row("fp16,fp16,fp16...->fp16"),
-                         row("fp32,fp16,fp32...->fp32"), row("fp16,fp16,fp32...->fp32"),
-                         row("fp16,fp32,fp32...->fp32"), row("fp16,fp16,fp16...->fp16", true)};
+constexpr Kernel accumulating_row(const char* dtypes) {
+  Kernel kernel = row(dtypes);
+  kernel.name = kAccumulatingName;
+  kernel.attrs = "transpose_x:i transpose_y:i";
+  kernel.attrs_bytes = sizeof(AccumulatingMatmulAttrs);
+  kernel.prepare = prepare_accumulating;
+  kernel.needs = needs_accumulating;
+  return kernel;
+}
+
+const Kernel kTable[] = {row("fp32,fp32,fp32...->fp32"),
+                         row("fp16,fp16,fp16...->fp16"),
+                         row("fp32,fp16,fp32...->fp32"),
+                         row("fp16,fp16,fp32...->fp32"),
+                         row("fp16,fp32,fp32...->fp32"),
+                         row("fp16,fp16,fp16...->fp16", true),
+                         accumulating_row("fp32,fp32,fp32,bool->fp32"),
+                         accumulating_row("fp32,fp16,fp32,bool->fp32"),
+                         accumulating_row("fp16,fp16,fp32,bool->fp32"),
+                         accumulating_row("fp16,fp32,fp32,bool->fp32")};
 const Kernel kEncodedTable[] = {encoded_row()};
 
 }  // namespace

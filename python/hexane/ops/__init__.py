@@ -8,6 +8,7 @@ from hexane.graph import Array, Node
 from hexane.ops.application import apply
 from hexane.ops.neurons import NEURONS
 from hexane.ops.records import (
+    accumulating_product,
     attention_gradient,
     barrier,
     conv,
@@ -93,6 +94,7 @@ OPS: dict[str, Op] = {
         *attention_gradient.OPS,
         *encoded_product.OPS,
         *widening_product.OPS,
+        *accumulating_product.OPS,
         *barrier.OPS,
     )
 }

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from hexane.graph import Graph
 from hexane.options import DEFAULTS, Options
+from hexane.passes.fuse.fuse_accumulation import fuse_accumulation
 from hexane.passes.fuse.fuse_attention import fuse_attention
 from hexane.passes.fuse.fuse_attention_gradient import fuse_attention_gradient
 from hexane.passes.fuse.fuse_bias import fuse_bias
@@ -138,6 +139,7 @@ ORDER = (
     # From here on ops have epilogues. When axes have their order, which a kernel may not read.
     Pass(select_kernels, ("host", "layers"), level="kernel"),
     Pass(fuse_epilogue, ("host",)),
+    Pass(fuse_accumulation, ("host",)),
     # When products have their epilogues, and before states are saved, which it may read otherwise.
     Pass(keep_halves, ("host",), lambda _, options: not options.memory.rows),
     # When nothing moves any more: a reader may have come to need the update as well. After "layers" it runs on the

@@ -8,10 +8,12 @@ from hexane.dtypes import FP16, FP32, DType
 from hexane.graph import Array, Graph, Node, Value
 from hexane.match import made_by
 from hexane.ops import OPS, apply
+from hexane.ops.records.accumulating_product import ACCUMULATING_MATMUL
 from hexane.ops.records.widening_product import WIDENING_MATMUL
 from hexane.passes.fuse.fuse_transpose import transposed
 from hexane.targets import Target
 
+_PRODUCTS = {"cpu.matmul": WIDENING_MATMUL, ACCUMULATING_MATMUL: ACCUMULATING_MATMUL}  # what they become
 _VIEWS = ("reshape", "slice_by_index", "transpose")
 
 
@@ -31,7 +33,7 @@ def keep_halves(graph: Graph, target: Target, became: dict[Value, Value] | None 
         old, x = node.inputs[0], inputs[0]
         assert old is not None
         assert x is not None
-        if node.op == "cpu.matmul":
+        if node.op in _PRODUCTS:
             return _product(node, inputs) if node.types[0].dtype is FP32 else None
         if node.op == "slice_by_index":
             whole, readers = _source(x), users[old]
@@ -48,7 +50,7 @@ def keep_halves(graph: Graph, target: Target, became: dict[Value, Value] | None 
         parts = [_narrow(v) for v in joined.inputs if v is not None]
         return apply(OPS["concat"], parts, joined.attrs, joined.sources)
 
-    return graph.rewrite(change, ("cpu.matmul", "slice_by_index", "cast"), became)
+    return graph.rewrite(change, (*_PRODUCTS, "slice_by_index", "cast"), became)
 
 
 def _source(value: Value) -> Value | None:
@@ -105,7 +107,7 @@ def _product(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] 
             narrow = transposed(narrow, (*range(rank - 2), rank - 1, rank - 2), node.sources)
             attrs[flag] = not attrs[flag]
         operands[i] = narrow
-    return None if operands == list(inputs) else apply(OPS[WIDENING_MATMUL], operands, attrs, node.sources)
+    return None if operands == list(inputs) else apply(OPS[_PRODUCTS[node.op]], operands, attrs, node.sources)
 
 
 def _strides(value: Value) -> tuple[int, ...]:
