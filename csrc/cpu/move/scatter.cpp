@@ -1,5 +1,5 @@
 // Updates written, or combined with what is there, at indices: scatter_nd and scatter_along_axis start from a copy of
-// the data; write_slice changes a state in place.
+// the data, unless the output lies over it; write_slice changes a state in place.
 #include <type_traits>
 
 #include "core/fp16.h"
@@ -214,11 +214,13 @@ void run_scatter(const Call& call, int axis, Range range, std::byte*, const std:
   if (out.size() == 0 && updates.size() == 0) return;
   Indexing piece = state.indexing;
   StridedCopy tail = state.tail;
+  const bool copies = out.data != data.data;
   if (axis < 0) {
-    run_copy(state.copy, out.data, data.data);
+    if (copies) run_copy(state.copy, out.data, data.data);
   } else {
-    run_copy(plan_data(call, axis, range), out.data + range.begin * out.strides[axis],
-             data.data + range.begin * data.strides[axis]);
+    if (copies)
+      run_copy(plan_data(call, axis, range), out.data + range.begin * out.strides[axis],
+               data.data + range.begin * data.strides[axis]);
     const int place = state.places[axis];
     if (state.roles[axis] == ScatterState::Role::kWalk) {
       Range& walked = piece.walk[place].range;

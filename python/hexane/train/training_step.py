@@ -128,9 +128,42 @@ def _accumulated(
     params: Sequence[Tensor], gradients: Sequence[Tensor], first: Tensor
 ) -> tuple[list[Tensor], list[Tensor]]:
     """The sums of the gradients since the last update, and their writes. first: whether there were none before."""
-    states = [hx.state(_name(p) + GRADIENT, p.shape, p.dtype) for p in params]
-    sums = [hx.accumulate_step(s, g, first) for s, g in zip(states, gradients, strict=True)]
-    return sums, list(map(_write, states, sums))
+    sums, writes = [], []
+    for p, gradient in zip(params, gradients, strict=True):
+        written, now = hx.state(_name(p) + GRADIENT, p.shape, p.dtype), first
+        parts = sorted(_parts(gradient), key=_is_scattered)
+        if _is_scattered(parts[0]):
+            total = hx.select(first, 0.0, written)
+            written = _write(written, total)
+        for part in parts:
+            if _is_scattered(part):
+                _, indices, rows = map(Tensor, part.value.node.inputs)  # type: ignore[arg-type]
+                total = hx.scatter_nd(written, indices, rows, mode="add")
+            else:
+                total = hx.accumulate_step(written, part, now)
+                now = hx.const(np.array([False]))
+            written = _write(written, total)
+        sums.append(total)
+        writes.append(written)
+    return sums, writes
+
+
+def _parts(gradient: Tensor) -> list[Tensor]:
+    """What is added up to the gradient of a param that is used in several places. Each is added where the sum lies, and
+    lies in memory as a whole only until then."""
+    node = gradient.value.node
+    if node.op != "add" or any(v is None or v.type != gradient.type for v in node.inputs):
+        return [gradient]
+    return [part for v in node.inputs for part in _parts(Tensor(v))]  # type: ignore[arg-type]
+
+
+def _is_scattered(gradient: Tensor) -> bool:
+    """Whether it consists of rows among zeros, as that of an embedding."""
+    node = gradient.value.node
+    if node.op != "scatter_nd" or node.attrs["mode"] != "add" or node.inputs[0] is None:
+        return False
+    zeros = node.inputs[0].node.data
+    return zeros is not None and not zeros.any()
 
 
 def _squares(gradient: Tensor) -> Tensor:

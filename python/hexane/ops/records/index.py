@@ -223,7 +223,7 @@ OPS = (
         name="scatter_nd", doc="x with slices written at coordinates, the last axis of indices (..., k): updates (..., x.shape[k:]). mode: written, or "
             "combined with what is there.",
         inputs=("x", "indices", "updates"), attrs={"mode": _MODE}, shape=_scatter_nd_shape, dtype=_scatter_dtype,
-        kernel="scatter_nd", ref=_scatter_nd,
+        kernel="scatter_nd", updates=("x",), ref=_scatter_nd,
         cases=(Case(arrays=(np.zeros((4, 2), np.float32), np.array([[1], [3]]), np.ones((2, 2), np.float32))),
                Case(arrays=(np.ones((4,), np.float32), np.array([[1], [1]]), np.ones(2, np.float32)),
                     attrs={"mode": "add"})), grad=grads.scatter_nd,

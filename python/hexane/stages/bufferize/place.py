@@ -217,8 +217,10 @@ class _Placer:
         if view is None or state.type != value.type or position.node.data is None or position.node.data.any():
             return None
         buffer, again = self.buffers[view.buffer], self.users.get(write.values[0], ())
-        if buffer.kind != "state" or buffer.surface or not view.dense or any(u.op == "write_state" for u in again):
+        if buffer.kind != "state" or buffer.surface or not view.dense:
             return None
+        if len(self.users[value]) > 1 and any(u.op == "write_state" for u in again):
+            return None  # others read it after the next update
         readers = [n for n in self.overwritten.get(id(write), ()) if n is not node]
         if any(self.index[id(n)] > self.index[id(node)] for n in readers):
             return None
