@@ -6,7 +6,7 @@ wherever it is written; a number for a constant of one element; `p | q` for eith
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hexane.graph import AttrValue, Graph, Node, Value
 from hexane.ops import OPS, apply
@@ -28,18 +28,21 @@ class Pattern:
     parts: "tuple[Pattern, ...]" = ()
     swaps: bool = False
     options: "tuple[Pattern, ...]" = ()
+    needs: frozenset[str] = field(init=False, repr=False)  # ops that every graph with a match has
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "needs", self._needs())
 
     def __or__(self, other: "Pattern") -> "Pattern":
         options = (self.options or (self,)) + (other.options or (other,))
         ops = [option.ops for option in options if option.ops is not None]
         return Pattern(frozenset().union(*ops) if len(ops) == len(options) else None, options=options)
 
-    def needs(self) -> frozenset[str]:
-        """Ops that every graph with a match has."""
+    def _needs(self) -> frozenset[str]:
         if self.options:
-            return frozenset.intersection(*[option.needs() for option in self.options])
+            return frozenset.intersection(*[option.needs for option in self.options])
         own = self.ops if self.ops is not None and len(self.ops) == 1 else frozenset[str]()
-        return own.union(*[part.needs() for part in self.parts])
+        return own.union(*[part.needs for part in self.parts])
 
     def match(self, graph: Graph, value: Value, bound: Bound) -> list[Bound]:
         """Every way to bind the names of the pattern so that it is this value, which one of `ops` makes."""
@@ -137,7 +140,7 @@ def rewrite(graph: Graph, pattern: Pattern, build: Callable[[Found], Sequence[Va
     """The graph with what `build` makes of the first match in place of each node that the pattern is, unless that is
     None or of another type. Matches are of the graph as it is given."""
     assert pattern.ops is not None
-    if not pattern.needs() <= graph.ops:
+    if not pattern.needs <= graph.ops:
         return graph
     became: dict[Value, Value] = {}
 

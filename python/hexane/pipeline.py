@@ -84,8 +84,8 @@ def _after(
 def _run(p: Pass, graph: Graph, target: Target) -> Graph:
     if not (p.legal and isinstance(target, Chip)):
         return p.run(graph, target)
-    asked = replace(graph, takes=partial(takes, chip=target))
-    return replace(p.run(asked, target), takes=None)
+    asked = graph.annotated(takes=partial(takes, chip=target))
+    return p.run(asked, target).annotated(takes=None)
 
 
 def verify_after(name: str, graph: Graph, level: GraphLevel, target: Target, before: Graph) -> None:

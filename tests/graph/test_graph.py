@@ -14,6 +14,7 @@ import pytest
 
 import hexane as hx
 from hexane import _core
+from hexane.decisions import Decision
 from hexane.graph import Graph, Node, Value, constant, tensor_type, topological
 from hexane.passes.simplify.fold import fold
 from hexane.sources import source_scope
@@ -332,3 +333,18 @@ def test_every_thread_sees_all_nodes_of_a_graph_once(monkeypatch: pytest.MonkeyP
     whole = topological((*graph.inputs, *graph.roots))
     assert seen == [whole, whole]
     assert graph.nodes == whole
+
+
+def test_other_decisions_leave_the_order_of_the_nodes_known() -> None:
+    graph = hx.graph(hx.relu(hx.input("x", (3,))))
+    nodes = graph.nodes
+    noted = graph.annotated(name="other").decided(Decision("pass", "relu", "kept", "why"))
+    assert noted.nodes is nodes
+    assert (noted.name, len(noted.decisions), graph.name) == ("other", 1, "graph")
+
+
+def test_a_node_of_constants_alone_is_constant() -> None:
+    one, x = hx.const(np.ones(3, np.float32)), hx.input("x", (3,))
+    assert (one + one * 2.0).value.node.is_constant
+    assert not (one + x).value.node.is_constant
+    assert not x.value.node.is_constant

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hexane import printer
 from hexane.decisions import Decision
@@ -171,6 +171,13 @@ class Graph:
                 now.update(zip(node.values, made.values, strict=True))
         return tuple(port._replace(value=stands_for(port.value)) for port in self.taps)
 
+    def annotated(self, **notes: Any) -> "Graph":
+        """The same nodes with other decisions, taps, `takes` or another name. What is remembered of the nodes stays."""
+        made = replace(self, **notes)
+        for remembered in ("_order", "_ops", "_counts"):
+            object.__setattr__(made, remembered, getattr(self, remembered))
+        return made
+
     def decided(self, *decisions: Decision) -> "Graph":
         """The same graph with these decisions behind its own, but for those that an earlier pass took already.
 
@@ -180,7 +187,7 @@ class Graph:
             return self
         known = set(self.decisions)
         new = tuple([decision for decision in decisions if decision not in known])
-        return replace(self, decisions=(*self.decisions, *new)) if new else self
+        return self.annotated(decisions=(*self.decisions, *new)) if new else self
 
     def __str__(self) -> str:
         return printer.print_graph(self)

@@ -48,11 +48,11 @@ class Node:
     """An op applied to values. Two nodes of the same op, inputs, attributes and types are the same object.
 
     `uid` is 0, except for inputs, params and states, which never merge. `data` is the array of a const (or the initial
-    contents of a param or state). `sources` says where in the user's model the node comes from; merging nodes join
-    theirs.
+    contents of a param or state). `is_constant`: a const, or computed from constants alone. `sources` says where in the
+    user's model the node comes from; merging nodes join theirs.
     """
 
-    __slots__ = ("__weakref__", "_kind", "_sources", "attrs", "data", "inputs", "op", "types", "uid")
+    __slots__ = ("__weakref__", "_kind", "_sources", "attrs", "data", "inputs", "is_constant", "op", "types", "uid")
 
     op: str
     inputs: tuple[Value | None, ...]
@@ -60,6 +60,7 @@ class Node:
     types: tuple[TensorType, ...]
     uid: int
     data: Array | None
+    is_constant: bool
     _kind: "Kind"
     _sources: tuple[str, ...] | str  # a single source is stored as a plain string, since every node has one
 
@@ -198,9 +199,18 @@ def _intern(
             node = Node.__new__(Node)
             node.op, node.inputs, node.attrs, node.types = kind.op, inputs, kind.attrs, kind.types
             node.uid, node.data, node._kind = uid, data, kind
+            node.is_constant = kind.op == "const" or _are_constant(inputs)
             node._sources = sources[0] if len(sources) == 1 else sources
             _interned[identity] = place = _Interned(node, _forget)
             place.identity = identity
         elif sources and len(known := node.sources) < _MOST_SOURCES and sources != known:
             node._sources = tuple(dict.fromkeys((*known, *sources)))
         return node
+
+
+def _are_constant(inputs: "tuple[Value | None, ...]") -> bool:
+    """Whether there are operands, all of them constant."""
+    for value in inputs:
+        if value is not None and not value.node.is_constant:
+            return False
+    return any(inputs)

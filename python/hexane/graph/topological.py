@@ -11,23 +11,22 @@ def topological(roots: Iterable[Value], last_first: bool = False) -> list[Node]:
     Operands are visited first to last, or last to first.
     """
     order: list[Node] = []
-    opened: set[int] = set()  # nodes whose operands are on the stack, or in the order
-    done: set[int] = set()
+    opened: set[Node] = set()  # nodes whose operands are on the stack, or in the order
+    done: set[Node] = set()
     for root in roots:
         stack = [root.node]
         while stack:
             node = stack[-1]
-            key = id(node)
-            if key not in opened:
-                opened.add(key)
+            if node not in opened:
+                opened.add(node)
                 height = len(stack)
                 for value in node.inputs if last_first else reversed(node.inputs):
-                    if value is not None and id(value[0]) not in opened:
+                    if value is not None and value[0] not in opened:
                         stack.append(value[0])
                 if len(stack) > height:
                     continue
             stack.pop()
-            if key not in done:
-                done.add(key)
+            if node not in done:
+                done.add(node)
                 order.append(node)
     return order

@@ -47,7 +47,7 @@ class RecordedNode(Node):
     def __init__(self, node: Node) -> None:
         self._node, self._attrs = node, _Recorded(node.attrs)
         self.op, self.inputs, self.uid, self.data = node.op, node.inputs, node.uid, node.data
-        self._kind, self._sources = node._kind, node._sources
+        self._kind, self._sources, self.is_constant = node._kind, node._sources, node.is_constant
         self.attrs = self._attrs
 
     @property

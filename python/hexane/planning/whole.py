@@ -8,7 +8,7 @@ from hexane.memory import Memory
 from hexane.ops import LEAVES
 from hexane.program import Program
 from hexane.stages.bufferize.allocate import allocate
-from hexane.stages.bufferize.order import orders, peak_bytes
+from hexane.stages.bufferize.order import live_bytes, orders
 from hexane.stages.bufferize.place import place
 from hexane.stages.bufferize.ports_in_arena import hold
 from hexane.stages.recompute.rematerialize import rematerialized
@@ -32,7 +32,7 @@ def computing_again(program: Program, memory: Memory, budget: int) -> Iterator[P
     graph, target = program.graph, program.target
     if not graph.updates:
         return
-    for order in sorted(orders(graph), key=lambda order: peak_bytes(graph, order)):
+    for order in sorted(orders(graph), key=live_bytes(graph)):
         for made, first in rematerialized(graph, order, budget):
             again = in_whole_tensors(made, target, memory, first=first)
             yield replace(again, repeated=_products(made) - _products(graph))

@@ -2,7 +2,7 @@
 
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -14,6 +14,7 @@ from hexane.emit.mil.ports import reshaped, with_port_axes
 from hexane.emit.mil.write import WEIGHTS, MilPort
 from hexane.errors import DeviceError, Error
 from hexane.graph import Graph, Node, Port, TensorType, Value, unique
+from hexane.graph.alike import what_it_says
 from hexane.mil.forms.form import PORT_AXES
 from hexane.ops import OPS, apply
 from hexane.ops.records.program import PROGRAM, Layout, layout_text, type_text
@@ -87,6 +88,7 @@ class OnEngine:
     warm: bool = True  # programs that the system keeps are not compiled again
     made: list["_core.MadeProgram"] = field(default_factory=list)
     shared: dict[tuple[str, bytes], _core.DeviceProgram] = field(default_factory=dict)  # by text and weights
+    written: dict[Hashable, tuple[Mil, _core.DeviceProgram]] = field(default_factory=dict)  # by what a graph says
 
     def __call__(self, piece: Graph) -> Graph:
         """graph (%x) .. return y=relu(%1)  ->  graph (%x) .. return y=ane.program(%x, param w)
@@ -95,8 +97,7 @@ class OnEngine:
         state that it writes is an output, which is written behind the program; where it lies, `place` says.
         """
         open_graph, leaves = _with_open_leaves(_without_writes(piece))
-        mil = emit_mil(with_port_axes(open_graph, PORT_AXES), self.chip, labels=False)
-        program = self._program(mil)
+        mil, program = self._written(open_graph)
         values = {str(v.node.attrs["name"]): v for v in piece.inputs} | leaves
         inputs = [(port, values[port.user_name]) for port in mil.inputs]
         by_user = {port.user_name: port for port in mil.outputs}
@@ -123,16 +124,28 @@ class OnEngine:
         )
         return Graph(taken, ports, name=piece.name).decided(*mil.graph.decisions)
 
-    def _program(self, mil: Mil) -> _core.DeviceProgram:
-        """The program of the text, loaded."""
+    def _written(self, graph: Graph) -> tuple[Mil, _core.DeviceProgram]:
+        """The graph in MIL, and its program. A graph that says the same as an earlier one is not written again, unless
+        that made decisions, which name its nodes."""
+        said = what_it_says(graph)
+        if not graph.decisions and (known := self.written.get(said)) is not None:
+            return known
+        mil = emit_mil(with_port_axes(graph, PORT_AXES), self.chip, labels=False)
         data = mil.weights
+        program = self._program(mil.text, data)
+        if len(data) <= MOST_SHARED and not mil.graph.decisions:
+            self.written[said] = mil, program
+        return mil, program
+
+    def _program(self, text: str, data: bytes) -> _core.DeviceProgram:
+        """The program of the text and its weights, loaded."""
         is_small = len(data) <= MOST_SHARED
-        if is_small and (known := self.shared.get((mil.text, data))) is not None:
+        if is_small and (known := self.shared.get((text, data))) is not None:
             return known
         weights = {WEIGHTS: data} if data else {}
-        made = compiled_program(self.device, self.chip.name, mil.text, weights, self.qos, warm=self.warm)
+        made = compiled_program(self.device, self.chip.name, text, weights, self.qos, warm=self.warm)
         if is_small:
-            self.shared[mil.text, data] = made
+            self.shared[text, data] = made
         return made
 
 

@@ -20,7 +20,7 @@ def channels_last(graph: Graph, target: Target) -> Graph:
     wanted, which its rows allow as they are. Images that are resized to the nearest where neither side is channels last
     stay as they are, each channel an image of one.
     """
-    if graph.ops.isdisjoint(_STARTS):
+    if not any(_may_start(node) for node in graph.nodes):
         return graph
     moved, users = _Moved(), graph.users()
     for node in graph.nodes:
@@ -29,12 +29,7 @@ def channels_last(graph: Graph, target: Target) -> Graph:
         elif not _move(node, moved):
             values = node.with_inputs(tuple([None if v is None else moved.plain(v) for v in node.inputs])).values
             moved.add(node, values)
-            # Of rank 3 it may exchange any two axes.
-            if (
-                node.op == "transpose"
-                and values[0].type.rank > 3
-                and node.attrs["perm"] == first_perm(values[0].type.rank)
-            ):
+            if _is_to_first(node):
                 moved.add(node, (moved.plain(node.inputs[0]),), last=True)  # type: ignore[arg-type]
     return replace(
         graph,
@@ -86,7 +81,18 @@ def _quantized(value: Value, perm: tuple[int, ...]) -> Value | None:
 
 
 _PLANES = "resize_nearest_neighbor"
-_STARTS = frozenset((_PLANES, "transpose", *(op.name for op in OPS.values() if op.layout == "spatial")))
+_STARTS = frozenset((_PLANES, *(op.name for op in OPS.values() if op.layout == "spatial")))
+
+
+def _may_start(node: Node) -> bool:
+    """Whether a channels-last form may begin here, without one of an operand."""
+    return node.op in _STARTS or _is_to_first(node)
+
+
+def _is_to_first(node: Node) -> bool:
+    """Whether it brings an image into channels-first order; of rank 3 it may exchange any two axes."""
+    rank = node.types[0].rank
+    return node.op == "transpose" and rank > 3 and node.attrs["perm"] == first_perm(rank)
 
 
 def _is_beside_last(node: Node, moved: _Moved, users: Mapping[Value, Sequence[Node]]) -> bool:

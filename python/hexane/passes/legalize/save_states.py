@@ -76,8 +76,7 @@ def _late_reader(graph: Graph, table: Overwrites) -> tuple[Node, Node] | None:
 
 
 def _before(node: Node, table: Overwrites) -> Iterator[Node]:
-    yield from table.readers.get(id(node), ())
-    yield from (v.node for v in node.inputs if v is not None)
+    return iter([*table.readers.get(id(node), ()), *[v.node for v in node.inputs if v is not None]])
 
 
 def _breakable(cycle: list[Node], table: Overwrites) -> tuple[Node, Node]:

@@ -58,7 +58,7 @@ def _written(graph: Graph, chip: Chip) -> Graph:
     made = graph.rewrite(change)
     outside = {node.where for node in made.nodes if node.op not in LEAVES and is_border(node, chip)}
     before = tuple([d for d in made.decisions if d.verdict != "outside" or d.node in outside])
-    return replace(made, decisions=before).decided(*decisions)
+    return made.annotated(decisions=before).decided(*decisions)
 
 
 _known: dict[Any, Verdict] = {}

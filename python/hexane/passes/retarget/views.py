@@ -23,7 +23,7 @@ def join_views(graph: Graph, chip: Chip) -> Graph:
     or dequantize of one scale between two of these is computed before both.
     """  # noqa: E501
     most, decisions = chip.extents.rank, list[Decision]()
-    if not any(has_too_many_axes(node, chip) for node in graph.nodes):
+    if all(t.rank <= most for node in graph.nodes for t in node.types):
         return graph
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:

@@ -22,8 +22,11 @@ def allocate(program: Program) -> Program:
     live = live_ranges(program)
     offsets = [0] * len(program.buffers)
     extents = {}
+    buffers: dict[str, list[int]] = {}
+    for i, buffer in enumerate(program.buffers):
+        buffers.setdefault(buffer.space, []).append(i)
     for space in program.target.spaces:
-        mine = [i for i, b in enumerate(program.buffers) if b.space == space.name]
+        mine = buffers.get(space.name, [])
         if space.kind == "arena":
             extents[space.name] = _pack(program, space, [i for i in mine if i in live], live, offsets)
         else:

@@ -1,6 +1,6 @@
 """Puts the nodes of a graph in the order they run."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -23,9 +23,9 @@ def schedule(graph: Graph, kind: str = "", first: Sequence[Value] = ()) -> list[
     that are late run as soon as their operands are there, and all that needs none of their results before what does.
     Raises Error where a state is overwritten twice, or read after it is overwritten (save_states sees to that).
     """
-    order = min(orders(graph, first), key=lambda order: peak_bytes(graph, order))
-    after = overwrites(graph).readers
-    return _optimal(graph, order, after) if kind == "optimal" else order
+    found = orders(graph, first)
+    order = found[0] if len(found) == 1 else min(found, key=live_bytes(graph))
+    return _optimal(graph, order, overwrites(graph).readers) if kind == "optimal" else order
 
 
 def orders(graph: Graph, first: Sequence[Value] = ()) -> list[list[Node]]:
@@ -93,38 +93,48 @@ def _orders(nodes: Sequence[Node], index: dict[int, int], root: dict[Value, Valu
 def peak_bytes(graph: Graph, order: Sequence[Node]) -> int:
     """The largest sum of bytes of values that are live at once, views counted with what they look at. A value that
     replaces a whole state takes none: it is computed there."""
-    views = frozenset([op for op in graph.ops if op in OPS and OPS[op].view])
-    seen: dict[Value, Value] = {}  # what a view looks at
-    for node in order if views else ():
-        if node.op in views:
-            operand = node.inputs[0]
-            assert operand is not None
-            seen.update(dict.fromkeys(node.values, seen.get(operand, operand)))
-    sizes = dict.fromkeys(in_states(graph), 0)  # of what is live, from the last node to the first
-    live = peak = 0
-    for value in graph.roots:
-        live += _appear(seen.get(value, value), sizes)
-    for node in reversed(order):
+    return live_bytes(graph)(order)
+
+
+def live_bytes(graph: Graph) -> Callable[[Sequence[Node]], int]:
+    """`peak_bytes` of a graph, for several orders of its nodes."""
+    memory: dict[Value, int] = {}  # the number of what a value, or view, lies in; leaves and states take no more
+    sizes: list[int] = []
+    rows: dict[int, tuple[list[int], list[int]]] = {}  # by node: what it reads, and what it makes
+    elsewhere = {*in_states(graph)}
+    for node in graph.nodes:
         if node.op in LEAVES:
             continue
-        for operand in node.inputs:
-            if operand is not None and operand not in sizes:
-                live += _appear(seen.get(operand, operand), sizes)
-        if node.op not in views:
+        reads = [memory[v] for v in node.inputs if v is not None and v in memory]
+        first = len(sizes)
+        if node.op in OPS and OPS[node.op].view:
+            operand = node.inputs[0]
+            if operand is not None and operand in memory:
+                memory.update(dict.fromkeys(node.values, memory[operand]))
+        elif node.op != "write_state":
             for value in node.values:
-                live += _appear(value, sizes)
-        peak = max(peak, live)
-        if node.op not in views:
-            live -= sum([sizes[value] for value in node.values])
+                if value not in elsewhere:
+                    memory[value] = len(sizes)
+                    sizes.append(value.type.bytes)
+        rows[id(node)] = reads, list(range(first, len(sizes)))
+    kept = {memory[v] for v in graph.roots if v in memory}
+
+    def peak(order: Sequence[Node]) -> int:
+        """From the last node to the first."""
+        seen = set(kept)
+        live = most = sum([sizes[i] for i in seen])
+        for node in reversed(order):
+            reads, makes = rows.get(id(node), ((), ()))
+            for i in (*reads, *makes):
+                if i not in seen:
+                    seen.add(i)
+                    live += sizes[i]
+            most = max(most, live)
+            for i in makes:
+                live -= sizes[i]
+        return most
+
     return peak
-
-
-def _appear(value: Value, sizes: dict[Value, int]) -> int:
-    """The bytes that a value adds to those in `sizes`. Leaves lie in memory of their own."""
-    if value in sizes:
-        return 0
-    sizes[value] = 0 if value.node.op in (*LEAVES, "write_state") else value.type.bytes
-    return sizes[value]
 
 
 def _ordered(roots: Sequence[Value], after: dict[int, list[Node]]) -> Iterator[Node]:
@@ -132,8 +142,7 @@ def _ordered(roots: Sequence[Value], after: dict[int, list[Node]]) -> Iterator[N
     done: dict[int, bool] = {}
 
     def operands(node: Node) -> Iterator[Node]:
-        yield from after.get(id(node), ())
-        yield from (v.node for v in node.inputs if v is not None)
+        return iter([*after.get(id(node), ()), *[v[0] for v in node.inputs if v is not None]])
 
     for root in roots:
         if id(root.node) in done:

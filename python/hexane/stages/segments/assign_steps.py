@@ -18,7 +18,7 @@ def with_layers(graph: Graph, layers: Roots, first: int) -> Graph:
     """The graph with what each layer makes as taps, numbered from `first` on, so that it is found again behind the
     passes."""
     marks = [Port(f"{_MARK}{i}", v) for i, values in enumerate(layers, first) for v in values]
-    return replace(graph, taps=(*graph.taps, *marks))
+    return graph.annotated(taps=(*graph.taps, *marks))
 
 
 def found_layers(graph: Graph, count: int) -> tuple[Graph, list[list[Value]]]:
@@ -38,7 +38,7 @@ def found_layers(graph: Graph, count: int) -> tuple[Graph, list[list[Value]]]:
             value = next((v for v in value.node.inputs if v is not None), None)
         if value is not None:
             layers[int(port.name.removeprefix(_MARK))].append(value)
-    return replace(graph, taps=tuple(taps)), layers
+    return graph.annotated(taps=tuple(taps)), layers
 
 
 def assign_steps(program: Program, segments: Sequence[Segment], layers: Roots, roots: Roots, host: Target) -> Program:

@@ -1,6 +1,6 @@
 """Takes a divided network apart into a graph for each segment, and puts what these were lowered to together again."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
 from hexane.dtypes import FP16, DType
@@ -23,8 +23,8 @@ class Parts:
         self.graph, self.segments = graph, segments
         self._home = {id(node): found.index for found in segments for node in found.nodes}
         self._trained = {state.node for node in graph.nodes for state in _updated(node)}
-        narrowed = _narrowed([found for found in segments if halved or found.device == "ane"])
-        self._narrow = {leaf: kept for leaf, kept in narrowed if leaf not in self._trained}
+        narrow = [found for found in segments if halved or found.device == "ane"]
+        self._narrow = dict(_narrowed(narrow, but=self._trained))
         self._read_elsewhere = {
             v
             for node in graph.nodes
@@ -188,11 +188,14 @@ def _updated(node: Node) -> list[Value]:
     return [v for v in values if v is not None and v.node.op == "state"]
 
 
-def _narrowed(segments: Sequence[Segment]) -> Iterator[tuple[Node, Value]]:
-    """The params and states of wider floats that these segments read or write, each with its fp16 form."""
+def _narrowed(segments: Sequence[Segment], but: Set[Node]) -> Iterator[tuple[Node, Value]]:
+    """The params and states of wider floats, but for these, that the segments read or write, each with its fp16
+    form."""
     read = [v for s in segments for node in s.nodes for v in node.inputs if v is not None]
     for leaf in dict.fromkeys(_state_of(v) for v in read):
-        if leaf is not None and leaf.types[0].dtype.kind == "float" and leaf.types[0].dtype is not FP16:
+        if leaf is None or leaf in but:
+            continue
+        if leaf.types[0].dtype.kind == "float" and leaf.types[0].dtype is not FP16:
             data = None if leaf.data is None else half(leaf.data)
             kind = TensorType(FP16, leaf.types[0].shape)
             yield leaf, unique(leaf.op, str(leaf.attrs["name"]), kind, data, leaf.sources)

@@ -1,7 +1,6 @@
 """Programs of the engine that somebody has cut out before: taps of a graph say where each begins and ends."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -26,7 +25,7 @@ def mark_programs(graph: Graph, programs: Mapping[str, tuple[Value, Value]]) -> 
         for name, ends in programs.items()
         for kind, value in zip((BEGIN, END), ends, strict=True)
     ]
-    return replace(graph, taps=(*graph.taps, *taps))
+    return graph.annotated(taps=(*graph.taps, *taps))
 
 
 def marked_programs(graph: Graph) -> Marked:
@@ -36,25 +35,25 @@ def marked_programs(graph: Graph) -> Marked:
     if not begins:
         return Marked()
     number: dict[int, int] = {}
+    place = {id(node): i for i, node in enumerate(graph.nodes)}
     for i, (name, begin) in enumerate(begins.items()):
-        for node in _between(graph.nodes, begin.node, ends[name].node):
+        for node in _between(place, begin.node, ends[name].node):
             number.setdefault(id(node), i)
     return Marked(number, tuple(begins))
 
 
-def _between(nodes: Sequence[Node], begin: Node, end: Node) -> Iterator[Node]:
-    """Of these nodes those that the end is made of: which depend on the begin, or read params, states and constants
-    alone."""
-    needed, stack = {id(begin)}, [end]
+def _between(place: Mapping[int, int], begin: Node, end: Node) -> Iterator[Node]:
+    """Of the nodes that have a place, by id, those that the end is made of, in the order of their places: which depend
+    on the begin, or read params, states and constants alone."""
+    needed, stack = dict[int, Node](), [end]
     while stack:
         node = stack.pop()
-        if id(node) not in needed:
-            needed.add(id(node))
+        if node is not begin and id(node) not in needed:
+            needed[id(node)] = node
             stack += [v.node for v in node.inputs if v is not None]
     depends, fixed = {id(begin)}, set()
-    for node in nodes:
-        if id(node) not in needed or node is begin:
-            continue
+    for key in sorted(needed.keys() & place.keys(), key=place.__getitem__):
+        node = needed[key]
         operands = [id(v.node) for v in node.inputs if v is not None]
         if any(key in depends for key in operands):
             depends.add(id(node))

@@ -289,7 +289,7 @@ def _decisions(segments: Sequence[Segment], devices: Devices, chip: Chip) -> Ite
                     yield Decision("segment", node.where, "host", why)
                 else:
                     yield Decision("segment", node.where, "moved", f"to the host: {why}")
-            elif is_border(node, chip):
+            elif verdict.verdict != "native" and is_border(node, chip):
                 continue  # part of how something is tiled, which retarget has told
             elif found.device == "host":
                 yield Decision("segment", node.where, "host", verdict.reason, f"{verdict.source}, {verdict.status}")

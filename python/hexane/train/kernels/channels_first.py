@@ -10,6 +10,7 @@ channels.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ import numpy as np
 
 from hexane import build as hx
 from hexane.build import FUNCTIONS, Tensor
+from hexane.dtypes import DType
 from hexane.graph import Array, Node, Value, topological
 from hexane.ops import OPS
 from hexane.ops.fold import Folder
@@ -270,15 +272,20 @@ def _rotary(w: Writer, node: Node) -> Placed | None:
     placed = w.get(x)
     if placed is None or not _swaps_last_two(placed.order) or not (is_leaf(cos.node) and is_leaf(sin.node)):
         return None
-    half = x.shape[-1] // 2
-    pairs = [(2 * i, 2 * i + 1) if node.attrs["interleaved"] else (i, half + i) for i in range(half)]
-    swap = np.zeros((2 * half, 2 * half), cos.dtype.numpy)
-    angle_of = np.zeros(2 * half, np.int32)
+    swap, angle_of = _swapped_pairs(x.shape[-1] // 2, bool(node.attrs["interleaved"]), cos.dtype)
+    of_cos, of_sin = (hx.transpose(hx.gather(w.constant(v), angle_of, axis=-1)) for v in (cos, sin))
+    return Placed(placed.tensor * of_cos + hx.matmul(hx.const(swap), placed.tensor) * of_sin, placed.order)
+
+
+@lru_cache(maxsize=16)
+def _swapped_pairs(half: int, interleaved: bool, dtype: DType) -> tuple[Array, Array]:
+    """R, and the angle of each number."""
+    pairs = [(2 * i, 2 * i + 1) if interleaved else (i, half + i) for i in range(half)]
+    swap, angle_of = np.zeros((2 * half, 2 * half), dtype.numpy), np.zeros(2 * half, np.int32)
     for i, (first, second) in enumerate(pairs):
         swap[first, second], swap[second, first] = -1, 1
         angle_of[[first, second]] = i
-    of_cos, of_sin = (hx.transpose(hx.gather(w.constant(v), angle_of, axis=-1)) for v in (cos, sin))
-    return Placed(placed.tensor * of_cos + hx.matmul(hx.const(swap), placed.tensor) * of_sin, placed.order)
+    return swap, angle_of
 
 
 def _attention(w: Writer, node: Node) -> Placed | None:

@@ -4,6 +4,7 @@ from hexane import build as hx
 from hexane.build import Tensor
 from hexane.errors import Error
 from hexane.graph import Graph, Node, Value
+from hexane.runtime.collector import collector_paused
 from hexane.sources import source_scope
 from hexane.stages.segments.marked import mark_programs
 from hexane.train.kernels.channels_first import shaped
@@ -19,10 +20,13 @@ def on_engine(step: Graph, variant: Variant = "cpu-head") -> Graph:
     The graph computes what `step` does, in another layout. variant: as `hx.train.kernels` has it. Raises Error for a
     step that has no such program.
     """
-    made = kernels(step, baked=False, variant=variant)
-    if not made:
-        raise Error("[train.on_engine] got a step without programs of the engine, need a residual network of tokens")
-    return _Cut(made).of(step)
+    with collector_paused():
+        made = kernels(step, baked=False, variant=variant)
+        if not made:
+            raise Error(
+                "[train.on_engine] got a step without programs of the engine, need a residual network of tokens"
+            )
+        return _Cut(made).of(step)
 
 
 class _Cut:
