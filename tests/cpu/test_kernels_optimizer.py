@@ -97,6 +97,16 @@ def test_a_step_of_several_batches_writes_no_sum_twice() -> None:
     assert net.memory["arena"] < 0.5 * 4 * 64 * 33
 
 
+def test_rows_of_a_large_embedding_are_added_where_the_sum_lies() -> None:
+    """Its zeros are not even there while the graph is made."""
+    weight = hx.param("table", np.zeros((1 << 20, 32), np.float32))
+    loss = hx.reduce_sum(hx.gather(weight, hx.input("ids", (7,), "int32"), axis=0))
+    step = hx.train.step(loss, [weight], hx.train.sgd(0.01), accumulate=3)
+    (scattered,) = [node for node in step.nodes if node.op == "scatter_nd"]
+    assert scattered.inputs[0] is not None
+    assert scattered.inputs[0].node.op == "write_state"
+
+
 @pytest.mark.parametrize("tied", [True, False])
 def test_rows_of_an_embedding_are_added_where_the_sum_lies(tied: bool) -> None:
     """Also where the matrix is the head as well: both uses add to one sum."""

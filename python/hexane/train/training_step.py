@@ -162,8 +162,10 @@ def _is_scattered(gradient: Tensor) -> bool:
     node = gradient.value.node
     if node.op != "scatter_nd" or node.attrs["mode"] != "add" or node.inputs[0] is None:
         return False
-    zeros = node.inputs[0].node.data
-    return zeros is not None and not zeros.any()
+    zeros = node.inputs[0].node
+    while zeros.op in ("broadcast_to", "reshape") and zeros.inputs[0] is not None:  # where there are very many
+        zeros = zeros.inputs[0].node
+    return zeros.op == "const" and zeros.data is not None and not zeros.data.any()
 
 
 def _squares(gradient: Tensor) -> Tensor:
