@@ -88,7 +88,7 @@ def test_token(contestant: str, threads: int, contest: Callable[..., None]) -> N
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("mode", [None, "int8", "palette4:g16", "blockwise4:b32"])
+@pytest.mark.parametrize("mode", [None, "int8", "palette4:g16", "palette6", "blockwise4:b32"])
 def test_token_of_compressed_weights(mode: str | None, threads: int, contest: Callable[..., None]) -> None:
     step = hexane_step(threads, mode)
     for at, token in enumerate(tokens()):

@@ -20,7 +20,7 @@ from hexane.targets import load_target
 
 MODES = [
     "int8", "palette1", "palette3", "palette4", "palette4:g8", "palette4:g16", "palette2:g24", "blockwise4:b2",
-    "blockwise4:b32", "blockwise8:b32",
+    "blockwise4:b32", "blockwise8:b32", "palette6", "palette6:g16",
 ]  # fmt: skip
 SHAPES = [(72, 64), (48, 608), (24, 1152), (96, 1537)]  # with sums of one block, of several, and an odd last term
 
@@ -82,7 +82,9 @@ def test_rows_of_an_embedding_have_the_bits_of_the_decoded_table(mode: str, tmp_
     assert sizes[0] < 0.5 * sizes[1]
 
 
-@pytest.mark.parametrize(("mode", "share"), [("int8", 0.27), ("palette4", 0.15), ("blockwise4:b32", 0.18)])
+@pytest.mark.parametrize(
+    ("mode", "share"), [("int8", 0.27), ("palette4", 0.15), ("blockwise4:b32", 0.18), ("palette6", 0.27)]
+)
 def test_a_plan_keeps_the_few_bits(mode: str, share: float, tmp_path: Any) -> None:
     graph, x = product(256, 1024, (1,))
     nets = [hx.compile(graph), hx.compile(graph, compress=mode)]
@@ -96,7 +98,15 @@ def test_a_plan_keeps_the_few_bits(mode: str, share: float, tmp_path: Any) -> No
 
 @pytest.mark.parametrize(
     ("mode", "stays"),
-    [("int8", True), ("palette4:g8", True), ("palette4:g12", False), ("palette6", False), ("sparse:0.5", False)],
+    [
+        ("int8", True),
+        ("palette4:g8", True),
+        ("palette4:g12", False),
+        ("palette6", True),
+        ("palette6:g8", False),
+        ("palette8", False),
+        ("sparse:0.5", False),
+    ],
 )
 def test_decisions_say_what_stays_in_few_bits(mode: str, stays: bool) -> None:
     graph, _ = product(96, 64, (1,))
@@ -122,7 +132,10 @@ def operands(**changed: Any) -> tuple[list[np.ndarray], dict[str, Any]]:
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"bits": 3}, "bits: got 3, need 4 or 8"),
-    ({"bits": 8, "palette": 1}, "bits: got 8, need 4$"),
+    (
+        {"bits": 8, "palette": 1, "weight": np.zeros((8, 6), np.uint8), "numbers": np.ones((1, 65), np.float32)},
+        "need 1 to 64 entries",
+    ),
     ({"bits": 8}, r"weight: got \(8, 3\), need 6 bytes for each of its rows"),
     ({"weight": np.zeros((8, 4), np.uint8)}, r"weight: got \(8, 4\), need 3 bytes"),
     ({"weight": np.zeros((1, 8, 3), np.uint8)}, "ranks: got 2, 3 and 2"),
@@ -150,6 +163,14 @@ def test_an_index_beyond_the_table_names_its_last_entry() -> None:
     y = np.zeros((2, 8), np.float32)
     run("encoded_matmul", arrays, [y], attrs)
     assert (y == 3 * 2 + 3 * 4).all()
+
+
+def test_an_index_of_eight_bits_beyond_the_table_names_its_last_entry() -> None:
+    weight = np.tile(np.array([0, 62, 63, 255, 1, 200], np.uint8), (8, 1))
+    arrays, attrs = operands(bits=8, palette=1, weight=weight, numbers=np.arange(63, dtype=np.float32)[None])
+    y = np.zeros((2, 8), np.float32)
+    run("encoded_matmul", arrays, [y], attrs)
+    assert (y == 4 * 62 + 1).all()
 
 
 @pytest.mark.parametrize("make", [lambda b: b[:0], lambda b: np.zeros((8, 0), np.uint8)])

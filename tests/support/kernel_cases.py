@@ -137,7 +137,8 @@ def _examples() -> Iterator[tuple[Graph, Mapping[str, Array]]]:
         batch,
     )
     weight = rng.standard_normal((72, 60)).astype(np.float32)
-    for mode, shape in (("int8", (2, 9, 60)), ("blockwise4:b30", (7, 60)), ("palette4:g8", (1, 60))):
+    modes = (("int8", (2, 9, 60)), ("blockwise4:b30", (7, 60)), ("palette4:g8", (1, 60)), ("palette6:g24", (3, 60)))
+    for mode, shape in modes:
         x = hx.input("x", shape)
         small = hx.graph({"y": hx.linear(x, weight, weight[:, 0].copy())})
         given = {"x": rng.standard_normal(shape).astype(np.float32)}

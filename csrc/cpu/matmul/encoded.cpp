@@ -12,9 +12,10 @@ namespace {
 int64_t padded(int64_t num_columns) { return ceil_div(num_columns, kPanelLanes) * kPanelLanes; }
 
 // The bytes of the entries in fp16; returns whether they are 0 or normal numbers of it.
-bool put_halves(const float* entries, std::byte* low, std::byte* high) {
+bool put_halves(const float* entries, int64_t count, std::byte* low) {
+  std::byte* high = low + count;
   bool held = true;
-  for (int64_t i = 0; i < kTableEntries; ++i) {
+  for (int64_t i = 0; i < count; ++i) {
     const fp16 half = to_fp16(entries[i]);
     low[i] = static_cast<std::byte>(half.bits & 0xFF);
     high[i] = static_cast<std::byte>(half.bits >> 8);
@@ -27,7 +28,7 @@ bool put_halves(const float* entries, std::byte* low, std::byte* high) {
 
 EncodedPanels encoded_panels(const char* kernel, const Tensor& x, const Tensor& weight, const Tensor& numbers,
                              int64_t bits, bool palette, bool transpose_x) {
-  if (bits != 4 && (bits != 8 || palette)) fail(kernel, "bits: got ", bits, ", need 4", palette ? "" : " or 8");
+  if (bits != 4 && bits != 8) fail(kernel, "bits: got ", bits, ", need 4 or 8");
   if (x.rank < 2 || weight.rank != 2 || numbers.rank != 2)
     fail(kernel, "ranks: got ", x.rank, ", ", weight.rank, " and ", numbers.rank, ", need at least 2, 2 and 2");
   check_operand(kernel, "x", x);
@@ -48,11 +49,12 @@ EncodedPanels encoded_panels(const char* kernel, const Tensor& x, const Tensor& 
   const int64_t rows = numbers.shape[0], width = numbers.shape[1];
   if (palette) {
     e.block = std::max<int64_t>(e.k, 1);
-    e.pitch = kTableEntries + kTableEntries / 2;
+    const int64_t most = entries_of(e);
+    e.pitch = most + most / 2;
     const bool whole_runs = rows > 0 && (rows == 1 || (n % rows == 0 && n / rows % kTableColumns == 0));
-    if (!whole_runs || width < 1 || width > kTableEntries)
-      fail(kernel, "tables: got ", shape_text(numbers), ", need 1 to ", kTableEntries,
-           " entries, and one table or one for", " each multiple of ", kTableColumns, " of ", n, " columns");
+    if (!whole_runs || width < 1 || width > most)
+      fail(kernel, "tables: got ", shape_text(numbers), ", need 1 to ", most, " entries, and one table or one for",
+           " each multiple of ", kTableColumns, " of ", n, " columns");
     e.table_columns = rows == 1 ? padded(n) : n / rows;
     if (e.table_columns == 0) e.table_columns = kPanelLanes;
   } else {
@@ -86,13 +88,12 @@ void pack_encoded(const Tensor& weight, const Tensor& numbers, const EncodedPane
   }
   auto* to = reinterpret_cast<float*>(to_numbers);
   std::memset(to, 0, static_cast<size_t>(number_bytes(e)));
-  const int64_t width = numbers.shape[1];
+  const int64_t width = numbers.shape[1], count = e.palette ? entries_of(e) : width;
   bool held = true;
   for (int64_t row = 0; row < numbers.shape[0]; ++row, to += e.pitch) {
-    for (int64_t i = 0; i < (e.palette ? kTableEntries : width); ++i)
+    for (int64_t i = 0; i < count; ++i)
       std::memcpy(to + i, numbers.data + row * numbers.strides[0] + std::min(i, width - 1) * numbers.strides[1], 4);
-    auto* halves = reinterpret_cast<std::byte*>(to + kTableEntries);
-    if (e.palette) held = put_halves(to, halves, halves + kTableEntries) && held;
+    if (e.palette) held = put_halves(to, count, reinterpret_cast<std::byte*>(to + count)) && held;
   }
   if (e.palette) reinterpret_cast<float*>(to_numbers)[e.num_rows * e.pitch] = held ? 1.0f : 0.0f;
 }

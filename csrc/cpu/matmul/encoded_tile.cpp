@@ -22,8 +22,9 @@ constexpr int kRowPanels = kPanelVectors <= 2 ? 4 : 2;
 constexpr int kTableRuns = static_cast<int>(kPanelLanes / kTableColumns);  // of a panel
 constexpr int kTableParts = 16 / kLanes;                                   // vectors of a table
 
-// kTables: all columns of a panel have one; kHalfTables: whose entries fp16 holds, as two tables of bytes.
-enum class Code { kBytes, kHalfBytes, kTables, kHalfTables, kRunsOfTables };
+// kTables: all columns of a panel have one; kHalfTables: whose entries fp16 holds, as two tables of bytes. The long
+// ones have indices of eight bits.
+enum class Code { kBytes, kHalfBytes, kTables, kHalfTables, kRunsOfTables, kLongTables, kLongHalfTables };
 
 // A table of 16 floats in vectors.
 struct Table {
@@ -68,10 +69,12 @@ template <int kPanels, Code kCode>
 class Numbers {
  public:
   static constexpr int kVectors = kPanels * kPanelVectors;
-  static constexpr bool kPairs = kCode != Code::kBytes;
+  static constexpr bool kLong = kCode == Code::kLongTables || kCode == Code::kLongHalfTables;
+  static constexpr bool kFourBits = kCode != Code::kBytes && !kLong;
+  static constexpr bool kPairs = kFourBits || kCode == Code::kLongHalfTables;
 
   HWY_INLINE Numbers(const EncodedPanels& e, int64_t panel, int64_t begin)
-      : from_(e.panels + panel * e.panel_bytes + (kPairs ? begin / 2 : begin) * kPanelLanes),
+      : from_(e.panels + panel * e.panel_bytes + (kFourBits ? begin / 2 : begin) * kPanelLanes),
         panel_bytes_(e.panel_bytes) {
     if constexpr (kCode == Code::kBytes || kCode == Code::kHalfBytes) {
       const float* row = e.numbers + (begin == 0 ? 0 : begin / e.block * e.pitch) + panel * kPanelLanes;
@@ -88,7 +91,12 @@ class Numbers {
 
   // The next term, or the first of the next two.
   HWY_INLINE void read(V (&numbers)[kVectors]) {
-    if constexpr (kCode == Code::kHalfTables) {
+    if constexpr (kCode == Code::kLongHalfTables) {
+#pragma GCC unroll 4
+      for (int p = 0; p < kPanels; ++p) look_up_two(p);
+      put(0, numbers);
+      from_ += kPanelLanes;
+    } else if constexpr (kCode == Code::kHalfTables) {
 #pragma GCC unroll 4
       for (int p = 0; p < kPanels; ++p) {
         bytes_[p] = hn::LoadU(Bytes(), reinterpret_cast<const uint8_t*>(from_ + p * panel_bytes_));
@@ -101,7 +109,9 @@ class Numbers {
         if constexpr (kCode == Code::kHalfBytes)
           numbers[v] = scaled(hn::And(codes_[v], hn::Set(DI(), 15)), v);
         else
-          numbers[v] = kCode == Code::kBytes ? hn::Mul(hn::ConvertTo(D(), codes_[v]), scales_[v]) : entry(codes_[v], v);
+          numbers[v] = kCode == Code::kBytes        ? hn::Mul(hn::ConvertTo(D(), codes_[v]), scales_[v])
+                       : kCode == Code::kLongTables ? gathered(codes_[v], v)
+                                                    : entry(codes_[v], v);
       }
     }
     from_ += kPanelLanes;
@@ -109,7 +119,9 @@ class Numbers {
 
   // The second of two.
   HWY_INLINE void read_other(V (&numbers)[kVectors]) const {
-    if constexpr (kCode == Code::kHalfTables) {
+    if constexpr (kCode == Code::kLongHalfTables) {
+      put(1, numbers);
+    } else if constexpr (kCode == Code::kHalfTables) {
 #pragma GCC unroll 4
       for (int p = 0; p < kPanels; ++p) look_up(p, hn::ShiftRight<4>(bytes_[p]), numbers);
     } else if constexpr (kPairs) {
@@ -123,11 +135,13 @@ class Numbers {
 
  private:
   using Bytes = hn::FixedTag<uint8_t, 16>;
-  using Bits = hn::FixedTag<uint16_t, 8>;  // of halves
+  using Bits = hn::FixedTag<uint16_t, 8>;                    // of halves
+  using Two = hn::FixedTag<uint8_t, kLanes == 8 ? 32 : 16>;  // of two terms, in so many steps
+  static constexpr int kSteps = kLanes == 8 ? 1 : 2;
 
   HWY_INLINE VI load_codes(int v) const {
     const std::byte* at = from_ + v / kPanelVectors * panel_bytes_ + v % kPanelVectors * kLanes;
-    if constexpr (kPairs)
+    if constexpr (kPairs || kLong)
       return hn::PromoteTo(DI(), hn::LoadU(hn::Rebind<uint8_t, D>(), reinterpret_cast<const uint8_t*>(at)));
     else
       return hn::PromoteTo(DI(), hn::LoadU(hn::Rebind<int8_t, D>(), reinterpret_cast<const int8_t*>(at)));
@@ -139,12 +153,66 @@ class Numbers {
     return hn::Mul(hn::ConvertTo(D(), hn::Sub(code, hn::Set(DI(), 8))), scales_[v]);
   }
 
+  // From memory: registers do not hold such a table. A vector meets two tables at most.
+  HWY_INLINE V gathered(VI code, int v) const {
+    const int run = v * kLanes / static_cast<int>(kTableColumns);
+    code = hn::Min(code, hn::Set(DI(), static_cast<int>(kLongTableEntries) - 1));
+    if constexpr (kLanes > kTableColumns) {
+      const auto second = hn::Gt(hn::Iota(DI(), 0), hn::Set(DI(), static_cast<int>(kTableColumns) - 1));
+      const auto apart = static_cast<int32_t>(tables_[run + 1] - tables_[run]);
+      code = hn::Add(code, hn::IfThenElseZero(second, hn::Set(DI(), apart)));
+    }
+    return hn::GatherIndex(D(), tables_[run], code);
+  }
+
   HWY_INLINE V entry(VI code, int v) const {
     const int run = v * kLanes / static_cast<int>(kTableColumns);
     const V found = Table(tables_[run])[code];
     if constexpr (kCode == Code::kTables || kLanes <= kTableColumns) return found;
     const auto second = hn::Gt(hn::Iota(DI(), 0), hn::Set(DI(), static_cast<int>(kTableColumns) - 1));
     return hn::IfThenElse(hn::RebindMask(D(), second), Table(tables_[run + (kLanes > kTableColumns)])[code], found);
+  }
+
+  // Two terms of a panel, each 16 columns, as the lower and the upper bytes of halves.
+  HWY_INLINE void look_up_two(int p) {
+    if constexpr (kCode == Code::kLongHalfTables && kLanes <= 8) {
+      const Two d;
+      const auto* from = reinterpret_cast<const uint8_t*>(from_ + p * panel_bytes_);
+      const auto* table = reinterpret_cast<const uint8_t*>(tables_[p * kTableRuns] + kLongTableEntries);
+#pragma GCC unroll 2
+      for (int i = 0; i < kSteps; ++i) {
+        const auto code = hn::Min(hn::LoadU(d, from + i * kPanelLanes), hn::Set(d, kLongTableEntries - 1));
+        const auto place = hn::And(code, hn::Set(d, 15));
+        const auto odd = hn::TestBit(code, hn::Set(d, 16)), upper = hn::TestBit(code, hn::Set(d, 32));
+        const auto found = [&](const uint8_t* bytes) HWY_ATTR {
+          const auto of = [&](int part)
+                              HWY_ATTR { return hn::TableLookupBytes(hn::LoadDup128(d, bytes + part * 16), place); };
+          return hn::IfThenElse(upper, hn::IfThenElse(odd, of(3), of(2)), hn::IfThenElse(odd, of(1), of(0)));
+        };
+        low_[p][i] = found(table);
+        high_[p][i] = found(table + kLongTableEntries);
+      }
+    }
+  }
+
+  // One of the two terms that look_up_two has found.
+  HWY_INLINE void put(int term, V (&numbers)[kVectors]) const {
+    if constexpr (kCode == Code::kLongHalfTables && kLanes <= 8) {
+#pragma GCC unroll 4
+      for (int p = 0; p < kPanels; ++p) {
+        const int i = kSteps == 1 ? 0 : term;
+        const auto own = [&](auto both) HWY_ATTR {
+          if constexpr (kSteps == 2)
+            return both;
+          else
+            return term ? hn::UpperHalf(Bytes(), both) : hn::LowerHalf(Bytes(), both);
+        };
+        const auto first = hn::BitCast(Bits(), own(hn::InterleaveLower(Two(), low_[p][i], high_[p][i])));
+        const auto second = hn::BitCast(Bits(), own(hn::InterleaveUpper(Two(), low_[p][i], high_[p][i])));
+        promote<hn::CappedTag<float, kLanes>>(first, numbers + p * kPanelVectors);
+        promote<hn::CappedTag<float, kLanes>>(second, numbers + p * kPanelVectors + kPanelVectors / 2);
+      }
+    }
   }
 
   // All numbers of a panel.
@@ -166,6 +234,7 @@ class Numbers {
   const float* tables_[kPanels * kTableRuns];
   VI codes_[kVectors];
   hn::Vec<Bytes> bytes_[kPanels];
+  hn::Vec<Two> low_[kPanels][kSteps], high_[kPanels][kSteps];
 };
 
 // use(k, numbers of kPanels panels) for the terms [begin, end), which one scale of each column serves.
@@ -242,7 +311,11 @@ void decode_of(const EncodedPanels& e, Range columns, float* to) {
 // f(the code as a constant)
 template <class F>
 void with_code(const EncodedPanels& e, const F& f) {
-  if (!e.four_bits) return f(std::integral_constant<Code, Code::kBytes>());
+  if (!e.four_bits)
+    return !e.palette ? f(std::integral_constant<Code, Code::kBytes>())
+           : kLanes < 16 && e.table_columns % kPanelLanes == 0 && halves_hold(e)
+               ? f(std::integral_constant<Code, Code::kLongHalfTables>())
+               : f(std::integral_constant<Code, Code::kLongTables>());
   if (!e.palette) return f(std::integral_constant<Code, Code::kHalfBytes>());
   if (e.table_columns % kPanelLanes == 0)
     return kLanes < 16 && halves_hold(e) ? f(std::integral_constant<Code, Code::kHalfTables>())

@@ -16,8 +16,7 @@ HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
   if (x.dtype != HX_FP32 || numbers.dtype != HX_FP32 || out.dtype != HX_FP32)
     return hx_refuse(call, "dtype: need fp32");
   if (weight.item != 1) return hx_refuse(call, "weight: need bytes");
-  if (bits != 4 && (bits != 8 || hx_attr_i(call, PALETTE) != 0))
-    return hx_refuse(call, "bits: need 4, or 8 without tables");
+  if (bits != 4 && bits != 8) return hx_refuse(call, "bits: need 4 or 8");
   if (x.rank < 2 || weight.rank != 2 || numbers.rank != 2 || out.rank != x.rank)
     return hx_refuse(call, "ranks: need 2 to 8, 2, 2, and that of x for the output");
   if (!hx_is_dense_inside(&x) || !hx_is_dense_inside(&weight) || !hx_is_dense_inside(&numbers) ||

@@ -16,16 +16,17 @@ from hexane.ops.spec import Op
 
 ENCODED_MATMUL = "cpu.encoded_matmul"
 TABLE_COLUMNS = 8  # columns of one table are whole runs of so many
+LONG_TABLE_COLUMNS = 16  # so many are looked up fast in tables of more than 16 entries
+SHORT_TABLE, LONG_TABLE = 16, 64  # most entries of a table for indices of 4 bits, and of 8: lookups in more take longer
 BITS = (4, 8)
-TABLE_BITS = 4  # of more, lookups would take longer than whole weights
 
 
 def _shape(x: Shape, weight: Shape, _: Shape, bias: Shape | None, transpose_x: bool, **__: Any) -> Shape:
     return matmul_shape(x, (weight[0], x[-2 if transpose_x else -1]), bias, transpose_x, True)
 
 
-def _dtype(x: DType, weight: DType, numbers: DType, bias: DType | None, bits: int, **_: Any) -> DType:
-    stored = DTYPES["int8" if bits == 8 else "uint8"]
+def _dtype(x: DType, weight: DType, numbers: DType, bias: DType | None, bits: int, palette: bool, **_: Any) -> DType:
+    stored = DTYPES["int8" if bits == 8 and not palette else "uint8"]
     if weight is not stored or {x, numbers, bias or FP32} != {FP32}:
         raise Error(f"got {x}, {weight}, {numbers} and {bias}, need fp32, {stored}, fp32 and fp32")
     return FP32
@@ -39,16 +40,17 @@ def _check(types: tuple[TensorType | None, ...], attrs: Mapping[str, Any]) -> No
     if x.rank < 2 or weight.rank != 2 or numbers.rank != 2:
         raise Error(f"got x {x}, a weight {weight} and numbers {numbers}, need at least 2 axes, 2 and 2")
     bits, palette = attrs["bits"], attrs["palette"]
-    if bits not in BITS or (palette and bits != TABLE_BITS):
-        raise Error(f"bits: got {bits}, need {TABLE_BITS}{'' if palette else ' or 8'}")
+    if bits not in BITS:
+        raise Error(f"bits: got {bits}, need {' or '.join(map(str, BITS))}")
     n, k, (rows, width) = weight.shape[0], x.shape[-2 if attrs["transpose_x"] else -1], numbers.shape
     if weight.shape[1] != (k * bits + 7) // 8:
         raise Error(f"got a weight of shape {weight.shape}, need {k} numbers of {bits} bits in each row")
     if palette:
         runs = rows == 1 or (rows > 0 and n % rows == 0 and n // rows % TABLE_COLUMNS == 0)
-        if not runs or not 0 < width <= 1 << bits:
+        most = SHORT_TABLE if bits == 4 else LONG_TABLE
+        if not runs or not 0 < width <= most:
             raise Error(
-                f"got tables of shape {numbers.shape} for {n} columns, need 1 to {1 << bits} entries, and one table or"
+                f"got tables of shape {numbers.shape} for {n} columns, need 1 to {most} entries, and one table or"
                 f" one for each multiple of {TABLE_COLUMNS} columns"
             )
     elif width != n or rows < 1 or k % rows or (bits == 4 and rows > 1 and k // rows % 2):
@@ -86,7 +88,7 @@ def _ref(
 OPS = (
     Op(
         name=ENCODED_MATMUL,
-        doc="x @ weight.T + bias, where weight is stored as integers of 4 or 8 bits with scales (blocks, columns), or as 4-bit indices of tables (groups, entries). Two of 4 bits share a byte, the first in its lower half.",
+        doc="x @ weight.T + bias, where weight is stored as integers of 4 or 8 bits with scales (blocks, columns), or as indices of 4 or 8 bits of tables (groups, entries). Two of 4 bits share a byte, the first in its lower half.",
         inputs=("x", "weight", "numbers", "bias?"),
         attrs={"bits": integer(8), "palette": flag(False), "transpose_x": flag(False), "epilogue": SLOTS},
         shape=_shape, dtype=_dtype, check=(_check,), kernel="encoded_matmul", level="kernel", epilogue=True,

@@ -11,7 +11,13 @@ from hexane.graph import Array, AttrValue, Graph, Node, Value, constant
 from hexane.ops import OPS, apply
 from hexane.ops.encoded_moves import MOVES, moved
 from hexane.ops.encodings import encoding_of, is_encoded
-from hexane.ops.records.encoded_product import ENCODED_MATMUL, TABLE_BITS, TABLE_COLUMNS
+from hexane.ops.records.encoded_product import (
+    ENCODED_MATMUL,
+    LONG_TABLE,
+    LONG_TABLE_COLUMNS,
+    SHORT_TABLE,
+    TABLE_COLUMNS,
+)
 from hexane.ops.records.quant import BYTES
 from hexane.targets import Target
 
@@ -203,10 +209,20 @@ def _indices(indices: Array, tables: Array) -> Stored | None:
     groups, entries = tables.shape
     columns = len(indices)
     whole_runs = groups == 1 or (columns % groups == 0 and columns // groups % TABLE_COLUMNS == 0)
-    if entries > 1 << TABLE_BITS or not whole_runs or indices.min() < 0 or indices.max() >= entries:
+    if entries > LONG_TABLE or not whole_runs or indices.min() < 0 or indices.max() >= entries:
         return None
     codes, numbers = indices.astype(np.uint8), np.ascontiguousarray(tables, np.float32)
-    return Stored(_in_pairs(codes), numbers, TABLE_BITS, True)
+    if entries <= SHORT_TABLE:
+        return Stored(_in_pairs(codes), numbers, 4, True)
+    fits = (groups == 1 or columns // groups % LONG_TABLE_COLUMNS == 0) and _in_halves(numbers)
+    return Stored(codes, numbers, 8, True) if fits else None
+
+
+def _in_halves(numbers: Array) -> bool:
+    """Whether all are 0 or normal numbers of fp16."""
+    with np.errstate(over="ignore"):
+        halves = numbers.astype(np.float16)
+    return bool(np.all((halves == numbers) & ((numbers == 0) | (np.abs(numbers) >= np.finfo(np.float16).tiny))))
 
 
 def _in_pairs(codes: Array) -> Array:
