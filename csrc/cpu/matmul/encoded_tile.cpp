@@ -293,7 +293,9 @@ template <Code kCode>
 void row_of(const Tile& t, const EncodedPanels& e, Range columns) {
   const int64_t end = ceil_div(columns.end, kPanelLanes);
   int64_t panel = columns.begin / kPanelLanes;
-  for (; panel + kRowPanels <= end; panel += kRowPanels) add_row<kRowPanels, kCode>(t, e, panel);
+  // The scales of half bytes take registers, too.
+  constexpr int kAtOnce = kCode == Code::kHalfBytes && kLanes <= 8 ? 2 : kRowPanels;
+  for (; panel + kAtOnce <= end; panel += kAtOnce) add_row<kAtOnce, kCode>(t, e, panel);
   for (; panel < end; ++panel) add_row<1, kCode>(t, e, panel);
 }
 
