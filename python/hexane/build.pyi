@@ -497,6 +497,9 @@ def batch_norm_training(
 def accumulate_step(s: Operand, g: Operand, first: Operand) -> Tensor:
     """The sum of the gradients of several batches: g where it is the `first`, a bool of shape (1,), else s + g."""
 
+def restart_sum(s: Operand, first: Operand) -> Tensor:
+    """The sum of the gradients of several batches before another one is added in place: 0 where that is the `first`, a bool of shape (1,), else s."""
+
 def squared_norm(x: Operand) -> Tensor:
     """The sum of the squares of all elements, a number for the rates of an optimiser."""
 

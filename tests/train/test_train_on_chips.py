@@ -89,3 +89,23 @@ def test_no_other_training_is_warned_of(target: str, scale: float, width: int) -
         warnings.simplefilter("always")
         trainer(target, scale, width).fit(batch, 1)
     assert not [w for w in caught if "above 4094" in str(w.message)]
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_rows_of_an_embedding_are_summed_in_fp32_on_the_host(tied: bool) -> None:
+    """A sum of many small gradients stands still in fp16."""
+    rng = np.random.default_rng(3)
+    table, head = (hx.param(n, rng.standard_normal((40, 16)).astype(np.float32)) for n in ("table", "head"))
+    rows = hx.gather(table, hx.input("ids", (6,), "int32"), axis=0)
+    loss = hx.reduce_mean(hx.square(hx.matmul(rows, table if tied else head, transpose_y=True)))
+    step = hx.train.step(loss, [table] if tied else [table, head], hx.train.sgd(1.0), accumulate=2)
+    ids = rng.integers(0, 40, 6).astype(np.int32)
+    nets = [hx.compile(step, target=target, device="cpu", threads=1) for target in ("h13", "host")]
+    for net in nets:
+        for _ in range(4):
+            net(ids=ids)
+        assert net.read_state("table.grad").dtype == np.float32
+    np.testing.assert_allclose(nets[0].read_state("table"), nets[1].read_state("table"), rtol=0.02, atol=0.02)
+    on_engine = {n.op for s in nets[0].program.segments if s.device == "ane" for n in s.nodes}
+    assert "matmul" in on_engine
+    assert not on_engine & {"scatter_nd", "restart_sum", "accumulate_step"}

@@ -133,7 +133,7 @@ def _accumulated(
         written, now = hx.state(_name(p) + GRADIENT, p.shape, p.dtype), first
         parts = sorted(_parts(gradient), key=_is_scattered)
         if _is_scattered(parts[0]):
-            total = hx.select(first, 0.0, written)
+            total = hx.restart_sum(written, first)
             written = _write(written, total)
         for part in parts:
             if _is_scattered(part):

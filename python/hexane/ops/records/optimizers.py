@@ -155,6 +155,10 @@ def _sum_case(*, first: bool, shape: Shape = (3, 5)) -> Case:
     return Case(arrays=(s, g, np.array([first])))
 
 
+def _restart_case(*, first: bool) -> Case:
+    return Case(arrays=(np.arange(15, dtype=np.float32).reshape(3, 5), np.array([first])))
+
+
 OPS = (
     Op(
         name="accumulate_step", doc="The sum of the gradients of several batches: g where it is the `first`, a bool of shape (1,), else s + g.",
@@ -162,6 +166,14 @@ OPS = (
         expand=lambda b, s, g, first: b.select(b.reshape(first, shape=()), g, b.add(s, g)),
         ref=lambda s, g, first: g if first[0] else s + g, no_grad=WHY, host=HOST,
         cases=(_sum_case(first=True), _sum_case(first=False), _sum_case(first=False, shape=())),
+    ),
+    Op(
+        name="restart_sum", doc="The sum of the gradients of several batches before another one is added in place: 0 where that is the `first`, a bool of shape (1,), else s.",
+        inputs=("s", "first"), outputs=("s",), attrs={}, shape=lambda s, first: _sum_shape(s, s, first),
+        dtype=lambda s, first: _sum_dtype(s, s, first), updates=("s",),
+        expand=lambda b, s, first: b.select(b.reshape(first, shape=()), 0.0, s),
+        ref=lambda s, first: np.zeros_like(s) if first[0] else s, no_grad=WHY, host=HOST,
+        cases=(_restart_case(first=True), _restart_case(first=False)),
     ),
     Op(
         name="squared_norm", doc="The sum of the squares of all elements, a number for the rates of an optimiser.", inputs=("x",),

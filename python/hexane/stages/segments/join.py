@@ -180,9 +180,9 @@ def _state_of(value: Value) -> Node | None:
 
 
 def _updated(node: Node) -> list[Value]:
-    """The states that the node gives the next version of."""
+    """The states that the node gives the next version of, in numbers that fp16 does not hold."""
     op = OPS.get(node.op)
-    if op is None or not op.updates:
+    if op is None or not op.updates or not op.host:
         return []
     values = [node.inputs[op.inputs.index(name)] for name in op.updates]
     return [v for v in values if v is not None and v.node.op == "state"]
