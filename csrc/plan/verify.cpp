@@ -85,8 +85,8 @@ void check_spaces(const Plan& plan) {
   uint64_t end = 0;
   for (const Piece& piece : plan.state) {
     if (piece.offset < end || piece.offset > state || piece.bytes.size() > state - piece.offset)
-      fail("plan", "state: got ", piece.bytes.size(), " bytes at ", piece.offset, ", need at most those of its spaces, ",
-           state, ", each once");
+      fail("plan", "state: got ", piece.bytes.size(), " bytes at ", piece.offset,
+           ", need at most those of its spaces, ", state, ", each once");
     end = piece.offset + piece.bytes.size();
   }
 }
