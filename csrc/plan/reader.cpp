@@ -62,9 +62,21 @@ Sections sections_of(const Plan& plan) {
     const auto view = std::as_bytes(rows);
     return Bytes(view.data(), view.size());
   };
-  return {{plan.strings, bytes(plan.spaces), bytes(plan.tensors), bytes(plan.operands), bytes(plan.numerics),
-           bytes(plan.steps), bytes(plan.loops), bytes(plan.moves), plan.attrs, bytes(plan.inputs), bytes(plan.outputs),
-           bytes(plan.blocks), plan.weights, plan.packed, {}},
+  return {{plan.strings,
+           bytes(plan.spaces),
+           bytes(plan.tensors),
+           bytes(plan.operands),
+           bytes(plan.numerics),
+           bytes(plan.steps),
+           bytes(plan.loops),
+           bytes(plan.moves),
+           plan.attrs,
+           bytes(plan.inputs),
+           bytes(plan.outputs),
+           bytes(plan.blocks),
+           plan.weights,
+           plan.packed,
+           {}},
           plan.state};
 }
 

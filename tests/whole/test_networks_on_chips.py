@@ -21,6 +21,7 @@ from test_examples import load
 import hexane as hx
 from architectures import ARCHITECTURES
 from compare import assert_close
+from hexane import _core
 from hexane.emit.plan import emit_plan
 from hexane.graph import Array, Graph
 from hexane.importers.onnx import import_onnx
@@ -98,10 +99,7 @@ def fingerprint(program: Program) -> str:
         replace(s, numerics=replace(s.numerics, name="chip")) if s.numerics.name == own else s for s in program.steps
     ]
     sections = emit_plan(replace(program, target=replace(program.target, name="chip"), steps=tuple(steps)))
-    digest = hashlib.sha256()
-    for name, section in sorted(sections.items()):
-        digest.update(f"{name} {len(section)} ".encode() + bytes(memoryview(section)))
-    return digest.hexdigest()
+    return hashlib.sha256(_core.plan_write(sections)).hexdigest()
 
 
 def check(graph: Graph, chips: tuple[str, ...], calls: int = 1, grid: float = 0.0) -> None:
