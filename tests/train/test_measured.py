@@ -7,7 +7,7 @@ import pytest
 
 import hexane as hx
 from engines import stand_in_engine
-from hexane.train.lanes import LANES
+from hexane.train.lanes import LANES, PRODUCTS
 from hexane.train.measured import most_memory, operations
 
 LLAMA = hx.train.LlamaConfig(vocab=61, dim=32, hidden=48, layers=2, heads=4, kv_heads=2, seq=16)
@@ -95,3 +95,12 @@ def test_on_an_engine_an_entry_has_its_lane_share_of_peak_and_compiles(monkeypat
     assert one["of_peak"] == pytest.approx(operations(made.net)[1] / one["ms"] / 1e9 / peak, rel=1e-3)
     counters = device.counters
     assert one["compiles_left"] == counters["compile_limit"] - counters["compiled"] - counters["compiles_in_loads"]
+
+
+def test_products_that_are_added_to_a_sum_are_products() -> None:
+    w = hx.param("w", np.ones((64, 64), np.float32))
+    loss = hx.reduce_sum(hx.square(hx.input("x", (32, 64)) @ w))
+    net = hx.compile(hx.train.step(loss, [w], hx.train.sgd(0.1), accumulate=2), threads=1)
+    assert isinstance(net, hx.Model)
+    assert {step["kernel"] for step in net.steps} >= {"matmul", "accumulating_matmul"}
+    assert {"matmul", "accumulating_matmul"} <= PRODUCTS
