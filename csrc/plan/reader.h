@@ -120,11 +120,6 @@ Sections sections_of(const Plan& plan);
 // The pieces of the section "state".
 std::vector<Piece> state_pieces(const Sections& sections);
 
-// Where the last piece ends.
-inline uint64_t end_of(std::span<const Piece> pieces) {
-  return pieces.empty() ? 0 : pieces.back().offset + pieces.back().bytes.size();
-}
-
 // Throws Error if a file that starts like this is none of ours, or of another version; shorter than a header is too.
 void check_start(Bytes start);
 

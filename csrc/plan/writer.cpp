@@ -48,6 +48,12 @@ PlanFile::PlanFile(const Sections& sections) : head_(sizeof(PlanHeader) + kFileS
     return sections[number < kTensors ? number : number - 1];
   };
   const std::vector<Piece> state = state_pieces(sections);
+  uint64_t end_of_state = 0;
+  for (const Piece& piece : state) {
+    if (piece.offset < end_of_state || piece.offset > kMaxBytes || piece.bytes.size() > kMaxBytes - piece.offset)
+      fail("plan", "state: got ", piece.bytes.size(), " bytes at ", piece.offset, ", need pieces one after the other");
+    end_of_state = piece.offset + piece.bytes.size();
+  }
   const auto fill = [&](uint64_t count) {
     for (; count > 0; count -= pieces_.back().size())
       pieces_.push_back(Bytes(kZeros).first(std::min<uint64_t>(count, sizeof(kZeros))));
@@ -58,7 +64,7 @@ PlanFile::PlanFile(const Sections& sections) : head_(sizeof(PlanHeader) + kFileS
     const SectionInfo info = file_section(static_cast<int>(i));
     PlanSection section{{}, aligned(size_), contents(i).size(), info.row_bytes};
     const bool in_pieces = info.name == kSectionInfo[kState].name;
-    if (in_pieces) section.bytes = end_of(state);
+    if (in_pieces) section.bytes = end_of_state;
     std::copy(info.name.begin(), info.name.end(), section.name);
     std::memcpy(&head_[sizeof(PlanHeader) + i * sizeof(PlanSection)], &section, sizeof(section));
     fill(section.offset - size_);
