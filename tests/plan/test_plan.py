@@ -49,7 +49,9 @@ def test_the_state_may_come_in_pieces() -> None:
     assert bytes(_core.plan_read(want)["state"]) == whole
 
 
-@pytest.mark.parametrize("pieces", [[(0, b"abc"), (2, b"d")], [(4, b"a"), (0, b"b")], [(1 << 62, b"a")], [((1 << 64) - 1, b"ab")]])
+@pytest.mark.parametrize(
+    "pieces", [[(0, b"abc"), (2, b"d")], [(4, b"a"), (0, b"b")], [(1 << 62, b"a")], [((1 << 64) - 1, b"ab")]]
+)
 def test_pieces_of_the_state_lie_one_after_the_other(pieces: list[tuple[int, bytes]]) -> None:
     sections = {**many_sided_plan().sections(), "state": pieces}
     with pytest.raises(Error, match="state: got"):
