@@ -8,7 +8,7 @@ from hexane.graph import Node
 from hexane.ops import LEAVES
 from hexane.targets import Chip
 from hexane.targets.query import chip_names, load_chip
-from hexane.validate import constants, judge, judge_all, verdict_cache
+from hexane.validate import judge, judge_all, verdict_cache
 
 CHIPS: list[Chip] = [load_chip(name) for name in chip_names(all=True)]
 
@@ -20,16 +20,11 @@ def nodes() -> list[Node]:
     return list(dict.fromkeys(node for graph in graphs for node in graph.nodes))
 
 
-def _clear() -> None:
-    verdict_cache._caches.clear()
-    constants._constant.clear()
-
-
 def test_chips_that_look_the_same_share_what_each_would_get_alone(nodes: list[Node]) -> None:
     together = judge_all(nodes, CHIPS)
     assert len({id(found) for found in together}) < len(CHIPS)
     for chip, found in zip(CHIPS, together, strict=True):
-        _clear()
+        verdict_cache._caches.clear()
         assert judge_all(nodes, [chip])[0] == found, chip.name
 
 
@@ -41,5 +36,5 @@ def test_what_is_remembered_is_what_was_found(nodes: list[Node]) -> None:
 def test_one_node_is_judged_like_all(nodes: list[Node], name: str) -> None:
     chip = load_chip(name)
     found = judge_all(nodes, [chip])[0]
-    _clear()
+    verdict_cache._caches.clear()
     assert [judge(node, chip) for node in nodes if node.op not in LEAVES] == found
