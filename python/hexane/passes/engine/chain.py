@@ -13,7 +13,6 @@ from hexane.validate import validate
 
 TABLE = "guide ch22, table 22.3"
 LISTING = "guide ch22, listing 22.3"
-CONVOLUTIONS = ("anec.convolution", "anec.deconvolution", "anec.linear", "anec.cross_correlation", "anec.matmul")
 ALIKE = ("anec.neuron", "anec.gain_offset_control")  # what is done to each element, whichever way it is moved
 
 

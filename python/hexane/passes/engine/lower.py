@@ -18,6 +18,7 @@ from hexane.ops.fold import fold_node
 from hexane.ops.neurons import MODE_OF, NEURONS
 from hexane.ops.recording import check, recorded
 from hexane.ops.records.engine import movement, planar
+from hexane.ops.records.engine.mac import CONVOLUTIONS
 from hexane.ops.rewriter import Pattern, Rewriter
 from hexane.ops.slots import activation, slot
 from hexane.passes.layout.channels_last import first_perm
@@ -94,7 +95,10 @@ def _decides(value: Value) -> bool:
 
 
 def _of_weights(node: Node) -> bool:
-    """Whether a layer would compute weights from weights, which the compiler does."""
+    """Whether a layer would compute weights from weights, which the compiler does. A product stays a layer: its bias
+    may be computed."""
+    if node.op in CONVOLUTIONS:
+        return False
     inputs = [v for v in node.inputs if v is not None]
     return bool(inputs) and all(v.node.op in WEIGHTS or _of_weights(v.node) for v in inputs)
 

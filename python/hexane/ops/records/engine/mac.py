@@ -19,6 +19,7 @@ from hexane.ops.spec import Case, Op
 
 Array = Any
 BYTES = (DTYPES["int8"], DTYPES["uint8"])
+CONVOLUTIONS = ("anec.convolution", "anec.deconvolution", "anec.linear", "anec.cross_correlation", "anec.matmul")
 CONV = {
     "strides": integers((1, 1)), "dilation_rates": integers((1, 1)), "groups": integer(1),
     "explicit_padding": integers((0, 0, 0, 0)),

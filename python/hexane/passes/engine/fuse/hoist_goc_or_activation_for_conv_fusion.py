@@ -4,7 +4,8 @@ from hexane.decisions import Decision
 from hexane.graph import Graph, Node, Value
 from hexane.match import joined_sources
 from hexane.ops import OPS, apply
-from hexane.passes.engine.chain import ALIKE, CONVOLUTIONS, TABLE, Readers, backward, fused, put_affine, slots_of, takes
+from hexane.ops.records.engine.mac import CONVOLUTIONS
+from hexane.passes.engine.chain import ALIKE, TABLE, Readers, backward, fused, put_affine, slots_of, takes
 from hexane.passes.engine.fuse.fold_scale import into_slot
 from hexane.targets import Target
 
