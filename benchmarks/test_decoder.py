@@ -97,6 +97,24 @@ def test_token_of_compressed_weights(mode: str | None, threads: int, contest: Ca
     contest(name, "hexane", lambda: step(tokens()[-1], CACHED))
 
 
+FASTER = {"int8": "1.67", "palette4:g16": "2.5", "blockwise4:b32": "2.5", "palette6": "-"}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("contestant", ["hexane", "hexane, fp32"])
+@pytest.mark.parametrize("mode", FASTER)
+def test_products_of_a_token(contestant: str, mode: str, threads: int, contest: Callable[..., None]) -> None:
+    """All products of a token with weights, beside the same with whole weights."""
+    matrices = [w for w in weights().values() if w.ndim == 2]
+    inputs = {n: hx.input(f"x{n}", (1, n)) for n in sorted({w.shape[1] for w in matrices})}
+    graph = hx.graph({f"y{i}": hx.linear(inputs[w.shape[1]], w) for i, w in enumerate(matrices)})
+    net = hx.compile(graph, threads=threads, compress=mode if contestant == "hexane" else None)
+    assert isinstance(net, hx.Model)
+    rng = np.random.default_rng(0)
+    call = net.bind(**{f"x{n}": rng.standard_normal((1, n)).astype(np.float32) for n in inputs})
+    contest(f"products of a 110M token, {mode} | {threads} | {FASTER[mode]}", contestant, call)
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_sum_of_as_many_numbers(threads: int, contest: Callable[..., None]) -> None:
     """The least time of a token: its weights have to come from memory."""

@@ -65,6 +65,26 @@ def test_a_product_has_the_bits_of_the_decoded_weight(mode: str, shape: tuple[in
             np.testing.assert_array_equal(net(x), want(x))
 
 
+@pytest.mark.parametrize("bits", [4, 8])
+def test_with_the_smallest_halves_a_product_has_the_bits_of_the_decoded_weight(bits: int) -> None:
+    """fp16 holds them as subnormal numbers."""
+    rng = np.random.default_rng(bits)
+    entries = 16 if bits == 4 else 64
+    table = np.exp2(rng.uniform(-24, 15, (2, entries))).astype(np.float16) * rng.choice([-1, 1], (2, entries))
+    table[:, :3] = 0, 2.0**-24, -65504
+    tables = table.astype(np.float32)
+    codes = rng.integers(0, entries, (32, 50)).astype(np.uint8)
+    weight = codes if bits == 8 else codes[:, ::2] | codes[:, 1::2] << 4
+    decoded = np.where(np.arange(32)[:, None] < 16, tables[0][codes], tables[1][codes])
+    got = np.empty((1, 32), np.float32)
+    for term in range(50):
+        x = np.eye(50, dtype=np.float32)[term : term + 1]
+        run(
+            "encoded_matmul", [x, weight, tables], [got], {"bits": bits, "palette": 1, "transpose_x": 0, "epilogue": ()}
+        )
+        np.testing.assert_array_equal(got[0], decoded[:, term])
+
+
 @pytest.mark.parametrize("mode", ["int8", "palette4", "palette8", "palette4:g8", "blockwise4:b32", "blockwise8:b32"])
 def test_rows_of_an_embedding_have_the_bits_of_the_decoded_table(mode: str, tmp_path: Any) -> None:
     rng = np.random.default_rng(3)

@@ -11,7 +11,7 @@ namespace {
 
 int64_t padded(int64_t num_columns) { return ceil_div(num_columns, kPanelLanes) * kPanelLanes; }
 
-// The bytes of the entries in fp16; returns whether they are 0 or normal numbers of it.
+// The bytes of the entries in fp16; returns whether it holds them. Conversions of infinities differ.
 bool put_halves(const float* entries, int64_t count, std::byte* low) {
   std::byte* high = low + count;
   bool held = true;
@@ -19,7 +19,7 @@ bool put_halves(const float* entries, int64_t count, std::byte* low) {
     const fp16 half = to_fp16(entries[i]);
     low[i] = static_cast<std::byte>(half.bits & 0xFF);
     high[i] = static_cast<std::byte>(half.bits >> 8);
-    held = held && to_float(half) == entries[i] && (entries[i] == 0 || std::abs(entries[i]) >= 0x1p-14f);
+    held = held && to_float(half) == entries[i] && std::isfinite(entries[i]);
   }
   return held;
 }

@@ -50,6 +50,16 @@ struct Table {
   }
 };
 
+#if HWY_TARGET == HWY_AVX3
+// The entries of a table of 64 floats: two vectors are looked up at once.
+HWY_INLINE V long_table(const float* table, VI code) {
+  const auto of = [&](const float* half)
+                      HWY_ATTR { return V{_mm512_permutex2var_ps(load(half).raw, code.raw, load(half + kLanes).raw)}; };
+  const auto upper = hn::RebindMask(D(), hn::TestBit(code, hn::Set(DI(), 2 * kLanes)));
+  return hn::IfThenElse(upper, of(table + 2 * kLanes), of(table));
+}
+#endif
+
 // 8 halves, as bits, to floats: one vector or two.
 template <class To, class Bits>
 HWY_INLINE void promote(Bits bits, V* to) {
@@ -110,7 +120,7 @@ class Numbers {
           numbers[v] = scaled(hn::And(codes_[v], hn::Set(DI(), 15)), v);
         else
           numbers[v] = kCode == Code::kBytes        ? hn::Mul(hn::ConvertTo(D(), codes_[v]), scales_[v])
-                       : kCode == Code::kLongTables ? gathered(codes_[v], v)
+                       : kCode == Code::kLongTables ? long_entry(codes_[v], v)
                                                     : entry(codes_[v], v);
       }
     }
@@ -153,16 +163,24 @@ class Numbers {
     return hn::Mul(hn::ConvertTo(D(), hn::Sub(code, hn::Set(DI(), 8))), scales_[v]);
   }
 
-  // From memory: registers do not hold such a table. A vector meets two tables at most.
-  HWY_INLINE V gathered(VI code, int v) const {
+  // A vector meets two tables at most.
+  HWY_INLINE V long_entry(VI code, int v) const {
     const int run = v * kLanes / static_cast<int>(kTableColumns);
     code = hn::Min(code, hn::Set(DI(), static_cast<int>(kLongTableEntries) - 1));
+#if HWY_TARGET == HWY_AVX3
+    const V found = long_table(tables_[run], code);
+    if (tables_[run] == tables_[run + 1]) return found;
+    const auto second = hn::Gt(hn::Iota(DI(), 0), hn::Set(DI(), static_cast<int>(kTableColumns) - 1));
+    return hn::IfThenElse(hn::RebindMask(D(), second), long_table(tables_[run + 1], code), found);
+#else
+    // From memory: registers do not hold such a table.
     if constexpr (kLanes > kTableColumns) {
       const auto second = hn::Gt(hn::Iota(DI(), 0), hn::Set(DI(), static_cast<int>(kTableColumns) - 1));
       const auto apart = static_cast<int32_t>(tables_[run + 1] - tables_[run]);
       code = hn::Add(code, hn::IfThenElseZero(second, hn::Set(DI(), apart)));
     }
     return hn::GatherIndex(D(), tables_[run], code);
+#endif
   }
 
   HWY_INLINE V entry(VI code, int v) const {

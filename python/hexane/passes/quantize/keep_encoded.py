@@ -219,10 +219,9 @@ def _indices(indices: Array, tables: Array) -> Stored | None:
 
 
 def _in_halves(numbers: Array) -> bool:
-    """Whether all are 0 or normal numbers of fp16."""
+    """Whether fp16 holds all of them."""
     with np.errstate(over="ignore"):
-        halves = numbers.astype(np.float16)
-    return bool(np.all((halves == numbers) & ((numbers == 0) | (np.abs(numbers) >= np.finfo(np.float16).tiny))))
+        return bool(np.all((numbers.astype(np.float16) == numbers) & np.isfinite(numbers)))
 
 
 def _in_pairs(codes: Array) -> Array:
