@@ -500,8 +500,8 @@ def accumulate_step(s: Operand, g: Operand, first: Operand) -> Tensor:
 def restart_sum(s: Operand, first: Operand) -> Tensor:
     """The sum of the gradients of several batches before another one is added in place: 0 where that is the `first`, a bool of shape (1,), else s."""
 
-def squared_norm(x: Operand) -> Tensor:
-    """The sum of the squares of all elements, a number for the rates of an optimiser."""
+def squared_norm(x: Operand, when: Operand | None = None) -> Tensor:
+    """The sum of the squares of all elements, a number for the rates of an optimiser; 0 where `when`, a bool of shape (1,), is false."""
 
 def adam_step(
     w: Operand,

@@ -85,6 +85,28 @@ def test_gradients_are_summed_where_the_sum_lies(shape: tuple[int, ...], first: 
     np.testing.assert_array_equal(over, made)
 
 
+@pytest.mark.parametrize("shape", [(1,), (17,), (3, 1029), (2, 5, 7, 9), (700, 300), (0, 4), ()])
+def test_squares_are_summed_where_they_are_asked_for(shape: tuple[int, ...]) -> None:
+    """What is not asked for is 0, whatever is there."""
+    x = np.random.default_rng(4).standard_normal(shape).astype(np.float32)
+    made = np.full((), 85, np.float32)
+    for when in (None, np.array([True])):
+        _core.run_kernel("squared_norm", [x, when], [made], b"", b"")
+        assert made == pytest.approx(np.sum(np.square(x, dtype=np.float64)), rel=1e-5)
+    _core.run_kernel("squared_norm", [np.full_like(x, np.nan), np.array([False])], [made], b"", b"")
+    assert made == 0
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_large_sum_of_squares_has_the_bits_of_a_reduction(threads: int) -> None:
+    x, when = hx.input("x", (3000, 1001)), hx.input("when", (1,), "bool")
+    net = hx.compile({"norm": hx.squared_norm(x, when), "sum": hx.reduce_sum_square(x)}, threads=threads)
+    array = np.random.default_rng(5).standard_normal((3000, 1001)).astype(np.float32)
+    found = net(x=array, when=np.array([True]))
+    assert found["norm"] == found["sum"].item()
+    assert net(x=array, when=np.array([False]))["norm"] == 0
+
+
 def test_a_step_of_several_batches_writes_no_sum_twice() -> None:
     """The product is added where the sum lies, in the memory of its state."""
     w = hx.param("w", np.ones((64, 33), np.float32))

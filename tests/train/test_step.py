@@ -67,6 +67,26 @@ def test_calls_that_accumulate_are_one_update_of_their_mean() -> None:
     assert parts.read_state("step")[0] == 3
 
 
+def test_the_norm_of_a_call_that_does_not_update_is_0() -> None:
+    whole, parts = compiled(hx.train.sgd(0.1)), compiled(hx.train.sgd(0.1), 1, accumulate=5)
+    want = whole(x=X, y=Y)["norm"]
+    norms = [float(parts(x=X[i : i + 1], y=Y[i : i + 1])["norm"]) for i in range(5)]
+    assert norms[:4] == [0, 0, 0, 0]
+    assert norms[4] == pytest.approx(float(want), rel=1e-5)
+
+
+def test_a_gradient_that_is_not_finite_stops_the_update_of_all_its_batches() -> None:
+    net = compiled(hx.train.sgd(0.1), 1, accumulate=3)
+    before = net.read_state("w")
+    for i, bad in enumerate((1.0, np.nan, 1.0)):
+        norm = net(x=X[:1] * np.float32(bad), y=Y[:1])["norm"]
+        assert np.isfinite(norm) == (i < 2)
+    np.testing.assert_array_equal(net.read_state("w"), before)
+    for _ in range(3):
+        net(x=X[:1], y=Y[:1])
+    assert not np.array_equal(net.read_state("w"), before)
+
+
 def test_a_step_whose_gradients_are_not_finite_changes_nothing() -> None:
     net = compiled(hx.train.adamw(0.02))
     net(x=X, y=Y)

@@ -13,6 +13,7 @@
 #include <type_traits>
 
 #include "cpu/elementwise/elementwise.h"
+#include "cpu/operand.h"
 #include "cpu/reduce/reduce.h"
 #include "cpu/tables.h"
 
@@ -328,6 +329,56 @@ constexpr Kernel reduce_kernel() {
   return kernel;
 }
 
+// ---- the sum of all squares, where it is asked for ----
+
+// Inputs x and, if it is there, when: 0 where that is false. With the bits of reduce_sum_square.
+constexpr const char* kSquaredNorm = "squared_norm";
+
+Call of_squares(const Call& call) {
+  static constexpr ReduceAttributes kAllAxes{};
+  Call made = call;
+  made.inputs = call.inputs.first(1);
+  made.attrs = &kAllAxes;
+  return made;
+}
+
+bool is_asked(const Call& call) { return !call.inputs[1].present() || *call.inputs[1].as<uint8_t>(); }
+
+Prepared prepare_squared_norm(const Call& call) {
+  check_reduce(kSquaredNorm, of_squares(call), {}, false);
+  const Tensor& when = call.inputs[1];
+  if (when.present() && (when.rank != 1 || when.shape[0] != 1))
+    fail(kSquaredNorm, "when: got the shape ", shape_text(when), ", need (1,)");
+  return nullptr;
+}
+
+void run_squared_norm(const Call& call, int axis, Range range, std::byte*, const std::byte*) {
+  if (is_asked(call)) return run_reduce<reduce_sum_square_op, float>(of_squares(call), axis, range, nullptr, nullptr);
+  *call.outputs[0].as<float>() = 0;
+}
+
+bool squared_norm_blocks(const Call& call, Blocks& blocks) { return reduce_blocks(of_squares(call), blocks); }
+
+void run_squared_norm_block(const Call& call, const Blocks& blocks, int64_t index, std::byte* partial) {
+  if (is_asked(call)) return run_block<reduce_sum_square_op, float>(of_squares(call), blocks, index, partial);
+  std::fill_n(partial, blocks.bytes, std::byte{});
+}
+
+constexpr Kernel squared_norm_kernel() {
+  return {
+      .name = kSquaredNorm,
+      .dtypes = "fp32,bool->fp32",
+      .accepts = "strided",
+      .prepare = prepare_squared_norm,
+      .cost = reduce_cost<65>,
+      .run = run_squared_norm,
+      .blocks = squared_norm_blocks,
+      .run_block = run_squared_norm_block,
+      .fold = fold<reduce_sum_square_op>,
+      .finish = finish<reduce_sum_square_op, float>,
+  };
+}
+
 #define HEXANE_REDUCE(op) reduce_kernel<op##_op, float>(), reduce_kernel<op##_op, float16_t>()
 const Kernel kTable[] = {
     HEXANE_REDUCE(reduce_sum),
@@ -344,6 +395,7 @@ const Kernel kTable[] = {
     reduce_kernel<engine_mean_op, engine_half>(),
     reduce_kernel<reduce_max_op, engine_half>(),
     reduce_kernel<reduce_min_op, engine_half>(),
+    squared_norm_kernel(),
 };
 #undef HEXANE_REDUCE
 

@@ -48,7 +48,8 @@ def step(
     sums: Sums | None = None,
 ) -> Graph:
     """The graph of a training step; `compile` makes the program of it: net(x=.., labels=..) gives `loss`, `lr` (the
-    learning rate of this step) and `norm` (of the gradients, before they are clipped), and updates the params.
+    learning rate of this step) and `norm` (of the gradients, before they are clipped; 0 in a
+    call that does not update, unless it moves running statistics), and updates the params.
 
     params: `hx.param`s in fp32, each with a name. Their moments are states "NAME.m" and so on; the states "step" and
     "calls" count updates and calls. clip: the largest global norm of the gradients; clip_value: the largest magnitude
@@ -83,10 +84,11 @@ def step(
         scale /= sums.count
     if clip_value is not None:
         gradients = [hx.clip(g, alpha=-clip_value / scale, beta=clip_value / scale) for g in gradients]
-    squares = [_squares(g) for g in gradients]
+    statistics = moved_statistics(loss)
+    squares = [_squares(g, None if statistics else last) for g in gradients]
     norm = hx.sqrt(_sum(squares)) * scale
     applied = hx.less(norm, np.float64("inf"))
-    updates += [_write(old, hx.select(applied, new, old)) for old, new in moved_statistics(loss)]
+    updates += [_write(old, hx.select(applied, new, old)) for old, new in statistics]
     if last is not None:
         applied = hx.logical_and(applied, last)
     done = hx.state(STEP, (1,), "int64")
@@ -168,9 +170,9 @@ def _is_scattered(gradient: Tensor) -> bool:
     return zeros.op == "const" and zeros.data is not None and not zeros.data.any()
 
 
-def _squares(gradient: Tensor) -> Tensor:
-    """The sum of the squares, in fp64 of shape (1,)."""
-    return hx.cast(hx.reshape(hx.squared_norm(gradient), shape=(1,)), dtype="fp64")
+def _squares(gradient: Tensor, when: Tensor | None) -> Tensor:
+    """The sum of the squares, in fp64 of shape (1,); 0 where it is not asked for."""
+    return hx.cast(hx.reshape(hx.squared_norm(gradient, when), shape=(1,)), dtype="fp64")
 
 
 def _finite(square: Tensor, last: Tensor | None) -> Tensor:

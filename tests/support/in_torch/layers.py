@@ -251,7 +251,7 @@ FORMS: dict[str, Callable[..., Any]] = {
     "trilu": lambda x, k, upper: torch.triu(x, k) if upper else torch.tril(x, k), "band_part": band_part,
     "einsum": lambda *values, equation: torch.einsum(equation, *values),
     "cross_entropy": cross_entropy, "mse": lambda x, y, reduction: F.mse_loss(x, y, reduction=reduction),
-    "squared_norm": lambda x: x.square().sum(),
+    "squared_norm": lambda x, when: x.square().sum() if when is None or when[0] else x.new_zeros(()),
     "softmax": lambda x, axis: torch.softmax(x, axis), "log_softmax": lambda x, axis: torch.log_softmax(x, axis),
     "cumsum": running(torch.cumsum, 0.0), "cumprod": running(torch.cumprod, 1.0),
     "reduce_sum": reduction(lambda x: x.sum(-1)), "reduce_mean": reduction(lambda x: x.mean(-1)),

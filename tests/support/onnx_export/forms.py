@@ -112,6 +112,11 @@ def reduction(op_type: str) -> Form:
     return form
 
 
+def squared_norm(e: Exporter, n: Node, x: str, when: str) -> str:
+    total = e.emit("ReduceSumSquare", x, keepdims=0)
+    return e.emit("Where", e.emit("Squeeze", when), total, scalar(e, n, 0)) if when else total
+
+
 def arg(op_type: str) -> Form:
     def form(e: Exporter, n: Node, x: str) -> str:
         return index_dtype(e, n, e.emit(op_type, x, axis=n.attrs["axis"], keepdims=int(n.attrs["keep_dims"])))
@@ -442,6 +447,7 @@ FORMS: dict[str, Form] = {
     "reduce_min": reduction("ReduceMin"),
     "reduce_prod": reduction("ReduceProd"),
     "reduce_sum_square": reduction("ReduceSumSquare"),
+    "squared_norm": squared_norm,
     "reduce_l1_norm": reduction("ReduceL1"),
     "reduce_l2_norm": reduction("ReduceL2"),
     "reduce_log_sum": reduction("ReduceLogSum"),

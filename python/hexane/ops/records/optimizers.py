@@ -159,6 +159,27 @@ def _restart_case(*, first: bool) -> Case:
     return Case(arrays=(np.arange(15, dtype=np.float32).reshape(3, 5), np.array([first])))
 
 
+def _square_shape(x: Shape, when: Shape | None) -> Shape:
+    if when not in (None, (1,)):
+        raise Error(f"when: got the shape {when}, need (1,)")
+    return ()
+
+
+def _square_dtype(x: Any, when: Any) -> Any:
+    if when not in (None, BOOL):
+        raise Error(f"when: got {when}, need bool")
+    return floating(x)
+
+
+def _squares(b: Builder, x: Value, when: Value | None) -> Value:
+    total = b.reduce_sum_square(x, keep_dims=False) if x.type.rank else b.square(x)
+    return total if when is None else b.select(b.reshape(when, shape=()), total, 0.0)
+
+
+def _square_case(*, when: bool) -> Case:
+    return Case(arrays=(np.arange(15, dtype=np.float32).reshape(3, 5), np.array([when])))
+
+
 OPS = (
     Op(
         name="accumulate_step", doc="The sum of the gradients of several batches: g where it is the `first`, a bool of shape (1,), else s + g.",
@@ -176,9 +197,10 @@ OPS = (
         cases=(_restart_case(first=True), _restart_case(first=False)),
     ),
     Op(
-        name="squared_norm", doc="The sum of the squares of all elements, a number for the rates of an optimiser.", inputs=("x",),
-        shape=lambda x: (), dtype=floating, expand=lambda b, x: b.reduce_sum_square(x, keep_dims=False) if x.type.rank else b.square(x),
-        ref=lambda x: np.sum(np.square(x)), host=HOST, cases=(Case(((3, 5),)), Case(((7,),))),
+        name="squared_norm", doc="The sum of the squares of all elements, a number for the rates of an optimiser; 0 where `when`, a bool of shape (1,), is false.",
+        inputs=("x", "when?"), outputs=("y",), attrs={}, shape=_square_shape, dtype=_square_dtype, kernel="squared_norm", expand=_squares,
+        ref=lambda x, when: np.sum(np.square(x)) if when is None or when[0] else np.zeros((), x.dtype), host=HOST,
+        cases=(Case(((3, 5),)), Case(((7,),)), Case(((),)), _square_case(when=True), _square_case(when=False)),
     ),
     _op("adam_step", "Adam, or AdamW where the decay is decoupled: w, m and v after a step.", _adam, 2,
         {"beta1": number(0.9), "beta2": number(0.999), "epsilon": number(1e-8), "decay": number(0.0), "decoupled": flag(True)},
