@@ -24,7 +24,7 @@ from hexane.ops import LEAVES
 from hexane.targets import Chip
 from hexane.targets.legality import KINDS, route_of
 from hexane.targets.query import load_chip
-from hexane.validate import constants, judge, verdict_cache
+from hexane.validate import judge, verdict_cache
 
 TABLE = Path(__file__).with_name("aneforge_differences.csv")
 CHIPS = [load_chip(name) for name in sorted(theirs._ARCH_FAMILY) if theirs.supports_mil(theirs.family_of_arch(name))]
@@ -164,7 +164,6 @@ def timed(contestant: str) -> tuple[float, float]:
 
 def forget() -> None:
     verdict_cache._caches.clear()
-    constants._constant.clear()
 
 
 def _median(call: Any, before: Any = lambda: None) -> float:

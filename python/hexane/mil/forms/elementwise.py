@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from hexane.dtypes import FP16
+from hexane.dtypes import FP16, FP32, DType
 from hexane.errors import Error
 from hexane.graph import Node, Value, constant
 from hexane.mil.forms.form import Form, Result, Written, plain
@@ -81,23 +81,23 @@ def _read_prelu(b: Builder, x: Value, alpha: Value) -> Value:
     return b.prelu(x, slopes.reshape(-1, *[1] * (len(x.shape) - 2)))
 
 
-def _next(value: float, direction: float) -> float:
-    """The fp16 number beside one."""
+def _next(value: float, direction: float, kind: DType) -> float:
+    """The number of this dtype beside one."""
     with np.errstate(over="ignore"):
-        return float(np.nextafter(np.float16(value), np.float16(direction)))
+        return float(np.nextafter(kind.numpy.type(value), kind.numpy.type(direction)))
 
 
 def _write_thresholded_relu(node: Node) -> Written | None:
     """MIL keeps x from alpha on, the catalogue above alpha: from the next number on."""
-    alpha = _next(node.attrs["alpha"], math.inf)
-    if node.types[0].dtype is not FP16 or math.isinf(alpha):
+    kind = node.types[0].dtype
+    if kind not in (FP16, FP32) or math.isinf(alpha := _next(node.attrs["alpha"], math.inf, kind)):
         return None
     return Written("thresholded_relu", {"x": node.inputs[0], "alpha": alpha})
 
 
 def _read_thresholded_relu(b: Builder, x: Value, alpha: float) -> Value:
-    if x.dtype is FP16 and math.isfinite(_next(alpha, -math.inf)):
-        return b.thresholded_relu(x, alpha=_next(alpha, -math.inf))
+    if x.dtype in (FP16, FP32) and math.isfinite(below := _next(alpha, -math.inf, x.dtype)):
+        return b.thresholded_relu(x, alpha=below)
     return b.select(b.greater_equal(x, alpha), x, b.const(np.zeros((), x.dtype.numpy)))
 
 
