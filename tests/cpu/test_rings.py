@@ -28,7 +28,7 @@ NEVER_BY_ROW = {
     "reduce_argmin", "rms_norm", "scatter_along_axis", "scatter_nd", "softmax", "unique",
     "accumulate_step", "adam_step", "lion_step", "momentum_step", "sgd_step", "conv_weight_gradient",
     "max_pool_gradient",
-    "cross_entropy_gradient", "log_softmax_at", "squared_norm",
+    "cross_entropy_gradient", "log_softmax_at", "rms_norm_gradient", "squared_norm",
 }  # fmt: skip
 
 

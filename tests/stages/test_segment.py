@@ -306,3 +306,14 @@ def test_a_program_that_the_chip_refuses_is_part_of_the_host_s_work() -> None:
     net = hx.compile(mark_programs(hx.graph({"y": inside * 2.0}), ends), target="h13")
     assert net.program is not None
     assert [s.device for s in net.program.segments] == ["ane", "host"]
+
+
+def test_what_a_late_reader_needs_is_computed_late_as_a_whole() -> None:
+    """Alone neither of the two moves: more bytes would cross between them."""
+    first = hx.sinh(hx.input("x", (8, 64)))
+    product_of_rows = hx.reduce_prod(hx.cosh(first), axes=1)
+    last = hx.fmod(hx.sinh(hx.relu(first)), product_of_rows)
+    _, segments = segment(hx.graph({"y": last}), H13)
+    assert [[node.op for node in found.nodes] for found in segments] == [
+        ["sinh"], ["relu"], ["cosh", "reduce_prod", "sinh", "fmod"],
+    ]  # fmt: skip

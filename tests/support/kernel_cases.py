@@ -130,6 +130,11 @@ def _examples() -> Iterator[tuple[Graph, Mapping[str, Array]]]:
     operands = [hx.input(name, a.shape) for name, a in heads.items()]
     y = hx.scaled_dot_product_attention(*operands)
     yield hx.graph(hx.grad(hx.reduce_sum(y * y), operands[:3])), heads
+    rows = {name: rng.standard_normal((2, 9, 37)).astype(np.float32) for name in ("x", "g")}
+    gamma, weighted = hx.input("gamma", (37,)), hx.input("g", (2, 9, 37))
+    x = hx.input("x", (2, 9, 37))
+    loss = hx.reduce_sum(hx.rms_norm(x, gamma) * weighted)
+    yield hx.graph(hx.grad(loss, [x, gamma])), {**rows, "gamma": rows["x"][0, 0]}
     batch = {"x": rng.standard_normal((9, 70)).astype(np.float32)}
     w = hx.param("w", rng.standard_normal((70, 40)).astype(np.float32))
     yield (

@@ -48,7 +48,8 @@ def test_an_entry_has_times_by_lane_operations_and_memory() -> None:
         lanes = {name: one[name] for name in one if name.startswith("ms.")}
         assert lanes.keys() == {"ms.products", "ms.updates", "ms.other"}
         assert 0 < sum(lanes.values()) <= one["ms"]
-        assert one["tflops"] == pytest.approx(OF_STEP / one["ms"] / 1e9, rel=0.02)  # ms is rounded
+        least, most = (OF_STEP / (one["ms"] + rest) / 1e9 for rest in (0.0006, -0.0006))  # ms is rounded
+        assert 0.999 * least <= one["tflops"] <= 1.001 * most
         assert one["memory"] >= before
         assert "of_peak" not in one
         assert "compiles_left" not in one

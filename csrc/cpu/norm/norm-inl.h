@@ -15,10 +15,10 @@
 HWY_BEFORE_NAMESPACE();
 namespace hexane::cpu::HWY_NAMESPACE {
 
-// kSums sums over a row, each in four vectors of partial sums. step(v, sums) adds what v gives to each of them; `fill`
-// gives nothing.
-template <int kSums, class T, class F>
-HWY_INLINE void row_sums(const T* x, int64_t n, float fill, const F& step, float (&sums)[kSums]) {
+// kSums sums over n places, each in four vectors of partial sums. step(i, count, sums) adds to each of them what the
+// places from i on give, a whole vector or `count` of it.
+template <int kSums, class F>
+HWY_INLINE void sums_of_places(int64_t n, const F& step, float (&sums)[kSums]) {
   constexpr int kWays = 4;
   constexpr int64_t kStep = kWays * kLanes;
   const auto clear = [](V(&ways)[kWays][kSums]) HWY_ATTR {
@@ -27,9 +27,8 @@ HWY_INLINE void row_sums(const T* x, int64_t n, float fill, const F& step, float
   };
   const auto add = [&](int64_t i, int64_t end, V(&ways)[kWays][kSums]) HWY_ATTR {
     for (; i + kStep <= end; i += kStep)
-      for (int k = 0; k < kWays; ++k) step(load(x + i + k * kLanes), ways[k]);
-    for (int k = 0; i < end; ++k, i += kLanes)
-      step(end - i >= kLanes ? load(x + i) : load_part(x + i, end - i, fill), ways[k]);
+      for (int k = 0; k < kWays; ++k) step(i + k * kLanes, kLanes, ways[k]);
+    for (int k = 0; i < end; ++k, i += kLanes) step(i, std::min(end - i, kLanes), ways[k]);
   };
   V total[kWays][kSums];
   clear(total);
@@ -48,6 +47,16 @@ HWY_INLINE void row_sums(const T* x, int64_t n, float fill, const F& step, float
   for (int s = 0; s < kSums; ++s)
     sums[s] =
         hn::GetLane(hn::SumOfLanes(D(), hn::Add(hn::Add(total[0][s], total[1][s]), hn::Add(total[2][s], total[3][s]))));
+}
+
+// kSums sums over a row: step(v, sums) adds what v gives to each of them; `fill` gives nothing.
+template <int kSums, class T, class F>
+HWY_INLINE void row_sums(const T* x, int64_t n, float fill, const F& step, float (&sums)[kSums]) {
+  sums_of_places(
+      n,
+      [&](int64_t i, int64_t count, V* total)
+          HWY_ATTR { step(count == kLanes ? load(x + i) : load_part(x + i, count, fill), total); },
+      sums);
 }
 
 // A row is normalised as (x - mean) * scale + shift. Numbers that vary little about a large mean need more digits of it

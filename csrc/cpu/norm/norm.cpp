@@ -1,4 +1,4 @@
-// layer_norm and rms_norm: rows of the last axes, in fp32.
+// layer_norm, rms_norm and its gradient: rows of the last axes, in fp32.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/norm/norm.cpp"
 #include <hwy/foreach_target.h>
@@ -156,8 +156,94 @@ constexpr Kernel rms_norm() {
   };
 }
 
-const Kernel kTable[] = {layer_norm<float>(), layer_norm<float16_t>(), layer_norm<engine_half>(),
-                         rms_norm<float>(),   rms_norm<float16_t>(),   rms_norm<engine_half>()};
+// ---- the gradient of rms_norm: what x gets of that of x / root * gamma, root being that of the mean square of each
+// row; and g * x / root, whose sums over the rows gamma gets ----
+
+constexpr const char* kGradient = "rms_norm_gradient";
+
+struct GradientAttributes {
+  double epsilon;
+};
+
+// Inputs x, g and gamma; outputs the gradient of x, and g * x / root.
+Prepared prepare_gradient(const Call& call) {
+  const Tensor &x = call.inputs[0], &gamma = call.inputs[2];
+  if (x.rank == 0) fail(kGradient, "x: got a number, need rows");
+  for (const Tensor& in : call.inputs) check_dense(kGradient, "input", in);
+  check_same_shape(kGradient, call.inputs[1], x);
+  if (gamma.rank != 1 || gamma.shape[0] != x.shape[x.rank - 1])
+    fail(kGradient, "gamma: got the shape ", shape_text(gamma), ", need one number for each of a row of ",
+         shape_text(x));
+  for (const Tensor& out : call.outputs) {
+    check_dense(kGradient, "output", out);
+    check_same_shape(kGradient, out, x);
+  }
+  return nullptr;
+}
+
+void gradient_cuts(const Call& call, Cuts& cuts) { cut_before(call, cuts, call.inputs[0].rank - 1); }
+
+Box gradient_needs(const Call& call, int input, const Box& out) {
+  if (input == 2) return whole(call.inputs[2]);
+  return all_along(call.inputs[input], out.rank - 1, out);
+}
+
+void gradient_row(const float* x, const float* g, const float* gamma, float epsilon, int64_t n, float* dx,
+                  float* share) {
+  const auto read = [](const float* from, int64_t count)
+                        HWY_ATTR { return count == kLanes ? load(from) : load_part(from, count); };
+  float sums[2];  // of squares of x, and of x * g * gamma
+  sums_of_places(
+      n,
+      [&](int64_t i, int64_t count, V* total) HWY_ATTR {
+        const V v = read(x + i, count), h = hn::Mul(read(g + i, count), read(gamma + i, count));
+        total[0] = hn::MulAdd(v, v, total[0]);
+        total[1] = hn::MulAdd(h, v, total[1]);
+      },
+      sums);
+  const float count = static_cast<float>(n), over = 1 / std::sqrt(sums[0] / count + epsilon);
+  const V scale = set(over), mean = set(sums[1] * over / count);
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const int64_t some = std::min(n - i, kLanes);
+    const V normal = hn::Mul(read(x + i, some), scale), gradient = read(g + i, some);
+    const V along = hn::NegMulAdd(normal, mean, hn::Mul(gradient, read(gamma + i, some)));
+    const auto write = [&](V v, float* to)
+                           HWY_ATTR { some == kLanes ? store(v, to + i) : store_part(v, to + i, some); };
+    write(hn::Mul(along, scale), dx);
+    write(hn::Mul(gradient, normal), share);
+  }
+}
+
+void run_gradient(const Call& call, int cut, Range range, std::byte*, const std::byte*) {
+  const Tensor& x = call.inputs[0];
+  const Piece piece = make_piece(x, x.rank - 1, cut, range);
+  const int64_t n = piece.channels * piece.inner;
+  if (n == 0) return;
+  const float epsilon = static_cast<float>(call.attributes<GradientAttributes>().epsilon);
+  for_outer(piece, [&](int64_t i) HWY_ATTR {
+    const int64_t at = i * n;
+    gradient_row(x.as<float>() + at, call.inputs[1].as<float>() + at, call.inputs[2].as<float>(), epsilon, n,
+                 call.outputs[0].as<float>() + at, call.outputs[1].as<float>() + at);
+  });
+}
+
+constexpr Kernel rms_norm_gradient() {
+  return {
+      .name = kGradient,
+      .dtypes = "fp32,fp32,fp32->fp32,fp32",
+      .attrs = "epsilon:f",
+      .attrs_bytes = sizeof(GradientAttributes),
+      .accepts = "dense",
+      .prepare = prepare_gradient,
+      .cuts = gradient_cuts,
+      .needs = gradient_needs,
+      .cost = norm_cost<400, 20>,
+      .run = run_gradient,
+  };
+}
+
+const Kernel kTable[] = {layer_norm<float>(),   layer_norm<float16_t>(), layer_norm<engine_half>(), rms_norm<float>(),
+                         rms_norm<float16_t>(), rms_norm<engine_half>(), rms_norm_gradient()};
 
 std::span<const Kernel> norm_kernels() { return kTable; }
 

@@ -16,6 +16,7 @@ from hexane.passes.fuse.fuse_epilogue import fuse_epilogue
 from hexane.passes.fuse.fuse_gelu import fuse_gelu
 from hexane.passes.fuse.fuse_gelu_tanh import fuse_gelu_tanh
 from hexane.passes.fuse.fuse_layer_norm import fuse_layer_norm
+from hexane.passes.fuse.fuse_norm_gradient import fuse_norm_gradient
 from hexane.passes.fuse.fuse_rms_norm import fuse_rms_norm
 from hexane.passes.fuse.fuse_rotary import fuse_rotary
 from hexane.passes.fuse.fuse_silu import fuse_silu
@@ -136,6 +137,7 @@ ORDER = (
     # When the logits have their dtype: the kernels are of fp32.
     Pass(fuse_cross_entropy, ("host",), level="lowering"),
     Pass(fuse_attention_gradient, ("host",), level="lowering"),
+    Pass(fuse_norm_gradient, ("host",), level="lowering"),
     # From here on ops have epilogues. When axes have their order, which a kernel may not read.
     Pass(select_kernels, ("host", "layers"), level="kernel"),
     Pass(fuse_epilogue, ("host",)),

@@ -133,7 +133,7 @@ def _move_later(
     graph: Graph, order: Sequence[Node], before: Mapping[int, list[Node]], devices: Devices, levels: dict[int, Level]
 ) -> None:
     """Moves nodes to the level of their readers where no more values cross then: what is needed late is computed
-    late."""
+    late. Where a node alone had better stay, it moves with what only it needs if fewer cross."""
     after: dict[int, list[Node]] = {}
     for node in order:
         for earlier in before[id(node)]:
@@ -149,10 +149,33 @@ def _move_later(
         host, here = devices.device[key] == "host", levels[key][0]
         latest = min(_latest(levels[id(n)][0], devices.device[id(n)] == "host", host) for n in after[key])
         latest = min(latest, ends.get(devices.marked.get(key, -1), latest))
-        if latest > here:
-            stays, moves = (_cost(node, users, devices, levels, at) for at in (here, latest))
-            if moves <= stays:
-                levels[key] = (latest, 0)
+        if latest <= here:
+            continue
+        for moved in ([node], _with_its_own(node, before, after, devices, levels)):
+            stays, moves = (_cost(moved, users, devices, levels, at) for at in (here, latest))
+            if moves < stays or (moves == stays and len(moved) == 1):
+                levels.update((id(n), (latest, 0)) for n in moved)
+                break
+
+
+def _with_its_own(
+    node: Node,
+    before: Mapping[int, list[Node]],
+    after: Mapping[int, list[Node]],
+    devices: Devices,
+    levels: Mapping[int, Level],
+) -> list[Node]:
+    """A node, and those of its level and device that nothing else needs."""
+    found, there = [node], {id(node)}
+    for one in found:
+        for earlier in before[id(one)]:
+            key = id(earlier)
+            alike = levels[key] == levels[id(node)] and devices.device[key] == devices.device[id(node)]
+            bound = key in there or key in devices.alone or key in devices.marked
+            if alike and not bound and all(id(n) in there for n in after[key]):
+                found.append(earlier)
+                there.add(key)
+    return found
 
 
 def _run_beside(
@@ -183,25 +206,26 @@ def _latest(reader: int, reader_on_host: bool, host: bool) -> int:
 
 
 def _cost(
-    node: Node, users: Mapping[Value, list[Node]], devices: Devices, levels: Mapping[int, Level], at: int
+    nodes: Sequence[Node], users: Mapping[Value, list[Node]], devices: Devices, levels: Mapping[int, Level], at: int
 ) -> tuple[int, int]:
-    """The values and bytes that cross because a node is at a level, among those it computes and those that only it
-    reads."""
+    """The values and bytes that cross because these nodes are at a level, among those they compute and those that only
+    they read."""
+    own = {id(n) for n in nodes}
 
     def place(n: Node) -> tuple[int, int]:
-        return (at, 0) if n is node else levels[id(n)]
+        return (at, 0) if id(n) in own else levels[id(n)]
 
-    crossing = [v for v in node.values if crosses(v) and any(place(n) != (at, 0) for n in users.get(v, ()))]
-    for value in dict.fromkeys(node.inputs):
+    crossing = [v for n in nodes for v in n.values if crosses(v) and any(place(u) != (at, 0) for u in users.get(v, ()))]
+    for value in dict.fromkeys(v for n in nodes for v in n.inputs):
         if (
             value is None
             or not crosses(value)
-            or any(place(n) != place(value.node) for n in users[value] if n is not node)
+            or any(place(n) != place(value.node) for n in users[value] if id(n) not in own)
         ):
             continue
         if place(value.node) != (at, 0):
             crossing.append(value)
-    return len(crossing), sum(_type_between(devices, v, node).bytes for v in crossing)
+    return len(crossing), sum(_type_between(devices, v, nodes[0]).bytes for v in crossing)
 
 
 def _type_between(devices: Devices, value: Value, *readers: Node) -> TensorType:

@@ -1,0 +1,42 @@
+"""What the gradient of a root mean square norm is computed with on this CPU: in one pass over each row."""
+
+import numpy as np
+
+from hexane.dtypes import FP32, DType
+from hexane.errors import Error
+from hexane.graph import Array
+from hexane.ops.attributes import number
+from hexane.ops.shape_rules import Shape
+from hexane.ops.spec import Op
+
+RMS_NORM_GRADIENT = "rms_norm_gradient"
+
+
+def _shape(x: Shape, gradient: Shape, gamma: Shape, **_: object) -> list[Shape]:
+    if x != gradient or gamma != x[-1:] or not x:
+        raise Error(f"got {x}, {gradient} and {gamma}, need one shape for two, and a number for each of a row")
+    return [x, x]
+
+
+def _dtype(x: DType, gradient: DType, gamma: DType, **_: object) -> DType:
+    if {x, gradient, gamma} != {FP32}:
+        raise Error(f"got {x}, {gradient} and {gamma}, need fp32")
+    return FP32
+
+
+def _gradients(x: Array, gradient: Array, gamma: Array, epsilon: float) -> list[Array]:
+    over = 1 / np.sqrt(np.mean(np.square(x), axis=-1, keepdims=True) + epsilon)
+    normal, scaled = x * over, gradient * gamma
+    made = (scaled - normal * np.mean(scaled * normal, axis=-1, keepdims=True)) * over
+    return [np.asarray(a, x.dtype) for a in (made, gradient * normal)]
+
+
+OPS = (
+    Op(
+        name=RMS_NORM_GRADIENT,
+        doc="What x (.., C) gets of the gradient of rms_norm(x, gamma) over the last axis; and `share`, the gradient "
+            "times x / root, whose sums over the rows gamma gets.",
+        inputs=("x", "gradient", "gamma"), outputs=("x", "share"), attrs={"epsilon": number(1e-5)}, shape=_shape,
+        dtype=_dtype, kernel=RMS_NORM_GRADIENT, level="kernel", ref=_gradients, cases=(),
+    ),
+)  # fmt: skip
