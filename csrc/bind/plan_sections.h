@@ -4,6 +4,7 @@
 
 #include <array>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "bind/arrays.h"
@@ -16,6 +17,8 @@ class HeldSections {
   explicit HeldSections(const pybind11::dict& sections);  // throws Error for a name that is not a section's
   const plan::Sections& sections() const { return sections_; }
   void let_go(plan::Section section) { held_[section].reset(); }
+  // What keeps the pieces of the state, which somebody else does from now on.
+  std::vector<HeldBytes> take_state_pieces() { return std::exchange(held_state_, {}); }
 
  private:
   plan::Sections sections_ = {};

@@ -72,7 +72,8 @@ std::unique_ptr<ProgramObject> from_object(py::object source, int threads, const
   };
   std::vector<run::Swap> swaps;
   for (const auto& [state, next] : swapped) swaps.push_back({space(state), space(next)});
-  auto result = std::make_unique<ProgramObject>(plan, owner_of(held), threads, pool, programs, swaps);
+  auto result = std::make_unique<ProgramObject>(plan, owner_of(held), threads, pool, programs, swaps,
+                                                owner_of(held->take_state_pieces()));
   if (pool) held->let_go(plan::kWeights);
   return result;
 }
@@ -305,10 +306,11 @@ bool Port::is_dense(const py::array& array) const {
 
 ProgramObject::ProgramObject(const plan::Plan& plan, std::shared_ptr<const void> owner, int threads,
                              std::shared_ptr<MemoryPool> pool, std::span<const run::DeviceProgram> programs,
-                             std::span<const run::Swap> swaps)
+                             std::span<const run::Swap> swaps, std::shared_ptr<const void> state_owner)
     : inputs(ports_of(plan, "input", plan.inputs)), outputs(ports_of(plan, "output", plan.outputs)) {
   const py::gil_scoped_release release;
-  program = std::make_unique<run::Program>(plan, std::move(owner), threads, std::move(pool), programs, swaps);
+  program = std::make_unique<run::Program>(plan, std::move(owner), threads, std::move(pool), programs, swaps,
+                                           std::move(state_owner));
   is_long = program->cost() > kLongRun;
   const auto find = [&](std::vector<Port>& ports, std::span<const PlanPort> rows) {
     for (size_t i = 0; i < rows.size(); ++i)
@@ -352,6 +354,9 @@ void register_program(py::module_& m) {
           py::call_guard<py::gil_scoped_release>())
       .def(
           "reset_state", [](Self& self) { self.program->reset_state(); }, py::call_guard<py::gil_scoped_release>())
+      .def(
+          "drop_first_contents", [](Self& self) { self.program->drop_first_contents(); },
+          py::call_guard<py::gil_scoped_release>())
       .def(
           "read_state", [](Self& self, const std::string& name) { return contents(self, "state", name); },
           py::arg("name"))

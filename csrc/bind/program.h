@@ -32,7 +32,7 @@ struct Port {
 struct ProgramObject {
   ProgramObject(const plan::Plan& plan, std::shared_ptr<const void> owner, int threads,
                 std::shared_ptr<MemoryPool> pool = {}, std::span<const run::DeviceProgram> programs = {},
-                std::span<const run::Swap> swaps = {});
+                std::span<const run::Swap> swaps = {}, std::shared_ptr<const void> state_owner = {});
 
   std::vector<Port> inputs;
   std::vector<Port> outputs;

@@ -81,9 +81,11 @@ void put_over_zeros(Bytes from, std::byte* to) {
 }  // namespace
 
 Program::Program(const plan::Plan& plan, std::shared_ptr<const void> owner, int threads,
-                 std::shared_ptr<MemoryPool> pool, std::span<const DeviceProgram> programs, std::span<const Swap> swaps)
+                 std::shared_ptr<MemoryPool> pool, std::span<const DeviceProgram> programs, std::span<const Swap> swaps,
+                 std::shared_ptr<const void> state_owner)
     : owner_(std::move(owner)),
       pool_(std::move(pool)),
+      state_owner_(std::move(state_owner)),
       plan_(plan),
       threads_(std::clamp(threads, 1, ThreadPool::kMostThreads)),
       device_steps_(plan, programs, swaps),
@@ -157,8 +159,8 @@ uint64_t Program::unshared_bytes() {
     if (const auto& surface = device_steps_.surface(space)) total += surface->bytes();
   for (const Bytes section : plan::sections_of(plan_)) total += kRows * section.size();
   total -= kRows * (plan_.weights.size() + plan_.packed.size());
-  for (const plan::Piece& piece : plan_.state) total += piece.bytes.size();
   const std::lock_guard lock(running_);
+  for (const plan::Piece& piece : plan_.state) total += piece.bytes.size();
   if (own_weights_) total += own_weights_->size();
   for (const SharedPiece& piece : pieces_)
     if (piece.end - piece.offset < kSharedBytes)
@@ -329,8 +331,19 @@ void Program::overwrite(const PlanTensor& tensor, const std::byte* packed) {
   }
 }
 
+void Program::drop_first_contents() {
+  {
+    const std::lock_guard lock(running_);
+    plan_.state.clear();
+    state_owner_.reset();
+    has_first_contents_ = false;
+  }
+  give_back_free_memory();
+}
+
 void Program::reset_state() {
   const std::lock_guard lock(running_);
+  if (!has_first_contents_) fail("reset_state", "got a program whose first contents have been dropped, need them");
   const auto each = [&](const auto& visit) {
     for (uint32_t space = 0; space < plan_.spaces.size(); ++space)
       if (plan_.string(plan_.spaces[space].kind) == "state") visit(bases_[space], plan_.spaces[space].bytes);
@@ -373,10 +386,15 @@ Memory Program::copy_of_states() const {
 }
 
 void Program::save(const std::string& path, bool states_now) {
-  plan::Sections sections = plan::sections_of(plan_);
+  plan::Sections sections;
+  std::shared_ptr<const void> first_contents;  // while they are written
   std::optional<Memory> states;
   const std::shared_ptr<Memory> weights = [&] {
     const std::lock_guard lock(running_);
+    if (!states_now && !has_first_contents_)
+      fail("save", "states: got 'initial', need 'now': the first contents have been dropped");
+    sections = plan::sections_of(plan_);
+    first_contents = state_owner_;
     if (states_now) states = copy_of_states();
     if (updated_) sections[plan::kBlocks] = sections[plan::kPacked] = {};
     return weights_ ? own_weights_ : copy_of_weights();

@@ -26,8 +26,10 @@ class Program {
   // a plan that has packed ones are copied and unpacked once. With a pool they are copied to where programs share them,
   // and the plan's are not looked at again.
   // `programs` are what the plan's steps of a device run, in their order; `swaps` states that they compute anew.
+  // `state_owner` keeps the first contents of states, if `owner` does not.
   Program(const plan::Plan& plan, std::shared_ptr<const void> owner, int threads, std::shared_ptr<MemoryPool> pool = {},
-          std::span<const DeviceProgram> programs = {}, std::span<const Swap> swaps = {});
+          std::span<const DeviceProgram> programs = {}, std::span<const Swap> swaps = {},
+          std::shared_ptr<const void> state_owner = {});
 
   const plan::Plan& plan() const { return plan_; }
   int threads() const { return threads_; }
@@ -64,11 +66,15 @@ class Program {
 
   void read_contents(const PlanTensor& tensor, std::byte* packed);
   void write_state(const PlanTensor& tensor, const std::byte* packed);
-  void reset_state();
+  void reset_state();  // throws Error if the first contents have been dropped
+
+  // Lets go what states held at first: a save that is under way still writes it.
+  void drop_first_contents();
   void update(const PlanTensor& weight, const std::byte* packed);
 
   // Writes the plan to a file with the weights as they are now, and the state as it is at first, or now. Calls go on
-  // while the file is written. Packed weights stay packed, unless weights have been updated: then none are.
+  // while the file is written. Throws Error for first contents that have been dropped. Packed weights stay packed,
+  // unless weights have been updated: then none are.
   void save(const std::string& path, bool states_now = false);
 
  private:
@@ -92,7 +98,8 @@ class Program {
 
   const std::shared_ptr<const void> owner_;
   const std::shared_ptr<MemoryPool> pool_;
-  const plan::Plan plan_;
+  std::shared_ptr<const void> state_owner_;
+  plan::Plan plan_;
   const int threads_;
   DeviceSteps device_steps_;
   const std::vector<Swap> swaps_;
@@ -106,10 +113,11 @@ class Program {
   std::vector<Copied> copied_;           // ports that are surfaces
   std::vector<Memory> own_;              // of each space but weights and ports
   std::shared_ptr<Memory> own_weights_;  // a copy, if the plan's are not aligned or have been updated
-  bool updated_ = false;                 // the weights, since they came from the plan
-  std::byte* weights_;                   // null while they are in pieces
-  std::vector<SharedPiece> pieces_;      // shared weights, and one block of those too small to share
-  std::vector<std::byte*> bases_;        // of each space
+  bool has_first_contents_ = true;
+  bool updated_ = false;             // the weights, since they came from the plan
+  std::byte* weights_;               // null while they are in pieces
+  std::vector<SharedPiece> pieces_;  // shared weights, and one block of those too small to share
+  std::vector<std::byte*> bases_;    // of each space
   std::unique_ptr<cpu::Executor> executor_;
   ForkMutex running_;
   uint64_t resolved_id_ = 0;

@@ -562,6 +562,9 @@ class Program:
     def profile(self, on: bool) -> None:
         """Starts counting calls and nanoseconds of every step (from zero), or stops."""
 
+    def drop_first_contents(self) -> None:
+        """Lets go what states held at first: `reset_state` and `save` of it raise Error from then on."""
+
     def reset_state(self) -> None:
         """Puts the initial contents back."""
 

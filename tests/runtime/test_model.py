@@ -1,8 +1,10 @@
 """Compiled models as a user meets them: calls, buffers, names, errors, state, params, files, threads."""
 
 import copy
+import gc
 import pickle
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +222,42 @@ def test_state_survives_calls_and_old_contents_are_read_before_they_are_overwrit
     np.testing.assert_array_equal(net.read_state("log"), expected)
     net.reset_state()
     np.testing.assert_array_equal(net.read_state("log"), np.zeros((4, 2)))
+
+
+def test_initial_states_are_let_go() -> None:
+    """Once they are, nobody holds the array of a param but the graph."""
+    w = hx.param("w", np.ones((64, 64), "f"))
+    assert w.value.node.data is not None
+    held = weakref.ref(w.value.node.data)
+    net = hx.compile(hx.train.step(hx.reduce_sum(w * hx.input("x", (64,))), [w], hx.train.sgd(0.5)), threads=1)
+    assert isinstance(net, hx.Model)
+    del w
+    gc.collect()
+    assert held() is not None
+    net.drop_initial_states()
+    gc.collect()
+    assert held() is None
+    x = np.arange(64, dtype="f")
+    net(x=x)
+    np.testing.assert_array_equal(net.read_state("w"), np.broadcast_to(1 - 0.5 * x, (64, 64)))
+
+
+def test_initial_states_that_were_let_go_are_not_asked_for(tmp_path: Path) -> None:
+    net = hx.compile(counter(), threads=1)
+    assert isinstance(net, hx.Model)
+    net(np.ones((1, 2), "f"), np.int32(2))
+    net.drop_initial_states()
+    net.drop_initial_states()
+    with pytest.raises(hx.Error, match=r"\[reset_state\] got a program whose first contents have been dropped"):
+        net.reset_state()
+    with pytest.raises(hx.Error, match=r"\[save\] states: got 'initial', need 'now'"):
+        net.save(tmp_path / "net.hxp")
+    assert not list(tmp_path.iterdir())
+    net.save(tmp_path / "net.hxp", states="now")
+    again = hx.load(tmp_path / "net.hxp")
+    np.testing.assert_array_equal(again.read_state("log"), net.read_state("log"))
+    again.reset_state()
+    np.testing.assert_array_equal(again.read_state("log"), net.read_state("log"))
 
 
 def test_a_position_outside_the_state_is_refused() -> None:

@@ -253,8 +253,19 @@ class Model(Submits):
                 self._core.update(name, _as_kept(f"weights '{name}'", value, self._params.get(name)))
 
     def reset_state(self) -> None:
-        """Puts the initial contents of all states back."""
+        """Puts the initial contents of all states back. Raises Error after `drop_initial_states`."""
         self._core.reset_state()
+
+    def drop_initial_states(self) -> None:
+        """Lets go the initial contents of states, of which a model keeps a copy: of params that a training step writes,
+        as much memory as they take themselves.
+
+        From then on `reset_state`, `save` with states="initial" and whatever asks for the graph (`debug`, `program`)
+        have nothing to go by: the first two raise Error. The memory is free when nobody else has the arrays: those who
+        hold the graph, or its params, do.
+        """
+        self.program = None
+        self._core.drop_first_contents()
 
     def read_state(self, name: str) -> Array:
         """A copy of the state of that name."""
@@ -347,7 +358,8 @@ class Model(Submits):
         states as they are, and a loaded model goes on where this one is; `reset_state` then leads back to there.
 
         A failure, or the end of the process, leaves the old file as it was: PATH.part is written first. A link is
-        followed. Raises Error for a path that names anything but a regular file.
+        followed. Raises Error for a path that names anything but a regular file, and for initial states after
+        `drop_initial_states`.
         """
         if states not in ("initial", "now"):
             raise Error(f"[save] states: got {states!r}, need 'initial' or 'now'")
