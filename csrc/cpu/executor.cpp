@@ -132,6 +132,7 @@ Executor::Executor(const plan::Plan& plan, std::span<std::byte* const> bases, st
   resolve_all(pool);
   resolve_elsewhere(elsewhere);
   find_what_runs_beside();
+  find_what_is_kept(changing);
   if (!plan_.loops.empty()) {
     check_loops();
     unroll_loops();
@@ -143,7 +144,8 @@ Executor::Executor(const plan::Plan& plan, std::span<std::byte* const> bases, st
   any_parallel_ = shared_cost >= kParallelRun;
   for (Step& step : steps_) {
     if (!any_parallel_) step.chunk = 0;
-    step.plain = !step.empty && !step.begins && step.moving.empty() && !step.chunk;
+    const bool alone = step.kept < 0 && step.outdates.empty();
+    step.plain = alone && !step.empty && !step.begins && step.moving.empty() && !step.chunk;
     cost_ = std::min(cost_ + step.cost, kMostCost);
     const uint64_t users = step.chunk ? static_cast<uint64_t>(threads_) : 1;
     scratch = std::max(scratch, step.shared_bytes + users * step.scratch_bytes);
@@ -382,6 +384,14 @@ void Executor::prepare(const std::byte* begin, const std::byte* end) {
   }
 }
 
+void Executor::outdate(const std::byte* begin, const std::byte* end) {
+  for (const Step& step : steps_)
+    if (step.kept >= 0 && std::any_of(step.call.inputs.begin(), step.call.inputs.end(), [&](const Tensor& t) {
+          return t.present() && t.data < end && t.data + extent_bytes(t) > begin;
+        }))
+      is_kept_[step.kept] = false;
+}
+
 void Executor::begin(const Step& step, const ThreadPool::Lease& lease) const {
   const Kernel& kernel = *step.kernel;
   std::byte* shared = scratch_.data();
@@ -395,7 +405,13 @@ void Executor::begin(const Step& step, const ThreadPool::Lease& lease) const {
 }
 
 void Executor::run_step(const Step& step, Range range, const ThreadPool::Lease& lease) const {
-  if (step.empty) return;
+  if (step.empty || (step.kept >= 0 && is_kept_[step.kept])) return;
+  outdate_by(step);
+  run_whole(step, range, lease);
+  if (step.kept >= 0) is_kept_[step.kept] = true;
+}
+
+void Executor::run_whole(const Step& step, Range range, const ThreadPool::Lease& lease) const {
   const Kernel& kernel = *step.kernel;
   std::byte* shared = scratch_.data();
   std::byte* scratch = shared + step.shared_bytes;

@@ -38,6 +38,7 @@ class Executor {
   void set_base(uint32_t space, std::byte* base);
   bool prepares(const std::byte* begin, const std::byte* end) const;  // whether any step reads constants there
   void prepare(const std::byte* begin, const std::byte* end);         // again, the steps that do
+  void outdate(const std::byte* begin, const std::byte* end);         // what has been made of the bytes there
 
   void run();
   // The same, calling `after(step)` after each step, of one in a loop after its last run.
@@ -85,6 +86,8 @@ class Executor {
     bool begins = false;          // something is packed before each run
     size_t waited = 0;            // of a step of a device: the step that waits until this one has ended
     bool waits = false;           // until an earlier step of a device has ended
+    int kept = -1;                // which result is kept while what it is made of stays the same; -1: none
+    std::vector<int> outdates;    // results that are kept, and that this step outdates
     int64_t chunk = 0;  // indices of the axis that a thread takes at a time; 0: one thread runs the whole range
     uint64_t shared_bytes = 0;
     uint64_t scratch_bytes = 0;  // of each thread
@@ -106,6 +109,8 @@ class Executor {
   void find_what_runs_beside();
   bool conflict(const PlanStep& elsewhere, const PlanStep& here) const;
   void run_beside();
+  void find_what_is_kept(std::span<const uint32_t> changing);
+  void outdate_by(const Step& step) const;
   void record(size_t i, int64_t begin, int64_t end);
   void resolve(Step& step, Prepared prepared) const;  // prepared: of a step like it, or null
   void place_in(std::span<const Piece> pieces, uint32_t space);
@@ -116,6 +121,7 @@ class Executor {
   void copy_moving();
   void begin(const Step& step, const ThreadPool::Lease& lease) const;
   void run_step(const Step& step, Range range, const ThreadPool::Lease& lease) const;
+  void run_whole(const Step& step, Range range, const ThreadPool::Lease& lease) const;
   [[noreturn]] void rethrow(const Error& error, const Step& step) const;
   std::string place(const Step& step) const;
 
@@ -126,6 +132,7 @@ class Executor {
   std::vector<Step> steps_;
   std::vector<plan::Run> runs_;                // of all steps, if there are loops
   std::vector<std::vector<Placed>> in_space_;  // operands that live in each space
+  mutable std::vector<uint8_t> is_kept_;       // results that are as if they had just been made
   Memory scratch_;
   int64_t cost_ = 0;
   bool any_parallel_ = false;

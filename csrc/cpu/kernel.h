@@ -155,6 +155,9 @@ struct Kernel {
   void (*begin_part)(const Call&, int64_t part, std::byte* shared) = nullptr;
   void (*run)(const Call&, int axis, Range range, std::byte* scratch, const std::byte* shared);
 
+  // Whether run() changes what lies in the outputs before it; null: it may.
+  bool (*changes)(const Call&) = nullptr;
+
   // Whether run() finds the rows of input 0 in a ring (Tensor::kept_row), windows that span its end included. All other
   // rings are made to look whole by run_rows() in rings.h.
   bool reads_ring = false;

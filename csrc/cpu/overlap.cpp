@@ -84,6 +84,7 @@ void Executor::run_beside() {
       const Step& step = steps_[i];
       if (step.waits || step.kernel == &kElsewhere) wait();
       if (step.waited > i + 1) {
+        outdate_by(step);
         lane_->start(step.call.state<RunElsewhere>());
         started = i;
         running = true;

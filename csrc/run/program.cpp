@@ -319,6 +319,7 @@ void Program::overwrite(const PlanTensor& tensor, const std::byte* packed) {
   const size_t item = static_cast<size_t>(info(plan_.dtype(tensor)).bits + 7) / 8;
   std::byte* to = bases_[tensor.space] + tensor.offset;
   std::byte* end = to + plan::extent_bytes(tensor, plan_.dtype(tensor));
+  executor_->outdate(to, end);
   if (!executor_->prepares(to, end)) return unpack(tensor, item, packed, to);
   const std::vector<std::byte> old(to, end);
   unpack(tensor, item, packed, to);
@@ -350,7 +351,10 @@ void Program::reset_state() {
   };
   each([](std::byte* base, uint64_t bytes) { std::fill_n(base, bytes, std::byte{}); });
   put_first_contents({"state"});
-  each([&](std::byte* base, uint64_t bytes) { executor_->prepare(base, base + bytes); });
+  each([&](std::byte* base, uint64_t bytes) {
+    executor_->outdate(base, base + bytes);
+    executor_->prepare(base, base + bytes);
+  });
 }
 
 // Makes the weights a copy of their own, which no save is reading.

@@ -189,6 +189,23 @@ def test_gradients_of_weights_run_beside_programs(monkeypatch: pytest.MonkeyPatc
         assert end == len(steps) or ends[i][1] <= ends[end][0]
 
 
+def test_weights_that_stay_in_fp16_between_updates_are_those_of_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever writes all states before each call has every cast made again."""
+    monkeypatch.setattr("hexane.runtime.engine.find_engine", lambda _: (plan_engine(), ""))
+    graph = hx.train.on_engine(step(config(), loss_scale=1024.0, accumulate=3))
+    kept, anew = (hx.compile(graph, target="h13", device="ane") for _ in range(2))
+    for i in range(8):
+        if i == 4:  # between two updates
+            kept.update(**{"model.layers.0.mlp.down_proj.weight": np.full((32, 48), 0.125, np.float32)})
+        if i == 7:
+            kept.reset_state()
+        for name in kept.state_names:
+            anew.write_state(name, kept.read_state(name))
+        assert kept(feed(i))["loss"].tobytes() == anew(feed(i))["loss"].tobytes(), i
+        for name in kept.state_names:
+            assert kept.read_state(name).tobytes() == anew.read_state(name).tobytes(), (i, name)
+
+
 def test_a_step_without_programs_is_refused() -> None:
     x, w = hx.input("x", (4, 3)), hx.param("w", np.ones((2, 3), np.float32))
     graph = hx.train.step(hx.mse(hx.linear(x, w), np.zeros((4, 2), np.float32)), [w], hx.train.sgd(0.1))

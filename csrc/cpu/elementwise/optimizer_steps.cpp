@@ -190,6 +190,15 @@ void run(const Call& call, int axis, Range range, std::byte*, const std::byte*) 
   for (int64_t i = begin; i < end; i += kLanes) step_part(op, rates, from, to, i, std::min(kLanes, end - i));
 }
 
+// A step that is not asked for leaves what lies over its operands as it is.
+template <class Op>
+bool step_changes(const Call& call) {
+  for (int k = 0; k < 1 + Op::kMoments; ++k)
+    if (call.outputs[k].data != call.inputs[k == 0 ? 0 : 1 + k].data) return true;
+  const Tensor& rates = call.inputs[2 + Op::kMoments];
+  return rates.as<float>()[4] > 0.5f;
+}
+
 template <class Op>
 constexpr Kernel step_kernel() {
   constexpr const char* kDtypes[] = {"fp32,fp32,fp32->fp32", "fp32,fp32,fp32,fp32->fp32,fp32",
@@ -205,6 +214,7 @@ constexpr Kernel step_kernel() {
       .needs = needs<Op>,
       .cost = elementwise_cost<400>,
       .run = run<Op>,
+      .changes = step_changes<Op>,
   };
 }
 
