@@ -151,11 +151,14 @@ def _move_later(
         latest = min(latest, ends.get(devices.marked.get(key, -1), latest))
         if latest <= here:
             continue
-        for moved in ([node], _with_its_own(node, before, after, devices, levels)):
-            stays, moves = (_cost(moved, users, devices, levels, at) for at in (here, latest))
-            if moves < stays or (moves == stays and len(moved) == 1):
-                levels.update((id(n), (latest, 0)) for n in moved)
-                break
+        stays, moves = (_cost([node], users, devices, levels, at) for at in (here, latest))
+        if moves <= stays:
+            levels[key] = (latest, 0)
+            continue
+        together = _with_its_own(node, before, after, devices, levels)
+        stays, moves = (_cost(together, users, devices, levels, at) for at in (here, latest))
+        if moves < stays:
+            levels.update((id(n), (latest, 0)) for n in together)
 
 
 def _with_its_own(
