@@ -39,7 +39,9 @@ def fuse_norm_gradient(graph: Graph, target: Target) -> Graph:
         bound = _bound(node, graph) if node.op == "mul" and node not in found else None
         if bound is None:
             continue
-        norm = _Norm((bound["x"], bound["gradient"], bound["gamma"]), float(scalar(bound["epsilon"]) or 0.0))
+        epsilon = scalar(bound["epsilon"])
+        assert epsilon is not None
+        norm = _Norm((bound["x"], bound["gradient"], bound["gamma"]), epsilon)
         last = max(place.get(v.node, -1) for v in norm.inputs)
         for i, made in enumerate((node, _share(bound, users))):
             if made is not None and place[made] > last:
