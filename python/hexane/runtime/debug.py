@@ -135,7 +135,8 @@ def debug(core: _core.Program, program: Program | None, feeds: Mapping[str, Arra
     """Runs the program until a number overflows. States are as they were before."""
     if program is None:
         raise Error(
-            "[debug] got a model without its graph (loaded, or kept for one of several shapes), need one just compiled"
+            "[debug] got a model without its graph (loaded, kept for one of several shapes, or let go with its initial"
+            " states), need one just compiled"
         )
     numbers = {id(step.node): i for i, step in enumerate(program.steps) if step.kernel != "copy"}
     layers: list[Range] = []
