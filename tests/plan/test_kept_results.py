@@ -12,7 +12,7 @@ from hexane.graph import Array
 from plans import PlanBuilder
 
 SHAPE, STRIDES = (1, 1, 1, 16), (64, 64, 64, 4)
-PORT: "_core.DevicePort" = {"name": "x", "dtype": "fp32", "shape": SHAPE, "strides": STRIDES, "bytes": 64}  # type: ignore[typeddict-item]
+PORT: "_core.DevicePort" = {"name": "x", "dtype": "fp32", "shape": SHAPE, "strides": STRIDES, "bytes": 64}
 FIRST = np.arange(16, dtype=np.float32)
 KEEP, APPLY = (np.float32([1, 1, 1, 1, apply]) for apply in (0, 1))
 
@@ -86,12 +86,15 @@ def test_what_another_step_writes_over_is_made_again() -> None:
         np.testing.assert_array_equal(call(made), FIRST)
 
 
-def test_a_result_is_made_again_after_a_call_that_failed() -> None:
+@pytest.mark.parametrize(("last", "expected"), [(1, FIRST + 1), (3, FIRST - 1)])
+def test_after_a_call_that_failed_a_result_is_as_old_as_the_state(last: int, expected: Array) -> None:
+    """last: the step that the call ends with, before or behind that of the optimiser."""
     made = program()
-    with pytest.raises(ValueError, match="no batch"):
-        made.trace({"g": np.ones(SHAPE, np.float32), "rates": APPLY}, _fail)
-    np.testing.assert_array_equal(call(made), FIRST)
 
+    def after(step: int, _: object) -> None:
+        if step == last:
+            raise ValueError("enough")
 
-def _fail(*_: object) -> None:
-    raise ValueError("no batch")
+    with pytest.raises(ValueError, match="enough"):
+        made.trace({"g": np.ones(SHAPE, np.float32), "rates": APPLY}, after)
+    np.testing.assert_array_equal(call(made), expected)
