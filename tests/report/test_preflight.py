@@ -188,6 +188,19 @@ def test_constants_are_found_without_recursion() -> None:
     assert is_constant(value.node)
 
 
+@pytest.mark.filterwarnings("ignore::hexane.FallbackWarning")
+@pytest.mark.parametrize("others", [False, True], ids=["stack alone", "another reader"])
+def test_a_refused_view_is_no_reason_where_what_is_written_for_its_readers_undoes_it(others: bool) -> None:
+    """A stack of views is written on views of the same elements: a view of a view, and both are none."""
+    view = hx.reshape(x(1, 5, 5), shape=(5, 5))
+    outputs = {"y": hx.stack([view, view], axis=0), **({"z": hx.relu(view)} if others else {})}
+    report, net = hx.preflight(outputs, "h12"), hx.compile(outputs, target="h12", device="cpu", threads=1)
+    (of_view,) = [e.verdict for e in report.entries if e.node.op == "reshape"]
+    assert of_view.verdict == ("rejected" if others else "decomposed")
+    hosted = {d.node for d in net.program.decisions if d.verdict == "host"}
+    assert hosted == {e.node.where for e in report.entries if not e.verdict.runs}
+
+
 def test_entries_say_where_they_come_from() -> None:
     entry = hx.preflight(hx.tan(x(4)), "m1").host[0]
     assert entry.where.startswith("test_preflight.py:")

@@ -11,7 +11,7 @@ from hexane.graph import Graph, Node
 from hexane.importers.files import is_written_model
 from hexane.importers.written import load_written_model
 from hexane.ops import LEAVES
-from hexane.passes.retarget import rewritten
+from hexane.passes.retarget import operands_of_form, rewritten
 from hexane.passes.retarget.views import ROUNDING, VIEWS, has_too_many_axes, join_views
 from hexane.pipeline import divide
 from hexane.report.report import Entry, Report
@@ -24,6 +24,7 @@ from hexane.validate.constants import FOLDED
 from hexane.validate.run_time_scales import REASON, scales_of_run_time
 from hexane.validate.wide_values import wide_readers
 
+BY_READERS = "not needed by what is written for its readers"
 Model = Any  # Graph, tensors, or an ONNX path, bytes or ModelProto
 
 
@@ -49,7 +50,8 @@ def examine(model: Graph, chips: Sequence[Chip], name: str = "") -> list[Report]
     for chip, verdicts in zip(chips, judge_all(model.nodes, chips, rewritten), strict=True):
         key = id(verdicts), chip.name if by_segments else ""
         if key not in shared:
-            known = _within_fp16(model, nodes, _joined(model, nodes, verdicts, chip))
+            known = _written_without(model, nodes, _joined(model, nodes, verdicts, chip), chip)
+            known = _within_fp16(model, nodes, known)
             known = _apart_from_products(model, nodes, known, chip) if by_segments else known
             shared[key] = tuple(map(Entry, range(len(nodes)), nodes, known))
         reports.append(Report(name or model.name, chip, shared[key], model))
@@ -71,6 +73,27 @@ def _joined(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict], ch
         return replace(verdict, verdict="decomposed", form=how, reason=f"{how}: {verdict.reason}", change="")
 
     return [told(node, verdict) for node, verdict in zip(nodes, verdicts, strict=True)]
+
+
+def _written_without(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict], chip: Chip) -> Sequence[Verdict]:
+    """The verdicts, with views that the chip refuses, but whose readers are all written as ops that do not read them:
+    a form may begin with the inverse of the view."""
+    refused = {node for node, verdict in zip(nodes, verdicts, strict=True) if node.op in VIEWS and not verdict.runs} - {
+        port.value.node for port in model.outputs
+    }
+    if not refused:
+        return verdicts
+    of_model = frozenset(model.nodes)
+    for node, verdict in zip(nodes, verdicts, strict=True):
+        if reads := {v.node for v in node.inputs if v is not None} & refused:
+            form = operands_of_form(node, chip, of_model) if verdict.verdict == "decomposed" else reads
+            refused -= form
+    return [
+        replace(verdict, verdict="decomposed", form=BY_READERS, reason=f"{BY_READERS}: {verdict.reason}", change="")
+        if node in refused
+        else verdict
+        for node, verdict in zip(nodes, verdicts, strict=True)
+    ]
 
 
 def _within_fp16(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict]) -> Sequence[Verdict]:

@@ -1,6 +1,6 @@
 """Writes a network as one that a chip runs, and says what becomes of each op of it."""
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -137,6 +137,18 @@ def _attempt(node: Node, chip: Chip) -> tuple[tuple[Value, ...] | None, Writer]:
     values = None if is_border(node, chip) or OPS[node.op].host else writer.write(node)
     # Where only the host has work, the node as it is says more.
     return (values if writer.made else None), writer
+
+
+def operands_of_form(node: Node, chip: Chip, of_model: Container[Node]) -> set[Node]:
+    """The nodes of the model that are read by what is written in a node's place, or by the node if nothing is."""
+    values, _ = _attempt(node, chip)
+    seen, ahead = set[Node](), [v.node for v in (node.inputs if values is None else values) if v is not None]
+    while ahead:
+        one = ahead.pop()
+        if one not in seen:
+            seen.add(one)
+            ahead.extend(v.node for v in one.inputs if v is not None and one not in of_model)
+    return {one for one in seen if one in of_model}
 
 
 # ---- what is recorded ----
