@@ -1,6 +1,7 @@
 """What the tests share: golden text, and the benchmark models."""
 
 import csv
+import gc
 import os
 import subprocess
 import sys
@@ -58,6 +59,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for name, lines in report.user_properties:
             if name == "changed":
                 terminalreporter.write_line("\n".join([f"{len(lines)} changed by {report.nodeid}", *lines]))
+
+
+def pytest_collection_finish() -> None:
+    """Keeps Python from looking for garbage among the tests themselves, a million objects, again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -73,8 +73,9 @@ def _after(
     level: GraphLevel = level_of(graph) if checks else "user"
     for p in chosen:
         if p.name not in skip:
-            before, graph, level = graph, _run(p, graph, target), p.level or level
-            if checks:
+            before, level_before = graph, level
+            graph, level = _run(p, graph, target), p.level or level
+            if checks and (graph is not before or level != level_before):
                 verify_after(p.name, graph, level, target, before)
             if watch is not None:
                 watch(p.name, graph)

@@ -226,7 +226,7 @@ def test_a_worker_whose_driver_hangs_is_replaced(limited: Callable[..., _core.De
 from hexane import _core
 engine = _core.ane_device(_core.AneSetup(library={str(LIBRARY)!r}, framework={str(FRAMEWORK)!r}, compile_limit=0,
                                          load_limit=0, load_retry_ms=1, build_limit_ms=300))
-import ctypes; ctypes.CDLL({str(FRAMEWORK)!r}).fake_ane_set(b'stall_ms', ctypes.c_int64(60000))
+import ctypes; ctypes.CDLL({str(FRAMEWORK)!r}).fake_ane_set(b'hang_compile_ms', ctypes.c_int64(60000))
 """
     )
     with pytest.raises(hx.DeviceError, match=r"has not come back within 0.3 s.*\(in the process that") as error:

@@ -50,7 +50,7 @@ class KernelCase:
 
     def needs(self, input: int, box: Box) -> Box:
         described = [
-            None if a is None else a if a.dtype.name == "bfloat16" else (_name(a), a.shape, a.strides)
+            None if a is None else a if a.dtype.name == "bfloat16" else (_name(a.dtype), a.shape, a.strides)
             for a in self.inputs
         ]
         return _core.kernel_needs(self.name, "ieee", described, self.outputs, self.attrs, self.strings, input, box)
@@ -66,8 +66,9 @@ class KernelCase:
         _core.run_part(self.name, inputs, outputs, self.attrs, self.strings, *part, rings)
 
 
-def _name(array: Array) -> str:
-    return hx.const(array[:0] if array.ndim else array).dtype.name
+@cache
+def _name(dtype: "np.dtype[Any]") -> str:
+    return hx.const(np.zeros(0, dtype)).dtype.name
 
 
 def _filler(array: Array) -> Any:

@@ -7,7 +7,7 @@ import numpy as np
 
 from hexane import _core
 from hexane.attrs import Strings, pack
-from kernels import with_slots
+from kernels import layouts, with_slots
 
 DTYPES = _core.plan_dtypes()
 BITS = _core.dtypes()
@@ -64,8 +64,7 @@ class PlanBuilder:
         device: str = "cpu",
         **attrs: Any,
     ) -> int:
-        layout = next((row["attrs"] for row in _core.kernels() if row["name"] == kernel), "")
-        packed = pack(layout, with_slots(attrs), self.strings)
+        packed = pack(layouts().get(kernel, ""), with_slots(attrs), self.strings)
         first = len(self.rows["operands"])
         self.rows["operands"] += [(ABSENT if i is None else i,) for i in (*inputs, *outputs)]
         texts = [self.strings.add(text) for text in (kernel, device, f"step {len(self.rows['steps'])}")]
