@@ -46,7 +46,7 @@ test test-long: $(DONE)/package $(DONE)/test
 	@.ci/stand-in $(BUILD)
 	@$(STEP) "C++ tests" $(BIN)/ctest --test-dir $(BUILD) --output-on-failure
 	@echo "Python tests"
-	@$(BIN)/python -m pytest -q -n auto --dist worksteal $(if $(filter test,$@),-m "not slow") $(ARGS)
+	@$(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder $(if $(filter test,$@),-m "not slow") $(ARGS)
 
 stand-in: $(DONE)/package
 	@.ci/stand-in $(BUILD)

@@ -65,6 +65,47 @@ def test_a_product_has_the_bits_of_the_decoded_weight(mode: str, shape: tuple[in
             np.testing.assert_array_equal(net(x), want(x))
 
 
+def pixels(size: tuple[int, ...], layout: str = "nchw") -> tuple[Graph, np.ndarray]:
+    """An inverted residual: pixels multiplied by a wide matrix, depthwise windows, pixels multiplied back, plus x."""
+    rng = np.random.default_rng(len(size))
+
+    def weight(*shape: int) -> np.ndarray:
+        return rng.standard_normal((*shape, *[1] * len(size))).astype(np.float32)
+
+    x = hx.input("x", (2, 64, *size) if layout == "nchw" else (2, *size, 64))
+    h = hx.relu(hx.conv(x, weight(144, 64), rng.standard_normal(144).astype(np.float32), layout=layout))
+    windows = np.tile(weight(144, 1), [3] * len(size))
+    h = hx.clip(hx.conv(h, windows, pad=1, groups=144, layout=layout), alpha=0.0, beta=6.0)
+    graph = hx.graph({"y": hx.conv(h, weight(64, 144), layout=layout) + x})
+    return graph, rng.standard_normal(x.shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("mode", ["int8", "palette2:g24", "palette4", "palette4:g8", "palette6", "blockwise4:b16"])
+@pytest.mark.parametrize(
+    ("size", "layout"), [((9, 7), "nchw"), ((9, 7), "nhwc"), ((1, 1), "nchw"), ((13,), "nchw")], ids=str
+)
+def test_multiplied_pixels_have_the_bits_of_the_decoded_weight(mode: str, size: tuple[int, ...], layout: str) -> None:
+    graph, x = pixels(size, layout)
+    small = compress(graph, hx.Compression(mode), load_target("host"))
+    want = hx.compile(whole(small), threads=1)
+    for options in ({"threads": 1}, {"threads": 2}, {"threads": 1, "memory": hx.Memory(rows=2)}):
+        net = hx.compile(small, **options)
+        assert kernels(net).count("encoded_matmul") == 2
+        assert len(net.steps) == len(want.steps) or "memory" in options or size == (1, 1)
+        np.testing.assert_array_equal(net(x), want(x))
+
+
+@pytest.mark.parametrize(
+    "options", [{"strides": 2}, {"pad": 1}, {"groups": 2}, {"kernel": 3}], ids=["strides", "pad", "groups", "kernel"]
+)
+def test_weights_of_other_convolutions_stay_whole(options: dict[str, int]) -> None:
+    kernel, groups = options.pop("kernel", 1), options.get("groups", 1)
+    weight = np.random.default_rng(0).standard_normal((96, 128 // groups, kernel, kernel)).astype(np.float32)
+    net = hx.compile(hx.conv(hx.input("x", (1, 128, 6, 6)), weight, **options), compress="int8")
+    assert "encoded_matmul" not in kernels(net)
+    assert "folds on this CPU" in next(d.reason for d in net.program.decisions if d.stage == "compress")
+
+
 @pytest.mark.parametrize("bits", [4, 8])
 def test_with_the_smallest_halves_a_product_has_the_bits_of_the_decoded_weight(bits: int) -> None:
     """fp16 holds them as subnormal numbers."""

@@ -205,7 +205,7 @@ Prepared prepare_engine(const Call& call) { return prepare_in(engine_arithmetic(
 
 void cuts(const Call& call, Cuts& cuts) {
   const auto& s = call.state<MatmulState>();
-  matmul_cuts(call, s, s.batch_bytes, cuts);
+  matmul_cuts(call, s, s.batch_bytes, cuts, s.encoded);
 }
 
 Box needs(const Call& call, int input, const Box& out) {

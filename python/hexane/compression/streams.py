@@ -10,7 +10,13 @@ from hexane.dtypes import FP32
 from hexane.graph import Graph, Node, Value
 from hexane.mil.forms.products import PRODUCTS
 from hexane.ops.encodings import encoding_of, fewest_bits, is_encoded
-from hexane.ops.records.encoded_product import LONG_TABLE, LONG_TABLE_COLUMNS, SHORT_TABLE, TABLE_COLUMNS
+from hexane.ops.records.encoded_product import (
+    LONG_TABLE,
+    LONG_TABLE_COLUMNS,
+    SHORT_TABLE,
+    TABLE_COLUMNS,
+    multiplies_pixels,
+)
 from hexane.targets import Chip, Target
 
 FOLDS = "folds on this chip: no bandwidth gained"
@@ -44,11 +50,9 @@ def said(weight: Weight, encoding: str, target: Target) -> str:
 
 def _cpu_reads(weight: Weight, encoding: str) -> bool:
     """Whether the CPU decodes it as it reads it, as passes/quantize/keep_encoded.py leaves it."""
-    if (
-        weight.node.op not in ("gather", "linear", "matmul")
-        or weight.whole.type.rank != 2
-        or weight.whole.dtype is not FP32
-    ):
+    of_pixels = weight.node.op == "conv" and multiplies_pixels(weight.node)
+    of_rows = weight.node.op in ("gather", "linear", "matmul") and weight.whole.type.rank == 2
+    if not (of_pixels or of_rows) or weight.whole.dtype is not FP32:
         return False
     palette = palette_of(encoding)
     if weight.node.op == "gather":

@@ -70,6 +70,10 @@ FIRES: dict[str, Case] = {
         keep_encoded,
         lambda: hx.matmul(hx.input("x", (64, 2)), hx.transpose(in_blocks(), perm=(1, 0)), transpose_x=True),
     ),
+    "keep_encoded_of_a_convolution_of_pixels": (
+        keep_encoded,
+        lambda: hx.conv(hx.input("x", (1, 64, 5, 6)), hx.reshape(in_blocks(), shape=(64, 64, 1, 1))),
+    ),
     "keep_encoded_with_zero_points": (
         keep_encoded,
         lambda: hx.linear(
@@ -230,6 +234,10 @@ LEAVES: dict[str, Case] = {
     "an_encoded_weight_of_fp16": (
         keep_encoded,
         lambda: hx.linear(hx.input("x", (2, 64), "fp16"), hx.cast(in_blocks(), dtype="fp16")),
+    ),
+    "an_encoded_weight_of_every_second_pixel": (
+        keep_encoded,
+        lambda: hx.conv(hx.input("x", (1, 64, 5, 6)), hx.reshape(in_blocks(), shape=(64, 64, 1, 1)), strides=2),
     ),
     "an_encoded_weight_that_meets_integers": (
         keep_encoded,

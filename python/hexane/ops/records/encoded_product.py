@@ -8,7 +8,7 @@ import numpy as np
 
 from hexane.dtypes import DTYPES, FP32, DType
 from hexane.errors import Error
-from hexane.graph import Array, TensorType
+from hexane.graph import Array, Node, TensorType
 from hexane.ops.attributes import SLOTS, flag, integer
 from hexane.ops.records.linear import matmul_shape
 from hexane.ops.shape_rules import Shape
@@ -19,6 +19,14 @@ TABLE_COLUMNS = 8  # columns of one table are whole runs of so many
 LONG_TABLE_COLUMNS = 16  # so many are looked up fast in tables of more than 16 entries
 SHORT_TABLE, LONG_TABLE = 16, 64  # most entries of a table for indices of 4 bits, and of 8: lookups in more take longer
 BITS = (4, 8)
+
+
+def multiplies_pixels(conv: Node) -> bool:
+    """Whether a convolution multiplies each pixel alone, by one matrix: what ENCODED_MATMUL does with channels last."""
+    weight, attrs = conv.inputs[1], conv.attrs
+    assert weight is not None
+    alone = attrs["groups"] == 1 and {*attrs["strides"]} == {1} and not any(attrs["pad"])
+    return alone and all(extent == 1 for extent in weight.shape[2:])
 
 
 def _shape(x: Shape, weight: Shape, _: Shape, bias: Shape | None, transpose_x: bool, **__: Any) -> Shape:

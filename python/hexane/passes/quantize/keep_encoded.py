@@ -1,5 +1,6 @@
 """Leaves the weights of matrix products and embeddings in the few bits in which they are stored."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,8 +18,10 @@ from hexane.ops.records.encoded_product import (
     LONG_TABLE_COLUMNS,
     SHORT_TABLE,
     TABLE_COLUMNS,
+    multiplies_pixels,
 )
 from hexane.ops.records.quant import BYTES
+from hexane.passes.layout.channels_last import in_layout
 from hexane.targets import Target
 
 _SCALES = ("mul", "sub", "real_div", "batch_norm")
@@ -35,12 +38,13 @@ class Stored(NamedTuple):
 
 def keep_encoded(graph: Graph, target: Target) -> Graph:
     """linear(%x, decode_palette(const, const), %b)  ->  cpu.encoded_matmul(%x, const, const, %b) {bits=4, palette=True}
+    conv(%x : fp32[1, 64, 9, 9], dequantize(const : int8[96, 64, 1, 1], const))  ->  transpose(cpu.encoded_matmul(transpose(%x), const, const))
     gather(decode_blocks(%x, %s), %i)             ->  decode_blocks(gather(%x, %i), gather(%s, %i))
 
-    Products of fp32, and rows of an embedding, with a weight of at least LEAST_NUMBERS, in integers with scales or in
+    Products of fp32, convolutions that multiply each pixel alone, and rows of an embedding, with a weight of at least LEAST_NUMBERS, in integers with scales or in
     indices of tables, as far as the kernel reads them. Not where x comes of integers, since such a product may be one
     of integers, nor where the columns are scaled by constants next, since these go into whole weights.
-    """
+    """  # noqa: E501
     readers = graph.users()
     stored: dict[Value, Stored | None] = {}
     made: list[Decision] = []
@@ -53,12 +57,14 @@ def keep_encoded(graph: Graph, target: Target) -> Graph:
         x, y, bias = inputs[0], inputs[1], inputs[2]
         assert x is not None
         assert y is not None
-        if x.type.rank < 2 or not _is_weight(y) or x.dtype is not FP32:
+        if x.type.rank < 2 or not _is_weight(y, node.op == "conv") or x.dtype is not FP32:
             return None
         if _comes_of_integers(x) or _scales_follow(node.values[0], readers):
             return None
-        rows = node.op == "linear" or bool(node.attrs["transpose_y"])
-        weight = _in_rows(y, rows)
+        if node.op == "conv":
+            weight = _of_pixels(node, y)
+        else:
+            weight = _in_rows(y, node.op == "linear" or bool(node.attrs["transpose_y"]))
         if weight is None:
             return None
         if weight not in stored:
@@ -70,7 +76,11 @@ def keep_encoded(graph: Graph, target: Target) -> Graph:
         operands = [x, constant(found.weight, y.node.sources), constant(found.numbers, y.node.sources), bias]
         turned = node.op == "matmul" and bool(node.attrs["transpose_x"])
         attrs = {"bits": found.bits, "palette": found.palette, "transpose_x": turned}
-        return apply(OPS[ENCODED_MATMUL], operands, attrs, node.sources)
+
+        def multiplied(inputs: Sequence[Value | None]) -> Value:
+            return apply(OPS[ENCODED_MATMUL], [*inputs], attrs, node.sources)[0]
+
+        return in_layout("nhwc", node, tuple(operands), multiplied) if node.op == "conv" else (multiplied(operands),)
 
     def embedding(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         table, ids = inputs[0], inputs[1]
@@ -88,11 +98,11 @@ def keep_encoded(graph: Graph, target: Target) -> Graph:
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         return embedding(node, inputs) if node.op == "gather" else product(node, inputs)
 
-    return graph.rewrite(change, ("gather", "linear", "matmul")).decided(*made)
+    return graph.rewrite(change, ("conv", "gather", "linear", "matmul")).decided(*made)
 
 
-def _is_weight(value: Value) -> bool:
-    return value.type.rank == 2 and value.type.size >= LEAST_NUMBERS and value.dtype is FP32
+def _is_weight(value: Value, of_pixels: bool = False) -> bool:
+    return (value.type.rank == 2 or of_pixels) and value.type.size >= LEAST_NUMBERS and value.dtype is FP32
 
 
 def _comes_of_integers(x: Value) -> bool:
@@ -122,6 +132,14 @@ def _in_rows(value: Value, rows: bool) -> Value | None:
     if found is None or rows:
         return found
     return moved(apply(OPS["transpose"], [found], {"perm": (1, 0)})[0].node)
+
+
+def _of_pixels(conv: Node, weight: Value) -> Value | None:
+    """The encoded weight (out, in) of a convolution that multiplies each pixel alone."""
+    found = _encoded(weight) if multiplies_pixels(conv) else None
+    if found is None:
+        return None
+    return moved(apply(OPS["reshape"], [found], {"shape": weight.shape[:2]})[0].node)
 
 
 def _rows(weight: Value, ids: Value, node: Node) -> Value | None:
