@@ -16,7 +16,7 @@ namespace hexane {
 namespace {
 
 using Array = py::array_t<int64_t, py::array::c_style>;
-using Bytes = py::array_t<uint8_t, py::array::c_style>;
+using ByteArray = py::array_t<uint8_t, py::array::c_style>;
 
 void need_rows(const char* name, const Array& array, py::ssize_t columns) {
   if (array.ndim() != 2 || array.shape(1) != columns) fail("engine", name, ": need rows of ", columns, " numbers");
@@ -130,10 +130,10 @@ using EnginesRow = std::array<int64_t, 3>;  // count, output channels, alignment
 pack::Kernel to_kernel(const KernelRow& row) { return {row[0], row[1], row[2], row[3], row[4], row[5], row[6]}; }
 pack::Engines to_engines(const EnginesRow& row) { return {row[0], row[1], row[2]}; }
 
-std::span<const uint8_t> to_span(const Bytes& bytes) { return {bytes.data(), static_cast<size_t>(bytes.size())}; }
+std::span<const uint8_t> to_span(const ByteArray& bytes) { return {bytes.data(), static_cast<size_t>(bytes.size())}; }
 
-Bytes to_bytes(const std::vector<uint8_t>& bytes) {
-  return Bytes(static_cast<py::ssize_t>(bytes.size()), bytes.data());
+ByteArray to_bytes(const std::vector<uint8_t>& bytes) {
+  return ByteArray(static_cast<py::ssize_t>(bytes.size()), bytes.data());
 }
 
 }  // namespace
@@ -195,13 +195,13 @@ void register_engine(py::module_& m) {
       py::arg("kernel"), py::arg("engines"));
   m.def(
       "pack_kernel",
-      [](const KernelRow& kernel, const EnginesRow& engines, const std::string& layout, const Bytes& weights) {
+      [](const KernelRow& kernel, const EnginesRow& engines, const std::string& layout, const ByteArray& weights) {
         return to_bytes(pack::pack(to_kernel(kernel), to_engines(engines), layout, to_span(weights)));
       },
       py::arg("kernel"), py::arg("engines"), py::arg("layout"), py::arg("weights"));
   m.def(
       "unpack_kernel",
-      [](const KernelRow& kernel, const EnginesRow& engines, const std::string& layout, const Bytes& packed) {
+      [](const KernelRow& kernel, const EnginesRow& engines, const std::string& layout, const ByteArray& packed) {
         return to_bytes(pack::unpack(to_kernel(kernel), to_engines(engines), layout, to_span(packed)));
       },
       py::arg("kernel"), py::arg("engines"), py::arg("layout"), py::arg("packed"));
