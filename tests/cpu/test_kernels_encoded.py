@@ -95,6 +95,52 @@ def test_multiplied_pixels_have_the_bits_of_the_decoded_weight(mode: str, size: 
         np.testing.assert_array_equal(net(x), want(x))
 
 
+def random_image(seed: int) -> tuple[Graph, np.ndarray]:
+    """Multiplied pixels among ops whose sums run over channels or rows, in either order of axes."""
+    rng = np.random.default_rng(seed)
+    size = tuple(map(int, rng.integers(1, 7, rng.integers(1, 3))))
+    rank, ones = len(size) + 2, [1] * len(size)
+    last, first = (0, *range(2, rank), 1), (0, rank - 1, *range(1, rank - 1))
+    values = [hx.input("x", (2, 64, *size))]
+
+    def weight(*shape: int) -> np.ndarray:
+        return rng.standard_normal(shape).astype(np.float32)
+
+    def multiplied(x: hx.Tensor, columns: int) -> hx.Tensor:
+        bias = [weight(columns)] if rng.random() < 0.5 else []
+        return hx.conv(x, weight(columns, x.shape[1], *ones), *bias)
+
+    def with_channels_last(x: hx.Tensor, change: Callable[[hx.Tensor], hx.Tensor]) -> hx.Tensor:
+        return hx.transpose(change(hx.transpose(x, perm=last)), perm=first)
+
+    ways: list[Callable[[hx.Tensor], hx.Tensor]] = [
+        lambda x: multiplied(x, int(rng.choice([64, 96, 128]))),
+        lambda x: multiplied(x, x.shape[1]) + x,
+        lambda x: hx.conv(x, weight(x.shape[1], 1, *[3] * len(size)), pad=1, groups=x.shape[1]),
+        lambda x: with_channels_last(x, lambda y: hx.softmax(y, axis=-1) * 2.0),
+        lambda x: with_channels_last(x, lambda y: hx.linear(y, weight(96, y.shape[-1]))),
+        lambda x: x * weight(x.shape[1], *ones),
+        lambda x: x * hx.sigmoid(multiplied(hx.reduce_mean(x, axes=(*range(2, rank),), keep_dims=True), x.shape[1])),
+        lambda x: hx.concat([x, hx.relu(x)], axis=1),
+    ]
+    for way in rng.integers(0, len(ways), 6):
+        values.append(ways[way](values[-1]))
+    outputs = {"y": values[-1], "sum": hx.reduce_sum(values[-1], axes=1), "z": hx.transpose(values[-2], perm=last)}
+    return hx.graph(outputs), rng.standard_normal((2, 64, *size)).astype(np.float32)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_networks_of_images_have_the_bits_of_the_decoded_weights(seed: int) -> None:
+    graph, x = random_image(seed)
+    mode = ["int8", "palette4:g8", "blockwise4:b32"][seed % 3]
+    small = compress(graph, hx.Compression(mode), load_target("host"))
+    memory = hx.Memory(rows=1 + seed % 2) if seed % 4 == 3 else hx.Memory()
+    net, want = hx.compile(small, threads=1 + seed % 2, memory=memory), hx.compile(whole(small), threads=1)
+    assert "encoded_matmul" in kernels(net)
+    for name, array in want(x).items():
+        np.testing.assert_array_equal(net(x)[name], array)
+
+
 @pytest.mark.parametrize(
     "options", [{"strides": 2}, {"pad": 1}, {"groups": 2}, {"kernel": 3}], ids=["strides", "pad", "groups", "kernel"]
 )

@@ -8,13 +8,15 @@ import numpy as np
 
 from hexane.dtypes import DTYPES, FP32, DType
 from hexane.errors import Error
-from hexane.graph import Array, Node, TensorType
+from hexane.graph import Array, Node, TensorType, Value
 from hexane.ops.attributes import SLOTS, flag, integer
+from hexane.ops.records.conv import LAYOUT
 from hexane.ops.records.linear import matmul_shape
 from hexane.ops.shape_rules import Shape
 from hexane.ops.spec import Op
 
 ENCODED_MATMUL = "cpu.encoded_matmul"
+ENCODED_PIXELS = "cpu.encoded_pixels"  # the same of each pixel of an image
 TABLE_COLUMNS = 8  # columns of one table are whole runs of so many
 LONG_TABLE_COLUMNS = 16  # so many are looked up fast in tables of more than 16 entries
 SHORT_TABLE, LONG_TABLE = 16, 64  # most entries of a table for indices of 4 bits, and of 8: lookups in more take longer
@@ -22,7 +24,7 @@ BITS = (4, 8)
 
 
 def multiplies_pixels(conv: Node) -> bool:
-    """Whether a convolution multiplies each pixel alone, by one matrix: what ENCODED_MATMUL does with channels last."""
+    """Whether a convolution multiplies each pixel alone, by one matrix."""
     weight, attrs = conv.inputs[1], conv.attrs
     assert weight is not None
     alone = attrs["groups"] == 1 and {*attrs["strides"]} == {1} and not any(attrs["pad"])
@@ -45,12 +47,18 @@ def _check(types: tuple[TensorType | None, ...], attrs: Mapping[str, Any]) -> No
     assert x is not None
     assert weight is not None
     assert numbers is not None
+    k = -1 if attrs.get("layout", "nhwc") == "nhwc" else 1
+    _check_stored(x, weight, numbers, k - attrs.get("transpose_x", False), attrs)
+
+
+def _check_stored(x: TensorType, weight: TensorType, numbers: TensorType, axis: int, attrs: Mapping[str, Any]) -> None:
+    """axis: of x, along which it is multiplied."""
     if x.rank < 2 or weight.rank != 2 or numbers.rank != 2:
         raise Error(f"got x {x}, a weight {weight} and numbers {numbers}, need at least 2 axes, 2 and 2")
     bits, palette = attrs["bits"], attrs["palette"]
     if bits not in BITS:
         raise Error(f"bits: got {bits}, need {' or '.join(map(str, BITS))}")
-    n, k, (rows, width) = weight.shape[0], x.shape[-2 if attrs["transpose_x"] else -1], numbers.shape
+    n, k, (rows, width) = weight.shape[0], x.shape[axis], numbers.shape
     if weight.shape[1] != (k * bits + 7) // 8:
         raise Error(f"got a weight of shape {weight.shape}, need {k} numbers of {bits} bits in each row")
     if palette:
@@ -93,7 +101,40 @@ def _ref(
     return y if bias is None else y + bias
 
 
+def _pixel_shape(x: Shape, weight: Shape, _: Shape, bias: Shape | None, layout: str, **__: Any) -> Shape:
+    if len(x) < 3 or bias not in (None, (weight[0],)):
+        raise Error(f"got x of shape {x} and a bias of {bias}, need at least 3 axes and ({weight[0]},)")
+    return (x[0], weight[0], *x[2:]) if layout == "nchw" else (*x[:-1], weight[0])
+
+
+def _pixel_dtype(
+    x: DType, weight: DType, numbers: DType, bias: DType | None, bits: int, palette: bool, **_: Any
+) -> DType:
+    return _dtype(x, weight, numbers, bias, bits, palette)
+
+
+def _pixels(
+    x: Array, weight: Array, numbers: Array, bias: Array | None, bits: int, palette: bool, layout: str
+) -> Array:
+    axis = 1 if layout == "nchw" else -1
+    y = _ref(np.moveaxis(x, axis, -1), weight, numbers, bias, bits, palette, False)
+    return np.ascontiguousarray(np.moveaxis(y, -1, axis))
+
+
+def _pixel_attrs(inputs: tuple[Value | None, ...], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    return {"bits": attrs["bits"], "palette": attrs["palette"], "transpose_x": False, "epilogue": attrs["epilogue"]}
+
+
 OPS = (
+    Op(
+        name=ENCODED_PIXELS,
+        doc="cpu.encoded_matmul of each pixel of x (N, C, spatial...): a convolution whose kernel is one pixel. layout nhwc: x and the result have channels last.",
+        inputs=("x", "weight", "numbers", "bias?"),
+        attrs={"bits": integer(8), "palette": flag(False), "layout": LAYOUT, "epilogue": SLOTS},
+        shape=_pixel_shape, dtype=_pixel_dtype, check=(_check,), kernel="encoded_matmul", kernel_attrs=_pixel_attrs,
+        level="kernel", layout="spatial", epilogue=True, product=lambda scale, *_, **__: scale[:, None], ref=_pixels,
+        cases=(),
+    ),
     Op(
         name=ENCODED_MATMUL,
         doc="x @ weight.T + bias, where weight is stored as integers of 4 or 8 bits with scales (blocks, columns), or as indices of 4 or 8 bits of tables (groups, entries). Two of 4 bits share a byte, the first in its lower half.",

@@ -7,7 +7,6 @@ from typing import Any
 from hexane.graph import Graph, Node, Value
 from hexane.match import made_by
 from hexane.ops import OPS, apply
-from hexane.ops.records.encoded_product import ENCODED_MATMUL
 from hexane.passes.fuse.fuse_transpose import transposed
 from hexane.targets import Target
 
@@ -17,8 +16,7 @@ def channels_last(graph: Graph, target: Target) -> Graph:
 
     Ops between two convolutions follow their operand, so that transposes meet and vanish; what is left of them stands
     at the ports and before ops that need the model's own axis order. What a transpose brought into channels-first order
-    is there in both: ops that compute every element alike follow its operand. A product of encoded weights has the
-    channels-last form alone, like the convolution that it was. A port is quantised in the order that is
+    is there in both: ops that compute every element alike follow its operand. A port is quantised in the order that is
     wanted, which its rows allow as they are. Images that are resized to the nearest where neither side is channels last
     stay as they are, each channel an image of one.
     """
@@ -28,8 +26,6 @@ def channels_last(graph: Graph, target: Target) -> Graph:
     for node in graph.nodes:
         if node.op == _PLANES and node.attrs["layout"] == "nchw" and not _is_beside_last(node, moved, users):
             moved.add(node, _planes(node, moved))
-        elif _is_product_to_first(node):
-            moved.add(node, (moved.plain(node.inputs[0]),), last=True)  # type: ignore[arg-type]
         elif not _move(node, moved):
             values = node.with_inputs(tuple([None if v is None else moved.plain(v) for v in node.inputs])).values
             moved.add(node, values)
@@ -97,12 +93,6 @@ def _is_to_first(node: Node) -> bool:
     """Whether it brings an image into channels-first order; of rank 3 it may exchange any two axes."""
     rank = node.types[0].rank
     return node.op == "transpose" and rank > 3 and node.attrs["perm"] == first_perm(rank)
-
-
-def _is_product_to_first(node: Node) -> bool:
-    """Whether it brings a product of encoded weights into channels-first order."""
-    first = node.op == "transpose" and node.attrs["perm"] == first_perm(node.types[0].rank)
-    return first and made_by(node.inputs[0], ENCODED_MATMUL) is not None
 
 
 def _is_beside_last(node: Node, moved: _Moved, users: Mapping[Value, Sequence[Node]]) -> bool:

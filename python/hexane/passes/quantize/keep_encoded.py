@@ -1,6 +1,5 @@
 """Leaves the weights of matrix products and embeddings in the few bits in which they are stored."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ from hexane.ops.encoded_moves import MOVES, moved
 from hexane.ops.encodings import encoding_of, is_encoded
 from hexane.ops.records.encoded_product import (
     ENCODED_MATMUL,
+    ENCODED_PIXELS,
     LONG_TABLE,
     LONG_TABLE_COLUMNS,
     SHORT_TABLE,
@@ -21,7 +21,6 @@ from hexane.ops.records.encoded_product import (
     multiplies_pixels,
 )
 from hexane.ops.records.quant import BYTES
-from hexane.passes.layout.channels_last import in_layout
 from hexane.targets import Target
 
 _SCALES = ("mul", "sub", "real_div", "batch_norm")
@@ -38,7 +37,7 @@ class Stored(NamedTuple):
 
 def keep_encoded(graph: Graph, target: Target) -> Graph:
     """linear(%x, decode_palette(const, const), %b)  ->  cpu.encoded_matmul(%x, const, const, %b) {bits=4, palette=True}
-    conv(%x : fp32[1, 64, 9, 9], dequantize(const : int8[96, 64, 1, 1], const))  ->  transpose(cpu.encoded_matmul(transpose(%x), const, const))
+    conv(%x : fp32[1, 64, 9, 9], dequantize(const : int8[96, 64, 1, 1], const))  ->  cpu.encoded_pixels(%x, const, const, none) {bits=8, layout=nchw}
     gather(decode_blocks(%x, %s), %i)             ->  decode_blocks(gather(%x, %i), gather(%s, %i))
 
     Products of fp32, convolutions that multiply each pixel alone, and rows of an embedding, with a weight of at least LEAST_NUMBERS, in integers with scales or in
@@ -74,13 +73,11 @@ def keep_encoded(graph: Graph, target: Target) -> Graph:
             return None
         decided(node, weight, found.bits)
         operands = [x, constant(found.weight, y.node.sources), constant(found.numbers, y.node.sources), bias]
+        attrs = {"bits": found.bits, "palette": found.palette}
+        if node.op == "conv":
+            return apply(OPS[ENCODED_PIXELS], operands, {**attrs, "layout": node.attrs["layout"]}, node.sources)
         turned = node.op == "matmul" and bool(node.attrs["transpose_x"])
-        attrs = {"bits": found.bits, "palette": found.palette, "transpose_x": turned}
-
-        def multiplied(inputs: Sequence[Value | None]) -> Value:
-            return apply(OPS[ENCODED_MATMUL], [*inputs], attrs, node.sources)[0]
-
-        return in_layout("nhwc", node, tuple(operands), multiplied) if node.op == "conv" else (multiplied(operands),)
+        return apply(OPS[ENCODED_MATMUL], operands, {**attrs, "transpose_x": turned}, node.sources)
 
     def embedding(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         table, ids = inputs[0], inputs[1]
