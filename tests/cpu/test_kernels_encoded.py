@@ -82,7 +82,9 @@ def pixels(size: tuple[int, ...], layout: str = "nchw") -> tuple[Graph, np.ndarr
 
 @pytest.mark.parametrize("mode", ["int8", "palette2:g24", "palette4", "palette4:g8", "palette6", "blockwise4:b16"])
 @pytest.mark.parametrize(
-    ("size", "layout"), [((9, 7), "nchw"), ((9, 7), "nhwc"), ((1, 1), "nchw"), ((13,), "nchw")], ids=str
+    ("size", "layout"),
+    [((9, 7), "nchw"), ((9, 7), "nhwc"), ((1, 1), "nchw"), ((13,), "nchw"), ((3, 2, 4), "nchw")],
+    ids=str,
 )
 def test_multiplied_pixels_have_the_bits_of_the_decoded_weight(mode: str, size: tuple[int, ...], layout: str) -> None:
     graph, x = pixels(size, layout)
@@ -91,7 +93,7 @@ def test_multiplied_pixels_have_the_bits_of_the_decoded_weight(mode: str, size: 
     for options in ({"threads": 1}, {"threads": 2}, {"threads": 1, "memory": hx.Memory(rows=2)}):
         net = hx.compile(small, **options)
         assert kernels(net).count("encoded_matmul") == 2
-        assert len(net.steps) == len(want.steps) or "memory" in options or size == (1, 1)
+        assert len(net.steps) <= len(want.steps) or "memory" in options
         np.testing.assert_array_equal(net(x), want(x))
 
 

@@ -1,5 +1,5 @@
-"""A matrix product whose weight the kernel decodes as it reads it: what compressed weights are computed with on this
-CPU."""
+"""A matrix product whose weight the kernel decodes as it reads it, of rows or of pixels: what compressed weights are
+computed with on this CPU."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -47,15 +47,10 @@ def _check(types: tuple[TensorType | None, ...], attrs: Mapping[str, Any]) -> No
     assert x is not None
     assert weight is not None
     assert numbers is not None
-    k = -1 if attrs.get("layout", "nhwc") == "nhwc" else 1
-    _check_stored(x, weight, numbers, k - attrs.get("transpose_x", False), attrs)
-
-
-def _check_stored(x: TensorType, weight: TensorType, numbers: TensorType, axis: int, attrs: Mapping[str, Any]) -> None:
-    """axis: of x, along which it is multiplied."""
     if x.rank < 2 or weight.rank != 2 or numbers.rank != 2:
         raise Error(f"got x {x}, a weight {weight} and numbers {numbers}, need at least 2 axes, 2 and 2")
     bits, palette = attrs["bits"], attrs["palette"]
+    axis = 1 if attrs.get("layout") == "nchw" else -2 if attrs.get("transpose_x") else -1
     if bits not in BITS:
         raise Error(f"bits: got {bits}, need {' or '.join(map(str, BITS))}")
     n, k, (rows, width) = weight.shape[0], x.shape[axis], numbers.shape
@@ -107,12 +102,6 @@ def _pixel_shape(x: Shape, weight: Shape, _: Shape, bias: Shape | None, layout: 
     return (x[0], weight[0], *x[2:]) if layout == "nchw" else (*x[:-1], weight[0])
 
 
-def _pixel_dtype(
-    x: DType, weight: DType, numbers: DType, bias: DType | None, bits: int, palette: bool, **_: Any
-) -> DType:
-    return _dtype(x, weight, numbers, bias, bits, palette)
-
-
 def _pixels(
     x: Array, weight: Array, numbers: Array, bias: Array | None, bits: int, palette: bool, layout: str
 ) -> Array:
@@ -131,7 +120,7 @@ OPS = (
         doc="cpu.encoded_matmul of each pixel of x (N, C, spatial...): a convolution whose kernel is one pixel. layout nhwc: x and the result have channels last.",
         inputs=("x", "weight", "numbers", "bias?"),
         attrs={"bits": integer(8), "palette": flag(False), "layout": LAYOUT, "epilogue": SLOTS},
-        shape=_pixel_shape, dtype=_pixel_dtype, check=(_check,), kernel="encoded_matmul", kernel_attrs=_pixel_attrs,
+        shape=_pixel_shape, dtype=_dtype, check=(_check,), kernel="encoded_matmul", kernel_attrs=_pixel_attrs,
         level="kernel", layout="spatial", epilogue=True, product=lambda scale, *_, **__: scale[:, None], ref=_pixels,
         cases=(),
     ),

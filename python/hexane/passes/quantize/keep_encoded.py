@@ -1,4 +1,4 @@
-"""Leaves the weights of matrix products and embeddings in the few bits in which they are stored."""
+"""Leaves the weights of matrix products, 1 x 1 convolutions and embeddings in the few bits in which they are stored."""
 
 from typing import NamedTuple
 
@@ -37,13 +37,14 @@ class Stored(NamedTuple):
 
 def keep_encoded(graph: Graph, target: Target) -> Graph:
     """linear(%x, decode_palette(const, const), %b)  ->  cpu.encoded_matmul(%x, const, const, %b) {bits=4, palette=True}
-    conv(%x : fp32[1, 64, 9, 9], dequantize(const : int8[96, 64, 1, 1], const))  ->  cpu.encoded_pixels(%x, const, const, none) {bits=8, layout=nchw}
+    conv(%x, dequantize(const : int8[96, 64, 1, 1], const))  ->  cpu.encoded_pixels(%x, const, const, none)
     gather(decode_blocks(%x, %s), %i)             ->  decode_blocks(gather(%x, %i), gather(%s, %i))
 
-    Products of fp32, convolutions that multiply each pixel alone, and rows of an embedding, with a weight of at least LEAST_NUMBERS, in integers with scales or in
-    indices of tables, as far as the kernel reads them. Not where x comes of integers, since such a product may be one
-    of integers, nor where the columns are scaled by constants next, since these go into whole weights.
-    """  # noqa: E501
+    Products of fp32, convolutions that multiply each pixel alone, and rows of an embedding, with a weight of at least
+    LEAST_NUMBERS, in integers with scales or in indices of tables, as far as the kernel reads them. Not where x comes
+    of integers, since such a product may be one of integers, nor where the columns are scaled by constants next, since
+    these go into whole weights.
+    """
     readers = graph.users()
     stored: dict[Value, Stored | None] = {}
     made: list[Decision] = []
