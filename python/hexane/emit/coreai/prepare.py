@@ -1,14 +1,24 @@
 """A graph as the engine takes it inside a Core AI asset: in fp16, in ops that the chip has, masks finite."""
 
+from hexane.emit.coreai.pixels import tokens_as_images
 from hexane.graph import Graph
+from hexane.passes.fuse.fuse_attention import fuse_attention
+from hexane.passes.fuse.fuse_gelu import fuse_gelu
+from hexane.passes.fuse.fuse_gelu_tanh import fuse_gelu_tanh
+from hexane.passes.fuse.fuse_layer_norm import fuse_layer_norm
+from hexane.passes.fuse.fuse_rms_norm import fuse_rms_norm
 from hexane.passes.legalize.finite_constants import without_infinities
 from hexane.passes.legalize.round_attributes import round_attributes
 from hexane.passes.legalize.to_fp16 import to_fp16
 from hexane.passes.retarget.retarget import retarget
+from hexane.passes.simplify.simplify import simplify
 from hexane.targets import Chip
 
 
 def for_engine(graph: Graph, chip: Chip) -> Graph:
-    """What stands between the ports becomes fp16, as do scales of weights; ports keep their dtypes. An fp32 graph has
-    no part that the engine computes (Core AI's published rules)."""
-    return without_infinities(round_attributes(to_fp16(retarget(graph, chip), chip), chip))
+    """Tokens become images. What stands between the ports becomes fp16, as do scales of weights; ports keep their
+    dtypes. An fp32 graph has no part that the engine computes (Core AI's published rules)."""
+    for known in (simplify, fuse_gelu, fuse_gelu_tanh, fuse_layer_norm, fuse_rms_norm, fuse_attention):
+        graph = known(graph, chip)
+    graph = retarget(simplify(tokens_as_images(graph), chip), chip)
+    return without_infinities(round_attributes(to_fp16(graph, chip), chip))

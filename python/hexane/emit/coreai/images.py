@@ -1,0 +1,141 @@
+"""Tensors of tokens as images: (batch, channels, rows, columns), the form in which the engine computes them fastest.
+
+Tokens of C features each, as a tensor (.., S, C), are an image of C channels, one row and S columns; (B, H, W, C) is
+one of H rows. An image may also stand for a tensor whose features are cut into several axes, as heads of attention are.
+"""
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from hexane.graph import Value
+from hexane.ops.compose import Builder
+from hexane.passes.fuse.fuse_transpose import transposed
+
+BATCH, ROWS, COLUMNS = -1, -2, -3  # the axes of a tensor that are axes of its image
+TOKENS = {2: (COLUMNS, 0), 3: (BATCH, COLUMNS, 0), 4: (BATCH, ROWS, COLUMNS, 0)}  # by rank: axes of a tensor of tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """The image that stands for a tensor.
+
+    pixels: (batch, channels, rows, columns). axes: for each axis of the tensor BATCH, ROWS, COLUMNS, or which of
+    `factors` it is: extents that the channels are cut into, the first the outermost.
+    """
+
+    pixels: Value
+    axes: tuple[int, ...]
+    factors: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the tensor."""
+        return tuple(self.extent(axis) for axis in self.axes)
+
+    def extent(self, axis: int) -> int:
+        return self.factors[axis] if axis >= 0 else self.pixels.shape[{BATCH: 0, ROWS: 2, COLUMNS: 3}[axis]]
+
+    def of(self, pixels: Value) -> "Image":
+        """Of other pixels, in the same axes."""
+        return replace(self, pixels=pixels)
+
+
+def in_memory(axes: tuple[int, ...], count: int) -> list[int]:
+    """The axes that a tensor has, in the order in which its image has them. count: of factors."""
+    return [axis for axis in (BATCH, *range(count), ROWS, COLUMNS) if axis in axes or axis >= 0]
+
+
+def tensor(b: Builder, image: Image) -> Value:
+    """The tensor that the image stands for."""
+    order = in_memory(image.axes, len(image.factors))
+    spread = reshaped(b, image.pixels, [image.extent(axis) for axis in order])
+    return transposed(spread, tuple(order.index(axis) for axis in image.axes), b.sources)
+
+
+def image(b: Builder, x: Value, axes: tuple[int, ...], factors: tuple[int, ...]) -> Image:
+    """A tensor as an image, of which it may have fewer axes, or extents of 1, as operands that are broadcast do. Its
+    channels are one, or as many as the factors make."""
+    wide = reshaped(b, x, (*[1] * (len(axes) - x.type.rank), *x.shape))
+    order = in_memory(axes, len(factors))
+    moved = transposed(wide, tuple(axes.index(axis) for axis in order), b.sources)
+    own = [moved.shape[order.index(i)] for i in range(len(factors))]
+    if prod(own) != 1 and tuple(own) != factors:
+        front = [factors[axis] if axis >= 0 else n for axis, n in zip(order, moved.shape, strict=True)]
+        moved, own = b.broadcast_to(moved, shape=front), list(factors)
+    extents = [moved.shape[order.index(axis)] if axis in order else 1 for axis in (BATCH, ROWS, COLUMNS)]
+    return Image(reshaped(b, moved, (extents[0], prod(own), *extents[1:])), axes, tuple(own))
+
+
+def spread(b: Builder, image: Image) -> tuple[Value, list[int]]:
+    """The image with an axis for each factor, and which axes these are, in order. Of one factor it is the pixels."""
+    if len(image.factors) == 1:
+        return image.pixels, [BATCH, 0, ROWS, COLUMNS]
+    order = in_memory(image.axes, len(image.factors))
+    return reshaped(b, image.pixels, [image.extent(axis) for axis in order]), order
+
+
+def gathered(b: Builder, x: Value, order: list[int], axes: tuple[int, ...]) -> Image:
+    """The image of what `spread` gives, whose extents may have changed."""
+    extent = dict(zip(order, x.shape, strict=True))
+    factors = tuple(extent[axis] for axis in order if axis >= 0)
+    shape = (extent.get(BATCH, 1), prod(factors), extent.get(ROWS, 1), extent.get(COLUMNS, 1))
+    return Image(reshaped(b, x, shape), axes, factors)
+
+
+def reshaped(b: Builder, x: Value, shape: list[int] | tuple[int, ...]) -> Value:
+    return x if x.shape == tuple(shape) else b.reshape(x, shape=tuple(shape))
+
+
+def viewed(image: Image, shape: tuple[int, ...]) -> Image | None:
+    """The same pixels for the tensor in another shape: features are cut into several axes or joined, axes of extent 1
+    come and go. None for other shapes, and where no axis of features is left."""
+    long = [axis for axis, n in zip(image.axes, image.shape, strict=True) if n != 1]
+    places = [i for i, n in enumerate(shape) if n != 1]
+    axes: dict[int, int] = {}  # by place
+    pieces: dict[int, list[int]] = {}  # by the first factor that becomes them: places
+    while long or places:
+        old, new = _next_group(image, shape, long, places)
+        if len(old) == len(new) == 1 and old[0] < 0:
+            axes[new[0]] = old[0]
+        elif old and old[0] >= 0 and _are_neighbours(image, old):
+            pieces[old[0]] = new
+        else:
+            return None
+    factors: list[int] = []
+    for first in sorted(pieces):
+        for place in pieces[first]:
+            axes[place] = len(factors)
+            factors.append(shape[place])
+    ones = [i for i, n in enumerate(shape) if n == 1]
+    if not factors:
+        if not ones:
+            return None
+        axes[ones.pop()] = 0
+        factors.append(1)
+    free = [axis for axis in (BATCH, ROWS, COLUMNS) if axis not in axes.values()]
+    for place in ones:
+        if free:
+            axes[place] = free.pop(0)
+        else:
+            axes[place] = len(factors)
+            factors.append(1)
+    return Image(image.pixels, tuple(axes[i] for i in range(len(shape))), tuple(factors))
+
+
+def _next_group(
+    image: Image, shape: tuple[int, ...], long: list[int], places: list[int]
+) -> tuple[list[int], list[int]]:
+    """Takes the first axes and the first places that have as many elements off the lists."""
+    old, new = [long.pop(0)], [places.pop(0)]
+    while (have := prod(image.extent(axis) for axis in old)) != (need := prod(shape[i] for i in new)):
+        if have < need:
+            old.append(long.pop(0))
+        else:
+            new.append(places.pop(0))
+    return old, new
+
+
+def _are_neighbours(image: Image, axes: list[int]) -> bool:
+    """Whether these are factors that follow one another in memory, but for some of 1."""
+    between = [i for i in range(axes[0], axes[-1] + 1) if image.factors[i] != 1] if min(axes) >= 0 else []
+    return axes == between
