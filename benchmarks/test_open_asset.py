@@ -1,8 +1,7 @@
 """How long it takes to read a Core AI asset of 100 MB as a graph, by how its weights are stored, beside Apple's own
 package for Linux (coreai-core, `--apple-python PATH`), which reads the operations to sum them up, and no numbers.
 
-The aim is 0.3 s. A number of a palette of one table is an int32 in the graph, eight times its bits in the file, which
-takes longer.
+The aim is 0.3 s.
 """
 
 import os

@@ -51,16 +51,37 @@ def lower(graph: Graph, target: Target) -> Graph:
         if node.op in STATE_OPS or OPS[node.op].level == "engine":
             return None
         if all(is_constant(v) or is_encoded(v.node) for v in inputs if v is not None):
-            stored = node.with_inputs(inputs)
+            stored = _with_one_table(node.with_inputs(inputs))
             known = stored.with_inputs(tuple(None if v is None else decoded(v) for v in inputs))
             # No layer has several tables, or several scales along its input channels.
-            stays = is_encoded(stored) and node.op not in ("decode_palette", "decode_blocks")
+            stays = is_encoded(stored) and stored.op not in ("decode_palette", "decode_blocks")
             made = None if stays else fold_node(known)
             if made is not None:
                 return made
+            if stored.op != node.op:
+                node, inputs = stored, stored.inputs
         return b.lowered(node, inputs)
 
     return graph.rewrite(change).decided(*b.decisions)
+
+
+def _with_one_table(node: Node) -> Node:
+    """decode_palette(const, const : fp16[1, 1, 16])  ->  gather(const : fp16[16], const : int32), which is a layer's
+    table."""
+    indices, table = (
+        (None if v is None else v.node.data for v in node.inputs[:2]) if len(node.inputs) > 1 else (None, None)
+    )
+    if (
+        node.op != "decode_palette"
+        or indices is None
+        or table is None
+        or table.size != table.shape[-1]
+        or indices.ndim < 2
+    ):
+        return node
+    picked = np.minimum(indices, table.size - 1).astype(np.int32)  # an index beyond the last entry names the last
+    operands = [constant(table.reshape(-1), node.sources, node.types[0].dtype), constant(picked, node.sources)]
+    return apply(OPS["gather"], operands, {"axis": 0}, node.sources)[0].node
 
 
 def lower_node(node: Node, constant: Sequence[bool]) -> list[Node]:

@@ -131,16 +131,12 @@ def _lut(c: Context) -> Found:
 
 
 def _stored_indices(c: Context, indices: Array, table: Array) -> Value | None:
-    """`gather` for one palette, `decode_palette` for several. None for entries of several numbers, or of integers."""
-    *blocks, entries, width = table.shape
+    """None for entries of several numbers, or of integers."""
+    entries, width = table.shape[-2:]
     if width != 1 or table.dtype not in (np.float16, np.float32) or not indices.size or not indices.ndim:
         return None
     if entries > 256 or indices.dtype != np.uint8:
         return None
-    if set(blocks) == {1} and indices.ndim > 1:
-        wide = c.translator.room.array(indices.shape, np.int32)
-        wide[...] = indices
-        return _applied(c, "gather", c.b.const(table.reshape(-1)), c.b.const(wide), axis=0)
     return _applied(c, "decode_palette", c.b.const(indices), c.b.const(table[..., 0]))
 
 
