@@ -7,6 +7,18 @@ from typing import Any
 
 import numpy as np
 
+from hexane.coreai.table import (
+    BINARY,
+    GELU,
+    INTERPOLATION,
+    PADDING,
+    REDUCTIONS,
+    SCAN,
+    SCATTER,
+    STEP_OF_REDUCTION,
+    STEP_OF_SCATTER,
+    UNARY,
+)
 from hexane.dtypes import INT32
 from hexane.emit.coreai.asset import ELEMENT_OF
 from hexane.emit.coreai.scope import Scope, Typed
@@ -15,20 +27,10 @@ from hexane.ops import OPS
 
 Form = Callable[[Scope, Node, list[Typed]], Typed]
 FORMS: dict[str, Form] = {}
-UNARY = ("abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "exp", "log", "round", "rsqrt",
-         "sin", "sinh", "sqrt", "tan", "tanh")  # fmt: skip
-BINARY = {
-    "add": "add", "sub": "sub", "mul": "mul", "real_div": "divide", "floor_div": "floor_divide", "fmod": "modulo",
-    "pow": "pow", "maximum": "maximum", "minimum": "minimum", "equal": "equal", "not_equal": "not_equal",
-    "greater": "greater", "logical_and": "logical_and", "logical_or": "logical_or", "logical_xor": "logical_xor",
-    "bitwise_and": "bitwise_and", "bitwise_or": "bitwise_or", "bitwise_xor": "bitwise_xor",
-}  # fmt: skip
-REDUCTIONS = {"reduce_sum": ("add", 0.0), "reduce_prod": ("mul", 1.0), "reduce_max": ("maximum", -inf),
-              "reduce_min": ("minimum", inf)}  # fmt: skip
-PADDING = {"wrap": 0, "constant": 1, "reflect": 2, "edge": 3}
+STARTS = {"add": 0.0, "mul": 1.0, "maximum": -inf, "minimum": inf}  # by step: what a reduction begins with
 # Attributes of a few choices.
 PADDING_KIND, GELU_KIND, SCATTER_KIND, SCAN_KIND, INTERPOLATION_KIND = 17, 19, 20, 25, 43
-SCATTERS = {"update": 0, "add": 1, "mul": 3, "max": 5, "min": 6}
+SCATTERS = {"update", *STEP_OF_SCATTER} - {"sub"}  # what the catalogue has
 
 
 def form(*names: str) -> Callable[[Form], Form]:
@@ -88,7 +90,7 @@ def _cast(s: Scope, node: Node, x: list[Typed]) -> Typed:
 
 @form("gelu", "gelu_tanh")
 def _gelu(s: Scope, node: Node, x: list[Typed]) -> Typed:
-    how = s.writer.setting(GELU_KIND, int(node.op == "gelu_tanh"))
+    how = s.writer.setting(GELU_KIND, GELU[node.op])
     return s.add("primitive.gelu_v1", x, node.types[0], settings=(how,))
 
 
@@ -128,7 +130,7 @@ def _softmax(s: Scope, node: Node, x: list[Typed]) -> Typed:
     return s.composite("softmax_v1", (x[0], s.scalar(axis)), kind, fill)
 
 
-@form(*REDUCTIONS, "reduce_mean")
+@form(*REDUCTIONS)
 def _reduction(s: Scope, node: Node, x: list[Typed]) -> Typed:
     axes = tuple(sorted(int(a) % max(x[0].type.rank, 1) for a in node.attrs["axes"] or range(x[0].type.rank)))
     if not axes:
@@ -138,7 +140,8 @@ def _reduction(s: Scope, node: Node, x: list[Typed]) -> Typed:
         count = prod(x[0].shape[a] for a in axes)
         made = s.binary("divide", made, s.number(count, made), made.type)
     else:
-        step, first = REDUCTIONS[node.op]
+        step = STEP_OF_REDUCTION[node.op]
+        first = STARTS[step]
         if node.types[0].dtype.kind != "float":
             limits = np.iinfo(node.types[0].dtype.numpy)
             first = {-inf: limits.min, inf: limits.max}.get(first, first)
@@ -287,7 +290,7 @@ def _resize(s: Scope, node: Node, x: list[Typed]) -> Typed:
         offsets.append(0.5 - (float(n[f"offset_{side}"]) / float(n[f"unit_{side}"]) + 0.5) * scale)
     places = [s.const(np.array(numbers, np.float32)) for numbers in (scales, offsets)]
     operands = (x[0], s.axes(*node.types[0].shape), *places)
-    how = s.writer.setting(INTERPOLATION_KIND, 0)
+    how = s.writer.setting(INTERPOLATION_KIND, INTERPOLATION["linear"])
     return s.add("primitive.interpolate_v1", operands, node.types[0], settings=(how,))
 
 
@@ -296,7 +299,7 @@ def _repeat(s: Scope, node: Node, x: list[Typed]) -> Typed:
     """Each pixel several times."""
     scales = [n / d for n, d in zip(node.types[0].shape, x[0].shape, strict=True)]
     places = [s.const(np.array(numbers, np.float32)) for numbers in (scales, [0.0] * len(scales))]
-    how = s.writer.setting(INTERPOLATION_KIND, 1)
+    how = s.writer.setting(INTERPOLATION_KIND, INTERPOLATION["nearest"])
     return s.add(
         "primitive.interpolate_v1", (x[0], s.axes(*node.types[0].shape), *places), node.types[0], settings=(how,)
     )
@@ -376,17 +379,16 @@ def _gather_along_axis(s: Scope, node: Node, x: list[Typed]) -> Typed:
 
 @form("scatter_along_axis")
 def _scatter_along_axis(s: Scope, node: Node, x: list[Typed]) -> Typed:
-    how = s.writer.setting(SCATTER_KIND, SCATTERS[node.attrs["mode"]])
+    how = s.writer.setting(SCATTER_KIND, SCATTER[node.attrs["mode"]])
     return s.add("primitive.scatter_along_axis_v1", (*x, s.scalar(node.attrs["axis"])), node.types[0], settings=(how,))
 
 
 @form("scatter_nd")
 def _scatter_nd(s: Scope, node: Node, x: list[Typed]) -> Typed:
     one, mode = tensor_type(x[0].type.dtype, ()), node.attrs["mode"]
-    steps = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum"}
 
     def fill(t: Scope, old: Typed, new: Typed) -> Typed:
-        return new if mode == "update" else t.add(f"primitive.{steps[mode]}_v1", (old, new), one)
+        return new if mode == "update" else t.add(f"primitive.{STEP_OF_SCATTER[mode]}_v1", (old, new), one)
 
     return s.add("primitive.scatter_nd_v1", x, node.types[0], bodies=(s.body((one, one), fill),))
 
@@ -402,7 +404,7 @@ def _argsort(s: Scope, node: Node, x: list[Typed]) -> Typed:
 
 @form("cumsum")
 def _cumsum(s: Scope, node: Node, x: list[Typed]) -> Typed:
-    how = s.writer.setting(SCAN_KIND, 0)
+    how = s.writer.setting(SCAN_KIND, SCAN["cumsum"])
     operands = (x[0], s.scalar(node.attrs["axis"]), s.const(np.array(node.attrs["reverse"])))
     return s.add("primitive.scan_v1", operands, node.types[0], settings=(how,))
 

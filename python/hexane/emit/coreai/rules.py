@@ -2,7 +2,7 @@
 patterns of a Rewriter."""
 
 from collections.abc import Callable
-from math import inf, log, prod
+from math import log, prod
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from hexane.dtypes import INT32
 from hexane.emit.coreai.forms import nearest_places
 from hexane.graph import Node, Value
+from hexane.ops import simpler
 from hexane.ops.rewriter import Pattern
 
 RULES: dict[str, list[Pattern]] = {}
@@ -33,7 +34,7 @@ def _x(n: Node) -> Value:
 
 # What takes one line each: x is the first operand.
 _LINES: dict[str, Any] = {
-    "neg": lambda b, x, n: b.mul(x, -1),
+    "neg": lambda b, x, n: simpler.neg(b, x),
     "square": lambda b, x, n: b.mul(x, x),
     "inverse": lambda b, x, n: b.real_div(b.const(np.ones((), x.dtype.numpy)), x),
     "exp2": lambda b, x, n: b.exp(b.mul(x, log(2))),
@@ -42,19 +43,19 @@ _LINES: dict[str, Any] = {
     "greater_equal": lambda b, x, n: b.logical_or(b.greater(x, n.inputs[1]), b.equal(x, n.inputs[1])),
     "less_equal": lambda b, x, n: b.logical_or(b.greater(n.inputs[1], x), b.equal(x, n.inputs[1])),
     "mod": lambda b, x, n: b.sub(x, b.mul(b.floor_div(x, n.inputs[1]), n.inputs[1])),
-    "clip": lambda b, x, n: _clip(b, x, n.attrs["alpha"], n.attrs["beta"]),
-    "relu6": lambda b, x, n: _clip(b, x, 0, 6),
+    "clip": lambda b, x, n: simpler.clip(b, x, **n.attrs),
+    "relu6": lambda b, x, n: simpler.clip(b, x, 0.0, 6.0),
     "leaky_relu": lambda b, x, n: b.select(b.less(x, 0), b.mul(x, n.attrs["alpha"]), x),
-    "prelu": lambda b, x, n: b.select(b.less(x, 0), b.mul(x, n.inputs[1]), x),
+    "prelu": lambda b, x, n: simpler.prelu(b, x, n.inputs[1]),
     "thresholded_relu": lambda b, x, n: b.select(b.greater(x, n.attrs["alpha"]), x, 0.0),
     "threshold": lambda b, x, n: b.maximum(x, n.attrs["alpha"]),
     "elu": lambda b, x, n: _elu(b, x, n.attrs["alpha"], 1.0),
     "celu": lambda b, x, n: _elu(b, x, n.attrs["alpha"], n.attrs["alpha"]),
-    "selu": lambda b, x, n: b.mul(_elu(b, x, n.attrs["alpha"], 1.0), n.attrs["beta"]),
+    "selu": lambda b, x, n: simpler.selu(b, x, **n.attrs),
     "softplus": lambda b, x, n: b.add(b.relu(x), b.log(b.add(b.exp(b.neg(b.abs(x))), 1.0))),
     "softsign": lambda b, x, n: b.real_div(x, b.add(b.abs(x), 1.0)),
-    "sigmoid_hard": lambda b, x, n: _clip(b, b.add(b.mul(x, n.attrs["alpha"]), n.attrs["beta"]), 0, 1),
-    "hard_swish": lambda b, x, n: b.mul(x, b.sigmoid_hard(x, alpha=1 / 6, beta=0.5)),
+    "sigmoid_hard": lambda b, x, n: simpler.sigmoid_hard(b, x, **n.attrs),
+    "hard_swish": lambda b, x, n: simpler.hard_swish(b, x),
     "scaled_tanh": lambda b, x, n: b.mul(b.tanh(b.mul(x, n.attrs["beta"])), n.attrs["alpha"]),
     "linear_activation": lambda b, x, n: b.add(b.mul(x, n.attrs["alpha"]), n.attrs["beta"]),
     "reduce_sum_square": lambda b, x, n: b.reduce_sum(b.mul(x, x), **n.attrs),
@@ -69,11 +70,6 @@ def _in_a_line(line: Any) -> Pattern:
 
 
 RULES.update((name, [_in_a_line(line)]) for name, line in _LINES.items())
-
-
-def _clip(b: Any, x: Value, low: float, high: float) -> Any:
-    x = x if low == -inf else b.maximum(x, low)
-    return x if high == inf else b.minimum(x, high)
 
 
 def _elu(b: Any, x: Value, alpha: float, scale: float) -> Any:
@@ -225,12 +221,10 @@ def _pad_of_a_part(b: Any, n: Node) -> Any:
     x, begin, end = _x(n), n.attrs["begin"], n.attrs["end"]
     if min((*begin, *end, 0)) >= 0:
         return None
-    first = [max(-p, 0) for p in begin]
-    size = [d - f - max(-e, 0) for d, f, e in zip(x.shape, first, end, strict=True)]
-    if min(size) < 0:
+    if any(d + min(p, 0) + min(q, 0) < 0 for d, p, q in zip(x.shape, begin, end, strict=True)):
         return None
-    sizes = {side: [max(p, 0) for p in n.attrs[side]] for side in ("begin", "end")}
-    return b.pad(b.slice_by_size(x, begin=first, size=size), **{**n.attrs, **sizes})
+    cut, before, after = simpler.inner_pad(b, x, begin, end)
+    return b.pad(cut, **{**n.attrs, "begin": before, "end": after})
 
 
 @rule("resize_nearest_neighbor")
@@ -303,4 +297,4 @@ def _rounding(b: Any, n: Node) -> Any:
     y = b.round(b.real_div(x, b.cast(lined(scale), dtype=x.dtype)))
     y = y if zero is None else b.add(y, b.cast(lined(zero), dtype=y.dtype))
     low, high = (-(1 << to.bits - 1), (1 << to.bits - 1) - 1) if to.kind == "int" else (0, (1 << to.bits) - 1)
-    return b.cast(_clip(b, y, low, high), dtype=to)
+    return b.cast(simpler.clip(b, y, low, high), dtype=to)

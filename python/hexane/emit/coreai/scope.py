@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from hexane.coreai.table import REDUCTIONS, STEP_OF_REDUCTION
 from hexane.emit.coreai.asset import ELEMENT_OF, AssetWriter
 from hexane.emit.coreai.bytecode import Written, WrittenBody, WrittenValue
 from hexane.graph import Array, TensorType, tensor_type
@@ -133,7 +134,7 @@ class Scope:
         """A reduction along axes, which stay with extent 1."""
         shape = [1 if i in axes else n for i, n in enumerate(x.shape)]
         kind, one = tensor_type(x.type.dtype, shape), tensor_type(x.type.dtype, ())
-        name = {"add": "sum", "mul": "product", "maximum": "max", "minimum": "min"}[step]
+        name = next(REDUCTIONS[op] for op, known in STEP_OF_REDUCTION.items() if known == step)
 
         def fill(s: Scope, a: Typed, along: Typed) -> Typed:
             inner = s.body((one, one), lambda t, p, q: t.add(f"primitive.{step}_v1", (p, q), one))

@@ -16,7 +16,7 @@ from hexane.mil.forms.form import finds_indices
 from hexane.mil.forms.products import PRODUCTS
 from hexane.mil.forms.quantised import palette
 from hexane.mil.forms.resizing import in_mil_lines
-from hexane.ops import LEAVES, OPS, apply
+from hexane.ops import LEAVES, OPS, apply, simpler
 from hexane.ops.compose import Builder
 from hexane.ops.encodings import encoding_of, is_encoded
 from hexane.ops.recording import check, recorded
@@ -231,12 +231,6 @@ def _matmul(b: Builder, x: Value, y: Value, bias: Value | None, **attrs: Any) ->
     return b.add(b.matmul(x, y, None, **attrs), bias)
 
 
-def _clip(b: Builder, x: Value, alpha: float, beta: float) -> Value:
-    """Of one side."""
-    x = x if math.isinf(alpha) else b.maximum(x, alpha)
-    return x if math.isinf(beta) else b.minimum(x, beta)
-
-
 def _pad(b: Builder, x: Value, begin: Any, end: Any, mode: str, value: float) -> Value:
     """Cut where it is negative; a border of infinities, for which text has no word, is constants beside x."""
     if mode == "wrap":
@@ -248,13 +242,8 @@ def _pad(b: Builder, x: Value, begin: Any, end: Any, mode: str, value: float) ->
             parts = [_filled(b, x, axis, n, value) for n in (before, after)]
             x = b.concat(*parts[0], x, *parts[1], axis=axis) if before or after else x
         return x
-    cut = b.slice_by_index(
-        x,
-        begin=[max(-p, 0) for p in begin],
-        end=[d - max(-p, 0) for p, d in zip(end, x.shape, strict=True)],
-    )
-    rest = {"begin": [max(p, 0) for p in begin], "end": [max(p, 0) for p in end]}
-    return b.pad(cut, **rest, mode=mode, value=value) if any((*rest["begin"], *rest["end"])) else cut
+    cut, before, after = simpler.inner_pad(b, x, begin, end)
+    return b.pad(cut, begin=before, end=after, mode=mode, value=value) if any((*before, *after)) else cut
 
 
 def _filled(b: Builder, x: Value, axis: int, count: int, value: float) -> list[Value]:
@@ -386,7 +375,7 @@ _FORMS: Mapping[str, Callable[..., Any]] = {
     "conv": _conv("conv"),
     "conv_transpose": _conv("conv_transpose"),
     "matmul": _matmul,
-    "clip": _clip,
+    "clip": simpler.clip,
     "pad": _pad,
     "broadcast_to": _broadcast,
     "rms_norm": _rms_norm,
@@ -405,9 +394,9 @@ _FORMS: Mapping[str, Callable[..., Any]] = {
     "cast": _cast,
     "celu": _celu,
     "prelu": _prelu,
-    "selu": lambda b, x, alpha, beta: b.mul(b.elu(x, alpha=alpha), beta),
-    "hard_swish": lambda b, x: b.mul(x, b.sigmoid_hard(x, alpha=1 / 6, beta=0.5)),
-    "neg": lambda b, x: b.mul(x, -1.0),
+    "selu": simpler.selu,
+    "hard_swish": simpler.hard_swish,
+    "neg": simpler.neg,
     "depth_to_space": _depth_to_space,
 }
 

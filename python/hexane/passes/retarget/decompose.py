@@ -5,7 +5,7 @@ from math import isinf, pi
 import numpy as np
 
 from hexane.graph import Array, Node, Value
-from hexane.ops import OPS
+from hexane.ops import OPS, simpler
 from hexane.passes.retarget.axes import reduced_axes
 from hexane.passes.retarget.writer import Form, Writer, Written
 from hexane.passes.simplify.fold_batch_norm import normalisation
@@ -115,22 +115,24 @@ def logical_xor(b: Writer, node: Node) -> Written | None:
 # ---- activations ----
 
 
+def _x(node: Node) -> Value:
+    assert node.inputs[0] is not None
+    return node.inputs[0]
+
+
 def hard_swish(b: Writer, node: Node) -> Written | None:
     """hard_swish(%x)  ->  %x * sigmoid_hard(%x)"""
-    (x,) = node.inputs
-    return Written((b.mul(x, b.sigmoid_hard(x, alpha=1 / 6, beta=0.5)),), "written as sigmoid_hard, mul")
+    return Written((simpler.hard_swish(b, _x(node)),), "written as sigmoid_hard, mul")
 
 
 def selu(b: Writer, node: Node) -> Written | None:
     """selu(%x)  ->  beta * elu(%x)"""
-    (x,) = node.inputs
-    return Written((b.mul(b.elu(x, alpha=node.attrs["alpha"]), node.attrs["beta"]),), "written as elu, mul")
+    return Written((simpler.selu(b, _x(node), **node.attrs),), "written as elu, mul")
 
 
 def prelu(b: Writer, node: Node) -> Written | None:
     """prelu(%x, %slope)  ->  select(%x < 0, %x * %slope, %x)"""
-    x, slope = node.inputs
-    return Written((b.select(b.less(x, 0.0), b.mul(x, slope), x),), "written as less, mul, select")
+    return Written((simpler.prelu(b, _x(node), node.inputs[1]),), "written as less, mul, select")
 
 
 # ---- what chips before family A13 have no layer for ----
@@ -209,21 +211,16 @@ def batch_norm(b: Writer, node: Node) -> Written | None:
 
 def clip(b: Writer, node: Node) -> Written | None:
     """clip(%x, alpha, beta)  ->  minimum(maximum(%x, alpha), beta)"""
-    (x,) = node.inputs
-    low, high = node.attrs["alpha"], node.attrs["beta"]
-    if b.chip.family >= Family.A13 or x is None or (isinf(low) and isinf(high)):
+    if b.chip.family >= Family.A13 or (isinf(node.attrs["alpha"]) and isinf(node.attrs["beta"])):
         return None
-    y = x if isinf(low) else b.maximum(x, low)
-    return Written((y if isinf(high) else b.minimum(y, high),), f"written as {b.asked}")
+    return Written((simpler.clip(b, _x(node), **node.attrs),), f"written as {b.asked}")
 
 
 def sigmoid_hard(b: Writer, node: Node) -> Written | None:
     """sigmoid_hard(%x, alpha, beta)  ->  clip(%x * alpha + beta, 0, 1)"""
-    (x,) = node.inputs
     if b.chip.family >= Family.A13:
         return None
-    y = b.add(b.mul(x, node.attrs["alpha"]), node.attrs["beta"])
-    return Written((b.clip(y, alpha=0.0, beta=1.0),), "written as mul, add, clip")
+    return Written((simpler.sigmoid_hard(b, _x(node), **node.attrs),), "written as mul, add, clip")
 
 
 def mean_of_pixels(b: Writer, node: Node) -> Written | None:

@@ -5,28 +5,17 @@ from typing import Any
 
 import numpy as np
 
+from hexane.coreai.table import ACTIVATIONS, BINARY, GELU, REDUCTIONS, SCAN, STEP_OF_REDUCTION, UNARY, by_number
 from hexane.dtypes import BOOL, INT32
 from hexane.graph import Value
 from hexane.importers.coreai.encoded import is_turned
 from hexane.importers.coreai.operations import Operation
 from hexane.importers.coreai.registry import HANDLERS, Complex, Context, Found, handles
 
-UNARY = {
-    name: name
-    for name in (
-        "abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "exp", "log", "round", "rsqrt",
-        "sin", "sinh", "sqrt", "tan", "tanh",
-    )
-}  # fmt: skip
-BINARY = {
-    "add": "add", "sub": "sub", "mul": "mul", "divide": "real_div", "floor_divide": "floor_div", "modulo": "fmod",
-    "pow": "pow", "maximum": "maximum", "minimum": "minimum", "equal": "equal", "not_equal": "not_equal",
-    "greater": "greater", "logical_and": "logical_and", "logical_or": "logical_or", "logical_xor": "logical_xor",
-    "bitwise_and": "bitwise_and", "bitwise_or": "bitwise_or", "bitwise_xor": "bitwise_xor",
-}  # fmt: skip
-ACTIVATIONS = {"relu": "relu", "sigmoid": "sigmoid", "silu": "silu"}
 LOGICAL = {"bitwise_and": "logical_and", "bitwise_or": "logical_or", "bitwise_xor": "logical_xor"}
-GELU = ("gelu", "gelu_tanh")
+OF_GELU = by_number(GELU)
+OF_SCAN = by_number(SCAN)
+OF_STEP = {step: op for op, step in STEP_OF_REDUCTION.items()}
 
 
 def _unary(op: str) -> Callable[[Context], Found]:
@@ -89,11 +78,11 @@ def _real(c: Context, index: int) -> Complex:
     return Complex(x, c.b.const(np.zeros(x.shape, x.dtype.numpy)))
 
 
-for _name, _op in UNARY.items():
-    HANDLERS[f"primitive.{_name}"] = _unary(_op)
-for _name, _op in ACTIVATIONS.items():
-    HANDLERS[_name] = _unary(_op)
-for _name, _op in BINARY.items():
+for _op in UNARY:
+    HANDLERS[f"primitive.{_op}"] = _unary(_op)
+for _op in ACTIVATIONS:
+    HANDLERS[_op] = _unary(_op)
+for _op, _name in BINARY.items():
     HANDLERS[f"primitive.{_name}"] = HANDLERS[f"broadcasting_{_name}"] = _binary(_op)
 
 
@@ -115,8 +104,8 @@ def _where(c: Context) -> Found:
 @handles("primitive.gelu")
 def _gelu(c: Context) -> Found:
     x, how = c.value(0), c.setting()
-    if how in (0, 1):
-        return c.b.apply(GELU[how], x)
+    if how in OF_GELU:
+        return c.b.apply(OF_GELU[how], x)
     return c.b.mul(x, c.b.sigmoid(c.b.mul(x, 1.702)))
 
 
@@ -136,9 +125,6 @@ def _matmul(c: Context) -> Found:
 
 # ---- reductions: the reduced axes stay, with extent 1 ----
 
-REDUCTIONS = {"sum": "reduce_sum", "mean": "reduce_mean", "max": "reduce_max", "min": "reduce_min",
-              "product": "reduce_prod"}  # fmt: skip
-
 
 def _reduction(op: str) -> Callable[[Context], Found]:
     def handler(c: Context) -> Found:
@@ -155,7 +141,7 @@ def _reduced(c: Context, op: str, x: Value, axes: tuple[int, ...]) -> Value:
     return c.b.apply(op, x, axes=axes, keep_dims=True)
 
 
-for _name, _op in REDUCTIONS.items():
+for _op, _name in REDUCTIONS.items():
     HANDLERS[f"reduce_{_name}"] = _reduction(_op)
 
 
@@ -172,11 +158,9 @@ def _any_all(c: Context) -> Found:
 def _reduce(c: Context) -> Found:
     """A reduction whose step is a body of two numbers: one that a reduction of the catalogue has."""
     steps = _steps(c.operation)
-    ops = {"add": "reduce_sum", "mul": "reduce_prod", "maximum": "reduce_max", "minimum": "reduce_min"}
-    if len(steps) != 1 or steps[0] not in ops:
-        c.fail(f"got the step {', '.join(steps) or 'none'}, need one of {', '.join(ops)}")
-    first = BINARY[steps[0]]
-    return c.b.apply(first, _reduced(c, ops[steps[0]], c.value(0), c.integers(1)), c.value(2))
+    if len(steps) != 1 or steps[0] not in OF_STEP:
+        c.fail(f"got the step {', '.join(steps) or 'none'}, need one of {', '.join(OF_STEP)}")
+    return c.b.apply(steps[0], _reduced(c, OF_STEP[steps[0]], c.value(0), c.integers(1)), c.value(2))
 
 
 def _steps(operation: Operation) -> list[str]:
@@ -209,10 +193,9 @@ def _extreme(c: Context) -> str:
 
 @handles("primitive.scan")
 def _scan(c: Context) -> Found:
-    ops = {0: "cumsum", 1: "cumprod"}
-    if c.setting() not in ops:
+    if c.setting() not in OF_SCAN:
         c.fail("got a running minimum or maximum, which Hexane does not have")
-    return c.b.apply(ops[c.setting()], c.value(0), axis=c.integer(1), reverse=bool(c.array(2).item()))
+    return c.b.apply(OF_SCAN[c.setting()], c.value(0), axis=c.integer(1), reverse=bool(c.array(2).item()))
 
 
 # ---- complex numbers, as two tensors ----

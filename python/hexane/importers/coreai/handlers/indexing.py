@@ -2,13 +2,14 @@
 
 import numpy as np
 
+from hexane.coreai.table import SCATTER, STEP_OF_SCATTER, by_number
 from hexane.dtypes import INT32, INT64
 from hexane.graph import Value
 from hexane.importers.coreai.operations import Operation
 from hexane.importers.coreai.registry import Complex, Context, Found, handles
 
-SCATTER = {0: "update", 1: "add", 2: "sub", 3: "mul", 4: "div", 5: "max", 6: "min"}
-STEPS = {"add": "add", "mul": "mul", "maximum": "max", "minimum": "min", "sub": "sub"}
+OF_SCATTER = by_number(SCATTER)
+OF_STEP = {step: mode for mode, step in STEP_OF_SCATTER.items()}
 
 
 def _indices(c: Context, index: int) -> Value:
@@ -51,14 +52,14 @@ def _mode(c: Context, operation: Operation) -> str:
     if not inner and last.operands and last.operands[0] is body.arguments[-1]:
         return "update"
     name = inner[0].name.rpartition("_v")[0].removeprefix("primitive.").removeprefix("broadcasting_") if inner else ""
-    if len(inner) != 1 or name not in STEPS:
-        c.fail(f"got the step {', '.join(o.name for o in inner) or 'none'}, need one of {', '.join(STEPS)}")
-    return STEPS[name]
+    if len(inner) != 1 or name not in OF_STEP:
+        c.fail(f"got the step {', '.join(o.name for o in inner) or 'none'}, need one of {', '.join(OF_STEP)}")
+    return OF_STEP[name]
 
 
 @handles("primitive.scatter_along_axis")
 def _scatter_along_axis(c: Context) -> Found:
-    mode = SCATTER.get(c.setting(), "")
+    mode = OF_SCATTER.get(c.setting(), "")
     if mode not in ("update", "add", "mul", "max", "min"):
         c.fail(f"got the mode {mode or c.setting()}, which Hexane does not have")
     return c.b.scatter_along_axis(c.value(0), _indices(c, 1), c.value(2), axis=c.integer(3), mode=mode)

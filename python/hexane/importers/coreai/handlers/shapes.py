@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from hexane.coreai.table import PADDING, by_number
 from hexane.dtypes import DTYPES, INT32
 from hexane.graph import Value
 from hexane.importers.coreai.attributes import Tensor
@@ -10,7 +11,7 @@ from hexane.importers.coreai.numbers import DTYPE_OF
 from hexane.importers.coreai.registry import Complex, Context, Found, Item, handles
 from hexane.ops import OPS, apply
 
-PAD_MODES = {0: "wrap", 1: "constant", 2: "reflect", 3: "edge"}
+OF_PADDING = by_number(PADDING)
 
 
 def each(c: Context, change: object) -> Found:
@@ -149,11 +150,11 @@ def _reverse(c: Context) -> Found:
 @handles("primitive.pad")
 def _pad(c: Context) -> Found:
     sizes, mode = c.integers(1), c.setting()
-    if mode not in PAD_MODES:
+    if mode not in OF_PADDING:
         c.fail("got the mode symmetric, which Hexane does not have")
     x = c.value(0)
     value = float(c.array(2).item()) if mode == 1 else 0.0
-    return c.b.pad(x, begin=sizes[::2], end=sizes[1::2], mode=PAD_MODES[mode], value=value)
+    return c.b.pad(x, begin=sizes[::2], end=sizes[1::2], mode=OF_PADDING[mode], value=value)
 
 
 @handles("primitive.broadcast_to")

@@ -4,6 +4,7 @@ from math import prod
 
 import numpy as np
 
+from hexane.coreai.table import INTERPOLATION, by_number
 from hexane.graph import Value
 from hexane.importers.coreai.registry import Context, Found, handles
 
@@ -55,7 +56,7 @@ def _interpolate(c: Context) -> Found:
 def _resized(c: Context, x: Value, sizes: tuple[int, ...], axes: list[int], scales: object, offsets: object) -> Value:
     assert isinstance(scales, np.ndarray)
     assert isinstance(offsets, np.ndarray)
-    mode = {0: "linear", 1: "nearest"}[c.setting()]
+    mode = by_number(INTERPOLATION)[c.setting()]
     return c.b.resize(
         x,
         sizes=[sizes[i] for i in axes],

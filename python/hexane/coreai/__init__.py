@@ -1,0 +1,1 @@
+"""What reader and writer of Core AI assets share."""

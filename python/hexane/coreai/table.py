@@ -1,0 +1,34 @@
+"""Which operation of Core AI each op of the catalogue is, and the numbers of settings: read and written by the same
+table.
+
+Source: assets that Apple's converter (coreai-torch 0.4) wrote, and the descriptions of operations in coreai-core
+1.0.0b3.
+"""
+
+# `primitive.NAME` of one tensor, and of two; the latter also as `broadcasting_NAME`.
+UNARY = ("abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "exp", "log", "round", "rsqrt",
+         "sin", "sinh", "sqrt", "tan", "tanh")  # fmt: skip
+BINARY = {
+    "add": "add", "sub": "sub", "mul": "mul", "real_div": "divide", "floor_div": "floor_divide", "fmod": "modulo",
+    "pow": "pow", "maximum": "maximum", "minimum": "minimum", "equal": "equal", "not_equal": "not_equal",
+    "greater": "greater", "logical_and": "logical_and", "logical_or": "logical_or", "logical_xor": "logical_xor",
+    "bitwise_and": "bitwise_and", "bitwise_or": "bitwise_or", "bitwise_xor": "bitwise_xor",
+}  # fmt: skip
+ACTIVATIONS = ("relu", "sigmoid", "silu")  # operations with bodies
+# As `reduce_NAME`.
+REDUCTIONS = {"reduce_sum": "sum", "reduce_mean": "mean", "reduce_max": "max", "reduce_min": "min",
+              "reduce_prod": "product"}  # fmt: skip
+# What joins two elements in the body of a reduction, a scatter or a scan: operations of BINARY.
+STEP_OF_REDUCTION = {"reduce_sum": "add", "reduce_prod": "mul", "reduce_max": "maximum", "reduce_min": "minimum"}
+STEP_OF_SCATTER = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum", "sub": "sub"}
+
+# Settings, by what the catalogue calls them.
+GELU = {"gelu": 0, "gelu_tanh": 1}
+PADDING = {"wrap": 0, "constant": 1, "reflect": 2, "edge": 3}
+SCATTER = {"update": 0, "add": 1, "sub": 2, "mul": 3, "div": 4, "max": 5, "min": 6}
+SCAN = {"cumsum": 0, "cumprod": 1}
+INTERPOLATION = {"linear": 0, "nearest": 1}
+
+
+def by_number(settings: dict[str, int]) -> dict[int, str]:
+    return {number: name for name, number in settings.items()}
