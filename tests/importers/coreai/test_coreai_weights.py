@@ -11,12 +11,13 @@ from apple_runtime import has_apple_runtime, run_apple
 from assets import Function
 from hexane.compression import Compression
 from hexane.compression.compress import compress
+from hexane.emit.coreai.asset import save_asset
 from hexane.emit.coreai.bytecode import WrittenValue
 from hexane.emit.coreai.prepare import for_engine
 from hexane.emit.coreai.write import emit_asset, save_graph
-from hexane.graph import Graph, Node
+from hexane.graph import Graph, Node, tensor_type
 from hexane.importers.coreai import import_asset, import_coreai, open_asset, read_asset
-from hexane.importers.coreai.numbers import BITS, numbers, packed
+from hexane.importers.coreai.numbers import BITS, DTYPE_OF, numbers, packed
 from hexane.ops.encodings import encoding_of, is_encoded
 from hexane.passes.engine.lower import lower
 from hexane.passes.legalize.to_fp16 import to_fp16
@@ -317,6 +318,69 @@ def test_weights_that_something_else_reads_are_decoded() -> None:
     one = f.const(rng.standard_normal((8, 12)).astype(np.float32))
     graph = product_with(f, f.op("primitive.add", weight, one), (8, 12))
     assert [n.op for n in graph.nodes] == ["input", "const", "matmul"]
+
+
+def sparse(f: Function, dense: Any, mask: Any, element: str) -> WrittenValue:
+    """Numbers with a mask of their places, as an asset has them."""
+    numbers = f.const(dense[mask], element)
+    kind = f.writer.sparse_tensor(tensor_type(DTYPE_OF[element], dense.shape), int(mask.sum()))
+    return f.op("primitive.build_sparse_with_bitmask", numbers, f.const(mask.astype(np.uint8), "ui1"),
+                result=WrittenValue(kind))  # fmt: skip
+
+
+def joint(kind: str, f: Function) -> tuple[WrittenValue, Any]:
+    """A weight of 8 x 12 that is sparse and in palettes, or in integers with scales; and its numbers."""
+    rng = np.random.default_rng(11)
+    mask = rng.random((8, 12)) < 0.4
+    of_numbers = f.writer.sparse_tensor(tensor_type("fp32", (8, 12)), int(mask.sum()))
+    if kind == "integers":
+        data, scales = rng.integers(-100, 100, (8, 12)).astype(np.int8), rng.random((8, 3)).astype(np.float32) + 1
+        offsets = rng.integers(-9, 9, (8, 3)).astype(np.int8)
+        packed = f.op("primitive.sparse_with_bitmask_blockwise_shift_scale", sparse(f, data, mask, "si8"), f.const(scales),
+                      f.const(offsets), result=WrittenValue(of_numbers))  # fmt: skip
+        want = (data - np.repeat(offsets, 4, 1).astype(np.float32)) * np.repeat(scales, 4, 1)
+    else:
+        indices, tables = rng.integers(0, 16, (8, 12)), rng.standard_normal((2, 1, 16, 1)).astype(np.float32)
+        packed = f.op("primitive.lut_to_sparse_with_bitmask", sparse(f, indices, mask, "ui4"), f.const(tables),
+                      f.const(np.int16(0)), result=WrittenValue(of_numbers))  # fmt: skip
+        want = tables[np.arange(8)[:, None] // 4, 0, indices, 0]
+    return f.op("primitive.sparse_with_bitmask_to_dense", packed, result=f.value((8, 12))), np.where(mask, want, 0)
+
+
+@pytest.mark.parametrize("kind", ["palettes", "integers"])
+def test_sparse_numbers_in_few_bits_are_decoded(kind: str) -> None:
+    f = Function()
+    weight, dense = joint(kind, f)
+    check_product(product_with(f, weight, (8, 12)), dense.astype(np.float32))
+
+
+def test_sparse_entries_of_several_numbers_are_decoded() -> None:
+    rng = np.random.default_rng(12)
+    mask, indices = rng.random((4, 12)) < 0.5, rng.integers(0, 4, (4, 12))
+    table = rng.standard_normal((1, 1, 4, 2)).astype(np.float32)
+    f = Function()
+    kind = f.writer.sparse_tensor(tensor_type("fp32", (8, 12)), 2 * int(mask.sum()))
+    packed = f.op("primitive.lut_to_sparse_with_bitmask", sparse(f, indices, mask, "ui2"), f.const(table),
+                  f.const(np.int16(0)), result=WrittenValue(kind))  # fmt: skip
+    weight = f.op("primitive.sparse_with_bitmask_to_dense", packed, result=f.value((8, 12)))
+    want = np.where(np.repeat(mask, 2, 0), np.moveaxis(table[0, 0, indices], -1, 1).reshape(8, 12), 0)
+    check_product(product_with(f, weight, (8, 12)), want)
+
+
+@pytest.mark.slow
+def test_apples_runtime_decodes_sparse_palettes(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """It takes the operation for sparse integers as right, and has nothing to run it with."""
+    python = request.config.getoption("--apple-python")
+    if not has_apple_runtime(python):
+        pytest.skip("no coreai-core; pip install coreai-core==1.0.0b3, or --apple-python PATH of a Python that has it")
+    f = Function()
+    weight, dense = joint("palettes", f)
+    x = f.input("x", (3, 8))
+    y = f.op("primitive.batch_matmul", x, weight, result=f.value((3, 12)))
+    save_asset(tmp_path / "net.aimodel", f.finish({"y": y}).bytes(), {"assetVersion": "2.0"})
+    feed = {"x": np.random.default_rng(4).standard_normal((3, 8)).astype(np.float32)}
+    found = run_apple(python, tmp_path / "net.aimodel", feed, tmp_path)
+    np.testing.assert_allclose(found["y"], feed["x"] @ dense, rtol=1e-4, atol=1e-3)
 
 
 def test_rows_that_constants_pick_are_constants() -> None:

@@ -11,7 +11,7 @@ from hexane.importers.coreai.asset import Asset, AssetFunction
 from hexane.importers.coreai.attributes import Other, Tensor
 from hexane.importers.coreai.numbers import DTYPE_OF
 from hexane.importers.coreai.operations import Body, Operation, Result
-from hexane.importers.coreai.registry import Complex, Context, Item, handled
+from hexane.importers.coreai.registry import Complex, Context, Item, Sparse, handled
 from hexane.importers.coreai.translate import Translator, base_name, sources_of
 from hexane.ops.fold import Folder
 from hexane.reference import run_reference
@@ -96,7 +96,7 @@ def _run(
     items: list[Item]
     if body is None:
         made = handled(base_name(o.name), Context(translator, o, tuple(operands), Folder("named")))
-        if made is None or isinstance(made, (Complex, Other)):
+        if made is None or isinstance(made, (Complex, Other, Sparse)):
             raise Error("the operation gives no real numbers")
         items = [made] if isinstance(made, Value) else list(made)
     else:

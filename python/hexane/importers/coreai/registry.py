@@ -26,7 +26,16 @@ class Complex:
         self.real, self.imaginary = real, imaginary
 
 
-Item = Value | Complex | Other
+class Sparse:
+    """Constant numbers among zeros: all elements, and where the numbers are. A number may be 0."""
+
+    __slots__ = ("dense", "mask")
+
+    def __init__(self, dense: Value, mask: Array) -> None:
+        self.dense, self.mask = dense, mask
+
+
+Item = Value | Complex | Sparse | Other
 Found = Item | Sequence[Item] | None
 
 
@@ -45,6 +54,7 @@ class Context:
     def value(self, index: int) -> Value:
         """The tensor that an operand is."""
         found = self.operands[index] if index < len(self.operands) else None
+        found = found.dense if isinstance(found, Sparse) else found
         if not isinstance(found, Value):
             what = "a complex tensor" if isinstance(found, Complex) else "none"
             self.fail(f"got {what} for operand {index}, need a tensor of real numbers")

@@ -6,20 +6,18 @@ from typing import Any
 import numpy as np
 
 from hexane.dtypes import DTYPES, FP16, FP32, DType
-from hexane.graph import Array, Value
+from hexane.graph import Array, Value, constant
 from hexane.importers.coreai.attributes import Tensor
 from hexane.importers.coreai.encoded import decoded
 from hexane.importers.coreai.numbers import DTYPE_OF, whole_bytes
-from hexane.importers.coreai.registry import Context, Found, handles
+from hexane.importers.coreai.registry import Context, Found, Sparse, handles
 from hexane.ops import OPS, apply
 from hexane.ops.encodings import is_encoded
 
 
-@handles("primitive.blockwise_shift_scale", "primitive.sparse_with_bitmask_blockwise_shift_scale")
+@handles("primitive.blockwise_shift_scale")
 def _blockwise(c: Context) -> Found:
     """scale * (data - offset1) + offset2; each number of these holds for a block of the data."""
-    if "sparse" in c.operation.name:
-        c.fail("got sparse numbers with scales, which Hexane does not have")
     kind = _declared(c)
     data = c.value(0)
     if data.node.op != "const" and not is_encoded(data.node):
@@ -140,17 +138,11 @@ def _stored_indices(c: Context, indices: Array, table: Array) -> Value | None:
     return _applied(c, "decode_palette", c.b.const(indices), c.b.const(table[..., 0]))
 
 
+# ---- numbers among zeros ----
+
+
 @handles("primitive.build_sparse_with_bitmask")
 def _build_sparse(c: Context) -> Found:
-    return _unpacked(c)
-
-
-@handles("primitive.sparse_with_bitmask_to_dense")
-def _to_dense(c: Context) -> Found:
-    return c.value(0)
-
-
-def _unpacked(c: Context) -> Value:
     """The numbers where the mask has ones, zeros elsewhere."""
     numbers, mask = c.array(0).ravel(), c.array(1).astype(bool)
     if numbers.size < mask.sum():
@@ -159,8 +151,35 @@ def _unpacked(c: Context) -> Value:
     dense[mask] = numbers[: int(mask.sum())]
     kind = c.results[0].type
     if isinstance(kind, Tensor) and prod(mask.shape) == prod(d or 0 for d in kind.shape):
-        dense = dense.reshape([d or 0 for d in kind.shape])
-    return c.b.const(dense)
+        shape = [d or 0 for d in kind.shape]
+        dense, mask = dense.reshape(shape), mask.reshape(shape)
+    return Sparse(constant(dense, c.b.sources, c.value(0).dtype), mask)
+
+
+@handles("primitive.sparse_with_bitmask_to_dense")
+def _to_dense(c: Context) -> Found:
+    return c.value(0)
+
+
+@handles("primitive.lut_to_sparse_with_bitmask")
+def _lut_to_sparse(c: Context) -> Found:
+    """Indices among places that have none, which stay 0. An entry of several numbers widens an axis of the mask too."""
+    return _among_zeros(c, _lut(c))
+
+
+@handles("primitive.sparse_with_bitmask_blockwise_shift_scale")
+def _sparse_blockwise(c: Context) -> Found:
+    """Integers among places that have none, which stay 0, whatever the offsets are."""
+    return _among_zeros(c, _blockwise(c))
+
+
+def _among_zeros(c: Context, found: Found) -> Sparse:
+    """What the numbers of the first operand became, at their places."""
+    stored, numbers = c.operands[0], decoded(found).node.data if isinstance(found, Value) else None
+    if not isinstance(stored, Sparse) or numbers is None:
+        c.fail("got numbers without a mask, need those of build_sparse_with_bitmask")
+    mask = _repeated(c, stored.mask, numbers.shape)
+    return Sparse(c.b.const(np.where(mask, numbers, np.zeros((), numbers.dtype))), mask)
 
 
 # ---- quantised numbers ----
