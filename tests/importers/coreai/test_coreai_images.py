@@ -86,6 +86,12 @@ def test_features_that_were_cut_and_moved_are_cut_again() -> None:
     assert sum(n.op == "transpose" for n in made.nodes) == 2  # at the ends
 
 
+def test_tokens_of_many_axes() -> None:
+    x = hx.input("x", (2, 2, 2, 3, 2, 8))
+    made = as_images(hx.graph(hx.gelu(hx.linear(x, weight((6, 8)), weight((6,))))))
+    assert not constant_products(made)
+
+
 def test_no_tokens_at_all() -> None:
     as_images(hx.graph(hx.relu(hx.linear(hx.input("x", (1, 0, 8)), weight((8, 8))))))
 

@@ -1,6 +1,7 @@
 """Well-known networks that Apple's own converter made assets of, against torch: `--apple-python PATH` of a Python with
 torch and coreai-torch."""
 
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +10,11 @@ import pytest
 import hexane as hx
 from apple_compress import compress_by_apple
 from apple_convert import convert_networks
+from hexane.emit.coreai.prepare import for_engine
 from hexane.emit.coreai.write import save_graph
 from hexane.importers.coreai import import_asset, import_coreai, open_asset
 from hexane.ops.encodings import encoding_of, is_encoded
+from hexane.targets.query import load_chip
 
 TOLERANCE = 2e-6  # of the largest number of an output
 # coreai-torch 0.4.3 divides by the size of the window where torch leaves the padding out (count_include_pad=False).
@@ -55,6 +58,33 @@ def test_networks_that_apple_converted_run_on_the_engine(converted: Path) -> Non
         segments = hx.preflight(import_asset(open_asset(path.with_suffix(".aimodel"))), "h17s").segments
         assert segments is not None
         assert len(segments) <= 2, path.stem
+
+
+def test_networks_that_apple_converted_leave_for_the_engine(converted: Path, tmp_path: Path) -> None:
+    """In fp16 and in images, as near to torch as fp16 is, and no product of several tokens with a constant is left."""
+    wrong, count = [], 0
+    for path in sorted(converted.glob("*.npz")):
+        asset = open_asset(path.with_suffix(".aimodel"))
+        graph, function = import_asset(asset), asset.function()
+        save_graph(for_engine(graph, load_chip("h16")), tmp_path / "net.aimodel")
+        back = import_coreai(tmp_path / "net.aimodel")
+        products = [n for n in back.nodes if n.op in ("linear", "matmul") and n.inputs[1] is not None]
+        constant = [n for n in products if n.inputs[1].node.op == "const" and prod(n.types[0].shape[:-1]) > 1]  # type: ignore[union-attr]
+        count += len(constant)
+        with np.load(path) as data:
+            feeds = {
+                p.name: data[f"i{i}"].astype(v.dtype.numpy)
+                for i, (p, v) in enumerate(zip(function.inputs, graph.inputs, strict=True))
+            }
+            got = hx.compile(back, threads=1)(feeds)
+            found = got if isinstance(got, dict) else {function.outputs[0].name: got}
+            for i, (name, array) in enumerate(found.items()):
+                want = data[f"o{i}"]
+                error = np.abs(np.asarray(array, np.float64) - want).max() / max(np.abs(want).max(), 1e-6)
+                if not error < 2e-2 and (path.stem, name) not in CONVERTED_WRONGLY:
+                    wrong.append(f"{path.stem}: {name}: {error:.1e}")
+    assert wrong == []
+    assert count <= 1  # the one of `interpolate` is no product of tokens
 
 
 def test_weights_that_apple_compressed_stay_so(request: pytest.FixtureRequest, tmp_path: Path) -> None:

@@ -238,6 +238,25 @@ def test_an_index_without_an_entry_is_an_error(indices: list[list[int]], told: s
         product_with(f, f.op("primitive.lut_to_dense", *stored, result=f.value((1, 2))), (1, 2))
 
 
+@pytest.mark.parametrize(("x", "batch", "kept"), [((5, 3, 8), (5,), 2), ((2, 5, 3, 8), (5,), 2), ((1, 3, 8), (5,), 3)])
+@pytest.mark.parametrize("are_equal", [True, False])
+def test_a_matrix_that_is_repeated_for_a_batch_is_one(
+    x: tuple[int, ...], batch: tuple[int, ...], kept: int, are_equal: bool
+) -> None:
+    rng = np.random.default_rng(0)
+    matrices = np.broadcast_to(rng.standard_normal((8, 4)).astype(np.float32), (*batch, 8, 4)).copy()
+    matrices[-1, 0, 0] += 0 if are_equal else 1
+    f = Function()
+    shape = (*np.broadcast_shapes(x[:-2], batch), 3, 4)
+    y = f.op("broadcasting_batch_matmul", f.input("x", x), f.const(matrices), result=f.value(shape),
+             bodies=[f.body(f.value(x), f.value(matrices.shape))])  # fmt: skip
+    graph = import_asset(read_asset(f.finish({"y": y}).bytes(), "f"))
+    (weight,) = [n for n in graph.nodes if n.op == "const"]
+    assert weight.types[0].rank == (kept if are_equal else 3)
+    feed = {"x": rng.standard_normal(x).astype(np.float32)}
+    np.testing.assert_allclose(hx.compile(graph)(feed), feed["x"] @ matrices, rtol=1e-5, atol=1e-5)
+
+
 # ---- assets of others ----
 
 

@@ -111,6 +111,10 @@ def _multiplied(
     """turned: the weight is (in, out)."""
     assert x is not None
     assert weight is not None
+    if x.type.rank > max(TOKENS):
+        flat = b.reshape(x, shape=(x.shape[0], prod(x.shape[1:-1]), x.shape[-1]))
+        made = _multiplied(b, flat, None, weight, bias, turned)
+        return b.reshape(tensor(b, made), shape=(*x.shape[:-1], made.factors[0])) if isinstance(made, Image) else None
     axes = TOKENS.get(x.type.rank)
     is_constant = weight.node.op == "const" or is_encoded(weight.node)
     if axes is None or not is_constant or weight.type.rank != 2 or prod(x.shape[:-1]) <= 1 or x.node.op == "const":

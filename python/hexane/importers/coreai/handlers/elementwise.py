@@ -7,7 +7,7 @@ import numpy as np
 
 from hexane.coreai.table import ACTIVATIONS, BINARY, GELU, REDUCTIONS, SCAN, STEP_OF_REDUCTION, UNARY, by_number
 from hexane.dtypes import BOOL, INT32
-from hexane.graph import Value
+from hexane.graph import Value, constant
 from hexane.importers.coreai.encoded import is_turned
 from hexane.importers.coreai.operations import Operation
 from hexane.importers.coreai.registry import HANDLERS, Complex, Context, Found, handles
@@ -120,7 +120,22 @@ def _matmul(c: Context) -> Found:
     y = c.operands[1] if len(c.operands) > 1 else None
     if isinstance(y, Value) and is_turned(y.node) and y.dtype is c.value(0).dtype:
         return c.b.linear(c.value(0), y.node.inputs[0], None)
-    return c.b.matmul(c.value(0), c.value(1), None)
+    return c.b.matmul(c.value(0), _once(c, c.value(1)), None)
+
+
+def _once(c: Context, matrices: Value) -> Value:
+    """One matrix where all of a constant batch are equal: a converter repeats weights that a product of the batch
+    reads."""
+    data = matrices.node.data
+    if data is None or data.ndim < 3 or not data.size or data.size == data.shape[-1] * data.shape[-2]:
+        return matrices
+    batch = data.reshape(-1, *data.shape[-2:]).view(f"u{data.dtype.itemsize}")
+    front = c.value(0).shape[:-2]
+    if np.broadcast_shapes(front, data.shape[:-2]) != front:
+        return matrices  # the batch is theirs
+    if not all(np.array_equal(batch[0], other) for other in batch[1:]):
+        return matrices
+    return constant(data.reshape(-1, *data.shape[-2:])[0], matrices.node.sources, matrices.dtype)
 
 
 # ---- reductions: the reduced axes stay, with extent 1 ----
