@@ -19,7 +19,7 @@ PYTHON_LAYERS = (
     ("cost",),
     ("ops",),
     ("match", "checkpoints", "build", "parse", "reference", "verify"),
-    ("containers", "mil", "netplist"),
+    ("containers", "coreai", "mil", "netplist"),
     ("importers", "autograd"),
     ("bounds", "compression", "options", "quant", "validate", "passes"),
     ("stages",),
