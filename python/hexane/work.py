@@ -35,11 +35,14 @@ def multiply_adds(node: Node) -> int:
         op = op.removeprefix(prefix)
     if op == "program":
         return int(str(node.attrs["multiply_adds"]))
-    if op not in ("conv", "conv_transpose", "matmul", "scaled_dot_product_attention", "attention_gradient"):
+    if op not in ("conv", "pixels", "conv_transpose", "matmul", "scaled_dot_product_attention", "attention_gradient"):
         return 0
     assert inputs[0] is not None
     assert inputs[1] is not None
     x, weight, result = inputs[0].type, inputs[1].type, node.types[0]
+    if "bits" in node.attrs:  # a weight (out, bytes)
+        axis = -2 if node.attrs.get("transpose_x") else 1 if node.attrs.get("layout") == "nchw" else -1
+        return result.size * x.shape[axis] * prod(node.attrs.get("kernel_sizes", ()))
     if op == "conv":  # weight (out, in of a group, kernel)
         return result.size * prod(weight.shape[1:])
     if op == "conv_transpose":  # weight (in, out of a group, kernel)

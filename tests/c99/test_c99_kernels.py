@@ -1,6 +1,7 @@
 """The kernels of the C99 runtime beside the host's of the same names, on plans of one step, whole and through rings."""
 
 import ctypes
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -406,6 +407,25 @@ def test_encoded_matmul_is_near_the_hosts(c99, bits, palette, tx):
     attrs = {"bits": bits, "palette": palette, "transpose_x": tx, "epilogue": [("add", 0, 0, 4), ("relu", 0, 0, -1)]}
     inputs = [x, weight, numbers, bias, extra]
     plan, fed = one_step("encoded_matmul", inputs, ((3, 6, 24), "fp32"), [1, 2, 3], **attrs)
+    assert_near(*both(plan, fed, c99))
+
+
+@pytest.mark.parametrize("name", ["3x3", "line"])
+@pytest.mark.parametrize(("bits", "palette"), [(4, 0), (4, 1), (8, 0)])
+def test_encoded_conv_is_near_the_hosts(c99, bits, palette, name):
+    rng = np.random.default_rng(16)
+    shape, kernel, result, strides, dilations, pads = {
+        "3x3": ((2, 9, 8, 12), [3, 3], (2, 5, 6, 16), [2, 1], [1, 1], [1, 1, 0, 0]),
+        "line": ((1, 30, 12), [4], (1, 29, 16), [1], [2], [3, 2]),
+    }[name]
+    terms = math.prod(kernel) * 12
+    x = rng.standard_normal(shape).astype(np.float32)
+    weight = rng.integers(0, 256, (16, terms * bits // 8), np.uint8)
+    numbers = rng.standard_normal((2, 2**bits - 1) if palette else (terms // 4, 16)).astype(np.float32)
+    bias, extra = (rng.standard_normal(s).astype(np.float32) for s in ((16,), result))
+    attrs = {"bits": bits, "palette": palette, "kernel_sizes": kernel, "strides": strides, "dilations": dilations, "pads": pads,
+             "epilogue": [("add", 0, 0, 4), ("relu", 0, 0, -1)]}  # fmt: skip
+    plan, fed = one_step("encoded_conv", [x, weight, numbers, bias, extra], (result, "fp32"), [1, 2, 3], **attrs)
     assert_near(*both(plan, fed, c99))
 
 

@@ -97,6 +97,76 @@ def test_multiplied_pixels_have_the_bits_of_the_decoded_weight(mode: str, size: 
         np.testing.assert_array_equal(net(x), want(x))
 
 
+WINDOWS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
+    ((9, 10), (3, 3), {"pad": 1}),
+    ((9, 10), (3, 3), {"pad": (1, 0, 1, 1), "strides": 2}),
+    ((9, 10), (3, 3), {"pad": 2, "dilations": 2}),
+    ((9, 10), (5, 1), {}),
+    ((21, 20), (7, 7), {"pad": 3, "strides": 2}),
+    ((9, 10), (1, 1), {"strides": 2}),
+    ((3, 3), (3, 3), {}),  # a single pixel
+    ((17,), (3,), {"pad": 1}),
+    ((30,), (4,), {"strides": 2}),
+    ((4,), (4,), {}),
+]
+
+
+@pytest.mark.parametrize("window", range(len(WINDOWS)))
+@pytest.mark.parametrize(
+    "mode", ["int8", "palette2", "palette4", "palette4:g16", "palette6", "blockwise4:b32", "blockwise8:b16"]
+)
+def test_a_convolution_has_the_bits_of_the_decoded_weight(mode: str, window: int) -> None:
+    size, kernel, attrs = WINDOWS[window]
+    rng = np.random.default_rng(window)
+    weight, bias = (rng.standard_normal(s).astype(np.float32) for s in ((64, 96, *kernel), (64,)))
+    y = hx.conv(hx.input("x", (2, 96, *size)), weight, bias, **attrs)
+    x = rng.standard_normal((2, 96, *size)).astype(np.float32)
+    small = compress(hx.graph({"y": hx.relu(y + 0.25) + hx.silu(y)}), hx.Compression(mode), load_target("host"))
+    want = hx.compile(whole(small), threads=1)
+    assert "encoded_conv" not in kernels(want)
+    for threads in (1, 2):
+        net = hx.compile(small, threads=threads)
+        assert "encoded_conv" in kernels(net)
+        np.testing.assert_array_equal(net(x), want(x))
+
+
+@pytest.mark.parametrize("shape", [(64, 60, 3, 3), (40, 7, 5, 5)])
+def test_a_convolution_whose_scales_differ_between_taps(shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    integers = rng.integers(-8, 8, shape).astype(np.int8)
+    scales = rng.random((*shape[:2], *shape[2:])).astype(np.float32)[:, : 1 if shape[1] % 2 else 6]
+    graph = hx.graph(
+        hx.conv(hx.input("x", (1, shape[1], 8, 8)), hx.decode_blocks(hx.const(integers), hx.const(scales)), pad=1)
+    )
+    x = rng.standard_normal((1, shape[1], 8, 8)).astype(np.float32)
+    net = hx.compile(graph, threads=2)
+    assert "encoded_conv" in kernels(net)
+    np.testing.assert_array_equal(net(x), hx.compile(whole(graph), threads=1)(x))
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"kernel_sizes": (3,)}, "kernel_sizes: got 1 values, need 2"),
+        ({"kernel_sizes": (3, 0)}, "kernel_sizes: got 0, need 1"),
+        ({"weight": np.zeros((8, 26), np.uint8)}, r"weight: got \(8, 26\), need 27 bytes"),
+        ({"strides": (1, 0)}, "strides: got 0, need 1"),
+        ({"x": np.ones((6, 6), np.float32)}, "ranks: got 2 for x"),
+        ({"numbers": np.ones((4, 8), np.float32)}, r"scales: got \(4, 8\)"),
+        ({"bias": np.ones(7, np.float32)}, "bias"),
+    ],
+)
+def test_operands_of_a_convolution_that_do_not_fit_are_refused(changed: dict[str, Any], told: str) -> None:
+    found = {
+        "x": np.ones((1, 5, 5, 6), np.float32), "weight": np.zeros((8, 27), np.uint8), "numbers": np.ones((1, 8), np.float32),
+        "bias": np.ones(8, np.float32), "bits": 4, "palette": 0, "kernel_sizes": (3, 3), "strides": (1, 1),
+        "dilations": (1, 1), "pads": (0, 0, 0, 0), "epilogue": (),
+    } | changed  # fmt: skip
+    arrays = [found.pop(name) for name in ("x", "weight", "numbers", "bias")]
+    with pytest.raises(Error, match=told):
+        run("encoded_conv", arrays, [np.zeros((1, 3, 3, 8), np.float32)], found)
+
+
 def random_image(seed: int) -> tuple[Graph, np.ndarray]:
     """Multiplied pixels among ops whose sums run over channels or rows, in either order of axes."""
     rng = np.random.default_rng(seed)
@@ -118,6 +188,7 @@ def random_image(seed: int) -> tuple[Graph, np.ndarray]:
     ways: list[Callable[[hx.Tensor], hx.Tensor]] = [
         lambda x: multiplied(x, int(rng.choice([64, 96, 128]))),
         lambda x: multiplied(x, x.shape[1]) + x,
+        lambda x: hx.conv(x, weight(64, x.shape[1], *[3] * len(size)), pad=1),
         lambda x: hx.conv(x, weight(x.shape[1], 1, *[3] * len(size)), pad=1, groups=x.shape[1]),
         lambda x: with_channels_last(x, lambda y: hx.softmax(y, axis=-1) * 2.0),
         lambda x: with_channels_last(x, lambda y: hx.linear(y, weight(96, y.shape[-1]))),
@@ -138,19 +209,16 @@ def test_random_networks_of_images_have_the_bits_of_the_decoded_weights(seed: in
     small = compress(graph, hx.Compression(mode), load_target("host"))
     memory = hx.Memory(rows=1 + seed % 2) if seed % 4 == 3 else hx.Memory()
     net, want = hx.compile(small, threads=1 + seed % 2, memory=memory), hx.compile(whole(small), threads=1)
-    assert "encoded_matmul" in kernels(net)
+    assert {"encoded_conv", "encoded_matmul"} & {*kernels(net)}
     for name, array in want(x).items():
         np.testing.assert_array_equal(net(x)[name], array)
 
 
-@pytest.mark.parametrize(
-    "options", [{"strides": 2}, {"pad": 1}, {"groups": 2}, {"kernel": 3}], ids=["strides", "pad", "groups", "kernel"]
-)
-def test_weights_of_other_convolutions_stay_whole(options: dict[str, int]) -> None:
-    kernel, groups = options.pop("kernel", 1), options.get("groups", 1)
-    weight = np.random.default_rng(0).standard_normal((96, 128 // groups, kernel, kernel)).astype(np.float32)
-    net = hx.compile(hx.conv(hx.input("x", (1, 128, 6, 6)), weight, **options), compress="int8")
-    assert "encoded_matmul" not in kernels(net)
+@pytest.mark.parametrize(("groups", "axes"), [(2, 2), (4, 1), (1, 3)])
+def test_weights_of_other_convolutions_stay_whole(groups: int, axes: int) -> None:
+    weight = np.random.default_rng(0).standard_normal((96, 128 // groups, *[3] * axes)).astype(np.float32)
+    net = hx.compile(hx.conv(hx.input("x", (1, 128, *[6] * axes)), weight, groups=groups), compress="int8")
+    assert not any(kernel.startswith("encoded") for kernel in kernels(net))
     assert "folds on this CPU" in next(d.reason for d in net.program.decisions if d.stage == "compress")
 
 

@@ -149,6 +149,18 @@ def _examples() -> Iterator[tuple[Graph, Mapping[str, Array]]]:
         small = hx.graph({"y": hx.linear(x, weight, weight[:, 0].copy())})
         given = {"x": rng.standard_normal(shape).astype(np.float32)}
         yield compress(small, hx.Compression(mode), load_target("host")), given
+    windows = (
+        ("int8", (2, 24, 9, 8), (24, 24, 3, 3), {"pad": 1}),
+        ("blockwise4:b8", (1, 24, 30), (48, 24, 5), {"strides": 2, "dilations": 2}),
+        ("palette4:g8", (1, 24, 9, 8), (24, 24, 3, 3), {"pad": (0, 1, 2, 0), "strides": (1, 2)}),
+    )
+    for mode, shape, weights, window in windows:
+        kernel = rng.standard_normal(weights).astype(np.float32)
+        small = hx.graph(
+            {"y": hx.conv(hx.input("x", shape), kernel, kernel.reshape(len(kernel), -1)[:, 0].copy(), **window)}
+        )
+        given = {"x": rng.standard_normal(shape).astype(np.float32)}
+        yield compress(small, hx.Compression(mode), load_target("host")), given
 
 
 def _of_row(

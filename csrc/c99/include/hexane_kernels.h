@@ -12,6 +12,7 @@
   KERNEL(conv_transpose)       \
   KERNEL(copy)                 \
   KERNEL(dequantize)           \
+  KERNEL(encoded_conv)         \
   KERNEL(encoded_matmul)       \
   KERNEL(interleave)           \
   KERNEL(layer_norm)           \

@@ -57,16 +57,16 @@ struct EncodedOps {
 };
 const EncodedOps& encoded_ops();
 
-// How many panels are decoded at once.
+// How many panels are decoded at once. At least two: the few sums of one panel wait for each other.
 inline int64_t decoded_panels(int64_t k) {
-  return std::clamp<int64_t>(kInnerPanelBytes / (std::max<int64_t>(k, 1) * kPanelLanes * 4), 1, kTilePanels);
+  return std::clamp<int64_t>(kInnerPanelBytes / (std::max<int64_t>(k, 1) * kPanelLanes * 4), 2, kTilePanels);
 }
 
 // As multiply() in gemm.h. decoded: k * 16 floats for each of decoded_panels().
 template <class Locate>
 void multiply_encoded(Tile& tile, const EncodedPanels& panels, int64_t num_rows, Range columns, float* decoded,
                       Locate&& locate) {
-  if (num_rows == 1) {
+  if (num_rows == 1 && tile.num_segments == 1) {
     tile.rows = 1;
     locate(0, 1, tile);
     return encoded_ops().row(tile, panels, columns);

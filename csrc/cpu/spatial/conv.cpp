@@ -3,11 +3,15 @@
 // One group is an implicit matrix product: rows are output pixels, k runs over (kh, kw, c), columns are output
 // channels. Depthwise has a kernel of its own, which takes groups of four channels as well; others are one product
 // each.
+//
+// encoded_conv: the same of one group with weights [O, KH * KW * C] in integers or indices, channels innermost, whose
+// numbers are decoded in every call.
 #include <cstring>
 #include <vector>
 
 #include "cpu/engine/engine_tile.h"
 #include "cpu/engine/winograd.h"
+#include "cpu/region.h"
 #include "cpu/spatial/conv.h"
 #include "cpu/tables.h"
 
@@ -20,12 +24,23 @@ struct ConvAttrs {
 };
 static_assert(sizeof(ConvAttrs) == 8 * (3 * 9 + 1 + 17));
 
+struct EncodedConvAttrs {
+  int64_t bits, palette;
+  IntList kernel_sizes, strides, dilations, pads;
+  Epilogue epilogue;
+};
+static_assert(sizeof(EncodedConvAttrs) == 8 * (2 + 4 * 9 + 17));
+
 constexpr const char* kName = "conv";
+constexpr const char* kEncodedName = "encoded_conv";
 // Bytes of copied input rows: a fraction of a core's second-level cache, or of its first where rows are used once.
 constexpr int64_t kChunkBytes = 256 << 10, kSmallChunkBytes = 24 << 10;
 
 // Of all groups, and of both kinds of columns where there are two.
-int64_t weight_bytes(const ConvState& s) { return s.group_bytes * (s.depthwise ? 1 : s.groups) * (s.winograd ? 2 : 1); }
+int64_t weight_bytes(const ConvState& s) {
+  if (s.encoded) return s.group_bytes + number_bytes(s.encoded_w);
+  return s.group_bytes * (s.depthwise ? 1 : s.groups) * (s.winograd ? 2 : 1);
+}
 
 // Output channels as a layer multiplies by them: [count, I, KH, KW], strides in bytes.
 struct Filters {
@@ -130,14 +145,16 @@ int64_t depthwise_window(const ConvState& s, int64_t pixels) {
   return (pixels - 1) * depthwise_stride(s) + (s.kernel_w - 1) * s.dilation_w + 1;
 }
 
-Prepared prepare_in(const Arithmetic& arithmetic, const Call& call) {
-  if (call.inputs.size() < 2 || call.outputs.size() != 1)
-    fail(kName, "got ", call.inputs.size(), " inputs and ", call.outputs.size(), " outputs, need at least 2 and 1");
-  const Tensor &x = call.inputs[0], &w = call.inputs[1];
-  const auto& attrs = call.attributes<ConvAttrs>();
-  auto state = std::make_shared<ConvState>();
-  ConvState& s = *state;
-  set_geometry(kName, s, call, attrs.window);
+// Where constant weights and their numbers are packed, before the call or once.
+void pack_all(const ConvState& s, const Call& call, std::byte* to) {
+  if (s.encoded) return pack_encoded(call.inputs[1], call.inputs[2], s.encoded_w, s.out_c, to, to + s.group_bytes);
+  pack_weights(s, call.inputs[1], to);
+}
+
+// All but the geometry. w: the weights [O, I, KH, KW] as numbers.
+void set_state(const char* kernel, const Arithmetic& arithmetic, const Call& call, const Tensor& w,
+               const Epilogue& epilogue, ConvState& s) {
+  const Tensor& x = call.inputs[0];
   const bool ieee = &arithmetic == &ieee_arithmetic();
   s.arithmetic = &arithmetic;
   s.winograd = !ieee && call.numerics && static_cast<const EngineNumerics*>(call.numerics)->winograd && w.rank == 4 &&
@@ -147,7 +164,7 @@ Prepared prepare_in(const Arithmetic& arithmetic, const Call& call) {
   s.margins = !s.depthwise || s.winograd;
   s.in_place = x.dtype == DType::kFp32 && !(s.margins && s.padded);
   set_chunks(s);
-  s.epilogue = resolve_epilogue(kName, call, attrs.epilogue, !ieee);
+  s.epilogue = resolve_epilogue(kernel, call, epilogue, !ieee);
   s.extra.set(call, s.epilogue);
   const bool joined = s.dilation_w == 1 && s.pixel_floats == s.group_in;  // a row of taps without gaps
   const int64_t taps = s.kernel_h * s.kernel_w;
@@ -158,12 +175,12 @@ Prepared prepare_in(const Arithmetic& arithmetic, const Call& call) {
   checked_product(kName, {depthwise_window(s, kDepthwisePixels), s.kernel_h, 8});
   const int64_t panel_items = taps * kPanelLanes * s.group_in;
   s.half_panels = ieee && !s.depthwise && keep_half(w.dtype, panel_items * ceil_div(width, kPanelLanes), kTileRows);
-  s.panel_bytes = panel_items * (s.half_panels ? 2 : 4) + arithmetic.end_bytes;
+  s.panel_bytes = s.encoded ? s.encoded_w.panel_bytes : panel_items * (s.half_panels ? 2 : 4) + arithmetic.end_bytes;
   s.group_bytes = s.panel_bytes * ceil_div(width, kPanelLanes);
   s.num_bias = 0;
-  if (call.inputs.size() > 2 && call.inputs[2].present()) {
-    const Tensor& bias = call.inputs[2];
-    check_bias(kName, bias, s.out_c);
+  if (call.inputs.size() > s.bias_input && call.inputs[s.bias_input].present()) {
+    const Tensor& bias = call.inputs[s.bias_input];
+    check_bias(kernel, bias, s.out_c);
     if (s.out_c > 0) s.num_bias = s.out_c / width * ceil_div(width, kPanelLanes) * kPanelLanes;
     s.constant_bias = bias.constant;
     if (bias.constant) {
@@ -175,9 +192,60 @@ Prepared prepare_in(const Arithmetic& arithmetic, const Call& call) {
   s.constant_weights = w.constant;
   if (w.constant) {
     Memory packed(weight_bytes(s), "packed weights");
-    pack_weights(s, w, packed.data());
+    pack_all(s, call, packed.data());
     s.packed = call.share(std::move(packed));
   }
+}
+
+Prepared prepare_in(const Arithmetic& arithmetic, const Call& call) {
+  if (call.inputs.size() < 2 || call.outputs.size() != 1)
+    fail(kName, "got ", call.inputs.size(), " inputs and ", call.outputs.size(), " outputs, need at least 2 and 1");
+  const auto& attrs = call.attributes<ConvAttrs>();
+  auto state = std::make_shared<ConvState>();
+  set_geometry(kName, *state, call, attrs.window);
+  set_state(kName, arithmetic, call, call.inputs[1], attrs.epilogue, *state);
+  return state;
+}
+
+Prepared prepare_encoded(const Call& call) {
+  if (call.inputs.size() < 3 || call.outputs.size() != 1)
+    fail(kEncodedName, "got ", call.inputs.size(), " inputs and ", call.outputs.size(),
+         " outputs, need at least 3 and 1");
+  const auto& attrs = call.attributes<EncodedConvAttrs>();
+  const Tensor &x = call.inputs[0], &weight = call.inputs[1], &numbers = call.inputs[2];
+  if (x.rank != 3 && x.rank != 4)
+    fail(kEncodedName, "ranks: got ", x.rank, " for x, need 4 (two spatial axes) or 3 (one)");
+  const int64_t spatial = x.rank - 2;
+  const int64_t kernel_h = window_attribute(kEncodedName, attrs.kernel_sizes, 0, spatial, 1, "kernel_sizes"),
+                kernel_w = spatial == 2
+                               ? window_attribute(kEncodedName, attrs.kernel_sizes, 1, spatial, 1, "kernel_sizes")
+                               : 1;
+  // The rows of the weight, as those of a matrix that the window of one pixel is multiplied by.
+  const int64_t terms = checked_product(kEncodedName, {kernel_h, kernel_w, std::max<int64_t>(x.shape[x.rank - 1], 1)});
+  const int64_t window_shape[] = {1, x.shape[x.rank - 1] ? terms : 0}, window_strides[] = {4, 4};
+  Tensor window = x;
+  window.rank = 2;
+  window.shape = window_shape;
+  window.strides = window_strides;
+  auto state = std::make_shared<ConvState>();
+  ConvState& s = *state;
+  s.encoded = true;
+  s.bias_input = 3;
+  s.encoded_w = encoded_panels(kEncodedName, window, weight, numbers, attrs.bits, attrs.palette, false);
+  // The weight as a convolution sees it.
+  const int64_t shape[] = {weight.shape[0], x.shape[x.rank - 1], kernel_h, kernel_w}, strides[] = {4, 4, 4, 4};
+  Tensor w = weight;
+  w.dtype = DType::kFp32;
+  w.rank = x.rank;
+  w.shape = shape;
+  w.strides = strides;
+  w.constant = weight.constant && numbers.constant;
+  std::vector<Tensor> inputs(call.inputs.begin(), call.inputs.end());
+  inputs[1] = w;
+  Call seen = call;
+  seen.inputs = inputs;
+  set_geometry(kEncodedName, s, seen, {attrs.strides, attrs.dilations, attrs.pads, 1});
+  set_state(kEncodedName, ieee_arithmetic(), call, w, attrs.epilogue, s);
   return state;
 }
 
@@ -190,15 +258,24 @@ Box needs(const Call& call, int input, const Box& out) {
   return conv_needs(call.state<ConvState>(), call, input, 3, out);
 }
 
+Box needs_encoded(const Call& call, int input, const Box& out) {
+  if (input != 2) return conv_needs(call.state<ConvState>(), call, input, 4, out);
+  Box box = whole(call.inputs[2]);
+  if (!call.attributes<EncodedConvAttrs>().palette) box[1] = out[out.rank - 1];
+  return box;
+}
+
 int64_t cost(const Call& call) {
   const auto& s = call.state<ConvState>();
   const int64_t taps = s.kernel_h * s.kernel_w * s.group_in,
                 pixels = call.outputs[0].size() / std::max<int64_t>(s.out_c, 1);
   if (s.depthwise) return pixels * s.out_c * taps / 18 + 100;
-  return pixels * s.groups * ceil_div(s.group_out, kPanelLanes) * kPanelLanes * taps / 50 + 100;
+  return (s.encoded ? s.out_c * taps / 10 : 0) +
+         pixels * s.groups * ceil_div(s.group_out, kPanelLanes) * kPanelLanes * taps / 50 + 100;
 }
 
-// Scratch of one thread: row table | tile pointers | bias | zeros of a depthwise pixel | copied rows | their factors.
+// Scratch of one thread: row table | tile pointers | bias | zeros of a depthwise pixel | copied rows | their factors |
+// decoded panels.
 int64_t table_items(const ConvState& s) { return ceil_div(s.num_rows, 8) * 8; }
 int64_t factor_items(const ConvState& s) { return s.winograd ? 3 * s.in_c * s.out_w : 0; }
 int64_t tile_items(const ConvState& s) {
@@ -206,11 +283,14 @@ int64_t tile_items(const ConvState& s) {
   return ceil_div(items, 8) * 8;
 }
 int64_t zero_items(const ConvState& s) { return s.depthwise ? ceil_div(s.in_c, 16) * 16 : 0; }
+int64_t decoded_items(const ConvState& s) {
+  return s.encoded ? decoded_panels(s.encoded_w.k) * kPanelLanes * s.encoded_w.k : 0;
+}
 
 int64_t scratch(const Call& call) {
   const auto& s = call.state<ConvState>();
-  return 8 * (table_items(s) + tile_items(s)) +
-         4 * (s.num_bias + zero_items(s) + s.num_copies * s.row_floats + s.num_rows * factor_items(s));
+  return 8 * (table_items(s) + tile_items(s)) + 4 * (s.num_bias + zero_items(s) + s.num_copies * s.row_floats +
+                                                     s.num_rows * factor_items(s) + decoded_items(s));
 }
 
 int64_t shared_scratch(const Call& call) {
@@ -220,7 +300,7 @@ int64_t shared_scratch(const Call& call) {
 
 void begin(const Call& call, std::byte* shared) {
   const auto& s = call.state<ConvState>();
-  if (!s.constant_weights) pack_weights(s, call.inputs[1], shared);
+  if (!s.constant_weights) pack_all(s, call, shared);
 }
 
 // The pixels in a row of the table, from `offset` floats on, of which a depthwise convolution makes `outputs` pixels.
@@ -267,11 +347,12 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
   float* copies = zeros + zero_items(s);
   std::fill(zeros, copies, 0.0f);
   if (s.num_bias && !s.constant_bias)
-    pack_group_bias(call.inputs[2], s.out_c, s.depthwise ? s.out_c : s.group_out, bias, *s.arithmetic);
+    pack_group_bias(call.inputs[s.bias_input], s.out_c, s.depthwise ? s.out_c : s.group_out, bias, *s.arithmetic);
   const float* all_bias = !s.num_bias       ? nullptr
                           : s.constant_bias ? reinterpret_cast<const float*>(s.packed_bias.data())
                                             : bias;
   const std::byte* weights = s.constant_weights ? s.packed->data() : shared;
+  float* decoded = copies + s.num_copies * s.row_floats + s.num_rows * factor_items(s);
   const int64_t group_bias = ceil_div(s.group_out, kPanelLanes) * kPanelLanes;
   const int64_t taps_per_row = s.num_segments / s.kernel_h;
 
@@ -352,7 +433,11 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
             }
           };
           tile.bias = all_bias ? all_bias + g * group_bias : nullptr;
-          multiply(tile, s.half_panels, panels + g * s.group_bytes, count * width, channels, locate, *s.arithmetic);
+          if (s.encoded)
+            multiply_encoded(tile, at_address(s.encoded_w, panels, s.group_bytes), count * width, channels, decoded,
+                             locate);
+          else
+            multiply(tile, s.half_panels, panels + g * s.group_bytes, count * width, channels, locate, *s.arithmetic);
         }
       };
       if (!s.winograd) {
@@ -384,8 +469,18 @@ constexpr Kernel row(const char* dtypes, bool engine = false) {
   };
 }
 
+constexpr Kernel encoded_row() {
+  Kernel kernel = row("fp32,8b,fp32,fp32...->fp32");
+  kernel.name = kEncodedName;
+  kernel.attrs = "bits:i palette:i kernel_sizes:L strides:L dilations:L pads:L epilogue:E";
+  kernel.attrs_bytes = sizeof(EncodedConvAttrs);
+  kernel.prepare = prepare_encoded;
+  kernel.needs = needs_encoded;
+  return kernel;
+}
+
 const Kernel kTable[] = {row("fp32,fp32,fp32...->fp32"), row("fp16,fp16,fp16...->fp16"),
-                         row("fp16,fp16,fp16...->fp16", true)};
+                         row("fp16,fp16,fp16...->fp16", true), encoded_row()};
 
 }  // namespace
 

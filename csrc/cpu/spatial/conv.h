@@ -5,7 +5,7 @@
 // `kernel_w` pixels, `dilation_w` apart, in one row.
 #pragma once
 
-#include "cpu/matmul/gemm.h"
+#include "cpu/matmul/encoded.h"
 
 namespace hexane::cpu {
 
@@ -90,6 +90,9 @@ struct ConvState : ConvGeometry {
   bool winograd = false;  // see engine/winograd.h
   int64_t panel_bytes, group_bytes;
   int64_t num_bias;
+  size_t bias_input = 2;
+  bool encoded = false;  // weights are `encoded_w`, whose addresses are those of a call
+  EncodedPanels encoded_w;
   bool constant_weights, constant_bias;
   Block packed;
   Memory packed_bias;

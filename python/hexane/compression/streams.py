@@ -16,6 +16,7 @@ from hexane.ops.records.encoded_product import (
     SHORT_TABLE,
     TABLE_COLUMNS,
     multiplies_pixels,
+    multiplies_windows,
 )
 from hexane.targets import Chip, Target
 
@@ -50,9 +51,9 @@ def said(weight: Weight, encoding: str, target: Target) -> str:
 
 def _cpu_reads(weight: Weight, encoding: str) -> bool:
     """Whether the CPU decodes it as it reads it, as passes/quantize/keep_encoded.py leaves it."""
-    of_pixels = weight.node.op == "conv" and multiplies_pixels(weight.node)
+    of_windows = weight.node.op == "conv" and (multiplies_pixels(weight.node) or multiplies_windows(weight.node))
     of_rows = weight.node.op in ("gather", "linear", "matmul") and weight.whole.type.rank == 2
-    if not (of_pixels or of_rows) or weight.whole.dtype is not FP32:
+    if not (of_windows or of_rows) or weight.whole.dtype is not FP32:
         return False
     palette = palette_of(encoding)
     if weight.node.op == "gather":

@@ -74,6 +74,10 @@ FIRES: dict[str, Case] = {
         keep_encoded,
         lambda: hx.conv(hx.input("x", (1, 64, 5, 6)), hx.reshape(in_blocks(), shape=(64, 64, 1, 1))),
     ),
+    "keep_encoded_of_a_convolution_of_windows": (
+        keep_encoded,
+        lambda: hx.conv(hx.input("x", (1, 64, 9)), hx.reshape(in_blocks(), shape=(64, 64, 1)), strides=2, pad=(1, 0)),
+    ),
     "keep_encoded_with_zero_points": (
         keep_encoded,
         lambda: hx.linear(
@@ -235,9 +239,9 @@ LEAVES: dict[str, Case] = {
         keep_encoded,
         lambda: hx.linear(hx.input("x", (2, 64), "fp16"), hx.cast(in_blocks(), dtype="fp16")),
     ),
-    "an_encoded_weight_of_every_second_pixel": (
+    "an_encoded_weight_of_groups": (
         keep_encoded,
-        lambda: hx.conv(hx.input("x", (1, 64, 5, 6)), hx.reshape(in_blocks(), shape=(64, 64, 1, 1)), strides=2),
+        lambda: hx.conv(hx.input("x", (1, 128, 5, 6)), hx.reshape(in_blocks(), shape=(64, 64, 1, 1)), groups=2),
     ),
     "an_encoded_weight_that_meets_integers": (
         keep_encoded,

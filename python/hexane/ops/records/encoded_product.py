@@ -2,6 +2,7 @@
 computed with on this CPU."""
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -9,14 +10,15 @@ import numpy as np
 from hexane.dtypes import DTYPES, FP32, DType
 from hexane.errors import Error
 from hexane.graph import Array, Node, TensorType, Value
-from hexane.ops.attributes import SLOTS, flag, integer
-from hexane.ops.records.conv import LAYOUT
+from hexane.ops.attributes import SLOTS, flag, integer, integers
+from hexane.ops.records.conv import LAYOUT, convolve, convolved_shape, split_shape, window_attrs
 from hexane.ops.records.linear import matmul_shape
 from hexane.ops.shape_rules import Shape
 from hexane.ops.spec import Op
 
 ENCODED_MATMUL = "cpu.encoded_matmul"
 ENCODED_PIXELS = "cpu.encoded_pixels"  # the same of each pixel of an image
+ENCODED_CONV = "cpu.encoded_conv"  # of each window
 TABLE_COLUMNS = 8  # columns of one table are whole runs of so many
 LONG_TABLE_COLUMNS = 16  # so many are looked up fast in tables of more than 16 entries
 SHORT_TABLE, LONG_TABLE = 16, 64  # most entries of a table for indices of 4 bits, and of 8: lookups in more take longer
@@ -29,6 +31,11 @@ def multiplies_pixels(conv: Node) -> bool:
     assert weight is not None
     alone = attrs["groups"] == 1 and {*attrs["strides"]} == {1} and not any(attrs["pad"])
     return alone and all(extent == 1 for extent in weight.shape[2:])
+
+
+def multiplies_windows(conv: Node) -> bool:
+    """Whether a convolution has a kernel that decodes its weight: one group, one or two spatial axes."""
+    return conv.attrs["groups"] == 1 and conv.types[0].rank in (3, 4)
 
 
 def _shape(x: Shape, weight: Shape, _: Shape, bias: Shape | None, transpose_x: bool, **__: Any) -> Shape:
@@ -53,7 +60,7 @@ def _check(types: tuple[TensorType | None, ...], attrs: Mapping[str, Any]) -> No
     axis = 1 if attrs.get("layout") == "nchw" else -2 if attrs.get("transpose_x") else -1
     if bits not in BITS:
         raise Error(f"bits: got {bits}, need {' or '.join(map(str, BITS))}")
-    n, k, (rows, width) = weight.shape[0], x.shape[axis], numbers.shape
+    n, k, (rows, width) = weight.shape[0], x.shape[axis] * prod(attrs.get("kernel_sizes", ())), numbers.shape
     if weight.shape[1] != (k * bits + 7) // 8:
         raise Error(f"got a weight of shape {weight.shape}, need {k} numbers of {bits} bits in each row")
     if palette:
@@ -114,7 +121,47 @@ def _pixel_attrs(inputs: tuple[Value | None, ...], attrs: Mapping[str, Any]) -> 
     return {"bits": attrs["bits"], "palette": attrs["palette"], "transpose_x": False, "epilogue": attrs["epilogue"]}
 
 
+# ---- of windows ----
+
+
+def _whole(x: Shape, weight: Shape, kernel_sizes: Shape, layout: str) -> Shape:
+    """The shape of the weight as conv has it."""
+    return (weight[0], split_shape(x, layout)[1], *kernel_sizes)
+
+
+def _conv_shape(
+    x: Shape, weight: Shape, _: Shape, bias: Shape | None, kernel_sizes: Shape, strides: Shape, dilations: Shape, pad: Shape,
+    layout: str, **__: Any,
+) -> Shape:  # fmt: skip
+    return convolved_shape(x, _whole(x, weight, kernel_sizes, layout), bias, strides, dilations, pad, 1, layout)
+
+
+def _conv(
+    x: Array, weight: Array, numbers: Array, bias: Array | None, bits: int, palette: bool, kernel_sizes: Shape, layout: str,
+    **window: Any,
+) -> Array:  # fmt: skip
+    out, channels, *taps = _whole(x.shape, weight.shape, kernel_sizes, layout)
+    rows = decoded(weight, numbers, channels * prod(taps), bits, palette).astype(x.dtype)
+    whole = np.moveaxis(rows.reshape(out, *taps, channels), -1, 1)
+    found: Array = convolve(x, whole, bias, **window, groups=1, layout=layout)
+    return found
+
+
+def _conv_attrs(_: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
+    return {"pads" if k == "pad" else k: v for k, v in attrs.items() if k != "layout"}
+
+
 OPS = (
+    Op(
+        name=ENCODED_CONV,
+        doc="conv of one group whose weight (out, kernel... * in), channels innermost, is stored as that of cpu.encoded_matmul is.",
+        inputs=("x", "weight", "numbers", "bias?"),
+        attrs={"bits": integer(8), "palette": flag(False), "kernel_sizes": integers(), "strides": integers((1,)),
+               "dilations": integers((1,)), "pad": integers((0,)), "layout": LAYOUT, "epilogue": SLOTS},
+        shape=_conv_shape, dtype=_dtype, canonical=window_attrs, check=(_check,), kernel="encoded_conv",
+        kernel_attrs=_conv_attrs, level="kernel", layout="spatial", epilogue=True, padding=0.0,
+        product=lambda scale, *_, **__: scale[:, None], ref=_conv, cases=(),
+    ),
     Op(
         name=ENCODED_PIXELS,
         doc="cpu.encoded_matmul of each pixel of x (N, C, spatial...): a convolution whose kernel is one pixel. layout nhwc: x and the result have channels last.",

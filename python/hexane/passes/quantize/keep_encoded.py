@@ -1,4 +1,4 @@
-"""Leaves the weights of matrix products, 1 x 1 convolutions and embeddings in the few bits in which they are stored."""
+"""Leaves the weights of matrix products, convolutions and embeddings in the few bits in which they are stored."""
 
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from hexane.ops import OPS, apply
 from hexane.ops.encoded_moves import MOVES, moved
 from hexane.ops.encodings import encoding_of, is_encoded
 from hexane.ops.records.encoded_product import (
+    ENCODED_CONV,
     ENCODED_MATMUL,
     ENCODED_PIXELS,
     LONG_TABLE,
@@ -19,6 +20,7 @@ from hexane.ops.records.encoded_product import (
     SHORT_TABLE,
     TABLE_COLUMNS,
     multiplies_pixels,
+    multiplies_windows,
 )
 from hexane.ops.records.quant import BYTES
 from hexane.targets import Target
@@ -38,12 +40,13 @@ class Stored(NamedTuple):
 def keep_encoded(graph: Graph, target: Target) -> Graph:
     """linear(%x, decode_palette(const, const), %b)  ->  cpu.encoded_matmul(%x, const, const, %b) {bits=4, palette=True}
     conv(%x, dequantize(const : int8[96, 64, 1, 1], const))  ->  cpu.encoded_pixels(%x, const, const, none)
+    conv(%x, dequantize(const : int8[96, 64, 3, 3], const))  ->  cpu.encoded_conv(%x, const, const, none)
     gather(decode_blocks(%x, %s), %i)             ->  decode_blocks(gather(%x, %i), gather(%s, %i))
 
-    Products of fp32, convolutions that multiply each pixel alone, and rows of an embedding, with a weight of at least
-    LEAST_NUMBERS, in integers with scales or in indices of tables, as far as the kernel reads them. Not where x comes
-    of integers, since such a product may be one of integers, nor where the columns are scaled by constants next, since
-    these go into whole weights.
+    Products of fp32, convolutions of one group, and rows of an embedding, with a weight of at least LEAST_NUMBERS, in
+    integers with scales or in indices of tables, as far as the kernels read them. Not where x comes of integers, since
+    such a product may be one of integers, nor where the columns are scaled by constants next, since these go into whole
+    weights.
     """
     readers = graph.users()
     stored: dict[Value, Stored | None] = {}
@@ -62,7 +65,7 @@ def keep_encoded(graph: Graph, target: Target) -> Graph:
         if _comes_of_integers(x) or _scales_follow(node.values[0], readers):
             return None
         if node.op == "conv":
-            weight = _of_pixels(node, y)
+            weight = _of_windows(node, y)
         else:
             weight = _in_rows(y, node.op == "linear" or bool(node.attrs["transpose_y"]))
         if weight is None:
@@ -76,7 +79,11 @@ def keep_encoded(graph: Graph, target: Target) -> Graph:
         operands = [x, constant(found.weight, y.node.sources), constant(found.numbers, y.node.sources), bias]
         attrs = {"bits": found.bits, "palette": found.palette}
         if node.op == "conv":
-            return apply(OPS[ENCODED_PIXELS], operands, {**attrs, "layout": node.attrs["layout"]}, node.sources)
+            attrs["layout"] = node.attrs["layout"]
+            if multiplies_pixels(node):
+                return apply(OPS[ENCODED_PIXELS], operands, attrs, node.sources)
+            window = {name: node.attrs[name] for name in ("strides", "dilations", "pad")}
+            return apply(OPS[ENCODED_CONV], operands, {**attrs, **window, "kernel_sizes": y.shape[2:]}, node.sources)
         turned = node.op == "matmul" and bool(node.attrs["transpose_x"])
         return apply(OPS[ENCODED_MATMUL], operands, {**attrs, "transpose_x": turned}, node.sources)
 
@@ -132,12 +139,15 @@ def _in_rows(value: Value, rows: bool) -> Value | None:
     return moved(apply(OPS["transpose"], [found], {"perm": (1, 0)})[0].node)
 
 
-def _of_pixels(conv: Node, weight: Value) -> Value | None:
-    """The encoded weight (out, in) of a convolution that multiplies each pixel alone."""
-    found = _encoded(weight) if multiplies_pixels(conv) else None
+def _of_windows(conv: Node, weight: Value) -> Value | None:
+    """The encoded weight (out, kernel.., in) of a convolution, or (out, in) of one that multiplies each pixel alone."""
+    found = _encoded(weight) if multiplies_windows(conv) or multiplies_pixels(conv) else None
     if found is None:
         return None
-    return moved(apply(OPS["reshape"], [found], {"shape": weight.shape[:2]})[0].node)
+    if multiplies_pixels(conv):
+        return moved(apply(OPS["reshape"], [found], {"shape": weight.shape[:2]})[0].node)
+    perm = (0, *range(2, weight.type.rank), 1)
+    return moved(apply(OPS["transpose"], [found], {"perm": perm})[0].node)
 
 
 def _rows(weight: Value, ids: Value, node: Node) -> Value | None:
@@ -185,23 +195,30 @@ def _encoded(value: Value) -> Value | None:
 
 
 def _stored(weight: Value) -> Stored | None:
+    """Of (out, in), or of (out, kernel.., in) with all but the first axis as one."""
     first, second, *more = (None if v is None else v.node.data for v in weight.node.inputs)
     assert first is not None
     assert second is not None
     columns = weight.shape[0]
+    taps = weight.shape[1:-1]
     match weight.node.op:
         case "dequantize":
             zero = more[0] if more else None
             if second.ndim and (weight.node.attrs["axis"] != 0 or (zero is not None and zero.ndim != 1)):
                 return None
-            integers = _centred(first, zero)
+            integers = _centred(first.reshape(columns, -1), zero)
             return None if integers is None else _integers(integers, np.broadcast_to(second, columns)[None])
         case "decode_blocks":
-            return _integers(first, np.repeat(second, columns // second.shape[0], axis=0).T)
+            for axis, extent in enumerate((columns, *taps)):  # each tap has blocks of its own
+                second = np.repeat(second, extent // second.shape[axis], axis=axis)
+            return _integers(first.reshape(columns, -1), second.reshape(columns, -1).T)
         case "gather":
-            return _indices(second, first[None]) if weight.node.attrs["axis"] == 0 else None
+            indices = second.reshape(columns, -1)
+            return _indices(indices, first[None]) if weight.node.attrs["axis"] == 0 else None
         case "decode_palette":
-            return _indices(first, second[:, 0]) if second.shape[1] == 1 else None
+            groups, *others, entries = second.shape
+            whole = others == [1] * len(others)
+            return _indices(first.reshape(columns, -1), second.reshape(groups, entries)) if whole else None
     return None
 
 
