@@ -77,13 +77,15 @@ def test_network(name: str, contestant: str, threads: int, contest: Callable[...
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("contestant", ["hexane", "hexane, fp32"])
 @pytest.mark.parametrize("mode", ["int8", "palette4", "blockwise4:b32"])
+@pytest.mark.parametrize("name", ["mobilenet_v2_100_224", "resnet18_224"])
 def test_weights_in_few_bits(
-    contestant: str, mode: str, threads: int, contest: Callable[..., None], pytestconfig: Any
+    name: str, contestant: str, mode: str, threads: int, contest: Callable[..., None], pytestconfig: Any
 ) -> None:
-    """A network of convolutions of 1 x 1, whose weights the kernel decodes in every call, beside whole weights."""
-    path = model_path("mobilenet_v2_100_224", pytestconfig.getoption("--models"))
+    """Networks of convolutions of 1 x 1, and of 3 x 3, whose weights the kernels decode in every call, beside whole
+    weights."""
+    path = model_path(name, pytestconfig.getoption("--models"))
     net = hx.compile(path, threads=threads, compress=mode if contestant == "hexane" else None)
     call = net.bind(**random_feeds(net))
     megabytes = net.memory["weights"] / 1e6
     print(f"{contestant}: {megabytes:.1f} MB of weights")
-    contest(f"mobilenet_v2_100_224, {mode} | {threads} | -", contestant, call, rounds=60)
+    contest(f"{name}, {mode} | {threads} | -", contestant, call, rounds=60)
