@@ -125,6 +125,14 @@ def test_attention(name: str, dtype: str | None, how: dict[str, Any]) -> None:
     assert sum(n.op == "matmul" for n in made.nodes) == 2 * (shapes[0][-3] if len(shapes[0]) > 2 else 1)
 
 
+@pytest.mark.parametrize("shape", [(5, 8), (1, 5, 8), (3, 5, 8), (2, 3, 5, 8)], ids=str)
+def test_attention_of_projections_as_they_are(shape: tuple[int, ...]) -> None:
+    """Their images have other axes than those of heads."""
+    x = hx.input("x", shape)
+    q, k, v = (hx.linear(x, weight((8, 8), seed)) for seed in range(3))
+    as_images(hx.graph(hx.scaled_dot_product_attention(q, k, v, scale=3.0)))
+
+
 class Tokens:
     """Random networks of tokens."""
 
@@ -171,6 +179,9 @@ class Tokens:
             return hx.concat(x, x, axis=-2)
         return hx.concat(x, y, axis=-1)
 
+    def attended(self, x: Any, _: Any) -> Any:
+        return hx.scaled_dot_product_attention(self.linear(x, 6), self.linear(x, 6), x)
+
     def added(self, x: Any, y: Any) -> Any:
         return x + (y if y.shape == x.shape else hx.reduce_mean(x, axes=(-1,)))
 
@@ -179,7 +190,7 @@ class Tokens:
         return hx.split(x, axis=axis, num_splits=2)[1] if x.shape[axis] % 2 == 0 else hx.reduce_max(x, axes=(axis,))
 
     STEPS: tuple[Callable[["Tokens", Any, Any], Any], ...] = (
-        heads, packed, joined, added, cut, heads,
+        heads, packed, attended, joined, added, cut, heads,
         lambda self, x, _: self.linear(x, 8), lambda _, x, __: hx.softmax(x, axis=-2),
         lambda _, x, __: hx.layer_norm(x, weight(x.shape[-1:])), lambda _, x, __: hx.rms_norm(x, weight(x.shape[-1:])),
         lambda _, x, __: x * weight((x.shape[-2], 1)), lambda _, x, __: hx.transpose(x),

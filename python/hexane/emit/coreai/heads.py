@@ -15,11 +15,10 @@ HEADS = (BATCH, 0, COLUMNS, 1)  # the axes of a tensor (batch, heads, tokens, fe
 
 
 class _Operand:
-    """The queries, keys or values of all heads. batch, heads: of the attention, over which this may be broadcast."""
+    """The queries, keys or values of all heads, which may share those of one. heads: of the attention."""
 
     def __init__(self, x: Value, image: Image | None, heads: int) -> None:
-        self.image = image if image is not None and image.axes == HEADS else None
-        self.x = x
+        self.image, self.x = image, x
         self.count = x.shape[-3] if x.type.rank > 2 else 1
         self.heads = heads
 
@@ -55,9 +54,12 @@ def heads_apart(b: Builder, node: Node, images: list[Image | None]) -> Image | V
     shape = (*[1] * (4 - node.types[0].rank), *node.types[0].shape)
     batch, heads, queries, features = shape
     keys = key.shape[-2]
-    scaled = images[0].of(b.mul(images[0].pixels, attrs["scale"])) if images[0] is not None else None
-    query = query if scaled is not None else b.mul(query, attrs["scale"])
-    operands = [_Operand(x, image, heads) for x, image in zip((query, key, value), (scaled, *images[1:3]), strict=True)]
+    known = [image if image is not None and image.axes == HEADS else None for image in images[:3]]
+    if known[0] is not None:
+        known[0] = known[0].of(b.mul(known[0].pixels, attrs["scale"]))
+    else:
+        query = b.mul(query, attrs["scale"])
+    operands = [_Operand(x, image, heads) for x, image in zip((query, key, value), known, strict=True)]
     made = [_head(b, attrs, operands, _masks(b, attrs, mask, (heads, queries, keys), i), i) for i in range(heads)]
     if queries == 1:
         return reshaped(b, b.concat(*made, axis=1) if heads > 1 else made[0], node.types[0].shape)

@@ -265,14 +265,10 @@ def _transpose(b: Builder, node: Node, images: list[Image | None]) -> Made:
     return Image(known.pixels, tuple(known.axes[i] for i in node.attrs["perm"]), known.factors)
 
 
-def _attention(b: Builder, node: Node, images: list[Image | None]) -> Made:
-    return heads_apart(b, node, images)
-
-
 _REDUCTIONS = ("reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod", "reduce_sum_square",
                "reduce_l1_norm", "reduce_l2_norm", "reduce_log_sum", "reduce_log_sum_exp")  # fmt: skip
 _HANDLERS: dict[str, Callable[[Builder, Node, list[Image | None]], Made]] = {
-    "linear": _linear, "matmul": _matmul, "scaled_dot_product_attention": _attention,
+    "linear": _linear, "matmul": _matmul, "scaled_dot_product_attention": heads_apart,
     "softmax": _softmax, "layer_norm": _norm, "rms_norm": _norm, **dict.fromkeys(_REDUCTIONS, _reduction),
     "slice_by_index": _slice, "slice_by_size": _slice, "split": _split, "gather": _gather, "concat": _concat,
     **dict.fromkeys(("reshape", "squeeze", "expand_dims"), _view), "transpose": _transpose,
