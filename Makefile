@@ -29,7 +29,7 @@ help:
 	@echo "make bench-train  training steps of small networks and decoders, with PyTorch's in the same run (ARGS=\"--torch PYTHON\")"
 	@echo "make bench-cost FILE=ROWS.csv  estimated latencies compared with published ones"
 	@echo "make bench-sweep  every op beside onnxruntime; lists the slow ones"
-	@echo "make sanitize     the suite under AddressSanitizer and UndefinedBehaviorSanitizer"
+	@echo "make sanitize     tests of C++ under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make threads      the device under ThreadSanitizer, 8 threads on 4 programs of the stand-in"
 	@echo "make test-mcu     generated apps on Cortex-M under QEMU, with their sizes; needs gcc-arm-none-eabi,"
 	@echo "                  libnewlib-arm-none-eabi and qemu-system-arm"
