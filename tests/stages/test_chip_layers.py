@@ -143,3 +143,14 @@ def test_a_stride_is_no_larger_than_the_chip_takes() -> None:
     memory, kind = load_chip("h13").memory, tensor_type("fp16", (1, 2, 64, 512))
     for most, stride in ((memory.destination_stride, 1040), (None, 1040), (1024, 1024)):
         assert footprint(kind, replace(memory, destination_stride=most)).stride == stride
+
+
+def test_a_state_that_is_written_is_traffic() -> None:
+    """The copy of its new value into it, in main memory."""
+    state, x = hx.state("s", (1, 64, 32, 64), "fp16"), hx.input("x", (1, 64, 32, 64), "fp16")
+    update = hx.write_state(state, hx.relu(x) + state, hx.const(np.int32(0)))
+    made = hx.compile(hx.graph({"y": hx.exp(x)}, updates=[update]), target="h16", threads=1).program
+    (layer,) = [found for found in made.layers if found.op == "write_state"]
+    size = 2 * 64 * 32 * 64
+    assert layer.work == (0, layer.moved)
+    assert size <= layer.stored < 2 * size

@@ -217,6 +217,7 @@ class _Placer:
     def _layer(self, layer: int) -> Layer:
         p, (layer0, tensor0, partition0) = self.problem, self.first
         node, partner = p.layers[layer], self.partners[layer]
+        written = [p.footprints[t].bytes for t in p.makes[layer]] if node.op == "write_state" else []
         return Layer(
             index=layer0 + layer,
             name=p.names[layer],
@@ -233,7 +234,7 @@ class _Placer:
             partner=None if partner < 0 else layer0 + partner,
             co_issue=VERDICTS[self.verdicts[layer]],
             loaded=self.loads[layer],
-            stored=self.stores[layer],
+            stored=self.stores[layer] + sum(written),
         )
 
     def _tensor(self, t: int) -> Tensor:
