@@ -39,19 +39,36 @@ HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
 typedef struct {
   hx_image x, out;
   hx_axis h, wide;
-  int32_t channels;
+  int32_t batch, channels, columns, terms;
+  int channel_axis;
+  const uint8_t* bias; /* null: none */
+  int32_t bias_step;
 } images;
 
-static void read_images(const hx_call* call, const hx_view* x, const hx_view* out, images* to) {
-  hx_image_of(x, &to->x);
-  hx_image_of(out, &to->out);
-  hx_read_axis(call, WINDOW, 0, x, out, kernel(call, 0), &to->h);
-  if (x->rank == 3) {
+/* By itself, so that the views do not lie in the frame of run(). */
+static HX_NOINLINE void read_images(const hx_call* call, images* to) {
+  hx_view x, out, bias;
+  hx_input(call, X, &x);
+  hx_output(call, 0, &out);
+  hx_image_of(&x, &to->x);
+  hx_image_of(&out, &to->out);
+  hx_read_axis(call, WINDOW, 0, &x, &out, kernel(call, 0), &to->h);
+  if (x.rank == 3) {
     to->wide = hx_one;
   } else {
-    hx_read_axis(call, WINDOW, 1, x, out, kernel(call, 1), &to->wide);
+    hx_read_axis(call, WINDOW, 1, &x, &out, kernel(call, 1), &to->wide);
   }
-  to->channels = x->shape[x->rank - 1];
+  to->batch = x.shape[0];
+  to->channel_axis = x.rank - 1;
+  to->channels = x.shape[x.rank - 1];
+  to->columns = out.shape[x.rank - 1];
+  to->terms = to->h.kernel * to->wide.kernel * to->channels;
+  to->bias = 0;
+  to->bias_step = 0;
+  if (hx_input(call, BIAS, &bias)) {
+    to->bias = bias.data;
+    to->bias_step = bias.strides[bias.rank - 1];
+  }
 }
 
 static hx_range rows_of(const hx_call* call, hx_range rows) {
@@ -92,36 +109,34 @@ static void run(const hx_call* call, int axis, hx_range range) {
   hx_column column;
   hx_epilogue epilogue;
   hx_extras extras;
-  hx_view x, weight, numbers, bias, out;
+  hx_view weight, numbers;
   hx_range all, rows, channels;
-  int32_t n, o, oy, ox, terms;
-  const int has_bias = hx_input(call, BIAS, &bias);
-  hx_input(call, X, &x);
+  int32_t n, o, oy, ox, block;
   hx_input(call, WEIGHT, &weight);
   hx_input(call, NUMBERS, &numbers);
-  hx_output(call, 0, &out);
-  read_images(call, &x, &out, &s);
+  read_images(call, &s);
   hx_read_epilogue(call, EPILOGUE, &epilogue);
   hx_read_extras(call, &epilogue, &extras);
-  terms = s.h.kernel * s.wide.kernel * s.channels;
-  hx_read_columns(call, &numbers, terms, &column);
-  all = hx_part(axis, range, 0, x.shape[0]);
+  hx_read_columns(call, &numbers, s.terms, &column);
+  block = hx_sum_block(hx_max(s.terms, 1));
+  all = hx_part(axis, range, 0, s.batch);
   rows = hx_part(axis, range, 1, s.h.out);
-  channels = hx_part(axis, range, x.rank - 1, out.shape[x.rank - 1]);
-  for (n = all.begin; n < all.end; ++n)
+  channels = hx_part(axis, range, s.channel_axis, s.columns);
+  for (n = all.begin; n < all.end; ++n) {
+    const uint8_t* image = s.x.data + (size_t)n * (size_t)s.x.image;
     for (o = channels.begin; o < channels.end; ++o) {
-      const float start = has_bias ? hx_f32(bias.data + (size_t)o * (size_t)bias.strides[bias.rank - 1]) : 0.0f;
-      hx_set_column(&weight, &numbers, o, out.shape[x.rank - 1], &column);
+      const float start = s.bias ? hx_f32(s.bias + (size_t)o * (size_t)s.bias_step) : 0.0f;
+      hx_set_column(&weight, &numbers, o, s.columns, &column);
       for (oy = rows.begin; oy < rows.end; ++oy) {
         uint8_t* to = s.out.data + (size_t)n * (size_t)s.out.image + (size_t)o * 4 + hx_row_at(&s.out, oy);
         for (ox = 0; ox < s.wide.out; ++ox, to += s.wide.out_step) {
-          const float sum =
-              sum_at(&s, s.x.data + (size_t)n * (size_t)s.x.image, &column, oy, ox, hx_sum_block(hx_max(terms, 1)));
+          const float sum = sum_at(&s, image, &column, oy, ox, block);
           if (extras.any) hx_extras_at(&epilogue, &extras, n, oy, ox, o, extra);
           hx_put_f32(to, hx_apply_epilogue(&epilogue, sum + start, extra));
         }
       }
     }
+  }
 }
 
 const hx_kernel hx_kernel_encoded_conv = {
