@@ -15,8 +15,7 @@ from hexane.ops.records.encoded_product import (
     LONG_TABLE_COLUMNS,
     SHORT_TABLE,
     TABLE_COLUMNS,
-    multiplies_pixels,
-    multiplies_windows,
+    can_be_encoded,
 )
 from hexane.targets import Chip, Target
 
@@ -51,7 +50,7 @@ def said(weight: Weight, encoding: str, target: Target) -> str:
 
 def _cpu_reads(weight: Weight, encoding: str) -> bool:
     """Whether the CPU decodes it as it reads it, as passes/quantize/keep_encoded.py leaves it."""
-    of_windows = weight.node.op == "conv" and (multiplies_pixels(weight.node) or multiplies_windows(weight.node))
+    of_windows = weight.node.op == "conv" and can_be_encoded(weight.node)
     of_rows = weight.node.op in ("gather", "linear", "matmul") and weight.whole.type.rank == 2
     if not (of_windows or of_rows) or weight.whole.dtype is not FP32:
         return False

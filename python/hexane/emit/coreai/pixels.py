@@ -240,8 +240,8 @@ def _concat(b: Builder, node: Node, images: list[Image | None]) -> Made:
     for x, known in zip(node.inputs, images, strict=True):
         assert x is not None
         factors = tuple(x.shape[first.axes.index(i)] for i in range(len(first.factors)))
-        same = known is not None and known.axes == first.axes
-        parts.append(spread(b, known if same else image(b, x, first.axes, factors)))  # type: ignore[arg-type]
+        same = known if known is not None and known.axes == first.axes else image(b, x, first.axes, factors)
+        parts.append(spread(b, same))
     order = parts[0][1]
     return gathered(b, b.concat(*[x for x, _ in parts], axis=order.index(axis)), order, first.axes)
 

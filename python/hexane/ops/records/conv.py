@@ -328,7 +328,7 @@ def _pool_gradient(x: Array, g: Array, **window: Any) -> Array:
     return from_nchw(y.reshape(number.shape), "nhwc")
 
 
-def _kernel_attrs(_: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
+def window_kernel_attrs(_: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
     """Kernels are channels last only; they call the pad pads."""
     return {"pads" if k == "pad" else k: v for k, v in attrs.items() if k != "layout"}
 
@@ -354,7 +354,7 @@ OPS = (
             "dilations: one number, or one for each spatial axis; pad also as (begin, end) of every axis. layout nhwc: x and the "
             "result have channels last.",
         inputs=("x", "weight", "bias?"), attrs={**WINDOW, "groups": integer(1), "layout": LAYOUT}, shape=convolved_shape,
-        dtype=floating, canonical=window_attrs, kernel="conv", kernel_attrs=_kernel_attrs, layout="spatial", epilogue=True, product=over_rows, padding=0.0, ref=convolve,
+        dtype=floating, canonical=window_attrs, kernel="conv", kernel_attrs=window_kernel_attrs, layout="spatial", epilogue=True, product=over_rows, padding=0.0, ref=convolve,
         cases=(
             Case(((1, 3, 9, 8), (5, 3, 3, 3), (5,)), {"pad": 1}),
             Case(((2, 4, 7, 7), (6, 2, 3, 2)), {"groups": 2, "strides": 2, "pad": (1, 0)}),
@@ -370,7 +370,7 @@ OPS = (
             "kernel...), bias (out,). output_padding adds to the end of every spatial axis.",
         inputs=("x", "weight", "bias?"),
         attrs={**WINDOW, "output_padding": integers((0,)), "groups": integer(1), "layout": LAYOUT},
-        shape=_conv_transpose_shape, dtype=floating, canonical=window_attrs, kernel="conv_transpose", kernel_attrs=_kernel_attrs, layout="spatial",
+        shape=_conv_transpose_shape, dtype=floating, canonical=window_attrs, kernel="conv_transpose", kernel_attrs=window_kernel_attrs, layout="spatial",
         epilogue=True, product=_over_groups, ref=_conv_transpose,
         cases=(
             Case(((1, 3, 4, 5), (3, 2, 2, 2), (2,)), {"strides": 2}),
@@ -386,7 +386,7 @@ OPS = (
             "(N, H', W', out) of its result.",
         inputs=("x", "g"), attrs={"kernel_sizes": integers(), **WINDOW, "groups": integer(1)}, shape=_weight_gradient_shape,
         dtype=floating, canonical=_image_attrs, kernel="conv_weight_gradient", expand=grads.expand_weight_gradient,
-        kernel_attrs=_kernel_attrs, ref=_weight_gradient,
+        kernel_attrs=window_kernel_attrs, ref=_weight_gradient,
         cases=(
             Case(((2, 6, 5, 3), (2, 6, 5, 5)), {"kernel_sizes": 3, "pad": 1}),
             Case(((1, 9, 8, 4), (1, 5, 3, 6)), {"kernel_sizes": (2, 3), "strides": 2, "pad": (1, 0), "groups": 2}),
@@ -398,7 +398,7 @@ OPS = (
     Op(
         name="max_pool", doc="The maximum of each window of x (N, C, spatial...). "
             "kernel_sizes, strides, dilations: one number, or one for each spatial axis; ceil_mode: windows may end outside.", inputs=("x",), attrs={**POOL, "layout": LAYOUT},
-        shape=pool_shape, dtype=numeric, canonical=window_attrs, kernel="max_pool", kernel_attrs=_kernel_attrs, layout="spatial", padding=-np.inf, picks=True, ref=_max_pool,
+        shape=pool_shape, dtype=numeric, canonical=window_attrs, kernel="max_pool", kernel_attrs=window_kernel_attrs, layout="spatial", padding=-np.inf, picks=True, ref=_max_pool,
         cases=(
             Case(((1, 3, 8, 8),), {"kernel_sizes": 2, "strides": 2}),
             Case(((1, 5, 8, 9),), {"kernel_sizes": 3, "strides": 2, "pad": 1, "ceil_mode": True}),
@@ -409,7 +409,7 @@ OPS = (
         doc="What x (N, H, W, C) gets of the gradient g (N, H', W', C) of its max_pool: the first of the largest elements of "
             "each window gets it.",
         inputs=("x", "g"), attrs=POOL, shape=_pool_gradient_shape, dtype=floating, canonical=_image_attrs,
-        kernel="max_pool_gradient", expand=grads.expand_max_pool_gradient, kernel_attrs=_kernel_attrs,
+        kernel="max_pool_gradient", expand=grads.expand_max_pool_gradient, kernel_attrs=window_kernel_attrs,
         ref=_pool_gradient,
         cases=(
             Case(((2, 6, 8, 5), (2, 3, 4, 5)), {"kernel_sizes": 2, "strides": 2}),
@@ -421,7 +421,7 @@ OPS = (
         name="avg_pool", doc="The mean of each window of x (N, C, spatial...); exclude_padding: of the elements in it that are x's. Others as in "
             "max_pool.", inputs=("x",),
         attrs={**POOL, "exclude_padding": flag(True), "layout": LAYOUT}, shape=pool_shape, dtype=floating,
-        canonical=window_attrs, kernel="avg_pool", kernel_attrs=_kernel_attrs, layout="spatial", padding=0.0, ref=_avg_pool,
+        canonical=window_attrs, kernel="avg_pool", kernel_attrs=window_kernel_attrs, layout="spatial", padding=0.0, ref=_avg_pool,
         cases=(
             Case(((1, 3, 8, 8),), {"kernel_sizes": 2, "strides": 2}),
             Case(((1, 5, 8, 9),), {"kernel_sizes": 3, "strides": 2, "pad": 1, "ceil_mode": True,

@@ -11,7 +11,15 @@ from hexane.dtypes import DTYPES, FP32, DType
 from hexane.errors import Error
 from hexane.graph import Array, Node, TensorType, Value
 from hexane.ops.attributes import SLOTS, flag, integer, integers
-from hexane.ops.records.conv import LAYOUT, convolve, convolved_shape, split_shape, window_attrs
+from hexane.ops.records.conv import (
+    LAYOUT,
+    WINDOW,
+    convolve,
+    convolved_shape,
+    split_shape,
+    window_attrs,
+    window_kernel_attrs,
+)
 from hexane.ops.records.linear import matmul_shape
 from hexane.ops.shape_rules import Shape
 from hexane.ops.spec import Op
@@ -33,9 +41,10 @@ def multiplies_pixels(conv: Node) -> bool:
     return alone and all(extent == 1 for extent in weight.shape[2:])
 
 
-def multiplies_windows(conv: Node) -> bool:
-    """Whether a convolution has a kernel that decodes its weight: one group, one or two spatial axes."""
-    return conv.attrs["groups"] == 1 and conv.types[0].rank in (3, 4)
+def can_be_encoded(conv: Node) -> bool:
+    """Whether a convolution has a kernel that decodes its weight: of one group over one or two axes, or of each pixel
+    alone."""
+    return (conv.attrs["groups"] == 1 and conv.types[0].rank in (3, 4)) or multiplies_pixels(conv)
 
 
 def _shape(x: Shape, weight: Shape, _: Shape, bias: Shape | None, transpose_x: bool, **__: Any) -> Shape:
@@ -130,15 +139,15 @@ def _whole(x: Shape, weight: Shape, kernel_sizes: Shape, layout: str) -> Shape:
 
 
 def _conv_shape(
-    x: Shape, weight: Shape, _: Shape, bias: Shape | None, kernel_sizes: Shape, strides: Shape, dilations: Shape, pad: Shape,
-    layout: str, **__: Any,
+    x: Shape, weight: Shape, _: Shape, bias: Shape | None, kernel_sizes: Shape, strides: Shape, dilations: Shape,
+    pad: Shape, layout: str, **__: Any,
 ) -> Shape:  # fmt: skip
     return convolved_shape(x, _whole(x, weight, kernel_sizes, layout), bias, strides, dilations, pad, 1, layout)
 
 
 def _conv(
-    x: Array, weight: Array, numbers: Array, bias: Array | None, bits: int, palette: bool, kernel_sizes: Shape, layout: str,
-    **window: Any,
+    x: Array, weight: Array, numbers: Array, bias: Array | None, bits: int, palette: bool, kernel_sizes: Shape,
+    layout: str, **window: Any,
 ) -> Array:  # fmt: skip
     out, channels, *taps = _whole(x.shape, weight.shape, kernel_sizes, layout)
     rows = decoded(weight, numbers, channels * prod(taps), bits, palette).astype(x.dtype)
@@ -147,19 +156,15 @@ def _conv(
     return found
 
 
-def _conv_attrs(_: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    return {"pads" if k == "pad" else k: v for k, v in attrs.items() if k != "layout"}
-
-
 OPS = (
     Op(
         name=ENCODED_CONV,
         doc="conv of one group whose weight (out, kernel... * in), channels innermost, is stored as that of cpu.encoded_matmul is.",
         inputs=("x", "weight", "numbers", "bias?"),
-        attrs={"bits": integer(8), "palette": flag(False), "kernel_sizes": integers(), "strides": integers((1,)),
-               "dilations": integers((1,)), "pad": integers((0,)), "layout": LAYOUT, "epilogue": SLOTS},
+        attrs={"bits": integer(8), "palette": flag(False), "kernel_sizes": integers(), **WINDOW, "layout": LAYOUT,
+               "epilogue": SLOTS},
         shape=_conv_shape, dtype=_dtype, canonical=window_attrs, check=(_check,), kernel="encoded_conv",
-        kernel_attrs=_conv_attrs, level="kernel", layout="spatial", epilogue=True, padding=0.0,
+        kernel_attrs=window_kernel_attrs, level="kernel", layout="spatial", epilogue=True, padding=0.0,
         product=lambda scale, *_, **__: scale[:, None], ref=_conv, cases=(),
     ),
     Op(

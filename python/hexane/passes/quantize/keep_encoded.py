@@ -19,8 +19,8 @@ from hexane.ops.records.encoded_product import (
     LONG_TABLE_COLUMNS,
     SHORT_TABLE,
     TABLE_COLUMNS,
+    can_be_encoded,
     multiplies_pixels,
-    multiplies_windows,
 )
 from hexane.ops.records.quant import BYTES
 from hexane.targets import Target
@@ -141,7 +141,7 @@ def _in_rows(value: Value, rows: bool) -> Value | None:
 
 def _of_windows(conv: Node, weight: Value) -> Value | None:
     """The encoded weight (out, kernel.., in) of a convolution, or (out, in) of one that multiplies each pixel alone."""
-    found = _encoded(weight) if multiplies_windows(conv) or multiplies_pixels(conv) else None
+    found = _encoded(weight) if can_be_encoded(conv) else None
     if found is None:
         return None
     if multiplies_pixels(conv):
