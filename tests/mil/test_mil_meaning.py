@@ -13,7 +13,8 @@ from cases import CASES, IDS
 from hexane import _core
 from hexane.errors import Error
 from hexane.importers.mil import load_mil
-from hexane.mil.text import BlobFile, Literal, Name, parse_program
+from hexane.mil.text import parse_program
+from hexane.mil.tree import BlobFile, Literal, Name
 from hexane.ops import Op
 from hexane.reference import run_reference
 from mil_programs import program

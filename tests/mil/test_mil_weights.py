@@ -11,7 +11,7 @@ from hexane import _core
 from hexane.emit.mil import emit_mil
 from hexane.graph import Array, constant
 from hexane.importers.mil import load_mil
-from hexane.mil.text import HEADER
+from hexane.mil.tree import HEADER
 from hexane.reference import run_reference
 from hexane.sources import source_scope
 from hexane.targets.query import load_chip

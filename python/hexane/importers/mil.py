@@ -15,7 +15,8 @@ from hexane.graph import Array, Graph, Port, TensorType, Value, constant, tensor
 from hexane.importers.files import open_inside, open_regular, read_all
 from hexane.mil.arguments import IN_BRACKETS, Parameter, parameters_of
 from hexane.mil.forms import READ
-from hexane.mil.text import Argument, Bits, BlobFile, Literal, Name, Place, Statement, Type, parse_program
+from hexane.mil.text import Place, parse_program
+from hexane.mil.tree import Argument, Bits, BlobFile, Literal, Name, Statement, Type
 from hexane.ops.fold import fold_node
 from hexane.ops.rewriter import Rewriter
 
@@ -90,7 +91,7 @@ class _Reader:
             except Error as error:
                 self.place.fail(statement.at, f"{statement.op}: {_without_place(str(error))}")
         outputs: dict[str, Port] = {}
-        for at, name in function.outputs:
+        for name, at in function.outputs:
             found = self.values.get(name)
             if not isinstance(found, Value) or name in outputs:
                 self.place.fail(at, f"got the output {name}, need a tensor that is defined above, once")

@@ -1,84 +1,12 @@
-"""The text of a MIL program as a tree of statements. It knows the grammar, not the ops.
-
-program(1.3)
-[buildInfo = dict<string, string>({{"coremlc-version", "3505.4.1"}})]
-{
-    func main<ios18>(tensor<fp16, [1, 8]> x) {
-        tensor<fp16, [1, 8]> y = relu(x = x)[name = string("y")];
-    } -> (y);
-}
-"""
+"""Reads the text of a MIL program into its tree (tree.py). It knows the grammar, not the ops."""
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
 from hexane.errors import Error
 from hexane.limits import MAX_RANK
-
-HEADER = """program(1.3)
-[buildInfo = dict<string, string>({{"coremlc-component-MIL", "3510.2.1"}, {"coremlc-version", "3505.4.1"}, \
-{"coremltools-component-milinternal", ""}, {"coremltools-version", "9.0"}})]
-"""
-
-
-class Type(NamedTuple):
-    """tensor<fp16, [1, 8]>, or a scalar, whose shape is None: fp16, string."""
-
-    dtype: str
-    shape: tuple[int, ...] | None
-
-    def __str__(self) -> str:
-        return self.dtype if self.shape is None else f"tensor<{self.dtype}, [{', '.join(map(str, self.shape))}]>"
-
-
-class BlobFile(NamedTuple):
-    """BLOBFILE(path = string("@model_path/weights/weights.bin"), offset = uint64(64))"""
-
-    path: str
-    offset: int
-
-
-class Bits(int):
-    """0x3C00: an integer, or the bits of a float."""
-
-
-class Name(NamedTuple):
-    """A value by its name, in an argument."""
-
-    at: int
-    name: str
-
-
-class Literal(NamedTuple):
-    """TYPE(value): a number, bool or string, lists of them, or a BlobFile."""
-
-    at: int
-    type: Type
-    value: Any
-
-
-Argument = Name | Literal | tuple["Name | Literal", ...]
-
-
-class Statement(NamedTuple):
-    """TYPE name, .. = op(argument = .., ..)[attribute = .., ..];  `at` is where the op stands."""
-
-    at: int
-    results: tuple[tuple[Type, str], ...]
-    op: str
-    arguments: dict[str, Argument]
-    attributes: dict[str, Argument]
-
-
-@dataclass(frozen=True, slots=True)
-class Function:
-    name: str
-    opset: str
-    inputs: tuple[tuple[Type, str], ...]
-    statements: tuple[Statement, ...]
-    outputs: tuple[Name, ...]
+from hexane.mil.tree import Argument, Bits, BlobFile, Function, Literal, Name, Statement, Type
 
 
 class Place(NamedTuple):
@@ -229,7 +157,7 @@ class _Parser:
 
     def reference(self) -> Name:
         found = self.token("word", "the name of a value")
-        return Name(found.at, found.text)
+        return Name(found.text, found.at)
 
     def declaration(self) -> tuple[Type, str]:
         return self.type(), self.token("word", "a name").text
@@ -243,7 +171,7 @@ class _Parser:
         arguments = self.arguments("(", ")")
         attributes = self.arguments("[", "]") if self.next.text == "[" else {}
         self.need(";")
-        return Statement(op.at, tuple(results), op.text, arguments, attributes)
+        return Statement(tuple(results), op.text, arguments, attributes, op.at)
 
     def arguments(self, begin: str, end: str) -> dict[str, Argument]:
         self.need(begin)
@@ -272,14 +200,14 @@ class _Parser:
         if self.next.kind == "word" and self.next.text not in ("tensor", "state"):
             word = self.token("word", "a value")
             if self.next.text != "(":
-                return Name(at, word.text)
+                return Name(word.text, at)
             kind = Type(word.text, None)
         else:
             kind = self.type()
         self.need("(")
         value = self.value(MAX_RANK)
         self.need(")")
-        return Literal(at, kind, value)
+        return Literal(kind, value, at)
 
     # ---- types and values ----
 

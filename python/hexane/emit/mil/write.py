@@ -1,4 +1,4 @@
-"""The text of a program, statement by statement."""
+"""The program of a graph as a tree of MIL, statement by statement."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ from hexane.graph import Graph, Node, TensorType, Value, constant, unique
 from hexane.mil.arguments import IN_BRACKETS, Parameter, parameters, parameters_of
 from hexane.mil.forms import Written
 from hexane.mil.forms.products import PRODUCTS
-from hexane.mil.text import HEADER, Type
+from hexane.mil.tree import Argument, BlobFile, Function, Literal, Name, Statement, Type
 from hexane.ops.encodings import encoding_of, kept
 from hexane.passes.legalize.mil_form import written
 
@@ -53,7 +53,7 @@ def write_mil(graph: Graph, *, labels: bool = True) -> Mil:
     """The program of a graph in MIL's form. labels: values are named after their nodes."""
     graph, inputs, outputs = _named(graph)
     writer = _Writer(graph, labels)
-    return Mil(writer.text(), writer.weights, inputs, outputs, graph)
+    return Mil(str(writer.function()), writer.weights, inputs, outputs, graph)
 
 
 # ---- names ----
@@ -115,41 +115,14 @@ def _named(graph: Graph) -> tuple[Graph, tuple[MilPort, ...], tuple[MilPort, ...
 # ---- values ----
 
 
-@lru_cache(maxsize=1 << 16)
-def _trimmed(number: str) -> str:
-    """0x1.8000000000000p-3 without zeros that say nothing."""
-    mantissa, _, exponent = number.partition("p")
-    return f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}p{exponent}"
-
-
-def _text(value: Any, dtype: DType) -> str:
-    """A number, or nested lists of them, as C has them, with every digit."""
-    if isinstance(value, list):
-        return "[" + ", ".join([_text(item, dtype) for item in value]) + "]"
-    if dtype.kind == "float":
-        return _trimmed(float(value).hex())
-    return ("true" if value else "false") if dtype.kind == "bool" else str(int(value))
-
-
-@lru_cache(maxsize=16)
-def _numbers(data: bytes, stored: "np.dtype[Any]", shape: tuple[int, ...], dtype: DType) -> str:
-    """An array as text, kept for the next program that has it, as each layer has an attention's mask."""
-    return _text(np.frombuffer(data, stored).reshape(shape).tolist(), dtype)
-
-
-@lru_cache(maxsize=1 << 12)
-def _type(kind: TensorType) -> str:
-    return str(Type(kind.dtype.name, kind.shape or None))
-
-
 class _Writer:
     def __init__(self, graph: Graph, labels: bool) -> None:
         self.graph = graph
         self.labels = labels
         self.names = Names()
-        self.values: dict[Value, str] = {}
-        self.shared: dict[tuple[str, str], str] = {}  # constants that are arguments, by type and text
-        self.lines: list[str] = []
+        self.values: dict[Value, Name] = {}
+        self.shared: dict[Literal, Name] = {}  # constants that are arguments
+        self.statements: list[Statement] = []
         self.offsets: dict[Value, int] = {}
         self.forms = {id(node): written(node) for node in graph.nodes if node.op not in ("input", "const")}
         self.stored = _stored(graph)
@@ -166,104 +139,112 @@ class _Writer:
         self.offsets = dict(zip(large, file.offsets, strict=True))
         return file
 
-    def text(self) -> str:
+    def function(self) -> Function:
         graph = self.graph
         for value in graph.inputs:
-            self.values[value] = self.names.give(str(value.node.attrs["name"]))
+            self.name_of(value, str(value.node.attrs["name"]))
         for port in graph.outputs:
-            self.values[port.value] = self.names.give(port.name)
+            self.values[port.value] = Name(self.names.give(port.name))
         for node in graph.nodes:
             if node.op not in ("input", "const"):
                 self.statement(node)
-        inputs = ", ".join(f"{_type(v.type)} {self.values[v]}" for v in graph.inputs)
-        outputs = ", ".join(self.values[p.value] for p in graph.outputs)
-        body = "".join(f"        {line}\n" for line in self.lines)
-        return f"{HEADER}{{\n    func main<ios18>({inputs}) {{\n{body}    }} -> ({outputs});\n}}\n"
+        inputs = tuple((_type(v.type), self.values[v].name) for v in graph.inputs)
+        outputs = tuple(self.values[p.value] for p in graph.outputs)
+        return Function("main", "ios18", inputs, tuple(self.statements), outputs)
 
     def statement(self, node: Node) -> None:
         form = self.forms[id(node)]
         assert form is not None, node.op
         dtype = node.types[0].dtype
-        taken = [p for p in parameters_of(form.op) if form.arguments.get(p.name) is not None]
+        taken = [(p, form.arguments[p.name]) for p in parameters_of(form.op) if form.arguments.get(p.name) is not None]
         label = _label(node, form.op) if self.labels and node not in self.stored else form.op
-        results = [self.name_of(value, label) for value in node.values]
-        types = ", ".join(f"{_type(v.type)} {name}" for v, name in zip(node.values, results, strict=True))
-        name = f'name = string("{results[0]}")'
+        names = [self.name_of(value, label) for value in node.values]
+        results = tuple((_type(v.type), name.name) for v, name in zip(node.values, names, strict=True))
         if form.op in IN_BRACKETS:
-            inside = sorted([name, *(f"{p.name} = {self.attribute(p, form.arguments[p.name])}" for p in taken)])
-            self.lines.append(f"{types} = {form.op}()[{', '.join(inside)}];")
+            inside = {p.name: self.attribute(p, value) for p, value in taken} | {"name": _string(names[0].name)}
+            self.statements.append(Statement(results, form.op, {}, dict(sorted(inside.items()))))
             return
-        given = [f"{p.name} = {self.argument(p, form.arguments[p.name], dtype)}" for p in taken]
-        self.lines.append(f"{types} = {form.op}({', '.join(given)})[{name}];")
+        given = {p.name: self.argument(p, value, dtype) for p, value in taken}
+        self.statements.append(Statement(results, form.op, given, {"name": _string(names[0].name)}))
 
-    def attribute(self, p: Parameter, value: Any) -> str:
+    def attribute(self, p: Parameter, value: Any) -> Literal:
         """A constant in place."""
-        if isinstance(value, Value):
-            return self.literal(value)
-        kind, text = _constant(p, value)
-        return f"{kind}({text})"
+        return self.literal(value) if isinstance(value, Value) else _constant(p, value)
 
-    def name_of(self, value: Value, wanted: str) -> str:
+    def name_of(self, value: Value, wanted: str) -> Name:
         if value not in self.values:
-            self.values[value] = self.names.give(wanted)
+            self.values[value] = Name(self.names.give(wanted))
         return self.values[value]
 
-    def argument(self, p: Parameter, value: Any, dtype: DType) -> str:
+    def argument(self, p: Parameter, value: Any, dtype: DType) -> Argument:
         if p.kind == "values":
-            return f"({', '.join(map(self.tensor, value))})"
+            return tuple([self.tensor(v) for v in value])
         if p.is_tensor:
             return self.tensor(value)
         if p.kind == "factor":
-            return f"int32({value})"
+            return Literal(Type("int32", None), value)
         if p.kind == "float":
-            return f"{dtype.name}({_text(value, dtype)})"
+            return Literal(Type(dtype.name, None), float(value) if dtype.kind == "float" else int(value))
         return self.constant_argument(p, value)
 
-    def constant_argument(self, p: Parameter, value: Any) -> str:
+    def constant_argument(self, p: Parameter, value: Any) -> Name:
         """The name of a constant that the statement points to; equal ones are one."""
-        kind, text = _constant(p, value)
-        if (kind, text) not in self.shared:
-            self.shared[kind, text] = name = self.names.give(p.name)
-            self.lines.append(f'{kind} {name} = const()[name = string("{name}"), val = {kind}({text})];')
-        return self.shared[kind, text]
+        literal = _constant(p, value)
+        if literal not in self.shared:
+            self.shared[literal] = self.const(p.name, literal)
+        return self.shared[literal]
 
-    def tensor(self, value: Value) -> str:
-        if value not in self.values and value in self.sparse:
-            numbers, mask = map(self.tensor, self.sparse[value])
-            name = self.values[value] = self.names.give("const")
-            given = f"nonzero_data = {numbers}, mask = {mask}"
-            self.lines.append(
-                f'{_type(value.type)} {name} = constexpr_sparse_to_dense({given})[name = string("{name}")];'
-            )
-        elif value not in self.values:
-            name = self.values[value] = self.names.give("const")
-            literal = self.literal(value)
-            self.lines.append(f'{_type(value.type)} {name} = const()[name = string("{name}"), val = {literal}];')
-        return self.values[value]
+    def const(self, wanted: str, literal: Literal) -> Name:
+        name = self.names.give(wanted)
+        attributes = {"name": _string(name), "val": literal}
+        self.statements.append(Statement(((literal.type, name),), "const", {}, attributes))
+        return Name(name)
 
-    def literal(self, value: Value) -> str:
+    def tensor(self, value: Value) -> Name:
+        if value in self.values:
+            return self.values[value]
+        if value not in self.sparse:
+            self.values[value] = self.const("const", self.literal(value))
+            return self.values[value]
+        numbers, mask = map(self.tensor, self.sparse[value])
+        name = self.name_of(value, "const")
+        given = {"nonzero_data": numbers, "mask": mask}
+        attributes = {"name": _string(name.name)}
+        result = (_type(value.type), name.name)
+        self.statements.append(Statement((result,), "constexpr_sparse_to_dense", given, attributes))
+        return name
+
+    def literal(self, value: Value) -> Literal:
         """A constant with its type: numbers, or where they are in the file."""
         data = value.node.data
         assert data is not None, value.node.op
-        if value in self.offsets:
-            if not value.shape:
-                raise Error(
-                    f"[emit] {value.node.where}: got the scalar {data.item()}, need a finite one (constraint 34)"
-                )
-            text = f'BLOBFILE(path = string("@model_path/{WEIGHTS}"), offset = uint64({self.offsets[value]}))'
-        else:
-            text = _numbers(data.tobytes(), data.dtype, data.shape, value.dtype)
-        return f"{_type(value.type)}({text})"
+        if value not in self.offsets:
+            return Literal(_type(value.type), data)
+        if not value.shape:
+            raise Error(f"[emit] {value.node.where}: got the scalar {data.item()}, need a finite one (constraint 34)")
+        return Literal(_type(value.type), BlobFile(f"@model_path/{WEIGHTS}", self.offsets[value]))
 
 
-def _constant(p: Parameter, value: Any) -> tuple[str, str]:
-    """Type and text of an argument that is no tensor."""
+@lru_cache(maxsize=1 << 12)
+def _type(kind: TensorType) -> Type:
+    return Type(kind.dtype.name, kind.shape or None)
+
+
+def _string(text: str) -> Literal:
+    return Literal(Type("string", None), text)
+
+
+def _constant(p: Parameter, value: Any) -> Literal:
+    """An argument that is no tensor."""
     if p.kind in ("str", "dtype"):
-        return "string", f'"{value}"'
-    if p.kind in ("int", "bool"):
-        return ("int32", str(value)) if p.kind == "int" else ("bool", "true" if value else "false")
-    kind = str(Type("int32" if p.kind == "ints" else "bool", (len(value),)))
-    return kind, "[" + ", ".join(str(v).lower() for v in value) + "]"
+        return _string(str(value))
+    if p.kind == "int":
+        return Literal(Type("int32", None), int(value))
+    if p.kind == "bool":
+        return Literal(Type("bool", None), bool(value))
+    if p.kind == "ints":
+        return Literal(Type("int32", (len(value),)), tuple([int(v) for v in value]))
+    return Literal(Type("bool", (len(value),)), tuple([bool(v) for v in value]))
 
 
 def _values(argument: Any) -> tuple[Value, ...]:

@@ -1,0 +1,151 @@
+"""A MIL program as a tree of statements, which prints itself. It knows the grammar, not the ops.
+
+program(1.3)
+[buildInfo = dict<string, string>({{"coremlc-version", "3505.4.1"}})]
+{
+    func main<ios18>(tensor<fp16, [1, 8]> x) {
+        tensor<fp16, [1, 8]> y = relu(x = x)[name = string("y")];
+    } -> (y);
+}
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+HEADER = """program(1.3)
+[buildInfo = dict<string, string>({{"coremlc-component-MIL", "3510.2.1"}, {"coremlc-version", "3505.4.1"}, \
+{"coremltools-component-milinternal", ""}, {"coremltools-version", "9.0"}})]
+"""
+
+
+class Type(NamedTuple):
+    """tensor<fp16, [1, 8]>, or a scalar, whose shape is None: fp16, string."""
+
+    dtype: str
+    shape: tuple[int, ...] | None
+
+    def __str__(self) -> str:
+        return self.dtype if self.shape is None else f"tensor<{self.dtype}, [{', '.join(map(str, self.shape))}]>"
+
+
+class BlobFile(NamedTuple):
+    """BLOBFILE(path = string("@model_path/weights/weights.bin"), offset = uint64(64))"""
+
+    path: str
+    offset: int
+
+    def __str__(self) -> str:
+        return f"BLOBFILE(path = string({_value(self.path)}), offset = uint64({self.offset}))"
+
+
+class Bits(int):
+    """0x3C00: an integer, or the bits of a float."""
+
+
+class Name(NamedTuple):
+    """A value by its name, in an argument. at: where it stands in a text that was read."""
+
+    name: str
+    at: int = 0
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Literal(NamedTuple):
+    """TYPE(value): a number, bool or string, lists of them, a NumPy array, or a BlobFile."""
+
+    type: Type
+    value: Any
+    at: int = 0
+
+    def __str__(self) -> str:
+        return f"{_type(self.type)}({_value(self.value)})"
+
+
+Argument = Name | Literal | tuple["Name | Literal", ...]
+
+
+class Statement(NamedTuple):
+    """TYPE name, .. = op(argument = .., ..)[attribute = .., ..];  `at` is where the op stands in a text that was
+    read."""
+
+    results: tuple[tuple[Type, str], ...]
+    op: str
+    arguments: Mapping[str, Argument]
+    attributes: Mapping[str, Argument]
+    at: int = 0
+
+    def __str__(self) -> str:
+        attributes = f"[{_arguments(self.attributes)}]" if self.attributes else ""
+        return f"{_declared(self.results)} = {self.op}({_arguments(self.arguments)}){attributes};"
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """The one function of a program. Printed, it is the program."""
+
+    name: str
+    opset: str
+    inputs: tuple[tuple[Type, str], ...]
+    statements: tuple[Statement, ...]
+    outputs: tuple[Name, ...]
+
+    def __str__(self) -> str:
+        body = "".join([f"        {statement}\n" for statement in self.statements])
+        head = f"    func {self.name}<{self.opset}>({_declared(self.inputs)}) {{\n"
+        return f"{HEADER}{{\n{head}{body}    }} -> ({', '.join(map(str, self.outputs))});\n}}\n"
+
+
+def _declared(values: Sequence[tuple[Type, str]]) -> str:
+    return ", ".join([f"{_type(kind)} {name}" for kind, name in values])
+
+
+def _arguments(given: Mapping[str, Argument]) -> str:
+    return ", ".join([f"{name} = {_argument(argument)}" for name, argument in given.items()])
+
+
+def _argument(given: Argument) -> str:
+    if isinstance(given, Name):
+        return given.name
+    return str(given) if isinstance(given, Literal) else f"({', '.join(map(_argument, given))})"
+
+
+@lru_cache(maxsize=1 << 12)
+def _type(kind: Type) -> str:
+    return str(kind)
+
+
+def _value(value: Any) -> str:
+    """Of floats every digit."""
+    if isinstance(value, float):
+        return _trimmed(value.hex()) if math.isfinite(value) else str(value)
+    if isinstance(value, (list, tuple)) and not isinstance(value, BlobFile):
+        return "[" + ", ".join([_value(item) for item in value]) + "]"
+    if isinstance(value, np.ndarray):
+        return _array(value.tobytes(), value.dtype, value.shape)
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+    if isinstance(value, Bits):
+        return f"0x{value:X}"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@lru_cache(maxsize=1 << 16)
+def _trimmed(number: str) -> str:
+    """0x1.8000000000000p-3 without zeros that say nothing."""
+    mantissa, _, exponent = number.partition("p")
+    return f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}p{exponent}"
+
+
+@lru_cache(maxsize=16)
+def _array(data: bytes, dtype: "np.dtype[Any]", shape: tuple[int, ...]) -> str:
+    """Kept for the next program that has it, as each layer has an attention's mask."""
+    array = np.frombuffer(data, dtype).reshape(shape)
+    return _value((array.astype(np.int64) if dtype.kind == "V" else array).tolist())  # integers of few bits
