@@ -202,17 +202,25 @@ struct Grouped {
   }
 };
 
-// Results are stored as Out.
-template <class Op, class T, class Out = T>
-void run_reduce(const Call& call, int axis, Range range, std::byte*, const std::byte*) {
+// ---- the axes that stay ----
+
+// What an operation makes of the reduced axes, for one result, and for n columns, at most kBlock.
+struct Parts {
+  float (*value)(const ReduceLoop& loop, const std::byte* in);
+  void (*columns)(const ReduceLoop& loop, const std::byte* in, int64_t stride, int64_t n, float* results);
+};
+
+// One for all operations, of which there are many: results are stored as Out.
+template <class Out, bool kOfEngine>
+void reduce_all(const Call& call, int axis, Range range, const Parts& parts) {
   const auto& attributes = call.attributes<ReduceAttributes>();
   const ReduceLoop loop = make_reduce_loop(call, attributes.axes, attributes.keep_dims, axis, range);
   const std::byte* in = call.inputs[0].data + loop.in;
   std::byte* out = call.outputs[0].data + loop.out;
   if (!loop.inner_kept)
     return for_each(loop.kept, loop.num_kept, 0, 0, [&](int64_t from, int64_t to) HWY_ATTR {
-      float result = Op::template value<T>(loop, in + from);
-      if constexpr (kIsEngine<T>) result += 0.0f;  // no -0, which some instruction sets take for less than 0
+      float result = parts.value(loop, in + from);
+      if (kOfEngine) result += 0.0f;  // no -0, which some instruction sets take for less than 0
       scatter<Out>(&result, out + to, sizeof(Out), 1);
     });
   const auto& inner = loop.kept[loop.num_kept - 1];
@@ -220,12 +228,17 @@ void run_reduce(const Call& call, int axis, Range range, std::byte*, const std::
     for (int64_t c = 0; c < inner.extent; c += kBlock) {
       const int64_t columns = std::min(kBlock, inner.extent - c);
       alignas(64) float results[kBlock];
-      Op::template columns<T>(loop, in + from + c * inner.in, inner.in, columns, results);
-      if constexpr (kIsEngine<T>)
+      parts.columns(loop, in + from + c * inner.in, inner.in, columns, results);
+      if (kOfEngine)
         for (int64_t i = 0; i < columns; ++i) results[i] += 0.0f;
       scatter<Out>(results, out + to + c * inner.out, inner.out, columns);
     }
   });
+}
+
+template <class Op, class T, class Out = T>
+void run_reduce(const Call& call, int axis, Range range, std::byte*, const std::byte*) {
+  reduce_all<Out, kIsEngine<T>>(call, axis, range, {Op::template value<T>, Op::template columns<T>});
 }
 
 // ---- partial results: of a block of the input, before they are finished ----
