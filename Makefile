@@ -17,7 +17,7 @@ export CMAKE_COLOR_DIAGNOSTICS := OFF
 help:
 	@echo "make run          the digits example: predictions, accuracy, latency"
 	@echo "make test         the test suite (C++ and Python)"
-	@echo "make test-long    the same with the slow tests"
+	@echo "make test-long    the same with the slow tests, of many random cases another quarter each day (TURN=all: all)"
 	@echo "make stand-in     what the engine's tests need beside clang-16 and libgnustep-base-dev"
 	@echo "make conformance  ONNX's own backend tests; writes docs/conformance.md"
 	@echo "make bench        speed, beside onnxruntime and OpenVINO"
@@ -46,7 +46,7 @@ test test-long: $(DONE)/package $(DONE)/test
 	@.ci/stand-in $(BUILD)
 	@$(STEP) "C++ tests" $(BIN)/ctest --test-dir $(BUILD) --output-on-failure
 	@echo "Python tests"
-	@$(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder $(if $(filter test,$@),-m "not slow") $(ARGS)
+	@$(if $(TURN),HEXANE_TEST_TURN=$(TURN)) $(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder $(if $(filter test,$@),-m "not slow") $(ARGS)
 
 stand-in: $(DONE)/package
 	@.ci/stand-in $(BUILD)

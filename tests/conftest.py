@@ -14,6 +14,7 @@ import pytest
 
 from chromium import MISSING
 from networks import small_networks
+from turns import TURN, TURNS
 
 ROOT = Path(__file__).parents[1]
 os.environ["HEXANE_VERIFY"] = "1"  # every pass of every test leaves a sound graph
@@ -61,6 +62,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                 terminalreporter.write_line("\n".join([f"{len(lines)} changed by {report.nodeid}", *lines]))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whole networks first: a process that gets the dearest files last works alone at the end."""
+    items.sort(key=lambda item: "/whole/" not in item.nodeid)
+
+
 def pytest_collection_finish() -> None:
     """Keeps Python from looking for garbage among the tests themselves, a million objects, again and again."""
     gc.collect()
@@ -69,12 +75,15 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]:
-    """Says in the last line how many tests of pages were left out."""
+    """Says in the last lines what was left out."""
     yield
     reporter = session.config.pluginmanager.getplugin("terminalreporter")  # None in the workers of xdist
     skipped = [] if reporter is None else reporter.getreports("skipped")
     if missed := sum(MISSING in str(report.longrepr) for report in skipped):
         reporter.write_line(f"left out: {missed} tests of pages in a browser; {MISSING} (apt-get install chromium)")
+    passed = [] if reporter is None else reporter.getreports("passed")
+    if TURN != "all" and any("slow" in report.keywords for report in passed):
+        reporter.write_line(f"of many random cases those of turn {TURN} ran, of {TURNS}; TURN=all runs them all")
 
 
 @pytest.fixture

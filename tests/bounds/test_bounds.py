@@ -19,6 +19,7 @@ from hexane.ops import USER_OPS
 from networks import small_networks
 from observed import observed
 from random_graphs import random_graph
+from turns import share
 
 TARGETS = (("host", "ieee"), ("h13", "engine"), ("h17s", "engine"))
 pytestmark = pytest.mark.filterwarnings("ignore::hexane.FallbackWarning", "ignore::hexane.HazardWarning")
@@ -85,7 +86,7 @@ def test_norms_of_constants_are_rounded_at_each_step_where_they_are_folded() -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(100, 1100, 100))
 def test_a_thousand_random_graphs_stay_within_their_bounds(first: int) -> None:
-    for seed in range(first, first + 100):
+    for seed in share(range(first, first + 100)):
         test_a_random_graph_stays_within_its_bounds(("fp32", "fp16", "quantized")[seed % 3], seed)
 
 

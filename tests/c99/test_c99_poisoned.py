@@ -18,6 +18,7 @@ from hexane.stages.stream.spill import Spilled, Spills, TooLarge
 from hexane.stages.stream.stream import Streams, arena_bytes
 from hexane.targets import load_target
 from poisoned import run_poisoned
+from turns import share
 
 HOST = load_target("host")
 NOT_CUT = "reduce_sum"  # the C99 runtime computes sums of floats as a whole, and refuses plans that have them in loops
@@ -61,7 +62,7 @@ def test_random_graphs_have_the_same_bits(c99: ctypes.CDLL, first: int):
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 1000, 50))
 def test_1000_random_graphs_at_5_budgets_have_the_same_bits(c99: ctypes.CDLL, first: int):
-    for seed in range(first, first + 50):
+    for seed in share(range(first, first + 50)):
         graph = (random_chain if seed % 3 == 0 else random_branches)(10_000 + seed)
         assert_same_bits(c99, graph, seed % 2 == 0, 5)
 

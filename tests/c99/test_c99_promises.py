@@ -5,7 +5,7 @@ import re
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from hexane.emit.plan import emit_plan
 from hexane.errors import Error
 from hexane.graph import Array, Graph
 from hexane.runtime.c99 import C99Model
+from turns import share
 
 FLOATS = 1e-4  # of the largest number, after several layers of sums in another order
 NAMED = re.compile(
@@ -101,7 +102,7 @@ def refusal(data: bytes) -> str:
     return ""
 
 
-def outcomes(kind: str, seeds: range) -> Counter[str]:
+def outcomes(kind: str, seeds: Iterable[int]) -> Counter[str]:
     found: Counter[str] = Counter()
     for seed in seeds:
         graph, feeds = device_graph(seed, kind)
@@ -132,7 +133,7 @@ def test_what_is_taken_runs_and_what_is_not_is_refused_by_name(kind: str, first:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("first", range(1000, 1400, 50))
 def test_what_is_taken_runs_and_what_is_not_is_refused_by_name_at_length(kind: str, first: int) -> None:
-    found = outcomes(kind, range(first, first + 50))
+    found = outcomes(kind, share(range(first, first + 50)))
     assert min(found["ran"], found["refused"], found["too small"]) > 0
 
 
@@ -195,6 +196,6 @@ def test_the_app_of_a_plan_that_is_taken_runs(tmp_path: Path, seed: int, kind: s
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("make") is None, reason="not there: make")
-@pytest.mark.parametrize(("seed", "kind", "way"), MORE_APPS)
+@pytest.mark.parametrize(("seed", "kind", "way"), share(MORE_APPS))
 def test_the_app_of_a_plan_that_is_taken_runs_at_length(tmp_path: Path, seed: int, kind: str, way: str) -> None:
     run_app(*device_graph(seed, kind), DEVICE[way], tmp_path)

@@ -8,6 +8,7 @@ import pytest
 import hexane as hx
 from engine_interpreter import interpreted
 from random_graphs import KINDS, random_graph
+from turns import share
 
 CHIPS = ("h13", "h17s", "h18g")
 
@@ -41,6 +42,6 @@ def test_a_random_program_is_its_steps(kind: str, chip: str) -> None:
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_hundreds_of_random_programs_are_their_steps(kind: str, chip: str) -> None:
-    for seed in range(100, 130):
+    for seed in share(range(100, 130)):
         wrong, _ = differences(seed, kind, chip)
         assert not wrong, (seed, wrong)

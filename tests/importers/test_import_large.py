@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from hexane.importers.onnx import import_onnx, split
+from turns import share
 
 MILLION = 1_000_000
 
@@ -66,7 +67,7 @@ KINDS = ["chain", "mesh", "constants that fold", "weights"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", share(KINDS))
 def test_a_million_nodes_take_at_most_twice_the_memory_of_onnx_load(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "large.onnx"
     path.write_bytes(large(kind, MILLION).SerializeToString())

@@ -18,6 +18,7 @@ from hexane.netplist.units import UNITS
 from hexane.netplist.write import UNITS as WRITTEN
 from hexane.reference import run_reference
 from hexane.targets.query import load_chip
+from turns import share
 
 Tensor = hx.Tensor
 CHIP = load_chip("h13")
@@ -293,6 +294,6 @@ def test_broken_files_are_refused_and_nothing_else_happens(form: plistlib.PlistF
 
 @pytest.mark.slow
 @FORMS
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", share(range(10)))
 def test_twenty_thousand_broken_files(seed: int, form: plistlib.PlistFormat) -> None:
     assert hunt(2000, seed + 100, form) < 2000

@@ -21,6 +21,7 @@ from hexane.passes.legalize.expand import expand
 from hexane.targets import load_target
 from kernels import run
 from onnx_models import model
+from turns import share
 
 # Of n / d in whole numbers.
 ROUNDINGS: dict[str, Callable[[Any, int], Any]] = {
@@ -71,7 +72,7 @@ def test_nearest_reads_what_fractions_say(mode: str, by_scales: bool) -> None:
 @pytest.mark.parametrize("mode", COORDINATES)
 def test_nearest_reads_what_fractions_say_for_every_extent(mode: str, by_scales: bool) -> None:
     """By the kernel itself, and by the indices of a gather. Extents above 32 are those of the other axis."""
-    for extent in range(1, 33):
+    for extent in share(range(1, 33)):
         proto, x, results = models(mode, extent, [(out, 65 - out) for out in range(1, 65)], by_scales)
         graph = expand(import_onnx(proto), load_target("host"))
         for port in graph.outputs:
@@ -115,7 +116,7 @@ def test_upsampling_reads_what_the_factor_says(factor: float) -> None:
 
 
 @pytest.mark.parametrize("opset", [7, 9])
-@pytest.mark.parametrize("extents", [(1, 7, 28, 49), pytest.param(range(1, 65), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("extents", [(1, 7, 28, 49), pytest.param(share(range(1, 65)), marks=pytest.mark.slow)])
 def test_upsample_reads_what_its_scale_says(extents: Sequence[int], opset: int) -> None:
     for extent in extents:
         x = np.arange(extent, dtype=np.float32).reshape(1, 1, 1, extent)

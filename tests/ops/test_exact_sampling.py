@@ -11,9 +11,10 @@ import pytest
 import hexane as hx
 from hexane.importers.onnx import import_onnx
 from onnx_models import model, node
+from turns import share
 
 UNIT = 1 << 40  # numbers are multiples of its inverse here
-EXTENTS = [(1, 2, 3, 28, 49), pytest.param(range(1, 65), marks=pytest.mark.slow)]
+EXTENTS = [(1, 2, 3, 28, 49), pytest.param(share(range(1, 65)), marks=pytest.mark.slow)]
 
 
 def in_units(v: Any) -> Any:

@@ -16,6 +16,7 @@ from hexane.importers.onnx import import_onnx
 from hexane.passes.legalize.expand import expand
 from hexane.targets import load_target
 from kernels import run
+from turns import share
 
 SOME = (1, 2, 3, 4, 7, 10, 28, 49, 61, 62, 63, 64)
 CUBIC = -0.75
@@ -96,7 +97,7 @@ def of_an_image(mode: str, coordinate: str, extent: int, by_scales: bool) -> Any
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
 def test_elements_weigh_what_fractions_say_for_every_extent(mode: str, coordinate: str, by_scales: bool) -> None:
     """By the kernel itself where there is one, else in the matrices that images are multiplied by."""
-    for extent in range(1, 33):
+    for extent in share(range(1, 33)):
         proto, x, results = of_an_image(mode, coordinate, extent, by_scales)
         graph = expand(import_onnx(proto), load_target("host"))
         for port in graph.outputs:

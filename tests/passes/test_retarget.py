@@ -23,6 +23,7 @@ from hexane.validate import judge
 from hexane.verify import verify
 from random_graphs import random_graph
 from retargeted import HOST, assert_decided, small, w, x
+from turns import share
 
 CHIPS = [name for name in target_names() if name != "host"]
 # Every extent that a random graph's tensors exceed.
@@ -141,7 +142,7 @@ def test_a_random_graph_is_right_for_every_chip(kind: str, chip: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("chip", [small("h13", **CRAMPED), small("h18", **CRAMPED), load_chip("h13"), load_chip("h11")], ids=["h13", "h18", "m1", "h11"])  # fmt: skip
-@pytest.mark.parametrize("seed", range(100, 250))
+@pytest.mark.parametrize("seed", share(range(100, 250)))
 def test_many_random_graphs_are_right(seed: int, chip: Chip) -> None:
     for kind in ("exact", "fp32"):
         graph, feeds = random_graph(seed, kind)

@@ -16,6 +16,7 @@ from hexane.attrs import fields
 from hexane.emit.plan import emit_plan
 from hexane.errors import Error
 from hexane.graph import Array
+from turns import share
 
 Sections = dict[str, Any]
 SMALLEST = 5e-324
@@ -38,7 +39,7 @@ DOUBLES = [
     2.0**63,
 ]
 DOUBLES += [float("nan"), float("inf"), -float("inf")]
-SEEDS = [0, 1, *[pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 128)]]
+SEEDS = [0, 1, *[pytest.param(seed, marks=pytest.mark.slow) for seed in share(range(2, 128))]]
 MUTANTS = 160  # for each seed
 TABLE = ["reduction", "domain[0]", "domain[1]", "segments", "clamp[0]", "clamp[1]", "left[0]", "left[1]"]
 TABLE += ["right[0]", "right[1]", "at_zero", "at_infinity", *(f"knots[{i}]" for i in range(33))]

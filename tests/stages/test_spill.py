@@ -16,6 +16,7 @@ from hexane.stages.stream.spill import Spilled, Spills, TooLarge
 from hexane.stages.stream.stage import SLOW
 from hexane.targets import load_target
 from program_runs import runs
+from turns import share
 
 HOST = load_target("host")
 
@@ -82,7 +83,7 @@ def test_random_graphs_have_the_same_bits(first: int):
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 1000, 100))
 def test_1000_random_graphs_at_5_budgets_have_the_same_bits(first: int):
-    for seed in range(first, first + 100):
+    for seed in share(range(first, first + 100)):
         assert_same_bits((random_chain if seed % 3 == 0 else random_branches)(10_000 + seed), seed % 2 == 0, 5)
 
 

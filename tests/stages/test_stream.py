@@ -18,6 +18,7 @@ from hexane.stages.stream.by_rows import by_rows
 from hexane.stages.stream.stream import Streams, stream
 from hexane.targets import load_target
 from networks import small_networks
+from turns import share
 
 HOST = load_target("host")
 
@@ -412,7 +413,7 @@ def test_streams_of_one_program_do_not_depend_on_those_before() -> None:
 @pytest.mark.parametrize("first", range(0, 1000, 100))
 def test_1000_random_graphs_at_5_budgets_have_the_same_bits(first: int):
     """Half of them with inputs and outputs in the arena. Memory is full of what another call left."""
-    for seed in range(first, first + 100):
+    for seed in share(range(first, first + 100)):
         graph = (random_chain if seed % 3 == 0 else random_branches)(10_000 + seed)
         whole = compiled(graph, 0)
         want = [a.tobytes() for a in run(whole)]

@@ -29,6 +29,7 @@ from networks import small_networks
 from oracles import all_values
 from random_graphs import KINDS, random_graph
 from traced import expected, traced
+from turns import share
 
 TARGETS = ("h12", "h13", "h14", "h15", "h16", "h17s")  # one of each family that differs, and one below programs in MIL
 pytestmark = pytest.mark.filterwarnings("ignore::hexane.FallbackWarning", "ignore::hexane.HazardWarning")
@@ -110,7 +111,7 @@ def test_a_random_graph_compiles_for_every_chip(kind: str, seed: int) -> None:
 
 @pytest.mark.slow
 def test_a_thousand_random_graphs_compile_for_every_chip(first: int) -> None:
-    for seed in range(first, first + 100):
+    for seed in share(range(first, first + 100)):
         kind = KINDS[seed % len(KINDS)]
         print(f"{kind}, --seed {seed}")
         graph, feeds = random_graph(seed, kind)
@@ -130,7 +131,9 @@ def compiled_as_checked(graph: Graph, target: str) -> hx.Model:
 
 
 @pytest.mark.parametrize("rank", [5, 6])
-@pytest.mark.parametrize("start", [39, *[pytest.param(start, marks=pytest.mark.slow) for start in range(40, 80)]])
+@pytest.mark.parametrize(
+    "start", [39, *[pytest.param(start, marks=pytest.mark.slow) for start in share(range(40, 80))]]
+)
 def test_graphs_of_many_axes_compile_for_every_chip(start: int, rank: int) -> None:
     for kind in ("fp32", "exact", "quantized"):
         graph, feeds = random_graph(start, kind, rank=rank, limit=1500)

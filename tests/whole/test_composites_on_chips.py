@@ -11,11 +11,12 @@ from hexane.errors import Error
 from hexane.graph import Array, Graph
 from hexane.ops import Op
 from hexane.targets.query import chip_names
+from turns import share
 
 pytestmark = pytest.mark.filterwarnings("ignore::hexane.FallbackWarning", "ignore::hexane.HazardWarning")
 CHIPS = ("h12", "h13", "h17s")
-EQUATIONS = [*range(60), *[pytest.param(seed, marks=pytest.mark.slow) for seed in range(60, 560)]]
-GRAPHS = [*range(40), *[pytest.param(seed, marks=pytest.mark.slow) for seed in range(40, 2040)]]
+EQUATIONS = [*range(60), *[pytest.param(seed, marks=pytest.mark.slow) for seed in share(range(60, 560))]]
+GRAPHS = [*range(40), *[pytest.param(seed, marks=pytest.mark.slow) for seed in share(range(40, 2040))]]
 COMPOSITES = [(op, i) for op, i in CASES if op.expand is not None]
 # Equations that could not be compiled once: of transposes that the chip refuses.
 FOUND = (

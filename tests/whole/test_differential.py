@@ -23,6 +23,7 @@ from hexane.targets import load_target
 from onnx_export import export, feeds_of
 from oracles import ORACLES, all_values, ask
 from random_graphs import graph_ending_in, random_graph, random_graphs
+from turns import share
 
 HOST = load_target("host")
 NEEDED = {
@@ -165,7 +166,7 @@ def test_every_op_is_drawn_and_compared(op: Op) -> None:
 
 @pytest.mark.slow
 def test_ten_thousand_random_graphs_compute_what_the_oracles_do(first: int) -> None:
-    for seed in range(first, first + 250):
+    for seed in share(range(first, first + 250)):
         kind = KINDS[seed % len(KINDS)]
         print(f"{kind}, --seed {seed}")
         check(kind, *random_graph(seed, kind), some(kind, *(seed // 4 + 5 * i for i in range(3))))

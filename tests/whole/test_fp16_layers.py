@@ -16,6 +16,7 @@ from hexane.ops import OPS, apply, evaluate
 from hexane.program import Step
 from random_graphs import random_graph
 from traced import expected, traced
+from turns import share
 
 ACCUMULATOR = 2.0**-22  # of its terms: where they cancel, what fp32 leaves can be more than an ulp of fp16
 
@@ -78,7 +79,7 @@ def test_each_step_of_a_random_graph_is_rounded_once(kind: str, seed: int) -> No
 
 @pytest.mark.slow
 def test_each_step_of_five_thousand_random_graphs_is_rounded_once(first: int) -> None:
-    for seed in range(first, first + 250):
+    for seed in share(range(first, first + 250)):
         check_seed(("fp16", "fp32")[seed % 2], seed)
 
 

@@ -18,10 +18,11 @@ from hexane.stages.segments.devices import COMPUTING
 from hexane.targets.legality import op_unit
 from hexane.targets.query import load_chip
 from random_graphs import KINDS, random_graph
+from turns import share
 
 pytestmark = pytest.mark.filterwarnings("ignore::hexane.FallbackWarning", "ignore::hexane.HazardWarning")
 CHIPS = ("h13", "h14", "h16", "h17s")
-SEEDS = [*range(12), *[pytest.param(seed, marks=pytest.mark.slow) for seed in range(12, 250)]]
+SEEDS = [*range(12), *[pytest.param(seed, marks=pytest.mark.slow) for seed in share(range(12, 250))]]
 
 
 def assert_one_verdict(graph: Graph, chip: str) -> None:

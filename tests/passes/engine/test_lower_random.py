@@ -17,6 +17,7 @@ from hexane.reference import run_reference
 from hexane.targets import Chip, load_target
 from hexane.verify import verify
 from random_graphs import random_graph
+from turns import share
 
 SEEDS = 25
 
@@ -110,5 +111,5 @@ def test_layers_compute_what_the_graph_does(kind: str, chip: str) -> None:
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("kind", CHECKS)
 def test_layers_compute_what_many_graphs_do(kind: str, chip: str) -> None:
-    for seed in range(10_000, 11_000 if kind == "exact" else 10_300):
+    for seed in share(range(10_000, 11_000 if kind == "exact" else 10_300)):
         CHECKS[kind](seed, chip)
