@@ -8,10 +8,12 @@ import pytest
 
 import hexane as hx
 from hexane import _core
+from hexane.dtypes import DTYPES
 from hexane.emit.mil import emit_mil
 from hexane.graph import Array, constant
 from hexane.importers.mil import load_mil
 from hexane.mil.tree import HEADER
+from hexane.ops.encodings import encoding_of, is_encoded
 from hexane.reference import run_reference
 from hexane.sources import source_scope
 from hexane.targets.query import load_chip
@@ -250,6 +252,46 @@ def test_what_is_read_as_it_is_stored_is_written_so(op: str, bits: int) -> None:
         dense[first.astype(bool)] = second
     found = w.node.data if w.node.op == "const" else next(iter(run_reference(hx.graph(hx.Tensor(w)), {}).values()))
     np.testing.assert_array_equal(found, dense)
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "high", "offset", "bits"),
+    [
+        ("uint4", 0, 16, 8, 4),
+        ("uint4", 0, 16, 3, 8),
+        ("int4", -8, 8, -2, 8),
+        ("int8", -20, 20, 100, 8),
+        ("int8", -100, 100, 100, None),  # up to 200 from it
+        ("uint8", 0, 256, 3, None),
+    ],
+)
+def test_blocks_with_offsets_stay_integers_where_a_byte_holds_what_is_left(
+    kind: str, low: int, high: int, offset: int, bits: int | None
+) -> None:
+    """As tools write asymmetric weights: an offset and a scale for each block of two rows and eight columns."""
+    rng = np.random.default_rng(offset + 2)
+    numbers = rng.integers(low, high, (32, 16))
+    numbers[0, :2] = low, high - 1
+    blocks = np.full((16, 2), offset) - (np.arange(32).reshape(16, 2) % 3 == 1 if bits == 8 else 0)
+    scales = rng.uniform(0.01, 1, (16, 2)).astype(np.float16)
+    stored = numbers.astype(DTYPES[kind].numpy), blocks.astype(DTYPES[kind].numpy)
+    file, at = _core.blob_write([(kind, stored[0]), (kind, stored[1]), ("fp16", scales)])
+    places = [f'BLOBFILE(path = string("@model_path/w.bin"), offset = uint64({n}))' for n in at]
+    body = f"""
+    func main<ios18>(tensor<fp16, [2, 32]> x) {{
+        tensor<{kind}, [32, 16]> d = const()[name = string("d"), val = tensor<{kind}, [32, 16]>({places[0]})];
+        tensor<{kind}, [16, 2]> o = const()[name = string("o"), val = tensor<{kind}, [16, 2]>({places[1]})];
+        tensor<fp16, [16, 2]> s = const()[name = string("s"), val = tensor<fp16, [16, 2]>({places[2]})];
+        tensor<fp16, [32, 16]> w = {BLOCKS}(data = d, scale = s, offset = o)[name = string("w")];
+        tensor<fp16, [2, 16]> y = matmul(x = x, y = w, transpose_x = bool(false), transpose_y = bool(false))[name = string("y")];
+    }} -> (y);
+"""
+    graph = load_mil(f"{HEADER}{{{body}}}", file)
+    (w,) = (v for node in graph.nodes for v in node.inputs[1:] if node.op == "matmul" and v is not None)
+    assert (encoding_of(w).bits if is_encoded(w.node) else None) == bits
+    found = w.node.data if bits is None else next(iter(run_reference(hx.graph(hx.Tensor(w)), {}).values()))
+    wide = (numbers - blocks.repeat(2, 0).repeat(8, 1)) * scales.astype(np.float64).repeat(2, 0).repeat(8, 1)
+    np.testing.assert_array_equal(found, wide.astype(np.float16))
 
 
 @pytest.mark.parametrize("scale", [1e-6, 7e4])

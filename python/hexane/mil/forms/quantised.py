@@ -216,6 +216,13 @@ def _read_affine(b: Builder, quantized_data: Value, zero_point: Value, scale: Va
     return _dense(b, (data.astype(np.float64) - parts[0]) * parts[1], scale.dtype)
 
 
+def _spread(blocks: Array, shape: tuple[int, ...]) -> Array:
+    """A number for each element, of one for each block."""
+    for axis, (d, n) in enumerate(zip(shape, blocks.shape, strict=True)):
+        blocks = np.repeat(blocks, d // n, axis)
+    return blocks
+
+
 def _read_blockwise(b: Builder, data: Value, scale: Value, offset: Value | None) -> Value:
     """(data - offset) * scale, each number of scale and offset for a block."""
     elements, scales = _data("data", data), _data("scale", scale)
@@ -231,14 +238,13 @@ def _read_blockwise(b: Builder, data: Value, scale: Value, offset: Value | None)
         shape = (-1,) if wide_axes else ()
         zeros = None if offset is None else offsets.reshape(shape)
         return _encoded(b, data, scales.reshape(shape), zeros, wide_axes[0] if wide_axes else 0, scale.dtype)
-    if offset is None and data.dtype.name in ("int4", "int8") and scale.dtype in (FP16, FP32) and elements.size:
-        return b.decode_blocks(b.const(elements.astype(np.int8)), scale)
-    result = elements.astype(np.float64)
-    for part, apply in ((offsets, np.subtract), (scales, np.multiply)):
-        wide = part.astype(np.float64)
-        for axis, (d, s) in enumerate(zip(elements.shape, scales.shape, strict=True)):
-            wide = np.repeat(wide, d // s, axis)
-        result = apply(result, wide)
+    integers = data.dtype.kind in ("int", "uint") and data.dtype.bits <= 8
+    if like and integers and scale.dtype in (FP16, FP32) and elements.size:
+        centred = elements.astype(np.int16) - _spread(offsets.astype(np.int16), elements.shape)
+        if centred.min() >= -128 and centred.max() <= 127:
+            return b.decode_blocks(b.const(centred.astype(np.int8)), scale)
+    result = elements.astype(np.float64) - _spread(offsets.astype(np.float64), elements.shape)
+    result *= _spread(scales.astype(np.float64), elements.shape)
     return _dense(b, result, scale.dtype)
 
 
