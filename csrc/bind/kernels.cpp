@@ -2,10 +2,12 @@
 #include <hwy/targets.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bind/arrays.h"
@@ -187,16 +189,17 @@ bool has_kernel(const std::string& name, const std::string& family,
 }
 
 // The instruction sets of this machine for which there are kernels, by name.
-std::map<std::string, int64_t> instruction_sets() {
-  std::map<std::string, int64_t> found;
+// Names, and what Highway calls them: the better, the smaller.
+std::vector<std::pair<std::string, int64_t>> instruction_sets() {
+  std::vector<std::pair<std::string, int64_t>> found;
   for (int64_t rest = hwy::SupportedTargets() & HWY_TARGETS; rest != 0; rest &= rest - 1)
-    found[hwy::TargetName(rest & -rest)] = rest & -rest;
+    found.emplace_back(hwy::TargetName(rest & -rest), rest & -rest);
   return found;
 }
 
 void use_instruction_set(const std::string& name) {
   const auto sets = instruction_sets();
-  const auto found = sets.find(name);
+  const auto found = std::find_if(sets.begin(), sets.end(), [&](const auto& set) { return set.first == name; });
   if (found == sets.end()) fail("instruction set", "got '", name, "', need one that this machine has");
   hwy::SetSupportedTargetsForTest(found->second);
   hwy::GetChosenTarget().Update(found->second);

@@ -86,7 +86,8 @@ def numerics_families() -> dict[str, str]:
     """The layout string of the parameter block of every family of arithmetic, by name."""
 
 def instruction_sets() -> list[str]:
-    """The instruction sets of this machine for which there are kernels."""
+    """The instruction sets of this machine for which there are kernels, the best first: the one that runs unless another
+    is chosen."""
 
 def use_instruction_set(name: str) -> None:
     """For tests: kernels of this instruction set from now on. Before the first kernel is looked up, since tables are kept."""

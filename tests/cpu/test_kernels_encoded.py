@@ -360,7 +360,7 @@ def test_products_of_nothing(make: Callable[[np.ndarray], np.ndarray]) -> None:
     assert not y.any()
 
 
-@pytest.mark.parametrize("name", _core.instruction_sets())
+@pytest.mark.parametrize("name", _core.instruction_sets()[1:])  # all other tests run on the best
 def test_each_instruction_set_has_the_bits_of_the_decoded_weight(name: str) -> None:
     code = (
         f"from hexane import _core; _core.use_instruction_set({name!r}); import pytest, sys;"

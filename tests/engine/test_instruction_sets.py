@@ -13,7 +13,7 @@ HERE = Path(__file__).parent
 FILES = ["test_engine_planar.py", "test_engine_lines.py", "test_numeric_cases.py", "test_engine_products.py"]
 
 
-@pytest.mark.parametrize("name", _core.instruction_sets())
+@pytest.mark.parametrize("name", _core.instruction_sets()[1:])  # all other tests run on the best
 def test_oracles_hold_on_an_instruction_set(name: str) -> None:
     code = (
         f"from hexane import _core; _core.use_instruction_set({name!r}); import pytest, sys;"
