@@ -292,6 +292,10 @@ def test_blocks_with_offsets_stay_integers_where_a_byte_holds_what_is_left(
     found = w.node.data if bits is None else next(iter(run_reference(hx.graph(hx.Tensor(w)), {}).values()))
     wide = (numbers - blocks.repeat(2, 0).repeat(8, 1)) * scales.astype(np.float64).repeat(2, 0).repeat(8, 1)
     np.testing.assert_array_equal(found, wide.astype(np.float16))
+    apple = pytest.importorskip(
+        "coremltools.converters.mil.mil.ops.defs.iOS18.compression", reason="coremltools is not installed"
+    ).constexpr_blockwise_shift_scale
+    np.testing.assert_array_equal(found, apple.decompress(numbers, scales, blocks).astype(np.float16))
 
 
 @pytest.mark.parametrize("scale", [1e-6, 7e4])
