@@ -20,7 +20,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 from hexane.errors import Error
 from hexane.importers.onnx import import_onnx
-from turns import share
 
 BATCH = 250
 MEMORY = 4 << 30  # bytes of address space
@@ -153,7 +152,7 @@ def test_mutants_end_in_a_graph_or_an_error() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("batch", share(range(1, 21)))
+@pytest.mark.parametrize("batch", range(1, 21))
 def test_many_mutants_end_in_a_graph_or_an_error(batch: int) -> None:
     check_batch(batch * BATCH)
 
