@@ -15,7 +15,7 @@ from hexane.targets.query import chip_names
 from turns import share
 
 pytestmark = pytest.mark.filterwarnings("ignore::hexane.FallbackWarning", "ignore::hexane.HazardWarning")
-FEW = ("h12", "h17s")  # before programs in MIL, and the newest in a shop
+FEW = ("h12", "h13", "h15", "h17s")
 CLOSE = 2.0**-6  # of the largest number, or of each number, if that is more: several layers, each rounded to fp16
 # Ops that jump between neighbours: a number that fp16 rounds across the jump has another result.
 JUMPS = {"round", "floor", "ceil", "floor_div", "mod", "sign", "equal", "not_equal", "is_nan", "is_inf", "cast"}
