@@ -15,10 +15,10 @@ from driver_models import write_plans
 
 @pytest.fixture(scope="module")
 def lines(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """What the driver prints for four threads with 16 calls each."""
+    """What the driver prints for four threads with 64 calls each."""
     needs_stand_in()
     folder = tmp_path_factory.mktemp("plans")
-    command = [BUILD / "ane_driver", LIBRARY, FRAMEWORK, "4", "16", *write_plans(folder)]
+    command = [BUILD / "ane_driver", LIBRARY, FRAMEWORK, "4", "64", *write_plans(folder)]
     environment = os.environ | {"TMP": str(folder)}
     environment.pop("LD_PRELOAD", None)  # a sanitizer's allocator would not know the driver's
     result = subprocess.run(command, capture_output=True, text=True, env=environment)
