@@ -188,8 +188,7 @@ bool has_kernel(const std::string& name, const std::string& family,
   return cpu::has_kernel(name, family, operands(inputs), operands(outputs));
 }
 
-// The instruction sets of this machine for which there are kernels, by name.
-// Names, and what Highway calls them: the better, the smaller.
+// The instruction sets of this machine for which there are kernels, the best first: names, and Highway's bits.
 std::vector<std::pair<std::string, int64_t>> instruction_sets() {
   std::vector<std::pair<std::string, int64_t>> found;
   for (int64_t rest = hwy::SupportedTargets() & HWY_TARGETS; rest != 0; rest &= rest - 1)

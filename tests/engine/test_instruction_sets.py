@@ -23,3 +23,7 @@ def test_oracles_hold_on_an_instruction_set(name: str) -> None:
     run = [sys.executable, "-c", code, *options, *(str(HERE / file) for file in FILES)]
     done = subprocess.run(run, cwd=HERE.parent.parent, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+def test_the_best_instruction_set_runs_unless_another_is_chosen() -> None:
+    assert _core.instruction_sets()[0] == _core.isa()

@@ -254,28 +254,40 @@ def test_what_is_read_as_it_is_stored_is_written_so(op: str, bits: int) -> None:
     np.testing.assert_array_equal(found, dense)
 
 
-@pytest.mark.parametrize(
-    ("kind", "low", "high", "offset", "bits"),
-    [
-        ("uint4", 0, 16, 8, 4),
-        ("uint4", 0, 16, 3, 8),
-        ("int4", -8, 8, -2, 8),
-        ("int8", -20, 20, 100, 8),
-        ("int8", -100, 100, 100, None),  # up to 200 from it
-        ("uint8", 0, 256, 3, None),
-    ],
-)
-def test_blocks_with_offsets_stay_integers_where_a_byte_holds_what_is_left(
-    kind: str, low: int, high: int, offset: int, bits: int | None
-) -> None:
-    """As tools write asymmetric weights: an offset and a scale for each block of two rows and eight columns."""
+# Integers from low to below high, an offset, and the bits that are left: None where a byte does not hold it.
+ASYMMETRIC = [
+    ("uint4", 0, 16, 8, 4),
+    ("uint4", 0, 16, 3, 8),
+    ("int4", -8, 8, -2, 8),
+    ("int8", -20, 20, 100, 8),
+    ("int8", -100, 100, 100, None),
+    ("uint8", 0, 256, 3, None),
+]
+
+
+def asymmetric(low: int, high: int, offset: int, bits: int | None) -> tuple[Array, Array, Array]:
+    """As tools write them: integers, and an offset and a scale for each block of two rows and eight columns."""
     rng = np.random.default_rng(offset + 2)
     numbers = rng.integers(low, high, (32, 16))
     numbers[0, :2] = low, high - 1
-    blocks = np.full((16, 2), offset) - (np.arange(32).reshape(16, 2) % 3 == 1 if bits == 8 else 0)
-    scales = rng.uniform(0.01, 1, (16, 2)).astype(np.float16)
-    stored = numbers.astype(DTYPES[kind].numpy), blocks.astype(DTYPES[kind].numpy)
-    file, at = _core.blob_write([(kind, stored[0]), (kind, stored[1]), ("fp16", scales)])
+    offsets = np.full((16, 2), offset) - (np.arange(32).reshape(16, 2) % 3 == 1 if bits == 8 else 0)
+    return numbers, offsets, rng.uniform(0.01, 1, (16, 2)).astype(np.float16)
+
+
+def decoded(numbers: Array, offsets: Array, scales: Array) -> Array:
+    """Rounded once."""
+    wide, exact = (blocks.repeat(2, 0).repeat(8, 1) for blocks in (offsets, scales.astype(np.float64)))
+    result: Array = ((numbers - wide) * exact).astype(np.float16)
+    return result
+
+
+@pytest.mark.parametrize(("kind", "low", "high", "offset", "bits"), ASYMMETRIC)
+def test_blocks_with_offsets_stay_integers_where_a_byte_holds_what_is_left(
+    kind: str, low: int, high: int, offset: int, bits: int | None
+) -> None:
+    numbers, offsets, scales = asymmetric(low, high, offset, bits)
+    stored = [(kind, array.astype(DTYPES[kind].numpy)) for array in (numbers, offsets)]
+    file, at = _core.blob_write([*stored, ("fp16", scales)])
     places = [f'BLOBFILE(path = string("@model_path/w.bin"), offset = uint64({n}))' for n in at]
     body = f"""
     func main<ios18>(tensor<fp16, [2, 32]> x) {{
@@ -290,12 +302,20 @@ def test_blocks_with_offsets_stay_integers_where_a_byte_holds_what_is_left(
     (w,) = (v for node in graph.nodes for v in node.inputs[1:] if node.op == "matmul" and v is not None)
     assert (encoding_of(w).bits if is_encoded(w.node) else None) == bits
     found = w.node.data if bits is None else next(iter(run_reference(hx.graph(hx.Tensor(w)), {}).values()))
-    wide = (numbers - blocks.repeat(2, 0).repeat(8, 1)) * scales.astype(np.float64).repeat(2, 0).repeat(8, 1)
-    np.testing.assert_array_equal(found, wide.astype(np.float16))
+    np.testing.assert_array_equal(found, decoded(numbers, offsets, scales))
+
+
+@pytest.mark.parametrize(("kind", "low", "high", "offset", "bits"), ASYMMETRIC)
+def test_apples_decoder_agrees_on_blocks_with_offsets(
+    kind: str, low: int, high: int, offset: int, bits: int | None
+) -> None:
     apple = pytest.importorskip(
         "coremltools.converters.mil.mil.ops.defs.iOS18.compression", reason="coremltools is not installed"
     ).constexpr_blockwise_shift_scale
-    np.testing.assert_array_equal(found, apple.decompress(numbers, scales, blocks).astype(np.float16))
+    numbers, offsets, scales = asymmetric(low, high, offset, bits)
+    byte = np.uint8 if kind.startswith("uint") else np.int8  # as coremltools holds four bits
+    theirs = apple.decompress(numbers.astype(byte), scales, offsets.astype(byte))
+    np.testing.assert_array_equal(decoded(numbers, offsets, scales), theirs)
 
 
 @pytest.mark.parametrize("scale", [1e-6, 7e4])

@@ -51,7 +51,7 @@ def test_written_out_forms_compile(chip: str, seeds: range) -> None:
 
 @pytest.mark.slow
 def test_many_graphs_compile_for_all_chips(many: range) -> None:
-    for seed in share(many) if len(many) > 1 else many:
+    for seed in share(many):
         graph = WrittenOut(seed).graph() if seed % 2 else random_graph(seed, KINDS[seed // 2 % len(KINDS)])[0]
         for chip in CHIPS:
             check(graph, chip, seed)

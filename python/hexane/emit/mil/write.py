@@ -112,7 +112,7 @@ def _named(graph: Graph) -> tuple[Graph, tuple[MilPort, ...], tuple[MilPort, ...
     return replace(graph, inputs=tuple(table.get(v, v) for _, v in inputs), outputs=ports, name="main"), given, results
 
 
-# ---- values ----
+# ---- statements ----
 
 
 class _Writer:
