@@ -97,7 +97,7 @@ def test_token_of_compressed_weights(mode: str | None, threads: int, contest: Ca
     contest(name, "hexane", lambda: step(tokens()[-1], CACHED))
 
 
-FASTER = {"int8": "1.67", "palette4:g16": "2.5", "blockwise4:b32": "2.5", "palette6": "-"}
+FASTER = {"int8": "1.67", "palette4:g16": "2.5", "blockwise4:b32": "2.5", "palette6": "-", "palette8": "-"}
 
 
 @pytest.mark.parametrize("threads", [1, 2])

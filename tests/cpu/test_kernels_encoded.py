@@ -20,7 +20,7 @@ from hexane.targets import load_target
 
 MODES = [
     "int8", "palette1", "palette3", "palette4", "palette4:g8", "palette4:g16", "palette2:g24", "blockwise4:b2",
-    "blockwise4:b32", "blockwise8:b32", "palette6", "palette6:g16",
+    "blockwise4:b32", "blockwise8:b32", "palette6", "palette6:g16", "palette6:g8", "palette8", "palette8:g24",
 ]  # fmt: skip
 SHAPES = [(72, 64), (48, 608), (24, 1152), (96, 1537)]  # with sums of one block, of several, and an odd last term
 
@@ -80,7 +80,9 @@ def pixels(size: tuple[int, ...], layout: str = "nchw") -> tuple[Graph, np.ndarr
     return graph, rng.standard_normal(x.shape).astype(np.float32)
 
 
-@pytest.mark.parametrize("mode", ["int8", "palette2:g24", "palette4", "palette4:g8", "palette6", "blockwise4:b16"])
+@pytest.mark.parametrize(
+    "mode", ["int8", "palette2:g24", "palette4", "palette4:g8", "palette6", "palette8", "blockwise4:b16"]
+)
 @pytest.mark.parametrize(
     ("size", "layout"),
     [((9, 7), "nchw"), ((9, 7), "nhwc"), ((1, 1), "nchw"), ((13,), "nchw"), ((3, 2, 4), "nchw")],
@@ -222,11 +224,11 @@ def test_weights_of_other_convolutions_stay_whole(groups: int, axes: int) -> Non
     assert "folds on this CPU" in next(d.reason for d in net.program.decisions if d.stage == "compress")
 
 
-@pytest.mark.parametrize("bits", [4, 8])
-def test_with_the_smallest_halves_a_product_has_the_bits_of_the_decoded_weight(bits: int) -> None:
+@pytest.mark.parametrize("entries", [16, 64, 256])
+def test_with_the_smallest_halves_a_product_has_the_bits_of_the_decoded_weight(entries: int) -> None:
     """fp16 holds them as subnormal numbers."""
+    bits = 4 if entries == 16 else 8
     rng = np.random.default_rng(bits)
-    entries = 16 if bits == 4 else 64
     table = np.exp2(rng.uniform(-24, 15, (2, entries))).astype(np.float16) * rng.choice([-1, 1], (2, entries))
     table[:, :3] = 0, 2.0**-24, -65504
     tables = table.astype(np.float32)
@@ -280,8 +282,9 @@ def test_a_plan_keeps_the_few_bits(mode: str, share: float, tmp_path: Any) -> No
         ("palette4:g8", True),
         ("palette4:g12", False),
         ("palette6", True),
-        ("palette6:g8", False),
-        ("palette8", False),
+        ("palette6:g8", True),
+        ("palette6:g4", False),
+        ("palette8", True),
         ("sparse:0.5", False),
     ],
 )
@@ -310,8 +313,8 @@ def operands(**changed: Any) -> tuple[list[np.ndarray], dict[str, Any]]:
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"bits": 3}, "bits: got 3, need 4 or 8"),
     (
-        {"bits": 8, "palette": 1, "weight": np.zeros((8, 6), np.uint8), "numbers": np.ones((1, 65), np.float32)},
-        "need 1 to 64 entries",
+        {"bits": 8, "palette": 1, "weight": np.zeros((8, 6), np.uint8), "numbers": np.ones((1, 257), np.float32)},
+        "need 1 to 256 entries",
     ),
     ({"bits": 8}, r"weight: got \(8, 3\), need 6 bytes for each of its rows"),
     ({"weight": np.zeros((8, 4), np.uint8)}, r"weight: got \(8, 4\), need 3 bytes"),
@@ -342,12 +345,25 @@ def test_an_index_beyond_the_table_names_its_last_entry() -> None:
     assert (y == 3 * 2 + 3 * 4).all()
 
 
-def test_an_index_of_eight_bits_beyond_the_table_names_its_last_entry() -> None:
-    weight = np.tile(np.array([0, 62, 63, 255, 1, 200], np.uint8), (8, 1))
-    arrays, attrs = operands(bits=8, palette=1, weight=weight, numbers=np.arange(63, dtype=np.float32)[None])
+@pytest.mark.parametrize("entries", [63, 65, 199])
+def test_an_index_of_eight_bits_beyond_the_table_names_its_last_entry(entries: int) -> None:
+    weight = np.tile(np.array([0, entries - 1, entries, 255, 1, 200], np.uint8), (8, 1))
+    arrays, attrs = operands(bits=8, palette=1, weight=weight, numbers=np.arange(entries, dtype=np.float32)[None])
     y = np.zeros((2, 8), np.float32)
     run("encoded_matmul", arrays, [y], attrs)
-    assert (y == 4 * 62 + 1).all()
+    assert (y == 4 * (entries - 1) + 1).all()
+
+
+def test_a_table_of_256_entries_that_fp16_does_not_hold() -> None:
+    rng = np.random.default_rng(1)
+    tables = rng.standard_normal((2, 256)).astype(np.float32)
+    codes = rng.integers(0, 256, (32, 50)).astype(np.uint8)
+    x = rng.standard_normal((3, 50)).astype(np.float32)
+    arrays, attrs = operands(x=x, bits=8, palette=1, weight=codes, numbers=tables)
+    got = np.zeros((3, 32), np.float32)
+    run("encoded_matmul", arrays, [got], attrs)
+    whole = np.where(np.arange(32)[:, None] < 16, tables[0][codes], tables[1][codes])
+    np.testing.assert_allclose(got, x.astype(np.float64) @ whole.T, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("make", [lambda b: b[:0], lambda b: np.zeros((8, 0), np.uint8)])

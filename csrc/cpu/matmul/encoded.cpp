@@ -13,12 +13,13 @@ int64_t padded(int64_t num_columns) { return ceil_div(num_columns, kPanelLanes) 
 
 // The bytes of the entries in fp16; returns whether it holds them. Conversions of infinities differ.
 bool put_halves(const float* entries, int64_t count, std::byte* low) {
-  std::byte* high = low + count;
+  const bool wide = count == kWideTableEntries;
+  std::byte* high = low + (wide ? 1 : count);
   bool held = true;
   for (int64_t i = 0; i < count; ++i) {
     const fp16 half = to_fp16(entries[i]);
-    low[i] = static_cast<std::byte>(half.bits & 0xFF);
-    high[i] = static_cast<std::byte>(half.bits >> 8);
+    low[wide ? 2 * i : i] = static_cast<std::byte>(half.bits & 0xFF);
+    high[wide ? 2 * i : i] = static_cast<std::byte>(half.bits >> 8);
     held = held && to_float(half) == entries[i] && std::isfinite(entries[i]);
   }
   return held;
@@ -49,8 +50,9 @@ EncodedPanels encoded_panels(const char* kernel, const Tensor& x, const Tensor& 
   const int64_t rows = numbers.shape[0], width = numbers.shape[1];
   if (palette) {
     e.block = std::max<int64_t>(e.k, 1);
-    const int64_t most = entries_of(e);
-    e.pitch = most + most / 2;
+    const int64_t most = e.four_bits ? kTableEntries : kWideTableEntries;
+    e.entries = width > kLongTableEntries ? kWideTableEntries : e.four_bits ? kTableEntries : kLongTableEntries;
+    e.pitch = e.entries + e.entries / 2;
     const bool whole_runs = rows > 0 && (rows == 1 || (n % rows == 0 && n / rows % kTableColumns == 0));
     if (!whole_runs || width < 1 || width > most)
       fail(kernel, "tables: got ", shape_text(numbers), ", need 1 to ", most, " entries, and one table or one for",
@@ -88,7 +90,7 @@ void pack_encoded(const Tensor& weight, const Tensor& numbers, const EncodedPane
   }
   auto* to = reinterpret_cast<float*>(to_numbers);
   std::memset(to, 0, static_cast<size_t>(number_bytes(e)));
-  const int64_t width = numbers.shape[1], count = e.palette ? entries_of(e) : width;
+  const int64_t width = numbers.shape[1], count = e.palette ? e.entries : width;
   bool held = true;
   for (int64_t row = 0; row < numbers.shape[0]; ++row, to += e.pitch) {
     for (int64_t i = 0; i < count; ++i)

@@ -10,21 +10,22 @@
 
 namespace hexane::cpu {
 
-inline constexpr int64_t kTableColumns = 8;   // columns of one table are whole runs of so many
-inline constexpr int64_t kTableEntries = 16;  // of four bits
-// Of eight bits. The lookups of more would take longer than whole weights.
-inline constexpr int64_t kLongTableEntries = 64;
+inline constexpr int64_t kTableColumns = 8;  // columns of one table are whole runs of so many
+// Of tables: those of four bits, and of eight.
+inline constexpr int64_t kTableEntries = 16, kLongTableEntries = 64, kWideTableEntries = 256;
 
 struct EncodedPanels {
   const std::byte* panels;
-  // Scales [blocks][columns rounded up to panels], or tables [groups], each its entries in floats, the lower bytes of
-  // the same in fp16, and the upper ones; after all of them is a float that is not 0 where fp16 holds the entries.
+  // Scales [blocks][columns rounded up to panels], or tables [groups], each its entries in floats and the same in fp16,
+  // the lower bytes first, then the upper ones (of wide tables whole halves); after all of them is a float that is not
+  // 0 where fp16 holds the entries.
   const float* numbers;
   int64_t panel_bytes;
   int64_t k, block;       // terms of a column, and those of one scale
   int64_t num_rows;       // of scales or tables
   int64_t pitch;          // from the scales of one block to the next, or from one table to the next
   int64_t table_columns;  // of one table
+  int64_t entries;        // of one table, of which the last ones may be the same
   bool four_bits, palette;
 };
 
@@ -42,9 +43,6 @@ inline EncodedPanels at_address(EncodedPanels shape, const std::byte* packed, in
   shape.numbers = reinterpret_cast<const float*>(packed + bytes_of_panels);
   return shape;
 }
-
-// Of one table.
-inline int64_t entries_of(const EncodedPanels& e) { return e.four_bits ? kTableEntries : kLongTableEntries; }
 
 inline bool halves_hold(const EncodedPanels& tables) { return tables.numbers[tables.num_rows * tables.pitch] != 0; }
 

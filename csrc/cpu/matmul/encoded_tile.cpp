@@ -23,8 +23,18 @@ constexpr int kTableRuns = static_cast<int>(kPanelLanes / kTableColumns);  // of
 constexpr int kTableParts = 16 / kLanes;                                   // vectors of a table
 
 // kTables: all columns of a panel have one; kHalfTables: whose entries fp16 holds, as two tables of bytes. The long
-// ones have indices of eight bits.
-enum class Code { kBytes, kHalfBytes, kTables, kHalfTables, kRunsOfTables, kLongTables, kLongHalfTables };
+// and the wide ones have indices of eight bits.
+enum class Code {
+  kBytes,
+  kHalfBytes,
+  kTables,
+  kHalfTables,
+  kRunsOfTables,
+  kLongTables,
+  kLongHalfTables,
+  kWideTables,
+  kWideHalfTables
+};
 
 // A table of 16 floats in vectors.
 struct Table {
@@ -58,6 +68,23 @@ HWY_INLINE V long_table(const float* table, VI code) {
   const auto upper = hn::RebindMask(D(), hn::TestBit(code, hn::Set(DI(), 2 * kLanes)));
   return hn::IfThenElse(upper, of(table + 2 * kLanes), of(table));
 }
+
+// Two terms of 16 columns, from a table of 256 halves: of each quarter two vectors are looked up at once.
+HWY_INLINE void wide_halves(const std::byte* from, const float* table, V& first, V& second) {
+  const __m512i code = _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+  const auto* halves = reinterpret_cast<const uint16_t*>(table + kWideTableEntries);
+  const auto quarter = [&](int i) HWY_ATTR {
+    const __m512i low = _mm512_loadu_si512(halves + 64 * i), high = _mm512_loadu_si512(halves + 64 * i + 32);
+    return _mm512_permutex2var_epi16(low, code, high);
+  };
+  const __mmask32 odd = _mm512_test_epi16_mask(code, _mm512_set1_epi16(64));
+  const __mmask32 upper = _mm512_test_epi16_mask(code, _mm512_set1_epi16(128));
+  const __m512i lower_half = _mm512_mask_blend_epi16(odd, quarter(0), quarter(1));
+  const __m512i upper_half = _mm512_mask_blend_epi16(odd, quarter(2), quarter(3));
+  const __m512i found = _mm512_mask_blend_epi16(upper, lower_half, upper_half);
+  first = V{_mm512_cvtph_ps(_mm512_castsi512_si256(found))};
+  second = V{_mm512_cvtph_ps(_mm512_extracti64x4_epi64(found, 1))};
+}
 #endif
 
 // 8 halves, as bits, to floats: one vector or two.
@@ -79,9 +106,9 @@ template <int kPanels, Code kCode>
 class Numbers {
  public:
   static constexpr int kVectors = kPanels * kPanelVectors;
-  static constexpr bool kLong = kCode == Code::kLongTables || kCode == Code::kLongHalfTables;
+  static constexpr bool kLong = kCode >= Code::kLongTables;
   static constexpr bool kFourBits = kCode != Code::kBytes && !kLong;
-  static constexpr bool kPairs = kFourBits || kCode == Code::kLongHalfTables;
+  static constexpr bool kPairs = kFourBits || kCode == Code::kLongHalfTables || kCode == Code::kWideHalfTables;
 
   HWY_INLINE Numbers(const EncodedPanels& e, int64_t panel, int64_t begin)
       : from_(e.panels + panel * e.panel_bytes + (kFourBits ? begin / 2 : begin) * kPanelLanes),
@@ -106,6 +133,13 @@ class Numbers {
       for (int p = 0; p < kPanels; ++p) look_up_two(p);
       put(0, numbers);
       from_ += kPanelLanes;
+    } else if constexpr (kCode == Code::kWideHalfTables) {
+#if HWY_TARGET == HWY_AVX3
+#pragma GCC unroll 4
+      for (int p = 0; p < kPanels; ++p)
+        wide_halves(from_ + p * panel_bytes_, tables_[p * kTableRuns], numbers[p], second_[p]);
+#endif
+      from_ += kPanelLanes;
     } else if constexpr (kCode == Code::kHalfTables) {
 #pragma GCC unroll 4
       for (int p = 0; p < kPanels; ++p) {
@@ -119,9 +153,9 @@ class Numbers {
         if constexpr (kCode == Code::kHalfBytes)
           numbers[v] = scaled(hn::And(codes_[v], hn::Set(DI(), 15)), v);
         else
-          numbers[v] = kCode == Code::kBytes        ? hn::Mul(hn::ConvertTo(D(), codes_[v]), scales_[v])
-                       : kCode == Code::kLongTables ? long_entry(codes_[v], v)
-                                                    : entry(codes_[v], v);
+          numbers[v] = kCode == Code::kBytes ? hn::Mul(hn::ConvertTo(D(), codes_[v]), scales_[v])
+                       : kLong               ? long_entry(codes_[v], v)
+                                             : entry(codes_[v], v);
       }
     }
     from_ += kPanelLanes;
@@ -131,6 +165,9 @@ class Numbers {
   HWY_INLINE void read_other(V (&numbers)[kVectors]) const {
     if constexpr (kCode == Code::kLongHalfTables) {
       put(1, numbers);
+    } else if constexpr (kCode == Code::kWideHalfTables) {
+#pragma GCC unroll 4
+      for (int p = 0; p < kPanels; ++p) numbers[p] = second_[p];
     } else if constexpr (kCode == Code::kHalfTables) {
 #pragma GCC unroll 4
       for (int p = 0; p < kPanels; ++p) look_up(p, hn::ShiftRight<4>(bytes_[p]), numbers);
@@ -166,13 +203,16 @@ class Numbers {
   // A vector meets two tables at most.
   HWY_INLINE V long_entry(VI code, int v) const {
     const int run = v * kLanes / static_cast<int>(kTableColumns);
-    code = hn::Min(code, hn::Set(DI(), static_cast<int>(kLongTableEntries) - 1));
+    if constexpr (kCode == Code::kLongTables)
+      code = hn::Min(code, hn::Set(DI(), static_cast<int>(kLongTableEntries) - 1));
 #if HWY_TARGET == HWY_AVX3
-    const V found = long_table(tables_[run], code);
-    if (tables_[run] == tables_[run + 1]) return found;
-    const auto second = hn::Gt(hn::Iota(DI(), 0), hn::Set(DI(), static_cast<int>(kTableColumns) - 1));
-    return hn::IfThenElse(hn::RebindMask(D(), second), long_table(tables_[run + 1], code), found);
-#else
+    if constexpr (kCode == Code::kLongTables) {
+      const V found = long_table(tables_[run], code);
+      if (tables_[run] == tables_[run + 1]) return found;
+      const auto second = hn::Gt(hn::Iota(DI(), 0), hn::Set(DI(), static_cast<int>(kTableColumns) - 1));
+      return hn::IfThenElse(hn::RebindMask(D(), second), long_table(tables_[run + 1], code), found);
+    }
+#endif
     // From memory: registers do not hold such a table.
     if constexpr (kLanes > kTableColumns) {
       const auto second = hn::Gt(hn::Iota(DI(), 0), hn::Set(DI(), static_cast<int>(kTableColumns) - 1));
@@ -180,7 +220,6 @@ class Numbers {
       code = hn::Add(code, hn::IfThenElseZero(second, hn::Set(DI(), apart)));
     }
     return hn::GatherIndex(D(), tables_[run], code);
-#endif
   }
 
   HWY_INLINE V entry(VI code, int v) const {
@@ -253,6 +292,7 @@ class Numbers {
   VI codes_[kVectors];
   hn::Vec<Bytes> bytes_[kPanels];
   hn::Vec<Two> low_[kPanels][kSteps], high_[kPanels][kSteps];
+  V second_[kPanels];  // of two terms
 };
 
 // use(k, numbers of kPanels panels) for the terms [begin, end), which one scale of each column serves.
@@ -331,6 +371,10 @@ void decode_of(const EncodedPanels& e, Range columns, float* to) {
 // f(the code as a constant)
 template <class F>
 void with_code(const EncodedPanels& e, const F& f) {
+  if (e.palette && e.entries == kWideTableEntries)
+    return HWY_TARGET == HWY_AVX3 && e.table_columns % kPanelLanes == 0 && halves_hold(e)
+               ? f(std::integral_constant<Code, Code::kWideHalfTables>())
+               : f(std::integral_constant<Code, Code::kWideTables>());
   if (!e.four_bits)
     return !e.palette ? f(std::integral_constant<Code, Code::kBytes>())
            : kLanes < 16 && e.table_columns % kPanelLanes == 0 && halves_hold(e)

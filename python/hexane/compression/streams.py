@@ -11,9 +11,6 @@ from hexane.graph import Graph, Node, Value
 from hexane.mil.forms.products import PRODUCTS
 from hexane.ops.encodings import encoding_of, fewest_bits, is_encoded
 from hexane.ops.records.encoded_product import (
-    LONG_TABLE,
-    LONG_TABLE_COLUMNS,
-    SHORT_TABLE,
     TABLE_COLUMNS,
     can_be_encoded,
 )
@@ -57,10 +54,7 @@ def _cpu_reads(weight: Weight, encoding: str) -> bool:
     palette = palette_of(encoding)
     if weight.node.op == "gather":
         return encoding != "none" and zeros_of(encoding) is None
-    if palette is not None and 1 << palette[0] > LONG_TABLE:
-        return False
-    run = TABLE_COLUMNS if palette is None or 1 << palette[0] <= SHORT_TABLE else LONG_TABLE_COLUMNS
-    tables = palette is None or not palette[1] or palette[1] % run == 0
+    tables = palette is None or not palette[1] or palette[1] % TABLE_COLUMNS == 0
     return encoding != "none" and zeros_of(encoding) is None and (tables or bool(kept_whole(weight, encoding)))
 
 

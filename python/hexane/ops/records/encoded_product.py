@@ -28,8 +28,7 @@ ENCODED_MATMUL = "cpu.encoded_matmul"
 ENCODED_PIXELS = "cpu.encoded_pixels"  # the same of each pixel of an image
 ENCODED_CONV = "cpu.encoded_conv"  # of each window
 TABLE_COLUMNS = 8  # columns of one table are whole runs of so many
-LONG_TABLE_COLUMNS = 16  # so many are looked up fast in tables of more than 16 entries
-SHORT_TABLE, LONG_TABLE = 16, 64  # most entries of a table for indices of 4 bits, and of 8: lookups in more take longer
+SHORT_TABLE, LONG_TABLE = 16, 256  # most entries of a table for indices of 4 bits, and of 8
 BITS = (4, 8)
 
 

@@ -16,7 +16,6 @@ from hexane.ops.records.encoded_product import (
     ENCODED_MATMUL,
     ENCODED_PIXELS,
     LONG_TABLE,
-    LONG_TABLE_COLUMNS,
     SHORT_TABLE,
     TABLE_COLUMNS,
     can_be_encoded,
@@ -247,14 +246,7 @@ def _indices(indices: Array, tables: Array) -> Stored | None:
     codes, numbers = indices.astype(np.uint8), np.ascontiguousarray(tables, np.float32)
     if entries <= SHORT_TABLE:
         return Stored(_in_pairs(codes), numbers, 4, True)
-    fits = (groups == 1 or columns // groups % LONG_TABLE_COLUMNS == 0) and _in_halves(numbers)
-    return Stored(codes, numbers, 8, True) if fits else None
-
-
-def _in_halves(numbers: Array) -> bool:
-    """Whether fp16 holds all of them."""
-    with np.errstate(over="ignore"):
-        return bool(np.all((numbers.astype(np.float16) == numbers) & np.isfinite(numbers)))
+    return Stored(codes, numbers, 8, True)
 
 
 def _in_pairs(codes: Array) -> Array:
