@@ -216,14 +216,6 @@ def test_random_networks_of_images_have_the_bits_of_the_decoded_weights(seed: in
         np.testing.assert_array_equal(net(x)[name], array)
 
 
-@pytest.mark.parametrize(("groups", "axes"), [(2, 2), (4, 1), (1, 3)])
-def test_weights_of_other_convolutions_stay_whole(groups: int, axes: int) -> None:
-    weight = np.random.default_rng(0).standard_normal((96, 128 // groups, *[3] * axes)).astype(np.float32)
-    net = hx.compile(hx.conv(hx.input("x", (1, 128, *[6] * axes)), weight, groups=groups), compress="int8")
-    assert not any(kernel.startswith("encoded") for kernel in kernels(net))
-    assert "folds on this CPU" in next(d.reason for d in net.program.decisions if d.stage == "compress")
-
-
 @pytest.mark.parametrize("entries", [16, 64, 256])
 def test_with_the_smallest_halves_a_product_has_the_bits_of_the_decoded_weight(entries: int) -> None:
     """fp16 holds them as subnormal numbers."""
@@ -382,6 +374,8 @@ def test_each_instruction_set_has_the_bits_of_the_decoded_weight(name: str) -> N
         f"from hexane import _core; _core.use_instruction_set({name!r}); import pytest, sys;"
         " sys.exit(pytest.main(sys.argv[1:]))"
     )
-    run = [sys.executable, "-c", code, "-q", "-x", "-p", "no:cacheprovider", "-k", "product_has_the_bits", __file__]
+    files = [__file__, str(Path(__file__).with_name("test_decode.py"))]
+    chosen = "product_has_the_bits or runs_of_a_row"
+    run = [sys.executable, "-c", code, "-q", "-x", "-p", "no:cacheprovider", "-k", chosen, *files]
     done = subprocess.run(run, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

@@ -161,6 +161,12 @@ def _examples() -> Iterator[tuple[Graph, Mapping[str, Array]]]:
         )
         given = {"x": rng.standard_normal(shape).astype(np.float32)}
         yield compress(small, hx.Compression(mode), load_target("host")), given
+    pieces = (("int8", "conv", (48, 24, 3, 3)), ("palette4:g8", "conv_transpose", (48, 24, 2, 3)))
+    for mode, op, weights in pieces:
+        x, kernel = hx.input("x", (1, 48, 5, 4)), rng.standard_normal(weights).astype(np.float32)
+        small = hx.graph(hx.conv(x, kernel, groups=2) if op == "conv" else hx.conv_transpose(x, kernel))
+        given = {"x": rng.standard_normal(x.shape).astype(np.float32)}
+        yield compress(small, hx.Compression(mode), load_target("host")), given
 
 
 def _of_row(

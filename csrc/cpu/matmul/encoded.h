@@ -52,6 +52,8 @@ struct EncodedOps {
   void (*row)(const Tile& tile, const EncodedPanels& panels, Range columns);
   // The panels of these columns as floats, k * 16 floats each.
   void (*decode)(const EncodedPanels& panels, Range columns, float* to);
+  // Integers times a scale: of 8 bits with their sign, or from 0 to 15 for -8 to 7.
+  void (*integers)(const uint8_t* codes, int64_t n, bool four_bits, float scale, float* to);
 };
 const EncodedOps& encoded_ops();
 

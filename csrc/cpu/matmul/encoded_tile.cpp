@@ -395,9 +395,22 @@ void decode(const EncodedPanels& e, Range columns, float* to) {
   with_code(e, [&](auto code) { decode_of<decltype(code)::value>(e, columns, to); });
 }
 
+void integers(const uint8_t* codes, int64_t n, bool four_bits, float scale, float* to) {
+  const hn::Rebind<int8_t, D> bytes;
+  const VI flip = hn::Set(DI(), four_bits ? 8 : 0);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const VI code = hn::PromoteTo(DI(), hn::LoadU(bytes, reinterpret_cast<const int8_t*>(codes + i)));
+    const VI number = hn::Sub(hn::Xor(code, flip), flip);
+    hn::StoreU(hn::Mul(hn::ConvertTo(D(), number), hn::Set(D(), scale)), D(), to + i);
+  }
+  const int flipped = four_bits ? 8 : 0;
+  for (; i < n; ++i) to[i] = static_cast<float>((static_cast<int8_t>(codes[i]) ^ flipped) - flipped) * scale;
+}
+
 }  // namespace
 
-const EncodedOps kEncodedOps = {row, decode};
+const EncodedOps kEncodedOps = {row, decode, integers};
 const EncodedOps* encoded_ops_of_target() { return &kEncodedOps; }
 
 }  // namespace hexane::cpu::HWY_NAMESPACE

@@ -10,6 +10,7 @@ from hexane.dtypes import FP32
 from hexane.graph import Graph, Node, Value
 from hexane.mil.forms.products import PRODUCTS
 from hexane.ops.encodings import encoding_of, fewest_bits, is_encoded
+from hexane.ops.records.decode import decodes_in_calls
 from hexane.ops.records.encoded_product import (
     TABLE_COLUMNS,
     can_be_encoded,
@@ -46,8 +47,8 @@ def said(weight: Weight, encoding: str, target: Target) -> str:
 
 
 def _cpu_reads(weight: Weight, encoding: str) -> bool:
-    """Whether the CPU decodes it as it reads it, as passes/quantize/keep_encoded.py leaves it."""
-    of_windows = weight.node.op == "conv" and can_be_encoded(weight.node)
+    """Whether it stays in few bits on a CPU, by passes/quantize/keep_encoded.py and decode_in_calls.py."""
+    of_windows = (weight.node.op == "conv" and can_be_encoded(weight.node)) or decodes_in_calls(weight.node)
     of_rows = weight.node.op in ("gather", "linear", "matmul") and weight.whole.type.rank == 2
     if not (of_windows or of_rows) or weight.whole.dtype is not FP32:
         return False

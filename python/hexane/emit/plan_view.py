@@ -18,6 +18,7 @@ from hexane.graph import Array
 from hexane.ops import OPS
 from hexane.targets.query import chip_names
 
+_WHOLE = "; compile the model with --runtime c99 (hx.Memory(runtime='c99')), which decodes that weight before"
 _INSTALLED = Path(__file__).parents[1] / "c99"  # beside the package where that is installed
 _CHECKOUT = Path(__file__).parents[3]
 
@@ -172,7 +173,8 @@ class PlanView:
 
     def _missing(self, index: int, what: str, name: str, need: Sequence[str]) -> Error:
         got = f"got the {what} {name}, which the C99 runtime has not got"
-        return Error(f"[codegen] {self.step_text(index)}: {got}, need one of {', '.join(need)}{self.way_to_host()}")
+        way = _WHOLE if name == "decode" else self.way_to_host()
+        return Error(f"[codegen] {self.step_text(index)}: {got}, need one of {', '.join(need)}{way}")
 
     def step_text(self, index: int) -> str:
         """Step 3, softmax at model.py:7: its place in the plan, what it computes and, if known, where it comes from."""

@@ -28,6 +28,8 @@ def fold_node(node: Node) -> tuple[Value, ...] | None:
     """
     if node.op in LEAVES or any(v is not None and v.node.op != "const" for v in node.inputs):
         return None
+    if OPS[node.op].every_call:
+        return None
     result_bytes = sum(t.bytes for t in node.types)
     operand_bytes = sum(v.type.bytes for v in node.inputs if v is not None)
     taps = prod(node.attrs.get("kernel_sizes", ()))

@@ -90,7 +90,8 @@ class Op:
 
     grad(b, node, *gradients of the outputs) -> the gradients of the inputs, see ops/gradients/rule.py. An op with an
     expansion needs none: it is differentiated as what it expands to. no_grad: why an op with results of floats has
-    neither. host: why the engine gets no such op, though it could compute what it expands to.
+    neither. host: why the engine gets no such op, though it could compute what it expands to. every_call: it is
+    computed in every call, also where its operands are constants: the result would take more memory.
     """
 
     name: str
@@ -127,6 +128,7 @@ class Op:
     grad: Rule | None = None
     no_grad: str = ""
     host: str = ""
+    every_call: bool = False
     level: Level = "user"
     layer: str = ""
     call: Callable[[Node], LayerCall] | None = None

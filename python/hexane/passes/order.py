@@ -35,6 +35,7 @@ from hexane.passes.legalize.select_kernels import select_kernels
 from hexane.passes.legalize.split_conv_3d import split_conv_3d
 from hexane.passes.legalize.spread_conv_transpose_3d import spread_conv_transpose_3d
 from hexane.passes.legalize.to_fp16 import to_fp16
+from hexane.passes.quantize.decode_in_calls import decode_in_calls
 from hexane.passes.quantize.fold_qdq import fold_qdq
 from hexane.passes.quantize.fuse_lookup import fuse_lookup
 from hexane.passes.quantize.keep_encoded import keep_encoded
@@ -64,6 +65,10 @@ def _always(target: Target, options: Options) -> bool:
     return True
 
 
+def _with_room(target: Target, options: Options) -> bool:
+    return options.dtype != "fp16" and options.memory.runs_on == "host"
+
+
 @dataclass(frozen=True, slots=True)
 class Pass:
     """A pass, and the pipelines that run it.
@@ -88,6 +93,9 @@ class Pass:
 ORDER = (
     # Before tables and scales of blocks are written out. In fp16 numbers are rounded when they are decoded.
     Pass(keep_encoded, ("host",), lambda _, options: options.dtype != "fp16", level="lowering"),
+    # After the pass that leaves it what no kernel reads in few bits. Not for small devices, which have less working
+    # memory than flash.
+    Pass(decode_in_calls, ("host",), _with_room, level="lowering"),
     Pass(expand, ("host", "layers")),
     # Before constants are folded: quantised weights would be floats.
     Pass(fuse_bias, ("host", "mil")),

@@ -6,6 +6,7 @@ import hexane as hx
 from hexane.passes.fuse.fuse_bias import fuse_bias
 from hexane.passes.layout.channels_last import channels_last
 from hexane.passes.legalize.to_fp16 import to_fp16
+from hexane.passes.quantize.decode_in_calls import decode_in_calls
 from hexane.passes.quantize.fold_qdq import fold_qdq
 from hexane.passes.quantize.fuse_lookup import fuse_lookup
 from hexane.passes.quantize.keep_encoded import keep_encoded
@@ -77,6 +78,14 @@ FIRES: dict[str, Case] = {
     "keep_encoded_of_a_convolution_of_windows": (
         keep_encoded,
         lambda: hx.conv(hx.input("x", (1, 64, 9)), hx.reshape(in_blocks(), shape=(64, 64, 1)), strides=2, pad=(1, 0)),
+    ),
+    "decode_in_calls": (
+        decode_in_calls,
+        lambda: hx.conv(hx.input("x", (1, 128, 5, 6)), hx.reshape(in_blocks(), shape=(64, 64, 1, 1)), groups=2),
+    ),
+    "decode_in_calls_of_a_transposed_convolution": (
+        decode_in_calls,
+        lambda: hx.conv_transpose(hx.input("x", (1, 64, 5, 6)), hx.reshape(in_blocks(), shape=(64, 64, 1, 1))),
     ),
     "keep_encoded_with_zero_points": (
         keep_encoded,
@@ -238,6 +247,12 @@ LEAVES: dict[str, Case] = {
     "an_encoded_weight_of_fp16": (
         keep_encoded,
         lambda: hx.linear(hx.input("x", (2, 64), "fp16"), hx.cast(in_blocks(), dtype="fp16")),
+    ),
+    "an_encoded_weight_of_each_channel_alone": (
+        decode_in_calls,
+        lambda: hx.conv(
+            hx.input("x", (1, 4096, 5, 6)), hx.reshape(in_blocks(), shape=(4096, 1, 1, 1)), pad=1, groups=4096
+        ),
     ),
     "an_encoded_weight_of_groups": (
         keep_encoded,

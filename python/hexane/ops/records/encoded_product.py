@@ -50,8 +50,13 @@ def _shape(x: Shape, weight: Shape, _: Shape, bias: Shape | None, transpose_x: b
     return matmul_shape(x, (weight[0], x[-2 if transpose_x else -1]), bias, transpose_x, True)
 
 
+def stored_dtype(bits: int, palette: bool) -> DType:
+    """Of the weight: of bytes with two numbers each, of indices, or of integers."""
+    return DTYPES["int8" if bits == 8 and not palette else "uint8"]
+
+
 def _dtype(x: DType, weight: DType, numbers: DType, bias: DType | None, bits: int, palette: bool, **_: Any) -> DType:
-    stored = DTYPES["int8" if bits == 8 and not palette else "uint8"]
+    stored = stored_dtype(bits, palette)
     if weight is not stored or {x, numbers, bias or FP32} != {FP32}:
         raise Error(f"got {x}, {weight}, {numbers} and {bias}, need fp32, {stored}, fp32 and fp32")
     return FP32
@@ -62,13 +67,20 @@ def _check(types: tuple[TensorType | None, ...], attrs: Mapping[str, Any]) -> No
     assert x is not None
     assert weight is not None
     assert numbers is not None
-    if x.rank < 2 or weight.rank != 2 or numbers.rank != 2:
-        raise Error(f"got x {x}, a weight {weight} and numbers {numbers}, need at least 2 axes, 2 and 2")
-    bits, palette = attrs["bits"], attrs["palette"]
+    if x.rank < 2:
+        raise Error(f"got x {x}, need at least 2 axes")
     axis = 1 if attrs.get("layout") == "nchw" else -2 if attrs.get("transpose_x") else -1
+    terms = x.shape[axis] * prod(attrs.get("kernel_sizes", ()))
+    check_numbers(weight, numbers, terms, attrs["bits"], attrs["palette"])
+
+
+def check_numbers(weight: TensorType, numbers: TensorType, k: int, bits: int, palette: bool) -> None:
+    """Whether these are rows of k numbers each, with scales or tables for them; raises Error."""
+    if weight.rank != 2 or numbers.rank != 2:
+        raise Error(f"got a weight {weight} and numbers {numbers}, need 2 axes and 2")
     if bits not in BITS:
         raise Error(f"bits: got {bits}, need {' or '.join(map(str, BITS))}")
-    n, k, (rows, width) = weight.shape[0], x.shape[axis] * prod(attrs.get("kernel_sizes", ())), numbers.shape
+    n, (rows, width) = weight.shape[0], numbers.shape
     if weight.shape[1] != (k * bits + 7) // 8:
         raise Error(f"got a weight of shape {weight.shape}, need {k} numbers of {bits} bits in each row")
     if palette:

@@ -1,39 +1,23 @@
 """Leaves the weights of matrix products, convolutions and embeddings in the few bits in which they are stored."""
 
-from typing import NamedTuple
-
 import numpy as np
 
 from hexane.compression.weights import LEAST_NUMBERS
 from hexane.decisions import Decision
 from hexane.dtypes import FP32, INT32
-from hexane.graph import Array, AttrValue, Graph, Node, Value, constant
+from hexane.graph import AttrValue, Graph, Node, Value, constant
 from hexane.ops import OPS, apply
-from hexane.ops.encoded_moves import MOVES, moved
-from hexane.ops.encodings import encoding_of, is_encoded
+from hexane.ops.encoded_moves import moved
+from hexane.ops.encodings import encoding_of
 from hexane.ops.records.encoded_product import (
     ENCODED_CONV,
     ENCODED_MATMUL,
     ENCODED_PIXELS,
-    LONG_TABLE,
-    SHORT_TABLE,
-    TABLE_COLUMNS,
     can_be_encoded,
     multiplies_pixels,
 )
-from hexane.ops.records.quant import BYTES
+from hexane.passes.quantize.stored import Stored, comes_of_integers, encoded, scales_follow, stored_rows
 from hexane.targets import Target
-
-_SCALES = ("mul", "sub", "real_div", "batch_norm")
-
-
-class Stored(NamedTuple):
-    """The operands of ENCODED_MATMUL for a weight (columns, terms)."""
-
-    weight: Array
-    numbers: Array
-    bits: int
-    palette: bool
 
 
 def keep_encoded(graph: Graph, target: Target) -> Graph:
@@ -61,7 +45,7 @@ def keep_encoded(graph: Graph, target: Target) -> Graph:
         assert y is not None
         if x.type.rank < 2 or not _is_weight(y, node.op == "conv") or x.dtype is not FP32:
             return None
-        if _comes_of_integers(x) or _scales_follow(node.values[0], readers):
+        if comes_of_integers(x) or scales_follow(node.values[0], readers):
             return None
         if node.op == "conv":
             weight = _of_windows(node, y)
@@ -70,7 +54,7 @@ def keep_encoded(graph: Graph, target: Target) -> Graph:
         if weight is None:
             return None
         if weight not in stored:
-            stored[weight] = _stored(weight)
+            stored[weight] = stored_rows(weight)
         found = stored[weight]
         if found is None:
             return None
@@ -92,7 +76,7 @@ def keep_encoded(graph: Graph, target: Target) -> Graph:
         assert ids is not None
         if node.attrs["axis"] != 0 or ids.node.op == "const" or not _is_weight(table):
             return None
-        weight = _encoded(table)
+        weight = encoded(table)
         rows = None if weight is None else _rows(weight, ids, node)
         if weight is None or rows is None:
             return None
@@ -109,30 +93,9 @@ def _is_weight(value: Value, of_pixels: bool = False) -> bool:
     return (value.type.rank == 2 or of_pixels) and value.type.size >= LEAST_NUMBERS and value.dtype is FP32
 
 
-def _comes_of_integers(x: Value) -> bool:
-    while x.node.op in MOVES and x.node.inputs[0] is not None:
-        x = x.node.inputs[0]
-    return x.node.op == "dequantize"
-
-
-def _scales_follow(product: Value, readers: "dict[Value, list[Node]]") -> bool:
-    """Whether its one reader scales the columns by constants."""
-    while len(found := readers.get(product, [])) == 1:
-        (node,) = found
-        others = [v for v in node.inputs if v is not None and v != product]
-        if any(v.node.op != "const" or v.type.size == 1 for v in others) or not others:
-            return False
-        if node.op in _SCALES:
-            return True
-        if node.op != "add":
-            return False
-        product = node.values[0]
-    return False
-
-
 def _in_rows(value: Value, rows: bool) -> Value | None:
     """The encoded constant whose rows are columns of the product, if the value is one, or its elements moved."""
-    found = _encoded(value)
+    found = encoded(value)
     if found is None or rows:
         return found
     return moved(apply(OPS["transpose"], [found], {"perm": (1, 0)})[0].node)
@@ -140,7 +103,7 @@ def _in_rows(value: Value, rows: bool) -> Value | None:
 
 def _of_windows(conv: Node, weight: Value) -> Value | None:
     """The encoded weight (out, kernel.., in) of a convolution, or (out, in) of one that multiplies each pixel alone."""
-    found = _encoded(weight) if can_be_encoded(conv) else None
+    found = encoded(weight) if can_be_encoded(conv) else None
     if found is None:
         return None
     if multiplies_pixels(conv):
@@ -181,77 +144,3 @@ def _rows(weight: Value, ids: Value, node: Node) -> Value | None:
             groups = constant((np.arange(rows) * second.shape[0] // rows).astype(np.int32), weight.node.sources)
             return make("decode_palette", picked(first), make("gather", second, picked(groups), axis=0))
     return None
-
-
-def _encoded(value: Value) -> Value | None:
-    node = value.node
-    if is_encoded(node):
-        return value
-    if node.op not in MOVES or node.inputs[0] is None:
-        return None
-    source = _encoded(node.inputs[0])
-    return None if source is None else moved(node.with_inputs((source, *node.inputs[1:])))
-
-
-def _stored(weight: Value) -> Stored | None:
-    """Of (out, in), or of (out, kernel.., in) with all but the first axis as one."""
-    first, second, *more = (None if v is None else v.node.data for v in weight.node.inputs)
-    assert first is not None
-    assert second is not None
-    columns = weight.shape[0]
-    taps = weight.shape[1:-1]
-    match weight.node.op:
-        case "dequantize":
-            zero = more[0] if more else None
-            if second.ndim and (weight.node.attrs["axis"] != 0 or (zero is not None and zero.ndim != 1)):
-                return None
-            integers = _centred(first.reshape(columns, -1), zero)
-            return None if integers is None else _integers(integers, np.broadcast_to(second, columns)[None])
-        case "decode_blocks":
-            for axis, extent in enumerate((columns, *taps)):  # each tap has blocks of its own
-                second = np.repeat(second, extent // second.shape[axis], axis=axis)
-            return _integers(first.reshape(columns, -1), second.reshape(columns, -1).T)
-        case "gather":
-            indices = second.reshape(columns, -1)
-            return _indices(indices, first[None]) if weight.node.attrs["axis"] == 0 else None
-        case "decode_palette":
-            groups, *others, entries = second.shape
-            whole = others == [1] * len(others)
-            return _indices(first.reshape(columns, -1), second.reshape(groups, entries)) if whole else None
-    return None
-
-
-def _centred(integers: Array, zero: Array | None) -> Array | None:
-    """Less their zero points, if bytes hold that."""
-    if integers.dtype not in [d.numpy for d in BYTES]:
-        return None
-    wide = integers.astype(np.int16) - (np.int16(0) if zero is None else zero.astype(np.int16).reshape(-1, 1))
-    return wide.astype(np.int8) if wide.size and wide.min() >= -128 and wide.max() <= 127 else None
-
-
-def _integers(integers: Array, scales: Array) -> Stored:
-    numbers = np.ascontiguousarray(scales, np.float32)
-    block = integers.shape[1] // len(numbers)
-    if integers.min() < -8 or integers.max() > 7 or (len(numbers) > 1 and block % 2):
-        return Stored(np.ascontiguousarray(integers), numbers, 8, False)
-    return Stored(_in_pairs(integers.view(np.uint8) & 15), numbers, 4, False)
-
-
-def _indices(indices: Array, tables: Array) -> Stored | None:
-    groups, entries = tables.shape
-    columns = len(indices)
-    whole_runs = groups == 1 or (columns % groups == 0 and columns // groups % TABLE_COLUMNS == 0)
-    if entries > LONG_TABLE or not whole_runs or indices.min() < 0 or indices.max() >= entries:
-        return None
-    codes, numbers = indices.astype(np.uint8), np.ascontiguousarray(tables, np.float32)
-    if entries <= SHORT_TABLE:
-        return Stored(_in_pairs(codes), numbers, 4, True)
-    return Stored(codes, numbers, 8, True)
-
-
-def _in_pairs(codes: Array) -> Array:
-    """Two codes of four bits in a byte, the first in its lower half."""
-    if codes.shape[1] % 2:
-        codes = np.pad(codes, ((0, 0), (0, 1)))
-    packed: Array = codes[:, 0::2] | codes[:, 1::2] << 4
-    return np.ascontiguousarray(packed)

@@ -1,0 +1,141 @@
+// decode: a weight that is stored as that of encoded_matmul, whole in fp32, for kernels that do not decode it
+// themselves.
+#include <algorithm>
+#include <cstring>
+
+#include "cpu/matmul/encoded.h"
+#include "cpu/operand.h"
+#include "cpu/tables.h"
+
+namespace hexane::cpu {
+namespace {
+
+struct DecodeAttrs {
+  int64_t bits, palette, axis;
+};
+
+constexpr const char* kName = "decode";
+constexpr int64_t kPart = 1024;  // numbers that are decoded at a time, an even number
+constexpr int64_t kRunsAtOnce = 16;
+
+// The rows of the weight are the indices of one axis of the output, each of num_runs runs of `run` numbers.
+struct DecodeState {
+  int64_t rows, run, num_runs;
+  int64_t block;  // terms of one scale
+  int64_t table_rows;
+};
+
+Prepared prepare(const Call& call) {
+  if (call.inputs.size() != 2 || call.outputs.size() != 1)
+    fail(kName, "got ", call.inputs.size(), " inputs and ", call.outputs.size(), " outputs, need 2 and 1");
+  const auto& attrs = call.attributes<DecodeAttrs>();
+  const Tensor &weight = call.inputs[0], &numbers = call.inputs[1], &out = call.outputs[0];
+  if (attrs.axis < 0 || attrs.axis >= out.rank)
+    fail(kName, "axis: got ", attrs.axis, ", need one of the ", out.rank, " of the output");
+  check_dense(kName, "out", out);
+  check_dense(kName, "weight", weight);
+  check_dense(kName, "numbers", numbers);
+  auto state = std::make_shared<DecodeState>();
+  DecodeState& s = *state;
+  s.rows = out.shape[attrs.axis];
+  s.run = s.num_runs = 1;
+  for (int i = 0; i < out.rank; ++i) (i < attrs.axis ? s.num_runs : s.run) *= i == attrs.axis ? 1 : out.shape[i];
+  const int64_t shape[] = {1, s.run * s.num_runs}, strides[] = {0, 4};
+  const Tensor row = {nullptr, DType::kFp32, 2, false, 0, shape, strides};
+  const EncodedPanels e = encoded_panels(kName, row, weight, numbers, attrs.bits, attrs.palette, false);
+  if (weight.shape[0] != s.rows)
+    fail(kName, "weight: got ", shape_text(weight), ", need ", s.rows, " rows, as axis ", attrs.axis, " of the output");
+  s.block = e.block;
+  s.table_rows = std::max<int64_t>(s.rows / std::max<int64_t>(numbers.shape[0], 1), 1);
+  return state;
+}
+
+// The codes [begin, begin + count) of a row, one in each byte; begin is even.
+const uint8_t* codes_of(const uint8_t* row, int64_t begin, int64_t count, bool four_bits, uint8_t* spread) {
+  if (!four_bits) return row + begin;
+  const uint8_t* from = row + begin / 2;
+  for (int64_t i = 0; i < count / 2; ++i) {
+    spread[2 * i] = from[i] & 15;
+    spread[2 * i + 1] = from[i] >> 4;
+  }
+  if (count % 2) spread[count - 1] = from[count / 2] & 15;
+  return spread;
+}
+
+struct Put {
+  float* to;         // of the row's first number
+  int64_t run, gap;  // numbers of a run, and from one to the next
+
+  void operator()(const float* numbers, int64_t begin, int64_t count) const {
+    while (count > 0) {
+      const int64_t inside = begin % run, some = std::min(count, run - inside);
+      std::memcpy(to + begin / run * gap + inside, numbers, static_cast<size_t>(some) * 4);
+      numbers += some;
+      begin += some;
+      count -= some;
+    }
+  }
+};
+
+// Of the terms [begin, end) of a row; begin is even.
+void decode_terms(const Call& call, const DecodeState& s, int64_t row, int64_t begin, int64_t end) {
+  const auto& attrs = call.attributes<DecodeAttrs>();
+  const Tensor &weight = call.inputs[0], &numbers = call.inputs[1], &out = call.outputs[0];
+  const bool four_bits = attrs.bits == 4;
+  const int64_t width = numbers.shape[1], entries = four_bits ? kTableEntries : kWideTableEntries;
+  const auto* codes = weight.as<const uint8_t>() + row * weight.shape[1];
+  const float* own = numbers.as<const float>() + (attrs.palette ? row / s.table_rows * width : row);
+  const Put put = {out.as<float>() + row * s.run, s.run, s.rows * s.run};
+  uint8_t spread[kPart];
+  float found[kPart], table[kWideTableEntries];
+  if (attrs.palette && width < entries) {
+    for (int64_t i = 0; i < entries; ++i) table[i] = own[std::min(i, width - 1)];
+    own = table;
+  }
+  while (begin < end) {
+    const int64_t room = attrs.palette ? kPart : s.block - begin % s.block;
+    const int64_t count = std::min({kPart, room, end - begin});
+    const uint8_t* some = codes_of(codes, begin, count, four_bits, spread);
+    if (attrs.palette)
+      for (int64_t i = 0; i < count; ++i) found[i] = own[some[i]];
+    else
+      encoded_ops().integers(some, count, four_bits, own[begin / s.block * width], found);
+    put(found, begin, count);
+    begin += count;
+  }
+}
+
+void cuts(const Call& call, Cuts& cuts) {
+  cuts.add(static_cast<int>(call.attributes<DecodeAttrs>().axis), call.state<DecodeState>().rows);
+}
+
+int64_t cost(const Call& call) { return call.outputs[0].size() / 2; }
+
+void run(const Call& call, int axis, Range range, std::byte*, const std::byte*) {
+  const auto& s = call.state<DecodeState>();
+  const Range rows = axis < 0 ? Range{0, s.rows} : range;
+  const int64_t terms = s.run * s.num_runs;
+  // Short runs of some rows lie next to each other: they are written while caches hold their lines.
+  const int64_t step = s.num_runs == 1 ? terms : std::min(kPart, kRunsAtOnce * ceil_div(s.run, 2) * 2);
+  for (int64_t begin = 0; begin < terms; begin += step)
+    for (int64_t row = rows.begin; row < rows.end; ++row)
+      decode_terms(call, s, row, begin, std::min(terms, begin + step));
+}
+
+constexpr Kernel kTable[] = {{
+    .name = kName,
+    .dtypes = "8b,fp32->fp32",
+    .attrs = "bits:i palette:i axis:i",
+    .attrs_bytes = sizeof(DecodeAttrs),
+    .accepts = "dense",
+    .prepare = prepare,
+    .cuts = cuts,
+    .cost = cost,
+    .run = run,
+}};
+
+}  // namespace
+
+std::span<const Kernel> decode_table() { return kTable; }
+
+}  // namespace hexane::cpu

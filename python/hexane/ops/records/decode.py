@@ -1,0 +1,61 @@
+"""A weight that is decoded in every call, for kernels that read whole weights."""
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from hexane.dtypes import FP32, DType
+from hexane.errors import Error
+from hexane.graph import Array, Node, TensorType
+from hexane.ops.attributes import flag, integer, integers
+from hexane.ops.records.encoded_product import can_be_encoded, check_numbers, decoded, stored_dtype
+from hexane.ops.shape_rules import Shape
+from hexane.ops.spec import Op
+
+DECODE = "cpu.decode"
+
+
+def decodes_in_calls(product: Node) -> bool:
+    """Whether a weight in few bits is decoded in each call for this op. Not for convolutions of each channel alone:
+    their weights are few, and decoding takes longer than the convolution."""
+    weight = product.inputs[1] if product.op in ("conv", "conv_transpose") else None
+    return weight is not None and weight.shape[1] > 1 and not (product.op == "conv" and can_be_encoded(product))
+
+
+def _dtype(weight: DType, numbers: DType, bits: int, palette: bool, **_: Any) -> DType:
+    stored = stored_dtype(bits, palette)
+    if weight is not stored or numbers is not FP32:
+        raise Error(f"got {weight} and {numbers}, need {stored} and fp32")
+    return FP32
+
+
+def _check(types: tuple[TensorType | None, ...], attrs: Mapping[str, Any]) -> None:
+    weight, numbers = types
+    assert weight is not None
+    assert numbers is not None
+    shape, axis = attrs["shape"], attrs["axis"]
+    if not 0 <= axis < len(shape) or weight.rank != 2 or weight.shape[0] != shape[axis]:
+        raise Error(f"got a weight {weight} for axis {axis} of {shape}, need as many rows as the axis has indices")
+    check_numbers(weight, numbers, prod((*shape[:axis], *shape[axis + 1 :])), attrs["bits"], attrs["palette"])
+
+
+def _ref(weight: Array, numbers: Array, bits: int, palette: bool, shape: Shape, axis: int) -> Array:
+    others = (*shape[:axis], *shape[axis + 1 :])
+    rows = decoded(weight, numbers, prod(others), bits, palette)
+    return np.ascontiguousarray(np.moveaxis(rows.reshape(shape[axis], *others), 0, axis))
+
+
+OPS = (
+    Op(
+        name=DECODE,
+        doc="A weight stored as that of cpu.encoded_matmul, whole: its rows are the indices of one axis of the result, and their numbers lie in the order of the other axes.",
+        inputs=("weight", "numbers"),
+        attrs={"bits": integer(8), "palette": flag(False), "shape": integers(), "axis": integer(0)},
+        shape=lambda *_, shape, **__: shape, dtype=_dtype, check=(_check,), kernel="decode",
+        kernel_attrs=lambda types, attrs: {"bits": attrs["bits"], "palette": attrs["palette"], "axis": attrs["axis"]},
+        level="kernel", every_call=True, ref=_ref,
+        cases=(),
+    ),
+)  # fmt: skip

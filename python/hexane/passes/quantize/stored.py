@@ -1,0 +1,120 @@
+"""The weights that a model stores in few bits, as kernels read them."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hexane.graph import Array, Node, Value
+from hexane.ops.encoded_moves import MOVES, moved
+from hexane.ops.encodings import is_encoded
+from hexane.ops.records.encoded_product import LONG_TABLE, SHORT_TABLE, TABLE_COLUMNS
+from hexane.ops.records.quant import BYTES
+
+_SCALES = ("mul", "sub", "real_div", "batch_norm")
+
+
+class Stored(NamedTuple):
+    """The operands of ENCODED_MATMUL for a weight (columns, terms)."""
+
+    weight: Array
+    numbers: Array
+    bits: int
+    palette: bool
+
+
+def comes_of_integers(x: Value) -> bool:
+    """Whether a product of x may be one of integers."""
+    while x.node.op in MOVES and x.node.inputs[0] is not None:
+        x = x.node.inputs[0]
+    return x.node.op == "dequantize"
+
+
+def scales_follow(product: Value, readers: "dict[Value, list[Node]]") -> bool:
+    """Whether its one reader scales the columns by constants."""
+    while len(found := readers.get(product, [])) == 1:
+        (node,) = found
+        others = [v for v in node.inputs if v is not None and v != product]
+        if any(v.node.op != "const" or v.type.size == 1 for v in others) or not others:
+            return False
+        if node.op in _SCALES:
+            return True
+        if node.op != "add":
+            return False
+        product = node.values[0]
+    return False
+
+
+def encoded(value: Value) -> Value | None:
+    """The encoded constant that the value is, if its elements are one's, moved or not."""
+    node = value.node
+    if is_encoded(node):
+        return value
+    if node.op not in MOVES or node.inputs[0] is None:
+        return None
+    source = encoded(node.inputs[0])
+    return None if source is None else moved(node.with_inputs((source, *node.inputs[1:])))
+
+
+def stored_rows(weight: Value) -> Stored | None:
+    """Of (out, in), or of (out, kernel.., in) with all but the first axis as one."""
+    first, second, *more = (None if v is None else v.node.data for v in weight.node.inputs)
+    assert first is not None
+    assert second is not None
+    columns = weight.shape[0]
+    taps = weight.shape[1:-1]
+    match weight.node.op:
+        case "dequantize":
+            zero = more[0] if more else None
+            if second.ndim and (weight.node.attrs["axis"] != 0 or (zero is not None and zero.ndim != 1)):
+                return None
+            integers = _centred(first.reshape(columns, -1), zero)
+            return None if integers is None else of_integers(integers, np.broadcast_to(second, columns)[None])
+        case "decode_blocks":
+            for axis, extent in enumerate((columns, *taps)):  # each tap has blocks of its own
+                second = np.repeat(second, extent // second.shape[axis], axis=axis)
+            return of_integers(first.reshape(columns, -1), second.reshape(columns, -1).T)
+        case "gather":
+            indices = second.reshape(columns, -1)
+            return _indices(indices, first[None]) if weight.node.attrs["axis"] == 0 else None
+        case "decode_palette":
+            groups, *others, entries = second.shape
+            whole = others == [1] * len(others)
+            return _indices(first.reshape(columns, -1), second.reshape(groups, entries)) if whole else None
+    return None
+
+
+def _centred(integers: Array, zero: Array | None) -> Array | None:
+    """Less their zero points, if bytes hold that."""
+    if integers.dtype not in [d.numpy for d in BYTES]:
+        return None
+    wide = integers.astype(np.int16) - (np.int16(0) if zero is None else zero.astype(np.int16).reshape(-1, 1))
+    return wide.astype(np.int8) if wide.size and wide.min() >= -128 and wide.max() <= 127 else None
+
+
+def of_integers(integers: Array, scales: Array) -> Stored:
+    """Of integers (columns, terms) of a byte each, and scales (blocks, columns)."""
+    numbers = np.ascontiguousarray(scales, np.float32)
+    block = integers.shape[1] // len(numbers)
+    if integers.min() < -8 or integers.max() > 7 or (len(numbers) > 1 and block % 2):
+        return Stored(np.ascontiguousarray(integers), numbers, 8, False)
+    return Stored(_in_pairs(integers.view(np.uint8) & 15), numbers, 4, False)
+
+
+def _indices(indices: Array, tables: Array) -> Stored | None:
+    groups, entries = tables.shape
+    columns = len(indices)
+    whole_runs = groups == 1 or (columns % groups == 0 and columns // groups % TABLE_COLUMNS == 0)
+    if entries > LONG_TABLE or not whole_runs or indices.min() < 0 or indices.max() >= entries:
+        return None
+    codes, numbers = indices.astype(np.uint8), np.ascontiguousarray(tables, np.float32)
+    if entries <= SHORT_TABLE:
+        return Stored(_in_pairs(codes), numbers, 4, True)
+    return Stored(codes, numbers, 8, True)
+
+
+def _in_pairs(codes: Array) -> Array:
+    """Two codes of four bits in a byte, the first in its lower half."""
+    if codes.shape[1] % 2:
+        codes = np.pad(codes, ((0, 0), (0, 1)))
+    packed: Array = codes[:, 0::2] | codes[:, 1::2] << 4
+    return np.ascontiguousarray(packed)
