@@ -28,14 +28,21 @@ def test_grouped_palettes_of_a_decoder(contest: Callable[..., None]) -> None:
     contest("palette4:g16 of 110M weights | 2 | at most 4 s", "hexane", call, rounds=3, iterations=1)
 
 
-def test_blocks_of_a_decoder(contest: Callable[..., None]) -> None:
+@pytest.mark.parametrize(
+    ("what", "bar"), [("of 110M weights", 4), ("for activations, 110M weights", 12)], ids=["weights", "activations"]
+)
+def test_blocks_of_a_decoder(what: str, bar: int, contest: Callable[..., None]) -> None:
     made = {shape: halves(*shape).astype(np.float32).reshape(-1) for shape in set(SHAPES)}
+    rng = np.random.default_rng(0)
+    importance = {
+        columns: rng.chisquare(4, (columns // 32, 32)) if "activations" in what else None for _, columns in SHAPES
+    }
 
     def call() -> None:
         for rows, columns in SHAPES:
-            _core.quantise_blocks(made[rows, columns], rows * columns // 32, 4, THREADS)
+            _core.quantise_blocks(made[rows, columns], rows * columns // 32, 4, THREADS, importance[columns])
 
-    contest("blockwise4:b32 of 110M weights | 2 | at most 4 s", "hexane", call, rounds=3, iterations=1)
+    contest(f"blockwise4:b32 {what} | 2 | at most {bar} s", "hexane", call, rounds=3, iterations=1)
 
 
 @pytest.mark.parametrize("contestant", ["hexane", "scikit-learn"])

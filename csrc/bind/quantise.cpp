@@ -1,7 +1,9 @@
 // Weights with fewer bits.
 #include <pybind11/numpy.h>
+#include <pybind11/stl.h>
 
 #include <cstring>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -17,6 +19,7 @@ namespace hexane {
 namespace {
 
 using Floats = py::array_t<float, py::array::c_style>;
+using Doubles = py::array_t<double, py::array::c_style>;
 using Halves = py::array_t<uint16_t, py::array::c_style>;
 
 std::span<const fp16> halves(const Halves& bits) {
@@ -70,7 +73,11 @@ py::tuple quantise_groups(const Halves& bits, int64_t outer, int64_t groups, int
   return py::make_tuple(entries, indices);
 }
 
-py::tuple quantise_blocks(const Floats& weights, int64_t blocks, int bits, int threads) {
+py::tuple quantise_blocks(const Floats& weights, int64_t blocks, int bits, int threads,
+                          const std::optional<Doubles>& importance) {
+  if (importance && (importance->ndim() != 2 || importance->size() == 0))
+    fail("quantise", "importance: got ", importance->size(), " numbers in ", importance->ndim(),
+         " axes, need [rows][channels of a block]");
   if (blocks < 1) fail("quantise", "got ", weights.size(), " weights in ", blocks, " blocks, need blocks of one size");
   py::array_t<int8_t> integers(weights.size());
   py::array_t<float> scales(blocks);
@@ -78,8 +85,12 @@ py::tuple quantise_blocks(const Floats& weights, int64_t blocks, int bits, int t
     const std::span from(weights.data(), static_cast<size_t>(weights.size()));
     const std::span to(integers.mutable_data(), static_cast<size_t>(integers.size()));
     const std::span found(scales.mutable_data(), static_cast<size_t>(scales.size()));
+    pack::Importance counts;
+    if (importance)
+      counts = {.channels = {importance->data(), static_cast<size_t>(importance->size())},
+                .rows = static_cast<size_t>(importance->shape(0))};
     const py::gil_scoped_release release;
-    pack::quantise_blocks(from, bits, threads, to, found);
+    pack::quantise_blocks(from, counts, bits, threads, to, found);
   }
   return py::make_tuple(integers, scales);
 }
@@ -99,9 +110,9 @@ void register_quantise(py::module_& m) {
       "A palette for each group of [outer][groups][inner] weights: (entries [groups][2^bits] as fp16 bits, flat uint8 "
       "indices).");
   m.def("quantise_blocks", &quantise_blocks, py::arg("weights").noconvert(), py::arg("blocks"), py::arg("bits"),
-        py::arg("threads"),
-        "Integers of 4 or 8 bits and a scale for each block of float32 weights, which lie one after "
-        "the other: (flat int8 integers, float32 scales).");
+        py::arg("threads"), py::arg("importance") = py::none(),
+        "Integers of 4 or 8 bits and a scale for each block of float32 weights, which lie one after the other: (flat "
+        "int8 integers, float32 scales). importance [rows][channels of a block]: how much errors count.");
 }
 
 }  // namespace hexane

@@ -178,9 +178,13 @@ def quantise_groups(halves: Array, outer: int, groups: int, bits: int, threads: 
     """A palette for each group of weights [outer][groups][inner] given by their fp16 bits as uint16: (entries [groups][2^bits] as fp16
     bits, flat uint8 indices). Error for weights that are not finite, and for parts that are not equal."""
 
-def quantise_blocks(weights: Array, blocks: int, bits: int, threads: int) -> tuple[Array, Array]:
+def quantise_blocks(
+    weights: Array, blocks: int, bits: int, threads: int, importance: Array | None = None
+) -> tuple[Array, Array]:
     """Integers of 4 bits (-8 to 7) or 8 (-127 to 127) and a scale, a number of fp16, for each of so many blocks of float32 weights, one
-    after the other: (flat int8 integers, float32 scales). Error for weights that are not finite, and blocks that are not equal."""
+    after the other: (flat int8 integers, float32 scales). importance: how much a squared error counts, [rows][channels of a block] in
+    floats; the blocks lie in as many runs of one length as there are rows, and the numbers of a channel are neighbours. Error for
+    weights that are not finite, blocks that are not equal, and an importance that is negative, not finite, or does not fit."""
 
 def save_file(path: str, data: object, sync: bool = True) -> None:
     """Writes a buffer, a list of buffers one after the other, or a WeightFile to a file atomically: PATH.part beside it, synced, renamed;
