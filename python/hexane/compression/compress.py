@@ -3,15 +3,15 @@
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
-from functools import partial
+from itertools import repeat
 
 from hexane.compression.encode import encode, kept_whole, stored_bytes
-from hexane.compression.request import ALIASES, Compression
+from hexane.compression.request import ALIASES, Compression, blocks_of
 from hexane.compression.streams import said
 from hexane.compression.weights import LEAST_NUMBERS, Weight, find_weights, operand_of
 from hexane.decisions import Decision
 from hexane.errors import Error
-from hexane.graph import Graph, Node, Value
+from hexane.graph import Array, Graph, Node, Value
 from hexane.targets import Target
 
 STAGE = "compress"
@@ -21,7 +21,7 @@ def compress(graph: Graph, asked: Compression, target: Target, threads: int = 1)
     """conv(%x, const fp16)  ->  conv(%x, dequantize(const int8, const fp32))
 
     The weights of `find_weights`, in the mode that each layer is given; "auto" is none here. Raises Error for a pattern
-    that fits no layer.
+    that fits no layer. Runs nothing: scales of blocks are those without calibration.
     """
     weights = find_weights(graph)
     return compress_weights(graph, dict(zip(weights, modes(weights, asked), strict=True)), target, threads)[0]
@@ -45,12 +45,21 @@ def modes(weights: Sequence[Weight], asked: Compression) -> list[str]:
 
 
 def compress_weights(
-    graph: Graph, chosen: Mapping[Weight, str], target: Target, threads: int = 1
+    graph: Graph,
+    chosen: Mapping[Weight, str],
+    target: Target,
+    threads: int = 1,
+    importance: Mapping[Weight, Array] | None = None,
 ) -> tuple[Graph, list[Value]]:
-    """The graph with each weight in its encoding, and a decision for each; and the weights as they are stored."""
+    """The graph with each weight in its encoding, and a decision for each; and the weights as they are stored.
+    importance: of errors in each input channel, where it is known (importance.py)."""
+    counts = [(importance or {}).get(weight) for weight in chosen]
     with ThreadPoolExecutor(threads) as pool:
-        made = list(pool.map(partial(encode, threads=threads), chosen, chosen.values()))
-    decisions = [_decision(w, encoding, v, target) for (w, encoding), v in zip(chosen.items(), made, strict=True)]
+        made = list(pool.map(encode, chosen, chosen.values(), repeat(threads), counts))
+    decisions = [
+        _decision(w, encoding, v, target, is_fitted=c is not None and blocks_of(encoding) is not None)
+        for (w, encoding), v, c in zip(chosen.items(), made, counts, strict=True)
+    ]
     return exchanged(graph, dict(zip(chosen, made, strict=True))).decided(*decisions), made
 
 
@@ -68,10 +77,11 @@ def exchanged(graph: Graph, became: Mapping[Weight, Value]) -> Graph:
     return graph.rewrite(change)
 
 
-def _decision(weight: Weight, encoding: str, value: Value, target: Target) -> Decision:
+def _decision(weight: Weight, encoding: str, value: Value, target: Target, *, is_fitted: bool) -> Decision:
     place = weight.node.where
     if encoding == "none":
         return Decision(STAGE, place, "whole", f"{weight.bytes} bytes")
     parts = (f"{weight.bytes} -> {stored_bytes(weight, encoding, value)} bytes", kept_whole(weight, encoding))
-    reason = "; ".join(filter(None, (*parts, said(weight, encoding, target))))
+    fitted = "scales fitted to activations" if is_fitted else ""
+    reason = "; ".join(filter(None, (*parts, fitted, said(weight, encoding, target))))
     return Decision(STAGE, place, encoding, reason, "formats.streams")

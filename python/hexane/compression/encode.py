@@ -14,10 +14,11 @@ from hexane.ops import OPS, apply
 from hexane.ops.encodings import encoding_of, fewest_bits, kept
 
 
-def encode(weight: Weight, encoding: str, threads: int = 1) -> Value:
+def encode(weight: Weight, encoding: str, threads: int = 1, importance: Array | None = None) -> Value:
     """dequantize(const int8, scale), decode_blocks(const int8, scales), gather(table, const indices), or
     decode_palette(const indices, tables); for "sparse:0.5" a constant of which the smallest half is 0; the constant
-    itself for "none" and "sparse".
+    itself for "none" and "sparse". importance: of an error in each input channel, for scales of
+    blocks (importance.py).
 
     Raises Error for weights that are not finite, or that fp16 does not hold.
     """
@@ -36,7 +37,7 @@ def encode(weight: Weight, encoding: str, threads: int = 1) -> Value:
         (made,) = apply(OPS["dequantize"], operands, {"axis": weight.axis, "dtype": whole.dtype}, sources)
         return made
     if blocks_of(encoding) is not None:
-        return _in_blocks(weight, data, encoding, threads)
+        return _in_blocks(weight, data, encoding, threads, importance)
     if zeros_of(encoding) is not None:
         return _pruned(weight, data, zeros_of(encoding) or 0.0)
     palette = palette_of(encoding)
@@ -57,7 +58,7 @@ def encode(weight: Weight, encoding: str, threads: int = 1) -> Value:
     return made
 
 
-def _in_blocks(weight: Weight, data: Array, encoding: str, threads: int) -> Value:
+def _in_blocks(weight: Weight, data: Array, encoding: str, threads: int, importance: Array | None) -> Value:
     """A scale for each block of input channels, with all taps of a filter; or for each output channel."""
     found = blocks_of(encoding)
     assert found is not None
@@ -75,7 +76,7 @@ def _in_blocks(weight: Weight, data: Array, encoding: str, threads: int) -> Valu
     split = [part for d, n in zip(data.shape, counts, strict=True) for part in (n, d // n)]
     order = [*range(0, 2 * data.ndim, 2), *range(1, 2 * data.ndim, 2)]
     blocks = np.ascontiguousarray(data.reshape(split).transpose(order), np.float32)
-    flat, scales = _core.quantise_blocks(blocks.reshape(-1), prod(counts), bits, threads)
+    flat, scales = _quantised(weight, blocks.reshape(prod(counts), -1), counts, bits, threads, importance)
     integers = np.ascontiguousarray(flat.reshape(blocks.shape).transpose(np.argsort(order))).reshape(data.shape)
     if whole:
         operands = [constant(integers, sources), constant(scales, sources), None]
@@ -84,6 +85,27 @@ def _in_blocks(weight: Weight, data: Array, encoding: str, threads: int) -> Valu
     held = constant(scales.astype(data.dtype).reshape(counts), sources)
     (made,) = apply(OPS["decode_blocks"], [constant(integers, sources), held], {}, sources)
     return made
+
+
+def _quantised(
+    weight: Weight, blocks: Array, counts: list[int], bits: int, threads: int, importance: Array | None
+) -> tuple[Array, Array]:
+    """The integers and scales of blocks [blocks][numbers]; counts: of blocks along each axis of the weight."""
+    if importance is None:
+        return _core.quantise_blocks(blocks.reshape(-1), len(blocks), bits, threads)
+    axis, shape = weight.input_axis, weight.whole.shape
+    groups, along = len(importance) // shape[axis], counts[axis]
+    # The input channels of a block: its place along their axis, and of convolutions the group of its output channel.
+    group = np.arange(counts[0]) // (counts[0] // groups) * along
+    place = np.arange(along).reshape([-1 if i == axis else 1 for i in range(len(counts))])
+    rows = np.broadcast_to(group.reshape(-1, *[1] * (len(counts) - 1)) + place, counts).reshape(-1)
+    order = np.argsort(rows, kind="stable")  # blocks of the same input channels become neighbours
+    matrices = prod(d // n for d, n in zip(shape[:axis], counts[:axis], strict=True))  # in one block
+    channels = np.tile(importance.reshape(groups * along, -1), (1, matrices))
+    found, found_scales = _core.quantise_blocks(blocks[order].reshape(-1), len(blocks), bits, threads, channels)
+    integers, scales = np.empty(blocks.shape, np.int8), np.empty_like(found_scales)
+    integers[order], scales[order] = found.reshape(blocks.shape), found_scales
+    return integers, scales
 
 
 def _pruned(weight: Weight, data: Array, zeros: float) -> Value:

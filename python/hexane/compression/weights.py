@@ -50,7 +50,7 @@ def find_weights(graph: Graph) -> list[Weight]:
             continue
         whole = _folded(value)
         if whole is not None:
-            found[value] = Weight(node, value, whole, *_channels(node))
+            found[value] = Weight(node, value, whole, *axes_of(node))
     return list(found.values())
 
 
@@ -59,14 +59,8 @@ def operand_of(node: Node) -> int | None:
     return _OPERANDS.get(node.op)
 
 
-def _is_compressible(node: Node, value: Value) -> bool:
-    if node.op != "gather":
-        return True
-    # A table that constants are picked from is a constant: another form of the same weight.
-    return node.attrs["axis"] == 0 and node.inputs[1] is not None and node.inputs[1].node.op != "const"
-
-
-def _channels(node: Node) -> tuple[int, int]:
+def axes_of(node: Node) -> tuple[int, int]:
+    """Of the weight of this op: the axis of its output channels, and that of its input channels."""
     weight = node.inputs[_OPERANDS[node.op]]
     assert weight is not None
     if node.op == "conv":
@@ -77,6 +71,13 @@ def _channels(node: Node) -> tuple[int, int]:
     if node.op != "matmul":
         return 0, last
     return (last - 1, last) if node.attrs["transpose_y"] else (last, last - 1)
+
+
+def _is_compressible(node: Node, value: Value) -> bool:
+    if node.op != "gather":
+        return True
+    # A table that constants are picked from is a constant: another form of the same weight.
+    return node.attrs["axis"] == 0 and node.inputs[1] is not None and node.inputs[1].node.op != "const"
 
 
 def _folded(value: Value) -> Value | None:

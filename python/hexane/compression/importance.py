@@ -1,0 +1,85 @@
+"""How much an error of a weight counts in each input channel: the sum of squares, over calibration inputs, of what the
+weight is multiplied by. The squared error of a sum of x * w is about the sum of x^2 * error^2 (x of random signs)."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from hexane.compression.weights import Weight, axes_of, operand_of
+from hexane.dtypes import FP32
+from hexane.errors import Error
+from hexane.graph import Array, Graph, Node, Port, Value
+from hexane.ops import OPS, apply
+
+# So many rows count as seen before, in which each channel had the median of all: squares of few rows differ by chance,
+# and a channel that calibration leaves at 0 must not make its weights a free choice. The median of channels that are
+# not 0, since a mean would be that of the few with large numbers.
+ROWS_BEFORE = 8
+
+
+def input_squares(graph: Graph, weights: Sequence[Weight]) -> Graph:
+    """conv(%x, const)  ->  reduce_sum_square(cast(%x, fp32), axes=(0, 2, 3)), an output for each of the weights.
+
+    Where several layers read a weight alike, their sums are added."""
+    ports = [Port(f"%squares{i}", _squares(graph, weight)) for i, weight in enumerate(weights)]
+    return replace(graph, outputs=tuple(ports), taps=())
+
+
+def importance_of(graph: Graph, weight: Weight, squares: Sequence[Array]) -> Array | None:
+    """The importance of each input channel, those of all groups of a convolution one after the other, from what
+    `input_squares` gives for each calibration input. None where no channel is ever other than 0.
+
+    Raises Error for numbers that are not finite."""
+    total = np.sum([one.astype(np.float64) for one in squares], axis=0)
+    if not np.isfinite(total).all():
+        raise Error(
+            f"[compress] calibration: got {total[~np.isfinite(total)][0]} as the sum of squares of an input channel of"
+            f" {weight.node.where}, need finite numbers"
+        )
+    if not total.any():
+        return None
+    read = sum(x.type.size for x in map(_activation, _readers(graph, weight)))
+    rows = len(squares) * read // total.size
+    return np.asarray(total + ROWS_BEFORE / rows * np.median(total[total > 0]))
+
+
+def _readers(graph: Graph, weight: Weight) -> list[Node]:
+    """The layers that read the weight, with the same input channels."""
+    first, axes = weight.node, (weight.axis, weight.input_axis)
+
+    def reads(node: Node) -> bool:
+        place = operand_of(node)
+        if node.op != first.op or place is None or node.inputs[place] != weight.value:
+            return False
+        return node.attrs.get("groups") == first.attrs.get("groups") and axes_of(node) == axes
+
+    return [node for node in graph.nodes if reads(node)]
+
+
+def _squares(graph: Graph, weight: Weight) -> Value:
+    total, *others = map(_squares_of, _readers(graph, weight))
+    for other in others:
+        (total,) = apply(OPS["add"], [total, other], {})
+    return total
+
+
+def _squares_of(node: Node) -> Value:
+    x = _activation(node)
+    kept = _channel_axis(node) % x.type.rank
+    (wide,) = apply(OPS["cast"], [x], {"dtype": FP32})
+    axes = tuple(i for i in range(x.type.rank) if i != kept)
+    (sums,) = apply(OPS["reduce_sum_square"], [wide], {"axes": axes, "keep_dims": False})
+    return sums
+
+
+def _activation(node: Node) -> Value:
+    x = node.inputs[0]
+    assert x is not None
+    return x
+
+
+def _channel_axis(node: Node) -> int:
+    if node.op in ("conv", "conv_transpose"):
+        return -1 if node.attrs["layout"] == "nhwc" else 1
+    return -2 if node.attrs.get("transpose_x") else -1
