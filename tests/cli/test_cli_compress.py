@@ -120,3 +120,56 @@ def test_a_model_that_the_host_shares_is_refused_as_mil(cli: Cli, tmp_path: Path
     ended = cli("compress", model, "--target", "M4", "--mode", "int8", "-o", tmp_path / "m.mil")
     assert ended.code == 1
     assert "some of the host, need one that" in ended.err
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> Path:
+    x = np.random.default_rng(0).standard_normal((4, 16, 8, 8))
+    x[:, 5] *= 100
+    np.savez(tmp_path / "inputs.npz", x=x.astype(np.float32))
+    return tmp_path / "inputs.npz"
+
+
+def test_calibration_fits_scales_of_blocks_and_errors_are_measured_on_it(
+    cli: Cli, tmp_path: Path, inputs: Path
+) -> None:
+    model, output = network(tmp_path / "net.onnx"), tmp_path / "m.hxp"
+    args = ("--mode", "blockwise4:b16", "--calibration", inputs, "--json", "-o", output)
+    record = json.loads(cli("compress", model, *args).out)
+    assert record["measured_on"] == "4 calibration inputs"
+    x = np.load(inputs)["x"][1:2]
+    feeds = [{"x": one[None]} for one in np.load(inputs)["x"]]
+    got = hx.load(output)(x)
+    np.testing.assert_array_equal(
+        got, hx.compile(model, compress=hx.Compression("blockwise4:b16", calibration=feeds))(x)
+    )
+    want, plain = hx.compile(model)(x), hx.compile(model, compress="blockwise4:b16")(x)
+    assert np.linalg.norm(got - want) < 0.8 * np.linalg.norm(plain - want)
+
+
+def test_an_onnx_file_has_the_fitted_scales(cli: Cli, tmp_path: Path, inputs: Path) -> None:
+    model, output = network(tmp_path / "net.onnx"), tmp_path / "small.onnx"
+    ended = cli("compress", model, "--mode", "blockwise4:b16", "--calibration", inputs, "-o", output)
+    assert ended.code == 0, ended.err
+    assert "on 4 calibration inputs" in ended.out
+    feeds = [{"x": one[None]} for one in np.load(inputs)["x"]]
+    want = hx.compile(model, compress=hx.Compression("blockwise4:b16", calibration=feeds))(**feeds[0])
+    np.testing.assert_allclose(hx.compile(output)(**feeds[0]), want, rtol=1e-4, atol=1e-4 * np.abs(want).max())
+
+
+@pytest.mark.parametrize(
+    ("arrays", "said"),
+    [
+        ({"z": np.zeros((1, 16, 8, 8), np.float32)}, "got the arrays z, need x"),
+        ({"x": np.zeros((1, 16, 8, 9), np.float32)}, "need float32[1, 16, 8, 8]"),
+        ({"x": np.zeros((1, 16, 8, 8), np.float64)}, "got float64[1, 16, 8, 8] for 'x'"),
+    ],
+    ids=["name", "shape", "dtype"],
+)
+def test_calibration_has_to_fit_the_model(cli: Cli, tmp_path: Path, arrays: dict[str, np.ndarray], said: str) -> None:
+    np.savez(tmp_path / "in.npz", **arrays)
+    args = ("--mode", "blockwise", "--calibration", tmp_path / "in.npz", "-o", tmp_path / "m.hxp")
+    ended = cli("compress", network(tmp_path / "net.onnx"), *args)
+    assert ended.code != 0
+    assert f"[compress] calibration {tmp_path / 'in.npz'}" in ended.err
+    assert said in ended.err

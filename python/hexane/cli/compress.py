@@ -1,7 +1,7 @@
 """`hexane compress`: a model with weights of fewer bits, and what each layer became."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +17,7 @@ from hexane.compression import MODES, Compression
 from hexane.compression.request import TOLERANCE
 from hexane.decisions import counted
 from hexane.errors import Error
-from hexane.graph import Graph
+from hexane.graph import Array, Graph
 from hexane.importers.files import is_written_model
 from hexane.options import Options
 from hexane.printer import size_text
@@ -72,6 +72,13 @@ def compress(
         list[str] | None,
         typer.Option(metavar="PATTERN=MODE", help="The mode of layers, as in *conv1*=int8; may be given again."),
     ] = None,
+    calibration: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR|F.npz",
+            help="Inputs like those the model will see: errors are measured on them, scales of blocks fitted to them.",
+        ),
+    ] = None,
     html: Annotated[
         Path | None,
         typer.Option(metavar="F.html", help="Write a page for a browser: error over bytes, and each layer's choice."),
@@ -92,10 +99,11 @@ def compress(
     hexane compress net.onnx --target M4 --bytes 4M -o net.mil
     hexane compress net.onnx --target M1 --mode palette4 --layer '*head*=none' -o net.hxp
     hexane compress net.onnx --mode int8 -o net8.onnx
+    hexane compress net.onnx --mode blockwise4:b32 --calibration inputs.npz -o net4.onnx
     hexane compress net.onnx --html net.html --plot net.png -o small.onnx
 
-    Errors are relative errors of the outputs, on two random inputs of a fixed seed: in the table of each layer alone. A
-    page or a picture has every encoding of every layer measured, which takes as long as auto.
+    Errors are relative errors of the outputs, on --calibration or on two random inputs of a fixed seed: in the table of
+    each layer alone. A page or a picture has every encoding of every layer measured, which takes as long as auto.
     """
     if is_plan(model):
         raise Error(f"[compress] {model}: got a plan, which is compiled already, need the ONNX or MIL model")
@@ -111,6 +119,8 @@ def compress(
     with working(f"compressing {model.name}"):
         network = _read(model, asked) if output.suffix == ".onnx" else None
         graph = as_graph(source if network is None else network.proto, shapes)
+        if calibration is not None:
+            asked = replace(asked, calibration=_feeds(calibration, graph))
         made, net = compile_compressed(graph, asked, Options(target=target), surveys=pictured)
     if pictured and made.survey is None:
         raise Error(f"[compress] {model}: got no weight that may be compressed, need one for --html and --plot")
@@ -181,6 +191,16 @@ def _per_layer(given: list[str]) -> dict[str, str]:
             raise typer.BadParameter(f"--layer: got {text!r}, need PATTERN=MODE, for example '*conv1*=int8'")
         found[pattern] = mode
     return found
+
+
+def _feeds(path: Path, graph: Graph) -> list[dict[str, Array]]:
+    """The calibration inputs of an .npz file, or of a folder of them."""
+    from hexane.importers.onnx.signature import Input, Signature  # late: `onnx` takes a while to load
+    from hexane.quant.feeds import FeedFiles
+
+    inputs = [Input(str(v.node.attrs["name"]), v.dtype, v.shape) for v in graph.inputs]
+    signature = Signature(tuple(inputs), tuple(port.name for port in graph.outputs))
+    return list(FeedFiles(path, signature, "compress"))
 
 
 def _read(model: Path, asked: Compression) -> "Network":

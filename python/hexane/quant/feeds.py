@@ -20,16 +20,17 @@ SUFFIX = ".npz"
 
 def check_feeds(feeds: Iterable[Mapping[str, Any]], signature: Signature) -> list[dict[str, Array]]:
     """The feeds as arrays. Raises Error for names, dtypes and shapes that the model does not have."""
-    return [_checked(feed, signature, f"input {index}") for index, feed in enumerate(feeds)]
+    return [_checked(feed, signature, f"[quantize] calibration input {index}") for index, feed in enumerate(feeds)]
 
 
 @dataclass(frozen=True, slots=True)
 class FeedFiles:
     """The inputs in .npz files: an .npz, or a folder of them. Each array is an input, or, with an axis more in front or
-    along a first axis that the model has as 1, several."""
+    along a first axis that the model has as 1, several. `command`: what errors name."""
 
     path: Path
     signature: Signature
+    command: str = "quantize"
 
     def __post_init__(self) -> None:
         self.files  # noqa: B018  raises Error
@@ -40,20 +41,22 @@ class FeedFiles:
             return [self.path]
         found = sorted(p for p in self.path.iterdir() if p.suffix.lower() == SUFFIX)
         if not found:
-            raise Error(f"[quantize] calibration {self.path}: got a folder without {SUFFIX} files, need at least one")
+            raise Error(f"{self._where(self.path)}: got a folder without {SUFFIX} files, need at least one")
         return found
 
     def __iter__(self) -> Iterator[dict[str, Array]]:
         for path in self.files:
-            arrays = _read(path)
-            where = str(path)
+            where = self._where(path)
+            arrays = _read(path, where)
             _check_names(arrays, self.signature, where)
             for index, feed in enumerate(_split(arrays, self.signature, where)):
                 yield _checked(feed, self.signature, f"{where}, input {index}")
 
+    def _where(self, path: Path) -> str:
+        return f"[{self.command}] calibration {path}"
 
-def _read(path: Path) -> dict[str, Array]:
-    where = f"[quantize] calibration {path}"
+
+def _read(path: Path, where: str) -> dict[str, Array]:
     with os.fdopen(open_regular(path, where, f"{SUFFIX} file"), "rb") as file:
         try:
             with zipfile.ZipFile(file) as archive:
@@ -75,7 +78,7 @@ def _check_names(arrays: Mapping[str, Any], signature: Signature, where: str) ->
     known = {*need, *(entry.name for entry in signature.optional)}
     if not set(need) <= arrays.keys() <= known:
         got = ", ".join(arrays) or "none"
-        raise Error(f"[quantize] calibration {where}: got the arrays {got}, need {', '.join(need)}")
+        raise Error(f"{where}: got the arrays {got}, need {', '.join(need)}")
 
 
 def _split(arrays: Mapping[str, Array], signature: Signature, where: str) -> Iterator[dict[str, Array]]:
@@ -87,7 +90,7 @@ def _split(arrays: Mapping[str, Array], signature: Signature, where: str) -> Ite
         return
     if wrong := [name for name, n in counts.items() if n != number]:
         got = counts[wrong[0]] or 1
-        raise Error(f"[quantize] calibration {where}: got {got} of input {wrong[0]!r}, need {number} as of the others")
+        raise Error(f"{where}: got {got} of input {wrong[0]!r}, need {number} as of the others")
     for index in range(number):
         yield {n: a[index] if a.ndim > len(entries[n].dims or ()) else a[index : index + 1] for n, a in arrays.items()}
 
@@ -111,7 +114,7 @@ def _checked(feed: Mapping[str, Any], signature: Signature, where: str) -> dict[
         if array.dtype != entry.dtype.numpy or not _fits(array.shape, entry.dims):
             dims = "any shape" if entry.dims is None else [d if isinstance(d, int) else d or "?" for d in entry.dims]
             raise Error(
-                f"[quantize] calibration {where}: got {array.dtype}{list(array.shape)} for {name!r},"
+                f"{where}: got {array.dtype}{list(array.shape)} for {name!r},"
                 f" need {np.dtype(entry.dtype.numpy)}{_dims(dims)}"
             )
     return found
