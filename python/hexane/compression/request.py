@@ -59,7 +59,9 @@ class Compression:
     where `bytes` are given."""
 
     calibration: Feeds | None = None
-    """For "auto": inputs by name, or a sequence of them, on which errors are measured. None: two seeded random ones."""
+    """Inputs by name, or a sequence of them. "auto" measures errors on them; None: on two seeded random ones. Scales of
+    the blockwise modes are fitted to them, so that errors are small where a layer's inputs are large; None: to the
+    weights alone. Error for inputs that make a layer's input infinite or NaN."""
 
     bytes: int | str | None = None
     """The most that all weights of layers may take, scales and tables included: 4000000, "4M". "auto" then chooses the
