@@ -3,15 +3,15 @@
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
-from itertools import repeat
 
 from hexane.compression.encode import encode, kept_whole, stored_bytes
-from hexane.compression.request import ALIASES, Compression, blocks_of
+from hexane.compression.fit import Fitted
+from hexane.compression.request import ALIASES, Compression
 from hexane.compression.streams import said
 from hexane.compression.weights import LEAST_NUMBERS, Weight, find_weights, operand_of
 from hexane.decisions import Decision
 from hexane.errors import Error
-from hexane.graph import Array, Graph, Node, Value
+from hexane.graph import Graph, Node, Value
 from hexane.targets import Target
 
 STAGE = "compress"
@@ -49,16 +49,19 @@ def compress_weights(
     chosen: Mapping[Weight, str],
     target: Target,
     threads: int = 1,
-    importance: Mapping[Weight, Array] | None = None,
+    fitted: Mapping[Weight, Fitted] | None = None,
 ) -> tuple[Graph, list[Value]]:
     """The graph with each weight in its encoding, and a decision for each; and the weights as they are stored.
-    importance: of errors in each input channel, where it is known (importance.py)."""
-    counts = [(importance or {}).get(weight) for weight in chosen]
+    fitted: weights that are in their encoding already, with scales for activations."""
+    known = fitted or {}
+
+    def make(weight: Weight, encoding: str) -> Value:
+        return known[weight].value if weight in known else encode(weight, encoding, threads)
+
     with ThreadPoolExecutor(threads) as pool:
-        made = list(pool.map(encode, chosen, chosen.values(), repeat(threads), counts))
+        made = list(pool.map(make, chosen, chosen.values()))
     decisions = [
-        _decision(w, encoding, v, target, is_fitted=c is not None and blocks_of(encoding) is not None)
-        for (w, encoding), v, c in zip(chosen.items(), made, counts, strict=True)
+        _decision(w, encoding, v, target, known.get(w)) for (w, encoding), v in zip(chosen.items(), made, strict=True)
     ]
     return exchanged(graph, dict(zip(chosen, made, strict=True))).decided(*decisions), made
 
@@ -77,11 +80,14 @@ def exchanged(graph: Graph, became: Mapping[Weight, Value]) -> Graph:
     return graph.rewrite(change)
 
 
-def _decision(weight: Weight, encoding: str, value: Value, target: Target, *, is_fitted: bool) -> Decision:
+def _decision(weight: Weight, encoding: str, value: Value, target: Target, fitted: Fitted | None) -> Decision:
     place = weight.node.where
     if encoding == "none":
         return Decision(STAGE, place, "whole", f"{weight.bytes} bytes")
-    parts = (f"{weight.bytes} -> {stored_bytes(weight, encoding, value)} bytes", kept_whole(weight, encoding))
-    fitted = "scales fitted to activations" if is_fitted else ""
-    reason = "; ".join(filter(None, (*parts, fitted, said(weight, encoding, target))))
+    size = f"{weight.bytes} -> {stored_bytes(weight, encoding, value)} bytes"
+    parts: tuple[str, ...] = (size, kept_whole(weight, encoding))
+    if fitted is not None:
+        channels = weight.whole.shape[weight.axis]
+        parts += (f"scales fitted to activations in {fitted.channels} of {channels} output channels",)
+    reason = "; ".join(filter(None, (*parts, said(weight, encoding, target))))
     return Decision(STAGE, place, encoding, reason, "formats.streams")

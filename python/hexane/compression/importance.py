@@ -39,12 +39,12 @@ def importance_of(graph: Graph, weight: Weight, squares: Sequence[Array]) -> Arr
         )
     if not total.any():
         return None
-    read = sum(x.type.size for x in map(_activation, _readers(graph, weight)))
+    read = sum(x.type.size for x in map(activation_of, readers_of(graph, weight)))
     rows = len(squares) * read // total.size
     return np.asarray(total + ROWS_BEFORE / rows * np.median(total[total > 0]))
 
 
-def _readers(graph: Graph, weight: Weight) -> list[Node]:
+def readers_of(graph: Graph, weight: Weight) -> list[Node]:
     """The layers that read the weight, with the same input channels."""
     first, axes = weight.node, (weight.axis, weight.input_axis)
 
@@ -57,29 +57,37 @@ def _readers(graph: Graph, weight: Weight) -> list[Node]:
     return [node for node in graph.nodes if reads(node)]
 
 
-def _squares(graph: Graph, weight: Weight) -> Value:
-    total, *others = map(_squares_of, _readers(graph, weight))
-    for other in others:
-        (total,) = apply(OPS["add"], [total, other], {})
-    return total
+def activation_of(node: Node) -> Value:
+    """What a product multiplies its weight by."""
+    x = node.inputs[0]
+    assert x is not None
+    return x
 
 
-def _squares_of(node: Node) -> Value:
-    x = _activation(node)
-    kept = _channel_axis(node) % x.type.rank
+def channel_axis(node: Node) -> int:
+    """Of the result of a product, and of its input where that is not transposed."""
+    return 1 if node.op in ("conv", "conv_transpose") and node.attrs["layout"] != "nhwc" else -1
+
+
+def sum_of_squares(x: Value, axis: int) -> Value:
+    """In fp32, for each place along the axis."""
+    kept = axis % x.type.rank
     (wide,) = apply(OPS["cast"], [x], {"dtype": FP32})
     axes = tuple(i for i in range(x.type.rank) if i != kept)
     (sums,) = apply(OPS["reduce_sum_square"], [wide], {"axes": axes, "keep_dims": False})
     return sums
 
 
-def _activation(node: Node) -> Value:
-    x = node.inputs[0]
-    assert x is not None
-    return x
+def added(values: Sequence[Value]) -> Value:
+    total, *others = values
+    for other in others:
+        (total,) = apply(OPS["add"], [total, other], {})
+    return total
 
 
-def _channel_axis(node: Node) -> int:
-    if node.op in ("conv", "conv_transpose"):
-        return -1 if node.attrs["layout"] == "nhwc" else 1
-    return -2 if node.attrs.get("transpose_x") else -1
+def _squares(graph: Graph, weight: Weight) -> Value:
+    return added([sum_of_squares(activation_of(node), _input_axis(node)) for node in readers_of(graph, weight)])
+
+
+def _input_axis(node: Node) -> int:
+    return -2 if node.attrs.get("transpose_x") else channel_axis(node)

@@ -8,8 +8,8 @@ import numpy as np
 
 from hexane.compression.compress import STAGE, compress_weights, exchanged, modes
 from hexane.compression.encode import encode, kept_whole, stored_bytes, without_mask
-from hexane.compression.importance import importance_of, input_squares
-from hexane.compression.request import PALETTES, Compression, blocks_of, palette_of
+from hexane.compression.fit import Fitted, fit_scales
+from hexane.compression.request import PALETTES, Compression, palette_of
 from hexane.compression.search import MARGIN, Choice, least_bytes, search, within, within_bytes
 from hexane.compression.streams import said, streams
 from hexane.compression.weights import Weight, find_weights
@@ -97,15 +97,8 @@ class Compressed:
 class _Trial:
     """The network on this CPU with its weights as params, so that one is exchanged without compiling anew."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        weights: Sequence[Weight],
-        importance: Mapping[Weight, Array],
-        feeds: "Feeds",
-        build: Callable[[Graph], Any],
-    ) -> None:
-        self.weights, self.importance = weights, importance
+    def __init__(self, graph: Graph, weights: Sequence[Weight], feeds: "Feeds", build: Callable[[Graph], Any]) -> None:
+        self.weights = weights
         self.names = [f"%weight{i}" for i in range(len(weights))]
         params = {
             w: unique("param", name, w.whole.type, w.whole.node.data, w.node.sources)
@@ -119,8 +112,7 @@ class _Trial:
 
     def encoded(self, index: int, encoding: str) -> Value:
         if (index, encoding) not in self.made:
-            weight = self.weights[index]
-            self.made[index, encoding] = encode(weight, encoding, importance=self.importance.get(weight))
+            self.made[index, encoding] = encode(self.weights[index], encoding)
         return self.made[index, encoding]
 
     def choice(self, index: int, encoding: str) -> Choice:
@@ -216,15 +208,20 @@ def compressed(
     """
     weights = find_weights(graph)
     wanted = modes(weights, asked)
-    importance = _importance(graph, weights, wanted, asked, build_trial)
+    fitted: dict[Weight, Fitted] = {}
+    if asked.feeds:
+        given = Feeds(graph, asked.feeds)
+        kept = dict(zip(weights, wanted, strict=True))
+        fitted = fit_scales(graph, kept, lambda changed: list(given.each(build_trial(changed))), threads)
     if not (asked.searches or measures or surveys) or not weights:
-        made, values = compress_weights(graph, dict(zip(weights, wanted, strict=True)), target, threads, importance)
+        made, values = compress_weights(graph, dict(zip(weights, wanted, strict=True)), target, threads, fitted)
         reports = _reports(weights, wanted, values, target, {})
         if asked.budget is not None:
             _check_budget(sum(layer.bytes_after for layer in reports), asked.budget)
         return Compressed(made, reports, None, "nothing", _stored(weights, values)), build(made)
     feeds = Feeds(graph, asked.feeds)
-    trial = _Trial(graph, weights, importance, feeds, build_trial)
+    trial = _Trial(graph, weights, feeds, build_trial)
+    trial.made |= {(i, wanted[i]): fitted[w].value for i, w in enumerate(weights) if w in fitted}
     layers, errors = _measured(weights, wanted, trial, target)
     if asked.budget is not None:
         _check_budget(least_bytes(layers), asked.budget)
@@ -232,7 +229,7 @@ def compressed(
     whole = feeds.run(build(graph))
 
     def made_of(found: Sequence[str], reason: str) -> tuple[Compressed, Any]:
-        made, values = compress_weights(graph, dict(zip(weights, found, strict=True)), target, threads, importance)
+        made, values = compress_weights(graph, dict(zip(weights, found, strict=True)), target, threads, fitted)
         made = made.decided(Decision(STAGE, "network", "auto", f"{reason} on {feeds.said}")) if reason else made
         net = build(made)
         error = relative_error(whole, feeds.run(net))
@@ -259,24 +256,6 @@ def compressed(
         f"[compress] tolerance: got an error of {error:.2g} within {asked.budget} bytes, need at most {asked.limit:g},"
         f" for which {needs} bytes were found; give more bytes, or a larger tolerance"
     )
-
-
-def _importance(
-    graph: Graph,
-    weights: Sequence[Weight],
-    wanted: Sequence[str],
-    asked: Compression,
-    build: Callable[[Graph], Any],
-) -> dict[Weight, Array]:
-    """Of each input channel of the products that get scales of blocks, on the calibration inputs; nothing without."""
-    fitted = [w for w, mode in zip(weights, wanted, strict=True) if w.is_kernel and blocks_of(mode) is not None]
-    if not fitted or not asked.feeds:
-        return {}
-    squares = Feeds(graph, asked.feeds).each(build(input_squares(graph, fitted)))
-    found = {
-        w: importance_of(graph, w, of_feeds) for w, of_feeds in zip(fitted, zip(*squares, strict=True), strict=True)
-    }
-    return {weight: importance for weight, importance in found.items() if importance is not None}
 
 
 def _check_budget(least: int, budget: int) -> None:
