@@ -102,6 +102,8 @@ NETWORKS: dict[str, tuple[Callable[[], Graph], dict[str, float]]] = {
     ),
 }  # fmt: skip
 
+BENCHMARKS = ("128 convolutions 1x1, 512 channels, 8x8",)  # no network of a user
+
 
 def main() -> None:
     warnings.simplefilter("ignore")

@@ -5,7 +5,8 @@
 
 A rate is the middle of all chips, times a deviation of the chip that a penalty keeps small; products are scaled by
 the peak of the chip. Residuals count by their logarithm, large ones linearly (Huber). Intervals are quantiles of
-residuals on rows that a fit had not seen (ten folds), or on chips that it had not seen.
+residuals on rows that a fit had not seen (ten folds), or on chips that it had not seen. Whole networks (cost_networks.py)
+are in no fit; their residuals are in the intervals of networks.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from cost_networks import BENCHMARKS, NETWORKS
 from cost_rows import Row, graph_of, read_rows
 
 from hexane.cost.demand import KINDS, Demand, demand
@@ -38,13 +40,15 @@ HUBER = 1.5  # in units of NOISE
 FOLDS = 10
 FEW = 10  # rows that a kind needs for quantiles of its own
 STEPS = 40
+WHOLE = "whole network"
 
 
 @cache
 def compiled(workload: str, params: str, chip: str) -> Program:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        divided, segments = divide(graph_of(workload, params), load_chip(chip))
+        graph = NETWORKS[params][0]() if workload == WHOLE else graph_of(workload, params)
+        divided, segments = divide(graph, load_chip(chip))
         return compile_segments(divided, segments, load_chip(chip), Options())
 
 
@@ -156,12 +160,23 @@ def unseen_chips(rows: Sequence[Row]) -> Array:
 
 
 def _held_out(rows: Sequence[Row], group: Sequence[object]) -> Array:
+    """Whole networks are fitted by none."""
     found = np.ones(len(rows))
     for one in set(group):
-        known = fit([r for r, g in zip(rows, group, strict=True) if g != one])
+        known = fit([r for r, g in zip(rows, group, strict=True) if g != one and r.workload != WHOLE])
         out = [i for i, g in enumerate(group) if g == one]
         found[out] = factors([rows[i] for i in out], known)
     return found
+
+
+def whole_networks() -> list[Row]:
+    """Of cost_networks.py, but for chains of one layer, which other programs compute in another way."""
+    return [
+        Row(chip, chip, WHOLE, name, ms * 1e3)
+        for name, (_, published) in NETWORKS.items()
+        if name not in BENCHMARKS
+        for chip, ms in published.items()
+    ]
 
 
 def kind_of(row: Row) -> str:
@@ -186,16 +201,22 @@ def print_factors(title: str, rows: Sequence[Row], ratio: Array, covered: Array 
 
 
 def quantiles(rows: Sequence[Row], ratio: Array) -> dict[str, tuple[float, float]]:
-    """p10 and p90 of the ratio for each kind of FEW rows or more. "network": of programs with layers of several kinds,
+    """p10 and p90 of the ratio for each kind of FEW rows or more, where the next row would lie (Weibull's quantiles: of
+    ten rows the first and the last are about p9 and p91). "network": of programs with layers of several kinds,
     attention among them; "other": of all rows, for kinds with fewer."""
     by: dict[str, list[float]] = defaultdict(list)
     for row, value in zip(rows, ratio, strict=True):
         kind = kind_of(row)
         by[kind].append(value)
-        by["other"].append(value)
+        if row.workload != WHOLE:
+            by["other"].append(value)
         if kind == "attention":
             by["network"].append(value)
-    found = {kind: np.quantile(values, (0.1, 0.9)) for kind, values in sorted(by.items()) if len(values) >= FEW}
+    found = {
+        kind: np.quantile(values, (0.1, 0.9), method="weibull")
+        for kind, values in sorted(by.items())
+        if len(values) >= FEW
+    }
     return {kind: (float(low), float(high)) for kind, (low, high) in found.items()}
 
 
@@ -220,6 +241,16 @@ def covered(rows: Sequence[Row], ratio: Array, known: dict[str, tuple[float, flo
     """Which ratios lie in the interval of their kind."""
     spans = [known.get(kind_of(row), known["other"]) for row in rows]
     return np.array([low <= value <= high for (low, high), value in zip(spans, ratio, strict=True)])
+
+
+def alone(rows: Sequence[Row], ratio: Array) -> Array:
+    """Which whole networks lie in the interval that all but its own rows give, of any chip."""
+    found = np.ones(len(rows), bool)
+    for name in {r.network for r in rows if r.workload == WHOLE}:
+        out = np.array([r.network == name for r in rows])
+        spans = quantiles([r for r, o in zip(rows, out, strict=True) if not o], ratio[~out])
+        found[out] = covered([r for r, o in zip(rows, out, strict=True) if o], ratio[out], spans)
+    return found
 
 
 def judge(rows: Sequence[Row]) -> None:
@@ -266,11 +297,18 @@ def main() -> None:
         return
     known = fit(rows)
     print_factors("fitted to all rows", rows, factors(rows, known))
-    seen, chips = unseen_rows(rows), unseen_chips(rows)
-    spans = quantiles(rows, seen)
-    intervals = {"unseen_rows": spans, "unseen_chips": widened(spans, quantiles(rows, chips))}
-    print_factors(f"rows left out, {FOLDS} folds", rows, seen, covered(rows, seen, intervals["unseen_rows"]))
-    print_factors("a chip left out", rows, chips, covered(rows, chips, intervals["unseen_chips"]))
+    networks = whole_networks()
+    every = [*rows, *networks]
+    seen, chips = np.append(unseen_rows(rows), factors(networks, known)), unseen_chips(every)
+    spans = quantiles(every, seen)
+    intervals = {"unseen_rows": spans, "unseen_chips": widened(spans, quantiles(every, chips))}
+    count = len(rows)
+    for title, ratio, wide in (
+        (f"rows left out, {FOLDS} folds", seen, "unseen_rows"),
+        ("a chip left out", chips, "unseen_chips"),
+    ):
+        print_factors(title, rows, ratio[:count], covered(every, ratio, intervals[wide])[:count])
+        print_factors(f"{title}: whole networks", networks, ratio[count:], alone(every, ratio)[count:])
     if options.write:
         text = written(rows, options.rows.name, known, intervals)
         (FOLDER / "shared" / "cost.toml").write_text(text, encoding="utf-8")
