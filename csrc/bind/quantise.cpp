@@ -40,7 +40,7 @@ py::tuple quantise_int8(const Floats& weights, int64_t outer, int64_t channels, 
   return py::make_tuple(integers, scales);
 }
 
-py::tuple quantise_palette(const Halves& bits, int index_bits) {
+py::tuple quantise_palette(const Halves& bits, int index_bits, int less) {
   py::array_t<int32_t> indices(bits.size());
   std::vector<fp16> entries;
   double error = 0;
@@ -48,7 +48,7 @@ py::tuple quantise_palette(const Halves& bits, int index_bits) {
     const std::span<const fp16> weights = halves(bits);
     const std::span to(indices.mutable_data(), static_cast<size_t>(indices.size()));
     const py::gil_scoped_release release;
-    entries = pack::palette_entries(weights, index_bits);
+    entries = pack::palette_entries(weights, index_bits, less);
     error = pack::palette_indices(weights, entries, to);
   }
   Halves table(static_cast<py::ssize_t>(entries.size()));
@@ -101,7 +101,7 @@ void register_quantise(py::module_& m) {
   m.def("quantise_int8", &quantise_int8, py::arg("weights").noconvert(), py::arg("outer"), py::arg("channels"),
         py::arg("inner"),
         "Integers and a scale for each channel of [outer][channels][inner] float32 weights; the integers are flat.");
-  m.def("quantise_palette", &quantise_palette, py::arg("halves").noconvert(), py::arg("bits"),
+  m.def("quantise_palette", &quantise_palette, py::arg("halves").noconvert(), py::arg("bits"), py::arg("less") = 0,
         "The best palette of the weights, whose fp16 bits are given as uint16: (entries as fp16 bits, flat int32 "
         "indices, sum of squared distances).");
   m.def(

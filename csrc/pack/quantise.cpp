@@ -86,11 +86,12 @@ void quantise_int8(std::span<const float> weights, const Channels& channels, std
   }
 }
 
-std::vector<fp16> palette_entries(std::span<const fp16> weights, int bits) {
+std::vector<fp16> palette_entries(std::span<const fp16> weights, int bits, int less) {
   if (bits < 1 || bits > 8) fail("quantise", "bits: got ", bits, ", need 1 to 8");
+  if (less < 0 || less >= 1 << bits) fail("quantise", "less: got ", less, " of ", 1 << bits, " entries, need fewer");
   if (weights.empty()) fail("quantise", "weights: got none");
   const Histogram found = histogram_of(counts_of(weights));
-  const size_t n = found.values.size(), most = size_t{1} << bits;
+  const size_t n = found.values.size(), most = (size_t{1} << bits) - static_cast<size_t>(less);
   return entries_of(found, n <= most ? one_each(n) : Clusters(found, most).bounds());
 }
 

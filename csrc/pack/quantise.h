@@ -24,10 +24,10 @@ struct Channels {
 void quantise_int8(std::span<const float> weights, const Channels& channels, std::span<int8_t> integers,
                    std::span<float> scales);
 
-// At most 2^bits entries, ascending: the means of the clusters whose sum of squared distances is the least there is,
-// rounded to fp16. All distinct weights where there are no more; -0 counts as 0. bits: 1 to 8. Throws for a weight that
-// is not finite, and for none at all.
-std::vector<fp16> palette_entries(std::span<const fp16> weights, int bits);
+// At most 2^bits entries, or so many less, ascending: the means of the clusters whose sum of squared distances is the
+// least there is, rounded to fp16. All distinct weights where there are no more; -0 counts as 0. bits: 1 to 8. Throws
+// for a weight that is not finite, for none at all, and where no entry is left.
+std::vector<fp16> palette_entries(std::span<const fp16> weights, int bits, int less = 0);
 
 // The index of the nearest entry, the lower of two that are as near. Entries ascend. Returns the sum of the squared
 // distances.

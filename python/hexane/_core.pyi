@@ -170,8 +170,8 @@ def quantise_int8(weights: Array, outer: int, channels: int, inner: int) -> tupl
     """Integers and a scale for each channel of float32 weights [outer][channels][inner]: scale = largest magnitude / 127, rounded to
     fp16. The integers are flat. Error for weights that are not finite."""
 
-def quantise_palette(halves: Array, bits: int) -> tuple[Array, Array, float]:
-    """The palette of at most 2^bits entries with the least sum of squared distances, for weights given by their fp16 bits as uint16:
+def quantise_palette(halves: Array, bits: int, less: int = 0) -> tuple[Array, Array, float]:
+    """The palette of at most 2^bits - less entries with the least sum of squared distances, for weights given by their fp16 bits as uint16:
     (entries as fp16 bits, flat int32 indices, that sum). Error for weights that are not finite."""
 
 def quantise_groups(halves: Array, outer: int, groups: int, bits: int, threads: int) -> tuple[Array, Array]:

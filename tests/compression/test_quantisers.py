@@ -171,6 +171,20 @@ def test_a_scale_beyond_fp16_is_refused() -> None:
         _core.quantise_int8(np.full(8, 1e30, np.float32), 1, 1, 8)
 
 
+@pytest.mark.parametrize("less", [1, 3, 14])
+@pytest.mark.parametrize("kind", ["normal", "an outlier", "of one sign"])
+def test_a_palette_of_fewer_entries_is_the_best_of_so_many(kind: str, less: int) -> None:
+    weights = samples(kind)
+    entries, indices, error = _core.quantise_palette(weights.view(np.uint16), 4, less)
+    assert len(entries) == 16 - less
+    named = entries.view(np.float16)[indices]
+    rounding = np.sum(np.maximum(np.spacing(np.abs(named)).astype(np.float64), 2.0**-24) ** 2) / 4
+    assert error <= least_error(weights, 16 - less) * (1 + 1e-9) + rounding
+    for wrong in (-1, 16):
+        with pytest.raises(hx.Error, match=f"less: got {wrong} of 16 entries, need fewer"):
+            _core.quantise_palette(weights.view(np.uint16), 4, wrong)
+
+
 @pytest.mark.parametrize("bits", [0, 9])
 def test_a_palette_has_one_to_eight_bits(bits: int) -> None:
     with pytest.raises(hx.Error, match=f"got {bits}, need 1 to 8"):
