@@ -60,8 +60,20 @@ def blocks(shape: tuple[int, ...], count: tuple[int, ...], low: int, high: int) 
     return hx.decode_blocks(integers(low, high, *shape), scales)
 
 
+def masked(entries: int, shape: tuple[int, ...], blocks: tuple[int, ...] = (), keep: float = 0.3) -> hx.Tensor:
+    """Palettes of 0 and other numbers, which few of the indices name."""
+    rng = np.random.default_rng(entries)
+    picks = np.where(rng.random(shape) < keep, rng.integers(1, entries, shape), 0)
+    picks.reshape(-1)[: entries - 1] = np.arange(1, entries)
+    tables = rng.standard_normal((*blocks, entries)).astype(np.float16)
+    tables[..., 0] = 0
+    if blocks:
+        return hx.decode_palette(picks.astype(np.uint8), tables)
+    return hx.gather(tables, picks.astype(np.int32), axis=0)
+
+
 AFFINE, BLOCKS, PALETTE = "constexpr_affine_dequantize", "constexpr_blockwise_shift_scale", "constexpr_lut_to_dense"
-SPARSE = "constexpr_sparse_to_dense"
+SPARSE, MASKED = "constexpr_sparse_to_dense", "constexpr_lut_to_sparse"
 CASES: dict[str, tuple[Callable[[], hx.Tensor], str, float]] = {  # op, bits of an element
     "int8": (lambda: hx.conv(image(), scaled(integers(-128, 128, 32, 16, 3, 3), SCALES)), AFFINE, 8),
     "int8 of one scale": (
@@ -98,6 +110,16 @@ CASES: dict[str, tuple[Callable[[], hx.Tensor], str, float]] = {  # op, bits of 
     "int4 in blocks of rows and columns": (lambda: hx.matmul(rows(), blocks((64, 32), (4, 8), -8, 8)), BLOCKS, 4.25),
     "int8 in blocks": (lambda: hx.matmul(rows(), blocks((64, 32), (2, 32), -128, 128)), BLOCKS, 8.5),
     "int8 in blocks of one channel": (lambda: hx.matmul(rows(), blocks((64, 32), (1, 32), -128, 128)), BLOCKS, 8.25),
+    "0 and 15 others": (lambda: hx.conv(image(), masked(16, (32, 16, 3, 3))), MASKED, 1 + 0.32 * 4),
+    "0 and 16 others": (lambda: hx.matmul(rows(), masked(17, (64, 32))), MASKED, 1 + 0.32 * 4),
+    "0 and 2 others": (lambda: hx.matmul(rows(), masked(3, (64, 32))), MASKED, 1 + 0.32),
+    "0 and 64 others": (lambda: hx.matmul(rows(), masked(65, (64, 32))), MASKED, 1 + 0.35 * 6),
+    "0 and 255 others": (lambda: hx.matmul(rows(), masked(256, (64, 64))), MASKED, 1 + 0.36 * 8),
+    "0 and others for each 8 channels": (
+        lambda: hx.conv(image(), masked(8, (32, 16, 3, 3), (4, 1, 1, 1))),
+        MASKED,
+        1 + 0.32 * 3,
+    ),
     "a palette of 256": (lambda: hx.conv(image(), picked(256, 32, 16, 3, 3)), PALETTE, 8),
 }
 
@@ -173,6 +195,125 @@ def test_bytes_with_a_scale_in_another_form_are_refused(form: str) -> None:
 """
     with pytest.raises(hx.Error, match=r"need constants in square ones: constexpr_affine_dequantize\(\)\[..\]"):
         load_mil(f"{HEADER}{{{body}}}")
+
+
+@pytest.mark.parametrize("entries", [2, 3, 4, 5, 6, 8, 9, 10, 16, 17, 18, 33, 64, 65, 66, 200, 256, 257])
+@pytest.mark.parametrize("unnamed", [0, 1, 3])
+def test_palettes_with_a_mask_read_back_whatever_their_tables_hold(entries: int, unnamed: int) -> None:
+    """Entries that no index names, zeros among them, change how many bits an index needs."""
+    rng = np.random.default_rng(entries)
+    last = max(entries - unnamed, 2)
+    picks = np.where(rng.random((64, 64)) < 0.4, rng.integers(1, last, (64, 64)), 0).astype(np.int32)
+    for zeros in (0, unnamed):
+        table = rng.standard_normal(entries).astype(np.float16)
+        table[0] = 0
+        table[entries - zeros :] = 0
+        graph = hx.graph(hx.matmul(rows(), hx.gather(table, picks, axis=0)))
+        mil = emit_mil(graph, H13)
+        assert_read_back(mil)
+        assert (f" = {MASKED}(" in mil.text) == (2 < entries <= 256)
+
+
+def test_a_palette_that_begins_with_another_number_has_no_mask() -> None:
+    for first in (np.float16(-0.0), np.float16(1)):
+        table = np.array([first, 0.5, 0, 2], np.float16)
+        mil = emit_mil(hx.graph(hx.matmul(rows(), hx.gather(table, (pruned(64, 32) > 0) * np.int32(3), axis=0))), H13)
+        assert f" = {PALETTE}(" in mil.text
+        assert_read_back(mil)
+
+
+MASKED_TEXT = """
+        tensor<uint1, [32, 64]> m = const()[name = string("m"), val = tensor<uint1, [32, 64]>({places[0]})];
+        tensor<uint{bits}, [{count}]> i = const()[name = string("i"), val = tensor<uint{bits}, [{count}]>({places[1]})];
+        tensor<{kind}, {shape}> t = const()[name = string("t"), val = tensor<{kind}, {shape}>({places[2]})];
+        tensor<uint1, [32, 64]> n, tensor<{kind}, [{count}]> v = constexpr_lut_to_sparse(indices_mask = m, indices_nonzero_data = i, lut = t)[name = string("n")];
+        tensor<{kind}, [32, 64]> w = constexpr_sparse_to_dense(nonzero_data = v, mask = {mask})[name = string("w")];"""
+
+
+def masked_text(mask: Array, named: Array, lut: Array, bits: int, use: str = "n") -> tuple[str, bytes]:
+    """A program with a weight of joint form, and its file."""
+    kind = {2: "fp16", 4: "fp32"}[lut.itemsize]
+    stored = [("uint1", mask.astype(DTYPES["uint1"].numpy)), (f"uint{bits}", named.astype(DTYPES[f"uint{bits}"].numpy))]
+    file, offsets = _core.blob_write([*stored, (kind, lut)])
+    places = [f'BLOBFILE(path = string("@model_path/w.bin"), offset = uint64({at}))' for at in offsets]
+    weight = MASKED_TEXT.format(bits=bits, count=named.size, places=places, shape=list(lut.shape), kind=kind, mask=use)
+    body = f"""
+    func main<ios18>(tensor<{kind}, [2, 32]> x) {{{weight}
+        tensor<{kind}, [2, 64]> y = matmul(x = x, y = w, transpose_x = bool(false), transpose_y = bool(false))[name = string("y")];
+    }} -> (y);
+"""
+    return f"{HEADER}{{{body}}}", file
+
+
+def unmasked(mask: Array, named: Array, lut: Array) -> Array:
+    """An independent decoder: number by number, in the order of memory."""
+    found, at = np.zeros(mask.shape, lut.dtype), iter(named.tolist())
+    blocks = [d // n for d, n in zip(mask.shape, lut.shape, strict=False)]
+    for place in np.ndindex(*mask.shape):
+        if mask[place]:
+            found[place] = lut[(*(i // d for i, d in zip(place, blocks, strict=True)), next(at), 0)]
+    return found
+
+
+@pytest.mark.parametrize("blocks", [(1, 1), (4, 1), (1, 8), (2, 2)])
+@pytest.mark.parametrize("bits", [1, 2, 3, 4, 6, 8])
+@pytest.mark.parametrize("keep", [0.3, 0.7])
+def test_joint_text_of_others_is_read_as_a_palette(bits: int, blocks: tuple[int, int], keep: float) -> None:
+    """All entries are in use, as in files of Core ML's tools. 256 numbers and 0 have no indices of a byte."""
+    rng = np.random.default_rng(bits)
+    mask = rng.random((32, 64)) < keep
+    named = rng.integers(0, 1 << bits, int(mask.sum())).astype(np.uint8)
+    named[0] = (1 << bits) - 1
+    lut = rng.standard_normal((*blocks, 1 << bits, 1)).astype(np.float16)
+    graph = load_mil(*masked_text(mask, named, lut, bits))
+    (w,) = (v for node in graph.nodes for v in node.inputs[1:] if node.op == "matmul" and v is not None)
+    assert encoding_of(w).masked_bits == (bits if keep < 0.5 and bits < 8 else None)
+    assert is_encoded(w.node) == (bits < 8)
+    found = encoding_of(w).decode().node.data
+    assert found is not None
+    np.testing.assert_array_equal(found.view(np.uint16), unmasked(mask, named, lut).view(np.uint16))
+    mil = emit_mil(graph, H13)
+    assert (f" = {MASKED}(" in mil.text) == (keep < 0.5 and bits < 8)
+    assert_read_back(mil)
+    apple = pytest.importorskip(
+        "coremltools.converters.mil.mil.ops.defs.iOS18.compression", reason="coremltools is not installed"
+    )
+    places, numbers = apple.constexpr_lut_to_sparse.decompress(mask.astype(np.uint8), named, lut, None)
+    np.testing.assert_array_equal(apple.constexpr_sparse_to_dense.decompress(numbers, places), found)
+
+
+def test_joint_text_in_fp32_and_with_the_first_mask_is_read() -> None:
+    mask, named = np.arange(2048).reshape(32, 64) % 4 == 0, np.arange(512, dtype=np.uint8) % 4
+    lut = np.array([1, -2, 3, 1e-9], np.float32).reshape(1, 1, 4, 1)
+    graph = load_mil(*masked_text(mask, named, lut, 2, use="m"))
+    (w,) = (v for node in graph.nodes for v in node.inputs[1:] if node.op == "matmul" and v is not None)
+    np.testing.assert_array_equal(encoding_of(w).decode().node.data, unmasked(mask, named, lut))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("count", 511), "got indices_nonzero_data uint2.511. for a mask with 512 ones, need as many"),
+        (("entries", 2), "need blocks of one size and indices below 2"),
+        (("width", 2), "need a lut of two axes more, the last of extent 1"),
+        (("mask", 1), "got nonzero_data of another mask, need both results of constexpr_lut_to_sparse"),
+    ],
+)
+def test_joint_text_that_does_not_fit_is_refused(change: tuple[str, int], said: str) -> None:
+    what, to = change
+    mask, named = np.arange(2048).reshape(32, 64) % 4 == 0, np.arange(512, dtype=np.uint8) % 4
+    lut = np.ones((1, 1, to if what == "entries" else 4, to if what == "width" else 1), np.float16)
+    text, file = masked_text(mask, named[: to if what == "count" else None], lut, 2)
+    if what == "mask":
+        ones = (np.arange(2048).reshape(32, 64) < 512).astype(int).tolist()
+        other = (
+            f'        tensor<uint1, [32, 64]> o = const()[name = string("o"), val = tensor<uint1, [32, 64]>({ones})];'
+        )
+        text = text.replace("mask = n)", "mask = o)").replace(
+            "        tensor<fp16, [32, 64]> w", f"{other}\n        tensor<fp16, [32, 64]> w"
+        )
+    with pytest.raises(hx.Error, match=said):
+        load_mil(text, file)
 
 
 @pytest.mark.parametrize(

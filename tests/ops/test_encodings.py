@@ -59,6 +59,20 @@ def test_blocks_are_of_one_size(integers: Array, blocks: tuple[int, ...], said: 
         hx.decode_blocks(integers, np.ones(blocks, np.float32))
 
 
+@pytest.mark.parametrize(
+    ("entries", "bits", "masked"),
+    [(2, 1, None), (3, 2, 1), (4, 2, 2), (5, 3, 2), (16, 4, 4), (17, 5, 4), (257, 9, None)],
+)
+def test_zeros_of_a_palette_have_a_mask_where_that_is_smaller(entries: int, bits: int, masked: int | None) -> None:
+    """Of 2048 numbers 512 are not 0."""
+    table = np.arange(entries, dtype=np.float16)
+    picks = np.where(np.arange(2048) % 4 == 0, np.arange(2048) // 4 % (entries - 1) + 1, 0).reshape(32, 64)
+    found = encoding_of(value_of(hx.gather(table, picks.astype(np.int32), axis=0)))
+    assert (found.kind, found.bits, found.masked_bits) == ("palette", bits, masked)
+    assert found.bytes == (2048 * bits // 8 if masked is None else 2048 // 8 + 512 * masked // 8)
+    np.testing.assert_array_equal(found.decode().node.data, picks)
+
+
 def test_pruned_numbers_have_a_mask() -> None:
     data = np.zeros((32, 64), np.float16)
     data[0] = 1.5

@@ -16,9 +16,9 @@ from hexane.ops.encodings import encoding_of, fewest_bits, kept
 
 def encode(weight: Weight, encoding: str, threads: int = 1, importance: Array | None = None) -> Value:
     """dequantize(const int8, scale), decode_blocks(const int8, scales), gather(table, const indices), or
-    decode_palette(const indices, tables); for "sparse:0.5" a constant of which the smallest half is 0; the constant
-    itself for "none" and "sparse". importance: of an error in each input channel, for scales of
-    blocks (importance.py).
+    decode_palette(const indices, tables); for "sparse:0.5" a constant of
+    which the smallest half is 0; the constant itself for "none" and "sparse". importance: of an error in each input
+    channel, for scales of blocks (importance.py).
 
     Raises Error for weights that are not finite, or that fp16 does not hold.
     """
@@ -46,15 +46,28 @@ def encode(weight: Weight, encoding: str, threads: int = 1, importance: Array | 
     if group and not kept_whole(weight, encoding):
         outer, groups = prod(data.shape[: weight.axis]), data.shape[weight.axis] // group
         entries, indices = _core.quantise_groups(halves.view(np.uint16), outer, groups, bits, threads)
-        blocks = [groups if i == weight.axis else 1 for i in range(data.ndim)]
-        tables = entries.view(np.float16).astype(data.dtype).reshape(*blocks, 1 << bits)
-        operands = [constant(indices.reshape(data.shape), sources), constant(tables, sources)]
-        (made,) = apply(OPS["decode_palette"], operands, {}, sources)
+        tables = entries.view(np.float16).astype(data.dtype)
+    else:
+        entries, indices, _ = _core.quantise_palette(halves.view(np.uint16), bits)
+        tables = entries.view(np.float16).astype(data.dtype)[None]
+    made = _looked_up(weight, indices, tables)
+    if encoding_of(made).masked_bits is None:
         return made
-    entries, indices, _ = _core.quantise_palette(halves.view(np.uint16), bits)
-    table = entries.view(np.float16).astype(data.dtype)
-    operands = [constant(table, sources), constant(indices.reshape(data.shape), sources)]
-    (made,) = apply(OPS["gather"], operands, {"axis": 0}, sources)
+    # Entry 0 is 0, and half of the numbers are: MIL would have a mask. Chips are known to stream palettes alone.
+    return _looked_up(weight, tables.shape[1] - 1 - indices, np.ascontiguousarray(tables[:, ::-1]))
+
+
+def _looked_up(weight: Weight, indices: Array, tables: Array) -> Value:
+    """The entries that indices name, in one table or in those of groups; tables: [groups][entries]."""
+    sources, shape = weight.whole.node.sources or weight.node.sources, weight.whole.shape
+    indices = indices.reshape(shape)
+    if len(tables) == 1:
+        operands = [constant(tables[0], sources), constant(indices.astype(np.int32), sources)]
+        (made,) = apply(OPS["gather"], operands, {"axis": 0}, sources)
+        return made
+    blocks = [len(tables) if i == weight.axis else 1 for i in range(len(shape))]
+    held = constant(tables.reshape(*blocks, -1), sources)
+    (made,) = apply(OPS["decode_palette"], [constant(indices.astype(np.uint8), sources), held], {}, sources)
     return made
 
 
@@ -164,7 +177,10 @@ def stored_bytes(weight: Weight, name: str, value: Value) -> int:
         return 2 * value.type.size
     if encoding.kind == "integers" and fewest_bits(encoding.stored) <= 4:  # MIL has them in four bits
         return (encoding.stored.type.size + 1) // 2 + 2 * _beside(value, encoding.stored).type.size
-    return encoding.bytes + 2 * _beside(value, encoding.stored).type.size
+    tables = _beside(value, encoding.stored).type
+    if encoding.masked_bits is not None:
+        return encoding.bytes + 2 * (tables.size // tables.shape[-1] << encoding.masked_bits)
+    return encoding.bytes + 2 * tables.size
 
 
 def _beside(value: Value, stored: Value) -> Value:

@@ -18,6 +18,7 @@ from hexane.ops.records.encoded_product import (
 from hexane.targets import Chip, Target
 
 FOLDS = "folds on this chip: no bandwidth gained"
+UNKNOWN = "counts as folded: no source says that a chip streams a mask with indices"
 STAYS = "stays in few bits where this CPU computes in fp32"
 SOURCE = "formats.streams"
 
@@ -71,6 +72,8 @@ def stored_kernels(graph: Graph, chip: Chip) -> Iterator[tuple[Node, str, bool]]
         if found.kind == "palette":
             group = _group_of(weight)
             name, does = f"palette{found.bits}{group}", _streams("palette", found.bits, chip)
+            if found.masked_bits is not None:
+                name, does = f"sparse+palette{found.masked_bits}{group}", False
         elif found.kind == "blocks":
             name, does = f"blockwise{found.bits}{_block_of(weight)}", _streams("blockwise", found.bits, chip)
         else:
@@ -86,7 +89,7 @@ def stored_decisions(graph: Graph, chip: Chip) -> tuple[Decision, ...]:
     """A decision for each of these that nothing was decided about yet: weights that the model itself has compressed."""
     known = {d.node for d in graph.decisions if d.stage == "compress"}
     return tuple(
-        Decision("weights", node.where, name, "streams" if does else FOLDS, SOURCE)
+        Decision("weights", node.where, name, "streams" if does else UNKNOWN if "+" in name else FOLDS, SOURCE)
         for node, name, does in stored_kernels(graph, chip)
         if node.where not in known
     )

@@ -37,6 +37,7 @@ constexpr_affine_dequantize quantized_data:weight zero_point:weight scale:weight
 constexpr_blockwise_shift_scale data:weight scale:weight offset:weight?
 constexpr_cast source_val:weight output_dtype:dtype
 constexpr_lut_to_dense indices:weight lut:weight vector_axis:int?
+constexpr_lut_to_sparse indices_mask:weight indices_nonzero_data:weight lut:weight vector_axis:int?
 constexpr_sparse_to_dense nonzero_data:weight mask:weight
 conv x weight bias? strides:ints? pad_type:str=valid pad:ints? dilations:ints? groups:int=1
 conv_transpose x weight bias? pad:ints? output_shape:ints? pad_type:str=valid strides:ints? dilations:ints? groups:int=1

@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from hexane.dtypes import FP16
+from hexane.dtypes import FP16, FP32
 from hexane.graph import Node, Value
 from hexane.ops.fold import fold_node
 
@@ -23,6 +23,7 @@ _DECODERS: dict[str, Kind] = {
     "anec.gather": "palette",
 }
 LEAST_PRUNED = 1024  # elements of a weight that is stored pruned
+PALETTE_BITS = (1, 2, 3, 4, 6, 8)  # of indices, as MIL and Core AI have them
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +32,15 @@ class Encoding:
     zero point; "blocks" are integers with a scale for each block; a "palette" has indices of a table, or of a table for
     each block. bits: of an element as its dtype has it, 4 of integers in blocks that fit, of an index the fewest that
     name every entry. bytes: of all elements, without scales and table. value: what the network reads; stored: the
-    elements."""
+    elements. masked_bits: of an index where the zeros of a palette are stored as a mask: entry 0 of each table is 0, at
+    least half of the indices name it, and a bit for each element and an index for each other one take fewer bytes."""
 
     kind: Kind
     bits: int
     bytes: int
     value: Value
     stored: Value
+    masked_bits: int | None = None
 
     def decode(self) -> Value:
         """A constant of the numbers; the value itself where they are a constant already or would take too much
@@ -58,6 +61,9 @@ def encoding_of(value: Value) -> Encoding:
             stored, bits = first, _block_bits(first)
         if value.node.op == "decode_palette":
             stored, bits = first, _index_bits(second.shape[-1])
+        masked = _masked(stored, second if stored == first else first) if kind == "palette" else None
+        if masked is not None:
+            return Encoding(kind, bits, masked[1], value, stored, masked[0])
         return Encoding(kind, bits, _bytes(stored, bits), value, stored)
     numbers = _numbers_kept(value)
     if numbers is not None:
@@ -126,6 +132,32 @@ def _numbers_kept(weight: Value) -> int | None:
         _counts[node] = int(np.count_nonzero(kept(node.data)))
     count = _counts[node]
     return count if count > 0 and 2 * count <= node.data.size else None
+
+
+_named: "WeakKeyDictionary[Node, tuple[int, int]]" = WeakKeyDictionary()
+
+
+def _masked(indices: Value, tables: Value) -> tuple[int, int] | None:
+    """The bits of an index and the bytes of mask and indices, where the zeros have a mask. Entry 1 is then number 0,
+    so that indices of n bits name 2^n entries and 0."""
+    picks, entries, count = indices.node.data, tables.node.data, tables.shape[-1]
+    if picks is None or entries is None or tables.dtype not in (FP16, FP32) or picks.size < LEAST_PRUNED or count < 2:
+        return None
+    if entries[..., 0].view(f"u{entries.itemsize}").any():  # -0.0 is a number
+        return None
+    if indices.node not in _named:
+        _named[indices.node] = int(np.count_nonzero(picks)), int(picks.max()) if picks.min() >= 0 else -1
+    numbers, last = _named[indices.node]
+    if not 0 < 2 * numbers <= picks.size or not 0 < last < count or count > 1 << PALETTE_BITS[-1]:
+        return None
+    dense = next(bits for bits in PALETTE_BITS if count <= 1 << bits)
+    fewer = max((bits for bits in PALETTE_BITS if bits < dense), default=0)
+    top = 1 << fewer  # the last entry that so many bits name without entry 0: readers take it as in use
+    used = np.count_nonzero(entries.view(f"u{entries.itemsize}").reshape(-1, count), axis=0) > 0
+    bits = fewer if fewer and last <= top and not used[top + 1 :].any() and (last == top or used[top]) else dense
+    tables_bytes = [2 * (tables.type.size // count << n) for n in (bits, dense)]
+    size = _bytes(indices, 1) + (numbers * bits + 7) // 8
+    return (bits, size) if size + tables_bytes[0] < _bytes(indices, dense) + tables_bytes[1] else None
 
 
 def _index_bits(entries: int) -> int:

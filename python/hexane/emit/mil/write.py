@@ -158,6 +158,9 @@ class _Writer:
         dtype = node.types[0].dtype
         taken = [(p, form.arguments[p.name]) for p in parameters_of(form.op) if form.arguments.get(p.name) is not None]
         label = _label(node, form.op) if self.labels and node not in self.stored else form.op
+        if form.op == "constexpr_lut_to_sparse":
+            self.masked_palette(node.values[0], label, {p.name: self.tensor(value) for p, value in taken})
+            return
         names = [self.name_of(value, label) for value in node.values]
         results = tuple((_type(v.type), name.name) for v, name in zip(node.values, names, strict=True))
         if form.op in IN_BRACKETS:
@@ -207,12 +210,26 @@ class _Writer:
             self.values[value] = self.const("const", self.literal(value))
             return self.values[value]
         numbers, mask = map(self.tensor, self.sparse[value])
-        name = self.name_of(value, "const")
+        return self.dense(value, "const", numbers, mask)
+
+    def dense(self, value: Value, wanted: str, numbers: Name, mask: Name) -> Name:
+        """The numbers where the mask is 1, and 0 elsewhere."""
+        name = self.name_of(value, wanted)
         given = {"nonzero_data": numbers, "mask": mask}
         attributes = {"name": _string(name.name)}
         result = (_type(value.type), name.name)
         self.statements.append(Statement((result,), "constexpr_sparse_to_dense", given, attributes))
         return name
+
+    def masked_palette(self, value: Value, label: str, given: dict[str, Name]) -> None:
+        """Indices with a mask  ->  numbers with this mask  ->  the weight."""
+        mask, numbers = (Name(self.names.give(f"{label}_{part}")) for part in ("mask", "numbers"))
+        written = self.forms[id(value.node)]
+        assert written is not None
+        count = written.arguments["indices_nonzero_data"].type.size
+        results = ((Type("uint1", value.shape), mask.name), (Type(value.dtype.name, (count,)), numbers.name))
+        self.statements.append(Statement(results, written.op, dict(given), {"name": _string(mask.name)}))
+        self.dense(value, label, numbers, mask)
 
     def literal(self, value: Value) -> Literal:
         """A constant with its type: numbers, or where they are in the file."""

@@ -12,7 +12,7 @@ from hexane.graph import Array, Node, Value, constant, make_node
 from hexane.limits import MAX_GROWTH_BYTES
 from hexane.mil.forms.form import Form, Written
 from hexane.ops.compose import Builder
-from hexane.ops.encodings import encoding_of, fewest_bits
+from hexane.ops.encodings import PALETTE_BITS, encoding_of, fewest_bits
 
 
 def _narrow_scale(scale: Value, kind: DType) -> Array | None:
@@ -124,9 +124,6 @@ def _encoded(b: Builder, data: Value, scale: Array, zero: Array | None, axis: in
     return b.dequantize(data, b.const(scale.astype(np.float32)), zeros, axis=axis, dtype=kind)
 
 
-PALETTE_BITS = (1, 2, 3, 4, 6, 8)  # of indices
-
-
 def palette(node: Node) -> Node | None:
     """gather(table, indices), both constant, in the form that reads back as itself: indices in int32, and a table of as
     many entries as an index of so many bits may name, those behind the last 0."""
@@ -156,7 +153,10 @@ def write_palette(node: Node) -> Written | None:
     assert indices is not None
     assert table.node.data is not None
     assert indices.node.data is not None
-    bits = table.type.size.bit_length() - 1
+    bits, masked = table.type.size.bit_length() - 1, encoding_of(node.values[0]).masked_bits
+    if masked is not None:
+        blocks = (1,) * indices.type.rank
+        return _write_masked(indices, table.node.data.reshape(*blocks, -1), masked, table.node.sources)
     kind = DTYPES[f"uint{bits}"]
     picks = constant(indices.node.data.astype(kind.numpy), indices.node.sources, kind)
     lut = constant(table.node.data.reshape((1,) * indices.type.rank + (-1, 1)), table.node.sources)
@@ -173,12 +173,31 @@ def _write_palettes(node: Node) -> Written | None:
         return None
     if entries not in [1 << bits for bits in PALETTE_BITS] or picks.max() >= entries:
         return None
+    masked = encoding_of(node.values[0]).masked_bits
+    if masked is not None:
+        return _write_masked(indices, tables.node.data, masked, tables.node.sources)
     kind = DTYPES[f"uint{entries.bit_length() - 1}"]
     lut = constant(tables.node.data[..., None], tables.node.sources)
     return Written(
         "constexpr_lut_to_dense",
         {"indices": constant(picks.astype(kind.numpy), indices.node.sources, kind), "lut": lut},
     )
+
+
+def _write_masked(indices: Value, tables: Array, bits: int, sources: tuple[str, ...]) -> Written:
+    """Where the indices are that do not name entry 0, and these, in tables without it. The writer puts the op behind it
+    that makes a dense weight of both."""
+    picks, kind = indices.node.data, DTYPES[f"uint{bits}"]
+    assert picks is not None
+    mask = picks != 0
+    entries = tables[..., 1 : 1 + (1 << bits)]
+    lut = np.pad(entries, [(0, 0)] * picks.ndim + [(0, (1 << bits) - entries.shape[-1])])
+    given = {
+        "indices_mask": constant(mask.astype(np.uint8), indices.node.sources, DTYPES["uint1"]),
+        "indices_nonzero_data": constant((picks[mask] - 1).astype(kind.numpy), indices.node.sources, kind),
+        "lut": constant(np.ascontiguousarray(lut[..., None]), sources),
+    }
+    return Written("constexpr_lut_to_sparse", given)
 
 
 def _data(name: str, value: Value) -> Array:
@@ -248,11 +267,10 @@ def _read_blockwise(b: Builder, data: Value, scale: Value, offset: Value | None)
     return _dense(b, result, scale.dtype)
 
 
-def _read_lut(b: Builder, indices: Value, lut: Value, vector_axis: int | None) -> Value:
-    """The entry of a palette that each index names: lut has the rank of the indices, a palette for each block, and two
-    axes more."""
-    picks, palettes = _data("indices", indices), _data("lut", lut)
-    blocks = palettes.shape[: picks.ndim]
+def _checked_palettes(picks: Array, indices: Value, lut: Value) -> tuple[int, ...]:
+    """The number of blocks along each axis of the indices."""
+    palettes = _data("lut", lut)
+    blocks: tuple[int, ...] = palettes.shape[: picks.ndim]
     if indices.dtype.kind != "uint" or palettes.ndim != picks.ndim + 2 or palettes.shape[-1] != 1 or 0 in blocks:
         raise Error(f"got indices {indices.type} and lut {lut.type}, need a lut of two axes more, the last of extent 1")
     if any(d % s for d, s in zip(picks.shape, blocks, strict=True)) or (
@@ -262,21 +280,84 @@ def _read_lut(b: Builder, indices: Value, lut: Value, vector_axis: int | None) -
             f"got indices {indices.type} and lut {lut.type}, need blocks of one size and indices below"
             f" {palettes.shape[-2]}"
         )
-    if palettes.shape[-2] in [1 << bits for bits in PALETTE_BITS] and picks.ndim > 1 and picks.size:
-        if set(blocks) == {1}:
-            return b.gather(b.const(palettes.reshape(-1)), b.const(picks.astype(np.int32)), axis=0)
-        if lut.dtype in (FP16, FP32):
-            return b.decode_palette(b.const(picks.astype(np.uint8)), b.const(palettes[..., 0].copy()))
+    return blocks
+
+
+def _picked(picks: Array, palettes: Array) -> Array:
+    """The entry that each index names; palettes: [blocks.., entries]."""
+    blocks = palettes.shape[:-1]
     at = np.meshgrid(*(np.arange(d) // (d // s) for d, s in zip(picks.shape, blocks, strict=True)), indexing="ij")
-    return _dense(b, palettes[(*at, picks.astype(np.int64), np.zeros(picks.shape, np.int64))], lut.dtype)
+    found: Array = palettes[(*at, picks.astype(np.int64))]
+    return found
+
+
+def _stored_palette(b: Builder, picks: Array, palettes: Array) -> Value:
+    """A weight that stays indices; palettes: [blocks.., entries]."""
+    if set(palettes.shape[:-1]) == {1}:
+        return b.gather(b.const(palettes.reshape(-1)), b.const(picks.astype(np.int32)), axis=0)
+    return b.decode_palette(b.const(picks.astype(np.uint8)), b.const(np.ascontiguousarray(palettes)))
+
+
+def _read_lut(b: Builder, indices: Value, lut: Value, vector_axis: int | None) -> Value:
+    """The entry of a palette that each index names: lut has the rank of the indices, a palette for each block, and two
+    axes more."""
+    picks = _data("indices", indices)
+    blocks, palettes = _checked_palettes(picks, indices, lut), _data("lut", lut)[..., 0]
+    stays = palettes.shape[-1] in [1 << bits for bits in PALETTE_BITS] and picks.ndim > 1 and picks.size
+    if stays and (set(blocks) == {1} or lut.dtype in (FP16, FP32)):
+        return _stored_palette(b, picks, palettes)
+    return _dense(b, _picked(picks, palettes), lut.dtype)
+
+
+def _read_masked(
+    b: Builder, indices_mask: Value, indices_nonzero_data: Value, lut: Value, vector_axis: int | None
+) -> tuple[Value, Value]:
+    """The mask, and the entries that the indices name where it is 1. Both are elements of a palette whose entry 0 is 0,
+    if there is one of at most 8 bits: `_read_sparse` finds it."""
+    named, mask = _data("indices_nonzero_data", indices_nonzero_data), _data("indices_mask", indices_mask) != 0
+    _limited(mask.shape)
+    _need_as_many("indices_nonzero_data", indices_nonzero_data, mask)
+    picks = np.zeros(mask.shape, np.int32)
+    picks[mask] = named
+    _checked_palettes(picks, indices_nonzero_data, lut)
+    palettes = _data("lut", lut)[..., 0]
+    entries = palettes.shape[-1]
+    bits = next((n for n in PALETTE_BITS if entries == 1 << n), None)
+    # The last entry makes room for 0 where no index names it.
+    if (named.size and named.max() == entries - 1) or palettes[..., -1].view(f"u{palettes.itemsize}").any():
+        bits = next((n for n in PALETTE_BITS if bits is not None and n > bits), None)
+    if bits is None or mask.ndim < 2 or not named.size or lut.dtype not in (FP16, FP32):
+        return indices_mask, b.const(np.ascontiguousarray(_picked(picks, palettes)[mask]))
+    wider = np.zeros((*palettes.shape[:-1], max(entries + 1, 1 << bits)), palettes.dtype)
+    wider[..., 1 : entries + 1] = palettes
+    dense = _stored_palette(b, (picks + 1) * mask, np.ascontiguousarray(wider[..., : 1 << bits]))
+    places = b.const(np.flatnonzero(mask).astype(np.int32))
+    return indices_mask, b.gather(b.reshape(dense, shape=(mask.size,)), places, axis=0)
+
+
+def _palette_of(numbers: Value, mask: Value) -> Value:
+    """The palette that `_read_masked` has made."""
+    flat, places = numbers.node.inputs if numbers.node.op == "gather" else (None, None)
+    dense = flat.node.inputs[0] if flat is not None and flat.node.op == "reshape" else None
+    if dense is None or places is None or dense.shape != mask.shape:
+        raise Error(f"nonzero_data: got {numbers.type} that is computed, need a constant")
+    if not np.array_equal(_data("places", places), np.flatnonzero(_data("mask", mask))):
+        raise Error("got nonzero_data of another mask, need both results of constexpr_lut_to_sparse")
+    return dense
+
+
+def _need_as_many(name: str, numbers: Value, mask: Array) -> None:
+    if len(numbers.shape) != 1 or int(mask.sum()) != numbers.type.size:
+        raise Error(f"got {name} {numbers.type} for a mask with {int(mask.sum())} ones, need as many")
 
 
 def _read_sparse(b: Builder, nonzero_data: Value, mask: Value) -> Value:
     """The numbers where the mask is 1, in order, and 0 elsewhere."""
+    if nonzero_data.node.op != "const":
+        return _palette_of(nonzero_data, mask)
     values, places = _data("nonzero_data", nonzero_data), _data("mask", mask).astype(np.bool_)
     _limited(places.shape)
-    if values.ndim != 1 or int(places.sum()) != values.size:
-        raise Error(f"got nonzero_data {nonzero_data.type} for a mask with {int(places.sum())} ones, need as many")
+    _need_as_many("nonzero_data", nonzero_data, places)
     result = np.zeros(places.shape, values.dtype)
     result[places] = values
     return b.const(result)
@@ -294,6 +375,7 @@ FORMS = (
     Form("", "constexpr_affine_dequantize", None, _read_affine),
     Form("", "constexpr_blockwise_shift_scale", None, _read_blockwise),
     Form("", "constexpr_lut_to_dense", None, _read_lut),
+    Form("", "constexpr_lut_to_sparse", None, _read_masked),
     Form("", "constexpr_sparse_to_dense", None, _read_sparse),
     Form("", "constexpr_cast", None, _read_constexpr_cast),
 )
