@@ -31,6 +31,8 @@ MODES = (
     "blockwise4:b48",
     "sparse",
     "sparse:0.5",
+    "sparse:0.5+palette4",
+    "sparse:0.6+palette2:g16",
     "auto",
 )
 INDICES = np.array([[1, 5, 7], [0, 2, 63]])
@@ -110,7 +112,9 @@ def test_onnxruntime_computes_what_the_decompressed_weights_give(
     assert distance(hx.compile(output)(x), want) < CLOSE
 
 
-@pytest.mark.parametrize("mode", ["int8", "int4", "palette1", "palette3", "palette4:g16", "blockwise"])
+@pytest.mark.parametrize(
+    "mode", ["int8", "int4", "palette1", "palette3", "palette4:g16", "blockwise", "sparse:0.6+palette2"]
+)
 @pytest.mark.parametrize("layer", ["conv", "gemm"])
 def test_a_model_of_an_older_opset_keeps_it_where_it_can(cli: Cli, tmp_path: Path, layer: str, mode: str) -> None:
     model, output = compressed(cli, model_of(layer, opset=13), tmp_path, mode)

@@ -7,7 +7,7 @@ import pytest
 
 import hexane as hx
 from hexane.compression import compress
-from hexane.compression.streams import stored_kernels
+from hexane.compression.streams import stored_decisions, stored_kernels
 from hexane.graph import Graph
 from hexane.targets.query import load_chip
 
@@ -83,6 +83,15 @@ BYTES = np.random.default_rng(0).integers(-127, 128, (64, 96)).astype(np.int8)
 @pytest.mark.parametrize("mode", ["blockwise4:b32", "blockwise8:b48", "palette4:g16"])
 def test_encodings_are_called_as_the_mode_that_makes_them(mode: str) -> None:
     assert [name for _, name, _ in stored_kernels(network(mode), load_chip("h16g"))] == [mode]
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"), [("sparse:0.5+palette4", "sparse+palette4"), ("sparse:0.7+palette2:g16", "sparse+palette2:g16")]
+)
+def test_palettes_with_a_mask_count_as_folded_whoever_stored_them(mode: str, said: str) -> None:
+    graph, why = network(mode), "counts as folded: no source says that a chip streams a mask with indices"
+    assert [(name, does) for _, name, does in stored_kernels(graph, load_chip("h16g"))] == [(said, False)]
+    assert [(d.verdict, d.reason) for d in stored_decisions(graph, load_chip("h16g"))] == [(said, why)]
 
 
 @pytest.mark.parametrize(

@@ -278,6 +278,9 @@ def test_a_plan_keeps_the_few_bits(mode: str, share: float, tmp_path: Any) -> No
         ("palette6:g4", False),
         ("palette8", True),
         ("sparse:0.5", False),
+        ("sparse:0.5+palette4", True),
+        ("sparse:0.5+palette4:g8", True),
+        ("sparse:0.5+palette4:g12", False),
     ],
 )
 def test_decisions_say_what_stays_in_few_bits(mode: str, stays: bool) -> None:

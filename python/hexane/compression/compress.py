@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 
-from hexane.compression.encode import encode, kept_whole, stored_bytes
+from hexane.compression.encode import as_stored, encode, kept_whole, stored_bytes, without_zeros
 from hexane.compression.fit import Fitted
 from hexane.compression.request import ALIASES, Compression
 from hexane.compression.streams import said
@@ -85,9 +85,12 @@ def _decision(weight: Weight, encoding: str, value: Value, target: Target, fitte
     if encoding == "none":
         return Decision(STAGE, place, "whole", f"{weight.bytes} bytes")
     size = f"{weight.bytes} -> {stored_bytes(weight, encoding, value)} bytes"
+    stored = as_stored(encoding, value)
     parts: tuple[str, ...] = (size, kept_whole(weight, encoding))
+    if stored != encoding:
+        parts += (f"a palette alone: {without_zeros(weight, encoding) or 'a mask saves nothing'}",)
     if fitted is not None:
         channels = weight.whole.shape[weight.axis]
         parts += (f"scales fitted to activations in {fitted.channels} of {channels} output channels",)
-    reason = "; ".join(filter(None, (*parts, said(weight, encoding, target))))
+    reason = "; ".join(filter(None, (*parts, said(weight, stored, target))))
     return Decision(STAGE, place, encoding, reason, "formats.streams")

@@ -1,22 +1,23 @@
 """A weight in an encoding: integers with a scale for each channel or block, indices of a palette, or few numbers among
 zeros."""
 
+from concurrent.futures import ThreadPoolExecutor
 from math import ceil, prod
 
 import numpy as np
 
 from hexane import _core
-from hexane.compression.request import blocks_of, palette_of, zeros_of
+from hexane.compression.request import blocks_of, palette_alone, palette_of, zeros_beside_palette, zeros_of
 from hexane.compression.weights import Weight
 from hexane.errors import Error
 from hexane.graph import Array, Value, constant
 from hexane.ops import OPS, apply
-from hexane.ops.encodings import encoding_of, fewest_bits, kept
+from hexane.ops.encodings import PALETTE_BITS, encoding_of, fewest_bits, kept
 
 
 def encode(weight: Weight, encoding: str, threads: int = 1, importance: Array | None = None) -> Value:
     """dequantize(const int8, scale), decode_blocks(const int8, scales), gather(table, const indices), or
-    decode_palette(const indices, tables); for "sparse:0.5" a constant of
+    decode_palette(const indices, tables), where entry 0 is 0 for "sparse:0.5+palette4"; for "sparse:0.5" a constant of
     which the smallest half is 0; the constant itself for "none" and "sparse". importance: of an error in each input
     channel, for scales of blocks (importance.py).
 
@@ -43,6 +44,8 @@ def encode(weight: Weight, encoding: str, threads: int = 1, importance: Array | 
     palette = palette_of(encoding)
     assert palette is not None, encoding
     bits, group = palette
+    if not without_zeros(weight, encoding):
+        return _masked(weight, data, encoding, threads)
     if group and not kept_whole(weight, encoding):
         outer, groups = prod(data.shape[: weight.axis]), data.shape[weight.axis] // group
         entries, indices = _core.quantise_groups(halves.view(np.uint16), outer, groups, bits, threads)
@@ -69,6 +72,39 @@ def _looked_up(weight: Weight, indices: Array, tables: Array) -> Value:
     held = constant(tables.reshape(*blocks, -1), sources)
     (made,) = apply(OPS["decode_palette"], [constant(indices.astype(np.uint8), sources), held], {}, sources)
     return made
+
+
+def _masked(weight: Weight, data: Array, encoding: str, threads: int) -> Value:
+    """Palettes whose entry 0 is 0, and 2^bits others, which stand for the numbers that are not 0. One less of 4 and 8
+    bits, so that indices of a CPU take no more than these."""
+    found = palette_of(encoding)
+    assert found is not None
+    bits, group = found
+    pruned = _pruned(weight, data, zeros_beside_palette(encoding) or 0.0).node.data
+    assert pruned is not None
+    channels = weight.whole.shape[weight.axis]
+    groups = channels // group if group and not kept_whole(weight, encoding) else 1
+    outer = prod(data.shape[: weight.axis])
+    parts = _halves(weight, pruned).reshape(outer, groups, -1)
+    less = 1 if bits in (4, 8) else 0
+    wide = next(n for n in PALETTE_BITS if 1 << n >= (1 << bits) + 1 - less)
+    tables, indices = np.zeros((groups, 1 << wide), np.float16), np.zeros(parts.shape, np.int32)
+
+    def find(at: int) -> int:
+        """The entries of a group's table, without 0."""
+        part = parts[:, at]
+        places = part != 0
+        numbers = np.ascontiguousarray(part[places])
+        if not numbers.size:
+            return 0
+        entries, named, _ = _core.quantise_palette(numbers.view(np.uint16), bits, less)
+        tables[at, 1 : 1 + entries.size] = entries.view(np.float16)
+        indices[:, at][places] = np.where(entries[named] & 0x7FFF, named + 1, 0)  # a mean may be rounded to 0
+        return int(entries.size)
+
+    with ThreadPoolExecutor(threads) as pool:
+        most = max(pool.map(find, range(groups)))
+    return _looked_up(weight, indices, tables[:, : 1 + most if groups == 1 else None].astype(data.dtype))
 
 
 def _in_blocks(weight: Weight, data: Array, encoding: str, threads: int, importance: Array | None) -> Value:
@@ -146,6 +182,28 @@ def without_mask(weight: Weight, encoding: str) -> str:
     if zeros or 2 * numbers <= data.size:
         return ""
     return f"whole: {1 - numbers / data.size:.0%} of its numbers are 0, a mask needs half"
+
+
+def without_zeros(weight: Weight, encoding: str) -> str:
+    """Why a weight that should have a mask next to its palette has the palette alone; "" where it may have one."""
+    zeros = zeros_beside_palette(encoding)
+    if zeros is None:
+        return "nothing asks for a mask"
+    if not weight.is_kernel:
+        return "the rows of an embedding have no mask"
+    data = weight.whole.node.data
+    assert data is not None
+    numbers = int(np.count_nonzero(_halves(weight, data)))
+    if numbers == 0:
+        return "all of its numbers are 0"
+    few = not zeros and 2 * numbers > data.size
+    return f"{1 - numbers / data.size:.0%} of its numbers are 0, a mask needs half" if few else ""
+
+
+def as_stored(encoding: str, value: Value) -> str:
+    """The encoding that a weight has in the end: the palette alone where a mask of its zeros saves nothing."""
+    masked = zeros_beside_palette(encoding) is None or encoding_of(value).masked_bits is not None
+    return encoding if masked else palette_alone(encoding)
 
 
 def has_blocks(weight: Weight, encoding: str) -> bool:

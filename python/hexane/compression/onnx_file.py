@@ -259,7 +259,7 @@ def _looked_up(
     has all their numbers."""
     palette = palette_of(encoding)
     assert palette is not None
-    bits = palette[0]
+    bits = max(palette[0], (tables.shape[1] - 1).bit_length())  # an entry of 0 may be in addition
     groups, entries = len(tables), 1 << bits
     tables = np.pad(tables, ((0, 0), (0, entries - tables.shape[1])))
     packing = _packing(file, bits, groups, indices, tables.itemsize)

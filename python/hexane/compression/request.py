@@ -22,6 +22,7 @@ MODES = (
     "blockwise8:b32",
     "sparse",
     "sparse:0.5",
+    "sparse:0.5+palette4",
     *ALIASES,
     "auto",
 )
@@ -44,8 +45,10 @@ class Compression:
     number: a table for each group of 16 output channels. "int4": palette4. "blockwise4:b32": integers of 4 bits with a
     scale for each 32 input channels of an output channel; "blockwise8:b32" and other blocks likewise. "blockwise":
     blockwise4:b32. "sparse": a mask of the numbers that are not 0, and these; "sparse:0.5" first makes 0 of the
-    smallest half of each weight, any part from 0.5 to below 1. "none": as they are. "auto": for each layer
-    the smallest of these with which the network's outputs stay within `tolerance`."""
+    smallest half of each weight, any part from 0.5 to below 1. "sparse:0.5+palette4", "sparse+palette4", other parts
+    and palettes, also with tables of groups: the same, with an index into a table for each number that is not 0.
+    "none": as they are. "auto": for each layer the smallest of these with which the network's outputs stay within
+    `tolerance`, none of them pruned."""
 
     _: KW_ONLY
 
@@ -105,7 +108,9 @@ def as_compression(given: object) -> Compression:
 
 
 def palette_of(encoding: str) -> tuple[int, int] | None:
-    """The bits of an index, and the output channels that share a table, 0 for all. None for other encodings."""
+    """The bits of an index, and the output channels that share a table, 0 for all; also of a palette whose zeros have a
+    mask. None for other encodings."""
+    encoding = palette_alone(encoding)
     grouped = _GROUPED.fullmatch(encoding)
     if grouped is not None:
         return PALETTES[grouped[1]], int(grouped[2])
@@ -119,9 +124,21 @@ def blocks_of(encoding: str) -> tuple[int, int] | None:
 
 
 def zeros_of(encoding: str) -> float | None:
-    """The part of a weight that becomes 0, 0 for none. None for other encodings."""
+    """The part of a weight that becomes 0, 0 for none. None for other encodings, those with a palette too."""
     found = _SPARSE.fullmatch(encoding)
     return None if found is None else float(found[1] or 0)
+
+
+def zeros_beside_palette(encoding: str) -> float | None:
+    """The part that becomes 0 before a palette of the rest is found, 0 for none. None for other encodings."""
+    pruned, plus, _ = encoding.partition("+")
+    return zeros_of(pruned) if plus and palette_of(encoding) is not None else None
+
+
+def palette_alone(encoding: str) -> str:
+    """ "palette4" of "sparse:0.5+palette4"; other encodings as they are."""
+    pruned, plus, palette = encoding.partition("+")
+    return palette if plus and zeros_of(pruned) is not None else encoding
 
 
 def _check_tolerance(given: float | None) -> None:
@@ -136,7 +153,8 @@ def _is_encoding(mode: str) -> bool:
 
 def _check_mode(where: str, mode: object) -> None:
     if mode in MODES or (isinstance(mode, str) and _is_encoding(mode)):
-        zeros = zeros_of(mode) if ":" in mode else None
+        pruned = mode.partition("+")[0]
+        zeros = zeros_of(pruned) if ":" in pruned else None
         if zeros is not None and zeros < LEAST_ZEROS:
             raise Error(f"[compress] {where}: got {mode!r}, need a part of zeros from {LEAST_ZEROS:g} to below 1")
         return

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from hexane.compression.encode import has_blocks, kept_whole, without_mask
-from hexane.compression.request import blocks_of, palette_of, zeros_of
+from hexane.compression.request import blocks_of, palette_of, zeros_beside_palette, zeros_of
 from hexane.compression.weights import Weight
 from hexane.decisions import Decision
 from hexane.dtypes import FP32
@@ -29,6 +29,8 @@ def streams(weight: Weight, encoding: str, target: Target) -> bool:
         return False
     if zeros_of(encoding) is not None:
         return "sparse" in target.formats.streams and not without_mask(weight, encoding)
+    if zeros_beside_palette(encoding) is not None:
+        return False
     palette, blocks = palette_of(encoding), blocks_of(encoding)
     if blocks is not None:
         kind = "blockwise" if blocks[0] == 4 or has_blocks(weight, encoding) else "integers"
@@ -44,6 +46,8 @@ def said(weight: Weight, encoding: str, target: Target) -> str:
         return STAYS if _cpu_reads(weight, encoding) else "folds on this CPU: no memory gained"
     if streams(weight, encoding, target):
         return "streams"
+    if zeros_beside_palette(encoding) is not None:
+        return UNKNOWN
     return FOLDS if weight.is_kernel else "folds: an embedding is no kernel of the engine"
 
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from hexane.compression.compress import STAGE, compress_weights, exchanged, modes
-from hexane.compression.encode import encode, kept_whole, stored_bytes, without_mask
+from hexane.compression.encode import as_stored, encode, kept_whole, stored_bytes, without_mask
 from hexane.compression.fit import Fitted, fit_scales
 from hexane.compression.request import PALETTES, Compression, palette_of
 from hexane.compression.search import MARGIN, Choice, least_bytes, search, within, within_bytes
@@ -387,7 +387,8 @@ def _reports(
     made = []
     for i, (weight, encoding, value) in enumerate(zip(weights, chosen, values, strict=True)):
         after = weight.bytes if encoding == "none" else stored_bytes(weight, encoding, value)
-        words = "whole" if encoding == "none" else said(weight, encoding, target)
-        does, error = streams(weight, encoding, target), errors.get((i, encoding))
+        stored = as_stored(encoding, value)
+        words = "whole" if encoding == "none" else said(weight, stored, target)
+        does, error = streams(weight, stored, target), errors.get((i, encoding))
         made.append(LayerReport(weight.node.where, encoding, weight.bytes, after, does, words, error))
     return tuple(made)

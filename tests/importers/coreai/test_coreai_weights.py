@@ -31,6 +31,7 @@ MODES = {
     "int8": (BLOCKS, 8.6), "blockwise4:b32": (BLOCKS, 5.3), "blockwise8:b16": (BLOCKS, 10.2),
     **{f"palette{bits}": (LUT, bits + 2.1 if bits == 8 else bits + 0.7) for bits in (1, 2, 3, 4, 6, 8)},
     "palette4:g32": (LUT, 4.8), "palette3:g16": (LUT, 3.8), "sparse:0.6": (SPARSE, 14.1),
+    "sparse:0.6+palette4": (LUT, 4.7), "sparse:0.6+palette3:g16": (LUT, 5.1),
 }  # fmt: skip
 
 
@@ -95,7 +96,7 @@ def test_weights_are_written_as_they_are_stored(mode: str, tmp_path: Path) -> No
     same_bits(graph, import_coreai(tmp_path / "net.aimodel"))
 
 
-@pytest.mark.parametrize("mode", [mode for mode in MODES if "sparse" not in mode])
+@pytest.mark.parametrize("mode", [mode for mode in MODES if MODES[mode][0] != SPARSE])
 def test_weights_come_back_encoded(mode: str) -> None:
     graph = compressed(mode)
     back = import_asset(read_asset(emit_asset(graph), "f"))
