@@ -933,6 +933,9 @@ def stft(
 def decode_palette(indices: Operand, tables: Operand) -> Tensor:
     """out[i, j] = tables[i // h, j // w, indices[i, j]]: a table for each block of h x w indices; the shape of tables says how many blocks an axis has. An index beyond the last entry names the last."""
 
+def decode_vectors(indices: Operand, tables: Operand, *, axis: int = ...) -> Tensor:
+    """out[i * v + n, j] = tables[i // h, j // w, indices[i, j], n] (for axis 0): an index names v numbers, which lie along the axis. Otherwise as decode_palette; the last axes of tables are entries and v."""
+
 def gather(x: Operand, indices: Operand, *, axis: int = ...) -> Tensor:
     """Slices of x at indices (of any shape) along an axis, which their axes replace; negative ones count from the end."""
 

@@ -85,6 +85,15 @@ def test_encodings_are_called_as_the_mode_that_makes_them(mode: str) -> None:
     assert [name for _, name, _ in stored_kernels(network(mode), load_chip("h16g"))] == [mode]
 
 
+@pytest.mark.parametrize(("blocks", "name"), [(1, "palette4:v2"), (4, "palette4:v2:g16")])
+def test_vectors_fold_on_every_chip(blocks: int, name: str) -> None:
+    tables = np.zeros((blocks, 1, 16, 2), np.float16)
+    weight = hx.decode_vectors(BYTES[:32].astype(np.uint8) & 15, tables)
+    graph = hx.graph(hx.linear(hx.input("x", (2, 96), "fp16"), weight))
+    found = [stored_kernels(graph, load_chip(chip)) for chip in ("h12", "h13", "h16g")]
+    assert [(kind, streams) for ((_, kind, streams),) in found] == [(name, False)] * 3
+
+
 @pytest.mark.parametrize(
     ("mode", "said"), [("sparse:0.5+palette4", "sparse+palette4"), ("sparse:0.7+palette2:g16", "sparse+palette2:g16")]
 )

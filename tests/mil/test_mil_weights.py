@@ -10,7 +10,7 @@ import hexane as hx
 from hexane import _core
 from hexane.dtypes import DTYPES
 from hexane.emit.mil import emit_mil
-from hexane.graph import Array, constant
+from hexane.graph import Array, Graph, constant
 from hexane.importers.mil import load_mil
 from hexane.mil.tree import HEADER
 from hexane.ops.encodings import encoding_of, is_encoded
@@ -53,6 +53,12 @@ def pruned(*shape: int, keep: float = 0.3) -> Array:
 def grouped(shape: tuple[int, ...], blocks: tuple[int, ...], entries: int) -> hx.Tensor:
     tables = np.random.default_rng(entries).standard_normal((*blocks, entries)).astype(np.float16)
     return hx.decode_palette(integers(0, entries, *shape, kind="uint8"), tables)
+
+
+def vectors(shape: tuple[int, ...], blocks: tuple[int, ...], entries: int, size: int, axis: int = 0) -> hx.Tensor:
+    """shape: of the indices."""
+    tables = np.random.default_rng(entries).standard_normal((*blocks, entries, size)).astype(np.float16)
+    return hx.decode_vectors(integers(0, entries, *shape, kind="uint8"), tables, axis=axis)
 
 
 def blocks(shape: tuple[int, ...], count: tuple[int, ...], low: int, high: int) -> hx.Tensor:
@@ -102,6 +108,17 @@ CASES: dict[str, tuple[Callable[[], hx.Tensor], str, float]] = {  # op, bits of 
     "palettes of 8 output channels": (lambda: hx.conv(image(), grouped((32, 16, 3, 3), (4, 1, 1, 1), 16)), PALETTE, 4),
     "palettes of columns": (lambda: hx.matmul(rows(), grouped((64, 32), (1, 2), 64)), PALETTE, 6),
     "palettes of blocks": (lambda: hx.matmul(rows(), grouped((64, 32), (2, 4), 8)), PALETTE, 3),
+    "pairs of output channels": (
+        lambda: hx.conv(image(), vectors((16, 16, 3, 3), (1, 1, 1, 1), 16, 2)),
+        PALETTE,
+        2,
+    ),
+    "vectors of 4 columns": (lambda: hx.matmul(rows(), vectors((64, 32), (1, 1), 64, 4, axis=1)), PALETTE, 1.5),
+    "pairs of rows from palettes of groups": (
+        lambda: hx.matmul(rows(), vectors((32, 48), (2, 4), 8, 2)),
+        PALETTE,
+        1.5,
+    ),
     "int4 in blocks of input channels": (
         lambda: hx.conv(image(), blocks((32, 16, 3, 3), (32, 4, 1, 1), -8, 8)),
         BLOCKS,
@@ -131,7 +148,9 @@ def test_weights_stay_as_small_as_they_are_stored(name: str) -> None:
     mil = emit_mil(graph, H13)
     assert mil.text.count(f" = {op}(") == 1
     assert_read_back(mil)
-    stored = ("dequantize", "gather", "decode_palette", "decode_blocks") if op != SPARSE else ("const",)
+    stored = (
+        ("dequantize", "gather", "decode_palette", "decode_vectors", "decode_blocks") if op != SPARSE else ("const",)
+    )
     weight = max((node.types[0] for node in graph.nodes if node.op in stored), key=lambda t: t.size)
     assert len(mil.weights) < weight.size * bits / 8 + 2048
     x = {p.name: np.random.default_rng(0).standard_normal(p.shape).astype(np.float16) for p in hx.compile(graph).inputs}
@@ -393,6 +412,59 @@ def test_what_is_read_as_it_is_stored_is_written_so(op: str, bits: int) -> None:
         dense[first.astype(bool)] = second
     found = w.node.data if w.node.op == "const" else next(iter(run_reference(hx.graph(hx.Tensor(w)), {}).values()))
     np.testing.assert_array_equal(found, dense)
+
+
+def with_vectors(indices: Array, tables: Array, axis: str, bits: int = 2) -> Graph:
+    """Text of others: a weight whose indices name several numbers. axis: the argument, or none."""
+    file, at = _core.blob_write([(f"uint{bits}", indices), (DTYPES_OF[tables.dtype.name], tables)])
+    (kind, lut), shape = (f"uint{bits}", DTYPES_OF[tables.dtype.name]), list(indices.shape)
+    i, t = (f'BLOBFILE(path = string("@model_path/w.bin"), offset = uint64({n}))' for n in at)
+    size = tables.shape[-1]
+    dense = [d * size if n == int(axis or 0) % indices.ndim else d for n, d in enumerate(shape)]
+    argument = f", vector_axis = int32({axis})" if axis else ""
+    body = f"""
+    func main<ios18>(tensor<{lut}, {dense}> x) {{
+        tensor<{kind}, {shape}> i = const()[name = string("i"), val = tensor<{kind}, {shape}>({i})];
+        tensor<{lut}, {list(tables.shape)}> t = const()[name = string("t"), val = tensor<{lut}, {list(tables.shape)}>({t})];
+        tensor<{lut}, {dense}> w = {PALETTE}(indices = i, lut = t{argument})[name = string("w")];
+        tensor<{lut}, {dense}> y = add(x = x, y = w)[name = string("y")];
+    }} -> (y);
+"""
+    return load_mil(f"{HEADER}{{{body}}}", file)
+
+
+DTYPES_OF = {"float16": "fp16", "float32": "fp32"}
+# The shape of indices, blocks along each of its axes, numbers of an entry, the axis along which they lie.
+VECTORS = [
+    ((6, 10), (1, 1), 2, "0"),
+    ((6, 10), (3, 2), 4, "1"),
+    ((6, 10), (1, 5), 3, "-2"),
+    ((2, 4, 3, 3), (1, 2, 1, 1), 4, "1"),
+    ((12,), (3,), 2, "0"),
+]
+
+
+@pytest.mark.parametrize(("shape", "count", "size", "axis"), VECTORS)
+def test_tables_of_vectors_are_read_as_apple_decodes_them(
+    shape: tuple[int, ...], count: tuple[int, ...], size: int, axis: str
+) -> None:
+    apple = pytest.importorskip(
+        "coremltools.converters.mil.mil.ops.defs.iOS18.compression", reason="coremltools is not installed"
+    ).constexpr_lut_to_dense
+    indices = integers(0, 4, *shape, kind="uint8")
+    tables = np.random.default_rng(size).standard_normal((*count, 4, size)).astype(np.float16)
+    graph = with_vectors(indices, tables, axis)
+    (stored,) = (v for node in graph.nodes if node.op == "add" for v in node.inputs if v and v.node.op != "input")
+    assert stored.node.op == ("decode_vectors" if len(shape) > 1 else "const")
+    want = apple.decompress(indices, tables, np.int32(axis))
+    (got,) = run_reference(graph, {"x": np.zeros(want.shape, np.float16)}).values()
+    np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("axis", ["", "2", "-3"])
+def test_vectors_need_one_of_the_axes(axis: str) -> None:
+    with pytest.raises(hx.Error, match=r"vector_axis: got .*, need one of -2\.\.1 for entries of 2 numbers"):
+        with_vectors(integers(0, 4, 6, 10, kind="uint8"), np.ones((1, 1, 4, 2), np.float16), axis)
 
 
 # Integers from low to below high, an offset, and the bits that are left: None where a byte does not hold it.

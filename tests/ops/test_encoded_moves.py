@@ -18,6 +18,11 @@ WEIGHTS: dict[str, Callable[[], hx.Tensor]] = {
     "palettes": lambda: hx.decode_palette(
         hx.const(INDICES.astype(np.uint8)), hx.const(RNG.standard_normal((2, 3, 1, 4)).astype(np.float32))
     ),
+    "vectors": lambda: hx.decode_vectors(
+        hx.const(INDICES[:, :3].astype(np.uint8)),
+        hx.const(RNG.standard_normal((2, 3, 1, 4, 2)).astype(np.float32)),
+        axis=1,
+    ),
     "blocks": lambda: hx.decode_blocks(hx.const(BYTES), hx.const(RNG.random((4, 2, 1)).astype(np.float32))),
     "channels": lambda: hx.dequantize(
         hx.const(BYTES), hx.const(RNG.random(6).astype(np.float32)), hx.const(np.arange(6, dtype=np.int8)), axis=1
@@ -49,7 +54,7 @@ def test_the_elements_of_an_encoded_constant_move(weight: str, move: str) -> Non
     np.testing.assert_array_equal(numbers(found), want(numbers(stored.value)))
 
 
-@pytest.mark.parametrize("weight", ["palettes", "blocks", "channels"])
+@pytest.mark.parametrize("weight", ["palettes", "vectors", "blocks", "channels"])
 def test_a_reshape_that_joins_blocks_is_left_alone(weight: str) -> None:
     assert moved(hx.reshape(WEIGHTS[weight](), shape=(24, 2)).value.node) is None
 

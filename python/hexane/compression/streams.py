@@ -9,7 +9,7 @@ from hexane.decisions import Decision
 from hexane.dtypes import FP32
 from hexane.graph import Graph, Node, Value
 from hexane.mil.forms.products import PRODUCTS
-from hexane.ops.encodings import encoding_of, fewest_bits, is_encoded
+from hexane.ops.encodings import PALETTES, encoding_of, fewest_bits, is_encoded
 from hexane.ops.records.decode import decodes_in_calls
 from hexane.ops.records.encoded_product import (
     TABLE_COLUMNS,
@@ -74,8 +74,9 @@ def stored_kernels(graph: Graph, chip: Chip) -> Iterator[tuple[Node, str, bool]]
             continue
         found = encoding_of(weight)
         if found.kind == "palette":
-            group = _group_of(weight)
-            name, does = f"palette{found.bits}{group}", _streams("palette", found.bits, chip)
+            size, group = _size_of(weight), _group_of(weight)
+            name = f"palette{found.bits}{f':v{size}' if size > 1 else ''}{group}"
+            does = _streams("palette" if size == 1 else "vectors", found.bits, chip)
             if found.masked_bits is not None:
                 name, does = f"sparse+palette{found.masked_bits}{group}", False
         elif found.kind == "blocks":
@@ -101,12 +102,19 @@ def stored_decisions(graph: Graph, chip: Chip) -> tuple[Decision, ...]:
 
 def _group_of(weight: Value) -> str:
     """ ":g16" for a table for each 16 output channels, ":blocks" for other blocks."""
-    if weight.node.op != "decode_palette":
+    if weight.node.op not in PALETTES:
         return ""
     tables = weight.node.inputs[1]
     assert tables is not None
-    several = [d // blocks for d, blocks in zip(weight.shape, tables.shape[:-1], strict=True) if blocks > 1]
+    counts = tables.shape[: weight.type.rank]
+    several = [d // blocks for d, blocks in zip(weight.shape, counts, strict=True) if blocks > 1]
     return f":g{several[0]}" if len(several) == 1 else ":blocks" if several else ""
+
+
+def _size_of(weight: Value) -> int:
+    """How many numbers an index of a palette names."""
+    tables = weight.node.inputs[1] if weight.node.op == "decode_vectors" else None
+    return 1 if tables is None else tables.shape[-1]
 
 
 def _block_of(weight: Value) -> str:
@@ -119,7 +127,9 @@ def _block_of(weight: Value) -> str:
 
 def _streams(kind: str, bits: int, chip: Chip) -> bool:
     """By the facts `formats.streams` and `formats.palette_bits`. Tables of groups like one table: Apple's guide to
-    coremltools finds networks with groups of 8 or 16 channels faster than whole ones, and names no chip."""
+    coremltools finds networks with groups of 8 or 16 channels faster than whole ones, and names no chip.
+    Tables of vectors fold: the engine's compiler has a format for vectors of 2, 4 and 5 numbers, and nobody says which
+    chips read it."""
     if kind == "palette":
         return "int4" in chip.formats.streams and any(bits <= most for most in chip.formats.palette_bits or ())
     if kind == "blockwise":

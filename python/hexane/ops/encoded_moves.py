@@ -8,7 +8,7 @@ import numpy as np
 
 from hexane.graph import Array, Node, Value, constant
 from hexane.ops import OPS, apply
-from hexane.ops.encodings import is_encoded
+from hexane.ops.encodings import PALETTES, is_encoded
 
 MOVES = ("transpose", "reshape", "expand_dims", "squeeze")
 
@@ -33,6 +33,9 @@ def _transposed(stored: Node, perm: list[int]) -> Value | None:
         return _made(stored, [first, second.transpose(perm)])
     if stored.op == "decode_palette":
         return _made(stored, [first.transpose(perm), second.transpose((*perm, len(perm)))])
+    if stored.op == "decode_vectors":
+        tables = second.transpose((*perm, len(perm), len(perm) + 1))
+        return _made(stored, [first.transpose(perm), tables], perm.index(int(stored.attrs["axis"])))
     if stored.op == "decode_blocks":
         return _made(stored, [first.transpose(perm), second.transpose(perm)])
     if stored.op == "dequantize":
@@ -47,14 +50,22 @@ def _reshaped(stored: Node, shape: tuple[int, ...]) -> Value | None:
     if stored.op == "dequantize":
         axis = _same_axis(first.shape, shape, int(stored.attrs["axis"])) if second.ndim else 0
         return None if axis is None else _made(stored, [first.reshape(shape)], axis)
-    if stored.op not in ("decode_palette", "decode_blocks"):
+    if stored.op not in (*PALETTES, "decode_blocks"):
         return None
-    if [d for d in first.shape if d != 1] != [d for d in shape if d != 1]:
+    before = stored.types[0].shape
+    if [d for d in before if d != 1] != [d for d in shape if d != 1]:
         return None
     # Only axes of extent 1 come and go, which have one block.
-    several = iter([count for d, count in zip(first.shape, second.shape, strict=False) if d != 1])
+    several = iter([count for d, count in zip(before, second.shape, strict=False) if d != 1])
     blocks = [1 if d == 1 else next(several) for d in shape]
-    return _made(stored, [first.reshape(shape), second.reshape((*blocks, *second.shape[first.ndim :]))])
+    scales = second.reshape((*blocks, *second.shape[first.ndim :]))
+    if stored.op != "decode_vectors":
+        return _made(stored, [first.reshape(shape), scales])
+    axis = _same_axis(before, shape, int(stored.attrs["axis"]))
+    if axis is None:
+        return None
+    picks = [d // second.shape[-1] if i == axis else d for i, d in enumerate(shape)]
+    return _made(stored, [first.reshape(picks), scales], axis)
 
 
 def _same_axis(before: Sequence[int], after: Sequence[int], axis: int) -> int | None:

@@ -20,8 +20,10 @@ _DECODERS: dict[str, Kind] = {
     "gather": "palette",
     "decode_blocks": "blocks",
     "decode_palette": "palette",
+    "decode_vectors": "palette",
     "anec.gather": "palette",
 }
+PALETTES = ("decode_palette", "decode_vectors")  # with a table for each block: [blocks.., entries, ..]
 LEAST_PRUNED = 1024  # elements of a weight that is stored pruned
 PALETTE_BITS = (1, 2, 3, 4, 6, 8)  # of indices, as MIL and Core AI have them
 
@@ -30,10 +32,11 @@ PALETTE_BITS = (1, 2, 3, 4, 6, 8)  # of indices, as MIL and Core AI have them
 class Encoding:
     """kind: "pruned" is a bit for each element, and the numbers that are not 0; "integers" have a scale and perhaps a
     zero point; "blocks" are integers with a scale for each block; a "palette" has indices of a table, or of a table for
-    each block. bits: of an element as its dtype has it, 4 of integers in blocks that fit, of an index the fewest that
-    name every entry. bytes: of all elements, without scales and table. value: what the network reads; stored: the
-    elements. masked_bits: of an index where the zeros of a palette are stored as a mask: entry 0 of each table is 0, at
-    least half of the indices name it, and a bit for each element and an index for each other one take fewer bytes."""
+    each block, and each index may name several numbers. bits: of an element as its dtype has it, 4 of integers in
+    blocks that fit, of an index the fewest that name every entry. bytes: of all elements, without scales and table.
+    value: what the network reads; stored: the elements. masked_bits: of an index where the zeros of a palette are
+    stored as a mask: entry 0 of each table is 0, at least half of the indices name it, and a bit for each element and
+    an index for each other one take fewer bytes."""
 
     kind: Kind
     bits: int
@@ -59,9 +62,10 @@ def encoding_of(value: Value) -> Encoding:
         stored, bits = (first, first.dtype.bits) if kind == "integers" else (second, _index_bits(first.type.size))
         if kind == "blocks":
             stored, bits = first, _block_bits(first)
-        if value.node.op == "decode_palette":
-            stored, bits = first, _index_bits(second.shape[-1])
-        masked = _masked(stored, second if stored == first else first) if kind == "palette" else None
+        if value.node.op in PALETTES:
+            stored, bits = first, _index_bits(second.shape[first.type.rank])
+        of_vectors = value.node.op == "decode_vectors"
+        masked = _masked(stored, second if stored == first else first) if kind == "palette" and not of_vectors else None
         if masked is not None:
             return Encoding(kind, bits, masked[1], value, stored, masked[0])
         return Encoding(kind, bits, _bytes(stored, bits), value, stored)
@@ -86,7 +90,7 @@ def is_encoded(node: Node) -> bool:
     first, second = node.inputs[:2]
     assert first is not None
     assert second is not None
-    return kind in ("integers", "blocks") or node.op == "decode_palette" or first.type.rank == 1 < second.type.rank
+    return kind in ("integers", "blocks") or node.op in PALETTES or first.type.rank == 1 < second.type.rank
 
 
 def fewest_bits(*integers: Value) -> int:

@@ -289,6 +289,34 @@ def test_palettes_stay_indices(blocks: tuple[int, int], dtype: Any) -> None:
     check_product(graph, tables[rows[:, None], columns[None], indices, 0])
 
 
+@pytest.mark.parametrize(("blocks", "axis"), [((1, 1), 0), ((2, 1), 0), ((2, 3), 1)])
+def test_palettes_of_vectors_stay_indices(blocks: tuple[int, int], axis: int) -> None:
+    rng = np.random.default_rng(6)
+    indices, tables = rng.integers(0, 16, (8, 12)), rng.standard_normal((*blocks, 16, 2)).astype(np.float32)
+    shape = (16, 12) if axis == 0 else (8, 24)
+    f = Function()
+    weight = f.op("primitive.lut_to_dense", f.const(indices, "ui4"), f.const(tables), f.const(np.int16(axis)),
+                  result=f.value(shape))  # fmt: skip
+    graph = product_with(f, weight, shape)
+    assert [n.op for n in encoded(graph)] == ["decode_vectors"]
+    rows, columns = (np.arange(d) * n // d for d, n in zip((8, 12), blocks, strict=True))
+    pairs = tables[rows[:, None], columns[None], indices]
+    dense = np.moveaxis(pairs, 2, axis + 1).reshape(shape)
+    check_product(graph, dense)
+
+
+def test_palettes_of_vectors_are_written_as_they_are_stored(tmp_path: Path) -> None:
+    rng = np.random.default_rng(7)
+    tables = rng.standard_normal((2, 1, 11, 4)).astype(np.float32)
+    weight = hx.decode_vectors(hx.const(rng.integers(0, 11, (16, 96)).astype(np.uint8)), hx.const(tables))
+    graph = hx.graph(hx.linear(hx.input("x", (2, 96)), weight))
+    size = save_graph(graph, tmp_path / "net.aimodel")
+    assert size < 16 * 96 / 2 + 4 * 2 * 16 * 4 + 2000
+    back = import_coreai(tmp_path / "net.aimodel")
+    assert [n.op for n in encoded(back)] == ["decode_vectors"]
+    same_bits(graph, back)
+
+
 @pytest.mark.parametrize(
     ("element", "blocks", "zeros", "op"),
     [("si8", (1, 12), False, "dequantize"), ("si8", (1, 1), True, "dequantize"), ("ui8", (8, 1), True, "dequantize"),

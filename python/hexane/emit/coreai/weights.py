@@ -13,7 +13,7 @@ from hexane.dtypes import DTYPES, FP16, FP32, DType
 from hexane.emit.coreai.bytecode import WrittenValue
 from hexane.emit.coreai.scope import Scope, Typed
 from hexane.graph import Array, Graph, Node, Value, tensor_type
-from hexane.ops.encodings import LEAST_PRUNED, fewest_bits, is_encoded
+from hexane.ops.encodings import LEAST_PRUNED, PALETTES, fewest_bits, is_encoded
 
 PALETTE_BITS = (1, 2, 3, 4, 6, 8)  # of indices
 WEIGHT_OPERAND = {"conv": 1, "conv_transpose": 1, "matmul": 1, "linear": 1}
@@ -21,11 +21,12 @@ WEIGHT_OPERAND = {"conv": 1, "conv_transpose": 1, "matmul": 1, "linear": 1}
 
 @dataclass(frozen=True, slots=True)
 class Palettes:
-    """indices of `bits` bits; tables: [blocks of each axis.., entries]."""
+    """indices of `bits` bits; tables: [blocks of each axis.., entries, numbers of an entry], which lie along `axis`."""
 
     indices: Array
     tables: Array
     bits: int
+    axis: int
 
     @property
     def bytes(self) -> int:
@@ -64,16 +65,19 @@ def _palettes(node: Node) -> Palettes | None:
     """A table has as many entries as an index of so many bits may name; those that no index names repeat the last."""
     first, second = _arrays(node)
     indices, tables = (second, first.reshape(*[1] * second.ndim, -1)) if node.op == "gather" else (first, second)
-    entries = tables.shape[-1]
-    if node.op == "decode_palette":
+    if node.op != "decode_vectors":
+        tables = tables[..., None]
+    entries = tables.shape[-2]
+    if node.op in PALETTES:
         indices = np.minimum(indices, entries - 1)  # an index beyond the last entry names the last
     if indices.min() < 0 or indices.max() >= entries:
         return None
     bits = next((n for n in PALETTE_BITS if entries <= 1 << n), None)
     if bits is None:
         return None
-    padding = [(0, 0)] * (tables.ndim - 1) + [(0, (1 << bits) - entries)]
-    return Palettes(indices.astype(np.uint8), np.pad(tables, padding, mode="edge"), bits)
+    padding = [(0, 0)] * (tables.ndim - 2) + [(0, (1 << bits) - entries), (0, 0)]
+    axis = int(node.attrs["axis"]) if node.op == "decode_vectors" else 0
+    return Palettes(indices.astype(np.uint8), np.pad(tables, padding, mode="edge"), bits, axis)
 
 
 def _integers(node: Node) -> Integers | None:
@@ -101,9 +105,11 @@ def write_stored(s: Scope, form: Palettes | Integers) -> Typed:
     if isinstance(form, Palettes):
         kind = DTYPES[f"uint{form.bits}"]
         indices = s.const(form.indices.astype(kind.numpy), kind)
-        tables = s.const(np.ascontiguousarray(form.tables[..., None]))
-        axis = s.const(np.zeros((), np.int16))  # along which an entry of several numbers would lie
-        dense = tensor_type(tables.type.dtype, indices.shape)
+        tables = s.const(np.ascontiguousarray(form.tables))
+        axis = s.const(np.array(form.axis, np.int16))
+        size = form.tables.shape[-1]
+        shape = (d * size if i == form.axis else d for i, d in enumerate(form.indices.shape))
+        dense = tensor_type(tables.type.dtype, tuple(shape))
         return s.add("primitive.lut_to_dense_v1", (indices, tables, axis), dense)
     numbers, zeros = (s.const(a.astype(form.kind.numpy), form.kind) for a in (form.numbers, form.zeros))
     scales, offsets = s.const(form.scales), s.const(np.zeros_like(form.scales))

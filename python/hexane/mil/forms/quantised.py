@@ -164,24 +164,27 @@ def write_palette(node: Node) -> Written | None:
 
 
 def _write_palettes(node: Node) -> Written | None:
-    """Constant indices of a table for each block, with as many entries as an index of so many bits may name."""
+    """Constant indices of a table for each block, with as many entries as an index of so many bits may name. An entry
+    of several numbers lies along the vector_axis."""
     indices, tables = node.inputs
     assert indices is not None
     assert tables is not None
-    picks, entries = indices.node.data, tables.shape[-1]
-    if picks is None or not picks.size or tables.node.data is None or tables.dtype not in (FP16, FP32):
+    picks, lut = indices.node.data, tables.node.data
+    if picks is None or not picks.size or lut is None or tables.dtype not in (FP16, FP32):
         return None
-    if entries not in [1 << bits for bits in PALETTE_BITS] or picks.max() >= entries:
+    vectors = node.op == "decode_vectors"
+    entries = tables.shape[picks.ndim]
+    if entries not in [1 << bits for bits in PALETTE_BITS] or picks.max() >= entries or (vectors and lut.shape[-1] < 2):
         return None
     masked = encoding_of(node.values[0]).masked_bits
     if masked is not None:
         return _write_masked(indices, tables.node.data, masked, tables.node.sources)
     kind = DTYPES[f"uint{entries.bit_length() - 1}"]
-    lut = constant(tables.node.data[..., None], tables.node.sources)
-    return Written(
-        "constexpr_lut_to_dense",
-        {"indices": constant(picks.astype(kind.numpy), indices.node.sources, kind), "lut": lut},
-    )
+    given: dict[str, Any] = {
+        "indices": constant(picks.astype(kind.numpy), indices.node.sources, kind),
+        "lut": tables if vectors else constant(lut[..., None], tables.node.sources),
+    }
+    return Written("constexpr_lut_to_dense", given | ({"vector_axis": node.attrs["axis"]} if vectors else {}))
 
 
 def _write_masked(indices: Value, tables: Array, bits: int, sources: tuple[str, ...]) -> Written:
@@ -271,21 +274,19 @@ def _checked_palettes(picks: Array, indices: Value, lut: Value) -> tuple[int, ..
     """The number of blocks along each axis of the indices."""
     palettes = _data("lut", lut)
     blocks: tuple[int, ...] = palettes.shape[: picks.ndim]
-    if indices.dtype.kind != "uint" or palettes.ndim != picks.ndim + 2 or palettes.shape[-1] != 1 or 0 in blocks:
-        raise Error(f"got indices {indices.type} and lut {lut.type}, need a lut of two axes more, the last of extent 1")
-    if any(d % s for d, s in zip(picks.shape, blocks, strict=True)) or (
-        picks.size and picks.max() >= palettes.shape[-2]
-    ):
+    entries, size = palettes.shape[-2:] if palettes.ndim > 1 else (0, 0)
+    if indices.dtype.kind != "uint" or palettes.ndim != picks.ndim + 2 or 0 in (*blocks, size):
+        raise Error(f"got indices {indices.type} and lut {lut.type}, need a lut of two axes more, none of them empty")
+    if any(d % s for d, s in zip(picks.shape, blocks, strict=True)) or (picks.size and picks.max() >= entries):
         raise Error(
-            f"got indices {indices.type} and lut {lut.type}, need blocks of one size and indices below"
-            f" {palettes.shape[-2]}"
+            f"got indices {indices.type} and lut {lut.type}, need blocks of one size and indices below {entries}"
         )
     return blocks
 
 
 def _picked(picks: Array, palettes: Array) -> Array:
-    """The entry that each index names; palettes: [blocks.., entries]."""
-    blocks = palettes.shape[:-1]
+    """The entry that each index names; palettes: [blocks.., entries], and perhaps the numbers of an entry."""
+    blocks = palettes.shape[: picks.ndim]
     at = np.meshgrid(*(np.arange(d) // (d // s) for d, s in zip(picks.shape, blocks, strict=True)), indexing="ij")
     found: Array = palettes[(*at, picks.astype(np.int64))]
     return found
@@ -300,13 +301,28 @@ def _stored_palette(b: Builder, picks: Array, palettes: Array) -> Value:
 
 def _read_lut(b: Builder, indices: Value, lut: Value, vector_axis: int | None) -> Value:
     """The entry of a palette that each index names: lut has the rank of the indices, a palette for each block, and two
-    axes more."""
+    axes more, the entries and the numbers of an entry, which lie along vector_axis."""
     picks = _data("indices", indices)
-    blocks, palettes = _checked_palettes(picks, indices, lut), _data("lut", lut)[..., 0]
-    stays = palettes.shape[-1] in [1 << bits for bits in PALETTE_BITS] and picks.ndim > 1 and picks.size
-    if stays and (set(blocks) == {1} or lut.dtype in (FP16, FP32)):
-        return _stored_palette(b, picks, palettes)
-    return _dense(b, _picked(picks, palettes), lut.dtype)
+    blocks, palettes = _checked_palettes(picks, indices, lut), _data("lut", lut)
+    entries, size = palettes.shape[-2:]
+    axis = _vector_axis(picks.ndim, vector_axis, size)
+    stays = entries in [1 << bits for bits in PALETTE_BITS] and picks.ndim > 1 and picks.size
+    if stays and size > 1 and lut.dtype in (FP16, FP32):
+        return b.decode_vectors(b.const(picks.astype(np.uint8)), b.const(palettes), axis=axis)
+    if stays and size == 1 and (set(blocks) == {1} or lut.dtype in (FP16, FP32)):
+        return _stored_palette(b, picks, palettes[..., 0])
+    shape = [d * size if i == axis else d for i, d in enumerate(picks.shape)]
+    _limited(shape)
+    found = _picked(picks, palettes)
+    return _dense(b, (np.moveaxis(found, -1, axis + 1) if size > 1 else found).reshape(shape), lut.dtype)
+
+
+def _vector_axis(rank: int, given: int | None, size: int) -> int:
+    if size == 1:
+        return 0  # each axis gives the same
+    if given is None or not -rank <= given < rank:
+        raise Error(f"vector_axis: got {given}, need one of {-rank}..{rank - 1} for entries of {size} numbers")
+    return given % rank
 
 
 def _read_masked(
@@ -320,6 +336,8 @@ def _read_masked(
     picks = np.zeros(mask.shape, np.int32)
     picks[mask] = named
     _checked_palettes(picks, indices_nonzero_data, lut)
+    if lut.shape[-1] != 1:
+        raise Error(f"got lut {lut.type}, need entries of one number each for indices with a mask")
     palettes = _data("lut", lut)[..., 0]
     entries = palettes.shape[-1]
     bits = next((n for n in PALETTE_BITS if entries == 1 << n), None)
@@ -372,6 +390,7 @@ FORMS = (
     Form("dequantize", "dequantize", _write, _read_dequantize),
     Form("decode_blocks", "constexpr_blockwise_shift_scale", _write_blocks, None),
     Form("decode_palette", "constexpr_lut_to_dense", _write_palettes, None),
+    Form("decode_vectors", "constexpr_lut_to_dense", _write_palettes, None),
     Form("", "constexpr_affine_dequantize", None, _read_affine),
     Form("", "constexpr_blockwise_shift_scale", None, _read_blockwise),
     Form("", "constexpr_lut_to_dense", None, _read_lut),

@@ -151,33 +151,63 @@ def _decode_palette(indices: Array, tables: Array) -> Array:
 
 
 def _palette_shape(indices: Shape, tables: Shape) -> Shape:
-    blocks = tables[:-1]
-    if len(tables) != len(indices) + 1 or 0 in tables or any(d % s for d, s in zip(indices, blocks, strict=True)):
-        raise Error(
-            f"got tables of shape {tables} for indices of shape {indices}, need the number of blocks along each axis,"
-            " which divides its extent, and the entries of a table"
-        )
+    _check_tables(indices, tables, 1, "the entries of a table")
     return indices
 
 
-def _palette_dtype(indices: DType, tables: DType) -> DType:
+def _check_tables(indices: Shape, tables: Shape, more: int, what: str) -> None:
+    rank = len(indices)
+    if len(tables) != rank + more or 0 in tables or any(d % s for d, s in zip(indices, tables[:rank], strict=True)):
+        raise Error(
+            f"got tables of shape {tables} for indices of shape {indices}, need the number of blocks along each axis,"
+            f" which divides its extent, and {what}"
+        )
+
+
+def _palette_dtype(indices: DType, tables: DType, **_: Any) -> DType:
     if indices is not DTYPES["uint8"]:
         raise Error(f"indices: got {indices}, need uint8")
     return tables
 
 
 def _expand_palette(b: Builder, indices: Value, tables: Value) -> Value:
+    places = _entries_of_all(b, indices, tables.shape[:-1], tables.shape[-1])
+    return b.gather(b.reshape(tables, shape=(-1,)), places, axis=0)
+
+
+def _entries_of_all(b: Builder, indices: Value, blocks: Shape, entries: int) -> Value:
     """Indices of the entries of all tables, one behind the other."""
-    stride, places = tables.shape[-1], b.cast(indices, dtype=INT32)
+    stride, places = entries, b.cast(indices, dtype=INT32)
     if stride < 256:
         places = b.minimum(places, stride - 1)
     for axis in reversed(range(indices.type.rank)):
-        blocks, extent = tables.shape[axis], indices.shape[axis]
-        if blocks > 1:
-            first = (np.arange(extent) // max(extent // blocks, 1) * stride).astype(np.int32)
+        count, extent = blocks[axis], indices.shape[axis]
+        if count > 1:
+            first = (np.arange(extent) // max(extent // count, 1) * stride).astype(np.int32)
             places = b.add(places, b.const(first.reshape([-1 if i == axis else 1 for i in range(indices.type.rank)])))
-        stride *= blocks
-    return b.gather(b.reshape(tables, shape=(-1,)), places, axis=0)
+        stride *= count
+    return places
+
+
+def _decode_vectors(indices: Array, tables: Array, axis: int) -> Array:
+    parts = [_decode_palette(indices, tables[..., n]) for n in range(tables.shape[-1])]
+    return np.stack(parts, axis + 1).reshape(_vectors_shape(indices.shape, tables.shape, axis))
+
+
+def _vectors_shape(indices: Shape, tables: Shape, axis: int) -> Shape:
+    _check_tables(indices, tables, 2, "the entries of a table and the numbers of an entry")
+    return tuple(d * tables[-1] if i == axis else d for i, d in enumerate(indices))
+
+
+def _expand_vectors(b: Builder, indices: Value, tables: Value, axis: int) -> Value:
+    """Rows of all tables; their numbers become a part of the axis."""
+    *blocks, entries, size = tables.shape
+    places = _entries_of_all(b, indices, tuple(blocks), entries)
+    rows = b.gather(b.reshape(tables, shape=(-1, size)), places, axis=0)
+    rank = indices.type.rank
+    if axis != rank - 1:
+        rows = b.transpose(rows, perm=(*range(axis + 1), rank, *range(axis + 1, rank)))
+    return b.reshape(rows, shape=_vectors_shape(indices.shape, tables.shape, axis))
 
 
 OPS = (
@@ -186,6 +216,14 @@ OPS = (
         inputs=("indices", "tables"), shape=_palette_shape, dtype=_palette_dtype, expand=_expand_palette, ref=_decode_palette,
         cases=(Case(arrays=(np.arange(24, dtype=np.uint8).reshape(4, 6) % 5, np.arange(8, dtype=np.float32).reshape(2, 1, 4))),
                Case(arrays=(np.arange(24, dtype=np.uint8).reshape(4, 6) % 3, np.arange(18, dtype=np.float32).reshape(2, 3, 3)))),
+    ),
+    Op(
+        name="decode_vectors", doc="out[i * v + n, j] = tables[i // h, j // w, indices[i, j], n] (for axis 0): an index names v numbers, which lie along the axis. Otherwise as decode_palette; the last axes of tables are entries and v.",
+        inputs=("indices", "tables"), attrs={"axis": integer(0)}, canonical=one_axis, shape=_vectors_shape,
+        dtype=_palette_dtype, expand=_expand_vectors, ref=_decode_vectors,
+        cases=(Case(arrays=(np.arange(24, dtype=np.uint8).reshape(4, 6) % 5, np.arange(16, dtype=np.float32).reshape(2, 1, 4, 2))),
+               Case(arrays=(np.arange(24, dtype=np.uint8).reshape(2, 4, 3) % 3, np.arange(72, dtype=np.float32).reshape(1, 2, 3, 3, 4)),
+                    attrs={"axis": 1})),
     ),
     Op(
         name="gather", doc="Slices of x at indices (of any shape) along an axis, which their axes replace; negative ones count from the end.",

@@ -13,7 +13,7 @@ from hexane.errors import Error
 from hexane.graph import Graph, Node, Value, constant, unique
 from hexane.ops import LEAVES, OPS, apply
 from hexane.ops.compose import lift
-from hexane.ops.encodings import encoding_of, is_encoded
+from hexane.ops.encodings import PALETTES, encoding_of, is_encoded
 from hexane.ops.fold import fold_node
 from hexane.ops.neurons import MODE_OF, NEURONS
 from hexane.ops.recording import check, recorded
@@ -53,8 +53,8 @@ def lower(graph: Graph, target: Target) -> Graph:
         if all(is_constant(v) or is_encoded(v.node) for v in inputs if v is not None):
             stored = _with_one_table(node.with_inputs(inputs))
             known = stored.with_inputs(tuple(None if v is None else decoded(v) for v in inputs))
-            # No layer has several tables, or several scales along its input channels.
-            stays = is_encoded(stored) and stored.op not in ("decode_palette", "decode_blocks")
+            # No layer has several tables, a table of vectors, or several scales along its input channels.
+            stays = is_encoded(stored) and stored.op not in (*PALETTES, "decode_blocks")
             made = None if stays else fold_node(known)
             if made is not None:
                 return made

@@ -18,7 +18,7 @@ from hexane.mil.forms.quantised import palette
 from hexane.mil.forms.resizing import in_mil_lines
 from hexane.ops import LEAVES, OPS, apply, simpler
 from hexane.ops.compose import Builder
-from hexane.ops.encodings import encoding_of, is_encoded
+from hexane.ops.encodings import PALETTES, encoding_of, is_encoded
 from hexane.ops.recording import check, recorded
 from hexane.ops.rewriter import Pattern, Rewriter
 from hexane.passes.legalize.finite_constants import without_infinities
@@ -140,7 +140,7 @@ def _stored_small(graph: Graph) -> set[Node]:
 
 def _as_stored(node: Node) -> Node:
     """A palette with all of its entries; integers with a scale that fp16 holds, and no zero point that is 0."""
-    if node.op in ("decode_palette", "decode_blocks"):
+    if node.op in (*PALETTES, "decode_blocks"):
         return node
     if encoding_of(node.values[0]).kind == "palette":
         return palette(node) or node

@@ -129,12 +129,15 @@ def _lut(c: Context) -> Found:
 
 
 def _stored_indices(c: Context, indices: Array, table: Array) -> Value | None:
-    """None for entries of several numbers, or of integers."""
+    """None for entries of integers."""
     entries, width = table.shape[-2:]
-    if width != 1 or table.dtype not in (np.float16, np.float32) or not indices.size or not indices.ndim:
+    if table.dtype not in (np.float16, np.float32) or not indices.size or not indices.ndim:
         return None
     if entries > 256 or indices.dtype != np.uint8:
         return None
+    if width > 1:
+        axis = c.integer(2) % indices.ndim
+        return _applied(c, "decode_vectors", c.b.const(indices), c.b.const(table), axis=axis)
     return _applied(c, "decode_palette", c.b.const(indices), c.b.const(table[..., 0]))
 
 
