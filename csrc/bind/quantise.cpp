@@ -12,6 +12,7 @@
 #include "pack/blocks.h"
 #include "pack/grouped_palettes.h"
 #include "pack/quantise.h"
+#include "pack/vectors.h"
 
 namespace py = pybind11;
 
@@ -73,6 +74,27 @@ py::tuple quantise_groups(const Halves& bits, int64_t outer, int64_t groups, int
   return py::make_tuple(entries, indices);
 }
 
+py::tuple quantise_vectors(const Halves& bits, int64_t outer, int64_t vectors, int64_t size, int index_bits,
+                           int threads) {
+  if (outer < 1 || vectors < 1 || size < 1 || bits.size() % (outer * vectors * size) != 0 || index_bits < 1 ||
+      index_bits > 8)
+    fail("quantise", "got ", bits.size(), " weights in ", outer, " x ", vectors, " vectors of ", size, ", ", index_bits,
+         " bits, need equal parts and 1 to 8 bits");
+  const pack::Vectors shape{
+      .outer = outer, .vectors = vectors, .size = size, .inner = bits.size() / (outer * vectors * size)};
+  Halves entries({py::ssize_t{1} << index_bits, static_cast<py::ssize_t>(size)});
+  py::array_t<uint8_t> indices(bits.size() / size);
+  double error = 0;
+  {
+    const std::span to(indices.mutable_data(), static_cast<size_t>(indices.size()));
+    const std::span<fp16> table(reinterpret_cast<fp16*>(entries.mutable_data()), static_cast<size_t>(entries.size()));
+    const std::span<const fp16> weights = halves(bits);
+    const py::gil_scoped_release release;
+    error = pack::palette_vectors(weights, shape, index_bits, threads, table, to);
+  }
+  return py::make_tuple(entries, indices, error);
+}
+
 py::tuple quantise_blocks(const Floats& weights, int64_t blocks, int bits, int threads,
                           const std::optional<Doubles>& importance) {
   if (importance && (importance->ndim() != 2 || importance->size() == 0))
@@ -109,6 +131,10 @@ void register_quantise(py::module_& m) {
       py::arg("bits"), py::arg("threads"),
       "A palette for each group of [outer][groups][inner] weights: (entries [groups][2^bits] as fp16 bits, flat uint8 "
       "indices).");
+  m.def("quantise_vectors", &quantise_vectors, py::arg("halves").noconvert(), py::arg("outer"), py::arg("vectors"),
+        py::arg("size"), py::arg("bits"), py::arg("threads"),
+        "A palette of vectors for [outer][vectors][size][inner] weights: (entries [2^bits][size] as fp16 bits, flat "
+        "uint8 indices [outer][vectors][inner], sum of squared distances). size: 2 or 4.");
   m.def("quantise_blocks", &quantise_blocks, py::arg("weights").noconvert(), py::arg("blocks"), py::arg("bits"),
         py::arg("threads"), py::arg("importance") = py::none(),
         "Integers of 4 or 8 bits and a scale for each block of float32 weights, which lie one after the other: (flat "

@@ -178,6 +178,13 @@ def quantise_groups(halves: Array, outer: int, groups: int, bits: int, threads: 
     """A palette for each group of weights [outer][groups][inner] given by their fp16 bits as uint16: (entries [groups][2^bits] as fp16
     bits, flat uint8 indices). Error for weights that are not finite, and for parts that are not equal."""
 
+def quantise_vectors(
+    halves: Array, outer: int, vectors: int, size: int, bits: int, threads: int
+) -> tuple[Array, Array, float]:
+    """A palette of vectors for weights [outer][vectors][size][inner] given by their fp16 bits as uint16: (entries [2^bits][size] as
+    fp16 bits, flat uint8 indices [outer][vectors][inner], sum of squared distances). size: 2 or 4. Error for weights that are not
+    finite, and for parts that are not equal."""
+
 def quantise_blocks(
     weights: Array, blocks: int, bits: int, threads: int, importance: Array | None = None
 ) -> tuple[Array, Array]:

@@ -26,6 +26,8 @@ MODES = (
     "palette8",
     "palette4:g16",
     "palette2:g8",
+    "palette4:v2",
+    "palette6:v4",
     "blockwise",
     "blockwise8:b32",
     "blockwise4:b48",
@@ -113,7 +115,8 @@ def test_onnxruntime_computes_what_the_decompressed_weights_give(
 
 
 @pytest.mark.parametrize(
-    "mode", ["int8", "int4", "palette1", "palette3", "palette4:g16", "blockwise", "sparse:0.6+palette2"]
+    "mode",
+    ["int8", "int4", "palette1", "palette3", "palette4:g16", "palette4:v2", "blockwise", "sparse:0.6+palette2"],
 )
 @pytest.mark.parametrize("layer", ["conv", "gemm"])
 def test_a_model_of_an_older_opset_keeps_it_where_it_can(cli: Cli, tmp_path: Path, layer: str, mode: str) -> None:

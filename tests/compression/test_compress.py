@@ -22,7 +22,8 @@ from hexane.targets.query import load_chip
 HOST = load_target("host")
 PALETTES = ["palette1", "palette2", "palette3", "palette4", "palette6", "palette8", "palette4:g16", "palette2:g1"]
 BLOCKWISE = ["blockwise4:b32", "blockwise8:b16"]
-MODES = ["int8", *PALETTES, *BLOCKWISE]
+VECTORS = ["palette4:v2", "palette6:v4"]
+MODES = ["int8", *PALETTES, *VECTORS, *BLOCKWISE]
 
 
 def normal(*shape: int, dtype: str = "float16", size: float = 0.1) -> Array:
@@ -183,6 +184,53 @@ def test_a_weight_whose_channels_are_no_multiple_of_the_group_gets_one_table() -
     assert made.decisions[3].reason == reason
 
 
+@pytest.mark.parametrize(
+    ("make", "axis"),
+    [
+        (lambda x, w: hx.matmul(x, w), 1),
+        (lambda x, w: hx.linear(x, w), 0),
+        (lambda x, w: hx.conv_transpose(hx.reshape(x, shape=(1, 64, 4, 4)), hx.reshape(w, shape=(64, 64, 1, 1))), 1),
+    ],
+    ids=["matmul", "linear", "conv_transpose"],
+)
+def test_an_index_names_neighbouring_output_channels(make: Callable[[hx.Tensor, Array], hx.Tensor], axis: int) -> None:
+    """Pairs of channels that rise and fall together are one number to each index."""
+    alone = normal(64, 32) if axis == 1 else normal(32, 64)
+    w = np.repeat(np.round(alone * 20) / 20, 2, axis).astype(np.float16)
+    x = hx.input("x", (16, 64), "fp16")
+    graph = hx.graph(make(x, hx.const(w) if axis == 0 else w))
+    made = compress(graph, hx.Compression("palette4:v2"), HOST)
+    (node,) = (node for node in made.nodes if is_encoded(node))
+    assert node.op == "decode_vectors"
+    assert node.attrs["axis"] == axis
+    (decoded,) = fold_node(node) or ()
+    assert decoded.node.data is not None
+    np.testing.assert_array_equal(decoded.node.data.reshape(64, 64), w)
+
+
+@pytest.mark.parametrize(
+    ("shape", "mode", "said"),
+    [
+        ((66, 96), "palette4:v4", "one number for each index, since 66 channels are no multiple of 4"),
+        (
+            (64, 96),
+            "palette8:v4",
+            "one number for each index, since a table of vectors would take more than their indices",
+        ),
+        ((64, 96), "palette4:v4", ""),
+    ],
+)
+def test_weights_without_vectors_get_the_palette_of_these_bits(shape: tuple[int, int], mode: str, said: str) -> None:
+    graph = hx.graph(hx.linear(hx.input("x", (2, 96), "fp16"), normal(*shape)))
+    made, one = (compress(graph, hx.Compression(m), load_target("h16g")) for m in (mode, mode[:8]))
+    (decision,) = made.decisions
+    if said:
+        assert said + "; streams" in decision.reason
+        assert made.outputs[0].value.node.inputs[1] == one.outputs[0].value.node.inputs[1]
+    else:
+        assert decision.reason == "12288 -> 896 bytes; folds on this chip: no bandwidth gained"
+
+
 def test_groups_of_all_channels_are_one_table() -> None:
     graph = hx.graph(hx.linear(hx.input("x", (2, 64), "fp16"), normal(64, 64)))
     net, one = (compress(graph, hx.Compression(m), HOST) for m in ("palette2:g64", "palette2"))
@@ -337,9 +385,10 @@ def test_weights_that_are_not_finite_are_refused_with_their_place(bad: float, ne
     ("mode", "op", "bits"),
     [("int8", "constexpr_affine_dequantize", 8)]
     + [(m, "constexpr_lut_to_dense", int(m[7])) for m in PALETTES]
+    + [("palette4:v2", "constexpr_lut_to_dense", 2), ("palette6:v4", "constexpr_lut_to_dense", 1.5)]
     + [("blockwise4:b16", "constexpr_blockwise_shift_scale", 5)],
 )
-def test_mil_has_the_weights_as_small_as_they_are(mode: str, op: str, bits: int) -> None:
+def test_mil_has_the_weights_as_small_as_they_are(mode: str, op: str, bits: float) -> None:
     graph = compress(network(), hx.Compression(mode), load_chip("h16g"))
     mil = emit_mil(graph, load_chip("h16g"))
     assert mil.text.count(f" = {op}(") == 4
@@ -373,14 +422,14 @@ def test_apples_reader_finds_the_weights_in_the_file(mode: str, tmp_path: Path) 
         np.testing.assert_array_equal(read["int8"], first.reshape(-1))
         np.testing.assert_array_equal(read["fp16"], second.astype(np.float16))
         return
-    if node.op == "decode_palette":
+    if node.op in ("decode_palette", "decode_vectors"):
         first, second = second, first
     np.testing.assert_array_equal(read[f"uint{mode[7]}"], second.reshape(-1))
     if "fp16" in read:  # small tables are in the text
         np.testing.assert_array_equal(read["fp16"][: first.size], first.reshape(-1))
 
 
-@pytest.mark.parametrize("mode", ["palette4", "palette4:g16", "palette1:g8", "palette8:g32"])
+@pytest.mark.parametrize("mode", ["palette4", "palette4:g16", "palette1:g8", "palette8:g32", *VECTORS])
 def test_apples_decoder_agrees(mode: str) -> None:
     """coremltools decompresses the operands that the text has to the numbers that programs compute with."""
     apple = pytest.importorskip(
@@ -393,7 +442,8 @@ def test_apples_decoder_agrees(mode: str) -> None:
     form = written(node)
     assert form is not None
     indices, lut = (form.arguments[name].node.data for name in ("indices", "lut"))
-    got = apple.decompress(indices.astype(np.uint8), lut, None)
+    axis = form.arguments.get("vector_axis")
+    got = apple.decompress(indices.astype(np.uint8), lut, None if axis is None else np.int32(axis))
     np.testing.assert_array_equal(got, fold_node(node)[0].node.data)  # type: ignore[index]
 
 

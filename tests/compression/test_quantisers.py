@@ -1,5 +1,8 @@
 """The quantisers, compared with NumPy: exact k-means by dynamic programming, and integers with a scale for each channel or block."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -132,6 +135,108 @@ def test_a_group_with_a_weight_that_is_not_finite_is_refused(threads: int) -> No
 def test_groups_have_as_many_weights_each() -> None:
     with pytest.raises(hx.Error, match="got 64 weights in 1 x 7 parts of 4 bits, need equal parts"):
         groups(np.ones(64, np.float16), 1, 7, 4)
+
+
+def vectors(weights: Array, bits: int, threads: int = 1) -> tuple[Array, Array, float]:
+    """weights [outer][vectors][size][inner]"""
+    outer, count, size, _ = weights.shape
+    found = _core.quantise_vectors(weights.view(np.uint16).reshape(-1), outer, count, size, bits, threads)
+    return found[0].view(np.float16), found[1], found[2]
+
+
+def least_of_lloyd(points: Array, most: int) -> float:
+    """The least error of Lloyd's steps from three random starts of k-means++. points: [count][size]"""
+    errors = []
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        entries = points[:1]
+        while len(entries) < most:
+            squares = ((points[:, None] - entries[None]) ** 2).sum(2).min(1)
+            entries = np.vstack([entries, points[rng.choice(len(points), p=squares / squares.sum())]])
+        for _ in range(60):
+            distances = ((points[:, None] - entries[None]) ** 2).sum(2)
+            nearest = distances.argmin(1)
+            entries = np.stack(
+                [points[nearest == e].mean(0) if (nearest == e).any() else old for e, old in enumerate(entries)]
+            )
+        errors.append(distances.min(1).sum())
+    return float(min(errors))
+
+
+def large(kind: str, count: int) -> Array:
+    rng = np.random.default_rng(9)
+    made = {
+        "normal": rng.standard_normal(count) * 0.05,
+        "uniform": rng.uniform(-1, 1, count),
+        "heavy tails": rng.laplace(0, 0.05, count),
+        "wide tails": rng.standard_t(3, count) * 0.02,
+    }
+    return made[kind].astype(np.float16)
+
+
+KINDS = ["normal", "uniform", "heavy tails", "wide tails"]
+
+
+@pytest.mark.parametrize(("size", "bits"), [(2, 2), (2, 4), (2, 6), (4, 4), (4, 6)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_palette_of_vectors_comes_near_what_other_starts_find(kind: str, size: int, bits: int) -> None:
+    weights = large(kind, 6000).reshape(3, -1, size, 10)
+    entries, indices, error = vectors(weights, bits)
+    points = np.moveaxis(weights, 2, 3).reshape(-1, size).astype(np.float64)
+    distances = ((points[:, None] - entries.astype(np.float64)) ** 2).sum(2)
+    chosen = distances[np.arange(len(points)), indices]
+    np.testing.assert_allclose(chosen, distances.min(1), rtol=1e-5, atol=1e-12)
+    np.testing.assert_allclose(error, chosen.sum(), rtol=1e-6)
+    assert error <= 1.03 * least_of_lloyd(points, 1 << bits)
+
+
+@pytest.mark.parametrize(("size", "bits"), [(2, 2), (2, 4), (2, 6), (2, 8), (4, 4), (4, 8)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_vectors_are_no_worse_than_numbers_with_as_many_bits(kind: str, size: int, bits: int) -> None:
+    """80000 numbers, of which starts see a sample."""
+    weights = large(kind, 80000)
+    error = vectors(weights.reshape(1, -1, size, 4), bits)[2]
+    assert error <= palette(weights, bits // size)[2] * 1.002  # exact k-means, which a start only comes near
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_few_vectors_that_differ_lose_nothing(size: int) -> None:
+    few = np.float16([[-0.0, 0.5, 2.0**-24, -65504], [1, 2, 3, 4], [65504, 0, 0, 0]])[:, :size]
+    weights = np.ascontiguousarray(few[np.arange(600) % 3].reshape(1, 600, size, 1))
+    entries, indices, error = vectors(weights, 2)
+    assert error == 0
+    np.testing.assert_array_equal(entries[indices], weights.reshape(-1, size))
+    np.testing.assert_array_equal(entries[3], entries[2])
+
+
+def test_threads_change_no_vectors() -> None:
+    weights = large("normal", 100000).reshape(1, -1, 2, 10)
+    for a, b in zip(vectors(weights, 5), vectors(weights, 5, threads=2), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_every_instruction_set_finds_the_same_vectors() -> None:
+    found = set()
+    for name in _core.instruction_sets():
+        code = (
+            f"from hexane import _core; import numpy as np, hashlib; _core.use_instruction_set({name!r});"
+            "w = np.random.default_rng(2).standard_normal(40000).astype(np.float16).view(np.uint16);"
+            "made = [_core.quantise_vectors(w, 1, len(w) // size, size, 6, 1) for size in (2, 4)];"
+            "print(hashlib.sha256(b''.join(a.tobytes() for one in made for a in one[:2])).hexdigest())"
+        )
+        found.add(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
+    assert len(found) == 1
+
+
+def test_vectors_are_finite_and_of_one_size() -> None:
+    weights = np.ones((1, 8, 2, 4), np.float16)
+    weights[0, 3, 1, 2] = np.nan
+    with pytest.raises(hx.Error, match="not finite"):
+        vectors(weights, 4)
+    with pytest.raises(hx.Error, match="got 3, need 2 or 4"):
+        vectors(np.ones((1, 8, 3, 4), np.float16), 4)
+    with pytest.raises(hx.Error, match="need equal parts and 1 to 8 bits"):
+        _core.quantise_vectors(np.zeros(64, np.uint16), 1, 7, 2, 4, 1)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

@@ -48,6 +48,7 @@ def test_check_says_nothing_of_whole_weights() -> None:
     [
         ("palette4", 3072 + 32),
         ("palette4:g16", 3072 + 4 * 32),
+        ("palette4:v2", 1536 + 64),
         ("palette3", 2304 + 16),
         ("int8", 6144 + 128),
         ("blockwise4:b32", 3072 + 192 * 2),
@@ -80,7 +81,7 @@ def stored(integers: np.ndarray, zero: int = 0) -> hx.Tensor:
 BYTES = np.random.default_rng(0).integers(-127, 128, (64, 96)).astype(np.int8)
 
 
-@pytest.mark.parametrize("mode", ["blockwise4:b32", "blockwise8:b48", "palette4:g16"])
+@pytest.mark.parametrize("mode", ["blockwise4:b32", "blockwise8:b48", "palette4:g16", "palette4:v2"])
 def test_encodings_are_called_as_the_mode_that_makes_them(mode: str) -> None:
     assert [name for _, name, _ in stored_kernels(network(mode), load_chip("h16g"))] == [mode]
 

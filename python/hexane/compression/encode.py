@@ -7,7 +7,14 @@ from math import ceil, prod
 import numpy as np
 
 from hexane import _core
-from hexane.compression.request import blocks_of, palette_alone, palette_of, zeros_beside_palette, zeros_of
+from hexane.compression.request import (
+    blocks_of,
+    palette_alone,
+    palette_of,
+    vector_of,
+    zeros_beside_palette,
+    zeros_of,
+)
 from hexane.compression.weights import Weight
 from hexane.errors import Error
 from hexane.graph import Array, Value, constant
@@ -16,10 +23,10 @@ from hexane.ops.encodings import PALETTE_BITS, encoding_of, fewest_bits, kept
 
 
 def encode(weight: Weight, encoding: str, threads: int = 1, importance: Array | None = None) -> Value:
-    """dequantize(const int8, scale), decode_blocks(const int8, scales), gather(table, const indices), or
-    decode_palette(const indices, tables), where entry 0 is 0 for "sparse:0.5+palette4"; for "sparse:0.5" a constant of
-    which the smallest half is 0; the constant itself for "none" and "sparse". importance: of an error in each input
-    channel, for scales of blocks (importance.py).
+    """dequantize(const int8, scale), decode_blocks(const int8, scales), gather(table, const indices),
+    decode_palette(const indices, tables), where entry 0 is 0 for "sparse:0.5+palette4", or decode_vectors(const indices,
+    table); for "sparse:0.5" a constant of which the smallest half is 0; the constant itself for "none" and "sparse".
+    importance: of an error in each input channel, for scales of blocks (importance.py).
 
     Raises Error for weights that are not finite, or that fp16 does not hold.
     """
@@ -50,6 +57,8 @@ def encode(weight: Weight, encoding: str, threads: int = 1, importance: Array | 
         outer, groups = prod(data.shape[: weight.axis]), data.shape[weight.axis] // group
         entries, indices = _core.quantise_groups(halves.view(np.uint16), outer, groups, bits, threads)
         tables = entries.view(np.float16).astype(data.dtype)
+    elif has_vectors(weight, encoding):
+        return _of_vectors(weight, halves, bits, vector_of(encoding), threads)
     else:
         entries, indices, _ = _core.quantise_palette(halves.view(np.uint16), bits)
         tables = entries.view(np.float16).astype(data.dtype)[None]
@@ -105,6 +114,20 @@ def _masked(weight: Weight, data: Array, encoding: str, threads: int) -> Value:
     with ThreadPoolExecutor(threads) as pool:
         most = max(pool.map(find, range(groups)))
     return _looked_up(weight, indices, tables[:, : 1 + most if groups == 1 else None].astype(data.dtype))
+
+
+def _of_vectors(weight: Weight, halves: Array, bits: int, size: int, threads: int) -> Value:
+    """One table, whose entries are numbers of neighbouring output channels."""
+    shape, axis = weight.whole.shape, weight.axis
+    outer, vectors = prod(shape[:axis]), shape[axis] // size
+    entries, indices, _ = _core.quantise_vectors(halves.view(np.uint16), outer, vectors, size, bits, threads)
+    table = entries.view(np.float16).astype(weight.whole.dtype.numpy).reshape(*[1] * len(shape), *entries.shape)
+    picks = indices.reshape([vectors if i == axis else d for i, d in enumerate(shape)])
+    sources = weight.whole.node.sources or weight.node.sources
+    (made,) = apply(
+        OPS["decode_vectors"], [constant(picks, sources), constant(table, sources)], {"axis": axis}, sources
+    )
+    return made
 
 
 def _in_blocks(weight: Weight, data: Array, encoding: str, threads: int, importance: Array | None) -> Value:
@@ -212,13 +235,25 @@ def has_blocks(weight: Weight, encoding: str) -> bool:
     return blocks is not None and inputs % blocks[1] == 0 and inputs > blocks[1]
 
 
+def has_vectors(weight: Weight, encoding: str) -> bool:
+    """Whether an index of the weight's palette names several numbers."""
+    return vector_of(encoding) > 1 and not kept_whole(weight, encoding)
+
+
 def kept_whole(weight: Weight, encoding: str) -> str:
-    """Why a weight gets one table where tables of groups are asked for, or one scale for an output channel where blocks
-    are; "" where it gets these."""
+    """Why a weight gets one table where tables of groups are asked for, one scale for an output channel where blocks
+    are, or one number for an index where vectors are; "" where it gets these."""
     blocks, inputs = blocks_of(encoding), weight.whole.shape[weight.input_axis]
     if blocks is not None and inputs % blocks[1] != 0:
         return f"a scale for each output channel, since {inputs} input channels are no multiple of {blocks[1]}"
     palette, channels = palette_of(encoding), weight.whole.shape[weight.axis]
+    size = vector_of(encoding)
+    if palette is not None and size > 1:
+        if channels % size:
+            return f"one number for each index, since {channels} channels are no multiple of {size}"
+        table, indices = (1 << palette[0]) * size * 2, weight.whole.type.size // size * palette[0] // 8
+        large = "one number for each index, since a table of vectors would take more than their indices"
+        return large if table > indices else ""
     if palette is None or not palette[1] or channels % palette[1] == 0:
         return ""
     return f"one table, since {channels} channels are no multiple of {palette[1]}"

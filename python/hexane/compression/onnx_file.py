@@ -196,6 +196,8 @@ def _write(file: _File, name: str, weight: Weight, value: Value, encoding: str) 
         return _blocks(file, name, weight, first, second), ""
     if kind == "gather":
         return _looked_up(file, name, first[None], second[None], second.shape, encoding)
+    if kind == "decode_vectors":
+        return _vectors(file, name, weight, first, second, encoding)
     assert kind == "decode_palette", kind
     groups = second.shape[weight.axis]
     outer, channels = prod(first.shape[: weight.axis]), first.shape[weight.axis]
@@ -238,6 +240,23 @@ def _blocks(file: _File, name: str, weight: Weight, integers: Array, scales: Arr
         scales = np.repeat(scales.reshape(len(scales), -1), taps, axis=1)
         integers = integers.reshape(inputs, -1)
     return _dequantized(file, name, weight, integers, scales, {"axis": axis, "block_size": block})
+
+
+def _vectors(file: _File, name: str, weight: Weight, indices: Array, tables: Array, encoding: str) -> tuple[str, str]:
+    """Rows of a table, whose numbers go to the axis of output channels."""
+    palette = palette_of(encoding)
+    assert palette is not None
+    write, bits = file.writer, 4 if file.nibbles and palette[0] <= 4 else 8
+    held = indices.astype(ml_dtypes.uint4) if bits == 4 else indices
+    index = write.node("Cast", [write.constant(f"{name}_indices", held)], f"{name}_picked", to=onnx.TensorProto.INT32)
+    table = write.constant(f"{name}_palette", tables.reshape(tables.shape[-2:]))
+    result = write.node("Gather", [table, index], f"{name}_vectors")
+    rank = indices.ndim
+    if weight.axis != rank - 1:
+        perm = [*range(weight.axis + 1), rank, *range(weight.axis + 1, rank)]
+        result = write.node("Transpose", [result], f"{name}_turned", perm=perm)
+    remark = "" if bits == palette[0] else f"{bits} bits for each index of {palette[0]} in the file"
+    return _reshaped(file, result, name, weight.whole.shape), remark
 
 
 @dataclass(frozen=True, slots=True)

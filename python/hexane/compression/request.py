@@ -18,6 +18,7 @@ MODES = (
     "int8",
     *PALETTES,
     "palette4:g16",
+    "palette4:v2",
     "blockwise4:b32",
     "blockwise8:b32",
     "sparse",
@@ -29,6 +30,7 @@ MODES = (
 LEAST_ZEROS = 0.5  # with fewer a mask saves little, and MIL has the weight whole
 TOLERANCE = 0.02  # of "auto", where nothing else is asked for
 _GROUPED = re.compile(r"(palette[123468]):g([1-9][0-9]{0,5})")
+_VECTORS = re.compile(r"(palette[123468]):v([24])")
 _SPARSE = re.compile(r"sparse(?::(0\.[0-9]{1,6}))?")
 _BLOCKWISE = re.compile(r"blockwise([48]):b([1-9][0-9]{0,5})")
 Feeds = Mapping[str, Any] | Sequence[Mapping[str, Any]]
@@ -42,13 +44,14 @@ class Compression:
     mode: str = "auto"
     """"int8": integers with a scale for each output channel. "palette1", "palette2", "palette3", "palette4",
     "palette6", "palette8": indices of so many bits into a table for each weight. "palette4:g16", or another palette and
-    number: a table for each group of 16 output channels. "int4": palette4. "blockwise4:b32": integers of 4 bits with a
-    scale for each 32 input channels of an output channel; "blockwise8:b32" and other blocks likewise. "blockwise":
-    blockwise4:b32. "sparse": a mask of the numbers that are not 0, and these; "sparse:0.5" first makes 0 of the
-    smallest half of each weight, any part from 0.5 to below 1. "sparse:0.5+palette4", "sparse+palette4", other parts
-    and palettes, also with tables of groups: the same, with an index into a table for each number that is not 0.
-    "none": as they are. "auto": for each layer the smallest of these with which the network's outputs stay within
-    `tolerance`, none of them pruned."""
+    number: a table for each group of 16 output channels. "palette4:v2", other palettes, and v4: an index names the
+    numbers of 2 (or 4) neighbouring output channels, which makes 2 bits for each. "int4": palette4.
+    "blockwise4:b32": integers of 4 bits with a scale for each 32 input channels of an output channel; "blockwise8:b32"
+    and other blocks likewise. "blockwise": blockwise4:b32. "sparse": a mask of the numbers that are not 0, and these;
+    "sparse:0.5" first makes 0 of the smallest half of each weight, any part from 0.5 to below 1.
+    "sparse:0.5+palette4", "sparse+palette4", other parts and palettes, also with tables of groups: the same, with an
+    index into a table for each number that is not 0. "none": as they are. "auto": for each layer the smallest of these,
+    vectors excepted, with which the network's outputs stay within `tolerance`, none of them pruned."""
 
     _: KW_ONLY
 
@@ -110,11 +113,19 @@ def as_compression(given: object) -> Compression:
 def palette_of(encoding: str) -> tuple[int, int] | None:
     """The bits of an index, and the output channels that share a table, 0 for all; also of a palette whose zeros have a
     mask. None for other encodings."""
-    encoding = palette_alone(encoding)
-    grouped = _GROUPED.fullmatch(encoding)
+    alone, vectors = palette_alone(encoding), _VECTORS.fullmatch(encoding)
+    grouped = _GROUPED.fullmatch(alone)
     if grouped is not None:
         return PALETTES[grouped[1]], int(grouped[2])
-    return (PALETTES[encoding], 0) if encoding in PALETTES else None
+    if vectors is not None:
+        return PALETTES[vectors[1]], 0
+    return (PALETTES[alone], 0) if alone in PALETTES else None
+
+
+def vector_of(encoding: str) -> int:
+    """The output channels whose numbers an index of a palette names: 1, 2 or 4."""
+    found = _VECTORS.fullmatch(encoding)
+    return 1 if found is None else int(found[2])
 
 
 def blocks_of(encoding: str) -> tuple[int, int] | None:

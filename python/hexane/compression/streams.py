@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from hexane.compression.encode import has_blocks, kept_whole, without_mask
+from hexane.compression.encode import has_blocks, has_vectors, kept_whole, without_mask
 from hexane.compression.request import blocks_of, palette_of, zeros_beside_palette, zeros_of
 from hexane.compression.weights import Weight
 from hexane.decisions import Decision
@@ -35,7 +35,9 @@ def streams(weight: Weight, encoding: str, target: Target) -> bool:
     if blocks is not None:
         kind = "blockwise" if blocks[0] == 4 or has_blocks(weight, encoding) else "integers"
         return _streams(kind, blocks[0], target)
-    return _streams("integers", 8, target) if palette is None else _streams("palette", palette[0], target)
+    if palette is None:
+        return _streams("integers", 8, target)
+    return _streams("vectors" if has_vectors(weight, encoding) else "palette", palette[0], target)
 
 
 def said(weight: Weight, encoding: str, target: Target) -> str:
@@ -58,6 +60,8 @@ def _cpu_reads(weight: Weight, encoding: str) -> bool:
     if not (of_windows or of_rows) or weight.whole.dtype is not FP32:
         return False
     palette = palette_of(encoding)
+    if has_vectors(weight, encoding):
+        return False
     if weight.node.op == "gather":
         return encoding != "none" and zeros_of(encoding) is None
     tables = palette is None or not palette[1] or palette[1] % TABLE_COLUMNS == 0

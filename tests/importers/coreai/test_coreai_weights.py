@@ -30,7 +30,7 @@ LUT, BLOCKS, SPARSE = "lut_to_dense", "blockwise_shift_scale", "build_sparse_wit
 MODES = {
     "int8": (BLOCKS, 8.6), "blockwise4:b32": (BLOCKS, 5.3), "blockwise8:b16": (BLOCKS, 10.2),
     **{f"palette{bits}": (LUT, bits + 2.1 if bits == 8 else bits + 0.7) for bits in (1, 2, 3, 4, 6, 8)},
-    "palette4:g32": (LUT, 4.8), "palette3:g16": (LUT, 3.8), "sparse:0.6": (SPARSE, 14.1),
+    "palette4:g32": (LUT, 4.8), "palette3:g16": (LUT, 3.8), "palette4:v2": (LUT, 3.0), "sparse:0.6": (SPARSE, 14.1),
     "sparse:0.6+palette4": (LUT, 4.7), "sparse:0.6+palette3:g16": (LUT, 5.1),
 }  # fmt: skip
 

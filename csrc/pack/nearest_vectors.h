@@ -1,0 +1,21 @@
+// The inner loop of k-means of vectors, with the widest registers that the CPU has.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace hexane::pack {
+
+inline constexpr size_t kNearestLanes = 64;
+
+struct Nearest {
+  float distance[kNearestLanes];
+  int32_t entry[kNearestLanes];
+};
+
+// The entries nearest to 64 vectors x[size][64], by squared distance; of two that are as near the first. entries:
+// [count][size]; size: 2 or 4. The same bits on every CPU.
+void find_nearest(const float* x, size_t size, std::span<const float> entries, Nearest& out);
+
+}  // namespace hexane::pack
