@@ -314,7 +314,7 @@ def test_joint_text_in_fp32_and_with_the_first_mask_is_read() -> None:
     [
         (("count", 511), "got indices_nonzero_data uint2.511. for a mask with 512 ones, need as many"),
         (("entries", 2), "need blocks of one size and indices below 2"),
-        (("width", 2), "need a lut of two axes more, the last of extent 1"),
+        (("width", 2), "need entries of one number each"),
         (("mask", 1), "got nonzero_data of another mask, need both results of constexpr_lut_to_sparse"),
     ],
 )

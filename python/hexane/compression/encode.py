@@ -24,9 +24,9 @@ from hexane.ops.encodings import PALETTE_BITS, encoding_of, fewest_bits, kept
 
 def encode(weight: Weight, encoding: str, threads: int = 1, importance: Array | None = None) -> Value:
     """dequantize(const int8, scale), decode_blocks(const int8, scales), gather(table, const indices),
-    decode_palette(const indices, tables), where entry 0 is 0 for "sparse:0.5+palette4", or decode_vectors(const indices,
-    table); for "sparse:0.5" a constant of which the smallest half is 0; the constant itself for "none" and "sparse".
-    importance: of an error in each input channel, for scales of blocks (importance.py).
+    decode_palette(const indices, tables), where entry 0 is 0 for "sparse:0.5+palette4", or
+    decode_vectors(const indices, table); for "sparse:0.5" a constant of which the smallest half is 0; the constant
+    itself for "none" and "sparse". importance: of an error in each input channel, for scales of blocks (importance.py).
 
     Raises Error for weights that are not finite, or that fp16 does not hold.
     """

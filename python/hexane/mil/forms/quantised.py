@@ -178,7 +178,7 @@ def _write_palettes(node: Node) -> Written | None:
         return None
     masked = encoding_of(node.values[0]).masked_bits
     if masked is not None:
-        return _write_masked(indices, tables.node.data, masked, tables.node.sources)
+        return _write_masked(indices, lut, masked, tables.node.sources)
     kind = DTYPES[f"uint{entries.bit_length() - 1}"]
     given: dict[str, Any] = {
         "indices": constant(picks.astype(kind.numpy), indices.node.sources, kind),
