@@ -292,9 +292,25 @@ def test_decisions_say_what_stays_in_few_bits(mode: str, stays: bool) -> None:
     assert stays == any(d.stage == "keep_encoded" for d in net.program.decisions)
 
 
-def test_models_in_fp16_have_whole_weights() -> None:
-    graph, _ = product(64, 64, (1,))
-    assert "encoded_matmul" not in kernels(hx.compile(graph, dtype="fp16", compress="int8"))
+@pytest.mark.parametrize("mode", ["int8", "palette4", "palette4:g8", "palette6", "palette8", "blockwise4:b32"])
+def test_in_fp16_the_bits_are_those_of_decoded_weights_that_are_rounded(mode: str) -> None:
+    for graph, x in (product(96, 1537, (1,)), product(72, 64, (2, 23), "matmul"), pixels((9, 7)), random_image(3)):
+        small = compress(graph, hx.Compression(mode), load_target("host"))
+        want = hx.compile(whole(small), threads=1, dtype="fp16")(x)
+        for threads in (1, 2):
+            net = hx.compile(small, threads=threads, dtype="fp16")
+            assert {"encoded_conv", "encoded_matmul"} & {*kernels(net)}
+            np.testing.assert_equal(net(x), want)
+
+
+@pytest.mark.parametrize(("scale", "stays"), [(510.0, True), (512.0, False), (3e-7, True)])
+def test_in_fp16_weights_beyond_it_are_whole(scale: float, stays: bool) -> None:
+    integers = np.arange(64 * 64).reshape(64, 64).astype(np.int8)
+    graph = hx.graph(hx.linear(hx.input("x", (3, 64)), hx.dequantize(hx.const(integers), np.float32(scale))))
+    net, want = hx.compile(graph, dtype="fp16"), hx.compile(whole(graph), dtype="fp16")
+    assert ("encoded_matmul" in kernels(net)) == stays
+    x = np.random.default_rng(0).standard_normal((3, 64)).astype(np.float32) / 1024
+    np.testing.assert_array_equal(net(x), want(x))
 
 
 def operands(**changed: Any) -> tuple[list[np.ndarray], dict[str, Any]]:
@@ -378,7 +394,7 @@ def test_each_instruction_set_has_the_bits_of_the_decoded_weight(name: str) -> N
         " sys.exit(pytest.main(sys.argv[1:]))"
     )
     files = [__file__, str(Path(__file__).with_name("test_decode.py"))]
-    chosen = "product_has_the_bits or runs_of_a_row"
+    chosen = "product_has_the_bits or runs_of_a_row or in_fp16_the_bits"
     run = [sys.executable, "-c", code, "-q", "-x", "-p", "no:cacheprovider", "-k", chosen, *files]
     done = subprocess.run(run, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

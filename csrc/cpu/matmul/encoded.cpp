@@ -38,6 +38,7 @@ EncodedPanels encoded_panels(const char* kernel, const Tensor& x, const Tensor& 
   EncodedPanels e{};
   e.four_bits = bits == 4;
   e.palette = palette;
+  e.halves = x.dtype == DType::kFp16;
   e.k = x.shape[x.rank - (transpose_x ? 2 : 1)];
   const int64_t n = weight.shape[0], bytes = e.four_bits ? ceil_div(e.k, 2) : e.k;
   if (weight.shape[1] != bytes)
@@ -95,6 +96,8 @@ void pack_encoded(const Tensor& weight, const Tensor& numbers, const EncodedPane
   for (int64_t row = 0; row < numbers.shape[0]; ++row, to += e.pitch) {
     for (int64_t i = 0; i < count; ++i)
       std::memcpy(to + i, numbers.data + row * numbers.strides[0] + std::min(i, width - 1) * numbers.strides[1], 4);
+    if (e.palette && e.halves)
+      for (int64_t i = 0; i < count; ++i) to[i] = to_float(to_fp16(to[i]));
     if (e.palette) held = put_halves(to, count, reinterpret_cast<std::byte*>(to + count)) && held;
   }
   if (e.palette) reinterpret_cast<float*>(to_numbers)[e.num_rows * e.pitch] = held ? 1.0f : 0.0f;

@@ -27,6 +27,7 @@ struct EncodedPanels {
   int64_t table_columns;  // of one table
   int64_t entries;        // of one table, of which the last ones may be the same
   bool four_bits, palette;
+  bool halves;  // each number is rounded to fp16, as a constant of an fp16 network is
 };
 
 // Checks the operands, and says how they are packed; throws Error. Without addresses.

@@ -295,8 +295,32 @@ class Numbers {
   V second_[kPanels];  // of two terms
 };
 
+// To fp16 and back. Numbers are within it.
+HWY_INLINE V rounded_to_half(V value) {
+  const D d;
+  if constexpr (hexane::HWY_NAMESPACE::kHasHalf) {
+    return hn::PromoteTo(d, hn::DemoteTo(hn::Rebind<hwy::float16_t, D>(), value));
+  } else {
+    const hn::RebindToUnsigned<D> du;
+    const auto magnitude = hn::Abs(value);
+    const auto bits = hn::BitCast(du, magnitude);
+    const auto odd = hn::And(hn::ShiftRight<13>(bits), hn::Set(du, 1u));
+    const auto up = hn::Add(bits, hn::Add(odd, hn::Set(du, 0xfffu)));
+    const auto normal = hn::BitCast(d, hn::And(up, hn::Set(du, ~0x1fffu)));
+    // The last bit of a number from 0.5 to 1 is that of the subnormal numbers of fp16.
+    const auto tiny = hn::Sub(hn::Add(magnitude, hn::Set(d, 0.5f)), hn::Set(d, 0.5f));
+    return hn::CopySign(hn::IfThenElse(hn::Lt(magnitude, hn::Set(d, 0x1p-14f)), tiny, normal), value);
+  }
+}
+
+template <int kCount>
+HWY_INLINE void round_to_halves(V (&numbers)[kCount]) {
+#pragma GCC unroll 16
+  for (int v = 0; v < kCount; ++v) numbers[v] = rounded_to_half(numbers[v]);
+}
+
 // use(k, numbers of kPanels panels) for the terms [begin, end), which one scale of each column serves.
-template <int kPanels, Code kCode, class Use>
+template <int kPanels, Code kCode, bool kHalves, class Use>
 HWY_INLINE void each_term(const EncodedPanels& e, int64_t panel, int64_t begin, int64_t end, const Use& use) {
   using Read = Numbers<kPanels, kCode>;
   Read read(e, panel, begin);
@@ -305,19 +329,22 @@ HWY_INLINE void each_term(const EncodedPanels& e, int64_t panel, int64_t begin, 
   if constexpr (Read::kPairs) {
     for (; k + 1 < end; k += 2) {
       read.read(numbers);
+      if constexpr (kHalves) round_to_halves(numbers);
       use(k, numbers);
       read.read_other(numbers);
+      if constexpr (kHalves) round_to_halves(numbers);
       use(k + 1, numbers);
     }
   }
   for (; k < end; ++k) {
     read.read(numbers);
+    if constexpr (kHalves) round_to_halves(numbers);
     use(k, numbers);
   }
 }
 
 // The sums of tile() in gemm.cpp, term by term in the same order.
-template <int kPanels, Code kCode>
+template <int kPanels, Code kCode, bool kHalves>
 void add_row(const Tile& t, const EncodedPanels& e, int64_t panel) {
   constexpr int kVectors = kPanels * kPanelVectors;
   const D d;
@@ -335,7 +362,7 @@ void add_row(const Tile& t, const EncodedPanels& e, int64_t panel) {
       room = sum;
     }
     const int64_t end = HWY_MIN(k + room, HWY_MIN(e.k, (k / e.block + 1) * e.block));
-    each_term<kPanels, kCode>(e, panel, k, end, [&](int64_t i, const V(&numbers)[kVectors]) HWY_ATTR {
+    each_term<kPanels, kCode, kHalves>(e, panel, k, end, [&](int64_t i, const V(&numbers)[kVectors]) HWY_ATTR {
       const V left = hn::Set(d, x[i]);
 #pragma GCC unroll 16
       for (int v = 0; v < kVectors; ++v) acc[0][v] = hn::MulAdd(left, numbers[v], acc[0][v]);
@@ -347,52 +374,52 @@ void add_row(const Tile& t, const EncodedPanels& e, int64_t panel) {
   finish<1, kVectors>(t, panel * kPanelLanes, acc);
 }
 
-template <Code kCode>
+template <Code kCode, bool kHalves>
 void row_of(const Tile& t, const EncodedPanels& e, Range columns) {
   const int64_t end = ceil_div(columns.end, kPanelLanes);
   int64_t panel = columns.begin / kPanelLanes;
   // The scales of half bytes take registers, too.
   constexpr int kAtOnce = kCode == Code::kHalfBytes && kLanes <= 8 ? 2 : kRowPanels;
-  for (; panel + kAtOnce <= end; panel += kAtOnce) add_row<kAtOnce, kCode>(t, e, panel);
-  for (; panel < end; ++panel) add_row<1, kCode>(t, e, panel);
+  for (; panel + kAtOnce <= end; panel += kAtOnce) add_row<kAtOnce, kCode, kHalves>(t, e, panel);
+  for (; panel < end; ++panel) add_row<1, kCode, kHalves>(t, e, panel);
 }
 
-template <Code kCode>
+template <Code kCode, bool kHalves>
 void decode_of(const EncodedPanels& e, Range columns, float* to) {
   const int64_t last = ceil_div(columns.end, kPanelLanes);
   for (int64_t panel = columns.begin / kPanelLanes; panel < last; ++panel, to += e.k * kPanelLanes)
     for (int64_t k = 0; k < e.k; k += e.block)
-      each_term<1, kCode>(e, panel, k, k + e.block, [&](int64_t i, const V(&numbers)[kPanelVectors]) HWY_ATTR {
+      each_term<1, kCode, kHalves>(e, panel, k, k + e.block, [&](int64_t i, const V(&numbers)[kPanelVectors]) HWY_ATTR {
 #pragma GCC unroll 16
         for (int v = 0; v < kPanelVectors; ++v) hn::StoreU(numbers[v], D(), to + i * kPanelLanes + v * kLanes);
       });
 }
 
-// f(the code as a constant)
+template <Code kCode, bool kHalves = false>
+struct Reader {
+  static void row(const Tile& t, const EncodedPanels& e, Range columns) { row_of<kCode, kHalves>(t, e, columns); }
+  static void decode(const EncodedPanels& e, Range columns, float* to) { decode_of<kCode, kHalves>(e, columns, to); }
+};
+
+// f(a Reader of its code). Entries of tables are rounded before.
 template <class F>
-void with_code(const EncodedPanels& e, const F& f) {
-  if (e.palette && e.entries == kWideTableEntries)
-    return HWY_TARGET == HWY_AVX3 && e.table_columns % kPanelLanes == 0 && halves_hold(e)
-               ? f(std::integral_constant<Code, Code::kWideHalfTables>())
-               : f(std::integral_constant<Code, Code::kWideTables>());
-  if (!e.four_bits)
-    return !e.palette ? f(std::integral_constant<Code, Code::kBytes>())
-           : kLanes < 16 && e.table_columns % kPanelLanes == 0 && halves_hold(e)
-               ? f(std::integral_constant<Code, Code::kLongHalfTables>())
-               : f(std::integral_constant<Code, Code::kLongTables>());
-  if (!e.palette) return f(std::integral_constant<Code, Code::kHalfBytes>());
-  if (e.table_columns % kPanelLanes == 0)
-    return kLanes < 16 && halves_hold(e) ? f(std::integral_constant<Code, Code::kHalfTables>())
-                                         : f(std::integral_constant<Code, Code::kTables>());
-  f(std::integral_constant<Code, Code::kRunsOfTables>());
+void with_reader(const EncodedPanels& e, const F& f) {
+  if (!e.palette && e.four_bits) return e.halves ? f(Reader<Code::kHalfBytes, true>()) : f(Reader<Code::kHalfBytes>());
+  if (!e.palette) return e.halves ? f(Reader<Code::kBytes, true>()) : f(Reader<Code::kBytes>());
+  const bool one_table = e.table_columns % kPanelLanes == 0, held = one_table && halves_hold(e);
+  if (e.entries == kWideTableEntries)
+    return HWY_TARGET == HWY_AVX3 && held ? f(Reader<Code::kWideHalfTables>()) : f(Reader<Code::kWideTables>());
+  if (!e.four_bits) return kLanes < 16 && held ? f(Reader<Code::kLongHalfTables>()) : f(Reader<Code::kLongTables>());
+  if (!one_table) return f(Reader<Code::kRunsOfTables>());
+  return kLanes < 16 && held ? f(Reader<Code::kHalfTables>()) : f(Reader<Code::kTables>());
 }
 
 void row(const Tile& t, const EncodedPanels& e, Range columns) {
-  with_code(e, [&](auto code) { row_of<decltype(code)::value>(t, e, columns); });
+  with_reader(e, [&](auto reader) { reader.row(t, e, columns); });
 }
 
 void decode(const EncodedPanels& e, Range columns, float* to) {
-  with_code(e, [&](auto code) { decode_of<decltype(code)::value>(e, columns, to); });
+  with_reader(e, [&](auto reader) { reader.decode(e, columns, to); });
 }
 
 void integers(const uint8_t* codes, int64_t n, bool four_bits, float scale, float* to) {

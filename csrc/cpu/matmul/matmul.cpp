@@ -420,8 +420,8 @@ constexpr Kernel row(const char* dtypes, bool engine = false) {
   };
 }
 
-constexpr Kernel encoded_row() {
-  Kernel kernel = row("fp32,8b,fp32,fp32...->fp32");
+constexpr Kernel encoded_row(const char* dtypes) {
+  Kernel kernel = row(dtypes);
   kernel.name = kEncodedName;
   kernel.attrs = "bits:i palette:i transpose_x:i epilogue:E";
   kernel.attrs_bytes = sizeof(EncodedMatmulAttrs);
@@ -450,7 +450,7 @@ const Kernel kTable[] = {row("fp32,fp32,fp32...->fp32"),
                          accumulating_row("fp32,fp16,fp32,bool->fp32"),
                          accumulating_row("fp16,fp16,fp32,bool->fp32"),
                          accumulating_row("fp16,fp32,fp32,bool->fp32")};
-const Kernel kEncodedTable[] = {encoded_row()};
+const Kernel kEncodedTable[] = {encoded_row("fp32,8b,fp32,fp32...->fp32"), encoded_row("fp16,8b,fp32,fp16...->fp16")};
 
 }  // namespace
 

@@ -469,8 +469,8 @@ constexpr Kernel row(const char* dtypes, bool engine = false) {
   };
 }
 
-constexpr Kernel encoded_row() {
-  Kernel kernel = row("fp32,8b,fp32,fp32...->fp32");
+constexpr Kernel encoded_row(const char* dtypes) {
+  Kernel kernel = row(dtypes);
   kernel.name = kEncodedName;
   kernel.attrs = "bits:i palette:i kernel_sizes:L strides:L dilations:L pads:L epilogue:E";
   kernel.attrs_bytes = sizeof(EncodedConvAttrs);
@@ -480,7 +480,8 @@ constexpr Kernel encoded_row() {
 }
 
 const Kernel kTable[] = {row("fp32,fp32,fp32...->fp32"), row("fp16,fp16,fp16...->fp16"),
-                         row("fp16,fp16,fp16...->fp16", true), encoded_row()};
+                         row("fp16,fp16,fp16...->fp16", true), encoded_row("fp32,8b,fp32,fp32...->fp32"),
+                         encoded_row("fp16,8b,fp32,fp16...->fp16")};
 
 }  // namespace
 

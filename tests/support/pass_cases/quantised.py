@@ -9,7 +9,7 @@ from hexane.passes.legalize.to_fp16 import to_fp16
 from hexane.passes.quantize.decode_in_calls import decode_in_calls
 from hexane.passes.quantize.fold_qdq import fold_qdq
 from hexane.passes.quantize.fuse_lookup import fuse_lookup
-from hexane.passes.quantize.keep_encoded import keep_encoded
+from hexane.passes.quantize.keep_encoded import keep_encoded, keep_encoded_halves
 from hexane.passes.quantize.move_qdq_past_data_movement import move_qdq_past_data_movement
 from hexane.passes.quantize.use_q31 import use_q31
 from hexane.passes.simplify.fold_batch_norm import fold_batch_norm
@@ -79,6 +79,7 @@ FIRES: dict[str, Case] = {
         keep_encoded,
         lambda: hx.conv(hx.input("x", (1, 64, 9)), hx.reshape(in_blocks(), shape=(64, 64, 1)), strides=2, pad=(1, 0)),
     ),
+    "keep_encoded_halves": (keep_encoded_halves, lambda: hx.linear(hx.input("x", (2, 64)), in_blocks())),
     "decode_in_calls": (
         decode_in_calls,
         lambda: hx.conv(hx.input("x", (1, 128, 5, 6)), hx.reshape(in_blocks(), shape=(64, 64, 1, 1)), groups=2),
@@ -240,6 +241,14 @@ FIRES: dict[str, Case] = {
 
 
 LEAVES: dict[str, Case] = {
+    "an_encoded_weight_beyond_fp16": (
+        keep_encoded_halves,
+        lambda: hx.linear(hx.input("x", (2, 64)), hx.dequantize(np.ones((64, 64), np.int8), np.float32(9000))),
+    ),
+    "rows_of_an_embedding_that_becomes_fp16": (
+        keep_encoded_halves,
+        lambda: hx.gather(in_blocks(), hx.input("ids", (2, 3), "int32"), axis=0),
+    ),
     "a_small_encoded_weight": (
         keep_encoded,
         lambda: hx.linear(hx.input("x", (2, 3)), hx.dequantize(np.ones((4, 3), np.int8), np.float32(0.5))),

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hexane.dtypes import DTYPES, FP32, DType
+from hexane.dtypes import DTYPES, FP16, FP32, DType
 from hexane.errors import Error
 from hexane.graph import Array, Node, TensorType, Value
 from hexane.ops.attributes import SLOTS, flag, integer, integers
@@ -27,6 +27,7 @@ from hexane.ops.spec import Op
 ENCODED_MATMUL = "cpu.encoded_matmul"
 ENCODED_PIXELS = "cpu.encoded_pixels"  # the same of each pixel of an image
 ENCODED_CONV = "cpu.encoded_conv"  # of each window
+ENCODED = (ENCODED_MATMUL, ENCODED_PIXELS, ENCODED_CONV)
 TABLE_COLUMNS = 8  # columns of one table are whole runs of so many
 SHORT_TABLE, LONG_TABLE = 16, 256  # most entries of a table for indices of 4 bits, and of 8
 BITS = (4, 8)
@@ -57,9 +58,9 @@ def stored_dtype(bits: int, palette: bool) -> DType:
 
 def _dtype(x: DType, weight: DType, numbers: DType, bias: DType | None, bits: int, palette: bool, **_: Any) -> DType:
     stored = stored_dtype(bits, palette)
-    if weight is not stored or {x, numbers, bias or FP32} != {FP32}:
-        raise Error(f"got {x}, {weight}, {numbers} and {bias}, need fp32, {stored}, fp32 and fp32")
-    return FP32
+    if weight is not stored or numbers is not FP32 or x not in (FP32, FP16) or bias not in (None, x):
+        raise Error(f"got {x}, {weight}, {numbers} and {bias}, need fp32 or fp16, {stored}, fp32 and the dtype of x")
+    return x
 
 
 def _check(types: tuple[TensorType | None, ...], attrs: Mapping[str, Any]) -> None:

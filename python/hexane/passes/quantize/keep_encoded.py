@@ -1,5 +1,7 @@
 """Leaves the weights of matrix products, convolutions and embeddings in the few bits in which they are stored."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from hexane.compression.weights import LEAST_NUMBERS
@@ -19,6 +21,17 @@ from hexane.ops.records.encoded_product import (
 from hexane.passes.quantize.stored import Stored, comes_of_integers, encoded, scales_follow, stored_rows
 from hexane.targets import Target
 
+_BEYOND_HALVES = 65520.0  # half way from the largest number of fp16 to infinity
+
+
+def keep_encoded_halves(graph: Graph, target: Target) -> Graph:
+    """conv(%x, dequantize(const : int8[96, 64, 3, 3], const))  ->  cpu.encoded_conv(%x, const, const, none)
+
+    As keep_encoded, for a network that becomes fp16 and rounds each decoded number to it. Not where a number may be
+    beyond fp16, which a whole weight has as the largest of fp16, and not the rows of an embedding.
+    """
+    return _kept(graph, _fits_halves, ("conv", "linear", "matmul"))
+
 
 def keep_encoded(graph: Graph, target: Target) -> Graph:
     """linear(%x, decode_palette(const, const), %b)  ->  cpu.encoded_matmul(%x, const, const, %b) {bits=4, palette=True}
@@ -31,6 +44,15 @@ def keep_encoded(graph: Graph, target: Target) -> Graph:
     such a product may be one of integers, nor where the columns are scaled by constants next, since these go into whole
     weights.
     """
+    return _kept(graph, lambda _: True, ("conv", "gather", "linear", "matmul"))
+
+
+def _fits_halves(stored: Stored) -> bool:
+    most = float(np.abs(stored.numbers).max(initial=0))
+    return most * (1 if stored.palette else 1 << (stored.bits - 1)) < _BEYOND_HALVES
+
+
+def _kept(graph: Graph, fits: Callable[[Stored], bool], ops: tuple[str, ...]) -> Graph:
     readers = graph.users()
     stored: dict[Value, Stored | None] = {}
     made: list[Decision] = []
@@ -56,7 +78,7 @@ def keep_encoded(graph: Graph, target: Target) -> Graph:
         if weight not in stored:
             stored[weight] = stored_rows(weight)
         found = stored[weight]
-        if found is None:
+        if found is None or not fits(found):
             return None
         decided(node, weight, found.bits)
         operands = [x, constant(found.weight, y.node.sources), constant(found.numbers, y.node.sources), bias]
@@ -86,7 +108,7 @@ def keep_encoded(graph: Graph, target: Target) -> Graph:
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         return embedding(node, inputs) if node.op == "gather" else product(node, inputs)
 
-    return graph.rewrite(change, ("conv", "gather", "linear", "matmul")).decided(*made)
+    return graph.rewrite(change, ops).decided(*made)
 
 
 def _is_weight(value: Value, of_pixels: bool = False) -> bool:
