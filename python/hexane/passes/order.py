@@ -70,7 +70,7 @@ def _in_halves(target: Target, options: Options) -> bool:
 
 
 def _with_room(target: Target, options: Options) -> bool:
-    return options.dtype != "fp16" and options.memory.runs_on == "host"
+    return options.dtype != "fp16" and options.memory.runs_on == "host" and options.memory.sram is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +99,8 @@ ORDER = (
     Pass(keep_encoded, ("host",), lambda _, options: options.dtype != "fp16", level="lowering"),
     # Likewise, with kernels that the C99 runtime does not have.
     Pass(keep_encoded_halves, ("host",), _in_halves, level="lowering"),
-    # After the pass that leaves it what no kernel reads in few bits. Not for small devices, which have less working
-    # memory than flash.
+    # After the pass that leaves it what no kernel reads in few bits. Not where working memory is short: the whole
+    # weight lies in it.
     Pass(decode_in_calls, ("host",), _with_room, level="lowering"),
     Pass(expand, ("host", "layers")),
     # Before constants are folded: quantised weights would be floats.
