@@ -72,6 +72,10 @@ class Memory:
     """Weights are read where they lie in the plan: all, or with `compress` all but those that must be packed to fit
     `flash`."""
 
+    whole_weights: bool = False
+    """Weights in few bits that no kernel reads so are decoded once, when the network is compiled, in place of in each
+    call: a call takes less time, and the program more memory. So are they with a limit of `sram`, and for devices."""
+
     variants: int | str = 1 << 30
     """For a model of open shapes: the programs that it keeps for shapes it was called with, without the weights, which
     they share."""
@@ -91,7 +95,7 @@ class Memory:
         rows = self.rows
         if isinstance(rows, bool) or not isinstance(rows, int) or not 0 <= rows <= MOST_ROWS:
             raise Error(f"[memory] rows: got {rows!r}, need an integer from 0 on")
-        for name in ("xip", "hold_ports", "stream_input", "stream_output"):
+        for name in ("xip", "hold_ports", "stream_input", "stream_output", "whole_weights"):
             if not isinstance(getattr(self, name), bool):
                 raise Error(f"[memory] {name}: got {getattr(self, name)!r}, need True or False")
         if rows and (limits := self.limits):

@@ -167,8 +167,8 @@ class Options:
         if self.dtype == "fp32":
             raise Error(f"[compile] dtype: got 'fp32' for {target.label}, which computes in fp16, need none")
         memory = self.memory
-        ports = [name for name in ("hold_ports", "stream_input", "stream_output") if getattr(memory, name)]
-        if given := [*memory.limits, *ports]:
+        of_host = ("hold_ports", "stream_input", "stream_output", "whole_weights")
+        if given := [*memory.limits, *(name for name in of_host if getattr(memory, name))]:
             raise Error(f"[compile] memory: got {', '.join(given)} for {target.label}, need the host as the target")
         if self.trim_output_transpose:
             raise Error(f"[compile] trim_output_transpose: got it for {target.label}, need the host")

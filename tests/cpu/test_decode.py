@@ -86,8 +86,10 @@ def test_weights_of_each_channel_alone_and_of_small_devices_stay_whole() -> None
     assert "folds on this CPU" in next(d.reason for d in net.program.decisions if d.stage == "compress")
     groups = hx.conv(x, rng.standard_normal((64, 256, 3, 3)).astype(np.float32), groups=2)
     assert "decode" in kernels(hx.compile(groups, compress="int8"))
-    for memory in (hx.Memory(runtime="c99"), hx.Memory(sram="400K")):
+    for memory in (hx.Memory(runtime="c99"), hx.Memory(sram="400K"), hx.Memory(whole_weights=True)):
         assert "decode" not in kernels(hx.compile(groups, compress="int8", memory=memory))
+    small = compress(hx.graph(groups), hx.Compression("int8"), load_target("host"))
+    assert "does not run" not in str(hx.fit(small, memory=hx.Memory(runtime="c99")))
 
 
 def decoded(**changed: Any) -> np.ndarray:

@@ -64,6 +64,13 @@ def compile_model(
     hold_ports: Annotated[
         bool, typer.Option("--hold-ports", help="Inputs and outputs lie in the arena too, and count there.")
     ] = False,
+    whole_weights: Annotated[
+        bool,
+        typer.Option(
+            "--whole-weights",
+            help="Weights in few bits that each call would decode are decoded once: faster calls, more memory.",
+        ),
+    ] = False,
     stream_input: Annotated[
         bool,
         typer.Option(
@@ -119,6 +126,7 @@ def compile_model(
         "--sram": sram,
         "--slow": slow,
         "--hold-ports": hold_ports,
+        "--whole-weights": whole_weights,
         "--stream-input": stream_input,
         "--stream-output": stream_output,
         "--runtime": runtime,
@@ -134,6 +142,7 @@ def compile_model(
         slow=slow or 0,
         strategy=strategy.value,
         hold_ports=hold_ports,
+        whole_weights=whole_weights,
         stream_input=stream_input,
         stream_output=stream_output,
         runtime=runtime.value if runtime else "",

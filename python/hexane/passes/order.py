@@ -70,7 +70,8 @@ def _in_halves(target: Target, options: Options) -> bool:
 
 
 def _with_room(target: Target, options: Options) -> bool:
-    return options.dtype != "fp16" and options.memory.runs_on == "host" and options.memory.sram is None
+    memory = options.memory
+    return options.dtype != "fp16" and not memory.whole_weights and memory.runs_on == "host" and memory.sram is None
 
 
 @dataclass(frozen=True, slots=True)

@@ -295,7 +295,8 @@ def fit(model: Any, *, memory: Memory | None = None, **options: Any) -> Fit:
 
     Raises Error as `compile` does, and for a model of open shapes.
     """
-    ports = Memory() if memory is None else memory.unlimited
+    # A small device has no room for a weight that a call decodes.
+    ports = replace(Memory() if memory is None else memory.unlimited, whole_weights=True)
     made = compile(model, target="host", threads=1, memory=ports, **options)
     if not isinstance(made, Model) or made.program is None:
         raise Error("[fit] got a model of open shapes, need fixed ones: input_shapes says which")
