@@ -1,7 +1,7 @@
 """Which layers of a network are computed in integers, and which tensors are rounded for them."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
@@ -107,7 +107,7 @@ def make_plan(network: Network, layers: Sequence[Layer], floats: Collection[str]
     wanted = {name for layer in layers for name in layer.activations}
     through: set[str] = set()  # rounded behind the one activation that reads it
     same = _Groups()
-    images = _images(network)
+    images = find_images(network)
     for node in reversed(list(network.nodes)):
         if not is_standard(node) or not node.output:
             continue
@@ -132,7 +132,19 @@ def make_plan(network: Network, layers: Sequence[Layer], floats: Collection[str]
     return Plan(tuple(layers), same.sets(wanted))
 
 
-def _images(network: Network) -> set[str]:
+def reads_rounded(node: onnx.NodeProto, rounded: Collection[str], images: Set[str]) -> bool:
+    """Whether a node that is no layer reads rounded tensors where they exist in floats, too: nodes that a plan goes
+    through, and those that read an image, so that a convolution need not give its result in floats as well. All others
+    compute in floats, such as the sums of a transformer, and are not to get the error of rounding for another node.
+
+    rounded: names of all tensors that are rounded; images: from find_images."""
+    if not images.isdisjoint(node.input):
+        return True
+    moves = node.op_type in (*MOVES, "Concat") and node.output[0] in rounded
+    return is_standard(node) and (moves or node.op_type in MEANS)
+
+
+def find_images(network: Network) -> set[str]:
     """What comes of convolutions by ops that keep an image one."""
     found: set[str] = set()
     for node in network.nodes:

@@ -10,7 +10,7 @@ from onnx import helper, numpy_helper
 
 from hexane.graph import Array
 from hexane.quant.grid import Grid, Rounded
-from hexane.quant.layers import Layer
+from hexane.quant.layers import Layer, find_images, reads_rounded
 from hexane.quant.network import Network, all_nodes, subgraphs
 
 MATRICES = ("Gemm", "MatMul")
@@ -97,10 +97,11 @@ class Writer:
 
 
 def write(network: Network, layers: Sequence[Layer], encoded: Encoded) -> onnx.ModelProto:
-    """The network with everything that is encoded; its own nodes and names stay. What outputs and subgraphs read is
-    not rounded for them."""
+    """The network with everything that is encoded; its own nodes and names stay. Outputs, subgraphs
+    and nodes that compute in floats read the tensors in floats."""
     writer = Writer(network.names)
     by_index = {layer.index: layer for layer in layers}
+    images = find_images(network)
     rounded: dict[str, str] = {}
 
     def round_all(names: Iterable[str]) -> None:
@@ -115,8 +116,9 @@ def write(network: Network, layers: Sequence[Layer], encoded: Encoded) -> onnx.M
         new.CopyFrom(node)
         if layer is not None:
             new = writer.layer(node, layer, encoded)
-        for i, name in enumerate(new.input):
-            new.input[i] = rounded.get(name, name)
+        if layer is not None or reads_rounded(node, encoded.grids, images):
+            for i, name in enumerate(new.input):
+                new.input[i] = rounded.get(name, name)
         writer.nodes.append(new)
         round_all(node.output)
     return assembled(network.proto, writer)
