@@ -15,7 +15,7 @@ import hexane as hx
 from hexane.importers.onnx import import_onnx
 from hexane.pipeline import lower
 from hexane.quant.grid import activation_grid, round_bias, round_weight
-from hexane.quant.ranges import BEYOND, RANGES, Histogram
+from hexane.quant.ranges import EXCESSES, RANGES, Histogram, unseen
 from hexane.targets import load_target
 from onnx_models import by_onnxruntime, model, node, onnxruntime_saturates
 
@@ -227,14 +227,16 @@ def test_the_least_squared_error_of_a_range_is_near_that_of_all_ends(steps: int,
     numbers = np.random.default_rng(0).standard_t(3, 20000)
     histogram = Histogram(float(numbers.min()), float(numbers.max()))
     histogram.add(numbers.astype(np.float32))
-    numbers = np.append(numbers, [BEYOND * histogram.low, BEYOND * histogram.high])  # those that are yet to be seen
+    more = unseen(histogram)
+    numbers, counts = np.append(numbers, more), np.repeat([1, 1 / len(EXCESSES)], [numbers.size, more.size])
 
     def error(low: float, high: float) -> float:
         step = (high - low) / steps
         zero = np.rint(-low / step)
-        return float(np.sum(((np.clip(np.rint(numbers / step) + zero, 0, steps) - zero) * step - numbers) ** 2))
+        rounded = (np.clip(np.rint(numbers / step) + zero, 0, steps) - zero) * step
+        return float(np.sum(counts * (rounded - numbers) ** 2))
 
-    ends = np.linspace(0.02, BEYOND, 50)
+    ends = np.linspace(0.02, 1.5, 60)
     best = min(error(a * histogram.low, b * histogram.high) for a in ends for b in ends)
     found = error(*RANGES["mse"](histogram, steps, 0))
     assert found <= 1.1 * best
@@ -253,16 +255,39 @@ def test_entropy_cuts_a_few_far_numbers_and_keeps_an_even_distribution() -> None
     assert 3 < ends[1][1] < 20
 
 
+def histogram_of(numbers: Array) -> Histogram:
+    histogram = Histogram(float(numbers.min()), float(numbers.max()))
+    histogram.add(numbers.astype(np.float32))
+    return histogram
+
+
+def widened(numbers: Array) -> float:
+    """The high end over the largest number."""
+    histogram = histogram_of(numbers)
+    return RANGES["mse"](histogram, 255, 0)[1] / histogram.high
+
+
 def test_few_numbers_get_a_range_wider_than_theirs_and_many_do_not() -> None:
     rng = np.random.default_rng(0)
-    highs = []
-    for count in (100, 1_000_000):
-        numbers = rng.uniform(-1, 1, count).astype(np.float32)
-        histogram = Histogram(float(numbers.min()), float(numbers.max()))
-        histogram.add(numbers)
-        highs.append(RANGES["mse"](histogram, 255, 0)[1] / histogram.high)
-    assert 1.05 < highs[0] <= 1.15
-    assert highs[1] < 1.02
+    assert 1.03 < widened(rng.uniform(-1, 1, 100)) < 1.2
+    assert widened(rng.uniform(-1, 1, 1_000_000)) < 1.02
+
+
+def test_a_number_that_was_not_shown_is_as_far_out_as_the_tail_is_long() -> None:
+    for numbers in np.random.default_rng(0).exponential(3, (20, 10_000)):
+        beyond = unseen(histogram_of(numbers)) - numbers.max()
+        assert np.all(beyond > 0)
+        assert beyond.mean() == pytest.approx(3, rel=0.4)  # of 100 numbers
+
+
+def test_no_number_is_beyond_an_end_where_many_are_cut() -> None:
+    numbers = np.clip(np.random.default_rng(0).standard_normal(1000), -1, 1)
+    assert set(unseen(histogram_of(numbers))) == {-1.0, 1.0}
+
+
+@pytest.mark.parametrize("numbers", [[2.0], [2.0, 2.0], [-1.0, 2.0], [0.0, 1e-30]])
+def test_a_range_of_very_few_numbers_holds_them(numbers: list[float]) -> None:
+    assert widened(np.array(numbers)) >= 0.99
 
 
 def test_a_percentile_is_that_of_the_numbers() -> None:

@@ -9,8 +9,8 @@ from hexane.graph import Array
 BINS = 2048
 PARTS = np.linspace(1, 0.25, 31)  # of an end that are tried
 
-BEYOND = 1.15  # of an end: where the next number outside is taken to be
-WIDER = np.append(PARTS, np.linspace(1.015, BEYOND, 10))
+WIDER = np.append(PARTS, np.linspace(1.02, 1.5, 25))
+EXCESSES = -np.log1p(-(np.arange(8) + 0.5) / 8)  # quantiles of an exponential distribution with a mean of 1
 
 
 class Histogram:
@@ -61,10 +61,9 @@ def mse(found: Histogram, steps: int, percentile: float) -> Ends:
     if not found.counts.any():
         return found.low, found.high
     used = found.counts > 0
-    # Numbers that calibration has not shown: one beyond each end, which counts where it has shown few.
-    unseen = [end * BEYOND for end in (found.low, found.high) if end]
-    numbers = np.concatenate([found.centres[used], unseen])
-    counts = np.concatenate([found.counts[used], np.ones(len(unseen))])
+    more = unseen(found)
+    numbers = np.concatenate([found.centres[used], more])
+    counts = np.concatenate([found.counts[used], np.full(len(more), 1 / len(EXCESSES))])
 
     def error(ends: Ends) -> float:
         low, high = ends
@@ -81,6 +80,23 @@ def mse(found: Histogram, steps: int, percentile: float) -> Ends:
         low = min((found.low * p for p in WIDER), key=lambda end: error((end, high)))
         high = min((found.high * p for p in WIDER), key=lambda end: error((low, end)))
     return low, high
+
+
+def unseen(found: Histogram) -> Array:
+    """Numbers that calibration has not shown: one beyond each end, in equal parts. By how much is as for an exponential
+    tail: its mean is that of what the outermost sqrt(n) of n numbers exceed the least of them by, so that an end where
+    many numbers are equal, as of a Clip, stays where it is."""
+    numbers = [np.empty(0)]
+    for side, end in ((1, found.high), (-1, found.low)):
+        outward = side * found.centres[::-side]  # outermost first
+        counts = found.counts[::-side][outward > 0]
+        if not counts.any():
+            continue
+        count = np.cumsum(counts)
+        least = int(np.searchsorted(count, min(max(count[-1] ** 0.5, 2), count[-1])))
+        excess = (counts[:least] * (outward[:least] - outward[least])).sum() / max(count[least] - 1, 1)
+        numbers.append(end + side * excess * EXCESSES)
+    return np.concatenate(numbers)
 
 
 def entropy(found: Histogram, steps: int, percentile: float) -> Ends:
