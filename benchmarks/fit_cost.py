@@ -5,8 +5,8 @@
 
 A rate is the middle of all chips, times a deviation of the chip that a penalty keeps small; products are scaled by
 the peak of the chip. Residuals count by their logarithm, large ones linearly (Huber). Intervals are quantiles of
-residuals on rows that a fit had not seen (ten folds), or on chips that it had not seen. Whole networks (cost_networks.py)
-are in no fit; their residuals are in the intervals of networks.
+residuals on rows that a fit had not seen (ten folds), or on chips that it had not seen. Whole networks
+(cost_networks.py) are in no fit; their residuals are in the intervals of networks.
 """
 
 import argparse
