@@ -193,30 +193,25 @@ def _pruned(weight: Weight, data: Array, zeros: float) -> Value:
 def without_mask(weight: Weight, encoding: str) -> str:
     """Why a weight that should be sparse is stored whole; "" where it has a mask, and for other encodings."""
     zeros = zeros_of(encoding)
-    if zeros is None:
-        return ""
-    if not weight.is_kernel:
-        return "whole: the rows of an embedding have no mask"
-    data = weight.whole.node.data
-    assert data is not None
-    numbers = int(np.count_nonzero(kept(_halves(weight, data))))
-    if numbers == 0:
-        return "whole: all of its numbers are 0"
-    if zeros or 2 * numbers <= data.size:
-        return ""
-    return f"whole: {1 - numbers / data.size:.0%} of its numbers are 0, a mask needs half"
+    why = "" if zeros is None else _no_mask(weight, zeros, negative_zeros=True)
+    return why and f"whole: {why}"
 
 
 def without_zeros(weight: Weight, encoding: str) -> str:
     """Why a weight that should have a mask next to its palette has the palette alone; "" where it may have one."""
     zeros = zeros_beside_palette(encoding)
-    if zeros is None:
-        return "nothing asks for a mask"
+    return "nothing asks for a mask" if zeros is None else _no_mask(weight, zeros, negative_zeros=False)
+
+
+def _no_mask(weight: Weight, zeros: float, negative_zeros: bool) -> str:
+    """Why a mask of the numbers that are not 0 would save nothing; "" where it may. zeros: the part that becomes 0.
+    negative_zeros: whether -0.0 is a number."""
     if not weight.is_kernel:
         return "the rows of an embedding have no mask"
     data = weight.whole.node.data
     assert data is not None
-    numbers = int(np.count_nonzero(_halves(weight, data)))
+    halves = _halves(weight, data)
+    numbers = int(np.count_nonzero(kept(halves) if negative_zeros else halves))
     if numbers == 0:
         return "all of its numbers are 0"
     few = not zeros and 2 * numbers > data.size
