@@ -261,7 +261,7 @@ def _broadcast(b: Builder, x: Value, shape: Any) -> Value:
 
 def _rms_norm(b: Builder, x: Value, gamma: Value | None, axes: Any, epsilon: float) -> Value:
     """x is scaled before it is squared: the sum of squares of many elements is beyond fp16."""
-    count = math.prod(x.shape[a] for a in axes)
+    count = max(math.prod(x.shape[a] for a in axes), 1)  # of nothing, the result is as empty
     mean = b.reduce_sum_square(b.mul(x, 1 / math.sqrt(count)), axes=axes)
     y = b.mul(x, b.rsqrt(b.add(mean, _half(epsilon))))
     return y if gamma is None else b.mul(y, gamma)
