@@ -13,7 +13,10 @@ from hexane.compression.compress import compress
 from hexane.errors import Error
 from hexane.targets import load_target
 
-MODES = ["int8", "palette2:g8", "palette4", "palette6:g16", "palette8", "blockwise4:b16", "blockwise8:b8"]
+MODES = [
+    "int8", "palette2:g8", "palette4", "palette6:g16", "palette8", "blockwise4:b16", "blockwise8:b8", "palette4:v2",
+    "palette6:v4",
+]  # fmt: skip
 
 Make = Callable[[hx.Tensor, np.ndarray], hx.Tensor]
 # The extents of the image, the weight, and what it is the weight of. The image has 64 channels.
@@ -120,6 +123,7 @@ def test_runs_of_a_row_lie_apart() -> None:
         ({"out": (2, 9, 3)}, "need 9 rows, as axis 1 of the output"),
         ({"out": (2, 8, 4)}, r"weight: got \(8, 3\), need 4 bytes"),
         ({"numbers": np.ones((4, 8), np.float32)}, r"scales: got \(4, 8\)"),
+        ({"palette": 1, "numbers": np.ones((1, 16, 2), np.float32)}, "need 8 rows, as axis 1 of the output"),
         ({"palette": 1, "numbers": np.ones((1, 17), np.float32)}, r"tables: got \(1, 17\), need 1 to 16 entries"),
     ],
 )
@@ -132,6 +136,14 @@ def test_an_index_beyond_the_table_names_its_last_entry() -> None:
     weight = np.full((8, 3), 0xF1, np.uint8)
     got = decoded(weight=weight, palette=1, numbers=np.array([[1, 2, 4]], np.float32))
     assert sorted({*got.ravel()}) == [2, 4]
+
+
+def test_rows_share_indices_of_vectors() -> None:
+    tables = np.arange(6, dtype=np.float32).reshape(1, 3, 2)
+    codes = np.array([[0, 1, 2, 9], [2, 2, 1, 0], [1, 0, 1, 0], [0, 0, 2, 1]], np.uint8)  # index 9 names the last
+    got = decoded(weight=codes, numbers=tables, out=(2, 8, 2), bits=8, palette=1)
+    whole = np.stack([2 * np.minimum(codes, 2), 2 * np.minimum(codes, 2) + 1], axis=1).reshape(8, 2, 2)
+    np.testing.assert_array_equal(got, whole.swapaxes(0, 1))
 
 
 def test_nothing_is_decoded_of_empty_weights() -> None:

@@ -21,6 +21,7 @@ from hexane.targets import load_target
 MODES = [
     "int8", "palette1", "palette3", "palette4", "palette4:g8", "palette4:g16", "palette2:g24", "blockwise4:b2",
     "blockwise4:b32", "blockwise8:b32", "palette6", "palette6:g16", "palette6:g8", "palette8", "palette8:g24",
+    "palette4:v2", "palette4:v4", "palette6:v2", "palette6:v4",
 ]  # fmt: skip
 SHAPES = [(72, 64), (48, 608), (24, 1152), (96, 1537)]  # with sums of one block, of several, and an odd last term
 
@@ -81,7 +82,18 @@ def pixels(size: tuple[int, ...], layout: str = "nchw") -> tuple[Graph, np.ndarr
 
 
 @pytest.mark.parametrize(
-    "mode", ["int8", "palette2:g24", "palette4", "palette4:g8", "palette6", "palette8", "blockwise4:b16"]
+    "mode",
+    [
+        "int8",
+        "palette2:g24",
+        "palette4",
+        "palette4:g8",
+        "palette6",
+        "palette8",
+        "blockwise4:b16",
+        "palette4:v4",
+        "palette6:v2",
+    ],
 )
 @pytest.mark.parametrize(
     ("size", "layout"),
@@ -115,7 +127,18 @@ WINDOWS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
 
 @pytest.mark.parametrize("window", range(len(WINDOWS)))
 @pytest.mark.parametrize(
-    "mode", ["int8", "palette2", "palette4", "palette4:g16", "palette6", "blockwise4:b32", "blockwise8:b16"]
+    "mode",
+    [
+        "int8",
+        "palette2",
+        "palette4",
+        "palette4:g16",
+        "palette6",
+        "blockwise4:b32",
+        "blockwise8:b16",
+        "palette4:v2",
+        "palette6:v4",
+    ],
 )
 def test_a_convolution_has_the_bits_of_the_decoded_weight(mode: str, window: int) -> None:
     size, kernel, attrs = WINDOWS[window]
@@ -204,10 +227,10 @@ def random_image(seed: int) -> tuple[Graph, np.ndarray]:
     return hx.graph(outputs), rng.standard_normal((2, 64, *size)).astype(np.float32)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(15))
 def test_random_networks_of_images_have_the_bits_of_the_decoded_weights(seed: int) -> None:
     graph, x = random_image(seed)
-    mode = ["int8", "palette4:g8", "blockwise4:b32"][seed % 3]
+    mode = ["int8", "palette4:g8", "blockwise4:b32", "palette4:v2", "palette6:v4"][seed % 5]
     small = compress(graph, hx.Compression(mode), load_target("host"))
     memory = hx.Memory(rows=1 + seed % 2) if seed % 4 == 3 else hx.Memory()
     net, want = hx.compile(small, threads=1 + seed % 2, memory=memory), hx.compile(whole(small), threads=1)
@@ -254,7 +277,15 @@ def test_rows_of_an_embedding_have_the_bits_of_the_decoded_table(mode: str, tmp_
 
 
 @pytest.mark.parametrize(
-    ("mode", "share"), [("int8", 0.27), ("palette4", 0.15), ("blockwise4:b32", 0.18), ("palette6", 0.27)]
+    ("mode", "share"),
+    [
+        ("int8", 0.27),
+        ("palette4", 0.15),
+        ("blockwise4:b32", 0.18),
+        ("palette6", 0.27),
+        ("palette4:v2", 0.08),
+        ("palette4:v4", 0.05),
+    ],
 )
 def test_a_plan_keeps_the_few_bits(mode: str, share: float, tmp_path: Any) -> None:
     graph, x = product(256, 1024, (1,))
@@ -277,6 +308,7 @@ def test_a_plan_keeps_the_few_bits(mode: str, share: float, tmp_path: Any) -> No
         ("palette6:g8", True),
         ("palette6:g4", False),
         ("palette8", True),
+        ("palette4:v2", True),
         ("sparse:0.5", False),
         ("sparse:0.5+palette4", True),
         ("sparse:0.5+palette4:g8", True),
@@ -292,7 +324,9 @@ def test_decisions_say_what_stays_in_few_bits(mode: str, stays: bool) -> None:
     assert stays == any(d.stage == "keep_encoded" for d in net.program.decisions)
 
 
-@pytest.mark.parametrize("mode", ["int8", "palette4", "palette4:g8", "palette6", "palette8", "blockwise4:b32"])
+@pytest.mark.parametrize(
+    "mode", ["int8", "palette4", "palette4:g8", "palette6", "palette8", "blockwise4:b32", "palette4:v2", "palette6:v4"]
+)
 def test_in_fp16_the_bits_are_those_of_decoded_weights_that_are_rounded(mode: str) -> None:
     for graph, x in (product(96, 1537, (1,)), product(72, 64, (2, 23), "matmul"), pixels((9, 7)), random_image(3)):
         small = compress(graph, hx.Compression(mode), load_target("host"))
@@ -335,6 +369,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"numbers": np.ones((0, 8), np.float32)}, r"scales: got \(0, 8\)"),
     ({"numbers": np.ones((1, 7), np.float32)}, r"scales: got \(1, 7\), need \(blocks, 8\)"),
     ({"palette": 1, "numbers": np.ones((1, 17), np.float32)}, r"tables: got \(1, 17\), need 1 to 16 entries"),
+    ({"numbers": np.ones((1, 8, 2), np.float32)}, "ranks: got 2, 2 and 3, need at least 2, 2 and 2"),
+    ({"palette": 1, "numbers": np.ones((1, 4, 3), np.float32)}, "got vectors of 3 numbers, need 2 or 4"),
+    ({"palette": 1, "numbers": np.ones((1, 17, 2), np.float32)}, r"tables: got \(1, 17, 2\), need 1 to 16 entries"),
+    ({"palette": 1, "numbers": np.ones((2, 4, 2), np.float32)}, r"tables: got \(2, 4, 2\), .* multiple of 16 of 16"),
     ({"palette": 1, "numbers": np.ones((2, 4), np.float32)}, r"tables: got \(2, 4\), .* multiple of 8 of 8 columns"),
     ({"palette": 1, "numbers": np.ones((0, 4), np.float32)}, r"tables: got \(0, 4\)"),
 ]
@@ -375,6 +413,49 @@ def test_a_table_of_256_entries_that_fp16_does_not_hold() -> None:
     run("encoded_matmul", arrays, [got], attrs)
     whole = np.where(np.arange(32)[:, None] < 16, tables[0][codes], tables[1][codes])
     np.testing.assert_allclose(got, x.astype(np.float64) @ whole.T, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("entries", [1, 7, 16, 33, 256])
+def test_a_product_has_the_bits_of_vectors_of_numbers_that_fp16_does_not_hold(
+    entries: int, size: int, groups: int
+) -> None:
+    """Also where an index is beyond the table: it names the last entry."""
+    bits = 4 if entries <= 16 else 8
+    rng = np.random.default_rng(entries)
+    tables = rng.standard_normal((groups, entries, size)).astype(np.float32)
+    codes = rng.integers(0, min(entries + 2, 1 << bits), (48 // size, 50)).astype(np.uint8)
+    weight = codes if bits == 8 else codes[:, ::2] | codes[:, 1::2] << 4
+    whole = [tables[i // (48 // groups), np.minimum(codes[i // size], entries - 1), i % size] for i in range(48)]
+    got = np.empty((1, 48), np.float32)
+    for term in range(50):
+        x = np.eye(50, dtype=np.float32)[term : term + 1]
+        arrays, attrs = operands(x=x, weight=weight, numbers=tables, bits=bits, palette=1)
+        run("encoded_matmul", arrays, [got], attrs)
+        np.testing.assert_array_equal(got[0], np.array(whole)[:, term])
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_vectors_along_the_terms_and_of_three_stay_with_whole_weights(axis: int, size: int) -> None:
+    rng = np.random.default_rng(size)
+    picks = rng.integers(0, 9, [96 // size if i == axis else 96 for i in range(2)]).astype(np.uint8)
+    tables = rng.standard_normal((1, 1, 9, size)).astype(np.float32)
+    weight = hx.decode_vectors(hx.const(picks), hx.const(tables), axis=axis)
+    graph = hx.graph(hx.linear(hx.input("x", (2, 96)), weight))
+    x = rng.standard_normal((2, 96)).astype(np.float32)
+    net = hx.compile(graph)
+    assert ("encoded_matmul" in kernels(net)) == (axis == 0 and size == 2)
+    np.testing.assert_array_equal(net(x), hx.compile(whole(graph))(x))
+
+
+def test_the_c99_runtime_has_whole_weights_where_an_index_names_several() -> None:
+    graph, x = product(96, 64, (2,))
+    small = compress(graph, hx.Compression("palette4:v2"), load_target("host"))
+    net = hx.compile(small, memory=hx.Memory(runtime="c99"))
+    assert "matmul" in kernels(net)
+    np.testing.assert_array_equal(net(x), hx.compile(whole(small))(x))
 
 
 @pytest.mark.parametrize("make", [lambda b: b[:0], lambda b: np.zeros((8, 0), np.uint8)])

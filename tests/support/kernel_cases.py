@@ -143,7 +143,13 @@ def _examples() -> Iterator[tuple[Graph, Mapping[str, Array]]]:
         batch,
     )
     weight = rng.standard_normal((72, 60)).astype(np.float32)
-    modes = (("int8", (2, 9, 60)), ("blockwise4:b30", (7, 60)), ("palette4:g8", (1, 60)), ("palette6:g24", (3, 60)))
+    modes = (
+        ("int8", (2, 9, 60)),
+        ("blockwise4:b30", (7, 60)),
+        ("palette4:g8", (1, 60)),
+        ("palette6:g24", (3, 60)),
+        ("palette2:v2", (3, 60)),
+    )
     for mode, shape in modes:
         x = hx.input("x", shape)
         small = hx.graph({"y": hx.linear(x, weight, weight[:, 0].copy())})
@@ -153,6 +159,7 @@ def _examples() -> Iterator[tuple[Graph, Mapping[str, Array]]]:
         ("int8", (2, 24, 9, 8), (24, 24, 3, 3), {"pad": 1}),
         ("blockwise4:b8", (1, 24, 30), (48, 24, 5), {"strides": 2, "dilations": 2}),
         ("palette4:g8", (1, 24, 9, 8), (24, 24, 3, 3), {"pad": (0, 1, 2, 0), "strides": (1, 2)}),
+        ("palette4:v4", (1, 24, 9, 8), (24, 24, 3, 3), {"pad": 1}),
     )
     for mode, shape, weights, window in windows:
         kernel = rng.standard_normal(weights).astype(np.float32)
@@ -161,7 +168,8 @@ def _examples() -> Iterator[tuple[Graph, Mapping[str, Array]]]:
         )
         given = {"x": rng.standard_normal(shape).astype(np.float32)}
         yield compress(small, hx.Compression(mode), load_target("host")), given
-    pieces = (("int8", "conv", (48, 24, 3, 3)), ("palette4:g8", "conv_transpose", (48, 24, 2, 3)))
+    pieces = (("int8", "conv", (48, 24, 3, 3)), ("palette4:g8", "conv_transpose", (48, 24, 2, 3)),
+              ("palette4:v2", "conv_transpose", (48, 24, 2, 3)))  # fmt: skip
     for mode, op, weights in pieces:
         x, kernel = hx.input("x", (1, 48, 5, 4)), rng.standard_normal(weights).astype(np.float32)
         small = hx.graph(hx.conv(x, kernel, groups=2) if op == "conv" else hx.conv_transpose(x, kernel))

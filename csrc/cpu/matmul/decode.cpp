@@ -23,6 +23,7 @@ struct DecodeState {
   int64_t rows, run, num_runs;
   int64_t block;  // terms of one scale
   int64_t table_rows;
+  int64_t vector;  // rows that share a row of codes
 };
 
 Prepared prepare(const Call& call) {
@@ -43,8 +44,9 @@ Prepared prepare(const Call& call) {
   const int64_t shape[] = {1, s.run * s.num_runs}, strides[] = {0, 4};
   const Tensor row = {nullptr, DType::kFp32, 2, false, 0, shape, strides};
   const EncodedPanels e = encoded_panels(kName, row, weight, numbers, attrs.bits, attrs.palette, false);
-  if (weight.shape[0] != s.rows)
+  if (e.columns != s.rows)
     fail(kName, "weight: got ", shape_text(weight), ", need ", s.rows, " rows, as axis ", attrs.axis, " of the output");
+  s.vector = e.vector;
   s.block = e.block;
   s.table_rows = std::max<int64_t>(s.rows / std::max<int64_t>(numbers.shape[0], 1), 1);
   return state;
@@ -83,13 +85,13 @@ void decode_terms(const Call& call, const DecodeState& s, int64_t row, int64_t b
   const Tensor &weight = call.inputs[0], &numbers = call.inputs[1], &out = call.outputs[0];
   const bool four_bits = attrs.bits == 4;
   const int64_t width = numbers.shape[1], entries = four_bits ? kTableEntries : kWideTableEntries;
-  const auto* codes = weight.as<const uint8_t>() + row * weight.shape[1];
-  const float* own = numbers.as<const float>() + (attrs.palette ? row / s.table_rows * width : row);
+  const auto* codes = weight.as<const uint8_t>() + row / s.vector * weight.shape[1];
+  const float* own = numbers.as<const float>() + (attrs.palette ? row / s.table_rows * width * s.vector : row);
   const Put put = {out.as<float>() + row * s.run, s.run, s.rows * s.run};
   uint8_t spread[kPart];
   float found[kPart], table[kWideTableEntries];
-  if (attrs.palette && width < entries) {
-    for (int64_t i = 0; i < entries; ++i) table[i] = own[std::min(i, width - 1)];
+  if (attrs.palette && (width < entries || s.vector > 1)) {
+    for (int64_t i = 0; i < entries; ++i) table[i] = own[std::min(i, width - 1) * s.vector + row % s.vector];
     own = table;
   }
   while (begin < end) {

@@ -25,13 +25,24 @@ bool put_halves(const float* entries, int64_t count, std::byte* low) {
   return held;
 }
 
+void pack_vectors(const Tensor& tables, const EncodedPanels& e, float* to) {
+  for (int64_t row = 0; row < tables.shape[0]; ++row)
+    for (int64_t i = 0; i < e.entries; ++i)
+      for (int64_t j = 0; j < e.vector; ++j, ++to) {
+        const int64_t entry = std::min(i, tables.shape[1] - 1);
+        std::memcpy(to, tables.data + row * tables.strides[0] + entry * tables.strides[1] + j * tables.strides[2], 4);
+        if (e.halves) *to = to_float(to_fp16(*to));
+      }
+}
+
 }  // namespace
 
 EncodedPanels encoded_panels(const char* kernel, const Tensor& x, const Tensor& weight, const Tensor& numbers,
                              int64_t bits, bool palette, bool transpose_x) {
   if (bits != 4 && bits != 8) fail(kernel, "bits: got ", bits, ", need 4 or 8");
-  if (x.rank < 2 || weight.rank != 2 || numbers.rank != 2)
-    fail(kernel, "ranks: got ", x.rank, ", ", weight.rank, " and ", numbers.rank, ", need at least 2, 2 and 2");
+  if (x.rank < 2 || weight.rank != 2 || (numbers.rank != 2 && (numbers.rank != 3 || !palette)))
+    fail(kernel, "ranks: got ", x.rank, ", ", weight.rank, " and ", numbers.rank, ", need at least 2, 2 and 2",
+         palette ? " (3 for vectors)" : "");
   check_operand(kernel, "x", x);
   check_operand(kernel, "weight", weight);
   check_operand(kernel, "numbers", numbers);
@@ -40,24 +51,30 @@ EncodedPanels encoded_panels(const char* kernel, const Tensor& x, const Tensor& 
   e.palette = palette;
   e.halves = x.dtype == DType::kFp16;
   e.k = x.shape[x.rank - (transpose_x ? 2 : 1)];
-  const int64_t n = weight.shape[0], bytes = e.four_bits ? ceil_div(e.k, 2) : e.k;
+  e.vector = numbers.rank == 3 ? numbers.shape[2] : 1;
+  if (numbers.rank == 3 && e.vector != 2 && e.vector != 4)
+    fail(kernel, "tables: got vectors of ", e.vector, " numbers, need 2 or 4");
+  e.columns = checked_product(kernel, {weight.shape[0], e.vector});
+  const int64_t n = e.columns, bytes = e.four_bits ? ceil_div(e.k, 2) : e.k;
   if (weight.shape[1] != bytes)
     fail(kernel, "weight: got ", shape_text(weight), ", need ", bytes, " bytes for each of its rows, which have ", e.k,
          " numbers of ", bits, " bits");
   if (bytes > 1 && weight.strides[1] != 1) fail(kernel, "weight: got a last stride of ", weight.strides[1], ", need 1");
   const int64_t num_panels = std::max<int64_t>(ceil_div(n, kPanelLanes), 1);
-  e.panel_bytes = checked_product(kernel, {bytes, kPanelLanes});
+  e.panel_bytes = checked_product(kernel, {bytes, kPanelLanes / e.vector});
   checked_product(kernel, {std::max<int64_t>(e.k, 1), kPanelLanes, 4, num_panels});
   const int64_t rows = numbers.shape[0], width = numbers.shape[1];
   if (palette) {
     e.block = std::max<int64_t>(e.k, 1);
     const int64_t most = e.four_bits ? kTableEntries : kWideTableEntries;
     e.entries = width > kLongTableEntries ? kWideTableEntries : e.four_bits ? kTableEntries : kLongTableEntries;
-    e.pitch = e.entries + e.entries / 2;
-    const bool whole_runs = rows > 0 && (rows == 1 || (n % rows == 0 && n / rows % kTableColumns == 0));
+    if (e.vector > 1) e.entries = most;
+    e.pitch = e.vector > 1 ? e.entries * e.vector : e.entries + e.entries / 2;
+    const int64_t run = e.vector > 1 ? kPanelLanes : kTableColumns;
+    const bool whole_runs = rows > 0 && (rows == 1 || (n % rows == 0 && n / rows % run == 0));
     if (!whole_runs || width < 1 || width > most)
       fail(kernel, "tables: got ", shape_text(numbers), ", need 1 to ", most, " entries, and one table or one for",
-           " each multiple of ", kTableColumns, " of ", n, " columns");
+           " each multiple of ", run, " of ", n, " columns");
     e.table_columns = rows == 1 ? padded(n) : n / rows;
     if (e.table_columns == 0) e.table_columns = kPanelLanes;
   } else {
@@ -81,16 +98,17 @@ void pack_encoded(const Tensor& weight, const Tensor& numbers, const EncodedPane
                   std::byte* panels, std::byte* to_numbers) {
   // Integers of four bits, from -8 to 7, are kept 8 higher.
   const std::byte flip{static_cast<unsigned char>(e.four_bits && !e.palette ? 0x88 : 0)};
-  const int64_t bytes = e.panel_bytes / kPanelLanes;
-  for (int64_t first = 0; first < num_columns; first += kPanelLanes, panels += e.panel_bytes) {
-    const int64_t count = std::min(kPanelLanes, num_columns - first);
-    if (count < kPanelLanes) std::memset(panels, 0, static_cast<size_t>(e.panel_bytes));
+  const int64_t lanes = kPanelLanes / e.vector, num_rows = num_columns / e.vector, bytes = e.panel_bytes / lanes;
+  for (int64_t first = 0; first < num_rows; first += lanes, panels += e.panel_bytes) {
+    const int64_t count = std::min(lanes, num_rows - first);
+    if (count < lanes) std::memset(panels, 0, static_cast<size_t>(e.panel_bytes));
     const std::byte* from = weight.data + first * weight.strides[0];
     for (int64_t j = 0; j < bytes; ++j)
-      for (int64_t i = 0; i < count; ++i) panels[j * kPanelLanes + i] = from[i * weight.strides[0] + j] ^ flip;
+      for (int64_t i = 0; i < count; ++i) panels[j * lanes + i] = from[i * weight.strides[0] + j] ^ flip;
   }
   auto* to = reinterpret_cast<float*>(to_numbers);
   std::memset(to, 0, static_cast<size_t>(number_bytes(e)));
+  if (e.vector > 1) return pack_vectors(numbers, e, to);
   const int64_t width = numbers.shape[1], count = e.palette ? e.entries : width;
   bool held = true;
   for (int64_t row = 0; row < numbers.shape[0]; ++row, to += e.pitch) {

@@ -1,9 +1,10 @@
-// The right-hand side of a matrix product as it is stored: integers with scales, or indices of tables of floats.
-// Numbers are decoded in registers where one row of x meets them, else a few panels at a time, into memory that caches
-// hold.
+// The right-hand side of a matrix product as it is stored: integers with scales, or indices of tables of floats, where
+// an index may name a number of each of 2 or 4 neighbouring columns. Numbers are decoded in registers where one row of
+// x meets them, else a few panels at a time, into memory that caches hold.
 //
 // Panels have 16 columns, as those of gemm.h: for each k (two of them in four bits: the lower half of a byte comes
-// first) a byte of each column. A decoded number is rounded once, to what a constant of the decoded weights holds.
+// first) a byte of each column, or of each 2 or 4 columns that an index serves. A decoded number is rounded once, to
+// what a constant of the decoded weights holds.
 #pragma once
 
 #include "cpu/matmul/gemm.h"
@@ -18,7 +19,7 @@ struct EncodedPanels {
   const std::byte* panels;
   // Scales [blocks][columns rounded up to panels], or tables [groups], each its entries in floats and the same in fp16,
   // the lower bytes first, then the upper ones (of wide tables whole halves); after all of them is a float that is not
-  // 0 where fp16 holds the entries.
+  // 0 where fp16 holds the entries. Tables of vectors have floats alone, the numbers of an entry next to each other.
   const float* numbers;
   int64_t panel_bytes;
   int64_t k, block;       // terms of a column, and those of one scale
@@ -26,6 +27,8 @@ struct EncodedPanels {
   int64_t pitch;          // from the scales of one block to the next, or from one table to the next
   int64_t table_columns;  // of one table
   int64_t entries;        // of one table, of which the last ones may be the same
+  int64_t vector;         // numbers of an entry, and columns that share a row of indices: 1, 2 or 4
+  int64_t columns;        // of the product
   bool four_bits, palette;
   bool halves;  // each number is rounded to fp16, as a constant of an fp16 network is
 };
@@ -43,6 +46,11 @@ inline EncodedPanels at_address(EncodedPanels shape, const std::byte* packed, in
   shape.panels = packed;
   shape.numbers = reinterpret_cast<const float*>(packed + bytes_of_panels);
   return shape;
+}
+
+// The rows of the weight that these columns are decoded from.
+inline Range code_rows(const EncodedPanels& panels, Range columns) {
+  return {columns.begin / panels.vector, ceil_div(columns.end, panels.vector)};
 }
 
 inline bool halves_hold(const EncodedPanels& tables) { return tables.numbers[tables.num_rows * tables.pitch] != 0; }

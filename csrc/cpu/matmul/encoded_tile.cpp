@@ -5,6 +5,7 @@
 
 #include <hwy/foreach_target.h>
 // after foreach_target
+#include <cstring>
 #include <type_traits>
 
 #include "cpu/simd/epilogue-inl.h"
@@ -23,7 +24,7 @@ constexpr int kTableRuns = static_cast<int>(kPanelLanes / kTableColumns);  // of
 constexpr int kTableParts = 16 / kLanes;                                   // vectors of a table
 
 // kTables: all columns of a panel have one; kHalfTables: whose entries fp16 holds, as two tables of bytes. The long
-// and the wide ones have indices of eight bits.
+// and the wide ones have indices of eight bits. Of vectors a panel has one table, and half or a quarter of the codes.
 enum class Code {
   kBytes,
   kHalfBytes,
@@ -33,8 +34,13 @@ enum class Code {
   kLongTables,
   kLongHalfTables,
   kWideTables,
-  kWideHalfTables
+  kWideHalfTables,
+  kPairTables,
+  kWidePairTables,
+  kQuadTables,
+  kWideQuadTables
 };
+constexpr int vector_of(Code code) { return code < Code::kPairTables ? 1 : code < Code::kQuadTables ? 2 : 4; }
 
 // A table of 16 floats in vectors.
 struct Table {
@@ -100,18 +106,36 @@ HWY_INLINE void promote(Bits bits, V* to) {
   }
 }
 
+using Quad = hn::FixedTag<float, 4>;
+using Pair = hn::FixedTag<uint64_t, 1>;
+
+// quad(first), quad(first + 1) .. of 4 floats each, as one vector.
+template <class To, class F>
+HWY_INLINE hn::Vec<To> of_quads(To d, int first, const F& quad) {
+  if constexpr (hn::MaxLanes(To()) == 4) {
+    return quad(first);
+  } else {
+    const hn::Half<To> half;
+    return hn::Combine(d, of_quads(half, first + static_cast<int>(hn::MaxLanes(To())) / 8, quad),
+                       of_quads(half, first, quad));
+  }
+}
+
 // The numbers of kPanels panels, one or two terms at a time. begin: the first term, with which those up to the end of
 // its block of scales are read.
 template <int kPanels, Code kCode>
 class Numbers {
  public:
   static constexpr int kVectors = kPanels * kPanelVectors;
-  static constexpr bool kLong = kCode >= Code::kLongTables;
-  static constexpr bool kFourBits = kCode != Code::kBytes && !kLong;
+  static constexpr int kVector = vector_of(kCode);
+  static constexpr int64_t kCodes = kPanelLanes / kVector;  // of a panel
+  static constexpr bool kLong = kVector == 1 && kCode >= Code::kLongTables;
+  static constexpr bool kFourBits =
+      kVector == 1 ? kCode != Code::kBytes && !kLong : kCode == Code::kPairTables || kCode == Code::kQuadTables;
   static constexpr bool kPairs = kFourBits || kCode == Code::kLongHalfTables || kCode == Code::kWideHalfTables;
 
   HWY_INLINE Numbers(const EncodedPanels& e, int64_t panel, int64_t begin)
-      : from_(e.panels + panel * e.panel_bytes + (kFourBits ? begin / 2 : begin) * kPanelLanes),
+      : from_(e.panels + panel * e.panel_bytes + (kFourBits ? begin / 2 : begin) * kCodes),
         panel_bytes_(e.panel_bytes) {
     if constexpr (kCode == Code::kBytes || kCode == Code::kHalfBytes) {
       const float* row = e.numbers + (begin == 0 ? 0 : begin / e.block * e.pitch) + panel * kPanelLanes;
@@ -128,7 +152,15 @@ class Numbers {
 
   // The next term, or the first of the next two.
   HWY_INLINE void read(V (&numbers)[kVectors]) {
-    if constexpr (kCode == Code::kLongHalfTables) {
+    if constexpr (kVector > 1) {
+#pragma GCC unroll 4
+      for (int p = 0; p < kPanels; ++p) {
+        Some some;
+        std::memcpy(&some, from_ + p * panel_bytes_, sizeof some);
+        some_[p] = some;
+        look_up_vectors(p, kFourBits ? some_[p] & kLowerHalves : some_[p], numbers);
+      }
+    } else if constexpr (kCode == Code::kLongHalfTables) {
 #pragma GCC unroll 4
       for (int p = 0; p < kPanels; ++p) look_up_two(p);
       put(0, numbers);
@@ -158,12 +190,15 @@ class Numbers {
                                              : entry(codes_[v], v);
       }
     }
-    from_ += kPanelLanes;
+    from_ += kCodes;
   }
 
   // The second of two.
   HWY_INLINE void read_other(V (&numbers)[kVectors]) const {
-    if constexpr (kCode == Code::kLongHalfTables) {
+    if constexpr (kVector > 1) {
+#pragma GCC unroll 4
+      for (int p = 0; p < kPanels; ++p) look_up_vectors(p, some_[p] >> 4 & kLowerHalves, numbers);
+    } else if constexpr (kCode == Code::kLongHalfTables) {
       put(1, numbers);
     } else if constexpr (kCode == Code::kWideHalfTables) {
 #pragma GCC unroll 4
@@ -272,6 +307,31 @@ class Numbers {
     }
   }
 
+  // All numbers of a panel, whose codes are the bytes of `some`.
+  HWY_INLINE void look_up_vectors(int p, uint64_t some, V (&numbers)[kVectors]) const {
+    const float* table = tables_[p * kTableRuns];
+#if HWY_TARGET == HWY_AVX3
+    if constexpr (kCode == Code::kPairTables) {
+      // Both halves of 64 bits name a number of an entry.
+      const __m512i codes = _mm512_cvtepu8_epi64(_mm_cvtsi64_si128(static_cast<int64_t>(some)));
+      const VI entry{_mm512_or_si512(_mm512_slli_epi64(codes, 33), _mm512_slli_epi64(codes, 1))};
+      const VI place = hn::Or(entry, hn::And(hn::Iota(DI(), 0), hn::Set(DI(), 1)));
+      numbers[p] = V{_mm512_permutex2var_ps(load(table).raw, place.raw, load(table + kLanes).raw)};
+      return;
+    }
+#endif
+    const auto quad = [&](int i) HWY_ATTR {
+      const auto entry = [&](int at) HWY_ATTR { return table + (some >> (8 * at) & 0xFF) * kVector; };
+      if constexpr (kVector == 4) return hn::LoadU(Quad(), entry(i));
+      const auto pair = [&](int at)
+                            HWY_ATTR { return hn::LoadU(Pair(), reinterpret_cast<const uint64_t*>(entry(at))); };
+      return hn::BitCast(Quad(), hn::Combine(hn::FixedTag<uint64_t, 2>(), pair(2 * i + 1), pair(2 * i)));
+    };
+#pragma GCC unroll 4
+    for (int v = 0; v < kPanelVectors; ++v)
+      numbers[p * kPanelVectors + v] = of_quads(hn::CappedTag<float, kLanes>(), v * kLanes / 4, quad);
+  }
+
   // All numbers of a panel.
   HWY_INLINE void look_up(int p, hn::Vec<Bytes> code, V (&numbers)[kVectors]) const {
     if constexpr (kCode == Code::kHalfTables && kLanes <= 8) {
@@ -293,6 +353,9 @@ class Numbers {
   hn::Vec<Bytes> bytes_[kPanels];
   hn::Vec<Two> low_[kPanels][kSteps], high_[kPanels][kSteps];
   V second_[kPanels];  // of two terms
+  static constexpr uint64_t kLowerHalves = 0x0F0F0F0F0F0F0F0F;
+  using Some = std::conditional_t<kVector == 4, uint32_t, uint64_t>;
+  Some some_[kPanels];  // codes of vectors
 };
 
 // To fp16 and back. Numbers are within it.
@@ -406,6 +469,8 @@ template <class F>
 void with_reader(const EncodedPanels& e, const F& f) {
   if (!e.palette && e.four_bits) return e.halves ? f(Reader<Code::kHalfBytes, true>()) : f(Reader<Code::kHalfBytes>());
   if (!e.palette) return e.halves ? f(Reader<Code::kBytes, true>()) : f(Reader<Code::kBytes>());
+  if (e.vector == 2) return e.four_bits ? f(Reader<Code::kPairTables>()) : f(Reader<Code::kWidePairTables>());
+  if (e.vector == 4) return e.four_bits ? f(Reader<Code::kQuadTables>()) : f(Reader<Code::kWideQuadTables>());
   const bool one_table = e.table_columns % kPanelLanes == 0, held = one_table && halves_hold(e);
   if (e.entries == kWideTableEntries)
     return HWY_TARGET == HWY_AVX3 && held ? f(Reader<Code::kWideHalfTables>()) : f(Reader<Code::kWideTables>());

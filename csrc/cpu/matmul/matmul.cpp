@@ -182,7 +182,7 @@ Prepared prepare_encoded(const Call& call) {
   s.bias_input = 3;
   s.encoded_y = encoded_panels(kEncodedName, x, weight, numbers, attrs.bits, attrs.palette, attrs.transpose_x);
   // The weight as a product sees it.
-  const int64_t shape[] = {weight.shape[0], s.encoded_y.k};
+  const int64_t shape[] = {s.encoded_y.columns, s.encoded_y.k};
   Tensor y = weight;
   y.shape = shape;
   std::vector<Tensor> inputs(call.inputs.begin(), call.inputs.end());
@@ -219,7 +219,8 @@ Box needs_encoded(const Call& call, int input, const Box& out) {
     return input == 2 ? whole(call.inputs[2])
                       : matmul_needs(call, input, 4, out, call.attributes<EncodedMatmulAttrs>().transpose_x, true);
   Box box = whole(call.inputs[input]);
-  box[scales ? 1 : 0] = out[out.rank - 1];
+  const Range columns = out[out.rank - 1];
+  box[scales ? 1 : 0] = scales ? columns : code_rows(call.state<MatmulState>().encoded_y, columns);
   return box;
 }
 

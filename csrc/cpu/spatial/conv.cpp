@@ -233,7 +233,7 @@ Prepared prepare_encoded(const Call& call) {
   s.bias_input = 3;
   s.encoded_w = encoded_panels(kEncodedName, window, weight, numbers, attrs.bits, attrs.palette, false);
   // The weight as a convolution sees it.
-  const int64_t shape[] = {weight.shape[0], x.shape[x.rank - 1], kernel_h, kernel_w}, strides[] = {4, 4, 4, 4};
+  const int64_t shape[] = {s.encoded_w.columns, x.shape[x.rank - 1], kernel_h, kernel_w}, strides[] = {4, 4, 4, 4};
   Tensor w = weight;
   w.dtype = DType::kFp32;
   w.rank = x.rank;
@@ -259,9 +259,13 @@ Box needs(const Call& call, int input, const Box& out) {
 }
 
 Box needs_encoded(const Call& call, int input, const Box& out) {
-  if (input != 2) return conv_needs(call.state<ConvState>(), call, input, 4, out);
-  Box box = whole(call.inputs[2]);
-  if (!call.attributes<EncodedConvAttrs>().palette) box[1] = out[out.rank - 1];
+  const auto& s = call.state<ConvState>();
+  if (input != 1 && input != 2) return conv_needs(s, call, input, 4, out);
+  Box box = whole(call.inputs[input]);
+  if (input == 1)
+    box[0] = code_rows(s.encoded_w, out[out.rank - 1]);
+  else if (!call.attributes<EncodedConvAttrs>().palette)
+    box[1] = out[out.rank - 1];
   return box;
 }
 

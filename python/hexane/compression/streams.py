@@ -60,10 +60,8 @@ def _cpu_reads(weight: Weight, encoding: str) -> bool:
     if not (of_windows or of_rows) or weight.whole.dtype is not FP32:
         return False
     palette = palette_of(encoding)
-    if has_vectors(weight, encoding):
-        return False
     if weight.node.op == "gather":
-        return encoding != "none" and zeros_of(encoding) is None
+        return encoding != "none" and zeros_of(encoding) is None and not has_vectors(weight, encoding)
     tables = palette is None or not palette[1] or palette[1] % TABLE_COLUMNS == 0
     return encoding != "none" and zeros_of(encoding) is None and (tables or bool(kept_whole(weight, encoding)))
 

@@ -38,7 +38,7 @@ from hexane.passes.legalize.to_fp16 import to_fp16
 from hexane.passes.quantize.decode_in_calls import decode_in_calls
 from hexane.passes.quantize.fold_qdq import fold_qdq
 from hexane.passes.quantize.fuse_lookup import fuse_lookup
-from hexane.passes.quantize.keep_encoded import keep_encoded, keep_encoded_halves
+from hexane.passes.quantize.keep_encoded import keep_encoded, keep_encoded_halves, keep_encoded_vectors
 from hexane.passes.quantize.move_qdq_past_data_movement import move_qdq_past_data_movement
 from hexane.passes.quantize.use_q31 import use_q31
 from hexane.passes.simplify.fold import fold
@@ -67,6 +67,10 @@ def _always(target: Target, options: Options) -> bool:
 
 def _in_halves(target: Target, options: Options) -> bool:
     return options.dtype == "fp16" and options.memory.runs_on == "host"
+
+
+def _for_host(target: Target, options: Options) -> bool:
+    return options.dtype != "fp16" and options.memory.runs_on == "host"
 
 
 def _with_room(target: Target, options: Options) -> bool:
@@ -98,6 +102,8 @@ class Pass:
 ORDER = (
     # Before tables and scales of blocks are written out. In fp16 numbers are rounded when they are decoded.
     Pass(keep_encoded, ("host",), lambda _, options: options.dtype != "fp16", level="lowering"),
+    # Likewise, with tables that the kernels of the C99 runtime do not read.
+    Pass(keep_encoded_vectors, ("host",), _for_host, level="lowering"),
     # Likewise, with kernels that the C99 runtime does not have.
     Pass(keep_encoded_halves, ("host",), _in_halves, level="lowering"),
     # After the pass that leaves it what no kernel reads in few bits. Not where working memory is short: the whole

@@ -9,7 +9,7 @@ from hexane.passes.legalize.to_fp16 import to_fp16
 from hexane.passes.quantize.decode_in_calls import decode_in_calls
 from hexane.passes.quantize.fold_qdq import fold_qdq
 from hexane.passes.quantize.fuse_lookup import fuse_lookup
-from hexane.passes.quantize.keep_encoded import keep_encoded, keep_encoded_halves
+from hexane.passes.quantize.keep_encoded import keep_encoded, keep_encoded_halves, keep_encoded_vectors
 from hexane.passes.quantize.move_qdq_past_data_movement import move_qdq_past_data_movement
 from hexane.passes.quantize.use_q31 import use_q31
 from hexane.passes.simplify.fold_batch_norm import fold_batch_norm
@@ -31,6 +31,11 @@ from pass_cases.graphs import (
     transposed_weights,
     widened,
 )
+
+
+def of_vectors() -> hx.Tensor:
+    picks = (np.arange(32 * 64).reshape(32, 64) % 13).astype(np.uint8)
+    return hx.decode_vectors(hx.const(picks), hx.const(np.arange(26, dtype=np.float32).reshape(1, 1, 13, 2)))
 
 
 def in_blocks() -> hx.Tensor:
@@ -78,6 +83,11 @@ FIRES: dict[str, Case] = {
     "keep_encoded_of_a_convolution_of_windows": (
         keep_encoded,
         lambda: hx.conv(hx.input("x", (1, 64, 9)), hx.reshape(in_blocks(), shape=(64, 64, 1)), strides=2, pad=(1, 0)),
+    ),
+    "keep_encoded_vectors": (keep_encoded_vectors, lambda: hx.linear(hx.input("x", (2, 64)), of_vectors())),
+    "keep_encoded_vectors_of_a_convolution": (
+        keep_encoded_vectors,
+        lambda: hx.conv(hx.input("x", (1, 64, 9)), hx.reshape(of_vectors(), shape=(64, 64, 1)), pad=(1, 0)),
     ),
     "keep_encoded_halves": (keep_encoded_halves, lambda: hx.linear(hx.input("x", (2, 64)), in_blocks())),
     "decode_in_calls": (
@@ -262,6 +272,10 @@ LEAVES: dict[str, Case] = {
         lambda: hx.conv(
             hx.input("x", (1, 4096, 5, 6)), hx.reshape(in_blocks(), shape=(4096, 1, 1, 1)), pad=1, groups=4096
         ),
+    ),
+    "vectors_of_numbers_for_the_c99_runtime": (
+        keep_encoded,
+        lambda: hx.linear(hx.input("x", (2, 64)), of_vectors()),
     ),
     "an_encoded_weight_of_groups": (
         keep_encoded,

@@ -10,7 +10,7 @@ from hexane.dtypes import FP32, DType
 from hexane.errors import Error
 from hexane.graph import Array, Node, TensorType
 from hexane.ops.attributes import flag, integer, integers
-from hexane.ops.records.encoded_product import can_be_encoded, check_numbers, decoded, stored_dtype
+from hexane.ops.records.encoded_product import can_be_encoded, check_numbers, columns_of, decoded, stored_dtype
 from hexane.ops.shape_rules import Shape
 from hexane.ops.spec import Op
 
@@ -36,7 +36,7 @@ def _check(types: tuple[TensorType | None, ...], attrs: Mapping[str, Any]) -> No
     assert weight is not None
     assert numbers is not None
     shape, axis = attrs["shape"], attrs["axis"]
-    if not 0 <= axis < len(shape) or weight.rank != 2 or weight.shape[0] != shape[axis]:
+    if not 0 <= axis < len(shape) or weight.rank != 2 or columns_of(weight.shape, numbers.shape) != shape[axis]:
         raise Error(f"got a weight {weight} for axis {axis} of {shape}, need as many rows as the axis has indices")
     check_numbers(weight, numbers, prod((*shape[:axis], *shape[axis + 1 :])), attrs["bits"], attrs["palette"])
 

@@ -29,8 +29,15 @@ ENCODED_PIXELS = "cpu.encoded_pixels"  # the same of each pixel of an image
 ENCODED_CONV = "cpu.encoded_conv"  # of each window
 ENCODED = (ENCODED_MATMUL, ENCODED_PIXELS, ENCODED_CONV)
 TABLE_COLUMNS = 8  # columns of one table are whole runs of so many
+VECTOR_TABLE_COLUMNS = 16  # the same where an index names several numbers
 SHORT_TABLE, LONG_TABLE = 16, 256  # most entries of a table for indices of 4 bits, and of 8
 BITS = (4, 8)
+VECTORS = (2, 4)  # numbers that an index names
+
+
+def table_columns(of_vectors: bool) -> int:
+    """Columns of one of several tables are whole runs of so many."""
+    return VECTOR_TABLE_COLUMNS if of_vectors else TABLE_COLUMNS
 
 
 def multiplies_pixels(conv: Node) -> bool:
@@ -47,8 +54,13 @@ def can_be_encoded(conv: Node) -> bool:
     return (conv.attrs["groups"] == 1 and conv.types[0].rank in (3, 4)) or multiplies_pixels(conv)
 
 
-def _shape(x: Shape, weight: Shape, _: Shape, bias: Shape | None, transpose_x: bool, **__: Any) -> Shape:
-    return matmul_shape(x, (weight[0], x[-2 if transpose_x else -1]), bias, transpose_x, True)
+def columns_of(weight: Shape, numbers: Shape) -> int:
+    """Of the product. In tables of vectors (groups, entries, vector) an index names a number of several of them."""
+    return weight[0] * (numbers[2] if len(numbers) == 3 else 1)
+
+
+def _shape(x: Shape, weight: Shape, numbers: Shape, bias: Shape | None, transpose_x: bool, **__: Any) -> Shape:
+    return matmul_shape(x, (columns_of(weight, numbers), x[-2 if transpose_x else -1]), bias, transpose_x, True)
 
 
 def stored_dtype(bits: int, palette: bool) -> DType:
@@ -77,20 +89,24 @@ def _check(types: tuple[TensorType | None, ...], attrs: Mapping[str, Any]) -> No
 
 def check_numbers(weight: TensorType, numbers: TensorType, k: int, bits: int, palette: bool) -> None:
     """Whether these are rows of k numbers each, with scales or tables for them; raises Error."""
-    if weight.rank != 2 or numbers.rank != 2:
-        raise Error(f"got a weight {weight} and numbers {numbers}, need 2 axes and 2")
+    of_vectors = palette and numbers.rank == 3
+    if weight.rank != 2 or (numbers.rank != 2 and not of_vectors):
+        raise Error(f"got a weight {weight} and numbers {numbers}, need 2 axes and 2, or 3 for tables of vectors")
+    if of_vectors and numbers.shape[2] not in VECTORS:
+        raise Error(f"got tables of shape {numbers.shape}, need vectors of {' or '.join(map(str, VECTORS))} numbers")
     if bits not in BITS:
         raise Error(f"bits: got {bits}, need {' or '.join(map(str, BITS))}")
-    n, (rows, width) = weight.shape[0], numbers.shape
+    n, (rows, width, *_) = columns_of(weight.shape, numbers.shape), numbers.shape
     if weight.shape[1] != (k * bits + 7) // 8:
         raise Error(f"got a weight of shape {weight.shape}, need {k} numbers of {bits} bits in each row")
     if palette:
-        runs = rows == 1 or (rows > 0 and n % rows == 0 and n // rows % TABLE_COLUMNS == 0)
+        least = table_columns(of_vectors)
+        runs = rows == 1 or (rows > 0 and n % rows == 0 and n // rows % least == 0)
         most = SHORT_TABLE if bits == 4 else LONG_TABLE
         if not runs or not 0 < width <= most:
             raise Error(
                 f"got tables of shape {numbers.shape} for {n} columns, need 1 to {most} entries, and one table or"
-                f" one for each multiple of {TABLE_COLUMNS} columns"
+                f" one for each multiple of {least} columns"
             )
     elif width != n or rows < 1 or k % rows or (bits == 4 and rows > 1 and k // rows % 2):
         raise Error(
@@ -104,8 +120,11 @@ def decoded(weight: Array, numbers: Array, k: int, bits: int, palette: bool) -> 
     codes = weight.view(np.uint8)
     if bits == 4:
         codes = np.stack([codes & 15, codes >> 4], axis=-1).reshape(len(codes), -1)[:, :k]
-    rows, width = numbers.shape
+    rows, width, *vector = numbers.shape
     numbers = np.asarray(numbers, np.float64)
+    if vector:
+        parts = [decoded(weight, numbers[..., i], k, bits, palette) for i in range(*vector)]
+        return np.stack(parts, axis=1).reshape(-1, k)
     if palette:
         table = np.arange(len(codes)) * rows // max(len(codes), 1)
         found: Array = numbers[table[:, None], np.minimum(codes, width - 1)]
@@ -124,10 +143,11 @@ def _ref(
     return y if bias is None else y + bias
 
 
-def _pixel_shape(x: Shape, weight: Shape, _: Shape, bias: Shape | None, layout: str, **__: Any) -> Shape:
-    if len(x) < 3 or bias not in (None, (weight[0],)):
-        raise Error(f"got x of shape {x} and a bias of {bias}, need at least 3 axes and ({weight[0]},)")
-    return (x[0], weight[0], *x[2:]) if layout == "nchw" else (*x[:-1], weight[0])
+def _pixel_shape(x: Shape, weight: Shape, numbers: Shape, bias: Shape | None, layout: str, **__: Any) -> Shape:
+    columns = columns_of(weight, numbers)
+    if len(x) < 3 or bias not in (None, (columns,)):
+        raise Error(f"got x of shape {x} and a bias of {bias}, need at least 3 axes and ({columns},)")
+    return (x[0], columns, *x[2:]) if layout == "nchw" else (*x[:-1], columns)
 
 
 def _pixels(
@@ -145,23 +165,25 @@ def _pixel_attrs(inputs: tuple[Value | None, ...], attrs: Mapping[str, Any]) -> 
 # ---- of windows ----
 
 
-def _whole(x: Shape, weight: Shape, kernel_sizes: Shape, layout: str) -> Shape:
+def _whole(x: Shape, weight: Shape, numbers: Shape, kernel_sizes: Shape, layout: str) -> Shape:
     """The shape of the weight as conv has it."""
-    return (weight[0], split_shape(x, layout)[1], *kernel_sizes)
+    return (columns_of(weight, numbers), split_shape(x, layout)[1], *kernel_sizes)
 
 
 def _conv_shape(
-    x: Shape, weight: Shape, _: Shape, bias: Shape | None, kernel_sizes: Shape, strides: Shape, dilations: Shape,
+    x: Shape, weight: Shape, numbers: Shape, bias: Shape | None, kernel_sizes: Shape, strides: Shape, dilations: Shape,
     pad: Shape, layout: str, **__: Any,
 ) -> Shape:  # fmt: skip
-    return convolved_shape(x, _whole(x, weight, kernel_sizes, layout), bias, strides, dilations, pad, 1, layout)
+    return convolved_shape(
+        x, _whole(x, weight, numbers, kernel_sizes, layout), bias, strides, dilations, pad, 1, layout
+    )
 
 
 def _conv(
     x: Array, weight: Array, numbers: Array, bias: Array | None, bits: int, palette: bool, kernel_sizes: Shape,
     layout: str, **window: Any,
 ) -> Array:  # fmt: skip
-    out, channels, *taps = _whole(x.shape, weight.shape, kernel_sizes, layout)
+    out, channels, *taps = _whole(x.shape, weight.shape, numbers.shape, kernel_sizes, layout)
     rows = decoded(weight, numbers, channels * prod(taps), bits, palette).astype(x.dtype)
     whole = np.moveaxis(rows.reshape(out, *taps, channels), -1, 1)
     found: Array = convolve(x, whole, bias, **window, groups=1, layout=layout)
@@ -190,7 +212,7 @@ OPS = (
     ),
     Op(
         name=ENCODED_MATMUL,
-        doc="x @ weight.T + bias, where weight is stored as integers of 4 or 8 bits with scales (blocks, columns), or as indices of 4 or 8 bits of tables (groups, entries). Two of 4 bits share a byte, the first in its lower half.",
+        doc="x @ weight.T + bias, where weight is stored as integers of 4 or 8 bits with scales (blocks, columns), or as indices of 4 or 8 bits of tables (groups, entries), or (groups, entries, 2 or 4) where a row of indices serves as many columns. Two of 4 bits share a byte, the first in its lower half.",
         inputs=("x", "weight", "numbers", "bias?"),
         attrs={"bits": integer(8), "palette": flag(False), "transpose_x": flag(False), "epilogue": SLOTS},
         shape=_shape, dtype=_dtype, check=(_check,), kernel="encoded_matmul", level="kernel", epilogue=True,

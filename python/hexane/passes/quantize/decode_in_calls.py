@@ -65,6 +65,8 @@ def _axis_of_numbers(weight: Node) -> int:
     assert numbers is not None
     if weight.op == "dequantize":
         return int(weight.attrs["axis"]) if numbers.type.rank else 0
+    if weight.op == "decode_vectors":
+        return int(weight.attrs["axis"])
     if weight.op not in ("decode_blocks", "decode_palette"):
         return 0
     blocks = numbers.shape[: weight.types[0].rank]

@@ -44,7 +44,16 @@ def keep_encoded(graph: Graph, target: Target) -> Graph:
     such a product may be one of integers, nor where the columns are scaled by constants next, since these go into whole
     weights.
     """
-    return _kept(graph, lambda _: True, ("conv", "gather", "linear", "matmul"))
+    return _kept(graph, lambda found: found.numbers.ndim == 2, ("conv", "gather", "linear", "matmul"))
+
+
+def keep_encoded_vectors(graph: Graph, target: Target) -> Graph:
+    """linear(%x, decode_vectors(const, const), %b)  ->  cpu.encoded_matmul(%x, const, const, %b) {bits=4, palette=True}
+
+    As keep_encoded, where an index names the numbers of 2 or 4 neighbouring columns of a product or channels of a
+    convolution's output.
+    """
+    return _kept(graph, lambda found: found.numbers.ndim == 3, ("conv", "linear", "matmul"))
 
 
 def _fits_halves(stored: Stored) -> bool:

@@ -1,5 +1,6 @@
 """The weights that a model stores in few bits, as kernels read them."""
 
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -7,7 +8,7 @@ import numpy as np
 from hexane.graph import Array, Node, Value
 from hexane.ops.encoded_moves import MOVES, moved
 from hexane.ops.encodings import is_encoded
-from hexane.ops.records.encoded_product import LONG_TABLE, SHORT_TABLE, TABLE_COLUMNS
+from hexane.ops.records.encoded_product import LONG_TABLE, SHORT_TABLE, VECTORS, table_columns
 from hexane.ops.records.quant import BYTES
 
 _SCALES = ("mul", "sub", "real_div", "batch_norm")
@@ -80,6 +81,11 @@ def stored_rows(weight: Value) -> Stored | None:
             groups, *others, entries = second.shape
             whole = others == [1] * len(others)
             return _indices(first.reshape(columns, -1), second.reshape(groups, entries)) if whole else None
+        case "decode_vectors":
+            groups, *others, entries, size = second.shape
+            if weight.node.attrs["axis"] != 0 or others != [1] * len(others) or size not in VECTORS:
+                return None
+            return _indices(first.reshape(columns // size, -1), second.reshape(groups, entries, size))
     return None
 
 
@@ -101,9 +107,9 @@ def of_integers(integers: Array, scales: Array) -> Stored:
 
 
 def _indices(indices: Array, tables: Array) -> Stored | None:
-    groups, entries = tables.shape
-    columns = len(indices)
-    whole_runs = groups == 1 or (columns % groups == 0 and columns // groups % TABLE_COLUMNS == 0)
+    groups, entries, *vector = tables.shape
+    columns = len(indices) * prod(vector)
+    whole_runs = groups == 1 or (columns % groups == 0 and columns // groups % table_columns(bool(vector)) == 0)
     if entries > LONG_TABLE or not whole_runs or indices.min() < 0 or indices.max() >= entries:
         return None
     codes, numbers = indices.astype(np.uint8), np.ascontiguousarray(tables, np.float32)
