@@ -933,6 +933,9 @@ def stft(
 def decode_palette(indices: Operand, tables: Operand) -> Tensor:
     """out[i, j] = tables[i // h, j // w, indices[i, j]]: a table for each block of h x w indices; the shape of tables says how many blocks an axis has. An index beyond the last entry names the last."""
 
+def decode_scaled_palette(indices: Operand, tables: Operand, scales: Operand) -> Tensor:
+    """out[i, j] = tables[i // h, j // w, indices[i, j]] * scales[i // h, j // w, 0]: decode_palette with tables of int8, each with a scale in the dtype of the result."""
+
 def decode_vectors(indices: Operand, tables: Operand, *, axis: int = ...) -> Tensor:
     """out[i * v + n, j] = tables[i // h, j // w, indices[i, j], n] (for axis 0): an index names v numbers, which lie along the axis. Otherwise as decode_palette; the last axes of tables are entries and v."""
 

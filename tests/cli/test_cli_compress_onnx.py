@@ -26,6 +26,8 @@ MODES = (
     "palette8",
     "palette4:g16",
     "palette2:g8",
+    "palette4:int8",
+    "palette2:g8:int8",
     "palette4:v2",
     "palette6:v4",
     "blockwise",

@@ -49,6 +49,7 @@ def test_check_says_nothing_of_whole_weights() -> None:
         ("palette4", 3072 + 32),
         ("palette4:g16", 3072 + 4 * 32),
         ("palette4:v2", 1536 + 64),
+        ("palette4:g16:int8", 3072 + 4 * (16 + 2)),
         ("palette3", 2304 + 16),
         ("int8", 6144 + 128),
         ("blockwise4:b32", 3072 + 192 * 2),
@@ -81,7 +82,9 @@ def stored(integers: np.ndarray, zero: int = 0) -> hx.Tensor:
 BYTES = np.random.default_rng(0).integers(-127, 128, (64, 96)).astype(np.int8)
 
 
-@pytest.mark.parametrize("mode", ["blockwise4:b32", "blockwise8:b48", "palette4:g16", "palette4:v2"])
+@pytest.mark.parametrize(
+    "mode", ["blockwise4:b32", "blockwise8:b48", "palette4:g16", "palette4:v2", "palette4:g16:int8"]
+)
 def test_encodings_are_called_as_the_mode_that_makes_them(mode: str) -> None:
     assert [name for _, name, _ in stored_kernels(network(mode), load_chip("h16g"))] == [mode]
 
@@ -102,6 +105,13 @@ def test_palettes_with_a_mask_count_as_folded_whoever_stored_them(mode: str, sai
     graph, why = network(mode), "counts as folded: no source says that a chip streams a mask with indices"
     assert [(name, does) for _, name, does in stored_kernels(graph, load_chip("h16g"))] == [(said, False)]
     assert [(d.verdict, d.reason) for d in stored_decisions(graph, load_chip("h16g"))] == [(said, why)]
+
+
+@pytest.mark.parametrize("mode", ["palette4:int8", "palette2:g16:int8"])
+def test_palettes_with_tables_of_int8_count_as_folded_whoever_stored_them(mode: str) -> None:
+    graph, why = network(mode), "counts as folded: tables of int8 are known to stream only with activations of int8"
+    assert [(name, does) for _, name, does in stored_kernels(graph, load_chip("h16g"))] == [(mode, False)]
+    assert [(d.verdict, d.reason) for d in stored_decisions(graph, load_chip("h16g"))] == [(mode, why)]
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,12 @@ def grouped(shape: tuple[int, ...], blocks: tuple[int, ...], entries: int) -> hx
     return hx.decode_palette(integers(0, entries, *shape, kind="uint8"), tables)
 
 
+def of_int8(shape: tuple[int, ...], blocks: tuple[int, ...], entries: int) -> hx.Tensor:
+    tables = integers(-127, 128, *blocks, entries)
+    scales = np.random.default_rng(entries).uniform(0.001, 0.01, (*blocks, 1)).astype(np.float16)
+    return hx.decode_scaled_palette(integers(0, entries, *shape, kind="uint8"), tables, scales)
+
+
 def vectors(shape: tuple[int, ...], blocks: tuple[int, ...], entries: int, size: int, axis: int = 0) -> hx.Tensor:
     """shape: of the indices."""
     tables = np.random.default_rng(entries).standard_normal((*blocks, entries, size)).astype(np.float16)
@@ -108,6 +114,8 @@ CASES: dict[str, tuple[Callable[[], hx.Tensor], str, float]] = {  # op, bits of 
     "palettes of 8 output channels": (lambda: hx.conv(image(), grouped((32, 16, 3, 3), (4, 1, 1, 1), 16)), PALETTE, 4),
     "palettes of columns": (lambda: hx.matmul(rows(), grouped((64, 32), (1, 2), 64)), PALETTE, 6),
     "palettes of blocks": (lambda: hx.matmul(rows(), grouped((64, 32), (2, 4), 8)), PALETTE, 3),
+    "a palette with a table of int8": (lambda: hx.conv(image(), of_int8((32, 16, 3, 3), (1, 1, 1, 1), 16)), PALETTE, 4),
+    "tables of int8 for blocks": (lambda: hx.matmul(rows(), of_int8((64, 32), (2, 4), 64)), PALETTE, 6),
     "pairs of output channels": (
         lambda: hx.conv(image(), vectors((16, 16, 3, 3), (1, 1, 1, 1), 16, 2)),
         PALETTE,
@@ -148,9 +156,8 @@ def test_weights_stay_as_small_as_they_are_stored(name: str) -> None:
     mil = emit_mil(graph, H13)
     assert mil.text.count(f" = {op}(") == 1
     assert_read_back(mil)
-    stored = (
-        ("dequantize", "gather", "decode_palette", "decode_vectors", "decode_blocks") if op != SPARSE else ("const",)
-    )
+    decoders = ("dequantize", "gather", "decode_palette", "decode_scaled_palette", "decode_vectors", "decode_blocks")
+    stored = decoders if op != SPARSE else ("const",)
     weight = max((node.types[0] for node in graph.nodes if node.op in stored), key=lambda t: t.size)
     assert len(mil.weights) < weight.size * bits / 8 + 2048
     x = {p.name: np.random.default_rng(0).standard_normal(p.shape).astype(np.float16) for p in hx.compile(graph).inputs}
@@ -556,3 +563,85 @@ def test_other_networks_of_the_process_change_no_text() -> None:
     assert text() == alone
     assert "const_0" in alone
     del held
+
+
+# The shape of indices; blocks of tables; blocks of scales along the axes of the tables; numbers of an entry; what it is
+# read as. coremltools has one scale for all tables, or one for each.
+QUANTISED_TABLES = [
+    ((6, 10), (3, 2), (1, 1, 1, 1), 1, "decode_scaled_palette"),
+    ((6, 10), (3, 2), (3, 2, 1, 1), 1, "decode_scaled_palette"),
+    ((6, 10), (3, 1), (1, 1, 1, 1), 1, "decode_scaled_palette"),
+    ((8, 4, 3, 3), (4, 1, 1, 1), (4, 1, 1, 1, 1, 1), 1, "decode_scaled_palette"),
+    ((6, 10), (3, 2), (3, 2, 4, 1), 1, "decode_palette"),
+    ((6, 10), (3, 1), (3, 1, 1, 1), 2, "decode_vectors"),
+    ((12,), (3,), (3, 1, 1), 1, "const"),
+]
+
+
+def with_quantised_tables(indices: Array, tables: Array, scales: Array) -> Graph:
+    """Text of others: a lut that a constexpr_blockwise_shift_scale makes."""
+    file, at = _core.blob_write([("uint2", indices), ("int8", tables), ("fp16", scales)])
+    kinds = (("uint2", indices.shape), ("int8", tables.shape), ("fp16", scales.shape))
+    i, t, s = (
+        f'const()[name = string("{name}"), val = tensor<{kind}, {list(shape)}>(BLOBFILE(path = '
+        f'string("@model_path/w.bin"), offset = uint64({offset})))]'
+        for name, (kind, shape), offset in zip("its", kinds, at, strict=True)
+    )
+    size = tables.shape[-1]
+    dense = [d * size if n == 0 else d for n, d in enumerate(indices.shape)]
+    axis = ", vector_axis = int32(0)" if size > 1 else ""
+    body = f"""
+    func main<ios18>(tensor<fp16, {dense}> x) {{
+        tensor<uint2, {list(indices.shape)}> i = {i};
+        tensor<int8, {list(tables.shape)}> t = {t};
+        tensor<fp16, {list(scales.shape)}> s = {s};
+        tensor<fp16, {list(tables.shape)}> l = {BLOCKS}(data = t, scale = s)[name = string("l")];
+        tensor<fp16, {dense}> w = {PALETTE}(indices = i, lut = l{axis})[name = string("w")];
+        tensor<fp16, {dense}> y = add(x = x, y = w)[name = string("y")];
+    }} -> (y);
+"""
+    return load_mil(f"{HEADER}{{{body}}}", file)
+
+
+@pytest.mark.parametrize(("shape", "count", "scaled", "size", "op"), QUANTISED_TABLES)
+def test_tables_of_int8_are_read_as_apple_decodes_them(
+    shape: tuple[int, ...], count: tuple[int, ...], scaled: tuple[int, ...], size: int, op: str
+) -> None:
+    apple = pytest.importorskip(
+        "coremltools.converters.mil.mil.ops.defs.iOS18.compression", reason="coremltools is not installed"
+    )
+    indices, tables = integers(0, 4, *shape, kind="uint8"), integers(-128, 128, *count, 4, size)
+    scales = np.random.default_rng(size).uniform(0.001, 0.01, scaled).astype(np.float16)
+    graph = with_quantised_tables(indices, tables, scales)
+    (stored,) = (v for node in graph.nodes if node.op == "add" for v in node.inputs if v and v.node.op != "input")
+    assert stored.node.op == op
+    lut = apple.constexpr_blockwise_shift_scale.decompress(tables, scales, None)
+    want = apple.constexpr_lut_to_dense.decompress(indices, lut, np.int32(0) if size > 1 else None)
+    found = stored.node.data if op == "const" else run_reference(hx.graph(hx.Tensor(stored)), {}).popitem()[1]
+    np.testing.assert_array_equal(found.view(np.uint16), want.view(np.uint16))
+
+
+def test_a_mask_over_tables_of_int8_is_read() -> None:
+    """coremltools' palette of pruned weights with a quantised table."""
+    rng = np.random.default_rng(0)
+    mask, table = (rng.random((16, 8)) < 0.4).astype(np.uint8), integers(-127, 128, 1, 1, 4, 1)
+    named = rng.integers(0, 4, int(mask.sum())).astype(np.uint8)
+    file, at = _core.blob_write([("uint1", mask), ("uint2", named), ("int8", table)])
+    m, n, t = (f'BLOBFILE(path = string("@model_path/w.bin"), offset = uint64({offset}))' for offset in at)
+    body = f"""
+    func main<ios18>(tensor<fp16, [16, 8]> x) {{
+        tensor<uint1, [16, 8]> m = const()[name = string("m"), val = tensor<uint1, [16, 8]>({m})];
+        tensor<uint2, [{named.size}]> n = const()[name = string("n"), val = tensor<uint2, [{named.size}]>({n})];
+        tensor<int8, [1, 1, 4, 1]> t = const()[name = string("t"), val = tensor<int8, [1, 1, 4, 1]>({t})];
+        tensor<fp16, [1, 1, 1, 1]> s = const()[name = string("s"), val = tensor<fp16, [1, 1, 1, 1]>([[[[0x1p-8]]]])];
+        tensor<fp16, [1, 1, 4, 1]> l = {BLOCKS}(data = t, scale = s)[name = string("l")];
+        tensor<uint1, [16, 8]> p, tensor<fp16, [{named.size}]> v = {MASKED}(indices_mask = m, indices_nonzero_data = n, lut = l)[name = string("v")];
+        tensor<fp16, [16, 8]> w = {SPARSE}(nonzero_data = v, mask = p)[name = string("w")];
+        tensor<fp16, [16, 8]> y = add(x = x, y = w)[name = string("y")];
+    }} -> (y);
+"""
+    graph = load_mil(f"{HEADER}{{{body}}}", file)
+    (got,) = run_reference(graph, {"x": np.zeros((16, 8), np.float16)}).values()
+    want = np.zeros((16, 8), np.float16)
+    want[mask == 1] = (table.reshape(-1) * np.float16(2**-8))[named]
+    np.testing.assert_array_equal(got, want)

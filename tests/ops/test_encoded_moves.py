@@ -18,6 +18,11 @@ WEIGHTS: dict[str, Callable[[], hx.Tensor]] = {
     "palettes": lambda: hx.decode_palette(
         hx.const(INDICES.astype(np.uint8)), hx.const(RNG.standard_normal((2, 3, 1, 4)).astype(np.float32))
     ),
+    "palettes of int8": lambda: hx.decode_scaled_palette(
+        hx.const(INDICES.astype(np.uint8)),
+        hx.const(RNG.integers(-127, 128, (2, 3, 1, 4)).astype(np.int8)),
+        hx.const(RNG.random((2, 3, 1, 1)).astype(np.float32)),
+    ),
     "vectors": lambda: hx.decode_vectors(
         hx.const(INDICES[:, :3].astype(np.uint8)),
         hx.const(RNG.standard_normal((2, 3, 1, 4, 2)).astype(np.float32)),
@@ -54,7 +59,7 @@ def test_the_elements_of_an_encoded_constant_move(weight: str, move: str) -> Non
     np.testing.assert_array_equal(numbers(found), want(numbers(stored.value)))
 
 
-@pytest.mark.parametrize("weight", ["palettes", "vectors", "blocks", "channels"])
+@pytest.mark.parametrize("weight", ["palettes", "palettes of int8", "vectors", "blocks", "channels"])
 def test_a_reshape_that_joins_blocks_is_left_alone(weight: str) -> None:
     assert moved(hx.reshape(WEIGHTS[weight](), shape=(24, 2)).value.node) is None
 

@@ -9,12 +9,14 @@ import numpy as np
 from hexane import _core
 from hexane.compression.request import (
     blocks_of,
+    has_int8_tables,
     palette_alone,
     palette_of,
     vector_of,
     zeros_beside_palette,
     zeros_of,
 )
+from hexane.compression.tables import int8_tables
 from hexane.compression.weights import Weight
 from hexane.errors import Error
 from hexane.graph import Array, Value, constant
@@ -24,9 +26,10 @@ from hexane.ops.encodings import PALETTE_BITS, encoding_of, fewest_bits, kept
 
 def encode(weight: Weight, encoding: str, threads: int = 1, importance: Array | None = None) -> Value:
     """dequantize(const int8, scale), decode_blocks(const int8, scales), gather(table, const indices),
-    decode_palette(const indices, tables), where entry 0 is 0 for "sparse:0.5+palette4", or
-    decode_vectors(const indices, table); for "sparse:0.5" a constant of which the smallest half is 0; the constant
-    itself for "none" and "sparse". importance: of an error in each input channel, for scales of blocks (importance.py).
+    decode_palette(const indices, tables), where entry 0 is 0 for "sparse:0.5+palette4",
+    decode_scaled_palette(const indices, const int8, scales), or decode_vectors(const indices, table); for "sparse:0.5"
+    a constant of which the smallest half is 0; the constant itself for "none" and "sparse". importance: of an error in
+    each input channel, for scales of blocks (importance.py).
 
     Raises Error for weights that are not finite, or that fp16 does not hold.
     """
@@ -62,6 +65,8 @@ def encode(weight: Weight, encoding: str, threads: int = 1, importance: Array | 
     else:
         entries, indices, _ = _core.quantise_palette(halves.view(np.uint16), bits)
         tables = entries.view(np.float16).astype(data.dtype)[None]
+    if has_int8_tables(encoding):
+        return _with_int8_tables(weight, halves, indices, tables)
     made = _looked_up(weight, indices, tables)
     if encoding_of(made).masked_bits is None:
         return made
@@ -80,6 +85,32 @@ def _looked_up(weight: Weight, indices: Array, tables: Array) -> Value:
     blocks = [len(tables) if i == weight.axis else 1 for i in range(len(shape))]
     held = constant(tables.reshape(*blocks, -1), sources)
     (made,) = apply(OPS["decode_palette"], [constant(indices.astype(np.uint8), sources), held], {}, sources)
+    return made
+
+
+def _with_int8_tables(weight: Weight, halves: Array, indices: Array, tables: Array) -> Value:
+    """The tables as integers with a scale each, and for each number the nearest of their entries; tables:
+    [groups][entries]."""
+    sources, shape, axis = weight.whole.node.sources or weight.node.sources, weight.whole.shape, weight.axis
+    outer, groups = prod(shape[:axis]) if len(tables) > 1 else 1, len(tables)
+    entries = next(1 << bits for bits in PALETTE_BITS if tables.shape[1] <= 1 << bits)  # as MIL has tables
+    tables = np.pad(tables, ((0, 0), (0, entries - tables.shape[1])), mode="edge")
+    parts, named = (a.reshape(outer, groups, -1) for a in (halves, indices))
+    counts = np.stack([np.bincount(named[:, g].reshape(-1), minlength=entries) for g in range(groups)])
+    integers, scales = int8_tables(tables.astype(np.float32), counts)
+    rounded = (integers.astype(np.float16) * scales).astype(np.float32)
+    picks = np.empty(parts.shape, np.uint8)
+    for g, table in enumerate(rounded):
+        order = np.argsort(table, kind="stable")
+        between = (table[order][1:] + table[order][:-1]) / 2
+        picks[:, g] = order[np.searchsorted(between, parts[:, g].astype(np.float32))]
+    blocks = [groups if i == axis else 1 for i in range(len(shape))]
+    operands = [
+        constant(picks.reshape(shape), sources),
+        constant(integers.reshape(*blocks, -1), sources),
+        constant(scales.astype(weight.whole.dtype.numpy).reshape(*blocks, 1), sources),
+    ]
+    (made,) = apply(OPS["decode_scaled_palette"], operands, {}, sources)
     return made
 
 
@@ -266,6 +297,8 @@ def stored_bytes(weight: Weight, name: str, value: Value) -> int:
     if encoding.kind == "integers" and fewest_bits(encoding.stored) <= 4:  # MIL has them in four bits
         return (encoding.stored.type.size + 1) // 2 + 2 * _beside(value, encoding.stored).type.size
     tables = _beside(value, encoding.stored).type
+    if value.node.op == "decode_scaled_palette":
+        return encoding.bytes + tables.size + 2 * (tables.size // tables.shape[-1])
     if encoding.masked_bits is not None:
         return encoding.bytes + 2 * (tables.size // tables.shape[-1] << encoding.masked_bits)
     return encoding.bytes + 2 * tables.size

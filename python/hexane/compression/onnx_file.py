@@ -20,6 +20,7 @@ from hexane.graph import Array, Graph, Value
 from hexane.importers.onnx import import_onnx
 from hexane.importers.onnx.order import label, reads
 from hexane.ops.encodings import is_encoded
+from hexane.ops.float_tables import with_float_tables
 from hexane.quant.network import INT16_IR, INT16_OPSET, LEAST_OPSET, Network, is_standard, showing
 from hexane.quant.write import Writer, assembled
 
@@ -185,6 +186,7 @@ def _write(file: _File, name: str, weight: Weight, value: Value, encoding: str) 
         data = value.node.data
         assert data is not None
         return file.writer.constant(f"{name}_pruned", data), NO_MASK
+    value = with_float_tables(value)
     first, second = (v.node.data for v in value.node.inputs[:2] if v is not None)
     assert first is not None
     assert second is not None

@@ -19,6 +19,8 @@ MODES = (
     *PALETTES,
     "palette4:g16",
     "palette4:v2",
+    "palette4:int8",
+    "palette4:g16:int8",
     "blockwise4:b32",
     "blockwise8:b32",
     "sparse",
@@ -31,6 +33,7 @@ LEAST_ZEROS = 0.5  # with fewer a mask saves little, and MIL has the weight whol
 TOLERANCE = 0.02  # of "auto", where nothing else is asked for
 _GROUPED = re.compile(r"(palette[123468]):g([1-9][0-9]{0,5})")
 _VECTORS = re.compile(r"(palette[123468]):v([24])")
+_INT8_TABLES = re.compile(r"(palette[23468](?::g[1-9][0-9]{0,5})?):int8")  # of two entries it saves nothing
 _SPARSE = re.compile(r"sparse(?::(0\.[0-9]{1,6}))?")
 _BLOCKWISE = re.compile(r"blockwise([48]):b([1-9][0-9]{0,5})")
 Feeds = Mapping[str, Any] | Sequence[Mapping[str, Any]]
@@ -45,13 +48,15 @@ class Compression:
     """"int8": integers with a scale for each output channel. "palette1", "palette2", "palette3", "palette4",
     "palette6", "palette8": indices of so many bits into a table for each weight. "palette4:g16", or another palette and
     number: a table for each group of 16 output channels. "palette4:v2", other palettes, and v4: an index names the
-    numbers of 2 (or 4) neighbouring output channels, which makes 2 bits for each. "int4": palette4.
-    "blockwise4:b32": integers of 4 bits with a scale for each 32 input channels of an output channel; "blockwise8:b32"
-    and other blocks likewise. "blockwise": blockwise4:b32. "sparse": a mask of the numbers that are not 0, and these;
-    "sparse:0.5" first makes 0 of the smallest half of each weight, any part from 0.5 to below 1.
+    numbers of 2 (or 4) neighbouring output channels, which makes 2 bits for each. "palette4:int8", "palette4:g16:int8",
+    others of 2 bits or more: the entries of a table are integers of 8 bits with a scale for each table. "int4":
+    palette4. "blockwise4:b32": integers of 4 bits with a scale for each 32 input channels of an output channel;
+    "blockwise8:b32" and other blocks likewise. "blockwise": blockwise4:b32. "sparse": a mask of the numbers that are
+    not 0, and these; "sparse:0.5" first makes 0 of the smallest half of each weight, any part from 0.5 to below 1.
     "sparse:0.5+palette4", "sparse+palette4", other parts and palettes, also with tables of groups: the same, with an
     index into a table for each number that is not 0. "none": as they are. "auto": for each layer the smallest of these,
-    vectors excepted, with which the network's outputs stay within `tolerance`, none of them pruned."""
+    vectors and tables of int8 excepted, with which the network's outputs stay within `tolerance`, none of them
+    pruned."""
 
     _: KW_ONLY
 
@@ -113,7 +118,8 @@ def as_compression(given: object) -> Compression:
 def palette_of(encoding: str) -> tuple[int, int] | None:
     """The bits of an index, and the output channels that share a table, 0 for all; also of a palette whose zeros have a
     mask. None for other encodings."""
-    alone, vectors = palette_alone(encoding), _VECTORS.fullmatch(encoding)
+    scaled, vectors = _INT8_TABLES.fullmatch(encoding), _VECTORS.fullmatch(encoding)
+    alone = palette_alone(encoding) if scaled is None else scaled[1]
     grouped = _GROUPED.fullmatch(alone)
     if grouped is not None:
         return PALETTES[grouped[1]], int(grouped[2])
@@ -126,6 +132,11 @@ def vector_of(encoding: str) -> int:
     """The output channels whose numbers an index of a palette names: 1, 2 or 4."""
     found = _VECTORS.fullmatch(encoding)
     return 1 if found is None else int(found[2])
+
+
+def has_int8_tables(encoding: str) -> bool:
+    """Whether the entries of a palette are integers with a scale for each table."""
+    return _INT8_TABLES.fullmatch(encoding) is not None
 
 
 def blocks_of(encoding: str) -> tuple[int, int] | None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from hexane.compression.encode import has_blocks, has_vectors, kept_whole, without_mask
-from hexane.compression.request import blocks_of, palette_of, zeros_beside_palette, zeros_of
+from hexane.compression.request import blocks_of, has_int8_tables, palette_of, zeros_beside_palette, zeros_of
 from hexane.compression.weights import Weight
 from hexane.decisions import Decision
 from hexane.dtypes import FP32
@@ -19,6 +19,7 @@ from hexane.targets import Chip, Target
 
 FOLDS = "folds on this chip: no bandwidth gained"
 UNKNOWN = "counts as folded: no source says that a chip streams a mask with indices"
+UNKNOWN_TABLES = "counts as folded: tables of int8 are known to stream only with activations of int8"
 STAYS = "stays in few bits where this CPU computes in fp32"
 SOURCE = "formats.streams"
 
@@ -29,7 +30,7 @@ def streams(weight: Weight, encoding: str, target: Target) -> bool:
         return False
     if zeros_of(encoding) is not None:
         return "sparse" in target.formats.streams and not without_mask(weight, encoding)
-    if zeros_beside_palette(encoding) is not None:
+    if zeros_beside_palette(encoding) is not None or has_int8_tables(encoding):
         return False
     palette, blocks = palette_of(encoding), blocks_of(encoding)
     if blocks is not None:
@@ -50,6 +51,8 @@ def said(weight: Weight, encoding: str, target: Target) -> str:
         return "streams"
     if zeros_beside_palette(encoding) is not None:
         return UNKNOWN
+    if has_int8_tables(encoding) and weight.is_kernel:
+        return UNKNOWN_TABLES
     return FOLDS if weight.is_kernel else "folds: an embedding is no kernel of the engine"
 
 
@@ -81,6 +84,8 @@ def stored_kernels(graph: Graph, chip: Chip) -> Iterator[tuple[Node, str, bool]]
             does = _streams("palette" if size == 1 else "vectors", found.bits, chip)
             if found.masked_bits is not None:
                 name, does = f"sparse+palette{found.masked_bits}{group}", False
+            if weight.node.op == "decode_scaled_palette":
+                name, does = f"{name}:int8", False
         elif found.kind == "blocks":
             name, does = f"blockwise{found.bits}{_block_of(weight)}", _streams("blockwise", found.bits, chip)
         else:
@@ -96,10 +101,17 @@ def stored_decisions(graph: Graph, chip: Chip) -> tuple[Decision, ...]:
     """A decision for each of these that nothing was decided about yet: weights that the model itself has compressed."""
     known = {d.node for d in graph.decisions if d.stage == "compress"}
     return tuple(
-        Decision("weights", node.where, name, "streams" if does else UNKNOWN if "+" in name else FOLDS, SOURCE)
+        Decision("weights", node.where, name, "streams" if does else _why(name), SOURCE)
         for node, name, does in stored_kernels(graph, chip)
         if node.where not in known
     )
+
+
+def _why(name: str) -> str:
+    """Why weights that a model has in this encoding do not stream."""
+    if "+" in name:
+        return UNKNOWN
+    return UNKNOWN_TABLES if name.startswith("palette") and name.endswith(":int8") else FOLDS
 
 
 def _group_of(weight: Value) -> str:

@@ -161,7 +161,7 @@ class _Reader:
             if not isinstance(given, (Name, Literal)):
                 return tuple(self.tensor(item) for item in given)
             if p.is_tensor:
-                return self.tensor(given, constant=p.kind == "weight")
+                return self.tensor(given, constant=p.kind == "weight", stored=p.name == "lut")
             return _CONVERT[p.kind](self.item(given))
         except Error as error:
             raise Error(f"{p.name}: {error}") from None
@@ -173,7 +173,8 @@ class _Reader:
             raise Error(f"got {given.name}, need a value that is defined above")
         return self.values[given.name]
 
-    def tensor(self, given: Name | Literal, constant: bool = False) -> Value:
+    def tensor(self, given: Name | Literal, constant: bool = False, stored: bool = False) -> Value:
+        """constant: it has to be one, which is decoded, or left as it is stored."""
         found = self.item(given)
         if isinstance(found, str):
             raise Error(f"got the string {found!r}, need a tensor")
@@ -181,6 +182,8 @@ class _Reader:
             return found
         if found not in self.constants:
             raise Error(f"got {_text(found.type)} that is computed, need a constant")
+        if stored:
+            return found
         dense = (
             None if found.node.op == "const" else fold_node(found.node)
         )  # the reader of the op looks at its elements

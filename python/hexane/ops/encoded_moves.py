@@ -33,6 +33,11 @@ def _transposed(stored: Node, perm: list[int]) -> Value | None:
         return _made(stored, [first, second.transpose(perm)])
     if stored.op == "decode_palette":
         return _made(stored, [first.transpose(perm), second.transpose((*perm, len(perm)))])
+    if stored.op == "decode_scaled_palette":
+        of_tables = (*perm, len(perm))
+        return _made(
+            stored, [first.transpose(perm), second.transpose(of_tables), _data(stored, 2).transpose(of_tables)]
+        )
     if stored.op == "decode_vectors":
         tables = second.transpose((*perm, len(perm), len(perm) + 1))
         return _made(stored, [first.transpose(perm), tables], perm.index(int(stored.attrs["axis"])))
@@ -59,6 +64,8 @@ def _reshaped(stored: Node, shape: tuple[int, ...]) -> Value | None:
     several = iter([count for d, count in zip(before, second.shape, strict=False) if d != 1])
     blocks = [1 if d == 1 else next(several) for d in shape]
     scales = second.reshape((*blocks, *second.shape[first.ndim :]))
+    if stored.op == "decode_scaled_palette":
+        return _made(stored, [first.reshape(shape), scales, _data(stored, 2).reshape((*blocks, 1))])
     if stored.op != "decode_vectors":
         return _made(stored, [first.reshape(shape), scales])
     axis = _same_axis(before, shape, int(stored.attrs["axis"]))

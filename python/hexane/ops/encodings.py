@@ -20,10 +20,15 @@ _DECODERS: dict[str, Kind] = {
     "gather": "palette",
     "decode_blocks": "blocks",
     "decode_palette": "palette",
+    "decode_scaled_palette": "palette",
     "decode_vectors": "palette",
     "anec.gather": "palette",
 }
-PALETTES = ("decode_palette", "decode_vectors")  # with a table for each block: [blocks.., entries, ..]
+PALETTES = (
+    "decode_palette",
+    "decode_scaled_palette",
+    "decode_vectors",
+)  # with a table for each block: [blocks.., entries, ..]
 LEAST_PRUNED = 1024  # elements of a weight that is stored pruned
 PALETTE_BITS = (1, 2, 3, 4, 6, 8)  # of indices, as MIL and Core AI have them
 

@@ -14,6 +14,7 @@ from hexane.emit.coreai.bytecode import WrittenValue
 from hexane.emit.coreai.scope import Scope, Typed
 from hexane.graph import Array, Graph, Node, Value, tensor_type
 from hexane.ops.encodings import LEAST_PRUNED, PALETTES, fewest_bits, is_encoded
+from hexane.ops.float_tables import with_float_tables
 
 PALETTE_BITS = (1, 2, 3, 4, 6, 8)  # of indices
 WEIGHT_OPERAND = {"conv": 1, "conv_transpose": 1, "matmul": 1, "linear": 1}
@@ -63,6 +64,7 @@ def _arrays(node: Node) -> list[Array]:
 
 def _palettes(node: Node) -> Palettes | None:
     """A table has as many entries as an index of so many bits may name; those that no index names repeat the last."""
+    node = with_float_tables(node.values[0]).node
     first, second = _arrays(node)
     indices, tables = (second, first.reshape(*[1] * second.ndim, -1)) if node.op == "gather" else (first, second)
     if node.op != "decode_vectors":

@@ -15,6 +15,7 @@ from hexane.graph import Graph, Node, TensorType, Value, constant, unique
 from hexane.mil.arguments import IN_BRACKETS, Parameter, parameters, parameters_of
 from hexane.mil.forms import Written
 from hexane.mil.forms.products import PRODUCTS
+from hexane.mil.forms.quantised import LUT_SCALE
 from hexane.mil.tree import Argument, BlobFile, Function, Literal, Name, Statement, Type
 from hexane.ops.encodings import encoding_of, kept
 from hexane.passes.legalize.mil_form import written
@@ -168,6 +169,8 @@ class _Writer:
             self.statements.append(Statement(results, form.op, {}, dict(sorted(inside.items()))))
             return
         given = {p.name: self.argument(p, value, dtype) for p, value in taken}
+        if LUT_SCALE in form.arguments:
+            given["lut"] = self.scaled_table(form.arguments["lut"], form.arguments[LUT_SCALE], names[0])
         self.statements.append(Statement(results, form.op, given, {"name": _string(names[0].name)}))
 
     def attribute(self, p: Parameter, value: Any) -> Literal:
@@ -219,6 +222,15 @@ class _Writer:
         attributes = {"name": _string(name.name)}
         result = (_type(value.type), name.name)
         self.statements.append(Statement((result,), "constexpr_sparse_to_dense", given, attributes))
+        return name
+
+    def scaled_table(self, integers: Value, scale: Value, of: Name) -> Name:
+        """integers * scale, the lut of a palette."""
+        given: dict[str, Argument] = {"data": self.tensor(integers), "scale": self.tensor(scale)}
+        name = Name(self.names.give(f"{of.name}_lut"))
+        result = (Type(scale.dtype.name, integers.shape), name.name)
+        attributes = {"name": _string(name.name)}
+        self.statements.append(Statement((result,), "constexpr_blockwise_shift_scale", given, attributes))
         return name
 
     def masked_palette(self, value: Value, label: str, given: dict[str, Name]) -> None:

@@ -12,7 +12,7 @@ from hexane.graph import Array, Node, Value, constant, make_node
 from hexane.limits import MAX_GROWTH_BYTES
 from hexane.mil.forms.form import Form, Written
 from hexane.ops.compose import Builder
-from hexane.ops.encodings import PALETTE_BITS, encoding_of, fewest_bits
+from hexane.ops.encodings import PALETTE_BITS, encoding_of, fewest_bits, is_encoded
 
 
 def _narrow_scale(scale: Value, kind: DType) -> Array | None:
@@ -106,6 +106,7 @@ def _one_axis(shape: Sequence[int], blocks: Sequence[int]) -> bool:
     return not several or (len(several) == 1 and several[0][0] == several[0][1])
 
 
+LUT_SCALE = "lut_scale"  # no argument of MIL: of a constexpr_blockwise_shift_scale that makes the lut
 _NIBBLES = {"int8": DTYPES["int4"], "uint8": DTYPES["uint4"]}
 
 
@@ -185,6 +186,27 @@ def _write_palettes(node: Node) -> Written | None:
         "lut": tables if vectors else constant(lut[..., None], tables.node.sources),
     }
     return Written("constexpr_lut_to_dense", given | ({"vector_axis": node.attrs["axis"]} if vectors else {}))
+
+
+def _write_scaled(node: Node) -> Written | None:
+    """Indices of tables of int8. The writer puts the op before it that makes floats of the tables."""
+    indices, tables, scales = node.inputs
+    assert indices is not None
+    assert tables is not None
+    assert scales is not None
+    picks, lut, factors = indices.node.data, tables.node.data, scales.node.data
+    if picks is None or not picks.size or lut is None or factors is None:
+        return None
+    entries = tables.shape[-1]
+    if entries not in [1 << bits for bits in PALETTE_BITS] or picks.max() >= entries:
+        return None
+    kind = DTYPES[f"uint{entries.bit_length() - 1}"]
+    given = {
+        "indices": constant(picks.astype(kind.numpy), indices.node.sources, kind),
+        "lut": constant(lut[..., None], tables.node.sources),
+        LUT_SCALE: constant(factors[..., None], scales.node.sources),
+    }
+    return Written("constexpr_lut_to_dense", given)
 
 
 def _write_masked(indices: Value, tables: Array, bits: int, sources: tuple[str, ...]) -> Written:
@@ -303,6 +325,10 @@ def _read_lut(b: Builder, indices: Value, lut: Value, vector_axis: int | None) -
     """The entry of a palette that each index names: lut has the rank of the indices, a palette for each block, and two
     axes more, the entries and the numbers of an entry, which lie along vector_axis."""
     picks = _data("indices", indices)
+    scaled = _scaled_palette(b, picks, indices, lut)
+    if scaled is not None:
+        return scaled
+    lut = _whole_lut(lut)
     blocks, palettes = _checked_palettes(picks, indices, lut), _data("lut", lut)
     entries, size = palettes.shape[-2:]
     axis = _vector_axis(picks.ndim, vector_axis, size)
@@ -315,6 +341,29 @@ def _read_lut(b: Builder, indices: Value, lut: Value, vector_axis: int | None) -
     _limited(shape)
     found = _picked(picks, palettes)
     return _dense(b, (np.moveaxis(found, -1, axis + 1) if size > 1 else found).reshape(shape), lut.dtype)
+
+
+def _scaled_palette(b: Builder, picks: Array, indices: Value, lut: Value) -> Value | None:
+    """Indices of tables of int8 with a scale for each table, or for several of them. None where scales differ within a
+    table, and for vectors."""
+    integers, scales = lut.node.inputs[:2] if lut.node.op == "decode_blocks" else (None, None)
+    if integers is None or scales is None or lut.type.rank != picks.ndim + 2 or picks.ndim < 2 or not picks.size:
+        return None
+    tables, factors = _data("lut", integers), _data("lut", scales)
+    if lut.shape[-1] != 1 or lut.shape[-2] not in [1 << bits for bits in PALETTE_BITS] or factors.shape[-2] != 1:
+        return None
+    with np.errstate(over="ignore"):
+        if not np.array_equal(factors.astype(np.float16).astype(factors.dtype), factors):
+            return None
+    _checked_palettes(picks, indices, _whole_lut(lut))
+    of_tables = _spread(factors, (*tables.shape[:-2], 1, 1))[..., 0]
+    operands = (b.const(a) for a in (picks.astype(np.uint8), tables[..., 0], np.ascontiguousarray(of_tables)))
+    return b.decode_scaled_palette(*operands)
+
+
+def _whole_lut(lut: Value) -> Value:
+    """The floats of a table that is stored as integers with scales."""
+    return encoding_of(lut).decode() if is_encoded(lut.node) else lut
 
 
 def _vector_axis(rank: int, given: int | None, size: int) -> int:
@@ -335,6 +384,7 @@ def _read_masked(
     _need_as_many("indices_nonzero_data", indices_nonzero_data, mask)
     picks = np.zeros(mask.shape, np.int32)
     picks[mask] = named
+    lut = _whole_lut(lut)
     _checked_palettes(picks, indices_nonzero_data, lut)
     if lut.shape[-1] != 1:
         raise Error(f"got lut {lut.type}, need entries of one number each for indices with a mask")
@@ -390,6 +440,7 @@ FORMS = (
     Form("dequantize", "dequantize", _write, _read_dequantize),
     Form("decode_blocks", "constexpr_blockwise_shift_scale", _write_blocks, None),
     Form("decode_palette", "constexpr_lut_to_dense", _write_palettes, None),
+    Form("decode_scaled_palette", "constexpr_lut_to_dense", _write_scaled, None),
     Form("decode_vectors", "constexpr_lut_to_dense", _write_palettes, None),
     Form("", "constexpr_affine_dequantize", None, _read_affine),
     Form("", "constexpr_blockwise_shift_scale", None, _read_blockwise),

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from hexane.dtypes import BOOL, DTYPES, FP32, INT32, INT64, UINT16, DType
+from hexane.dtypes import BOOL, DTYPES, FP16, FP32, INT32, INT64, UINT16, DType
 from hexane.errors import Error
 from hexane.graph import Value
 from hexane.ops.attributes import element_type, integer, number, text
@@ -150,6 +150,22 @@ def _decode_palette(indices: Array, tables: Array) -> Array:
     return tables[(*np.ix_(*places), np.minimum(indices, tables.shape[-1] - 1))]
 
 
+def _expand_scaled(b: Builder, indices: Value, tables: Value, scales: Value) -> Value:
+    return b.decode_palette(indices, b.decode_blocks(tables, scales))
+
+
+def _scaled_shape(indices: Shape, tables: Shape, scales: Shape) -> Shape:
+    if scales != (*tables[:-1], 1):
+        raise Error(f"scales: got {scales} for tables of shape {tables}, need {(*tables[:-1], 1)}")
+    return _palette_shape(indices, tables)
+
+
+def _scaled_dtype(indices: DType, tables: DType, scales: DType, **_: Any) -> DType:
+    if tables is not DTYPES["int8"] or scales not in (FP16, FP32):
+        raise Error(f"got tables of {tables} and scales of {scales}, need int8, and fp16 or fp32")
+    return _palette_dtype(indices, scales)
+
+
 def _palette_shape(indices: Shape, tables: Shape) -> Shape:
     _check_tables(indices, tables, 1, "the entries of a table")
     return indices
@@ -216,6 +232,13 @@ OPS = (
         inputs=("indices", "tables"), shape=_palette_shape, dtype=_palette_dtype, expand=_expand_palette, ref=_decode_palette,
         cases=(Case(arrays=(np.arange(24, dtype=np.uint8).reshape(4, 6) % 5, np.arange(8, dtype=np.float32).reshape(2, 1, 4))),
                Case(arrays=(np.arange(24, dtype=np.uint8).reshape(4, 6) % 3, np.arange(18, dtype=np.float32).reshape(2, 3, 3)))),
+    ),
+    Op(
+        name="decode_scaled_palette", doc="out[i, j] = tables[i // h, j // w, indices[i, j]] * scales[i // h, j // w, 0]: decode_palette with tables of int8, each with a scale in the dtype of the result.",
+        inputs=("indices", "tables", "scales"), shape=_scaled_shape, dtype=_scaled_dtype, expand=_expand_scaled,
+        ref=lambda indices, tables, scales: _decode_palette(indices, tables.astype(scales.dtype) * scales),
+        cases=(Case(arrays=(np.arange(24, dtype=np.uint8).reshape(4, 6) % 5, np.arange(-96, 104, 25, dtype=np.int8).reshape(2, 1, 4),
+                            np.array([0.5, 0.375], np.float32).reshape(2, 1, 1))),),
     ),
     Op(
         name="decode_vectors", doc="out[i * v + n, j] = tables[i // h, j // w, indices[i, j], n] (for axis 0): an index names v numbers, which lie along the axis. Otherwise as decode_palette; the last axes of tables are entries and v.",

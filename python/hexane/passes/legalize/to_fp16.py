@@ -91,7 +91,7 @@ def _halved(node: Node, inputs: list[Value | None], room: Room, narrows: bool) -
     if node.op in ENCODED:  # each number is rounded when it is decoded
         x, weight, numbers, bias = inputs[0], *node.inputs[1:3], inputs[3]
         return apply(OPS[node.op], [x, weight, numbers, bias], node.attrs, node.sources)
-    if node.op == "decode_blocks":
+    if node.op in ("decode_blocks", "decode_scaled_palette"):
         return _blocks(node, inputs, room, narrows)
     attrs = {k: FP16 if isinstance(v, DType) and v in _SINGLE else v for k, v in node.attrs.items()}
     if not _takes_halves(OPS[node.op], inputs, attrs):
@@ -129,7 +129,7 @@ def _quantised(node: Node, inputs: list[Value | None]) -> tuple[Value, ...]:
 def _blocks(node: Node, inputs: list[Value | None], room: Room, narrows: bool) -> tuple[Value, ...]:
     """With its scales in fp16 where that has them exactly, or, where it narrows, with all digits of fp16; else what it
     decodes to, which is rounded once."""
-    scales, narrow = node.inputs[1], inputs[1]
+    scales, narrow = node.inputs[-1], inputs[-1]
     assert scales is not None
     assert narrow is not None
     wide, known = scales.node.data, narrow.node.data
@@ -139,7 +139,7 @@ def _blocks(node: Node, inputs: list[Value | None], room: Room, narrows: bool) -
     whole = fold_node(node)
     if whole is not None and whole[0].node.data is not None:
         return (constant(half(whole[0].node.data, room), node.sources),)
-    operands = [inputs[0], scales if wide is not None else _cast(narrow, FP32)]
+    operands = [*inputs[:-1], scales if wide is not None else _cast(narrow, FP32)]
     return (_cast(apply(OPS[node.op], operands, node.attrs, node.sources)[0], FP16),)
 
 

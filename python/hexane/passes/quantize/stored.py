@@ -8,6 +8,7 @@ import numpy as np
 from hexane.graph import Array, Node, Value
 from hexane.ops.encoded_moves import MOVES, moved
 from hexane.ops.encodings import is_encoded
+from hexane.ops.float_tables import with_float_tables
 from hexane.ops.records.encoded_product import LONG_TABLE, SHORT_TABLE, VECTORS, table_columns
 from hexane.ops.records.quant import BYTES
 
@@ -49,7 +50,7 @@ def encoded(value: Value) -> Value | None:
     """The encoded constant that the value is, if its elements are one's, moved or not."""
     node = value.node
     if is_encoded(node):
-        return value
+        return with_float_tables(value)
     if node.op not in MOVES or node.inputs[0] is None:
         return None
     source = encoded(node.inputs[0])

@@ -1,0 +1,46 @@
+"""Tables of palettes as integers of 8 bits with a scale for each table."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hexane.graph import Array
+
+MOST = 127
+_FEWEST = 64  # the largest entry is at least this integer: scales above would be twice those that are tried
+_SMALLEST = 2.0**-24  # of fp16
+
+
+def int8_tables(tables: Array, counts: Array) -> tuple[NDArray[np.int8], NDArray[np.float16]]:
+    """Integers from -127 to 127 [groups][entries] and scales [groups][1], whose products in fp16 are close to the
+    tables [groups][entries].
+
+    The scale that makes the largest entry 127 is tried, those that make it 126 .. 64, and the least-squares scale for
+    the integers of each; the one with the least squared error is kept. counts: how many numbers have the entry, which
+    weigh its error.
+    """
+    wide = tables.astype(np.float64)
+    largest = np.abs(wide).max(1, keepdims=True)
+    best = np.zeros(tables.shape, np.int8), np.ones((len(tables), 1), np.float16)
+    least = np.full((len(tables), 1), np.inf)
+    for most in range(MOST, _FEWEST - 1, -1):
+        scales = largest / most
+        for _ in range(2):
+            scales = _halves(scales)
+            integers = np.clip(np.rint(wide / scales), -MOST, MOST)
+            made = integers.astype(np.float16) * scales.astype(np.float16)
+            error = (counts * (made.astype(np.float64) - wide) ** 2).sum(1, keepdims=True)
+            better = error < least
+            least = np.where(better, error, least)
+            best = np.where(better, integers, best[0]).astype(np.int8), np.where(better, scales, best[1])
+            squares = (counts * integers**2).sum(1, keepdims=True)
+            scales = np.where(
+                squares > 0, (counts * wide * integers).sum(1, keepdims=True) / np.maximum(squares, 1), scales
+            )
+    return best[0], best[1].astype(np.float16)
+
+
+def _halves(scales: Array) -> Array:
+    """As fp16 has them, above 0, and no larger than that 127 of them are a number of fp16."""
+    found: Array = np.clip(scales, _SMALLEST, 65504 / MOST).astype(np.float16)
+    down = np.nextafter(found, np.float16(0))
+    return np.where(found.astype(np.float64) * MOST > 65504, down, found).astype(np.float64)

@@ -1,0 +1,33 @@
+"""Palettes whose tables are integers with a scale, as palettes of floats."""
+
+import numpy as np
+
+from hexane.graph import Value, constant
+from hexane.ops import OPS, apply
+from hexane.ops.encodings import is_encoded
+from hexane.ops.fold import fold_node
+
+
+def with_float_tables(value: Value) -> Value:
+    """decode_scaled_palette(const, const : int8[2, 1, 16], const)  ->  decode_palette(const, const : fp16[2, 1, 16])
+    decode_scaled_palette(const, const : int8[1, 1, 16], const)  ->  gather(const : fp16[16], const : int32)
+
+    The same numbers, bit for bit. Other values as they are.
+    """
+    node = value.node
+    if node.op != "decode_scaled_palette" or not is_encoded(node):
+        return value
+    indices, integers, scales = node.inputs
+    assert indices is not None
+    assert integers is not None
+    decoded = fold_node(apply(OPS["decode_blocks"], [integers, scales], {}, node.sources)[0].node)
+    assert decoded is not None
+    (tables,) = decoded
+    if tables.type.size > tables.shape[-1] or indices.type.rank < 2:
+        return apply(OPS["decode_palette"], [indices, tables], {}, node.sources)[0]
+    assert tables.node.data is not None
+    assert indices.node.data is not None
+    # An index beyond the last entry names the last.
+    picks = np.minimum(indices.node.data, tables.shape[-1] - 1).astype(np.int32)
+    operands = [constant(tables.node.data.reshape(-1), node.sources), constant(picks, node.sources)]
+    return apply(OPS["gather"], operands, {"axis": 0}, node.sources)[0]
