@@ -164,6 +164,25 @@ def test_layers_get_modes_of_their_own_and_a_group_that_does_not_fit_is_said() -
     assert said == [("palette4:g16:int8", False), ("whole", False), ("palette4:g32:int8", True), ("whole", False)]
 
 
+def test_scales_that_fp16_does_not_hold_are_rounded_once_with_their_tables() -> None:
+    """A network of another's weights: entries in fp16 are the products, not products of rounded scales."""
+    rng = np.random.default_rng(2)
+    indices, integers = rng.integers(0, 16, (64, 64)).astype(np.uint8), rng.integers(-127, 128, (2, 1, 16))
+    scales = rng.uniform(0.001, 0.01, (2, 1, 1)).astype(np.float32)
+    weights = hx.decode_scaled_palette(indices, integers.astype(np.int8), scales)
+    decoded = numbers(weights.value)
+    np.testing.assert_array_equal(
+        decoded,
+        np.take_along_axis(
+            (integers * scales).astype(np.float32).repeat(32, 0).reshape(64, 16), indices.astype(int), 1
+        ),
+    )
+    x = rng.standard_normal((2, 64)).astype(np.float32)
+    for target in ("host", "h13"):
+        got, want = (hx.compile(hx.linear(hx.input("x", (2, 64)), w), target=target)(x) for w in (weights, decoded))
+        np.testing.assert_array_equal(got, want)
+
+
 def test_few_distinct_numbers_take_fewer_bits() -> None:
     w = np.random.default_rng(0).choice(np.float32([-127, -64, 0, 1]), (64, 64)) / 128
     graph = hx.graph(hx.matmul(hx.input("x", (2, 64)), w))
