@@ -23,7 +23,7 @@ from cost_rows import Row, graph_of, read_rows
 
 from hexane.cost.demand import KINDS, Demand, demand
 from hexane.cost.estimate import estimate_program
-from hexane.cost.formula import call_us, compute_us, engine_us, layer_us, transfer_us, weights_us
+from hexane.cost.formula import call_us, compute_us, engine_us, in_network, layer_us, transfer_us, weights_us
 from hexane.cost.parameters import RATES, SCALED, Rates, choose, peak_ratio
 from hexane.options import Options
 from hexane.pipeline import compile_segments, divide
@@ -40,6 +40,7 @@ HUBER = 1.5  # in units of NOISE
 FOLDS = 10
 FEW = 10  # rows that a kind needs for quantiles of its own
 STEPS = 40
+LEAST = 2  # other networks on a product that tell what further layers take
 WHOLE = "whole network"
 
 
@@ -84,8 +85,15 @@ class Table:
             np.log([r.latency_us for r in rows]),
         )
 
-    def predict(self, rates: Array) -> Array:
-        """Logarithms of microseconds. rates: one row for each chip, in the order of RATES."""
+    def predict(self, rates: Array, further: Array | float = 1.0) -> Array:
+        """Logarithms of microseconds. rates: one row for each chip, in the order of RATES; further: the part of its
+        time alone that each further layer takes, of each row."""
+        calls, computing, moving, longest = self.times(rates)
+        part = in_network(np.maximum(computing, 1e-9), longest, further)
+        return np.log(calls + part * engine_us(computing, moving))
+
+    def times(self, rates: Array) -> tuple[Array, Array, Array, Array]:
+        """Microseconds of each row: calls; layers that compute, and that move, each as if alone; the longest layer."""
         of = {name: rates[self.chip, i] for i, name in enumerate(RATES)}
         calls = call_us(*self.calls, of["floor_us"], of["read_gbps"], of["write_gbps"])
         layers = {name: column[self.row] for name, column in of.items()}
@@ -97,7 +105,9 @@ class Table:
         )
         us, moves = layer_us(*parts), self.kind == KINDS.index("move")
         computing, moving = (np.bincount(self.row[w], us[w], len(self.log)) for w in (~moves, moves))
-        return np.log(calls + engine_us(computing, moving))
+        longest = np.zeros(len(self.log))
+        np.maximum.at(longest, self.row[~moves], us[~moves])
+        return calls, computing, moving, longest
 
 
 def fit(rows: Sequence[Row]) -> dict[str, Rates]:
@@ -139,11 +149,51 @@ def fit(rows: Sequence[Row]) -> dict[str, Rates]:
     return {chip: Rates(*map(float, row)) for chip, row in zip(table.chips, rates(x), strict=True)}
 
 
-def factors(rows: Sequence[Row], known: dict[str, Rates]) -> Array:
+def factors(rows: Sequence[Row], known: dict[str, Rates], further: dict[str, float] | None = None) -> Array:
     """measured / estimated of each row, with the rates that `choose` takes for its chip."""
+    table, rates, names = chosen(rows, known)
+    further = further or {}
+    parts = [further.get(names[r.chip], 1.0) if kind_of(r) == "network" else 1.0 for r in rows]
+    return np.exp(table.log - table.predict(rates, np.array(parts)))
+
+
+def chosen(rows: Sequence[Row], known: dict[str, Rates]) -> tuple[Table, Array, dict[str, str]]:
+    """The rows, the rates of each chip in them, and the product that these are of."""
     table = Table.of(rows)
-    chosen = [choose(load_chip(chip), known).rates for chip in table.chips]
-    return np.exp(table.log - table.predict(np.array([[getattr(c, name) for name in RATES] for c in chosen])))
+    found = {chip: choose(load_chip(chip), known) for chip in table.chips}
+    rates = np.array([[getattr(found[chip].rates, name) for name in RATES] for chip in table.chips])
+    return table, rates, {chip: c.measured_on for chip, c in found.items()}
+
+
+def further_layers(networks: Sequence[Row], known: dict[str, Rates]) -> dict[str, float]:
+    """For each product with LEAST whole networks or more: the part of its time alone that each further layer takes, the
+    median of what each network tells by itself."""
+    if not networks:
+        return {}
+    table, rates, _ = chosen(networks, known)
+    calls, computing, moving, longest = table.times(rates)
+    part = (np.exp(table.log) - calls) / engine_us(computing, moving)
+    told = (part * computing - longest) / (computing - longest)
+    by: dict[str, list[float]] = defaultdict(list)
+    for row, value in zip(networks, told, strict=True):
+        if row.chip in known:
+            by[row.chip].append(float(value))
+    return {chip: float(np.exp(np.median(np.log(v)))) for chip, v in by.items() if len(v) >= LEAST}
+
+
+def architecture(row: Row) -> str:
+    """ "Whisper" of its three sizes."""
+    return row.params.split()[0]
+
+
+def unseen_networks(networks: Sequence[Row], known: dict[str, Rates]) -> Array:
+    """measured / estimated of whole networks, with what further layers take by networks of other architectures."""
+    found = np.ones(len(networks))
+    for name in {architecture(r) for r in networks}:
+        out = [i for i, r in enumerate(networks) if architecture(r) == name]
+        others = [r for r in networks if architecture(r) != name]
+        found[out] = factors([networks[i] for i in out], known, further_layers(others, known))
+    return found
 
 
 def unseen_rows(rows: Sequence[Row]) -> Array:
@@ -186,7 +236,8 @@ def kind_of(row: Row) -> str:
 def print_factors(title: str, rows: Sequence[Row], ratio: Array, covered: Array | None = None) -> None:
     """Geometric-mean and worst factor, by chip and by kind."""
     error = np.exp(np.abs(np.log(ratio)))
-    print(f"\n{title}\n{'':<16}{'rows':>6}{'geometric mean':>17}{'worst':>8}{'p10..p90 holds':>17}")
+    print(f"\n{title}, within a factor of 1.5: {(error <= 1.5).sum()} of {error.size}")
+    print(f"{'':<16}{'rows':>6}{'geometric mean':>17}{'worst':>8}{'p10..p90 holds':>17}")
 
     def line(name: str, where: Iterable[int]) -> None:
         at = np.array(list(where), int)
@@ -244,10 +295,10 @@ def covered(rows: Sequence[Row], ratio: Array, known: dict[str, tuple[float, flo
 
 
 def alone(rows: Sequence[Row], ratio: Array) -> Array:
-    """Which whole networks lie in the interval that all but its own rows give, of any chip."""
+    """Which whole networks lie in the interval that all but those of its architecture give, of any chip."""
     found = np.ones(len(rows), bool)
-    for name in {r.network for r in rows if r.workload == WHOLE}:
-        out = np.array([r.network == name for r in rows])
+    for name in {architecture(r) for r in rows if r.workload == WHOLE}:
+        out = np.array([r.workload == WHOLE and architecture(r) == name for r in rows])
         spans = quantiles([r for r, o in zip(rows, out, strict=True) if not o], ratio[~out])
         found[out] = covered([r for r, o in zip(rows, out, strict=True) if o], ratio[out], spans)
     return found
@@ -262,7 +313,11 @@ def judge(rows: Sequence[Row]) -> None:
 
 
 def written(
-    rows: Sequence[Row], name: str, known: dict[str, Rates], intervals: dict[str, dict[str, tuple[float, float]]]
+    rows: Sequence[Row],
+    name: str,
+    known: dict[str, Rates],
+    further: dict[str, float],
+    intervals: dict[str, dict[str, tuple[float, float]]],
 ) -> str:
     lines = [
         "# Written by benchmarks/fit_cost.py: do not edit. docs/cost.md has the formula and what each number means.",
@@ -279,6 +334,8 @@ def written(
         count = sum(r.chip == chip for r in rows)
         lines += ["", f'[chips."{chip}"]', f"rows = {count}"]
         lines += [f"{key} = {float(f'{getattr(rates, key):.4g}')}" for key in RATES]
+    lines += ["", "[networks]  # the part of its time alone that each further layer of a network takes"]
+    lines += [f'"{chip}" = {part}' for chip, part in further.items()]
     for title, spans in intervals.items():
         lines += ["", f"[{title}]  # p10 and p90 of measured / estimated"]
         lines += [f"{kind} = [{low:.3f}, {high:.3f}]" for kind, (low, high) in spans.items()]
@@ -298,11 +355,17 @@ def main() -> None:
     known = fit(rows)
     print_factors("fitted to all rows", rows, factors(rows, known))
     networks = whole_networks()
+    further = {chip: float(f"{part:.3g}") for chip, part in further_layers(networks, known).items()}
+    print_factors(f"fitted to all networks: further layers take {further}", networks, factors(networks, known, further))
     every = [*rows, *networks]
-    seen, chips = np.append(unseen_rows(rows), factors(networks, known)), unseen_chips(every)
-    spans = quantiles(every, seen)
-    intervals = {"unseen_rows": spans, "unseen_chips": widened(spans, quantiles(every, chips))}
+    seen, chips = np.append(unseen_rows(rows), unseen_networks(networks, known)), unseen_chips(every)
     count = len(rows)
+    spans = quantiles(every, seen)
+    # Of products whose further layers no network tells.
+    spans["plain_network"] = quantiles(every, np.append(seen[:count], factors(networks, known)))["network"]
+    of_chips = quantiles(every, chips)
+    of_chips["plain_network"] = of_chips["network"]
+    intervals = {"unseen_rows": spans, "unseen_chips": widened(spans, of_chips)}
     for title, ratio, wide in (
         (f"rows left out, {FOLDS} folds", seen, "unseen_rows"),
         ("a chip left out", chips, "unseen_chips"),
@@ -310,7 +373,7 @@ def main() -> None:
         print_factors(title, rows, ratio[:count], covered(every, ratio, intervals[wide])[:count])
         print_factors(f"{title}: whole networks", networks, ratio[count:], alone(every, ratio)[count:])
     if options.write:
-        text = written(rows, options.rows.name, known, intervals)
+        text = written(rows, options.rows.name, known, further, intervals)
         (FOLDER / "shared" / "cost.toml").write_text(text, encoding="utf-8")
 
 

@@ -8,7 +8,7 @@ import pytest
 import hexane as hx
 from hexane.cost import estimate_program
 from hexane.cost.demand import demand
-from hexane.cost.estimate import BATCH
+from hexane.cost.estimate import BATCH, layer_parts
 from hexane.cost.formula import weights_us
 from hexane.cost.parameters import (
     RATES,
@@ -67,6 +67,45 @@ def test_every_part_of_a_product_follows_from_the_parameters() -> None:
     }
     assert product.us == pytest.approx(max(times.values()))
     assert product.bound == max(times, key=lambda name: times[name])
+
+
+def mixed(count: int) -> Graph:
+    x = hx.input("x", (1, 64, 56, 56), "fp16")
+    for i in range(count):
+        x = hx.conv(x, np.full((64, 64, 3, 3), (i + 1) / 64, np.float16), pad=1)
+    return hx.graph(hx.matmul(hx.reduce_max(x, axes=(2, 3), keep_dims=False), np.full((64, 128), 0.5, np.float16)))
+
+
+@pytest.mark.parametrize("chip", ["M5 Pro", "M2 Pro"])
+def test_the_layers_of_a_network_take_a_part_of_their_time_alone(chip: str) -> None:
+    """The longest one takes all of it."""
+    program, known = program_for(mixed(4), load_chip(chip)), calibration(load_chip(chip))
+    assert known.further == table("cost")["networks"][chip]
+    found = estimate_program(program, load_chip(chip))
+    assert (found.kind, found.further) == ("network", known.further)
+    alone = [max(layer_parts(layer, known.rates).values()) for layer in demand(program).layers]
+    of_kind = list(zip([layer.kind for layer in demand(program).layers], alone, strict=True))
+    longest, total = max(us for k, us in of_kind if k != "move"), sum(us for k, us in of_kind if k != "move")
+    assert found.engine_us == pytest.approx(longest + known.further * (total - longest))
+    assert sum(layer.us for layer in found.layers if layer.kind != "move") == pytest.approx(found.engine_us)
+    assert all(0 <= layer.utilisation <= 1 for layer in found.layers)
+    assert any("in published networks" in line for line in remarks(found))
+
+
+def test_no_network_takes_less_by_one_more_layer() -> None:
+    times = [hx.estimate(mixed(count), "M5 Pro").latency_us for count in range(5)]
+    assert times == sorted(times)
+
+
+def test_a_program_of_one_kind_takes_what_its_layers_take_alone() -> None:
+    found = hx.estimate(convolutions(3), "M5 Pro")
+    assert (found.kind, found.further) == ("conv", 1)
+
+
+def test_a_product_without_published_networks_has_their_wider_interval() -> None:
+    found = hx.estimate(mixed(2), "M4")
+    assert (found.kind, found.further) == ("network", 1)
+    assert found.p10_us == pytest.approx(found.latency_us * residuals("plain_network", extrapolated=False)[0])
 
 
 def test_the_host_computes_at_its_own_rates() -> None:

@@ -48,8 +48,16 @@ def transposed() -> Graph:
     return hx.graph(hx.conv_transpose(hx.input("x", (1, 16, 14, 14)), weights(16, 8, 2, 2), strides=(2, 2)))
 
 
+def network() -> Graph:
+    """Of layers that take less in a network than alone, on some products."""
+    x = hx.input("x", (1, 64, 56, 56))
+    for i in range(6):
+        x = hx.conv(x, weights(256 if i % 2 == 0 else 64, x.shape[1], 1, 1) * (1 + i / 8))
+    return hx.graph(hx.conv(hx.softmax(x, axis=1), weights(64, 64, 3, 3), pad=1))
+
+
 @pytest.mark.parametrize("chip", [*measured(), "A14", "M6"])
-@pytest.mark.parametrize("build", [convolutions, with_host, attention, strided, products, transposed])
+@pytest.mark.parametrize("build", [convolutions, with_host, attention, strided, products, transposed, network])
 def test_the_least_is_never_above_the_estimate(build: Callable[[], Graph], chip: str) -> None:
     graph = build()
     least, found = hx.preflight(graph, chip).latency, hx.estimate(graph, chip)

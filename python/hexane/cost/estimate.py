@@ -2,11 +2,11 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from hexane.cost.demand import Demand, LayerDemand, demand
-from hexane.cost.formula import BOUNDS, call_us, compute_us, engine_us, layer_us, transfer_us, weights_us
+from hexane.cost.formula import BOUNDS, call_us, compute_us, engine_us, in_network, layer_us, transfer_us, weights_us
 from hexane.cost.parameters import Calibration, RateFacts, Rates, calibration, host_rates, power_mw, residuals
 from hexane.program import Program
 from hexane.targets import Chip
@@ -16,8 +16,9 @@ BATCH = 16  # inputs in one call, of `Estimate.batched_us`
 
 @dataclass(frozen=True, slots=True)
 class LayerCost:
-    """bound: what takes the time: "compute", "weights" or "activations", "" for a layer that costs nothing.
-    utilisation: the part of its time in which it could compute at its rate. traffic: bytes of activations from and to
+    """us: in a network less or more than alone, by what published networks on the product took. bound: what takes the
+    time: "compute", "weights" or "activations", "" for a layer that costs nothing. utilisation: the part of the time
+    that it takes alone in which it could compute at its rate. traffic: bytes of activations from and to
     main memory; weights: bytes of weights."""
 
     index: int
@@ -51,7 +52,9 @@ class Estimate:
     of BATCH inputs in one call; None where the host computes as well. border_us: the part of copies_us between
     segments. energy_uj: of the engine alone, latency_us times the median of the published power of programs of this
     kind on this product; energy_span_uj: p10_us times the least of it, p90_us times the most. Both are None where fewer
-    than two programs were published, and for programs that the host computes parts of."""
+    than two programs were published, and for programs that the host computes parts of. further: the part of its time
+    alone that each layer of a network but the longest takes, by the published networks on this product; 1 where there
+    are none, and for programs of other kinds."""
 
     target: str
     latency_us: float
@@ -73,6 +76,7 @@ class Estimate:
     memory: Memory
     energy_uj: float | None = None
     energy_span_uj: tuple[float, float] | None = None
+    further: float = 1.0
 
     @property
     def leaving_us(self) -> float:
@@ -95,7 +99,12 @@ class Estimate:
 def estimate_program(program: Program, chip: Chip, own: RateFacts | None = None) -> Estimate:
     """What a call of a chip's program costs. own: rates by product, which replace those of `shared/cost.toml`."""
     found, known = demand(program), calibration(chip, own)
-    layers = tuple(_layer(i, program.layers[i].name, layer, known.rates) for i, layer in enumerate(found.layers))
+    known = known if found.kind == "network" else replace(known, further=1.0)
+    times = layer_times(found.layers, known)
+    layers = tuple(
+        _layer(i, program.layers[i].name, layer, us, known.rates)
+        for i, (layer, us) in enumerate(zip(found.layers, times, strict=True))
+    )
     return _total(found, known, layers, _memory(program), chip)
 
 
@@ -106,7 +115,8 @@ def _total(found: Demand, known: Calibration, layers: tuple[LayerCost, ...], mem
     on_host = max(compute_us(found.host_operations, host.gops), transfer_us(found.host_bytes, host.gbps))
     on_engine = _engine_us([(layer.kind, layer.us) for layer in layers])
     latency = floor + copies + on_host + on_engine
-    low, high = residuals(found.kind, known.extrapolated)
+    plain = found.kind == "network" and known.further == 1
+    low, high = residuals("plain_network" if plain else found.kind, known.extrapolated)
     power = None if known.extrapolated or on_host else power_mw(known.measured_on, found.kind)
     least, middle, most = (0.0, 0.0, 0.0) if power is None else power.value
     return Estimate(
@@ -124,17 +134,18 @@ def _total(found: Demand, known: Calibration, layers: tuple[LayerCost, ...], mem
         copies,
         on_engine,
         on_host,
-        None if on_host else floor / BATCH + copies + _batched_engine_us(found, rates) / BATCH,
+        None if on_host else floor / BATCH + copies + _batched_engine_us(found, known) / BATCH,
         _copies_us(found.border_read, found.border_written, rates),
         layers,
         memory,
         None if power is None else latency * middle / 1000,
         None if power is None else (latency * low * least / 1000, latency * high * most / 1000),
+        known.further,
     )
 
 
 def predicted_us(found: Demand, rates: Rates) -> float:
-    """The latency of a demand at these rates, without the host's part."""
+    """The latency of a demand at these rates, without the host's part; each layer takes what it takes alone."""
     layers = [(layer.kind, float(layer_us(*layer_parts(layer, rates).values()))) for layer in found.layers]
     return found.submissions * rates.floor_us + _copies_us(found.read, found.written, rates) + _engine_us(layers)
 
@@ -149,14 +160,24 @@ def _engine_us(layers: Sequence[tuple[str, float]]) -> float:
     return float(engine_us(sum(us for kind, us in layers if kind != "move"), moving))
 
 
-def _batched_engine_us(found: Demand, rates: Rates) -> float:
+def _batched_engine_us(found: Demand, known: Calibration) -> float:
     layers = [layer.batched(BATCH) for layer in found.layers]
-    return _engine_us([(layer.kind, float(layer_us(*layer_parts(layer, rates).values()))) for layer in layers])
+    times = layer_times(layers, known)
+    return _engine_us([(layer.kind, us) for layer, us in zip(layers, times, strict=True)])
 
 
-def _layer(index: int, name: str, layer: LayerDemand, rates: Rates) -> LayerCost:
+def layer_times(layers: Sequence[LayerDemand], known: Calibration) -> list[float]:
+    """The microseconds of each layer in a program."""
+    alone = [float(layer_us(*layer_parts(layer, known.rates).values())) for layer in layers]
+    computing = [us for layer, us in zip(layers, alone, strict=True) if layer.kind != "move"]
+    if known.further == 1 or not sum(computing):
+        return alone
+    part = in_network(sum(computing), max(computing), known.further)
+    return [us * part for us in alone]
+
+
+def _layer(index: int, name: str, layer: LayerDemand, us: float, rates: Rates) -> LayerCost:
     parts = layer_parts(layer, rates)
-    us = float(layer_us(*parts.values()))
     bound = max(parts, key=lambda part: parts[part]) if us else ""
     return LayerCost(
         index,
@@ -164,7 +185,7 @@ def _layer(index: int, name: str, layer: LayerDemand, rates: Rates) -> LayerCost
         layer.kind,
         us,
         bound,
-        parts["compute"] / us if us else 0.0,
+        parts["compute"] / parts[bound] if us else 0.0,
         layer.operations,
         layer.weights,
         layer.traffic,

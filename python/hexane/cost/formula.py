@@ -42,6 +42,12 @@ def engine_us(computing: Any, moving: Any) -> Any:
     return _largest(computing, moving)
 
 
+def in_network(computing: Any, longest: Any, further: Any) -> Any:
+    """What the layers of a network take, of what they take alone: the longest one whole, of the others the part
+    `further`, so that no network gets faster by one more layer."""
+    return (longest + further * (computing - longest)) / computing
+
+
 def _largest(a: Any, b: Any) -> Any:
     """Of two numbers without NumPy, which takes ten times as long for them."""
     return np.maximum(a, b) if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) else max(a, b)

@@ -50,7 +50,8 @@ SCALED = ("gemm_gops", "conv_gops", "attention_gops")  # with the engine's peak,
 @dataclass(frozen=True, slots=True)
 class Calibration:
     """The rates of a chip. measured_on: the product whose latencies they were fitted to; extrapolated: another chip
-    than the one asked for, whose rates were scaled by `scale`, the ratio of peaks. source, status: of the rates."""
+    than the one asked for, whose rates were scaled by `scale`, the ratio of peaks. source, status: of the rates.
+    further: the part of its time alone that each further layer of a network takes."""
 
     rates: Rates
     measured_on: str
@@ -58,6 +59,7 @@ class Calibration:
     source: str
     status: str
     scale: float = 1.0
+    further: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ def calibration(chip: Chip, own: RateFacts | None = None) -> Calibration:
     found = choose(chip, known)
     name = found.measured_on
     fact = (own[name] if name in own else rate_facts(name))[RATES[0]]
-    return replace(found, source=fact.source, status=fact.status)
+    return replace(found, source=fact.source, status=fact.status, further=1.0 if name in own else further_layers(name))
 
 
 def choose(chip: Chip, known: Mapping[str, Rates]) -> Calibration:
@@ -204,9 +206,18 @@ def host_facts() -> Mapping[str, Fact]:
 
 
 @cache
+def further_layers(product: str) -> float:
+    """Of a product whose published networks tell it, the part of its time alone that each further layer of a network
+    takes; 1 for others."""
+    given = table("cost")["networks"].get(product)
+    return 1.0 if given is None else float(read_fact(_place(), f"networks.{product}", given, float).value)
+
+
+@cache
 def residuals(kind: str, extrapolated: bool) -> tuple[float, float]:
     """The quantiles p10 and p90 of measured / estimated for programs of a kind, on latencies that the fit had not
-    seen; on chips that it had not seen for an extrapolated one."""
+    seen; on chips that it had not seen for an extrapolated one. "plain_network": of a product whose further layers no
+    network tells."""
     which = "unseen_chips" if extrapolated else "unseen_rows"
     spans = table("cost")[which]
     known = kind if kind in spans else "other"

@@ -62,6 +62,11 @@ def remarks(found: Estimate) -> list[str]:
     lines = []
     if found.extrapolated:
         lines.append(f"no latency of {found.target} is known: the rates are those of {found.measured_on}")
+    if found.further != 1:
+        lines.append(
+            f"each layer but the longest takes {found.further:.2g} of its time alone, as in published networks on"
+            f" {found.measured_on}"
+        )
     calls, one = found.floor_us / found.latency_us, found.floor_us / found.submissions
     if calls >= DISPATCH_SHARE:
         batch = "" if found.batched_us is None else f"in a batch of {BATCH} an input takes {found.batched_us:.0f} us; "
