@@ -11,6 +11,8 @@ SOURCES := pyproject.toml CMakeLists.txt $(wildcard python/hexane/*/__init__.py)
 CPP_FILES := $(shell find csrc tests/cpp tests/c99 tests/fake_ane -name '*.cpp' -o -name '*.c' -o -name '*.h' -o -name '*.mm' -o -name '*.m')
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export CMAKE_COLOR_DIAGNOSTICS := OFF
+# Tests start Python hundreds of times, and half of that time would be compiling modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .NOTPARALLEL:
 .PHONY: help run test test-long stand-in conformance bench bench-alloc bench-compile bench-schedule bench-memory bench-c99 bench-sweep bench-train sanitize threads test-arm64 test-mcu apple lint bench-cost
