@@ -103,6 +103,18 @@ def decoded(**changed: Any) -> np.ndarray:
     return out
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_runs_of_a_row_are_rounded_to_fp16(axis: int) -> None:
+    rng = np.random.default_rng(axis)
+    weight = rng.integers(-128, 128, (8, 3 * 1111)).astype(np.int8)
+    scales = rng.standard_normal((1, 8)).astype(np.float32)
+    shape = (8, 3333) if axis == 0 else (3, 8, 1111)
+    out = np.empty(shape, np.float16)
+    run("decode", [weight, scales], [out], {"bits": 8, "palette": 0, "axis": axis})
+    want = (weight * scales.T).astype(np.float16)
+    np.testing.assert_array_equal(out, want if axis == 0 else want.reshape(8, 3, 1111).swapaxes(0, 1))
+
+
 def test_runs_of_a_row_lie_apart() -> None:
     """Of an odd number each; codes of 4 bits, of -8 to 7."""
     codes = np.arange(8 * 10).reshape(8, 10) % 16

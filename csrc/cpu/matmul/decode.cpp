@@ -1,8 +1,9 @@
-// decode: a weight that is stored as that of encoded_matmul, whole in fp32, for kernels that do not decode it
+// decode: a weight that is stored as that of encoded_matmul, whole in fp32 or fp16, for kernels that do not decode it
 // themselves.
 #include <algorithm>
 #include <cstring>
 
+#include "core/fp16.h"
 #include "cpu/matmul/encoded.h"
 #include "cpu/operand.h"
 #include "cpu/tables.h"
@@ -64,14 +65,15 @@ const uint8_t* codes_of(const uint8_t* row, int64_t begin, int64_t count, bool f
   return spread;
 }
 
+template <class T>
 struct Put {
-  float* to;         // of the row's first number
+  T* to;             // of the row's first number
   int64_t run, gap;  // numbers of a run, and from one to the next
 
-  void operator()(const float* numbers, int64_t begin, int64_t count) const {
+  void operator()(const T* numbers, int64_t begin, int64_t count) const {
     while (count > 0) {
       const int64_t inside = begin % run, some = std::min(count, run - inside);
-      std::memcpy(to + begin / run * gap + inside, numbers, static_cast<size_t>(some) * 4);
+      std::memcpy(to + begin / run * gap + inside, numbers, static_cast<size_t>(some) * sizeof(T));
       numbers += some;
       begin += some;
       count -= some;
@@ -79,7 +81,8 @@ struct Put {
   }
 };
 
-// Of the terms [begin, end) of a row; begin is even.
+// Of the terms [begin, end) of a row; begin is even. T: float, or fp16, to which each number is rounded.
+template <class T>
 void decode_terms(const Call& call, const DecodeState& s, int64_t row, int64_t begin, int64_t end) {
   const auto& attrs = call.attributes<DecodeAttrs>();
   const Tensor &weight = call.inputs[0], &numbers = call.inputs[1], &out = call.outputs[0];
@@ -87,7 +90,7 @@ void decode_terms(const Call& call, const DecodeState& s, int64_t row, int64_t b
   const int64_t width = numbers.shape[1], entries = four_bits ? kTableEntries : kWideTableEntries;
   const auto* codes = weight.as<const uint8_t>() + row / s.vector * weight.shape[1];
   const float* own = numbers.as<const float>() + (attrs.palette ? row / s.table_rows * width * s.vector : row);
-  const Put put = {out.as<float>() + row * s.run, s.run, s.rows * s.run};
+  const Put<T> put = {out.as<T>() + row * s.run, s.run, s.rows * s.run};
   uint8_t spread[kPart];
   float found[kPart], table[kWideTableEntries];
   if (attrs.palette && (width < entries || s.vector > 1)) {
@@ -102,7 +105,13 @@ void decode_terms(const Call& call, const DecodeState& s, int64_t row, int64_t b
       for (int64_t i = 0; i < count; ++i) found[i] = own[some[i]];
     else
       encoded_ops().integers(some, count, four_bits, own[begin / s.block * width], found);
-    put(found, begin, count);
+    if constexpr (sizeof(T) == 2) {
+      fp16 halves[kPart];
+      convert(std::span(found, static_cast<size_t>(count)), std::span(halves, static_cast<size_t>(count)));
+      put(halves, begin, count);
+    } else {
+      put(found, begin, count);
+    }
     begin += count;
   }
 }
@@ -113,6 +122,7 @@ void cuts(const Call& call, Cuts& cuts) {
 
 int64_t cost(const Call& call) { return call.outputs[0].size() / 2; }
 
+template <class T>
 void run(const Call& call, int axis, Range range, std::byte*, const std::byte*) {
   const auto& s = call.state<DecodeState>();
   const Range rows = axis < 0 ? Range{0, s.rows} : range;
@@ -121,20 +131,25 @@ void run(const Call& call, int axis, Range range, std::byte*, const std::byte*) 
   const int64_t step = s.num_runs == 1 ? terms : std::min(kPart, kRunsAtOnce * ceil_div(s.run, 2) * 2);
   for (int64_t begin = 0; begin < terms; begin += step)
     for (int64_t row = rows.begin; row < rows.end; ++row)
-      decode_terms(call, s, row, begin, std::min(terms, begin + step));
+      decode_terms<T>(call, s, row, begin, std::min(terms, begin + step));
 }
 
-constexpr Kernel kTable[] = {{
-    .name = kName,
-    .dtypes = "8b,fp32->fp32",
-    .attrs = "bits:i palette:i axis:i",
-    .attrs_bytes = sizeof(DecodeAttrs),
-    .accepts = "dense",
-    .prepare = prepare,
-    .cuts = cuts,
-    .cost = cost,
-    .run = run,
-}};
+template <class T>
+constexpr Kernel row_of() {
+  return {
+      .name = kName,
+      .dtypes = sizeof(T) == 4 ? "8b,fp32->fp32" : "8b,fp32->fp16",
+      .attrs = "bits:i palette:i axis:i",
+      .attrs_bytes = sizeof(DecodeAttrs),
+      .accepts = "dense",
+      .prepare = prepare,
+      .cuts = cuts,
+      .cost = cost,
+      .run = run<T>,
+  };
+}
+
+constexpr Kernel kTable[] = {row_of<float>(), row_of<fp16>()};
 
 }  // namespace
 

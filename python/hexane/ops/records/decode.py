@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from hexane.dtypes import FP32, DType
+from hexane.dtypes import FP16, FP32, DType
 from hexane.errors import Error
 from hexane.graph import Array, Node, TensorType
-from hexane.ops.attributes import flag, integer, integers
+from hexane.ops.attributes import element_type, flag, integer, integers
 from hexane.ops.records.encoded_product import can_be_encoded, check_numbers, columns_of, decoded, stored_dtype
 from hexane.ops.shape_rules import Shape
 from hexane.ops.spec import Op
@@ -24,11 +24,13 @@ def decodes_in_calls(product: Node) -> bool:
     return weight is not None and weight.shape[1] > 1 and not (product.op == "conv" and can_be_encoded(product))
 
 
-def _dtype(weight: DType, numbers: DType, bits: int, palette: bool, **_: Any) -> DType:
+def _dtype(weight: DType, numbers: DType, bits: int, palette: bool, dtype: DType, **_: Any) -> DType:
     stored = stored_dtype(bits, palette)
     if weight is not stored or numbers is not FP32:
         raise Error(f"got {weight} and {numbers}, need {stored} and fp32")
-    return FP32
+    if dtype not in (FP32, FP16):
+        raise Error(f"dtype: got {dtype}, need fp32 or fp16")
+    return dtype
 
 
 def _check(types: tuple[TensorType | None, ...], attrs: Mapping[str, Any]) -> None:
@@ -41,18 +43,19 @@ def _check(types: tuple[TensorType | None, ...], attrs: Mapping[str, Any]) -> No
     check_numbers(weight, numbers, prod((*shape[:axis], *shape[axis + 1 :])), attrs["bits"], attrs["palette"])
 
 
-def _ref(weight: Array, numbers: Array, bits: int, palette: bool, shape: Shape, axis: int) -> Array:
+def _ref(weight: Array, numbers: Array, bits: int, palette: bool, shape: Shape, axis: int, dtype: DType) -> Array:
     others = (*shape[:axis], *shape[axis + 1 :])
     rows = decoded(weight, numbers, prod(others), bits, palette)
-    return np.ascontiguousarray(np.moveaxis(rows.reshape(shape[axis], *others), 0, axis))
+    return np.ascontiguousarray(np.moveaxis(rows.reshape(shape[axis], *others), 0, axis), dtype.numpy)
 
 
 OPS = (
     Op(
         name=DECODE,
-        doc="A weight stored as that of cpu.encoded_matmul, whole: its rows are the indices of one axis of the result, and their numbers lie in the order of the other axes.",
+        doc="A weight stored as that of cpu.encoded_matmul, whole: its rows are the indices of one axis of the result, and their numbers lie in the order of the other axes. Rounded to fp32, and for dtype fp16 to that then.",
         inputs=("weight", "numbers"),
-        attrs={"bits": integer(8), "palette": flag(False), "shape": integers(), "axis": integer(0)},
+        attrs={"bits": integer(8), "palette": flag(False), "shape": integers(), "axis": integer(0),
+               "dtype": element_type(FP32)},
         shape=lambda *_, shape, **__: shape, dtype=_dtype, check=(_check,), kernel="decode",
         kernel_attrs=lambda types, attrs: {"bits": attrs["bits"], "palette": attrs["palette"], "axis": attrs["axis"]},
         level="kernel", every_call=True, ref=_ref,
