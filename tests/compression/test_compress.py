@@ -313,7 +313,7 @@ def test_layers_have_modes_of_their_own() -> None:
         ("h16g", "blockwise4:b32", "15360 -> 4320 bytes; streams"),
         ("h14", "blockwise4:b32", "15360 -> 4320 bytes; folds on this chip: no bandwidth gained"),
         ("h12", "palette4", "15360 -> 3872 bytes; folds on this chip: no bandwidth gained"),
-        ("host", "palette4", "15360 -> 3872 bytes; folds on this CPU: no memory gained"),
+        ("host", "palette4", "15360 -> 3872 bytes; stays in few bits on this CPU"),
     ],
 )
 def test_decisions_say_whether_weights_stream_or_fold(target: str, mode: str, said: str) -> None:

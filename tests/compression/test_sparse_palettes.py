@@ -107,7 +107,7 @@ def test_a_cpu_keeps_indices_in_four_or_eight_bits(bits: int, kept: int) -> None
 
 
 @pytest.mark.parametrize(
-    ("target", "does"), [("h12", UNKNOWN), ("h13", UNKNOWN), ("h16g", UNKNOWN), ("host", "stays in few bits where")]
+    ("target", "does"), [("h12", UNKNOWN), ("h13", UNKNOWN), ("h16g", UNKNOWN), ("host", "stays in few bits on")]
 )
 def test_decisions_have_the_mode_and_the_bytes_of_mask_indices_and_table(target: str, does: str) -> None:
     decision = compress(network(), hx.Compression("sparse:0.75+palette4"), load_target(target)).decisions[0]

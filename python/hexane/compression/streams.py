@@ -6,7 +6,6 @@ from hexane.compression.encode import has_blocks, has_vectors, kept_whole, witho
 from hexane.compression.request import blocks_of, has_int8_tables, palette_of, zeros_beside_palette, zeros_of
 from hexane.compression.weights import Weight
 from hexane.decisions import Decision
-from hexane.dtypes import FP32
 from hexane.graph import Graph, Node, Value
 from hexane.mil.forms.products import PRODUCTS
 from hexane.ops.encodings import PALETTES, encoding_of, fewest_bits, is_encoded
@@ -20,7 +19,7 @@ from hexane.targets import Chip, Target
 FOLDS = "folds on this chip: no bandwidth gained"
 UNKNOWN = "counts as folded: no source says that a chip streams a mask with indices"
 UNKNOWN_TABLES = "counts as folded: tables of int8 are known to stream only with activations of int8"
-STAYS = "stays in few bits where this CPU computes in fp32"
+STAYS = "stays in few bits on this CPU"
 SOURCE = "formats.streams"
 
 
@@ -60,7 +59,7 @@ def _cpu_reads(weight: Weight, encoding: str) -> bool:
     """Whether it stays in few bits on a CPU, by passes/quantize/keep_encoded.py and decode_in_calls.py."""
     of_windows = (weight.node.op == "conv" and can_be_encoded(weight.node)) or decodes_in_calls(weight.node)
     of_rows = weight.node.op in ("gather", "linear", "matmul") and weight.whole.type.rank == 2
-    if not (of_windows or of_rows) or weight.whole.dtype is not FP32:
+    if not (of_windows or of_rows):
         return False
     palette = palette_of(encoding)
     if weight.node.op == "gather":

@@ -35,10 +35,15 @@ from hexane.passes.legalize.select_kernels import select_kernels
 from hexane.passes.legalize.split_conv_3d import split_conv_3d
 from hexane.passes.legalize.spread_conv_transpose_3d import spread_conv_transpose_3d
 from hexane.passes.legalize.to_fp16 import to_fp16
-from hexane.passes.quantize.decode_in_calls import decode_in_calls
+from hexane.passes.quantize.decode_in_calls import decode_in_calls, decode_in_calls_halves
 from hexane.passes.quantize.fold_qdq import fold_qdq
 from hexane.passes.quantize.fuse_lookup import fuse_lookup
-from hexane.passes.quantize.keep_encoded import keep_encoded, keep_encoded_halves, keep_encoded_vectors
+from hexane.passes.quantize.keep_encoded import (
+    keep_encoded,
+    keep_encoded_fp16,
+    keep_encoded_halves,
+    keep_encoded_vectors,
+)
 from hexane.passes.quantize.move_qdq_past_data_movement import move_qdq_past_data_movement
 from hexane.passes.quantize.use_q31 import use_q31
 from hexane.passes.simplify.fold import fold
@@ -73,9 +78,17 @@ def _for_host(target: Target, options: Options) -> bool:
     return options.dtype != "fp16" and options.memory.runs_on == "host"
 
 
-def _with_room(target: Target, options: Options) -> bool:
+def _room(options: Options) -> bool:
     memory = options.memory
-    return options.dtype != "fp16" and not memory.whole_weights and memory.runs_on == "host" and memory.sram is None
+    return not memory.whole_weights and memory.runs_on == "host" and memory.sram is None
+
+
+def _with_room(target: Target, options: Options) -> bool:
+    return options.dtype != "fp16" and _room(options)
+
+
+def _with_room_in_halves(target: Target, options: Options) -> bool:
+    return options.dtype == "fp16" and _room(options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +119,13 @@ ORDER = (
     Pass(keep_encoded_vectors, ("host",), _for_host, level="lowering"),
     # Likewise, with kernels that the C99 runtime does not have.
     Pass(keep_encoded_halves, ("host",), _in_halves, level="lowering"),
+    # Likewise, of weights that are in fp16 before the network is.
+    Pass(keep_encoded_fp16, ("host",), lambda _, options: options.memory.runs_on == "host", level="lowering"),
     # After the pass that leaves it what no kernel reads in few bits. Not where working memory is short: the whole
     # weight lies in it.
     Pass(decode_in_calls, ("host",), _with_room, level="lowering"),
+    # Likewise.
+    Pass(decode_in_calls_halves, ("host",), _with_room_in_halves, level="lowering"),
     Pass(expand, ("host", "layers")),
     # Before constants are folded: quantised weights would be floats.
     Pass(fuse_bias, ("host", "mil")),

@@ -6,10 +6,15 @@ import hexane as hx
 from hexane.passes.fuse.fuse_bias import fuse_bias
 from hexane.passes.layout.channels_last import channels_last
 from hexane.passes.legalize.to_fp16 import to_fp16
-from hexane.passes.quantize.decode_in_calls import decode_in_calls
+from hexane.passes.quantize.decode_in_calls import decode_in_calls, decode_in_calls_halves
 from hexane.passes.quantize.fold_qdq import fold_qdq
 from hexane.passes.quantize.fuse_lookup import fuse_lookup
-from hexane.passes.quantize.keep_encoded import keep_encoded, keep_encoded_halves, keep_encoded_vectors
+from hexane.passes.quantize.keep_encoded import (
+    keep_encoded,
+    keep_encoded_fp16,
+    keep_encoded_halves,
+    keep_encoded_vectors,
+)
 from hexane.passes.quantize.move_qdq_past_data_movement import move_qdq_past_data_movement
 from hexane.passes.quantize.use_q31 import use_q31
 from hexane.passes.simplify.fold_batch_norm import fold_batch_norm
@@ -38,8 +43,8 @@ def of_vectors() -> hx.Tensor:
     return hx.decode_vectors(hx.const(picks), hx.const(np.arange(26, dtype=np.float32).reshape(1, 1, 13, 2)))
 
 
-def in_blocks() -> hx.Tensor:
-    scales = (np.arange(128, dtype=np.float32) / 64 + 0.5).reshape(64, 2)
+def in_blocks(dtype: str = "float32") -> hx.Tensor:
+    scales = (np.arange(128, dtype=dtype) / 64 + 0.5).reshape(64, 2)
     return hx.decode_blocks(random().integers(-8, 8, (64, 64)).astype(np.int8), scales)
 
 
@@ -90,6 +95,36 @@ FIRES: dict[str, Case] = {
         lambda: hx.conv(hx.input("x", (1, 64, 9)), hx.reshape(of_vectors(), shape=(64, 64, 1)), pad=(1, 0)),
     ),
     "keep_encoded_halves": (keep_encoded_halves, lambda: hx.linear(hx.input("x", (2, 64)), in_blocks())),
+    "keep_encoded_halves_of_an_embedding": (
+        keep_encoded_halves,
+        lambda: hx.gather(in_blocks(), hx.input("ids", (2, 3), "int32"), axis=0),
+    ),
+    "keep_encoded_fp16": (
+        keep_encoded_fp16,
+        lambda: hx.linear(hx.input("x", (2, 64), "fp16"), in_blocks("float16")),
+    ),
+    "keep_encoded_fp16_of_an_embedding": (
+        keep_encoded_fp16,
+        lambda: hx.gather(
+            hx.dequantize(random().integers(-128, 128, (64, 64)).astype(np.int8), np.float32(0.5), dtype="fp16"),
+            hx.input("ids", (2, 3), "int32"),
+            axis=0,
+        ),
+    ),
+    "keep_encoded_fp16_of_a_cast": (
+        keep_encoded_fp16,
+        lambda: hx.linear(hx.input("x", (2, 64), "fp16"), hx.cast(in_blocks(), dtype="fp16")),
+    ),
+    "decode_in_calls_halves": (
+        decode_in_calls_halves,
+        lambda: hx.conv(hx.input("x", (1, 128, 5, 6)), hx.reshape(in_blocks(), shape=(64, 64, 1, 1)), groups=2),
+    ),
+    "decode_in_calls_in_fp16": (
+        decode_in_calls,
+        lambda: hx.conv(
+            hx.input("x", (1, 128, 5, 6), "fp16"), hx.reshape(in_blocks("float16"), shape=(64, 64, 1, 1)), groups=2
+        ),
+    ),
     "decode_in_calls": (
         decode_in_calls,
         lambda: hx.conv(hx.input("x", (1, 128, 5, 6)), hx.reshape(in_blocks(), shape=(64, 64, 1, 1)), groups=2),
@@ -255,9 +290,24 @@ LEAVES: dict[str, Case] = {
         keep_encoded_halves,
         lambda: hx.linear(hx.input("x", (2, 64)), hx.dequantize(np.ones((64, 64), np.int8), np.float32(9000))),
     ),
-    "rows_of_an_embedding_that_becomes_fp16": (
+    "rows_of_an_embedding_whose_scale_fp16_does_not_hold": (
         keep_encoded_halves,
-        lambda: hx.gather(in_blocks(), hx.input("ids", (2, 3), "int32"), axis=0),
+        lambda: hx.gather(
+            hx.dequantize(random().integers(-128, 128, (64, 64)).astype(np.int8), np.float32(0.3)),
+            hx.input("ids", (2, 3), "int32"),
+            axis=0,
+        ),
+    ),
+    "an_encoded_weight_that_is_rounded_and_widened": (
+        keep_encoded,
+        lambda: hx.linear(hx.input("x", (2, 64)), hx.cast(in_blocks("float16"), dtype="fp32")),
+    ),
+    "an_encoded_weight_that_is_rounded_to_fp32_and_then_to_fp16": (
+        keep_encoded_fp16,
+        lambda: hx.linear(
+            hx.input("x", (2, 64), "fp16"),
+            hx.dequantize(random().integers(-128, 128, (64, 64)).astype(np.int8), np.float32(0.3), dtype="fp16"),
+        ),
     ),
     "a_small_encoded_weight": (
         keep_encoded,

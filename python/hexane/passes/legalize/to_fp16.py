@@ -13,6 +13,7 @@ from hexane.graph import Array, Graph, Node, Value, constant, unique
 from hexane.mil.forms.products import PRODUCTS
 from hexane.ops import OPS, Op, apply
 from hexane.ops.fold import fold_node
+from hexane.ops.records.decode import DECODE
 from hexane.ops.records.encoded_product import ENCODED
 from hexane.room import Room
 from hexane.targets import Chip, Target
@@ -91,6 +92,8 @@ def _halved(node: Node, inputs: list[Value | None], room: Room, narrows: bool) -
     if node.op in ENCODED:  # each number is rounded when it is decoded
         x, weight, numbers, bias = inputs[0], *node.inputs[1:3], inputs[3]
         return apply(OPS[node.op], [x, weight, numbers, bias], node.attrs, node.sources)
+    if node.op == DECODE:
+        return apply(OPS[DECODE], node.inputs, {**node.attrs, "dtype": FP16}, node.sources)
     if node.op in ("decode_blocks", "decode_scaled_palette"):
         return _blocks(node, inputs, room, narrows)
     attrs = {k: FP16 if isinstance(v, DType) and v in _SINGLE else v for k, v in node.attrs.items()}

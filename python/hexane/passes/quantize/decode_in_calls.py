@@ -4,58 +4,86 @@ import numpy as np
 
 from hexane.compression.weights import LEAST_NUMBERS
 from hexane.decisions import Decision
-from hexane.dtypes import FP32
+from hexane.dtypes import FP16, FP32, DType
 from hexane.graph import Graph, Node, Value, constant
 from hexane.ops import OPS, apply
 from hexane.ops.encoded_moves import moved
 from hexane.ops.encodings import encoding_of
 from hexane.ops.records.decode import DECODE, decodes_in_calls
-from hexane.passes.quantize.stored import Stored, comes_of_integers, encoded, of_integers, scales_follow, stored_rows
+from hexane.passes.quantize.stored import (
+    Stored,
+    before_rounding,
+    comes_of_integers,
+    encoded,
+    fits_rounded,
+    of_integers,
+    scales_follow,
+    stored_rows,
+)
 from hexane.targets import Target
 
 
 def decode_in_calls(graph: Graph, target: Target) -> Graph:
     """conv_transpose(%x, dequantize(const, const))  ->  conv_transpose(%x, cpu.decode(const, const))
 
-    Of convolutions whose weight keep_encoded leaves, as far as decodes_in_calls says; on the same terms.
+    Of convolutions whose weight keep_encoded and keep_encoded_fp16 leave, as far as decodes_in_calls says; on the same
+    terms.
     """
+    return _in_calls(graph, rounds=False)
+
+
+def decode_in_calls_halves(graph: Graph, target: Target) -> Graph:
+    """conv_transpose(%x, dequantize(const, const))  ->  conv_transpose(%x, cpu.decode(const, const))
+
+    As decode_in_calls, for a network that becomes fp16, on the terms of keep_encoded_halves.
+    """
+    return _in_calls(graph, rounds=True)
+
+
+def _in_calls(graph: Graph, rounds: bool) -> Graph:
+    """rounds: whether weights in fp32 become fp16."""
     readers = graph.users()
-    known: dict[Value, Value | None] = {}
+    known: dict[Value, tuple[Value, str] | None] = {}
     made: list[Decision] = []
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         x, y = inputs[:2]
         assert x is not None
         assert y is not None
-        if not decodes_in_calls(node) or y.type.size < LEAST_NUMBERS or {x.dtype, y.dtype} != {FP32}:
+        if not decodes_in_calls(node) or y.type.size < LEAST_NUMBERS:
+            return None
+        if x.dtype is not y.dtype or y.dtype not in (FP32, FP16):
             return None
         if comes_of_integers(x) or scales_follow(node.values[0], readers):
             return None
         if y not in known:
-            weight = encoded(y)
-            known[y] = None if weight is None else _decoded(weight)
-        found = known[y]
-        if found is None:
+            weight = encoded(before_rounding(y))
+            found = None if weight is None else _decoded(weight, y.dtype, rounds or y.dtype is FP16)
+            known[y] = None if weight is None or found is None else (found, encoding_of(weight).kind)
+        if (stored := known[y]) is None:
             return None
-        said = f"{encoding_of(y).kind}, {found.node.attrs['bits']} bits"
+        decode, kind = stored
+        said = f"{kind}, {decode.node.attrs['bits']} bits"
         made.append(Decision("keep_encoded", node.where, said, "decoded in each call"))
-        return node.with_inputs((x, found, *inputs[2:])).values
+        return node.with_inputs((x, decode, *inputs[2:])).values
 
     return graph.rewrite(change, ("conv", "conv_transpose")).decided(*made)
 
 
-def _decoded(weight: Value) -> Value | None:
-    """The same numbers, of an encoded constant whose scales or tables belong to the indices of one axis."""
+def _decoded(weight: Value, dtype: DType, rounds: bool) -> Value | None:
+    """The same numbers in this dtype, of an encoded constant whose scales or tables belong to the indices of one axis.
+    rounds: whether they become fp16."""
     axis = _axis_of_numbers(weight.node)
     others = [i for i in range(weight.type.rank) if i != axis]
     turned = weight if axis == 0 else moved(apply(OPS["transpose"], [weight], {"perm": (axis, *others)})[0].node)
     if turned is None:
         return None
     found = _in_terms(turned) if turned.node.op == "decode_blocks" else stored_rows(turned)
-    if found is None:
+    if found is None or (rounds and not fits_rounded(found, weight.dtype)):
         return None
     operands = [constant(found.weight, weight.node.sources), constant(found.numbers, weight.node.sources)]
     attrs = {"bits": found.bits, "palette": found.palette, "shape": weight.shape, "axis": axis}
+    attrs |= {"dtype": dtype}
     return apply(OPS[DECODE], operands, attrs, weight.node.sources)[0]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from hexane.compression.weights import LEAST_NUMBERS
 from hexane.decisions import Decision
-from hexane.dtypes import FP32, INT32
+from hexane.dtypes import FP16, FP32, INT32, DType
 from hexane.graph import AttrValue, Graph, Node, Value, constant
 from hexane.ops import OPS, apply
 from hexane.ops.encoded_moves import moved
@@ -18,19 +18,37 @@ from hexane.ops.records.encoded_product import (
     can_be_encoded,
     multiplies_pixels,
 )
-from hexane.passes.quantize.stored import Stored, comes_of_integers, encoded, scales_follow, stored_rows
+from hexane.passes.quantize.stored import (
+    Stored,
+    before_rounding,
+    comes_of_integers,
+    encoded,
+    fits_rounded,
+    held,
+    scales_follow,
+    stored_rows,
+    within_halves,
+)
 from hexane.targets import Target
-
-_BEYOND_HALVES = 65520.0  # half way from the largest number of fp16 to infinity
 
 
 def keep_encoded_halves(graph: Graph, target: Target) -> Graph:
     """conv(%x, dequantize(const : int8[96, 64, 3, 3], const))  ->  cpu.encoded_conv(%x, const, const, none)
 
     As keep_encoded, for a network that becomes fp16 and rounds each decoded number to it. Not where a number may be
-    beyond fp16, which a whole weight has as the largest of fp16, and not the rows of an embedding.
+    beyond fp16, which a whole weight has as the largest of fp16, and not rows of an embedding whose scales fp16 does
+    not hold, since these would be rounded first.
     """
-    return _kept(graph, _fits_halves, ("conv", "linear", "matmul"))
+    return _kept(graph, fits_rounded, ("conv", "gather", "linear", "matmul"), rounds=True)
+
+
+def keep_encoded_fp16(graph: Graph, target: Target) -> Graph:
+    """linear(%x : fp16, dequantize(const, const) : fp16)  ->  cpu.encoded_matmul(%x, const, const, none) : fp16
+
+    As keep_encoded_halves, of weights that the model has in fp16 itself, or casts to it. Not where fp16 does not hold
+    the scales of integers, unless these are decoded in fp32 first, as the kernels do it.
+    """
+    return _kept(graph, fits_rounded, ("conv", "gather", "linear", "matmul"), FP16, rounds=True)
 
 
 def keep_encoded(graph: Graph, target: Target) -> Graph:
@@ -44,7 +62,7 @@ def keep_encoded(graph: Graph, target: Target) -> Graph:
     such a product may be one of integers, nor where the columns are scaled by constants next, since these go into whole
     weights.
     """
-    return _kept(graph, lambda found: found.numbers.ndim == 2, ("conv", "gather", "linear", "matmul"))
+    return _kept(graph, lambda found, _: found.numbers.ndim == 2, ("conv", "gather", "linear", "matmul"))
 
 
 def keep_encoded_vectors(graph: Graph, target: Target) -> Graph:
@@ -53,15 +71,14 @@ def keep_encoded_vectors(graph: Graph, target: Target) -> Graph:
     As keep_encoded, where an index names the numbers of 2 or 4 neighbouring columns of a product or channels of a
     convolution's output.
     """
-    return _kept(graph, lambda found: found.numbers.ndim == 3, ("conv", "linear", "matmul"))
+    return _kept(graph, lambda found, _: found.numbers.ndim == 3, ("conv", "linear", "matmul"))
 
 
-def _fits_halves(stored: Stored) -> bool:
-    most = float(np.abs(stored.numbers).max(initial=0))
-    return most * (1 if stored.palette else 1 << (stored.bits - 1)) < _BEYOND_HALVES
-
-
-def _kept(graph: Graph, fits: Callable[[Stored], bool], ops: tuple[str, ...]) -> Graph:
+def _kept(
+    graph: Graph, fits: Callable[[Stored, DType], bool], ops: tuple[str, ...], dtype: DType = FP32, rounds: bool = False
+) -> Graph:
+    """Of weights in this dtype. fits: with the dtype that they are decoded in. rounds: whether decoded numbers are
+    rounded to fp16."""
     readers = graph.users()
     stored: dict[Value, Stored | None] = {}
     made: list[Decision] = []
@@ -74,10 +91,11 @@ def _kept(graph: Graph, fits: Callable[[Stored], bool], ops: tuple[str, ...]) ->
         x, y, bias = inputs[0], inputs[1], inputs[2]
         assert x is not None
         assert y is not None
-        if x.type.rank < 2 or not _is_weight(y, node.op == "conv") or x.dtype is not FP32:
+        if x.type.rank < 2 or not _is_weight(y, dtype, node.op == "conv") or x.dtype is not dtype:
             return None
         if comes_of_integers(x) or scales_follow(node.values[0], readers):
             return None
+        y = before_rounding(y)
         if node.op == "conv":
             weight = _of_windows(node, y)
         else:
@@ -87,7 +105,7 @@ def _kept(graph: Graph, fits: Callable[[Stored], bool], ops: tuple[str, ...]) ->
         if weight not in stored:
             stored[weight] = stored_rows(weight)
         found = stored[weight]
-        if found is None or not fits(found):
+        if found is None or not fits(found, weight.dtype):
             return None
         decided(node, weight, found.bits)
         operands = [x, constant(found.weight, y.node.sources), constant(found.numbers, y.node.sources), bias]
@@ -105,10 +123,10 @@ def _kept(graph: Graph, fits: Callable[[Stored], bool], ops: tuple[str, ...]) ->
         table, ids = inputs[0], inputs[1]
         assert table is not None
         assert ids is not None
-        if node.attrs["axis"] != 0 or ids.node.op == "const" or not _is_weight(table):
+        if node.attrs["axis"] != 0 or ids.node.op == "const" or not _is_weight(table, dtype):
             return None
         weight = encoded(table)
-        rows = None if weight is None else _rows(weight, ids, node)
+        rows = None if weight is None or (rounds and not _rows_fit(weight.node)) else _rows(weight, ids, node)
         if weight is None or rows is None:
             return None
         decided(node, weight, 8)
@@ -120,8 +138,8 @@ def _kept(graph: Graph, fits: Callable[[Stored], bool], ops: tuple[str, ...]) ->
     return graph.rewrite(change, ops).decided(*made)
 
 
-def _is_weight(value: Value, of_pixels: bool = False) -> bool:
-    return (value.type.rank == 2 or of_pixels) and value.type.size >= LEAST_NUMBERS and value.dtype is FP32
+def _is_weight(value: Value, dtype: DType, of_pixels: bool = False) -> bool:
+    return (value.type.rank == 2 or of_pixels) and value.type.size >= LEAST_NUMBERS and value.dtype is dtype
 
 
 def _in_rows(value: Value, rows: bool) -> Value | None:
@@ -143,6 +161,17 @@ def _of_windows(conv: Node, weight: Value) -> Value | None:
     return moved(apply(OPS["transpose"], [found], {"perm": perm})[0].node)
 
 
+def _rows_fit(table: Node) -> bool:
+    """Whether rows that are decoded in fp16 have the bits of the decoded table's: products of integers and scales are
+    rounded once, and an entry of a palette is the number itself."""
+    scales = table.inputs[1]
+    if table.op not in ("dequantize", "decode_blocks"):
+        return True
+    assert scales is not None
+    assert scales.node.data is not None
+    return held(scales.node.data) and within_halves(scales.node.data, 8)
+
+
 def _rows(weight: Value, ids: Value, node: Node) -> Value | None:
     """These rows of an encoded table, decoded after they are found."""
 
@@ -161,7 +190,7 @@ def _rows(weight: Value, ids: Value, node: Node) -> Value | None:
             if (more and more[0] is not None) or (second.type.rank and weight.node.attrs["axis"] != 0):
                 return None
             scale = make("reshape", picked(second), shape=(*ids.shape, 1)) if second.type.rank else second
-            return make("mul", make("cast", picked(first), dtype=FP32), make("cast", scale, dtype=FP32))
+            return make("mul", make("cast", picked(first), dtype=weight.dtype), make("cast", scale, dtype=weight.dtype))
         case "decode_blocks" if second.shape[0] == rows:
             return make("decode_blocks", picked(first), picked(second))
         case "gather" if weight.node.attrs["axis"] == 0 and first.shape[0] <= 256:

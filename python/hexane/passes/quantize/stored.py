@@ -5,13 +5,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hexane.graph import Array, Node, Value
+from hexane.dtypes import FP16, FP32, DType
+from hexane.graph import Array, Node, Value, constant
+from hexane.ops import OPS, apply
 from hexane.ops.encoded_moves import MOVES, moved
 from hexane.ops.encodings import is_encoded
 from hexane.ops.float_tables import with_float_tables
 from hexane.ops.records.encoded_product import LONG_TABLE, SHORT_TABLE, VECTORS, table_columns
 from hexane.ops.records.quant import BYTES
 
+_BEYOND_HALVES = 65520.0  # half way from the largest number of fp16 to infinity
 _SCALES = ("mul", "sub", "real_div", "batch_norm")
 
 
@@ -47,14 +50,55 @@ def scales_follow(product: Value, readers: "dict[Value, list[Node]]") -> bool:
 
 
 def encoded(value: Value) -> Value | None:
-    """The encoded constant that the value is, if its elements are one's, moved or not."""
+    """The encoded constant that the value is, if its elements are one's, moved or not, or cast where that leaves it
+    encoded."""
     node = value.node
     if is_encoded(node):
         return with_float_tables(value)
-    if node.op not in MOVES or node.inputs[0] is None:
+    if node.op not in (*MOVES, "cast") or node.inputs[0] is None:
         return None
     source = encoded(node.inputs[0])
-    return None if source is None else moved(node.with_inputs((source, *node.inputs[1:])))
+    if source is None or node.op == "cast":
+        return None if source is None else _cast(source, value.dtype)
+    return moved(node.with_inputs((source, *node.inputs[1:])))
+
+
+def before_rounding(value: Value) -> Value:
+    """What is cast from fp32 to the value, which is in fp16 and perhaps moved; other values as they are."""
+    node = value.node
+    source = node.inputs[0] if node.op in (*MOVES, "cast") else None
+    if source is None or value.dtype is not FP16:
+        return value
+    if node.op == "cast":
+        return source if source.dtype is FP32 else value
+    found = before_rounding(source)
+    return value if found is source else node.with_inputs((found, *node.inputs[1:])).values[0]
+
+
+def fits_rounded(stored: Stored, dtype: DType) -> bool:
+    """Whether kernels that round to fp32 and then to fp16 make the numbers of a weight in this dtype, rounded to fp16:
+    one in fp32 is rounded twice as well. fp32 has the products of integers with scales that fp16 has."""
+    return fits_halves(stored) and (dtype is FP32 or stored.palette or held(stored.numbers))
+
+
+def _cast(weight: Value, dtype: DType) -> Value | None:
+    """A palette with its entries cast; integers to fp16 where it holds their scales, so that products are rounded
+    once. Not those that are rounded to fp16 and become fp32."""
+    node, floats = weight.node, (FP16, FP32)
+    if weight.dtype is dtype or weight.dtype not in floats or dtype not in floats:
+        return weight if weight.dtype is dtype else None
+    operands = list(node.inputs)
+    at = 0 if node.op == "gather" else 1
+    numbers = operands[at]
+    assert numbers is not None
+    assert numbers.node.data is not None
+    if node.op in ("dequantize", "decode_blocks") and (dtype is FP32 or not held(numbers.node.data)):
+        return None
+    if node.op == "dequantize":
+        return apply(OPS[node.op], operands, {**node.attrs, "dtype": dtype}, node.sources)[0]
+    with np.errstate(over="ignore"):
+        operands[at] = constant(numbers.node.data.astype(dtype.numpy), numbers.node.sources)
+    return apply(OPS[node.op], operands, node.attrs, node.sources)[0]
 
 
 def stored_rows(weight: Value) -> Stored | None:
@@ -88,6 +132,23 @@ def stored_rows(weight: Value) -> Stored | None:
                 return None
             return _indices(first.reshape(columns // size, -1), second.reshape(groups, entries, size))
     return None
+
+
+def fits_halves(stored: Stored) -> bool:
+    """Whether all its numbers are within fp16."""
+    return within_halves(stored.numbers, 0 if stored.palette else stored.bits)
+
+
+def within_halves(numbers: Array, bits: int) -> bool:
+    """Whether tables, or scales times all integers of so many bits, are within fp16."""
+    most = float(np.abs(numbers).max(initial=0))
+    return most * (1 << (bits - 1) if bits else 1) < _BEYOND_HALVES
+
+
+def held(numbers: Array) -> bool:
+    """Whether fp16 has these numbers."""
+    with np.errstate(over="ignore"):
+        return bool((numbers.astype(np.float16) == numbers).all())
 
 
 def _centred(integers: Array, zero: Array | None) -> Array | None:
