@@ -98,13 +98,16 @@ void pack_encoded(const Tensor& weight, const Tensor& numbers, const EncodedPane
                   std::byte* panels, std::byte* to_numbers) {
   // Integers of four bits, from -8 to 7, are kept 8 higher.
   const std::byte flip{static_cast<unsigned char>(e.four_bits && !e.palette ? 0x88 : 0)};
+  // An index beyond a table names its last entry, which rows of kernels do not check.
+  const std::byte last{static_cast<unsigned char>(e.palette && !e.four_bits ? e.entries - 1 : 0xFF)};
   const int64_t lanes = kPanelLanes / e.vector, num_rows = num_columns / e.vector, bytes = e.panel_bytes / lanes;
   for (int64_t first = 0; first < num_rows; first += lanes, panels += e.panel_bytes) {
     const int64_t count = std::min(lanes, num_rows - first);
     if (count < lanes) std::memset(panels, 0, static_cast<size_t>(e.panel_bytes));
     const std::byte* from = weight.data + first * weight.strides[0];
     for (int64_t j = 0; j < bytes; ++j)
-      for (int64_t i = 0; i < count; ++i) panels[j * lanes + i] = from[i * weight.strides[0] + j] ^ flip;
+      for (int64_t i = 0; i < count; ++i)
+        panels[j * lanes + i] = std::min(from[i * weight.strides[0] + j] ^ flip, last);
   }
   auto* to = reinterpret_cast<float*>(to_numbers);
   std::memset(to, 0, static_cast<size_t>(number_bytes(e)));

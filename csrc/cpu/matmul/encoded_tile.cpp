@@ -132,6 +132,7 @@ class Numbers {
   static constexpr bool kLong = kVector == 1 && kCode >= Code::kLongTables;
   static constexpr bool kFourBits =
       kVector == 1 ? kCode != Code::kBytes && !kLong : kCode == Code::kPairTables || kCode == Code::kQuadTables;
+  static constexpr bool kSingle = kCode == Code::kWideTables || (kCode == Code::kLongTables && HWY_TARGET != HWY_AVX3);
   static constexpr bool kPairs = kFourBits || kCode == Code::kLongHalfTables || kCode == Code::kWideHalfTables;
 
   HWY_INLINE Numbers(const EncodedPanels& e, int64_t panel, int64_t begin)
@@ -178,16 +179,19 @@ class Numbers {
         bytes_[p] = hn::LoadU(Bytes(), reinterpret_cast<const uint8_t*>(from_ + p * panel_bytes_));
         look_up(p, hn::And(bytes_[p], hn::Set(Bytes(), 15)), numbers);
       }
+    } else if constexpr (kSingle) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) numbers[v] = single_entries(v);
     } else {
 #pragma GCC unroll 16
       for (int v = 0; v < kVectors; ++v) {
         codes_[v] = load_codes(v);
         if constexpr (kCode == Code::kHalfBytes)
           numbers[v] = scaled(hn::And(codes_[v], hn::Set(DI(), 15)), v);
+        else if constexpr (kCode == Code::kBytes)
+          numbers[v] = hn::Mul(hn::ConvertTo(D(), codes_[v]), scales_[v]);
         else
-          numbers[v] = kCode == Code::kBytes ? hn::Mul(hn::ConvertTo(D(), codes_[v]), scales_[v])
-                       : kLong               ? long_entry(codes_[v], v)
-                                             : entry(codes_[v], v);
+          numbers[v] = entry(codes_[v], v);
       }
     }
     from_ += kCodes;
@@ -235,34 +239,35 @@ class Numbers {
     return hn::Mul(hn::ConvertTo(D(), hn::Sub(code, hn::Set(DI(), 8))), scales_[v]);
   }
 
-  // A vector meets two tables at most.
-  HWY_INLINE V long_entry(VI code, int v) const {
-    const int run = v * kLanes / static_cast<int>(kTableColumns);
-    if constexpr (kCode == Code::kLongTables)
-      code = hn::Min(code, hn::Set(DI(), static_cast<int>(kLongTableEntries) - 1));
-#if HWY_TARGET == HWY_AVX3
-    if constexpr (kCode == Code::kLongTables) {
-      const V found = long_table(tables_[run], code);
-      if (tables_[run] == tables_[run + 1]) return found;
-      const auto second = hn::Gt(hn::Iota(DI(), 0), hn::Set(DI(), static_cast<int>(kTableColumns) - 1));
-      return hn::IfThenElse(hn::RebindMask(D(), second), long_table(tables_[run + 1], code), found);
-    }
-#endif
-    // From memory: registers do not hold such a table.
-    if constexpr (kLanes > kTableColumns) {
-      const auto second = hn::Gt(hn::Iota(DI(), 0), hn::Set(DI(), static_cast<int>(kTableColumns) - 1));
-      const auto apart = static_cast<int32_t>(tables_[run + 1] - tables_[run]);
-      code = hn::Add(code, hn::IfThenElseZero(second, hn::Set(DI(), apart)));
-    }
-    return hn::GatherIndex(D(), tables_[run], code);
+  // Of tables that registers do not hold, number by number: a gather takes twice as long.
+  HWY_INLINE V single_entries(int v) const {
+    const auto quad = [&](int i) HWY_ATTR {
+      const int lane = v * kLanes + 4 * i;
+      const float* table = tables_[lane / static_cast<int>(kTableColumns)];
+      uint32_t some;
+      std::memcpy(&some, from_ + v / kPanelVectors * panel_bytes_ + lane % static_cast<int>(kPanelLanes), sizeof some);
+      const auto one = [&](int at)
+                           HWY_ATTR { return hn::LoadU(hn::FixedTag<float, 1>(), table + (some >> (8 * at) & 0xFF)); };
+      const hn::FixedTag<float, 2> two;
+      return hn::Combine(Quad(), hn::Combine(two, one(3), one(2)), hn::Combine(two, one(1), one(0)));
+    };
+    return of_quads(hn::CappedTag<float, kLanes>(), 0, quad);
   }
 
+  // A vector meets two tables at most.
   HWY_INLINE V entry(VI code, int v) const {
-    const int run = v * kLanes / static_cast<int>(kTableColumns);
-    const V found = Table(tables_[run])[code];
-    if constexpr (kCode == Code::kTables || kLanes <= kTableColumns) return found;
+    const int run = v * kLanes / static_cast<int>(kTableColumns), next = run + (kLanes > kTableColumns);
+    const V found = in_table(tables_[run], code);
+    if (kCode == Code::kTables || kLanes <= kTableColumns || (kLong && tables_[run] == tables_[next])) return found;
     const auto second = hn::Gt(hn::Iota(DI(), 0), hn::Set(DI(), static_cast<int>(kTableColumns) - 1));
-    return hn::IfThenElse(hn::RebindMask(D(), second), Table(tables_[run + (kLanes > kTableColumns)])[code], found);
+    return hn::IfThenElse(hn::RebindMask(D(), second), in_table(tables_[next], code), found);
+  }
+
+  HWY_INLINE static V in_table(const float* table, VI code) {
+#if HWY_TARGET == HWY_AVX3
+    if constexpr (kLong) return long_table(table, code);
+#endif
+    return Table(table)[code];
   }
 
   // Two terms of a panel, each 16 columns, as the lower and the upper bytes of halves.
@@ -273,7 +278,7 @@ class Numbers {
       const auto* table = reinterpret_cast<const uint8_t*>(tables_[p * kTableRuns] + kLongTableEntries);
 #pragma GCC unroll 2
       for (int i = 0; i < kSteps; ++i) {
-        const auto code = hn::Min(hn::LoadU(d, from + i * kPanelLanes), hn::Set(d, kLongTableEntries - 1));
+        const auto code = hn::LoadU(d, from + i * kPanelLanes);
         const auto place = hn::And(code, hn::Set(d, 15));
         const auto odd = hn::TestBit(code, hn::Set(d, 16)), upper = hn::TestBit(code, hn::Set(d, 32));
         const auto found = [&](const uint8_t* bytes) HWY_ATTR {
@@ -474,9 +479,10 @@ void with_reader(const EncodedPanels& e, const F& f) {
   const bool one_table = e.table_columns % kPanelLanes == 0, held = one_table && halves_hold(e);
   if (e.entries == kWideTableEntries)
     return HWY_TARGET == HWY_AVX3 && held ? f(Reader<Code::kWideHalfTables>()) : f(Reader<Code::kWideTables>());
-  if (!e.four_bits) return kLanes < 16 && held ? f(Reader<Code::kLongHalfTables>()) : f(Reader<Code::kLongTables>());
+  const bool halves = kLanes < 16 && hexane::HWY_NAMESPACE::kHasHalf && held;
+  if (!e.four_bits) return halves ? f(Reader<Code::kLongHalfTables>()) : f(Reader<Code::kLongTables>());
   if (!one_table) return f(Reader<Code::kRunsOfTables>());
-  return kLanes < 16 && held ? f(Reader<Code::kHalfTables>()) : f(Reader<Code::kTables>());
+  return halves ? f(Reader<Code::kHalfTables>()) : f(Reader<Code::kTables>());
 }
 
 void row(const Tile& t, const EncodedPanels& e, Range columns) {
