@@ -74,7 +74,8 @@ class Memory:
 
     whole_weights: bool = False
     """Weights in few bits that no kernel reads so are decoded once, when the network is compiled, in place of in each
-    call: a call takes less time, and the program more memory. So are they with a limit of `sram`, and for devices."""
+    call: a call takes less time, and the program more memory. So are they with a limit of `sram`, and for devices.
+    Weights of many zeros are whole, too."""
 
     variants: int | str = 1 << 30
     """For a model of open shapes: the programs that it keeps for shapes it was called with, without the weights, which

@@ -31,7 +31,7 @@ def total(works: Iterable[Work]) -> Work:
 def multiply_adds(node: Node) -> int:
     """Of a kernel that adds up products, padding included, or of a device's program; 0 for others."""
     op, inputs = node.op.rpartition(".")[2], node.inputs
-    for prefix in ("quantized_", "encoded_", "widening_", "accumulating_"):
+    for prefix in ("quantized_", "encoded_", "sparse_", "widening_", "accumulating_"):
         op = op.removeprefix(prefix)
     if op == "program":
         return int(str(node.attrs["multiply_adds"]))
@@ -40,7 +40,7 @@ def multiply_adds(node: Node) -> int:
     assert inputs[0] is not None
     assert inputs[1] is not None
     x, weight, result = inputs[0].type, inputs[1].type, node.types[0]
-    if "bits" in node.attrs:  # a weight (out, bytes)
+    if "bits" in node.attrs or "columns" in node.attrs:  # a weight (out, bytes), or without its zeros
         axis = -2 if node.attrs.get("transpose_x") else 1 if node.attrs.get("layout") == "nchw" else -1
         return result.size * x.shape[axis] * prod(node.attrs.get("kernel_sizes", ()))
     if op == "conv":  # weight (out, in of a group, kernel)

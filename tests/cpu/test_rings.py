@@ -18,7 +18,7 @@ READERS = {
 # Kernels whose inputs 1 and 2 are packed before they run, so that these cannot be rings.
 PACKING = {
     "accumulating_matmul", "conv", "conv_transpose", "encoded_conv", "encoded_matmul", "matmul", "q31_conv", "q31_matmul",
-    "quantized_conv", "quantized_matmul", "scaled_dot_product_attention",
+    "quantized_conv", "quantized_matmul", "scaled_dot_product_attention", "sparse_matmul",
 }  # fmt: skip
 
 # Kernels that no case cuts along axis 1, or only with gaps between batches where there may be none.

@@ -115,7 +115,7 @@ def kernel_cases() -> tuple[KernelCase, ...]:
 
 
 def _examples() -> Iterator[tuple[Graph, Mapping[str, Array]]]:
-    """The cases, gradients that have kernels of their own, and products with weights of few bits."""
+    """The cases, gradients that have kernels of their own, and products with weights of few bits or many zeros."""
     for op, i in CASES:
         if op.kernel is None and op.expand is None:
             continue
@@ -155,6 +155,10 @@ def _examples() -> Iterator[tuple[Graph, Mapping[str, Array]]]:
         small = hx.graph({"y": hx.linear(x, weight, weight[:, 0].copy())})
         given = {"x": rng.standard_normal(shape).astype(np.float32)}
         yield compress(small, hx.Compression(mode), load_target("host")), given
+    halved = np.where(weight < 0.3, np.float32(0), weight)
+    for shape in ((2, 9, 60), (7, 60), (1, 60)):
+        graph = hx.graph({"y": hx.linear(hx.input("x", shape), halved, weight[:, 0].copy())})
+        yield graph, {"x": rng.standard_normal(shape).astype(np.float32)}
     windows = (
         ("int8", (2, 24, 9, 8), (24, 24, 3, 3), {"pad": 1}),
         ("blockwise4:b8", (1, 24, 30), (48, 24, 5), {"strides": 2, "dilations": 2}),

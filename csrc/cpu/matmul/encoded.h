@@ -71,7 +71,20 @@ inline int64_t decoded_panels(int64_t k) {
   return std::clamp<int64_t>(kInnerPanelBytes / (std::max<int64_t>(k, 1) * kPanelLanes * 4), 2, kTilePanels);
 }
 
-// As multiply() in gemm.h. decoded: k * 16 floats for each of decoded_panels().
+// As multiply() in gemm.h. decoded: k * 16 floats for each of decoded_panels(), which decode(columns) fills.
+template <class Decode, class Locate>
+void multiply_decoded(Tile& tile, int64_t k, int64_t num_rows, Range columns, const float* decoded, Decode&& decode,
+                      Locate&& locate) {
+  const int64_t step = decoded_panels(k) * kPanelLanes;
+  tile.panel_bytes = k * kPanelLanes * 4;
+  for (int64_t column = columns.begin; column < columns.end; column += step) {
+    const Range some = {column, std::min(columns.end, column + step)};
+    decode(some);
+    multiply(tile, false, reinterpret_cast<const std::byte*>(decoded) - column / kPanelLanes * tile.panel_bytes,
+             num_rows, some, locate);
+  }
+}
+
 template <class Locate>
 void multiply_encoded(Tile& tile, const EncodedPanels& panels, int64_t num_rows, Range columns, float* decoded,
                       Locate&& locate) {
@@ -80,14 +93,9 @@ void multiply_encoded(Tile& tile, const EncodedPanels& panels, int64_t num_rows,
     locate(0, 1, tile);
     return encoded_ops().row(tile, panels, columns);
   }
-  const int64_t step = decoded_panels(panels.k) * kPanelLanes;
-  tile.panel_bytes = panels.k * kPanelLanes * 4;
-  for (int64_t column = columns.begin; column < columns.end; column += step) {
-    const Range some = {column, std::min(columns.end, column + step)};
-    encoded_ops().decode(panels, some, decoded);
-    multiply(tile, false, reinterpret_cast<const std::byte*>(decoded) - column / kPanelLanes * tile.panel_bytes,
-             num_rows, some, locate);
-  }
+  multiply_decoded(
+      tile, panels.k, num_rows, columns, decoded, [&](Range some) { encoded_ops().decode(panels, some, decoded); },
+      locate);
 }
 
 }  // namespace hexane::cpu

@@ -1,5 +1,6 @@
 // matmul: [.., M, K] x [.., K, N] -> [.., M, N] with NumPy broadcasting of the leading axes, bias and epilogue.
 // encoded_matmul: the same with a weight [N, K] in integers or indices, whose numbers are decoded in every call.
+// sparse_matmul: the same with a weight of which the numbers that are not 0 are stored (sparse.h).
 // accumulating_matmul: s + x y, or x y where it is the first of a sum; the output may lie over s.
 //
 // y is packed into panels: at load if it is constant. A y that changes with every call is packed block by block by the
@@ -12,6 +13,7 @@
 #include "cpu/matmul/encoded.h"
 #include "cpu/matmul/gemm_blocks.h"
 #include "cpu/matmul/matmul.h"
+#include "cpu/matmul/sparse.h"
 #include "cpu/region.h"
 #include "cpu/tables.h"
 
@@ -30,12 +32,19 @@ struct EncodedMatmulAttrs {
 };
 static_assert(sizeof(EncodedMatmulAttrs) == 8 * 20);
 
+struct SparseMatmulAttrs {
+  int64_t columns, transpose_x;
+  Epilogue epilogue;
+};
+static_assert(sizeof(SparseMatmulAttrs) == 8 * 19);
+
 struct AccumulatingMatmulAttrs {
   int64_t transpose_x, transpose_y;
 };
 
 constexpr const char* kName = "matmul";
 constexpr const char* kEncodedName = "encoded_matmul";
+constexpr const char* kSparseName = "sparse_matmul";
 constexpr const char* kAccumulatingName = "accumulating_matmul";
 constexpr int kSumInput = 2, kFirstInput = 3;      // of accumulating_matmul
 constexpr int64_t kDirectRows = 3;                 // up to here packing y costs more than it gains
@@ -57,6 +66,9 @@ struct MatmulState : MatmulShape {
   bool accumulates = false;
   bool encoded = false;  // y is `encoded_y`, whose addresses are those of a call
   EncodedPanels encoded_y;
+  bool sparse = false;  // y is `sparse_y`, read where it lies
+  SparseShape sparse_y;
+  std::vector<int64_t> groups;  // of its numbers, if it is constant
   std::vector<float> bias;
   Block packed;
   ResolvedEpilogue epilogue;
@@ -168,6 +180,22 @@ Prepared prepare_accumulating(const Call& call) {
   return state;
 }
 
+// The weight as a product sees it.
+void set_weight_shape(const char* kernel, const Call& call, int64_t columns, int64_t k, bool transpose_x,
+                      MatmulState& s) {
+  const int64_t shape[] = {columns, k}, strides[] = {k, 1};
+  Tensor y = call.inputs[1];
+  y.rank = 2;
+  y.shape = shape;
+  y.strides = strides;
+  std::vector<Tensor> inputs(call.inputs.begin(), call.inputs.end());
+  inputs[1] = y;
+  Call seen = call;
+  seen.inputs = inputs;
+  set_shape(kernel, s, seen, transpose_x, true, s.epilogue);
+  set_rows(call, s);
+}
+
 Prepared prepare_encoded(const Call& call) {
   auto state = std::make_shared<MatmulState>();
   MatmulState& s = *state;
@@ -181,16 +209,7 @@ Prepared prepare_encoded(const Call& call) {
   s.encoded = true;
   s.bias_input = 3;
   s.encoded_y = encoded_panels(kEncodedName, x, weight, numbers, attrs.bits, attrs.palette, attrs.transpose_x);
-  // The weight as a product sees it.
-  const int64_t shape[] = {s.encoded_y.columns, s.encoded_y.k};
-  Tensor y = weight;
-  y.shape = shape;
-  std::vector<Tensor> inputs(call.inputs.begin(), call.inputs.end());
-  inputs[1] = y;
-  Call seen = call;
-  seen.inputs = inputs;
-  set_shape(kEncodedName, s, seen, attrs.transpose_x, true, s.epilogue);
-  set_rows(call, s);
+  set_weight_shape(kEncodedName, call, s.encoded_y.columns, s.encoded_y.k, attrs.transpose_x, s);
   s.direct = s.half_panels = false;
   s.panel_bytes = s.encoded_y.panel_bytes;
   s.batch_bytes = s.panel_bytes * ceil_div(s.n, kPanelLanes);
@@ -200,12 +219,38 @@ Prepared prepare_encoded(const Call& call) {
   return state;
 }
 
+Prepared prepare_sparse(const Call& call) {
+  auto state = std::make_shared<MatmulState>();
+  MatmulState& s = *state;
+  const auto& attrs = call.attributes<SparseMatmulAttrs>();
+  if (call.inputs.size() < 3 || call.outputs.size() != 1)
+    fail(kSparseName, "got ", call.inputs.size(), " inputs and ", call.outputs.size(),
+         " outputs, need at least 3 and 1");
+  s.arithmetic = &ieee_arithmetic();
+  s.epilogue = resolve_epilogue(kSparseName, call, attrs.epilogue);
+  s.sparse = true;
+  s.bias_input = 3;
+  s.sparse_y =
+      sparse_shape(kSparseName, call.inputs[0], call.inputs[1], call.inputs[2], attrs.columns, attrs.transpose_x);
+  set_weight_shape(kSparseName, call, attrs.columns, s.sparse_y.k, attrs.transpose_x, s);
+  s.direct = s.half_panels = false;
+  s.panel_bytes = s.k * kPanelLanes * 4;
+  s.batch_bytes = s.panel_bytes * ceil_div(s.n, kPanelLanes);
+  set_bias(kSparseName, call, s);
+  s.is_packed = call.inputs[1].constant && call.inputs[2].constant;
+  if (s.is_packed) {
+    s.groups.resize(static_cast<size_t>(s.sparse_y.num_groups()));
+    find_groups(kSparseName, s.sparse_y, call.inputs[1], call.inputs[2], s.groups.data());
+  }
+  return state;
+}
+
 Prepared prepare(const Call& call) { return prepare_in(ieee_arithmetic(), call); }
 Prepared prepare_engine(const Call& call) { return prepare_in(engine_arithmetic(), call); }
 
 void cuts(const Call& call, Cuts& cuts) {
   const auto& s = call.state<MatmulState>();
-  matmul_cuts(call, s, s.batch_bytes, cuts, s.encoded);
+  matmul_cuts(call, s, s.batch_bytes, cuts, s.encoded || s.sparse, s.sparse ? kMaskColumns : kPanelLanes);
 }
 
 Box needs(const Call& call, int input, const Box& out) {
@@ -224,6 +269,11 @@ Box needs_encoded(const Call& call, int input, const Box& out) {
   return box;
 }
 
+Box needs_sparse(const Call& call, int input, const Box& out) {
+  if (input == 1 || input == 2) return whole(call.inputs[input]);
+  return matmul_needs(call, input, 4, out, call.attributes<SparseMatmulAttrs>().transpose_x, true);
+}
+
 Box needs_accumulating(const Call& call, int input, const Box& out) {
   if (input == kFirstInput) return whole(call.inputs[input]);
   const auto& attrs = call.attributes<AccumulatingMatmulAttrs>();
@@ -232,7 +282,7 @@ Box needs_accumulating(const Call& call, int input, const Box& out) {
 
 int64_t cost(const Call& call) {
   const auto& s = call.state<MatmulState>();
-  const int64_t weight = s.encoded ? s.n * s.k / 10 : s.batch_bytes * s.num_y_batches / 60;
+  const int64_t weight = s.encoded || s.sparse ? s.n * s.k / 10 : s.batch_bytes * s.num_y_batches / 60;
   return std::max(call.outputs[0].size() * s.k / 50, weight) + 100;
 }
 
@@ -242,7 +292,9 @@ int64_t chunk_floats(const MatmulState& s) {
 }
 int64_t decoded_floats(const MatmulState& s) {
   if (s.in_blocks) return block_floats(s.k, s.dense_x || s.shared_rows ? s.rows_per_y : s.chunk_rows);
-  return s.encoded && s.rows_per_y > 1 ? decoded_panels(s.k) * kPanelLanes * s.k : 0;
+  return (s.encoded && s.rows_per_y > 1) || (s.sparse && s.rows_per_y > sparse_ops().spread_rows)
+             ? decoded_panels(s.k) * kPanelLanes * s.k
+             : 0;
 }
 int64_t scratch(const Call& call) {
   const auto& s = call.state<MatmulState>();
@@ -252,7 +304,8 @@ int64_t scratch(const Call& call) {
 int64_t shared_scratch(const Call& call) {
   const auto& s = call.state<MatmulState>();
   if (s.in_blocks) return s.shared_rows ? s.rows_per_y * s.k * 4 : 0;
-  return s.is_packed || s.direct ? 0 : packed_bytes(s);
+  if (s.is_packed || s.direct) return 0;
+  return s.sparse ? s.sparse_y.num_groups() * 8 : packed_bytes(s);
 }
 
 // A row of x as floats.
@@ -311,7 +364,7 @@ void convert_rows(const Tensor& x, const MatmulState& s, const Range* box, const
 int64_t begin_parts(const Call& call) {
   const auto& s = call.state<MatmulState>();
   if (s.shared_rows) return ceil_div(s.rows_per_y, kPartRows);
-  return s.encoded ? 1 : packed_parts(s);
+  return s.encoded || s.sparse ? 1 : packed_parts(s);
 }
 
 void begin_part(const Call& call, int64_t part, std::byte* shared) {
@@ -327,6 +380,8 @@ void begin(const Call& call, std::byte* shared) {
   const auto& s = call.state<MatmulState>();
   if (s.is_packed || s.direct || (s.in_blocks && !s.shared_rows)) return;
   if (s.encoded) return pack_y(call, s, shared);
+  if (s.sparse)
+    return find_groups(kSparseName, s.sparse_y, call.inputs[1], call.inputs[2], reinterpret_cast<int64_t*>(shared));
   for (int64_t part = 0; part < begin_parts(call); ++part) begin_part(call, part, shared);
 }
 
@@ -360,9 +415,12 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
   tile.half_output = out.dtype == DType::kFp16;
   tile.num_columns = s.n;
 
+  const SparsePanels sparse_y = {y.data, s.sparse ? call.inputs[2].as<const float>() : nullptr,
+                                 s.is_packed ? s.groups.data() : reinterpret_cast<const int64_t*>(shared), s.k};
   for (int64_t outer = 0; outer < num_outer; ++outer) {
     const Offsets base = offsets(s, s.epilogue.num_extra, box, 0, s.num_outer, outer, {});
-    const std::byte* panels = (s.is_packed ? s.packed->data() : shared) + base.y_batch * s.batch_bytes;
+    const std::byte* panels = s.is_packed && !s.sparse ? s.packed->data() : shared;
+    if (!s.sparse) panels += base.y_batch * s.batch_bytes;
     const bool in_place = s.shared_rows || (s.dense_x && !s.direct);
     for (int64_t first = 0; first < num_rows;) {
       const int64_t count = in_place ? num_rows : std::min(s.chunk_rows, num_rows - first);
@@ -392,6 +450,8 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
                         [&](int64_t row, int64_t i, BlockRows& to) { locate_row(row, i, to.a, to); });
       } else if (s.encoded) {
         multiply_encoded(tile, at_address(s.encoded_y, panels, s.batch_bytes), count, columns, decoded, locate);
+      } else if (s.sparse) {
+        multiply_sparse(tile, sparse_y, count, columns, decoded, locate);
       } else {
         multiply(tile, s.half_panels, panels, count, columns, locate, *s.arithmetic);
       }
@@ -431,6 +491,16 @@ constexpr Kernel encoded_row(const char* dtypes) {
   return kernel;
 }
 
+constexpr Kernel sparse_row(const char* dtypes) {
+  Kernel kernel = row(dtypes);
+  kernel.name = kSparseName;
+  kernel.attrs = "columns:i transpose_x:i epilogue:E";
+  kernel.attrs_bytes = sizeof(SparseMatmulAttrs);
+  kernel.prepare = prepare_sparse;
+  kernel.needs = needs_sparse;
+  return kernel;
+}
+
 constexpr Kernel accumulating_row(const char* dtypes) {
   Kernel kernel = row(dtypes);
   kernel.name = kAccumulatingName;
@@ -452,10 +522,12 @@ const Kernel kTable[] = {row("fp32,fp32,fp32...->fp32"),
                          accumulating_row("fp16,fp16,fp32,bool->fp32"),
                          accumulating_row("fp16,fp32,fp32,bool->fp32")};
 const Kernel kEncodedTable[] = {encoded_row("fp32,8b,fp32,fp32...->fp32"), encoded_row("fp16,8b,fp32,fp16...->fp16")};
+const Kernel kSparseTable[] = {sparse_row("fp32,8b,fp32,fp32...->fp32")};
 
 }  // namespace
 
 std::span<const Kernel> matmul_table() { return kTable; }
 std::span<const Kernel> encoded_matmul_table() { return kEncodedTable; }
+std::span<const Kernel> sparse_matmul_table() { return kSparseTable; }
 
 }  // namespace hexane::cpu

@@ -37,8 +37,10 @@ struct Offsets {
 Offsets offsets(const MatmulShape& s, int num_extra, const Range* box, int first, int last, int64_t index,
                 Offsets from);
 
-// batch_bytes: of one packed matrix of y. decodes: each piece decodes the columns of y that it computes.
-void matmul_cuts(const Call& call, const MatmulShape& s, int64_t batch_bytes, Cuts& cuts, bool decodes = false);
+// batch_bytes: of one packed matrix of y. decodes: each piece decodes the columns of y that it computes. grain: columns
+// that pieces do not divide.
+void matmul_cuts(const Call& call, const MatmulShape& s, int64_t batch_bytes, Cuts& cuts, bool decodes = false,
+                 int64_t grain = kPanelLanes);
 // `first_extra`: the first input that the epilogue adds; those between y and it belong to columns.
 Box matmul_needs(const Call& call, int input, int first_extra, const Box& out, bool transpose_x, bool transpose_y);
 

@@ -90,20 +90,20 @@ Offsets offsets(const MatmulShape& s, int num_extra, const Range* box, int first
   return from;
 }
 
-void matmul_cuts(const Call& call, const MatmulShape& s, int64_t batch_bytes, Cuts& cuts, bool decodes) {
+void matmul_cuts(const Call& call, const MatmulShape& s, int64_t batch_bytes, Cuts& cuts, bool decodes, int64_t grain) {
   const Tensor& out = call.outputs[0];
   // Each piece of the rows of an image would decode all columns again.
   const bool columns_alone = decodes && out.rank > 2 && s.n >= 8 * kPanelLanes && s.n > out.size() / s.n;
-  if (columns_alone) cuts.add(out.rank - 1, s.n, kPanelLanes);
+  if (columns_alone) cuts.add(out.rank - 1, s.n, grain);
   for (int axis = 0; axis + 2 < out.rank; ++axis)
     if (out.shape[axis] > 1 && cuts.count < 6) cuts.add(axis, out.shape[axis]);
   // The operand that is cut is the one that is not read twice; but a small y, which caches hold, is better left whole,
   // for pieces of its columns are narrow.
   const bool small_y = batch_bytes <= kInnerPanelBytes && s.m >= 4 * kTileRows;
   const bool columns_first = (s.n >= s.m && !small_y) || s.m <= 2 * kTileRows;
-  if (columns_first && !columns_alone && s.n > kPanelLanes) cuts.add(out.rank - 1, s.n, kPanelLanes);
+  if (columns_first && !columns_alone && s.n > grain) cuts.add(out.rank - 1, s.n, grain);
   if (s.m > kTileRows) cuts.add(out.rank - 2, s.m, kTileRows);
-  if (!columns_first && !columns_alone && s.n > kPanelLanes) cuts.add(out.rank - 1, s.n, kPanelLanes);
+  if (!columns_first && !columns_alone && s.n > grain) cuts.add(out.rank - 1, s.n, grain);
 }
 
 Box matmul_needs(const Call& call, int input, int first_extra, const Box& out, bool transpose_x, bool transpose_y) {

@@ -14,12 +14,14 @@ from hexane.ops.records.encoded_product import (
     TABLE_COLUMNS,
     can_be_encoded,
 )
+from hexane.ops.records.sparse_product import is_multiplied_without_zeros
 from hexane.targets import Chip, Target
 
 FOLDS = "folds on this chip: no bandwidth gained"
 UNKNOWN = "counts as folded: no source says that a chip streams a mask with indices"
 UNKNOWN_TABLES = "counts as folded: tables of int8 are known to stream only with activations of int8"
 STAYS = "stays in few bits on this CPU"
+STAYS_SPARSE = "stored without its zeros where this CPU computes in fp32"
 SOURCE = "formats.streams"
 
 
@@ -45,6 +47,8 @@ def said(weight: Weight, encoding: str, target: Target) -> str:
     if reason := without_mask(weight, encoding):
         return reason
     if not isinstance(target, Chip):
+        if zeros_of(encoding) is not None and is_multiplied_without_zeros(weight.node, weight.whole):
+            return STAYS_SPARSE
         return STAYS if _cpu_reads(weight, encoding) else "folds on this CPU: no memory gained"
     if streams(weight, encoding, target):
         return "streams"

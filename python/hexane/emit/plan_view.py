@@ -18,7 +18,7 @@ from hexane.graph import Array
 from hexane.ops import OPS
 from hexane.targets.query import chip_names
 
-_WHOLE = "; compile the model with --runtime c99 (hx.Memory(runtime='c99')), which decodes that weight before"
+_WHOLE = "; compile the model with --runtime c99 (hx.Memory(runtime='c99')), which has that weight whole"
 _INSTALLED = Path(__file__).parents[1] / "c99"  # beside the package where that is installed
 _CHECKOUT = Path(__file__).parents[3]
 
@@ -173,7 +173,7 @@ class PlanView:
 
     def _missing(self, index: int, what: str, name: str, need: Sequence[str]) -> Error:
         got = f"got the {what} {name}, which the C99 runtime has not got"
-        way = _WHOLE if name == "decode" else self.way_to_host()
+        way = _WHOLE if name in ("decode", "sparse_matmul") else self.way_to_host()
         return Error(f"[codegen] {self.step_text(index)}: {got}, need one of {', '.join(need)}{way}")
 
     def step_text(self, index: int) -> str:

@@ -44,6 +44,7 @@ from hexane.passes.quantize.keep_encoded import (
     keep_encoded_halves,
     keep_encoded_vectors,
 )
+from hexane.passes.quantize.keep_sparse import keep_sparse
 from hexane.passes.quantize.move_qdq_past_data_movement import move_qdq_past_data_movement
 from hexane.passes.quantize.use_q31 import use_q31
 from hexane.passes.simplify.fold import fold
@@ -76,6 +77,11 @@ def _in_halves(target: Target, options: Options) -> bool:
 
 def _for_host(target: Target, options: Options) -> bool:
     return options.dtype != "fp16" and options.memory.runs_on == "host"
+
+
+def _with_zeros_left_out(target: Target, options: Options) -> bool:
+    memory = options.memory
+    return options.dtype != "fp16" and memory.runs_on == "host" and not memory.whole_weights
 
 
 def _room(options: Options) -> bool:
@@ -176,6 +182,8 @@ ORDER = (
     Pass(fuse_cross_entropy, ("host",), level="lowering"),
     Pass(fuse_attention_gradient, ("host",), level="lowering"),
     Pass(fuse_norm_gradient, ("host",), level="lowering"),
+    # When weights are as kernels would have them: what was folded into them, and their order.
+    Pass(keep_sparse, ("host",), _with_zeros_left_out, level="lowering"),
     # From here on ops have epilogues. When axes have their order, which a kernel may not read.
     Pass(select_kernels, ("host", "layers"), level="kernel"),
     Pass(fuse_epilogue, ("host",)),

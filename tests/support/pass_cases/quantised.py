@@ -15,6 +15,7 @@ from hexane.passes.quantize.keep_encoded import (
     keep_encoded_halves,
     keep_encoded_vectors,
 )
+from hexane.passes.quantize.keep_sparse import keep_sparse
 from hexane.passes.quantize.move_qdq_past_data_movement import move_qdq_past_data_movement
 from hexane.passes.quantize.use_q31 import use_q31
 from hexane.passes.simplify.fold_batch_norm import fold_batch_norm
@@ -71,7 +72,21 @@ def quantized_port() -> hx.Tensor:
     return hx.quantized_conv(q, weight, np.float32(0.5), dtype="fp32")
 
 
+def pruned(*shape: int, zeros: float = 0.5) -> np.ndarray:
+    """The zeros come first."""
+    numbers = np.ones(shape, np.float32)
+    numbers.reshape(-1)[: round(zeros * numbers.size)] = 0
+    return numbers
+
+
 FIRES: dict[str, Case] = {
+    "keep_sparse": (keep_sparse, lambda: hx.matmul(hx.input("x", (2, 64)), pruned(64, 80))),
+    "keep_sparse_with_a_bias": (
+        keep_sparse,
+        lambda: hx.matmul(
+            hx.input("x", (64, 2)), pruned(80, 64), hx.input("b", (80,)), transpose_x=True, transpose_y=True
+        ),
+    ),
     "keep_encoded": (keep_encoded, lambda: hx.linear(hx.input("x", (2, 64)), in_blocks())),
     "keep_encoded_of_an_embedding": (
         keep_encoded,
@@ -343,6 +358,16 @@ LEAVES: dict[str, Case] = {
         keep_encoded,
         lambda: hx.linear(
             hx.input("x", (2, 64)), hx.dequantize(np.full((64, 64), 250, np.uint8), np.float32(0.5), np.uint8(3))
+        ),
+    ),
+    "a_weight_of_fewer_zeros": (keep_sparse, lambda: hx.matmul(hx.input("x", (2, 64)), pruned(64, 80, zeros=0.49))),
+    "a_small_weight_of_zeros": (keep_sparse, lambda: hx.matmul(hx.input("x", (2, 63)), pruned(63, 64))),
+    "a_param_of_zeros": (keep_sparse, lambda: hx.matmul(hx.input("x", (2, 64)), hx.param("w", pruned(64, 80)))),
+    "several_matrices_of_zeros": (keep_sparse, lambda: hx.matmul(hx.input("x", (2, 2, 64)), pruned(2, 64, 80))),
+    "a_weight_of_zeros_that_something_else_reads": (
+        keep_sparse,
+        lambda: (lambda w: [hx.matmul(hx.input("x", (2, 64)), w), hx.gather(w, hx.input("i", (3,), "int32"), axis=0)])(
+            hx.const(pruned(64, 80))
         ),
     ),
     "a_scale_behind_a_quantised_product": (fold_batch_norm, lambda: rounded_product("fp32") * normal(5)),

@@ -1,0 +1,90 @@
+"""A matrix product whose weight is stored as a bit for each number, and the numbers that are not 0."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from hexane.dtypes import DTYPES, FP32, DType
+from hexane.errors import Error
+from hexane.graph import Array, Node, TensorType, Value
+from hexane.ops.attributes import SLOTS, flag, integer
+from hexane.ops.records.linear import matmul_shape
+from hexane.ops.shape_rules import Shape
+from hexane.ops.spec import Op
+
+SPARSE_MATMUL = "cpu.sparse_matmul"
+MASK_COLUMNS = 64  # of one mask
+END = 16  # numbers after the last one, since the kernel reads whole vectors
+
+
+def is_multiplied_without_zeros(product: Node, weight: Value) -> bool:
+    """Whether there is a kernel for it, if enough numbers of the weight are 0."""
+    return product.op in ("linear", "matmul") and weight.type.rank == 2 and weight.dtype is FP32
+
+
+def sparse(weight: Array) -> tuple[Array, Array]:
+    """The masks (groups of 64 columns, terms, 8 bytes) and the numbers of a weight (columns, terms). A number counts as
+    0 where all of its bits are 0: -0.0 is stored."""
+    columns, terms = weight.shape
+    groups = -(-columns // MASK_COLUMNS)
+    padded = np.zeros((groups * MASK_COLUMNS, terms), np.float32)
+    padded[:columns] = weight
+    in_order = np.ascontiguousarray(padded.reshape(groups, MASK_COLUMNS, terms).swapaxes(1, 2))
+    some = in_order.view(np.uint32) != 0
+    masks = np.packbits(some, axis=2, bitorder="little")
+    return masks, np.concatenate([in_order[some], np.zeros(END, np.float32)])
+
+
+def whole(masks: Array, numbers: Array, columns: int) -> Array:
+    """The weight (columns, terms) again."""
+    groups, terms, _ = masks.shape
+    some = np.unpackbits(masks, axis=2, bitorder="little").astype(np.bool_)
+    if len(numbers) != some.sum() + END:
+        raise Error(f"numbers: got {len(numbers)}, need {some.sum() + END} for the bits of the masks")
+    found = np.zeros((groups, terms, MASK_COLUMNS), np.float32)
+    found[some] = numbers[: len(numbers) - END]
+    return np.ascontiguousarray(found.swapaxes(1, 2).reshape(groups * MASK_COLUMNS, terms)[:columns])
+
+
+def _shape(
+    x: Shape, masks: Shape, numbers: Shape, bias: Shape | None, columns: int, transpose_x: bool, **_: Any
+) -> Shape:
+    return matmul_shape(x, (columns, x[-2 if transpose_x else -1]), bias, transpose_x, True)
+
+
+def _dtype(x: DType, masks: DType, numbers: DType, bias: DType | None, **_: Any) -> DType:
+    if masks is not DTYPES["uint8"] or {x, numbers, bias or FP32} != {FP32}:
+        raise Error(f"got {x}, {masks}, {numbers} and {bias}, need fp32, uint8, fp32 and fp32")
+    return FP32
+
+
+def _check(types: tuple[TensorType | None, ...], attrs: Mapping[str, Any]) -> None:
+    x, masks, numbers = types[:3]
+    assert x is not None
+    assert masks is not None
+    assert numbers is not None
+    columns = attrs["columns"]
+    if x.rank < 2 or columns < 0:
+        raise Error(f"got x {x} and {columns} columns, need at least 2 axes and 0")
+    need = (-(-columns // MASK_COLUMNS), x.shape[-2 if attrs["transpose_x"] else -1], MASK_COLUMNS // 8)
+    if masks.shape != need or numbers.rank != 1 or numbers.size < END:
+        raise Error(f"got masks {masks} and numbers {numbers}, need the shape {need} and one axis of {END} or more")
+
+
+def _ref(x: Array, masks: Array, numbers: Array, bias: Array | None, columns: int, transpose_x: bool) -> Array:
+    x = np.swapaxes(x, -1, -2) if transpose_x else x
+    y: Array = np.matmul(x, whole(masks, numbers, columns).T)
+    return y if bias is None else y + bias
+
+
+OPS = (
+    Op(
+        name=SPARSE_MATMUL,
+        doc="x @ weight.T + bias, of whose weight (columns, terms) the numbers are stored that are not 0: in masks (groups of 64 columns, terms, 8 bytes) a bit is set for each of them, the lowest for the first column, and numbers has them in this order, with 16 more at its end that mean nothing.",
+        inputs=("x", "masks", "numbers", "bias?"),
+        attrs={"columns": integer(), "transpose_x": flag(False), "epilogue": SLOTS},
+        shape=_shape, dtype=_dtype, check=(_check,), kernel="sparse_matmul", level="kernel", epilogue=True,
+        lengths="rows", ref=_ref, cases=(),
+    ),
+)  # fmt: skip

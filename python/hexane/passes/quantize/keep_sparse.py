@@ -1,0 +1,56 @@
+"""Leaves out the zeros of pruned weights."""
+
+import numpy as np
+
+from hexane.compression.weights import LEAST_NUMBERS
+from hexane.decisions import Decision
+from hexane.dtypes import FP32
+from hexane.graph import Array, Graph, Node, Value, constant
+from hexane.ops import OPS, apply
+from hexane.ops.records.sparse_product import END, SPARSE_MATMUL, is_multiplied_without_zeros, sparse
+from hexane.targets import Target
+
+LEAST_ZEROS = 0.5  # from here on one row takes no longer than with whole weights (benchmarks/test_sparse_products.py)
+
+
+def keep_sparse(graph: Graph, target: Target) -> Graph:
+    """matmul(%x, const : fp32[512, 256], %b) {transpose_y=True}  ->  cpu.sparse_matmul(%x, const, const, %b)
+
+    Products of fp32 with a constant matrix of at least LEAST_NUMBERS, where at least LEAST_ZEROS of them are 0. Not
+    where something else reads the matrix too: it would be stored twice.
+    """
+    readers = graph.users()
+    stored: dict[tuple[Value, bool], tuple[Value, Value] | None] = {}
+    made: list[Decision] = []
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        x, y, bias = inputs
+        assert x is not None
+        assert y is not None
+        if y.node.op != "const" or y.type.size < LEAST_NUMBERS or x.dtype is not FP32:
+            return None
+        if not is_multiplied_without_zeros(node, y):
+            return None
+        if any(reader.op != "matmul" or reader.inputs[0] == y for reader in readers[y]):
+            return None
+        in_rows = bool(node.attrs["transpose_y"])
+        if (y, in_rows) not in stored:
+            stored[y, in_rows] = _stored(y, in_rows)
+        found = stored[y, in_rows]
+        if found is None:
+            return None
+        zeros = 1 - (found[1].type.size - END) / y.type.size
+        made.append(Decision("keep_sparse", node.where, f"{zeros:.0%} zeros", "the others are multiplied as stored"))
+        attrs = {"columns": y.shape[0 if in_rows else 1], "transpose_x": node.attrs["transpose_x"]}
+        return apply(OPS[SPARSE_MATMUL], [x, *found, bias], attrs, node.sources)
+
+    return graph.rewrite(change, ("matmul",)).decided(*made)
+
+
+def _stored(weight: Value, in_rows: bool) -> tuple[Value, Value] | None:
+    numbers: Array | None = weight.node.data
+    assert numbers is not None
+    if np.count_nonzero(numbers.view(np.uint32)) > (1 - LEAST_ZEROS) * numbers.size:
+        return None
+    masks, others = sparse(numbers if in_rows else numbers.T)
+    return constant(masks, weight.node.sources), constant(others, weight.node.sources)
