@@ -1,4 +1,5 @@
-"""Damaged calls of every op: the plan of each of the catalogue's cases, with operands and attributes changed at random.
+"""Damaged calls of every op: the plan of each of the catalogue's cases, and of products and convolutions whose weights
+are stored in few bits or without zeros, with operands and attributes changed at random.
 
 Kernels have to refuse what they cannot do, and to stay inside their operands in what they accept. All operands lie in
 one memory with room between them, filled differently for two runs: an output that differs has read outside its inputs,
@@ -6,16 +7,19 @@ a byte that changed outside the outputs was written by mistake."""
 
 import copy
 import random
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 
+import hexane as hx
 from cases import CASES, IDS, arrays, graph_of
 from hexane import _core
+from hexane.compression.compress import compress
 from hexane.emit.plan import emit_plan
 from hexane.errors import Error
-from hexane.graph import Array
+from hexane.graph import Array, Graph
 from hexane.ops.spec import Op
 from hexane.pipeline import compile_graph
 from hexane.targets import load_target
@@ -31,10 +35,9 @@ EXTENTS = [0, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33]
 
 
 class Call:
-    """The rows of a plan of one op, its ports moved to the state (or, some inputs, to the weights)."""
+    """The rows of a plan of one graph, its ports moved to the state (or, some inputs, to the weights)."""
 
-    def __init__(self, op: Op, index: int, rng: random.Random) -> None:
-        graph = graph_of(op, op.cases[index], arrays(op, op.cases[index]))
+    def __init__(self, graph: Graph, rng: random.Random) -> None:
         sections: dict[str, Any] = emit_plan(compile_graph(graph, load_target("host")))
         self.strings = sections["strings"]
         self.spaces, self.tensors, self.steps = (sections[name].copy() for name in ("spaces", "tensors", "steps"))
@@ -187,14 +190,39 @@ def check(call: Call, seed: int) -> bool:
     return True
 
 
-@pytest.mark.parametrize(("op", "index"), CASES, ids=IDS)
-def test_a_damaged_call_keeps_to_its_operands(op: Op, index: int):
-    print(f"seed '{op.name} {index}'")
-    rng = random.Random(f"{op.name} {index}")
-    call = Call(op, index, rng)
+def check_mutants(graph: Graph, seed: str, mutants: int) -> None:
+    print(f"seed {seed!r}")
+    rng = random.Random(seed)
+    call = Call(graph, rng)
     assert check(call, 0)
-    for mutant in range(1, MUTANTS):
+    for mutant in range(1, mutants):
         damaged = copy.deepcopy(call)
         for _ in range(rng.choice((1, 1, 2, 3))):
             damaged.mutate(rng)
         check(damaged, mutant)
+
+
+@pytest.mark.parametrize(("op", "index"), CASES, ids=IDS)
+def test_a_damaged_call_keeps_to_its_operands(op: Op, index: int):
+    check_mutants(graph_of(op, op.cases[index], arrays(op, op.cases[index])), f"{op.name} {index}", MUTANTS)
+
+
+MODES = ("int8", "palette4", "palette6:g8", "palette8", "palette4:v2", "palette8:v4", "blockwise4:b32")
+BUILDS = {
+    "product": lambda x, w: hx.linear(hx.reshape(x, shape=(32, 64)), w((64, 64))),
+    "convolution": lambda x, w: hx.conv(x, w((64, 64, 3, 3)), pad=1),
+    "transposed": lambda x, w: hx.conv_transpose(x, w((64, 32, 2, 2)), strides=2),
+}
+KERNELS = {"product": "encoded_matmul", "convolution": "encoded_conv", "transposed": "decode"}
+
+
+@pytest.mark.parametrize(("mode", "build"), [*product(MODES, BUILDS), ("sparse:0.7", "product")])
+def test_a_damaged_call_with_stored_weights_keeps_to_its_operands(mode: str, build: str):
+    def weight(shape: tuple[int, ...]) -> Array:
+        return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+    graph = hx.graph(BUILDS[build](hx.input("x", (1, 64, 4, 8)), weight))
+    stored = compress(graph, hx.Compression(mode), load_target("host"))
+    steps = hx.compile(stored).steps
+    assert ("sparse_matmul" if mode.startswith("sparse") else KERNELS[build]) in [step["kernel"] for step in steps]
+    check_mutants(stored, f"{mode} {build}", 2 * MUTANTS)
