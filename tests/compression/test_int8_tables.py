@@ -13,11 +13,12 @@ from hexane.compression.tables import int8_tables
 from hexane.emit.mil import emit_mil
 from hexane.graph import Array, Graph, Node, Value
 from hexane.importers.mil import load_mil_file
-from hexane.ops.encodings import encoding_of, is_encoded
+from hexane.ops.encodings import is_encoded
 from hexane.runtime.compile import compile_compressed
 from hexane.runtime.emitted import save_mil_as
 from hexane.targets import load_target
 from hexane.targets.query import load_chip
+from stored_weights import numbers, with_whole
 
 UNKNOWN = "counts as folded: tables of int8 are known to stream only with activations of int8"
 BITS = (2, 3, 4, 6, 8)
@@ -42,18 +43,6 @@ def stored(graph: Graph) -> list[Value]:
 
 def operands(node: Node) -> list[Array]:
     return [v.node.data for v in node.inputs if v is not None and v.node.data is not None]
-
-
-def numbers(value: Value) -> Array:
-    data = encoding_of(value).decode().node.data
-    assert data is not None
-    return data
-
-
-def whole(graph: Graph) -> Graph:
-    """The network of the decompressed weights."""
-    table = {v: hx.const(numbers(v)).value for v in stored(graph)}
-    return Graph(graph.inputs, graph.rewrite(lambda node, inputs: None, became=table).outputs)
 
 
 @pytest.mark.parametrize("group", ["", ":g8", ":g16"])
@@ -116,7 +105,7 @@ def test_a_program_computes_with_the_decompressed_weights_to_the_bit(mode: str, 
     graph = network(dtype)
     made = compress(graph, hx.Compression(mode), load_target(target))
     x = np.random.default_rng(4).standard_normal((1, 16, 8, 8)).astype(dtype)
-    want = hx.compile(whole(made), target=target)(x)
+    want = hx.compile(with_whole(made, stored(made)), target=target)(x)
     np.testing.assert_array_equal(hx.compile(graph, target=target, compress=mode)(x), want)
 
 

@@ -17,6 +17,7 @@ from hexane.runtime.compile import compile_compressed
 from hexane.runtime.emitted import save_mil_as
 from hexane.targets import load_target
 from hexane.targets.query import load_chip
+from stored_weights import numbers, with_whole
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -40,18 +41,6 @@ def stored(graph: Graph) -> list[Value]:
     """The weights of products."""
     found = [node.inputs[1] for node in graph.nodes if node.op in ("conv", "linear", "matmul")]
     return [v for v in found if v is not None]
-
-
-def numbers(value: Value) -> Array:
-    data = encoding_of(value).decode().node.data
-    assert data is not None
-    return data
-
-
-def whole(graph: Graph) -> Graph:
-    """The network of the decompressed weights."""
-    table = {v: hx.const(numbers(v)).value for v in stored(graph)}
-    return Graph(graph.inputs, graph.rewrite(lambda node, inputs: None, became=table).outputs)
 
 
 @pytest.mark.parametrize("group", ["", ":g8"])
@@ -95,7 +84,7 @@ def test_a_program_computes_with_the_decompressed_weights_to_the_bit(mode: str, 
     graph = network(dtype=dtype)
     made = compress(graph, hx.Compression(mode), load_target(target))
     x = np.random.default_rng(4).standard_normal((1, 16, 8, 8)).astype(dtype)
-    want = hx.compile(whole(made), target=target)(x)
+    want = hx.compile(with_whole(made, stored(made)), target=target)(x)
     np.testing.assert_array_equal(hx.compile(graph, target=target, compress=mode)(x), want)
 
 

@@ -1,11 +1,12 @@
 """Products and sums with weights as models store them: whole, sparse, as integers with a scale, as indices of a table."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 import hexane as hx
-from hexane.graph import Graph
+from hexane.graph import Array, Graph, Value
+from hexane.ops.encodings import encoding_of
 
 SHAPE = 16, 16, 3, 3
 ENTRIES = 2, 5, 16, 100, 256, 300  # of tables
@@ -45,3 +46,16 @@ def _weights(shape: tuple[int, ...]) -> dict[str, hx.Tensor]:
         indices = rng.integers(0, entries, shape).astype(np.int32)
         found[f"palette-{entries}"] = hx.gather(hx.const(table), hx.const(indices), axis=0)
     return found
+
+
+def numbers(weight: Value) -> Array:
+    """What a stored weight decodes to."""
+    data = encoding_of(weight).decode().node.data
+    assert data is not None
+    return data
+
+
+def with_whole(graph: Graph, weights: Iterable[Value]) -> Graph:
+    """The network with these weights decoded."""
+    table = {v: hx.const(numbers(v)).value for v in weights}
+    return Graph(graph.inputs, graph.rewrite(lambda node, inputs: None, became=table).outputs)
