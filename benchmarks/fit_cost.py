@@ -40,7 +40,7 @@ HUBER = 1.5  # in units of NOISE
 FOLDS = 10
 FEW = 10  # rows that a kind needs for quantiles of its own
 STEPS = 40
-LEAST = 2  # other networks on a product that tell what further layers take
+LEAST = 2  # networks on a product, from which on they tell what further layers take
 WHOLE = "whole network"
 
 
