@@ -17,20 +17,9 @@ from hexane.runtime.compile import compile_compressed
 from hexane.runtime.emitted import save_mil_as
 from hexane.targets import load_target
 from hexane.targets.query import load_chip
+from stored_weights import pruned, pruned_network
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-def weight(shape: tuple[int, ...], zeros: float = 0.0, dtype: str = "float32") -> Array:
-    rng = np.random.default_rng(7)
-    made: Array = np.where(rng.random(shape) < zeros, 0, rng.standard_normal(shape) * 0.1).astype(dtype)
-    return made
-
-
-def network(zeros: float = 0.0, dtype: str = "float32") -> Graph:
-    x = hx.relu(hx.conv(hx.input("x", (1, 16, 8, 8), dtype), weight((32, 16, 3, 3), zeros, dtype), pad=1))
-    y = hx.reduce_mean(x, axes=(2, 3), keep_dims=False)
-    return hx.graph(hx.matmul(y, weight((32, 150), zeros, dtype)))
 
 
 def numbers(graph: Graph) -> list[Array]:
@@ -41,7 +30,7 @@ def numbers(graph: Graph) -> list[Array]:
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("zeros", [0.5, 0.75, 0.9])
 def test_the_smallest_part_of_each_weight_becomes_0_and_the_rest_stays(zeros: float, dtype: str) -> None:
-    graph = network(dtype=dtype)
+    graph = pruned_network(dtype=dtype)
     made = compress(graph, hx.Compression(f"sparse:{zeros}"), load_target("host"))
     for before, after in zip(numbers(graph), numbers(made), strict=True):
         gone = after == 0
@@ -61,7 +50,7 @@ def test_equal_magnitudes_go_in_the_order_of_memory_and_one_number_stays() -> No
 @pytest.mark.parametrize("target", ["host", "h11", "h12", "h13", "h16g"])
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_a_program_computes_with_the_pruned_weights_to_the_bit(dtype: str, target: str) -> None:
-    graph = network(dtype=dtype)
+    graph = pruned_network(dtype=dtype)
     whole = compress(graph, hx.Compression("sparse:0.6"), load_target(target))
     x = np.random.default_rng(4).standard_normal((1, 16, 8, 8)).astype(dtype)
     want = hx.compile(Graph(whole.inputs, whole.outputs), target=target)(x)
@@ -78,12 +67,12 @@ def test_a_program_computes_with_the_pruned_weights_to_the_bit(dtype: str, targe
     ],
 )
 def test_decisions_have_the_bytes_of_mask_and_numbers(target: str, does: str) -> None:
-    decision = compress(network(), hx.Compression("sparse:0.75"), load_target(target)).decisions[0]
+    decision = compress(pruned_network(), hx.Compression("sparse:0.75"), load_target(target)).decisions[0]
     assert (decision.verdict, decision.reason) == ("sparse:0.75", f"9216 -> {4608 // 8 + 2 * 1152} bytes; {does}")
 
 
 def test_zeros_that_are_there_are_used_and_nothing_changes() -> None:
-    graph = network(0.7)
+    graph = pruned_network(0.7)
     made = compress(graph, hx.Compression("sparse"), load_target("h13"))
     for before, after, decision in zip(numbers(graph), numbers(made), made.decisions, strict=True):
         np.testing.assert_array_equal(before, after)
@@ -92,7 +81,7 @@ def test_zeros_that_are_there_are_used_and_nothing_changes() -> None:
 
 
 def test_a_weight_of_few_zeros_stays_whole_and_the_decision_says_so() -> None:
-    decision = compress(network(0.3), hx.Compression("sparse"), load_target("h13")).decisions[0]
+    decision = compress(pruned_network(0.3), hx.Compression("sparse"), load_target("h13")).decisions[0]
     assert re.fullmatch(
         r"9216 -> 9216 bytes; whole: (29|3\d)% of its numbers are 0, a mask needs half", decision.reason
     )
@@ -102,7 +91,7 @@ def test_a_weight_of_few_zeros_stays_whole_and_the_decision_says_so() -> None:
 
 
 def test_an_embedding_is_neither_pruned_nor_masked() -> None:
-    graph = hx.graph(hx.gather(weight((300, 32)), hx.input("ids", (7,), "int32"), axis=0))
+    graph = hx.graph(hx.gather(pruned((300, 32)), hx.input("ids", (7,), "int32"), axis=0))
     made = compress(graph, hx.Compression("sparse:0.5"), load_target("h13"))
     np.testing.assert_array_equal(numbers(made)[0], numbers(graph)[0])
     assert made.decisions[0].reason == "19200 -> 19200 bytes; whole: the rows of an embedding have no mask"
@@ -110,13 +99,13 @@ def test_an_embedding_is_neither_pruned_nor_masked() -> None:
 
 def test_auto_takes_zeros_that_are_there() -> None:
     for target in ("h13", "host"):
-        made, _ = compile_compressed(network(0.8), hx.Compression(tolerance=1e-7), Options(target=target))
+        made, _ = compile_compressed(pruned_network(0.8), hx.Compression(tolerance=1e-7), Options(target=target))
         assert [layer.encoding for layer in made.layers] == ["sparse"] * 2
         assert made.error == 0
 
 
 def test_mil_has_mask_and_numbers_and_reads_back(tmp_path: Path) -> None:
-    graph = compress(network(dtype="float16"), hx.Compression("sparse:0.5"), load_chip("h16g"))
+    graph = compress(pruned_network(dtype="float16"), hx.Compression("sparse:0.5"), load_chip("h16g"))
     mil = emit_mil(graph, load_chip("h16g"))
     assert mil.text.count(" = constexpr_sparse_to_dense(") == 2
     said = sum(int(d.reason.partition("-> ")[2].partition(" ")[0]) for d in graph.decisions)
@@ -133,7 +122,7 @@ def test_apples_reader_and_decoder_agree(tmp_path: Path) -> None:
     """The bytes at the offsets of the text, through Apple's own decoder, are the pruned weight."""
     apple = pytest.importorskip("coremltools.libmilstoragepython", reason="coremltools is not installed")
     decoder = pytest.importorskip("coremltools.converters.mil.mil.ops.defs.iOS18.compression")
-    w = weight((80, 96))
+    w = pruned((80, 96))
     graph = compress(hx.graph(hx.linear(hx.input("x", (2, 96)), w)), hx.Compression("sparse:0.5"), load_chip("h16g"))
     mil = emit_mil(graph, load_chip("h16g"))
     (tmp_path / "w.bin").write_bytes(bytes(mil.weight_file))
@@ -167,7 +156,7 @@ def test_what_is_wrong_is_said(mode: str, said: str) -> None:
 @pytest.mark.parametrize("mode", ["sparse", "sparse:0.5"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 7e4])
 def test_weights_that_are_not_finite_are_refused_with_their_place(bad: float, mode: str) -> None:
-    w = weight((64, 64), 0.7)
+    w = pruned((64, 64), 0.7)
     w[3, 4] = bad
     with pytest.raises(hx.Error, match=r"\[compress\] linear at test_sparse.py:\d+: got the weight "):
         hx.compile(hx.linear(hx.input("x", (2, 64)), w), compress=mode)

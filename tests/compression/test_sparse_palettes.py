@@ -17,24 +17,12 @@ from hexane.runtime.compile import compile_compressed
 from hexane.runtime.emitted import save_mil_as
 from hexane.targets import load_target
 from hexane.targets.query import load_chip
-from stored_weights import numbers, with_whole
+from stored_weights import numbers, pruned, pruned_network, with_whole
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 UNKNOWN = "counts as folded: no source says that a chip streams a mask with indices"
 BITS = (1, 2, 3, 4, 6, 8)
-
-
-def weight(shape: tuple[int, ...], zeros: float = 0.0, dtype: str = "float32") -> Array:
-    rng = np.random.default_rng(7)
-    made: Array = np.where(rng.random(shape) < zeros, 0, rng.standard_normal(shape) * 0.1).astype(dtype)
-    return made
-
-
-def network(zeros: float = 0.0, dtype: str = "float32") -> Graph:
-    x = hx.relu(hx.conv(hx.input("x", (1, 16, 8, 8), dtype), weight((32, 16, 3, 3), zeros, dtype), pad=1))
-    y = hx.reduce_mean(x, axes=(2, 3), keep_dims=False)
-    return hx.graph(hx.matmul(y, weight((32, 160), zeros, dtype)))
 
 
 def stored(graph: Graph) -> list[Value]:
@@ -48,7 +36,7 @@ def stored(graph: Graph) -> list[Value]:
 @pytest.mark.parametrize("part", [0.5, 0.8])
 def test_the_smallest_part_becomes_0_and_others_the_nearest_entry(part: float, bits: int, group: str) -> None:
     mode = f"sparse:{part}+palette{bits}{group}"
-    graph = network()
+    graph = pruned_network()
     made = compress(graph, hx.Compression(mode), load_target("host"))
     for before, value in zip(find_weights(graph), stored(made), strict=True):
         was, now = before.whole.node.data, numbers(value)
@@ -69,7 +57,7 @@ def test_the_smallest_part_becomes_0_and_others_the_nearest_entry(part: float, b
 
 
 def test_few_distinct_numbers_lose_nothing() -> None:
-    w = weight((64, 64), 0.6)
+    w = pruned((64, 64), 0.6)
     w[w != 0] = np.random.default_rng(0).choice(np.float32([-2, -0.5, 0.25, 1]), np.count_nonzero(w))
     graph = hx.graph(hx.linear(hx.input("x", (2, 64)), w))
     for mode in ("sparse+palette2", "sparse:0.5+palette2", "sparse+palette4", "sparse+palette2:g16"):
@@ -81,7 +69,7 @@ def test_few_distinct_numbers_lose_nothing() -> None:
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("mode", ["sparse:0.6+palette4", "sparse:0.6+palette2", "sparse:0.6+palette8:g8"])
 def test_a_program_computes_with_the_decompressed_weights_to_the_bit(mode: str, dtype: str, target: str) -> None:
-    graph = network(dtype=dtype)
+    graph = pruned_network(dtype=dtype)
     made = compress(graph, hx.Compression(mode), load_target(target))
     x = np.random.default_rng(4).standard_normal((1, 16, 8, 8)).astype(dtype)
     want = hx.compile(with_whole(made, stored(made)), target=target)(x)
@@ -90,7 +78,7 @@ def test_a_program_computes_with_the_decompressed_weights_to_the_bit(mode: str, 
 
 @pytest.mark.parametrize(("bits", "kept"), [(1, 4), (2, 4), (3, 4), (4, 4), (6, 8), (8, 8)])
 def test_a_cpu_keeps_indices_in_four_or_eight_bits(bits: int, kept: int) -> None:
-    net = hx.compile(network(), compress=f"sparse:0.5+palette{bits}")
+    net = hx.compile(pruned_network(), compress=f"sparse:0.5+palette{bits}")
     said = [d.verdict for d in net.program.decisions if d.stage == "keep_encoded"]
     assert said == [f"palette, {kept} bits"] * 2
 
@@ -99,15 +87,15 @@ def test_a_cpu_keeps_indices_in_four_or_eight_bits(bits: int, kept: int) -> None
     ("target", "does"), [("h12", UNKNOWN), ("h13", UNKNOWN), ("h16g", UNKNOWN), ("host", "stays in few bits on")]
 )
 def test_decisions_have_the_mode_and_the_bytes_of_mask_indices_and_table(target: str, does: str) -> None:
-    decision = compress(network(), hx.Compression("sparse:0.75+palette4"), load_target(target)).decisions[0]
+    decision = compress(pruned_network(), hx.Compression("sparse:0.75+palette4"), load_target(target)).decisions[0]
     assert decision.verdict == "sparse:0.75+palette4"
     assert decision.reason.startswith(f"9216 -> {4608 // 8 + 1152 // 2 + 2 * 16} bytes; {does}")
-    made, _ = compile_compressed(network(), hx.Compression("sparse:0.75+palette4"), hx.Options(target=target))
+    made, _ = compile_compressed(pruned_network(), hx.Compression("sparse:0.75+palette4"), hx.Options(target=target))
     assert (made.layers[0].bytes_after, made.layers[0].streams) == (4608 // 8 + 1152 // 2 + 2 * 16, False)
 
 
 def test_zeros_that_are_there_are_used_and_no_other_number_becomes_0() -> None:
-    graph = network(0.7)
+    graph = pruned_network(0.7)
     made = compress(graph, hx.Compression("sparse+palette4"), load_target("h13"))
     for before, value, decision in zip(find_weights(graph), stored(made), made.decisions, strict=True):
         assert before.whole.node.data is not None
@@ -119,23 +107,23 @@ def test_zeros_that_are_there_are_used_and_no_other_number_becomes_0() -> None:
     ("make", "mode", "said"),
     [
         (
-            lambda: network(0.3),
+            lambda: pruned_network(0.3),
             "sparse+palette4",
             r"a palette alone: (29|3\d)% of its numbers are 0, a mask needs half",
         ),
-        (lambda: network(1.0), "sparse+palette4", "a palette alone: all of its numbers are 0"),
+        (lambda: pruned_network(1.0), "sparse+palette4", "a palette alone: all of its numbers are 0"),
         (
-            lambda: hx.graph(hx.gather(weight((300, 32)), hx.input("ids", (7,), "int32"), axis=0)),
+            lambda: hx.graph(hx.gather(pruned((300, 32)), hx.input("ids", (7,), "int32"), axis=0)),
             "sparse:0.5+palette4",
             "a palette alone: the rows of an embedding have no mask",
         ),
         (
-            lambda: hx.graph(hx.linear(hx.input("x", (2, 64)), np.float32(weight((64, 64)) > 0.1))),
+            lambda: hx.graph(hx.linear(hx.input("x", (2, 64)), np.float32(pruned((64, 64)) > 0.1))),
             "sparse:0.5+palette4",
             "a palette alone: a mask saves nothing",
         ),
         (
-            lambda: hx.graph(hx.linear(hx.input("x", (2, 80)), weight((60, 80)))),
+            lambda: hx.graph(hx.linear(hx.input("x", (2, 80)), pruned((60, 80)))),
             "sparse:0.5+palette4:g16",
             "one table, since 60 channels are no multiple of 16; counts as folded",
         ),
@@ -166,7 +154,7 @@ def test_a_palette_alone_stays_one_where_its_first_entry_would_be_0(mode: str) -
 
 def test_auto_chooses_none() -> None:
     for target in ("h13", "host"):
-        made, _ = compile_compressed(network(0.8), hx.Compression(tolerance=0.05), hx.Options(target=target))
+        made, _ = compile_compressed(pruned_network(0.8), hx.Compression(tolerance=0.05), hx.Options(target=target))
         assert not any("+" in layer.encoding for layer in made.layers)
 
 
@@ -183,7 +171,7 @@ def decoded(mask: Array, named: Array, table: Array, group: int) -> Array:
 @pytest.mark.parametrize("group", ["", ":g16"])
 def test_mil_has_it_jointly_and_apples_reader_and_decoder_agree(bits: int, group: str, tmp_path: Path) -> None:
     """The bytes at the offsets of the text, through Apple's own reader and decoder and through one of ours."""
-    w = weight((80, 96))
+    w = pruned((80, 96))
     mode = f"sparse:0.6+palette{bits}{group}"
     graph = compress(hx.graph(hx.linear(hx.input("x", (2, 96)), w)), hx.Compression(mode), load_chip("h16g"))
     mil = emit_mil(graph, load_chip("h16g"))
@@ -243,7 +231,7 @@ def test_what_is_wrong_is_said(mode: str, said: str) -> None:
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 7e4])
 def test_weights_that_are_not_finite_are_refused_with_their_place(bad: float) -> None:
-    w = weight((64, 64), 0.7)
+    w = pruned((64, 64), 0.7)
     w[3, 4] = bad
     with pytest.raises(hx.Error, match=r"\[compress\] linear at test_sparse_palettes.py:\d+: got the weight "):
         hx.compile(hx.linear(hx.input("x", (2, 64)), w), compress="sparse:0.5+palette4")

@@ -59,3 +59,17 @@ def with_whole(graph: Graph, weights: Iterable[Value]) -> Graph:
     """The network with these weights decoded."""
     table = {v: hx.const(numbers(v)).value for v in weights}
     return Graph(graph.inputs, graph.rewrite(lambda node, inputs: None, became=table).outputs)
+
+
+def pruned(shape: tuple[int, ...], zeros: float = 0.0, dtype: str = "float32") -> Array:
+    """A weight of which about so large a part is 0."""
+    rng = np.random.default_rng(7)
+    made: Array = np.where(rng.random(shape) < zeros, 0, rng.standard_normal(shape) * 0.1).astype(dtype)
+    return made
+
+
+def pruned_network(zeros: float = 0.0, dtype: str = "float32") -> Graph:
+    """A convolution and a product with such weights."""
+    x = hx.relu(hx.conv(hx.input("x", (1, 16, 8, 8), dtype), pruned((32, 16, 3, 3), zeros, dtype), pad=1))
+    y = hx.reduce_mean(x, axes=(2, 3), keep_dims=False)
+    return hx.graph(hx.matmul(y, pruned((32, 160), zeros, dtype)))
