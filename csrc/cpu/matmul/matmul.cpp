@@ -196,40 +196,39 @@ void set_weight_shape(const char* kernel, const Call& call, int64_t columns, int
   set_rows(call, s);
 }
 
-Prepared prepare_encoded(const Call& call) {
+// Of a product whose weight is two operands.
+std::shared_ptr<MatmulState> stored_state(const char* kernel, const Call& call, const Epilogue& epilogue) {
   auto state = std::make_shared<MatmulState>();
-  MatmulState& s = *state;
-  const auto& attrs = call.attributes<EncodedMatmulAttrs>();
   if (call.inputs.size() < 3 || call.outputs.size() != 1)
-    fail(kEncodedName, "got ", call.inputs.size(), " inputs and ", call.outputs.size(),
-         " outputs, need at least 3 and 1");
-  s.arithmetic = &ieee_arithmetic();
-  s.epilogue = resolve_epilogue(kEncodedName, call, attrs.epilogue);
+    fail(kernel, "got ", call.inputs.size(), " inputs and ", call.outputs.size(), " outputs, need at least 3 and 1");
+  state->arithmetic = &ieee_arithmetic();
+  state->epilogue = resolve_epilogue(kernel, call, epilogue);
+  state->bias_input = 3;
+  state->is_packed = call.inputs[1].constant && call.inputs[2].constant;
+  return state;
+}
+
+Prepared prepare_encoded(const Call& call) {
+  const auto& attrs = call.attributes<EncodedMatmulAttrs>();
+  auto state = stored_state(kEncodedName, call, attrs.epilogue);
+  MatmulState& s = *state;
   const Tensor &x = call.inputs[0], &weight = call.inputs[1], &numbers = call.inputs[2];
   s.encoded = true;
-  s.bias_input = 3;
   s.encoded_y = encoded_panels(kEncodedName, x, weight, numbers, attrs.bits, attrs.palette, attrs.transpose_x);
   set_weight_shape(kEncodedName, call, s.encoded_y.columns, s.encoded_y.k, attrs.transpose_x, s);
   s.direct = s.half_panels = false;
   s.panel_bytes = s.encoded_y.panel_bytes;
   s.batch_bytes = s.panel_bytes * ceil_div(s.n, kPanelLanes);
   set_bias(kEncodedName, call, s);
-  s.is_packed = weight.constant && numbers.constant;
   pack_constant(call, s);
   return state;
 }
 
 Prepared prepare_sparse(const Call& call) {
-  auto state = std::make_shared<MatmulState>();
-  MatmulState& s = *state;
   const auto& attrs = call.attributes<SparseMatmulAttrs>();
-  if (call.inputs.size() < 3 || call.outputs.size() != 1)
-    fail(kSparseName, "got ", call.inputs.size(), " inputs and ", call.outputs.size(),
-         " outputs, need at least 3 and 1");
-  s.arithmetic = &ieee_arithmetic();
-  s.epilogue = resolve_epilogue(kSparseName, call, attrs.epilogue);
+  auto state = stored_state(kSparseName, call, attrs.epilogue);
+  MatmulState& s = *state;
   s.sparse = true;
-  s.bias_input = 3;
   s.sparse_y =
       sparse_shape(kSparseName, call.inputs[0], call.inputs[1], call.inputs[2], attrs.columns, attrs.transpose_x);
   set_weight_shape(kSparseName, call, attrs.columns, s.sparse_y.k, attrs.transpose_x, s);
@@ -237,7 +236,6 @@ Prepared prepare_sparse(const Call& call) {
   s.panel_bytes = s.k * kPanelLanes * 4;
   s.batch_bytes = s.panel_bytes * ceil_div(s.n, kPanelLanes);
   set_bias(kSparseName, call, s);
-  s.is_packed = call.inputs[1].constant && call.inputs[2].constant;
   if (s.is_packed) {
     s.groups.resize(static_cast<size_t>(s.sparse_y.num_groups()));
     find_groups(kSparseName, s.sparse_y, call.inputs[1], call.inputs[2], s.groups.data());
