@@ -154,3 +154,10 @@ def test_a_state_that_is_written_is_traffic() -> None:
     size = 2 * 64 * 32 * 64
     assert layer.work == (0, layer.moved)
     assert size <= layer.stored < 2 * size
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 3), (1, 0, 3, 3), (2, 5, 0), (0,)])
+def test_rows_of_nothing_lie_as_far_apart_as_they_are_long(shape: tuple[int, ...]) -> None:
+    found = footprint(tensor_type("fp16", shape), load_chip("h12").memory)
+    assert found.stride == found.row_bytes == 2 * shape[-1]
+    assert found.bytes == found.rows * found.stride == 0

@@ -39,7 +39,7 @@ def footprint(kind: TensorType, memory: Memory) -> Footprint:
     *outer, columns = kind.shape or (1,)
     row_bytes, rows = -(-columns * kind.dtype.bits // 8), prod(outer)
     if not row_bytes or not rows:
-        return Footprint(row_bytes, rows, 0, 0, 0, 0)
+        return Footprint(row_bytes, rows, row_bytes, 0, 0, 0)
     most = memory.working_set if memory.destination_stride is None else memory.destination_stride
     stride = _core.bank_stride(memory.banks, memory.bank_bytes, rows, row_bytes, most)
     conflicts = _core.bank_conflicts(memory.banks, memory.bank_bytes, rows, stride)
