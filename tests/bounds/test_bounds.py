@@ -124,6 +124,25 @@ def test_elements_that_a_chip_moves_by_products_stay_within_bounds() -> None:
     assert check_inside(hx.graph(y), {"x": numbers}, "input", "range") > 0
 
 
+@pytest.mark.parametrize("scaled", ["batch_norm", "mul", "real_div"])
+def test_products_are_rounded_as_coarsely_where_a_small_scale_is_folded_into_their_weights(scaled: str) -> None:
+    """Products of weights of 0.005 lose as much as those of 1: up to 2^-16 each, which no scale after them makes
+    less."""
+    rng = np.random.default_rng(0)
+    x, weight = hx.input("x", (8, 3)), rng.standard_normal((3, 64)).astype(np.float32)
+    small, ones = rng.uniform(0.002, 0.01, 64).astype(np.float32), np.ones(64, np.float32)
+    y = hx.matmul(x, weight)
+    match scaled:
+        case "batch_norm":
+            y = hx.batch_norm(y, rng.uniform(0.5, 1, 64).astype(np.float32), ones, small, epsilon=1e-5, axis=1)
+        case "mul":
+            y = y * small
+        case "real_div":
+            y = y / (1 / small)
+    feeds = {"x": rng.uniform(-1, 1, (8, 3)).astype(np.float32)}
+    assert check_inside(hx.graph(y), feeds, "input", "range") > 0
+
+
 def bound_of(y: hx.Tensor, **ranges: object) -> Bound:
     return analyse(hx.graph(y), ranges)[-1]
 
@@ -225,9 +244,9 @@ def test_sums_by_winograd_stay_within_bounds_at_the_corners_of_an_interval(layou
         y = hx.conv(hx.input("x", image.shape, "fp16"), w, pad=pad, layout=layout)
         given = {"x": bounds.transpose(0, *(p + 1 for p in perm))}
         (_, interval) = list(walk(hx.graph(y), given, winograd=True))[-1]
-        assert interval.partial is not None
+        assert interval.sums is not None
         back = np.argsort(perm)
-        partial, least, most = (v.transpose(back) for v in (interval.partial, interval.low, interval.high))
+        partial, least, most = (v.transpose(back) for v in (interval.sums.partial, interval.low, interval.high))
         for corner in corners:
             last = np.ascontiguousarray(corner.transpose(0, 2, 3, 1))
             padded = np.pad(last, ((0, 0), (pad, pad), (pad, pad), (0, 0)))

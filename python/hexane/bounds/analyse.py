@@ -122,7 +122,7 @@ def _expanded(node: Node, operands: list[Interval | None], winograd: bool) -> In
             results[0] = _judged(0, part, given, results[0])[1]
         known.update(zip(part.values, results, strict=True))
     found = known[value]
-    return replace(found, partial=None)
+    return replace(found, sums=None)
 
 
 def _behind(value: Value, ends: set[Value]) -> list[Node]:
@@ -152,7 +152,7 @@ def _with_nan(node: Node, operands: list[Interval | None], found: Interval) -> I
     if not OPS[node.op].elementwise:
         return unknown(node.types[0])
     anything = np.logical_or.reduce([np.broadcast_to(np.isinf(x.low) & np.isinf(x.high), shape) for x in doubtful])
-    return Interval(np.where(anything, -np.inf, low), np.where(anything, np.inf, high), found.partial, True, True)
+    return Interval(np.where(anything, -np.inf, low), np.where(anything, np.inf, high), found.sums, True, True)
 
 
 def _written_out(node: Node) -> bool:
@@ -215,7 +215,8 @@ def _judged(number: int, node: Node, operands: list[Interval | None], found: Int
     if OPS[node.op].moves and node.op != "bit_cast":
         return Bound(number, node, *found.whole, "cannot", LARGEST), found
     before = any(x.overflowed for x in operands if x is not None)
-    sizes, partial = found.size, found.partial
+    sizes = found.size
+    partial = None if found.sums is None else found.sums.partial
     limit = LARGEST if partial is None else LIMIT
     surely = np.where(found.low > 0, found.low, np.where(found.high < 0, -found.high, 0.0))
     if partial is not None:
@@ -234,6 +235,6 @@ def _judged(number: int, node: Node, operands: list[Interval | None], found: Int
     )
     low, high = np.where(over, -np.inf, found.low), np.where(over, np.inf, found.high)
     overflowed = overflow != "cannot" or (found.overflowed and not found.finite.all())
-    result = Interval(low, high, partial, overflowed, found.nan)
+    result = Interval(low, high, found.sums, overflowed, found.nan)
     peak = None if partial is None or node.op not in PRODUCTS else float(partial.max(initial=0))
     return Bound(number, node, *result.whole, overflow, limit, peak), result

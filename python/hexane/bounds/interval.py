@@ -14,17 +14,28 @@ TABLE = 2.0**-6  # relative and absolute: more than any activation table is off 
 
 
 @dataclass(frozen=True)
+class Sums:
+    """Of each element of a product's result, while passes may fold the ops that follow into the product's weights.
+
+    partial: a bound on the size of every partial sum. lost: what rounding takes away at most however small the weights
+    become: products are rounded to a multiple of 2^-16, weights to one of fp16's smallest number.
+    """
+
+    partial: Array
+    lost: Array
+
+
+@dataclass(frozen=True)
 class Interval:
     """low <= element <= high, in fp64; infinite where nothing is known.
 
-    partial: a bound on the size of every partial sum that the value may be made of, where a product made it and passes
-    may fold what follows into the weights; None for other values. overflowed: an element may be infinite because of an
+    sums: of the result of a product; None for other values. overflowed: an element may be infinite because of an
     overflow. nan: one that is infinite on both sides may be NaN as well.
     """
 
     low: Array
     high: Array
-    partial: Array | None = None
+    sums: Sums | None = None
     overflowed: bool = False
     nan: bool = False
 
@@ -77,9 +88,9 @@ def widened(low: Array, high: Array, relative: float = ROUNDED, absolute: float 
     return below, above
 
 
-def stored(low: Array, high: Array, overflowed: bool = False, partial: Array | None = None) -> Interval:
+def stored(low: Array, high: Array, overflowed: bool = False, sums: Sums | None = None) -> Interval:
     """What is kept of a result: infinite where it may be beyond fp16; NaN bounds are unknown."""
     bad = np.isnan(low) | np.isnan(high)
     low, high = np.where(bad, -inf, low), np.where(bad, inf, high)
     overflowed, nan = overflowed or bool(bad.any()), bool(bad.any())
-    return Interval(np.where(low < -LARGEST, -inf, low), np.where(high > LARGEST, inf, high), partial, overflowed, nan)
+    return Interval(np.where(low < -LARGEST, -inf, low), np.where(high > LARGEST, inf, high), sums, overflowed, nan)

@@ -11,7 +11,18 @@ from math import inf, log, prod, sqrt
 import numpy as np
 
 from hexane.bounds.ends import apply, by_constants, corners, of_size
-from hexane.bounds.interval import LARGEST, ROUNDED, SMALLEST, TABLE, Interval, stored, unknown, whole_range, widened
+from hexane.bounds.interval import (
+    LARGEST,
+    ROUNDED,
+    SMALLEST,
+    TABLE,
+    Interval,
+    Sums,
+    stored,
+    unknown,
+    whole_range,
+    widened,
+)
 from hexane.graph import Array, Node, TensorType
 from hexane.match import channel_axis, has_winograd_s_shape
 from hexane.ops import OPS
@@ -106,27 +117,30 @@ def linear_in_both(node: Node, operands: Operands) -> Interval:
     constants = any(_is_constant(v.node) for v in node.inputs if v is not None)
     loose = node.op == "real_div" or (node.op == "mul" and not constants)
     low, high = widened(low, high, *((TABLE, 2 * TABLE) if loose else ()))
-    return stored(low, high, x.overflowed or y.overflowed, _still_partial(node, x, y))
+    sums = _still_sums(node, x, y)
+    if sums is not None and node.op in ("mul", "real_div"):
+        low, high = low - sums.lost, high + sums.lost
+    return stored(low, high, x.overflowed or y.overflowed, sums)
 
 
-def _still_partial(node: Node, x: Interval, y: Interval) -> Array | None:
-    """The bound of partial sums where one side is a product and the other a constant, which may become part of it."""
+def _still_sums(node: Node, x: Interval, y: Interval) -> Sums | None:
+    """Where one side is a product and the other a constant, which may become part of its weights and bias."""
     known = [_is_constant(v.node) for v in node.inputs if v is not None]
-    shape = node.types[0].shape
-    if x.partial is not None and known[1]:
-        other, partial = y, x.partial
-    elif y.partial is not None and known[0] and node.op != "real_div":
-        other, partial = x, y.partial
+    if x.sums is not None and known[1]:
+        other, sums = y, x.sums
+    elif y.sums is not None and known[0] and node.op != "real_div":
+        other, sums = x, y.sums
     else:
         return None
     with np.errstate(all="ignore"):
         if node.op in ("add", "sub"):
-            found = partial + other.size
+            found = sums.partial + other.size
         elif node.op == "mul":
-            found = partial * other.size
+            found = sums.partial * other.size
         else:
-            found = partial / np.minimum(np.abs(other.low), np.abs(other.high))
-    return np.broadcast_to(found * (1 + ROUNDED), shape)
+            found = sums.partial / np.minimum(np.abs(other.low), np.abs(other.high))
+    shape = node.types[0].shape
+    return Sums(np.broadcast_to(found * (1 + ROUNDED), shape), np.broadcast_to(sums.lost, shape))
 
 
 def _is_constant(node: Node) -> bool:
@@ -162,11 +176,13 @@ def batch_norm(node: Node, operands: Operands) -> Interval:
     ]
     spread = (scale * (np.abs(mean.high) * 2 * ROUNDED + SMALLEST) + offset * ROUNDED).reshape(shape)
     spread = spread + scale.reshape(shape) * np.where(x.finite, x.size, 0) * TABLE
+    sums = None
+    if x.sums is not None:
+        spread = spread + x.sums.lost
+        partial = x.sums.partial * scale.reshape(shape) + (scale * mean.size + offset).reshape(shape)
+        sums = Sums(partial, x.sums.lost)
     low, high = widened(np.minimum(*ends) - spread, np.maximum(*ends) + spread)
-    partial = (
-        None if x.partial is None else x.partial * scale.reshape(shape) + (scale * mean.size + offset).reshape(shape)
-    )
-    return stored(low, high, x.overflowed, partial)
+    return stored(low, high, x.overflowed, sums)
 
 
 # ---- what only moves or picks ----
@@ -185,9 +201,11 @@ def moves(node: Node, operands: Operands) -> Interval:
             given = [plain[i] if i in rest or operands[i] is None else end(operands[i]) for i in range(len(operands))]  # type: ignore[arg-type]
             return apply(node, given)
 
-        partials = [x.partial for i in moved if (x := operands[i]) is not None]
-        partial = by(lambda x: x.partial) if len(moved) == 1 and partials[0] is not None and not op.fills else None  # type: ignore[arg-type, return-value]
-        found = Interval(by(lambda x: x.low), by(lambda x: x.high), partial, overflowed)
+        made = operands[moved[0]] if len(moved) == 1 and not op.fills else None
+        sums = None
+        if made is not None and made.sums is not None:
+            sums = Sums(by(lambda x: x.sums.partial), by(lambda x: x.sums.lost))  # type: ignore[union-attr]
+        found = Interval(by(lambda x: x.low), by(lambda x: x.high), sums, overflowed)
         return found if _stays_as_it_is(node) else by_products(found)
     if op.fills:
         return unknown(node.types[0], overflowed)
@@ -223,7 +241,7 @@ def by_products(x: Interval) -> Interval:
     products do."""
     fits = x.size < LIMIT
     low, high = np.where(fits, x.low - UNIT, -inf), np.where(fits, x.high + UNIT, inf)
-    return Interval(low, high, x.partial, x.overflowed or not fits.all(), x.nan)
+    return Interval(low, high, x.sums, x.overflowed or not fits.all(), x.nan)
 
 
 def _name(names: tuple[str, ...], place: int) -> str:
@@ -239,7 +257,7 @@ def cast(node: Node, operands: Operands) -> Interval:
     assert x is not None
     kind = node.types[0].dtype.kind
     if kind == "float":
-        return Interval(*widened(x.low, x.high), x.partial, x.overflowed) if x.finite.all() else x
+        return Interval(*widened(x.low, x.high), x.sums, x.overflowed) if x.finite.all() else x
     if not x.finite.all() or kind == "bool":
         return _full(node.types[0], 0, 1, False) if kind == "bool" else unknown(node.types[0], x.overflowed)
     fits = max(map(abs, x.whole)) < 128 and (x.low >= 0).all()  # a conversion that may wrap around is anything
@@ -300,7 +318,8 @@ def products(node: Node, operands: Operands, winograd: bool) -> Interval:
         peak = peak + bias.size.reshape(shape)
     partial = np.maximum(peak, total) * (1 + ROUNDED) + lost
     low, high = widened(center - spread - lost, center + spread + lost)
-    return Interval(low, high, partial, x.overflowed or weight.overflowed)
+    always = count * 4 * UNIT + apply(node, [sizes, ones[1], None]) * SMALLEST
+    return Interval(low, high, Sums(partial, always), x.overflowed or weight.overflowed)
 
 
 def _by_winograd(node: Node, x: Interval, weight: Interval) -> tuple[Array, bool]:
