@@ -65,7 +65,13 @@ struct Accumulator {
   explicit Accumulator(const R& r) : reduce(r) {
     for (int k = 0; k < kWays; ++k) part[k] = middle[k] = total[k] = set(R::kIdentity);
   }
-  HWY_INLINE void fold() {
+  // Steps until the next level is due, at most n. count() has to follow them.
+  HWY_INLINE int64_t run(int64_t n) const { return std::min(n, kSteps - steps); }
+  HWY_INLINE void count(int64_t n) {
+    steps += n;
+    if (HWY_UNLIKELY(steps == kSteps)) fold();
+  }
+  HWY_NOINLINE void fold() {
     for (int k = 0; k < kWays; ++k) {
       middle[k] = reduce.merge(middle[k], part[k]);
       part[k] = set(R::kIdentity);
@@ -73,7 +79,7 @@ struct Accumulator {
     steps = 0;
     if (++folds == kSteps) fold_middle();
   }
-  void fold_middle() {
+  HWY_INLINE void fold_middle() {
     for (int k = 0; k < kWays; ++k) {
       total[k] = reduce.merge(total[k], middle[k]);
       middle[k] = set(R::kIdentity);
@@ -83,9 +89,6 @@ struct Accumulator {
   HWY_INLINE void finish() {
     fold();
     fold_middle();
-  }
-  HWY_INLINE void count_step() {
-    if (HWY_UNLIKELY(++steps == kSteps)) fold();
   }
 };
 

@@ -92,12 +92,21 @@ int64_t arg_line(const T* x, int64_t n) {
 
 constexpr int64_t kMostRows = int64_t{1} << 31;  // that an index of 32 bits counts
 
-template <class Op, class T, class Index>
+// The index in the output's dtype, int32 or int64.
+void put(std::byte* to, bool is_wide, int64_t index) {
+  if (is_wide)
+    *reinterpret_cast<int64_t*>(to) = index;
+  else
+    *reinterpret_cast<int32_t*>(to) = static_cast<int32_t>(index);
+}
+
+template <class Op, class T>
 void run_arg(const Call& call, int axis, Range range, std::byte*, const std::byte*) {
   const auto& attributes = call.attributes<ArgAttributes>();
   const ReduceLoop loop = make_reduce_loop(call, attributes.axes(), attributes.keep_dims, axis, range);
   const std::byte* in = call.inputs[0].data + loop.in;
   std::byte* out = call.outputs[0].data + loop.out;
+  const bool is_wide = item_bytes(call.outputs[0]) == sizeof(int64_t);
   const ReduceLoop::Axis line = loop.num_reduced ? loop.reduced[0] : ReduceLoop::Axis{1, 0, 0};
   if (loop.inner_kept && loop.kept[loop.num_kept - 1].in == sizeof(T) && line.extent < kMostRows) {
     const auto& inner = loop.kept[loop.num_kept - 1];
@@ -106,8 +115,7 @@ void run_arg(const Call& call, int axis, Range range, std::byte*, const std::byt
       for (int64_t i = 0; i < inner.extent; i += kColumns) {
         const int64_t columns = std::min(kColumns, inner.extent - i);
         arg_columns<Op>(in + from + i * inner.in, line.in, line.extent, columns, best);
-        for (int64_t j = 0; j < columns; ++j)
-          *reinterpret_cast<Index*>(out + to + (i + j) * inner.out) = static_cast<Index>(best.at[j]);
+        for (int64_t j = 0; j < columns; ++j) put(out + to + (i + j) * inner.out, is_wide, best.at[j]);
       }
     });
   }
@@ -123,7 +131,7 @@ void run_arg(const Call& call, int axis, Range range, std::byte*, const std::byt
         if (replaces<Op>(next, best)) best = next, index = i;
       }
     }
-    *reinterpret_cast<Index*>(out + to) = static_cast<Index>(index);
+    put(out + to, is_wide, index);
   });
 }
 
@@ -132,7 +140,7 @@ Box arg_needs(const Call& call, int, const Box& out) {
   return kept_box(call.inputs[0], attributes.axes(), attributes.keep_dims, out);
 }
 
-template <class Op, class T, class Index>
+template <class Op, class T>
 constexpr Kernel arg_kernel(const char* dtypes) {
   return {
       .name = Op::kName,
@@ -144,12 +152,11 @@ constexpr Kernel arg_kernel(const char* dtypes) {
       .cuts = cut_every_axis,
       .needs = arg_needs,
       .cost = reduce_cost<900>,
-      .run = run_arg<Op, T, Index>,
+      .run = run_arg<Op, T>,
   };
 }
 
-#define HEXANE_ARG_DTYPE(Op, T, name) \
-  arg_kernel<Op, T, int32_t>(name "->int32"), arg_kernel<Op, T, int64_t>(name "->int64")
+#define HEXANE_ARG_DTYPE(Op, T, name) arg_kernel<Op, T>(name "->int32"), arg_kernel<Op, T>(name "->int64")
 #define HEXANE_ARG(Op)                                                                                           \
   HEXANE_ARG_DTYPE(Op, double, "fp64"), HEXANE_ARG_DTYPE(Op, float, "fp32"), HEXANE_ARG_DTYPE(Op, fp16, "fp16"), \
       HEXANE_ARG_DTYPE(Op, int8_t, "int8"), HEXANE_ARG_DTYPE(Op, uint8_t, "uint8"),                              \

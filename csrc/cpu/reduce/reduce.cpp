@@ -23,23 +23,32 @@ namespace {
 
 // ---- the innermost axis reduced: rows of values ----
 
-template <class R, class T, class F>
-HWY_INLINE void add_to_ways(const R& reduce, V* ways, const T* x, int64_t n, const F& after_step) {
+template <class R, class T>
+HWY_INLINE void add_to_ways(const R& reduce, V (&ways)[kWays], const T* x, int64_t n) {
   int64_t i = 0;
-  for (; i + kBlock <= n; i += kBlock) {
+  for (; i + kBlock <= n; i += kBlock)
     for (int k = 0; k < kWays; ++k) ways[k] = reduce.step(ways[k], load(x + i + k * kLanes), k);
-    after_step();
+#pragma GCC unroll 4
+  for (int k = 0; k < kWays; ++k, i += kLanes) {  // unrolled, so that registers hold them
+    if (i >= n) break;
+    ways[k] = reduce.step(ways[k], n - i >= kLanes ? load(x + i) : load_part(x + i, n - i, R::kFill), k);
   }
-  for (int k = 0; i < n; ++k, i += kLanes) {
-    const V v = n - i >= kLanes ? load(x + i) : load_part(x + i, n - i, R::kFill);
-    ways[k] = reduce.step(ways[k], v, k);
-  }
-  after_step();
 }
 
+// What is left of whole steps is one more, even if that is nothing.
 template <class R, class T>
-HWY_INLINE void add_row(Accumulator<R>& to, const T* x, int64_t n) {
-  add_to_ways(to.reduce, to.part, x, n, [&]() HWY_ATTR { to.count_step(); });
+HWY_NOINLINE void add_row(Accumulator<R>& to, const T* x, int64_t n) {
+  for (int64_t left = n / kBlock + 1; left > 0;) {
+    const int64_t steps = to.run(left), count = std::min(n, steps * kBlock);
+    V part[kWays];
+    for (int k = 0; k < kWays; ++k) part[k] = to.part[k];
+    add_to_ways(to.reduce, part, x, count);
+    for (int k = 0; k < kWays; ++k) to.part[k] = part[k];
+    to.count(steps);
+    x += count;
+    n -= count;
+    left -= steps;
+  }
 }
 
 template <class R, class T>
@@ -68,7 +77,7 @@ template <class T, class R>
 float reduce_values(const R& reduce, const ReduceLoop& loop, const std::byte* in) {
   if (loop.num_reduced == 1 && loop.reduced[0].in == sizeof(T) && loop.reduced[0].extent < kSteps * kBlock) {
     V ways[kWays] = {set(R::kIdentity), set(R::kIdentity), set(R::kIdentity), set(R::kIdentity)};
-    add_to_ways(reduce, ways, reinterpret_cast<const T*>(in), loop.reduced[0].extent, [] {});
+    add_to_ways(reduce, ways, reinterpret_cast<const T*>(in), loop.reduced[0].extent);
     return across(reduce, ways);
   }
   Accumulator<R> accumulator(reduce);
@@ -95,19 +104,23 @@ void reduce_columns(const R& reduce, const ReduceLoop& loop, const std::byte* in
   const int ways = static_cast<int>((columns + kLanes - 1) / kLanes);
   for_each(loop.reduced, std::max(loop.num_reduced - 1, 0), 0, 0, [&](int64_t offset, int64_t) HWY_ATTR {
     const std::byte* row = in + offset;
-    if (stride == sizeof(T) && columns == kBlock) {
-      for (int64_t i = 0; i < inner.extent; ++i, row += inner.in) {
-        for (int k = 0; k < kWays; ++k)
-          accumulator.part[k] = reduce.step(accumulator.part[k], load(reinterpret_cast<const T*>(row) + k * kLanes), k);
-        accumulator.count_step();
+    for (int64_t left = inner.extent; left > 0;) {
+      const int64_t run = accumulator.run(left);
+      if (stride == sizeof(T) && columns == kBlock) {
+        V part[kWays];
+        for (int k = 0; k < kWays; ++k) part[k] = accumulator.part[k];
+        for (int64_t i = 0; i < run; ++i, row += inner.in)
+          for (int k = 0; k < kWays; ++k)
+            part[k] = reduce.step(part[k], load(reinterpret_cast<const T*>(row) + k * kLanes), k);
+        for (int k = 0; k < kWays; ++k) accumulator.part[k] = part[k];
+      } else {
+        for (int64_t i = 0; i < run; ++i, row += inner.in)
+          for (int k = 0; k < ways; ++k)
+            accumulator.part[k] = reduce.step(
+                accumulator.part[k], load_columns<T>(row + k * kLanes * stride, stride, columns - k * kLanes), k);
       }
-      return;
-    }
-    for (int64_t i = 0; i < inner.extent; ++i, row += inner.in) {
-      for (int k = 0; k < ways; ++k)
-        accumulator.part[k] = reduce.step(accumulator.part[k],
-                                          load_columns<T>(row + k * kLanes * stride, stride, columns - k * kLanes), k);
-      accumulator.count_step();
+      accumulator.count(run);
+      left -= run;
     }
   });
   accumulator.finish();
@@ -123,35 +136,47 @@ struct SumExp : Sum {
   HWY_INLINE V step(V total, V x, int way) const { return hn::Add(total, exp(hn::Sub(x, shift[way]))); }
 };
 
+// What becomes of the accumulated values. Told at run time: reductions that accumulate alike share their code.
 enum class Finish { kNone, kMean, kRoot, kLog };
 
-template <class R, Finish kFinish>
-struct Plain {
+float finished(Finish finish, float x, int64_t count) {
+  switch (finish) {
+    case Finish::kMean:
+      return x / static_cast<float>(count);
+    case Finish::kRoot:
+      return std::sqrt(x);
+    case Finish::kLog:
+      return std::log(x);
+    default:
+      return x;
+  }
+}
+
+template <class R>
+struct Accumulated {
   using Reduce = R;
-  using Unfinished = Plain<R, Finish::kNone>;
   template <class T>
   static float value(const ReduceLoop& loop, const std::byte* in) {
-    return finish(reduce_values<T>(R(), loop, in), loop.count);
+    return reduce_values<T>(R(), loop, in);
   }
   template <class T>
   static void columns(const ReduceLoop& loop, const std::byte* in, int64_t stride, int64_t n, float* results) {
     reduce_columns<T>(R(), loop, in, stride, n, results);
-    for (int64_t i = 0; i < n; ++i) results[i] = finish(results[i], loop.count);
   }
-  static float finish(float x, int64_t count) {
-    if (kFinish == Finish::kMean) return x / static_cast<float>(count);
-    if (kFinish == Finish::kRoot) return std::sqrt(x);
-    if (kFinish == Finish::kLog) return std::log(x);
-    return x;
-  }
+};
+
+template <class R, Finish finish>
+struct Plain : Accumulated<R> {
+  static constexpr Finish kFinish = finish;
 };
 
 // log(sum(e^(x - top))) + top
 struct LogSumExp {
+  static constexpr Finish kFinish = Finish::kNone;
   static float shift_of(float top) { return std::isfinite(top) ? top : 0; }
   template <class T>
   static float value(const ReduceLoop& loop, const std::byte* in) {
-    const float shift = shift_of(reduce_values<T>(Maximum(), loop, in));
+    const float shift = shift_of(Accumulated<Maximum>::value<T>(loop, in));
     SumExp sum;
     for (V& way : sum.shift) way = set(shift);
     return std::log(reduce_values<T>(sum, loop, in)) + shift;
@@ -159,7 +184,7 @@ struct LogSumExp {
   template <class T>
   static void columns(const ReduceLoop& loop, const std::byte* in, int64_t stride, int64_t n, float* results) {
     alignas(64) float shift[kBlock];
-    reduce_columns<T>(Maximum(), loop, in, stride, n, shift);
+    Accumulated<Maximum>::columns<T>(loop, in, stride, n, shift);
     for (float& top : shift) top = shift_of(top);
     SumExp sum;
     for (int k = 0; k < kWays; ++k) sum.shift[k] = load(shift + k * kLanes);
@@ -171,7 +196,8 @@ struct LogSumExp {
 // In the engine's arithmetic.
 template <bool kMean>
 struct Grouped {
-  static float finish(const ReduceLoop& loop, double total) {
+  static constexpr Finish kFinish = Finish::kNone;
+  static float rounded_total(const ReduceLoop& loop, double total) {
     return rounded(kMean ? total / static_cast<double>(loop.count) : total);
   }
   template <class T>
@@ -187,7 +213,7 @@ struct Grouped {
         sum.add(chunk, count);
       }
     });
-    return finish(loop, sum.total());
+    return rounded_total(loop, sum.total());
   }
   template <class T>
   static void columns(const ReduceLoop& loop, const std::byte* in, int64_t stride, int64_t n, float* results) {
@@ -197,7 +223,7 @@ struct Grouped {
         sums.add(load_columns<T>(in + offset + c * stride, stride, n - c));
       });
       const double* totals = sums.totals();
-      for (int64_t i = 0; i < std::min(kLanes, n - c); ++i) results[c + i] = finish(loop, totals[i]);
+      for (int64_t i = 0; i < std::min(kLanes, n - c); ++i) results[c + i] = rounded_total(loop, totals[i]);
     }
   }
 };
@@ -208,6 +234,7 @@ struct Grouped {
 struct Parts {
   float (*value)(const ReduceLoop& loop, const std::byte* in);
   void (*columns)(const ReduceLoop& loop, const std::byte* in, int64_t stride, int64_t n, float* results);
+  Finish finish;
 };
 
 // One for all operations, of which there are many: results are stored as Out.
@@ -220,6 +247,7 @@ void reduce_all(const Call& call, int axis, Range range, const Parts& parts) {
   if (!loop.inner_kept)
     return for_each(loop.kept, loop.num_kept, 0, 0, [&](int64_t from, int64_t to) HWY_ATTR {
       float result = parts.value(loop, in + from);
+      if (HWY_UNLIKELY(parts.finish != Finish::kNone)) result = finished(parts.finish, result, loop.count);
       if (kOfEngine) result += 0.0f;  // no -0, which some instruction sets take for less than 0
       scatter<Out>(&result, out + to, sizeof(Out), 1);
     });
@@ -229,16 +257,18 @@ void reduce_all(const Call& call, int axis, Range range, const Parts& parts) {
       const int64_t columns = std::min(kBlock, inner.extent - c);
       alignas(64) float results[kBlock];
       parts.columns(loop, in + from + c * inner.in, inner.in, columns, results);
-      if (kOfEngine)
-        for (int64_t i = 0; i < columns; ++i) results[i] += 0.0f;
+      for (int64_t i = 0; i < columns; ++i) {
+        results[i] = finished(parts.finish, results[i], loop.count);
+        if (kOfEngine) results[i] += 0.0f;
+      }
       scatter<Out>(results, out + to + c * inner.out, inner.out, columns);
     }
   });
 }
 
-template <class Op, class T, class Out = T>
+template <class Op, class T>
 void run_reduce(const Call& call, int axis, Range range, std::byte*, const std::byte*) {
-  reduce_all<Out, kIsEngine<T>>(call, axis, range, {Op::template value<T>, Op::template columns<T>});
+  reduce_all<T, kIsEngine<T>>(call, axis, range, {Op::template value<T>, Op::template columns<T>, Op::kFinish});
 }
 
 // ---- partial results: of a block of the input, before they are finished ----
@@ -258,7 +288,7 @@ void run_block(const Call& call, const Blocks& blocks, int64_t index, std::byte*
   Call part = call;
   part.inputs = {&in, 1};
   part.outputs = {&out, 1};
-  run_reduce<typename Op::Unfinished, T, float>(part, -1, {}, nullptr, nullptr);
+  reduce_all<float, false>(part, -1, {}, {Op::template value<T>, Op::template columns<T>, Finish::kNone});
 }
 
 template <class Op>
@@ -275,7 +305,7 @@ void finish(const Call& call, const Blocks& blocks, std::byte* total) {
   auto* results = reinterpret_cast<float*>(total);
   const int64_t size = blocks.bytes / static_cast<int64_t>(sizeof(float));
   if (size == 0) return;
-  for (int64_t i = 0; i < size; ++i) results[i] = Op::finish(results[i], in.size() / size);
+  for (int64_t i = 0; i < size; ++i) results[i] = finished(Op::kFinish, results[i], in.size() / size);
   ReduceLoop::Axis axes[8] = {};
   for (int i = 0; i < out.rank; ++i) axes[i] = {out.shape[i], 0, out.strides[i]};
   const ReduceLoop::Axis row = out.rank ? axes[out.rank - 1] : ReduceLoop::Axis{1, 0, sizeof(T)};

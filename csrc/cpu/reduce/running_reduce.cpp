@@ -74,7 +74,7 @@ void run_rows_of(const Call& call, Range range, bool is_mean) {
         for (int k = 0; k < ways; ++k)
           sums.part[k] = reduce.step(
               sums.part[k], load_columns<T>(pixel + k * kLanes * image.channel, image.channel, n - k * kLanes), k);
-        sums.count_step();
+        sums.count(1);
       }
       const bool is_last = row + 1 == image.rows, is_joined = is_last || levels == 1;
       if (is_joined) sums.finish();
