@@ -58,6 +58,16 @@ HEXANE_BINARY_FUNCTOR(fmod, lanewise(a, b, [](float x, float y) { return remaind
 HEXANE_BINARY_FUNCTOR(pow, power(a, b))
 #undef HEXANE_BINARY_FUNCTOR
 
+// Operations that call a function for each lane, next to which the way through a chunk costs nothing.
+template <class Op>
+constexpr bool kLanewise = false;
+template <>
+constexpr bool kLanewise<floor_div_op> = true;
+template <>
+constexpr bool kLanewise<mod_op> = true;
+template <>
+constexpr bool kLanewise<fmod_op> = true;
+
 // The engine multiplies by the inverse that its table gives.
 struct engine_real_div_op : mul_op {
   static constexpr const char* kName = "real_div";
@@ -72,6 +82,8 @@ struct engine_pow_op {
 struct engine_floor_div_op : mul_op {
   static constexpr const char* kName = "floor_div";
 };
+template <>
+constexpr bool kLanewise<engine_pow_op> = true;
 template <class Op>
 constexpr bool kDivides = std::is_same_v<Op, engine_real_div_op> || std::is_same_v<Op, engine_floor_div_op>;
 
@@ -104,11 +116,24 @@ struct Slot {
   void apply(float* x, int64_t n) const { map ? map_row(*map, x, n) : function(x, n, alpha, beta); }
 };
 
+// An operation on rows: of two operands without gaps, of one value on the left or right, nullptr where it goes through
+// chunks, and of a chunk.
+template <class T>
+struct Rows {
+  Apply<T> both, one_left, one_right;
+  Apply<float> chunk;
+};
+
+template <class Op, class T>
+constexpr Rows<T> rows_of() {
+  if constexpr (kLanewise<Op>) return {nullptr, nullptr, nullptr, both<Op, float>};
+  return {both<Op, T>, one_left<Op, T>, one_right<Op, T>, both<Op, float>};
+}
+
 template <class T>
 struct State {
   Loop whole;
-  Apply<T> both, one_left, one_right;
-  Apply<float> chunk;
+  Rows<T> rows;
   std::shared_ptr<const HalfMap> right;  // what becomes of the second operand first
   int num_slots;
   Slot slots[5];
@@ -131,7 +156,7 @@ HWY_NOINLINE void chunks_of_row(const State<T>& state, std::byte* const* pointer
     const float* left = gathered<T>(pointers[0] + i * strides[0], strides[0], a, count);
     const float* right = gathered<T>(pointers[1] + i * strides[1], strides[1], b, count);
     if (state.right) map_row(*state.right, b, count);
-    state.chunk(left, right, y, count);
+    state.rows.chunk(left, right, y, count);
     for (int k = 0; k < state.num_slots; ++k) state.slots[k].apply(y, count);
     scatter<T>(y, pointers[2] + i * strides[2], strides[2], count);
   }
@@ -143,9 +168,9 @@ void binary_row(std::byte* const* pointers, const int64_t* strides, int64_t n, c
   constexpr int64_t kDense = sizeof(T);
   const bool dense_out = strides[2] == kDense;
   if (dense_out && state.num_slots == 0 && !state.right) {
-    const Apply<T> direct = strides[0] == kDense && strides[1] == kDense ? state.both
-                            : strides[0] == 0 && strides[1] == kDense    ? state.one_left
-                            : strides[0] == kDense && strides[1] == 0    ? state.one_right
+    const Apply<T> direct = strides[0] == kDense && strides[1] == kDense ? state.rows.both
+                            : strides[0] == 0 && strides[1] == kDense    ? state.rows.one_left
+                            : strides[0] == kDense && strides[1] == 0    ? state.rows.one_right
                                                                          : nullptr;
     if (direct)
       return direct(reinterpret_cast<const T*>(pointers[0]), reinterpret_cast<const T*>(pointers[1]),
@@ -154,30 +179,35 @@ void binary_row(std::byte* const* pointers, const int64_t* strides, int64_t n, c
   chunks_of_row(state, pointers, strides, n);
 }
 
+template <class T>
+std::shared_ptr<State<T>> prepare_rows(const Call& call, const char* name, const Rows<T>& rows) {
+  check_broadcast(name, call, 2, 2);
+  auto state = std::make_shared<State<T>>();
+  state->whole = make_loop(call, 2, -1, {});
+  state->rows = rows;
+  return state;
+}
+
+template <class T>
+void prepare_epilogue(const Call& call, const char* name, State<T>& state) {
+  const Epilogue& epilogue = call.attributes<Epilogue>();
+  if (epilogue.count < 0 || epilogue.count > 4) fail(name, "epilogue: got ", epilogue.count, " slots, need 0 to 4");
+  for (const EpilogueSlot& slot : std::span(epilogue.slots).first(epilogue.count)) {
+    if (slot.operand != -1) fail(name, "epilogue: got a slot with operand ", slot.operand, ", need unary slots");
+    const std::string_view kind = call.string(slot.kind);
+    Slot& resolved = state.slots[state.num_slots++];
+    resolved = {find_row_function(kind), static_cast<float>(slot.alpha), static_cast<float>(slot.beta), nullptr};
+    if constexpr (kIsEngine<T>) resolved.map = half_map(kind, slot.alpha, slot.beta, call.numerics);
+  }
+}
+
 template <class Op, class T, bool kEpilogue>
 Prepared prepare_binary(const Call& call) {
-  check_broadcast(Op::kName, call, 2, 2);
-  auto state = std::make_shared<State<T>>();
+  auto state = prepare_rows<T>(call, Op::kName, rows_of<Op, T>());
   if constexpr (kDivides<Op>) state->right = half_map("inverse", 0, 0, call.numerics);
   if constexpr (std::is_same_v<Op, engine_floor_div_op>)
     state->slots[state->num_slots++].map = half_map("floor", 0, 0, call.numerics);
-  state->whole = make_loop(call, 2, -1, {});
-  state->both = both<Op, T>;
-  state->one_left = one_left<Op, T>;
-  state->one_right = one_right<Op, T>;
-  state->chunk = both<Op, float>;
-  if constexpr (kEpilogue) {
-    const Epilogue& epilogue = call.attributes<Epilogue>();
-    if (epilogue.count < 0 || epilogue.count > 4)
-      fail(Op::kName, "epilogue: got ", epilogue.count, " slots, need 0 to 4");
-    for (const EpilogueSlot& slot : std::span(epilogue.slots).first(epilogue.count)) {
-      if (slot.operand != -1) fail(Op::kName, "epilogue: got a slot with operand ", slot.operand, ", need unary slots");
-      const std::string_view kind = call.string(slot.kind);
-      Slot& resolved = state->slots[state->num_slots++];
-      resolved = {find_row_function(kind), static_cast<float>(slot.alpha), static_cast<float>(slot.beta), nullptr};
-      if constexpr (kIsEngine<T>) resolved.map = half_map(kind, slot.alpha, slot.beta, call.numerics);
-    }
-  }
+  if constexpr (kEpilogue) prepare_epilogue(call, Op::kName, *state);
   return state;
 }
 

@@ -222,6 +222,12 @@ constexpr Kernel in_engine(Kernel kernel) {
       arithmetic<op##_op, int16_t>("int16,int16->int16"), arithmetic<op##_op, uint16_t>("uint16,uint16->uint16"), \
       arithmetic<op##_op, int32_t>("int32,int32->int32"), arithmetic<op##_op, uint32_t>("uint32,uint32->uint32"), \
       arithmetic<op##_op, int64_t>("int64,int64->int64"), arithmetic<op##_op, uint64_t>("uint64,uint64->uint64")
+// With the same bits for signed integers as for unsigned ones, and so with the same code.
+#define HEXANE_OF_BITS(op)                                                                                         \
+  arithmetic<op##_op, uint8_t>("int8,int8->int8"), arithmetic<op##_op, uint8_t>("uint8,uint8->uint8"),             \
+      arithmetic<op##_op, uint16_t>("int16,int16->int16"), arithmetic<op##_op, uint16_t>("uint16,uint16->uint16"), \
+      arithmetic<op##_op, uint32_t>("int32,int32->int32"), arithmetic<op##_op, uint32_t>("uint32,uint32->uint32"), \
+      arithmetic<op##_op, uint64_t>("int64,int64->int64"), arithmetic<op##_op, uint64_t>("uint64,uint64->uint64")
 #define HEXANE_COMPARISON(op)                                                                                  \
   comparison<op##_op, double>("fp64,fp64->bool"), comparison<op##_op, float>("fp32,fp32->bool"),               \
       half_comparison<op##_op, fp16>(), half_comparison<op##_op, engine_half>(),                               \
@@ -237,9 +243,9 @@ constexpr Kernel in_engine(Kernel kernel) {
 #define HEXANE_TRUTH(...) __VA_ARGS__, in_engine(__VA_ARGS__)
 
 constexpr Kernel kTable[] = {
-    HEXANE_ARITHMETIC(add),
-    HEXANE_ARITHMETIC(sub),
-    HEXANE_ARITHMETIC(mul),
+    HEXANE_OF_BITS(add),
+    HEXANE_OF_BITS(sub),
+    HEXANE_OF_BITS(mul),
     HEXANE_ARITHMETIC(real_div),
     HEXANE_ARITHMETIC(floor_div),
     HEXANE_ARITHMETIC(mod),
@@ -248,10 +254,10 @@ constexpr Kernel kTable[] = {
     HEXANE_ARITHMETIC(minimum),
     HEXANE_ARITHMETIC(pow),
     HEXANE_ARITHMETIC(prelu),
-    HEXANE_ARITHMETIC(bitwise_and),
-    HEXANE_ARITHMETIC(bitwise_or),
-    HEXANE_ARITHMETIC(bitwise_xor),
-    HEXANE_ARITHMETIC(shift_left),
+    HEXANE_OF_BITS(bitwise_and),
+    HEXANE_OF_BITS(bitwise_or),
+    HEXANE_OF_BITS(bitwise_xor),
+    HEXANE_OF_BITS(shift_left),
     HEXANE_ARITHMETIC(shift_right),
     HEXANE_COMPARISON(equal),
     HEXANE_COMPARISON(not_equal),
@@ -277,6 +283,7 @@ constexpr Kernel kTable[] = {
     select<uint64_t>("bool,64b,64b->64b"),
 };
 #undef HEXANE_ARITHMETIC
+#undef HEXANE_OF_BITS
 #undef HEXANE_COMPARISON
 #undef HEXANE_UNARY
 #undef HEXANE_TRUTH

@@ -86,7 +86,7 @@ HEXANE_UNARY_OPS(HEXANE_UNARY_FUNCTOR)
 using Apply = void (*)(const float* x, float* y, int64_t n, float alpha, float beta);
 
 template <class Op>
-void apply(const float* x, float* y, int64_t n, float alpha, float beta) {
+HWY_NOINLINE void apply(const float* x, float* y, int64_t n, float alpha, float beta) {
   const V a = set(alpha), b = set(beta);
   map(x, y, n, [&](V v) HWY_ATTR { return Op::apply(v, a, b); });
 }
@@ -120,17 +120,21 @@ void unary_row(std::byte* const* pointers, const int64_t* strides, int64_t n, co
   }
 }
 
-template <class Op, class T>
-Prepared prepare_unary(const Call& call) {
-  check_broadcast(Op::kName, call, 1, 1);
+Prepared prepare_rows(const Call& call, const char* name, Apply apply, int num_attributes, bool of_engine) {
+  check_broadcast(name, call, 1, 1);
   auto state = std::make_shared<State>();
   state->whole = make_loop(call, 1, -1, {});
-  state->apply = apply<Op>;
+  state->apply = apply;
   const double* attributes = static_cast<const double*>(call.attrs);
-  const auto number = [](double x) { return kIsEngine<T> ? as_fp16(x) : static_cast<float>(x); };
-  state->alpha = Op::kNumAttributes > 0 ? number(attributes[0]) : 0;
-  state->beta = Op::kNumAttributes > 1 ? number(attributes[1]) : 0;
+  const auto number = [&](double x) { return of_engine ? as_fp16(x) : static_cast<float>(x); };
+  state->alpha = num_attributes > 0 ? number(attributes[0]) : 0;
+  state->beta = num_attributes > 1 ? number(attributes[1]) : 0;
   return state;
+}
+
+template <class Op, class T>
+Prepared prepare_unary(const Call& call) {
+  return prepare_rows(call, Op::kName, apply<Op>, Op::kNumAttributes, kIsEngine<T>);
 }
 
 template <class T>

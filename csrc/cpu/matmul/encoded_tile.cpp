@@ -439,7 +439,7 @@ void add_row(const Tile& t, const EncodedPanels& e, int64_t panel) {
     k = end;
   }
   if (is_long) totals.add_to(acc);
-  finish<1, kVectors>(t, panel * kPanelLanes, acc);
+  finish_through_memory<1, kVectors>(t, panel * kPanelLanes, acc);
 }
 
 template <Code kCode, bool kHalves>

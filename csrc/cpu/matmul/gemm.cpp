@@ -86,7 +86,10 @@ void tile(const Tile& t, int first_panel) {
     totals.add_to(acc);
   else if (t.sums && !add_block<kRows, kVectors>(t, first_panel, acc))
     return;
-  finish<kRows, kVectors>(t, column, acc);
+  if constexpr (kLong || sizeof(T) == 2)
+    finish_through_memory<kRows, kVectors>(t, column, acc);
+  else
+    finish<kRows, kVectors>(t, column, acc);
 }
 
 template <int kPanels, class T, bool kLong>

@@ -42,7 +42,7 @@ T& at(std::byte* p, int64_t stride, int64_t i) {
 
 // n integers, `stride` bytes apart, as fp32.
 template <class T>
-void gather_integers(std::byte* from, int64_t stride, float* to, int64_t n) {
+HWY_NOINLINE void gather_integers(std::byte* from, int64_t stride, float* to, int64_t n) {
   if (stride == sizeof(T)) {
     for (int64_t i = 0; i < n; i += kLanes) {
       const V x = hn::ConvertTo(D(), load_integers(reinterpret_cast<const T*>(from) + i, n - i));
@@ -68,7 +68,7 @@ struct Line {
     if (static_cast<const QuantizeState*>(state)->has_zero)
       zero = static_cast<float>(*reinterpret_cast<const Zero*>(p[2]));
   }
-  void fill(std::byte* const* p, const int64_t* strides, int64_t begin, int64_t count) {
+  HWY_NOINLINE void fill(std::byte* const* p, const int64_t* strides, int64_t begin, int64_t count) {
     if (!one_scale) gather<float>(p[1] + begin * strides[1], strides[1], scales, count);
     if (!one_zero) gather_integers<Zero>(p[2] + begin * strides[2], strides[2], zeros, count);
   }

@@ -220,6 +220,27 @@ HWY_INLINE void finish(const Tile& t, int64_t column, V (&acc)[kRows][kVectors])
     store_tile<kRows, kVectors, float>(t, column, acc);
 }
 
+template <int kRows, int kVectors>
+HWY_NOINLINE void finish_stored(const Tile& t, int64_t column, const float* sums) {
+  V acc[kRows][kVectors];
+#pragma GCC unroll 16
+  for (int m = 0; m < kRows; ++m)
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) acc[m][v] = hn::Load(D(), sums + (m * kVectors + v) * kLanes);
+  finish<kRows, kVectors>(t, column, acc);
+}
+
+// The same through memory, so that all products of one shape share its code: for sums next to which that costs nothing.
+template <int kRows, int kVectors>
+HWY_INLINE void finish_through_memory(const Tile& t, int64_t column, const V (&acc)[kRows][kVectors]) {
+  HWY_ALIGN float sums[kRows][kVectors * kLanes];
+#pragma GCC unroll 16
+  for (int m = 0; m < kRows; ++m)
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) hn::Store(acc[m][v], D(), sums[m] + v * kLanes);
+  finish_stored<kRows, kVectors>(t, column, sums[0]);
+}
+
 }  // namespace
 }  // namespace hexane::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

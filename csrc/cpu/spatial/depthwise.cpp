@@ -104,7 +104,10 @@ void pixels(const DepthwiseTile& w, const Tile& t) {
       add_blocks<kRows>(w, t.a, column, left, weights, acc);
     else
       add_taps<kRows, kTaps, kStride>(w, t.a, column, left, weights, acc);
-    finish<kRows, 1>(t, column, acc);
+    if constexpr (kLong)
+      finish_through_memory<kRows, 1>(t, column, acc);
+    else
+      finish<kRows, 1>(t, column, acc);
   }
 }
 

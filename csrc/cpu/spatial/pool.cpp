@@ -232,8 +232,7 @@ HWY_INLINE void pool_channels(Op op, D d, const Window& window, Range channels, 
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t c = channels.begin;
   for (; c + 4 * lanes <= channels.end; c += 4 * lanes) pool_vectors<4, kLong>(op, d, window, c, out);
-  for (; c + lanes <= channels.end; c += lanes) pool_vectors<1, kLong>(op, d, window, c, out);
-  if (c < channels.end) pool_vectors<1, kLong>(op, d, window, channels.end - lanes, out);
+  for (; c < channels.end; c += lanes) pool_vectors<1, kLong>(op, d, window, std::min(c, channels.end - lanes), out);
 }
 
 template <bool kLong, class Op>
@@ -243,12 +242,10 @@ void pool_pixel(Op op, const Window& window, Range channels, std::byte* out) {
   const hn::FixedTag<Lane, 16 / sizeof(Lane)> narrow;
   const hn::FixedTag<Lane, 1> one;
   const size_t count = static_cast<size_t>(channels.end - channels.begin);
-  if (count >= hn::Lanes(wide))
-    pool_channels<kLong>(op, wide, window, channels, out);
-  else if (count >= hn::Lanes(narrow))
-    pool_channels<kLong>(op, narrow, window, channels, out);
-  else
-    pool_channels<kLong>(op, one, window, channels, out);
+  if (count < hn::Lanes(narrow)) return pool_channels<kLong>(op, one, window, channels, out);
+  if constexpr (hn::MaxLanes(wide) > hn::MaxLanes(narrow))
+    if (count < hn::Lanes(wide)) return pool_channels<kLong>(op, narrow, window, channels, out);
+  pool_channels<kLong>(op, wide, window, channels, out);
 }
 
 // ---- the loop over output pixels ----
