@@ -10,6 +10,7 @@ from hexane.decisions import Decision
 from hexane.graph import Array, Graph, Node, TensorType, Value
 from hexane.layers import Layer, Occupancy, Partition, Tensor, occupancy
 from hexane.targets import Numerics, Space, Target
+from hexane.work import NO_WORK, Work
 
 BufferKind = Literal["arena", "weights", "state", "param", "port"]
 
@@ -103,7 +104,8 @@ class SegmentPort:
 class Segment:
     """A piece of a network that one device runs by itself: "ane", the engine, or "host". nodes: of the graph that was
     divided, in order; moved: those of the host that the engine would take. why: it is a segment of its own. steps: the
-    first step of the program that is its, and the one behind its last."""
+    first step of the program that computes it, and the one after its last. work: what it does, known with its steps:
+    the sum of its layers; of a device's program its products, weights and ports; of the host its steps and ports."""
 
     index: int
     device: Literal["ane", "host"]
@@ -113,6 +115,7 @@ class Segment:
     why: str
     moved: tuple[Node, ...] = ()
     steps: tuple[int, int] = (0, 0)
+    work: Work = NO_WORK
 
     @property
     def crossings(self) -> tuple[SegmentPort, ...]:

@@ -28,6 +28,11 @@ def total(works: Iterable[Work]) -> Work:
     return sum(works, NO_WORK)
 
 
+def of_program(node: Node) -> Work:
+    """Of a call of a device's program, as it says itself: what its layers keep on chip is not among the bytes."""
+    return Work(2 * multiply_adds(node), int(str(node.attrs["moved"])))
+
+
 def multiply_adds(node: Node) -> int:
     """Of a kernel that adds up products, padding included, or of a device's program; 0 for others."""
     op, inputs = node.op.rpartition(".")[2], node.inputs
@@ -35,7 +40,15 @@ def multiply_adds(node: Node) -> int:
         op = op.removeprefix(prefix)
     if op == "program":
         return int(str(node.attrs["multiply_adds"]))
-    if op not in ("conv", "pixels", "conv_transpose", "matmul", "scaled_dot_product_attention", "attention_gradient"):
+    if op not in (
+        "conv",
+        "pixels",
+        "linear",
+        "conv_transpose",
+        "matmul",
+        "scaled_dot_product_attention",
+        "attention_gradient",
+    ):
         return 0
     assert inputs[0] is not None
     assert inputs[1] is not None
@@ -49,7 +62,7 @@ def multiply_adds(node: Node) -> int:
         return x.size * prod(weight.shape[1:])
     if op == "attention_gradient":  # scores, what values get, and the gradients of queries, keys and values
         return 5 * x.size * x.shape[-2]
-    if op == "matmul":
+    if op in ("matmul", "linear"):
         return result.size * x.shape[-2 if node.attrs.get("transpose_x") else -1]
     assert inputs[2] is not None
     return prod(x.shape[:-1]) * weight.shape[-2] * (x.shape[-1] + inputs[2].shape[-1])  # keys, then values

@@ -44,6 +44,11 @@ def products() -> Graph:
     return hx.graph(hx.softmax(hx.matmul(hx.matmul(x, weights(256, 512)), weights(512, 64)), axis=-1))
 
 
+def dense() -> Graph:
+    x = hx.input("x", (64, 256))
+    return hx.graph(hx.linear(hx.relu(hx.linear(x, weights(1024, 256), weights(1024))), weights(256, 1024)))
+
+
 def transposed() -> Graph:
     return hx.graph(hx.conv_transpose(hx.input("x", (1, 16, 14, 14)), weights(16, 8, 2, 2), strides=(2, 2)))
 
@@ -57,7 +62,7 @@ def network() -> Graph:
 
 
 @pytest.mark.parametrize("chip", [*measured(), "A14", "M6"])
-@pytest.mark.parametrize("build", [convolutions, with_host, attention, strided, products, transposed, network])
+@pytest.mark.parametrize("build", [convolutions, with_host, attention, strided, products, dense, transposed, network])
 def test_the_least_is_never_above_the_estimate(build: Callable[[], Graph], chip: str) -> None:
     graph = build()
     least, found = hx.preflight(graph, chip).latency, hx.estimate(graph, chip)
@@ -73,6 +78,14 @@ def test_the_least_is_near_the_estimate_of_convolutions() -> None:
     least = hx.preflight(convolutions(), "M1").latency
     assert least is not None
     assert least.us > 0.8 * hx.estimate(convolutions(), "M1").latency_us
+
+
+def test_a_dense_layer_counts_as_the_product_that_it_is() -> None:
+    x, weight = hx.input("x", (64, 256)), weights(1024, 256)
+    dense, product = (hx.preflight(hx.graph(y), "M1").latency for y in (hx.linear(x, weight), hx.matmul(x, weight.T)))
+    assert dense is not None
+    assert product is not None
+    assert dense.products_us == product.products_us > 0
 
 
 def test_check_says_the_least_and_json_has_its_parts() -> None:

@@ -1,14 +1,13 @@
 """What a program asks of its chip, without any number of the chip: submissions, bytes across the border, and for each
 layer operations and bytes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
 
 from hexane.layers import Layer
-from hexane.program import Program, Segment, Step
-from hexane.work import multiply_adds
+from hexane.program import Program
 
 Kind = Literal["gemm", "conv", "attention", "elementwise", "softmax", "norm", "reduction", "move"]
 # Kinds of layers whose rate is fitted; "move" computes nothing, attention is two products and a softmax.
@@ -75,8 +74,8 @@ def demand(program: Program) -> Demand:
         sum(port.type.bytes for s in engine for port in s.outputs),
         sum(port.type.bytes for s in engine for port in s.crossings),
         sum(port.type.bytes for s in engine for port in s.outputs if port.readers),
-        sum(host_operations(program.steps[s.steps[0] : s.steps[1]]) for s in host),
-        sum(_port_bytes(s) for s in host),
+        sum(s.work.operations for s in host),
+        sum(s.work.bytes for s in host),
         layers,
     )
 
@@ -88,15 +87,6 @@ def program_kind(kinds: Sequence[Kind]) -> str:
     if "attention" in found and not found & set(OUTSIDE_ATTENTION):
         return "attention"
     return found.pop() if len(found) == 1 else "network" if found else "move"
-
-
-def _port_bytes(segment: Segment) -> int:
-    return sum(port.type.bytes for port in (*segment.inputs, *segment.outputs))
-
-
-def host_operations(steps: Iterable[Step]) -> int:
-    """Of steps that the host computes by itself."""
-    return sum(2 * multiply_adds(step.node) or sum(view.type.size for view in step.outputs) for step in steps)
 
 
 def _of_layer(program: Program, layer: Layer) -> LayerDemand:

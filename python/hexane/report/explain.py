@@ -10,7 +10,6 @@ from html import escape
 from typing import Any
 
 from hexane.cost import Estimate, estimate_program
-from hexane.cost.demand import host_operations
 from hexane.decisions import counted
 from hexane.errors import Error
 from hexane.graph import Graph
@@ -117,8 +116,7 @@ class Explanation:
     @cached_property
     def host_operations(self) -> dict[int, int]:
         """Of each segment of the host, by its number."""
-        steps = self.program.steps
-        return {s.index: host_operations(steps[slice(*s.steps)]) for s in self.program.segments if s.device == "host"}
+        return {s.index: s.work.operations for s in self.program.segments if s.device == "host"}
 
     @property
     def peak(self) -> Occupancy:

@@ -114,6 +114,8 @@ class OnEngine:
             "types": [type_text(TensorType(port.dtype, port.shape)) for port in outputs],
             "layouts": [layout_text(layout) for layout in found],
             "multiply_adds": sum(multiply_adds(node) for node in mil.graph.nodes),
+            "moved": sum(TensorType(port.dtype, port.shape).bytes for port in (*mil.inputs, *outputs))
+            + sum(node.types[0].bytes for node in mil.graph.nodes if node.op == "const"),
         }
         results = apply(OPS[PROGRAM], operands, attrs, _sources(piece))
         self.made.append((program, [port.name for port, _ in inputs], [port.name for port in outputs], self.qos))

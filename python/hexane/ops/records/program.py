@@ -56,11 +56,13 @@ OPS = (
         name=PROGRAM,
         doc=(
             "Program `index` of those compiled for this network. types: of its outputs; layouts: of inputs and outputs."
-            " late: it takes long, and what reads its results comes last. multiply_adds: in a call."
+            " late: it takes long, and what reads its results comes last. multiply_adds: in a call; moved: bytes that a call"
+            " reads and writes, those of its weights included."
         ),
         inputs=("x*",), 
         attrs={
             "index": integer(), "types": texts(), "layouts": texts(), "late": flag(False), "multiply_adds": integer(0),
+            "moved": integer(0),
         },
         shape=_shapes, dtype=_dtypes, kernel="program", level="kernel", ref=_only_on_a_device, cases=(),
     ),

@@ -8,7 +8,7 @@ from hexane.graph import Graph, Port, Value, topological
 from hexane.layers import Layer
 from hexane.program import Program, Segment
 from hexane.targets import Target
-from hexane.work import Work, multiply_adds
+from hexane.work import Work, multiply_adds, of_program, total
 
 Roots = Sequence[Sequence[Value]]  # of each layer, or of each segment: the values that have to be there when it has run
 _MARK = "%layer"
@@ -69,7 +69,8 @@ def assign_steps(program: Program, segments: Sequence[Segment], layers: Roots, r
     steps[begin:] = [replace(s, numerics=host.arithmetic) for s in steps[begin:]]
     program = replace(program, steps=tuple(steps), segments=tuple(placed))
     numbered = (replace(layer, steps=span) for layer, span in zip(program.layers, spans, strict=True))
-    return replace(program, layers=tuple(replace(layer, work=_work(layer, program)) for layer in numbered))
+    program = replace(program, layers=tuple(replace(layer, work=_work(layer, program)) for layer in numbered))
+    return replace(program, segments=tuple(replace(s, work=_segment_work(s, program)) for s in program.segments))
 
 
 def _work(layer: Layer, program: Program) -> Work:
@@ -79,6 +80,15 @@ def _work(layer: Layer, program: Program) -> Work:
     products = sum(2 * multiply_adds(step.node) for step in program.steps[first:end])
     read, made = (sum(program.tensors[t].type.size for t in which) for which in (layer.reads, layer.makes))
     return Work(products or max(read, made), layer.moved)
+
+
+def _segment_work(segment: Segment, program: Program) -> Work:
+    steps = program.steps[slice(*segment.steps)]
+    if segment.device == "host":
+        operations = sum(2 * multiply_adds(step.node) or sum(v.type.size for v in step.outputs) for step in steps)
+        return Work(operations, sum(port.type.bytes for port in (*segment.inputs, *segment.outputs)))
+    layers = total(layer.work for layer in program.layers if layer.segment == segment.index)
+    return layers + total(of_program(step.node) for step in steps if step.kernel == "program")
 
 
 def in_order(layers: Sequence[Layer], made: Roots, roots: Roots) -> list[Sequence[Value]]:
