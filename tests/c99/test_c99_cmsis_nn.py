@@ -6,7 +6,6 @@ CMSIS-NN itself is not there: tests/c99/cmsis_nn computes what the documentation
 
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 
 import hexane as hx
 from c99_apps import CC, build_app, run_app, write_app
+from command import Cli
 from hexane.emit.cmsis_nn import Body
 from hexane.emit.plan_view import PlanView, arena_bytes
 from hexane.emit.prepare import prepared
@@ -65,7 +65,7 @@ LAYERS = {
 
 
 def make(folder: Path, *options: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(["make", "-s", "-C", folder, "CFLAGS=-O1", *options], capture_output=True, text=True)
+    return subprocess.run(["make", "-s", "-C", folder, "CFLAGS=-O0", *options], capture_output=True, text=True)
 
 
 @pytest.fixture(scope="session")
@@ -88,7 +88,7 @@ def compiled(source: bytes, rows: int = 0, **options: Any) -> hx.Model:
     return net
 
 
-@pytest.mark.parametrize("rows", [0, 1, 4])
+@pytest.mark.parametrize("rows", [1, *(pytest.param(rows, marks=pytest.mark.slow) for rows in (0, 4))])
 @pytest.mark.parametrize("name", SMALL_DEVICE_NETWORKS)
 def test_cmsis_nn_gives_a_network_the_hosts_bits(tmp_path, library, name, rows):
     net = compiled(symmetric(SMALL_DEVICE_NETWORKS[name]()), rows)
@@ -102,7 +102,7 @@ def test_cmsis_nn_gives_a_network_the_hosts_bits(tmp_path, library, name, rows):
     assert ("depthwise_conv" in calls) == (name != "residual")
 
 
-@pytest.mark.parametrize("rows", [0, 1, 3])
+@pytest.mark.parametrize("rows", [0, 3, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", LAYERS)
 def test_cmsis_nn_gives_a_layer_the_hosts_bits(tmp_path, library, name, rows):
     net = compiled(LAYERS[name], rows)
@@ -139,14 +139,13 @@ def test_unsigned_bytes_are_left_to_the_runtimes_kernels(tmp_path):
     assert [body for _, kernel, body in steps if kernel == "q31_conv"] == ["got uint8, int8 and uint8, need int8"]
 
 
-def test_codegen_says_which_steps_cmsis_nn_computes(tmp_path):
+def test_codegen_says_which_steps_cmsis_nn_computes(cli: Cli, tmp_path):
     compiled(symmetric(SMALL_DEVICE_NETWORKS["residual"]()), 1).save(tmp_path / "net.hxp")
-    command = [sys.executable, "-m", "hexane", "codegen", str(tmp_path / "net.hxp"), "-o", str(tmp_path / "app")]
-    ran = subprocess.run([*command, "--backend", "cmsis-nn"], capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stderr
-    assert "CMSIS-NN computes 9 of 16 steps: 6 q31_conv, 2 q31_add, 1 q31_matmul" in ran.stdout
-    assert "not q31_mean (step 10): CMSIS-NN has no function with its arithmetic" in ran.stdout
-    assert "only a part of q31_conv" in ran.stdout
+    ran = cli("codegen", tmp_path / "net.hxp", "-o", tmp_path / "app", "--backend", "cmsis-nn")
+    assert ran.code == 0, ran.err
+    assert "CMSIS-NN computes 9 of 16 steps: 6 q31_conv, 2 q31_add, 1 q31_matmul" in ran.out
+    assert "not q31_mean (step 10): CMSIS-NN has no function with its arithmetic" in ran.out
+    assert "only a part of q31_conv" in ran.out
     assert (tmp_path / "app" / "cmsis_nn" / "cmsis_nn.c").exists()
 
 

@@ -14,7 +14,7 @@ from networks import small_networks
 from plans import PlanBuilder, packed_plan
 from small_devices import SMALL_DEVICE_NETWORKS, pruned
 
-SANITIZERS = ("-O1", "-g", "-fno-lto", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+SANITIZERS = ("-g", "-fno-lto", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 BITS = {"64": (), "32": ("-m32", "-msse2", "-mfpmath=sse")}
 
 
@@ -67,24 +67,36 @@ def packed_plans(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.hxp"))
 
 
-@pytest.mark.parametrize("bits", BITS)
-@pytest.mark.parametrize("made", [plans, packed_plans])
-@pytest.mark.parametrize("count", [150, pytest.param(20_000, marks=pytest.mark.slow)])
-def test_damaged_plans_do_no_harm(tmp_path, bits, made, count):
-    main = tmp_path / "fuzz.c"
-    source = (Path(__file__).parent / "fuzz.c").read_text().replace("../src/", f"{tmp_path}/runtime/src/")
-    main.write_text(source)
+# Twenty thousand take longer than the compiler, a hundred and fifty do not.
+RUNS = [
+    *(pytest.param((bits, "-O0", 150), id=f"{bits}-150") for bits in BITS),
+    *(pytest.param((bits, "-O1", 20_000), id=f"{bits}-20000", marks=pytest.mark.slow) for bits in BITS),
+]
+
+
+@pytest.fixture(scope="module", params=RUNS)
+def command(request, tmp_path_factory):
+    """fuzz.c around the runtime, for so many bits and of a level of optimisation, and its count of mutants."""
+    bits, level, count = request.param
+    folder = tmp_path_factory.mktemp(bits)
+    main = folder / "fuzz.c"
+    main.write_text((Path(__file__).parent / "fuzz.c").read_text().replace("../src/", f"{folder}/runtime/src/"))
     try:
-        program = build(tmp_path / "runtime", (*SANITIZERS, *BITS[bits], "-D_POSIX_C_SOURCE=200112L"), main)
+        program = build(folder / "runtime", (level, *SANITIZERS, *BITS[bits], "-D_POSIX_C_SOURCE=200112L"), main)
     except Error as error:
         if bits == "64" or not (
             "bits/" in str(error) or "skipping incompatible" in str(error) or "cannot find" in str(error)
         ):
             raise
         pytest.skip("this machine does not build for 32 bits: gcc-multilib is missing")
+    return [program, str(count), "1"]
+
+
+@pytest.mark.parametrize("made", [plans, packed_plans])
+def test_damaged_plans_do_no_harm(command, tmp_path, made):
     found = made(tmp_path)
     kept = {**os.environ, "ASAN_OPTIONS": "quarantine_size_mb=8"}  # an address space of 32 bits is soon full
-    ran = subprocess.run([program, str(count), "1", *found], capture_output=True, text=True, env=kept)
+    ran = subprocess.run([*command, *found], capture_output=True, text=True, env=kept)
     print(ran.stdout, file=sys.stderr)
     assert ran.returncode == 0, ran.stderr[-4000:]
     assert ran.stdout.count("mutants") == len(found)

@@ -124,7 +124,7 @@ def outcomes(kind: str, seeds: range) -> Counter[str]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("first", range(0, 24, 6))
+@pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=pytest.mark.slow) for first in range(6, 24, 6))])
 def test_what_is_taken_runs_and_what_is_not_is_refused_by_name(kind: str, first: int) -> None:
     assert outcomes(kind, range(first, first + 6))["ran"] > 12
 
@@ -159,11 +159,16 @@ def test_a_network_of_gated_convolutions_runs_in_all_memories_that_compile_takes
     assert len(found) == 3, found
 
 
-APPS = [(seed, kind, way) for seed, way in enumerate(("unlimited", "four fifths", "slow", "packed")) for kind in KINDS]
+WAYS = ("unlimited", "four fifths", "slow", "packed")
+APPS = [  # one kind of each way in a short run
+    pytest.param(seed, kind, way, marks=[pytest.mark.slow] if (seed + i) % len(KINDS) else [])
+    for seed, way in enumerate(WAYS)
+    for i, kind in enumerate(KINDS)
+]
 MORE_APPS = [(100 + seed, kind, way) for seed in range(5) for kind in KINDS for way in DEVICE if "streamed" not in way]
 
 
-def run_app(graph: Graph, feeds: dict[str, Array], way: Callable[[Graph], hx.Model], folder: Path) -> bool:
+def run_app(graph: Graph, feeds: dict[str, Array], way: Callable[[Graph], hx.Model], folder: Path, level: str) -> bool:
     """Builds what codegen writes, with all that its Makefile leaves out; False where there is no plan."""
     net = made(way, graph)
     if isinstance(net, str):
@@ -171,7 +176,7 @@ def run_app(graph: Graph, feeds: dict[str, Array], way: Callable[[Graph], hx.Mod
     for place, text in generate(plan_of(net), "net", app=True).items():
         (folder / place).parent.mkdir(parents=True, exist_ok=True)
         (folder / place).write_text(text)
-    subprocess.run(["make", "-s", "-C", folder, "CFLAGS=-O1"], check=True)
+    subprocess.run(["make", "-s", "-C", folder, f"CFLAGS={level}"], check=True)
     (folder / "input.bin").write_bytes(
         b"".join(np.ascontiguousarray(feeds[port.name]).tobytes() for port in net.inputs)
     )
@@ -191,11 +196,11 @@ def run_app(graph: Graph, feeds: dict[str, Array], way: Callable[[Graph], hx.Mod
 @pytest.mark.skipif(shutil.which("make") is None, reason="not there: make")
 @pytest.mark.parametrize(("seed", "kind", "way"), APPS)
 def test_the_app_of_a_plan_that_is_taken_runs(tmp_path: Path, seed: int, kind: str, way: str) -> None:
-    run_app(*device_graph(seed, kind), DEVICE[way], tmp_path)
+    run_app(*device_graph(seed, kind), DEVICE[way], tmp_path, "-O0")
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("make") is None, reason="not there: make")
 @pytest.mark.parametrize(("seed", "kind", "way"), share(MORE_APPS))
 def test_the_app_of_a_plan_that_is_taken_runs_at_length(tmp_path: Path, seed: int, kind: str, way: str) -> None:
-    run_app(*device_graph(seed, kind), DEVICE[way], tmp_path)
+    run_app(*device_graph(seed, kind), DEVICE[way], tmp_path, "-O1")

@@ -22,9 +22,9 @@ static void poison(void* context, uint32_t step, int axis, int32_t begin, int32_
 """
 
 
-@pytest.mark.parametrize("rows", [0, 1, 4])
+@pytest.mark.parametrize("rows", [0, 1, pytest.param(4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", SMALL_DEVICE_NETWORKS)
-@pytest.mark.parametrize("size", [16, 300])
+@pytest.mark.parametrize("size", [pytest.param(16, marks=pytest.mark.slow), 300])
 def test_scratch_meets_nothing_that_is_live(tmp_path, runtime_archive, name, rows, size):
     """The scratch of every step is overwritten before each of its runs."""
     net = hx.compile(SMALL_DEVICE_NETWORKS[name](), target="host", threads=1, memory=hx.Memory(rows=rows))

@@ -5,22 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from command import Cli, Ended, linear_model, weights
-from hexane.cli.main import app
+from command import Cli, in_this_process, linear_model, weights
 
 
 @pytest.fixture
 def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
     """cli("run", path, ...) runs the command in this process."""
-
-    def run(*args: object) -> Ended:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            app([str(a) for a in args], prog_name="hexane")
-        code = ended.value.code
-        return Ended(code if isinstance(code, int) else 0, *capsys.readouterr())
-
-    return run
+    return in_this_process(capsys)
 
 
 @pytest.fixture
