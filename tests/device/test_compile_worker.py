@@ -148,7 +148,10 @@ def test_what_the_worker_cannot_compile_is_an_error_with_its_parts(
     assert kept_programs() == []
 
 
-@pytest.mark.parametrize("lines", ["import os; os._exit(3)", "print('noise', flush=True); sys.exit(3)"])
+@pytest.mark.parametrize(
+    "lines",
+    [pytest.param("import os; os._exit(3)", marks=pytest.mark.slow), "print('noise', flush=True); sys.exit(3)"],
+)
 def test_a_worker_that_ends_is_named_and_replaced(
     limited: Callable[..., _core.Device], worker: CompileWorker, lines: str
 ) -> None:
@@ -160,6 +163,7 @@ def test_a_worker_that_ends_is_named_and_replaced(
     compiled(0)
 
 
+@pytest.mark.slow
 def test_a_killed_worker_is_replaced(limited: Callable[..., _core.Device], worker: CompileWorker) -> None:
     limited(0)
     compiled(0)
@@ -185,6 +189,7 @@ def test_too_many_loaded_programs_are_no_fault_of_the_cache(
     assert device.counters["compiled"] == before
 
 
+@pytest.mark.slow
 def test_a_worker_whose_answer_was_interrupted_is_not_asked_again(
     limited: Callable[..., _core.Device], worker: CompileWorker
 ) -> None:
@@ -204,6 +209,7 @@ def test_a_worker_whose_answer_was_interrupted_is_not_asked_again(
     compiled(2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lines", ["import time; time.sleep(60)", "stall"], ids=["reads nothing", "driver stalls"])
 def test_a_worker_that_does_not_answer_is_given_up(
     limited: Callable[..., _core.Device], worker: CompileWorker, lines: str
@@ -254,6 +260,7 @@ def trained(folder: Path) -> tuple[dict[str, Array], list[float], float]:
     return states, losses, made.evaluate(batches)["loss"]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::hexane.FallbackWarning", "ignore::hexane.HazardWarning")
 def test_a_training_needs_more_compiles_than_three_processes_may_do(
     limited: Callable[..., _core.Device],

@@ -146,7 +146,7 @@ def hang_in_load() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("hexane.runtime.engine.find_engine", lambda _: (device, ""))
         assert compiles(device) == 1
-        set_stand_in(stall_ms=1500)
+        set_stand_in(stall_ms=900)
         started = time.monotonic()
         with pytest.raises(hx.DeviceError, match=r"has not come back within 0.3 s") as error:
             compiles(device)
