@@ -104,8 +104,16 @@ def compressed(cli: Cli, model: onnx.ModelProto, folder: Path, mode: str, *args:
     return model_path, output
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("layer", LAYERS)
+# Every mode for one layer, and every layer in a mode of each kind; the others in a long run.
+KINDS = ("int8", "palette4:g16", "palette4:v2", "blockwise", "sparse:0.5+palette4")
+PAIRS = [
+    pytest.param(layer, mode, marks=[] if layer == "conv" or mode in KINDS else [pytest.mark.slow])
+    for layer in LAYERS
+    for mode in MODES
+]
+
+
+@pytest.mark.parametrize(("layer", "mode"), PAIRS)
 def test_onnxruntime_computes_what_the_decompressed_weights_give(
     cli: Cli, tmp_path: Path, layer: str, mode: str
 ) -> None:

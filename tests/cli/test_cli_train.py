@@ -263,7 +263,7 @@ def test_an_interrupt_leaves_a_checkpoint_that_goes_on(cli: Cli, data: Path, tmp
     assert_same(run, tmp_path / "whole")
 
 
-@pytest.mark.parametrize("kills", [5, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_a_kill_loses_at_most_the_steps_since_the_checkpoint(
     cli: Cli, data: Path, tmp_path: Path, request: pytest.FixtureRequest, kills: int
 ) -> None:

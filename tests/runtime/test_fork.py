@@ -67,7 +67,7 @@ def network(threads: int) -> hx.Model:
 ONES = np.ones((SIZE, SIZE), np.float32)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", [pytest.param(1, marks=pytest.mark.slow), 2])
 @pytest.mark.parametrize("form", ["call", "bound", "update", "state"])
 def test_a_child_forked_during_a_call_runs_the_model(threads: int, form: str) -> None:
     net = network(threads)

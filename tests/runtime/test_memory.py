@@ -112,12 +112,16 @@ def assert_monotonic(model: Any, budgets: int = 20) -> None:
     assert sum(kept) >= budgets // 3 or needed(streamed) > 0.8 * needed(whole)
 
 
-@pytest.mark.parametrize("name", ["mobile-17", "unet", "detector"])
+@pytest.mark.parametrize(
+    "name", ["unet", *(pytest.param(n, marks=pytest.mark.slow) for n in ("mobile-17", "detector"))]
+)
 def test_a_larger_budget_is_kept_where_a_smaller_one_is(name: str):
     assert_monotonic(small_networks()[name].SerializeToString())
 
 
-@pytest.mark.parametrize("name", SMALL_DEVICE_NETWORKS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n == "mobile" else []) for n in SMALL_DEVICE_NETWORKS]
+)
 def test_a_larger_budget_of_bytes_is_kept_where_a_smaller_one_is(name: str):
     assert_monotonic(SMALL_DEVICE_NETWORKS[name]())
 
@@ -204,7 +208,7 @@ def in_stages(sram: int, slow: int | str = "1M", hold_ports: bool = False) -> hx
     return net
 
 
-@pytest.mark.parametrize("hold_ports", [False, True])
+@pytest.mark.parametrize("hold_ports", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_stages_move_no_more_in_more_memory(hold_ports: bool):
     whole = compiled(None)
     x = np.random.default_rng(1).standard_normal((1, 3, 64, 16)).astype(np.float32)

@@ -62,7 +62,7 @@ def test_layers_of_a_network_are_found_with_their_values(name: str, target: str)
     watched(graph, feeds, target)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 10))])
 @pytest.mark.parametrize("kind", ["exact", "fp16", "quantized exact"])
 def test_layers_of_a_random_graph_are_found_with_their_values(kind: str, seed: int) -> None:
     graph, feeds = random_graph(seed, kind)

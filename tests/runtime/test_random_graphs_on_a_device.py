@@ -18,6 +18,7 @@ from engines import in_the_same_pieces, plan_engine
 from hexane.errors import Error
 from hexane.graph import Array, Graph
 from hexane.ops import Op
+from hexane.runtime.model import Model
 from random_graphs import KINDS, random_graph
 
 pytestmark = pytest.mark.filterwarnings("ignore::hexane.FallbackWarning", "ignore::hexane.HazardWarning")
@@ -35,13 +36,16 @@ FOUND = (90, 105, 134, 246, 309, 355)  # seeds of graphs that could not be compi
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "seed" in metafunc.fixturenames:
         only = metafunc.config.getoption("--seed")
-        metafunc.parametrize("seed", [*range(20), *FOUND] if only is None else [only])
+        more = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(5, 20)]
+        metafunc.parametrize("seed", [*range(5), *FOUND, *more] if only is None else [only])
 
 
-def check(graph: Graph, given: dict[str, Array], rounds_once: bool, quantised: bool, patch: pytest.MonkeyPatch) -> None:
+def check(
+    graph: Graph, cpu: Model, given: dict[str, Array], rounds_once: bool, quantised: bool, patch: pytest.MonkeyPatch
+) -> None:
     device = plan_engine()
     patch.setattr("hexane.runtime.engine.find_engine", lambda _: (device, ""))
-    net, cpu = hx.compile(graph, target="h13", device="ane"), in_the_same_pieces(graph)
+    net = hx.compile(graph, target="h13", device="ane")
     got, want = net(given), cpu(given)  # type: ignore[operator]
     if not isinstance(want, dict):
         got, want = {"y": got}, {"y": want}
@@ -63,7 +67,8 @@ def test_random_graphs(seed: int, kind: str, monkeypatch: pytest.MonkeyPatch) ->
     quantised = kind.startswith("quantized")
     inputs = {str(v.node.attrs["name"]) for v in graph.inputs}
     once = not quantised and not ops & SEVERAL.keys() and "param" not in ops
-    check(graph, {name: a for name, a in given.items() if name in inputs}, once, quantised, monkeypatch)
+    cpu, given = in_the_same_pieces(graph), {name: a for name, a in given.items() if name in inputs}
+    check(graph, cpu, given, once, quantised, monkeypatch)
 
 
 @pytest.mark.parametrize(("op", "index"), CASES, ids=IDS)
@@ -71,7 +76,7 @@ def test_every_op(op: Op, index: int, monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = arrays(op, op.cases[index])
     graph = graph_of(op, op.cases[index], inputs)
     try:
-        in_the_same_pieces(graph)
+        cpu = in_the_same_pieces(graph)
     except Error as error:
         pytest.skip(f"the CPU does not compile it for a chip: {error}")
-    check(graph, feeds(graph, inputs), op.name not in SEVERAL, op.name.startswith("quant"), monkeypatch)
+    check(graph, cpu, feeds(graph, inputs), op.name not in SEVERAL, op.name.startswith("quant"), monkeypatch)

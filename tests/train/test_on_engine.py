@@ -15,7 +15,11 @@ from hexane.stages.segments.marked import HOST
 
 pytestmark = pytest.mark.filterwarnings("ignore::hexane.FallbackWarning", "ignore::hexane.HazardWarning")
 SMALL = {"vocab": 61, "dim": 32, "hidden": 48, "layers": 2, "heads": 4, "seq": 16}
-CHIPS = [("h13", "ieee"), ("h13", "engine"), ("h16", "engine"), ("h17s", "engine")]
+CHIPS = [
+    ("h13", "ieee"),
+    ("h17s", "engine"),
+    *(pytest.param(chip, "engine", marks=pytest.mark.slow) for chip in ("h13", "h16")),
+]
 STEPS = 10
 
 
@@ -49,11 +53,12 @@ def test_the_cut_step_computes_what_the_step_does(changes: dict[str, Any], batch
     np.testing.assert_allclose(cut, whole, rtol=1e-4)
 
 
+@pytest.mark.parametrize("targets", [("h13",), pytest.param(("h12", "h17s"), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("changes", [{}, {"kv_heads": 2, "tied": False}], ids=["tied", "separate"])
-def test_with_the_head_on_the_engine_losses_are_the_same(changes: dict[str, Any]) -> None:
+def test_with_the_head_on_the_engine_losses_are_the_same(changes: dict[str, Any], targets: tuple[str, ...]) -> None:
     whole = losses(step(config(**changes)))
     np.testing.assert_allclose(losses(hx.train.on_engine(step(config(**changes)), "ane-head")), whole, rtol=1e-5)
-    for target in ("h12", "h13", "h17s"):
+    for target in targets:
         cut = hx.train.on_engine(step(config(**changes), loss_scale=1024.0), "ane-head")
         np.testing.assert_allclose(losses(cut, target=target), whole, rtol=0.01)
 
@@ -78,7 +83,7 @@ def test_with_the_head_each_program_is_a_segment_too(target: str) -> None:
     assert Counter(s.device for s in program.segments)["ane"] == len(made) == 11
 
 
-@pytest.mark.parametrize("target", ["h13", "h16", "h17s"])
+@pytest.mark.parametrize("target", ["h13", pytest.param("h16", marks=pytest.mark.slow), "h17s"])
 def test_each_program_is_a_segment_with_one_input_and_one_output(target: str) -> None:
     c = config(kv_heads=2)
     graph = step(c)

@@ -56,7 +56,7 @@ def test_results_are_in_the_order_of_the_configs_and_errors_among_them(kind: str
     assert "SystemExit: 7" in str(found[4].error)
 
 
-@KINDS
+@pytest.mark.parametrize("kind", ["none", "threads", pytest.param("processes", marks=pytest.mark.slow), "dask"])
 def test_finished_configs_are_not_run_again(kind: str, tmp_path: Path) -> None:
     configs = [{"x": x} for x in (1, 2, 3)]
     (tmp_path / "fail").touch()
