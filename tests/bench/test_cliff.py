@@ -27,7 +27,7 @@ def test_a_straight_line_has_no_break() -> None:
     assert sum(breaks(SIZES, noisy(line(), seed)) != () for seed in range(20)) <= 2
 
 
-@pytest.mark.parametrize("at", [0.5, 4.0, 24.0])
+@pytest.mark.parametrize("at", [4.0, *(pytest.param(at, marks=pytest.mark.slow) for at in (0.5, 24.0))])
 def test_the_interval_of_a_break_holds_it(at: float) -> None:
     held = 0
     for seed in range(10):
@@ -45,8 +45,15 @@ def test_two_breaks_come_with_the_slopes_between_them() -> None:
     assert (first.slope_before, first.slope_after, second.slope_after) == pytest.approx((10, 40, 200), rel=0.1)
 
 
-@pytest.mark.parametrize("bends", [(), ((4.0, 40.0),)])
-@pytest.mark.parametrize("floor", [5.0, 90.0])
+@pytest.mark.parametrize(
+    ("floor", "bends"),
+    [
+        (90.0, ()),
+        (5.0, ((4.0, 40.0),)),
+        pytest.param(5.0, (), marks=pytest.mark.slow),
+        pytest.param(90.0, ((4.0, 40.0),), marks=pytest.mark.slow),
+    ],
+)
 def test_the_interval_of_the_floor_holds_it(floor: float, bends: tuple[tuple[float, float], ...]) -> None:
     held = 0
     for seed in range(10):

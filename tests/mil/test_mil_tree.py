@@ -23,9 +23,10 @@ def test_what_is_written_for_an_op_is_read_and_printed_alike(op: Op, index: int)
     assert str(parse_program(mil.text)) == mil.text
 
 
-def test_what_is_written_for_random_graphs_is_read_and_printed_alike() -> None:
+@pytest.mark.parametrize("count", [60, pytest.param(240, marks=pytest.mark.slow)])
+def test_what_is_written_for_random_graphs_is_read_and_printed_alike(count: int) -> None:
     written = 0
-    for seed in range(240):
+    for seed in range(count):
         graph, _ = random_graph(seed, KINDS[seed % len(KINDS)])
         try:
             mil = program(graph)
@@ -33,7 +34,7 @@ def test_what_is_written_for_random_graphs_is_read_and_printed_alike() -> None:
             continue
         assert str(parse_program(mil.text)) == mil.text
         written += 1
-    assert written >= 40
+    assert written >= count // 6
 
 
 def test_each_kind_of_value_is_printed_as_it_is_read() -> None:

@@ -39,7 +39,7 @@ DOUBLES = [
     2.0**63,
 ]
 DOUBLES += [float("nan"), float("inf"), -float("inf")]
-SEEDS = [0, 1, *[pytest.param(seed, marks=pytest.mark.slow) for seed in share(range(2, 128))]]
+SEEDS = [0, *[pytest.param(seed, marks=pytest.mark.slow) for seed in share(range(1, 128))]]
 MUTANTS = 160  # for each seed
 TABLE = ["reduction", "domain[0]", "domain[1]", "segments", "clamp[0]", "clamp[1]", "left[0]", "left[1]"]
 TABLE += ["right[0]", "right[1]", "at_zero", "at_infinity", *(f"knots[{i}]" for i in range(33))]

@@ -93,7 +93,11 @@ def test_limits_are_where_the_service_stops(tmp_path: Path) -> None:
     assert facts["dispatch"]["compile_limit"] == 3
 
 
-@pytest.mark.parametrize("mode", MODES)
+# Those that no other test of one probe has.
+FEW = ("compile writes no files", "compile takes kept programs", "errors without causes")
+
+
+@pytest.mark.parametrize("mode", [m if m in FEW else pytest.param(m, marks=pytest.mark.slow) for m in MODES])
 def test_every_probe_ends_in_each_mode(mode: str) -> None:
     report = report_here(FAST, str(list(MODES).index(mode)), **MODES[mode])
     assert {record["outcome"] for record in report.records} <= {"done", "error"}

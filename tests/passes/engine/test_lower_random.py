@@ -19,7 +19,7 @@ from hexane.verify import verify
 from random_graphs import random_graph
 from turns import share
 
-SEEDS = 25
+SEEDS = 10
 
 
 def segment(seed: int, kind: str, chip: str) -> tuple[Graph, dict[str, Array]] | None:
