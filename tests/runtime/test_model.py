@@ -18,6 +18,7 @@ from hexane.reference import run_reference
 from onnx_models import model as onnx_model
 from onnx_models import node
 
+pytestmark = pytest.mark.usefixtures("young")
 RNG = np.random.default_rng(7)
 Array = np.ndarray[Any, Any]
 

@@ -11,6 +11,7 @@ import pytest
 
 import hexane as hx
 
+pytestmark = pytest.mark.usefixtures("young")
 SIZE = 40_000  # floats: freed memory of that size goes back to the system
 
 

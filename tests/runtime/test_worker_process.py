@@ -21,6 +21,8 @@ from hexane.errors import DeviceError
 from hexane.runtime import compile_worker, worker_process
 from hexane.runtime.compile_worker import CompileWorker
 
+pytestmark = pytest.mark.usefixtures("young")
+
 # Refuses each program with its own text, after what the text says: "sleep 2".
 ECHO = """
 import json, os, sys, time
