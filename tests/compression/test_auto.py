@@ -1,5 +1,6 @@
 """compress="auto": the error of the compiled program is never above the tolerance."""
 
+from collections.abc import Iterator
 from itertools import product
 
 import numpy as np
@@ -12,6 +13,14 @@ from hexane.options import Options
 from hexane.runtime.compile import compile_compressed
 from hexane.runtime.compressed import candidates, relative_error
 from hexane.targets import load_target
+from remembered import quantised_once
+
+
+@pytest.fixture(scope="module", autouse=True)
+def weights_are_quantised_once() -> Iterator[None]:
+    with quantised_once():
+        yield
+
 
 OPTIONS = Options(target="h13")
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -1,6 +1,7 @@
 """Palettes whose tables are integers of 8 bits with a scale for each table."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,15 @@ from hexane.runtime.compile import compile_compressed
 from hexane.runtime.emitted import save_mil_as
 from hexane.targets import load_target
 from hexane.targets.query import load_chip
+from remembered import quantised_once
 from stored_weights import numbers, with_whole
+
+
+@pytest.fixture(scope="module", autouse=True)
+def weights_are_quantised_once() -> Iterator[None]:
+    with quantised_once():
+        yield
+
 
 UNKNOWN = "counts as folded: tables of int8 are known to stream only with activations of int8"
 BITS = (2, 3, 4, 6, 8)

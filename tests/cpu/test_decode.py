@@ -1,17 +1,25 @@
 """decode: weights of convolutions that stay in few bits and are decoded in each call."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.cpu.test_kernels_encoded import kernels, whole
 from tests.support.kernels import run
+from tests.support.remembered import quantised_once
 
 import hexane as hx
 from hexane.compression.compress import compress
 from hexane.errors import Error
 from hexane.targets import load_target
+
+
+@pytest.fixture(scope="module", autouse=True)
+def weights_are_quantised_once() -> Iterator[None]:
+    with quantised_once():
+        yield
+
 
 MODES = [
     "int8", "palette2:g8", "palette4", "palette6:g16", "palette8", "blockwise4:b16", "blockwise8:b8", "palette4:v2",
