@@ -149,17 +149,17 @@ def least_of_lloyd(points: Array, most: int) -> float:
     errors = []
     for seed in range(3):
         rng = np.random.default_rng(seed)
-        entries = points[:1]
+        entries, squares = points[:1], ((points - points[0]) ** 2).sum(1)
         while len(entries) < most:
-            squares = ((points[:, None] - entries[None]) ** 2).sum(2).min(1)
             entries = np.vstack([entries, points[rng.choice(len(points), p=squares / squares.sum())]])
+            squares = np.minimum(squares, ((points - entries[-1]) ** 2).sum(1))
         for _ in range(60):
-            distances = ((points[:, None] - entries[None]) ** 2).sum(2)
-            nearest = distances.argmin(1)
-            entries = np.stack(
-                [points[nearest == e].mean(0) if (nearest == e).any() else old for e, old in enumerate(entries)]
-            )
-        errors.append(distances.min(1).sum())
+            nearest = ((entries**2).sum(1) - 2 * points @ entries.T).argmin(1)  # without the point's own square
+            error = ((points - entries[nearest]) ** 2).sum()
+            counts = np.bincount(nearest, minlength=most)
+            sums = np.stack([np.bincount(nearest, axis, most) for axis in points.T], 1)
+            entries = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], entries)
+        errors.append(error)
     return float(min(errors))
 
 

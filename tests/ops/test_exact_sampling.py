@@ -19,9 +19,9 @@ EXTENTS = [(1, 2, 3, 28, 49), pytest.param(share(range(1, 65)), marks=pytest.mar
 
 def in_units(v: Any) -> Any:
     """fp32 numbers as Python's integers."""
-    found = [Fraction(n) * UNIT for n in np.ravel(v).tolist()]
-    assert all(n.denominator == 1 for n in found)
-    return np.array([int(n) for n in found], object).reshape(np.shape(v))
+    found = np.ravel(v).astype(np.float64) * UNIT  # a power of two: exact
+    assert (found == np.rint(found)).all()
+    return np.array([int(n) for n in found.tolist()], object).reshape(np.shape(v))
 
 
 def regions(extent: int, parts: int, scale: float) -> Any:
