@@ -1,22 +1,26 @@
 """encoded_matmul: the bits of a product with the decoded weight, and its errors."""
 
-import subprocess
-import sys
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.support.kernels import run
+from tests.support.remembered import quantised_once
 
 import hexane as hx
-from hexane import _core
 from hexane.compression.compress import compress
 from hexane.errors import Error
 from hexane.graph import Graph, Value
 from hexane.ops.encodings import encoding_of, is_encoded
 from hexane.targets import load_target
+
+
+@pytest.fixture(scope="module", autouse=True)
+def weights_are_quantised_once() -> Iterator[None]:
+    with quantised_once():
+        yield
+
 
 MODES = [
     "int8", "palette1", "palette3", "palette4", "palette4:g8", "palette4:g16", "palette2:g24", "blockwise4:b2",
@@ -466,16 +470,3 @@ def test_products_of_nothing(make: Callable[[np.ndarray], np.ndarray]) -> None:
     y = np.full((2, n), 7, np.float32)
     run("encoded_matmul", arrays, [y], attrs)
     assert not y.any()
-
-
-@pytest.mark.parametrize("name", _core.instruction_sets()[1:])  # all other tests run on the best
-def test_each_instruction_set_has_the_bits_of_the_decoded_weight(name: str) -> None:
-    code = (
-        f"from hexane import _core; _core.use_instruction_set({name!r}); import pytest, sys;"
-        " sys.exit(pytest.main(sys.argv[1:]))"
-    )
-    files = [__file__, str(Path(__file__).with_name("test_decode.py"))]
-    chosen = "product_has_the_bits or runs_of_a_row or in_fp16_the_bits or beyond_the_table"
-    run = [sys.executable, "-c", code, "-q", "-x", "-p", "no:cacheprovider", "-k", chosen, *files]
-    done = subprocess.run(run, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

@@ -1,10 +1,7 @@
 """Models in fp16: their weights stay in few bits, and results have the bits of decoded weights."""
 
-import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -12,13 +9,20 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from tests.cpu.test_decode import CONVOLUTIONS
 from tests.cpu.test_kernels_encoded import MODES, WINDOWS, kernels, whole
+from tests.support.remembered import quantised_once
 
 import hexane as hx
-from hexane import _core
 from hexane.compression.compress import compress
 from hexane.graph import Graph
 from hexane.importers.onnx import import_onnx
 from hexane.targets import load_target
+
+
+@pytest.fixture(scope="module", autouse=True)
+def weights_are_quantised_once() -> Iterator[None]:
+    with quantised_once():
+        yield
+
 
 Halves = Callable[..., np.ndarray]
 DTYPES = [None, "fp16"]  # what the network is compiled for
@@ -277,15 +281,3 @@ def test_an_onnx_model_in_fp16_keeps_its_weights_in_few_bits(mode: str, tmp_path
         sizes.append((tmp_path / f"{i}.hxp").stat().st_size)
     assert sizes[0] < (0.6 if mode in ("own", "int8") else 0.4) * sizes[1]
     np.testing.assert_array_equal(hx.load(tmp_path / "0.hxp")(**inputs), net(**inputs))
-
-
-@pytest.mark.parametrize("name", _core.instruction_sets()[1:])  # all other tests run on the best
-def test_each_instruction_set_has_the_bits_of_the_decoded_weight_in_fp16(name: str) -> None:
-    code = (
-        f"from hexane import _core; _core.use_instruction_set({name!r}); import pytest, sys;"
-        " sys.exit(pytest.main(sys.argv[1:]))"
-    )
-    chosen = "in_fp16_has_the_bits or in_fp16_have_the_bits or decoded_in_calls or smallest_products"
-    run: list[Any] = [sys.executable, "-c", code, "-q", "-x", "-p", "no:cacheprovider", "-k", chosen, __file__]
-    done = subprocess.run(run, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
