@@ -97,7 +97,7 @@ def compiled_into(model: Any, sram: int) -> hx.Model | None:
     return net
 
 
-def assert_no_more_is_moved_with_more(model: Any, budgets: int = 20) -> None:
+def assert_no_more_is_moved_with_more(model: Any, budgets: int) -> None:
     whole = hx.compile(model, target="host", threads=1)
     least = hx.compile(model, target="host", threads=1, memory=hx.Memory(rows=1))
     assert isinstance(whole, hx.Model)
@@ -124,11 +124,16 @@ def assert_no_more_is_moved_with_more(model: Any, budgets: int = 20) -> None:
     assert before == 0
 
 
+BUDGETS = [7, pytest.param(20, marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("budgets", BUDGETS)
 @pytest.mark.parametrize("name", ["mobile-17", "unet", "detector"])
-def test_no_more_is_moved_with_more_memory(name: str):
-    assert_no_more_is_moved_with_more(small_networks()[name].SerializeToString())
+def test_no_more_is_moved_with_more_memory(name: str, budgets: int):
+    assert_no_more_is_moved_with_more(small_networks()[name].SerializeToString(), budgets)
 
 
+@pytest.mark.parametrize("budgets", BUDGETS)
 @pytest.mark.parametrize("name", SMALL_DEVICE_NETWORKS)
-def test_no_more_bytes_are_moved_with_more_memory(name: str):
-    assert_no_more_is_moved_with_more(SMALL_DEVICE_NETWORKS[name]())
+def test_no_more_bytes_are_moved_with_more_memory(name: str, budgets: int):
+    assert_no_more_is_moved_with_more(SMALL_DEVICE_NETWORKS[name](), budgets)
