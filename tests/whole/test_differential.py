@@ -6,6 +6,7 @@ passes, without each, with two threads, and after a trip through an ONNX model.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from compare import assert_close
+from first_quick import first_quick
 from hexane import _core
 from hexane.emit.plan import emit_plan
 from hexane.graph import Array, Graph
@@ -41,6 +43,8 @@ OVER_QUANTIZED = (
     "move_qdq_past_data_movement fuse_lookup fold_qdq",
 )
 KINDS = ("fp32", "exact", "quantized", "quantized exact")
+# Of each seed all kinds.
+SEEDS = first_quick(range(75), 40)
 LARGE = {"steps": 6, "limit": 200_000}  # of a size that is worth two threads
 NOT_DRAWN = {"write_state": "test_random_states.py writes states"}
 # Capacities and random draws are no values that oracles have: test_dynamic.py and test_random.py are for them. TFLite's arithmetic is not
@@ -67,7 +71,7 @@ NOT_IN_ONNX = {
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     only = metafunc.config.getoption("--seed")
     if "seed" in metafunc.fixturenames:
-        metafunc.parametrize("seed", range(75) if only is None else [only])
+        metafunc.parametrize("seed", SEEDS if only is None else [only])
     elif "first" in metafunc.fixturenames:
         metafunc.parametrize("first", range(1000, 11000, 250) if only is None else [])
 
@@ -122,18 +126,20 @@ def check(kind: str, graph: Graph, feeds: dict[str, Array], skipped: Sequence[st
         assert_same(kind, run(import_onnx(model.proto), feeds_of(model, feeds, known)), want)
 
 
-@settings(
-    max_examples=300, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
-)  # fmt: skip
-@given(
-    st.sampled_from(KINDS).flatmap(lambda kind: st.tuples(st.just(kind), random_graphs(kind))),
-    st.lists(st.sampled_from([*OPTIONAL, *OVER_QUANTIZED]), max_size=2),
-)
-def test_drawn_graphs_compute_what_the_oracles_do(
-    drawn: tuple[str, tuple[Graph, dict[str, Array]]], skipped: list[str]
-) -> None:
-    kind, (graph, feeds) = drawn
-    check(kind, graph, feeds, skipped)
+@pytest.mark.parametrize("count", [100, pytest.param(300, marks=pytest.mark.slow)])
+def test_drawn_graphs_compute_what_the_oracles_do(count: int) -> None:
+    @settings(
+        max_examples=count, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
+    )
+    @given(
+        st.sampled_from(KINDS).flatmap(lambda kind: st.tuples(st.just(kind), random_graphs(kind))),
+        st.lists(st.sampled_from([*OPTIONAL, *OVER_QUANTIZED]), max_size=2),
+    )
+    def drawn_and_checked(drawn: tuple[str, tuple[Graph, dict[str, Array]]], skipped: list[str]) -> None:
+        kind, (graph, feeds) = drawn
+        check(kind, graph, feeds, skipped)
+
+    drawn_and_checked()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -153,7 +159,8 @@ def test_a_large_random_graph_computes_what_the_oracles_do(kind: str, large: int
 def test_every_op_is_drawn_and_compared(op: Op) -> None:
     """A new op needs nothing here where its record's cases will do: see NOT_DRAWN and NOT_IN_ONNX,
     support/onnx_export/forms.py for an op that ONNX says otherwise, support/random_graphs/ for a step of its own."""
-    graphs = [found for seed in range(40) if (found := graph_ending_in(op, seed)) is not None][:2]
+    found = (graph_ending_in(op, seed) for seed in range(40))
+    graphs = list(islice((one for one in found if one is not None), 2))
     assert bool(graphs) != (op.name in NOT_DRAWN), (
         "no case of its record, at other dims, gives results fit for comparing"
     )

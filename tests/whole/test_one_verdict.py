@@ -2,6 +2,7 @@
 networks."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import hexane as hx
 from architectures import ARCHITECTURES
 from cases import CASES, IDS, arrays, graph_of
+from first_quick import first_quick
 from hexane.graph import Graph
 from hexane.ops import Op
 from hexane.pipeline import divide
@@ -18,11 +20,10 @@ from hexane.stages.segments.devices import COMPUTING
 from hexane.targets.legality import op_unit
 from hexane.targets.query import load_chip
 from random_graphs import KINDS, random_graph
-from turns import share
 
 pytestmark = pytest.mark.filterwarnings("ignore::hexane.FallbackWarning", "ignore::hexane.HazardWarning")
 CHIPS = ("h13", "h14", "h16", "h17s")
-SEEDS = [*range(12), *[pytest.param(seed, marks=pytest.mark.slow) for seed in share(range(12, 250))]]
+SEEDS = first_quick(range(250), 6)
 
 
 def assert_one_verdict(graph: Graph, chip: str) -> None:
@@ -61,8 +62,17 @@ def test_random_graphs(seed: int, kind: str) -> None:
         assert_one_verdict(graph, chip)
 
 
-@pytest.mark.parametrize("chip", CHIPS)
-@pytest.mark.parametrize(("op", "index"), CASES, ids=IDS)
+def on_two_chips() -> list[Any]:
+    """Every case; quick are those on two of the chips, on the other two for the next case."""
+    found = []
+    for place, ((op, index), name) in enumerate(zip(CASES, IDS, strict=True)):
+        for i, chip in enumerate(CHIPS):
+            marks = [] if (place + i) % 2 == 0 else [pytest.mark.slow]
+            found.append(pytest.param(op, index, chip, id=f"{name}-{chip}", marks=marks))
+    return found
+
+
+@pytest.mark.parametrize(("op", "index", "chip"), on_two_chips())
 def test_every_op(op: Op, index: int, chip: str) -> None:
     for graph in _with_constants(op, index):
         assert_one_verdict(graph, chip)
