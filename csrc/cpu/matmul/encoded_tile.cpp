@@ -133,6 +133,8 @@ class Numbers {
   static constexpr bool kFourBits =
       kVector == 1 ? kCode != Code::kBytes && !kLong : kCode == Code::kPairTables || kCode == Code::kQuadTables;
   static constexpr bool kSingle = kCode == Code::kWideTables || (kCode == Code::kLongTables && HWY_TARGET != HWY_AVX3);
+  // Vectors of 4 floats hold a quarter of a table: its entries are looked up byte by byte.
+  static constexpr bool kPlanes = kLanes == 4 && (kCode == Code::kTables || kCode == Code::kRunsOfTables);
   static constexpr bool kPairs = kFourBits || kCode == Code::kLongHalfTables || kCode == Code::kWideHalfTables;
 
   HWY_INLINE Numbers(const EncodedPanels& e, int64_t panel, int64_t begin)
@@ -148,6 +150,8 @@ class Numbers {
     } else {
       for (int i = 0; i < kPanels * kTableRuns; ++i)
         tables_[i] = e.numbers + (panel * kPanelLanes + i * kTableColumns) / e.table_columns * e.pitch;
+      if constexpr (kPlanes)
+        for (int i = 0; i < kPanels * kTableRuns; ++i) take_apart(tables_[i], planes_[i]);
     }
   }
 
@@ -178,6 +182,12 @@ class Numbers {
       for (int p = 0; p < kPanels; ++p) {
         bytes_[p] = hn::LoadU(Bytes(), reinterpret_cast<const uint8_t*>(from_ + p * panel_bytes_));
         look_up(p, hn::And(bytes_[p], hn::Set(Bytes(), 15)), numbers);
+      }
+    } else if constexpr (kPlanes) {
+#pragma GCC unroll 4
+      for (int p = 0; p < kPanels; ++p) {
+        bytes_[p] = hn::LoadU(Bytes(), reinterpret_cast<const uint8_t*>(from_ + p * panel_bytes_));
+        look_up_planes(p, hn::And(bytes_[p], hn::Set(Bytes(), 15)), numbers);
       }
     } else if constexpr (kSingle) {
 #pragma GCC unroll 16
@@ -210,6 +220,9 @@ class Numbers {
     } else if constexpr (kCode == Code::kHalfTables) {
 #pragma GCC unroll 4
       for (int p = 0; p < kPanels; ++p) look_up(p, hn::ShiftRight<4>(bytes_[p]), numbers);
+    } else if constexpr (kPlanes) {
+#pragma GCC unroll 4
+      for (int p = 0; p < kPanels; ++p) look_up_planes(p, hn::ShiftRight<4>(bytes_[p]), numbers);
     } else if constexpr (kPairs) {
 #pragma GCC unroll 16
       for (int v = 0; v < kVectors; ++v) {
@@ -268,6 +281,35 @@ class Numbers {
     if constexpr (kLong) return long_table(table, code);
 #endif
     return Table(table)[code];
+  }
+
+  // The four bytes of each of 16 floats: plane i has byte i of all of them.
+  static void take_apart(const float* table, uint8_t (&planes)[4][16]) {
+    uint8_t bytes[16][4];
+    std::memcpy(bytes, table, sizeof bytes);
+    for (int entry = 0; entry < 16; ++entry)
+      for (int i = 0; i < 4; ++i) planes[i][entry] = bytes[entry][i];
+  }
+
+  // All numbers of a panel, whose first 8 columns may have another table than the others.
+  HWY_INLINE void look_up_planes(int p, hn::Vec<Bytes> code, V (&numbers)[kVectors]) const {
+    if constexpr (kPlanes) {
+      const Bytes d;
+      const hn::Repartition<uint16_t, Bytes> d16;
+      const auto plane = [&](int i) HWY_ATTR {
+        const auto of = [&](int run) HWY_ATTR {
+          return hn::TableLookupBytes(hn::LoadU(d, planes_[p * kTableRuns + run][i]), code);
+        };
+        return kCode == Code::kTables ? of(0) : hn::ConcatUpperLower(d, of(kTableRuns - 1), of(0));
+      };
+      const auto a = plane(0), b = plane(1), c = plane(2), e = plane(3);
+      const auto put = [&](int v, auto low, auto high) HWY_ATTR {
+        numbers[p * kPanelVectors + v] = hn::BitCast(D(), hn::InterleaveLower(d16, low, high));
+        numbers[p * kPanelVectors + v + 1] = hn::BitCast(D(), hn::InterleaveUpper(d16, low, high));
+      };
+      put(0, hn::BitCast(d16, hn::InterleaveLower(d, a, b)), hn::BitCast(d16, hn::InterleaveLower(d, c, e)));
+      put(2, hn::BitCast(d16, hn::InterleaveUpper(d, a, b)), hn::BitCast(d16, hn::InterleaveUpper(d, c, e)));
+    }
   }
 
   // Two terms of a panel, each 16 columns, as the lower and the upper bytes of halves.
@@ -354,6 +396,7 @@ class Numbers {
   int64_t panel_bytes_;
   V scales_[kVectors], shifts_[kVectors];
   const float* tables_[kPanels * kTableRuns];
+  uint8_t planes_[kPlanes ? kPanels * kTableRuns : 1][4][16];
   VI codes_[kVectors];
   hn::Vec<Bytes> bytes_[kPanels];
   hn::Vec<Two> low_[kPanels][kSteps], high_[kPanels][kSteps];
