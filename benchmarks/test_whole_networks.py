@@ -89,3 +89,19 @@ def test_weights_in_few_bits(
     megabytes = net.memory["weights"] / 1e6
     print(f"{contestant}: {megabytes:.1f} MB of weights")
     contest(f"{name}, {mode} | {threads} | -", contestant, call, rounds=60)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("contestant", ["hexane", "hexane, whole weights"])
+@pytest.mark.parametrize("mode", ["sparse:0.5", "sparse:0.8"])
+@pytest.mark.parametrize("name", ["mobilenet_v2_100_224", "resnet18_224"])
+def test_weights_without_zeros(
+    name: str, contestant: str, mode: str, threads: int, contest: Callable[..., None], pytestconfig: Any
+) -> None:
+    """The same pruned weights without their zeros and whole."""
+    path = model_path(name, pytestconfig.getoption("--models"))
+    memory = hx.Memory(whole_weights=contestant != "hexane")
+    net = hx.compile(path, threads=threads, compress=mode, memory=memory)
+    megabytes = net.memory["weights"] / 1e6
+    print(f"{contestant}: {megabytes:.1f} MB of weights")
+    contest(f"{name}, {mode} | {threads} | -", contestant, net.bind(**random_feeds(net)), rounds=60)

@@ -63,7 +63,7 @@ def test_a_program_computes_with_the_pruned_weights_to_the_bit(dtype: str, targe
         ("h13", "streams"),
         ("h16g", "streams"),
         ("h12", "folds on this chip: no bandwidth gained"),
-        ("host", "folds on this CPU: no memory gained"),
+        ("host", "stored without its zeros where this CPU computes in fp32"),
     ],
 )
 def test_decisions_have_the_bytes_of_mask_and_numbers(target: str, does: str) -> None:

@@ -224,10 +224,12 @@ def test_decisions_say_which_pruned_weights_lose_their_zeros() -> None:
     rng = np.random.default_rng(0)
     x = hx.input("x", (1, 64, 8, 8))
     y = hx.conv(x, rng.standard_normal((64, 64, 3, 3)).astype(np.float32), pad=1)
+    y = hx.conv(y, rng.standard_normal((64, 32, 3, 3)).astype(np.float32), pad=1, groups=2)
     y = hx.linear(hx.reshape(y, shape=(1, 4096)), rng.standard_normal((8, 4096)).astype(np.float32))
     net = hx.compile(y, compress="sparse:0.5")
     said = [d.reason.split("; ")[-1] for d in net.program.decisions if d.stage == "compress"]
     assert said == [
+        "stored without its zeros where this CPU computes in fp32",
         "folds on this CPU: no memory gained",
         "stored without its zeros where this CPU computes in fp32",
     ]

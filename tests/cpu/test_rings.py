@@ -12,13 +12,13 @@ from hexane.errors import Error
 # Kernels with a window, which may span the end of a ring.
 READERS = {
     "avg_pool", "conv", "conv_transpose", "encoded_conv", "interleave", "max_pool", "q31_avg_pool", "q31_conv", "quantized_conv",
-    "resize_linear", "resize_nearest",
+    "resize_linear", "resize_nearest", "sparse_conv",
 }  # fmt: skip
 
 # Kernels whose inputs 1 and 2 are packed before they run, so that these cannot be rings.
 PACKING = {
     "accumulating_matmul", "conv", "conv_transpose", "encoded_conv", "encoded_matmul", "matmul", "q31_conv", "q31_matmul",
-    "quantized_conv", "quantized_matmul", "scaled_dot_product_attention", "sparse_matmul",
+    "quantized_conv", "quantized_matmul", "scaled_dot_product_attention", "sparse_conv", "sparse_matmul",
 }  # fmt: skip
 
 # Kernels that no case cuts along axis 1, or only with gaps between batches where there may be none.

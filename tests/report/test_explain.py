@@ -99,6 +99,22 @@ def test_multiply_adds_are_the_sum_of_a_product_of_ones(op: str, shapes: list[tu
     assert sum(multiply_adds(step.node) for step in steps) == sum(out.sum() for out in counted.values())
 
 
+@pytest.mark.parametrize(("kernel", "shapes", "attrs"), [
+    ("sparse_conv", [(1, 32, 9, 7), (40, 32, 3, 2)], {"strides": (2, 1)}),
+    ("sparse_matmul", [(3, 64), (64, 80)], {}),
+])  # fmt: skip
+def test_multiply_adds_without_zeros_are_those_of_the_whole_weight(
+    kernel: str, shapes: list[tuple[int, ...]], attrs: dict
+) -> None:
+    x, weight = hx.input("x", shapes[0]), np.zeros(shapes[1], np.float32)
+    weight[0] = 1
+    graph = hx.graph(hx.conv(x, weight, **attrs) if kernel == "sparse_conv" else hx.matmul(x, weight))
+    both = [hx.compile(graph, memory=hx.Memory(whole_weights=whole)).program.steps for whole in (False, True)]
+    assert [kernel in [step.kernel for step in steps] for steps in both] == [True, False]
+    without, of_whole = (sum(multiply_adds(step.node) for step in steps) for steps in both)
+    assert without == of_whole > 0
+
+
 def test_multiply_adds_of_attention_are_those_of_its_two_products() -> None:
     q, k, v = (hx.input(n, s) for n, s in (("q", (2, 4, 5, 8)), ("k", (2, 4, 7, 8)), ("v", (2, 4, 7, 3))))
     steps = compile_graph(hx.graph(hx.scaled_dot_product_attention(q, k, v)), load_target("host")).steps

@@ -165,6 +165,15 @@ def _examples() -> Iterator[tuple[Graph, Mapping[str, Array]]]:
         ("palette4:g8", (1, 24, 9, 8), (24, 24, 3, 3), {"pad": (0, 1, 2, 0), "strides": (1, 2)}),
         ("palette4:v4", (1, 24, 9, 8), (24, 24, 3, 3), {"pad": 1}),
     )
+    for shape, weights, window in (
+        ((2, 24, 9, 8), (72, 24, 3, 3), {"pad": 1}),
+        ((2, 70, 9, 8), (72, 70, 1, 1), {}),
+        ((1, 24, 30), (48, 24, 5), {"strides": 2, "dilations": 2}),
+    ):
+        kernel = rng.standard_normal(weights).astype(np.float32)
+        kernel[kernel < 0.3] = 0
+        graph = hx.graph(hx.conv(hx.input("x", shape), kernel, kernel.reshape(len(kernel), -1)[:, 0].copy(), **window))
+        yield graph, {"x": rng.standard_normal(shape).astype(np.float32)}
     for mode, shape, weights, window in windows:
         kernel = rng.standard_normal(weights).astype(np.float32)
         small = hx.graph(

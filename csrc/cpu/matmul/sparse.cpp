@@ -112,15 +112,26 @@ void add_rows(const Tile& t, const SparsePanels& s, int64_t panel) {
   const int64_t block = is_long ? sum_block(s.k) : s.k;
   Totals<kRows, kVectors> totals;
   Numbers<kPanels> read(s, panel);
-  for (int64_t k = 0; k < s.k;) {
-    if (k > 0) totals.add(acc);
-    for (const int64_t end = HWY_MIN(s.k, k + block); k < end; ++k) {
-      read.read(numbers);
+  int64_t room = block;
+  for (int64_t segment = 0; segment < t.num_segments; ++segment) {
+    const float* a[kRows];
 #pragma GCC unroll 16
-      for (int m = 0; m < kRows; ++m) {
-        const V left = hn::Set(d, t.a[m][k]);
+    for (int m = 0; m < kRows; ++m) a[m] = t.a[segment * kTileRows + m];
+    for (int64_t l = 0; l < t.length;) {
+      if (room == 0) {
+        totals.add(acc);
+        room = block;
+      }
+      const int64_t end = HWY_MIN(t.length, l + room);
+      room -= end - l;
+      for (; l < end; ++l) {
+        read.read(numbers);
 #pragma GCC unroll 16
-        for (int v = 0; v < kVectors; ++v) acc[m][v] = hn::MulAdd(left, numbers[v], acc[m][v]);
+        for (int m = 0; m < kRows; ++m) {
+          const V left = hn::Set(d, a[m][l]);
+#pragma GCC unroll 16
+          for (int v = 0; v < kVectors; ++v) acc[m][v] = hn::MulAdd(left, numbers[v], acc[m][v]);
+        }
       }
     }
   }
@@ -132,16 +143,19 @@ template <int kRows>
 void rows_of(const Tile& t, const SparsePanels& s, Range columns) {
   // So many panels at once that registers hold the sums.
   constexpr int kSums = kPanelVectors == 1 ? 24 : 12, kFit = kSums / (kRows * kPanelVectors);
-  constexpr int kAtOnce = kFit >= 4 ? 4 : kFit >= 2 ? 2 : 1;
+  constexpr int kPair = kFit >= 2 ? 2 : 1, kAtOnce = kFit >= 4 ? 4 : kPair;
   const int64_t end = ceil_div(columns.end, kPanelLanes);
-  for (int64_t panel = columns.begin / kPanelLanes; panel < end;) {
-    if (panel % kAtOnce == 0 && panel + kAtOnce <= end) {
-      add_rows<kRows, kAtOnce>(t, s, panel);
-      panel += kAtOnce;
-    } else {
-      add_rows<kRows, 1>(t, s, panel++);
-    }
-  }
+  int64_t panel = columns.begin / kPanelLanes;
+  const auto some = [&](auto panels) {
+    constexpr int kPanels = decltype(panels)::value;
+    if (panel % kPanels != 0 || panel + kPanels > end) return false;
+    add_rows<kRows, kPanels>(t, s, panel);
+    panel += kPanels;
+    return true;
+  };
+  while (panel < end)
+    some(std::integral_constant<int, kAtOnce>()) || some(std::integral_constant<int, kPair>()) ||
+        some(std::integral_constant<int, 1>());
 }
 
 void rows(const Tile& t, const SparsePanels& s, Range columns) {

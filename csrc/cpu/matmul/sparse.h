@@ -42,8 +42,7 @@ struct SparseOps {
 };
 const SparseOps& sparse_ops();
 
-// As multiply() in gemm.h, for a left-hand side of one segment. decoded: as for multiply_decoded(), if there are more
-// than spread_rows.
+// As multiply() in gemm.h. decoded: as for multiply_decoded(), if there are more than spread_rows.
 template <class Locate>
 void multiply_sparse(Tile& tile, const SparsePanels& panels, int64_t num_rows, Range columns, float* decoded,
                      Locate&& locate) {

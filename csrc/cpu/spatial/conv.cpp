@@ -6,6 +6,8 @@
 //
 // encoded_conv: the same of one group with weights [O, KH * KW * C] in integers or indices, channels innermost, whose
 // numbers are decoded in every call.
+//
+// sparse_conv: the same of one group with such a weight, of which the numbers that are not 0 are stored (sparse.h).
 #include <cstring>
 #include <vector>
 
@@ -31,13 +33,23 @@ struct EncodedConvAttrs {
 };
 static_assert(sizeof(EncodedConvAttrs) == 8 * (2 + 4 * 9 + 17));
 
+struct SparseConvAttrs {
+  int64_t columns;
+  IntList kernel_sizes, strides, dilations, pads;
+  Epilogue epilogue;
+};
+static_assert(sizeof(SparseConvAttrs) == 8 * (1 + 4 * 9 + 17));
+
 constexpr const char* kName = "conv";
 constexpr const char* kEncodedName = "encoded_conv";
+constexpr const char* kSparseName = "sparse_conv";
 // Bytes of copied input rows: a fraction of a core's second-level cache, or of its first where rows are used once.
 constexpr int64_t kChunkBytes = 256 << 10, kSmallChunkBytes = 24 << 10;
 
-// Of all groups, and of both kinds of columns where there are two.
+// Of all groups, and of both kinds of columns where there are two. Of a sparse weight, where its numbers begin: it is
+// read where it lies.
 int64_t weight_bytes(const ConvState& s) {
+  if (s.sparse) return s.sparse_w.num_groups() * 8;
   if (s.encoded) return s.group_bytes + number_bytes(s.encoded_w);
   return s.group_bytes * (s.depthwise ? 1 : s.groups) * (s.winograd ? 2 : 1);
 }
@@ -147,6 +159,8 @@ int64_t depthwise_window(const ConvState& s, int64_t pixels) {
 
 // Where constant weights and their numbers are packed, before the call or once.
 void pack_all(const ConvState& s, const Call& call, std::byte* to) {
+  if (s.sparse)
+    return find_groups(kSparseName, s.sparse_w, call.inputs[1], call.inputs[2], reinterpret_cast<int64_t*>(to));
   if (s.encoded) return pack_encoded(call.inputs[1], call.inputs[2], s.encoded_w, s.out_c, to, to + s.group_bytes);
   pack_weights(s, call.inputs[1], to);
 }
@@ -207,55 +221,94 @@ Prepared prepare_in(const Arithmetic& arithmetic, const Call& call) {
   return state;
 }
 
-Prepared prepare_encoded(const Call& call) {
+// A weight that is stored as two operands, whose rows (out, kernel.. * in) are those of a matrix.
+struct StoredWeight {
+  int64_t kernel_h, kernel_w;
+  int64_t window_shape[2], window_strides[2];  // of one pixel
+  Tensor window;                               // which the matrix is multiplied by
+};
+
+void set_window(const char* kernel, const Call& call, const IntList& kernel_sizes, StoredWeight& w) {
   if (call.inputs.size() < 3 || call.outputs.size() != 1)
-    fail(kEncodedName, "got ", call.inputs.size(), " inputs and ", call.outputs.size(),
-         " outputs, need at least 3 and 1");
-  const auto& attrs = call.attributes<EncodedConvAttrs>();
-  const Tensor &x = call.inputs[0], &weight = call.inputs[1], &numbers = call.inputs[2];
-  if (x.rank != 3 && x.rank != 4)
-    fail(kEncodedName, "ranks: got ", x.rank, " for x, need 4 (two spatial axes) or 3 (one)");
-  const int64_t spatial = x.rank - 2;
-  const int64_t kernel_h = window_attribute(kEncodedName, attrs.kernel_sizes, 0, spatial, 1, "kernel_sizes"),
-                kernel_w = spatial == 2
-                               ? window_attribute(kEncodedName, attrs.kernel_sizes, 1, spatial, 1, "kernel_sizes")
-                               : 1;
-  // The rows of the weight, as those of a matrix that the window of one pixel is multiplied by.
-  const int64_t terms = checked_product(kEncodedName, {kernel_h, kernel_w, std::max<int64_t>(x.shape[x.rank - 1], 1)});
-  const int64_t window_shape[] = {1, x.shape[x.rank - 1] ? terms : 0}, window_strides[] = {4, 4};
-  Tensor window = x;
-  window.rank = 2;
-  window.shape = window_shape;
-  window.strides = window_strides;
-  auto state = std::make_shared<ConvState>();
-  ConvState& s = *state;
-  s.encoded = true;
-  s.bias_input = 3;
-  s.encoded_w = encoded_panels(kEncodedName, window, weight, numbers, attrs.bits, attrs.palette, false);
-  // The weight as a convolution sees it.
-  const int64_t shape[] = {s.encoded_w.columns, x.shape[x.rank - 1], kernel_h, kernel_w}, strides[] = {4, 4, 4, 4};
-  Tensor w = weight;
+    fail(kernel, "got ", call.inputs.size(), " inputs and ", call.outputs.size(), " outputs, need at least 3 and 1");
+  const Tensor& x = call.inputs[0];
+  if (x.rank != 3 && x.rank != 4) fail(kernel, "ranks: got ", x.rank, " for x, need 4 (two spatial axes) or 3 (one)");
+  const int64_t spatial = x.rank - 2, channels = x.shape[x.rank - 1];
+  w.kernel_h = window_attribute(kernel, kernel_sizes, 0, spatial, 1, "kernel_sizes");
+  w.kernel_w = spatial == 2 ? window_attribute(kernel, kernel_sizes, 1, spatial, 1, "kernel_sizes") : 1;
+  const int64_t terms = checked_product(kernel, {w.kernel_h, w.kernel_w, std::max<int64_t>(channels, 1)});
+  w.window_shape[0] = 1;
+  w.window_shape[1] = channels ? terms : 0;
+  w.window_strides[0] = w.window_strides[1] = 4;
+  w.window = x;
+  w.window.rank = 2;
+  w.window.shape = w.window_shape;
+  w.window.strides = w.window_strides;
+}
+
+// The state of a convolution with this weight, once `s` says how it is stored.
+void set_stored(const char* kernel, const Call& call, const StoredWeight& stored, int64_t columns,
+                const ConvWindow& window, const Epilogue& epilogue, ConvState& s) {
+  const Tensor& x = call.inputs[0];
+  const int64_t shape[] = {columns, x.shape[x.rank - 1], stored.kernel_h, stored.kernel_w}, strides[] = {4, 4, 4, 4};
+  Tensor w = call.inputs[1];
   w.dtype = DType::kFp32;
   w.rank = x.rank;
   w.shape = shape;
   w.strides = strides;
-  w.constant = weight.constant && numbers.constant;
+  w.constant = call.inputs[1].constant && call.inputs[2].constant;
   std::vector<Tensor> inputs(call.inputs.begin(), call.inputs.end());
   inputs[1] = w;
   Call seen = call;
   seen.inputs = inputs;
-  set_geometry(kEncodedName, s, seen, {attrs.strides, attrs.dilations, attrs.pads, 1});
-  set_state(kEncodedName, ieee_arithmetic(), call, w, attrs.epilogue, s);
+  s.bias_input = 3;
+  set_geometry(kernel, s, seen, window);
+  set_state(kernel, ieee_arithmetic(), call, w, epilogue, s);
+}
+
+Prepared prepare_encoded(const Call& call) {
+  const auto& attrs = call.attributes<EncodedConvAttrs>();
+  StoredWeight stored;
+  set_window(kEncodedName, call, attrs.kernel_sizes, stored);
+  auto state = std::make_shared<ConvState>();
+  ConvState& s = *state;
+  s.encoded = true;
+  s.encoded_w =
+      encoded_panels(kEncodedName, stored.window, call.inputs[1], call.inputs[2], attrs.bits, attrs.palette, false);
+  set_stored(kEncodedName, call, stored, s.encoded_w.columns, {attrs.strides, attrs.dilations, attrs.pads, 1},
+             attrs.epilogue, s);
+  return state;
+}
+
+Prepared prepare_sparse(const Call& call) {
+  const auto& attrs = call.attributes<SparseConvAttrs>();
+  StoredWeight stored;
+  set_window(kSparseName, call, attrs.kernel_sizes, stored);
+  auto state = std::make_shared<ConvState>();
+  ConvState& s = *state;
+  s.sparse = true;
+  s.sparse_w = sparse_shape(kSparseName, stored.window, call.inputs[1], call.inputs[2], attrs.columns, false);
+  set_stored(kSparseName, call, stored, attrs.columns, {attrs.strides, attrs.dilations, attrs.pads, 1}, attrs.epilogue,
+             s);
   return state;
 }
 
 Prepared prepare(const Call& call) { return prepare_in(ieee_arithmetic(), call); }
 Prepared prepare_engine(const Call& call) { return prepare_in(engine_arithmetic(), call); }
 
-void cuts(const Call& call, Cuts& cuts) { cut_image(call.state<ConvState>(), call, cuts); }
+void cuts(const Call& call, Cuts& cuts) {
+  const auto& s = call.state<ConvState>();
+  // Two panels at once find their numbers as fast as four, and one alone does not.
+  cut_image(s, call, cuts, s.sparse ? kMaskColumns / 2 : kPanelLanes);
+}
 
 Box needs(const Call& call, int input, const Box& out) {
   return conv_needs(call.state<ConvState>(), call, input, 3, out);
+}
+
+Box needs_sparse(const Call& call, int input, const Box& out) {
+  if (input == 1 || input == 2) return whole(call.inputs[input]);
+  return conv_needs(call.state<ConvState>(), call, input, 4, out);
 }
 
 Box needs_encoded(const Call& call, int input, const Box& out) {
@@ -274,7 +327,7 @@ int64_t cost(const Call& call) {
   const int64_t taps = s.kernel_h * s.kernel_w * s.group_in,
                 pixels = call.outputs[0].size() / std::max<int64_t>(s.out_c, 1);
   if (s.depthwise) return pixels * s.out_c * taps / 18 + 100;
-  return (s.encoded ? s.out_c * taps / 10 : 0) +
+  return (s.encoded || s.sparse ? s.out_c * taps / 10 : 0) +
          pixels * s.groups * ceil_div(s.group_out, kPanelLanes) * kPanelLanes * taps / 50 + 100;
 }
 
@@ -288,7 +341,9 @@ int64_t tile_items(const ConvState& s) {
 }
 int64_t zero_items(const ConvState& s) { return s.depthwise ? ceil_div(s.in_c, 16) * 16 : 0; }
 int64_t decoded_items(const ConvState& s) {
-  return s.encoded ? decoded_panels(s.encoded_w.k) * kPanelLanes * s.encoded_w.k : 0;
+  const bool decodes = s.encoded || (s.sparse && s.chunk_rows * s.out_w > sparse_ops().spread_rows);
+  const int64_t k = s.encoded ? s.encoded_w.k : s.sparse_w.k;
+  return decodes ? decoded_panels(k) * kPanelLanes * k : 0;
 }
 
 int64_t scratch(const Call& call) {
@@ -440,6 +495,11 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
           if (s.encoded)
             multiply_encoded(tile, at_address(s.encoded_w, panels, s.group_bytes), count * width, channels, decoded,
                              locate);
+          else if (s.sparse)
+            multiply_sparse(tile,
+                            {call.inputs[1].data, call.inputs[2].as<const float>(),
+                             reinterpret_cast<const int64_t*>(panels), s.sparse_w.k},
+                            count * width, channels, decoded, locate);
           else
             multiply(tile, s.half_panels, panels + g * s.group_bytes, count * width, channels, locate, *s.arithmetic);
         }
@@ -483,9 +543,22 @@ constexpr Kernel encoded_row(const char* dtypes) {
   return kernel;
 }
 
-const Kernel kTable[] = {row("fp32,fp32,fp32...->fp32"), row("fp16,fp16,fp16...->fp16"),
-                         row("fp16,fp16,fp16...->fp16", true), encoded_row("fp32,8b,fp32,fp32...->fp32"),
-                         encoded_row("fp16,8b,fp32,fp16...->fp16")};
+constexpr Kernel sparse_row(const char* dtypes) {
+  Kernel kernel = row(dtypes);
+  kernel.name = kSparseName;
+  kernel.attrs = "columns:i kernel_sizes:L strides:L dilations:L pads:L epilogue:E";
+  kernel.attrs_bytes = sizeof(SparseConvAttrs);
+  kernel.prepare = prepare_sparse;
+  kernel.needs = needs_sparse;
+  return kernel;
+}
+
+const Kernel kTable[] = {row("fp32,fp32,fp32...->fp32"),
+                         row("fp16,fp16,fp16...->fp16"),
+                         row("fp16,fp16,fp16...->fp16", true),
+                         encoded_row("fp32,8b,fp32,fp32...->fp32"),
+                         encoded_row("fp16,8b,fp32,fp16...->fp16"),
+                         sparse_row("fp32,8b,fp32,fp32...->fp32")};
 
 }  // namespace
 

@@ -5,7 +5,7 @@
 // `kernel_w` pixels, `dilation_w` apart, in one row.
 #pragma once
 
-#include "cpu/matmul/encoded.h"
+#include "cpu/matmul/sparse.h"
 
 namespace hexane::cpu {
 
@@ -69,9 +69,9 @@ void set_groups_and_strides(State& s, const Tensor& x, const Tensor& out) {
 // Checks the operands of a convolution, channels last, against each other and the attributes; throws Error.
 void set_geometry(const char* kernel, ConvGeometry& g, const Call& call, const ConvWindow& window);
 
-// By image, row of the output, and whole panels of channels: channels first where the weights are larger than the
+// By image, row of the output, and `grain` channels, whole panels: channels first where the weights are larger than the
 // image.
-void cut_image(const ConvGeometry& g, const Call& call, Cuts& cuts);
+void cut_image(const ConvGeometry& g, const Call& call, Cuts& cuts, int64_t grain = kPanelLanes);
 
 // `first_extra`: the first input that the epilogue adds; those between the weights and it belong to channels.
 Box conv_needs(const ConvGeometry& g, const Call& call, int input, int first_extra, const Box& out);
@@ -93,6 +93,8 @@ struct ConvState : ConvGeometry {
   size_t bias_input = 2;
   bool encoded = false;  // weights are `encoded_w`, whose addresses are those of a call
   EncodedPanels encoded_w;
+  bool sparse = false;  // weights are `sparse_w`, read where they lie
+  SparseShape sparse_w{};
   bool constant_weights, constant_bias;
   Block packed;
   Memory packed_bias;

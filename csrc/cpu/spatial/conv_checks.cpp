@@ -87,15 +87,15 @@ void set_geometry(const char* kernel, ConvGeometry& s, const Call& call, const C
   s.padded = s.pad_top || pad_bottom || s.pad_left || pad_right;
 }
 
-void cut_image(const ConvGeometry& s, const Call& call, Cuts& cuts) {
-  const bool by_channel = (s.groups == 1 || s.depthwise) && s.out_c > kPanelLanes;
+void cut_image(const ConvGeometry& s, const Call& call, Cuts& cuts, int64_t grain) {
+  const bool by_channel = (s.groups == 1 || s.depthwise) && s.out_c > grain;
   const bool channels_first =
       by_channel && s.groups == 1 && s.out_c >= 8 * kPanelLanes && s.kernel_h * s.kernel_w * s.out_c > s.in_h * s.in_w;
   const int last = call.outputs[0].rank - 1;
   if (s.batch > 1) cuts.add(0, s.batch);
-  if (channels_first) cuts.add(last, s.out_c, kPanelLanes);
+  if (channels_first) cuts.add(last, s.out_c, grain);
   if (s.out_h > 1) cuts.add(1, s.out_h);
-  if (by_channel && !channels_first) cuts.add(last, s.out_c, kPanelLanes);
+  if (by_channel && !channels_first) cuts.add(last, s.out_c, grain);
 }
 
 Box conv_needs(const ConvGeometry& g, const Call& call, int input, int first_extra, const Box& out) {

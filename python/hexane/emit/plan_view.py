@@ -173,7 +173,7 @@ class PlanView:
 
     def _missing(self, index: int, what: str, name: str, need: Sequence[str]) -> Error:
         got = f"got the {what} {name}, which the C99 runtime has not got"
-        way = _WHOLE if name in ("decode", "sparse_matmul") else self.way_to_host()
+        way = _WHOLE if name in ("decode", "sparse_conv", "sparse_matmul") else self.way_to_host()
         return Error(f"[codegen] {self.step_text(index)}: {got}, need one of {', '.join(need)}{way}")
 
     def step_text(self, index: int) -> str:

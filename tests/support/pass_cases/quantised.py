@@ -87,6 +87,14 @@ FIRES: dict[str, Case] = {
             hx.input("x", (64, 2)), pruned(80, 64), hx.input("b", (80,)), transpose_x=True, transpose_y=True
         ),
     ),
+    "keep_sparse_of_a_convolution": (
+        keep_sparse,
+        lambda: hx.conv(hx.input("x", (1, 5, 6, 16)), pruned(80, 16, 3, 3), hx.input("b", (80,)), pad=1, layout="nhwc"),
+    ),
+    "keep_sparse_of_a_convolution_over_one_axis": (
+        keep_sparse,
+        lambda: hx.conv(hx.input("x", (1, 64, 9)), pruned(80, 64, 2), strides=2, dilations=3),
+    ),
     "keep_encoded": (keep_encoded, lambda: hx.linear(hx.input("x", (2, 64)), in_blocks())),
     "keep_encoded_of_an_embedding": (
         keep_encoded,
@@ -364,6 +372,14 @@ LEAVES: dict[str, Case] = {
     "a_small_weight_of_zeros": (keep_sparse, lambda: hx.matmul(hx.input("x", (2, 63)), pruned(63, 64))),
     "a_param_of_zeros": (keep_sparse, lambda: hx.matmul(hx.input("x", (2, 64)), hx.param("w", pruned(64, 80)))),
     "several_matrices_of_zeros": (keep_sparse, lambda: hx.matmul(hx.input("x", (2, 2, 64)), pruned(2, 64, 80))),
+    "a_weight_of_zeros_of_groups": (
+        keep_sparse,
+        lambda: hx.conv(hx.input("x", (1, 128, 5, 6)), pruned(80, 64, 1, 1), groups=2),
+    ),
+    "a_weight_of_zeros_over_three_axes": (
+        keep_sparse,
+        lambda: hx.conv(hx.input("x", (1, 64, 2, 3, 4)), pruned(80, 64, 1, 1, 1)),
+    ),
     "a_weight_of_zeros_that_something_else_reads": (
         keep_sparse,
         lambda: (lambda w: [hx.matmul(hx.input("x", (2, 64)), w), hx.gather(w, hx.input("i", (3,), "int32"), axis=0)])(

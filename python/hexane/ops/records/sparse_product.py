@@ -1,6 +1,7 @@
-"""A matrix product whose weight is stored as a bit for each number, and the numbers that are not 0."""
+"""A matrix product or a convolution whose weight is stored as a bit for each number, and the numbers that are not 0."""
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -8,19 +9,34 @@ import numpy as np
 from hexane.dtypes import DTYPES, FP32, DType
 from hexane.errors import Error
 from hexane.graph import Array, Node, TensorType, Value
-from hexane.ops.attributes import SLOTS, flag, integer
+from hexane.ops.attributes import SLOTS, flag, integer, integers
+from hexane.ops.records.conv import (
+    LAYOUT,
+    WINDOW,
+    convolve,
+    convolved_shape,
+    split_shape,
+    window_attrs,
+    window_kernel_attrs,
+)
 from hexane.ops.records.linear import matmul_shape
 from hexane.ops.shape_rules import Shape
 from hexane.ops.spec import Op
 
 SPARSE_MATMUL = "cpu.sparse_matmul"
+SPARSE_CONV = "cpu.sparse_conv"
 MASK_COLUMNS = 64  # of one mask
 END = 16  # numbers after the last one, since the kernel reads whole vectors
 
 
 def is_multiplied_without_zeros(product: Node, weight: Value) -> bool:
-    """Whether there is a kernel for it, if enough numbers of the weight are 0."""
-    return product.op in ("linear", "matmul") and weight.type.rank == 2 and weight.dtype is FP32
+    """Whether there is a kernel for it, if enough numbers of the weight are 0: matrices, and convolutions of one group
+    over one or two axes."""
+    if weight.dtype is not FP32:
+        return False
+    if product.op == "conv":
+        return product.attrs["groups"] == 1 and weight.type.rank in (3, 4)
+    return product.op in ("linear", "matmul") and weight.type.rank == 2
 
 
 def sparse(weight: Array) -> tuple[Array, Array]:
@@ -67,7 +83,9 @@ def _check(types: tuple[TensorType | None, ...], attrs: Mapping[str, Any]) -> No
     columns = attrs["columns"]
     if x.rank < 2 or columns < 0:
         raise Error(f"got x {x} and {columns} columns, need at least 2 axes and 0")
-    need = (-(-columns // MASK_COLUMNS), x.shape[-2 if attrs["transpose_x"] else -1], MASK_COLUMNS // 8)
+    axis = 1 if attrs.get("layout") == "nchw" else -2 if attrs.get("transpose_x") else -1
+    terms = x.shape[axis] * prod(attrs.get("kernel_sizes", ()))
+    need = (-(-columns // MASK_COLUMNS), terms, MASK_COLUMNS // 8)
     if masks.shape != need or numbers.rank != 1 or numbers.size < END:
         raise Error(f"got masks {masks} and numbers {numbers}, need the shape {need} and one axis of {END} or more")
 
@@ -78,7 +96,37 @@ def _ref(x: Array, masks: Array, numbers: Array, bias: Array | None, columns: in
     return y if bias is None else y + bias
 
 
+# ---- of windows ----
+
+
+def _conv_shape(
+    x: Shape, masks: Shape, numbers: Shape, bias: Shape | None, columns: int, kernel_sizes: Shape, strides: Shape,
+    dilations: Shape, pad: Shape, layout: str, **_: Any,
+) -> Shape:  # fmt: skip
+    weight = (columns, split_shape(x, layout)[1], *kernel_sizes)
+    return convolved_shape(x, weight, bias, strides, dilations, pad, 1, layout)
+
+
+def _conv(
+    x: Array, masks: Array, numbers: Array, bias: Array | None, columns: int, kernel_sizes: Shape, layout: str,
+    **window: Any,
+) -> Array:  # fmt: skip
+    channels = split_shape(x.shape, layout)[1]
+    weight = np.moveaxis(whole(masks, numbers, columns).reshape(columns, *kernel_sizes, channels), -1, 1)
+    found: Array = convolve(x, weight, bias, **window, groups=1, layout=layout)
+    return found
+
+
 OPS = (
+    Op(
+        name=SPARSE_CONV,
+        doc="conv of one group whose weight (out, kernel... * in), channels innermost, is stored as that of cpu.sparse_matmul is.",
+        inputs=("x", "masks", "numbers", "bias?"),
+        attrs={"columns": integer(), "kernel_sizes": integers(), **WINDOW, "layout": LAYOUT, "epilogue": SLOTS},
+        shape=_conv_shape, dtype=_dtype, canonical=window_attrs, check=(_check,), kernel="sparse_conv",
+        kernel_attrs=window_kernel_attrs, level="kernel", layout="spatial", epilogue=True, padding=0.0, ref=_conv,
+        cases=(),
+    ),
     Op(
         name=SPARSE_MATMUL,
         doc="x @ weight.T + bias, of whose weight (columns, terms) the numbers are stored that are not 0: in masks (groups of 64 columns, terms, 8 bytes) a bit is set for each of them, the lowest for the first column, and numbers has them in this order, with 16 more at its end that mean nothing.",

@@ -5,9 +5,9 @@ import numpy as np
 from hexane.compression.weights import LEAST_NUMBERS
 from hexane.decisions import Decision
 from hexane.dtypes import FP32
-from hexane.graph import Array, Graph, Node, Value, constant
+from hexane.graph import Array, AttrValue, Graph, Node, Value, constant
 from hexane.ops import OPS, apply
-from hexane.ops.records.sparse_product import END, SPARSE_MATMUL, is_multiplied_without_zeros, sparse
+from hexane.ops.records.sparse_product import END, SPARSE_CONV, SPARSE_MATMUL, is_multiplied_without_zeros, sparse
 from hexane.targets import Target
 
 LEAST_ZEROS = 0.5  # from here on one row takes no longer than with whole weights (benchmarks/test_sparse_products.py)
@@ -15,9 +15,11 @@ LEAST_ZEROS = 0.5  # from here on one row takes no longer than with whole weight
 
 def keep_sparse(graph: Graph, target: Target) -> Graph:
     """matmul(%x, const : fp32[512, 256], %b) {transpose_y=True}  ->  cpu.sparse_matmul(%x, const, const, %b)
+    conv(%x, const : fp32[96, 64, 3, 3], %b)  ->  cpu.sparse_conv(%x, const, const, %b)
 
-    Products of fp32 with a constant matrix of at least LEAST_NUMBERS, where at least LEAST_ZEROS of them are 0. Not
-    where something else reads the matrix too: it would be stored twice.
+    Products of fp32 with a constant matrix of at least LEAST_NUMBERS, and convolutions of one group over one or two
+    axes with such a weight, where at least LEAST_ZEROS of them are 0. Not where something else reads the weight too: it
+    would be stored twice.
     """
     readers = graph.users()
     stored: dict[tuple[Value, bool], tuple[Value, Value] | None] = {}
@@ -31,9 +33,9 @@ def keep_sparse(graph: Graph, target: Target) -> Graph:
             return None
         if not is_multiplied_without_zeros(node, y):
             return None
-        if any(reader.op != "matmul" or reader.inputs[0] == y for reader in readers[y]):
+        if any(not _multiplies_by(reader, y, node.op) for reader in readers[y]):
             return None
-        in_rows = bool(node.attrs["transpose_y"])
+        in_rows = node.op == "conv" or bool(node.attrs["transpose_y"])
         if (y, in_rows) not in stored:
             stored[y, in_rows] = _stored(y, in_rows)
         found = stored[y, in_rows]
@@ -41,10 +43,19 @@ def keep_sparse(graph: Graph, target: Target) -> Graph:
             return None
         zeros = 1 - (found[1].type.size - END) / y.type.size
         made.append(Decision("keep_sparse", node.where, f"{zeros:.0%} zeros", "the others are multiplied as stored"))
-        attrs = {"columns": y.shape[0 if in_rows else 1], "transpose_x": node.attrs["transpose_x"]}
+        attrs: dict[str, AttrValue] = {"columns": y.shape[0 if in_rows else 1]}
+        if node.op == "conv":
+            attrs |= {name: node.attrs[name] for name in ("strides", "dilations", "pad", "layout")}
+            attrs["kernel_sizes"] = y.shape[2:]
+            return apply(OPS[SPARSE_CONV], [x, *found, bias], attrs, node.sources)
+        attrs["transpose_x"] = node.attrs["transpose_x"]
         return apply(OPS[SPARSE_MATMUL], [x, *found, bias], attrs, node.sources)
 
-    return graph.rewrite(change, ("matmul",)).decided(*made)
+    return graph.rewrite(change, ("conv", "matmul")).decided(*made)
+
+
+def _multiplies_by(reader: Node, weight: Value, op: str) -> bool:
+    return reader.op == op and reader.inputs[0] != weight and is_multiplied_without_zeros(reader, weight)
 
 
 def _stored(weight: Value, in_rows: bool) -> tuple[Value, Value] | None:
@@ -52,5 +63,6 @@ def _stored(weight: Value, in_rows: bool) -> tuple[Value, Value] | None:
     assert numbers is not None
     if np.count_nonzero(numbers.view(np.uint32)) > (1 - LEAST_ZEROS) * numbers.size:
         return None
-    masks, others = sparse(numbers if in_rows else numbers.T)
+    rows = numbers if in_rows else numbers.T
+    masks, others = sparse(np.moveaxis(rows, 1, -1).reshape(len(rows), -1))  # of a convolution: channels innermost
     return constant(masks, weight.node.sources), constant(others, weight.node.sources)
