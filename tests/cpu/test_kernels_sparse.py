@@ -196,11 +196,20 @@ def test_many_rows_have_the_bits_of_the_whole_weight() -> None:
     assert same_bits(*multiply(x, weight, None, extra, SLOTS["in registers"]))
 
 
-@pytest.mark.parametrize(("mode", "share"), [("sparse:0.5", 0.54), ("sparse:0.9", 0.14), ("none", 1.0)])
-def test_a_plan_and_its_memory_leave_out_the_zeros(mode: str, share: float, tmp_path: Any) -> None:
+def of_product(op: str, size: int) -> hx.Tensor:
+    """A linear or a convolution of windows 1x1 or 3x3, from `size` channels to as many, with seeded weights."""
     rng = np.random.default_rng(0)
-    graph = hx.graph(hx.linear(hx.input("x", (1, 512)), rng.standard_normal((512, 512)).astype(np.float32)))
-    x = rng.standard_normal((1, 512)).astype(np.float32)
+    if op == "linear":
+        return hx.linear(hx.input("x", (1, size)), rng.standard_normal((size, size)).astype(np.float32))
+    window = (3, 3) if op == "3x3" else (1, 1)
+    return hx.conv(hx.input("x", (1, size, 4, 4)), rng.standard_normal((size, size, *window)).astype(np.float32))
+
+
+@pytest.mark.parametrize(("mode", "share"), [("sparse:0.5", 0.54), ("sparse:0.9", 0.14), ("none", 1.0)])
+@pytest.mark.parametrize("op", ["linear", "1x1", "3x3"])
+def test_a_plan_and_its_memory_leave_out_the_zeros(op: str, mode: str, share: float, tmp_path: Any) -> None:
+    graph = hx.graph(of_product(op, 384))
+    x = np.random.default_rng(1).standard_normal(graph.inputs[0].shape).astype(np.float32)
     nets = [hx.compile(graph, compress=mode, memory=hx.Memory(whole_weights=w)) for w in (True, False)]
     sizes = []
     for i, net in enumerate(nets):
@@ -214,10 +223,10 @@ def test_a_plan_and_its_memory_leave_out_the_zeros(mode: str, share: float, tmp_
 
 
 @pytest.mark.parametrize("options", [{"dtype": "fp16"}, {"memory": hx.Memory(runtime="c99")}], ids=["fp16", "c99"])
-def test_weights_in_fp16_and_of_the_c99_runtime_are_whole(options: dict[str, Any]) -> None:
-    weight = np.eye(64, 80, dtype=np.float32)
-    net = hx.compile(hx.graph(hx.linear(hx.input("x", (1, 80)), weight)), **options)
-    assert [step["kernel"] for step in net.steps if "matmul" in step["kernel"]] == ["matmul"]
+@pytest.mark.parametrize("op", ["linear", "1x1", "3x3"])
+def test_weights_in_fp16_and_of_the_c99_runtime_are_whole(op: str, options: dict[str, Any]) -> None:
+    net = hx.compile(hx.graph(of_product(op, 96)), compress="sparse:0.6", **options)
+    assert not [step["kernel"] for step in net.steps if "sparse" in step["kernel"]]
 
 
 def test_decisions_say_which_pruned_weights_lose_their_zeros() -> None:

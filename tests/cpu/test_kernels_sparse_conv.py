@@ -245,31 +245,6 @@ def test_a_weight_of_two_convolutions_is_stored_once() -> None:
     assert net.memory["weights"] < 0.5 * weight.nbytes
 
 
-@pytest.mark.parametrize(("mode", "share"), [("sparse:0.5", 0.54), ("sparse:0.9", 0.14), ("none", 1.0)])
-@pytest.mark.parametrize("kernel", [1, 3])
-def test_a_plan_and_its_memory_leave_out_the_zeros(kernel: int, mode: str, share: float, tmp_path: Any) -> None:
-    rng = np.random.default_rng(0)
-    weight, x = (rng.standard_normal(s).astype(np.float32) for s in ((256, 512, kernel, kernel), (1, 512, 4, 4)))
-    graph = hx.graph(hx.conv(hx.input("x", x.shape), weight))
-    nets = [hx.compile(graph, compress=mode, memory=hx.Memory(whole_weights=w)) for w in (True, False)]
-    sizes = []
-    for i, net in enumerate(nets):
-        net.save(tmp_path / f"{i}.hxp")
-        sizes.append((tmp_path / f"{i}.hxp").stat().st_size)
-    assert sizes[1] <= share * sizes[0]
-    assert nets[1].memory["weights"] <= share * nets[0].memory["weights"]
-    np.testing.assert_array_equal(hx.load(tmp_path / "1.hxp")(x), nets[0](x))
-    said = [str(d) for d in nets[1].program.decisions if d.stage == "keep_sparse"]
-    assert len(said) == (mode != "none")
-
-
-@pytest.mark.parametrize("options", [{"dtype": "fp16"}, {"memory": hx.Memory(runtime="c99")}], ids=["fp16", "c99"])
-def test_weights_in_fp16_and_of_the_c99_runtime_are_whole(options: dict[str, Any]) -> None:
-    weight = pruned(np.random.default_rng(0), (64, 64, 3, 3), 0.6)
-    net = hx.compile(hx.graph(hx.conv(hx.input("x", (1, 64, 5, 6)), weight)), **options)
-    assert [step["kernel"] for step in net.steps if "conv" in step["kernel"]] == ["conv"]
-
-
 @pytest.mark.parametrize("name", _core.instruction_sets()[1:])  # all other tests run on the best
 def test_each_instruction_set_has_the_bits_of_the_whole_weight(name: str) -> None:
     code = (
