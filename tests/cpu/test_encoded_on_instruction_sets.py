@@ -1,12 +1,10 @@
 """Weights in few bits on each instruction set of this machine: the same tests, in a process that has that one alone."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from hexane import _core
+from instruction_sets import assert_passes_on, on_others
 
 HERE = Path(__file__).parent
 FILES = ["test_kernels_encoded.py", "test_kernels_encoded_fp16.py", "test_decode.py"]
@@ -20,13 +18,6 @@ FEW = f"({CHOSEN}) and not (shape1 or shape2) and not (decoded_in_calls and (fp3
 
 
 @pytest.mark.parametrize("chosen", [FEW, pytest.param(CHOSEN, marks=pytest.mark.slow)], ids=["few", "all"])
-@pytest.mark.parametrize("name", _core.instruction_sets()[1:])  # all other tests run on the best
+@on_others
 def test_encoded_weights_have_the_bits_of_decoded_ones_on_an_instruction_set(name: str, chosen: str) -> None:
-    code = (
-        f"from hexane import _core; _core.use_instruction_set({name!r}); import pytest, sys;"
-        " sys.exit(pytest.main(sys.argv[1:]))"
-    )
-    files = [str(HERE / file) for file in FILES]
-    run = [sys.executable, "-c", code, "-q", "-x", "-p", "no:cacheprovider", "-k", chosen, *files]
-    done = subprocess.run(run, cwd=HERE.parents[1], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert_passes_on(name, chosen, [HERE / file for file in FILES])

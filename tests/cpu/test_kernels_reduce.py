@@ -122,6 +122,45 @@ def test_long_sums_keep_their_digits() -> None:
         assert np.allclose(out, x.astype(np.float64).sum(1), rtol=1e-6, atol=0)
 
 
+def in_levels(rows: Array) -> Array:
+    """Sums of the columns in fp32: of 128 rows, of 128 such sums, and of those."""
+    part, middle, total = (np.zeros(rows.shape[1], np.float32) for _ in range(3))
+    for i, row in enumerate(rows.astype(np.float32), 1):
+        part += row
+        if i % 128 == 0:
+            middle, part = middle + part, np.zeros_like(part)
+        if i % 128**2 == 0:
+            total, middle = total + middle, np.zeros_like(middle)
+    return total + (middle + part)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("columns", [5, 16, 64, 70])
+@pytest.mark.parametrize("count", [127, 128, 129, 300, 128**2 - 1, 128**2, 128**2 + 130])
+def test_columns_are_summed_in_levels_of_128(count: int, columns: int, dtype: str) -> None:
+    x, out = some_floats((count, columns), dtype), poisoned((columns,), dtype)
+    run("reduce_sum", [x], [out], {"axes": (0,), "keep_dims": False})
+    assert same_bits(out, in_levels(x).astype(dtype))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("count", [63, 8191, 8192, 8193, 8256, 20011])
+def test_each_number_of_a_long_row_counts_once(count: int, dtype: str) -> None:
+    """Rows of whole levels and others, strided ones too: sums of small integers are exact, and a maximum is found
+    wherever it is."""
+    rng = np.random.default_rng(SEED)
+    rows = rng.integers(-2, 3, (4, count)).astype(dtype)
+    for x in (rows, np.asfortranarray(rows)):
+        out = poisoned((4,), dtype)
+        run("reduce_sum", [x], [out], {"axes": (1,), "keep_dims": False})
+        assert same_bits(out, rows.astype(np.float64).sum(1).astype(dtype))
+    for place in (*range(0, count, count // 7), count - 1):
+        x, out = np.full((1, count), -1, dtype), poisoned((1,), dtype)
+        x[0, place] = 3
+        run("reduce_max", [x], [out], {"axes": (1,), "keep_dims": False})
+        assert out[0] == 3
+
+
 def test_sums_of_small_integers_are_exact() -> None:
     x = np.random.default_rng(SEED).integers(-8, 9, (37, 29, 65)).astype(np.float32)
     for axis in range(3):

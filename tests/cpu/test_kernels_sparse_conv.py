@@ -1,8 +1,5 @@
 """sparse_conv: the bits of a convolution with the whole weight, and its errors."""
 
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,10 +7,10 @@ import pytest
 from tests.support.kernels import run, run_every_cut, same_bits
 
 import hexane as hx
-from hexane import _core
 from hexane.errors import Error
 from hexane.graph import Graph
 from hexane.ops.records.sparse_product import END, sparse
+from instruction_sets import assert_passes_on, on_others
 
 SLOTS = {
     "none": (),
@@ -245,13 +242,6 @@ def test_a_weight_of_two_convolutions_is_stored_once() -> None:
     assert net.memory["weights"] < 0.5 * weight.nbytes
 
 
-@pytest.mark.parametrize("name", _core.instruction_sets()[1:])  # all other tests run on the best
+@on_others
 def test_each_instruction_set_has_the_bits_of_the_whole_weight(name: str) -> None:
-    code = (
-        f"from hexane import _core; _core.use_instruction_set({name!r}); import pytest, sys;"
-        " sys.exit(pytest.main(sys.argv[1:]))"
-    )
-    chosen = "(bits_of or infinities) and not instruction_set"
-    run = [sys.executable, "-c", code, "-q", "-x", "-p", "no:cacheprovider", "-k", chosen, __file__]
-    done = subprocess.run(run, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert_passes_on(name, "(bits_of or infinities) and not instruction_set", [__file__])
