@@ -4,10 +4,7 @@
 // channels. Depthwise has a kernel of its own, which takes groups of four channels as well; others are one product
 // each.
 //
-// encoded_conv: the same of one group with weights [O, KH * KW * C] in integers or indices, channels innermost, whose
-// numbers are decoded in every call.
-//
-// sparse_conv: the same of one group with such a weight, of which the numbers that are not 0 are stored (sparse.h).
+// Weights that are stored as two operands are those of conv_stored.cpp.
 #include <cstring>
 #include <vector>
 
@@ -26,23 +23,7 @@ struct ConvAttrs {
 };
 static_assert(sizeof(ConvAttrs) == 8 * (3 * 9 + 1 + 17));
 
-struct EncodedConvAttrs {
-  int64_t bits, palette;
-  IntList kernel_sizes, strides, dilations, pads;
-  Epilogue epilogue;
-};
-static_assert(sizeof(EncodedConvAttrs) == 8 * (2 + 4 * 9 + 17));
-
-struct SparseConvAttrs {
-  int64_t columns;
-  IntList kernel_sizes, strides, dilations, pads;
-  Epilogue epilogue;
-};
-static_assert(sizeof(SparseConvAttrs) == 8 * (1 + 4 * 9 + 17));
-
 constexpr const char* kName = "conv";
-constexpr const char* kEncodedName = "encoded_conv";
-constexpr const char* kSparseName = "sparse_conv";
 // Bytes of copied input rows: a fraction of a core's second-level cache, or of its first where rows are used once.
 constexpr int64_t kChunkBytes = 256 << 10, kSmallChunkBytes = 24 << 10;
 
@@ -160,12 +141,13 @@ int64_t depthwise_window(const ConvState& s, int64_t pixels) {
 // Where constant weights and their numbers are packed, before the call or once.
 void pack_all(const ConvState& s, const Call& call, std::byte* to) {
   if (s.sparse)
-    return find_groups(kSparseName, s.sparse_w, call.inputs[1], call.inputs[2], reinterpret_cast<int64_t*>(to));
+    return find_groups(kSparseConv, s.sparse_w, call.inputs[1], call.inputs[2], reinterpret_cast<int64_t*>(to));
   if (s.encoded) return pack_encoded(call.inputs[1], call.inputs[2], s.encoded_w, s.out_c, to, to + s.group_bytes);
   pack_weights(s, call.inputs[1], to);
 }
 
-// All but the geometry. w: the weights [O, I, KH, KW] as numbers.
+}  // namespace
+
 void set_state(const char* kernel, const Arithmetic& arithmetic, const Call& call, const Tensor& w,
                const Epilogue& epilogue, ConvState& s) {
   const Tensor& x = call.inputs[0];
@@ -211,6 +193,8 @@ void set_state(const char* kernel, const Arithmetic& arithmetic, const Call& cal
   }
 }
 
+namespace {
+
 Prepared prepare_in(const Arithmetic& arithmetic, const Call& call) {
   if (call.inputs.size() < 2 || call.outputs.size() != 1)
     fail(kName, "got ", call.inputs.size(), " inputs and ", call.outputs.size(), " outputs, need at least 2 and 1");
@@ -218,78 +202,6 @@ Prepared prepare_in(const Arithmetic& arithmetic, const Call& call) {
   auto state = std::make_shared<ConvState>();
   set_geometry(kName, *state, call, attrs.window);
   set_state(kName, arithmetic, call, call.inputs[1], attrs.epilogue, *state);
-  return state;
-}
-
-// A weight that is stored as two operands, whose rows (out, kernel.. * in) are those of a matrix.
-struct StoredWeight {
-  int64_t kernel_h, kernel_w;
-  int64_t window_shape[2], window_strides[2];  // of one pixel
-  Tensor window;                               // which the matrix is multiplied by
-};
-
-void set_window(const char* kernel, const Call& call, const IntList& kernel_sizes, StoredWeight& w) {
-  if (call.inputs.size() < 3 || call.outputs.size() != 1)
-    fail(kernel, "got ", call.inputs.size(), " inputs and ", call.outputs.size(), " outputs, need at least 3 and 1");
-  const Tensor& x = call.inputs[0];
-  if (x.rank != 3 && x.rank != 4) fail(kernel, "ranks: got ", x.rank, " for x, need 4 (two spatial axes) or 3 (one)");
-  const int64_t spatial = x.rank - 2, channels = x.shape[x.rank - 1];
-  w.kernel_h = window_attribute(kernel, kernel_sizes, 0, spatial, 1, "kernel_sizes");
-  w.kernel_w = spatial == 2 ? window_attribute(kernel, kernel_sizes, 1, spatial, 1, "kernel_sizes") : 1;
-  const int64_t terms = checked_product(kernel, {w.kernel_h, w.kernel_w, std::max<int64_t>(channels, 1)});
-  w.window_shape[0] = 1;
-  w.window_shape[1] = channels ? terms : 0;
-  w.window_strides[0] = w.window_strides[1] = 4;
-  w.window = x;
-  w.window.rank = 2;
-  w.window.shape = w.window_shape;
-  w.window.strides = w.window_strides;
-}
-
-// The state of a convolution with this weight, once `s` says how it is stored.
-void set_stored(const char* kernel, const Call& call, const StoredWeight& stored, int64_t columns,
-                const ConvWindow& window, const Epilogue& epilogue, ConvState& s) {
-  const Tensor& x = call.inputs[0];
-  const int64_t shape[] = {columns, x.shape[x.rank - 1], stored.kernel_h, stored.kernel_w}, strides[] = {4, 4, 4, 4};
-  Tensor w = call.inputs[1];
-  w.dtype = DType::kFp32;
-  w.rank = x.rank;
-  w.shape = shape;
-  w.strides = strides;
-  w.constant = call.inputs[1].constant && call.inputs[2].constant;
-  std::vector<Tensor> inputs(call.inputs.begin(), call.inputs.end());
-  inputs[1] = w;
-  Call seen = call;
-  seen.inputs = inputs;
-  s.bias_input = 3;
-  set_geometry(kernel, s, seen, window);
-  set_state(kernel, ieee_arithmetic(), call, w, epilogue, s);
-}
-
-Prepared prepare_encoded(const Call& call) {
-  const auto& attrs = call.attributes<EncodedConvAttrs>();
-  StoredWeight stored;
-  set_window(kEncodedName, call, attrs.kernel_sizes, stored);
-  auto state = std::make_shared<ConvState>();
-  ConvState& s = *state;
-  s.encoded = true;
-  s.encoded_w =
-      encoded_panels(kEncodedName, stored.window, call.inputs[1], call.inputs[2], attrs.bits, attrs.palette, false);
-  set_stored(kEncodedName, call, stored, s.encoded_w.columns, {attrs.strides, attrs.dilations, attrs.pads, 1},
-             attrs.epilogue, s);
-  return state;
-}
-
-Prepared prepare_sparse(const Call& call) {
-  const auto& attrs = call.attributes<SparseConvAttrs>();
-  StoredWeight stored;
-  set_window(kSparseName, call, attrs.kernel_sizes, stored);
-  auto state = std::make_shared<ConvState>();
-  ConvState& s = *state;
-  s.sparse = true;
-  s.sparse_w = sparse_shape(kSparseName, stored.window, call.inputs[1], call.inputs[2], attrs.columns, false);
-  set_stored(kSparseName, call, stored, attrs.columns, {attrs.strides, attrs.dilations, attrs.pads, 1}, attrs.epilogue,
-             s);
   return state;
 }
 
@@ -304,22 +216,6 @@ void cuts(const Call& call, Cuts& cuts) {
 
 Box needs(const Call& call, int input, const Box& out) {
   return conv_needs(call.state<ConvState>(), call, input, 3, out);
-}
-
-Box needs_sparse(const Call& call, int input, const Box& out) {
-  if (input == 1 || input == 2) return whole(call.inputs[input]);
-  return conv_needs(call.state<ConvState>(), call, input, 4, out);
-}
-
-Box needs_encoded(const Call& call, int input, const Box& out) {
-  const auto& s = call.state<ConvState>();
-  if (input != 1 && input != 2) return conv_needs(s, call, input, 4, out);
-  Box box = whole(call.inputs[input]);
-  if (input == 1)
-    box[0] = code_rows(s.encoded_w, out[out.rank - 1]);
-  else if (!call.attributes<EncodedConvAttrs>().palette)
-    box[1] = out[out.rank - 1];
-  return box;
 }
 
 int64_t cost(const Call& call) {
@@ -535,21 +431,21 @@ constexpr Kernel row(const char* dtypes, bool engine = false) {
 
 constexpr Kernel encoded_row(const char* dtypes) {
   Kernel kernel = row(dtypes);
-  kernel.name = kEncodedName;
+  kernel.name = kEncodedConv;
   kernel.attrs = "bits:i palette:i kernel_sizes:L strides:L dilations:L pads:L epilogue:E";
   kernel.attrs_bytes = sizeof(EncodedConvAttrs);
-  kernel.prepare = prepare_encoded;
-  kernel.needs = needs_encoded;
+  kernel.prepare = prepare_encoded_conv;
+  kernel.needs = encoded_conv_needs;
   return kernel;
 }
 
 constexpr Kernel sparse_row(const char* dtypes) {
   Kernel kernel = row(dtypes);
-  kernel.name = kSparseName;
+  kernel.name = kSparseConv;
   kernel.attrs = "columns:i kernel_sizes:L strides:L dilations:L pads:L epilogue:E";
   kernel.attrs_bytes = sizeof(SparseConvAttrs);
-  kernel.prepare = prepare_sparse;
-  kernel.needs = needs_sparse;
+  kernel.prepare = prepare_sparse_conv;
+  kernel.needs = sparse_conv_needs;
   return kernel;
 }
 

@@ -101,6 +101,36 @@ struct ConvState : ConvGeometry {
   ResolvedEpilogue epilogue;
 };
 
+// Sets all but the geometry. w: the weights [O, I, KH, KW] as numbers.
+void set_state(const char* kernel, const Arithmetic& arithmetic, const Call& call, const Tensor& w,
+               const Epilogue& epilogue, ConvState& s);
+
+// ---- weights that are stored as two operands ----
+
+inline constexpr const char* kEncodedConv = "encoded_conv";
+inline constexpr const char* kSparseConv = "sparse_conv";
+
+struct EncodedConvAttrs {
+  int64_t bits, palette;
+  IntList kernel_sizes, strides, dilations, pads;
+  Epilogue epilogue;
+};
+static_assert(sizeof(EncodedConvAttrs) == 8 * (2 + 4 * 9 + 17));
+
+struct SparseConvAttrs {
+  int64_t columns;
+  IntList kernel_sizes, strides, dilations, pads;
+  Epilogue epilogue;
+};
+static_assert(sizeof(SparseConvAttrs) == 8 * (1 + 4 * 9 + 17));
+
+Prepared prepare_encoded_conv(const Call& call);
+Prepared prepare_sparse_conv(const Call& call);
+Box encoded_conv_needs(const Call& call, int input, const Box& out);
+Box sparse_conv_needs(const Call& call, int input, const Box& out);
+
+// ---- tiles of depthwise convolutions ----
+
 // Neighbouring output pixels of one row of a depthwise convolution, tile.rows of them: 7, 4 or 1. tile.a points to the
 // input pixels that they meet, [kernel_h][window].
 struct DepthwiseTile {

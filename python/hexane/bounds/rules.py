@@ -202,9 +202,8 @@ def moves(node: Node, operands: Operands) -> Interval:
             return apply(node, given)
 
         made = operands[moved[0]] if len(moved) == 1 and not op.fills else None
-        sums = None
-        if made is not None and made.sums is not None:
-            sums = Sums(by(lambda x: x.sums.partial), by(lambda x: x.sums.lost))  # type: ignore[union-attr]
+        of = None if made is None else made.sums
+        sums = None if of is None else Sums(by(lambda _: of.partial), by(lambda _: of.lost))
         found = Interval(by(lambda x: x.low), by(lambda x: x.high), sums, overflowed)
         return found if _stays_as_it_is(node) else by_products(found)
     if op.fills:
