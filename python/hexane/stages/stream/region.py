@@ -25,6 +25,7 @@ from hexane.stages.stream.rows import AXIS, StepRows, lies_in_rows
 
 MOST_RUNS = 1 << 20  # of steps, that a plan may have
 MOST_RATE = 1 << 10
+SLOWEST = 64  # rows of the last step for one of a step that shares no data with it, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +174,8 @@ class Regions:
         for step in reversed(range(first, end)):
             if step in found:
                 continue
-            found[step] = Fraction(self.steps[step].extent, self.steps[end - 1].extent).limit_denominator(64)
+            ratio = Fraction(self.steps[step].extent, self.steps[end - 1].extent)
+            found[step] = max(ratio.limit_denominator(SLOWEST), Fraction(1, SLOWEST))  # 4 rows beside 2,000: not 0
             reached = [step]
             while reached:
                 at = reached.pop()
