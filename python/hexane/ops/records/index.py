@@ -77,7 +77,7 @@ def _gather_nd(x: Array, indices: Array, batch_dims: int) -> Array:
     for i in range(depth):
         _checked(at[..., i], flat.shape[1 + i])
     items = [flat[b][tuple(at[b].T)] if depth else np.stack([flat[b]] * at.shape[1]) for b in range(flat.shape[0])]
-    return np.stack(items).reshape(*batch, *indices.shape[batch_dims:-1], *x.shape[batch_dims + depth :])
+    return np.stack(items).reshape((*batch, *indices.shape[batch_dims:-1], *x.shape[batch_dims + depth :]))
 
 
 _SCATTER: dict[str, Any] = {"update": None, "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}

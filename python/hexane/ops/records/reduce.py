@@ -132,8 +132,9 @@ def in_range(types: Any, attrs: Any) -> None:
 
 def _cumsum(x: Array, axis: int, exclusive: bool, reverse: bool) -> Array:
     y = np.flip(x, axis) if reverse else x
+    if exclusive:
+        y = np.insert(y, 0, 0, axis).take(range(x.shape[axis]), axis)
     total = np.cumsum(y, axis=axis, dtype=x.dtype)
-    total = total - y if exclusive else total
     return np.flip(total, axis) if reverse else total
 
 
