@@ -54,9 +54,12 @@ def lift(inputs: Sequence[Operand], sources: tuple[str, ...]) -> list[Value | No
 
 def held(number: float, dtype: Any) -> Array:
     """A number as an array of this dtype. A finite one stays finite: a float dtype that does not reach so far gets its
-    largest number, as `to_fp16` gives."""
-    with np.errstate(over="ignore"):
-        found = np.array(number, dtype)
+    largest number, as `to_fp16` gives. Raises Error for one that an integer dtype does not hold."""
+    try:
+        with np.errstate(over="ignore"):
+            found = np.array(number, dtype)
+    except OverflowError:
+        raise Error(f"[constant] value: got {number:g}, need a number that {np.dtype(dtype)} holds") from None
     if (found.dtype.kind == "f" or found.dtype == BF16.numpy) and np.isinf(found) and isfinite(number):
         return np.array(copysign(_largest(found.dtype), number), dtype)
     return found

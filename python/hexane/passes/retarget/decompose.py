@@ -87,8 +87,9 @@ def _sine(b: Writer, r: Value) -> Value:
 
 
 def argmin(b: Writer, node: Node) -> Written | None:
-    """reduce_argmin(%x)  ->  reduce_argmax(-%x)"""
-    return Written((b.reduce_argmax(b.neg(node.inputs[0]), **node.attrs),), "written as neg, reduce_argmax")
+    """reduce_argmin(%x)  ->  reduce_argmax(-%x); of integers reduce_argmax(-1 - %x), unsigned ones the largest - %x"""
+    x = simpler.reversed_order(b, _x(node))
+    return Written((b.reduce_argmax(x, **node.attrs),), f"written as {x.node.op}, reduce_argmax")
 
 
 def logical_and(b: Writer, node: Node) -> Written | None:
