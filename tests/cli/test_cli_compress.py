@@ -173,3 +173,42 @@ def test_calibration_has_to_fit_the_model(cli: Cli, tmp_path: Path, arrays: dict
     assert ended.code != 0
     assert f"[compress] calibration {tmp_path / 'in.npz'}" in ended.err
     assert said in ended.err
+
+
+def language_model(path: Path) -> Path:
+    """A table of tokens that ends the network too, as a language model has it."""
+    nodes = [
+        helper.make_node("Gather", ["table", "x"], ["a"], name="embed"),
+        helper.make_node("MatMul", ["a", "w"], ["b"], name="inner"),
+        helper.make_node("Transpose", ["table"], ["t"], name="turn", perm=[1, 0]),
+        helper.make_node("MatMul", ["b", "t"], ["y"], name="logits"),
+    ]
+    rng = np.random.default_rng(2)
+    weights = [(name, rng.standard_normal(shape).astype(np.float32)) for name, shape in
+               (("table", (480, 96)), ("w", (96, 96)))]  # fmt: skip
+    return save_model(path, nodes, [("x", TensorProto.INT64, [1, 8])], [("y", TensorProto.FLOAT, [1, 8, 480])], weights)
+
+
+ALL_MODES = (
+    "int8", "palette2", "palette8", "palette4:g16", "palette4:v2", "palette4:int8", "blockwise4:b32", "blockwise8:b32",
+    "sparse:0.5+palette4",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ALL_MODES)
+def test_a_weight_too_large_to_be_folded_is_compressed_the_same(
+    cli: Cli, tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table of 49,152 tokens of 576 numbers: the limit of folding is lowered here, as the table is small."""
+    model = language_model(tmp_path / "net.onnx")
+    tokens = np.random.default_rng(0).integers(0, 480, (4, 8))
+    np.savez(tmp_path / "tokens.npz", x=tokens)
+    args = ("--mode", mode, "--calibration", tmp_path / "tokens.npz", "--json", "-o")
+    first = cli("compress", model, *args, tmp_path / "first.hxp")
+    assert first.code == 0, first.err
+    monkeypatch.setattr("hexane.ops.fold.MAX_GROWTH_BYTES", 64)
+    second = cli("compress", model, *args, tmp_path / "second.hxp")
+    assert second.code == 0, second.err
+    assert json.loads(first.out)["layers"] == json.loads(second.out)["layers"]
+    x = tokens[:1]
+    np.testing.assert_array_equal(hx.load(tmp_path / "first.hxp")(x), hx.load(tmp_path / "second.hxp")(x))

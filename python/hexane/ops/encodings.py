@@ -51,9 +51,9 @@ class Encoding:
     masked_bits: int | None = None
 
     def decode(self) -> Value:
-        """A constant of the numbers; the value itself where they are a constant already or would take too much
-        memory."""
-        made = fold_node(self.value.node) if self.kind in ("integers", "blocks", "palette") else None
+        """A constant of the numbers, however large: each is of a stored element. The value itself where it is a
+        constant already or computed."""
+        made = fold_node(self.value.node, limited=False) if self.kind in ("integers", "blocks", "palette") else None
         return self.value if made is None else made[self.value.output]
 
 

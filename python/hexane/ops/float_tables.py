@@ -4,8 +4,7 @@ import numpy as np
 
 from hexane.graph import Value, constant
 from hexane.ops import OPS, apply
-from hexane.ops.encodings import is_encoded
-from hexane.ops.fold import fold_node
+from hexane.ops.encodings import encoding_of, is_encoded
 
 
 def with_float_tables(value: Value) -> Value:
@@ -20,9 +19,7 @@ def with_float_tables(value: Value) -> Value:
     indices, integers, scales = node.inputs
     assert indices is not None
     assert integers is not None
-    decoded = fold_node(apply(OPS["decode_blocks"], [integers, scales], {}, node.sources)[0].node)
-    assert decoded is not None
-    (tables,) = decoded
+    tables = encoding_of(apply(OPS["decode_blocks"], [integers, scales], {}, node.sources)[0]).decode()
     if tables.type.size > tables.shape[-1] or indices.type.rank < 2:
         return apply(OPS["decode_palette"], [indices, tables], {}, node.sources)[0]
     assert tables.node.data is not None

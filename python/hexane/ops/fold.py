@@ -12,17 +12,21 @@ from hexane.ops.valid_lengths import apply
 
 
 class Folder(Builder):
-    """Folds constants."""
+    """Folds constants. limited: those whose results would be bloat are not folded."""
 
-    __slots__ = ()
+    __slots__ = ("_limited",)
+
+    def __init__(self, *sources: str, limited: bool = True) -> None:
+        super().__init__(*sources)
+        self._limited = limited
 
     def several(self, name: str, *inputs: Operand, **attrs: Any) -> tuple[Value, ...]:
         values = apply(OPS[name], lift(inputs, self.sources), attrs, self.sources)
-        return fold_node(values[0].node) or values
+        return fold_node(values[0].node, self._limited) or values
 
 
-def fold_node(node: Node) -> tuple[Value, ...] | None:
-    """Constants for the node's outputs; None where an operand is no constant or the result would be bloat.
+def fold_node(node: Node, limited: bool = True) -> tuple[Value, ...] | None:
+    """Constants for the node's outputs; None where an operand is no constant or, if limited, the result would be bloat.
 
     Raises Error where the op does for these operands.
     """
@@ -34,17 +38,20 @@ def fold_node(node: Node) -> tuple[Value, ...] | None:
     operand_bytes = sum(v.type.bytes for v in node.inputs if v is not None)
     taps = prod(node.attrs.get("kernel_sizes", ()))
     # A result above the limit may not outgrow its operands: broadcasting is left to run time.
-    if result_bytes > max(MAX_GROWTH_BYTES, 4 * operand_bytes) or taps * result_bytes > MAX_WINDOW_BYTES:
+    is_bloat = result_bytes > max(MAX_GROWTH_BYTES, 4 * operand_bytes) or taps * result_bytes > MAX_WINDOW_BYTES
+    if limited and is_bloat:
         return None
     op = OPS[node.op]
     if op.expand is not None and not op.kernel:  # as it runs, and not by a ref that may go from element to element
-        made = op.expand(Folder(*node.sources), *node.inputs, **node.attrs)
+        made = op.expand(Folder(*node.sources, limited=limited), *node.inputs, **node.attrs)
         values = (made,) if isinstance(made, Value) else tuple(made)
         return values if all(v.node.op == "const" for v in values) else None
     arrays = [None if v is None else v.node.data for v in node.inputs]
     try:
         results = evaluate(node, arrays)
     except MemoryError:
+        if not limited:
+            raise
         return None
     except (Error, ValueError) as error:
         raise Error(f"[{node.where}] {error}") from None

@@ -11,8 +11,7 @@ from hexane.errors import Error
 from hexane.graph import Graph, Value, unique
 from hexane.names import free_name
 from hexane.netplist import Netplist
-from hexane.ops.encodings import is_encoded
-from hexane.ops.fold import fold_node
+from hexane.ops.encodings import encoding_of, is_encoded
 from hexane.passes.legalize.mil_form import with_weights
 from hexane.pipeline import divide, engine_form
 from hexane.program import Segment
@@ -93,7 +92,7 @@ def emit_netplists(graph: Graph, chip: Chip) -> tuple[Graph, tuple[Segment, ...]
 
 def _with_whole_weights(graph: Graph) -> Graph:
     """dequantize(const, const)  ->  const: no unit of a netplist is known that decodes constants."""
-    return graph.rewrite(lambda node, inputs: fold_node(node.with_inputs(inputs)) if is_encoded(node) else None)
+    return graph.rewrite(lambda node, inputs: (encoding_of(node.values[0]).decode(),) if is_encoded(node) else None)
 
 
 def _names(graph: Graph, segments: tuple[Segment, ...]) -> Mapping[Value, str]:
