@@ -337,3 +337,66 @@ def test_a_plan_for_a_small_device_has_kernels_that_its_runtime_has() -> None:
     with pytest.raises(hx.Error, match="runtime: got 'arduino', need 'host' or 'c99' or 'cmsis-nn'"):
         hx.Memory("64K", runtime="arduino")
     assert [hx.Memory("64K", flash=f).runs_on for f in (0, "1M")] == ["host", "c99"]
+
+
+def tiny_networks() -> dict[str, hx.Graph]:
+    """Networks whose scratch, ports or packed weights are more than their tensors: a step from port to port; a chain;
+    products with equal rows of weights."""
+    rng = np.random.default_rng(5)
+    x = hx.input("x", (1, 8, 16, 16))
+    wide, narrow = (rng.standard_normal(shape).astype(np.float32) for shape in ((16, 8, 3, 3), (8, 16, 3, 3)))
+    row = np.repeat(rng.standard_normal((1, 256)).astype(np.float32), 256, 0)
+    return {
+        "one": hx.graph({"y": hx.conv(hx.input("x", (1, 16, 16, 8)), wide, pad=1, layout="nhwc")}),
+        "chain": hx.graph({"y": hx.conv(hx.relu(hx.conv(x, wide, pad=1)), narrow, pad=1)}),
+        "equal rows": hx.graph({"y": hx.linear(hx.relu(hx.linear(hx.input("x", (1, 256)), row)), row + 1)}),
+    }
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "stream": {},
+    "slow": {"slow": "1M"},
+    "stages": {"slow": "1M", "strategy": "stages"},
+    "stages with little": {"slow": 100, "strategy": "stages"},
+    "held": {"hold_ports": True, "slow": "1M"},
+    "held in stages": {"hold_ports": True, "slow": "1M", "strategy": "stages"},
+    "c99": {"runtime": "c99", "slow": "1M"},
+    "c99 in stages": {"runtime": "c99", "slow": "1M", "strategy": "stages"},
+    "streamed in stages": {
+        "runtime": "c99", "slow": "1M", "strategy": "stages", "stream_input": True, "stream_output": True
+    },
+    "packed": {"compress": "lz4", "slow": "1M"},
+    "packed in stages": {"compress": "lz4", "slow": "1M", "strategy": "stages"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", ["one", "chain", "equal rows"])
+def test_arena_and_what_counts_beside_it_are_within_sram(name: str, way: str):
+    graph, options = tiny_networks()[name], WAYS[way]
+    whole = hx.compile(graph, target="host", threads=1)
+    assert isinstance(whole, hx.Model)
+    arena, scratch = whole.memory["arena"], whole.memory["scratch"]
+    for sram in sorted({0, 1, 100, scratch - 1, scratch, arena, arena + scratch - 1, arena + scratch, 4 * scratch}):
+        memory = hx.Memory(sram, **options)
+        try:
+            net = hx.compile(graph, target="host", threads=1, memory=memory)
+        except hx.Error as error:
+            if "[compile] memory: got" not in str(error):
+                raise
+            assert sram < arena + scratch or memory.runtime == "c99" or memory.hold_ports
+            continue
+        assert isinstance(net, hx.Model)
+        ports = [port for port in (*net.program.inputs, *net.program.outputs) if not port.streamed]
+        of_ports = sum(port.view.type.bytes for port in ports)
+        assert net.memory["arena"] + (of_ports if memory.runtime == "c99" else net.memory["scratch"]) <= sram
+        assert net.memory.get("arena.1", 0) <= memory.slow_bytes
+
+
+def test_a_step_from_port_to_port_is_refused_with_its_scratch():
+    with pytest.raises(hx.Error, match=r"got 100 bytes of sram .* need in stages at least \d+: 0 for tensors, \d+ of"):
+        hx.compile(tiny_networks()["one"], target="host", threads=1,
+                   memory=hx.Memory(100, slow="1M", strategy="stages"))  # fmt: skip
+    small = hx.fit(tiny_networks()["one"], memory=hx.Memory(100, slow="1M", strategy="stages"))
+    assert small.fits is False
+    assert "does not fit in stages" in small.verdict

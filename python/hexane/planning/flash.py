@@ -61,8 +61,11 @@ def in_flash(made: Made, make: Callable[[Program], _core.Program], memory: Memor
     limit = memory.flash_bytes
     if memory.compress:
         with packing_once():
-            found = _packed(made[0], beside(*made, memory.runs_on, len(memory.pools)), memory)
-            made = (found, make(found)) if found.blocks else made
+            count = beside(*made, memory.runs_on, len(memory.pools))
+            found = _packed(made[0], count, memory)
+            packed = found, make(found)
+            if found.blocks and beside(*packed, memory.runs_on, len(memory.pools)) <= count:
+                made = packed
     if limit or memory.runs_on != "host":
         flash = flash_of(made[0])
         if flash.missing:
@@ -109,7 +112,7 @@ def _is_enough(program: Program, memory: Memory) -> bool:
 
 def _room(program: Program, count: int, memory: Memory) -> list[int]:
     """Bytes of arena that are free in each step before any weights are unpacked."""
-    free = memory.bytes + memory.slow_bytes - count
+    free = _memory_of(program, memory) - count
     return [free - live for live in live_bytes(program)]
 
 
@@ -144,9 +147,16 @@ def _with_blocks(program: Program, chosen: list[Candidate]) -> Program | None:
 
 def _within(program: Program | None, count: int, memory: Memory) -> Program | None:
     """Where arena and so many bytes beside it fit."""
-    if program is None or memory.sram is None or arena_bytes(program) + count <= memory.bytes + memory.slow_bytes:
+    if program is None or memory.sram is None or arena_bytes(program) + count <= _memory_of(program, memory):
         return program
     return None
+
+
+def _memory_of(program: Program, memory: Memory) -> int:
+    """Bytes of all memories that the program has arenas in: without tensors in slow memory, those of sram alone."""
+    slow = f"{program.target.space('arena').name}.{len(memory.pools)}"
+    has_slow = any(space.name == slow for space in program.target.spaces)
+    return memory.bytes + (memory.slow_bytes if has_slow else 0)
 
 
 def _check_in_place(program: Program) -> None:

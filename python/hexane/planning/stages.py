@@ -25,9 +25,8 @@ def in_stages(
     sram, slow, runtime = memory.bytes, memory.slow_bytes, memory.runs_on
     spills = Spills(program, order, memory.hold_ports)
     least = spills.at(0)
-    if isinstance(least, Spilled):  # no step has a tensor in fast memory
-        return _limited(least.program, sram, slow), make(least.program)
-    found = [spills.at(room) for room in _rooms(least.bytes, sram)]
+    # Where no step has a tensor in fast memory, what counts beside it still has to fit.
+    found = [spills.at(room) for room in _rooms(least.bytes, sram)] if isinstance(least, TooLarge) else [least]
     made = [one for one in found if isinstance(one, Spilled)]
     made.sort(key=lambda one: (sum(one.moved), one.slow, -one.fast))  # of equals, that with more rows at a time
     for one in made:
@@ -57,15 +56,19 @@ def _limited(program: Program, fast: int, slow: int) -> Program:
 
 
 def _shortage(
-    spills: Spills, least: TooLarge, make: Callable[[Program], _core.Program], sram: int, slow: int, runtime: str
-) -> str:
-    found = spills.at(least.bytes)
+    spills: Spills, least: TooLarge | Spilled, make: Callable[[Program], _core.Program], sram: int, slow: int,
+    runtime: str,
+) -> str:  # fmt: skip
+    found = spills.at(least.bytes) if isinstance(least, TooLarge) else least
     assert isinstance(found, Spilled)
     count = beside(found.program, make(found.program), runtime, 2)
-    where = f"{least.step.node.where} ({least.step.kernel})"
+    fast, tensors = 0, "0 for tensors"
+    if isinstance(least, TooLarge):
+        fast = least.bytes
+        tensors = f"{fast} for the tensors of {least.step.node.where} ({least.step.kernel})"
     return (
-        f"got {sram} bytes of sram and {slow} slow, need in stages at least {least.bytes + count}: "
-        f"{least.bytes} for the tensors of {where}, {beside_text(count, runtime)}; and then {found.slow} slow."
+        f"got {sram} bytes of sram and {slow} slow, need in stages at least {fast + count}: "
+        f"{tensors}, {beside_text(count, runtime)}; and then {found.slow} slow."
         f"{whole_text(found.program, runtime)} "
         "More sram, smaller images, fewer channels there or a narrower dtype would help"
     )
