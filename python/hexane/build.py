@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hexane.dtypes import DType, dtype
+from hexane.dtypes import INT32, DType, dtype
 from hexane.errors import Error
 from hexane.graph import Graph, Port, TensorType, Value, constant, tensor_type, topological
 from hexane.graph import unique as leaf
@@ -184,22 +184,43 @@ def const(array: Any, dtype: object = None) -> Tensor:
     return Tensor(constant(_to_array(array, dtype)))
 
 
-def param(name: str, array: Any, dtype: object = None) -> Tensor:
+def param(
+    name: str, array: Any = None, dtype: object = None, *, shape: Sequence[int] | None = None, init: Any = None
+) -> Tensor:
     """A named constant that a compiled model can replace: `net.update(name=array)`. `write_state` makes it a state of
-    the program, which the program itself replaces."""
-    data = _to_array(array, dtype)
-    return Tensor(leaf("param", name, tensor_type(data.dtype, data.shape), data, call_site()))
+    the program, which the program itself replaces. `shape` alone: zeros of fp32, unless dtype says otherwise."""
+    if array is not None and init is not None:
+        raise _error("param", f"{name}: got an array and init, need one of them")
+    return _named_contents("param", name, shape, dtype, array if init is None else init)
 
 
-def state(name: str, shape: Sequence[int] | None = None, dtype: object = "fp32", init: Any = None) -> Tensor:
-    """A tensor that survives calls, zero at first unless `init` says otherwise; `write_state` updates it in place."""
+def state(name: str, shape: Any = None, dtype: object = "fp32", init: Any = None) -> Tensor:
+    """A tensor that survives calls, zero at first unless `init` says otherwise; `write_state` updates it in place.
+    An array in place of the shape is `init`."""
+    if shape is not None and not _is_shape(shape):
+        if init is not None:
+            raise _error("state", f"{name}: got an array and init, need one of them")
+        shape, init = None, shape
+    return _named_contents("state", name, shape, dtype, init)
+
+
+def _is_shape(x: Any) -> bool:
+    return isinstance(x, (tuple, list)) and all(isinstance(n, (int, np.integer)) for n in x)
+
+
+def _named_contents(op: str, name: str, shape: Sequence[int] | None, dtype: object, init: Any) -> Tensor:
+    """A leaf with contents of the caller's, or zeros of a shape."""
     data = None if init is None else _to_array(init, dtype)
     if data is None and shape is None:
-        raise _error("state", f"{name}: got neither a shape nor initial contents, need one of them")
+        raise _error(op, f"{name}: got neither a shape nor initial contents, need one of them")
     if data is not None and shape is not None and data.shape != tuple(shape):
-        raise _error("state", f"{name}: got init of shape {data.shape}, need {tuple(shape)}")
-    kind = tensor_type(dtype, data.shape if data is not None else shape or ())
-    return Tensor(leaf("state", name, kind, data, call_site()))
+        raise _error(op, f"{name}: got init of shape {data.shape}, need {tuple(shape)}")
+    if data is not None:
+        kind = tensor_type(data.dtype, data.shape)
+    else:
+        kind = tensor_type(dtype if dtype is not None else "fp32", shape or ())
+        data = np.zeros(kind.shape, kind.dtype.numpy) if op == "param" else None
+    return Tensor(leaf(op, name, kind, data, call_site()))
 
 
 def stream(seed: int | None = None, name: str | None = None) -> Tensor:
@@ -403,6 +424,9 @@ def _index(x: Tensor, index: Any) -> Tensor:
 
 # ---- one function for each op ----
 
+PLACES = ("indices", "batch_indices", "labels", "lengths", "position")  # operands that are integers beside any tensor
+LEFT_OUT = {("write_state", "position")}  # operands that a call may leave out
+
 
 def signature(op: Op) -> inspect.Signature:
     """Inputs by position or name, then attributes by name."""
@@ -411,7 +435,8 @@ def signature(op: Op) -> inspect.Signature:
         if name.endswith("*"):
             parameters.append(inspect.Parameter(name[:-1], inspect.Parameter.VAR_POSITIONAL))
         else:
-            default = None if name.endswith("?") else inspect.Parameter.empty
+            optional = name.endswith("?") or (op.name, name) in LEFT_OUT
+            default = None if optional else inspect.Parameter.empty
             parameters.append(
                 inspect.Parameter(name.rstrip("?"), inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default)
             )
@@ -419,6 +444,14 @@ def signature(op: Op) -> inspect.Signature:
         default = inspect.Parameter.empty if attr.default is REQUIRED else attr.default
         parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default))
     return inspect.Signature(parameters)
+
+
+def _place_of_all(op: Op, whole: Any, update: Any) -> int:
+    """The position of an update that replaces all of a state."""
+    shapes = [x.shape if isinstance(x, Tensor) else np.shape(x) for x in (whole, update)]
+    if shapes[0] != shapes[1]:
+        raise _error(op.name, f"got no position for an update of shape {shapes[1]}, need one, or the shape {shapes[0]}")
+    return 0
 
 
 def _function(op: Op) -> Callable[..., Any]:
@@ -435,8 +468,11 @@ def _function(op: Op) -> Callable[..., Any]:
             if name.endswith("*"):
                 given = bound.arguments.get(name[:-1], ())
                 values += given[0] if len(given) == 1 and isinstance(given[0], (list, tuple)) else given
-            else:
-                values.append(bound.arguments.get(name.rstrip("?")))
+                continue
+            value = bound.arguments.get(name.rstrip("?"))
+            if value is None and (op.name, name) in LEFT_OUT:
+                value = _place_of_all(op, *values)
+            values.append(const(value, INT32) if name in PLACES and type(value) is int else value)
         attrs = {k: v for k, v in bound.arguments.items() if k in (op.attrs or {})}
         like = next((v.dtype for v in values if isinstance(v, Tensor) and v.dtype.kind != "bool"), None)
         operands = [None if v is None else _lift(v, like) for v in values]

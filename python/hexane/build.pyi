@@ -64,13 +64,15 @@ def input(name: str, shape: Sequence[int], dtype: object = "fp32") -> Tensor:
 def const(array: Any, dtype: object = None) -> Tensor:
     """A constant: anything NumPy takes. Python floats become fp32, ints int32, unless dtype says otherwise."""
 
-def param(name: str, array: Any, dtype: object = None) -> Tensor:
+def param(
+    name: str, array: Any = None, dtype: object = None, *, shape: Sequence[int] | None = None, init: Any = None
+) -> Tensor:
     """A named constant that a compiled model can replace: `net.update(name=array)`."""
 
-def state(name: str, shape: Sequence[int] | None = None, dtype: object = "fp32", init: Any = None) -> Tensor:
+def state(name: str, shape: Any = None, dtype: object = "fp32", init: Any = None) -> Tensor:
     """A tensor that survives calls, zero at first unless `init` says otherwise; `write_state` updates it in place."""
 
-def stream(seed: int | None = None) -> Tensor:
+def stream(seed: int | None = None, name: str | None = None) -> Tensor:
     """The numbers that one random op draws, others in every call: `hx.random_normal(hx.stream(7), shape=(2, 3))`.
 
     A model that is loaded or reset (`net.reset_state()`) begins anew. Without a seed the operating system gives one, which
@@ -90,6 +92,7 @@ def signature(op: Op) -> inspect.Signature:
     """Inputs by position or name, then attributes by name."""
 
 FUNCTIONS: dict[str, Callable[..., Any]]
+LEFT_OUT: set[tuple[str, str]]
 
 Operand = Tensor | np.ndarray[Any, Any] | float
 
@@ -967,8 +970,8 @@ def topk(
 def argsort(x: Operand, *, axis: int = ..., descending: bool = ..., dtype: object = ...) -> Tensor:
     """The indices that sort x along an axis; the lower index first in ties, NaN above everything."""
 
-def write_state(state: Operand, update: Operand, position: Operand, *, axis: int = ...) -> Tensor:
-    """Writes update into the state at a position along an axis, in place; the result is the state afterwards."""
+def write_state(state: Operand, update: Operand, position: Operand | None = None, *, axis: int = ...) -> Tensor:
+    """Writes update into the state at a position along an axis, in place; the result is the state afterwards. Without a position update is all of it."""
 
 def non_zero(x: Operand) -> tuple[Tensor, ...]:
     """Where x is not zero: coordinates in row-major order, one row for each axis, and how many."""

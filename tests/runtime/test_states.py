@@ -178,3 +178,55 @@ def test_a_large_state_begins_with_its_numbers_among_zeros(place: int) -> None:
         assert np.array_equal(net(np.zeros(70_000, np.float32)), begin)
         assert np.array_equal(net(np.ones(70_000, np.float32)), begin + 1)
         net.reset_state()
+
+
+FORMS = {
+    "array": lambda make: make("s", np.arange(4, dtype=np.float32)),
+    "list": lambda make: make("s", [0.0, 1.0, 2.0, 3.0]),
+    "init": lambda make: make("s", init=np.arange(4, dtype=np.float32)),
+    "init and shape": lambda make: make("s", shape=(4,), init=np.arange(4.0, dtype=np.float32)),
+    "array and dtype": lambda make: make("s", np.arange(4), "fp32"),
+}
+
+
+@pytest.mark.parametrize("make", [hx.state, hx.param], ids=["state", "param"])
+@pytest.mark.parametrize("form", FORMS)
+def test_states_and_params_take_the_same_forms(form: str, make):
+    kept = FORMS[form](make)
+    assert (kept.shape, str(kept.dtype)) == ((4,), "fp32")
+    net = hx.compile({"y": hx.write_state(kept, kept * 2.0)}, target="host")
+    for times in (2, 4):
+        np.testing.assert_array_equal(net(), np.arange(4, dtype=np.float32) * times)
+
+
+@pytest.mark.parametrize("make", [hx.state, hx.param], ids=["state", "param"])
+def test_a_shape_alone_is_of_zeros(make):
+    net = hx.compile({"y": make("s", shape=(2, 3), dtype="int32") + 1}, target="host")
+    np.testing.assert_array_equal(net(), np.ones((2, 3), np.int32))
+    with pytest.raises(hx.Error, match="got neither a shape nor initial contents"):
+        make("s")
+    with pytest.raises(hx.Error, match=r"got init of shape \(2,\), need \(3,\)"):
+        make("s", shape=(3,), init=[1.0, 2.0])
+    with pytest.raises(hx.Error, match="got an array and init, need one of them"):
+        make("s", np.zeros(2), init=np.zeros(2))
+
+
+@pytest.mark.parametrize("position", [1, np.array(1), np.int64(1)], ids=["int", "array", "numpy"])
+def test_a_position_is_an_integer_next_to_floats(position):
+    cache = hx.state("cache", np.zeros((3, 2), np.float32))
+    net = hx.compile({"y": hx.write_state(cache, hx.input("x", (1, 2)), position)}, target="host")
+    np.testing.assert_array_equal(net(np.float32([[5, 6]])), [[0, 0], [5, 6], [0, 0]])
+
+
+def test_only_an_update_of_all_needs_no_position():
+    cache = hx.state("cache", np.zeros((3, 2), np.float32))
+    with pytest.raises(
+        hx.Error, match=r"got no position for an update of shape \(1, 2\), need one, or the shape \(3, 2\)"
+    ):
+        hx.write_state(cache, hx.input("x", (1, 2)))
+
+
+def test_a_literal_index_is_an_integer_next_to_floats():
+    x = np.arange(6, dtype=np.float32).reshape(3, 2)
+    net = hx.compile({"y": hx.gather(hx.input("x", (3, 2)), 1, axis=0)}, target="host")
+    np.testing.assert_array_equal(net(x), x[1])

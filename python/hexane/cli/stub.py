@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from hexane.build import LEFT_OUT
 from hexane.ops import USER_OPS
 from hexane.ops.attributes import REQUIRED
 
@@ -17,7 +18,8 @@ def stub() -> str:
     """The text of build.pyi: the part above START as it is, and behind it a typed function for each op."""
     lines = []
     for op in USER_OPS.values():
-        parts = [f"{n.rstrip('?')}: Operand" + (" | None = None" if n.endswith("?") else "") for n in op.inputs]
+        optional = {n for n in op.inputs if n.endswith("?") or (op.name, n) in LEFT_OUT}
+        parts = [f"{n.rstrip('?')}: Operand" + (" | None = None" if n in optional else "") for n in op.inputs]
         parts = [f"*{p.replace('*', '')} | Sequence[Operand]" if "*" in p else p for p in parts]
         if op.attrs and not any("*" in n for n in op.inputs):
             parts.append("*")
