@@ -138,7 +138,7 @@ def _reduction(
     if kind not in ("sum", "avg") or (operand == "none" and affine is None) or "accumulate" in rounds:
         made = OPS["anec.reduction"].expand(
             b, *inputs, kind=kind, operand=operand, axes=axes, keep_dims=keep_dims, epilogue=epilogue, rounds=rounds
-        )  # type: ignore[misc]  # noqa: E501
+        )  # type: ignore[misc]
         assert isinstance(made, Value)
         return made
     x = inputs[0]
