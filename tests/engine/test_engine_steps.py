@@ -166,8 +166,106 @@ def test_a_norm_has_the_same_steps_with_an_axis_more(rank: int) -> None:
     assert_bits(run(batch_norm, x, mean, variance), want.reshape(x.shape))
 
 
-def test_the_squares_of_an_l2_norm_are_rounded() -> None:
+def test_the_squares_of_an_l2_norm_are_added_before_anything_is_rounded() -> None:
     x = numbers(5, 24, scale=3)
-    squares = model.reduced("reduce_sum", model.unary("square", x))[:, None]
-    root = model.unary("rsqrt", model.binary("add", squares, np.full_like(squares, 1e-3)))
-    assert_bits(run(lambda x: hx.l2_norm(x, axes=-1, epsilon=1e-3), x), model.binary("mul", x, root))
+    wide = x.astype(np.float32)
+    total = model.write(model.reduced("reduce_sum", wide * wide)[:, None] + model.constant(1e-3))
+    got = run(lambda x: hx.l2_norm(x, axes=-1, epsilon=1e-3), x)
+    assert_bits(got, model.binary("mul", x, model.unary("rsqrt", total)))
+
+
+# ---- reductions: accumulate, scale, one rounding ----
+
+
+@pytest.mark.parametrize("numerics", ["engine", "ieee"])
+@pytest.mark.parametrize("chip", ["h13", "h16", "h17s"])
+def test_a_sum_is_scaled_before_it_is_rounded(chip: str, numerics: str) -> None:
+    """A variance as E[x^2] - E[x]^2 of 512 numbers of size 100: the sums are beyond 65504, their means are not."""
+    x = numbers(4, 512, scale=100)
+    port = hx.input("x", x.shape, "fp16")
+    moments = {
+        "mean": hx.reduce_sum(port, axes=(1,)) * np.float16(1 / 512),
+        "square": hx.reduce_sum_square(port, axes=(1,)) * np.float16(1 / 512) + np.float16(1e-3),
+        "size": hx.reduce_l1_norm(port, axes=(1,)) * np.float16(1 / 512),
+    }
+    got = hx.compile(hx.graph(moments), target=chip, numerics=numerics)(x)
+    wide = x.astype(np.float64)
+    want = {"mean": wide.mean(1), "square": (wide * wide).mean(1) + 1e-3, "size": np.abs(wide).mean(1)}
+    for name, value in want.items():
+        np.testing.assert_allclose(np.ravel(got[name]), value, rtol=2e-3, atol=0.02, err_msg=name)
+
+
+def test_a_sum_with_gain_and_offset_is_rounded_once() -> None:
+    x = numbers(6, 40, scale=60)
+    wide = model.reduced("reduce_sum", x.astype(np.float32))
+    want = model.write(wide * model.constant(0.3) + model.constant(7))
+    build = lambda x: hx.reduce_sum(x, axes=(1,)) * np.float16(0.3) + np.float16(7)  # noqa: E731
+    assert_bits(run(build, x).reshape(want.shape), want)
+
+
+# ---- norms of large numbers ----
+
+NORMS: dict[str, tuple[Callable[[hx.Tensor], hx.Tensor], Callable[[Array], Array]]] = {
+    "rms_norm": (lambda x: hx.rms_norm(x, epsilon=1e-5), lambda v: v / np.sqrt((v * v).mean(-1, keepdims=True) + 1e-5)),
+    "l2_norm": (lambda x: hx.l2_norm(x, epsilon=1e-6), lambda v: v / np.sqrt((v * v).sum(-1, keepdims=True) + 1e-6)),
+    "l2_norm of a batch": (
+        lambda x: hx.reshape(hx.l2_norm(hx.reshape(x, shape=(2, 4, 8, 8)), axes=(0, 2, 3)), shape=x.shape),
+        lambda v: (v.reshape(2, 4, 64) / np.sqrt((v.reshape(2, 4, 64) ** 2).sum((0, 2), keepdims=True))).reshape(v.shape),
+    ),
+    "mean_variance_norm": (lambda x: hx.mean_variance_norm(x, axes=(-1,)), lambda v: _centred(v, -1, 0.0)),
+    "layer_norm": (lambda x: hx.layer_norm(x, epsilon=1e-5), lambda v: _centred(v, -1, 1e-5)),
+    "instance_norm": (lambda x: hx.instance_norm(x, epsilon=1e-5), lambda v: _centred(v, -1, 1e-5)),
+    "group_norm": (lambda x: hx.group_norm(x, num_groups=2), lambda v: _centred(v.reshape(1, 2, -1), -1, 1e-5).reshape(v.shape)),
+}  # fmt: skip
+
+
+def _centred(v: Array, axis: int, epsilon: float) -> Array:
+    spread = v - v.mean(axis, keepdims=True)
+    return np.asarray(spread / np.sqrt((spread * spread).mean(axis, keepdims=True) + epsilon))
+
+
+@pytest.mark.parametrize("numerics", ["engine", "ieee"])
+@pytest.mark.parametrize("chip", ["h13", "h16"])
+@pytest.mark.parametrize("name", NORMS)
+def test_a_norm_holds_up_to_the_largest_number(name: str, chip: str, numerics: str) -> None:
+    """Standard deviations from 1 to 15000, and rows with one number of 60000 among small ones."""
+    base = RNG.standard_normal((1, 8, 64))
+    spike = base.copy()
+    spike[0, :, 5] = 60000
+    build, of = NORMS[name]
+    net = hx.compile(build(hx.input("x", base.shape, "fp16")), target=chip, numerics=numerics)
+    for values in (base, base * 300, base * 15000, spike):
+        v = np.clip(values, -65504, 65504).astype(np.float16)
+        want = of(v.astype(np.float64))
+        got = np.asarray(net(v), np.float64)
+        assert np.linalg.norm(got - want) <= 2e-3 * np.linalg.norm(want), np.abs(v).max()
+
+
+@pytest.mark.parametrize("numerics", ["engine", "ieee"])
+@pytest.mark.parametrize("name", ["rms_norm", "l2_norm", "mean_variance_norm"])
+def test_a_norm_of_nothing_is_nothing(name: str, numerics: str) -> None:
+    net = hx.compile(NORMS[name][0](hx.input("x", (1, 8, 64), "fp16")), target="h16", numerics=numerics)
+    assert not np.asarray(net(np.zeros((1, 8, 64), np.float16))).any()
+
+
+@pytest.mark.filterwarnings("ignore::hexane.HazardWarning")
+@pytest.mark.parametrize("name", ["rms_norm", "l2_norm", "mean_variance_norm", "layer_norm"])
+def test_a_norm_of_a_line_that_is_cut_holds_large_numbers(name: str) -> None:
+    """70,000 numbers are more than an axis of the chip has."""
+    v = np.clip(RNG.standard_normal((1, 70000)) * 15000, -65504, 65504).astype(np.float16)
+    build, of = NORMS[name]
+    for numerics in ("engine", "ieee"):
+        got = np.asarray(hx.compile(build(hx.input("x", v.shape, "fp16")), target="h13", numerics=numerics)(v), float)
+        want = of(v.astype(np.float64))
+        assert np.linalg.norm(got - want) <= 2e-3 * np.linalg.norm(want), numerics
+
+
+def test_a_large_epsilon_counts_in_a_row_that_is_scaled() -> None:
+    """It does not grow with the row's largest number."""
+    v = numbers(1, 8, 64, scale=200)
+    for op, want in (
+        (hx.rms_norm, v / np.sqrt((v.astype(float) ** 2).mean(-1, keepdims=True) + 5000)),
+        (hx.l2_norm, v / np.sqrt((v.astype(float) ** 2).sum(-1, keepdims=True) + 5000)),
+    ):
+        got = np.asarray(hx.compile(op(hx.input("x", v.shape, "fp16"), epsilon=5000.0), target="h16")(v), float)
+        np.testing.assert_allclose(got, want, rtol=4e-3, atol=1e-3)

@@ -127,3 +127,15 @@ def test_a_check_is_against_this_machine_s_chip(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("HEXANE_TARGET", "M5")
     with pytest.warns(hx.CrossChipFP16Warning, match=r"between M1 \(h13\) and M5 \(h17\): ulp1: softmax"):
         hx.cross_compile_check(hx.softmax(hx.input("x", (2, 200))), "M1")
+
+
+@pytest.mark.parametrize("largest", [900, 60000])
+def test_a_norm_that_cannot_overflow_gives_no_zeros(largest: float) -> None:
+    """What the report says of a range holds in the arithmetic of the chip."""
+    x = hx.input("x", (2, 8, 64))
+    v = np.random.default_rng(5).uniform(-largest, largest, x.shape).astype(np.float32)
+    for y in (hx.rms_norm(x), hx.layer_norm(x), hx.l2_norm(x), hx.mean_variance_norm(x, axes=(-1,))):
+        found = hx.predict_fp16_divergence(y, "M1", "M4", ranges={"x": (-largest, largest)}).ops[-1]
+        if found.bound is not None and found.bound.overflow == "cannot":
+            got, want = np.asarray(hx.compile(y, target="M4")(v)), np.asarray(hx.compile(y)(v))
+            assert np.linalg.norm(got - want) <= 3e-3 * np.linalg.norm(want)

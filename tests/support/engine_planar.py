@@ -261,6 +261,9 @@ def fours(x: Array) -> Array:
 
 
 def reduced(op: str, x: Array) -> Array:
+    """Of numbers in fp32 too, whose result is not rounded to fp16."""
+    if x.dtype == np.float32:
+        return np.float32(grouped_sum(x.astype(np.float64)) / (1 if op == "reduce_sum" else x.shape[1]))
     x = read(x)
     sums = {"reduce_sum": grouped_sum, "reduce_mean": lambda x: grouped_sum(x) / x.shape[1]}
     of_line = {**sums, "reduce_max": lambda x: x.max(1), "reduce_min": lambda x: x.min(1)}[op]
@@ -273,12 +276,26 @@ def softmax(x: Array) -> Array:
     return write(e * rounded(table("inverse", rounded(e.sum(1, keepdims=True)))))
 
 
+def digits(x: Array) -> Array:
+    """The digits of an fp16, whatever the exponent: what is beyond fp16 is rounded as if it were 2^-32 of it."""
+    return np.where(np.abs(x) < 65520, rounded(x), rounded(x * 2.0**-32) * 2.0**32)
+
+
+def wide_rsqrt(x: Array) -> Array:
+    """By the table, which knows numbers times a power of 4 by their digits."""
+    root = rounded(table("rsqrt", rounded(x)))
+    for power in (16, 32):
+        beyond = rounded(table("rsqrt", rounded(x * 2.0**-power))) * 2.0 ** -(power // 2)
+        root = np.where(x * 2.0 ** (16 - power) < 65520, root, beyond)
+    return root
+
+
 def norm(x: Array, gamma: Array | None, beta: Array | None, epsilon: float, center: bool) -> Array:
     x = read(x)
     if center:
-        x = rounded(x - rounded(x.mean(1, keepdims=True)))
-    variance = rounded(rounded(x * x).mean(1, keepdims=True))
-    y = write(x * rounded(table("rsqrt", rounded(variance + constant(epsilon)))))
+        x = digits(x - rounded(x.mean(1, keepdims=True)))
+    variance = digits(digits(x * x).mean(1, keepdims=True))
+    y = write(x * wide_rsqrt(variance + constant(epsilon)))
     if gamma is not None:
         y = binary("mul", y, gamma)
     return y if beta is None else binary("add", y, beta)

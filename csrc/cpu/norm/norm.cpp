@@ -78,6 +78,17 @@ void affine_row(const T* x, T* y, int64_t n, Moments moments, const T* gamma, co
   }
 }
 
+// 1 / sqrt(variance + epsilon) by the table. Both have the digits of an fp16 and a wider exponent: the variance does
+// not overflow (docs/numerics.md). A factor of 4 halves the root, so one table serves all exponents.
+float engine_scale(const HalfMap& rsqrt, double variance, double epsilon) {
+  constexpr double kOverflow = 65520, kDown = 0x1p-32;
+  const auto digits = [](double x) { return x < kOverflow ? rounded(x) : rounded(x * kDown) * 0x1p32; };
+  const double sum = double{digits(variance)} + as_fp16(epsilon);
+  if (sum < kOverflow) return to_float(rsqrt(to_engine_half(sum)));
+  const double step = sum * 0x1p-16 < kOverflow ? 0x1p-16 : kDown, root = step == kDown ? 0x1p-16 : 0x1p-8;
+  return to_float(rsqrt(to_engine_half(sum * step))) * static_cast<float>(root);
+}
+
 // In the steps of the engine, each rounded to fp16, with exact sums: how the engine adds is not known for long rows.
 template <bool kCenter>
 void engine_row(const HalfMap& rsqrt, const engine_half* x, engine_half* y, int64_t n, double epsilon,
@@ -88,8 +99,7 @@ void engine_row(const HalfMap& rsqrt, const engine_half* x, engine_half* y, int6
   const V mean = set(kCenter ? rounded(exact_sum(x, n, itself) / count) : 0);
   const auto centered = [&](V v) HWY_ATTR { return kCenter ? rounded(hn::Sub(v, mean)) : v; };
   const auto square = [&](V v) HWY_ATTR { return rounded(multiply(centered(v), centered(v))); };
-  const double variance = rounded(exact_sum(x, n, square) / count);
-  const V scale = set(to_float(rsqrt(to_engine_half(variance + as_fp16(epsilon)))));
+  const V scale = set(engine_scale(rsqrt, exact_sum(x, n, square) / count, epsilon));
   map(x, y, n, [&](V v) HWY_ATTR { return hn::Mul(centered(v), scale); });
   if (gamma) map(y, gamma, y, n, multiply);
   if (beta) map(y, beta, y, n, [](V a, V b) HWY_ATTR { return hn::Add(a, b); });

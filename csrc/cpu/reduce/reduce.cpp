@@ -193,12 +193,14 @@ struct LogSumExp {
   }
 };
 
-// In the engine's arithmetic.
+// In the engine's arithmetic: rounded to fp16, or, where a gain or an offset of the layer follows, as wide as fp32.
 template <bool kMean>
 struct Grouped {
   static constexpr Finish kFinish = Finish::kNone;
+  template <class T>
   static float rounded_total(const ReduceLoop& loop, double total) {
-    return rounded(kMean ? total / static_cast<double>(loop.count) : total);
+    const double result = kMean ? total / static_cast<double>(loop.count) : total;
+    return kIsEngine<T> ? rounded(result) : static_cast<float>(result);
   }
   template <class T>
   static float value(const ReduceLoop& loop, const std::byte* in) {
@@ -213,7 +215,7 @@ struct Grouped {
         sum.add(chunk, count);
       }
     });
-    return rounded_total(loop, sum.total());
+    return rounded_total<T>(loop, sum.total());
   }
   template <class T>
   static void columns(const ReduceLoop& loop, const std::byte* in, int64_t stride, int64_t n, float* results) {
@@ -223,7 +225,7 @@ struct Grouped {
         sums.add(load_columns<T>(in + offset + c * stride, stride, n - c));
       });
       const double* totals = sums.totals();
-      for (int64_t i = 0; i < std::min(kLanes, n - c); ++i) results[c + i] = rounded_total(loop, totals[i]);
+      for (int64_t i = 0; i < std::min(kLanes, n - c); ++i) results[c + i] = rounded_total<T>(loop, totals[i]);
     }
   }
 };
@@ -342,6 +344,9 @@ struct engine_mean_op : Grouped<true> {
 };
 
 template <class Op>
+constexpr bool kIsGrouped = std::is_base_of_v<Grouped<false>, Op> || std::is_base_of_v<Grouped<true>, Op>;
+
+template <class Op>
 Prepared prepare_reduce(const Call& call) {
   const auto& attributes = call.attributes<ReduceAttributes>();
   check_reduce(Op::kName, call, attributes.axes, attributes.keep_dims);
@@ -353,7 +358,7 @@ constexpr Kernel reduce_kernel() {
   Kernel kernel{
       .name = Op::kName,
       .dtypes = sizeof(T) == 4 ? "fp32->fp32" : "fp16->fp16",
-      .family = kFamily<T>,
+      .family = kIsGrouped<Op> ? "engine" : kFamily<T>,
       .attrs = "axes:L keep_dims:i",
       .attrs_bytes = sizeof(ReduceAttributes),
       .accepts = "strided",
@@ -363,7 +368,7 @@ constexpr Kernel reduce_kernel() {
       .cost = reduce_cost < kIsPlain<Op> ? 65 : 320 >,
       .run = run_reduce<Op, T>,
   };
-  if constexpr (kIsPlain<Op> && !kIsEngine<T>) {
+  if constexpr (kIsPlain<Op> && !kIsGrouped<Op> && !kIsEngine<T>) {
     kernel.blocks = reduce_blocks;
     kernel.run_block = run_block<Op, T>;
     kernel.fold = fold<Op>;
@@ -436,6 +441,8 @@ const Kernel kTable[] = {
     HEXANE_REDUCE(reduce_log_sum_exp),
     reduce_kernel<engine_sum_op, engine_half>(),
     reduce_kernel<engine_mean_op, engine_half>(),
+    reduce_kernel<engine_sum_op, float>(),
+    reduce_kernel<engine_mean_op, float>(),
     reduce_kernel<reduce_max_op, engine_half>(),
     reduce_kernel<reduce_min_op, engine_half>(),
     squared_norm_kernel(),

@@ -1,7 +1,7 @@
 """Ops in simpler ones: one way for all who need it, a chip that has no layer for an op, MIL text and Core AI assets."""
 
 from collections.abc import Sequence
-from math import isinf
+from math import floor, isinf, log2, prod
 
 import numpy as np
 
@@ -59,3 +59,77 @@ def inner_pad(b: Builder, x: Value, begin: Sequence[int], end: Sequence[int]) ->
         end=[d - max(-p, 0) for p, d in zip(end, x.shape, strict=True)],
     )
     return cut, [max(p, 0) for p in begin], [max(p, 0) for p in end]
+
+
+# ---- norms whose squares fp16 holds ----
+
+LARGEST_SQUARED = 128.0  # the mean of squares of such numbers is 16384 at most
+
+
+def held(b: Builder, x: Value, axes: Sequence[int], most: float = LARGEST_SQUARED) -> tuple[Value, Value]:
+    """x * factor, of which nothing is beyond `most`, and the factor of each row: min(1, most / the largest size).
+
+    most: a power of two of at most 128. Rows within it keep their bits.
+    """
+    factor = _factor(b, x, axes, most)
+    return b.mul(x, factor), factor
+
+
+def _factor(b: Builder, x: Value, axes: Sequence[int], most: float) -> Value:
+    top = b.maximum(b.reduce_max(b.abs(x), axes=axes), most)
+    factor = b.inverse(b.mul(top, 1 / LARGEST_SQUARED))  # from 1/512 on, which fp16 holds with all digits
+    return factor if most == LARGEST_SQUARED else b.mul(factor, most / LARGEST_SQUARED)
+
+
+def _spread(b: Builder, x: Value, axes: Sequence[int]) -> tuple[Value, Value]:
+    """(x - mean) * factor, of which nothing is beyond 128, and the factor. Halves are subtracted: a difference may be
+    twice as large as fp16's largest number."""
+    half = b.mul(x, 0.5)
+    spread = b.sub(half, b.reduce_mean(half, axes=axes))
+    factor = _factor(b, spread, axes, LARGEST_SQUARED / 2)
+    return b.mul(spread, b.mul(factor, 2.0)), factor
+
+
+def layer_norm(
+    b: Builder, x: Value, gamma: Value | None, beta: Value | None, axes: Sequence[int], epsilon: float
+) -> Value:
+    """u * rsqrt(mean(u^2) + epsilon * f^2) * gamma + beta, u = (x - mean) * f, of which fp16 holds the squares"""
+    y = _over_root(b, *_spread(b, x, axes), axes, epsilon)
+    y = y if gamma is None else b.mul(y, gamma)
+    return y if beta is None else b.add(y, beta)
+
+
+def rms_norm(b: Builder, x: Value, gamma: Value | None, axes: Sequence[int], epsilon: float) -> Value:
+    """u * rsqrt(mean(u^2) + epsilon * f^2) * gamma, u = x * f, of which fp16 holds the squares"""
+    y = _over_root(b, *held(b, x, axes), axes, epsilon)
+    return y if gamma is None else b.mul(y, gamma)
+
+
+def _over_root(b: Builder, u: Value, factor: Value, axes: Sequence[int], epsilon: float) -> Value:
+    mean = b.reduce_mean(b.square(u), axes=axes)
+    return b.mul(u, b.rsqrt(b.add(mean, _scaled_twice(b, factor, epsilon))))
+
+
+def l2_norm(b: Builder, x: Value, axes: Sequence[int], epsilon: float) -> Value:
+    """u * rsqrt(sum(u^2) + epsilon * f^2), u = x * f, of which fp16 holds the sum of squares"""
+    count = prod(x.shape[a] for a in axes or range(len(x.shape)))
+    u, factor = held(b, x, axes, LARGEST_SQUARED * 2.0 ** floor(-log2(max(count, 1)) / 2))
+    total = b.add(b.reduce_sum(b.square(u), axes=axes), _scaled_twice(b, factor, epsilon))
+    return b.mul(u, b.rsqrt(total))
+
+
+LEAST = 2.0**-24  # above 0 in fp16
+
+
+def mean_variance_norm(b: Builder, x: Value, axes: Sequence[int], epsilon: float) -> Value:
+    """u / (sqrt(mean(u^2)) + epsilon * f), u = (x - mean) * f, of which fp16 holds the squares
+
+    A deviation that fp16 does not tell from 0 is that of equal numbers, whose result is 0.
+    """
+    u, factor = _spread(b, x, axes)
+    deviation = b.add(b.sqrt(b.reduce_mean(b.square(u), axes=axes)), b.mul(factor, epsilon))
+    return b.real_div(u, b.maximum(deviation, LEAST))
+
+
+def _scaled_twice(b: Builder, factor: Value, epsilon: float) -> Value:
+    return b.mul(b.mul(factor, epsilon), factor)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import hexane as hx
 from apple_runtime import has_apple_runtime, run_apple
@@ -240,3 +241,44 @@ def test_apples_runtime_runs_what_was_written(
     want = run_reference(graph, feeds)
     for key, array in run_apple(python, tmp_path / "net.aimodel", feeds, tmp_path).items():
         np.testing.assert_allclose(array, want[key], rtol=1e-4, atol=1e-5 * max(1, np.abs(want[key]).max()))
+
+
+@pytest.mark.parametrize("coordinates", ["align_corners", "half_pixel", "asymmetric", "pytorch_half_pixel"])
+@pytest.mark.parametrize(("from_", "to"), [((1, 1), (5, 7)), ((2, 3), (1, 1)), ((1, 3), (4, 1)), ((3, 1), (3, 6))])
+def test_a_linear_resize_from_or_to_one_pixel_comes_back(
+    coordinates: str, from_: tuple[int, int], to: tuple[int, int]
+) -> None:
+    x = np.random.default_rng(3).uniform(0, 255, (1, 2, *from_)).astype(np.float32)
+    sizes = np.array([1, 2, *to], np.int64)
+    node = helper.make_node(
+        "Resize", ["x", "", "", "z"], ["y"], mode="linear", coordinate_transformation_mode=coordinates
+    )
+    port = helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)
+    made = helper.make_tensor_value_info("y", TensorProto.FLOAT, [int(n) for n in sizes])
+    model = helper.make_model(
+        helper.make_graph([node], "g", [port], [made], [numpy_helper.from_array(sizes, "z")]),
+        opset_imports=[helper.make_opsetid("", 18)],
+    )
+    same(import_onnx(model), {"x": x})
+
+
+MEANS: dict[str, tuple[tuple[int, ...], Callable[[hx.Tensor], hx.Tensor]]] = {
+    "a mean of 65,536": ((1, 256, 256), lambda x: hx.reduce_mean(x, axes=(1, 2))),
+    "a global pool": ((1, 2, 128, 128), lambda x: hx.avg_pool(x, kernel_sizes=(128, 128))),
+    "a pool of large numbers": ((1, 2, 9, 9), lambda x: hx.avg_pool(x * 2000.0, kernel_sizes=3, strides=2, pad=1)),
+    "a group norm": ((1, 8, 128, 128), lambda x: hx.group_norm(x, num_groups=2)),
+    "an instance norm": ((1, 2, 256, 256), lambda x: hx.instance_norm(x)),
+}
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("name", MEANS)
+def test_a_mean_of_many_numbers_is_finite_in_fp16(name: str) -> None:
+    """The sum of pixels of size 10, and their number, are beyond fp16."""
+    shape, build = MEANS[name]
+    x = (np.random.default_rng(4).standard_normal(shape) + 10).astype(np.float16)
+    graph = hx.graph(build(hx.input("x", shape, "fp16")))
+    back = hx.compile(import_asset(read_asset(emit_asset(graph), "f")))
+    want = next(iter(run_reference(graph, {"x": x}).values())).astype(np.float64)
+    got = np.asarray(back(x), np.float64)
+    assert np.linalg.norm(got - want) <= 3e-3 * np.linalg.norm(want)

@@ -2,7 +2,7 @@
 first (rules.py)."""
 
 from collections.abc import Callable
-from math import inf, prod
+from math import ceil, inf, log2, prod
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from hexane.coreai.table import (
     STEP_OF_SCATTER,
     UNARY,
 )
-from hexane.dtypes import INT32
+from hexane.dtypes import FP32, INT32
 from hexane.emit.coreai.asset import ELEMENT_OF
 from hexane.emit.coreai.scope import Scope, Typed
 from hexane.graph import Node, tensor_type
@@ -136,9 +136,7 @@ def _reduction(s: Scope, node: Node, x: list[Typed]) -> Typed:
     if not axes:
         return x[0]
     if node.op == "reduce_mean":
-        made = s.reduce("add", x[0], axes, 0.0)
-        count = prod(x[0].shape[a] for a in axes)
-        made = s.binary("divide", made, s.number(count, made), made.type)
+        made = _mean(s, x[0], axes)
     else:
         step = STEP_OF_REDUCTION[node.op]
         first = STARTS[step]
@@ -147,6 +145,21 @@ def _reduction(s: Scope, node: Node, x: list[Typed]) -> Typed:
             first = {-inf: limits.min, inf: limits.max}.get(first, first)
         made = s.reduce(step, x[0], axes, first)
     return s.reshape(made, node.types[0].shape)
+
+
+def _mean(s: Scope, x: Typed, axes: tuple[int, ...]) -> Typed:
+    """Core AI's own mean. Its body adds in fp32: in fp16 a sum of many elements, or their number, is infinite."""
+    count = prod(x.shape[a] for a in axes)
+    kind = tensor_type(x.type.dtype, [1 if i in axes else n for i, n in enumerate(x.shape)])
+
+    def fill(t: Scope, a: Typed, _: Typed) -> Typed:
+        narrow = a.type.dtype is not FP32 and a.type.dtype.kind == "float"
+        wide = t.add("primitive.cast_v1", (a,), tensor_type(FP32, a.shape)) if narrow else a
+        total = t.reduce("add", wide, axes, 0.0)
+        mean = t.binary("divide", total, t.number(count, total), total.type)
+        return t.add("primitive.cast_v1", (mean,), kind) if narrow else mean
+
+    return s.composite("reduce_mean_v1", (x, s.axes(*axes)), kind, fill)
 
 
 @form("matmul")
@@ -238,15 +251,21 @@ def _max_pool(s: Scope, node: Node, x: list[Typed]) -> Typed:
 
 @form("avg_pool")
 def _avg_pool(s: Scope, node: Node, x: list[Typed]) -> Typed:
-    """Sums, by how many elements each has."""
+    """Sums, by how many elements each has; a window that is the whole image is a mean. In fp16 what is added is scaled
+    by a power of two before, so that no sum is infinite."""
     a, kind = node.attrs, node.types[0]
-    padded = _padded(s, x[0], (0, 0, *a["pad"][::2]), (0, 0, *_ends(node)), 0.0)
+    spatial = tuple(range(2, x[0].type.rank))
+    if tuple(a["kernel_sizes"]) == x[0].shape[2:] and not any(a["pad"]) and set(kind.shape[2:]) == {1}:
+        return _mean(s, x[0], spatial)
+    scale = 2.0 ** -ceil(log2(prod(a["kernel_sizes"]))) if kind.dtype.numpy.itemsize < 4 else 1.0
+    image = x[0] if scale == 1 else s.binary("mul", x[0], s.number(scale, x[0]), x[0].type)
+    padded = _padded(s, image, (0, 0, *a["pad"][::2]), (0, 0, *_ends(node)), 0.0)
     operands = (padded, s.extents(a["kernel_sizes"]), s.extents(a["strides"]), s.extents(a["dilations"]))
     total = s.add(f"primitive.sum_pool_{len(a['strides'])}d_v1", operands, kind)
-    count: Any = np.array(prod(a["kernel_sizes"]), kind.dtype.numpy)
+    count: Any = np.array(prod(a["kernel_sizes"]) * scale)
     if a["ceil_mode"] or (a["exclude_padding"] and any(a["pad"])):
-        count = _counts(node).astype(kind.dtype.numpy)
-    return s.binary("divide", total, s.const(count, kind.dtype), kind)
+        count = _counts(node) * scale
+    return s.binary("divide", total, s.const(count.astype(kind.dtype.numpy), kind.dtype), kind)
 
 
 def _ends(node: Node) -> tuple[int, ...]:
@@ -285,7 +304,10 @@ def _resize(s: Scope, node: Node, x: list[Typed]) -> Typed:
     """Output i reads the source at (i + 0.5 - offset) / scale - 0.5, which is (i * a + b) / unit there."""
     n, scales, offsets = node.attrs, [1.0, 1.0], [0.0, 0.0]
     for side in "hw":
-        scale = float(n[f"unit_{side}"]) / float(n[f"scale_{side}"])
+        if n[f"scale_{side}"]:
+            scale = float(n[f"unit_{side}"]) / float(n[f"scale_{side}"])
+        else:  # one place for all: one pixel is written, or one is read
+            scale = float(node.types[0].shape[len(scales)])
         scales.append(scale)
         offsets.append(0.5 - (float(n[f"offset_{side}"]) / float(n[f"unit_{side}"]) + 0.5) * scale)
     places = [s.const(np.array(numbers, np.float32)) for numbers in (scales, offsets)]
@@ -421,6 +443,14 @@ def _has_narrow_places(node: Node) -> bool:
     return node.inputs[1] is not None and node.inputs[1].dtype is INT32
 
 
+def _moves(node: Node) -> bool:
+    """Whether each axis that has several pixels on both sides reads them from different places."""
+    x = node.inputs[0]
+    assert x is not None
+    extents = zip(x.shape[2:], node.types[0].shape[2:], strict=True)
+    return all(node.attrs[f"scale_{side}"] or 1 in pair for side, pair in zip("hw", extents, strict=True))
+
+
 def _is_plain_pad(node: Node) -> bool:
     return node.attrs["mode"] in PADDING and min((*node.attrs["begin"], *node.attrs["end"], 0)) >= 0
 
@@ -444,5 +474,5 @@ _CHECKS: dict[str, Callable[[Node], bool]] = {
     "gelu": _is_of_floats,
     "softmax": lambda node: node.types[0].rank > 0,
     "resize_nearest_neighbor": _repeats_pixels,
-    "resize_bilinear": lambda node: node.attrs["layout"] == "nchw",
+    "resize_bilinear": lambda node: node.attrs["layout"] == "nchw" and _moves(node),
 }

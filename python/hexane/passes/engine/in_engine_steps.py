@@ -13,6 +13,7 @@ from hexane.ops import OPS, apply
 from hexane.ops.compose import Builder, Operand, cast, lift
 from hexane.ops.records.engine.form import is_finished
 from hexane.ops.records.engine.mac import deconv_attrs
+from hexane.ops.records.engine.planar import REDUCTIONS
 from hexane.ops.records.norm import expand_batch_norm
 from hexane.ops.rewriter import Rewriter
 from hexane.ops.slots import run_chain
@@ -22,7 +23,7 @@ from hexane.targets import Target
 _KERNELS = {
     "anec.convolution": "conv", "anec.cross_correlation": "conv", "anec.matmul": "matmul", "anec.linear": "matmul", "anec.add": "add", "anec.sub": "sub", "anec.mul": "mul", "anec.div": "real_div",  # noqa: E501
 }  # fmt: skip
-_COMPOUND = ("anec.l2_norm", "anec.min_max_norm", "anec.dynamic_goc", "anec.scaled_elementwise")
+_COMPOUND = ("anec.min_max_norm", "anec.dynamic_goc", "anec.scaled_elementwise")
 _SCALED = ("quantize", "dequantize")  # their scales are fp32
 
 
@@ -30,7 +31,8 @@ def in_engine_steps(graph: Graph, target: Target) -> Graph:
     """anec.matmul(%x, %y, %gain) {epilogue=(gain_offset(gain=2, ..), post_activation(mode=relu, ..))}  ->  relu(mul(matmul(%x, %y), %gain))
 
     For programs in the chip's arithmetic, in which a layer that one kernel does not finish is steps in fp16. Where
-    nobody knows better each step is rounded; a gain and the offset behind it are rounded once. Constants are fp16.
+    nobody knows better each step is rounded; a gain and the offset behind it are rounded once, and so are the squares
+    of a reduction, its sum, and its own gain and offset. Constants are fp16.
     """  # noqa: E501
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
@@ -76,15 +78,18 @@ class Steps(Rewriter):
         if name == "add" and operands[0] in self._products:
             product = self._apply("mul", *(self._wide(v) for v in self._products[operands[0]]))
             return (cast(self, self._apply("add", product, self._wide(operands[1])), FP16),)
-        if name == "reduce_sum_square":
-            return self.several("reduce_sum", self.square(operands[0]), **attrs)
         values = super().several(name, *operands, **attrs)
         if name == "mul":
             self._products[values[0]] = operands
         return values
 
-    def _apply(self, name: str, *operands: Value | None) -> Value:
-        (value,) = apply(OPS[name], operands, {}, self.sources)
+    def wide(self, name: str, *inputs: Operand, **attrs: Any) -> Value:
+        """The op in fp32, which nothing rounds to fp16; constants are fp16 numbers all the same."""
+        operands = [v if v is None or v.node.op != "const" else self._narrow(v) for v in lift(inputs, self.sources)]
+        return self._apply(name, *(self._wide(v) for v in operands), **attrs)
+
+    def _apply(self, name: str, *operands: Value | None, **attrs: Any) -> Value:
+        (value,) = apply(OPS[name], operands, attrs, self.sources)
         return value
 
     def _narrow(self, x: Value | None) -> Value | None:
@@ -115,6 +120,60 @@ def _instance_norm(b: Builder, x: Value, gamma: Value | None, beta: Value | None
     made = OPS["group_norm"].expand(b, x, gamma, beta, num_groups=x.shape[1], epsilon=epsilon)  # type: ignore[misc]
     assert isinstance(made, Value)
     return made
+
+
+def _reduction(
+    b: Builder,
+    *inputs: Value | None,
+    kind: str,
+    operand: str,
+    axes: tuple[int, ...],
+    keep_dims: bool,
+    epilogue: tuple[EpilogueSlot, ...],
+    rounds: tuple[str, ...],
+) -> Value:
+    """The squares or magnitudes, their sum, and a gain and offset right behind it are rounded once."""
+    assert isinstance(b, Steps)
+    affine = dict(epilogue[0].attributes) if epilogue and epilogue[0].op == "gain_offset" else None
+    if kind not in ("sum", "avg") or (operand == "none" and affine is None) or "accumulate" in rounds:
+        made = OPS["anec.reduction"].expand(
+            b, *inputs, kind=kind, operand=operand, axes=axes, keep_dims=keep_dims, epilogue=epilogue, rounds=rounds
+        )  # type: ignore[misc]
+        assert isinstance(made, Value)
+        return made
+    x = inputs[0]
+    if operand != "none":
+        x = b.wide("mul", x, x) if operand == "sqr" else b.wide("abs", x)
+    y = b.wide(REDUCTIONS[kind], x, axes=axes, keep_dims=keep_dims)
+    if affine is not None:
+        for name, op in (("gain", "mul"), ("offset", "add")):
+            if affine[name] >= 0:
+                y = b.wide(op, y, _along(b, inputs[affine[name]], len(y.shape) - 1 - affine["axis"]))
+        epilogue = epilogue[1:]
+    return run_chain(b, cast(b, y, FP16), epilogue, inputs, rounds, FP16)  # type: ignore[no-any-return]
+
+
+def _along(b: Builder, constant: Value | None, behind: int) -> Value | None:
+    """One number, or one for each index of an axis with so many behind it."""
+    return constant if constant is None or not constant.shape else b.reshape(constant, shape=(-1, *[1] * behind))
+
+
+def _l2_norm(b: Builder, x: Value, axes: tuple[int, ...], epsilon: float) -> Value:
+    """x times the rsqrt of the sum of squares plus epsilon, a sum that has the digits of an fp16 and a wider exponent.
+
+    Where it is beyond fp16, the table reads it times 2^-16 or 2^-32, and the product is brought down by 2^-8 or 2^-16.
+    """
+    assert isinstance(b, Steps)
+    total = b.wide("reduce_sum", b.wide("mul", x, x), axes=axes, keep_dims=True)
+    total = b.wide("add", total, b.const(np.array(epsilon, np.float32)))
+    narrow = cast(b, total, FP16)
+    root, down, fits = b.rsqrt(narrow), b.const(np.float16(1)), b.less(narrow, np.inf)
+    for scale in (2.0**-8, 2.0**-16):
+        total = b.wide("mul", total, 2.0**-16)
+        narrow = cast(b, total, FP16)
+        root, down = b.select(fits, root, b.rsqrt(narrow)), b.select(fits, down, b.const(np.float16(scale)))
+        fits = b.less(narrow, np.inf)
+    return b.mul(b.mul(x, root), down)
 
 
 def _over_root(b: Builder, x: Value, v: Value) -> Value:
@@ -196,6 +255,8 @@ _STEPS: dict[str, Callable[..., Value]] = {
     "anec.softmax": _softmax,
     "anec.sdpa": _sdpa,
     "anec.instance_norm": _instance_norm,
+    "anec.reduction": _reduction,
+    "anec.l2_norm": _l2_norm,
     "anec.batch_norm": partial(expand_batch_norm, over_root=_over_root),
     "anec.deconvolution": _deconvolution,
 }

@@ -11,7 +11,7 @@ from hexane.decisions import Decision
 from hexane.dtypes import BOOL
 from hexane.errors import Error
 from hexane.graph import Graph, Node, Value, constant, unique
-from hexane.ops import LEAVES, OPS, apply
+from hexane.ops import LEAVES, OPS, apply, simpler
 from hexane.ops.compose import lift
 from hexane.ops.encodings import PALETTES, encoding_of, is_encoded
 from hexane.ops.fold import fold_node
@@ -367,7 +367,7 @@ def _l2_norm(b: Any, node: Node, x: Any) -> Any:
     """The layer has no axis of the batch."""
     axes = node.attrs["axes"]
     if len(x.shape) >= 4 and 0 in axes:
-        return OPS["l2_norm"].expand(b, x, **node.attrs)  # type: ignore[misc]
+        return simpler.l2_norm(b, x, **node.attrs)
     return b.layer("l2_norm", x, axes=axes, epsilon=node.attrs["epsilon"])
 
 

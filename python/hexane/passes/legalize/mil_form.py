@@ -259,12 +259,9 @@ def _broadcast(b: Builder, x: Value, shape: Any) -> Value:
     return b.tile(x, reps=reps) if max(reps, default=1) > 1 else x
 
 
-def _rms_norm(b: Builder, x: Value, gamma: Value | None, axes: Any, epsilon: float) -> Value:
-    """x is scaled before it is squared: the sum of squares of many elements is beyond fp16."""
-    count = max(math.prod(x.shape[a] for a in axes), 1)  # of nothing, the result is as empty
-    mean = b.reduce_sum_square(b.mul(x, 1 / math.sqrt(count)), axes=axes)
-    y = b.mul(x, b.rsqrt(b.add(mean, _half(epsilon))))
-    return y if gamma is None else b.mul(y, gamma)
+def _scaled(form: Callable[..., Value]) -> Callable[..., Value]:
+    """A norm whose rows are scaled before they are squared, with an epsilon that fp16 has."""
+    return lambda b, *inputs, epsilon, **attrs: form(b, *inputs, epsilon=_half(epsilon), **attrs)
 
 
 def _layer_norm(b: Builder, x: Value, gamma: Value | None, beta: Value | None, axes: Any, epsilon: float) -> Value:
@@ -273,7 +270,7 @@ def _layer_norm(b: Builder, x: Value, gamma: Value | None, beta: Value | None, a
         y = b.layer_norm(x, axes=axes, epsilon=epsilon)
         y = y if gamma is None else b.mul(y, gamma)
         return y if beta is None else b.add(y, beta)
-    return _rms_norm(b, b.sub(x, b.reduce_mean(x, axes=axes)), None, axes, epsilon)
+    return simpler.layer_norm(b, x, None, None, axes, _half(epsilon))
 
 
 def _resize(op: str) -> Callable[..., Value]:
@@ -378,7 +375,9 @@ _FORMS: Mapping[str, Callable[..., Any]] = {
     "clip": simpler.clip,
     "pad": _pad,
     "broadcast_to": _broadcast,
-    "rms_norm": _rms_norm,
+    "rms_norm": _scaled(simpler.rms_norm),
+    "l2_norm": _scaled(simpler.l2_norm),
+    "mean_variance_norm": _scaled(simpler.mean_variance_norm),
     "layer_norm": _layer_norm,
     "resize_nearest_neighbor": _resize("resize_nearest_neighbor"),
     "resize_bilinear": _resize("resize_bilinear"),

@@ -113,6 +113,49 @@ def logical_xor(b: Writer, node: Node) -> Written | None:
     return Written((b.not_equal(*node.inputs),), "written as not_equal")
 
 
+# ---- norms ----
+
+
+def paired_rms_norm(b: Writer, node: Node) -> Written | None:
+    """rms_norm(%x)  ->  the first half of layer_norm(concat(%x, -%x))
+
+    The mean of the pair is 0 and its variance the mean square of x, which the layer of a norm holds beyond fp16.
+    """
+    x, gamma = node.inputs
+    assert x is not None
+    axes = node.attrs["axes"]
+    axis = axes[-1] % x.type.rank
+    pair = b.concat(x, b.neg(x), axis=axis)
+    y = b.layer_norm(pair, axes=axes, epsilon=node.attrs["epsilon"])
+    if y.node.op != "layer_norm":
+        return None
+    y = b.cut(y, axis, 0, x.shape[axis])
+    return Written((y if gamma is None else b.mul(y, gamma),), "written as the layer_norm of x and -x")
+
+
+SCALED = "scaled by its largest number before it is squared"
+
+
+def rms_norm(b: Writer, node: Node) -> Written | None:
+    """rms_norm(%x)  ->  its formula for rows within 128, and a factor for each"""
+    return Written((simpler.rms_norm(b, _x(node), node.inputs[1], **node.attrs),), f"written as {b.asked}: {SCALED}")
+
+
+def layer_norm(b: Writer, node: Node) -> Written | None:
+    """layer_norm(%x)  ->  its formula for differences within 128, and a factor for each row"""
+    return Written((simpler.layer_norm(b, *node.inputs, **node.attrs),), f"written as {b.asked}: {SCALED}")  # type: ignore[arg-type]
+
+
+def l2_norm(b: Writer, node: Node) -> Written | None:
+    """l2_norm(%x)  ->  its formula for rows whose squares fp16 can add, and a factor for each"""
+    return Written((simpler.l2_norm(b, _x(node), **node.attrs),), f"written as {b.asked}: {SCALED}")
+
+
+def mean_variance_norm(b: Writer, node: Node) -> Written | None:
+    """mean_variance_norm(%x)  ->  its formula for differences within 128, and a factor for each row"""
+    return Written((simpler.mean_variance_norm(b, _x(node), **node.attrs),), f"written as {b.asked}: {SCALED}")
+
+
 # ---- activations ----
 
 
@@ -251,6 +294,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
     "logical_and": (logical_and,),
     "logical_or": (logical_or,),
     "logical_xor": (logical_xor,),
+    "rms_norm": (paired_rms_norm,),
     "hard_swish": (hard_swish,),
     "selu": (selu,),
     "prelu": (prelu,),
@@ -262,4 +306,12 @@ FORMS: dict[str, tuple[Form, ...]] = {
     "sigmoid_hard": (sigmoid_hard,),
     "reduce_mean": (mean_of_pixels,),
     "reduce_max": (largest_of_pixels,),
+}
+
+# Where an op cannot be tiled.
+FORMS_OF_WHOLE: dict[str, tuple[Form, ...]] = {
+    "rms_norm": (rms_norm,),
+    "layer_norm": (layer_norm,),
+    "l2_norm": (l2_norm,),
+    "mean_variance_norm": (mean_variance_norm,),
 }

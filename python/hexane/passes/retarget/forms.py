@@ -22,6 +22,7 @@ FORMS: Mapping[str, Sequence[Form]] = {
         ranks.fold_axes,
         *tile.FORMS.get(name, ()),
         tile.tile,
+        *decompose.FORMS_OF_WHOLE.get(name, ()),
         decompose.expand,
     )
     for name in sorted(USER_OPS.keys() - HOSTS)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hexane.decisions import Decision
 from hexane.dtypes import FP16
 from hexane.program import Program, Step
-from hexane.stages.engine.rules import AFFINE, BYTES, PORT_CAST, ieee_rule_of, rule_of
+from hexane.stages.engine.rules import AFFINE, BYTES, OPERAND, PORT_CAST, WIDE_SUM, ieee_rule_of, rule_of
 from hexane.targets import Chip, Numerics
 from hexane.targets.activations import activations
 from hexane.targets.kernels import kernels
@@ -43,10 +43,13 @@ def in_engine_numerics(program: Program, chip: Chip, host: Numerics) -> Program:
                 verdict, rule, numerics = "ieee", PORT_CAST, host
             elif known.has(step.kernel, inputs, outputs):
                 verdict, rule, numerics = "engine", rule_of(step.kernel, step.attrs.get("epilogue", ())), arithmetic
+                if outputs == ["fp32"] and step.kernel in ("reduce_sum", "reduce_mean"):
+                    rule = WIDE_SUM
             elif step.kernel in ("quantized_conv", "quantized_matmul") and outputs == ["int32"]:
                 verdict, rule = "engine", BYTES
-            elif step.kernel in ("mul", "add") and outputs == ["fp32"]:
-                verdict, rule = "engine", AFFINE
+            elif step.kernel in ("mul", "add", "abs") and outputs == ["fp32"]:
+                squares = step.kernel == "abs" or step.node.inputs[0] is step.node.inputs[-1]
+                verdict, rule = "engine", OPERAND if squares else AFFINE
             steps[i] = replace(step, numerics=numerics)
             decisions.append(Decision("numerics", step.node.where, verdict, str(rule), "docs/numerics.md"))
     return replace(program, steps=tuple(steps), decisions=(*program.decisions, *decisions))
