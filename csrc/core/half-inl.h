@@ -9,13 +9,15 @@
 
 #include <hwy/highway.h>
 
+#include "core/instruction_sets.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace hexane::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
 // True where fp16 conversion is an instruction.
-inline constexpr bool kHasHalf = HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON;
+inline constexpr bool kHasHalf = HEXANE_HAS_AVX2 || HEXANE_HAS_NEON;
 
 template <class D>
 HWY_INLINE hn::Vec<D> load_half(D d, const hwy::float16_t* from) {

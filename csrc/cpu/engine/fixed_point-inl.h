@@ -24,6 +24,7 @@
 
 #include <cmath>
 
+#include "core/instruction_sets.h"
 #include "cpu/simd/epilogue-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -34,7 +35,7 @@ using DI = hn::RebindToSigned<D>;
 using VI = hn::Vec<DI>;
 
 // Where multiply-add rounds twice, the exact product is moved instead of the weight.
-constexpr bool kFused = HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON;
+constexpr bool kFused = HEXANE_HAS_AVX2 || HEXANE_HAS_NEON;
 
 constexpr float kMagic = 192.0f;
 constexpr int32_t kMagicBits = 0x43400000;

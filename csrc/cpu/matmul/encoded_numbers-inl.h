@@ -9,6 +9,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "core/instruction_sets.h"
 #include "cpu/matmul/encoded.h"
 #include "cpu/simd/epilogue-inl.h"
 
@@ -65,7 +66,7 @@ struct Table {
   }
 };
 
-#if HWY_TARGET == HWY_AVX3
+#if HEXANE_HAS_AVX512
 // The entries of a table of 64 floats: two vectors are looked up at once.
 HWY_INLINE V long_table(const float* table, VI code) {
   const auto of = [&](const float* half)
@@ -131,7 +132,7 @@ class Numbers {
   static constexpr bool kLong = kVector == 1 && kCode >= Code::kLongTables;
   static constexpr bool kFourBits =
       kVector == 1 ? kCode != Code::kBytes && !kLong : kCode == Code::kPairTables || kCode == Code::kQuadTables;
-  static constexpr bool kSingle = kCode == Code::kWideTables || (kCode == Code::kLongTables && HWY_TARGET != HWY_AVX3);
+  static constexpr bool kSingle = kCode == Code::kWideTables || (kCode == Code::kLongTables && !HEXANE_HAS_AVX512);
   // Vectors of 4 floats hold a quarter of a table: its entries are looked up byte by byte.
   static constexpr bool kPlanes = kLanes == 4 && (kCode == Code::kTables || kCode == Code::kRunsOfTables);
   static constexpr bool kPairs = kFourBits || kCode == Code::kLongHalfTables || kCode == Code::kWideHalfTables;
@@ -170,7 +171,7 @@ class Numbers {
       put(0, numbers);
       from_ += kPanelLanes;
     } else if constexpr (kCode == Code::kWideHalfTables) {
-#if HWY_TARGET == HWY_AVX3
+#if HEXANE_HAS_AVX512
 #pragma GCC unroll 4
       for (int p = 0; p < kPanels; ++p)
         wide_halves(from_ + p * panel_bytes_, tables_[p * kTableRuns], numbers[p], second_[p]);
@@ -276,7 +277,7 @@ class Numbers {
   }
 
   HWY_INLINE static V in_table(const float* table, VI code) {
-#if HWY_TARGET == HWY_AVX3
+#if HEXANE_HAS_AVX512
     if constexpr (kLong) return long_table(table, code);
 #endif
     return Table(table)[code];
@@ -356,7 +357,7 @@ class Numbers {
   // All numbers of a panel, whose codes are the bytes of `some`.
   HWY_INLINE void look_up_vectors(int p, uint64_t some, V (&numbers)[kVectors]) const {
     const float* table = tables_[p * kTableRuns];
-#if HWY_TARGET == HWY_AVX3
+#if HEXANE_HAS_AVX512
     if constexpr (kCode == Code::kPairTables) {
       // Both halves of 64 bits name a number of an entry.
       const __m512i codes = _mm512_cvtepu8_epi64(_mm_cvtsi64_si128(static_cast<int64_t>(some)));

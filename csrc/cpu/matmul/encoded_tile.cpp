@@ -5,6 +5,7 @@
 
 #include <hwy/foreach_target.h>
 // after foreach_target
+#include "core/instruction_sets.h"
 #include "cpu/matmul/encoded_numbers-inl.h"
 #include "cpu/simd/epilogue-inl.h"
 #include "cpu/sums.h"
@@ -131,7 +132,7 @@ void with_reader(const EncodedPanels& e, const F& f) {
   if (e.vector == 4) return e.four_bits ? f(Reader<Code::kQuadTables>()) : f(Reader<Code::kWideQuadTables>());
   const bool one_table = e.table_columns % kPanelLanes == 0, held = one_table && halves_hold(e);
   if (e.entries == kWideTableEntries)
-    return HWY_TARGET == HWY_AVX3 && held ? f(Reader<Code::kWideHalfTables>()) : f(Reader<Code::kWideTables>());
+    return HEXANE_HAS_AVX512 && held ? f(Reader<Code::kWideHalfTables>()) : f(Reader<Code::kWideTables>());
   const bool halves = kLanes < 16 && hexane::HWY_NAMESPACE::kHasHalf && held;
   if (!e.four_bits) return halves ? f(Reader<Code::kLongHalfTables>()) : f(Reader<Code::kLongTables>());
   if (!one_table) return f(Reader<Code::kRunsOfTables>());

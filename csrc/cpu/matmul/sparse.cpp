@@ -9,6 +9,7 @@
 #include <bit>
 #include <cstring>
 
+#include "core/instruction_sets.h"
 #include "cpu/operand.h"
 #include "cpu/simd/epilogue-inl.h"
 #include "cpu/sums.h"
@@ -43,7 +44,7 @@ HWY_INLINE int count(uint64_t bits) { return __builtin_popcountll(bits); }
 // The next numbers in the lanes whose bits are set, 0 in the others.
 HWY_INLINE V spread(uint32_t bits, const float* from) {
   const D d;
-#if HWY_TARGET == HWY_AVX3
+#if HEXANE_HAS_AVX512
   (void)d;
   return V{_mm512_maskz_expand_ps(static_cast<__mmask16>(bits), load(from).raw)};
 #else
@@ -206,7 +207,7 @@ void decode(const SparsePanels& s, Range columns, float* to) {
 
 }  // namespace
 
-const SparseOps kSparseOps = {HWY_TARGET == HWY_AVX3 ? 96 : 12, rows, decode};
+const SparseOps kSparseOps = {HEXANE_HAS_AVX512 ? 96 : 12, rows, decode};
 const SparseOps* sparse_ops_of_target() { return &kSparseOps; }
 
 }  // namespace hexane::cpu::HWY_NAMESPACE

@@ -2,6 +2,7 @@
 // other operand. The tiles over it are compiled for each.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/quantized/dot.cpp"
+#include "core/instruction_sets.h"
 #include "cpu/quantized/dot.h"
 #include "cpu/quantized/q31.h"
 
@@ -17,11 +18,11 @@
 
 // The dot product instructions that CPUs of a target may have beside it.
 #undef HEXANE_DOT_EXTENSION
-#if HWY_TARGET == HWY_AVX3
+#if HEXANE_HAS_AVX512
 #define HEXANE_DOT_EXTENSION ",avx512vnni"
-#elif HWY_TARGET == HWY_AVX2 && !HWY_COMPILER_CLANG
+#elif HEXANE_HAS_AVX2 && !HWY_COMPILER_CLANG
 #define HEXANE_DOT_EXTENSION ",avxvnni"
-#elif HWY_TARGET == HWY_NEON && !HWY_COMPILER_CLANG && !defined(__ARM_FEATURE_DOTPROD)
+#elif HEXANE_HAS_NEON && !HWY_COMPILER_CLANG && !defined(__ARM_FEATURE_DOTPROD)
 #define HEXANE_DOT_EXTENSION "arch=armv8.2-a+crypto+dotprod"
 #endif
 
@@ -87,10 +88,10 @@ HWY_INLINE Sums dot(Sums sums, Sums left, Sums right) {
 HWY_AFTER_NAMESPACE();
 
 #ifdef HEXANE_DOT_EXTENSION
-#if HWY_TARGET == HWY_AVX3
+#if HEXANE_HAS_AVX512
 #undef HWY_TARGET_STR
 #define HWY_TARGET_STR HWY_TARGET_STR_AVX3 HEXANE_DOT_EXTENSION
-#elif HWY_TARGET == HWY_AVX2
+#elif HEXANE_HAS_AVX2
 #undef HWY_TARGET_STR
 #define HWY_TARGET_STR HWY_TARGET_STR_AVX2 HEXANE_DOT_EXTENSION
 #else
@@ -102,7 +103,7 @@ HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR)
 namespace hexane::cpu::HWY_NAMESPACE::extended {
 namespace {
 
-#if HWY_TARGET == HWY_NEON
+#if HEXANE_HAS_NEON
 
 constexpr bool kSignedLeft = true;
 HWY_INLINE VI dot(VI sums, VI left, VI right) {
@@ -113,7 +114,7 @@ bool is_supported() { return getauxval(AT_HWCAP) & HWCAP_ASIMDDP; }
 #else
 
 constexpr bool kSignedLeft = false;
-#if HWY_TARGET == HWY_AVX3
+#if HEXANE_HAS_AVX512
 HWY_INLINE hn::Vec128<int32_t> dot(hn::Vec128<int32_t> sums, hn::Vec128<int32_t> left, hn::Vec128<int32_t> right) {
   return hn::Vec128<int32_t>{_mm_dpbusd_epi32(sums.raw, left.raw, right.raw)};
 }

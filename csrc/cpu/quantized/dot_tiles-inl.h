@@ -57,10 +57,10 @@ template <class D32, class F>
 HWY_INLINE hn::Vec<D32> nearest(D32, F x) {
 #if HWY_ARCH_X86
   if constexpr (sizeof(x) == 16) return hn::Vec<D32>{_mm_cvtps_epi32(x.raw)};
-#if HWY_TARGET <= HWY_AVX2
+#if HEXANE_HAS_AVX2
   if constexpr (sizeof(x) == 32) return hn::Vec<D32>{_mm256_cvtps_epi32(x.raw)};
 #endif
-#if HWY_TARGET <= HWY_AVX3
+#if HEXANE_HAS_AVX512
   if constexpr (sizeof(x) == 64) return hn::Vec<D32>{_mm512_cvtps_epi32(x.raw)};
 #endif
 #else
@@ -73,10 +73,10 @@ template <class D8, class V16>
 HWY_INLINE hn::Vec<D8> pack_bytes(D8, V16 low, V16 high) {
 #if HWY_ARCH_X86
   if constexpr (sizeof(low) == 16) return hn::Vec<D8>{_mm_packs_epi16(low.raw, high.raw)};
-#if HWY_TARGET <= HWY_AVX2
+#if HEXANE_HAS_AVX2
   if constexpr (sizeof(low) == 32) return hn::Vec<D8>{_mm256_packs_epi16(low.raw, high.raw)};
 #endif
-#if HWY_TARGET <= HWY_AVX3
+#if HEXANE_HAS_AVX512
   if constexpr (sizeof(low) == 64) return hn::Vec<D8>{_mm512_packs_epi16(low.raw, high.raw)};
 #endif
 #else
@@ -116,7 +116,7 @@ HWY_INLINE void store_rows(const DotTile& t, int64_t column, D32 d32, hn::Vec<D3
     auto* to = reinterpret_cast<int8_t*>(t.out[m] + column);
     if (n == 4 * kLanes32) {
       hn::StoreU(bytes, d8, to);
-#if HWY_TARGET <= HWY_AVX3
+#if HEXANE_HAS_AVX512
     } else {
       hn::BlendedStore(bytes, hn::FirstN(d8, static_cast<size_t>(n)), d8, to);
     }

@@ -3,6 +3,7 @@
 #define HWY_TARGET_INCLUDE "cpu/reduce/reduce.cpp"
 #include <hwy/foreach_target.h>
 // after foreach_target
+#include "core/instruction_sets.h"
 #include "cpu/engine/grouped_sum-inl.h"
 #include "cpu/reduce/accumulate-inl.h"
 #include "cpu/simd/math-inl.h"
@@ -65,7 +66,7 @@ void add_strided(Accumulator<R>& to, const std::byte* x, int64_t stride, int64_t
 template <class R>
 HWY_INLINE float across(const R& reduce, const V* ways) {
   V all = reduce.merge(reduce.merge(ways[0], ways[1]), reduce.merge(ways[2], ways[3]));
-#if HWY_TARGET <= HWY_AVX2  // wider than a block of 4
+#if HEXANE_HAS_AVX2  // wider than a block of 4
   all = reduce.merge(all, hn::ConcatLowerUpper(D(), all, all));
   if (kLanes == 16) all = reduce.merge(all, hn::SwapAdjacentBlocks(all));
 #endif

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "core/half-inl.h"
+#include "core/instruction_sets.h"
 #include "cpu/matmul/gemm.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -32,7 +33,7 @@ HWY_INLINE V load(const float* from) { return hn::LoadU(D(), from); }
 HWY_INLINE V load(const hwy::float16_t* from) { return load_half(D(), from); }
 
 // Masked moves of 16-bit lanes that touch no memory behind the mask.
-constexpr bool kHasMasks = HWY_TARGET == HWY_AVX3;
+constexpr bool kHasMasks = HEXANE_HAS_AVX512;
 
 // The first n of kLanes values at `from`, zeros after.
 template <class T>

@@ -16,6 +16,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/instruction_sets.h"
 #include "cpu/simd/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -66,7 +67,7 @@ HWY_INLINE V residual(V c, V a, V b) {
 
 // x 2^k, k a whole number, rounded once also where it is subnormal or infinite.
 HWY_INLINE V scale(V x, V k) {
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+#if HEXANE_HAS_AVX512
   return V{_mm512_scalef_ps(x.raw, k.raw)};
 #else
   const VI n = hn::ConvertTo(DI(), k), half = hn::ShiftRight<1>(n), bias = hn::Set(DI(), 127);

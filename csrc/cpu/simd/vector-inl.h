@@ -43,7 +43,8 @@ HWY_INLINE V load_part(const T* from, int64_t n, float fill = 0) {
   }
 #endif
   alignas(64) T part[kLanes] = {};
-  for (int64_t i = 0; i < n; ++i) part[i] = from[i];
+  const int64_t count = HWY_MIN(n, kLanes);  // n itself; GCC 14 does not see it, and warns of a copy beyond `part`
+  for (int64_t i = 0; i < count; ++i) part[i] = from[i];
   return hn::IfThenElse(hn::FirstN(D(), static_cast<size_t>(n)), load(part), set(fill));
 }
 
@@ -51,7 +52,8 @@ template <class T>
 HWY_INLINE void store_part(V x, T* to, int64_t n) {
   alignas(64) T part[kLanes];
   store(x, part);
-  for (int64_t i = 0; i < n; ++i) to[i] = part[i];
+  const int64_t count = HWY_MIN(n, kLanes);
+  for (int64_t i = 0; i < count; ++i) to[i] = part[i];
 }
 
 // y[i] = f(x[i]) for n values; x may be y. A tail is computed as a whole vector, so a value does not depend on where it
