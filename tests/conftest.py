@@ -18,6 +18,8 @@ from turns import TURN, TURNS
 
 ROOT = Path(__file__).parents[1]
 os.environ["HEXANE_VERIFY"] = "1"  # every pass of every test leaves a sound graph
+if os.environ.get("HEXANE_WARNINGS_AS_ERRORS") == "ON":
+    os.environ["WERROR"] = "1"  # of apps that tests build by their Makefile
 GOLDEN = ROOT / "tests" / "golden"
 
 

@@ -12,17 +12,29 @@ ROOT = Path(__file__).parents[1]
 PLACES = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
 
 
+def configure(folder: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """CMake's configuration of the C++ core in folder / "build"."""
+    cmake, ninja = (shutil.which(name, path=PLACES) for name in ("cmake", "ninja"))
+    if cmake is None or ninja is None:
+        pytest.skip("needs CMake and Ninja")
+    command = [cmake, "-S", ROOT, "-B", folder / "build", "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
+    kept = {name: value for name, value in os.environ.items() if not name.endswith("_COMPILER_LAUNCHER")}
+    variables = {**kept, "PATH": f"{folder}{os.pathsep}{PLACES}", **environment}
+    return subprocess.run([*command, "-DHEXANE_PYTHON=OFF", *options], capture_output=True, text=True, env=variables)
+
+
+def build_lines(folder: Path, *options: str) -> list[str]:
+    """The lines of the build file that CMake writes."""
+    if not Path("/usr/include/hwy/highway.h").exists():
+        pytest.skip("needs an installed Highway")
+    configured = configure(folder, *options)
+    assert configured.returncode == 0, configured.stderr
+    return (folder / "build" / "build.ninja").read_text().splitlines()
+
+
 def launchers(folder: Path, *options: str) -> set[str]:
     """What is put in front of the compiler in a build folder for the C++ core."""
-    cmake, ninja = (shutil.which(name, path=PLACES) for name in ("cmake", "ninja"))
-    if cmake is None or ninja is None or not Path("/usr/include/hwy/highway.h").exists():
-        pytest.skip("needs CMake, Ninja and an installed Highway")
-    made = folder / "build"
-    command = [cmake, "-S", ROOT, "-B", made, "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}", "-DHEXANE_PYTHON=OFF"]
-    kept = {name: value for name, value in os.environ.items() if not name.endswith("_COMPILER_LAUNCHER")}
-    path = f"{folder}{os.pathsep}{PLACES}"
-    subprocess.run([*command, *options], check=True, capture_output=True, env={**kept, "PATH": path})
-    lines = (made / "build.ninja").read_text().splitlines()
+    lines = build_lines(folder, *options)
     return {line.partition(" = ")[2].strip() for line in lines if line.startswith("  LAUNCHER = ")}
 
 
@@ -40,6 +52,24 @@ def test_an_option_turns_ccache_off(tmp_path: Path) -> None:
 def test_another_launcher_stays(tmp_path: Path) -> None:
     chosen = [f"-DCMAKE_{language}_COMPILER_LAUNCHER=/usr/bin/env" for language in ("CXX", "OBJC", "OBJCXX")]
     assert launchers(tmp_path, *chosen) == {"/usr/bin/env"}
+
+
+@pytest.mark.parametrize("asked", ["OFF", "ON"])
+def test_a_warning_ends_a_build_only_where_that_is_asked_for(tmp_path: Path, asked: str) -> None:
+    lines = build_lines(tmp_path, f"-DHEXANE_WARNINGS_AS_ERRORS={asked}")
+    flags = [line for line in lines if "-Wall -Wextra" in line]
+    assert flags
+    assert {"-Werror" in line for line in flags} == {asked == "ON"}
+
+
+def test_without_highway_the_error_names_its_package(tmp_path: Path) -> None:
+    nowhere = dict.fromkeys(("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"), "http://127.0.0.1:9")
+    configured = configure(tmp_path, "-DCMAKE_DISABLE_FIND_PACKAGE_hwy=ON", **nowhere)
+    assert configured.returncode != 0
+    message = " ".join(configured.stderr.split())
+    assert (
+        "Google Highway (Debian: libhwy-dev, Homebrew: highway) is not installed and could not be fetched: " in message
+    )
 
 
 def test_a_browser_and_mpi_are_installed_for_tests_under_ci_only(tmp_path: Path) -> None:

@@ -33,6 +33,12 @@ def make(folder: Path, *arguments: str) -> str:
 
 
 @needs_make
+def test_a_warning_ends_a_build_only_where_that_is_asked_for(folder: Path) -> None:
+    assert "-Werror" not in make(folder, "WERROR=", COMPILER)
+    assert " -Werror " in make(folder, "WERROR=1", COMPILER)
+
+
+@needs_make
 def test_a_changed_setting_builds_again_and_the_same_does_not(folder: Path) -> None:
     assert " -O1 " in make(folder, "CFLAGS=-O1", COMPILER)
     assert " -O1 " not in make(folder, "CFLAGS=-O1", COMPILER)

@@ -139,14 +139,15 @@ _MAKEFILE = """\
 # The plan is verified again when it is loaded. VERIFY=0 leaves that out, and 7 KiB of code: `hexane codegen` has done
 # it. INPUT=app/pattern.c        streamed inputs from that file's port_input() in place of input.bin (app/port.h)
 # MESSAGES=0, as it is for microcontrollers, leaves out what errors say beside the table, row and name, and 5 KiB.
+# WERROR=1 stops at a warning, also of a stack frame of more than 1024 bytes.
 # HOOKS=1 builds `trace` and `yield` of hexane.h, for a main program that sets them: app/main.c does not.
 @USAGE@TARGET ?= host
 VERIFY ?= 1
 HOOKS ?= 0
 MESSAGES ?= $(if $(filter host,$(TARGET)),1,0)
 SOURCES := NAME.c NAME_plan.c app/main.c $(wildcard src/*.c src/kernels/*.c)
-FLAGS := -std=c99 -pedantic -Wall -Wextra -Werror -Wframe-larger-than=1024 -fno-math-errno -ffp-contract=off \\
-  -ffunction-sections -fdata-sections -Iinclude@LEFT_OUT@
+FLAGS := -std=c99 -pedantic -Wall -Wextra -Wframe-larger-than=1024 -fno-math-errno -ffp-contract=off \\
+  $(if $(WERROR),-Werror) -ffunction-sections -fdata-sections -Iinclude@LEFT_OUT@
 
 ifeq ($(HOOKS),0)
 FLAGS += -DHX_HOOKS=0

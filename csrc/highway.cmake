@@ -1,0 +1,48 @@
+# Finds Google Highway: the installed one (Debian's libhwy-dev has CMake files), else the pinned release, fetched. A copy of its source is
+# taken in place of that with -DFETCHCONTENT_SOURCE_DIR_HIGHWAY=DIR. Sets `newer_targets`, the instruction sets that are left out.
+find_package(hwy 1.0.3 QUIET)
+if(NOT TARGET hwy::hwy)
+  include(FetchContent)
+  foreach(part TESTS EXAMPLES CONTRIB INSTALL)
+    set(HWY_ENABLE_${part} OFF CACHE INTERNAL "")
+  endforeach()
+  set(HWY_FORCE_STATIC_LIBS ON CACHE INTERNAL "")
+  set(hwy_VERSION 1.3.0)
+  # Debian publishes the same SHA256 for highway_1.3.0.orig.tar.gz, Homebrew for its formula of Highway.
+  set(sha256 07b3c1ba2c1096878a85a31a5b9b3757427af963b1141ca904db2f9f4afe0bc2)
+  set(archive ${PROJECT_BINARY_DIR}/highway-${hwy_VERSION}.tar.gz)
+  if(NOT FETCHCONTENT_SOURCE_DIR_HIGHWAY)
+    if(EXISTS ${archive})
+      file(SHA256 ${archive} fetched)
+    endif()
+    if(NOT "${fetched}" STREQUAL "${sha256}")
+      set(url https://github.com/google/highway/archive/refs/tags/${hwy_VERSION}.tar.gz)
+      file(DOWNLOAD ${url} ${archive} STATUS status INACTIVITY_TIMEOUT 60)
+      file(SHA256 ${archive} fetched)
+      if(NOT "${status}" MATCHES "^0;")
+        list(GET status 1 reason)
+        message(FATAL_ERROR "Google Highway (Debian: libhwy-dev, Homebrew: highway) is not installed and could not be fetched: ${reason}")
+      elseif(NOT "${fetched}" STREQUAL "${sha256}")
+        message(FATAL_ERROR "Highway from ${url}: got SHA256 ${fetched}, need ${sha256}; install libhwy-dev (Debian) or highway (Homebrew)")
+      endif()
+    endif()
+  endif()
+  FetchContent_Declare(highway SYSTEM URL ${archive} URL_HASH SHA256=${sha256})
+  FetchContent_MakeAvailable(highway)
+  if(NOT TARGET hwy::hwy)
+    add_library(hwy::hwy ALIAS hwy)
+  endif()
+endif()
+
+# Kernels are compiled for SSE4, AVX2 and AVX-512, or for NEON. A newer target of Highway is the same code again, since its
+# instructions are not ones that Highway would use here: VNNI, expand and table lookups are called by name (docs/building.md).
+# Each target has a bit, the newer one the smaller: what is left out is all below AVX-512's on x86-64, all below NEON's on arm64.
+set(newer_targets HWY_AVX3-1)
+if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  # Highway 1.1 divided NEON by the AES instructions, which no kernel uses.
+  if(hwy_VERSION VERSION_LESS 1.1)
+    set(newer_targets HWY_NEON-1)
+  else()
+    set(newer_targets HWY_NEON_WITHOUT_AES-1)
+  endif()
+endif()
