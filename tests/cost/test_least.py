@@ -1,6 +1,10 @@
 """The least latency: never above an estimate, and near it where products are most of it."""
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Iterable
+from functools import reduce
+from math import fsum
+from typing import Any
 
 import numpy as np
 import pytest
@@ -86,6 +90,22 @@ def test_a_dense_layer_counts_as_the_product_that_it_is() -> None:
     assert dense is not None
     assert product is not None
     assert dense.products_us == product.products_us > 0
+
+
+def test_a_verdict_does_not_depend_on_how_python_adds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Since Python 3.12 `sum` compensates for the rounding of floats."""
+    made = [np.random.default_rng(n).standard_normal((1, 28, n), np.float32) for n in (6, 7)]
+    graph = hx.graph(hx.lstm(hx.input("x", (5, 1, 6)), *made)[0])
+    found = []
+    for add in (lambda items, start=0: reduce(operator.add, items, start), lambda items, start=0: _exact(items, start)):
+        monkeypatch.setattr("builtins.sum", add)
+        found.append((hx.preflight(graph, "M1").to_json(), hx.estimate(graph, "M1").latency_us))
+    assert found[0] == found[1]
+
+
+def _exact(items: Iterable[Any], start: Any) -> Any:
+    items = list(items)
+    return fsum(items) + start if any(isinstance(item, float) for item in items) else reduce(operator.add, items, start)
 
 
 def test_check_says_the_least_and_json_has_its_parts() -> None:

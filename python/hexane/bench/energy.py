@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from math import fsum
 from threading import Thread
 from types import TracebackType
 
@@ -84,7 +85,7 @@ class Meter:
         # The first sample began before the calls did.
         inside = [values for at, values in self._samples if self._entered <= at <= ended][1:]
         if inside:
-            cpu, gpu, ane = (sum(values[name] for values in inside) / len(inside) for name in ("CPU", "GPU", "ANE"))
+            cpu, gpu, ane = (fsum(values[name] for values in inside) / len(inside) for name in ("CPU", "GPU", "ANE"))
             self.power = Power(cpu, gpu, ane, len(inside))
 
     def _read(self) -> None:

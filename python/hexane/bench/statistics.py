@@ -75,7 +75,7 @@ def measure_together(calls: Sequence[Callable[[], Any]], seconds: float) -> Toge
     with ThreadPoolExecutor(len(calls)) as pool:
         threads = list(pool.map(one, calls))
     samples = [ns for _, found, _ in threads for ns in found]
-    per_second = sum(len(found) * group / ((end - began) / 1e9) for began, found, end in threads)
+    per_second = math.fsum(len(found) * group / ((end - began) / 1e9) for began, found, end in threads)
     mean_us = sum(samples) / len(samples) / group / 1000
     return Together(Times.of(samples, group), mean_us, per_second)
 

@@ -1,7 +1,7 @@
 """Results as text: rows for a terminal and a table in Markdown."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import exp, floor, isfinite, log, log10
+from math import exp, floor, fsum, isfinite, log, log10
 from typing import Any
 
 HEAD = (
@@ -69,7 +69,7 @@ def findings(document: Mapping[str, Any]) -> Iterator[str]:
     if known := estimated(document):
         factors = [max(x, 1 / x) for x in (r["times_us"]["p50"] / r["estimate"]["latency_us"] for r in known)]
         inside = sum(r["estimate"]["p10_us"] <= r["times_us"]["p50"] <= r["estimate"]["p90_us"] for r in known)
-        mean = exp(sum(map(log, factors)) / len(factors))
+        mean = exp(fsum(map(log, factors)) / len(factors))
         held = f"{inside} of {len(known)} between p10 and p90"
         yield f"estimates: {mean:.2f} times off in the mean, {max(factors):.2f} at worst; {held}"
     metered = [r for r in right if "microjoules" in r]

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from math import fsum
 from typing import Any
 
 from hexane.cost.demand import Demand, LayerDemand, demand
@@ -156,8 +157,8 @@ def _copies_us(read: int, written: int, rates: Rates) -> float:
 
 def _engine_us(layers: Sequence[tuple[str, float]]) -> float:
     """Of layers with their kinds."""
-    moving = sum(us for kind, us in layers if kind == "move")
-    return float(engine_us(sum(us for kind, us in layers if kind != "move"), moving))
+    moving = fsum(us for kind, us in layers if kind == "move")
+    return float(engine_us(fsum(us for kind, us in layers if kind != "move"), moving))
 
 
 def _batched_engine_us(found: Demand, known: Calibration) -> float:
@@ -170,9 +171,9 @@ def layer_times(layers: Sequence[LayerDemand], known: Calibration) -> list[float
     """The microseconds of each layer in a program."""
     alone = [float(layer_us(*layer_parts(layer, known.rates).values())) for layer in layers]
     computing = [us for layer, us in zip(layers, alone, strict=True) if layer.kind != "move"]
-    if known.further == 1 or not sum(computing):
+    if known.further == 1 or not any(computing):
         return alone
-    part = in_network(sum(computing), max(computing), known.further)
+    part = in_network(fsum(computing), max(computing), known.further)
     return [us * part for us in alone]
 
 

@@ -3,7 +3,7 @@ An estimate of its program is never below it, and takes a compilation."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from math import prod
+from math import fsum, prod
 from typing import Any
 
 from hexane.cost.formula import call_us, compute_us, transfer_us
@@ -42,7 +42,7 @@ def least(segments: Sequence[Segment], chip: Chip) -> Least | None:
     read = sum(_fp16_bytes(port) for segment in engine for port in segment.inputs)
     written = sum(_fp16_bytes(port) for segment in engine for port in segment.outputs)
     copies = float(call_us(0, read, written, rates.floor_us, rates.read_gbps, rates.write_gbps))
-    products = sum(_product_us(node, rates) for segment in engine for node in segment.nodes) * min(known.further, 1)
+    products = fsum(_product_us(node, rates) for segment in engine for node in segment.nodes) * min(known.further, 1)
     return Least(floor + copies + products, len(engine), floor, copies, products, known.measured_on, known.extrapolated)
 
 

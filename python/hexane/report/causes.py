@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from math import ceil, floor, log2
+from math import ceil, floor, fsum, log2
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -268,8 +268,8 @@ def _products(pair: _Pair, run: Run, part: _Part) -> Cause | None:
         worst = np.argsort(-off, kind="stable")[:SAMPLES]
         sums = [sum_of(step.node, _index(at, array), operands) for at in worst]
         lost = {
-            "dropped": sum(abs(s.lost_by_drops) for s in sums),
-            "rounding": sum(abs(s.lost_by_rounding) for s in sums),
+            "dropped": fsum(abs(s.lost_by_drops) for s in sums),
+            "rounding": fsum(abs(s.lost_by_rounding) for s in sums),
         }
         kind = max(lost, key=lambda name: lost[name])
         if lost[kind] < 0.5 * off[worst].sum():

@@ -1,6 +1,6 @@
 """Forms of single ops as other ops: functions, comparisons, divisions, and what the records themselves expand."""
 
-from math import isinf, pi
+from math import fsum, isinf, pi
 
 import numpy as np
 
@@ -67,7 +67,7 @@ def _turned(b: Writer, x: Value) -> Value:
     # The same as round(turns), exactly. M1 and M5 leave out a product that follows a rounding (ANEForge 0.4.0,
     # measured).
     turns = b.sub(turns, b.sub(turns, b.round(turns)))
-    for part in (*TURN, 2 * pi - sum(TURN)):
+    for part in (*TURN, 2 * pi - fsum(TURN)):
         x = b.sub(x, b.mul(turns, part))
     return x
 
