@@ -15,12 +15,12 @@ export CMAKE_COLOR_DIAGNOSTICS := OFF
 unexport PYTHONDONTWRITEBYTECODE
 
 .NOTPARALLEL:
-.PHONY: help run test test-long stand-in conformance bench bench-alloc bench-compile bench-schedule bench-memory bench-c99 bench-sweep bench-train sanitize threads test-arm64 test-mcu apple lint bench-cost
+.PHONY: help run test test-long stand-in conformance bench bench-alloc bench-compile bench-schedule bench-memory bench-c99 bench-sweep bench-train sanitize threads test-arm64 test-mcu apple lint bench-cost fresh
 help:
 	@echo "make run          the digits example: predictions, accuracy, latency"
 	@echo "make test         the test suite (C++ and Python)"
 	@echo "make test-long    the same with the slow tests, of many random cases another quarter each day (TURN=all: all)"
-	@echo "make stand-in     what the engine's tests need beside clang-16 and libgnustep-base-dev"
+	@echo "make stand-in     the stand-in for the engine, for its tests; needs clang 16 or newer and libgnustep-base-dev"
 	@echo "make conformance  ONNX's own backend tests; writes docs/conformance.md"
 	@echo "make bench        speed, beside onnxruntime and OpenVINO"
 	@echo "make bench-alloc  the memory allocator on the MiniMalloc instances"
@@ -37,6 +37,8 @@ help:
 	@echo "                  libnewlib-arm-none-eabi and qemu-system-arm"
 	@echo "make test-arm64   the C++ tests, cross-built and run under qemu"
 	@echo "make apple        the core and the Objective-C, compiled for Macs (fetches 100 MB once)"
+	@echo "make fresh SUITE=trixie  'make test' of a clone of HEAD in a bare Debian (bookworm, trixie, sid);"
+	@echo "                  needs root and debootstrap"
 	@echo "make lint         ruff, mypy, clang-format"
 
 run: $(DONE)/package
@@ -98,6 +100,9 @@ threads: $(DONE)/package
 
 apple: $(DONE)/venv $(DONE)/apple
 	@.ci/apple
+
+fresh:
+	@.ci/fresh $(or $(SUITE),trixie) make test $(if $(ARGS),ARGS="$(ARGS)")
 
 lint: $(DONE)/package $(DONE)/test $(DONE)/lint
 	@$(STEP) "ruff check" $(BIN)/ruff check .

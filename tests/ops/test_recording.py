@@ -106,8 +106,9 @@ def loaded(function: Callable[..., Any]) -> set[str]:
         code = codes.pop()
         codes += [c for c in code.co_consts if inspect.iscode(c)]
         for instruction in dis.get_instructions(code):
-            if instruction.opname.startswith("LOAD_"):
-                found.add(instruction.argval)
+            if "LOAD_" in instruction.opname:  # since Python 3.13 also two names at once: STORE_FAST_LOAD_FAST
+                named = instruction.argval if isinstance(instruction.argval, tuple) else (instruction.argval,)
+                found.update(named[1:] if instruction.opname.startswith("STORE_") else named)
     return found
 
 

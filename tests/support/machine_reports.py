@@ -42,8 +42,8 @@ def context(salt: str = SALT, programs: int = 4) -> Context:
 
 def report_here(probes: Sequence[Probe], salt: str = SALT, programs: int = 4, **switches: int) -> MachineReport:
     """The same records without processes and a file."""
+    where = context(salt, programs)  # skips without the stand-in
     framework = ctypes.CDLL(str(FRAMEWORK))
-    where = context(salt, programs)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("hexane.runtime.engine.dispatch", no_budget)  # tests share a process
         engine = stand_in_engine()

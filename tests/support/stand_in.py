@@ -22,7 +22,9 @@ LIBRARY, FRAMEWORK = BUILD / "libhexane_ane.so", BUILD / "libfake_ane.so"
 
 def needs_stand_in() -> None:
     if not LIBRARY.exists() or not FRAMEWORK.exists():
-        pytest.skip("no stand-in for the engine: 'make stand-in' builds it, with clang-16 and libgnustep-base-dev")
+        pytest.skip(
+            "no stand-in for the engine: 'make stand-in' builds it, with clang 16 or newer and libgnustep-base-dev"
+        )
     programs_folder()
 
 
