@@ -2,8 +2,8 @@
 // other operand. The tiles over it are compiled for each.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/quantized/dot.cpp"
-#include "core/instruction_sets.h"
 #include "cpu/quantized/dot.h"
+#include "core/instruction_sets.h"
 #include "cpu/quantized/q31.h"
 
 #include <hwy/foreach_target.h>
