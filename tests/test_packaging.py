@@ -44,6 +44,10 @@ def test_targets_are_in_the_package():
         assert folder.joinpath(name).is_file()
 
 
+def test_a_system_without_fork_imports_the_package() -> None:
+    assert "hexane" in loaded_by("import os; del os.fork, os.register_at_fork; import hexane")
+
+
 def test_the_command_is_declared(distribution):
     (command,) = distribution.entry_points.select(group="console_scripts", name="hexane")
     assert callable(command.load())

@@ -4,7 +4,6 @@ One Node serves every level, from the ops a user calls to what the executor runs
 says what it means.
 """
 
-import os
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ import numpy as np
 
 from hexane.dtypes import DType
 from hexane.errors import Error
+from hexane.forks import at_fork
 from hexane.graph.array_bits import identity, truths
 from hexane.graph.attributes import AttrValue, attr_bits
 from hexane.graph.tensor_type import Array, TensorType, tensor_type
@@ -134,7 +134,7 @@ def _forget(place: _Interned, table: dict[object, _Interned] = _interned, lock: 
             del table[place.identity]
 
 
-os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 _uids = count(1)
 _NO_ATTRS: Mapping[str, AttrValue] = MappingProxyType({})
 _MOST_SOURCES = 32  # a constant 1.0 may come from everywhere; who reads a message has seen enough by then

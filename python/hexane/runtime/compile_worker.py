@@ -18,6 +18,7 @@ from weakref import WeakSet
 
 from hexane import _core
 from hexane.errors import DeviceError, Error
+from hexane.forks import at_fork
 from hexane.runtime.worker_process import END, WorkerError, WorkerProcess
 from hexane.targets.dispatch import dispatch
 
@@ -122,7 +123,7 @@ def _after_fork() -> None:
             worker.let_go()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+at_fork(after_in_child=_after_fork)
 WORKER = CompileWorker()
 
 

@@ -1,6 +1,5 @@
 """A model with free dims, or inputs whose values decide shapes: compiled for each set of them on first use."""
 
-import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -12,6 +11,7 @@ import numpy as np
 
 from hexane import _core
 from hexane.errors import Error
+from hexane.forks import at_fork
 from hexane.graph import Array
 from hexane.runtime.debug import Debug
 from hexane.runtime.futures import Submits
@@ -170,4 +170,4 @@ def _after_fork() -> None:
             del model._models[key]
 
 
-os.register_at_fork(after_in_child=_after_fork)
+at_fork(after_in_child=_after_fork)

@@ -4,11 +4,12 @@ A program runs without Python's lock and wants it back when it has run. A thread
 whole turn, 5 ms unless somebody says otherwise, which is more than most calls take.
 """
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
+
+from hexane.forks import at_fork
 
 TURN = 0.0001  # seconds; a switch takes about 0.01 ms
 
@@ -50,4 +51,4 @@ def _after_fork() -> None:
         _put_back()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+at_fork(after_in_child=_after_fork)

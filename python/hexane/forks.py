@@ -1,0 +1,11 @@
+"""What a process does around a fork. Systems without fork (Windows) have no `os.register_at_fork`."""
+
+import os
+from collections.abc import Callable
+
+
+def at_fork(**hooks: Callable[[], object]) -> None:
+    """`os.register_at_fork` where the system has it."""
+    register = getattr(os, "register_at_fork", None)
+    if register is not None:
+        register(**hooks)
