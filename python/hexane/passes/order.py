@@ -35,6 +35,7 @@ from hexane.passes.legalize.select_kernels import select_kernels
 from hexane.passes.legalize.split_conv_3d import split_conv_3d
 from hexane.passes.legalize.spread_conv_transpose_3d import spread_conv_transpose_3d
 from hexane.passes.legalize.to_fp16 import to_fp16
+from hexane.passes.legalize.to_fp16_where_held import to_fp16_where_held
 from hexane.passes.quantize.decode_in_calls import decode_in_calls, decode_in_calls_halves
 from hexane.passes.quantize.fold_qdq import fold_qdq
 from hexane.passes.quantize.fuse_lookup import fuse_lookup
@@ -48,7 +49,7 @@ from hexane.passes.quantize.keep_sparse import keep_sparse
 from hexane.passes.quantize.move_qdq_past_data_movement import move_qdq_past_data_movement
 from hexane.passes.quantize.use_q31 import use_q31
 from hexane.passes.simplify.fold import fold
-from hexane.passes.simplify.fold_batch_norm import fold_batch_norm
+from hexane.passes.simplify.fold_batch_norm import fold_batch_norm, fold_batch_norm_halves
 from hexane.passes.simplify.fold_pad import fold_pad
 from hexane.passes.simplify.simplify import simplify
 from hexane.targets import Target
@@ -155,11 +156,13 @@ ORDER = (
     Pass(fuse_rotary, ("host",)),
     Pass(fuse_clip, ("host", "engine", "mil"), legal=True),
     # Before precision drops: weights are scaled in fp64 and rounded once.
-    Pass(fold_batch_norm, ("host", "engine", "mil"), legal=True),
+    Pass(fold_batch_norm, ("host",), lambda _, options: options.dtype != "fp16"),
+    Pass(fold_batch_norm_halves, ("host",), lambda _, options: options.dtype == "fp16"),
+    Pass(fold_batch_norm, ("engine", "mil"), legal=True),
     Pass(fold_pad, ("host", "engine", "mil"), legal=True),
     Pass(fuse_bias, ("host", "mil")),
     Pass(fuse_transpose, ("host",)),
-    Pass(to_fp16, ("host",), lambda _, options: options.dtype == "fp16"),
+    Pass(to_fp16_where_held, ("host",), lambda _, options: options.dtype == "fp16"),
     Pass(to_fp16, ("engine", "mil")),
     # Before anything moves the casts at the ports.
     Pass(narrow_ports, ("engine", "mil")),

@@ -11,11 +11,13 @@ from hexane.graph import Graph, Node
 from hexane.importers.files import is_written_model
 from hexane.importers.written import load_written_model
 from hexane.ops import LEAVES
+from hexane.passes.legalize.to_fp16 import lost_factors, may_lose_factors
 from hexane.passes.retarget import operands_of_form, rewritten
 from hexane.passes.retarget.views import ROUNDING, VIEWS, has_too_many_axes, join_views
-from hexane.pipeline import divide
+from hexane.pipeline import divide, engine_form
 from hexane.report.report import Entry, Report
 from hexane.stages.segments.devices import COMPUTING
+from hexane.stages.segments.join import Parts
 from hexane.targets import Chip, Verdict
 from hexane.targets.legality import op_unit
 from hexane.targets.query import load_chip
@@ -45,6 +47,7 @@ def examine(model: Graph, chips: Sequence[Chip], name: str = "") -> list[Report]
     decide some of them."""
     nodes = [node for node in model.nodes if node.op not in LEAVES]
     by_segments = scales_of_run_time(model.nodes)
+    loses = any(may_lose_factors(node) for node in nodes)
     shared: dict[tuple[int, str], tuple[Entry, ...]] = {}
     reports = []
     for chip, verdicts in zip(chips, judge_all(model.nodes, chips, rewritten), strict=True):
@@ -52,6 +55,7 @@ def examine(model: Graph, chips: Sequence[Chip], name: str = "") -> list[Report]
         if key not in shared:
             known = _written_without(model, nodes, _joined(model, nodes, verdicts, chip), chip)
             known = _within_fp16(model, nodes, known)
+            known = _with_lost_factors(model, nodes, known, chip) if loses else known
             known = _apart_from_products(model, nodes, known, chip) if by_segments else known
             shared[key] = tuple(map(Entry, range(len(nodes)), nodes, known))
         reports.append(Report(name or model.name, chip, shared[key], model))
@@ -98,7 +102,7 @@ def _written_without(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Ver
 
 def _within_fp16(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict]) -> Sequence[Verdict]:
     """The verdicts, with what the host computes because numbers would leave fp16."""
-    wide = wide_readers(model.nodes, _running(nodes, verdicts))
+    wide = wide_readers(model.nodes, _running(nodes, verdicts), model.use_counts())
     if not wide:
         return verdicts
 
@@ -107,6 +111,26 @@ def _within_fp16(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict
         if reason is None or op_unit(node.op) not in COMPUTING:
             return verdict  # what only moves elements runs on either
         return Verdict(verdict="host", reason=reason, rule="range of fp16", source="hexane", status="inferred")
+
+    return [told(node, verdict) for node, verdict in zip(nodes, verdicts, strict=True)]
+
+
+def _with_lost_factors(
+    model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict], chip: Chip
+) -> Sequence[Verdict]:
+    """The verdicts, with what compiling warns of: factors of which fp16 keeps few digits, or that it does not hold."""
+    divided, segments = divide(model, chip)
+    lost = list[tuple[str, frozenset[str], str]]()
+    for found, piece in zip(segments, Parts(divided, segments).graphs(), strict=True):
+        for said in lost_factors(engine_form(piece, chip).decisions) if found.device == "ane" else ():
+            op, _, places = said.node.partition(" at ")
+            lost.append((op, frozenset(places.split(", ")), said.reason))
+
+    def told(node: Node, verdict: Verdict) -> Verdict:
+        reasons = [why for op, places, why in lost if op == node.op and places.issuperset(node.sources)]
+        if not reasons or not verdict.runs:
+            return verdict
+        return replace(verdict, reason="; ".join(filter(None, (verdict.reason, *dict.fromkeys(reasons)))))
 
     return [told(node, verdict) for node, verdict in zip(nodes, verdicts, strict=True)]
 

@@ -8,6 +8,7 @@ from hexane.emit.mil.refusals import Loaded
 from hexane.errors import Error, FallbackWarning, HazardWarning, warn
 from hexane.graph import Graph
 from hexane.options import DEFAULTS, Options
+from hexane.passes.legalize.to_fp16 import lost_factors
 from hexane.pipeline import Watch, compile_segments, divide
 from hexane.program import Program
 from hexane.runtime.collector import collector_paused
@@ -46,7 +47,7 @@ def chip_program(
     with collector_paused():
         program = compile_segments(graph, segments, chip, options, watch=watch, on_engine=on_engine)
     # Nodes that one op was written as are one place.
-    lost = {d.node: d for d in program.decisions if d.verdict == "hazard" and d.stage == "to_fp16"}
+    lost = {d.node: d for d in lost_factors(program.decisions)}
     if lost:
         warn(f"[compile] {chip.label}: fp16 does not hold the weights of {listed(list(lost.values()))}", HazardWarning)
     return program

@@ -43,7 +43,7 @@ def beyond_types(node: Node, constant: Sequence[bool]) -> tuple[Any, ...]:
     it writes to."""
     if node.op == "write_state":
         return (node.inputs[0].node.op, node.inputs[1].node.op in LEAVES) if node.inputs[0] and node.inputs[1] else ()
-    if node.op in ("mul", "real_div"):
+    if node.op in ("mul", "real_div", "batch_norm"):
         return (loses_digits(node),)
     if node.op in JOINS:
         return (joins_width_slices(node),)

@@ -1,11 +1,13 @@
-"""Constants of which fp16 keeps few digits, or none: factors and divisors next to 0, and the reciprocals that a
-division becomes."""
+"""Constants of which fp16 keeps few digits, or none: factors and divisors next to 0, the reciprocals that a division
+becomes, and variances of batch norms."""
 
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from hexane.graph import Array, Node, Value
+from hexane.passes.legalize.to_fp16 import half
+from hexane.passes.simplify.fold_batch_norm import Affine, normalisation
 from hexane.targets import Verdict
 from hexane.validate.rule import judged
 
@@ -15,9 +17,11 @@ INVERTED = 2.0**28  # above it, not even two factors with all digits make the nu
 MOST = 1 << 20  # elements that are looked at
 
 SMALL_CONSTANT = "constants in fp16"
-_LOST = {"mul": "factor", "quantize": "scale", "dequantize": "scale"}
+MOST_LOST = 2.0**-9  # relative, of the scale of a batch norm: more than roundings of usual constants make
+_LOST = {"batch_norm": "variance, mean or factor", "mul": "factor", "quantize": "scale", "dequantize": "scale"}
 _LOST["real_div"] = "divisor, or of its reciprocal, with which the engine multiplies"
 _known: "WeakKeyDictionary[Node, tuple[bool, bool]]" = WeakKeyDictionary()
+_norms: "WeakKeyDictionary[Node, bool]" = WeakKeyDictionary()
 
 
 def loses_digits(node: Node) -> bool:
@@ -30,7 +34,42 @@ def loses_digits(node: Node) -> bool:
     if node.op in ("quantize", "dequantize"):
         scale = node.inputs[1]
         return scale is not None and _of(scale)[0]
+    if node.op == "batch_norm":
+        if node not in _norms:
+            _norms[node] = _norm_loses(node)
+        return _norms[node]
     return False
+
+
+def held_norm(node: Node) -> Affine | None:
+    """The scale and shift of a batch norm of constants, where each is a number of fp16, or a product of two; None where
+    one is too large."""
+    affine = normalisation(node, node.inputs[1:])
+    if affine is None or not np.isfinite(affine.scale + affine.shift).all():
+        return None
+    return affine if all((np.abs(a) <= LARGEST).all() for a in affine[:2]) else None
+
+
+def _norm_loses(node: Node) -> bool:
+    """Whether a batch norm of constants has another scale or shift when these are rounded to fp16, and could have the
+    right ones. Channels whose results fp16 has with few digits anyway do not count."""
+    affine = held_norm(node)
+    if affine is None or not affine.scale.size:
+        return False
+    constants = [None if v is None else v.node.data for v in node.inputs[1:]]
+    mean, variance, gamma, beta = (
+        None if a is None else half(a).astype(np.float64) for a in (*constants, None, None)[:4]
+    )
+    assert mean is not None
+    assert variance is not None
+    epsilon = float(half(np.array(node.attrs["epsilon"], np.float32)))
+    with np.errstate(all="ignore"):
+        scale = (1 if gamma is None else gamma) / np.sqrt(variance + epsilon)
+        shift = (0 if beta is None else beta) - mean * scale
+        spread = np.ones_like(affine.scale) if gamma is None else np.abs(gamma)
+        kept = np.abs(scale - affine.scale) <= MOST_LOST * np.abs(affine.scale)
+        kept &= np.abs(shift - affine.shift) <= MOST_LOST * np.maximum(np.abs(affine.shift), spread)
+    return not bool((kept if affine.live is None else kept | ~affine.live).all())
 
 
 def lost_digits(node: Node) -> Verdict | None:
@@ -41,8 +80,8 @@ def lost_digits(node: Node) -> Verdict | None:
 
 
 def _of(value: Value) -> tuple[bool, bool]:
-    """Of a constant: whether fp16 loses digits of it as a factor, next to 0, and as a divisor, on either side of it or
-    its reciprocal."""
+    """Of a constant: whether fp16 loses digits of it as a factor, next to 0 or beyond its range, and as a divisor, on
+    either side of it or its reciprocal."""
     node = value.node
     if node.op != "const" or value.dtype.kind != "float" or not 0 < value.type.size <= MOST:
         return False, False
@@ -51,13 +90,13 @@ def _of(value: Value) -> tuple[bool, bool]:
         size = np.abs(node.data.astype(np.float64)).ravel()
         with np.errstate(divide="ignore"):
             divisor = _lost(1 / size, LARGEST) or _lost(size[size >= 1 / INVERTED], np.inf)
-            _known[node] = _lost(size, np.inf), divisor
+            _known[node] = _lost(size, LARGEST), divisor
     return _known[node]
 
 
 def _lost(size: Array, largest: float) -> bool:
-    """A constant beyond the largest number stays finite (`to_fp16`), a reciprocal does not. A single number does not
-    vanish either: what is far below fp16 would be far too large."""
+    """Beyond the largest number a constant would become that (`to_fp16`), a reciprocal infinite. A single number does
+    not vanish either: what is far below fp16 would be far too large."""
     numbers = size[np.isfinite(size) & (size > 0) & (size <= INVERTED)]
     with np.errstate(over="ignore"):
         same = numbers.astype(np.float16).astype(np.float64) == numbers

@@ -1,5 +1,5 @@
 """Values that may be larger than fp16 holds, as integers and constants prove: sums of products of bytes, their casts,
-dequantised integers, factors of batch norms.
+dequantised integers, and what ops make of numbers near 1 by their constants (products, norms, activations).
 
     quantized_conv : int32  ->  cast : fp32  ->  mul(.., scale)  ->  add(.., bias)
           host                   host              host               engine
@@ -8,17 +8,21 @@ The host computes what makes or reads such a value, until a scale has brought it
 sum beyond 65504 would be infinite there.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence, Set
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
 from hexane.bounds.ends import by_constants, corners, of_size
 from hexane.bounds.interval import LARGEST, whole_range
-from hexane.graph import Node, Value
+from hexane.graph import Array, Node, Value
 from hexane.ops import LEAVES, OPS
-from hexane.passes.legalize.to_fp16 import half
+from hexane.ops.spec import moved_inputs
+from hexane.passes.simplify.fold_batch_norm import folds_in_halves, normalisation
 from hexane.validate.masks import HIDDEN, mask_operands
+from hexane.validate.small_constants import INVERTED
 
 # Ops that are monotone in each operand, so that their ends are at its ends.
 MONOTONE = ("add", "sub", "mul", "neg", "relu", "clip", "maximum", "minimum", "round", "floor", "ceil")
@@ -27,39 +31,97 @@ PICKS = ("cast", "select", "reduce_max", "reduce_min", "reduce_mean")  # results
 BY_CONSTANTS = ("dequantize", "batch_norm")  # monotone in x, where the other operands are constants
 PRODUCTS = ("quantized_conv", "quantized_matmul")
 MOST_READ = 1 << 16  # numbers of a constant that are looked at
-MOST_LOST = 2.0**-4  # relative: of the root of a variance in fp16
+# Ops whose results are as large as their operands, times these attributes and operands, and plus those: (op, factors,
+# terms). The slope of an activation is a factor of one side only.
+FACTORS: dict[str, tuple[tuple[int | str, ...], tuple[int | str, ...]]] = {
+    "linear_activation": (("alpha",), ("beta",)),
+    "leaky_relu": (("alpha",), ()),
+    "prelu": ((1,), ()),
+    "layer_norm": ((1,), (2,)),
+    "instance_norm": ((1,), (2,)),
+    "group_norm": ((1,), (2,)),
+    "rms_norm": ((1,), ()),
+}
+VIEWS = ("reshape", "expand_dims", "squeeze", "transpose")
+SCALES = ("mul", "real_div", "batch_norm")
+BIASED = ("conv", "conv_transpose", "linear", "matmul")
+ONE_SIDED = ("leaky_relu", "prelu")
+NORMS = ("layer_norm", "instance_norm", "group_norm", "rms_norm")  # results do not depend on the size of x
+HEIGHTS = ("elu", "scaled_tanh", "selu")  # activations whose bounded side ends at alpha, or alpha * beta
 Ends = tuple[float, float]  # of the numbers of a value, the smallest and the largest
 ROUNDS = "it makes whole numbers of 16 bits, of which fp16 holds those up to 2048"
 
 
-def wide_readers(nodes: Sequence[Node], may_leave: Callable[[Node], bool]) -> dict[int, str]:
+def wide_readers(
+    nodes: Sequence[Node], may_leave: Callable[[Node], bool], counts: Mapping[Value, int] | None = None
+) -> dict[int, str]:
     """By id: the nodes that read or make a value beyond fp16, compute a scale for it, or round to more steps than fp16
     has, and why the host has to. nodes: of a graph, operands first. may_leave: whether a node is the engine's so far.
+    counts: how often each value is read; None where no outputs read one.
     """
+    return _walk(nodes, may_leave, counts).found
+
+
+def wide_factors(nodes: Sequence[Node], counts: Mapping[Value, int]) -> dict[int, str]:
+    """By id: the nodes whose own constants fp16 does not hold, or make numbers beyond it, and what scales such numbers;
+    in what way."""
+    return _walk(nodes, lambda node: True, counts).factors
+
+
+class _Wide(NamedTuple):
+    """What the host has to compute, and what of it by its own constants."""
+
+    found: dict[int, str]
+    factors: dict[int, str]
+
+
+def _walk(nodes: Sequence[Node], may_leave: Callable[[Node], bool], counts: Mapping[Value, int] | None) -> _Wide:
     masks = mask_operands(nodes)
     known: dict[Value, Ends] = {}
+    gains: dict[Value, float] = {}  # the size of what numbers near 1 have become by constant factors
+    scaled: set[Value] = set()  # values that are beyond fp16 by these factors
+    counts = counts or Counter(v for node in nodes for v in node.inputs if v is not None)
     found: dict[int, str] = {}
+    factors: dict[int, str] = {}
     for node in nodes:
         wide = next((v for v in node.inputs if v is not None and _reads_wide(v, known)), None)
         if wide is not None and may_leave(node):
             found[id(node)] = _reason(wide.node.op, known[wide])
+            if node.op in SCALES:
+                factors[id(node)] = found[id(node)]
             _add_scales(node, wide, may_leave, found)
         if node.op == "cast" and node.types[0].dtype.kind in ("int", "uint") and node.types[0].dtype.bits >= 16:
             found |= {id(n): ROUNDS for n in _rounded(node) if may_leave(n)}
-        ends = _ends(node, known, masks.get(id(node), ()), clamps=wide is None)
+        ends = _ends(node, known, masks.get(id(node), ()), clamps=wide is None and may_leave(node))
         if _is_wide(ends) and wide is None:
             ends = _ends(node, known, masks.get(id(node), ()), clamps=False)  # the host has its constants as they are
             if node.types[0].dtype.kind == "float" and may_leave(node):
                 found[id(node)] = _reason("its results", ends)
-        if node.op == "batch_norm" and ends is None and (factors := _factors(node)) is not None:
-            factor, lost = factors
-            if (factor > LARGEST or lost > MOST_LOST) and may_leave(node):
-                found[id(node)] = _of_factors(factor)
-            if factor > LARGEST:
-                ends = -factor, factor  # as numbers near 1 become
+        if ends is None and (gain := _gain(node, gains, masks.get(id(node), ()))) is not None:
+            size, largest = gain
+            if (size > LARGEST or largest > LARGEST) and not folds_in_halves(node, counts):
+                ends = -size, size
+                scaled.add(node.values[0])
+                if may_leave(node):
+                    found[id(node)] = factors[id(node)] = _of_factors(*gain)
+            gains[node.values[0]] = size
+        elif ends is None and wide is not None and (_keeps_size(node) or _scales(node, wide, scaled)):
+            ends = known[wide]  # beside operands near 1
+            if wide in scaled or node.op in BIASED:
+                scaled.add(node.values[0])
         if ends is not None:
             known.update(dict.fromkeys(node.values, ends))
-    return found
+    return _Wide(found, factors)
+
+
+def _keeps_size(node: Node) -> bool:
+    """Whether results are about as large as the largest operand."""
+    return node.op in ("add", "sub", "max_pool", "avg_pool") or bool(OPS[node.op].moves)
+
+
+def _scales(node: Node, wide: Value, scaled: Set[Value]) -> bool:
+    """Whether a product has weights beyond fp16, or x that a factor has made so."""
+    return node.op in BIASED and (wide in scaled or wide == node.inputs[1])
 
 
 def _reads_wide(value: Value, known: Mapping[Value, Ends]) -> bool:
@@ -99,7 +161,8 @@ def _rounded(cast: Node) -> list[Node]:
 
 def _ends(node: Node, known: Mapping[Value, Ends], hides: Sequence[int], clamps: bool) -> Ends | None:
     """The smallest and the largest number that a result may have; None where nothing is known. hides: the operands that
-    are masks if they are constants; clamps: whether constants beyond fp16 are its largest number, as on the engine."""
+    are masks if they are constants; clamps: whether constants far beyond fp16, which are as good as infinite, are its
+    largest number, as on the engine."""
     kind = node.types[0]
     if node.op in PRODUCTS and kind.dtype.kind == "int" and kind.dtype.bits == 32:
         most = _sum_of_products(node)
@@ -114,7 +177,8 @@ def _ends(node: Node, known: Mapping[Value, Ends], hides: Sequence[int], clamps:
         return _beside_constants(node, known)
     if node.op not in (*MONOTONE, *SIZES, *PICKS) and not OPS[node.op].moves:
         return None
-    values = [(i, v) for i, v in enumerate(node.inputs) if v is not None and not _is_condition(node, v)]
+    moved = moved_inputs(OPS[node.op], len(node.inputs)) if OPS[node.op].moves else range(len(node.inputs))
+    values = [(i, v) for i in moved if (v := node.inputs[i]) is not None and not _is_condition(node, v)]
     if any(v.node.op != "const" and v not in known for _, v in values):
         return None
     operands: list[Ends] = []
@@ -124,7 +188,8 @@ def _ends(node: Node, known: Mapping[Value, Ends], hides: Sequence[int], clamps:
             ends = _of_constant(value.node, i in hides and node.op != "mul")
             if ends is None:
                 return None
-            ends = (max(ends[0], -LARGEST), min(ends[1], LARGEST)) if clamps and value.dtype.kind == "float" else ends
+            if clamps and value.dtype.kind == "float" and max(-ends[0], ends[1]) > INVERTED:
+                ends = max(ends[0], -LARGEST), min(ends[1], LARGEST)
         assert ends is not None
         operands.append(ends)
     return _combined(node, operands) if operands else None
@@ -172,30 +237,83 @@ def _of_constant(node: Node, is_mask: bool) -> Ends | None:
     return (float(data.min()), float(data.max())) if np.isfinite(data).all() else None
 
 
-def _of_factors(factor: float) -> str:
-    if factor > LARGEST:
-        return f"its factors are as large as {factor:.3g}, which fp16 does not hold"
-    return "fp16 keeps few digits of its variance"
+def _of_factors(size: float, largest: float) -> str:
+    if size > LARGEST:
+        return f"its constants make numbers as large as {size:.3g} of numbers near 1, which fp16 does not hold"
+    return f"its constants are as large as {largest:.3g}, which fp16 does not hold"
 
 
-def _factors(node: Node) -> tuple[float, float] | None:
-    """The largest factor of a batch norm, and what fp16 loses of the root of its variance, relative. None where that is
-    not known, and behind a product, whose weights it becomes part of: these are looked at later."""
-    x, mean, variance, gamma, beta = (*node.inputs, None, None)[:5]
-    assert x is not None
-    assert variance is not None
-    if any(v is not None and v.node.op != "const" for v in (mean, variance, gamma, beta)):
+def _gain(node: Node, gains: Mapping[Value, float], hides: Sequence[int]) -> tuple[float, float] | None:
+    """The size of what an op makes by its constants of a number near 1, or of what factors before it made of one, and
+    that of its largest constant; None where it has none that say it."""
+    if node.types[0].dtype.kind != "float" or not node.inputs or node.inputs[0] is None:
         return None
-    if (x.node.op not in LEAVES and OPS[x.node.op].product is not None) or not variance.type.size:
+    before = gains.get(node.inputs[0], 1.0)
+    if node.op == "batch_norm":
+        affine = normalisation(node, node.inputs[1:])
+        return None if affine is None else (max(before * _size(affine.scale), _size(affine.shift)), 0.0)
+    if node.op in ("mul", "real_div", "add", "sub"):
+        return _beside_a_constant(node, gains, hides)
+    if node.op in BIASED:  # the weights' size says nothing of a sum's, its bias does
+        bias = _constant_size(node, 2)
+        return (bias, bias) if LARGEST < bias <= INVERTED else None
+    if node.op in HEIGHTS:
+        alpha, beta = abs(node.attrs["alpha"]), abs(node.attrs.get("beta", 1.0))
+        size = {"scaled_tanh": alpha, "elu": max(before, alpha), "selu": beta * max(before, alpha)}[node.op]
+        return size, alpha if node.op == "scaled_tanh" else max(alpha, beta)
+    if node.op not in FACTORS:
         return None
-    assert variance.node.data is not None
-    wide, epsilon = variance.node.data.astype(np.float64), np.array(node.attrs["epsilon"], np.float64)
-    size = 1.0 if gamma is None or gamma.node.data is None else np.abs(gamma.node.data.astype(np.float64))
-    with np.errstate(all="ignore"):
-        root = np.sqrt(wide + epsilon)
-        narrow = np.sqrt(half(wide).astype(np.float64) + half(epsilon).astype(np.float64))
-        factor, lost = np.nan_to_num(size / root, nan=0.0, posinf=0.0), np.nan_to_num(np.abs(narrow - root) / root)
-    return float(factor.max()), float(lost.max())
+    factors, terms = ([_constant_size(node, place) for place in places] for places in FACTORS[node.op])
+    factor, largest = max(1.0, *factors) if node.op in ONE_SIDED else factors[0], max(*factors, *terms, 0.0)
+    before = 1.0 if node.op in NORMS or largest > LARGEST else before
+    return max([factor * before, *terms]), largest
+
+
+def _beside_a_constant(node: Node, gains: Mapping[Value, float], hides: Sequence[int]) -> tuple[float, float] | None:
+    """Of products, quotients and sums. A number that hides keys from a softmax is none of them, and a factor may be
+    written as two."""
+    x, other = node.inputs
+    if x is None or other is None:
+        return None
+    if node.op != "real_div" and _numbers(x) is not None:
+        x, other = other, x
+    before, numbers = gains.get(x, 1.0), _numbers(other)
+    if _numbers(x) is not None or any(node.inputs[i] == other for i in hides):
+        return None
+    if numbers is None or not 0 < numbers.size <= MOST_READ:
+        return None
+    size = _size(numbers)
+    if node.op == "real_div":
+        sizes = np.abs(numbers.astype(np.float64))
+        inverse = float(1 / sizes[sizes > 0].min(initial=np.inf))
+        return before * inverse, 0.0
+    if node.op == "mul":
+        return before * size, size if size > INVERTED else 0.0
+    return (max(before, size), size) if size <= INVERTED else None  # as good as infinite, clamped or not
+
+
+def _constant_size(node: Node, place: int | str) -> float:
+    """Of an attribute, or of an operand that is a constant; 1 for others."""
+    if isinstance(place, str):
+        return abs(float(node.attrs[place]))
+    value = node.inputs[place] if place < len(node.inputs) else None
+    numbers = None if value is None else _numbers(value)
+    return float(isinstance(place, int) and place == 1) if numbers is None else _size(numbers)
+
+
+def _numbers(value: Value) -> Array | None:
+    """Those of a constant, or of a view of one, in whatever shape."""
+    while value.node.op in VIEWS and value.node.inputs[0] is not None:
+        value = value.node.inputs[0]
+    return value.node.data if value.node.op == "const" else None
+
+
+def _size(numbers: Array | None) -> float:
+    """The largest finite number's; 0 for none."""
+    if numbers is None or not numbers.size:
+        return 0.0
+    size = np.abs(numbers.astype(np.float64))
+    return float(size[np.isfinite(size)].max(initial=0.0))
 
 
 def _sum_of_products(node: Node) -> float:

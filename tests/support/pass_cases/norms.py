@@ -5,7 +5,7 @@ import numpy as np
 import hexane as hx
 from hexane.passes.fuse.fuse_layer_norm import fuse_layer_norm
 from hexane.passes.fuse.fuse_rms_norm import fuse_rms_norm
-from hexane.passes.simplify.fold_batch_norm import fold_batch_norm
+from hexane.passes.simplify.fold_batch_norm import fold_batch_norm, fold_batch_norm_halves
 from pass_cases.graphs import Case, block, conv, image, normal, normed, shared
 
 
@@ -43,6 +43,7 @@ FIRES: dict[str, Case] = {
         lambda: (lambda y: [y * normal(4), hx.exp(y)])((lambda x: x * hx.inverse(hx.sqrt(mean_square(x))))(block())),
     ),
     "fold_batch_norm": (fold_batch_norm, lambda: normed(hx.conv(image(), normal(4, 3, 3, 3), normal(4)))),
+    "fold_batch_norm_halves": (fold_batch_norm_halves, lambda: normed(hx.conv(image(), normal(4, 3, 3, 3), normal(4)))),
     "fold_batch_norm_nhwc": (
         fold_batch_norm,
         lambda: normed(hx.conv(hx.input("x", (1, 6, 5, 4)), normal(6, 2, 3, 1), groups=2, layout="nhwc"), axis=3),
@@ -100,6 +101,15 @@ LEAVES: dict[str, Case] = {
         lambda: hx.batch_norm(conv(image(), 4), normal(4), np.full(4, -1, "f")),
     ),
     "a_scale_under_which_weights_vanish": (fold_batch_norm, lambda: conv(image(), 4) * np.full((4, 1, 1), 1e-40, "f")),
+    "a_scale_of_which_fp16_would_keep_few_digits": (
+        fold_batch_norm_halves,
+        lambda: conv(image(), 4) / np.full((4, 1, 1), 1e6, "f"),
+    ),
+    "a_scale_that_takes_weights_beyond_fp16": (
+        fold_batch_norm_halves,
+        lambda: conv(image(), 4) * np.full((4, 1, 1), 1e6, "f"),
+    ),
+    "a_shift_beyond_fp16": (fold_batch_norm_halves, lambda: conv(image(), 4) + np.full((4, 1, 1), 1e6, "f")),
     "a_scale_of_one_number": (fold_batch_norm, lambda: (hx.input("x", (2, 3)) @ normal(3, 4)) * 0.3),
     "a_scale_of_one_number_for_one_channel": (fold_batch_norm, lambda: conv(image(), 1) / 0.3),
     "a_scale_that_fp16_weights_cannot_hold": (

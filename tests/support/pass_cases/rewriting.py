@@ -12,6 +12,7 @@ from hexane.passes.legalize.save_states import save_states
 from hexane.passes.legalize.split_conv_3d import split_conv_3d
 from hexane.passes.legalize.spread_conv_transpose_3d import spread_conv_transpose_3d
 from hexane.passes.legalize.to_fp16 import to_fp16
+from hexane.passes.legalize.to_fp16_where_held import to_fp16_where_held
 from hexane.passes.simplify.fold import fold
 from hexane.passes.simplify.fold_pad import fold_pad
 from hexane.passes.simplify.simplify import simplify
@@ -167,6 +168,7 @@ FIRES: dict[str, Case] = {
         ),
     ),
     "to_fp16": (to_fp16, lambda: hx.relu(hx.input("x", (2, 3)) @ normal(3, 4))),
+    "to_fp16_where_held": (to_fp16_where_held, lambda: hx.relu(hx.input("x", (2, 3)) * 1e6 * 1e-6)),
     "to_fp16_of_limits": (
         to_fp16,
         lambda: hx.clip(hx.pad(hx.input("x", (3,)), begin=(1,), end=(0,), value=0.1), beta=1e9),

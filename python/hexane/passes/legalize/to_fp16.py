@@ -1,5 +1,6 @@
 """Stores everything between the ports in fp16."""
 
+from collections.abc import Container, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -25,31 +26,55 @@ _LARGEST = float(np.finfo(np.float16).max)
 _NORMAL = 0x0400  # the bits of the smallest number of fp16 with all digits
 
 
-def to_fp16(graph: Graph, target: Target) -> Graph:
+def to_fp16(graph: Graph, target: Target, wide: Container[int] = frozenset()) -> Graph:
     """add(%x, const fp32) : fp32  ->  cast(add(cast(%x) : fp16, const fp16) : fp16) : fp32
 
     Inputs and outputs keep the model's dtypes; constants, params, states and all wider floats between become fp16, each
     rounded once; constants beyond the range of fp16 become its largest number, those that would vanish its smallest.
     Casts to fp32 that the model has become casts to fp16. Scales of blocks become fp16 in weights of a chip's products,
     where fp16 keeps all digits that it has of them; other weights in blocks become whole, if fp16 does not have their
-    scales. Factors that fp16 does not hold are a decision: "hazard".
+    scales. Factors that fp16 does not hold are a decision: "hazard". wide: the nodes, by id, that stay as they are.
     """
     table: dict[Value, Value] = {}
+    kept: dict[Value, Value] = {}  # results that are not rounded yet
     room = Room()
     hazards = []
     in_mil = isinstance(target, Chip) and route_of(target) == "mil"
     narrowed = weights_of_products(graph) if in_mil and "decode_blocks" in graph.ops else set[Node]()
     for node in graph.nodes:
+        if id(node) in wide:
+            whole = [None if v is None else kept.get(v) or _widened(v, table[v]) for v in node.inputs]
+            kept.update(zip(node.values, apply(OPS[node.op], whole, node.attrs, node.sources), strict=True))
+            table.update((v, _cast(kept[v], FP16) if v.dtype in _SINGLE else kept[v]) for v in node.values)
+            continue
         inputs = [None if v is None else table[v] for v in node.inputs]
         table.update(zip(node.values, _halved(node, inputs, room, node in narrowed), strict=True))
         if node.op in _MULTIPLIES:
             operands = [(i < 2, v, table[v]) for i, v in enumerate(node.inputs) if v is not None]  # the third is added
             losses = [_lost(v.node.data, now.node.data, is_factor) for is_factor, v, now in operands]
             hazards += [Decision("to_fp16", node.where, "hazard", reason) for reason in losses if reason]
-    outputs = tuple(p._replace(value=_cast(table[p.value], p.value.dtype)) for p in graph.outputs)
+    outputs = tuple(p._replace(value=kept.get(p.value) or _cast(table[p.value], p.value.dtype)) for p in graph.outputs)
     updates = tuple(table[v] for v in graph.updates)
     made = replace(graph, outputs=outputs, updates=updates, taps=graph.tapped(table.__getitem__))
     return made.decided(*hazards)
+
+
+def lost_factors(decisions: Iterable[Decision]) -> list[Decision]:
+    """What `to_fp16` said of factors that fp16 does not hold."""
+    return [d for d in decisions if d.verdict == "hazard" and d.stage == "to_fp16"]
+
+
+def may_lose_factors(node: Node) -> bool:
+    """Whether a product has constants of which `to_fp16` may say that fp16 does not hold them, by a quick look."""
+    if node.op not in _MULTIPLIES:
+        return False
+    for value in node.inputs:
+        data = None if value is None or value.node.op != "const" else value.node.data
+        if data is None or data.dtype != np.float32 or not data.size:
+            continue
+        if np.abs(data.reshape(-1)[:64]).max() < 2.0**-14 or max(float(data.max()), -float(data.min())) >= 65520:
+            return True
+    return False
 
 
 def _lost(factors: Array | None, halves: Array | None, is_factor: bool = True) -> str:
@@ -181,6 +206,11 @@ def keeps_scale(scale: Array) -> bool:
 def weights_of_products(graph: Graph) -> set[Node]:
     """What products read as their weights, whose scales a chip's programs have in fp16."""
     return {v.node for node in graph.nodes if node.op in PRODUCTS for v in node.inputs[1:2] if v is not None}
+
+
+def _widened(value: Value, halved: Value) -> Value:
+    """A value in the model's dtype: a constant as it was."""
+    return value if value.node.op == "const" else _cast(halved, value.dtype)
 
 
 def _cast(value: Value, kind: DType) -> Value:

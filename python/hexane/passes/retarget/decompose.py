@@ -10,7 +10,7 @@ from hexane.passes.retarget.axes import reduced_axes
 from hexane.passes.retarget.writer import Form, Writer, Written
 from hexane.passes.simplify.fold_batch_norm import normalisation
 from hexane.targets import Family
-from hexane.validate.small_constants import loses_digits, two_factors
+from hexane.validate.small_constants import TINY, held_norm, loses_digits, two_factors
 
 
 def expand(b: Writer, node: Node) -> Written | None:
@@ -218,6 +218,25 @@ def in_two_factors(b: Writer, node: Node) -> Written | None:
     return Written((product,), "written as two factors")
 
 
+def norm_by_factors(b: Writer, node: Node) -> Written | None:
+    """batch_norm(%x, const, variance=2e5, ..)  ->  batch_norm(%x, 0, 1, scale, shift): what fp16 does not hold of mean, variance, gamma and beta it holds of these; a small scale is two factors"""  # noqa: E501
+    affine = held_norm(node) if loses_digits(node) else None
+    x, axis = node.inputs[0], node.attrs["axis"]
+    if affine is None or x is None:
+        return None
+    scale, kind, how = affine.scale, x.dtype.numpy, "written with its scale and shift"
+    small = (np.abs(scale) < TINY) & (True if affine.live is None else affine.live)
+    if small.any():
+        power, rest = two_factors(scale)
+        power, scale = np.where(small, power, 1.0), np.where(small, rest, scale)
+        behind = [1] * (x.type.rank - axis - 1)
+        x = b.mul(x, b.const(power.reshape(-1, *behind).astype(kind)))
+        how = "written with its scale, as two factors, and its shift"
+    zeros, ones = np.zeros(scale.shape, kind), np.ones(scale.shape, kind)
+    y = b.batch_norm(x, zeros, ones, scale.astype(kind), affine.shift.astype(kind), epsilon=0.0, axis=axis)
+    return Written((y,), how)
+
+
 def _held(factors: Array) -> bool:
     """Whether fp16 has numbers near these: neither infinity nor, with fewer digits, one next to 0."""
     with np.errstate(over="ignore"):
@@ -249,7 +268,7 @@ def batch_norm(b: Writer, node: Node) -> Written | None:
     if affine is None or not _held(affine.scale) or not (np.abs(affine.shift) <= LARGEST).all():
         return None
     behind = [1] * (x.type.rank - node.attrs["axis"] - 1)
-    scale, shift = (b.const(numbers.reshape(-1, *behind).astype(x.dtype.numpy)) for numbers in affine)
+    scale, shift = (b.const(numbers.reshape(-1, *behind).astype(x.dtype.numpy)) for numbers in affine[:2])
     return Written((b.add(b.mul(x, scale), shift),), "written as mul, add")
 
 
@@ -301,7 +320,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
     "real_div": (in_two_factors, reciprocal),
     "mul": (in_two_factors,),
     "broadcast_to": (broadcast,),
-    "batch_norm": (batch_norm,),
+    "batch_norm": (norm_by_factors, batch_norm),
     "clip": (clip,),
     "sigmoid_hard": (sigmoid_hard,),
     "reduce_mean": (mean_of_pixels,),

@@ -15,12 +15,13 @@ from hexane.passes.retarget.views import join_views
 from hexane.passes.retarget.writer import Note, Writer, is_border
 from hexane.targets import Chip, Target, Verdict
 from hexane.targets.legality import Kind
-from hexane.validate.constants import is_constant
+from hexane.validate.constants import FOLDED, is_constant
 from hexane.validate.extents import fits
 from hexane.validate.in_mil import in_mil
 from hexane.validate.node import BY_NUMBERS, judge
 from hexane.validate.small_constants import SMALL_CONSTANT
 from hexane.validate.verdict_cache import kind_of
+from hexane.validate.wide_values import wide_factors
 
 
 def retarget(graph: Graph, target: Target) -> Graph:
@@ -41,8 +42,12 @@ def retarget(graph: Graph, target: Target) -> Graph:
 
 def _written(graph: Graph, chip: Chip) -> Graph:
     decisions = list[Decision]()
+    wide = wide_factors(graph.nodes, graph.use_counts())
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        if id(node) in wide:  # what it is written as might leave fp16 halfway
+            decisions.extend(_of_wide(node, chip, wide[id(node)]))
+            return None
         if node.op == CHECKPOINTED and inputs[0] is not None and is_constant(inputs[0].node):
             return (inputs[0],)  # or a program would compute nothing but a constant
         node = node.with_inputs(inputs)
@@ -193,6 +198,15 @@ def _of_node(node: Node, chip: Chip, writer: Writer) -> Iterator[Decision]:
         yield _decision(node, "left", f"to the engine's compiler: {verdict.reason}", verdict)
         return
     yield _decision(node, "kept", f"no form of it runs on the chip: {verdict.reason}", verdict)
+
+
+def _of_wide(node: Node, chip: Chip, reason: str) -> Iterator[Decision]:
+    """Why a node that would be written otherwise stays whole for the host, whose numbers reach further."""
+    verdict = FOLDED if is_constant(node) else judge(node, chip)
+    if is_border(node, chip):
+        yield _outside(node, chip)
+    elif verdict.verdict != "native":
+        yield _decision(node, "kept", f"{reason}; {verdict.reason}", verdict)
 
 
 def _outside(border: Node, chip: Chip) -> Decision:

@@ -1,6 +1,6 @@
 """Folds batch normalisation, and other scales and shifts of channels, into the weights before it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -8,16 +8,26 @@ import numpy as np
 from hexane.graph import Array, Graph, Node, Value, constant
 from hexane.match import channel_axis, joined_sources, only_along
 from hexane.ops import OPS, apply
-from hexane.targets import Target
+from hexane.targets import Chip, Target
 
 _FP32_EPSILON = 2.0**-23
+_FP16_EPSILON = 2.0**-11  # of the numbers of a channel together, where each is rounded to fp16 with all digits
+_LARGEST, _TINY = (float(number) for number in (np.finfo(np.float16).max, np.finfo(np.float16).tiny))
+_DEAD = 2.0**-19  # a batch norm's gamma: results of 32 deviations are below the numbers that fp16 has with all digits
 
 
 class Affine(NamedTuple):
-    """y * scale + shift, by channel, in fp64."""
+    """y * scale + shift, by channel, in fp64. live: the channels whose digits count; None for all."""
 
     scale: Array
     shift: Array
+    live: Array | None = None
+
+    def then(self, later: "Affine") -> "Affine":
+        """Both, one after the other."""
+        lives = [a.live for a in (self, later) if a.live is not None]
+        live = np.logical_and.reduce(lives) if lives else None
+        return Affine(self.scale * later.scale, self.shift * later.scale + later.shift, live)
 
 
 def fold_batch_norm(graph: Graph, target: Target) -> Graph:
@@ -26,8 +36,22 @@ def fold_batch_norm(graph: Graph, target: Target) -> Graph:
     Where s = %gamma / sqrt(%var + epsilon) and all but %x are constants; likewise products and sums with one constant
     for each channel (convolutions) or column (matmul). Nothing else may read the product. The weights become new
     constants, a chain is computed in fp64 and rounded once; it stays where that overflows or loses more than fp32
-    rounding does.
+    rounding does. For a chip it stays too where fp16 keeps fewer digits of the new weights than of the old ones.
     """
+    return _folded(graph, isinstance(target, Chip))
+
+
+def fold_batch_norm_halves(graph: Graph, target: Target) -> Graph:
+    """mul(conv(%x, %w), const [C, 1, 1])  ->  conv(%x, %w * const)
+
+    As fold_batch_norm, for a network that becomes fp16: where fp16 keeps as many digits of the new weights as of the
+    old ones.
+    """
+    return _folded(graph, True)
+
+
+def _folded(graph: Graph, in_halves: bool) -> Graph:
+    """in_halves: whether the weights are rounded to fp16 afterwards."""
     counts = graph.use_counts()
     folded: dict[Value, tuple[Node, Affine]] = {}  # what stands for a product, its old maker, and what it absorbed
 
@@ -40,9 +64,8 @@ def fold_batch_norm(graph: Graph, target: Target) -> Graph:
             if affine is None:
                 continue
             base, before = folded.get(product, (maker, None))
-            if before is not None:
-                affine = Affine(before.scale * affine.scale, before.shift * affine.scale + affine.shift)
-            operands = _scaled(base, affine)
+            affine = affine if before is None else before.then(affine)
+            operands = _scaled(base, affine, in_halves)
             if operands is None:
                 continue
             sources = joined_sources(maker, node)
@@ -52,6 +75,18 @@ def fold_batch_norm(graph: Graph, target: Target) -> Graph:
         return None
 
     return graph.rewrite(change, ("batch_norm", "add", "sub", "mul", "real_div"))
+
+
+def folds_in_halves(node: Node, counts: Mapping[Value, int]) -> bool:
+    """Whether the weights of a product take the node, with all digits in fp16. counts: how often values are read."""
+    for i, product in enumerate(node.inputs[:2]):
+        maker = _float_product(product)
+        if product is None or maker is None or counts[product] != 1 or maker.types != node.types:
+            continue
+        affine = _affine(node, node.inputs, i, channel_axis(maker))
+        if affine is not None and _scaled(maker, affine, True) is not None:
+            return True
+    return False
 
 
 def _float_product(value: Value | None) -> Node | None:
@@ -95,7 +130,9 @@ def normalisation(node: Node, params: Sequence[Value | None]) -> Affine | None:
     assert variance is not None
     with np.errstate(all="ignore"):
         scale = (1 if gamma is None else gamma) / np.sqrt(variance + node.attrs["epsilon"])
-        return Affine(scale, (0 if beta is None else beta) - mean * scale)
+        live = None if gamma is None else np.abs(gamma) > _DEAD
+        live = None if live is None or not live.any() else live  # a norm of small results has no dead channels
+        return Affine(scale, (0 if beta is None else beta) - mean * scale, live)
 
 
 def _numbers(value: Value) -> Array | None:
@@ -105,8 +142,8 @@ def _numbers(value: Value) -> Array | None:
     return value.node.data.astype(np.float64).reshape(-1)
 
 
-def _scaled(maker: Node, affine: Affine) -> list[Value] | None:
-    """Operands with which the op computes its result * scale + shift."""
+def _scaled(maker: Node, affine: Affine, in_halves: bool) -> list[Value] | None:
+    """Operands with which the op computes its result * scale + shift; None where digits would be lost."""
     x, weight, bias = maker.inputs
     over_weight = OPS[maker.op].product
     assert x is not None
@@ -121,7 +158,44 @@ def _scaled(maker: Node, affine: Affine) -> list[Value] | None:
         new_weight: Value | None = weight
     else:
         new_weight = _constant(wide.astype(np.float64) * over_weight(affine.scale, weight.shape, **maker.attrs), weight)
-    return None if new_weight is None or new_bias is None else [x, new_weight, new_bias]
+    if new_weight is None or new_bias is None:
+        return None
+    if in_halves and not _kept_in_halves(maker, affine, new_weight, new_bias):
+        return None
+    return [x, new_weight, new_bias]
+
+
+def _kept_in_halves(maker: Node, affine: Affine, new_weight: Value, new_bias: Value) -> bool:
+    """Whether fp16 keeps as many digits of each live channel's new weights as of its old ones, and holds its bias."""
+    old, new, bias = maker.inputs[1].node.data, new_weight.node.data, new_bias.node.data  # type: ignore[union-attr]
+    over_weight = OPS[maker.op].product
+    assert old is not None
+    assert new is not None
+    assert bias is not None
+    assert over_weight is not None
+    live = np.ones(affine.scale.shape, np.bool_) if affine.live is None else affine.live
+    if (np.abs(bias[live]) > _LARGEST).any() and not _beyond(maker.inputs[2]):
+        return False
+    size = np.abs(new)
+    if not size.size or (size.max() <= _LARGEST and size[size > 0].min(initial=np.inf) >= _TINY):
+        return True
+    channel = over_weight(np.arange(live.size), old.shape, **maker.attrs)
+    places = np.broadcast_to(channel, old.shape).ravel().astype(np.int64)
+    lost_new, lost_old = (_lost(numbers.ravel(), places, live.size) for numbers in (new, old))
+    return bool((lost_new <= np.maximum(lost_old, _FP16_EPSILON))[live].all())
+
+
+def _beyond(value: Value | None) -> bool:
+    return value is not None and value.node.data is not None and bool((np.abs(value.node.data) > _LARGEST).any())
+
+
+def _lost(numbers: Array, places: Array, count: int) -> Array:
+    """What fp16 loses of the numbers of each channel, relative to them. places: the channel of each number."""
+    wide = numbers.astype(np.float64)
+    with np.errstate(over="ignore"):
+        narrow = np.clip(wide, -_LARGEST, _LARGEST).astype(np.float16).astype(np.float64)
+    lost, size = (np.bincount(places, a * a, count) for a in (wide - narrow, wide))
+    return np.sqrt(lost / np.where(size > 0, size, 1.0))
 
 
 def _constant(wide: Array, like: Value) -> Value | None:

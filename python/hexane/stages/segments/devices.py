@@ -81,7 +81,7 @@ def assign_devices(graph: Graph, chip: Chip, refused: Mapping[int, str] = Mappin
     verdicts = {id(node): verdict for node, verdict in zip(computed, judged, strict=True) if not is_constant(node)}
     nodes = [node for node in graph.nodes if id(node) in verdicts]
     legal = {id(node): verdicts[id(node)].runs and id(node) not in refused for node in nodes}
-    wide = wide_readers(graph.nodes, lambda node: legal.get(id(node), False))
+    wide = wide_readers(graph.nodes, lambda node: legal.get(id(node), False), graph.use_counts())
     lonely = between_products(graph.nodes, lambda node: legal.get(id(node), False) and id(node) not in wide)
     marked = marked_programs(graph)
     others = {id(node): HOST for node in nodes if marked.names and id(node) not in marked.number}

@@ -1,0 +1,20 @@
+"""Stores a network of the host in fp16, but for what fp16 does not hold."""
+
+from hexane.graph import Graph
+from hexane.passes.legalize.to_fp16 import to_fp16
+from hexane.targets import Target
+from hexane.validate.small_constants import loses_digits
+from hexane.validate.wide_values import wide_readers
+
+SCALES = ("mul", "real_div", "batch_norm")  # ops whose constants are factors; others keep their scales in fp32 anyway
+
+
+def to_fp16_where_held(graph: Graph, target: Target) -> Graph:
+    """mul(mul(%x, 1e6), 1e-6)  ->  cast(mul(mul(cast(%x) : fp32, 1e6), 1e-6)) : fp16
+
+    As to_fp16. Ops with constants that fp16 does not hold, or makes too large numbers with, stay in the model's dtype,
+    and so do those that read such numbers.
+    """
+    wide = wide_readers(graph.nodes, lambda node: True, graph.use_counts()).keys()
+    lossy = {id(node) for node in graph.nodes if node.op in SCALES and loses_digits(node)}
+    return to_fp16(graph, target, wide | lossy)
