@@ -1,6 +1,7 @@
 // Plan files for Python: the row dtypes, writing, reading.
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "bind/plan_sections.h"

@@ -1,6 +1,8 @@
 // The class Program for Python: a plan that is ready to run.
 #include "bind/program.h"
 
+#include <algorithm>
+
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
 

@@ -1,6 +1,8 @@
 // The scheduler for Python: a problem made of one array per field, with the solvers and the check as its methods.
 #include <pybind11/numpy.h>
+
 #include <pybind11/stl.h>
+#include <algorithm>
 
 #include "bind/register.h"
 #include "core/error.h"

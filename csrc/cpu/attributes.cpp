@@ -1,5 +1,6 @@
 #include "cpu/attributes.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 namespace hexane::cpu {

@@ -3,6 +3,7 @@
 #include <hwy/highway.h>
 #include <hwy/targets.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdlib>

@@ -1,6 +1,7 @@
 // Runs a plan on surfaces: the rows of the inputs are packed, the plan runs, the rows of the outputs are spread.
 #include "program.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <memory>

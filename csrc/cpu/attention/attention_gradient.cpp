@@ -12,6 +12,7 @@
 #include "cpu/attention/attention_mask-inl.h"
 #include "cpu/norm/softmax-inl.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "cpu/elementwise/elementwise.h"

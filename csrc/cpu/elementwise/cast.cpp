@@ -1,6 +1,7 @@
 // cast: between any two dtypes of whole bytes. Floats become integers towards zero, the nearest end of the range where
 // they do not fit and 0 where they are NaN; integers keep their low bits; anything but 0 is true. In the engine's
 // arithmetic an fp16 is an engine_half.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <memory>

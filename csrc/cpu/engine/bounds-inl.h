@@ -10,6 +10,8 @@
 
 #include "cpu/engine/fixed_point-inl.h"
 
+#include <algorithm>
+
 HWY_BEFORE_NAMESPACE();
 namespace hexane::cpu::HWY_NAMESPACE {
 namespace {

@@ -4,6 +4,8 @@
 #define HWY_TARGET_INCLUDE "cpu/engine/engine_tile.cpp"
 #include "cpu/engine/engine_tile.h"
 
+#include <algorithm>
+
 #include <hwy/foreach_target.h>
 // after foreach_target
 #include "cpu/engine/bounds-inl.h"

@@ -1,6 +1,7 @@
 // Packs encoded weights: bytes of columns into panels, scales and tables for whole panels.
 #include "cpu/matmul/encoded.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 

@@ -9,6 +9,8 @@
 
 #include "cpu/matmul/gemm.h"
 
+#include <algorithm>
+
 namespace hexane::cpu {
 
 inline constexpr int64_t kTableColumns = 8;  // columns of one table are whole runs of so many

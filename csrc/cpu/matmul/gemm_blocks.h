@@ -5,6 +5,8 @@
 #pragma once
 
 #include "cpu/matmul/gemm.h"
+
+#include <algorithm>
 #include "cpu/sums.h"
 
 namespace hexane::cpu {

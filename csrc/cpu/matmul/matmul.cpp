@@ -6,6 +6,7 @@
 // y is packed into panels: at load if it is constant. A y that changes with every call is packed block by block by the
 // thread that multiplies with it, if threads share its columns or its matrices, or else when the call begins; and one
 // that meets only a few rows (decoding against a cache) is read where it lies.
+#include <algorithm>
 #include <cstring>
 #include <vector>
 

@@ -1,6 +1,8 @@
 // The axes of a matrix product, and how it may be cut.
 #include "cpu/matmul/matmul.h"
 
+#include <algorithm>
+
 #include "cpu/region.h"
 
 namespace hexane::cpu {

@@ -8,6 +8,8 @@
 
 #include "cpu/matmul/encoded.h"
 
+#include <algorithm>
+
 namespace hexane::cpu {
 
 inline constexpr int64_t kMaskColumns = 64;  // of one mask

@@ -1,5 +1,6 @@
 // Updates written, or combined with what is there, at indices: scatter_nd and scatter_along_axis start from a copy of
 // the data, unless the output lies over it; write_slice changes a state in place.
+#include <algorithm>
 #include <type_traits>
 
 #include "core/fp16.h"

@@ -7,6 +7,8 @@
 #endif
 
 #include "cpu/simd/math-inl.h"
+
+#include <algorithm>
 #include "cpu/sums.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -1,6 +1,7 @@
 // Checks the operands of quantised products, and makes of them what each output column needs.
 #include "cpu/quantized/quantized.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>

@@ -1,5 +1,6 @@
 // quantized_conv: conv of 8-bit integers, [N, H, W, C] -> [N, OH, OW, O], summed in int32 and scaled. Padding is real
 // 0, the zero point of x. Geometry and tiles are those of conv.cpp, with the panels of dot.h.
+#include <algorithm>
 #include <cstring>
 #include <type_traits>
 

@@ -2,6 +2,7 @@
 // broadcasting of the leading axes.
 //
 // y is packed into the panels of dot.h: at load if it is constant, else when a call begins.
+#include <algorithm>
 #include <cstring>
 #include <type_traits>
 

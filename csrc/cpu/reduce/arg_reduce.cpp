@@ -1,6 +1,8 @@
 // argmax and argmin: the first of equals; the first NaN, if there is one.
 #include "cpu/reduce/scalar.h"
 
+#include <algorithm>
+
 namespace hexane::cpu {
 namespace {
 

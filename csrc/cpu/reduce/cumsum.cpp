@@ -2,6 +2,8 @@
 // rounded once: how it adds here is not known.
 #include "cpu/reduce/scalar.h"
 
+#include <algorithm>
+
 namespace hexane::cpu {
 namespace {
 

@@ -1,4 +1,5 @@
 // Reductions of integers: they wrap as in NumPy; a mean is truncated.
+#include <algorithm>
 #include <limits>
 
 #include "cpu/reduce/scalar.h"

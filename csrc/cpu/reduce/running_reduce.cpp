@@ -8,6 +8,7 @@
 // after foreach_target
 #include "cpu/reduce/accumulate-inl.h"
 
+#include <algorithm>
 #include <memory>
 
 #include "cpu/operand.h"

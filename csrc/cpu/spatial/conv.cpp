@@ -5,6 +5,7 @@
 // each.
 //
 // Weights that are stored as two operands are those of conv_stored.cpp.
+#include <algorithm>
 #include <cstring>
 #include <vector>
 

@@ -1,4 +1,5 @@
 // Makes the rows of a convolution's input readable: in place, or converted and padded in scratch.
+#include <algorithm>
 #include <cstring>
 
 #include "cpu/spatial/conv.h"

@@ -9,6 +9,7 @@
 //
 // Where a tap falls outside of the input its row of the product is a row of zeros. With one channel in each group there
 // is no product: a phase multiplies and adds whole pixels, several neighbours at a time.
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
