@@ -9,6 +9,7 @@ from hexane.cli.options import Fallback, NamedShape, Numerics, Precision, by_nam
 from hexane.cli.output import working
 from hexane.errors import Error
 from hexane.importers.files import is_asset, open_regular
+from hexane.importers.likely_shapes import likely_shapes, shape_option
 
 PLAN_MAGIC = b"HEXANE\x1a\n"
 
@@ -73,10 +74,7 @@ def open_model(
 
 
 def shape_options(model: hexane.OpenModel) -> list[str]:
-    """The options that would fix the shapes of a model, with 1 for each open dim."""
-    examples = []
-    for port in model.inputs:
-        if any(not isinstance(d, int) for d in port.shape):
-            dims = "x".join(str(d) if isinstance(d, int) else "1" for d in port.shape)
-            examples.append(f"--input-shape {port.name}:{dims}")
-    return examples
+    """The options that would fix the shapes of a model, with likely extents for its free dims."""
+    ports = [port for port in model.inputs if any(not isinstance(d, int) for d in port.shape)]
+    likely = likely_shapes([(p.name, p.dtype.kind, None if "..." in p.shape else p.shape) for p in ports])
+    return [shape_option(name, shape) for name, shape in likely.items()]
