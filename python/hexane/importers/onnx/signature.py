@@ -169,5 +169,8 @@ def _needs(missing: list[Input], shape_inputs: list[Input], named: Mapping[str, 
         example = shape_option(entry.name, examples[entry.name])
         lines.append(f"the shape of {entry.name!r} ({declared}), for example {example}")
     for entry in shape_inputs:
-        lines.append(f"the value of {entry.name!r} ({entry.dtype}), which decides shapes: give it as an input")
+        lines.append(
+            f"the value of {entry.name!r} ({entry.dtype}), which decides shapes: --value {entry.name}=V or --input"
+            f" {entry.name}=F.npy gives it"
+        )
     return "[import] the model has to be specialised; need:\n  " + "\n  ".join(lines)
