@@ -212,8 +212,8 @@ def test_an_input_that_decides_shapes_has_to_be_given(cli, tmp_path):
     inputs = ("x", TensorProto.FLOAT, [6]), ("shape", TensorProto.INT64, [2])
     path = save_model(tmp_path / "m.onnx", nodes, inputs, [("y", TensorProto.FLOAT, None)])
     assert "shape decides shapes" in cli("info", path).out
-    assert "--input shape=FILE.npy" in cli("run", path).err
-    assert "only a call can give" in cli("compile", path, "-o", tmp_path / "m.hxp").err
+    assert "--value shape=V or --input shape=FILE.npy" in cli("run", path).err
+    assert "--value shape=V" in cli("compile", path, "-o", tmp_path / "m.hxp").err
     np.save(tmp_path / "x.npy", np.arange(6, dtype=np.float32))
     np.save(tmp_path / "shape.npy", np.array([2, 3]))
     files = "--input", f"x={tmp_path}/x.npy", "--input", f"shape={tmp_path}/shape.npy"

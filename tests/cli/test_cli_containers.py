@@ -34,4 +34,4 @@ def test_info_refuses_what_a_name_only_promises(cli: Cli, tmp_path: Path) -> Non
     assert ended.code == 1
     assert "[hwx] byte 0: magic: got 0x70206f6e, need 0xbeefface" in ended.err
     (tmp_path / "model.hwx").write_bytes(make_hwx())
-    assert "need neither" in cli("info", tmp_path / "model.hwx", "--input-shape", "x:1x2").err
+    assert "need none" in cli("info", tmp_path / "model.hwx", "--input-shape", "x:1x2").err

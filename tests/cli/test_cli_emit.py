@@ -5,10 +5,12 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
-from command import linear_model, save_model, weights
+import hexane as hx
+from command import Cli, linear_model, save_model, weights
 
 
 @pytest.fixture
@@ -168,3 +170,34 @@ def test_a_chip_that_takes_no_mil_needs_a_netplist(cli, model, tmp_path):
     assert "[emit] got iPhone XS (h11), which takes no programs in MIL, need --netplist as well" in ended.err
     assert not (tmp_path / "out").exists()
     assert cli("emit", model, "--target", "iPhone XS", "--netplist", "-o", tmp_path / "out").code == 0
+
+
+SORTS = [
+    *[(op, dtype, "aimodel") for op in ("ArgMax", "ArgMin", "TopK") for dtype in ("DOUBLE", "FLOAT", "INT8")],
+    *[("TopK", dtype, "h16") for dtype in ("INT8", "UINT8", "INT16", "UINT16", "FLOAT16")],
+]
+
+
+@pytest.mark.parametrize(("op", "dtype", "form"), SORTS)
+def test_what_is_written_of_sorts_is_read_back(cli: Cli, tmp_path: Path, op: str, dtype: str, form: str) -> None:
+    kind = getattr(TensorProto, dtype)
+    x = np.random.default_rng(5).integers(0, 99, (3, 40)).astype(helper.tensor_dtype_to_np_dtype(kind))
+    k, outputs = [numpy_helper.from_array(np.array([7]), "k")], ["v", "i"]
+    nodes = [helper.make_node(op, ["x", "k"], outputs)]
+    if op != "TopK":
+        k, outputs = [], ["i"]
+        nodes = [helper.make_node(op, ["x"], outputs, axis=1)]
+    ports = [helper.make_empty_tensor_value_info(name) for name in outputs]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", kind, x.shape)], ports, k)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "m.onnx")
+    place = tmp_path / ("m.aimodel" if form == "aimodel" else "mil")
+    options = () if form == "aimodel" else ("--target", form)
+    assert cli("emit", tmp_path / "m.onnx", "-o", place, *options).code == 0
+    net = hx.compile(place if form == "aimodel" else place / "model.mil")
+    found = net(x.astype(net.inputs[0].dtype.numpy))
+    order = np.argsort(x if op == "ArgMin" else -x.astype(np.float64), axis=1, kind="stable")
+    places = order[:, :7] if op == "TopK" else order[:, :1]
+    np.testing.assert_array_equal(found["i"] if op == "TopK" else found, places)
+    if op == "TopK":
+        np.testing.assert_array_equal(found["v"], np.take_along_axis(x, places, 1))

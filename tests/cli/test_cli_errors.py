@@ -51,7 +51,7 @@ def test_an_array_that_does_not_fit_names_the_port_got_and_need(cli, model, tmp_
     np.save(tmp_path / "bad.npy", array, allow_pickle=True)
     ended = cli("run", model, "--input", f"x={tmp_path}/bad.npy")
     assert ended.code == 1
-    assert "input 'x'" in ended.err
+    assert "[input] 'x'" in ended.err
     assert all(word in ended.err for word in words)
 
 

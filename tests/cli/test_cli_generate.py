@@ -133,3 +133,57 @@ def test_characters_are_printed_when_their_bytes_are_whole(tokenizer: Path) -> N
     assert [stream.add(3 + byte) for byte in "語".encode()] == ["", "", "語"]
     assert stream.add(3 + 0xE8) == ""
     assert stream.end() == "\N{REPLACEMENT CHARACTER}"
+
+
+# ---- folders of Hugging Face ----
+
+NAMES = ["a", "b", "<|endoftext|>", "<|im_end|>", "<other>"]
+
+
+def published(folder: Path, next_token: int, processor: str = "", **fields: object) -> Path:
+    """A model that always makes one token, with a tokenizer whose ids are those of NAMES."""
+    tokenizers = pytest.importorskip("tokenizers")
+    c = hx.train.LlamaConfig(vocab=5, dim=8, hidden=8, layers=1, heads=2, seq=12, tied=False)
+    w = {name: np.zeros(shape, np.float32) for name, shape in c.shapes().items()}
+    w["model.embed_tokens.weight"] += 1
+    w["model.norm.weight"] += 1
+    w["lm_head.weight"][next_token] = 1
+    hx.train.save_llama(folder, c, w, format="hugging-face")
+    written = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(written | fields))
+    inner = tokenizers.Tokenizer(tokenizers.models.BPE(vocab={n: i for i, n in enumerate(NAMES)}, merges=[]))
+    inner.add_special_tokens(NAMES[2:])
+    if processor:
+        inner.post_processor = tokenizers.processors.TemplateProcessing(processor, special_tokens=[(NAMES[2], 2)])
+    inner.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+@pytest.mark.parametrize(("processor", "ids"), [("", [0, 1]), ("<|endoftext|> $A", [2, 0, 1])])
+def test_a_prompt_begins_as_the_tokenizer_says(cli: Cli, tmp_path: Path, processor: str, ids: list[int]) -> None:
+    folder = published(tmp_path / "m", 1, processor)
+    ended = cli("generate", folder, "--prompt", "ab", "--temperature", 0, "--steps", 2, "--json")
+    assert json.loads(ended.out)["prompt_tokens"] == ids
+    assert json.loads(ended.out)["tokens"] == [1, 1]
+
+
+@pytest.mark.parametrize("ends", [0, [1, 0]])
+@pytest.mark.parametrize("file", ["config.json", "generation_config.json"])
+def test_a_text_ends_at_the_model_s_eos_token_id(cli: Cli, tmp_path: Path, file: str, ends: object) -> None:
+    folder = published(tmp_path / "m", 0)
+    written = json.loads((folder / file).read_text()) if (folder / file).exists() else {}
+    (folder / file).write_text(json.dumps(written | {"eos_token_id": ends}))
+    ended = json.loads(cli("generate", folder, "--prompt", "b", "--temperature", 0, "--json").out)
+    assert (ended["tokens"], ended["ended_by"]) == ([], "end")
+    assert hx.train.generate(folder, [1], steps=3, temperature=0) == []
+    assert hx.train.generate(folder, [1], steps=3, temperature=0, stop=()) == [0, 0, 0]
+
+
+def test_a_text_ends_where_an_answer_in_a_chat_ends(cli: Cli, tmp_path: Path) -> None:
+    ended = json.loads(cli("generate", published(tmp_path / "m", 3), "--prompt", "b", "--temperature", 0, "--json").out)
+    assert (ended["tokens"], ended["ended_by"]) == ([], "end")
+
+
+def test_an_eos_token_id_that_is_none_is_named(cli: Cli, tmp_path: Path) -> None:
+    ended = cli("generate", published(tmp_path / "m", 3, eos_token_id="x"), "--prompt", "b")
+    assert (ended.code, "eos_token_id: got 'x', need an integer" in ended.err) == (1, True)

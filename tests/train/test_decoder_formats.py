@@ -275,6 +275,36 @@ def test_quantised_rows_stay_what_they_are() -> None:
     assert np.array_equal(kept[1:], scales[1:])
 
 
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "SmolLM2": {"is_llama_config": True, "rope_interleaved": False, "transformers.js_config": {"dtype": "q4"}},
+    "rewritten by transformers": {
+        "_model_name_or_path": "x",
+        "_attn_implementation_autoset": True,
+        "is_decoder": False,
+    },
+    "DeepSeek's distilled": {"_attn_implementation": "sdpa", "unsloth_fixed": True, "unsloth_version": "2025.1.6"},
+    "of an older transformers": {
+        "do_sample": True,
+        "top_k": 50,
+        "length_penalty": 1.0,
+        "pruned_heads": {},
+        "top_p": 0.9,
+    },
+    "Mistral without a window": {"model_type": "mistral", "sliding_window": None},
+    "Mistral whose window has all tokens": {"model_type": "mistral"},
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_fields_that_change_no_logit_are_ignored(name: str, tmp_path: Path) -> None:
+    c = config()
+    w = decoder_weights(c)
+    plain, _ = hx.train.read_llama(hugging_face_folder(tmp_path / "plain", c, w))
+    found, arrays = hx.train.read_llama(hugging_face_folder(tmp_path / "other", c, w, **PUBLISHED[name]))
+    assert found == plain
+    assert all(np.array_equal(arrays[k], w[k]) for k in w)
+
+
 # ---- what is refused ----
 
 
@@ -287,6 +317,9 @@ def test_quantised_rows_stay_what_they_are() -> None:
         ),
         ({"rope_parameters": {"rope_type": "yarn"}}, r"rope_parameters: got .*, need None"),
         ({"attention_bias": True}, r"attention_bias: got True, need False"),
+        ({"model_type": "mistral", "sliding_window": 4}, r"sliding_window: got 4, need none, or at least the model's"),
+        ({"rope_interleaved": True}, r"rope_interleaved: got True in a field that is not known"),
+        ({"pruned_heads": {"0": [1]}}, r"pruned_heads: got"),
         ({"model_type": "qwen3"}, r"model_type: got 'qwen3', need 'llama'"),
         ({"hidden_act": "gelu"}, r"hidden_act: got 'gelu', need 'silu'"),
         ({"quantization_config": {"bits": 4}}, r"quantization_config: got"),

@@ -38,6 +38,8 @@ struct Entry {
 template <class F>
 void dispatch(DType dtype, const F& with_value) {
   switch (dtype) {
+    case DType::kFp64:
+      return with_value(double{});
     case DType::kFp32:
       return with_value(float{});
     case DType::kFp16:
@@ -253,6 +255,7 @@ constexpr Kernel argsort(const char* dtypes) {
 constexpr Kernel kTable[] = {
     topk("fp32->fp32,int32"),   topk("fp32->fp32,int64"),   topk("fp16->fp16,int32"),   topk("fp16->fp16,int64"),
     topk("int32->int32,int32"), topk("int32->int32,int64"), topk("int64->int64,int32"), topk("int64->int64,int64"),
+    topk("fp64->fp64,int32"),   topk("fp64->fp64,int64"),   argsort("fp64->int32"),     argsort("fp64->int64"),
     argsort("fp32->int32"),     argsort("fp32->int64"),     argsort("fp16->int32"),     argsort("fp16->int64"),
     argsort("int32->int32"),    argsort("int32->int64"),    argsort("int64->int32"),    argsort("int64->int64"),
 };

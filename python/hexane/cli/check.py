@@ -9,19 +9,26 @@ import typer
 
 from hexane import _core
 from hexane.cli.errors import command
-from hexane.cli.inputs import SEED
-from hexane.cli.model import is_plan, shapes_of, with_function
-from hexane.cli.options import Debug, Function, InputShapes, Json, names_of
+from hexane.cli.given import Given, ports_of, read_graph
+from hexane.cli.inputs import with_random
+from hexane.cli.model import is_plan, with_function
+from hexane.cli.options import (
+    Debug,
+    Function,
+    Inputs,
+    InputShapes,
+    Json,
+    Values,
+    names_of,
+)
 from hexane.cli.output import print_json, print_table, working
 from hexane.decisions import counted
 from hexane.errors import Error
-from hexane.graph import Graph
+from hexane.graph import Array, Graph
 from hexane.report import Entry, Report, html_page
 from hexane.report.conditions import Conditions, parse_conditions
-from hexane.report.preflight import as_graph, examine
+from hexane.report.preflight import examine
 from hexane.report.report import HEAD, SEGMENT_HEAD, reads_packed
-from hexane.runtime.model import PortType
-from hexane.runtime.random_arrays import random_arrays
 from hexane.targets import Chip, Family
 from hexane.targets.detect import detect_name
 from hexane.targets.legality import KINDS
@@ -55,6 +62,8 @@ def check(
         str | None, typer.Option(metavar="N", help="Show one op in full: its number in the graph, or its name.")
     ] = None,
     input_shape: InputShapes = None,
+    inputs: Inputs = None,
+    values: Values = None,
     function: Function = None,
     html: Annotated[
         Path | None,
@@ -67,7 +76,7 @@ def check(
         typer.Option(
             metavar="WHAT",
             help="Exit code 3 for these alone: host, rejected, oversize, decomposed, segments=3, error=1e-2 (relative"
-            " L2 from the model in its own dtypes, on random inputs); commas between them.",
+            " L2 from the model in its own dtypes, on --input or random inputs); commas between them.",
         ),
     ] = None,
     json: Json = False,
@@ -84,11 +93,11 @@ def check(
     conditions = None if fail_on is None else parse_conditions(fail_on)
     chips = _chips(target, unowned)
     with working(f"importing {model.name}"):
-        graph = as_graph(with_function(model, function), shapes_of(input_shape))
+        graph, known = read_graph(with_function(model, function), Given.of(input_shape, inputs, values))
     reports = examine(graph, chips, model.name)
     if html is not None:
         _core.save_file(str(html), html_page(reports).encode("utf-8", "xmlcharrefreplace"))
-    failed = None if conditions is None else _failed(conditions, graph, reports)
+    failed = None if conditions is None else _failed(conditions, graph, reports, known.arrays)
     if json:
         record = _record(model, reports, node)
         print_json(record if failed is None else {**record, "ok": not any(failed.values()), "failed": failed})
@@ -104,10 +113,11 @@ def check(
         raise typer.Exit(SOMEWHERE_NOT)
 
 
-def _failed(conditions: Conditions, graph: Graph, reports: Sequence[Report]) -> dict[str, list[str]]:
-    """For each chip the conditions that are true."""
-    ports = [PortType(str(v.node.attrs["name"]), v.shape, v.dtype) for v in graph.inputs]
-    arrays = random_arrays(ports, SEED) if conditions.error is not None else {}
+def _failed(
+    conditions: Conditions, graph: Graph, reports: Sequence[Report], given: Mapping[str, Array]
+) -> dict[str, list[str]]:
+    """For each chip the conditions that are true. given: inputs that are not random."""
+    arrays = with_random(ports_of(graph), given) if conditions.error is not None else {}
     return {report.chip.name: conditions.broken(report, arrays) for report in reports}
 
 

@@ -7,17 +7,23 @@ import typer
 
 from hexane import _core
 from hexane.cli.errors import command
-from hexane.cli.inputs import SEED, read_archive
-from hexane.cli.model import is_plan, shapes_of, with_function
-from hexane.cli.options import Debug, Function, InputShapes, Json, names_of
+from hexane.cli.given import Given, ports_of, read_graph
+from hexane.cli.inputs import SEED, random_line, with_random
+from hexane.cli.model import is_plan, with_function
+from hexane.cli.options import (
+    Debug,
+    Function,
+    Inputs,
+    InputShapes,
+    Json,
+    Values,
+    names_of,
+)
 from hexane.cli.output import print_json, print_table, working
 from hexane.errors import Error
 from hexane.report.chart import chart
 from hexane.report.compare import HEAD, compare
 from hexane.report.plotting import check_plotting
-from hexane.report.preflight import as_graph
-from hexane.runtime import PortType
-from hexane.runtime.random_arrays import random_arrays
 
 THEY_PART = 3
 PLOTS = (".png", ".svg", ".pdf")
@@ -37,10 +43,6 @@ def compare_targets(
             ),
         ),
     ],
-    inputs: Annotated[
-        Path | None,
-        typer.Option("--input", metavar="F.npz", help="An archive with an array for each input. [default: random]"),
-    ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help=f"Of random inputs. [default: {SEED}]")] = None,
     tolerance: Annotated[
         float | None,
@@ -60,6 +62,8 @@ def compare_targets(
         Path | None, typer.Option(metavar="F.png", help="Draw the differences, layer by layer: .png, .svg or .pdf.")
     ] = None,
     input_shape: InputShapes = None,
+    inputs: Inputs = None,
+    values: Values = None,
     function: Function = None,
     json: Json = False,
     debug: Debug = False,
@@ -82,13 +86,11 @@ def compare_targets(
         raise typer.BadParameter(f"--plot: got the file {str(plot)!r}, need one that ends in {', '.join(PLOTS)}")
     if plot is not None:
         check_plotting("compare")  # before minutes of running
-    if inputs is not None and seed is not None:
-        raise typer.BadParameter("--seed: got it with --input, need only one of the two")
     names = names_of(targets)
     with working(f"importing {model.name}"):
-        graph = as_graph(with_function(model, function), shapes_of(input_shape))
-    ports = [PortType(str(v.node.attrs["name"]), v.shape, v.dtype) for v in graph.inputs]
-    arrays = random_arrays(ports, SEED if seed is None else seed) if inputs is None else read_archive(ports, inputs)
+        graph, known = read_graph(with_function(model, function), Given.of(input_shape, inputs, values))
+    ports, seed = ports_of(graph), SEED if seed is None else seed
+    arrays = with_random(ports, known.arrays, seed)
     with working(f"running {model.name} on {len(names)} targets"):
         found = compare(graph, names, arrays, tolerance=tolerance, layers=layers, name=model.name)
     if plot is not None:
@@ -97,8 +99,8 @@ def compare_targets(
         print_json(found.record())
     else:
         print("\n".join([*found.first_lines, found.summary]))
-        if inputs is None:
-            print(f"inputs: random, seed {SEED if seed is None else seed}")
+        if line := random_line(ports, known.arrays, seed):
+            print(line)
         print()
         print_table(HEAD, found.rows(), right=HEAD[3:6] + HEAD[7:])
         print("\n" + "\n".join(found.lines))

@@ -9,13 +9,28 @@ import typer
 
 import hexane
 from hexane.cli.errors import command
-from hexane.cli.model import is_plan, open_model, shape_options, with_function
-from hexane.cli.options import Arithmetic, Debug, Dtype, Fallback, Function, InputShapes, Json, RunsOn, Strategy, Target
+from hexane.cli.given import Given
+from hexane.cli.model import is_plan, open_model, with_function
+from hexane.cli.options import (
+    Arithmetic,
+    Debug,
+    Dtype,
+    Fallback,
+    Function,
+    Inputs,
+    InputShapes,
+    Json,
+    RunsOn,
+    Strategy,
+    Target,
+    Values,
+)
 from hexane.cli.output import named_option, print_json, working
 from hexane.decisions import counted
 from hexane.errors import Error
 from hexane.planning.flash import flash_of
 from hexane.printer import size_text
+from hexane.runtime.open_model import shape_options
 from hexane.targets import Chip, load_target
 
 
@@ -31,6 +46,8 @@ def compile_model(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.hxp", help="Where the plan goes.")],
     dtype: Dtype = None,
     input_shape: InputShapes = None,
+    inputs: Inputs = None,
+    values: Values = None,
     function: Function = None,
     target: Target = None,
     fallback: Annotated[
@@ -151,12 +168,12 @@ def compile_model(
         xip=xip,
     )
     try:
-        net = open_model(
+        net, _ = open_model(
             with_function(model, function),
             target=target,
             threads=1 if memory.limits else None,
             dtype=dtype,
-            input_shapes=input_shape,
+            given=Given.of(input_shape, inputs, values),
             dump=dump,
             fallback=fallback,
             numerics=numerics,
@@ -194,5 +211,5 @@ def _asks_for_flash(memory: hexane.Memory) -> bool:
 
 def _fixes(net: hexane.OpenModel) -> str:
     if net.value_inputs:
-        return f"the value of {', '.join(sorted(net.value_inputs))}, which only a call can give"
-    return " ".join(shape_options(net))
+        return f"the value of what decides shapes: {' '.join(f'--value {name}=V' for name in sorted(net.value_inputs))}"
+    return " ".join(shape_options(net.inputs))

@@ -1,6 +1,6 @@
 """`hexane compress`: a model with weights of fewer bits, and what each layer became."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from pathlib import Path
@@ -10,8 +10,16 @@ import typer
 
 from hexane import _core
 from hexane.cli.errors import command
-from hexane.cli.model import is_plan, shapes_of, with_function
-from hexane.cli.options import Debug, Function, InputShapes, Json
+from hexane.cli.given import Given, Known
+from hexane.cli.model import is_plan, with_function
+from hexane.cli.options import (
+    Debug,
+    Function,
+    Inputs,
+    InputShapes,
+    Json,
+    Values,
+)
 from hexane.cli.output import named_option, print_json, print_table, working
 from hexane.compression import MODES, Compression
 from hexane.compression.request import TOLERANCE
@@ -88,6 +96,8 @@ def compress(
         typer.Option(metavar="F.png", help="Draw the same: .png, .svg or .pdf. Needs hexane[plot]."),
     ] = None,
     input_shape: InputShapes = None,
+    inputs: Inputs = None,
+    values: Values = None,
     function: Function = None,
     json: Json = False,
     debug: Debug = False,
@@ -113,12 +123,12 @@ def compress(
     _check_output(model, output, chip)
     _check_pages(model, output, html, plot)
     asked = Compression(mode, per_layer=_per_layer(layer or []), tolerance=tolerance, bytes=budget)
-    shapes = shapes_of(input_shape)
     source = with_function(model, function)
+    known = Given.of(input_shape, inputs, values).read(source)
     pictured = html is not None or plot is not None
     with working(f"compressing {model.name}"):
         network = _read(model, asked) if output.suffix == ".onnx" else None
-        graph = as_graph(source if network is None else network.proto, shapes)
+        graph = as_graph(source if network is None else network.proto, known.shapes, known.values)
         if calibration is not None:
             asked = replace(asked, calibration=_feeds(calibration, graph))
         made, net = compile_compressed(graph, asked, Options(target=target), surveys=pictured)
@@ -128,7 +138,7 @@ def compress(
         if network is None:
             written = _Written(_write(made.graph, net, output, chip), ())
         else:
-            written = _write_onnx(network, graph, made, shapes, output)
+            written = _write_onnx(network, graph, made, known, output)
     _write_pages(html, plot, model, chip, asked, made, written)
     if json:
         print_json(_record(made, output, written, chip))
@@ -211,13 +221,11 @@ def _read(model: Path, asked: Compression) -> "Network":
     return read_network(model, least_opset([asked.mode, *asked.per_layer.values()]), "compress")
 
 
-def _write_onnx(
-    network: "Network", graph: Graph, made: Compressed, shapes: Mapping[str, Sequence[int]], output: Path
-) -> "_Written":
+def _write_onnx(network: "Network", graph: Graph, made: Compressed, known: Known, output: Path) -> "_Written":
     from hexane.compression.onnx_file import write_compressed
 
     encodings = [layer.encoding for layer in made.layers]
-    model, stored = write_compressed(network, graph, made.weights, encodings, shapes)
+    model, stored = write_compressed(network, graph, made.weights, encodings, known.shapes, known.values)
     try:
         data = model.SerializeToString()
     except ValueError as error:  # of protobuf, which has this bound

@@ -9,8 +9,16 @@ import typer
 
 from hexane.cli.emit_asset import FIXED, asset_text, compressed, functions_of, write_asset
 from hexane.cli.errors import command
-from hexane.cli.model import is_plan, shapes_of, with_function
-from hexane.cli.options import Debug, Function, InputShapes, Json
+from hexane.cli.given import Given, read_graph
+from hexane.cli.model import is_plan, with_function
+from hexane.cli.options import (
+    Debug,
+    Function,
+    Inputs,
+    InputShapes,
+    Json,
+    Values,
+)
 from hexane.cli.output import named_option, print_json, type_text, working
 from hexane.decisions import Decision, counted
 from hexane.emit.mil import STAGE, Mil, MilPort
@@ -21,7 +29,6 @@ from hexane.netplist import as_graph as as_graph_of_netplist
 from hexane.ops import LEAVES
 from hexane.printer import size_text
 from hexane.program import Segment
-from hexane.report.preflight import as_graph
 from hexane.runtime.emitted import save_mil, save_netplist, save_programs
 from hexane.runtime.mil import emit_netplists, emit_pieces
 from hexane.targets.legality import route_of
@@ -60,6 +67,8 @@ def emit(
         typer.Option(metavar="NAME=MODEL", help="Another function of an asset, of fixed shapes. Repeatable."),
     ] = None,
     input_shape: InputShapes = None,
+    inputs: Inputs = None,
+    values: Values = None,
     function: Function = None,
     json: Json = False,
     debug: Debug = False,
@@ -72,12 +81,13 @@ def emit(
     """
     if is_plan(model):
         raise Error(f"[emit] {model}: got a plan, need an ONNX or MIL model")
+    given = Given.of(input_shape, inputs, values)
     if form is Form.AIMODEL or (form is None and output.suffix.lower() == ".aimodel"):
         if netplist:
             raise Error("[emit] --netplist: got it for a Core AI asset, need one of the two")
         chip = None if target is None else load_chip(target)
         with working(f"writing {model.name} as a Core AI asset"):
-            sources = functions_of(model, function, also or (), shapes_of(input_shape))
+            sources = functions_of(model, function, also or (), given)
             record = write_asset(sources, chip, mode, output)
         print_json({"model": str(model), **record}) if json else print(asset_text(record, mode))
         return
@@ -95,7 +105,7 @@ def emit(
     if netplist and mode is not None:
         raise Error("[emit] --compress: got it for a netplist, need MIL or a Core AI asset")
     with working(f"writing {model.name} as MIL"):
-        source = compressed(as_graph(with_function(model, function), shapes_of(input_shape)), mode, chip)
+        source = compressed(read_graph(with_function(model, function), given)[0], mode, chip)
         made: Sequence[tuple[Segment, Mil | Netplist | None]]
         if netplist:
             graph, segments, nets = emit_netplists(source, chip)

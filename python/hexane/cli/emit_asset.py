@@ -6,6 +6,7 @@ from typing import Any
 
 import typer
 
+from hexane.cli.given import Given, read_graph
 from hexane.cli.model import with_function
 from hexane.cli.output import named_option, type_text
 from hexane.compression import MODES, Compression
@@ -32,15 +33,13 @@ def compressed(graph: Graph, mode: str | None, chip: Chip | None) -> Graph:
     return compress(graph, asked, chip or load_target("host"))
 
 
-def functions_of(
-    model: Path, function: str | None, also: Iterable[str], shapes: Mapping[str, tuple[int, ...]]
-) -> dict[str, Graph]:
+def functions_of(model: Path, function: str | None, also: Iterable[str], given: Given) -> dict[str, Graph]:
     """The functions of the asset to be written: those of an asset under their names, or the one that is asked for, or
     another model, as `main`; and others, NAME=MODEL."""
     if function is None and is_asset(model):
-        found = _all_functions(model, shapes)
+        found = _all_functions(model, given.read(model, every=True).shapes)
     else:
-        found = {"main": as_graph(with_function(model, function), shapes)}
+        found = {"main": read_graph(with_function(model, function), given)[0]}
     for text in also:
         name, equals, path = text.partition("=")
         if not (name and equals and path):

@@ -8,8 +8,17 @@ import typer
 
 from hexane import _core
 from hexane.cli.errors import command
-from hexane.cli.model import is_plan, shapes_of, with_function
-from hexane.cli.options import Debug, Function, InputShapes, Json, names_of
+from hexane.cli.given import Given, read_graph
+from hexane.cli.model import is_plan, with_function
+from hexane.cli.options import (
+    Debug,
+    Function,
+    Inputs,
+    InputShapes,
+    Json,
+    Values,
+    names_of,
+)
 from hexane.cli.output import named_option, print_json, print_table, working
 from hexane.cost import Estimate, estimate_program
 from hexane.cost.parameters import RateFacts, measured, read_rates_file
@@ -22,7 +31,6 @@ from hexane.report.estimate_chart import estimate_chart
 from hexane.report.estimate_page import estimate_page
 from hexane.report.host_latency import host_latency
 from hexane.report.plotting import check_plotting
-from hexane.report.preflight import as_graph
 from hexane.targets import Chip, Family, Target, chip_names, load_target
 from hexane.targets.query import load_chip
 from hexane.targets.tables import table
@@ -58,6 +66,8 @@ def estimate(
         Path | None, typer.Option(metavar="F.toml", help="Rates that `hexane bench --calibrate` measured on a machine.")
     ] = None,
     input_shape: InputShapes = None,
+    inputs: Inputs = None,
+    values: Values = None,
     function: Function = None,
     json: Json = False,
     debug: Debug = False,
@@ -76,7 +86,7 @@ def estimate(
     own = None if rates is None else read_rates_file(rates)
     chips = _chips(target)
     with working(f"importing {model.name}"):
-        graph = as_graph(with_function(model, function), shapes_of(input_shape))
+        graph, _ = read_graph(with_function(model, function), Given.of(input_shape, inputs, values))
     with working(f"compiling {model.name}"):
         found = _estimates(graph, chips, own)
     if len(found) == 1 and isinstance(found[0], Error):

@@ -9,13 +9,20 @@ import typer
 
 from hexane import _core
 from hexane.cli.errors import command
-from hexane.cli.model import is_plan, shapes_of, with_function
-from hexane.cli.options import Debug, Function, InputShapes, Json
+from hexane.cli.given import Given, read_graph
+from hexane.cli.model import is_plan, with_function
+from hexane.cli.options import (
+    Debug,
+    Function,
+    Inputs,
+    InputShapes,
+    Json,
+    Values,
+)
 from hexane.cli.output import print_json, print_table, working
 from hexane.errors import Error
 from hexane.report.explain import HEAD, PARTITION_HEAD, examine
 from hexane.report.explanation_page import explanation_page
-from hexane.report.preflight import as_graph
 from hexane.report.trace import chrome_trace
 from hexane.targets.query import load_chip
 
@@ -58,6 +65,8 @@ def explain(
         typer.Option(metavar="F.json", help="Write the order as a Chrome trace, with lanes for NE, PE and DMA."),
     ] = None,
     input_shape: InputShapes = None,
+    inputs: Inputs = None,
+    values: Values = None,
     function: Function = None,
     json: Json = False,
     debug: Debug = False,
@@ -79,7 +88,7 @@ def explain(
         raise Error(f"[explain] {html}: got one file for the page and the trace, need two")
     chip = load_chip(target)
     with working(f"importing {model.name}"):
-        graph = as_graph(with_function(model, function), shapes_of(input_shape))
+        graph, _ = read_graph(with_function(model, function), Given.of(input_shape, inputs, values))
     with working(f"compiling {model.name}"):
         found = examine(graph, chip, schedule.value, model.name)
     story = None if node is None else found.story(node)

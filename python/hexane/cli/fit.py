@@ -8,8 +8,19 @@ import typer
 import hexane
 from hexane import _core
 from hexane.cli.errors import command
-from hexane.cli.model import is_plan, shapes_of, with_function
-from hexane.cli.options import Debug, Dtype, Function, InputShapes, Json, RunsOn, Strategy
+from hexane.cli.given import Given
+from hexane.cli.model import is_plan, with_function
+from hexane.cli.options import (
+    Debug,
+    Dtype,
+    Function,
+    Inputs,
+    InputShapes,
+    Json,
+    RunsOn,
+    Strategy,
+    Values,
+)
 from hexane.cli.output import print_json, working
 from hexane.errors import Error
 from hexane.report.arena_chart import arena_chart
@@ -46,6 +57,8 @@ def fit(
     ] = False,
     dtype: Dtype = None,
     input_shape: InputShapes = None,
+    inputs: Inputs = None,
+    values: Values = None,
     function: Function = None,
     timeline: Annotated[
         bool, typer.Option("--timeline", help="Print what lies in the streamed arena: which rows, where, when.")
@@ -77,12 +90,15 @@ def fit(
         runtime=runtime.value if runtime else "",
         flash=flash or 0,
     )
+    source = with_function(model, function)
+    known = Given.of(input_shape, inputs, values).read(source)
     with working(f"compiling {model.name}"):
         found = hexane.fit(
-            with_function(model, function),
+            source,
             memory=memory,
             dtype=dtype.value if dtype else "",
-            input_shapes=shapes_of(input_shape),
+            input_shapes=known.shapes,
+            input_values=known.values,
         )
     if json:
         print_json(found.to_json())

@@ -54,19 +54,27 @@ def generate(
     hexane generate stories15M.bin --prompt "Once" --temperature 0
     hexane generate stories15M.bin --prompt "Once" --lora run/adapter
 
-    It ends where the model ends it, after --steps tokens, or where the model's row of tokens is full. Tokens a second
-    are printed on stderr.
+    It ends where the model ends it (eos_token_id, or the token that ends an answer in a chat), after --steps tokens, or
+    where the model's row of tokens is full. Tokens a second are printed on stderr.
     """
     known = load_tokenizer(_tokenizer(model, tokenizer))
     with working(f"reading {model.name}"):
         made = Generator(model, lora=lora, options=Options(target="host", threads=threads))
     if known.vocab > made.config.vocab:
         raise Error(f"[generate] {model}: got {made.config.vocab} tokens, need the tokenizer's {known.vocab}")
-    ids = known.encode(prompt)
+    # A model of transformers was trained on texts as its tokenizer writes them, others on documents with their mark.
+    published = (model / "config.json").is_file()
+    ids = known.encode(prompt, begin=known.adds_begin or not published)
     if not ids:
         raise Error("[generate] --prompt: got no text, need some: the tokenizer has no mark that begins one")
     tokens = made(
-        ids, steps=steps, temperature=temperature, top_p=top_p, seed=seed, stop=known.stops, vocab=known.vocab
+        ids,
+        steps=steps,
+        temperature=temperature,
+        top_p=top_p,
+        seed=seed,
+        stop=known.stops | made.ends,
+        vocab=known.vocab,
     )
     if not json:
         print(prompt, end="", flush=True)

@@ -12,14 +12,24 @@ import hexane
 from hexane.cli.assets import asset_record, print_asset
 from hexane.cli.containers import container_of, container_record, print_container
 from hexane.cli.errors import command
-from hexane.cli.model import is_plan, open_model, shape_options, shapes_of, with_function
-from hexane.cli.options import Debug, Dtype, Function, InputShapes, Json
+from hexane.cli.given import Given, Known
+from hexane.cli.model import is_plan, open_model, with_function
+from hexane.cli.options import (
+    Debug,
+    Dtype,
+    Function,
+    Inputs,
+    InputShapes,
+    Json,
+    Values,
+)
 from hexane.cli.output import print_json, print_table, type_text, working
 from hexane.errors import Error
 from hexane.importers.files import asset_path, is_asset
 from hexane.ops import LEAVES
 from hexane.printer import size_text
 from hexane.runtime import PortType
+from hexane.runtime.open_model import shape_options
 
 
 @command
@@ -30,6 +40,8 @@ def info(
     ],
     dtype: Dtype = None,
     input_shape: InputShapes = None,
+    inputs: Inputs = None,
+    values: Values = None,
     function: Function = None,
     json: Json = False,
     debug: Debug = False,
@@ -37,8 +49,8 @@ def info(
     """Show the interface, ops, weights and memory of a model; of .hwx and .e5 files, which Apple's compilers write,
     their parts."""
     if (kind := container_of(model)) is not None:
-        if dtype or input_shape:
-            raise Error(f"[info] {model}: got --dtype or --input-shape for a compiled program, need neither")
+        if dtype or input_shape or inputs or values:
+            raise Error(f"[info] {model}: got an option of the compiler for a compiled program, need none")
         parts = container_record(model, kind)
         print_json(parts) if json else print_container(parts)
         return
@@ -47,11 +59,12 @@ def info(
     record: dict[str, Any] = {"model": str(model), "format": "plan" if plan else form}
     if form == "aimodel":
         record |= asset_record(asset_path(model)[0])
-    net = open_model(with_function(model, function), dtype=dtype, input_shapes=input_shape)
+    given = Given.of(input_shape, inputs, values)
+    net, known = open_model(with_function(model, function), dtype=dtype, given=given)
     if isinstance(net, hexane.OpenModel):
         record |= _open(net)
     else:
-        record |= {} if plan else _imported(with_function(model, function), shapes_of(input_shape))
+        record |= {} if plan else _imported(with_function(model, function), known)
         record |= _compiled(net)
     if json:
         print_json(record)
@@ -70,16 +83,16 @@ def _open(net: hexane.OpenModel) -> dict[str, Any]:
         "inputs": _ports(net.inputs),
         "outputs": outputs,
         "values_needed": sorted(net.value_inputs),
-        "fix": shape_options(net),
+        "fix": shape_options(net.inputs),
     }
 
 
-def _imported(path: Path, shapes: dict[str, tuple[int, ...]]) -> dict[str, Any]:
+def _imported(path: Path, known: Known) -> dict[str, Any]:
     """Ops of the graph as it was imported, before any pass."""
     from hexane.report.preflight import as_graph
 
     with working(f"importing {path.name}"):
-        graph = as_graph(path, shapes)
+        graph = as_graph(path, known.shapes, known.values)
     return {"ops": dict(Counter(node.op for node in graph.nodes if node.op not in LEAVES).most_common())}
 
 

@@ -1,11 +1,11 @@
 """Opens what a command is given: a plan, told by the first bytes, a form of Apple's, by the name, or an ONNX file."""
 
 import os
-from collections.abc import Iterable
 from pathlib import Path
 
 import hexane
-from hexane.cli.options import Fallback, NamedShape, Numerics, Precision, by_name
+from hexane.cli.given import Given, Known
+from hexane.cli.options import Fallback, Numerics, Precision
 from hexane.cli.output import working
 from hexane.errors import Error
 from hexane.importers.files import is_asset, open_regular
@@ -33,50 +33,42 @@ def with_function(path: Path, function: str | None) -> Path:
     return Path(f"{path}#{function}")
 
 
-def shapes_of(items: Iterable[NamedShape] | None) -> dict[str, tuple[int, ...]]:
-    return {name: item.shape for name, item in by_name(items or (), "--input-shape").items()}
-
-
 def open_model(
     path: Path,
     *,
     target: str | None = None,
     threads: int | None = None,
     dtype: Precision | None = None,
-    input_shapes: Iterable[NamedShape] | None = None,
+    given: Given | None = None,
     dump: Path | None = None,
     fallback: Fallback = Fallback.HOST,
     numerics: Numerics | None = None,
     memory: hexane.Memory | None = None,
-) -> hexane.Model | hexane.OpenModel:
-    """A loaded plan or a compiled model. Raises Error for a plan with options that only compiling can follow."""
-    shapes = shapes_of(input_shapes)
+) -> tuple[hexane.Model | hexane.OpenModel, Known]:
+    """A loaded plan or a compiled model, and what is given for its inputs. Raises Error for a plan with options that
+    only compiling can follow."""
+    given = given or Given.of(None)
     if is_plan(path):
-        options = {"--target": target, "--dtype": dtype, "--input-shape": shapes, "--numerics": numerics}
-        if given := [name for name, value in options.items() if value]:
-            raise Error(f"[open] {path}: got a plan and {', '.join(given)}, need an ONNX model to compile that way")
+        options = {"--target": target, "--dtype": dtype, "--input-shape": given.shapes, "--numerics": numerics}
+        if unfit := [name for name, value in options.items() if value]:
+            raise Error(f"[open] {path}: got a plan and {', '.join(unfit)}, need an ONNX model to compile that way")
         with working(f"loading {path.name}"):
-            return hexane.load(path, threads=threads)
+            net = hexane.load(path, threads=threads)
+        arrays, origins = given.arrays(net.inputs)
+        return net, Known(arrays=arrays, origins=origins)
+    known = given.read(path)
     with working(f"compiling {path.name}"):
         chosen = dtype.value if dtype else ""
-        return hexane.compile(
+        made = hexane.compile(
             path,
             target=target,
             threads=threads,
             dtype=chosen,
-            input_shapes=shapes,
+            input_shapes=known.shapes,
+            input_values=known.values,
             fallback=fallback.value,
             numerics=numerics.value if numerics else "",
             dump=dump,
             memory=memory,
         )
-
-
-def shape_options(model: hexane.OpenModel) -> list[str]:
-    """The options that would fix the shapes of a model, with 1 for each open dim."""
-    examples = []
-    for port in model.inputs:
-        if any(not isinstance(d, int) for d in port.shape):
-            dims = "x".join(str(d) if isinstance(d, int) else "1" for d in port.shape)
-            examples.append(f"--input-shape {port.name}:{dims}")
-    return examples
+    return made, known

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the forms NAME=FILE and NAME:1x3x224x224."""
+"""Options that several commands share, and the forms NAME=FILE, NAME=NUMBER and NAME:1x3x224x224."""
 
 import re
 from collections.abc import Iterable
@@ -11,11 +11,18 @@ import typer
 from hexane.targets.devices import identifiers
 
 
-class NamedFile(NamedTuple):
-    """--input NAME=FILE."""
+class InputFile(NamedTuple):
+    """--input NAME=F.npy; name: "" for an archive, and for the file of the only input."""
 
     name: str
     path: Path
+
+
+class NamedValue(NamedTuple):
+    """--value NAME=1,2,3."""
+
+    name: str
+    numbers: tuple[int | float, ...]
 
 
 class NamedShape(NamedTuple):
@@ -64,13 +71,38 @@ class Runtime(str, Enum):
     CMSIS_NN = "cmsis-nn"
 
 
-def named_file(text: str) -> NamedFile:
+def input_file(text: str) -> InputFile:
     name, equals, path = text.partition("=")
-    if not (name and equals and path):
-        raise typer.BadParameter(f"got {text!r}, need NAME=FILE")
-    if Path(path).suffix.lower() not in (".npy", ".png"):
-        raise typer.BadParameter(f"got the file {path!r}, need one that ends in .npy or .png")
-    return NamedFile(name, Path(path))
+    if not equals or Path(text).exists():
+        name, path = "", text
+    elif not (name and path):
+        raise typer.BadParameter(f"got {text!r}, need NAME=F.npy, or F.npz with an array for each name")
+    suffix = Path(path).suffix.lower()
+    if suffix not in (".npy", ".npz", ".png"):
+        raise typer.BadParameter(f"got the file {path!r}, need one that ends in .npy, .npz or .png")
+    if name and suffix == ".npz":
+        raise typer.BadParameter(f"got the name {name!r} with an archive, need {path} alone: its arrays have names")
+    return InputFile(name, Path(path))
+
+
+def named_value(text: str) -> NamedValue:
+    name, equals, values = text.rpartition("=")  # a name may have signs of its own
+    try:
+        numbers = tuple(map(_number, values.split(",")))
+    except ValueError:
+        numbers = ()
+    if not (name and equals and numbers):
+        raise typer.BadParameter(f"got {text!r}, need NAME=NUMBER or NAME=NUMBER,NUMBER,..., for example scale=0.5")
+    return NamedValue(name, numbers)
+
+
+def _number(text: str) -> int | float:
+    words = {"true": 1, "false": 0}
+    text = text.strip().lower()
+    try:
+        return words[text] if text in words else int(text)
+    except ValueError:
+        return float(text)
 
 
 def named_shape(text: str) -> NamedShape:
@@ -87,7 +119,7 @@ def numbers(text: str) -> tuple[float, ...]:
         raise typer.BadParameter(f"got {text!r}, need a number, or one for each channel, as in 0.5,0.5,0.4") from None
 
 
-Item = TypeVar("Item", NamedFile, NamedShape)
+Item = TypeVar("Item", InputFile, NamedShape, NamedValue)
 
 
 def by_name(items: Iterable[Item], option: str) -> dict[str, Item]:
@@ -161,5 +193,26 @@ InputShapes = Annotated[
     list[NamedShape] | None,
     typer.Option(
         parser=named_shape, metavar="NAME:1x3x224x224", help="The shape of an input with free dims. Repeatable."
+    ),
+]
+Inputs = Annotated[
+    list[InputFile] | None,
+    typer.Option(
+        "--input",
+        parser=input_file,
+        metavar="NAME=F.npy|F.npz",
+        help=(
+            "An input from a file: NAME=F.npy or NAME=F.png, an archive F.npz with arrays by name, or F.npy alone where"
+            " there is one input. Free dims get the shape of the array. Repeatable. [default: random numbers]"
+        ),
+    ),
+]
+Values = Annotated[
+    list[NamedValue] | None,
+    typer.Option(
+        "--value",
+        parser=named_value,
+        metavar="NAME=V",
+        help="An input of these numbers, V or V,V,...; one number fills the whole input. Repeatable.",
     ),
 ]

@@ -7,25 +7,26 @@ import typer
 
 import hexane
 from hexane.cli.errors import command
-from hexane.cli.inputs import SEED, Scaling, random_inputs, read_inputs
+from hexane.cli.given import Given, Known
+from hexane.cli.inputs import SEED, Scaling, random_line, with_random
 from hexane.cli.model import open_model, with_function
 from hexane.cli.options import (
     Arithmetic,
     Debug,
     Dtype,
     Function,
+    Inputs,
     InputShapes,
     Json,
-    NamedFile,
     Target,
-    by_name,
-    named_file,
+    Values,
     numbers,
 )
 from hexane.cli.output import named_option, print_json, working
 from hexane.cli.results import print_outputs, summary, write_outputs
 from hexane.cli.run_c99 import Runtime, run_in_c99
 from hexane.cli.timing import latency, print_profile, profile
+from hexane.errors import Error
 from hexane.graph import Array
 from hexane.runtime import PortType
 
@@ -33,12 +34,6 @@ from hexane.runtime import PortType
 @command
 def run(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX or MIL file, a netplist, or a plan.")],
-    inputs: Annotated[
-        list[NamedFile] | None,
-        typer.Option(
-            "--input", parser=named_file, metavar="NAME=FILE", help="An .npy or .png file for an input. Repeatable."
-        ),
-    ] = None,
     output: Annotated[Path | None, typer.Option(metavar="DIR", help="Write each output to DIR/NAME.npy.")] = None,
     target: Target = None,
     numerics: Arithmetic = None,
@@ -46,6 +41,8 @@ def run(
     with_profile: Annotated[bool, typer.Option("--profile", help="Show the time of every step.")] = False,
     dtype: Dtype = None,
     input_shape: InputShapes = None,
+    inputs: Inputs = None,
+    values: Values = None,
     function: Function = None,
     mean: Annotated[
         Any, typer.Option(parser=numbers, metavar="M[,M,M]", help="Subtracted from a png's values in 0..1.")
@@ -59,20 +56,20 @@ def run(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Run a model, without --input on seeded random inputs."""
+    """Run a model on given inputs. Inputs that are not given are random, of a fixed seed."""
     if runtime is Runtime.C99 and with_profile:
         raise typer.BadParameter("--profile: got it with --runtime c99, need the host's kernels")
-    files = by_name(inputs or (), "--input")
-    scaling = _scaling(files, mean, std)
-    opened = open_model(
+    given = Given.of(input_shape, inputs, values, Scaling(mean or (0.0,), std or (1.0,)))
+    _check_scaling(given, mean, std)
+    opened, known = open_model(
         with_function(model, function),
         target=target,
         threads=threads,
         dtype=dtype,
-        input_shapes=input_shape,
+        given=given,
         numerics=numerics,
     )
-    net, arrays = _specialised(opened, files, scaling)
+    net, arrays = _with_inputs(opened, known)
     with working(f"running {model.name}"):
         results = net(arrays)
         outputs: dict[str, Array] = results if isinstance(results, dict) else {net.outputs[0].name: results}
@@ -86,7 +83,7 @@ def run(
         steps = profile(net, arrays) if with_profile else None
     record: dict[str, Any] = {
         "model": str(model),
-        "inputs": [_input(port, arrays[port.name], files) for port in net.inputs],
+        "inputs": [_input(port, arrays[port.name], known) for port in net.inputs],
         "outputs": [summary(p, outputs[p.name]) for p in net.outputs],
         "latency": timed,
         "device": net.device if difference is None else "C99 runtime",
@@ -100,8 +97,8 @@ def run(
     if json:
         print_json(record if steps is None else record | {"profile": steps})
         return
-    if not files and net.inputs:
-        print(f"inputs: random, seed {SEED}")
+    if line := random_line(net.inputs, known.arrays):
+        print(line)
     print_outputs(record["outputs"])
     print(f"latency  median {timed['median_us']:.1f} us, p90 {timed['p90_us']:.1f} us over {timed['runs']} runs")
     print(f"ran on   {record['device']}, threads: {record['threads']}")
@@ -115,25 +112,24 @@ def run(
         print_profile(steps)
 
 
-def _scaling(files: dict[str, NamedFile], mean: Any, std: Any) -> Scaling:
-    if (mean or std) and not any(file.path.suffix.lower() == ".png" for file in files.values()):
+def _check_scaling(given: Given, mean: Any, std: Any) -> None:
+    if (mean or std) and not given.pictures:
         raise typer.BadParameter("--mean and --std: got no png file, need one that they apply to")
     if std and 0 in std:
         raise typer.BadParameter("--std: got 0, need numbers to divide by")
-    return Scaling(mean or (0.0,), std or (1.0,))
 
 
-def _specialised(
-    net: hexane.Model | hexane.OpenModel, files: dict[str, NamedFile], scaling: Scaling
-) -> tuple[hexane.Model, dict[str, Array]]:
-    """The model for the shapes and values of the inputs, and the inputs that it still has."""
-    arrays = read_inputs(net.inputs, files, scaling) if files else random_inputs(net)
+def _with_inputs(net: hexane.Model | hexane.OpenModel, known: Known) -> tuple[hexane.Model, dict[str, Array]]:
+    """The model and its inputs. Raises Error where shapes are still open."""
+    if isinstance(net, hexane.OpenModel) and net.value_inputs:
+        name = min(net.value_inputs)
+        raise Error(f"[run] input {name!r}: its value decides shapes, need --value {name}=V or --input {name}=FILE.npy")
+    arrays = with_random(net.inputs, known.arrays)
     if isinstance(net, hexane.OpenModel):
-        with working("compiling for these inputs"):
-            net = net.specialised(arrays)
+        net = net.specialised(arrays)
     return net, {port.name: arrays[port.name] for port in net.inputs}
 
 
-def _input(port: PortType, array: Array, files: dict[str, NamedFile]) -> dict[str, Any]:
-    origin = str(files[port.name].path) if port.name in files else f"random, seed {SEED}"
+def _input(port: PortType, array: Array, known: Known) -> dict[str, Any]:
+    origin = known.origins.get(port.name, f"random, seed {SEED}")
     return {"name": port.name, "dtype": str(port.dtype), "shape": list(array.shape), "from": origin}

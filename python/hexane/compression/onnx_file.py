@@ -62,16 +62,18 @@ def write_compressed(
     weights: Sequence[tuple[Weight, Value]],
     encodings: Sequence[str],
     shapes: Mapping[str, Sequence[int]] | None = None,
+    input_values: Mapping[str, Array] | None = None,
 ) -> tuple[onnx.ModelProto, list[StoredWeight]]:
     """The model with these weights as they are stored, and what each of them takes in the file.
 
-    graph: what the importer made of the network with these shapes of inputs; the weights are from it. A weight that is
-    no operand of a Conv, ConvTranspose, MatMul, Gemm or Gather of the model itself stays whole, with a remark.
+    graph: what the importer made of the network with these shapes and values of inputs; the weights are from it. A
+    weight that is no operand of a Conv, ConvTranspose, MatMul, Gemm or Gather of the model itself stays whole, with a
+    remark.
     """
     opsets = {entry.domain: entry.version for entry in network.proto.opset_import}
     opset = opsets.get("", opsets.get("ai.onnx", LEAST_OPSET))
     file = _File(network, Writer(network.names), opset >= NIBBLE_OPSET)
-    readers = _readers(network, graph, {weight.value for weight, _ in weights}, shapes)
+    readers = _readers(network, graph, {weight.value for weight, _ in weights}, shapes, input_values)
     nodes = list(network.nodes)
     stored = []
     made: dict[int, list[onnx.NodeProto]] = {}
@@ -127,7 +129,11 @@ def _needed(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> set[str]
 
 
 def _readers(
-    network: Network, graph: Graph, wanted: Collection[Value], shapes: Mapping[str, Sequence[int]] | None
+    network: Network,
+    graph: Graph,
+    wanted: Collection[Value],
+    shapes: Mapping[str, Sequence[int]] | None,
+    input_values: Mapping[str, Array] | None,
 ) -> dict[Value, list[tuple[int, int]]]:
     """For these values, which layers read as their weight, the model's nodes, by their index, and the operands that
     are it. Left out are values that an op of another kind computes with: the model has them nowhere."""
@@ -150,7 +156,7 @@ def _readers(
             else:
                 found[value].append((indices[0], operand))
     names = {nodes[i].input[operand] for places in found.values() for i, operand in places}
-    values = _values(network, names, shapes)
+    values = _values(network, names, shapes, input_values)
     for value, places in found.items():
         if not all(_is(values[nodes[i].input[operand]], value) for i, operand in places):
             unknown.add(value)
@@ -162,13 +168,16 @@ def _operand(node: onnx.NodeProto) -> int | None:
 
 
 def _values(
-    network: Network, names: AbstractSet[str], shapes: Mapping[str, Sequence[int]] | None
+    network: Network,
+    names: AbstractSet[str],
+    shapes: Mapping[str, Sequence[int]] | None,
+    input_values: Mapping[str, Array] | None,
 ) -> dict[str, Array | Value]:
     """These tensors of the model: arrays of its constants, and what the importer makes of those that it computes."""
     computed = sorted(names - network.constants.keys())
     found: dict[str, Array | Value] = {name: network.constants[name] for name in names - set(computed)}
     if computed:
-        graph = import_onnx(showing(network.proto, computed), shapes=shapes)
+        graph = import_onnx(showing(network.proto, computed), shapes=shapes, values=input_values)
         found |= {port.name: port.value for port in graph.outputs}
     return found
 

@@ -124,8 +124,8 @@ def _blob(path: Path, opened: int) -> PurePosixPath | None:
 
         models--ORG--NAME/snapshots/REVISION/[FOLDER/]FILE  ->  [../]../../blobs/HASH
 
-    The link has to say exactly that: one `..` for each folder up to the repository's, `blobs`, and a plain name.
-    `opened` is the directory that holds it.
+    The link may be written in another way, also as an absolute path, as long as it names a file of this repository's
+    `blobs`. What is opened is the path above, from `opened`, the directory that holds the link.
     """
     try:
         target = os.readlink(path.name, dir_fd=opened)
@@ -136,5 +136,7 @@ def _blob(path: Path, opened: int) -> PurePosixPath | None:
     if not roots or len(above) < roots[-1] + 3:
         return None
     name = target.rpartition("/")[2]
-    up = "../" * (len(above) - roots[-1] - 1)
-    return PurePosixPath(target) if name not in ("", ".", "..") and target == f"{up}blobs/{name}" else None
+    blobs = Path(*above[: roots[-1] + 1], "blobs")
+    if name in ("", ".", "..") or Path(os.path.realpath(path.parent / target.rpartition("/")[0])) != blobs:
+        return None
+    return PurePosixPath("../" * (len(above) - roots[-1] - 1) + "blobs", name)

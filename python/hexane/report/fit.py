@@ -18,6 +18,7 @@ from hexane.program import Program
 from hexane.report.latency import CLOCK, Latency, latencies
 from hexane.runtime.compile import compile
 from hexane.runtime.model import Model
+from hexane.runtime.open_model import shape_options
 from hexane.runtime.timeline import Held, as_text, floor, peak, timeline
 from hexane.stages.bufferize.allocate import live_bytes
 from hexane.stages.bufferize.pools import into_pools, slow_bytes
@@ -298,8 +299,10 @@ def fit(model: Any, *, memory: Memory | None = None, **options: Any) -> Fit:
     # A small device has no room for a weight that a call decodes.
     ports = replace(Memory() if memory is None else memory.unlimited, whole_weights=True)
     made = compile(model, target="host", threads=1, memory=ports, **options)
-    if not isinstance(made, Model) or made.program is None:
-        raise Error("[fit] got a model of open shapes, need fixed ones: input_shapes says which")
+    if not isinstance(made, Model):
+        fixes = " ".join([*shape_options(made.inputs), *(f"--value {name}=V" for name in sorted(made.value_inputs))])
+        raise Error(f"[fit] got a model of open shapes, need fixed ones: {fixes}, or input_shapes and input_values")
+    assert made.program is not None  # the host's
     runtime = "host" if memory is None else memory.runs_on
     program = for_runtime(made.program, runtime)
     order = str(options.get("schedule", ""))

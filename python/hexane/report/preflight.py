@@ -7,7 +7,7 @@ from typing import Any
 
 from hexane.build import Tensor, graph
 from hexane.errors import Error
-from hexane.graph import Graph, Node
+from hexane.graph import Array, Graph, Node
 from hexane.importers.files import is_written_model
 from hexane.importers.written import load_written_model
 from hexane.ops import LEAVES
@@ -167,8 +167,12 @@ def _running(nodes: Sequence[Node], verdicts: Sequence[Verdict]) -> Callable[[No
     return lambda node: id(node) in runs
 
 
-def as_graph(model: Model, input_shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
-    """The graph of any model that `preflight` takes."""
+def as_graph(
+    model: Model,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    input_values: Mapping[str, Array] | None = None,
+) -> Graph:
+    """The graph of any model that `preflight` takes. input_values: of an ONNX model's inputs that decide shapes."""
     tensors = isinstance(model, (Tensor, Mapping)) or (
         isinstance(model, Sequence) and not isinstance(model, (str, bytes))
     )
@@ -186,7 +190,7 @@ def as_graph(model: Model, input_shapes: Mapping[str, Sequence[int]] | None = No
     # Loaded where it is used: onnx takes longer to import than all of hexane.
     from hexane.importers.onnx import import_onnx
 
-    return import_onnx(model, shapes=input_shapes)
+    return import_onnx(model, shapes=input_shapes, values=input_values)
 
 
 def model_name(model: Model) -> str:

@@ -1,7 +1,7 @@
 """A model with free dims, or inputs whose values decide shapes: compiled for each set of them on first use."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from threading import Lock
 from typing import Any
@@ -13,6 +13,7 @@ from hexane import _core
 from hexane.errors import Error
 from hexane.forks import at_fork
 from hexane.graph import Array
+from hexane.importers.likely_shapes import likely_shapes, shape_option
 from hexane.runtime.debug import Debug
 from hexane.runtime.futures import Submits
 from hexane.runtime.model import Model, PortType, arguments, no_params
@@ -157,6 +158,13 @@ class OpenModel(Submits):
         return (
             f"<hexane.OpenModel ({', '.join(map(str, self.inputs))}), compiled for {len(self._models)} sets of shapes>"
         )
+
+
+def shape_options(ports: Sequence[PortType]) -> list[str]:
+    """The options of a command that would fix the free dims of these inputs, with likely extents."""
+    free = [port for port in ports if any(not isinstance(d, int) for d in port.shape)]
+    likely = likely_shapes([(p.name, p.dtype.kind, None if "..." in p.shape else p.shape) for p in free])
+    return [shape_option(name, shape) for name, shape in likely.items()]
 
 
 _all: "WeakSet[OpenModel]" = WeakSet()

@@ -7,6 +7,7 @@ import numpy as np
 from hexane.errors import Error
 from hexane.graph import Array
 from hexane.runtime.model import PortType
+from hexane.runtime.open_model import shape_options
 
 
 def random_arrays(ports: Sequence[PortType], seed: int) -> dict[str, Array]:
@@ -17,9 +18,8 @@ def random_arrays(ports: Sequence[PortType], seed: int) -> dict[str, Array]:
     for port in ports:
         shape = [d for d in port.shape if isinstance(d, int)]
         if len(shape) != len(port.shape):
-            raise Error(
-                f"[run] input {port}: got free dims, need --input-shape {port.name}:DIMS, or --input with a file"
-            )
+            options = " ".join(shape_options(ports))
+            raise Error(f"[run] input {port}: got free dims, need {options}, for example, or --input with a file")
         floating = port.dtype.kind == "float"
         values = generator.standard_normal(shape) if floating else generator.integers(0, 2, shape)
         arrays[port.name] = values.astype(port.dtype.numpy)

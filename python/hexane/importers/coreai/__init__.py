@@ -1,14 +1,26 @@
-"""Core AI assets (`.aimodel`) as graphs: `import_coreai`, and what an asset has: `open_asset`."""
+"""Core AI assets (`.aimodel`) as graphs: `import_coreai`, and what an asset has: `open_asset`, `asset_inputs`."""
 
 import os
 from collections.abc import Mapping, Sequence
 
+from hexane.dtypes import DTYPES, DType
 from hexane.errors import Error
 from hexane.graph import Graph
 from hexane.importers.coreai.asset import Asset, AssetFunction, AssetPort, open_asset, read_asset
+from hexane.importers.coreai.attributes import Tensor
+from hexane.importers.coreai.numbers import DTYPE_OF
 from hexane.importers.coreai.translate import Translator
 
-__all__ = ["Asset", "AssetFunction", "AssetPort", "import_asset", "import_coreai", "open_asset", "read_asset"]
+__all__ = [
+    "Asset",
+    "AssetFunction",
+    "AssetPort",
+    "asset_inputs",
+    "import_asset",
+    "import_coreai",
+    "open_asset",
+    "read_asset",
+]
 
 
 def import_coreai(
@@ -36,3 +48,21 @@ def import_asset(
         raise Error(f"[coreai] {asset.path}: got bodies nested too deeply, need fewer levels") from None
     except MemoryError:
         raise Error(f"[coreai] {asset.path}: got a model that needs more memory than there is") from None
+
+
+def asset_inputs(
+    path: str | os.PathLike[str], function: str | None = None, *, every: bool = False
+) -> list[tuple[str, tuple[int | None, ...], DType]]:
+    """Names, dims (None: free) and dtypes of a function's inputs; every: of all functions, each name once."""
+    asset = open_asset(path)
+    functions = list(asset.public().values()) if every and function is None else [asset.function(function)]
+    found: dict[str, tuple[str, tuple[int | None, ...], DType]] = {}
+    for port in (port for one in functions for port in one.inputs):
+        kind = port.type
+        if not isinstance(kind, Tensor):
+            continue
+        element = kind.element.removeprefix("complex<").rstrip(">")
+        pairs = (2,) if element != kind.element else ()
+        if element in DTYPE_OF:
+            found.setdefault(port.name, (port.name, (*kind.shape, *pairs), DTYPES[DTYPE_OF[element]]))
+    return list(found.values())

@@ -17,6 +17,7 @@ from hexane.importers.coreai.encoded import EncodedFolder, decode_all_but_weight
 from hexane.importers.coreai.numbers import DTYPE_OF, STORED, numbers
 from hexane.importers.coreai.operations import Body, Operation, Result
 from hexane.importers.coreai.registry import Complex, Context, Item, handled
+from hexane.importers.likely_shapes import likely_shapes, shape_option
 from hexane.names import check_name
 from hexane.ops.compose import Builder
 from hexane.ops.fold import Folder
@@ -87,9 +88,9 @@ class Translator:
             raise Error(f"[coreai] got the input {name!r} of {kind}, need a tensor")
         given = tuple(shapes[name]) if name in shapes else kind.shape
         if len(given) != len(kind.shape) or any(d is None for d in given):
+            likely = likely_shapes([(name, "float" if "f" in element else "int", kind.shape)])[name]
             raise Error(
-                f"[coreai] got the input {name!r} of {kind}, need its shape, as in"
-                f" --input-shape {name}:{'x'.join('1' if d is None else str(d) for d in kind.shape)}"
+                f"[coreai] got the input {name!r} of {kind}, need its shape, as in {shape_option(name, likely)}"
             )
         if any(d not in (None, e) for d, e in zip(kind.shape, given, strict=True)):
             raise Error(f"[coreai] got the shape {given} for {name!r}, need one that fits {kind}")

@@ -9,11 +9,13 @@ import onnx
 from hexane.dtypes import DType
 from hexane.errors import Error
 from hexane.graph import Array, TensorType, tensor_type
+from hexane.importers.likely_shapes import likely_shapes, shape_option
 from hexane.importers.onnx.load import ModelFile, check_text, element_type
 from hexane.importers.onnx.schema import opset_versions
 from hexane.importers.onnx.shape_inputs import find_shape_inputs
 
 Dim = int | str | None  # fixed, named, free
+NO_NAMES = ("", "?", "*", "-1", "0", "None")  # what exporters write for a dim that may be anything
 
 
 class SpecialisationNeeded(Error):
@@ -92,9 +94,11 @@ def read_signature(model: ModelFile) -> Signature:
 
 
 def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
+    """Free where the file has an extent of -1 (Paddle) or 0, or a word that is no name, which does not tie dims."""
     if dim.HasField("dim_value"):
-        return int(dim.dim_value)
-    return str(dim.dim_param) or None
+        return int(dim.dim_value) if dim.dim_value > 0 else None
+    name = str(dim.dim_param)
+    return None if name.strip() in NO_NAMES else name
 
 
 def resolve(
@@ -128,7 +132,7 @@ def resolve(
             raise Error(f"[import] input {entry.name!r}: got a value of {values[entry.name].dtype}, need {entry.dtype}")
     if missing or shape_inputs:
         raise SpecialisationNeeded(
-            _needs(missing, shape_inputs), tuple(dict.fromkeys(e.name for e in missing + shape_inputs))
+            _needs(missing, shape_inputs, named), tuple(dict.fromkeys(e.name for e in missing + shape_inputs))
         )
     return types
 
@@ -157,12 +161,16 @@ def _text(entry: Input, named: Mapping[str, int]) -> str:
     return "x".join(dims) or "a scalar"
 
 
-def _needs(missing: list[Input], shape_inputs: list[Input]) -> str:
+def _needs(missing: list[Input], shape_inputs: list[Input], named: Mapping[str, int]) -> str:
     lines = []
+    examples = likely_shapes([(entry.name, entry.dtype.kind, entry.dims) for entry in missing], named)
     for entry in missing:
         declared = f"{entry.dtype} of {_text(entry, {})}" if entry.dims is not None else f"{entry.dtype} of any rank"
-        example = "x".join(str(d) if isinstance(d, int) else "1" for d in entry.dims or (None,))
-        lines.append(f"the shape of {entry.name!r} ({declared}), for example --input-shape {entry.name}:{example}")
+        example = shape_option(entry.name, examples[entry.name])
+        lines.append(f"the shape of {entry.name!r} ({declared}), for example {example}")
     for entry in shape_inputs:
-        lines.append(f"the value of {entry.name!r} ({entry.dtype}), which decides shapes: give it as an input")
+        lines.append(
+            f"the value of {entry.name!r} ({entry.dtype}), which decides shapes: --value {entry.name}=V or --input"
+            f" {entry.name}=F.npy gives it"
+        )
     return "[import] the model has to be specialised; need:\n  " + "\n  ".join(lines)

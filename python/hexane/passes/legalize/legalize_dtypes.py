@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, combinations
 
 from hexane.dtypes import DTYPES, DType
 from hexane.graph import Graph, Node, Value
@@ -41,7 +41,7 @@ def legalize_dtypes(graph: Graph, target: Target) -> Graph:
             return None
         combines = op.kernel.startswith("scatter") and node.attrs["mode"] != "update"
         found = _wider(target.kernels, op.kernel, *_dtypes(node), combines)
-        return None if found is None else _widened(op, node, inputs, DTYPES[found[0]], DTYPES[found[1]])
+        return None if found is None else _widened(op, node, inputs, {DTYPES[n]: DTYPES[w] for n, w in found})
 
     return graph.rewrite(change)
 
@@ -57,25 +57,29 @@ def _dtypes(node: Node) -> tuple[Dtypes, Dtypes]:
 
 
 @lru_cache(maxsize=4096)
-def _wider(kernels: Kernels, kernel: str, inputs: Dtypes, outputs: Dtypes, combines: bool) -> tuple[str, str] | None:
-    """A dtype among these and the wider one to put in its place, where that brings a kernel."""
+def _wider(
+    kernels: Kernels, kernel: str, inputs: Dtypes, outputs: Dtypes, combines: bool
+) -> tuple[tuple[str, str], ...] | None:
+    """A dtype among these and the wider one to put in its place, where that brings a kernel; two of them where one is
+    not enough, as for the largest int8 and their places in uint16."""
 
     def runs(inputs: Dtypes, outputs: Dtypes) -> bool:
         return kernels.has(kernel, inputs, outputs) and not (combines and outputs[0] not in COMBINED)
 
     if runs(inputs, outputs):
         return None
-    for narrow in dict.fromkeys(chain(inputs, outputs)):
-        for wide in WIDER.get(narrow or "", ()):
-            swapped = [tuple(wide if d == narrow else d for d in side) for side in (inputs, outputs)]
-            if runs(*swapped):
-                return narrow or "", wide
+    swaps = [(d, wide) for d in dict.fromkeys(chain(inputs, outputs)) if d for wide in WIDER.get(d, ())]
+    for made in (*((swap,) for swap in swaps), *combinations(swaps, 2)):
+        change = dict(made)
+        swapped = [tuple(change.get(d or "", d) for d in side) for side in (inputs, outputs)]
+        if len(change) == len(made) and runs(*swapped):
+            return made
     return None
 
 
-def _widened(op: Op, node: Node, inputs: tuple[Value | None, ...], narrow: DType, wide: DType) -> tuple[Value, ...]:
-    operands = [_cast(v, wide) if v is not None and v.dtype is narrow else v for v in inputs]
-    attrs = {k: wide if v is narrow else v for k, v in node.attrs.items()}
+def _widened(op: Op, node: Node, inputs: tuple[Value | None, ...], wider: Mapping[DType, DType]) -> tuple[Value, ...]:
+    operands = [_cast(v, wider[v.dtype]) if v is not None and v.dtype in wider else v for v in inputs]
+    attrs = {k: wider.get(v, v) if isinstance(v, DType) else v for k, v in node.attrs.items()}
     results = apply(op, operands, attrs, node.sources)
     return tuple(_cast(v, t.dtype) if v.dtype is not t.dtype else v for v, t in zip(results, node.types, strict=True))
 

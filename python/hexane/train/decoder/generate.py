@@ -13,6 +13,7 @@ from hexane.runtime import Model, compile
 from hexane.train.decoder.adapter_files import read_adapter
 from hexane.train.decoder.config import LlamaConfig
 from hexane.train.decoder.files import read_llama
+from hexane.train.decoder.formats import end_ids
 from hexane.train.decoder.lora import merge_adapters
 from hexane.train.decoder.one_token import one_token
 
@@ -36,7 +37,7 @@ class Generator:
         config, weights = read_llama(path)
         if lora is not None:
             weights = merge_adapters(config, weights, *read_adapter(lora, config, weights))
-        self._begin(config, program(config, weights, options))
+        self._begin(config, program(config, weights, options), end_ids(path))
 
     @classmethod
     def of_weights(
@@ -53,8 +54,8 @@ class Generator:
         made._begin(config, program(config, weights, options, replaceable=True))
         return made
 
-    def _begin(self, config: LlamaConfig, net: Model) -> None:
-        self.config, self.net, self._text = config, net, 0
+    def _begin(self, config: LlamaConfig, net: Model, ends: frozenset[int] = frozenset()) -> None:
+        self.config, self.net, self.ends, self._text = config, net, ends, 0
 
     def __call__(
         self,
@@ -64,7 +65,7 @@ class Generator:
         temperature: float = 0.8,
         top_p: float = 0.9,
         seed: int = 0,
-        stop: Collection[int] = (),
+        stop: Collection[int] | None = None,
         vocab: int | None = None,
     ) -> Iterator[int]:
         """The tokens after the prompt, as they are made: at most `steps`, and as many as fit into the model's `seq`
@@ -72,14 +73,16 @@ class Generator:
 
         temperature: 0: the likeliest token each time; else logits are divided by it, and a token is drawn of the
         likeliest ones whose shares add up to `top_p`. The same seed gives the same tokens. stop: ids that end the text;
-        they are not given. vocab: ids from it on are never made; None: the model's. Another call begins anew.
+        they are not given. None: `ends`, those that the model's folder names (eos_token_id). vocab: ids from it on are
+        never made; None: the model's. Another call begins anew.
 
         Raises Error for a prompt that is empty, does not fit into the model, or has ids beyond the vocabulary, and for
         numbers out of range.
         """
         ids, limit = list(prompt), self.config.vocab if vocab is None else vocab
         _check(self.config, ids, steps, temperature, top_p, seed, limit)
-        return self._tokens(ids, steps, Sampler(temperature, top_p, seed), frozenset(stop), limit)
+        ends = self.ends if stop is None else frozenset(stop)
+        return self._tokens(ids, steps, Sampler(temperature, top_p, seed), ends, limit)
 
     def logits(self, tokens: Sequence[int]) -> Iterator[Array]:
         """The logits (vocab,) after each of the tokens, which begin a new text."""
@@ -163,7 +166,7 @@ def generate(
     temperature: float = 0.8,
     top_p: float = 0.9,
     seed: int = 0,
-    stop: Collection[int] = (),
+    stop: Collection[int] | None = None,
 ) -> list[int]:
     """The tokens that a decoder in a file makes after a prompt. `Generator` gives them one by one, and has the
     arguments; `Tokenizer.encode` and `decode` turn text to tokens and back."""

@@ -19,7 +19,7 @@ def learn_tokenizer(documents: Iterable[str], vocab: int) -> bytes:
     if isinstance(vocab, bool) or not isinstance(vocab, int) or not BYTES < vocab <= MOST_VOCAB:
         raise Error(f"{where} vocab: got {vocab!r}, need {BYTES + 1} (all bytes and a mark) to {MOST_VOCAB}")
     try:
-        from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+        from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     except ImportError:
         raise Error(f"{where} got no package tokenizers, need: pip install 'hexane[train]'") from None
     tokenizer = Tokenizer(models.BPE())
@@ -32,4 +32,5 @@ def learn_tokenizer(documents: Iterable[str], vocab: int) -> bytes:
         show_progress=False,
     )
     tokenizer.train_from_iterator(documents, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(single=f"{MARK} $A", special_tokens=[(MARK, 0)])
     return str(tokenizer.to_str(pretty=True)).encode()

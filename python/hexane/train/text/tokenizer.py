@@ -11,6 +11,16 @@ from hexane.train.text.sentencepiece import read_pieces
 
 BEGINNINGS = ("<s>", "<|begin_of_text|>", "<bos>", "<|startoftext|>", "[BOS]", "<|endoftext|>")
 ENDINGS = ("</s>", "<|end_of_text|>", "<eos>", "<|endoftext|>", "[EOS]")
+# What ends an answer in the chat formats of published models.
+CHAT_ENDINGS = (
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "<|end_of_turn|>",
+    "<|endofturn|>",
+)
 NAMES = ("tokenizer.json", "tokenizer.bin")  # in folders of models, the first one that is there
 JSON_BYTES = 1 << 28
 PART = 1 << 16  # characters, at least
@@ -18,7 +28,8 @@ PART = 1 << 16  # characters, at least
 
 class Tokenizer:
     """A tokenizer and what is put before each document. vocab: ids are below it; begin: the id that begins a document,
-    end: the one that ends it; None: there is none."""
+    end: the one that ends it; None: there is none. adds_begin: whether the tokenizer itself puts `begin` before a text.
+    chat_ends: the ids that end an answer in a chat."""
 
     def __init__(
         self,
@@ -29,16 +40,19 @@ class Tokenizer:
         markers: frozenset[int] = frozenset(),
         prefix: str = "",
         lines_apart: bool = False,
+        adds_begin: bool = True,
+        chat_ends: frozenset[int] = frozenset(),
     ) -> None:
         self.vocab, self.begin, self.end = vocab, begin, end
+        self.adds_begin, self.chat_ends = adds_begin, chat_ends
         self._inner, self._markers = inner, markers
         self._prefix, self._lines_apart = prefix, lines_apart
 
     @property
     def stops(self) -> frozenset[int]:
-        """The ids at which a text ends: the mark that ends a document, and that of the next one, as files of tokens may
-        have nothing else between them."""
-        return frozenset(one for one in (self.begin, self.end) if one is not None)
+        """The ids at which a text ends: the mark that ends a document or an answer in a chat, and that of the next
+        document, as files of tokens may have nothing else between them."""
+        return frozenset(one for one in (self.begin, self.end, *self.chat_ends) if one is not None)
 
     def encode(self, text: str, *, begin: bool = True) -> list[int]:
         """The ids of a document. begin: with the id that begins it, where there is one."""
@@ -118,7 +132,10 @@ def _from_json(tokenizers: Any, data: bytes, where: str) -> Tokenizer:
         inner.no_truncation()  # else long documents lose their ends
         inner.no_padding()
         ids = inner.get_vocab(with_added_tokens=True)
-        begin = _begin(inner, ids)
+        added = _added(inner)
+        begin = added if added is not None else next((ids[name] for name in BEGINNINGS if name in ids), None)
+        special = {token.content: i for i, token in inner.get_added_tokens_decoder().items()}
+        chat_ends = frozenset(special[name] for name in CHAT_ENDINGS if name in special)
         end = next((ids[name] for name in ENDINGS if name in ids), None)
     except (KeyboardInterrupt, SystemExit):
         raise
@@ -126,12 +143,11 @@ def _from_json(tokenizers: Any, data: bytes, where: str) -> Tokenizer:
         raise Error(f"{where}: {error}, need a tokenizer.json") from None
     if not ids:
         raise Error(f"{where}: got an empty vocabulary, need tokens")
-    return Tokenizer(inner, max(ids.values()) + 1, begin, end)
+    adds = added is not None
+    return Tokenizer(inner, max(ids.values()) + 1, begin, end, adds_begin=adds, chat_ends=chat_ends)
 
 
-def _begin(inner: Any, ids: dict[str, int]) -> int | None:
-    """What the tokenizer itself puts before a text, else the first known name of such a token."""
+def _added(inner: Any) -> int | None:
+    """What the tokenizer itself puts before a text."""
     marked = inner.encode("a", add_special_tokens=True)
-    if marked.special_tokens_mask[:1] == [1]:
-        return int(marked.ids[0])
-    return next((ids[name] for name in BEGINNINGS if name in ids), None)
+    return int(marked.ids[0]) if marked.special_tokens_mask[:1] == [1] else None

@@ -10,6 +10,8 @@ from hexane.importers.onnx.registry import onnx_op
 from hexane.ops.shape_rules import broadcast
 from hexane.ops.valid_lengths import length_of
 
+INFINITE = (2**31 - 1, 2**63 - 1)  # ends that stand for as far as it goes
+
 
 @onnx_op("Reshape", shape_inputs=(1,), valid_lengths=True)
 def reshape(b: Builder, n: OnnxNode) -> Result:
@@ -77,8 +79,8 @@ def slice_(b: Builder, n: OnnxNode) -> Result:
             raise Error(
                 f"got {start}:{stop}:{step} for axis {axis}, whose end the data decides, need bounds from its begin"
             )
-        if step < 0 and stop >= 2**31 - 1:  # nothing to NumPy, everything to onnxruntime
-            raise Error(f"got the end {stop} with a step of {step}, need one that does not stand for infinity")
+        if step < 0 and stop in INFINITE:  # nothing to NumPy, everything to the first element to onnxruntime
+            stop = -x.shape[axis] - 1
         begin[axis], end[axis], stride[axis] = _bounds(start, stop, step, x.shape[axis])
     if flips := tuple(a for a, s in zip(axes, steps, strict=True) if s < 0):
         x = b.reverse(x, axes=flips)

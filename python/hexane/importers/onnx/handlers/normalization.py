@@ -1,7 +1,9 @@
 """Normalisation over batches, layers, groups, channels."""
 
+from hexane.dtypes import DTYPES
 from hexane.errors import Error
 from hexane.graph import Value
+from hexane.importers.onnx.load import element_type
 from hexane.importers.onnx.node import Builder, OnnxNode, Result, axis_of
 from hexane.importers.onnx.registry import onnx_op
 from hexane.ops.compose import cast
@@ -42,9 +44,10 @@ def instance_normalization(b: Builder, n: OnnxNode) -> Result:
     return b.instance_norm(n.value(0), n.value(1), n.value(2), epsilon=n.attrs["epsilon"])
 
 
-@onnx_op("LayerNormalization", ignores=("stash_type",))
+@onnx_op("LayerNormalization")
 def layer_normalization(b: Builder, n: OnnxNode) -> Result:
-    """Scale and shift may broadcast; the mean and the inverse deviation are there if wanted."""
+    """Scale and shift may broadcast; the mean and the inverse deviation are there if wanted, in the dtype that
+    stash_type names, fp32 without it."""
     x, gamma, beta = n.value(0), n.value(1), n.optional(2)
     axes = tuple(range(axis_of(n.attrs["axis"], len(x.shape)), len(x.shape)))
     normal = tuple(x.shape[a] for a in axes)
@@ -56,9 +59,12 @@ def layer_normalization(b: Builder, n: OnnxNode) -> Result:
         out = out if beta is None else b.add(out, _onto(beta, x))
     if not n.wants(1) and not n.wants(2):
         return [out]
-    mean = b.reduce_mean(x, axes=axes)
-    variance = b.reduce_mean(b.square(b.sub(x, mean)), axes=axes)
-    return [out, mean, b.rsqrt(b.add(variance, epsilon))]
+    stash = element_type(n.attrs["stash_type"])
+    wide = cast(b, x, DTYPES["fp32"]) if x.dtype.bits < 32 else x
+    mean = b.reduce_mean(wide, axes=axes)
+    variance = b.reduce_mean(b.square(b.sub(wide, mean)), axes=axes)
+    deviation = b.rsqrt(b.add(variance, epsilon))
+    return [out, cast(b, mean, stash), cast(b, deviation, stash)]
 
 
 @onnx_op("RMSNormalization", ignores=("stash_type",))

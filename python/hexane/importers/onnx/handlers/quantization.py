@@ -15,7 +15,7 @@ from hexane.dtypes import DTYPES, FP16, FP32, FP64, INT32, DType
 from hexane.errors import Error
 from hexane.graph import Value, constant
 from hexane.importers.onnx.encoded import decode_blocks
-from hexane.importers.onnx.handlers.windows import convolution_options
+from hexane.importers.onnx.handlers.windows import convolution_options, read_by_windows
 from hexane.importers.onnx.load import element_type
 from hexane.importers.onnx.node import Builder, OnnxNode, Result, axis_of
 from hexane.importers.onnx.registry import onnx_op
@@ -274,7 +274,8 @@ def _integer_conv(b: Builder, n: OnnxNode, x: Value, weight: Value) -> Result:
 
 @onnx_op("ConvInteger")
 def conv_integer(b: Builder, n: OnnxNode) -> Result:
-    x, weight, x_zero, w_zero = n.value(0), n.value(1), n.optional(2), n.optional(3)
+    weight, x_zero, w_zero = n.value(1), n.optional(2), n.optional(3)
+    x = read_by_windows(b, n, n.value(0), weight)
     if _fits(x, x_zero, weight, w_zero, 0) and len(x.shape) <= 4:
         options = convolution_options(n, x, weight)
         return b.quantized_conv(x, weight, None, None, _vector(b, x_zero), _vector(b, w_zero), dtype=INT32, **options)
@@ -284,7 +285,7 @@ def conv_integer(b: Builder, n: OnnxNode) -> Result:
 @onnx_op("QLinearConv")
 def qlinear_conv(b: Builder, n: OnnxNode) -> Result:
     x, x_scale, x_zero, weight, w_scale, w_zero, out_scale, out_zero = (n.value(i) for i in range(8))
-    bias = n.optional(8)
+    x, bias = read_by_windows(b, n, x, weight), n.optional(8)
     requantises = _requantises(x_scale, w_scale, out_scale, out_zero, weight.shape[0])
     small = _fit_int32(x, x_zero, weight, w_zero, tuple(range(1, len(weight.shape))), bias)
     if small and _fits(x, x_zero, weight, w_zero, 0) and requantises and len(x.shape) <= 4:

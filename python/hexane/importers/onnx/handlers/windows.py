@@ -12,8 +12,16 @@ from hexane.importers.onnx.registry import onnx_op
 
 @onnx_op("Conv")
 def conv(b: Builder, n: OnnxNode) -> Result:
-    x, weight = n.value(0), n.value(1)
+    x, weight = read_by_windows(b, n, n.value(0), n.value(1)), n.value(1)
     return b.conv(x, weight, n.optional(2), **convolution_options(n, x, weight))
+
+
+def read_by_windows(b: Builder, n: OnnxNode, x: Value, weight: Value) -> Value:
+    """The image of a convolution without the rim that no window reads."""
+    num = _spatial(x)
+    kernel, dilations = _kernel(n, weight, num), _each(n, "dilations", num)
+    reach = [(k - 1) * r + 1 for k, r in zip(kernel, dilations, strict=True)]
+    return _cropped(b, x, n.attrs["auto_pad"], reach, _each(n, "strides", num), spared=1)
 
 
 def convolution_options(n: OnnxNode, x: Value, weight: Value) -> dict[str, Any]:
@@ -64,11 +72,12 @@ def conv_transpose(b: Builder, n: OnnxNode) -> Result:
 
 @onnx_op("MaxPool", ignores=("storage_order",))
 def max_pool(b: Builder, n: OnnxNode) -> Result:
-    x = n.value(0)
-    options = _pool(n, x)
+    x, options = _pool(b, n)
     if not n.wants(1):
         return [b.max_pool(x, **options)]
     order = n.attrs["storage_order"]
+    if x is not n.value(0):
+        raise Error(f"got the output Indices with auto_pad {n.attrs['auto_pad']} and strides beyond it, need pads")
     if x.dtype.kind != "float" or (order and len(x.shape) > 4):
         raise Error(f"got the output Indices for {x.type} with storage_order {order}, need floats, of two axes for 1")
     return list(b.max_pool_with_indices(x, column_major=bool(order) and len(x.shape) == 4, **options))
@@ -76,17 +85,16 @@ def max_pool(b: Builder, n: OnnxNode) -> Result:
 
 @onnx_op("AveragePool")
 def average_pool(b: Builder, n: OnnxNode) -> Result:
-    return b.avg_pool(n.value(0), exclude_padding=not n.attrs.get("count_include_pad", 0), **_pool(n, n.value(0)))
+    x, options = _pool(b, n)
+    return b.avg_pool(x, exclude_padding=not n.attrs.get("count_include_pad", 0), **options)
 
 
 @onnx_op("LpPool")
 def lp_pool(b: Builder, n: OnnxNode) -> Result:
-    options = _pool(n, n.value(0))
+    x, options = _pool(b, n)
     if options.pop("ceil_mode"):
         raise Error("ceil_mode: got 1 where it makes a window more, need 0")
-    if n.attrs["auto_pad"].startswith("SAME") and any(map(gt, options["strides"], options["kernel_sizes"])):
-        raise Error(f"got auto_pad {n.attrs['auto_pad']} with strides beyond the kernel, need pads")
-    return b.lp_pool(n.value(0), p=n.attrs["p"], **options)
+    return b.lp_pool(x, p=n.attrs["p"], **options)
 
 
 @onnx_op("GlobalAveragePool", "GlobalMaxPool")
@@ -128,7 +136,9 @@ def _each(n: OnnxNode, name: str, num: int) -> tuple[int, ...]:
     return values
 
 
-def _pool(n: OnnxNode, x: Value) -> dict[str, Any]:
+def _pool(b: Builder, n: OnnxNode) -> tuple[Value, dict[str, Any]]:
+    """The image that is pooled, and the attributes of the pooling."""
+    x = n.value(0)
     num = _spatial(x)
     kernel = _each(n, "kernel_shape", num)
     strides, dilations = _each(n, "strides", num), _each(n, "dilations", num)
@@ -137,6 +147,7 @@ def _pool(n: OnnxNode, x: Value) -> dict[str, Any]:
     reach = [(k - 1) * r + 1 for k, r in zip(kernel, dilations, strict=True)]
     if auto.startswith("SAME") and any(map(gt, reach, kernel)):  # onnxruntime pads as if there were none
         raise Error(f"got dilations {dilations} with auto_pad {auto}, need pads")
+    x = _cropped(b, x, auto, kernel, strides)
     pad = _pads(n, x.shape[2:], kernel, strides, dilations)
     padded = [d + sum(pad[2 * i : 2 * i + 2]) for i, d in enumerate(x.shape[2:])]
     # Windows that end with the image, and SAME, which says how many there are, leave nothing to round up.
@@ -147,7 +158,28 @@ def _pool(n: OnnxNode, x: Value) -> dict[str, Any]:
     )
     if ceil and auto != "NOTSET":
         raise Error(f"got ceil_mode with auto_pad {auto}, need one or the other")
-    return {"kernel_sizes": kernel, "strides": strides, "dilations": dilations, "pad": pad, "ceil_mode": ceil}
+    return x, {"kernel_sizes": kernel, "strides": strides, "dilations": dilations, "pad": pad, "ceil_mode": ceil}
+
+
+def _cropped(b: Builder, x: Value, auto: str, kernel: Sequence[int], strides: Sequence[int], spared: int = 0) -> Value:
+    """The image without the rim that no window reads, where SAME asks for fewer pixels than there are: what onnxruntime
+    makes of negative padding. It divides it like positive padding, so the first window may start inside the image; of a
+    convolution it leaves one pixel (`spared`) out of the division.
+
+    pooling 8 pixels by windows of 1 with stride 4 (two windows, 3 pixels too many): 1 is cut in front, 2 behind
+    """
+    if not auto.startswith("SAME"):
+        return x
+    begin, end = [0] * len(x.shape), list(x.shape)
+    for axis, (k, s) in enumerate(zip(kernel, strides, strict=True), 2):
+        extent = x.shape[axis]
+        beyond = max(extent - ((-(-extent // s) - 1) * s + k), 0)
+        begin[axis] = max(beyond - spared - (auto == "SAME_LOWER"), 0) // 2
+        end[axis] = extent - (beyond - begin[axis])
+    if end == list(x.shape):
+        return x
+    cropped: Value = b.slice_by_index(x, begin=begin, end=end)
+    return cropped
 
 
 def _pads(

@@ -15,7 +15,7 @@ FORMATS = {
     for one in (llama2c.V0, llama2c.V1, llama2c_q8_0.V2, ane_trainer.V2, ane_trainer.V4, hugging_face.FORMAT)
 }
 
-__all__ = ["FORMATS", "read", "write"]
+__all__ = ["FORMATS", "end_ids", "read", "write"]
 
 
 def read(path: str | os.PathLike[str]) -> tuple[LlamaConfig, dict[str, Array]]:
@@ -31,6 +31,12 @@ def read(path: str | os.PathLike[str]) -> tuple[LlamaConfig, dict[str, Array]]:
             head = file.bytes(0, min(8, file.size), "head")
     config, weights = _read(path, head)
     return config, {name: weights[name] for name in config.shapes()}
+
+
+def end_ids(path: str | os.PathLike[str]) -> frozenset[int]:
+    """The tokens that end a text, where the model's files say so: those of a folder of Hugging Face."""
+    path = Path(path)
+    return hugging_face.end_ids(path) if path.is_dir() else frozenset()
 
 
 def write(path: str | os.PathLike[str], config: LlamaConfig, weights: Mapping[str, Array], format: str) -> None:

@@ -1,4 +1,4 @@
-"""Folders of Hugging Face: config.json with model_type "llama", and safetensors, in one file or in shards.
+"""Folders of Hugging Face: config.json with model_type "llama" or "mistral", and safetensors, in one file or in shards.
 
 What changes a model's numbers and is not known here is refused by name.
 """
@@ -23,6 +23,7 @@ from hexane.train.decoder.formats.model_file import Format, check_parameters, co
 from hexane.train.decoder.rotary import with_rope
 
 CONFIG = "config.json"
+GENERATION = "generation_config.json"
 INDEX = "model.safetensors.index.json"
 SHARD_BYTES = 5_000_000_000
 FLOATS = ("float32", "float16", "bfloat16", "float64")
@@ -41,9 +42,14 @@ FIELDS: Mapping[str, tuple[str, Any]] = {
     "tied": ("tie_word_embeddings", False),
     "epsilon": ("rms_norm_eps", 1e-6),
 }
+# What transformers takes for models of this kind in place of the defaults above.
+OTHER_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "mistral": {"intermediate_size": 14336, "num_key_value_heads": 8, "max_position_embeddings": 131072},
+}
+MISTRAL_WINDOW = 4096  # where a file of Mistral does not have the field
 # Fields that have to have one of these values, or be missing.
 FIXED: Mapping[str, tuple[Any, ...]] = {
-    "model_type": ("llama",),
+    "model_type": ("llama", "mistral"),
     "hidden_act": ("silu", "swish"),
     "attention_bias": (False,),
     "mlp_bias": (False,),
@@ -51,7 +57,10 @@ FIXED: Mapping[str, tuple[Any, ...]] = {
     "rope_parameters": (None,),
     "quantization_config": (None,),
     "partial_rotary_factor": (1, 1.0),
-    "is_decoder": (True,),
+    "is_decoder": (True, False),
+    "is_encoder_decoder": (False,),
+    "add_cross_attention": (False,),
+    "pruned_heads": ({}, None),
 }
 # Fields that say nothing about the logits.
 HARMLESS = (
@@ -59,8 +68,18 @@ HARMLESS = (
     *("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id", "tokenizer_class", "max_sequence_length"),
     *("attention_dropout", "initializer_range", "gradient_checkpointing", "output_attentions", "return_dict"),
     *("output_hidden_states", "id2label", "label2id", "problem_type", "finetuning_task", "task_specific_params"),
+    *("is_llama_config", "transformers.js_config", "unsloth_fixed", "unsloth_version", "auto_map", "model_max_length"),
+    *("sep_token_id", "cls_token_id", "mask_token_id", "decoder_start_token_id", "tokenizer_file", "license"),
+    *("torchscript", "use_bfloat16", "tf_legacy_loss", "chunk_size_feed_forward", "use_return_dict", "hidden_dropout"),
+    # How text was made of the logits, by older versions of transformers.
+    *("do_sample", "early_stopping", "num_beams", "num_beam_groups", "diversity_penalty", "temperature", "top_k"),
+    *("top_p", "typical_p", "repetition_penalty", "length_penalty", "no_repeat_ngram_size"),
+    "encoder_no_repeat_ngram_size",
+    *("bad_words_ids", "num_return_sequences", "output_scores", "return_dict_in_generate", "forced_bos_token_id"),
+    *("forced_eos_token_id", "remove_invalid_values", "exponential_decay_length_penalty", "suppress_tokens"),
+    *("begin_suppress_tokens", "max_length", "min_length", "max_new_tokens", "prefix"),
 )
-KNOWN = frozenset((*FIXED, *HARMLESS, *(name for name, _ in FIELDS.values())))
+KNOWN = frozenset(("sliding_window", *FIXED, *HARMLESS, *(name for name, _ in FIELDS.values())))
 
 
 def _read(folder: Path) -> tuple[LlamaConfig, dict[str, Array]]:
@@ -96,9 +115,24 @@ def _as_fp32(folder: Path, name: str, array: Array) -> Array:
     return found
 
 
-def _fields(folder: Path, where: str) -> dict[str, Any]:
+def end_ids(folder: Path) -> frozenset[int]:
+    """The tokens that end a text, by the files of a folder. Raises Error for a damaged file."""
+    found: set[int] = set()
+    for name in (CONFIG, GENERATION):
+        if not (folder / name).exists():
+            continue
+        where = f"[train.load_llama] {folder / name}"
+        given = _fields(folder, where, name).get("eos_token_id")
+        ids = given if isinstance(given, list) else [] if given is None else [given]
+        if any(isinstance(one, bool) or not isinstance(one, int) for one in ids):
+            raise Error(f"{where}: eos_token_id: got {_short(given)}, need an integer, or a list of them")
+        found |= set(ids)
+    return frozenset(found)
+
+
+def _fields(folder: Path, where: str, name: str = CONFIG) -> dict[str, Any]:
     try:
-        found = json.loads(read_all(open_inside(folder, CONFIG, f"[train.load_llama] {folder}"), where))
+        found = json.loads(read_all(open_inside(folder, name, f"[train.load_llama] {folder}"), where))
     except OSError as error:
         raise Error(f"[train.load_llama] {folder}: {error.strerror}, need a readable folder") from None
     except (ValueError, RecursionError) as error:
@@ -116,22 +150,34 @@ def _config(where: str, fields: dict[str, Any]) -> LlamaConfig:
         got = fields.get(name, needed[0])
         if not any(got == need and isinstance(got, bool) == isinstance(need, bool) for need in needed):
             raise Error(f"{where}: {name}: got {_short(got)}, need {needed[0]!r}")
-    unknown = sorted(name for name in set(fields) - KNOWN if fields[name] not in (None, False))
+    # transformers keeps what it does not store for a model under names that begin with an underscore.
+    unknown = sorted(n for n in set(fields) - KNOWN if fields[n] not in (None, False) and not n.startswith("_"))
     if unknown:
         raise Error(
             f"{where}: {unknown[0]}: got {_short(fields[unknown[0]])} in a field that is not known here; need a config"
             " without it: it may change what the model computes"
         )
     sizes: dict[str, Any] = {}
+    defaults = OTHER_DEFAULTS.get(fields["model_type"], {})
     for own, (name, default) in FIELDS.items():
-        value = fields.get(name, default)
+        value = fields.get(name, defaults.get(name, default))
         if value is None and own in ("kv_heads", "head_dim"):
             continue
         sizes[own] = _value(f"{where}: {name}", own, value)
     for own in ("kv_heads", "head_dim"):
         if own in sizes and sizes[own] < 1:
             raise Error(f"{where}: {FIELDS[own][0]}: got {sizes[own]}, need at least 1")
+    _check_window(where, fields, sizes["seq"])
     return config_of(where, **sizes, rope="half")
+
+
+def _check_window(where: str, fields: dict[str, Any], seq: int) -> None:
+    """Attention to the last tokens alone changes nothing where all of them are among those. A Llama has no window."""
+    window = fields.get("sliding_window", MISTRAL_WINDOW)
+    if fields["model_type"] != "mistral" or window is None:
+        return
+    if isinstance(window, bool) or not isinstance(window, int) or window < seq:
+        raise Error(f"{where}: sliding_window: got {_short(window)}, need none, or at least the model's {seq} tokens")
 
 
 def _value(where: str, own: str, value: Any) -> Any:
