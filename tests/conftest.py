@@ -3,6 +3,7 @@
 import csv
 import gc
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -54,6 +55,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="PATH",
         help="a Python with coreai-core, Apple's runtime of Core AI for Linux (default: this one)",
     )
+
+
+def pytest_configure() -> None:
+    """Lets tests interrupt processes that they start, also where a shell started the suite in the background."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

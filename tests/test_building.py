@@ -104,3 +104,9 @@ def test_the_last_line_says_that_tests_of_pages_were_left_out() -> None:
     ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={**os.environ, "PATH": ""})
     assert ran.returncode == 0, ran.stdout
     assert ran.stdout.splitlines()[-1].startswith("left out: 1 tests of pages in a browser; chromium is not installed")
+
+
+def test_processes_of_tests_can_be_interrupted() -> None:
+    """A shell starts what runs in the background with SIGINT ignored, and processes inherit that."""
+    command = [sys.executable, "-c", "import signal; print(signal.getsignal(signal.SIGINT) is not signal.SIG_IGN)"]
+    assert subprocess.check_output(command, text=True) == "True\n"

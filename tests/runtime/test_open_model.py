@@ -62,6 +62,7 @@ print(private_bytes() - before)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs malloc_trim and /proc")
+@pytest.mark.skipif("ASAN_OPTIONS" in os.environ, reason="AddressSanitizer keeps freed memory")
 def test_thirty_shapes_take_the_weights_twice_at_most(tmp_path: Path) -> None:
     proto, weights = layers(25)
     size = sum(w.nbytes for w in weights)
