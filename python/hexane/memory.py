@@ -4,6 +4,7 @@ import re
 from dataclasses import KW_ONLY, dataclass
 
 from hexane.errors import Error
+from hexane.field_docs import with_field_docs
 
 RUNTIMES = ("host", "c99", "cmsis-nn")
 STRATEGIES = ("stream", "stages")
@@ -12,6 +13,7 @@ MOST_ROWS = 1 << 20
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
+@with_field_docs
 @dataclass(frozen=True, slots=True)
 class Memory:
     """The memory that a model may take while it runs, and the ways to need less. Its states are not counted, and

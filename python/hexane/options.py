@@ -7,6 +7,7 @@ from typing import Any
 
 from hexane.compression.request import Compression, as_compression
 from hexane.errors import Error
+from hexane.field_docs import with_field_docs
 from hexane.memory import Memory
 from hexane.targets import Chip, Target
 from hexane.targets.dispatch import dispatch
@@ -15,6 +16,7 @@ MOST_THREADS = 256
 SCHEDULES = ("apple", "optimal")  # of a chip
 
 
+@with_field_docs
 @dataclass(frozen=True, slots=True)
 class Device:
     """Where the program of a chip runs. Raises Error for a value that its field does not take."""
@@ -44,6 +46,7 @@ class Device:
             )
 
 
+@with_field_docs
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """How a model is compiled. `compile` takes one of these, or the same names as keywords.

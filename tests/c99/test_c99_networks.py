@@ -223,6 +223,8 @@ def test_the_app_of_a_streamed_input_reads_its_rows_from_a_file_or_from_a_driver
     assert cli("codegen", tmp_path / "plan.hxp", "-o", app, "--name", "mobile").code == 0
     header = (app / "mobile.h").read_text()
     assert "streamed in 32 rows of 384 bytes, in each its axes 3, 1, the last one innermost" in header
+    assert "(pixels, channels fastest: NHWC, not NCHW). Not the order of the array that `hexane run` takes" in header
+    assert "NHWC, not NCHW" in (app / "app" / "main.c").read_text()
     assert "#define MOBILE_INPUT_0_ROW_BYTES 384u" in header
     assert f"#define MOBILE_PORT_BYTES {5 * 4}u" in header
 
@@ -234,6 +236,13 @@ def test_the_app_of_a_streamed_input_reads_its_rows_from_a_file_or_from_a_driver
     x = feeds_of(net)["x"]
     (app / "input.bin").write_bytes(x.transpose(0, 2, 3, 1).tobytes())  # row by row, channels innermost
     assert output() == net(x).tobytes()
+    checked = subprocess.run(["make", "-C", app, "CFLAGS=-O0", "check"], capture_output=True, text=True)
+    assert "output.bin is golden/output.bin" in checked.stdout
+    golden = (app / "golden" / "input.bin").read_bytes()
+    as_array = np.frombuffer(golden, np.float32).reshape(1, 32, 32, 3).transpose(0, 3, 1, 2)
+    assert (app / "golden" / "output.bin").read_bytes() == net(as_array).tobytes()
+    (app / "golden" / "input.bin").write_bytes(np.ascontiguousarray(as_array).tobytes())  # as `hexane run` takes it
+    assert subprocess.run(["make", "-C", app, "CFLAGS=-O0", "check"], capture_output=True).returncode
     row, element = np.arange(32)[:, None], np.arange(32 * 3)
     pattern = ((31 * row + 7 * element) % 256 / 128 - 1).astype(np.float32).reshape(1, 32, 32, 3)
     assert output("INPUT=app/pattern.c") == net(pattern.transpose(0, 3, 1, 2)).tobytes()

@@ -246,13 +246,16 @@ def wait_for(process: "subprocess.Popen[str]", path: Path, lines: int) -> None:
         time.sleep(0.001)
 
 
-def test_an_interrupt_leaves_a_checkpoint_that_goes_on(cli: Cli, data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_leaves_a_checkpoint_that_goes_on(
+    cli: Cli, data: Path, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
     run = tmp_path / "run"
     with started(data, run, 100_000) as process:
         wait_for(process, run / "log.jsonl", 30)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         told = process.communicate(timeout=60)[1]
-    assert process.returncode == 130
+    assert process.returncode == code
     entries = read_log(run)
     assert f"checkpoint.hxc has {len(entries) // 2} step" in told
     assert read_states(run / "checkpoint.hxc")["calls"][0] == len(entries)

@@ -1,6 +1,7 @@
 """`compare`: small networks whose differences between chips are known by hand."""
 
 import json
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -330,3 +331,73 @@ def test_the_tolerance_is_that_of_outputs_and_of_layers_when_asked() -> None:
     by_layers = compare({"y": y}, ["h13", "ieee"], numbers, tolerance=1e-4, layers=True)
     assert not by_layers.ok
     assert by_layers.partings[0].cause is not None
+
+
+def _mean_of_squares(x: hx.Tensor) -> hx.Tensor:
+    return hx.reduce_mean(hx.square(x), axes=(2,))
+
+
+def _by_moments(x: hx.Tensor) -> hx.Tensor:
+    """A layer norm whose variance is E[x^2] - E[x]^2."""
+    mean = hx.reduce_mean(x, axes=(2,))
+    return (x - mean) * hx.rsqrt(_mean_of_squares(x) - hx.square(mean) + 1e-6)
+
+
+# The network, the mean and standard deviation of its input, what is named, and the op that it is named at.
+WRONG: dict[str, tuple[Callable[[hx.Tensor], hx.Tensor], float, float, str, str]] = {
+    "squares in a norm": (lambda x: hx.silu(x * hx.rsqrt(_mean_of_squares(x) + 1e-6)), 0, 200, "overflow", "square"),
+    "exp in a softplus": (lambda x: hx.log(1.0 + hx.exp(x)), 0, 8, "overflow", "exp"),
+    "a power": (lambda x: hx.log(hx.pow(hx.abs(x), 8.0) + 1.0), 0, 3, "overflow", "pow"),
+    "a square of a square": (lambda x: 0.5 * hx.log(hx.square(hx.square(x))), 0, 0.01, "vanished", "square"),
+    "a variance by moments": (lambda x: hx.gelu(_by_moments(x)), 30, 1, "magnified", "rsqrt"),
+    "a difference of large numbers": (
+        lambda x: hx.sigmoid((x * 1000.0 + x) - x * 1000.0),
+        0,
+        3,
+        "magnified",
+        "sigmoid",
+    ),
+    "the least of near numbers": (lambda x: hx.reduce_argmax(x, axis=2), 1000, 0.1, "magnified", "reduce_argmax"),
+    "a norm of an offset": (lambda x: hx.gelu(hx.layer_norm(x, axes=(2,))), 1000, 1, "fp16", "layer_norm"),
+}
+
+
+@pytest.mark.parametrize("chip", ["M1", "M5"])
+@pytest.mark.parametrize("name", WRONG)
+def test_a_layer_that_is_wrong_is_never_called_right(name: str, chip: str) -> None:
+    make, mean, deviation, kind, op = WRONG[name]
+    numbers = np.random.default_rng(1).normal(mean, deviation, (1, 8, 64)).astype(np.float32)
+    (parted,) = compare(make(hx.input("x", (1, 8, 64))), [chip, "ieee"], {"x": numbers}).partings
+    assert parted.cause is not None
+    assert parted.difference is not None
+    assert parted.difference.distance > 0.03 or parted.difference.overflows
+    assert (parted.cause.kind, parted.cause.where.partition(" ")[0]) == (kind, op)
+    assert "tolerance" not in parted.cause.change.replace("a tolerance would hide it", "")
+    assert "nothing in the network is wrong" not in "\n".join(
+        parted.lines({p: p for p in (parted.first, parted.second)})
+    )
+
+
+def test_an_overflow_in_a_fused_layer_is_the_one_that_debug_names() -> None:
+    x = hx.input("x", (1, 8, 64))
+    y = hx.silu(x * hx.rsqrt(_mean_of_squares(x) + 1e-6))
+    numbers = np.random.default_rng(1).normal(0, 200, (1, 8, 64)).astype(np.float32)
+    (parted,) = compare(y, ["M1", "ieee"], {"x": numbers}).partings
+    stop = hx.compile(y, target="M1", device="cpu").debug(numbers).stop
+    assert stop is not None
+    assert parted.cause is not None
+    assert parted.cause.where == stop.where
+    assert stop.why in parted.cause.why
+    assert f"element {list(stop.index)} of {stop.type} is {stop.value}" in parted.cause.evidence
+    assert "without it this layer would be 0.000" in parted.cause.evidence
+
+
+def test_an_overflow_that_changes_nothing_is_not_the_cause() -> None:
+    """relu(z) / (1 + inf) is 0, as in real numbers; what is wrong is z, a difference of large numbers."""
+    x = hx.input("x", (1, 8, 64))
+    z = (x * 1000.0 + x) - x * 1000.0
+    numbers = np.random.default_rng(1).normal(0, 3, (1, 8, 64)).astype(np.float32)
+    numbers[0, 0, 0] = -20
+    (parted,) = compare(hx.relu(z) / (1.0 + hx.exp(-x)), ["M1", "ieee"], {"x": numbers}).partings
+    assert parted.cause is not None
+    assert (parted.cause.kind, parted.cause.where.partition(" ")[0]) == ("magnified", "relu")

@@ -2,23 +2,28 @@
 
 import os
 from collections import Counter
+from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from hexane.cli.errors import command
+from hexane.cli.inputs import SEED
 from hexane.cli.model import is_plan
 from hexane.cli.options import Debug, Json
 from hexane.cli.output import named_option, print_json, working
 from hexane.emit.c99 import c_name, generate
 from hexane.emit.cmsis_nn import Assignment, Body
-from hexane.emit.plan_view import PlanView, arena_bytes
+from hexane.emit.plan_view import PlanView, Port, arena_bytes
 from hexane.emit.prepare import prepared
 from hexane.errors import Error
 from hexane.importers.files import open_regular
 from hexane.printer import size_text
+from hexane.runtime import load
+from hexane.runtime.random_arrays import random_arrays
 
 
 class Format(str, Enum):
@@ -65,9 +70,10 @@ def codegen(
     symbol = name or c_name(plan.stem)
     with working(f"writing {output}"):
         files = generate(data, symbol, app=format is Format.APP, cmsis_nn=backend is Backend.CMSIS_NN)
+        view = PlanView(prepared(data))
+        golden = _golden(plan, view) if format is Format.APP else {}
         with named_option("--output", output):
-            _write(output, files)
-    view = PlanView(prepared(data))
+            _write(output, {**files, **golden})
     kernels, activations = view.used()
     bodies = view.bodies() if backend is Backend.CMSIS_NN else {}
     arena = max(arena_bytes(view, found) for found in (*bodies.values(), None))
@@ -120,11 +126,39 @@ def _print_bodies(found: Assignment) -> None:
         print("  compile the model with --numerics q31, which is the arithmetic that CMSIS-NN has")
 
 
-def _write(folder: Path, files: dict[str, str]) -> None:
+def _golden(plan: Path, view: PlanView) -> dict[str, bytes]:
+    """An input.bin of random numbers, as the app reads it, and the output.bin that it writes: whole inputs in order,
+    then the rows of a streamed one; the rows of a streamed output, then whole ones. None where several ports are
+    streamed at once, whose rows the app mixes, and for a plan that does not take any numbers."""
+    if any(sum(port.rows is not None for port in ports) > 1 for ports in (view.inputs, view.outputs)):
+        return {}
+    if any(port.rows is not None and port.rows.shape[0] > 1 for port in (*view.inputs, *view.outputs)):
+        return {}  # a row of each image at a time, by so many as a run asks for
+    net = load(plan, threads=1)
+    arrays = random_arrays(net.inputs, SEED)
+    try:
+        results = net(arrays)
+    except Error:
+        return {}
+    found = dict(results) if isinstance(results, Mapping) else {net.outputs[0].name: results}
+
+    def laid_out(port: Port, array: Any) -> bytes:
+        whole = np.ascontiguousarray(array)
+        return whole.tobytes() if port.rows is None else port.rows.view(whole).tobytes()
+
+    ins = sorted(view.inputs, key=lambda port: port.rows is not None)
+    outs = sorted(view.outputs, key=lambda port: port.rows is None)
+    return {
+        "golden/input.bin": b"".join(laid_out(port, arrays[port.name]) for port in ins),
+        "golden/output.bin": b"".join(laid_out(port, found[port.name]) for port in outs),
+    }
+
+
+def _write(folder: Path, files: Mapping[str, str | bytes]) -> None:
     """Each file whole or as it was before."""
     for place, text in files.items():
         path = folder / place
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(path.name + ".part")
-        partial.write_text(text, encoding="utf-8")
+        partial.write_bytes(text if isinstance(text, bytes) else text.encode())
         partial.replace(path)

@@ -48,11 +48,11 @@ that nothing here follows, or not as they stand. `tests/validate/test_published_
 | Image formats of ports: up to 16 for each chip, YUV 4:2:0 on family A15 alone. | ch35 | Ports are plain tensors here. How many there are is in `hal.interchange_formats`, YUV in `gates.yuv420`. |
 | The cost model: a constant of 0.0008, pairs scaled by the size, latencies of family A15. | ch35, table 35.7 | The formula is not published, and the text numbers families otherwise than its own listing. What the table prints is in `hx.targets.analytic_costs`. |
 | A family's number is a target to compile for. | cross-chip | Families and tiers share names and mean different chips. `hx.targets.arch_for_family` and `arch_for_tier` name a target. |
-| Latency and peak of a program on another chip. | cross-chip | No verdict depends on speed. Reports count operations and bytes, and give no time. |
-| Choosing an encoding of weights by what streams on the chip; how much faster that is (2.37 times on M1, 1.6 to 1.8 on others); sparse from half zeros on. | cross-chip | Weights are compiled as they are, and reports say what streams. The gains are disputed: others measured none for int8. |
+| Latency and peak of a program on another chip. | cross-chip | No verdict depends on speed. `hexane estimate` and `hx.estimate` give the latency on each chip as an interval ([cost.md](cost.md)); a report says the least that a call takes. |
+| Choosing an encoding of weights by what streams on the chip; how much faster that is (2.37 times on M1, 1.6 to 1.8 on others); sparse from half zeros on. | cross-chip | `compress=` and `hexane compress` store weights in fewer bits ([compression.md](compression.md)), chosen by error and size, and reports say what streams. How much faster that is chooses nothing: the gains are disputed, others measured none for int8. |
 | Apple's runtime, asked on a Mac to compile for a chip by name. | cross-chip | `hx.cross_compile_check` compiles here, from any machine; the name of a chip that is none is an error in both. |
 | Such a check refuses programs of several segments. | cross-chip | Here they are checked too, and the answer says that some ops are left to the host. |
-| A warning where training scales gradients of convolutions above 4,094 on family A13, and how near chips come to each other in training. | cross-chip | There is no training. |
+| A warning where training scales gradients of convolutions above 4,094 on family A13, and how near chips come to each other in training. | cross-chip | Gradients and training steps compile for a chip and compute in its arithmetic on any CPU ([training.md](training.md)). A slice above 4,094 is warned of as in any network; how near chips come to each other in training is not predicted. |
 """
 
 NOT_CHECKED = """\

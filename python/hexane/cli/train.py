@@ -1,5 +1,6 @@
 """`hexane train`: a decoder on a file of tokens, with a log, checkpoints, and going on after an interruption."""
 
+import signal
 import sys
 from enum import Enum
 from pathlib import Path
@@ -19,6 +20,7 @@ from hexane.errors import Error
 from hexane.train.decoder import save_llama
 from hexane.train.decoder.adapter_files import write_adapter
 from hexane.train.decoder.training import DecoderTraining
+from hexane.train.interrupts import interrupted_by_sigterm
 from hexane.train.log import last_entry
 from hexane.train.trainer import CHECKPOINT, LOG, checkpoint_in
 
@@ -238,7 +240,7 @@ def train(
     if not json and is_first:
         print(_head(training, job.count), flush=True)
     try:
-        with Meter(meter_of_power) as meter:
+        with interrupted_by_sigterm() as terminated, Meter(meter_of_power) as meter:
             training.run(
                 evaluate_every=eval_every,
                 checkpoint_every=checkpoint_every,
@@ -251,6 +253,8 @@ def train(
         if trainer.calls and is_first:
             done = counted(trainer.calls // start.options.accumulate, "step")
             print(f"interrupted: {output / CHECKPOINT} has {done}; --resume goes on from it", file=sys.stderr)
+        if terminated:
+            raise typer.Exit(128 + signal.SIGTERM) from None
         raise
     if not is_first:
         return

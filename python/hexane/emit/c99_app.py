@@ -20,7 +20,13 @@ def main_program(plan: PlanView, name: str) -> str:
     }
     hooks = [side for side, ports in (("input", plan.inputs), ("output", plan.outputs)) if any(p.rows for p in ports)]
     lines = [
-        "/* Reads the inputs from input.bin, runs the network once and writes the outputs to output.bin. */",
+        "/* Reads the inputs from input.bin, runs the network once and writes the outputs to output.bin:",
+        *(
+            f" * {side} {port.text}"
+            for side, ports in (("input", plan.inputs), ("output", plan.outputs))
+            for port in ports
+        ),
+        " */",
         f'#include "../{name}.h"',
         '#include "port.h"',
         "",
@@ -134,6 +140,7 @@ def makefile(name: str, plan: PlanView, cmsis_nn: bool) -> str:
 # Memory of the parts: that of ARM's MPS boards, which emulators have; give those of yours.
 _MAKEFILE = """\
 # make                        the app for this machine, ./NAME
+# make check                  run it on golden/input.bin, laid out as its rows are, and compare with golden/output.bin
 # make TARGET=cortex-m4       for a microcontroller, NAME.elf; also cortex-m7, cortex-m55
 # Memory of the part, for example: make TARGET=cortex-m4 FLASH_BYTES=0x80000 RAM_BYTES=0x20000
 # The plan is verified again when it is loaded. VERIFY=0 leaves that out, and 7 KiB of code: `hexane codegen` has done
@@ -211,7 +218,14 @@ build/command: always
 clean:
 \trm -rf NAME NAME.elf build
 
-.PHONY: always clean
+# Runs the network on golden/input.bin, whose output `hexane codegen` has computed, and compares all bytes.
+check: $(OUTPUT)
+\t@test -f golden/input.bin || { echo "check: golden/input.bin is not there: codegen made none" >&2; exit 1; }
+\tcp golden/input.bin input.bin
+\t./$(OUTPUT)
+\t@cmp output.bin golden/output.bin && echo "check: output.bin is golden/output.bin"
+
+.PHONY: always clean check
 """
 
 # Its sources are not ours to warn about; hosted, for then GCC has its own memcpy and memset for them.

@@ -87,7 +87,20 @@ class Port:
         axes = {(n, item * prod(self.shape[i + 1 :])): str(i) for i, n in enumerate(self.shape) if n > 1}
         inner = [axes.get(one) for one in zip(self.rows.shape[2:], self.rows.strides[2:], strict=True) if one[0] > 1]
         order = "" if None in inner else f", in each its axes {', '.join(map(str, inner))}, the last one innermost"
-        return f"{text}; streamed in {self.rows.count} rows of {self.rows.bytes} bytes{order if len(inner) > 1 else ''}"
+        text += f"; streamed in {self.rows.count} rows of {self.rows.bytes} bytes{order if len(inner) > 1 else ''}"
+        if not self.in_other_order:
+            return text
+        image = " (pixels, channels fastest: NHWC, not NCHW)" if len(self.shape) == 4 and inner == ["3", "1"] else ""
+        return f"{text}{image}. Not the order of the array that `hexane run` takes or gives: transpose it"
+
+    @property
+    def in_other_order(self) -> bool:
+        """Whether the rows, one behind the other, are not the bytes of the port's array."""
+        if self.rows is None:
+            return False
+        item = dtype(self.dtype).bits // 8
+        dims = [one for one in zip(self.rows.shape, self.rows.strides, strict=True) if one[0] > 1]
+        return any(stride != item * prod(n for n, _ in dims[i + 1 :]) for i, (_, stride) in enumerate(dims))
 
 
 # In the order of hx_dtype in internal.h.

@@ -51,7 +51,18 @@ from hexane.ops.records.engine import engine_ops
 from hexane.ops.slots import chain_ref
 from hexane.ops.spec import Op, kernel_form
 
-__all__ = ["ENGINE_OPS", "FAMILIES", "KERNEL_FORMS", "LEAVES", "OPS", "USER_OPS", "Op", "apply", "evaluate"]
+__all__ = [
+    "ENGINE_OPS",
+    "FAMILIES",
+    "KERNEL_FORMS",
+    "LEAVES",
+    "OPS",
+    "USER_OPS",
+    "Op",
+    "apply",
+    "evaluate",
+    "evaluate_exactly",
+]
 
 FAMILIES = (
     elementwise,
@@ -112,6 +123,13 @@ def evaluate(node: Node, arrays: Sequence[Array | None]) -> list[Array]:
 
     Integers and bools are computed in their own dtype. Raises Error where the op does (an index out of range).
     """
+    with np.errstate(all="ignore"):
+        results = evaluate_exactly(node, arrays)
+        return [np.asarray(r).astype(t.dtype.numpy, copy=False) for r, t in zip(results, node.types, strict=True)]
+
+
+def evaluate_exactly(node: Node, arrays: Sequence[Array | None]) -> list[Array]:
+    """As `evaluate`, before the result is rounded to its dtype."""
     op = OPS[node.op]
     attrs = dict(node.attrs)
     slots, rounds = attrs.pop("epilogue", ()), attrs.pop("rounds", ())
@@ -131,7 +149,7 @@ def evaluate(node: Node, arrays: Sequence[Array | None]) -> list[Array]:
                 results[0] = OPS[slot.op].ref(results[0], **dict(slot.attributes))
         if op.stored is not None:
             results[0] = op.stored(results[0], **attrs)
-        return [np.asarray(r).astype(t.dtype.numpy, copy=False) for r, t in zip(results, node.types, strict=True)]
+        return [np.asarray(r) for r in results]
 
 
 def _activated(mode: str, y: Array, alpha: float, beta: float) -> Array:

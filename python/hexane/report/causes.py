@@ -1,7 +1,7 @@
 """Why two programs part at a layer: the rules in which they differ there, and what the numbers show."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, fsum, log2
 from typing import Any, NamedTuple
@@ -13,6 +13,7 @@ from hexane.graph import Array, Graph, Node, Value, topological
 from hexane.ops import LEAVES, OPS, evaluate
 from hexane.program import Step
 from hexane.report.difference import Difference, difference
+from hexane.report.range_faults import Fault, fault_that_matters, find_faults, table_of
 from hexane.report.trial import (
     SUMS,
     Change,
@@ -29,21 +30,22 @@ from hexane.report.trial import (
 from hexane.runtime import Model
 from hexane.runtime.debug import stop_at
 from hexane.runtime.observe import Observation, tapped
-from hexane.runtime.products import LIMIT, Sum, by_winograd, has_products, kind_of, sum_of
+from hexane.runtime.products import LIMIT, Sum, by_winograd, has_products, sum_of
 from hexane.targets import Chip
-from hexane.targets.activations import TABLE_OF, Activation, activations
+from hexane.targets.activations import Activation
 from hexane.validate.hazards import hazard
 
 SAMPLES = 16  # elements of a product that are looked at one by one
 HEADROOM = LIMIT / 2
+FAR = 0.03  # relative L2 from which on a layer is wrong, and no report advises a tolerance
 MOST_PARTS = 8  # into which a report advises to split a product
 ORDINALS = {2: "second", 4: "fourth", 8: "eighth"}
 
 
 class Cause(NamedTuple):
-    """kind: slice, overflow, winograd, dropped, rounding, table, reduction, q31, fp16 or accumulated. where: the op of
-    the program; evidence: what the numbers of this run show; change: what to do about it, which was tried where it
-    changes numbers."""
+    """kind: slice, overflow, vanished, winograd, dropped, rounding, table, reduction, q31, fp16, magnified or
+    accumulated. where: the op of the program; evidence: what the numbers of this run show; change: what to do about it,
+    which was tried where it changes numbers."""
 
     kind: str
     where: str
@@ -94,6 +96,25 @@ class _Pair:
     a: Run
     b: Run
 
+    @property
+    def node(self) -> Node:
+        return self.graph.nodes[self.number]
+
+    @property
+    def apart(self) -> Difference:
+        return difference(self.a.array(self.number), self.b.array(self.number))
+
+    def both(self) -> list[tuple[Run, Array]]:
+        """Each run, and the layer as the other one has it."""
+        return [(self.a, self.b.array(self.number)), (self.b, self.a.array(self.number))]
+
+    def tolerated(self, change: str) -> str:
+        """The advice to allow a tolerance; that nothing helps where the layer is wrong."""
+        if self.apart.distance <= FAR:
+            return change
+        far = f"{self.apart.distance:.2g} is more than a result loses when it is rounded"
+        return f"none was found: {far}, and a tolerance would hide it"
+
     def product(self, step: Step) -> Node | None:
         """The user's product that the step computes."""
         return product_in(self.graph, self.number, self.a.layers.keys() & self.b.layers.keys(), step.node.sources)
@@ -118,16 +139,24 @@ def cause_of(graph: Graph, number: int, a: Run, b: Run) -> Cause:
     """Why the layer differs between two runs, of which the first is a chip's."""
     parts = {run.name: _part(run, number, a.layers.keys() & b.layers.keys()) for run in (a, b)}
     node, arrays, pair = graph.nodes[number], (a.array(number), b.array(number)), _Pair(graph, number, a, b)
-    found = (
-        _slice(node, a, b)
-        or (_overflow(pair, a, parts[a.name]) if difference(*arrays).overflows else None)
-        or (_overflow(pair, b, parts[b.name]) if difference(*reversed(arrays)).overflows else None)
-        or _winograd(a, b, parts)
-        or _accumulated(graph, number, a, b, parts[a.name])
+    if found := _slice(node, a, b):
+        return found
+    if difference(*arrays).overflows and (found := _overflow(pair, a, parts[a.name])):
+        return found
+    if difference(*reversed(arrays)).overflows and (found := _overflow(pair, b, parts[b.name])):
+        return found
+    faults = {run.name: find_faults(run.steps, run.seen, run.layers[number]) for run in (a, b)}
+    if found := _left_range(pair, parts, faults, overflow=True):
+        return found
+    return (
+        _winograd(pair, parts)
+        or _accumulated(pair, parts[a.name])
         or _products(pair, a, parts[a.name])
         or _products(pair, b, parts[b.name])
+        or _left_range(pair, parts, faults, overflow=False)
+        or _magnified(pair, parts)
+        or _other(pair, parts)
     )
-    return found or _other(pair, parts)
 
 
 def _part(run: Run, number: int, shared: set[int]) -> _Part:
@@ -185,6 +214,38 @@ def _overflow(pair: _Pair, run: Run, part: _Part) -> Cause | None:
     return None
 
 
+def _left_range(
+    pair: _Pair, parts: Mapping[str, _Part], faults: Mapping[str, Sequence[Fault]], overflow: bool
+) -> Cause | None:
+    """A number that overflowed, or vanished, in any step before the layer, and that changes it."""
+    for run, other in pair.both():
+        own = [fault for fault in faults[run.name] if fault.overflow == overflow]
+        found = fault_that_matters(own, run.seen, run.layers[pair.number], other)
+        if found is not None:
+            return _of_fault(pair, run, parts[run.name], *found)
+    return None
+
+
+def _of_fault(pair: _Pair, run: Run, part: _Part, fault: Fault, after: float) -> Cause:
+    """after: the distance of the layer without the fault."""
+    step = fault.step
+    product = has_products(step.node)
+    known = product and fault.overflow and any(s is step for s in part.steps)
+    if known and (found := _overflow(pair, run, _Part([step], part.reads))):  # it knows what helps
+        return found
+    before = pair.apart.distance
+    evidence = f"{fault.evidence}; without it this layer would be {after:.2g} apart, not {before:.2g}"
+    wanted, where = ("smaller", "small") if fault.overflow else ("larger", "large")
+    change = (
+        f"the numbers that this op reads have to be {wanted}: a power of two in front of it, taken back where numbers"
+        f" are {where} again, keeps what products, sums and powers compute (not tried)"
+    )
+    stop = stop_at(0, step, run.seen[step.node.values[0]], run.operands(step.node))
+    said = fault.words if stop is None else stop.why if product else f"{fault.words} ({stop.why})"
+    kind = "overflow" if fault.overflow else "vanished"
+    return Cause(kind, step.node.where, f"{run.label}: {step.node.where}: {said}", evidence, change)
+
+
 def _by_scaling(pair: _Pair, product: Node, factor: float, run: Run) -> str:
     """The advice to scale what a product reads; "" where it does not help."""
     tried = None if factor == 1 else pair.tried(product, scaled(factor), run)
@@ -217,7 +278,8 @@ def _down(step: Step, array: Array, operands: list[Array | None]) -> int:
     return int(2 ** max(1, ceil(log2(peak / HEADROOM))))
 
 
-def _winograd(a: Run, b: Run, parts: Mapping[str, _Part]) -> Cause | None:
+def _winograd(pair: _Pair, parts: Mapping[str, _Part]) -> Cause | None:
+    a, b = pair.a, pair.b
     steps = {run.name: [s for s in parts[run.name].steps if by_winograd(s)] for run in (a, b)}
     with_it = [run for run in (a, b) if steps[run.name]]
     if len(with_it) != 1 or any(run.chip is None for run in (a, b)):
@@ -237,11 +299,12 @@ def _winograd(a: Run, b: Run, parts: Mapping[str, _Part]) -> Cause | None:
         "nothing in the network is wrong: allow a tolerance between these chips; other kernel sizes and strides are"
         " added directly on both"
     )
-    return Cause("winograd", step.node.where, why, evidence, change)
+    return Cause("winograd", step.node.where, why, evidence, pair.tolerated(change))
 
 
-def _accumulated(graph: Graph, number: int, a: Run, b: Run, part: _Part) -> Cause | None:
+def _accumulated(pair: _Pair, part: _Part) -> Cause | None:
     """The layers that it reads are nearly as far apart as it is."""
+    graph, number, a, b = pair.graph, pair.number, pair.a, pair.b
     own = difference(a.array(number), b.array(number)).relative_l2
     apart = {n: difference(a.array(n), b.array(n)).relative_l2 for n in part.reads}
     most = max(apart, key=lambda n: apart[n], default=None)
@@ -251,7 +314,8 @@ def _accumulated(graph: Graph, number: int, a: Run, b: Run, part: _Part) -> Caus
     evidence = (
         f"{graph.nodes[most].where} in front of it is {apart[most]:.2g} apart (relative L2), this layer {own:.2g}"
     )
-    change = "look for the layer where the relative L2 grows most (--plot), or allow a larger --tolerance"
+    change = "look for the layer where the relative L2 grows most (--plot)"
+    change += ", or allow a larger --tolerance" if own <= FAR else ""
     return Cause("accumulated", graph.nodes[number].where, why, evidence, change)
 
 
@@ -293,8 +357,8 @@ def _products(pair: _Pair, run: Run, part: _Part) -> Cause | None:
         change = change or (
             "these numbers leave no room to scale up, and no other change that keeps what the network computes is known"
             if factor == 1
-            else f"scaling its input by {factor} and its result by 1/{factor} was tried and brings it no nearer: allow"
-            " a tolerance"
+            else f"scaling its input by {factor} and its result by 1/{factor} was tried and brings it no nearer"
+            + (": allow a tolerance" if pair.apart.distance <= FAR else "")
         )
         return Cause(kind, where, why, evidence, change)
     return None
@@ -336,6 +400,40 @@ def _up(array: Array, operands: list[Array | None], sums: list[Sum]) -> int:
     return int(2 ** min(max(floor(log2(room)), 0), 14))
 
 
+def _magnified(pair: _Pair, parts: Mapping[str, _Part]) -> Cause | None:
+    """A layer that is wrong though each of its steps is right: what it reads is a little apart, which becomes much."""
+    apart = pair.apart
+    if apart.distance <= FAR:
+        return None
+    own = max((_off(run, step) for run in (pair.a, pair.b) for step in parts[run.name].steps), default=0.0)
+    if own > apart.distance / 4:
+        return None
+    reads = {
+        n: difference(pair.a.array(n), pair.b.array(n)).distance
+        for n in parts[pair.a.name].reads
+        if n in pair.a.layers and n in pair.b.layers
+    }
+    most = max(reads, key=lambda n: reads[n], default=None)
+    source = "its inputs, rounded to fp16" if most is None else pair.graph.nodes[most].where
+    far = "" if most is None else f", {reads[most]:.2g} apart (relative L2)"
+    why = (
+        f"each step of this layer is right (within {own:.2g} of what its operands give), but it makes much of small"
+        f" differences in what it reads: of {source}{far}, it makes {apart.distance:.2g}"
+    )
+    change = (
+        "fp16 has 11 bits: take no differences of numbers that nearly cancel (a variance is the mean of (x - mean)^2,"
+        " not E[x^2] - E[x]^2), remove a common offset in front of the network, and keep what goes into log, rsqrt and"
+        " division away from 0"
+    )
+    return Cause("magnified", pair.node.where, why, _furthest(pair.graph, pair.number, pair.a, pair.b, None), change)
+
+
+def _off(run: Run, step: Step) -> float:
+    """How far a step is from the exact result of its own operands: relative L2, or the share of elements."""
+    array = run.seen[step.node.values[0]]
+    return difference(array, evaluate(step.node, run.operands(step.node))[0]).distance
+
+
 def _other(pair: _Pair, parts: Mapping[str, _Part]) -> Cause:
     """The arithmetics that the two name for the layer."""
     graph, number, a, b = pair.graph, pair.number, pair.a, pair.b
@@ -344,7 +442,7 @@ def _other(pair: _Pair, parts: Mapping[str, _Part]) -> Cause:
     why = "; ".join(f"{name}: {words or 'computed with the layers next to it'}" for name, words in said.items())
     kind, change = "fp16", "nothing: results are rounded to fp16, 11 bits; allow a tolerance"
     steps = [step for part in parts.values() for step in part.steps if step.numerics.family == "engine"]
-    table = next((found for step in steps if (found := _table(step)) is not None), None)
+    table = next((found for step in steps if (found := table_of(step)) is not None), None)
     if table is not None:
         kind, change = (
             "table",
@@ -363,6 +461,7 @@ def _other(pair: _Pair, parts: Mapping[str, _Part]) -> Cause:
         tried = pair.tried(node, added_by_a_product, a) if node.op in SUMS else None
         if tried is not None and better(tried[1], tried[0]):
             change = f"add by a product with ones instead ({as_tried(*tried)})"
+    change = change if change.startswith("add by") else pair.tolerated(change)
     return Cause(kind, node.where, why, _furthest(graph, number, a, b, table), change)
 
 
@@ -384,12 +483,6 @@ def _furthest(graph: Graph, number: int, a: Run, b: Run, table: Activation | Non
         low, high = (-table.domain[1] if table.reduction == "odd" else table.domain[0]), table.domain[1]
         tail = "" if low <= operand <= high else f", in the tail of a table from {low:g} to {high:g}"
     return f"{said}, from {operand:g}{tail}"
-
-
-def _table(step: Step) -> Activation | None:
-    """The table by which an engine computes a step, or what is fused behind it."""
-    ops = (kind_of(step.node), *(slot.op for slot in step.attrs.get("epilogue", ())))
-    return next((found for op in ops if (found := activations().get(TABLE_OF.get(op, op))) is not None), None)
 
 
 def _arithmetics(run: Run, part: _Part) -> Iterator[str]:

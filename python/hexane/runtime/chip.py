@@ -38,7 +38,9 @@ def chip_program(
         graph, segments = divide(graph, chip, watch, None if on_engine is None else Loaded())
     count = sum(len(segment.nodes) for segment in segments)
     if left := [d for d in graph.decisions if d.verdict == "host" and d.reason != HOST]:
-        words = f"[compile] {chip.label}: {len(left)} of {count} ops run on the host: {listed(left)}"
+        moved = sum(len(segment.moved) for segment in segments)
+        along = f", and {moved} that only move elements with them" if moved else ""
+        words = f"[compile] {chip.label}: {len(left)} of {count} ops run on the host{along}: {listed(left)}"
         if options.fallback == "error":
             raise Error(f"{words}; need ops that the engine takes, or fallback='host'")
         warn(words, FallbackWarning)

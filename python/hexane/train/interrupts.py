@@ -1,4 +1,4 @@
-"""Ctrl-C between two batches, not inside one: what is counted, logged and saved stays one and the same."""
+"""Ctrl-C and SIGTERM between two batches, not inside one: what is counted, logged and saved stays one and the same."""
 
 import signal
 import threading
@@ -9,7 +9,8 @@ from types import FrameType
 
 @contextmanager
 def held_interrupts() -> Iterator[None]:
-    """Holds a Ctrl-C back until the end of the block. Only the main thread gets one, so that others hold none."""
+    """Holds a Ctrl-C back until the end of the block, and a SIGTERM that somebody handles. Only the main thread gets
+    them, so that others hold none."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -18,11 +19,34 @@ def held_interrupts() -> Iterator[None]:
     def keep(number: int, frame: FrameType | None) -> None:
         came.append(number)
 
-    before = signal.signal(signal.SIGINT, keep)
+    before = {signal.SIGINT: signal.signal(signal.SIGINT, keep)}
+    if callable(signal.getsignal(signal.SIGTERM)):
+        before[signal.SIGTERM] = signal.signal(signal.SIGTERM, keep)
     try:
         yield
     finally:
-        # None: a handler that C code has set, which Python cannot put back.
-        signal.signal(signal.SIGINT, signal.default_int_handler if before is None else before)
+        for number, handler in before.items():
+            # None: a handler that C code has set, which Python cannot put back.
+            signal.signal(number, signal.default_int_handler if handler is None else handler)
     if came:
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(came[0])
+
+
+@contextmanager
+def interrupted_by_sigterm() -> Iterator[list[int]]:
+    """Within the block SIGTERM, by which schedulers and `kill` end a process, is a KeyboardInterrupt as Ctrl-C is. The
+    list has the signal then. Other threads than the main one change nothing."""
+    came: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield came
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield came
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)

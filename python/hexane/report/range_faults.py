@@ -1,0 +1,168 @@
+"""Numbers that leave fp16 on the way to a layer: overflows, NaN and values that vanish, and whether they change it.
+
+Every step of the program is looked at, those inside a fused layer too. A fault matters if the layer comes nearer to the
+other target once the faulty elements are kept as they are in real numbers and all that follows them has 11 bits of any
+size.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hexane.graph import Array, Node, Value, topological
+from hexane.ops import LEAVES, evaluate_exactly
+from hexane.program import Step
+from hexane.report.difference import difference
+from hexane.runtime.observe import Observation
+from hexane.runtime.products import has_products, kind_of
+from hexane.targets.activations import TABLE_OF, Activation, activations
+
+LARGEST = 65520.0  # from where on a number is infinite in fp16
+SMALLEST_NORMAL = 2.0**-14
+FEW_DIGITS = 2.0**-8  # relative error of a subnormal result that counts as vanished
+BITS = 11  # of an fp16's significand
+
+
+def table_of(step: Step) -> Activation | None:
+    """The table by which an engine computes a step, or what is fused behind it."""
+    ops = (kind_of(step.node), *(slot.op for slot in step.attrs.get("epilogue", ())))
+    return next((found for op in ops if (found := activations().get(TABLE_OF.get(op, op))) is not None), None)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Fault:
+    """A step of which some elements left fp16. kept: its result with these elements in fp64. index: the first one, of
+    `count`; value: what is stored there; exact: what the step's operands give. overflow: else they vanished."""
+
+    step: Step
+    index: tuple[int, ...]
+    value: float
+    exact: float
+    count: int
+    overflow: bool
+    kept: Array
+
+    @property
+    def words(self) -> str:
+        """What happened, without where."""
+        if not self.overflow:
+            what = "becomes 0" if self.value == 0 else f"is stored as {self.value:g}"
+            why = f": {self.dtype} has no digits for it" if abs(self.exact) < SMALLEST_NORMAL else ""
+            return f"{self.exact:g} {what}{why}"
+        what = "NaN" if np.isnan(self.value) else "infinite" if np.isinf(self.value) else f"{self.value:g}"
+        return f"{self.exact:g} becomes {what}: it is beyond {self.dtype}"
+
+    @property
+    def dtype(self) -> str:
+        return str(self.step.node.types[0].dtype)
+
+    @property
+    def evidence(self) -> str:
+        of = self.kept.size
+        return f"element {list(self.index)} of {self.step.node.types[0]} is {self.value:g}; {self.count} of {of} are so"
+
+
+def find_faults(steps: Mapping[int, Step], seen: Observation, layer: Value) -> list[Fault]:
+    """What left fp16 before the layer, in the order of the steps. steps: of the program, by the id of the node."""
+    return list(_faults(steps, seen, layer))
+
+
+def fault_that_matters(
+    faults: Sequence[Fault], seen: Observation, layer: Value, want: Array
+) -> tuple[Fault, float] | None:
+    """The last fault that, with those after it, keeps the layer from half of its distance from the other target's
+    (`want`), and what the distance is without them. An earlier fault changes nothing that these do not hide."""
+    before = difference(seen[layer], want)
+
+    def near(start: int) -> float | None:
+        after = difference(_without(faults[start:], seen, layer), want)
+        fewer, same = after.overflows < before.overflows, after.overflows == before.overflows
+        return after.distance if fewer or (same and after.distance <= before.distance / 2) else None
+
+    distance = near(0) if faults else None
+    if distance is None:
+        return None
+    low, high = 0, len(faults)  # from `low` on they suffice, from `high` on they do not
+    while high - low > 1:
+        middle = (low + high) // 2
+        if (found := near(middle)) is None:
+            high = middle
+        else:
+            low, distance = middle, found
+    return faults[low], distance
+
+
+def _faults(steps: Mapping[int, Step], seen: Observation, layer: Value) -> Iterator[Fault]:
+    for node in topological([layer]):
+        step = steps.get(id(node))
+        if step is None or node.op in LEAVES or node.types[0].dtype.kind != "float":
+            continue
+        stored = seen[node.values[0]]
+        if not _may_be_faulty(step, stored):
+            continue
+        exact = _exactly(step.node, [None if v is None else seen[v] for v in node.inputs])
+        fault = _fault(step, stored.astype(np.float64), exact[0].astype(np.float64))
+        if fault is not None:
+            yield fault
+
+
+def _may_be_faulty(step: Step, stored: Array) -> bool:
+    """Cheap. A product is asked about only if it overflows, or vanishes everywhere: its exact sums take long."""
+    size = np.abs(stored.astype(np.float64))
+    over = not bool((size < LARGEST - 32).all())  # NaN too, and what saturates
+    if over or has_products(step.node):
+        return over or bool(size.size and size.max() < SMALLEST_NORMAL)
+    return bool((size < SMALLEST_NORMAL).any())
+
+
+def _fault(step: Step, stored: Array, exact: Array) -> Fault | None:
+    """An infinity that the operands give anyway is none."""
+    half = step.node.types[0].dtype.name == "fp16"
+    size = np.abs(exact)
+    with np.errstate(invalid="ignore", over="ignore"):
+        over = np.isfinite(exact) & (~np.isfinite(stored) | (half & (size >= LARGEST)))
+        # Few digits are left, as fp16 has no more: a table that ends is another cause.
+        held = exact.astype(np.float16).astype(np.float64) if half else exact
+        few = (np.abs(held - exact) > FEW_DIGITS * size) & (np.abs(stored - exact) > FEW_DIGITS * size)
+        zeroed = (stored == 0) & (size >= SMALLEST_NORMAL) & (table_of(step) is None)
+    vanished = np.isfinite(exact) & (exact != 0) & ((few & (size < SMALLEST_NORMAL)) | zeroed)
+    which = over if over.any() else vanished
+    if not which.any():
+        return None
+    zeros = vanished & (stored == 0)
+    shown = zeros if zeros.any() and not over.any() else which
+    index = tuple(int(i) for i in np.unravel_index(np.flatnonzero(shown)[0], which.shape))
+    kept = np.where(over | vanished, exact, stored)
+    return Fault(step, index, float(stored[index]), float(exact[index]), int(which.sum()), bool(over.any()), kept)
+
+
+def _exactly(node: Node, operands: Sequence[Array | None]) -> list[Array]:
+    """The node's results in fp64; a cast between floats changes nothing."""
+    (x, *_) = operands
+    if node.op == "cast" and x is not None and x.dtype.kind == "f" and node.types[0].dtype.kind == "float":
+        return [x.astype(np.float64)]
+    return evaluate_exactly(node, operands)
+
+
+def _without(faults: Sequence[Fault], seen: Observation, layer: Value) -> Array:
+    """The layer if the elements of these faults were what their operands give."""
+    kept = {fault.step.node.values[0]: fault.kept for fault in faults}
+    known: dict[Value, Array] = {}
+    for node in topological([layer]):
+        if any(v in known for v in node.inputs):
+            operands = [None if v is None else known[v] if v in known else seen[v] for v in node.inputs]
+            results = _exactly(node, operands)
+            known.update(zip(node.values, map(_rounded, results), strict=True))
+        elif node.values[0] in kept:
+            known[node.values[0]] = _rounded(kept[node.values[0]])
+    return known.get(layer, seen[layer])
+
+
+def _rounded(array: Array) -> Array:
+    """To 11 bits at any size; integers as they are."""
+    if array.dtype.kind != "f":
+        return array
+    with np.errstate(invalid="ignore"):
+        fraction, exponent = np.frexp(array.astype(np.float64))
+    return np.asarray(np.ldexp(np.round(np.ldexp(fraction, BITS)), exponent - BITS))
