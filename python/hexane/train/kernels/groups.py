@@ -38,6 +38,7 @@ from hexane.train.kernels.branches import (
     loss_of,
     weight_of,
 )
+from hexane.train.kernels.tap_order import TapOrder
 
 Variant = Literal["cpu-head", "ane-head", "linear"]
 VARIANTS: tuple[Variant, ...] = ("cpu-head", "ane-head", "linear")
@@ -46,8 +47,8 @@ HEAD = -1  # in place of a layer's number
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The nodes of one program, operands first, some of which others compute too; what it reads that others compute,
-    and what others read of it: first the result that goes on, then what is kept for others."""
+    """The nodes of one program, operands first, some of which others compute too; the values that it reads and those
+    that others read of it, in the order of its channels (`TapOrder`)."""
 
     kind: str
     layer: int
@@ -69,6 +70,7 @@ def find_groups(graph: Graph, variant: Variant = "cpu-head") -> list[Group]:
     """The programs of a step, in the order in which they run. Raises Error for a graph without an output "loss"."""
     tree = Ancestry(graph)
     forward, backward = find_branches(graph, tree)
+    order = TapOrder(tree, forward, backward)
     parts: list[_Part] = []
     layer_of: dict[int, int] = {}  # by id of the weight
     layer = -1
@@ -80,7 +82,7 @@ def find_groups(graph: Graph, variant: Variant = "cpu-head") -> list[Group]:
     if variant == "linear":
         head = find_head(graph, tree, forward)
         classifier = [] if head is None else [_Part("classifier", HEAD, [head[1]])]
-        return _as_groups(graph, tree, [*_of_products(parts), *classifier])
+        return _as_groups(graph, tree, order, [*_of_products(parts), *classifier])
     if variant == "ane-head":
         parts += _of_head(graph, tree, forward)
     of_loss = _of_loss(graph, tree, [tree.at(branch.begin.node) for branch in backward])
@@ -98,7 +100,7 @@ def find_groups(graph: Graph, variant: Variant = "cpu-head") -> list[Group]:
             whole = _with_repeated(branch.norm, owned, tree, of_loss)
             again = [node for node in whole if node not in branch.norm]
             parts.append(_Part(f"normBwd{'FFN' if len(levels) == 1 else 'Attn'}", own, list(branch.norm), again))
-    return _as_groups(graph, tree, parts)
+    return _as_groups(graph, tree, order, parts)
 
 
 def _of_products(parts: Sequence[_Part]) -> Iterator[_Part]:
@@ -172,7 +174,7 @@ def _of_loss(graph: Graph, tree: Ancestry, begins: Sequence[int]) -> int:
     return found
 
 
-def _as_groups(graph: Graph, tree: Ancestry, parts: Sequence[_Part]) -> list[Group]:
+def _as_groups(graph: Graph, tree: Ancestry, order: TapOrder, parts: Sequence[_Part]) -> list[Group]:
     owner: dict[int, int] = {}
     for i, part in enumerate(parts):
         for node in part.nodes:
@@ -188,10 +190,9 @@ def _as_groups(graph: Graph, tree: Ancestry, parts: Sequence[_Part]) -> list[Gro
     groups = []
     for i, part in enumerate(parts):
         results = [v for node in part.nodes if owner[id(node)] == i for v in node.values if v in read]
-        # What is computed last is what goes on.
-        groups.append(
-            Group(part.kind, part.layer, tuple(sorted(whole[i], key=tree.at)), tuple(inputs[i]), tuple(results[::-1]))
-        )
+        nodes = tuple(sorted(whole[i], key=tree.at))
+        taps = (order.inputs(part.kind, inputs[i]), order.outputs(part.kind, results))
+        groups.append(Group(part.kind, part.layer, nodes, *taps))
     return groups
 
 
