@@ -11,7 +11,7 @@ import pytest
 import hexane as hx
 from engines import plan_engine
 from hexane.graph import Array, Graph
-from hexane.stages.segments.marked import HOST
+from hexane.passes.retarget.marked import HOST
 
 pytestmark = pytest.mark.filterwarnings("ignore::hexane.FallbackWarning", "ignore::hexane.HazardWarning")
 SMALL = {"vocab": 61, "dim": 32, "hidden": 48, "layers": 2, "heads": 4, "seq": 16}

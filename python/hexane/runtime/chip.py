@@ -9,10 +9,10 @@ from hexane.errors import Error, FallbackWarning, HazardWarning, warn
 from hexane.graph import Graph
 from hexane.options import DEFAULTS, Options
 from hexane.passes.legalize.to_fp16 import lost_factors
+from hexane.passes.retarget.marked import HOST
 from hexane.pipeline import Watch, compile_segments, divide
 from hexane.program import Program
 from hexane.runtime.collector import collector_paused
-from hexane.stages.segments.marked import HOST
 from hexane.targets import Chip
 
 MOST_LISTED = 10
