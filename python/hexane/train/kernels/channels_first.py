@@ -155,7 +155,7 @@ def _matmul(w: Writer, node: Node) -> Placed | None:
     assert x is not None
     assert y is not None
     flip_x, flip_y = bool(node.attrs["transpose_x"]), bool(node.attrs["transpose_y"])
-    if weight_of(y) is not None and len(y.shape) == 2 and not flip_x:
+    if (weight_of(y) is not None or is_leaf(y.node)) and len(y.shape) == 2 and not flip_x:
         return _times_weight(w, x, w.constant(y), bias, turned=not flip_y)
     left, right = w.get(x), w.get(y)
     if left is None or right is None or bias is not None or len(left.order) != len(right.order):

@@ -23,6 +23,7 @@ and all else is the host's.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Literal, NamedTuple
 
 from hexane.graph import Graph, Node, Value
@@ -36,6 +37,7 @@ from hexane.train.kernels.branches import (
     is_leaf,
     is_weight_product,
     loss_of,
+    matrix_of,
     weight_of,
 )
 from hexane.train.kernels.tap_order import TapOrder
@@ -77,7 +79,7 @@ def find_groups(graph: Graph, variant: Variant = "cpu-head") -> list[Group]:
     for branch in forward:
         attends = any(node.op in ("softmax", "scaled_dot_product_attention") for node in branch.nodes)
         layer += 1 if attends or layer < 0 else 0
-        layer_of |= {id(weight): layer for weight in weights_of(branch.nodes)}
+        layer_of |= {id(weight): layer for weight in _matrices(branch.nodes)}
         parts.append(_Part("fwdAttn" if attends else "fwdFFN", layer, list(branch.nodes)))
     if variant == "linear":
         head = find_head(graph, tree, forward)
@@ -88,7 +90,7 @@ def find_groups(graph: Graph, variant: Variant = "cpu-head") -> list[Group]:
     of_loss = _of_loss(graph, tree, [tree.at(branch.begin.node) for branch in backward])
     owned: set[int] = {id(node) for part in parts for node in part.nodes}
     for branch in backward:
-        own = next((layer_of[id(w)] for w in weights_of(branch.nodes) if id(w) in layer_of), 0)
+        own = next((layer_of[id(w)] for w in _matrices(branch.nodes) if id(w) in layer_of), 0)
         levels = _levels(branch)
         names = ("ffnBwd",) if len(levels) == 1 else ("sdpaBwd1", "sdpaBwd2", "qkvBwd")
         for i, nodes in enumerate(levels):
@@ -104,12 +106,14 @@ def find_groups(graph: Graph, variant: Variant = "cpu-head") -> list[Group]:
 
 
 def _of_products(parts: Sequence[_Part]) -> Iterator[_Part]:
-    """Each product with a weight, by the last part of the weight's name."""
-    for part in parts:
-        for node in part.nodes:
-            for weight in weights_of([node]):
-                kind = str(weight.attrs["name"]).removesuffix(".weight").rpartition(".")[2]
-                yield _Part(kind, part.layer, [node])
+    """Each product with a weight that is trained, by the end of the weight's name that no other has in its layer."""
+    for layer, group in groupby(parts, key=lambda part: part.layer):
+        found = [(weight, node) for part in group for node in part.nodes for weight in weights_of([node])]
+        names = [str(weight.attrs["name"]).removesuffix(".weight").split(".") for weight, _ in found]
+        for (_, node), name in zip(found, names, strict=True):
+            ends = (name[-i:] for i in range(1, len(name) + 1))
+            kind = next((end for end in ends if sum(other[-len(end) :] == end for other in names) == 1), name)
+            yield _Part(".".join(kind), layer, [node])
 
 
 def _of_head(graph: Graph, tree: Ancestry, forward: Sequence[Branch]) -> list[_Part]:
@@ -127,6 +131,11 @@ def weights_of(nodes: Iterable[Node]) -> list[Node]:
     """The params and states that products among the nodes multiply by, each once."""
     found = (weight_of(v) for node in nodes if node.op in PRODUCTS for v in node.inputs[:2])
     return list(dict.fromkeys(w for w in found if w is not None))
+
+
+def _matrices(nodes: Iterable[Node]) -> Iterator[Node]:
+    """The weights, trained or not."""
+    return (weight for node in nodes if (weight := matrix_of(node)) is not None)
 
 
 def _levels(branch: Branch) -> list[list[Node]]:

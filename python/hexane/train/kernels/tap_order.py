@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from hexane.graph import Node, Value
-from hexane.train.kernels.branches import PRODUCTS, Ancestry, Branch, is_leaf
+from hexane.train.kernels.branches import PRODUCTS, Ancestry, Branch, is_leaf, matrix_of
 
 RESULT: Final = "result"
 _INPUTS: Final = {
@@ -88,7 +88,7 @@ class TapOrder:
             for node in nodes:
                 # The gradient of a part is read by its last products: an adapter of low rank has two.
                 is_last = products & tree.after[tree.at(node)] == 1 << tree.at(node)
-                if is_last and (weight := _weight(node)) is not None:
+                if is_last and (weight := matrix_of(node)) is not None:
                     self._weights.setdefault(id(weight), part)
 
     def _backward(self, branch: Branch) -> None:
@@ -101,7 +101,7 @@ class TapOrder:
                 # The gradient of a softmax begins with this product.
                 self._mark(shares, "P")
                 self._mark((v.node for v in values if v.node.op != "softmax"), "dP")
-            weight = _weight(node)
+            weight = matrix_of(node)
             part = "" if weight is None else self._weights.get(id(weight), "")
             if part in _GRADIENTS:
                 self._mark((made for v in values[:2] for made in _moved(v)), _GRADIENTS[part])
@@ -114,7 +114,7 @@ def _attention(tree: Ancestry, branch: Branch) -> dict[str, int] | None:
             return _of_attention(tree, branch, node.inputs[:3], node)
         if node.op == "softmax":
             before, after = tree.before[tree.at(node)], tree.after[tree.at(node)]
-            products = [n for n in branch.nodes if n.op == "matmul" and _weight(n) is None]
+            products = [n for n in branch.nodes if n.op == "matmul" and matrix_of(n) is None]
             scores = [n for n in products if before >> tree.at(n) & 1]
             results = [n for n in products if after >> tree.at(n) & 1]
             if scores and results:
@@ -147,7 +147,7 @@ def _gate(tree: Ancestry, branch: Branch, made: int) -> dict[str, int]:
         if len(operands) != 2:
             continue
         h1, h3 = operands
-        if h1 & products and h3 & products and not h1 & h3 & products:
+        if h1 & ~h3 & products and h3 & ~h1 & products:
             if not h1 & made & ~linear:
                 h1, h3 = h3, h1  # the activation is in the other operand
             after = tree.after[tree.at(node)]
@@ -163,18 +163,6 @@ def _after_products(tree: Ancestry, nodes: Iterable[Node]) -> int:
     for node in nodes:
         found |= tree.after[tree.at(node)] if node.op in PRODUCTS else 0
     return found
-
-
-def _weight(node: Node) -> Node | None:
-    """The leaf that a product multiplies by."""
-    if node.op in PRODUCTS:
-        for value in node.inputs[:2]:
-            leaf = None if value is None else value.node
-            while leaf is not None and leaf.op in ("reshape", "transpose", "cast") and leaf.inputs[0] is not None:
-                leaf = leaf.inputs[0].node
-            if leaf is not None and leaf.op != "input" and is_leaf(leaf):
-                return leaf
-    return None
 
 
 def _moved(value: Value) -> Iterator[Node]:
