@@ -392,6 +392,18 @@ def test_each_program_is_one_segment_of_the_engine(chip: str) -> None:
         assert off(net(x=x), hx.compile(k.graph)(x=x)) < 1e-2, k.name  # the engine approximates the sigmoid
 
 
+@pytest.mark.parametrize(("chip", "numerics"), [("h13", "ieee"), ("h16", "engine")])
+@pytest.mark.parametrize("size", [1.0, 300.0, 20000.0])
+@pytest.mark.filterwarnings("ignore::hexane.HazardWarning")
+def test_norms_of_programs_hold_large_numbers(size: float, chip: str, numerics: str) -> None:
+    """fp16 holds no square of 256."""
+    (k,) = (k for k in hx.train.kernels(decoder(layers=1)) if k.kind == "fwdFFN")
+    x = (np.random.default_rng(10).normal(0, size / 3, (32, 16))).astype(np.float16).astype(np.float64)
+    got = hx.compile(k.graph, target=chip, numerics=numerics)(x=x[None, :, None].astype(np.float32))[0, -32:, 0]
+    gamma = hx.compile(k.graph)(x=np.ones((1, 32, 1, 16), np.float32))[0, -32:, 0, :1]
+    assert off(got, x / np.sqrt((x * x).mean(0)) * gamma) < 3e-3
+
+
 def post_norm_encoder() -> Graph:
     """Without rotation, with biases, GELU, a mask that is an input, and the norm behind the add, as BERT has it."""
     rng = np.random.default_rng(8)
