@@ -261,3 +261,13 @@ def test_what_is_not_differentiable_is_named_with_its_path() -> None:
 )
 def test_what_has_no_gradient_says_why(make: Callable[[hx.Tensor], object], words: str) -> None:
     assert words in refused(make)
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp64"])
+def test_the_ends_of_a_clip_have_the_gradient_of_torch_clamp(dtype: str) -> None:
+    """PyTorch 2.13 printed these for clamp and relu6 at -1, 0, 1, 6 and 7."""
+    x = hx.input("x", (5,), dtype)
+    values = np.array([-1, 0, 1, 6, 7], np.float64 if dtype == "fp64" else np.float32)
+    for y, want in ((hx.clip(x, alpha=-1, beta=1), [1, 1, 1, 0, 0]), (hx.relu6(x), [0, 0, 1, 0, 0])):
+        (dx,) = hx.grad(hx.reduce_sum(y), [x])
+        np.testing.assert_array_equal(hx.compile(hx.graph(dx))(values), want)

@@ -187,3 +187,44 @@ def test_a_text_ends_where_an_answer_in_a_chat_ends(cli: Cli, tmp_path: Path) ->
 def test_an_eos_token_id_that_is_none_is_named(cli: Cli, tmp_path: Path) -> None:
     ended = cli("generate", published(tmp_path / "m", 3, eos_token_id="x"), "--prompt", "b")
     assert (ended.code, "eos_token_id: got 'x', need an integer" in ended.err) == (1, True)
+
+
+def trained(cli: Cli, tokenizer: Path, tmp_path: Path, *options: object) -> Path:
+    np.tile(np.array([5, 6, 7, 8], np.uint16), 40).tofile(tmp_path / "tokens.bin")
+    run = tmp_path / "run"
+    common = ("--data", tmp_path / "tokens.bin", "--steps", 1, "--accumulate", 1, "--threads", 1, "-o", run)
+    ended = cli("train", *common, "--tokenizer", tokenizer, *SIZES, *options)
+    assert ended.code == 0, ended.err
+    return run
+
+
+def test_the_folder_of_a_training_is_a_model(cli: Cli, tokenizer: Path, tmp_path: Path) -> None:
+    run = trained(cli, tokenizer, tmp_path)
+    found = [
+        cli("generate", model, "--prompt", "the cat", "--temperature", 0, "--steps", 4, "--threads", 1)
+        for model in (run, run / "checkpoint.hxc")
+    ]
+    assert [one.code for one in found] == [0, 0], found[0].err
+    assert found[0].out == found[1].out
+    assert "tokenizer has" not in found[0].err
+
+
+def test_a_tokenizer_that_is_smaller_than_the_model_is_said(cli: Cli, tokenizer: Path, tmp_path: Path) -> None:
+    says = f"the tokenizer has {VOCAB:,} tokens and the model 2,000: {2000 - VOCAB:,} of them never occur"
+    run = trained(cli, tokenizer, tmp_path, "--vocab", 2000)
+    common = ("--data", tmp_path / "tokens.bin", "--steps", 1, "--threads", 1, "--tokenizer", tokenizer, *SIZES)
+    ended = cli("train", *common, "--vocab", 2000, "-o", tmp_path / "other")
+    assert says in ended.err
+    assert says in cli("generate", run, "--prompt", "the cat", "--steps", 1, "--threads", 1).err
+
+
+def test_a_training_that_fails_leaves_no_empty_folder(cli: Cli, tmp_path: Path) -> None:
+    np.tile(np.array([5, 6, 7, 9999], np.uint16), 40).tofile(tmp_path / "tokens.bin")
+    (tmp_path / "kept").mkdir()
+    for run in (tmp_path / "new" / "run", tmp_path / "kept"):
+        was = run.exists()
+        ended = cli("train", "--data", tmp_path / "tokens.bin", *SIZES, "--steps", 1, "--threads", 1, "-o", run)
+        assert ended.code == 1
+        assert "9999" in ended.err
+        assert run.exists() == was
+    assert not (tmp_path / "new").exists()

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 import hexane as hx
 from hexane.graph import Graph, Node, Value
 from hexane.ops import LEAVES
+from hexane.passes.retarget.marked import mark_programs
 from hexane.pipeline import divide
 from hexane.program import Segment
 from hexane.stages.segments.devices import assign_devices
-from hexane.stages.segments.marked import mark_programs
 from hexane.stages.segments.segment import segment
 from hexane.targets.legality import op_unit
 from hexane.targets.query import load_chip

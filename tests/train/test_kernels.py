@@ -210,13 +210,13 @@ class Equations:
         v = self.w["v_proj"] @ xn
         p = self.shares(q, k)
         a = np.concatenate([self.heads(v)[self.of_kv(h)] @ p[h].T for h in range(self.c.heads)])
-        return {"o": self.w["o_proj"] @ a, "attn": a, "V": v, "K": k, "Q": q, "xn": xn}
+        return {"o": self.w["o_proj"] @ a, "Q": q, "K": k, "V": v, "attn": a, "xn": xn}
 
     def fwd_ffn(self, x: Array) -> dict[str, Array]:
         xn = self.norm(x, self.w["post_attention_layernorm"])
         h1, h3 = self.w["gate_proj"] @ xn, self.w["up_proj"] @ xn
         gate = h1 / (1 + np.exp(-h1)) * h3
-        return {"y": self.w["down_proj"] @ gate, "gate": gate, "h3": h3, "h1": h1, "xn": xn}
+        return {"y": self.w["down_proj"] @ gate, "h1": h1, "h3": h3, "gate": gate, "xn": xn}
 
     def ffn_bwd(self, dffn: Array, h1: Array, h3: Array) -> dict[str, Array]:
         s = 1 / (1 + np.exp(-h1))
@@ -260,7 +260,7 @@ def test_programs_are_the_equations_of_the_reference(name: str) -> None:
         return rng.normal(0, 1, (channels, s))
 
     def run(kind: str, inputs: dict[str, Array], want: dict[str, Array]) -> None:
-        """Inputs and results stand in the order of the channels."""
+        """Inputs and results stand in the order of the channels, which is that of the reference's tables."""
         k = made[kind]
         assert [tap.channels for tap in k.inputs] == [len(a) for a in inputs.values()], kind
         x = np.concatenate(list(inputs.values())).astype(np.float32)[None, :, None]
@@ -270,19 +270,114 @@ def test_programs_are_the_equations_of_the_reference(name: str) -> None:
     forward = by_hand.fwd_attn(x)
     run("fwdAttn", {"x": x}, forward)
     run("fwdFFN", {"x": x}, by_hand.fwd_ffn(x))
-    ffn = by_hand.ffn_bwd(d, h1, h3)
-    run("ffnBwd", {"dffn": d, "h3": h3, "h1": h1}, {n: ffn[n] for n in ("dx", "dh3", "dh1")})
+    run("ffnBwd", {"dffn": d, "h1": h1, "h3": h3}, by_hand.ffn_bwd(d, h1, h3))
     attention = by_hand.sdpa_bwd1(forward["Q"], forward["K"], forward["V"], d)
-    names = ("V", "Q", "K")
-    run("sdpaBwd1", {"dx2": d, **{n: forward[n] for n in names}}, attention)
-    scores = by_hand.sdpa_bwd2(attention["P"], attention["dP"], forward["Q"], forward["K"])
-    run(
-        "sdpaBwd2",
-        {"dP": attention["dP"], "P": attention["P"], "K": forward["K"], "Q": forward["Q"]},
-        {n: scores[n] for n in ("dK", "dQ")},
-    )
+    run("sdpaBwd1", {**{n: forward[n] for n in "QKV"}, "dx2": d}, attention)
+    p, dp = attention["P"], attention["dP"]
+    keys = (forward["Q"], forward["K"])
+    run("sdpaBwd2", dict(zip(("P", "dP", "Q", "K"), (p, dp, *keys), strict=True)), by_hand.sdpa_bwd2(p, dp, *keys))
     dq, dk, dv = some(q), some(kv), some(kv)
     run("qkvBwd", {"dQ": dq, "dK": dk, "dV": dv}, by_hand.qkv_bwd(dq, dk, dv))
+
+
+# Of the reference's table, in its order: the weight whose product a value is, or the op that makes it.
+TAPS = {
+    "fwdAttn": (["rms_norm"], ["o", "q", "k", "v", "reshape", "rms_norm"]),
+    "fwdFFN": (["add"], ["w2", "w1", "w3", "gated", "rms_norm"]),
+    "ffnBwd": (["w2'", "w1", "w3"], ["add", "w1'", "w3'"]),
+    "sdpaBwd1": (["q", "k", "v", "o'"], ["v'", "softmax", "matmul"]),
+    "sdpaBwd2": (["softmax", "matmul", "q", "k"], ["q'", "k'"]),
+    "qkvBwd": (["q'", "k'", "v'"], ["add"]),
+}
+
+
+def own_decoder(turned: bool, explicit: bool, adapters: bool) -> Graph:
+    """A layer with other orders of its products. adapters: of low rank, in addition to each weight."""
+    rng = np.random.default_rng(15)
+    params: list[hx.Tensor] = []
+
+    def weight(name: str, *shape: int) -> hx.Tensor:
+        params.append(hx.param(name, rng.normal(0, 0.3, shape).astype(np.float32)))
+        return params[-1]
+
+    def linear(name: str, x: hx.Tensor, channels: int) -> hx.Tensor:
+        y = hx.linear(x, weight(f"{name}.weight", channels, x.shape[-1]))
+        if adapters:
+            few = hx.linear(x, weight(f"{name}.a.weight", 2, x.shape[-1]))
+            y = y + hx.linear(few, weight(f"{name}.b.weight", channels, 2)) * 0.5
+        return y
+
+    def heads(y: hx.Tensor) -> hx.Tensor:
+        return hx.transpose(hx.reshape(y, shape=(1, 16, 4, 8)), perm=(0, 2, 1, 3))
+
+    x = hx.rms_norm(hx.input("x", (1, 16, 32)), weight("first", 32))
+    n = hx.rms_norm(x, weight("n1", 32))
+    made = {name: heads(linear(name, n, 32)) for name in ("vkq" if turned else "qkv")}
+    if explicit:
+        scores = hx.matmul(made["q"], made["k"], transpose_y=True) * 8**-0.5
+        a = hx.matmul(hx.softmax(scores + np.triu(np.full((16, 16), -1e4, np.float32), 1)), made["v"])
+    else:
+        a = hx.scaled_dot_product_attention(made["q"], made["k"], made["v"], causal=True)
+    x = x + linear("o", hx.reshape(hx.transpose(a, perm=(0, 2, 1, 3)), shape=(1, 16, 32)), 32)
+    n = hx.rms_norm(x, weight("n2", 32))
+    if turned:
+        up = linear("w3", n, 48)
+        gated = up * hx.silu(linear("w1", n, 48))
+    else:
+        one = linear("w1", n, 48)
+        gated = one * hx.sigmoid(one) * linear("w3", n, 48)
+    return gradients(hx.mse(x + linear("w2", gated, 32), np.zeros((1, 16, 32), np.float32)), params)
+
+
+def short(tap: Tap) -> str:
+    """The name of a tap as TAPS has it."""
+    first, *rest = tap.name.split(".")
+    return f"{first}'" if "gradient" in rest else "gated" if rest == ["mul"] else first
+
+
+@pytest.mark.parametrize("explicit", [False, True])
+@pytest.mark.parametrize("turned", [False, True])
+def test_taps_have_the_reference_s_order_whoever_built_the_graph(turned: bool, explicit: bool) -> None:
+    step = own_decoder(turned, explicit, adapters=False)
+    made = hx.train.kernels(step)
+    assert [k.kind for k in made] == list(TAPS)
+    got = {k.kind: ([short(t) for t in k.inputs], [short(t) for t in k.outputs]) for k in made}
+    want = dict(TAPS)
+    if explicit:  # the shares are not computed again
+        want["fwdAttn"] = (want["fwdAttn"][0], [*want["fwdAttn"][1], "softmax"])
+        want["sdpaBwd1"] = (["v", "o'", "softmax"], ["v'", "matmul"])
+    assert got == want
+    held_to_the_step(step, made)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_what_the_reference_s_table_does_not_have_comes_after_it(turned: bool) -> None:
+    """Adapters of low rank have values of their own."""
+    step = own_decoder(turned, False, adapters=True)
+    made = {k.kind: k for k in hx.train.kernels(step)}
+    values = true_values(step, list(made.values()))
+
+    def parts(taps: Sequence[Tap]) -> list[Array]:
+        return [tap.pack(values[tap.value]).reshape(tap.channels, 16) for tap in taps]
+
+    held_to_the_step(step, list(made.values()))
+    _, q, k, v, attention, n, *rest = parts(made["fwdAttn"].outputs)
+    assert {len(a) for a in rest} == {2}
+    sd = parts(made["sdpaBwd1"].inputs)
+    for got, want in zip(sd, (q, k, v), strict=False):
+        np.testing.assert_array_equal(got, want)
+    dv, shares = parts(made["sdpaBwd1"].outputs)[:2]
+    p = shares.reshape(4, 16, 16)
+    heads = np.einsum("hqk,hck->hcq", p, v.reshape(4, 8, 16)).reshape(32, 16)
+    np.testing.assert_allclose(attention, heads, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose((n * n).mean(0), 1, rtol=1)
+    dq, dk = parts(made["sdpaBwd2"].outputs)[:2]
+    for got, want in zip(parts(made["qkvBwd"].inputs), (dq, dk, dv), strict=False):
+        np.testing.assert_array_equal(got, want)
+    _, h1, h3, gated = parts(made["fwdFFN"].outputs)[:4]
+    np.testing.assert_allclose(gated, h1 / (1 + np.exp(-h1)) * h3, rtol=1e-4, atol=1e-5)
+    dh1, dh3 = parts(made["ffnBwd"].outputs)[1:3]
+    assert len(dh1) == len(dh3) == 48
 
 
 @pytest.mark.parametrize("chip", ["h13", "h14", "h15", "h16", "h17s"])
@@ -295,6 +390,18 @@ def test_each_program_is_one_segment_of_the_engine(chip: str) -> None:
         assert [s.device for s in net.program.segments] == ["ane"], k.name
         x = rng.normal(0, 1, k.graph.inputs[0].shape).astype(np.float32)
         assert off(net(x=x), hx.compile(k.graph)(x=x)) < 1e-2, k.name  # the engine approximates the sigmoid
+
+
+@pytest.mark.parametrize(("chip", "numerics"), [("h13", "ieee"), ("h16", "engine")])
+@pytest.mark.parametrize("size", [1.0, 300.0, 20000.0])
+@pytest.mark.filterwarnings("ignore::hexane.HazardWarning")
+def test_norms_of_programs_hold_large_numbers(size: float, chip: str, numerics: str) -> None:
+    """fp16 holds no square of 256."""
+    (k,) = (k for k in hx.train.kernels(decoder(layers=1)) if k.kind == "fwdFFN")
+    x = (np.random.default_rng(10).normal(0, size / 3, (32, 16))).astype(np.float16).astype(np.float64)
+    got = hx.compile(k.graph, target=chip, numerics=numerics)(x=x[None, :, None].astype(np.float32))[0, -32:, 0]
+    gamma = hx.compile(k.graph)(x=np.ones((1, 32, 1, 16), np.float32))[0, -32:, 0, :1]
+    assert off(got, x / np.sqrt((x * x).mean(0)) * gamma) < 3e-3
 
 
 def post_norm_encoder() -> Graph:

@@ -1,5 +1,6 @@
 """Adapters of low rank: their gradients by the chain rule from PyTorch's, frozen weights, merging, and files of PEFT."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -201,15 +202,17 @@ def test_adapters_train_in_the_programs_of_a_chip_as_on_the_host(lora: hx.train.
     c = hx.train.LlamaConfig(**{**SMALL, "seq": 8})
     losses = {}
     for target, scale in (("host", 1.0), ("M4", 256.0)):
-        model = hx.train.llama(c, weights=decoder_weights(c), batch=2, lora=lora)
-        trainer = hx.train.Trainer(
-            model.loss,
-            list(model.params.values()),
-            hx.train.adamw(1e-2),
-            loss_scale=scale,
-            options=hx.Options(target=target, device="cpu", threads=1),
-            programs=target != "host",
-        )
+        says = "products with weights are in no program of the engine: matmul at model.layers.0"
+        with pytest.warns(hx.FallbackWarning, match=says) if target == "M4" else nullcontext():
+            model = hx.train.llama(c, weights=decoder_weights(c), batch=2, lora=lora)
+            trainer = hx.train.Trainer(
+                model.loss,
+                list(model.params.values()),
+                hx.train.adamw(1e-2),
+                loss_scale=scale,
+                options=hx.Options(target=target, device="cpu", threads=1),
+                programs=target != "host",
+            )
         losses[target] = [entry["loss"] for entry in trainer.fit(lambda _: fed, 10, progress=False)]
     np.testing.assert_allclose(losses["M4"], losses["host"], rtol=0.02)
     assert losses["host"][-1] < losses["host"][0]

@@ -1,6 +1,7 @@
 """A training step whose programs of the engine are cut out: the same numbers on the host, and those programs on chips."""
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ import pytest
 import hexane as hx
 from engines import plan_engine
 from hexane.graph import Array, Graph
-from hexane.stages.segments.marked import HOST
+from hexane.passes.retarget.marked import HOST
+from hexane.train.kernels import Variant
 
 pytestmark = pytest.mark.filterwarnings("ignore::hexane.FallbackWarning", "ignore::hexane.HazardWarning")
 SMALL = {"vocab": 61, "dim": 32, "hidden": 48, "layers": 2, "heads": 4, "seq": 16}
@@ -98,6 +100,59 @@ def test_each_program_is_a_segment_with_one_input_and_one_output(target: str) ->
     host = {node.op for s in program.segments if s.device == "host" for node in s.nodes}
     assert {"gather", "cross_entropy", "adam_step", "squared_norm", "scatter_nd"} <= host
     assert any(d.verdict == "host" and d.reason == HOST and d.node.startswith("matmul") for d in program.decisions)
+
+
+def lora_step(targets: tuple[str, ...] = ("q", "v"), **changes: Any) -> Graph:
+    c = config(**changes)
+    rng = np.random.default_rng(4)
+    weights = {name: rng.normal(0, 0.1, s).astype(np.float32) for name, s in c.shapes().items()}
+    model = hx.train.llama(c, weights=weights, lora=hx.train.Lora(rank=2, targets=targets))
+    return hx.train.step(model.loss, list(model.params.values()), hx.train.adamw(3e-3))
+
+
+@pytest.mark.parametrize("variant", ["cpu-head", "ane-head", "linear"])
+@pytest.mark.parametrize("lora", [False, True], ids=["whole", "adapters"])
+def test_with_shared_keys_every_program_is_the_engine_s(variant: Variant, lora: bool) -> None:
+    """The host's part has tensors of five axes there, whose views are joined; those around programs are not."""
+    graph = lora_step(kv_heads=2, seq=32) if lora else step(config(kv_heads=2, seq=32))
+    made = hx.train.kernels(graph, variant=variant)
+    assert len({k.name for k in made}) == len(made)
+    program = hx.compile(hx.train.on_engine(graph, variant), target="M4").program
+    assert program is not None
+    engine = [s for s in program.segments if s.device == "ane"]
+    if variant == "linear":  # three products read one value, and share its reshape
+        assert sum(n.op in ("matmul", "linear") for s in engine for n in s.nodes) == len(made) == len(engine)
+        return
+    got = Counter((s.inputs[0].type.shape, s.outputs[0].type.shape) for s in engine)
+    assert got == Counter((k.graph.inputs[0].shape, k.graph.outputs[0].value.shape) for k in made)
+
+
+def test_weights_that_are_not_trained_are_in_programs_too() -> None:
+    both, once = ("fwdAttn", "fwdFFN", "ffnBwd"), ("sdpaBwd1", "sdpaBwd2", "qkvBwd")
+    want_kinds = {**dict.fromkeys(both, 2), **dict.fromkeys(once, 1)}
+    assert Counter(k.kind for k in hx.train.kernels(lora_step())) == want_kinds
+    made = hx.train.kernels(lora_step(("q", "k", "v", "o", "gate", "up", "down")))
+    assert Counter(k.kind for k in made) == want_kinds
+    whole = {k.name: k for k in hx.train.kernels(step(config()))}
+    for k in made:  # as the reference's table has them, and then the adapters' own
+        for got, want in ((k.inputs, whole[k.name].inputs), (k.outputs, whole[k.name].outputs)):
+            assert [t.channels for t in got][: len(want)] == [t.channels for t in want], k.name
+
+
+def test_one_message_says_what_is_not_the_engine_s() -> None:
+    graph = hx.train.on_engine(lora_step())
+    with pytest.warns(hx.FallbackWarning) as caught:
+        hx.compile(graph, target="M4")
+    (said,) = (str(w.message) for w in caught)
+    assert re.match(
+        r"\[compile\] M4 \(h16g\): 3 products with weights are in no program of the engine: matmul at "
+        r"model\.layers\.0.*\(no residual add ends the backward pass of its branch\)",
+        said,
+    )
+    with pytest.warns(hx.FallbackWarning) as caught:
+        hx.compile(hx.train.on_engine(step(config())), target="h11")
+    (said,) = (str(w.message) for w in caught)
+    assert re.search(r"\. 12 of 12 programs are not the engine's as a whole: .*sdpaBwd2 at layer0 and 1 more \(", said)
 
 
 @pytest.mark.filterwarnings("error::hexane.FallbackWarning")

@@ -36,8 +36,8 @@ def grad(
     wrt: inputs, params, states, or values in between; the gradients have their shapes and dtypes. dtype: in which the
     gradients of a value that is read several times are added; None: fp32 for values of fewer bits.
 
-    Where a derivative is a convention (relu at 0, equal maxima, the ends of a clip) it is PyTorch's. Gradients are ops
-    like any others, so that they may be differentiated again.
+    Where a derivative is a convention (relu at 0, equal maxima, the ends of a clip) it is PyTorch 2.13's. Gradients are
+    ops like any others, so that they may be differentiated again.
 
     Raises Error for a loss that is no float or has more than one element and no seed, for a tensor that the loss does
     not depend on, and for an op on the way that has no gradient.

@@ -10,11 +10,13 @@ import typer
 from hexane.cli.errors import command
 from hexane.cli.options import Debug, Json
 from hexane.cli.output import print_json, working
+from hexane.cli.train_start import note_of_vocab
 from hexane.decisions import counted
 from hexane.errors import Error
 from hexane.options import Options
 from hexane.train.decoder import Generator
 from hexane.train.text import NAMES, TextStream, find_tokenizer, load_tokenizer
+from hexane.train.trainer import checkpoint_in
 
 
 @command
@@ -22,7 +24,8 @@ def generate(
     model: Annotated[
         Path,
         typer.Argument(
-            metavar="MODEL", help="A checkpoint of `hexane train`, a file of llama2.c, or a folder of Hugging Face."
+            metavar="MODEL",
+            help="A folder or checkpoint of `hexane train`, a file of llama2.c, or a folder of Hugging Face.",
         ),
     ],
     prompt: Annotated[str, typer.Option(metavar="TEXT", help="What the text begins with.")] = "",
@@ -50,20 +53,24 @@ def generate(
     """Print a text that a decoder makes of its beginning, token by token.
 
     \b
-    hexane generate run/checkpoint.hxc --prompt "Once" --tokenizer tokenizer.bin
+    hexane generate run --prompt "Once" --tokenizer tokenizer.bin
     hexane generate stories15M.bin --prompt "Once" --temperature 0
     hexane generate stories15M.bin --prompt "Once" --lora run/adapter
 
     It ends where the model ends it (eos_token_id, or the token that ends an answer in a chat), after --steps tokens, or
     where the model's row of tokens is full. Tokens a second are printed on stderr.
     """
+    # A model of transformers was trained on texts as its tokenizer writes them, others on documents with their mark.
+    published = (model / "config.json").is_file()
+    if not published and checkpoint_in(model).is_file():
+        model = checkpoint_in(model)
     known = load_tokenizer(_tokenizer(model, tokenizer))
     with working(f"reading {model.name}"):
         made = Generator(model, lora=lora, options=Options(target="host", threads=threads))
     if known.vocab > made.config.vocab:
         raise Error(f"[generate] {model}: got {made.config.vocab} tokens, need the tokenizer's {known.vocab}")
-    # A model of transformers was trained on texts as its tokenizer writes them, others on documents with their mark.
-    published = (model / "config.json").is_file()
+    if not published and (note := note_of_vocab(known, made.config)):
+        print(f"[generate] {note}", file=sys.stderr)
     ids = known.encode(prompt, begin=known.adds_begin or not published)
     if not ids:
         raise Error("[generate] --prompt: got no text, need some: the tokenizer has no mark that begins one")

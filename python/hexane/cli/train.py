@@ -14,7 +14,16 @@ from hexane.cli.job import ends_the_job, this_job
 from hexane.cli.options import Arithmetic, Debug, Json
 from hexane.cli.output import print_json, working
 from hexane.cli.train_lora import FOLDER, AskedLora
-from hexane.cli.train_start import check_folder, export_of, keep_tokenizer, kept_checkpoint, start_of, tokenizer_of
+from hexane.cli.train_start import (
+    export_of,
+    keep_tokenizer,
+    kept_checkpoint,
+    made_folders,
+    note_of_vocab,
+    removed_if_empty,
+    start_of,
+    tokenizer_of,
+)
 from hexane.decisions import counted
 from hexane.errors import Error
 from hexane.train.decoder import save_llama
@@ -176,7 +185,7 @@ def train(
     hexane tokenize stories.txt --tokenizer tokenizer.bin -o tokens.bin  # --learn 4096: with a new tokenizer
     hexane train --data tokens.bin --model stories15M --steps 1000 -o run
     hexane train --data tokens.bin --resume -o run
-    hexane generate run/checkpoint.hxc --prompt "Once" --tokenizer tokenizer.bin
+    hexane generate run --prompt "Once" --tokenizer tokenizer.bin
 
     With --tokenizer tokenizer.bin --sample-every 100 --prompt "Once" it shows a text of 64 tokens every 100 steps.
 
@@ -207,40 +216,43 @@ def train(
     if why:
         raise Error(f"[train] --power: {why}")
     known = tokenizer_of(tokenizer, output, needed=sample_every is not None)
-    check_folder(output)
-    if job.communicator is not None and not checkpoint_in(output).exists():
-        given.setdefault("batch", job.count)
-    with working("reading"):
-        start = start_of(
-            checkpoint_in(output), model, sizes, seq, given, resume, AskedLora(lora, lora_alpha, lora_targets)
-        )
-    exported = export_of(export_to, output, start.config, adapters=start.lora is not None)
-    with working("compiling the training step"):
-        training = DecoderTraining(
-            start.config,
-            start.weights,
-            data,
-            output,
-            start.options,
-            evaluation=eval_data,
-            evaluated=eval_batches,
-            tokens=start.tokens,
-            threads=threads or job.threads,
-            device=device.value,
-            tokenizer=known if sample_every is not None and is_first else None,
-            prompt=prompt or "",
-            lora=start.lora,
-            base=start.base,
-            communicator=job.communicator,
-        )
+    made = made_folders(output)
+    with removed_if_empty(made):
+        if job.communicator is not None and not checkpoint_in(output).exists():
+            given.setdefault("batch", job.count)
+        with working("reading"):
+            start = start_of(
+                checkpoint_in(output), model, sizes, seq, given, resume, AskedLora(lora, lora_alpha, lora_targets)
+            )
+        exported = export_of(export_to, output, start.config, adapters=start.lora is not None)
+        with working("compiling the training step"):
+            training = DecoderTraining(
+                start.config,
+                start.weights,
+                data,
+                output,
+                start.options,
+                evaluation=eval_data,
+                evaluated=eval_batches,
+                tokens=start.tokens,
+                threads=threads or job.threads,
+                device=device.value,
+                tokenizer=known if sample_every is not None and is_first else None,
+                prompt=prompt or "",
+                lora=start.lora,
+                base=start.base,
+                communicator=job.communicator,
+            )
     if tokenizer is not None and is_first:
         keep_tokenizer(tokenizer, output)
+    if is_first and (note := note_of_vocab(known, start.config)):
+        print(f"[train] {note}", file=sys.stderr)
     trainer = training.trainer
     start.weights = None  # the program has its own
     if not json and is_first:
         print(_head(training, job.count), flush=True)
     try:
-        with interrupted_by_sigterm() as terminated, Meter(meter_of_power) as meter:
+        with removed_if_empty(made), interrupted_by_sigterm() as terminated, Meter(meter_of_power) as meter:
             training.run(
                 evaluate_every=eval_every,
                 checkpoint_every=checkpoint_every,

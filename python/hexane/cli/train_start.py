@@ -1,8 +1,8 @@
 """What `hexane train` starts from, and where it writes: checked before anything is computed."""
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -119,8 +119,10 @@ def _asked(
     return replace(config, seq=min(row, config.seq)), weights
 
 
-def check_folder(path: Path) -> None:
-    """Makes the folder of a run. Raises Error where that cannot be, or nothing can be written to it."""
+def made_folders(path: Path) -> list[Path]:
+    """Makes the folder of a run, and gives the folders that were not there before, the outermost first. Raises Error
+    where that cannot be, or nothing can be written to it."""
+    missing = [folder for folder in (*reversed(path.parents), path) if not folder.exists()]
     try:
         path.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
@@ -129,6 +131,30 @@ def check_folder(path: Path) -> None:
         raise Error(f"[train] --output: {path}: {error.strerror}, need a place that can be written to") from None
     if not os.access(path, os.W_OK | os.X_OK):
         raise Error(f"[train] --output: {path}: Permission denied, need a folder that can be written to")
+    return missing
+
+
+@contextmanager
+def removed_if_empty(folders: Sequence[Path]) -> Iterator[None]:
+    """Removes folders that were made for a run that fails before it writes anything."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            for folder in reversed(folders):
+                folder.rmdir()
+        raise
+
+
+def note_of_vocab(known: Tokenizer | None, config: LlamaConfig) -> str:
+    """What to say where a model has more tokens than its tokenizer; "" where it has not."""
+    if known is None or known.vocab >= config.vocab:
+        return ""
+    unused = config.vocab - known.vocab
+    return (
+        f"the tokenizer has {known.vocab:,} tokens and the model {config.vocab:,}: {unused:,} of them never occur;"
+        f" --vocab {known.vocab} makes a new model of the tokenizer's size"
+    )
 
 
 def tokenizer_of(given: Path | None, run: Path, needed: bool) -> Tokenizer | None:

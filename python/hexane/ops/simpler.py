@@ -112,10 +112,15 @@ def _over_root(b: Builder, u: Value, factor: Value, axes: Sequence[int], epsilon
 
 def l2_norm(b: Builder, x: Value, axes: Sequence[int], epsilon: float) -> Value:
     """u * rsqrt(sum(u^2) + epsilon * f^2), u = x * f, of which fp16 holds the sum of squares"""
-    count = prod(x.shape[a] for a in axes or range(len(x.shape)))
-    u, factor = held(b, x, axes, LARGEST_SQUARED * 2.0 ** floor(-log2(max(count, 1)) / 2))
+    u, factor = held_for_sum(b, x, axes)
     total = b.add(b.reduce_sum(b.square(u), axes=axes), _scaled_twice(b, factor, epsilon))
     return b.mul(u, b.rsqrt(total))
+
+
+def held_for_sum(b: Builder, x: Value, axes: Sequence[int]) -> tuple[Value, Value]:
+    """u = x * factor, of which fp16 holds the sum of squares, and the factor of each row"""
+    count = prod(x.shape[a] for a in axes or range(len(x.shape)))
+    return held(b, x, axes, LARGEST_SQUARED * 2.0 ** floor(-log2(max(count, 1)) / 2))
 
 
 LEAST = 2.0**-24  # above 0 in fp16

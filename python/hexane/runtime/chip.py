@@ -9,10 +9,10 @@ from hexane.errors import Error, FallbackWarning, HazardWarning, warn
 from hexane.graph import Graph
 from hexane.options import DEFAULTS, Options
 from hexane.passes.legalize.to_fp16 import lost_factors
+from hexane.passes.retarget.marked import HOST, LEFT_OUT, marked_programs
 from hexane.pipeline import Watch, compile_segments, divide
-from hexane.program import Program
+from hexane.program import Program, Segment
 from hexane.runtime.collector import collector_paused
-from hexane.stages.segments.marked import HOST
 from hexane.targets import Chip
 
 MOST_LISTED = 10
@@ -37,11 +37,14 @@ def chip_program(
     with collector_paused():
         graph, segments = divide(graph, chip, watch, None if on_engine is None else Loaded())
     count = sum(len(segment.nodes) for segment in segments)
-    if left := [d for d in graph.decisions if d.verdict == "host" and d.reason != HOST]:
-        moved = sum(len(segment.moved) for segment in segments)
-        along = f", and {moved} that only move elements with them" if moved else ""
-        words = f"[compile] {chip.label}: {len(left)} of {count} ops run on the host{along}: {listed(left)}"
-        if options.fallback == "error":
+    left = [d for d in graph.decisions if d.verdict == "host" and d.reason != HOST]
+    moved = sum(len(segment.moved) for segment in segments)
+    along = f", and {moved} that only move elements with them" if moved else ""
+    said = [f"{len(left)} of {count} ops run on the host{along}: {listed(left)}"] if left else []
+    said += _said_of_programs(graph, segments)
+    if said:
+        words = f"[compile] {chip.label}: {'. '.join(said)}"
+        if options.fallback == "error" and left:
             raise Error(f"{words}; need ops that the engine takes, or fallback='host'")
         warn(words, FallbackWarning)
     if hazards := [d for d in graph.decisions if d.verdict == "hazard"]:
@@ -53,6 +56,30 @@ def chip_program(
     if lost:
         warn(f"[compile] {chip.label}: fp16 does not hold the weights of {listed(list(lost.values()))}", HazardWarning)
     return program
+
+
+def _said_of_programs(graph: Graph, segments: Sequence[Segment]) -> list[str]:
+    """Of a graph that was cut into programs: those that do not run on the engine as a whole, and the products that are
+    in none."""
+    marked = marked_programs(graph)
+    device = {id(node): segment.device for segment in segments for node in segment.nodes}
+    kept = {number for key, number in marked.number.items() if device.get(key) == "ane"}
+    reasons = {d.node: d.reason for d in graph.decisions if d.verdict == "host" and d.reason != HOST}
+    off = dict.fromkeys(sorted(set(range(len(marked.names))) - kept), "all its ops are the host's")
+    for node in reversed(graph.nodes):  # the first of a program says why
+        if id(node) in marked.number and device.get(id(node)) == "host" and node.where in reasons:
+            off[marked.number[id(node)]] = reasons[node.where]
+    said = []
+    if off:
+        places = (marked.names[i].partition(".") for i in off)
+        programs = [
+            Decision("segment", f"{kind} at {layer}", "host", why)
+            for (layer, _, kind), why in zip(places, off.values(), strict=True)
+        ]
+        said.append(f"{len(off)} of {len(marked.names)} programs are not the engine's as a whole: {listed(programs)}")
+    if apart := [d for d in graph.decisions if d.verdict == LEFT_OUT]:
+        said.append(f"{len(apart)} products with weights are in no program of the engine: {listed(apart)}")
+    return said
 
 
 def _with_writes(graph: Graph) -> Graph:

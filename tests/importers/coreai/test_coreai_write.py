@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 import hexane as hx
 from apple_runtime import has_apple_runtime, run_apple
 from cases import CASES, IDS, arrays, graph_of
+from hexane.emit.coreai.pixels import tokens_as_images
 from hexane.emit.coreai.prepare import for_engine
 from hexane.emit.coreai.write import emit_asset, save_graph
 from hexane.graph import Graph
@@ -281,4 +282,36 @@ def test_a_mean_of_many_numbers_is_finite_in_fp16(name: str) -> None:
     back = hx.compile(import_asset(read_asset(emit_asset(graph), "f")))
     want = next(iter(run_reference(graph, {"x": x}).values())).astype(np.float64)
     got = np.asarray(back(x), np.float64)
+    assert np.linalg.norm(got - want) <= 3e-3 * np.linalg.norm(want)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("size", [0.01, 300.0, 20000.0])
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_norm_of_large_numbers_is_finite_in_fp16(size: float, keep: bool) -> None:
+    """The square of 256 is beyond fp16, the root of the sum of squares is not."""
+    x = (np.random.default_rng(5).standard_normal((3, 4)) * size / 4).astype(np.float16)
+    graph = hx.graph(hx.reduce_l2_norm(hx.input("x", (3, 4), "fp16"), axes=1, keep_dims=keep))
+    back = hx.compile(import_asset(read_asset(emit_asset(graph), "f")))
+    want = np.linalg.norm(x.astype(np.float64), axis=1, keepdims=keep)
+    np.testing.assert_allclose(np.asarray(back(x), np.float64), want, rtol=3e-3)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("size", [1.0, 300.0, 20000.0])
+@pytest.mark.parametrize("op", ["rms_norm", "layer_norm"])
+def test_a_norm_between_products_of_tokens_holds_large_numbers(op: str, size: float) -> None:
+    """It is written out on the channels of images."""
+    rng = np.random.default_rng(6)
+    weight = np.eye(32, dtype=np.float16)
+    x = (rng.standard_normal((1, 16, 32)) * size / 2).astype(np.float16)
+    y = hx.linear(hx.input("x", x.shape, "fp16"), hx.const(weight))
+    graph = hx.graph(hx.linear(getattr(hx, op)(y, axes=(2,), epsilon=1e-5), hx.const(weight)))
+    made = tokens_as_images(graph)
+    assert "conv" in made.ops
+    assert op not in made.ops
+    got = next(iter(run_reference(made, {"x": x}).values())).astype(np.float64)
+    wide = x.astype(np.float64)
+    wide = wide - wide.mean(2, keepdims=True) if op == "layer_norm" else wide
+    want = wide / np.sqrt((wide * wide).mean(2, keepdims=True) + 1e-5)
     assert np.linalg.norm(got - want) <= 3e-3 * np.linalg.norm(want)

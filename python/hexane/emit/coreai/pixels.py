@@ -5,10 +5,11 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
+from hexane.dtypes import FP16
 from hexane.emit.coreai.heads import heads_apart
 from hexane.emit.coreai.images import TOKENS, Image, gathered, image, reshaped, spread, tensor, viewed
 from hexane.graph import Graph, Node, Value
-from hexane.ops import OPS, apply
+from hexane.ops import OPS, apply, simpler
 from hexane.ops.compose import Builder, Operand, lift
 from hexane.ops.encoded_moves import moved
 from hexane.ops.encodings import is_encoded
@@ -173,10 +174,16 @@ def _norm(b: Builder, node: Node, images: list[Image | None]) -> Made:
         return None
     x, order = spread(b, known)
     dim = _dim(known, order, -1)
-    if node.op == "layer_norm":
-        x = b.sub(x, b.reduce_mean(x, axes=(dim,)))
-    mean = b.reduce_mean(b.square(x), axes=(dim,))
-    x = b.mul(x, b.rsqrt(b.add(mean, float(node.attrs["epsilon"]))))
+    epsilon = float(node.attrs["epsilon"])
+    if x.dtype is FP16:  # which holds no square of 256
+        x = (
+            simpler.layer_norm(b, x, None, None, (dim,), epsilon)
+            if node.op == "layer_norm"
+            else simpler.rms_norm(b, x, None, (dim,), epsilon)
+        )
+    else:
+        x = b.sub(x, b.reduce_mean(x, axes=(dim,))) if node.op == "layer_norm" else x
+        x = b.mul(x, b.rsqrt(b.add(b.reduce_mean(b.square(x), axes=(dim,)), epsilon)))
     line = [x.shape[dim] if i == dim else 1 for i in range(x.type.rank)]
     for step, operand in zip(("mul", "add"), node.inputs[1:], strict=False):
         if operand is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hexane.dtypes import INT32
+from hexane.dtypes import FP16, INT32
 from hexane.emit.coreai.forms import nearest_places
 from hexane.graph import Node, Value
 from hexane.ops import simpler
@@ -30,6 +30,16 @@ def rule(*names: str) -> Callable[[Pattern], Pattern]:
 def _x(n: Node) -> Value:
     assert n.inputs[0] is not None
     return n.inputs[0]
+
+
+def _root_of_squares(b: Any, x: Value, node: Node) -> Any:
+    """Each row brought within 128 first: fp16 holds no square of 256."""
+    axes, keep = node.attrs["axes"], node.attrs["keep_dims"]
+    if x.type.dtype is not FP16:
+        return b.sqrt(b.reduce_sum(b.mul(x, x), axes=axes, keep_dims=keep))
+    u, factor = simpler.held_for_sum(b, x, axes)
+    root = b.real_div(b.sqrt(b.reduce_sum(b.mul(u, u), axes=axes, keep_dims=True)), factor)
+    return root if keep else b.reshape(root, shape=node.types[0].shape)
 
 
 # What takes one line each: x is the first operand.
@@ -60,7 +70,7 @@ _LINES: dict[str, Any] = {
     "linear_activation": lambda b, x, n: b.add(b.mul(x, n.attrs["alpha"]), n.attrs["beta"]),
     "reduce_sum_square": lambda b, x, n: b.reduce_sum(b.mul(x, x), **n.attrs),
     "reduce_l1_norm": lambda b, x, n: b.reduce_sum(b.abs(x), **n.attrs),
-    "reduce_l2_norm": lambda b, x, n: b.sqrt(b.reduce_sum(b.mul(x, x), **n.attrs)),
+    "reduce_l2_norm": _root_of_squares,
     "reduce_log_sum": lambda b, x, n: b.log(b.reduce_sum(x, **n.attrs)),
 }
 

@@ -54,7 +54,7 @@ def relu6(b: Builder, x: Value, y: Value, g: Value) -> Value:
 
 @unary
 def clip(b: Builder, x: Value, y: Value, g: Value, alpha: float, beta: float) -> Value:
-    """1 at both ends, as clamp."""
+    """1 at both ends, as clamp of PyTorch 2.13; its hardtanh has 0."""
     return masked(b, b.logical_and(b.greater_equal(x, alpha), b.less_equal(x, beta)), g)
 
 

@@ -1,11 +1,12 @@
 """Joins reshapes and transposes that meet, where one of the tensors between them has more axes than the chip takes."""
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from math import prod
 
 from hexane.decisions import Decision
 from hexane.graph import Graph, Node, Value
 from hexane.ops import OPS, apply
+from hexane.passes.retarget.marked import boundaries
 from hexane.passes.retarget.writer import is_border
 from hexane.targets import Chip
 from hexane.validate.node import judge
@@ -20,21 +21,30 @@ def join_views(graph: Graph, chip: Chip) -> Graph:
 
     A window of an image is a tensor of six axes between two reshapes. On axes that stay together, and without those of
     extent 1, the transpose has four, and nothing of six axes remains. The order of all elements is the same. A quantize
-    or dequantize of one scale between two of these is computed before both.
+    or dequantize of one scale between two of these is computed before both. A view at which a program begins or ends
+    stays: it has the form that the program takes or gives.
     """  # noqa: E501
     most, decisions = chip.extents.rank, list[Decision]()
     if all(t.rank <= most for node in graph.nodes for t in node.types):
         return graph
+    ends = boundaries(graph)
+    fixed = set[Value]()  # what they became
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         x = inputs[0] if inputs else None
         if x is None:
             return None
+        if ends.intersection(node.values):
+            made = node.values if inputs == node.inputs else node.with_inputs(inputs).values
+            fixed.update(made)
+            return made
+        if x in fixed:
+            return None
         if node.op in VIEWS and x.node.op in VIEWS:
-            y = _viewed(x, node.types[0].shape, node)
-            return (y,) if _is_taken(y, x, chip) else None
+            y = _viewed(x, node.types[0].shape, node, fixed)
+            return (y,) if _is_taken(y, x, chip, fixed) else None
         if node.op in ROUNDING and x.type.rank > most and _is_view(x) and _one_scale(node):
-            before, views = _before_views(x)
+            before, views = _before_views(x, fixed)
             (y,) = apply(OPS[node.op], [before, *inputs[1:]], node.attrs, node.sources)
             return apply(OPS["reshape"], [y], {"shape": node.types[0].shape}, views)
         if node.op != "transpose" or x.type.rank <= most or (found := folded(x.shape, node.attrs["perm"])) is None:
@@ -42,13 +52,13 @@ def join_views(graph: Graph, chip: Chip) -> Graph:
         shape, perm = found
         if len(shape) > most:
             return None
-        y = _viewed(x, shape, node)
-        if not _is_taken(y, x, chip):
+        y = _viewed(x, shape, node, fixed)
+        if not _is_taken(y, x, chip, fixed):
             return None
         if perm != tuple(range(len(perm))):
             (y,) = apply(OPS["transpose"], [y], {"perm": perm}, node.sources)
         decisions.append(Decision("retarget", node.where, "decomposed", f"written on {len(shape)} axes", SOURCE))
-        return (_viewed(y, node.types[0].shape, node),)
+        return (_viewed(y, node.types[0].shape, node, fixed),)
 
     made = graph.rewrite(change)
     return graph if made.outputs == graph.outputs and made.updates == graph.updates else made.decided(*decisions)
@@ -88,35 +98,35 @@ def _is_view(x: Value) -> bool:
     return x.node.op in VIEWS and x.node.inputs[0] is not None
 
 
-def _is_taken(made: Value, x: Value, chip: Chip) -> bool:
+def _is_taken(made: Value, x: Value, chip: Chip, fixed: Container[Value]) -> bool:
     """Whether the chip computes a view that stands for the views of x, or the host does because a tensor of it has too
     many axes. No view that the chip refuses for another reason is hidden in the latter."""
     if made.node.op != "reshape" or judge(made.node, chip).verdict == "native":
         return True
     return is_border(made.node, chip) and all(
-        is_border(view, chip) or judge(view, chip).verdict == "native" for view in _views(x)
+        is_border(view, chip) or judge(view, chip).verdict == "native" for view in _views(x, fixed)
     )
 
 
-def _views(x: Value) -> Iterator[Node]:
-    """The views that x is made by, the last first."""
-    while _is_view(x):
+def _views(x: Value, fixed: Container[Value]) -> Iterator[Node]:
+    """The views that x is made by, the last first, back to one that is fixed."""
+    while _is_view(x) and x not in fixed:
         yield x.node
         assert x.node.inputs[0] is not None
         x = x.node.inputs[0]
 
 
-def _before_views(x: Value) -> tuple[Value, tuple[str, ...]]:
+def _before_views(x: Value, fixed: Container[Value]) -> tuple[Value, tuple[str, ...]]:
     """The value that x is a view of, and the sources of the views."""
-    views = [*_views(x)]
+    views = [*_views(x, fixed)]
     sources = dict.fromkeys(source for view in reversed(views) for source in view.sources)
     source = views[-1].inputs[0] if views else x
     assert source is not None
     return source, tuple(sources)
 
 
-def _viewed(x: Value, shape: tuple[int, ...], node: Node) -> Value:
+def _viewed(x: Value, shape: tuple[int, ...], node: Node, fixed: Container[Value]) -> Value:
     """x in another shape; what x is a view of is looked through, and the result is named by these views too."""
-    x, views = _before_views(x)
+    x, views = _before_views(x, fixed)
     sources = tuple(dict.fromkeys((*views, *node.sources)))
     return x if x.shape == shape else apply(OPS["reshape"], [x], {"shape": shape}, sources)[0]

@@ -15,7 +15,7 @@ from hexane.dtypes import FP16
 from hexane.graph import Graph, Node, TensorType, Value
 from hexane.ops import LEAVES
 from hexane.passes.retarget import rewritten
-from hexane.stages.segments.marked import HOST, marked_programs
+from hexane.passes.retarget.marked import HOST, marked_programs
 from hexane.stages.segments.max_flow import Network
 from hexane.targets import Chip, Verdict
 from hexane.targets.legality import floors, mil_ops, mil_status, op_unit

@@ -139,8 +139,19 @@ def _until_last_product(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
 
 
 def is_weight_product(node: Node) -> bool:
-    """Whether a node multiplies by a weight: a param or state with axes."""
-    return node.op in PRODUCTS and any(weight_of(v) is not None for v in node.inputs[:2])
+    """Whether a node multiplies by a weight: a leaf with axes, trained or not."""
+    return matrix_of(node) is not None
+
+
+def matrix_of(node: Node) -> Node | None:
+    """The weight of at least two axes that a product multiplies by. None where both operands are computed."""
+    for value in node.inputs[:2] if node.op in PRODUCTS else ():
+        leaf = None if value is None else value.node
+        while leaf is not None and leaf.op in ("reshape", "transpose", "cast") and leaf.inputs[0] is not None:
+            leaf = leaf.inputs[0].node
+        if leaf is not None and leaf.op != "input" and is_leaf(leaf) and len(leaf.values[0].shape) > 1:
+            return leaf
+    return None
 
 
 def weight_of(value: Value | None) -> Node | None:

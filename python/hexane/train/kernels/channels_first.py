@@ -22,6 +22,7 @@ from hexane.dtypes import DType
 from hexane.graph import Array, Node, Value, topological
 from hexane.ops import OPS
 from hexane.ops.fold import Folder
+from hexane.ops.simpler import LARGEST_SQUARED
 from hexane.sources import source_scope
 from hexane.train.kernels.branches import is_leaf, weight_of
 
@@ -155,7 +156,7 @@ def _matmul(w: Writer, node: Node) -> Placed | None:
     assert x is not None
     assert y is not None
     flip_x, flip_y = bool(node.attrs["transpose_x"]), bool(node.attrs["transpose_y"])
-    if weight_of(y) is not None and len(y.shape) == 2 and not flip_x:
+    if (weight_of(y) is not None or is_leaf(y.node)) and len(y.shape) == 2 and not flip_x:
         return _times_weight(w, x, w.constant(y), bias, turned=not flip_y)
     left, right = w.get(x), w.get(y)
     if left is None or right is None or bias is not None or len(left.order) != len(right.order):
@@ -252,14 +253,18 @@ def _softmax(w: Writer, node: Node) -> Placed | None:
 
 
 def _rms_norm(w: Writer, node: Node) -> Placed | None:
-    """r = 1 / root of the mean square over the channels, x * r * gamma."""
+    """u * rsqrt(mean(u^2) + epsilon f^2) * gamma over the channels, u = x f, f = min(1, 128 / the largest size of x):
+    an engine's fp16 holds no square of 256."""
     x, gamma = node.inputs
     assert x is not None
     placed = w.get(x)
     if placed is None or placed.order != (0, 2, 1) or node.attrs["axes"] != (2,):
         return None
-    mean = hx.reduce_mean(hx.square(placed.tensor), axes=1, keep_dims=True)
-    y = placed.tensor * hx.rsqrt(mean + node.attrs["epsilon"])
+    top = hx.reduce_max(hx.abs(placed.tensor), axes=1, keep_dims=True)
+    factor = hx.inverse(hx.maximum(top, LARGEST_SQUARED) * (1 / LARGEST_SQUARED))
+    u = placed.tensor * factor
+    mean = hx.reduce_mean(hx.square(u), axes=1, keep_dims=True)
+    y = u * hx.rsqrt(mean + factor * node.attrs["epsilon"] * factor)
     return Placed(y if gamma is None else y * shaped(w.constant(gamma), (1, x.shape[-1], 1)), placed.order)
 
 

@@ -23,6 +23,7 @@ and all else is the host's.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Literal, NamedTuple
 
 from hexane.graph import Graph, Node, Value
@@ -36,8 +37,10 @@ from hexane.train.kernels.branches import (
     is_leaf,
     is_weight_product,
     loss_of,
+    matrix_of,
     weight_of,
 )
+from hexane.train.kernels.tap_order import TapOrder
 
 Variant = Literal["cpu-head", "ane-head", "linear"]
 VARIANTS: tuple[Variant, ...] = ("cpu-head", "ane-head", "linear")
@@ -46,8 +49,8 @@ HEAD = -1  # in place of a layer's number
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The nodes of one program, operands first, some of which others compute too; what it reads that others compute,
-    and what others read of it: first the result that goes on, then what is kept for others."""
+    """The nodes of one program, operands first, some of which others compute too; the values that it reads and those
+    that others read of it, in the order of its channels (`TapOrder`)."""
 
     kind: str
     layer: int
@@ -69,24 +72,25 @@ def find_groups(graph: Graph, variant: Variant = "cpu-head") -> list[Group]:
     """The programs of a step, in the order in which they run. Raises Error for a graph without an output "loss"."""
     tree = Ancestry(graph)
     forward, backward = find_branches(graph, tree)
+    order = TapOrder(tree, forward, backward)
     parts: list[_Part] = []
     layer_of: dict[int, int] = {}  # by id of the weight
     layer = -1
     for branch in forward:
         attends = any(node.op in ("softmax", "scaled_dot_product_attention") for node in branch.nodes)
         layer += 1 if attends or layer < 0 else 0
-        layer_of |= {id(weight): layer for weight in weights_of(branch.nodes)}
+        layer_of |= {id(weight): layer for weight in _matrices(branch.nodes)}
         parts.append(_Part("fwdAttn" if attends else "fwdFFN", layer, list(branch.nodes)))
     if variant == "linear":
         head = find_head(graph, tree, forward)
         classifier = [] if head is None else [_Part("classifier", HEAD, [head[1]])]
-        return _as_groups(graph, tree, [*_of_products(parts), *classifier])
+        return _as_groups(graph, tree, order, [*_of_products(parts), *classifier])
     if variant == "ane-head":
         parts += _of_head(graph, tree, forward)
     of_loss = _of_loss(graph, tree, [tree.at(branch.begin.node) for branch in backward])
     owned: set[int] = {id(node) for part in parts for node in part.nodes}
     for branch in backward:
-        own = next((layer_of[id(w)] for w in weights_of(branch.nodes) if id(w) in layer_of), 0)
+        own = next((layer_of[id(w)] for w in _matrices(branch.nodes) if id(w) in layer_of), 0)
         levels = _levels(branch)
         names = ("ffnBwd",) if len(levels) == 1 else ("sdpaBwd1", "sdpaBwd2", "qkvBwd")
         for i, nodes in enumerate(levels):
@@ -98,16 +102,18 @@ def find_groups(graph: Graph, variant: Variant = "cpu-head") -> list[Group]:
             whole = _with_repeated(branch.norm, owned, tree, of_loss)
             again = [node for node in whole if node not in branch.norm]
             parts.append(_Part(f"normBwd{'FFN' if len(levels) == 1 else 'Attn'}", own, list(branch.norm), again))
-    return _as_groups(graph, tree, parts)
+    return _as_groups(graph, tree, order, parts)
 
 
 def _of_products(parts: Sequence[_Part]) -> Iterator[_Part]:
-    """Each product with a weight, by the last part of the weight's name."""
-    for part in parts:
-        for node in part.nodes:
-            for weight in weights_of([node]):
-                kind = str(weight.attrs["name"]).removesuffix(".weight").rpartition(".")[2]
-                yield _Part(kind, part.layer, [node])
+    """Each product with a weight that is trained, by the end of the weight's name that no other has in its layer."""
+    for layer, group in groupby(parts, key=lambda part: part.layer):
+        found = [(weight, node) for part in group for node in part.nodes for weight in weights_of([node])]
+        names = [str(weight.attrs["name"]).removesuffix(".weight").split(".") for weight, _ in found]
+        for (_, node), name in zip(found, names, strict=True):
+            ends = (name[-i:] for i in range(1, len(name) + 1))
+            kind = next((end for end in ends if sum(other[-len(end) :] == end for other in names) == 1), name)
+            yield _Part(".".join(kind), layer, [node])
 
 
 def _of_head(graph: Graph, tree: Ancestry, forward: Sequence[Branch]) -> list[_Part]:
@@ -125,6 +131,11 @@ def weights_of(nodes: Iterable[Node]) -> list[Node]:
     """The params and states that products among the nodes multiply by, each once."""
     found = (weight_of(v) for node in nodes if node.op in PRODUCTS for v in node.inputs[:2])
     return list(dict.fromkeys(w for w in found if w is not None))
+
+
+def _matrices(nodes: Iterable[Node]) -> Iterator[Node]:
+    """The weights, trained or not."""
+    return (weight for node in nodes if (weight := matrix_of(node)) is not None)
 
 
 def _levels(branch: Branch) -> list[list[Node]]:
@@ -172,7 +183,7 @@ def _of_loss(graph: Graph, tree: Ancestry, begins: Sequence[int]) -> int:
     return found
 
 
-def _as_groups(graph: Graph, tree: Ancestry, parts: Sequence[_Part]) -> list[Group]:
+def _as_groups(graph: Graph, tree: Ancestry, order: TapOrder, parts: Sequence[_Part]) -> list[Group]:
     owner: dict[int, int] = {}
     for i, part in enumerate(parts):
         for node in part.nodes:
@@ -188,10 +199,9 @@ def _as_groups(graph: Graph, tree: Ancestry, parts: Sequence[_Part]) -> list[Gro
     groups = []
     for i, part in enumerate(parts):
         results = [v for node in part.nodes if owner[id(node)] == i for v in node.values if v in read]
-        # What is computed last is what goes on.
-        groups.append(
-            Group(part.kind, part.layer, tuple(sorted(whole[i], key=tree.at)), tuple(inputs[i]), tuple(results[::-1]))
-        )
+        nodes = tuple(sorted(whole[i], key=tree.at))
+        taps = (order.inputs(part.kind, inputs[i]), order.outputs(part.kind, results))
+        groups.append(Group(part.kind, part.layer, nodes, *taps))
     return groups
 
 

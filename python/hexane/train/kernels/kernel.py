@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from hexane import build as hx
 from hexane.build import Tensor
+from hexane.decisions import Decision
 from hexane.errors import Error
 from hexane.graph import Array, Graph, Node, Value
 from hexane.passes.simplify.fold import fold
@@ -14,6 +15,7 @@ from hexane.targets import load_target
 from hexane.train.kernels.branches import PRODUCTS
 from hexane.train.kernels.channels_first import Place, Placed, Unfit, Writer, default_place, shaped
 from hexane.train.kernels.groups import HEAD, VARIANTS, Group, Variant, find_groups, weights_of
+from hexane.train.kernels.left_out import left_out
 
 INPUT, OUTPUT = "x", "y"
 
@@ -77,9 +79,18 @@ def kernels(
 
     Raises Error for a graph without the output "loss", for weights of another shape, and for another variant.
     """
+    return find_kernels(step, weights, baked=baked, variant=variant)[0]
+
+
+def find_kernels(
+    step: Graph, weights: Mapping[str, Array] | None = None, *, baked: bool = True, variant: Variant = "cpu-head"
+) -> tuple[tuple[Kernel, ...], tuple[Decision, ...]]:
+    """The programs as `kernels` has them, and the products with weights that are in none of them, and why."""
     if variant not in VARIANTS:
         raise Error(f"[train.kernels] variant: got {variant!r}, need one of {', '.join(map(repr, VARIANTS))}")
     arrays = _arrays(step, weights or {}) if baked else None
+    held: set[int] = set()
+    refused: dict[int, str] = {}
     places: dict[Value, Place] = {}
     made = []
     users = step.users()
@@ -90,9 +101,10 @@ def kernels(
             batch, tokens = begin[:2]
         try:
             made.append(_kernel(group, batch, tokens, arrays, places, users))
-        except Unfit:
-            continue
-    return tuple(made)
+            held |= {id(node) for node in group.nodes}
+        except Unfit as why:
+            refused |= {id(node): str(why) for node in group.nodes}
+    return tuple(made), tuple(left_out(step, variant, held, refused))
 
 
 def _kernel(

@@ -4,12 +4,12 @@ from hexane import build as hx
 from hexane.build import Tensor
 from hexane.errors import Error
 from hexane.graph import Graph, Node, Value
+from hexane.passes.retarget.marked import mark_programs
 from hexane.runtime.collector import collector_paused
 from hexane.sources import source_scope
-from hexane.stages.segments.marked import mark_programs
 from hexane.train.kernels.channels_first import shaped
 from hexane.train.kernels.groups import Variant
-from hexane.train.kernels.kernel import Kernel, kernels
+from hexane.train.kernels.kernel import Kernel, find_kernels
 
 
 def on_engine(step: Graph, variant: Variant = "cpu-head") -> Graph:
@@ -17,16 +17,19 @@ def on_engine(step: Graph, variant: Variant = "cpu-head") -> Graph:
     a chip: one input and one output (batch, channels, 1, tokens) in fp16, weights read where they lie. All else is the
     host's, in the model's dtype: residual adds, embedding, head, loss, gradients of norms and weights, updates.
 
+    Compiling it for a chip warns once of the programs that the engine does not run, and of products with weights that
+    are in no program, each with its reason. `graph.decisions` has the latter.
+
     The graph computes what `step` does, in another layout. variant: as `hx.train.kernels` has it. Raises Error for a
     step that has no such program.
     """
     with collector_paused():
-        made = kernels(step, baked=False, variant=variant)
+        made, left = find_kernels(step, baked=False, variant=variant)
         if not made:
             raise Error(
                 "[train.on_engine] got a step without programs of the engine, need a residual network of tokens"
             )
-        return _Cut(made).of(step)
+        return _Cut(made).of(step).decided(*left)
 
 
 class _Cut:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from hexane.graph import Graph, Node, Port, Value
 
 BEGIN, END = "program begins: ", "program ends: "
+LEFT_OUT = "in no program"  # the verdict on an op that was to be in one
 HOST = "it is in none of the programs that the graph was cut into"
 
 
@@ -26,6 +27,11 @@ def mark_programs(graph: Graph, programs: Mapping[str, tuple[Value, Value]]) -> 
         for kind, value in zip((BEGIN, END), ends, strict=True)
     ]
     return graph.annotated(taps=(*graph.taps, *taps))
+
+
+def boundaries(graph: Graph) -> frozenset[Value]:
+    """The values at which programs begin and end."""
+    return frozenset(port.value for port in graph.taps if port.name.startswith((BEGIN, END)))
 
 
 def marked_programs(graph: Graph) -> Marked:

@@ -1,0 +1,31 @@
+"""Products with weights that no program of the engine holds, and why."""
+
+from collections.abc import Container, Iterator, Mapping
+
+from hexane.decisions import Decision
+from hexane.graph import Graph, topological
+from hexane.passes.retarget.marked import LEFT_OUT
+from hexane.train.kernels.branches import is_leaf, loss_of, matrix_of
+
+
+def left_out(step: Graph, variant: str, held: Container[int], refused: Mapping[int, str]) -> Iterator[Decision]:
+    """One decision for each product with a weight that was to be the engine's. held: the nodes of programs, by id.
+    refused: by id, why a node's branch makes no program. The products with the head's weight are the host's by design,
+    with "linear" the whole backward pass."""
+    forward = {id(node) for node in topological([loss_of(step)])}
+    products = [(node, weight) for node in step.nodes if (weight := matrix_of(node)) is not None]
+    head = [weight for node, weight in products if id(node) in forward][-1:]
+    for node, weight in products:
+        is_forward = id(node) in forward
+        by_design = weight in head or (variant == "linear" and not is_forward)
+        if id(node) in held or by_design or is_leaf(node):
+            continue
+        if id(node) in refused:
+            why = refused[id(node)]
+        elif variant == "linear" and weight.op == "const":
+            why = "its weight is not trained"
+        elif is_forward:
+            why = "it lies between the ends of no residual add"
+        else:
+            why = "no residual add ends the backward pass of its branch"
+        yield Decision("on_engine", node.where, LEFT_OUT, why)
