@@ -78,8 +78,34 @@ def test_a_page_has_every_section_and_says_what_was_measured(document: dict[str,
     assert tiles[5][0] == "4 MiB"
     assert page.count("<svg") == 1 + 3 + 2 + 1 + 1  # dispatch, peaks, memory, threads, io
     assert page.count('class="interval"') == 2
-    for key in ("power", "os_build", "energy"):
+    for key in ("power", "os_build", "energy", "date", "load before the run", "highest load during the run"):
         assert f"<td>{key}</td>" in page
+
+
+def test_a_page_has_date_and_load_and_warns_of_a_busy_machine(document: dict[str, Any]) -> None:
+    where = document["environment"] | {"cores": 2}
+    quiet = document | {
+        "environment": where,
+        "date": "2026-03-01T12:00:00+00:00",
+        "repeats": 5,
+        "load": {"before": 0.4, "highest": 1.9, "own": 2},
+    }
+    page = html_page(quiet)
+    assert "2026-03-01 12:00:00 UTC, 5 repeats, load 0.4 before the run and at most 1.9 during it." in page
+    assert "warning: " not in page
+    page = html_page(quiet | {"load": {"before": 7.3, "highest": 7.9, "own": 2}})
+    assert '<p class="wrong">warning: the machine was busy (load 7.3 before the run, 2 cores)' in page
+    bare = html_page({key: value for key, value in document.items() if key not in ("date", "load", "repeats")})
+    assert "date not told, 1 repeat, load not told before the run" in bare
+
+
+def test_a_page_marks_calls_that_its_cores_cannot_make(document: dict[str, Any]) -> None:
+    two = next(r for r in document["results"] if r["mode"] == "threads")
+    alone = two | {"name": "relu, alone", "threads": 1, "calls_per_second": two["calls_per_second"] / 5.2}
+    where = document["environment"] | {"cores": 2}
+    page = html_page(document | {"environment": where, "results": [alone, two]})
+    assert "5.2 times as many calls per second as alone" in page
+    assert "noise: 2 threads on 2 cores make at most 2 times as many" in page
 
 
 def test_a_page_loads_nothing_and_closes_what_it_opens(document: dict[str, Any]) -> None:
@@ -118,6 +144,7 @@ def test_all_ends_with_a_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("hexane.bench.configurations", lambda probe, device: list(SMALL[:1]))
+    monkeypatch.setattr("hexane.bench.suite._measured", lambda c, *_: worker.run(c, "cpu", 0.01, 1))
     monkeypatch.chdir(tmp_path)
     for options, made in ((("all",), "hexane-bench.html"), (("dispatch", "--html", "a.html"), "a.html")):
         with pytest.raises(SystemExit) as ended:

@@ -6,13 +6,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from hexane.bench import Configuration, compare, read, run
+from hexane.bench import Configuration, compare, read, run, worker
+from hexane.bench.document import TIMES
+from hexane.bench.noise import SAME, busy, impossible
 from hexane.bench.plot import per_mib
 from hexane.bench.statistics import FEWEST, Times, measure, measure_together
-from hexane.bench.suite import _cliffs
-from hexane.bench.table import figure, findings, markdown, peaks, rows
+from hexane.bench.suite import _cliffs, repeated
+from hexane.bench.table import figure, findings, markdown, peaks, rows, thread_findings, warning
 from hexane.cli.main import app
 from hexane.errors import Error
 from hexane.runtime.engine import own_chip
@@ -160,23 +163,207 @@ def test_a_file_that_is_no_document_is_refused(tmp_path: Path, text: str, says: 
         read(path)
 
 
-def result(name: str, p10: float, p90: float) -> dict[str, Any]:
-    return {"probe": "p", "name": name, "times_us": {"p10": p10, "p50": (p10 + p90) / 2, "p90": p90}}
+def result(name: str, low: float, high: float, repeats: int = 5) -> dict[str, Any]:
+    """A result whose repeats have medians from low to high, and whose samples within a repeat hardly differ."""
+    p50 = (low + high) / 2
+    medians = [{"p50_us": float(x)} for x in np.linspace(low, high, repeats)]
+    times = dict.fromkeys(TIMES, p50) | {"p10": p50 * 0.99, "p90": p50 * 1.01}
+    return {"probe": "p", "name": name, "times_us": times, "repeats": medians}
+
+
+def whole(*results: dict[str, Any], cores: int = 2, **load: float) -> dict[str, Any]:
+    """A document with these results, of a quiet machine unless `load` says otherwise."""
+    return {
+        "format": "hexane-bench", "version": 2, "device": "cpu",
+        "environment": {"cores": cores, "energy": "no meter"}, "cliffs": [],
+        "date": "2026-03-01T12:00:00+00:00", "repeats": 5, "seconds": 0.5,
+        "load": {"before": 0.1, "highest": 1.5, "own": 2} | load, "results": list(results),
+    }  # fmt: skip
 
 
 def test_results_compare_as_slower_only_where_their_times_do_not_overlap() -> None:
-    a = {"results": [result("a", 10, 12), result("b", 10, 12), result("c", 10, 12), result("only", 1, 2)]}
+    a = whole(result("a", 10, 12), result("b", 10, 12), result("c", 10, 12), result("only", 1, 2))
     failed = {"probe": "p", "name": "d", "error": "broken"}
     a["results"].append(failed)
-    b = {"results": [result("a", 11, 30), result("b", 13, 14), result("c", 5, 9), failed, result("new", 1, 2)]}
+    b = whole(result("a", 11, 30), result("b", 13, 14), result("c", 5, 9), failed, result("new", 1, 2))
     found = {r["name"]: r for r in compare(a, b)}
     assert {name: r["verdict"] for name, r in found.items()} == {
-        "a": "same",
+        "a": SAME,
         "b": "slower",
         "c": "faster",
         "d": "no result",
     }
     assert found["b"]["ratio"] == pytest.approx(13.5 / 11)
+    assert (found["b"]["a_interval"], found["b"]["b_interval"]) == ((10, 12), (13, 14))
+
+
+def test_one_machine_compared_with_itself_is_the_same_within_noise() -> None:
+    """Each process has a level of its own (addresses, clock, neighbours), 10 % apart, with samples within 1 % of it:
+    single runs look faster or slower although nothing differs."""
+    random = np.random.default_rng(7)
+
+    def measured() -> dict[str, Any]:
+        made = []
+        for i in range(40):
+            records = [record(100 * float(np.exp(random.normal(0, 0.1)))) for _ in range(5)]
+            made.append({"probe": "p", "name": f"n{i}"} | repeated(records))
+        return whole(*made)
+
+    a, b = measured(), measured()
+    by_samples = [
+        x["times_us"]["p90"] < y["times_us"]["p10"] or x["times_us"]["p10"] > y["times_us"]["p90"]
+        for x, y in zip(a["results"], b["results"], strict=True)
+    ]
+    assert sum(by_samples) > 20
+    told = [row["verdict"] for row in compare(a, b)]
+    assert told.count(SAME) >= 39  # 1 of 126 differs by chance
+
+
+def test_a_real_change_is_told_in_spite_of_noise() -> None:
+    random = np.random.default_rng(8)
+
+    def measured(us: float) -> dict[str, Any]:
+        records = [record(us * float(np.exp(random.normal(0, 0.1)))) for _ in range(5)]
+        return whole({"probe": "p", "name": "n"} | repeated(records))
+
+    assert compare(measured(100), measured(50))[0]["verdict"] == "faster"
+    assert compare(measured(50), measured(100))[0]["verdict"] == "slower"
+
+
+def test_fewer_than_four_repeats_give_no_verdict() -> None:
+    for few in (1, 3):
+        (row,) = compare(whole(result("a", 10, 11, few)), whole(result("a", 1, 2)))
+        assert (row["verdict"], row["a_interval"]) == ("too few repeats", None)
+    earlier = result("a", 10, 11)
+    del earlier["repeats"]
+    assert compare(whole(earlier), whole(result("a", 1, 2)))[0]["verdict"] == "too few repeats"
+    assert compare(whole(result("a", 10, 11, 4)), whole(result("a", 1, 2, 4)))[0]["verdict"] == "faster"
+
+
+@pytest.mark.parametrize(
+    ("load", "says"),
+    [
+        ({"before": 7.3}, "load 7.3 before the run, 2 cores"),
+        ({"highest": 6.5}, "load 6.5 during the run, 2 of it the benchmark's own threads, 2 cores"),
+        ({"highest": 8.0, "own": 8}, ""),
+        ({"before": 2.0, "highest": 4.0}, ""),
+        ({"before": None, "highest": None}, ""),
+    ],
+)
+def test_a_machine_is_busy_where_others_load_it_above_its_cores(load: dict[str, Any], says: str) -> None:
+    document = whole(**load)
+    assert busy(document) == says
+    assert bool(warning(document)) == bool(says)
+    if says:
+        assert warning(document).startswith(f"warning: the machine was busy ({says})")
+
+
+def test_a_busy_machine_is_neither_faster_nor_slower() -> None:
+    a, b = whole(result("a", 10, 12), result("b", 10, 12)), whole(result("a", 20, 22), result("b", 11, 13), before=7.3)
+    for one, other in ((a, b), (b, a)):
+        assert [row["verdict"] for row in compare(one, other)] == ["unsure: busy machine", SAME]
+
+
+def test_a_comparison_tells_dates_loads_and_intervals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = tmp_path / "a.json", tmp_path / "b.json"
+    for path, one in zip(paths, (whole(result("a", 10, 12)), whole(result("a", 20, 22), before=7.3)), strict=True):
+        path.write_text(json.dumps(one))
+    assert command("bench", "--compare", *paths) == 0
+    told = capsys.readouterr().out
+    flat = " ".join(told.split())
+    assert "2026-03-01 12:00:00 UTC, 5 repeats, load 7.3 before the run and at most 1.5 during it" in flat
+    assert flat.count("warning: the machine was busy (load 7.3 before the run, 2 cores)") == 1
+    assert "10.00 to 12.00" in flat
+    assert "unsure: busy machine" in flat
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"date": 5}, "date: got int, need str"),
+        ({"load": {"before": "much"}}, "load.before: got str, need a number"),
+        ({"environment": {"cores": "two"}}, "environment.cores: got str, need a number"),
+        ({"results": [result("a", 1, 2) | {"repeats": [{}]}]}, r"results\[0\].repeats: got something else"),
+    ],
+)
+def test_repeats_dates_and_loads_of_another_form_are_refused(tmp_path: Path, change: dict[str, Any], says: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(whole() | change))
+    with pytest.raises(Error, match=says):
+        read(path)
+
+
+def record(p50: float, **more: Any) -> dict[str, Any]:
+    """What a worker says of one repeat."""
+    times = dict.fromkeys(TIMES, p50) | {"p10": p50 * 0.99, "p90": p50 * 1.01}
+    return {"times_us": times, "distance": 0.0, "largest_error": 0.0, "compile_ms": 1.0, "first_us": 9.0} | more
+
+
+def test_repeats_are_rounds_and_the_one_in_the_middle_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pause of the machine then hits one repeat of each configuration, not all repeats of one."""
+    asked: list[str] = []
+
+    def measured(c: Configuration, *_: object) -> dict[str, Any]:
+        asked.append(c.name)
+        return {"error": "broken"} if c.network == "pool" else record([30.0, 10.0, 20.0][len(asked) // 4])
+
+    loads = iter([0.5, 3.0, 9.0])
+    monkeypatch.setattr("hexane.bench.suite._measured", measured)
+    monkeypatch.setattr("hexane.bench.suite.load", lambda: next(loads, 1.0))
+    told: list[str] = []
+    chosen = [SMALL[0], SMALL[1], SMALL[3], SMALL[4]]
+    found = run(chosen, "cpu", 0.01, 1, lambda c, _: told.append(c.name), repeats=3)
+    names = [c.name for c in chosen]
+    assert asked == [*names, *names[:3], *names[:3]]  # an error is not repeated
+    assert told == names * 3
+    first = found["results"][0]
+    assert [r["p50_us"] for r in first["repeats"]] == [30, 10, 20]
+    assert first["times_us"]["p50"] == 20
+    assert found["results"][3]["error"] == "broken"
+    assert found["load"] == {"before": 0.5, "highest": 9.0, "own": 2}
+    assert (found["repeats"], found["date"][-6:]) == (3, "+00:00")
+
+
+def test_repeats_keep_their_largest_error_and_an_error_of_one_ends_them() -> None:
+    found = repeated([record(1.0, distance=0.1), record(2.0), record(3.0, largest_error=4.0)])
+    assert (found["distance"], found["largest_error"], found["times_us"]["p50"]) == (0.1, 4.0, 2.0)
+    assert repeated([record(1.0), {"error": "broken"}]) == {"error": "broken"}
+
+
+@pytest.mark.parametrize(
+    ("device", "gain", "says"),
+    [
+        ("cpu", 5.2, " (noise: 2 threads on 2 cores make at most 2 times as many; measure again on a quiet machine)"),
+        ("ane", 5.2, " (noise: 2 threads make at most 2 times as many; measure again on a quiet machine)"),
+        ("cpu", 2.0, ""),
+        ("cpu", 1.01, " (as many calls as alone: the same within noise)"),
+    ],
+)
+def test_more_calls_than_the_cores_can_make_are_noise(device: str, gain: float, says: str) -> None:
+    def made(threads: int, rate: float) -> dict[str, Any]:
+        repeats = [{"p50_us": 1.0, "calls_per_second": rate * x} for x in (0.9, 0.95, 1, 1.05, 1.1)]
+        return {"probe": "threads", "name": f"n, {threads} at once", "network": "relu", "mode": "threads",
+                "threads": threads, "mean_us": 10.0, "calls_per_second": rate, "repeats": repeats, "sizes": {}}  # fmt: skip
+
+    document = whole(made(1, 1e5), made(2, gain * 1e5)) | {"device": device}
+    (told,) = thread_findings(document)
+    assert told.endswith(f"as long (mean){says}")
+
+
+def test_eight_threads_on_two_cores_are_held_to_two() -> None:
+    assert impossible(whole(cores=2), 8, 2.5)
+    assert not impossible(whole(cores=8), 8, 7.9)
+    assert not impossible({"device": "cpu"}, 8, 7.9)
+
+
+def test_chains_of_8_bits_that_gain_less_than_the_noise_say_so() -> None:
+    """A ratio of two medians is a comparison, too."""
+    shared = {"probe": "int8", "sizes": {}, "mode": "bound", "dtype": "fp32", "distance": 0.0, "largest_error": 0.0}
+    for us, says in ((11.0, True), (30.0, False)):
+        floats = result("conv", us, us + 2) | shared | {"network": "conv_chain", "gflops": 1.0, "operations": 0}
+        eight = result("int8", 10, 12) | shared | {"network": "int8_chain", "gflops": 1.2, "operations": 0}
+        told = "\n".join(findings(whole(floats, eight)))
+        assert ("1.2 times as fast as fp32 (the same within noise)" in told) == says
 
 
 def grown(side: str, floor: float, slope: float, cliff: float) -> list[dict[str, Any]]:
@@ -264,13 +451,18 @@ def test_the_command_measures_and_compares(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("hexane.bench.configurations", lambda probe, device: list(SMALL[:3]))
+    monkeypatch.setattr("hexane.bench.suite._measured", lambda c, *_: worker.run(c, "cpu", 0.01, 1))
     path, table = tmp_path / "a.json", tmp_path / "a.md"
     assert command("bench", "peak", "--seconds", 0.01, "--threads", 1, "--json", path, "--markdown", table) == 0
-    assert "conv 16x2" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "conv 16x2" in told
+    assert re.search(r"^20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC, 5 repeats, load ", told, re.MULTILINE)
+    assert " UTC, 5 repeats, load " in table.read_text()
+    assert [len(r["repeats"]) for r in read(path)["results"]] == [5, 5, 5]
     assert "| conv 16x2" in table.read_text()
     assert command("bench", "--compare", path, path) == 0
     told = capsys.readouterr().out
-    assert told.count("same") == 3
+    assert told.count(SAME) == 3
     assert "differs" not in told
     other = read(path)
     other["device"], other["environment"]["cpu"], other["environment"]["model"] = "ane", "Apple M4", "Mac16,1"
@@ -283,7 +475,7 @@ def test_the_command_measures_and_compares(
     assert re.search(r"^cpu +.* +Apple M4 *$", told, re.MULTILINE)
     assert re.search(r"^model +not told +Mac16,1 *$", told, re.MULTILINE)
     assert not re.search(r"^numpy", told, re.MULTILINE)
-    assert told.count("same") == 2
+    assert told.count(SAME) == 2
     assert "1 configurations of A alone are left out" in told
 
 
@@ -291,7 +483,7 @@ def test_the_command_ends_with_1_where_a_result_is_wrong(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("hexane.bench.configurations", lambda probe, device: [SMALL[4]])
-    assert command("bench", "peak", "--seconds", 0.01) == 1
+    assert command("bench", "peak", "--seconds", 0.01, "--repeats", 2) == 1
     assert "got 1 of 1 configurations without a right result" in capsys.readouterr().err
 
 
@@ -341,9 +533,9 @@ def test_a_comparison_takes_two_files_of_results_and_no_probe(
 
 def test_one_name_with_other_sizes_is_not_compared() -> None:
     one, other = result("a", 1, 2), result("a", 1, 2)
-    assert len(compare({"results": [one]}, {"results": [other]})) == 1
+    assert len(compare(whole(one), whole(other))) == 1
     other["sizes"] = {"rows": 3}
-    assert compare({"results": [one]}, {"results": [other]}) == []
+    assert compare(whole(one), whole(other)) == []
 
 
 def test_the_worker_needs_no_imports_beyond_its_own() -> None:

@@ -5,10 +5,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hexane.bench.noise import busy, interval, verdict
 from hexane.errors import Error
 
 VERSION = 2
-NEEDED = {"device": str, "environment": dict, "results": list, "cliffs": list}
+NEEDED: dict[str, type] = {"device": str, "environment": dict, "results": list, "cliffs": list}
+OPTIONAL: dict[str, type] = {"date": str, "load": dict, "repeats": int}  # absent in files of earlier versions
 TIMES = ("min", "p10", "p50", "p90", "p99", "variation", "samples", "calls_per_sample")
 
 
@@ -26,9 +28,18 @@ def read(path: Path) -> dict[str, Any]:
     for key, kind in NEEDED.items():
         if not isinstance(found.get(key), kind):
             raise Error(f"[bench] {path}: {key}: got {type(found.get(key)).__name__}, need {kind.__name__}")
+    for key, kind in OPTIONAL.items():
+        if not isinstance(found.get(key, kind()), kind):
+            raise Error(f"[bench] {path}: {key}: got {type(found[key]).__name__}, need {kind.__name__}")
+    numbers = {f"load.{key}": value for key, value in found.get("load", {}).items()}
+    for key, value in (numbers | {"environment.cores": found["environment"].get("cores")}).items():
+        if value is not None and not _is_number(value):
+            raise Error(f"[bench] {path}: {key}: got {type(value).__name__}, need a number")
     for i, result in enumerate(found["results"]):
         if not isinstance(result, dict) or not isinstance(result.get("name"), str) or not _complete(result):
             raise Error(f"[bench] {path}: results[{i}]: got no name, or neither times nor an error; need both")
+        if not _has_repeats(result):
+            raise Error(f"[bench] {path}: results[{i}].repeats: got something else, need a list with p50_us in each")
     return found
 
 
@@ -38,13 +49,25 @@ def _complete(result: Mapping[str, Any]) -> bool:
     return isinstance(result.get("probe"), str) and (isinstance(result.get("error"), str) or measured)
 
 
-def compare(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A row for each configuration that both have: its medians in us, their ratio (below 1: `b` is faster), and a
-    verdict.
+def _has_repeats(result: Mapping[str, Any]) -> bool:
+    """Whether the repeats can be compared, if there are any."""
+    repeats = result.get("repeats", [])
+    return isinstance(repeats, list) and all(isinstance(r, dict) and _is_number(r.get("p50_us")) for r in repeats)
 
-    The verdict is "faster" or "slower" where the middle 80 % of the times of b lie wholly outside those of a, else
-    "same"; "no result" where one of the two failed.
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def compare(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A row for each configuration that both have: its medians in us, their intervals over the repeats (None with too
+    few), their ratio (below 1: `b` is faster), and a verdict.
+
+    The verdict is "faster" or "slower" where the intervals of the repeated medians do not overlap, else "the same
+    within noise"; "too few repeats" where an interval needs more of them; "unsure: busy machine" where the intervals
+    differ and other programs used a machine during its run; "no result" where one of the two failed.
     """
+    unsure = busy(a) or busy(b)
     known = {_key(r): r for r in a["results"]}
     rows = []
     for r in b["results"]:
@@ -54,8 +77,15 @@ def compare(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[dict[str, Any]]:
         row: dict[str, Any] = {"probe": r["probe"], "name": r["name"], "verdict": "no result"}
         if "error" not in r and "error" not in other:
             s, t = other["times_us"], r["times_us"]
-            verdict = "faster" if t["p90"] < s["p10"] else "slower" if t["p10"] > s["p90"] else "same"
-            row |= {"a_us": s["p50"], "b_us": t["p50"], "ratio": t["p50"] / s["p50"], "verdict": verdict}
+            said = verdict(other, r)
+            row |= {
+                "a_us": s["p50"],
+                "a_interval": interval(other),
+                "b_us": t["p50"],
+                "b_interval": interval(r),
+                "ratio": t["p50"] / s["p50"],
+                "verdict": "unsure: busy machine" if unsure and said in ("faster", "slower") else said,
+            }
         rows.append(row)
     return rows
 
@@ -68,7 +98,7 @@ def _key(result: Mapping[str, Any]) -> tuple[object, ...]:
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """What differs between the machines and the ways in which they were measured: (key, of a, of b)."""
     whole = [
-        {"device": d["device"], "hexane": d.get("hexane"), "seconds": d.get("seconds"), **d["environment"]}
+        {"device": d["device"], **{key: d.get(key) for key in ("hexane", "seconds", "repeats")}, **d["environment"]}
         for d in (a, b)
     ]
     keys = dict.fromkeys((*whole[0], *whole[1]))

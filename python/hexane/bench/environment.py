@@ -34,6 +34,15 @@ def environment() -> dict[str, Any]:
     }
 
 
+def load() -> float | None:
+    """The system's load average of the last minute: programs that compute or wait for a core. None where it has
+    none."""
+    try:
+        return round(os.getloadavg()[0], 2)
+    except (AttributeError, OSError):
+        return None
+
+
 def _cpu() -> str:
     if sys.platform == "darwin":
         from hexane.targets.detect import read_brand

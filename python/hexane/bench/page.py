@@ -10,7 +10,18 @@ from typing import Any
 
 from hexane.bench.plot import per_mib
 from hexane.bench.svg import Bar, bars, curve
-from hexane.bench.table import HEAD, RIGHT, figure, findings, peaks, rows, size
+from hexane.bench.table import (
+    HEAD,
+    RIGHT,
+    conditions,
+    figure,
+    findings,
+    peaks,
+    rows,
+    size,
+    thread_findings,
+    warning,
+)
 
 Result = Mapping[str, Any]
 KINDS = {"conv 1x1": "one", "conv 3x3": "two", "matmul": "three"}
@@ -18,8 +29,9 @@ METHOD = (
     "Each configuration ran in a process of its own, with weights of its own in every layer. The result of the timed"
     " calls was compared with NumPy's: the error is the relative distance (L2), and one above 0.2 is a wrong result. A"
     " sample is one call, or several in a row where a call is shorter than 20 us; times are medians unless they say"
-    " otherwise. A multiply-add is two operations. The first call is cold, and so is the compile. Intervals of fits are"
-    " 95 %, from a bootstrap over the errors of the fit."
+    " otherwise. Repeats ran in rounds, each in a new process, and the repeat in the middle is shown. A multiply-add is"
+    " two operations. The first call is cold, and so is the compile. Intervals of fits are 95 %, from a bootstrap over"
+    " the errors of the fit."
 )
 
 
@@ -62,6 +74,9 @@ def _head(document: Mapping[str, Any]) -> Iterator[str]:
     verdict = f"{wrong} of {count} have no right result" if wrong else f"the results of all {count} are right"
     on_cpu = "Measured on the CPU, not on a Neural Engine. " if document["device"] == "cpu" else ""
     yield f'<p class="soft">{on_cpu}Measured by hexane bench {escape(str(document.get("hexane", "")))}: {verdict}.</p>'
+    yield f'<p class="soft">{escape(conditions(document))}.</p>'
+    if warned := warning(document):
+        yield f'<p class="wrong">{escape(warned)}.</p>'
     yield f'<div class="tiles">{"".join(_tiles(document))}</div>'
 
 
@@ -87,10 +102,24 @@ def _tile(big: str, small: str) -> str:
 
 
 def _environment(document: Mapping[str, Any]) -> Iterator[str]:
-    pairs = [(key, value if value not in (None, "") else "not told") for key, value in document["environment"].items()]
+    pairs = [(key, _known(value)) for key, value in document["environment"].items()]
     yield "<h2>Environment</h2>"
-    yield _table(("what", "value"), [*pairs, ("seconds for each configuration", document.get("seconds"))])
+    pairs += [("seconds for each repeat", document.get("seconds")), ("repeats", document.get("repeats", 1))]
+    pairs += [(name, _known(value)) for name, value in _conditions(document)]
+    yield _table(("what", "value"), pairs)
     yield f'<p class="soft">{escape(METHOD)}</p>'
+
+
+def _conditions(document: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    load = document.get("load") or {}
+    yield "date", document.get("date")
+    yield "load before the run", load.get("before")
+    yield "highest load during the run", load.get("highest")
+    yield "threads of the benchmark in that load", load.get("own")
+
+
+def _known(value: object) -> object:
+    return "not told" if value in (None, "") else value
 
 
 def _dispatch(document: Mapping[str, Any]) -> Iterator[str]:
@@ -184,6 +213,7 @@ def _threads(document: Mapping[str, Any]) -> Iterator[str]:
         ]
         yield "<h2>Threads</h2>"
         yield "<p>Each thread has a program of its own and times its own calls.</p>"
+        yield from (f"<p>{escape(line)}</p>" for line in thread_findings(document))
         for network in dict.fromkeys(r["network"] for r in found):
             ours = [r for r in found if r["network"] == network]
             yield bars([_together(r) for r in ours], "calls per second of all threads together", samples=False)

@@ -1,16 +1,19 @@
 """Runs configurations, each in a process of its own, and collects one document of results."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from datetime import datetime, timezone
+from statistics import median
 from typing import Any
 
 import hexane
 from hexane.bench.cliff import fit
 from hexane.bench.document import VERSION
-from hexane.bench.environment import environment
+from hexane.bench.environment import environment, load
 from hexane.bench.probes import Configuration, Device
 from hexane.errors import Error
 from hexane.runtime.engine import find_engine, own_chip
@@ -24,29 +27,67 @@ def run(
     seconds: float = 0.5,
     threads: int | None = None,
     told: Callable[[Configuration, dict[str, Any]], None] = lambda configuration, result: None,
+    repeats: int = 1,
 ) -> dict[str, Any]:
-    """The document of results (docs/bench.md). `told` hears of each as it is there.
+    """The document of results (docs/bench.md). `told` is called after each configuration of each round.
 
-    seconds: how long each is measured. A configuration that fails, or whose result is wrong, has the key "error" and
-    the others go on. Raises Error for device "ane" where this machine has no Neural Engine.
+    seconds: how long each repeat is measured. repeats: rounds over all configurations, a new process for each, so that
+    the repeats of one configuration lie as far apart in time as the run allows. A configuration that fails, or whose
+    result is wrong, has the key "error" and is not repeated; the others go on.
+    Raises Error for device "ane" where this machine has no Neural Engine.
     """
     if device == "ane" and (why := find_engine(own_chip())[1]):
         raise Error(f"[bench] device: got 'ane', need a Neural Engine: {why}")
-    results = []
-    for configuration in configurations:
-        result = asdict(configuration) | _measured(configuration, device, seconds, threads)
-        told(configuration, result)
-        results.append(result)
+    date, before = datetime.now(timezone.utc).isoformat(timespec="seconds"), load()
+    loads: list[float] = []
+    found: list[list[dict[str, Any]]] = [[] for _ in configurations]
+    for _ in range(repeats):
+        for configuration, records in zip(configurations, found, strict=True):
+            if not records or "error" not in records[-1]:
+                records.append(_measured(configuration, device, seconds, threads))
+                if (now := load()) is not None:
+                    loads.append(now)
+            told(configuration, asdict(configuration) | records[-1])
+    results = [asdict(c) | repeated(records) for c, records in zip(configurations, found, strict=True)]
     return {
         "format": "hexane-bench",
         "version": VERSION,
         "hexane": hexane.__version__,
         "device": device,
         "seconds": seconds,
+        "repeats": repeats,
+        "date": date,
+        "load": {
+            "before": before,
+            "highest": max(loads, default=None),
+            "own": max((_own_threads(c, device, threads) for c in configurations), default=0),
+        },
         "environment": environment(),
         "results": results,
         "cliffs": _cliffs(results),
     }
+
+
+def repeated(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One result for the records of all repeats: the record in the middle (by its median time, or its mean time with
+    several threads), the largest errors, and `repeats` with the times of each."""
+    if "error" in records[-1]:
+        return records[-1]
+    ordered = sorted(records, key=lambda r: r.get("mean_us", r["times_us"]["p50"]))
+    more = {key: max(r[key] for r in records) for key in ("distance", "largest_error")}
+    more |= {key: median(r[key] for r in records) for key in ("compile_ms", "first_us")}
+    repeats = [
+        {"p50_us": r["times_us"]["p50"]} | {key: r[key] for key in ("mean_us", "calls_per_second") if key in r}
+        for r in records
+    ]
+    return ordered[(len(ordered) - 1) // 2] | more | {"repeats": repeats}
+
+
+def _own_threads(configuration: Configuration, device: Device, threads: int | None) -> int:
+    """How many threads of a configuration compute at the same time: their share of the machine's load."""
+    if configuration.mode == "threads":
+        return configuration.threads
+    return 1 if device == "ane" else threads or os.cpu_count() or 1
 
 
 def _measured(configuration: Configuration, device: Device, seconds: float, threads: int | None) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import exp, floor, fsum, isfinite, log, log10
 from typing import Any
 
+from hexane.bench.noise import SAME, busy, impossible, same_within_noise
+
 HEAD = (
     "probe",
     "configuration",
@@ -83,22 +85,15 @@ def findings(document: Mapping[str, Any]) -> Iterator[str]:
     for r in right:
         other = floats.get((r["probe"], str(r["sizes"])))
         if r["network"] == "int8_chain" and other is not None:
-            yield f"{r['probe']}: {r['name']} is {r['gflops'] / other['gflops']:.3g} times as fast as {other['dtype']}"
+            noise = f" ({SAME})" if same_within_noise(r, other, "p50_us") else ""
+            gain = r["gflops"] / other["gflops"]
+            yield f"{r['probe']}: {r['name']} is {gain:.3g} times as fast as {other['dtype']}{noise}"
         if r["network"] == "int8_chain":
             yield (
                 f"{r['probe']}: {r['name']} differs from NumPy's int32 sums by {r['distance']:.2g} (relative L2),"
                 f" at most {r['largest_error']:.3g} in one number"
             )
-    alone = {(r["probe"], r["network"]): r for r in right if r["mode"] == "threads" and r["threads"] == 1}
-    for r in right:
-        one = alone.get((r["probe"], r["network"]))
-        if r["mode"] == "threads" and r["threads"] > 1 and one is not None:
-            more = r["calls_per_second"] / one["calls_per_second"]
-            longer = r["mean_us"] / one["mean_us"]
-            yield (
-                f"{r['probe']}: {r['name']}: {more:.3g} times as many calls per second as alone; a call takes"
-                f" {longer:.3g} times as long (mean)"
-            )
+    yield from thread_findings(document)
     for cliff in document["cliffs"]:
         what = f"{cliff['probe']}, {cliff['side']}"
         if cliff["floor"] is None:
@@ -118,6 +113,24 @@ def findings(document: Mapping[str, Any]) -> Iterator[str]:
                 f"{what}: a {'cliff' if b['slope_after'] > b['slope_before'] else 'break'} at {size(b['bytes'])} (95 %:"
                 f" {size(b['low'])} to {size(b['high'])}), {figure(b['slope_before'])} us per MiB below,"
                 f" {figure(b['slope_after'])} above"
+            )
+
+
+def thread_findings(document: Mapping[str, Any]) -> Iterator[str]:
+    """Gains of several threads over one; noise and impossible gains are marked."""
+    right = [r for r in document["results"] if "error" not in r and r["mode"] == "threads"]
+    alone = {(r["probe"], r["network"]): r for r in right if r["threads"] == 1}
+    for r in right:
+        one = alone.get((r["probe"], r["network"]))
+        if r["threads"] > 1 and one is not None:
+            more = r["calls_per_second"] / one["calls_per_second"]
+            longer = r["mean_us"] / one["mean_us"]
+            noise = impossible(document, r["threads"], more)
+            if not noise and same_within_noise(r, one, "calls_per_second"):
+                noise = f"as many calls as alone: {SAME}"
+            yield (
+                f"{r['probe']}: {r['name']}: {more:.3g} times as many calls per second as alone; a call takes"
+                f" {longer:.3g} times as long (mean)" + (f" ({noise})" if noise else "")
             )
 
 
@@ -143,11 +156,34 @@ def summary(document: Mapping[str, Any]) -> str:
     return f"measured on {how}: {e['cpu']}, {e['cores']} cores, {e['os']}{power}; times of one call"
 
 
+def conditions(document: Mapping[str, Any]) -> str:
+    """When it was measured, how often, and the machine's load."""
+    date = str(document.get("date") or "").replace("T", " ").replace("+00:00", " UTC")
+    repeats = document.get("repeats") or 1
+    load = document.get("load") or {}
+    before, highest = ("not told" if load.get(key) is None else f"{load[key]:g}" for key in ("before", "highest"))
+    count = f"{repeats} repeat{'s' if repeats > 1 else ''}"
+    return f"{date or 'date not told'}, {count}, load {before} before the run and at most {highest} during it"
+
+
+def warning(document: Mapping[str, Any]) -> str:
+    """A warning of a busy machine, with advice; "" for a quiet one."""
+    if why := busy(document):
+        return (
+            f"warning: the machine was busy ({why}): times include those of other programs. Measure again when the"
+            " load is below the number of cores"
+        )
+    return ""
+
+
 def markdown(document: Mapping[str, Any]) -> str:
     """The summary, a table, and what the fits say."""
     lines = [
         summary(document),
         "",
+        conditions(document),
+        "",
+        *((warned, "") if (warned := warning(document)) else ()),
         *_table(HEAD, list(rows(document))),
         "",
         *(f"* {line}" for line in findings(document)),

@@ -1,5 +1,7 @@
 """`hexane bench`: what the device does at best, and two such results next to each other."""
 
+import os
+import sys
 from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
@@ -21,7 +23,8 @@ class DeviceName(str, Enum):
     ANE = "ane"
 
 
-COMPARED = ("probe", "configuration", "A us", "B us", "B / A", "B is")
+COMPARED = ("probe", "configuration", "A us", "A repeats", "B us", "B repeats", "B / A", "B is")
+COMPARED_KEYS = ("a_us", "a_interval", "b_us", "b_interval", "ratio")
 
 
 @command
@@ -42,7 +45,10 @@ def bench(
         typer.Option(metavar="A.json B.json", help="Measure nothing: compare two files of --json."),
     ] = None,
     device: Annotated[DeviceName, typer.Option(help="Who is measured.")] = DeviceName.CPU,
-    seconds: Annotated[float, typer.Option(min=0.01, max=60, help="How long each configuration is called.")] = 0.5,
+    seconds: Annotated[float, typer.Option(min=0.01, max=60, help="How long each repeat calls a configuration.")] = 0.5,
+    repeats: Annotated[
+        int, typer.Option(min=1, max=100, help="Measurements of each configuration; --compare needs 4 or more.")
+    ] = 5,
     threads: Annotated[
         int | None, typer.Option(min=1, max=256, help="Of the CPU's programs. [default: all cores]")
     ] = None,
@@ -79,12 +85,28 @@ def bench(
         raise typer.BadParameter(f"--calibrate: got --device {device.value}, need ane: rates are of an engine")
     _check_files((json, markdown, html, calibrate), plot)
     from hexane.bench import configurations, run
-    from hexane.bench.table import ESTIMATE_HEAD, HEAD, RIGHT, estimate_rows, findings, rows, summary
+    from hexane.bench.environment import load
+    from hexane.bench.table import (
+        ESTIMATE_HEAD,
+        HEAD,
+        RIGHT,
+        conditions,
+        estimate_rows,
+        findings,
+        rows,
+        summary,
+        warning,
+    )
     from hexane.bench.table import markdown as as_markdown
 
     chosen = configurations(what, device.value)
-    document = run(chosen, device.value, seconds, threads, _Progress(len(chosen)))
+    if early := warning({"load": {"before": load()}, "environment": {"cores": os.cpu_count()}}):
+        print(early, file=sys.stderr)
+    document = run(chosen, device.value, seconds, threads, _Progress(len(chosen) * repeats), repeats)
     print(summary(document))
+    print(conditions(document))
+    if warned := warning(document):
+        print(warned)
     print()
     print_table(HEAD, list(rows(document)), right=RIGHT)
     if compared := list(estimate_rows(document)):
@@ -135,15 +157,13 @@ def _check_files(files: Sequence[Path | None], plot: Path | None) -> None:
 
 
 class _Progress:
-    """A line on a terminal's stderr for each configuration that is done."""
+    """A line on a terminal's stderr for each measurement that is done."""
 
     def __init__(self, total: int) -> None:
         self.total = total
         self.done = 0
 
     def __call__(self, configuration: Any, result: dict[str, Any]) -> None:
-        import sys
-
         self.done += 1
         if sys.stderr.isatty():
             print(f"\r\033[K{self.done}/{self.total} {configuration.name}", end="", file=sys.stderr, flush=True)
@@ -153,21 +173,31 @@ class _Progress:
 
 def _compare(*files: Path) -> None:
     from hexane.bench import compare, differences, read
-    from hexane.bench.table import figure
+    from hexane.bench.table import conditions, warning
 
     a, b = map(read, files)
     found = compare(a, b)
     if not found:
         raise Error(f"[bench] --compare: got no configuration that both {files[0]} and {files[1]} have, need one")
-    print(f"A: {files[0]}\nB: {files[1]}\n")
+    for name, file, one in (("A", files[0], a), ("B", files[1], b)):
+        print(f"{name}: {file}: {conditions(one)}")
+        if warned := warning(one):
+            print(warned)
+    print()
     if differ := differences(a, b):
         print_table(("differs", "A", "B"), differ)
         print()
-    cells = [
-        (r["probe"], r["name"], *(figure(r[k]) if k in r else "-" for k in ("a_us", "b_us", "ratio")), r["verdict"])
-        for r in found
-    ]
-    print_table(COMPARED, cells, right=COMPARED[2:5])
+    cells = [(r["probe"], r["name"], *(_shown(r.get(key)) for key in COMPARED_KEYS), r["verdict"]) for r in found]
+    print_table(COMPARED, cells, right=COMPARED[2:7])
     for name, one in (("A", a), ("B", b)):
         if left := len(one["results"]) - len(found):
             print(f"{left} configurations of {name} alone are left out")
+
+
+def _shown(value: float | tuple[float, float] | None) -> str:
+    """A figure, an interval, or "-" for none."""
+    from hexane.bench.table import figure
+
+    if value is None:
+        return "-"
+    return " to ".join(map(figure, value)) if isinstance(value, tuple) else figure(value)
