@@ -248,6 +248,19 @@ def test_the_app_of_a_streamed_input_reads_its_rows_from_a_file_or_from_a_driver
     assert output("INPUT=app/pattern.c") == net(pattern.transpose(0, 3, 1, 2)).tobytes()
 
 
+@pytest.mark.skipif(shutil.which("make") is None or shutil.which("cc") is None, reason="no make, or no C compiler")
+def test_an_app_in_fp32_computes_its_golden_output(cli: Cli, tmp_path: Path) -> None:
+    """Whose bits are not the host's, which adds in another order."""
+    rng = np.random.default_rng(3)
+    x = hx.input("x", (1, 3, 8, 8))
+    y = hx.relu(hx.conv(x, rng.standard_normal((16, 3, 3, 3), np.float32), pad=1))
+    net = hx.compile(hx.graph(hx.linear(hx.reshape(y, shape=(1, -1)), rng.standard_normal((10, 1024), np.float32))))
+    net.save(tmp_path / "net.hxp")
+    assert cli("codegen", tmp_path / "net.hxp", "-o", tmp_path / "app").code == 0
+    checked = subprocess.run(["make", "-C", tmp_path / "app", "check"], capture_output=True, text=True)
+    assert "output.bin is golden/output.bin" in checked.stdout, checked.stderr
+
+
 def test_run_says_that_the_bits_are_the_hosts(cli: Cli, tmp_path, monkeypatch):
     quickly = partial(library, ("-O0", "-fno-lto"))
     monkeypatch.setattr("hexane.runtime.c99.library", quickly)
