@@ -92,6 +92,11 @@ def test_outputs_are_alive_and_inputs_are_read() -> None:
     assert_read_back(mil)
 
 
+# Differences of halves from the mean, divided by the largest of the row, so that no square leaves fp16.
+WIDE_NORM = ["mul", "reduce_mean", "sub", "abs", "reduce_max", "maximum", "mul", "inverse", "mul", "mul"]
+WIDE_NORM += ["mul", "square", "reduce_mean", "mul", "mul", "add", "rsqrt", "mul"]
+
+
 @pytest.mark.parametrize(
     ("shape", "affine", "expected"),
     [
@@ -99,7 +104,7 @@ def test_outputs_are_alive_and_inputs_are_read() -> None:
         ((1, 2, 3, 1024), True, ["layer_norm", "mul", "add"]),
         ((1, 3, 1024), True, ["layer_norm"]),
         ((1, 2, 3, 1024), False, ["layer_norm"]),
-        ((1, 3, 10240), False, ["reduce_mean", "sub", "mul", "reduce_sum_square", "add", "rsqrt", "mul"]),
+        ((1, 3, 10240), False, WIDE_NORM),
     ],
 )
 def test_a_layer_norm_that_is_too_wide_is_written_in_parts(shape: Any, affine: bool, expected: list[str]) -> None:

@@ -123,7 +123,9 @@ def check(kind: str, graph: Graph, feeds: dict[str, Array], skipped: Sequence[st
             assert_same(kind, got, ask(oracle, graph, feeds, known))
     with against("exported and imported", graph):
         model = export(graph)
-        assert_same(kind, run(import_onnx(model.proto), feeds_of(model, feeds, known)), want)
+        given = feeds_of(model, feeds, known)
+        empty = {name: array.shape for name, array in given.items() if 0 in array.shape}  # 0 in a file is a free dim
+        assert_same(kind, run(import_onnx(model.proto, shapes=empty), given), want)
 
 
 @pytest.mark.parametrize("count", [100, pytest.param(300, marks=pytest.mark.slow)])

@@ -12,7 +12,7 @@ from cases import arrays, graph_of
 from hexane.graph import Array
 from hexane.ops import USER_OPS, Op
 
-pytestmark = pytest.mark.filterwarnings("ignore::hexane.errors.FallbackWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::hexane.FallbackWarning", "ignore::hexane.HazardWarning")
 
 CHIPS = ("h12", "h13", "h16g", "h17s")
 INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")

@@ -96,7 +96,7 @@ def read_signature(model: ModelFile) -> Signature:
 def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
     """Free where the file has an extent of -1 (Paddle) or 0, or a word that is no name, which does not tie dims."""
     if dim.HasField("dim_value"):
-        return int(dim.dim_value) if dim.dim_value > 0 else None
+        return None if dim.dim_value in (-1, 0) else int(dim.dim_value)
     name = str(dim.dim_param)
     return None if name.strip() in NO_NAMES else name
 
