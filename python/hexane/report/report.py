@@ -107,8 +107,7 @@ class Report:
     """What a chip does with every op of a network. Lists are in the order of the graph.
 
     native: runs as it is. decomposed: runs on the engine as other ops. oversize: larger than the chip takes. host:
-    computed outside the engine. rejected: refused by the engine's compiler. ok: the whole network runs on the engine,
-    and the host cuts and joins nothing.
+    computed outside the engine. rejected: refused by the engine's compiler. ok: the whole network runs on the engine.
     """
 
     name: str
@@ -179,15 +178,7 @@ class Report:
 
     @cached_property
     def ok(self) -> bool:
-        if all(entry.verdict.verdict == "native" for entry in self.entries):
-            return True
-        # The host may still cut and join what is too large for the chip.
-        return all(entry.verdict.runs for entry in self.entries) and not self.host_nodes
-
-    @property
-    def host_nodes(self) -> list[Node]:
-        """What the host computes of the network as it is written for the chip."""
-        return [node for segment in self.segments if segment.device == "host" for node in segment.nodes]
+        return all(entry.verdict.runs for entry in self.entries)
 
     @property
     def counts(self) -> dict[str, int]:

@@ -38,9 +38,7 @@ def chip_program(
         graph, segments = divide(graph, chip, watch, None if on_engine is None else Loaded())
     count = sum(len(segment.nodes) for segment in segments)
     left = [d for d in graph.decisions if d.verdict == "host" and d.reason != HOST]
-    moved = sum(len(segment.moved) for segment in segments)
-    along = f", and {moved} that only move elements with them" if moved else ""
-    said = [f"{len(left)} of {count} ops run on the host{along}: {listed(left)}"] if left else []
+    said = [f"{len(left)} of {count} ops run on the host: {listed(left)}"] if left else []
     said += _said_of_programs(graph, segments)
     if said:
         words = f"[compile] {chip.label}: {'. '.join(said)}"

@@ -14,7 +14,7 @@ from hexane.decisions import Decision
 from hexane.graph import Graph, Node, TensorType, Value
 from hexane.passes.legalize.save_states import save_states
 from hexane.passes.overwrites import overwrites
-from hexane.passes.retarget.writer import BORDER, is_border
+from hexane.passes.retarget.writer import is_border
 from hexane.program import Segment, SegmentPort
 from hexane.stages.bufferize.order import schedule
 from hexane.stages.segments.devices import COMPUTING, Devices, Programs, assign_devices, crosses, crossing_type, is_leaf
@@ -317,9 +317,7 @@ def _decisions(segments: Sequence[Segment], devices: Devices, chip: Chip) -> Ite
                 else:
                     yield Decision("segment", node.where, "moved", f"to the host: {why}")
             elif verdict.verdict != "native" and is_border(node, chip):
-                if found.device == "host":
-                    reason = f"{BORDER}: {verdict.reason}"
-                    yield Decision("segment", node.where, "host", reason, f"{verdict.source}, {verdict.status}")
+                continue  # part of how something is tiled, which retarget has told
             elif found.device == "host":
                 yield Decision("segment", node.where, "host", verdict.reason, f"{verdict.source}, {verdict.status}")
             elif danger := hazard(node, chip):
