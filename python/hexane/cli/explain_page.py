@@ -41,8 +41,8 @@ A network of which the engine computes nothing is an error, which lists the reas
 | moved | bytes from and to main memory: tensors loaded and stored, spills included, and the layer's weights, which are read once |
 | operations | of products two for a multiply-add, padding included, as `hexane bench` counts them; of other layers the elements that they read or make, whichever are more; 0 for transfers |
 
-What dominates are the layers with most operations, and those that move most bytes. Operations for each byte say which of the two is scarce: but no
-source says how many operations a core does in a cycle, or how many bytes a chip moves in a second, so nothing here is a time. The trace's
+What dominates are the layers with most operations, and those that move most bytes. Operations for each byte say which of the two is scarce.
+These numbers are counts: times, with what binds each layer, are those of `hexane estimate` ([cost.md](cost.md)). The trace's
 unit is a share: a bar is as long as the layer's part of all operations (lanes NE, PE and host) or of all bytes moved (lane DMA), in millionths.
 Layers follow each other in it, as they were seen to on silicon; what a layer moves and what it computes begin together.
 
