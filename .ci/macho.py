@@ -1,7 +1,7 @@
 """Checks libraries for arm64 macOS that were linked elsewhere: macho.py SYMBOLS FILE...
 
-Load commands: arm64, macOS 13, a signature, libraries of the system alone. Symbols: each that any library may have is
-one of Python's or in SYMBOLS, a list of names; each file exports what it is loaded for.
+Load commands: arm64, macOS 13, a signature, system libraries only. A symbol bound to no library must be Python's or in
+the list SYMBOLS. Each file must export its entry point.
 """
 
 import struct

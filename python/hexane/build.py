@@ -197,6 +197,8 @@ def param(
 def state(name: str, shape: Any = None, dtype: object = "fp32", init: Any = None) -> Tensor:
     """A tensor that survives calls, zero at first unless `init` says otherwise; `write_state` updates it in place.
     An array in place of the shape is `init`."""
+    if isinstance(shape, (int, np.integer)):
+        raise _error("state", f"{name}: got the number {shape}, need a shape such as ({shape},), or init={shape}")
     if shape is not None and not _is_shape(shape):
         if init is not None:
             raise _error("state", f"{name}: got an array and init, need one of them")

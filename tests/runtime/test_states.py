@@ -230,3 +230,9 @@ def test_a_literal_index_is_an_integer_next_to_floats():
     x = np.arange(6, dtype=np.float32).reshape(3, 2)
     net = hx.compile({"y": hx.gather(hx.input("x", (3, 2)), 1, axis=0)}, target="host")
     np.testing.assert_array_equal(net(x), x[1])
+
+
+def test_a_number_is_no_shape_of_a_state() -> None:
+    with pytest.raises(hx.Error, match=r"got the number 4, need a shape such as \(4,\), or init=4"):
+        hx.state("s", shape=4)
+    assert hx.state("s", init=4).shape == ()
