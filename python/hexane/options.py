@@ -80,6 +80,10 @@ class Options:
     fallback: str = "host"
     """Ops that the chip does not take. "host": they run there. "error": Error with their list."""
 
+    repair: bool = True
+    """Whether what leaves fp16 on a chip is written in forms that hold, which are equal in exact arithmetic
+    (docs/ranges.md). False: the model as it is."""
+
     io: str = ""
     """The dtypes at the border. "fp16": inputs and outputs of floats are fp16, without casts at the ports. "": the
     model's dtypes."""
@@ -113,6 +117,8 @@ class Options:
             raise Error(f"[compile] dtype: got {self.dtype!r}, need 'fp16', or 'fp32' for the model's own")
         if self.fallback not in ("host", "error"):
             raise Error(f"[compile] fallback: got {self.fallback!r}, need 'host' or 'error'")
+        if type(self.repair) is not bool:
+            raise Error(f"[compile] repair: got {self.repair!r}, need True or False")
         if self.io not in ("", "fp16"):
             raise Error(f"[compile] io: got {self.io!r}, need 'fp16', or '' for the model's dtypes")
         if self.numerics not in ("", "ieee", "engine", "q31"):

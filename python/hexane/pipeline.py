@@ -17,6 +17,7 @@ from hexane.passes.engine.scale_weights import scale_weights
 from hexane.passes.legalize.keep_halves import keep_halves
 from hexane.passes.legalize.save_states import save_states
 from hexane.passes.order import Pass, passes
+from hexane.passes.repair import repair
 from hexane.passes.retarget import retarget, takes
 from hexane.planning.whole import in_whole_tensors
 from hexane.program import Program, Segment
@@ -138,7 +139,11 @@ def divide(
     """
     if watch is not None:
         watch("graph", graph)
-    graph = retarget(graph.decided(*stored_decisions(graph, chip)), chip)
+    graph = graph.decided(*stored_decisions(graph, chip))
+    graph = repair(graph, chip)
+    if watch is not None:
+        watch("repair", graph)
+    graph = retarget(graph, chip)
     if watch is not None:
         watch("retarget", graph)
     graph, segments = segment(graph, chip, programs)

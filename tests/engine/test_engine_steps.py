@@ -25,7 +25,7 @@ def compiled(
     tensors = [hx.input(f"x{i}", shape, "fp16") for i, shape in enumerate(shapes)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", hx.HazardWarning)
-        net = hx.compile(build(*tensors), target=target, threads=threads)
+        net = hx.compile(build(*tensors), target=target, threads=threads, repair=False)
     assert isinstance(net, hx.Model)
     return net
 

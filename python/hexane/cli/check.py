@@ -18,6 +18,8 @@ from hexane.cli.options import (
     Inputs,
     InputShapes,
     Json,
+    Repair,
+    Repairs,
     Values,
     names_of,
 )
@@ -25,6 +27,7 @@ from hexane.cli.output import print_json, print_table, working
 from hexane.decisions import counted
 from hexane.errors import Error
 from hexane.graph import Array, Graph
+from hexane.passes.repair import without_repair
 from hexane.report import Entry, Report, html_page
 from hexane.report.conditions import Conditions, parse_conditions
 from hexane.report.preflight import examine
@@ -65,6 +68,7 @@ def check(
     inputs: Inputs = None,
     values: Values = None,
     function: Function = None,
+    repair: Repairs = Repair.ON,
     html: Annotated[
         Path | None,
         typer.Option(
@@ -94,6 +98,7 @@ def check(
     chips = _chips(target, unowned)
     with working(f"importing {model.name}"):
         graph, known = read_graph(with_function(model, function), Given.of(input_shape, inputs, values))
+    graph = graph if repair is Repair.ON else without_repair(graph)
     reports = examine(graph, chips, model.name)
     if html is not None:
         _core.save_file(str(html), html_page(reports).encode("utf-8", "xmlcharrefreplace"))

@@ -16,11 +16,14 @@ from hexane.cli.options import (
     Inputs,
     InputShapes,
     Json,
+    Repair,
+    Repairs,
     Values,
     names_of,
 )
 from hexane.cli.output import print_json, print_table, working
 from hexane.errors import Error
+from hexane.passes.repair import without_repair
 from hexane.report.chart import chart
 from hexane.report.compare import HEAD, compare
 from hexane.report.plotting import check_plotting
@@ -65,6 +68,7 @@ def compare_targets(
     inputs: Inputs = None,
     values: Values = None,
     function: Function = None,
+    repair: Repairs = Repair.ON,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -89,6 +93,7 @@ def compare_targets(
     names = names_of(targets)
     with working(f"importing {model.name}"):
         graph, known = read_graph(with_function(model, function), Given.of(input_shape, inputs, values))
+    graph = graph if repair is Repair.ON else without_repair(graph)
     ports, seed = ports_of(graph), SEED if seed is None else seed
     arrays = with_random(ports, known.arrays, seed)
     with working(f"running {model.name} on {len(names)} targets"):

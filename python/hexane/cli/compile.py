@@ -20,6 +20,8 @@ from hexane.cli.options import (
     Inputs,
     InputShapes,
     Json,
+    Repair,
+    Repairs,
     RunsOn,
     Strategy,
     Target,
@@ -54,6 +56,7 @@ def compile_model(
         Fallback,
         typer.Option(help="What happens to ops that the chip does not take: host: they run there; error: it is one."),
     ] = Fallback.HOST,
+    repair: Repairs = Repair.ON,
     numerics: Arithmetic = None,
     sram: Annotated[
         str | None,
@@ -176,6 +179,7 @@ def compile_model(
             given=Given.of(input_shape, inputs, values),
             dump=dump,
             fallback=fallback,
+            repair=repair,
             numerics=numerics,
             memory=memory,
         )

@@ -17,6 +17,8 @@ from hexane.cli.options import (
     Inputs,
     InputShapes,
     Json,
+    Repair,
+    Repairs,
     Values,
 )
 from hexane.cli.output import named_option, print_json, type_text, working
@@ -27,6 +29,7 @@ from hexane.graph import Graph, Value
 from hexane.netplist import Netplist
 from hexane.netplist import as_graph as as_graph_of_netplist
 from hexane.ops import LEAVES
+from hexane.passes.repair import without_repair
 from hexane.printer import size_text
 from hexane.program import Segment
 from hexane.runtime.emitted import save_mil, save_netplist, save_programs
@@ -70,6 +73,7 @@ def emit(
     inputs: Inputs = None,
     values: Values = None,
     function: Function = None,
+    repair: Repairs = Repair.ON,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -105,7 +109,8 @@ def emit(
     if netplist and mode is not None:
         raise Error("[emit] --compress: got it for a netplist, need MIL or a Core AI asset")
     with working(f"writing {model.name} as MIL"):
-        source = compressed(read_graph(with_function(model, function), given)[0], mode, chip)
+        read = read_graph(with_function(model, function), given)[0]
+        source = compressed(read if repair is Repair.ON else without_repair(read), mode, chip)
         made: Sequence[tuple[Segment, Mil | Netplist | None]]
         if netplist:
             graph, segments, nets = emit_netplists(source, chip)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import hexane
 from hexane.cli.given import Given, Known
-from hexane.cli.options import Fallback, Numerics, Precision
+from hexane.cli.options import Fallback, Numerics, Precision, Repair
 from hexane.cli.output import working
 from hexane.errors import Error
 from hexane.importers.files import is_asset, open_regular
@@ -42,6 +42,7 @@ def open_model(
     given: Given | None = None,
     dump: Path | None = None,
     fallback: Fallback = Fallback.HOST,
+    repair: Repair = Repair.ON,
     numerics: Numerics | None = None,
     memory: hexane.Memory | None = None,
 ) -> tuple[hexane.Model | hexane.OpenModel, Known]:
@@ -67,6 +68,7 @@ def open_model(
             input_shapes=known.shapes,
             input_values=known.values,
             fallback=fallback.value,
+            repair=repair is Repair.ON,
             numerics=numerics.value if numerics else "",
             dump=dump,
             memory=memory,

@@ -46,6 +46,13 @@ class Fallback(str, Enum):
     ERROR = "error"
 
 
+class Repair(str, Enum):
+    """--repair: whether what leaves fp16 on a chip is written in forms that hold."""
+
+    ON = "on"
+    OFF = "off"
+
+
 class Numerics(str, Enum):
     """--numerics: whose arithmetic a program is computed in: engine and ieee for chips, q31 for quantised ops as TFLite
     computes them."""
@@ -149,6 +156,10 @@ def _identifiers() -> set[str]:
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+Repairs = Annotated[
+    Repair,
+    typer.Option("--repair", help="on: what leaves fp16 on a chip is written in forms that hold; off: as it is."),
+]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Target = Annotated[
     str | None,

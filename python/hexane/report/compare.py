@@ -13,6 +13,7 @@ from hexane.decisions import counted
 from hexane.errors import Error
 from hexane.graph import Array, Graph, Node
 from hexane.ops import OPS
+from hexane.passes.repair import without_repair
 from hexane.printer import html_table, text_table
 from hexane.report.causes import Cause, Run, cause_of, slice_change
 from hexane.report.difference import BUCKETS, Difference, difference
@@ -245,6 +246,7 @@ def compare(
     tolerance: float | None = None,
     layers: bool = False,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
+    repair: bool = True,
     name: str = "",
 ) -> Comparison:
     """Runs a model as each of the targets computes it, and compares the outputs and every layer that they share.
@@ -253,7 +255,8 @@ def compare(
     this CPU; "q31", the same with quantised ops as TFLite computes them. The differences in the table are from "ieee"
     where it is there, else from the first. tolerance: how far an output may be apart, as relative L2, or as the share
     of elements that differ where they are integers or truths; None: 0.01 from ieee, and any bit between chips. layers:
-    whether the same holds for every layer. model, input_shapes: as `preflight` takes them. inputs: by name. name: what
+    whether the same holds for every layer. repair: as
+    hx.Options has it. model, input_shapes: as `preflight` takes them. inputs: by name. name: what
     reports call it.
     Raises Error for fewer than two targets, for one that is unknown or that the model does not compile for, and for
     inputs that do not fit.
@@ -267,6 +270,7 @@ def compare(
             f"[compare] targets: got {', '.join(map(_label, targets)) or 'none'}, need at least two that differ"
         )
     graph = as_graph(model, input_shapes)
+    graph = graph if repair else without_repair(graph)
     feeds = {name: np.asarray(array) for name, array in inputs.items()}
     runs = [_run(tapped(graph), chips[name], feeds) for name in names]
     base = next((run for run in runs if run.name == IEEE), runs[0])

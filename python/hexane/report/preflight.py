@@ -12,6 +12,8 @@ from hexane.importers.files import is_written_model
 from hexane.importers.written import load_written_model
 from hexane.ops import LEAVES
 from hexane.passes.legalize.to_fp16 import lost_factors, may_lose_factors
+from hexane.passes.repair import repair as repaired
+from hexane.passes.repair import without_repair
 from hexane.passes.retarget import operands_of_form, rewritten
 from hexane.passes.retarget.views import ROUNDING, VIEWS, has_too_many_axes, join_views
 from hexane.pipeline import divide, engine_form
@@ -30,21 +32,30 @@ BY_READERS = "not needed by what is written for its readers"
 Model = Any  # Graph, tensors, or an ONNX path, bytes or ModelProto
 
 
-def preflight(model: Model, target: str | Chip, *, input_shapes: Mapping[str, Sequence[int]] | None = None) -> Report:
+def preflight(
+    model: Model,
+    target: str | Chip,
+    *,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    repair: bool = True,
+) -> Report:
     """Whether a chip runs a network, op by op: native, decomposed, oversize, on the host or rejected, with rule and
     source.
 
     model: a Graph, tensors (one, a sequence, or a mapping of names), the path of MIL text (.mil) or of a netplist
-    (.plist), or an ONNX path, bytes or ModelProto; input_shapes fix free dims of those. target: a chip in any spelling.
+    (.plist), or an ONNX path, bytes or ModelProto; input_shapes fix free dims of those. repair: as hx.Options has it.
+    target: a chip in any spelling.
     Raises Error for a target that is no chip and for a model without fixed shapes.
     """
     chip = load_chip(target)
-    return examine(as_graph(model, input_shapes), [chip], model_name(model))[0]
+    given = as_graph(model, input_shapes)
+    return examine(given if repair else without_repair(given), [chip], model_name(model))[0]
 
 
 def examine(model: Graph, chips: Sequence[Chip], name: str = "") -> list[Report]:
     """The report on a graph for each chip. Chips of which all verdicts are equal share their entries, unless segments
-    decide some of them."""
+    decide some of them. The ops are those of the graph as `repair` writes it for chips."""
+    model = repaired(model, chips[0]) if chips else model
     nodes = [node for node in model.nodes if node.op not in LEAVES]
     by_segments = scales_of_run_time(model.nodes)
     loses = any(may_lose_factors(node) for node in nodes)

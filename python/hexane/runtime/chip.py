@@ -9,6 +9,7 @@ from hexane.errors import Error, FallbackWarning, HazardWarning, warn
 from hexane.graph import Graph
 from hexane.options import DEFAULTS, Options
 from hexane.passes.legalize.to_fp16 import lost_factors
+from hexane.passes.repair import without_repair
 from hexane.passes.retarget.marked import HOST, LEFT_OUT, marked_programs
 from hexane.pipeline import Watch, compile_segments, divide
 from hexane.program import Program, Segment
@@ -34,6 +35,8 @@ def chip_program(
     """
     if on_engine is not None:
         graph = _with_writes(graph)
+    if not options.repair:
+        graph = without_repair(graph)
     with collector_paused():
         graph, segments = divide(graph, chip, watch, None if on_engine is None else Loaded())
     count = sum(len(segment.nodes) for segment in segments)

@@ -45,6 +45,7 @@ def compile(
     dtype: str | None = None,
     numerics: str | None = None,
     fallback: str | None = None,
+    repair: bool | None = None,
     io: str | None = None,
     threads: int | None = None,
     schedule: str | None = None,
@@ -74,7 +75,7 @@ def compile(
     Raises Error for what cannot be imported or compiled, and for arguments that this form of model does not have.
     """
     fields = {"target": target, "device": device, "dtype": dtype, "numerics": numerics, "fallback": fallback, "io": io,
-              "threads": threads, "schedule": schedule, "trim_output_transpose": trim_output_transpose, "memory": memory,  # noqa: E501
+              "repair": repair, "threads": threads, "schedule": schedule, "trim_output_transpose": trim_output_transpose, "memory": memory,  # noqa: E501
               "dump": dump, "compress": compress}  # fmt: skip
     compiler = _Compiler.of((options or DEFAULTS).given(fields))
     tensors = isinstance(model, (Tensor, Mapping)) or (

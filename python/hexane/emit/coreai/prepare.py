@@ -10,6 +10,7 @@ from hexane.passes.fuse.fuse_rms_norm import fuse_rms_norm
 from hexane.passes.legalize.finite_constants import without_infinities
 from hexane.passes.legalize.round_attributes import round_attributes
 from hexane.passes.legalize.to_fp16 import to_fp16
+from hexane.passes.repair import repair
 from hexane.passes.retarget.retarget import retarget
 from hexane.passes.simplify.simplify import simplify
 from hexane.targets import Chip
@@ -20,5 +21,5 @@ def for_engine(graph: Graph, chip: Chip) -> Graph:
     dtypes. An fp32 graph has no part that the engine computes (Core AI's published rules)."""
     for known in (simplify, fuse_gelu, fuse_gelu_tanh, fuse_layer_norm, fuse_rms_norm, fuse_attention):
         graph = known(graph, chip)
-    graph = retarget(simplify(tokens_as_images(graph), chip), chip)
+    graph = retarget(repair(simplify(tokens_as_images(graph), chip), chip), chip)
     return without_infinities(round_attributes(to_fp16(graph, chip), chip))

@@ -17,6 +17,7 @@ from hexane.targets import Chip, Target, Verdict
 from hexane.targets.legality import Kind
 from hexane.validate.constants import FOLDED, is_constant
 from hexane.validate.extents import fits
+from hexane.validate.fp32_chains import fp32_chains
 from hexane.validate.in_mil import in_mil
 from hexane.validate.node import BY_NUMBERS, judge
 from hexane.validate.small_constants import SMALL_CONSTANT
@@ -42,7 +43,7 @@ def retarget(graph: Graph, target: Target) -> Graph:
 
 def _written(graph: Graph, chip: Chip) -> Graph:
     decisions = list[Decision]()
-    wide = wide_factors(graph.nodes, graph.use_counts())
+    wide = {**wide_factors(graph.nodes, graph.use_counts()), **fp32_chains(graph.nodes)}
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         if id(node) in wide:  # what it is written as might leave fp16 halfway

@@ -1,0 +1,52 @@
+"""Masks that come in through a port."""
+
+from hexane.graph import Graph, Node, Value, make_node
+from hexane.match import made_by
+from hexane.ops import OPS, apply
+from hexane.ops.spec import moved_inputs
+from hexane.validate.masks import FLOOR, HIDDEN, mask_operands
+
+
+def clamp_mask_inputs(graph: Graph) -> tuple[Graph, list[Node]]:
+    """softmax(%scores + mask)  ->  softmax(clip(%scores + clip(mask, -49152), -32768)), and the sums that changed
+
+    Inputs of floats that are added to computed scores on their way to a softmax. Callers give -1e9 or the smallest
+    number of fp32, which is -infinity in fp16: a row whose keys are all hidden would be NaN. Hidden scores are all the
+    same number, as they are in fp32.
+    """
+    masks = mask_operands(graph.nodes)
+    made: dict[Value, Value] = {}
+    sums: list[Node] = []
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        if node.op not in ("add", "scaled_dot_product_attention") or id(node) not in masks:
+            return None
+        places = [i for i in masks[id(node)] if (v := node.inputs[i]) is not None and from_port(v) is not None]
+        computed = [v for i, v in enumerate(node.inputs) if i not in places and v is not None]
+        if not places or (node.op == "add" and all(v.node.op == "const" for v in computed)):
+            return None
+        operands = list(inputs)
+        for i in places:
+            value = inputs[i]
+            assert value is not None
+            if value not in made:
+                made[value] = apply(OPS["clip"], [value], {"alpha": -HIDDEN, "beta": HIDDEN}, node.sources)[0]
+            operands[i] = made[value]
+        sums.append(node)
+        values = make_node(node.op, tuple(operands), node.attrs, node.types, node.sources).values
+        return values if node.op != "add" else apply(OPS["clip"], values, {"alpha": FLOOR}, node.sources)
+
+    return graph.rewrite(change), sums
+
+
+def from_port(value: Value) -> Node | None:
+    """The input of floats whose elements these are."""
+    while value.node.op != "input":
+        moved = moved_inputs(OPS[value.node.op], len(value.node.inputs)) if value.node.op in OPS else ()
+        inner = value.node.inputs[next(iter(moved), 0)] if value.node.inputs and len(moved) == 1 else None
+        if value.node.op == "cast":
+            inner = made_by(value, "cast").inputs[0]  # type: ignore[union-attr]
+        if inner is None:
+            return None
+        value = inner
+    return value.node if value.dtype.kind == "float" else None

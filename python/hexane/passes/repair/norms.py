@@ -1,0 +1,295 @@
+"""Norms, variances and roots of sums of squares, in forms whose squares fp16 holds.
+
+fp16 ends at 65504: a square is infinite from |x| = 256 on, a sum of 768 squares from |x| = 9.2 on. Reported of trained
+networks: coremltools#2585 and #2821 (RMSNorm of language models), transformers.js#1728 (L2 norm of embeddings).
+"""
+
+from math import isclose
+
+from hexane.graph import Value
+from hexane.match import Found, Pattern, made_by, op
+from hexane.ops import OPS, simpler
+from hexane.ops.rewriter import Rewriter
+from hexane.passes.repair.form import Form
+from hexane.passes.repair.squares import (
+    MOVES,
+    Root,
+    Squares,
+    axes_of,
+    centred,
+    epsilon_of_l2,
+    factored,
+    root,
+    squared,
+    squares,
+)
+from hexane.validate import is_constant
+
+LARGEST_SAFE = 16.0  # the sum of 255 squares of such numbers is a number of fp16
+
+
+def bound(value: Value) -> float:
+    """The largest size that the maker of a value promises."""
+    node = value.node
+    if node.op in ("sigmoid", "tanh", "softmax", "sigmoid_hard", "softsign", "erf", "sin", "cos", "hardmax", "one_hot"):
+        return 1.0
+    if node.op == "relu6":
+        return 6.0
+    if node.op == "clip":
+        return float(max(abs(node.attrs["alpha"]), abs(node.attrs["beta"])))
+    if node.op in ("reshape", "transpose", "slice_by_size", "expand_dims", "squeeze", "identity") and node.inputs[0]:
+        return bound(node.inputs[0])
+    return float("inf")
+
+
+def is_safe(found: Squares) -> bool:
+    """Whether fp16 holds the squares and their sum whatever the network is given."""
+    return bound(found.x) ** 2 * found.count < LARGEST_SAFE**2 * 255 or is_scaled(found.x)
+
+
+def is_scaled(value: Value) -> bool:
+    """Whether it is x over its largest number, or times a factor that comes from that."""
+    node = value.node
+    if node.op not in ("mul", "real_div"):
+        return False
+    pairs = (node.inputs, node.inputs[::-1]) if node.op == "mul" else (node.inputs,)
+    return any(_largest_of(factor) == x for x, factor in pairs if x is not None)
+
+
+def _largest_of(value: Value | None) -> Value | None:
+    """x, of what is computed from max(|x|) and constants alone."""
+    while value is not None and value.node.op in (*MOVES, "inverse", "mul", "maximum", "add", "real_div", "clip"):
+        value = next((v for v in value.node.inputs if v is not None and not is_constant(v.node)), None)
+    top = made_by(value, "reduce_max")
+    size = made_by(top.inputs[0], "abs") if top is not None else None
+    return None if size is None else size.inputs[0]
+
+
+# ---- means and variances ----
+
+
+def mean_of_sum(m: Found) -> Value | None:
+    """reduce_sum(%x) / n  ->  reduce_mean(%x), for n numbers in each sum"""
+    inner, factor = factored(m.node.values[0])
+    maker = made_by(inner, "reduce_sum")
+    x = None if maker is None else maker.inputs[0]
+    if maker is None or x is None or x.dtype.kind != "float":
+        return None
+    axes = axes_of(maker.attrs["axes"], x.type.rank)
+    count = 1
+    for a in axes:
+        count *= x.shape[a]
+    if not isclose(factor * count, 1, rel_tol=1e-5):
+        return None
+    now = m.now(x)
+    assert now is not None
+    return m.make("reduce_mean", [now], axes=axes, keep_dims=maker.attrs["keep_dims"])[0]
+
+
+def variance(m: Found) -> Value | None:
+    """mean(%x^2) - mean(%x)^2  ->  mean((%x - mean(%x))^2), whose digits do not cancel"""
+    first, second = m.node.inputs
+    found = squares(first)
+    mean = made_by(squared(second), "reduce_mean")
+    if found is None or mean is None or mean.inputs[0] != found.x or not found.is_mean:
+        return None
+    if axes_of(mean.attrs["axes"], found.x.type.rank) != found.axes or mean.attrs["keep_dims"] != found.keep_dims:
+        return None
+    b, x = Rewriter(*m.node.sources), m.now(found.x)
+    assert x is not None
+    spread = b.sub(x, b.reduce_mean(x, axes=found.axes))
+    return b.reduce_mean(b.square(spread), axes=found.axes, keep_dims=found.keep_dims)
+
+
+def never_negative(m: Found) -> Value | None:
+    """max(mean(%x^2), 0)  ->  mean(%x^2)"""
+    node = m.node
+    x = node.inputs[0]
+    limited = node.op == "relu" or (node.op == "clip" and node.attrs["alpha"] == 0 and node.attrs["beta"] > 3e38)
+    return m.now(x) if limited and squares(x) is not None else None
+
+
+# ---- norms ----
+
+
+def shifted(m: Found) -> Value | None:
+    """%x * %k + (%b - mean(%x) * %k)  ->  (%x - mean(%x)) * %k + %b, where %k is over a root"""
+    for product, rest in (m.node.inputs, m.node.inputs[::-1]):
+        inner = made_by(rest, "sub")
+        if inner is None or product is None:
+            continue
+        beta, moved = inner.inputs
+        if (found := _moved(m, product, moved)) is not None and beta is not None:
+            return m.make("add", [found, m.now(beta)])[0]
+    return None
+
+
+def shifted_alone(m: Found) -> Value | None:
+    """%x * %k - mean(%x) * %k  ->  (%x - mean(%x)) * %k, where %k is over a root"""
+    product, moved = m.node.inputs
+    return None if product is None else _moved(m, product, moved)
+
+
+def _moved(m: Found, product: Value, moved: Value | None) -> Value | None:
+    """(%x - mean(%x)) * %k, where the product is %x * %k and what is moved mean(%x) * %k."""
+    scaled, by = made_by(product, "mul"), made_by(moved, "mul")
+    if scaled is None or by is None:
+        return None
+    for x, k in (scaled.inputs, scaled.inputs[::-1]):
+        mean = next((v for v in by.inputs if v != k), None) if k in by.inputs else None
+        maker = made_by(mean, "reduce_mean")
+        if maker is not None and maker.inputs[0] == x and maker.attrs["keep_dims"] and _over_root(k) is not None:
+            (spread,) = m.make("sub", [m.now(x), m.now(mean)])
+            return m.make("mul", [spread, m.now(k)])[0]
+    return None
+
+
+def _over_root(k: Value | None) -> tuple[Root, Value | None, Value] | None:
+    """Of a factor: the root that it is 1 over, what else multiplies it, and the value that is the root."""
+    if k is None:
+        return None
+    if (found := root(k)) is not None and found.is_inverse:
+        return found, None, k
+    if (product := made_by(k, "mul")) is not None:
+        for inverse, other in (product.inputs, product.inputs[::-1]):
+            if inverse is not None and (found := root(inverse)) is not None and found.is_inverse:
+                return found, other, inverse
+    if (quotient := made_by(k, "real_div")) is not None:
+        found = root(quotient.inputs[1])
+        if found is not None and not found.is_inverse:
+            return found, quotient.inputs[0], k
+    return None
+
+
+def over_root(m: Found) -> Value | None:
+    """%x / sqrt(mean(%x^2) + epsilon)  ->  rms_norm(%x), layer_norm, l2_norm, or the formula of numbers that are scaled
+    before they are squared"""
+    node = m.node
+    if node.op == "real_div":
+        pairs = [(node.inputs[0], root(_unrepeated(node.inputs[1])), None)]
+        pairs = [p for p in pairs if p[1] is not None and not p[1].is_inverse]
+    else:
+        pairs = []
+        for x, k in (node.inputs, node.inputs[::-1]):
+            if (found := _over_root(_unrepeated(k))) is not None:
+                pairs.append((x, found[0], found[1]))  # type: ignore[arg-type]
+    for x, found_root, other in pairs:
+        if x is None or found_root is None or is_constant(x.node) or x.shape != node.types[0].shape:
+            continue
+        if not found_root.squares.keep_dims or is_safe(found_root.squares):
+            continue
+        y = _normalised(m, x, found_root)
+        if y is not None:
+            return y if other is None else m.make("mul", [y, m.now(other)])[0]
+    return None
+
+
+def _unrepeated(value: Value | None) -> Value | None:
+    """What a broadcast or an identity repeats."""
+    while value is not None and value.node.op in ("broadcast_to", "identity", "stop_gradient"):
+        value = value.node.inputs[0]
+    return value
+
+
+def _normalised(m: Found, x: Value, found: Root) -> Value | None:
+    """x over the root."""
+    sums, now = found.squares, m.now(x)
+    assert now is not None
+    b = Rewriter(*m.node.sources)
+    if x == sums.x:
+        last = sums.axes == tuple(range(x.type.rank - len(sums.axes), x.type.rank))
+        if sums.is_mean and found.is_plain and last:
+            if (whole := centred(x, sums.axes)) is not None:
+                return b.layer_norm(m.now(whole), axes=sums.axes, epsilon=found.inside)
+            return b.rms_norm(now, axes=sums.axes, epsilon=found.inside)
+        if (epsilon := epsilon_of_l2(found)) is not None:
+            return b.l2_norm(now, axes=sums.axes, epsilon=epsilon)
+    source = m.now(sums.x)
+    assert source is not None
+    u, factor = _held(b, source, sums)
+    return b.real_div(u if x == sums.x else b.mul(now, factor), _scaled_root(b, u, factor, found))
+
+
+def _held(b: Rewriter, x: Value, sums: Squares) -> tuple[Value, Value]:
+    return simpler.held(b, x, sums.axes) if sums.is_mean else simpler.held_for_sum(b, x, sums.axes)
+
+
+def _scaled_root(b: Rewriter, u: Value, factor: Value, found: Root) -> Value:
+    """factor * the root, of u = x * factor."""
+    sums = found.squares
+
+    def scaled(number: float, times: int) -> Value:
+        made = b.mul(factor, number)
+        return made if times == 1 else b.mul(made, factor)
+
+    if sums.is_mean:
+        total = b.reduce_mean(b.square(u), axes=sums.axes)
+    else:
+        total = b.reduce_sum(b.square(u), axes=sums.axes)
+        total = total if sums.factor == 1 else b.mul(total, sums.factor)
+    total = b.add(total, scaled(found.inside, 2)) if found.inside else total
+    total = b.maximum(total, scaled(found.least_inside, 2)) if found.least_inside else total
+    y = b.sqrt(total)
+    y = b.maximum(y, scaled(found.least, 1)) if found.least else y
+    y = b.add(y, scaled(found.added, 1)) if found.added else y
+    has_epsilon = found.inside or found.least_inside or found.least or found.added
+    return b.maximum(y, simpler.LEAST) if has_epsilon else y
+
+
+def root_alone(m: Found) -> Value | None:
+    """sqrt(sum(%x^2))  ->  sqrt(sum((%x * f)^2)) / f, of numbers that f brings within fp16's squares"""
+    found = root(m.node.values[0])
+    if found is None or is_safe(found.squares) or is_constant(m.node):
+        return None
+    b, x = Rewriter(*m.node.sources), m.now(found.squares.x)
+    assert x is not None
+    u, factor = _held(b, x, found.squares)
+    y = _scaled_root(b, u, factor, found)
+    y = b.real_div(factor, y) if found.is_inverse else b.real_div(y, factor)
+    return y if y.shape == m.node.types[0].shape else b.reshape(y, shape=m.node.types[0].shape)
+
+
+def lp_norm(m: Found) -> Value | None:
+    """lp_norm(%x, p=2)  ->  l2_norm(%x); of other p the formula of %x over its largest number"""
+    (x,) = m.inputs
+    assert x is not None
+    axes, p = (m.node.attrs["axis"] % x.type.rank,), m.node.attrs["p"]
+    b = Rewriter(*m.node.sources)
+    if p == 2:
+        return b.l2_norm(x, axes=axes, epsilon=1e-12)
+    top = b.maximum(b.reduce_max(b.abs(x), axes=axes), simpler.LEAST)
+    u = b.real_div(x, top)
+    size = b.abs(u)
+    total = b.reduce_sum(size if p == 1 else b.pow(size, float(p)), axes=axes)
+    total = total if p == 1 else b.pow(total, 1 / p)
+    return b.real_div(u, b.maximum(total, simpler.LEAST))  # zeros of a row of zeros
+
+
+def _any_of(*names: str) -> Pattern:
+    pattern = op(names[0])
+    for name in names[1:]:
+        pattern = pattern | op(name)
+    return pattern
+
+
+SQUARES = "squares of numbers beyond 256 are infinite in fp16"
+SOURCE = "coremltools#2585, #2821, reported from devices"
+ROOTS = ("sqrt", "rsqrt", "pow", "reduce_l2_norm", "maximum", "clip", "inverse")
+
+FORMS = (
+    Form("mean", _any_of("mul", "real_div"), mean_of_sum, quiet=True),
+    Form(
+        "variance",
+        op("sub"),
+        variance,
+        "written as the mean of squared differences: the mean of squares loses its digits where the mean is large",
+        "arithmetic",
+    ),
+    Form("never negative", _any_of("relu", "clip"), never_negative, quiet=True),
+    Form("shifted", op("add"), shifted, quiet=True),
+    Form("shifted alone", op("sub"), shifted_alone, quiet=True),
+    Form("norm", _any_of("real_div", "mul"), over_root, f"written as a norm: {SQUARES}", SOURCE),
+    Form("root", _any_of(*ROOTS), root_alone, f"scaled by its largest number before it is squared: {SQUARES}", SOURCE),
+    Form("lp_norm", op("lp_norm"), lp_norm, f"written with numbers that are scaled first: {SQUARES}", SOURCE),
+)
+assert set(ROOTS) <= OPS.keys()

@@ -1,0 +1,58 @@
+"""Writes what leaves fp16 in forms that hold."""
+
+from hexane.decisions import Decision
+from hexane.graph import Graph
+from hexane.match import Found, rewrite
+from hexane.passes.repair import logarithms, norms
+from hexane.passes.repair.form import Form
+from hexane.passes.repair.masks import clamp_mask_inputs
+from hexane.targets import Chip, Target
+
+FORMS = (*logarithms.FORMS, *norms.FORMS)
+
+
+def repair(graph: Graph, target: Target) -> Graph:
+    """x / sqrt(sum(x^2))  ->  l2_norm(x), and other forms that are equal in exact arithmetic and hold in fp16
+
+    The forms stand in the files beside this one, each with what breaks and who reported it. Each change is a Decision
+    of the stage "repair". A second run changes nothing. Leaves graphs for other targets alone, and those of
+    `without_repair`.
+    """
+    if not isinstance(target, Chip) or OFF in graph.decisions:
+        return graph
+    decisions: list[Decision] = []
+    for form in FORMS:
+        graph = _written(graph, form, decisions)
+    graph, sums = clamp_mask_inputs(graph)
+    decisions += [_decision(node.where, MASK, "cactus#734, reported from a device") for node in sums]
+    return graph.decided(*decisions) if decisions else graph
+
+
+OFF = Decision("repair", "the model", "off", "written as it is, as its user asked", "user")
+MASK = "limited to -49152: what callers give to hide a key is -infinity in fp16, and a row without keys is NaN"
+
+
+def without_repair(graph: Graph) -> Graph:
+    """The graph, of which `repair` changes nothing."""
+    return graph if OFF in graph.decisions else graph.decided(OFF)
+
+
+def repairs_of(graph: Graph) -> tuple[Decision, ...]:
+    """What was repaired in a graph."""
+    return tuple(d for d in graph.decisions if d.stage == OFF.stage and d != OFF)
+
+
+def _written(graph: Graph, form: Form, decisions: list[Decision]) -> Graph:
+    def build(m: Found) -> tuple[object, ...] | None:
+        value = form.build(m)
+        if value is None or value.type != m.node.types[0]:
+            return None
+        if not form.quiet:
+            decisions.append(_decision(m.node.where, form.reason, form.source))
+        return (value,)
+
+    return rewrite(graph, form.pattern, build)  # type: ignore[arg-type]
+
+
+def _decision(where: str, reason: str, source: str) -> Decision:
+    return Decision("repair", where, "repaired", reason, source)

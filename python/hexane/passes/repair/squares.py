@@ -1,0 +1,193 @@
+"""Recognises roots of sums of squares, in the spellings that files have them in."""
+
+from dataclasses import dataclass, replace
+from math import isclose, isinf, prod, sqrt
+
+from hexane.graph import Value
+from hexane.match import made_by, scalar
+
+MOVES = ("reshape", "expand_dims", "squeeze", "broadcast_to", "identity", "stop_gradient")
+
+
+@dataclass(frozen=True, slots=True)
+class Squares:
+    """factor * the sum of x^2 over these axes."""
+
+    x: Value
+    axes: tuple[int, ...]
+    keep_dims: bool
+    factor: float
+
+    @property
+    def count(self) -> int:
+        """Of the numbers that one sum has."""
+        return prod(self.x.shape[a] for a in self.axes)
+
+    @property
+    def is_mean(self) -> bool:
+        return isclose(self.factor * self.count, 1, rel_tol=1e-5)
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """max(sqrt(max(squares + inside, least_inside)), least) + added; is_inverse: 1 over that."""
+
+    squares: Squares
+    inside: float = 0.0
+    least_inside: float = 0.0
+    least: float = 0.0
+    added: float = 0.0
+    is_inverse: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it has one epsilon at most, under the root."""
+        return not (self.least_inside or self.least or self.added)
+
+
+def axes_of(node_axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    return tuple(sorted(a % rank for a in node_axes)) or tuple(range(rank))
+
+
+def squared(value: Value | None) -> Value | None:
+    """x, of x^2 in any spelling."""
+    if value is None:
+        return None
+    inputs = value.node.inputs
+    if value.node.op == "square" or (value.node.op == "mul" and inputs[0] == inputs[1]):
+        return inputs[0]
+    if value.node.op == "pow" and scalar(inputs[1]) == 2:
+        return inputs[0]
+    return None
+
+
+def factored(value: Value | None) -> tuple[Value | None, float]:
+    """A value and the number that multiplies or divides it; 1 where none does."""
+    if value is None:
+        return None, 1.0
+    inputs = value.node.inputs
+    if value.node.op == "mul":
+        for x, by in (inputs, inputs[::-1]):
+            if (known := scalar(by)) is not None and x is not None and x.shape == value.shape:
+                return x, known
+    if value.node.op == "real_div" and (known := scalar(inputs[1])):
+        return inputs[0], 1 / known
+    return value, 1.0
+
+
+def squares(value: Value | None) -> Squares | None:
+    """The sum or mean of squares that the value is."""
+    inner, factor = factored(value)
+    if inner is None or inner.dtype.kind != "float" or not factor > 0:
+        return None
+    node = inner.node
+    x = node.inputs[0] if node.inputs else None
+    if x is None:
+        return None
+    if node.op == "square" and x.node.op == "reduce_l2_norm":
+        x = x.node.inputs[0]
+        node = inner.node.inputs[0].node  # type: ignore[union-attr]
+    elif node.op in ("reduce_mean", "reduce_sum"):
+        x = squared(x)
+    elif node.op != "reduce_sum_square":
+        return None
+    if x is None:
+        return None
+    found = Squares(x, axes_of(node.attrs["axes"], x.type.rank), node.attrs["keep_dims"], factor)
+    return replace(found, factor=factor / found.count) if node.op == "reduce_mean" else found
+
+
+def root(value: Value | None) -> Root | None:
+    """The root of a sum of squares that the value is, or the inverse of one."""
+    if value is None or value.dtype.kind != "float":
+        return None
+    node, inputs = value.node, value.node.inputs
+    first = inputs[0] if inputs else None
+    if node.op == "inverse" or (node.op == "pow" and scalar(inputs[1]) == -1):
+        return _inverted(root(first))
+    if node.op == "real_div" and scalar(first) == 1:
+        return _inverted(root(inputs[1]))
+    if node.op == "rsqrt" or (node.op == "pow" and scalar(inputs[1]) == -0.5):
+        return _inverted(_of_sum(first))
+    if node.op == "sqrt" or (node.op == "pow" and scalar(inputs[1]) == 0.5):
+        return _of_sum(first)
+    if node.op == "reduce_l2_norm" and first is not None:
+        return Root(Squares(first, axes_of(node.attrs["axes"], first.type.rank), node.attrs["keep_dims"], 1.0))
+    if (limited := _at_least(value)) is not None:
+        found = root(limited[0])
+        plain = found is not None and not found.is_inverse and not found.added
+        return replace(found, least=limited[1]) if found is not None and plain and not found.least else None
+    if (more := _plus(value)) is not None:
+        found = root(more[0])
+        return replace(found, added=more[1]) if found is not None and not (found.is_inverse or found.added) else None
+    factor = factored(value)
+    if factor[0] != value and (found := root(factor[0])) is not None and found.is_plain and factor[1] > 0:
+        by = factor[1] ** (-2 if found.is_inverse else 2)
+        return replace(
+            found, squares=replace(found.squares, factor=found.squares.factor * by), inside=found.inside * by
+        )
+    return None
+
+
+def _inverted(found: Root | None) -> Root | None:
+    return None if found is None or found.is_inverse else replace(found, is_inverse=True)
+
+
+def _of_sum(value: Value | None) -> Root | None:
+    inside = least = 0.0
+    if value is not None and (limited := _at_least(value)) is not None:
+        value, least = limited
+    if value is not None and (more := _plus(value)) is not None:
+        value, inside = more
+    if value is not None and not least and (limited := _at_least(value)) is not None:
+        value, least = limited[0], limited[1] + inside  # max(s, a) + e is max(s + e, a + e)
+    found = squares(value)
+    return None if found is None else Root(found, inside, least)
+
+
+def _at_least(value: Value) -> tuple[Value | None, float] | None:
+    """x and e, of max(x, e); e is 0 or more."""
+    node, inputs = value.node, value.node.inputs
+    if node.op == "relu":
+        return inputs[0], 0.0
+    if node.op == "clip" and node.attrs["alpha"] >= 0 and (isinf(node.attrs["beta"]) or node.attrs["beta"] > 3e38):
+        return inputs[0], float(node.attrs["alpha"])
+    if node.op == "maximum":
+        for x, by in (inputs, inputs[::-1]):
+            if (known := scalar(by)) is not None and known >= 0 and x is not None and x.shape == value.shape:
+                return x, known
+    return None
+
+
+def _plus(value: Value) -> tuple[Value | None, float] | None:
+    """x and e, of x + e; e is 0 or more."""
+    if value.node.op != "add":
+        return None
+    for x, by in (value.node.inputs, value.node.inputs[::-1]):
+        if (known := scalar(by)) is not None and known >= 0 and x is not None and x.shape == value.shape:
+            return x, known
+    return None
+
+
+def epsilon_of_l2(found: Root) -> float | None:
+    """The epsilon of the l2_norm that x over this root is, for any x that fp16 holds; None where there is none. A limit
+    below fp16's smallest number is never met but by zeros."""
+    if not isclose(found.squares.factor, 1, rel_tol=1e-6) or found.added:
+        return None
+    least = max(found.least, sqrt(found.least_inside))
+    if least:
+        return least**2 if least < 2.0**-24 and found.inside == 0 else None
+    return found.inside or None
+
+
+def centred(value: Value, axes: tuple[int, ...]) -> Value | None:
+    """x, of x - mean(x) over these axes."""
+    node = made_by(value, "sub")
+    x, mean = (None, None) if node is None else node.inputs
+    maker = made_by(mean, "reduce_mean")
+    while maker is None and mean is not None and mean.node.op in ("identity", "stop_gradient"):
+        mean = mean.node.inputs[0]
+        maker = made_by(mean, "reduce_mean")
+    if x is None or maker is None or maker.inputs[0] != x or not maker.attrs["keep_dims"]:
+        return None
+    return x if axes_of(maker.attrs["axes"], x.type.rank) == axes else None

@@ -1,0 +1,60 @@
+"""Chains of small ops whose numbers fp16 has too few digits for, at whatever size: the host computes them in fp32.
+
+    input positions  ->  cast  ->  mul(.., frequencies)  ->  sin  ->  engine
+                          host            host               host
+
+Angles: fp16 holds whole numbers up to 2048, so that an angle of a position of 40,000 is off by up to 16 radians.
+exp(x), its running sum and the logarithm of that: the sum begins with numbers that fp16 does not hold beside its last.
+"""
+
+from collections.abc import Sequence
+
+from hexane.graph import Node, Value
+from hexane.match import made_by
+from hexane.ops import LEAVES, OPS
+
+MOST_SUMMED = 4  # products of an angle: coordinates of a point
+ANGLES = "fp16 has too few digits for angles that are computed: a position of 40,000 would be off by 16"
+RUNNING = "fp16 does not hold the running sum of exponentials"
+ARITHMETIC = ("mul", "real_div", "add", "sub", "neg", "cast", "matmul", "linear", "cumsum", "einsum")
+SCALES = ("mul", "real_div", "matmul", "linear", "einsum")
+
+
+def fp32_chains(nodes: Sequence[Node]) -> dict[int, str]:
+    """By id: the nodes of such chains, and why the host computes them."""
+    found: dict[int, str] = {}
+    for node in nodes:
+        if node.op in ("sin", "cos"):
+            chain = _angle(node.inputs[0])
+            if chain is not None:
+                found |= {id(n): ANGLES for n in (*chain, node)}
+        elif node.op == "log":
+            total = made_by(node.inputs[0], "cumsum")
+            exp = made_by(total.inputs[0], "exp") if total is not None else None
+            if total is not None and exp is not None:
+                found |= {id(n): RUNNING for n in (exp, total, node)}
+    return found
+
+
+def _angle(value: Value | None) -> list[Node] | None:
+    """The nodes that compute an angle from inputs and constants by products; None where other ops have a part in it,
+    or there is no product of an input."""
+    chain: dict[Node, None] = {}
+    stack = [value]
+    scales = reads = False
+    while stack:
+        current = stack.pop()
+        if current is None or current.node in chain:
+            continue
+        node = current.node
+        if node.op in LEAVES:
+            reads = reads or node.op == "input"
+            continue
+        if node.op not in ARITHMETIC and not OPS[node.op].moves:
+            return None
+        if node.op in ("matmul", "linear") and (node.inputs[0] is None or node.inputs[0].shape[-1] > MOST_SUMMED):
+            return None
+        scales = scales or node.op in SCALES
+        chain[node] = None
+        stack += node.inputs
+    return list(chain) if scales and reads else None
