@@ -71,7 +71,7 @@ def examine(graph: Graph, chip: Chip, schedule: str = "apple", name: str = "") -
         raise Error(f"[explain] schedule: got {schedule!r}, need one of {', '.join(SCHEDULES)}")
     divided, segments = divide(graph, chip)
     if not any(segment.device == "ane" for segment in segments):
-        left = listed([d for d in divided.decisions if d.verdict == "host"]) or "it computes nothing"
+        left = listed([d for d in divided.decisions if d.verdict in ("host", "border")]) or "it computes nothing"
         raise Error(
             f"[explain] {chip.label}: got a network of which no op runs on the engine: {left}; need one that has some"
         )

@@ -7,13 +7,14 @@ from typing import Any
 
 from hexane.build import Tensor, graph
 from hexane.errors import Error
-from hexane.graph import Array, Graph, Node
+from hexane.graph import Array, Graph, Node, Port
 from hexane.importers.files import is_written_model
 from hexane.importers.written import load_written_model
 from hexane.ops import LEAVES
 from hexane.passes.legalize.to_fp16 import lost_factors, may_lose_factors
-from hexane.passes.retarget import operands_of_form, rewritten
+from hexane.passes.retarget import has_borders, operands_of_form, rewritten
 from hexane.passes.retarget.views import ROUNDING, VIEWS, has_too_many_axes, join_views
+from hexane.passes.retarget.writer import BORDER
 from hexane.pipeline import divide, engine_form
 from hexane.report.report import Entry, Report
 from hexane.stages.segments.devices import COMPUTING
@@ -51,12 +52,14 @@ def examine(model: Graph, chips: Sequence[Chip], name: str = "") -> list[Report]
     shared: dict[tuple[int, str], tuple[Entry, ...]] = {}
     reports = []
     for chip, verdicts in zip(chips, judge_all(model.nodes, chips, rewritten), strict=True):
-        key = id(verdicts), chip.name if by_segments else ""
+        borders = any(_may_be_borders(node, verdict, chip) for node, verdict in zip(nodes, verdicts, strict=True))
+        key = id(verdicts), chip.name if by_segments or borders else ""
         if key not in shared:
             known = _written_without(model, nodes, _joined(model, nodes, verdicts, chip), chip)
             known = _within_fp16(model, nodes, known)
             known = _with_lost_factors(model, nodes, known, chip) if loses else known
             known = _apart_from_products(model, nodes, known, chip) if by_segments else known
+            known = _left_by_borders(model, nodes, known, chip) if borders else known
             shared[key] = tuple(map(Entry, range(len(nodes)), nodes, known))
         reports.append(Report(name or model.name, chip, shared[key], model))
     return reports
@@ -133,6 +136,40 @@ def _with_lost_factors(
         return replace(verdict, reason="; ".join(filter(None, (verdict.reason, *dict.fromkeys(reasons)))))
 
     return [told(node, verdict) for node, verdict in zip(nodes, verdicts, strict=True)]
+
+
+def _may_be_borders(node: Node, verdict: Verdict, chip: Chip) -> bool:
+    return verdict.runs and verdict.verdict != "native" and verdict is not FOLDED and has_borders(node, chip)
+
+
+def _left_by_borders(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict], chip: Chip) -> Sequence[Verdict]:
+    """The verdicts, with ops whose every part is on the host: borders, and ops that go with them. The segments say
+    so."""
+    with_borders = [node for node, verdict in zip(nodes, verdicts, strict=True) if _may_be_borders(node, verdict, chip)]
+    if not with_borders:
+        return verdicts
+    places = {node: str(i) for i, node in enumerate(nodes)}
+    marks = tuple(Port(place, node.values[0]) for node, place in places.items())
+    divided, segments = divide(model.annotated(taps=marks), chip)
+    device = {node: found.device for found in segments for node in found.nodes}
+    became = {port.name: port.value.node for port in divided.taps}
+    left = set[Node]()
+    for node in with_borders:
+        ends = {became.get(places[v.node]) for v in node.inputs if v is not None and v.node in places}
+        written, ahead = set[Node](), [became[places[node]]] if places[node] in became else []
+        while ahead:
+            one = ahead.pop()
+            if one not in written and one not in ends and one.op not in LEAVES:
+                written.add(one)
+                ahead.extend(v.node for v in one.inputs if v is not None)
+        where = {device[one] for one in written if one in device}
+        if where == {"host"}:
+            left.add(node)
+    why = f"{BORDER}; the ops between go with them"
+    return [
+        replace(verdict, verdict="host", form="", reason=f"{why}: {verdict.reason}") if node in left else verdict
+        for node, verdict in zip(nodes, verdicts, strict=True)
+    ]
 
 
 def _apart_from_products(

@@ -107,7 +107,8 @@ class Report:
     """What a chip does with every op of a network. Lists are in the order of the graph.
 
     native: runs as it is. decomposed: runs on the engine as other ops. oversize: larger than the chip takes. host:
-    computed outside the engine. rejected: refused by the engine's compiler. ok: the whole network runs on the engine.
+    computed outside the engine. rejected: refused by the engine's compiler. ok: the whole network runs on the engine,
+    and the host does not even cut or join pieces: `emit` leaves nothing to it.
     """
 
     name: str
@@ -178,7 +179,12 @@ class Report:
 
     @cached_property
     def ok(self) -> bool:
-        return all(entry.verdict.runs for entry in self.entries)
+        return not self.host_nodes
+
+    @property
+    def host_nodes(self) -> list[Node]:
+        """What the host computes of the network as it is written for the chip."""
+        return [node for segment in self.segments if segment.device == "host" for node in segment.nodes]
 
     @property
     def counts(self) -> dict[str, int]:
