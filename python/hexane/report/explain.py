@@ -156,7 +156,8 @@ class Explanation:
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """What is known to go wrong with ops of this network: a finding for each rule and op."""
-        return find_rules(self.graph)
+        layers = [node for s in self.program.segments if s.device == "ane" for node in s.nodes]
+        return find_rules(self.graph, layers)
 
     @property
     def _chip_line(self) -> str:

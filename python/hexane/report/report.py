@@ -144,8 +144,9 @@ class Report:
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """What is known to go wrong with ops of this network, whatever the verdicts: a finding for each rule and op."""
-        return find_rules(self.graph)
+        """What is known to go wrong with ops of this network, and with layers that it is written as: a finding for each
+        rule and op."""
+        return find_rules(self.graph, [node for s in self.segments if s.device == "ane" for node in s.nodes])
 
     @property
     def engine_segments(self) -> int:
