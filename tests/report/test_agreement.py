@@ -49,7 +49,11 @@ def test_slices_that_are_written_as_views_too_large_for_the_chip_are_the_hosts()
     assert [e.op for e in report.host] == ["slice_by_index"] * 4
     assert all("the host cuts, joins and views what the engine does not take" in e.verdict.reason for e in report.host)
     assert not report.ok
-    assert "in 2 parts" in report.summary
+    assert f": {report.outcome}: " in report.summary
+    assert str(report.outcome).endswith(" on the CPU, in 2 parts")
+    (advice,) = report.advice
+    assert advice.change.startswith("use tensors that the chip takes whole: fp32[307200, 2]: width 307200")
+    assert advice.gain == "4 ops fewer on the CPU; the network then runs whole on the engine"
     assert parse_conditions(["host"]).broken(report, {})[0].startswith("host: got 4 (slice_by_index")
     whole, said = crossed(large, "h13")
     assert not whole

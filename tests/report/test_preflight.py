@@ -238,7 +238,7 @@ def _model() -> hx.Tensor:
 
 def test_the_report_prints_as_text() -> None:
     text = str(hx.preflight(_model(), "m1"))
-    assert text.startswith("graph on M1 (h13): runs in 2 parts, 2 ops on the engine and 1 on the CPU: 2 native, 1 host")
+    assert text.startswith("graph on M1 (h13): 2 of 3 ops on the engine, 1 on the CPU, in 2 parts: 2 native, 1 host")
     assert "host: tan at test_preflight.py:" in text
     assert "  source: guide app. A, measured\n  instead: write it with exp, log, sqrt and atan, or a polynomial" in text
 

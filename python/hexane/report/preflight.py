@@ -12,9 +12,9 @@ from hexane.importers.files import is_written_model
 from hexane.importers.written import load_written_model
 from hexane.ops import LEAVES
 from hexane.passes.legalize.to_fp16 import lost_factors, may_lose_factors
-from hexane.passes.retarget import has_borders, operands_of_form, rewritten
+from hexane.passes.retarget import border_of, operands_of_form, rewritten
 from hexane.passes.retarget.views import ROUNDING, VIEWS, has_too_many_axes, join_views
-from hexane.passes.retarget.writer import BORDER
+from hexane.passes.retarget.writer import BORDER, FIT
 from hexane.pipeline import divide, engine_form
 from hexane.report.report import Entry, Report
 from hexane.stages.segments.devices import COMPUTING
@@ -139,7 +139,8 @@ def _with_lost_factors(
 
 
 def _may_be_borders(node: Node, verdict: Verdict, chip: Chip) -> bool:
-    return verdict.runs and verdict.verdict != "native" and verdict is not FOLDED and has_borders(node, chip)
+    """Whether the engine runs an op, but for what the host cuts and joins of it."""
+    return verdict.runs and verdict.verdict != "native" and verdict is not FOLDED and bool(border_of(node, chip))
 
 
 def _left_by_borders(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict], chip: Chip) -> Sequence[Verdict]:
@@ -148,15 +149,15 @@ def _left_by_borders(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Ver
     with_borders = [node for node, verdict in zip(nodes, verdicts, strict=True) if _may_be_borders(node, verdict, chip)]
     if not with_borders:
         return verdicts
-    places = {node: str(i) for i, node in enumerate(nodes)}
-    marks = tuple(Port(place, node.values[0]) for node, place in places.items())
+    places = {value: f"{i}.{value.output}" for i, node in enumerate(nodes) for value in node.values}
+    marks = tuple(Port(place, value) for value, place in places.items())
     divided, segments = divide(model.annotated(taps=marks), chip)
     device = {node: found.device for found in segments for node in found.nodes}
     became = {port.name: port.value.node for port in divided.taps}
     left = set[Node]()
     for node in with_borders:
-        ends = {became.get(places[v.node]) for v in node.inputs if v is not None and v.node in places}
-        written, ahead = set[Node](), [became[places[node]]] if places[node] in became else []
+        ends = {became.get(places[v]) for v in node.inputs if v in places}
+        written, ahead = set[Node](), [became[places[v]] for v in node.values if places[v] in became]
         while ahead:
             one = ahead.pop()
             if one not in written and one not in ends and one.op not in LEAVES:
@@ -165,11 +166,15 @@ def _left_by_borders(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Ver
         where = {device[one] for one in written if one in device}
         if where == {"host"}:
             left.add(node)
-    why = f"{BORDER}; the ops between go with them"
-    return [
-        replace(verdict, verdict="host", form="", reason=f"{why}: {verdict.reason}") if node in left else verdict
-        for node, verdict in zip(nodes, verdicts, strict=True)
-    ]
+
+    def told(node: Node, verdict: Verdict) -> Verdict:
+        if node not in left:
+            return verdict
+        large = border_of(node, chip)
+        reason = f"{BORDER}: {large}; the ops between go with them: {verdict.reason}"
+        return replace(verdict, verdict="host", form="", reason=reason, change=f"{FIT}: {large}")
+
+    return [told(node, verdict) for node, verdict in zip(nodes, verdicts, strict=True)]
 
 
 def _apart_from_products(

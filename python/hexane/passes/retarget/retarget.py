@@ -67,7 +67,7 @@ def _written(graph: Graph, chip: Chip) -> Graph:
 
 
 _known: dict[Any, Verdict] = {}
-_bordered: dict[Any, bool] = {}
+_bordered: dict[Any, str] = {}
 MOST_KNOWN = 1 << 16
 
 
@@ -146,14 +146,15 @@ def _in_netplists_only(node: Node, chip: Chip) -> bool:
     return any(f is not None and f.bridge and mil_status(name, chip).verdict != "native" for name, f in known)
 
 
-def has_borders(node: Node, chip: Chip) -> bool:
-    """Whether the host cuts, joins or views something where a node is written as others, or does all of it."""
+def border_of(node: Node, chip: Chip) -> str:
+    """Why the host cuts, joins or views something where a node is written as others, or does all of it: what is too
+    large for the chip. "" where it does nothing."""
     if is_border(node, chip):
-        return True
+        return judge(node, chip).reason
     kind = None if node.op in BY_NUMBERS else kind_of(node, chip)
     if kind is None or kind not in _bordered:
         values, writer = _attempt(node, chip)
-        found = values is not None and bool(writer.outside)
+        found = judge(writer.outside[0], chip).reason if values is not None and writer.outside else ""
         if kind is None:
             return found
         if len(_bordered) >= MOST_KNOWN:

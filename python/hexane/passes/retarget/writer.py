@@ -180,6 +180,7 @@ class Writer(Rewriter):
 
 
 BORDER = "the host cuts, joins and views what the engine does not take"  # why a border is no op of the engine
+FIT = "use tensors that the chip takes whole"  # what to do about a border
 BORDERS = frozenset(("slice_by_index", "slice_by_size", "split", "crop", "concat", "stack", "reshape"))
 BORDERS |= {"expand_dims", "squeeze", "flatten", "flatten2d", "identity", "broadcast_to"}
 
