@@ -241,7 +241,7 @@ def test_a_number_is_no_shape_of_a_state() -> None:
 
 @pytest.mark.parametrize("make", [hx.state, hx.param])
 @pytest.mark.parametrize("given", ["array", "array and shape", "init", "init and shape", "number", "shape"])
-def test_states_and_params_take_the_same_forms(make, given):
+def test_states_and_params_have_these_contents(make, given):
     array = np.array([1.0, 2.0, 3.0], np.float32)
     made, want = {
         "array": (lambda: make("s", array), array),

@@ -206,7 +206,7 @@ FINE: dict[str, Callable[[hx.Tensor], hx.Tensor]] = {
     "numerator": lambda x: 1e-8 / (hx.abs(x) + 1) * 1e8,
     "choice": lambda x: hx.select(x > 0, 1e-8, 3e-8) * 1e8,
     "table": lambda x: hx.gather(hx.const(np.linspace(1e-9, 1e-8, 50, dtype=np.float32)), hx.cast(x > 0, dtype="int32") * 49) * 1e8,
-    "base of a power": lambda x: hx.pow(1e-6, hx.sigmoid(x) * 0.1),
+    "base of a power": lambda x: hx.pow(1e-6, hx.clip(x, alpha=-0.25, beta=0.25)),
     "limits": lambda x: hx.clip(x, alpha=1e-8, beta=2e-8) * 1e8,
     "threshold": lambda x: hx.threshold(hx.minimum(x, 0.0), alpha=1e-8) * 1e8,
     "leaky_relu": lambda x: hx.leaky_relu(hx.minimum(x, 0.0), alpha=1e-8) * 1e8,

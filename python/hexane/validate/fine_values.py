@@ -61,6 +61,7 @@ def fine_makers(nodes: Sequence[Node], counts: Mapping[Value, int], may_leave: C
     fine: dict[Value, Fine] = {}
     found: dict[int, str] = {}
     large: dict[Value, float] = {}
+    gains: dict[Value, float] = {}  # the size of what numbers near 1 have become by constant factors
 
     def decided(value: Value | None, reason: str) -> None:
         while value is not None and value in fine:
@@ -80,7 +81,9 @@ def fine_makers(nodes: Sequence[Node], counts: Mapping[Value, int], may_leave: C
                 found.setdefault(id(node), reason)
             if (size := _reciprocal(node, fine[value].size)) > LARGEST:
                 large[node.values[0]] = size
-        made = _made(node, fine)
+        if (gain := _gain(node, gains)) is not None:
+            gains[node.values[0]] = gain
+        made = _made(node, fine, gains)
         if made is None:
             continue
         fine[node.values[0]] = made
@@ -143,7 +146,15 @@ def _by_constant(node: Node) -> tuple[Value | None, float]:
     return x, float(1 / size.min() if node.op == "real_div" else size.max())
 
 
-def _made(node: Node, fine: Mapping[Value, Fine]) -> Fine | None:
+def _gain(node: Node, gains: Mapping[Value, float]) -> float | None:
+    x = node.inputs[0] if node.inputs else None
+    if node.op in ("mul", "real_div"):
+        x, factor = _by_constant(node)
+        return None if x is None or not factor else gains.get(x, 1.0) * factor
+    return gains.get(x) if x is not None and (node.op in KEEP or OPS[node.op].moves) else None
+
+
+def _made(node: Node, fine: Mapping[Value, Fine], gains: Mapping[Value, float]) -> Fine | None:
     """What small numbers a node makes, or hands on; None for none."""
     operands = [v for v in node.inputs if v is not None]
     if node.op in ("mul", "real_div"):
@@ -158,7 +169,8 @@ def _made(node: Node, fine: Mapping[Value, Fine]) -> Fine | None:
         if before is not None:
             size = before.size * factor
             return Fine(size, before.whole, value) if size < VISIBLE else None
-        return Fine(factor, True, None) if factor < FEW_DIGITS else None
+        size = gains.get(node.values[0], factor)
+        return Fine(size, True, None) if size < FEW_DIGITS else None
     if node.op in PRODUCTS and operands[0] in fine:
         before = fine[operands[0]]
         return Fine(before.size, before.whole, operands[0])
