@@ -234,7 +234,8 @@ def _own(node: Node) -> Fine | None:
         if numbers is None or bias is not None:
             return None
         size = float(np.abs(numbers).max(initial=0))
-        return Fine(size, True, None) if 0 < size < FEW_DIGITS else None
+        # Not `whole`: where no factor follows, compiling warns of the weights.
+        return Fine(size, False, None) if 0 < size < FEW_DIGITS else None
     return None
 
 
