@@ -171,7 +171,17 @@ py::list run_traced(ProgramObject& self, py::handle inputs, const py::function& 
       self.program->read(tensor, static_cast<std::byte*>(array.mutable_data()));
       copies.append(array);
     }
-    after(index, copies);
+    if (!after(index, copies).is(py::bool_(true))) return;
+    size_t place = 0;
+    for (const uint32_t id : plan.operands.subspan(step.operands + step.num_inputs, step.num_outputs)) {
+      const PlanTensor& tensor = plan.tensors[id];
+      const py::array array = copies[place++];
+      const Port port = port_of(plan, tensor, "trace");
+      if (!array.dtype().equal(port.dtype) || !(array.flags() & py::array::c_style) ||
+          !std::equal(array.shape(), array.shape() + array.ndim(), port.shape.begin(), port.shape.end()))
+        fail("trace", "step ", index, ": got an array of another shape or dtype, need the one that was given");
+      self.program->replace(tensor, static_cast<const std::byte*>(array.data()));
+    }
   };
   {
     const py::gil_scoped_release release;

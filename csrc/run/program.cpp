@@ -304,6 +304,11 @@ void Program::read(const PlanTensor& tensor, std::byte* packed) const {
   });
 }
 
+void Program::replace(const PlanTensor& tensor, const std::byte* packed) {
+  const size_t item = static_cast<size_t>(info(plan_.dtype(tensor)).bits + 7) / 8;
+  unpack(tensor, item, packed, bases_[tensor.space] + tensor.offset);
+}
+
 void Program::read_contents(const PlanTensor& tensor, std::byte* packed) {
   const std::lock_guard lock(running_);
   read(tensor, packed);

@@ -567,9 +567,10 @@ class Program:
         Outputs must be writable and overlap no other buffer."""
 
     def trace(
-        self, inputs: Mapping[str, object] | Sequence[object], after: Callable[[int, list[Array]], None]
+        self, inputs: Mapping[str, object] | Sequence[object], after: Callable[[int, list[Array]], bool | None]
     ) -> list[Array]:
-        """`run`, calling `after(step, copies of the step's outputs)` after each step."""
+        """`run`, calling `after(step, copies of the step's outputs)` after each step. Where that returns True, the
+        copies, which it may have written to, replace the outputs for the steps that follow."""
 
     def profile(self, on: bool) -> None:
         """Starts counting calls and nanoseconds of every step (from zero), or stops."""

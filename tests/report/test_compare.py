@@ -349,13 +349,13 @@ WRONG: dict[str, tuple[Callable[[hx.Tensor], hx.Tensor], float, float, str, str]
     "exp in a softplus": (lambda x: hx.log(1.0 + hx.exp(x)), 0, 8, "overflow", "exp"),
     "a power": (lambda x: hx.log(hx.pow(hx.abs(x), 8.0) + 1.0), 0, 3, "overflow", "pow"),
     "a square of a square": (lambda x: 0.5 * hx.log(hx.square(hx.square(x))), 0, 0.01, "vanished", "square"),
-    "a variance by moments": (lambda x: hx.gelu(_by_moments(x)), 30, 1, "magnified", "rsqrt"),
+    "a variance by moments": (lambda x: hx.gelu(_by_moments(x)), 30, 1, "magnified", "sub"),
     "a difference of large numbers": (
         lambda x: hx.sigmoid((x * 1000.0 + x) - x * 1000.0),
         0,
         3,
         "magnified",
-        "sigmoid",
+        "sub",
     ),
     "the least of near numbers": (lambda x: hx.reduce_argmax(x, axis=2), 1000, 0.1, "magnified", "reduce_argmax"),
     "a norm of an offset": (lambda x: hx.gelu(hx.layer_norm(x, axes=(2,))), 1000, 1, "fp16", "layer_norm"),
@@ -400,4 +400,4 @@ def test_an_overflow_that_changes_nothing_is_not_the_cause() -> None:
     numbers[0, 0, 0] = -20
     (parted,) = compare(hx.relu(z) / (1.0 + hx.exp(-x)), ["M1", "ieee"], {"x": numbers}).partings
     assert parted.cause is not None
-    assert (parted.cause.kind, parted.cause.where.partition(" ")[0]) == ("magnified", "relu")
+    assert (parted.cause.kind, parted.cause.where.partition(" ")[0]) == ("magnified", "sub")

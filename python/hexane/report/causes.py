@@ -12,6 +12,7 @@ from hexane.errors import Error
 from hexane.graph import Array, Graph, Node, Value, topological
 from hexane.ops import LEAVES, OPS, evaluate
 from hexane.program import Step
+from hexane.report.culprit import FAR, Blame, Watched, blamed
 from hexane.report.difference import Difference, difference
 from hexane.report.range_faults import Fault, fault_that_matters, find_faults, table_of
 from hexane.report.trial import (
@@ -37,7 +38,6 @@ from hexane.validate.hazards import hazard
 
 SAMPLES = 16  # elements of a product that are looked at one by one
 HEADROOM = LIMIT / 2
-FAR = 0.03  # relative L2 from which on a layer is wrong, and no report advises a tolerance
 MOST_PARTS = 8  # into which a report advises to split a product
 ORDINALS = {2: "second", 4: "fourth", 8: "eighth"}
 
@@ -57,7 +57,8 @@ class Cause(NamedTuple):
 @dataclass(frozen=True)
 class Run:
     """A program and what its values were. chip: None for the model in its own dtypes. layers: by the number of the
-    user's node. outputs: by name. again: runs another graph, whose taps are set, on the same target and inputs."""
+    user's node. outputs: by name. again: runs another graph, whose taps are set, on the same target and inputs. watch:
+    runs the program with other results of its steps. feeds: the inputs by name."""
 
     name: str
     chip: Chip | None
@@ -67,6 +68,8 @@ class Run:
     steps: Mapping[int, Step]  # by the id of the node
     outputs: Mapping[str, Array]
     again: "Callable[[Graph], Run]"
+    watch: Callable[[Mapping[Value, Array]], Watched]
+    feeds: Mapping[str, Array]
 
     @property
     def label(self) -> str:
@@ -159,6 +162,63 @@ def cause_of(graph: Graph, number: int, a: Run, b: Run) -> Cause:
     )
 
 
+ROUNDED = ("overflow", "vanished", "magnified", "accumulated", "table", "reduction", "fp16")
+
+
+def cause_of_break(graph: Graph, number: int, a: Run, b: Run) -> Cause:
+    """Why a layer of a chip's program is wrong though what it reads is exact. a: the run with exact values in front of
+    it; b: the model in its own dtypes. Where the chip computes several ops as one layer, the one that breaks it."""
+    cause = cause_of(graph, number, a, b)
+    if cause.kind not in ROUNDED or "tried" in cause.change.replace("(not tried)", ""):
+        return cause
+    numbers = {node: n for n, node in enumerate(graph.nodes)}
+
+    def known(value: Value) -> Array | None:
+        n = numbers.get(value.node, -1)
+        return b.array(n) if n in b.layers else b.feeds.get(str(value.node.attrs.get("name")))
+
+    shared = a.layers.keys() & b.layers.keys()
+    blame = blamed(graph.nodes[number], known, lambda value: numbers.get(value.node, -1) in shared)
+    if blame is None or blame.node.where == cause.where:
+        return cause
+    return _of_blame(blame, a.label, cause.change)
+
+
+def _of_blame(blame: Blame, label: str, change: str) -> Cause:
+    """change: what is advised if nothing better is known."""
+    where, kind = blame.node.where, blame.node.types[0]
+    evidence = (
+        f"element {list(blame.index)} of {kind} is {blame.exact:g}, and {blame.stored:g} in fp16; with its exact result"
+        f" the layer is {blame.after:.2g} apart, without {blame.before:.2g}"
+    )
+    if blame.kind == "cancelled":
+        why = f"{label}: {where}: fp16 has too few digits for its result"
+        return Cause("magnified", where, why, evidence, CANCELS)
+    became = "infinite: it is beyond fp16" if blame.kind == "overflow" else "0, or loses its digits: it is below fp16"
+    why = f"{label}: {where}: {blame.exact:g} becomes {became}"
+    known = (
+        change
+        if change.startswith("the numbers that this op reads have to be")
+        else _by_a_power(blame.kind == "overflow")
+    )
+    return Cause(blame.kind, where, why, evidence, known)
+
+
+def _by_a_power(overflow: bool) -> str:
+    wanted, where = ("smaller", "small") if overflow else ("larger", "large")
+    return (
+        f"the numbers that this op reads have to be {wanted}: a power of two in front of it, taken back where numbers"
+        f" are {where} again, keeps what products, sums and powers compute (not tried)"
+    )
+
+
+CANCELS = (
+    "fp16 has 11 bits: take no differences of numbers that nearly cancel (a variance is the mean of (x - mean)^2,"
+    " not E[x^2] - E[x]^2), remove a common offset in front of the network, and keep what goes into log, rsqrt and"
+    " division away from 0"
+)
+
+
 def _part(run: Run, number: int, shared: set[int]) -> _Part:
     target = run.seen.source(run.layers[number])
     sources = {run.seen.source(value): n for n, value in run.layers.items() if n in shared}
@@ -235,11 +295,7 @@ def _of_fault(pair: _Pair, run: Run, part: _Part, fault: Fault, after: float) ->
         return found
     before = pair.apart.distance
     evidence = f"{fault.evidence}; without it this layer would be {after:.2g} apart, not {before:.2g}"
-    wanted, where = ("smaller", "small") if fault.overflow else ("larger", "large")
-    change = (
-        f"the numbers that this op reads have to be {wanted}: a power of two in front of it, taken back where numbers"
-        f" are {where} again, keeps what products, sums and powers compute (not tried)"
-    )
+    change = _by_a_power(fault.overflow)
     stop = stop_at(0, step, run.seen[step.node.values[0]], run.operands(step.node))
     said = fault.words if stop is None else stop.why if product else f"{fault.words} ({stop.why})"
     kind = "overflow" if fault.overflow else "vanished"
@@ -420,12 +476,7 @@ def _magnified(pair: _Pair, parts: Mapping[str, _Part]) -> Cause | None:
         f"each step of this layer is right (within {own:.2g} of what its operands give), but it makes much of small"
         f" differences in what it reads: of {source}{far}, it makes {apart.distance:.2g}"
     )
-    change = (
-        "fp16 has 11 bits: take no differences of numbers that nearly cancel (a variance is the mean of (x - mean)^2,"
-        " not E[x^2] - E[x]^2), remove a common offset in front of the network, and keep what goes into log, rsqrt and"
-        " division away from 0"
-    )
-    return Cause("magnified", pair.node.where, why, _furthest(pair.graph, pair.number, pair.a, pair.b, None), change)
+    return Cause("magnified", pair.node.where, why, _furthest(pair.graph, pair.number, pair.a, pair.b, None), CANCELS)
 
 
 def _off(run: Run, step: Step) -> float:

@@ -2,20 +2,22 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from itertools import combinations
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from hexane.decisions import counted
 from hexane.errors import Error
-from hexane.graph import Array, Graph, Node
+from hexane.graph import Array, Graph, Node, Value
 from hexane.ops import OPS
 from hexane.passes.repair import without_repair
 from hexane.printer import html_table, text_table
-from hexane.report.causes import Cause, Run, cause_of, slice_change
+from hexane.report.causes import Cause, Run, cause_of, cause_of_break, slice_change
+from hexane.report.culprit import Culprit, Watched, find_culprit, in_order
 from hexane.report.difference import BUCKETS, Difference, difference
 from hexane.report.preflight import as_graph, model_name
 from hexane.runtime import Model, compile
@@ -58,14 +60,26 @@ class Layer:
 
 @dataclass(frozen=True)
 class Output:
-    """An output of the network, and how far each target is from the base."""
+    """An output of the network, and how far each target is from the base. same_top: in how many of the rows of scores
+    the largest one is at the same place, and how many rows there are; of outputs with two axes."""
 
     name: str
     differences: Mapping[str, Difference]
+    same_top: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
         """As JSON has it."""
-        return {"name": self.name, "differences": {name: d.record() for name, d in self.differences.items()}}
+        found: dict[str, Any] = {"name": self.name}
+        found["differences"] = {name: d.record() for name, d in self.differences.items()}
+        if self.same_top:
+            found["same_top"] = {name: list(counts) for name, counts in self.same_top.items()}
+        return found
+
+    def said(self, target: str) -> str:
+        """probs: top-1 equal in 30 of 30 rows, at most 0.0004 apart."""
+        top = self.same_top.get(target)
+        first = "" if top is None else f"top-1 equal in {top[0]} of {counted(top[1], 'row')}, "
+        return f"{self.name}: {first}{self.differences[target]}"
 
 
 @dataclass(frozen=True)
@@ -84,6 +98,7 @@ class Parting:
     cause: Cause | None = None
     outputs: tuple[str, ...] = ()
     within: Layer | None = None
+    culprit: Culprit | None = None
 
     @property
     def apart(self) -> bool:
@@ -102,14 +117,27 @@ class Parting:
             where = f"{self.within.node.where} (layer {self.within.number})"
             return [f"{pair}: {near} in every output; {where} is the first layer that is not (--layers says why)"]
         d = self.difference
+        if self.culprit is not None:
+            before, after = self.culprit.before, self.culprit.after
+            far = "infinite or NaN" if before == inf else f"{before:.2g} off (relative L2)"
+            return [
+                f"{pair} part in {', '.join(self.outputs)}: {self.cause.where} breaks the result",
+                f"  proof: with exact numbers in front of layer {self.layer.number} ({self.layer.node.op}) the outputs"
+                f" are {far}; with its own exact result, {after:.2g}",
+                *self._because,
+            ]
         overflow = f", {d.overflows} overflow, the first at {list(d.overflow)}" if d.overflow is not None else ""
         head = (
             f"{pair} part at {self.layer.node.where} (layer {self.layer.number}): {d.different} of {d.size} numbers"
             " differ"
         )
-        lines = [f"{head}, relative L2 {d.relative_l2:.2g}{overflow}", f"  why: {self.cause.kind}: {self.cause.why}"]
-        lines += [f"  seen: {self.cause.evidence}"] if self.cause.evidence else []
-        return [*lines, f"  change: {self.cause.change}"]
+        return [f"{head}, relative L2 {d.relative_l2:.2g}{overflow}", *self._because]
+
+    @property
+    def _because(self) -> list[str]:
+        assert self.cause is not None
+        seen = [f"  seen: {self.cause.evidence}"] if self.cause.evidence else []
+        return [f"  why: {self.cause.kind}: {self.cause.why}", *seen, f"  change: {self.cause.change}"]
 
     def record(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -118,6 +146,9 @@ class Parting:
         if self.layer is not None and self.difference is not None and self.cause is not None:
             found |= {"layer": self.layer.number, "op": self.layer.node.op, "where": self.layer.node.source}
             found |= {"difference": self.difference.record(), "cause": self.cause._asdict()}
+        if self.culprit is not None:
+            before = None if self.culprit.before == inf else self.culprit.before
+            found["culprit"] = {"layer": self.culprit.number, "before": before, "after": self.culprit.after}
         return found
 
 
@@ -154,14 +185,19 @@ class Comparison:
         ]
 
     def _said(self, name: str) -> str:
-        found = [(output.name, output.differences[name]) for output in self.outputs]
-        apart = [(own, d) for own, d in found if d.different]
-        if not apart:
-            return f"{counted(len(found), 'output')}, equal" if len(found) > SHOWN else _joined(found)
-        if len(found) <= SHOWN:
-            return _joined(found)
-        worst = sorted(apart, key=lambda pair: (-pair[1].overflows, -pair[1].distance))[:SHOWN]
-        return f"{_joined(worst)}; {counted(len(found) - len(worst), 'more output')}"
+        apart = [output for output in self.outputs if output.differences[name].different]
+        if not apart and len(self.outputs) > SHOWN:
+            return f"{counted(len(self.outputs), 'output')}, equal"
+        if len(self.outputs) <= SHOWN:
+            return "; ".join(output.said(name) for output in self.outputs)
+
+        def size(output: Output) -> tuple[int, float]:
+            d = output.differences[name]
+            return -d.overflows, -d.distance
+
+        worst = sorted(apart, key=size)[:SHOWN]
+        more = counted(len(self.outputs) - len(worst), "more output")
+        return f"{'; '.join(output.said(name) for output in worst)}; {more}"
 
     def rows(self) -> list[tuple[str, ...]]:
         """Under HEAD. Targets of equal differences share a row."""
@@ -291,10 +327,6 @@ def compare(
     )
 
 
-def _joined(found: Sequence[tuple[str, Difference]]) -> str:
-    return "; ".join(f"{name}: {d}" for name, d in found)
-
-
 def _name(target: str | Target) -> str:
     own = target.strip().lower() if isinstance(target, str) else target.name
     if own in (IEEE, "host"):
@@ -317,11 +349,18 @@ def _run(graph: Graph, target: str | Target, feeds: Mapping[str, Array]) -> Run:
         raise Error(f"[compare] the model does not compile for {_label(target)}: {error}") from None
     assert isinstance(net, Model)
     assert net.program is not None
-    seen, results = observe(net._core, net.program, feeds)
+    program, core = net.program, net._core
+
+    def watch(instead: Mapping[Value, Array]) -> Watched:
+        seen, results = observe(core, program, feeds, instead=instead)
+        return seen, {port.name: np.asarray(r) for port, r in zip(program.outputs, results, strict=True)}
+
+    seen, outputs = watch({})
     steps = {id(step.node): step for step in net.program.steps if step.kernel != "copy"}
-    outputs = {port.name: np.asarray(result) for port, result in zip(net.program.outputs, results, strict=True)}
     own = chip if isinstance(chip, Chip) else None
-    return Run(name, own, net, seen, seen.layers(), steps, outputs, lambda other: _run(other, target, feeds))
+    return Run(
+        name, own, net, seen, seen.layers(), steps, outputs, lambda other: _run(other, target, feeds), watch, feeds
+    )
 
 
 def _computes(run: Run, number: int, node: Node) -> bool:
@@ -348,7 +387,18 @@ def _range(array: Array) -> tuple[float, float] | None:
 
 def _output(name: str, runs: Sequence[Run], base: Run) -> Output:
     own = base.outputs[name]
-    return Output(name, {r.name: difference(r.outputs[name], own) for r in runs if r is not base})
+    others = [run for run in runs if run is not base]
+    top = {run.name: _same_top(run.outputs[name], own) for run in others} if _is_scores(own) else {}
+    return Output(name, {run.name: difference(run.outputs[name], own) for run in others}, top)
+
+
+def _is_scores(array: Array) -> bool:
+    """Whether it has two axes, rows of several floats."""
+    return array.ndim == 2 and array.dtype.kind == "f" and array.shape[0] > 0 and array.shape[1] > 1
+
+
+def _same_top(got: Array, want: Array) -> tuple[int, int]:
+    return int((np.argmax(got, 1) == np.argmax(want, 1)).sum()), len(want)
 
 
 class _Limits(NamedTuple):
@@ -362,11 +412,29 @@ def _parting(graph: Graph, layers: Mapping[int, Layer], a: Run, b: Run, limits: 
     tolerance = limits.tolerance if limits.tolerance is not None else TOLERANCE if b.name == IEEE else 0.0
     outputs = tuple(name for name in a.outputs if _apart(a.outputs[name], b.outputs[name], tolerance))
     both = [n for n in layers if n in a.layers and n in b.layers]
+    if outputs and b.name == IEEE and (broken := _broken(graph, layers, a, b, tolerance, outputs)) is not None:
+        return broken
     number = next((n for n in both if _apart(a.array(n), b.array(n), tolerance)), None)
     if number is None or not (outputs or limits.layers):
         return Parting(a.name, b.name, tolerance, outputs=outputs, within=None if number is None else layers[number])
     found, cause = difference(a.array(number), b.array(number)), cause_of(graph, number, a, b)
     return Parting(a.name, b.name, tolerance, layers[number], found, cause, outputs)
+
+
+def _broken(
+    graph: Graph, layers: Mapping[int, Layer], a: Run, b: Run, tolerance: float, outputs: tuple[str, ...]
+) -> Parting | None:
+    """The layer of a chip's program that breaks the outputs, and why; None where no single one does."""
+    assert a.net.program is not None
+    order = [step.node for step in a.net.program.steps]
+    shared = in_order({n: a.layers[n] for n in layers if n in a.layers and n in b.layers}, order, a.seen)
+    exact = {n: b.array(n) for n in shared}
+    found = find_culprit(shared, exact, b.outputs, a.seen, a.watch, tolerance)
+    if found is None or not found.breaks:
+        return None
+    own = replace(a, seen=found.seen)
+    d, cause = difference(own.array(found.number), b.array(found.number)), cause_of_break(graph, found.number, own, b)
+    return Parting(a.name, b.name, tolerance, layers[found.number], d, cause, outputs, None, found)
 
 
 def _apart(x: Array, y: Array, tolerance: float) -> bool:

@@ -5,6 +5,7 @@ The steps are those of the program as it is: nothing is added to it, nothing is 
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -98,9 +99,14 @@ class Observation:
 
 
 def observe(
-    core: _core.Program, program: Program, feeds: Mapping[str, Array], tell: Tell | None = None
+    core: _core.Program,
+    program: Program,
+    feeds: Mapping[str, Array],
+    tell: Tell | None = None,
+    instead: Mapping[Value, Array] = MappingProxyType({}),
 ) -> tuple[Observation, list[Array]]:
     """Runs a program once, and its outputs. `tell` hears of each step that computes, and ends the run where it raises.
+    instead: for results of steps, what the steps that follow read in their place.
 
     States have the contents that they had before. Raises Error for a program whose steps run in loops.
     """
@@ -113,13 +119,19 @@ def observe(
     params = {name: core.read_param(name) for name in core.types("weights")}
     seen = Observation(program, feeds, states, params)
 
-    def after(index: int, outputs: list[Any]) -> None:
+    def after(index: int, outputs: list[Any]) -> bool:
         step = program.steps[index]
         if step.kernel == "copy":
-            return
+            return False
+        replaced = False
+        for output, value in zip(outputs, step.node.values, strict=True):
+            if value in instead:
+                output[...] = instead[value]
+                replaced = True
         seen.record(step, outputs)
         if tell is not None:
             tell(step, seen)
+        return replaced
 
     try:
         outputs = core.trace(dict(feeds), after)

@@ -1,0 +1,245 @@
+"""The layer that breaks the outputs of a chip's program: the exact values are put back, layer by layer, in front of it
+and behind it.
+
+With exact values up to a layer the program runs on as the chip does. The outputs are wrong as long as the layer that
+breaks them still computes; they are right once its own result is exact too. A binary search finds it in few runs.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from hexane.graph import Array, Node, Value, topological
+from hexane.ops import LEAVES, OPS, evaluate_exactly
+from hexane.report.difference import difference
+from hexane.runtime.observe import Observation
+
+FAR = 0.03  # relative L2 from which on a layer is wrong
+TINY = 2.0**-14  # the smallest number of fp16 with all digits
+REVERSIBLE = ("cast", "reshape", "expand_dims", "squeeze", "transpose", "identity")
+Watched = tuple[Observation, Mapping[str, Array]]  # and the outputs, by name
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """number: of the layer. seen: the run whose values in front of the layer are exact. before, after: how far the
+    outputs are from exact ones, as relative L2, with exact values in front of the layer, and with its own result exact
+    too."""
+
+    number: int
+    seen: Observation
+    before: float
+    after: float
+
+    @property
+    def breaks(self) -> bool:
+        """Whether the layer makes more than half of the distance, alone."""
+        return self.before == inf or self.before > 2 * self.after
+
+
+def find_culprit(
+    layers: Mapping[int, Value],
+    exact: Mapping[int, Array],
+    outputs: Mapping[str, Array],
+    seen: Observation,
+    watch: Callable[[Mapping[Value, Array]], Watched],
+    tolerance: float,
+) -> Culprit | None:
+    """layers: what the program has of the user's graph, by number, in the order in which they run. exact: the same of
+    the exact run, whose outputs are given. seen: a run of the program. watch: runs the program with other results of
+    its steps. None where no exact values bring the outputs within the tolerance."""
+    places = {number: place for number, value in layers.items() if (place := _place(seen, value)) is not None}
+    numbers = [number for number in layers if number in places and number in exact]
+    runs: dict[int, tuple[Observation, float]] = {}
+
+    def run(count: int) -> tuple[Observation, float]:
+        """With the exact values of the first so many layers."""
+        if count not in runs:
+            instead = {places[n].value: places[n].stored(exact[n]) for n in numbers[:count]}
+            observed, made = watch(instead)
+            runs[count] = observed, max((_apart(made[name], outputs[name]) for name in outputs), default=0.0)
+        return runs[count]
+
+    whole = run(0)[1]
+    limit = max(tolerance, whole / 4) if whole < inf else tolerance
+    if not numbers or run(len(numbers))[1] > limit:
+        return None
+    wrong, right = 0, len(numbers)
+    while right - wrong > 1:
+        middle = (wrong + right) // 2
+        wrong, right = (middle, right) if run(middle)[1] > limit else (wrong, middle)
+    return Culprit(numbers[right - 1], run(right - 1)[0], run(right - 1)[1], run(right)[1])
+
+
+def _apart(got: Array, want: Array) -> float:
+    found = difference(got, want)
+    return inf if found.overflows or difference(want, got).overflows else found.distance
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The result of a step, and the nodes that make a layer's value of it, the last first."""
+
+    value: Value
+    chain: tuple[Node, ...]
+
+    def stored(self, array: Array) -> Array:
+        """The layer's numbers as the step would store them."""
+        for node in self.chain:
+            source = node.inputs[0]
+            assert source is not None
+            if node.op == "transpose":
+                array = array.transpose(np.argsort(node.attrs["perm"]))
+            elif node.op != "cast":
+                array = array.reshape(source.shape)
+        kind = self.value.type
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.ascontiguousarray(array.reshape(kind.shape)).astype(kind.dtype.numpy)
+
+
+def _place(seen: Observation, value: Value) -> _Place | None:
+    """Where a layer's numbers are stored; None where its step's result has others as well."""
+    chain: list[Node] = []
+    while seen.passes(value.node):
+        (source, *others) = value.node.inputs
+        if value.node.op not in REVERSIBLE or source is None or any(v is not None for v in others):
+            return None
+        chain.append(value.node)
+        value = source
+    return _Place(value, tuple(chain)) if value.node.inputs else None
+
+
+def in_order(layers: Mapping[int, Value], order: Sequence[Node], seen: Observation) -> dict[int, Value]:
+    """The layers in the order of the steps that make them. order: the nodes of the steps."""
+    at = {node: i for i, node in enumerate(order)}
+    known = {number: at[source] for number, value in layers.items() if (source := seen.source(value).node) in at}
+    return {number: layers[number] for number in sorted(known, key=lambda n: (known[n], n))}
+
+
+# ---- the op, where the program computes several as one layer ----
+
+MOST_NODES = 48  # of the user's graph, that are followed back from a layer
+LARGEST = 65520.0  # from where on a number is infinite in fp16
+FEW = 2.0**-8  # relative error of a number that has lost its digits
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Blame:
+    """The op whose result has to be kept in more than fp16. kind: overflow, vanished or cancelled. index: the first
+    element that is so, or the one that is furthest off; exact, stored: what it is, and what fp16 makes of it. before,
+    after: how far the layer is from exact numbers without and with the op's exact result, as relative L2."""
+
+    node: Node
+    kind: str
+    index: tuple[int, ...]
+    exact: float
+    stored: float
+    before: float
+    after: float
+
+
+def blamed(layer: Node, known: Callable[[Value], Array | None], is_layer: Callable[[Value], bool]) -> Blame | None:
+    """The op that breaks a layer: each op in front of it is computed exactly and rounded to fp16, and exact results are
+    put back from the first op on. known: exact values. is_layer: whether the chip's program has a value as a layer,
+    behind which nobody looks if fp16 holds it. None where such roundings do not break the layer, and where a product
+    of matrices is in the way."""
+    region = _region(layer, lambda value: is_layer(value) and _is_held(known(value)))
+    exact: dict[Value, Array] = {}
+    for node in region:
+        operands = [None if v is None else exact[v] if v in exact else _leaf(v, known) for v in node.inputs]
+        if any(v is not None and array is None for v, array in zip(node.inputs, operands, strict=True)):
+            return None
+        exact.update(zip(node.values, evaluate_exactly(node, operands), strict=True))
+    want = exact[layer.values[0]]
+
+    def off(count: int) -> tuple[float, dict[Value, Array]]:
+        """With exact results of the first so many ops."""
+        halves: dict[Value, Array] = {v: exact[v] for node in region[:count] for v in node.values}
+        for node in region[count:]:
+            operands = [
+                None if v is None else halves[v] if v in halves else _half(_leaf(v, known), v) for v in node.inputs
+            ]
+            results = evaluate_exactly(node, operands)
+            halves.update({v: _half(a, v) for v, a in zip(node.values, results, strict=True)})  # type: ignore[misc]
+        return _apart(halves[layer.values[0]], want), halves
+
+    whole, halves = off(0)
+    if whole <= FAR:
+        return None
+    errors = [whole, *(off(i)[0] for i in range(1, len(region) + 1))]
+    limit = max(FAR, whole / 4) if whole < inf else FAR
+    count = next(i for i, e in enumerate(errors) if e <= limit and all(later <= limit for later in errors[i:]))
+    node = _first(region[count - 1], region, exact, halves)
+    kind, index = _kind(halves[node.values[0]], exact[node.values[0]])
+    value, stored = float(exact[node.values[0]][index]), float(halves[node.values[0]][index])
+    return Blame(node, kind, index, value, stored, errors[count - 1], errors[count])
+
+
+def _first(node: Node, region: Sequence[Node], exact: Mapping[Value, Array], halves: Mapping[Value, Array]) -> Node:
+    """The first op that left fp16 in the same way on the way to this one."""
+    kind = _kind(halves[node.values[0]], exact[node.values[0]])[0]
+
+    def leaves(n: Node) -> bool:
+        stored, value = halves[n.values[0]], exact[n.values[0]]
+        return _kind(stored, value)[0] == kind and _apart(stored, value) > FEW
+
+    while kind != "cancelled":
+        made = (v.node for v in node.inputs if v is not None and v.node in region)
+        if (before := next(filter(leaves, made), None)) is None:
+            break
+        node = before
+    return node
+
+
+def _is_held(array: Array | None) -> bool:
+    """Whether fp16 holds these numbers, none as an infinity and nearly all with their digits."""
+    if array is None or array.dtype.kind != "f":
+        return array is not None
+    size = np.abs(array.astype(np.float64))
+    return bool((size < LARGEST).all()) and float((size < TINY).mean()) < 0.1
+
+
+def _region(layer: Node, ends: Callable[[Value], bool]) -> list[Node]:
+    """The nodes in front of a layer, operands first, up to products of matrices and to where it ends."""
+    found, waiting = {layer}, [layer]
+    while waiting:
+        for value in waiting.pop(0).inputs:
+            if value is None or value.node in found or len(found) == MOST_NODES:
+                continue
+            node = value.node
+            if ends(value):
+                continue
+            if node.op not in LEAVES and OPS[node.op].product is None and _float(node):
+                found.add(node)
+                waiting.append(node)
+    return [node for node in topological([layer.values[0]]) if node in found]
+
+
+def _float(node: Node) -> bool:
+    return all(kind.dtype.kind == "float" for kind in node.types)
+
+
+def _leaf(value: Value | None, known: Callable[[Value], Array | None]) -> Array | None:
+    return None if value is None else value.node.data if value.node.data is not None else known(value)
+
+
+def _half(array: Array | None, value: Value) -> Array | None:
+    if array is None or value.dtype.kind != "float":
+        return array
+    with np.errstate(over="ignore", invalid="ignore"):
+        return array.astype(np.float16).astype(np.float64)
+
+
+def _kind(stored: Array, exact: Array) -> tuple[str, tuple[int, ...]]:
+    size = np.abs(exact)
+    over = np.isfinite(exact) & ((size >= LARGEST) | ~np.isfinite(stored))
+    tiny = (exact != 0) & (size < TINY) & (np.abs(stored - exact) > FEW * size)
+    which = over if over.any() else tiny if tiny.any() else None
+    kind = "overflow" if over.any() else "vanished" if which is not None else "cancelled"
+    if which is None:
+        with np.errstate(invalid="ignore"):
+            which = np.nan_to_num(np.abs(stored - exact), nan=inf)
+    index = np.unravel_index(int(np.argmax(which)), exact.shape)
+    return kind, tuple(int(i) for i in index)
