@@ -188,22 +188,26 @@ def param(
     name: str, array: Any = None, dtype: object = None, *, shape: Sequence[int] | None = None, init: Any = None
 ) -> Tensor:
     """A named constant that a compiled model can replace: `net.update(name=array)`. `write_state` makes it a state of
-    the program, which the program itself replaces. `shape` alone: zeros of fp32, unless dtype says otherwise."""
+    the program, which the program itself replaces. `shape` alone: zeros of fp32, unless dtype says otherwise. One
+    number fills the shape."""
     if array is not None and init is not None:
         raise _error("param", f"{name}: got an array and init, need one of them")
     return _named_contents("param", name, shape, dtype, array if init is None else init)
 
 
-def state(name: str, shape: Any = None, dtype: object = "fp32", init: Any = None) -> Tensor:
-    """A tensor that survives calls, zero at first unless `init` says otherwise; `write_state` updates it in place.
-    An array in place of the shape is `init`."""
-    if isinstance(shape, (int, np.integer)):
-        raise _error("state", f"{name}: got the number {shape}, need a shape such as ({shape},), or init={shape}")
-    if shape is not None and not _is_shape(shape):
-        if init is not None:
-            raise _error("state", f"{name}: got an array and init, need one of them")
-        shape, init = None, shape
-    return _named_contents("state", name, shape, dtype, init)
+def state(
+    name: str, array: Any = None, dtype: object = "fp32", init: Any = None, *, shape: Sequence[int] | None = None
+) -> Tensor:
+    """A tensor that survives calls, zero at first unless `array` or `init` says otherwise; `write_state` updates it in
+    place. A tuple or list of integers in place of the array is the shape. One number fills the shape."""
+    if _is_shape(array) and shape is None:
+        array, shape = None, array
+    given = array if shape is None else shape
+    if isinstance(given, (int, np.integer)) and not isinstance(given, bool):
+        raise _error("state", f"{name}: got the number {given}, need a shape such as ({given},), or init={given}")
+    if array is not None and init is not None:
+        raise _error("state", f"{name}: got an array and init, need one of them")
+    return _named_contents("state", name, shape, dtype, array if init is None else init)
 
 
 def _is_shape(x: Any) -> bool:
@@ -213,6 +217,8 @@ def _is_shape(x: Any) -> bool:
 def _named_contents(op: str, name: str, shape: Sequence[int] | None, dtype: object, init: Any) -> Tensor:
     """A leaf with contents of the caller's, or zeros of a shape."""
     data = None if init is None else _to_array(init, dtype)
+    if data is not None and shape is not None and data.ndim == 0:
+        data = np.full(tuple(shape), data)
     if data is None and shape is None:
         raise _error(op, f"{name}: got neither a shape nor initial contents, need one of them")
     if data is not None and shape is not None and data.shape != tuple(shape):

@@ -69,7 +69,9 @@ def param(
 ) -> Tensor:
     """A named constant that a compiled model can replace: `net.update(name=array)`."""
 
-def state(name: str, shape: Any = None, dtype: object = "fp32", init: Any = None) -> Tensor:
+def state(
+    name: str, array: Any = None, dtype: object = "fp32", init: Any = None, *, shape: Sequence[int] | None = None
+) -> Tensor:
     """A tensor that survives calls, zero at first unless `init` says otherwise; `write_state` updates it in place."""
 
 def stream(seed: int | None = None, name: str | None = None) -> Tensor:

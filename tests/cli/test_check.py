@@ -62,7 +62,7 @@ def test_a_network_that_runs_ends_with_0(cli: Cli, runs: Path) -> None:
     assert (ended.code, ended.err) == (0, "")
     weights = "weights: 16 numbers, 64 B in the model, 32 B with floats as fp16"
     assert ended.out == (
-        "relu.onnx on h13 (iPhone 12, M1): runs on the engine: 2 native\n"
+        "relu.onnx on h13 (iPhone 12, M1): runs whole on the engine: 2 native\n"
         f"{weights}; this chip can read int4 and sparse weights without unpacking\n"
         "latency: at least about 118 us (calls 118, copies 0, products 0), by rates of M1; `hexane estimate` says more\n"
     )
@@ -71,7 +71,7 @@ def test_a_network_that_runs_ends_with_0(cli: Cli, runs: Path) -> None:
 def test_a_network_that_does_not_ends_with_3_and_says_why(cli: Cli, hosted: Path) -> None:
     ended = cli(hosted, "--target", "m1")
     assert ended.code == 3
-    assert "runs in 2 parts, 1 op on the engine and 1 on the CPU: 1 native, 1 host" in ended.out
+    assert "1 of 2 ops on the engine, 1 on the CPU, in 2 parts: 1 native, 1 host" in ended.out
     for words in ("tan", "last", "no family has a path for it", "guide app. A, measured", "write it with exp"):
         assert words in ended.out
 
@@ -84,8 +84,8 @@ def test_the_segments_of_one_chip_are_a_table_and_of_several_a_row(cli: Cli, hos
     assert any(line[:4] == ["1", "host", "1", "tan"] and "floor" not in line for line in lines)
     matrix = [line.split() for line in cli(hosted, "--target", "h13,h15").out.splitlines()]
     assert any(line[:2] == ["segments", "2"] for line in matrix)
-    (runs,) = [" ".join(line) for line in matrix if line[:1] == ["runs"]]
-    assert runs.startswith("runs in 2 parts, 1 op on the engine and 1 on the CPU")
+    (runs,) = [" ".join(line) for line in matrix if line[:1] == ["verdict"]]
+    assert runs.startswith("verdict 1 of 2 ops on the engine, 1 on the CPU, in 2 parts")
     record = json.loads(cli(hosted, "--target", "h13", "--json").out)["targets"][0]
     assert [s["device"] for s in record["segments"]] == ["ane", "host"]
     assert record["segments"][1]["inputs"] == [{"name": "%1", "type": "fp16[1, 4]", "from": 0, "to": []}]
@@ -97,7 +97,19 @@ def test_several_targets_are_a_matrix(cli: Cli, tmp_path: Path) -> None:
     lines = [line.split() for line in ended.out.splitlines()]
     assert ["op", "M1", "(h13)", "M5", "(h17)"] in lines
     assert ["sin", "decomposed", "native"] in lines
-    assert ["runs", "yes", "yes"] in lines
+    assert ["verdict", *(["runs", "whole", "on", "the", "engine"] * 2)] in lines
+
+
+def test_the_matrix_says_which_chips_a_reason_is_of(cli: Cli, tmp_path: Path) -> None:
+    """20,000 rows are too many for M1 and not for M5."""
+    ended = cli(save(tmp_path / "tall.onnx", "Relu", 20000), "--target", "M1,M5")
+    assert ended.code == 3
+    assert ended.out.startswith(
+        "tall.onnx runs whole on 1 of 2 chips, in parts on 1: 2 ops\nwhat to do:\n  1. use tensors"
+    )
+    rows = [line.split() for line in ended.out.splitlines() if line.startswith("made to fit")]
+    assert [(row[3], row[-2:]) for row in rows] == [("matmul", ["M1", "(h13)"]), ("relu", ["M1", "(h13)"])]
+    assert json.loads(cli(tmp_path / "tall.onnx", "--target", "M1,M5", "--json").out)["verdict"] in ended.out
 
 
 def test_the_matrix_says_which_chips_no_program_in_mil_reaches(cli: Cli, runs: Path) -> None:
@@ -169,7 +181,7 @@ def test_a_chip_is_called_what_it_was_asked_for(cli: Cli, runs: Path, tmp_path: 
     ended = cli(runs, "--target", "a14, IPHONE 12,h17,MacBook Air (M2, 2022)", "--html", tmp_path / "page.html")
     assert "A14, iPhone 12 (h13)+ stands for A14, iPhone 12 (h13); h17; MacBook Air M2 (h14)" in ended.out
     assert '"lead":"A14, iPhone 12"' in (tmp_path / "page.html").read_text().replace('": "', '":"')
-    assert cli(runs, "--target", "a14").out.startswith("relu.onnx on A14 (h13): runs on the engine")
+    assert cli(runs, "--target", "a14").out.startswith("relu.onnx on A14 (h13): runs whole on the engine")
 
 
 def test_json_has_every_op_of_every_target(cli: Cli, hosted: Path) -> None:

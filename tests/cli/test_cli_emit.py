@@ -42,7 +42,7 @@ def test_emit_writes_text_and_weights_that_run_reads(cli, model, x, tmp_path):
 def test_text_is_compiled_and_checked_like_any_model(cli, model, tmp_path):
     cli("emit", model, "--target", "m1", "-o", tmp_path)
     assert cli("compile", tmp_path / "model.mil", "-o", tmp_path / "plan.hxp", "--target", "m1").code == 0
-    assert "runs on the engine" in cli("check", tmp_path / "model.mil", "--target", "h13").out
+    assert "runs whole on the engine" in cli("check", tmp_path / "model.mil", "--target", "h13").out
     record = json.loads(cli("info", tmp_path / "model.mil", "--json").out)
     assert (record["format"], record["outputs"][0]["dtype"]) == ("mil", "fp16")
     assert record["ops"]

@@ -310,3 +310,92 @@ def test_buffers_are_no_params_but_for_the_statistics_of_batch_norms():
 def test_a_pattern_that_no_parameter_fits_is_refused():
     with pytest.raises(hx.Error, match=r"got the pattern '5.\*', which no name fits, need such as"):
         hx.from_torch(mlp().eval(), torch.randn(3, 20), params="0.*|5.*")
+
+
+class Tied(nn.Module):
+    """A head with the weights of the embedding, which torch exports under the head's name."""
+
+    def __init__(self, counts=False):
+        super().__init__()
+        self.embed, self.fc = nn.Embedding(20, 8), nn.Linear(8, 8)
+        self.head = nn.Linear(8, 20, bias=False)
+        self.head.weight = self.embed.weight
+        self.counts = counts
+        self.register_buffer("seen", torch.zeros(1))
+
+    def forward(self, tokens):
+        if self.counts:
+            self.seen += 1
+        return self.head(torch.relu(self.fc(self.embed(tokens))))
+
+
+@pytest.mark.parametrize("form", ["module", "exported", "buffers"])
+def test_tied_weights_have_the_names_of_torch(form):
+    model, tokens = Tied(form == "buffers").eval(), torch.randint(0, 20, (2, 5))
+    source = (torch.export.export(model, (tokens,)),) if form == "exported" else (model, tokens)
+    made = hx.train.with_params(hx.from_torch(*source, params="*"))
+    assert set(made.params) == {name for name, _ in model.named_parameters()}
+    for pattern in ("embed.*", "head.*", "head.*|embed.*"):
+        assert list(hx.train.with_params(hx.from_torch(*source, params=pattern)).params) == ["embed.weight"]
+
+
+@pytest.mark.parametrize("counts", [False, True])
+def test_a_module_loads_what_was_trained_with_tied_weights(counts):
+    model, tokens = Tied(counts).eval(), torch.randint(0, 20, (2, 5))
+    made = hx.train.with_params(hx.from_torch(model, tokens, params="*"))
+    loss = hx.cross_entropy(next(iter(made.outputs.values())), hx.input("labels", (2, 5), "int32"))
+    net = hx.compile(hx.train.step(loss, list(made.params.values()), hx.train.sgd(0.5)), threads=1)
+    labels = torch.randint(0, 20, (2, 5))
+    model.seen.zero_()
+    (name,) = made.inputs
+    net({name: tokens.numpy(), "labels": labels.numpy().astype(np.int32)})
+    nn.functional.cross_entropy(model(tokens).reshape(10, 20), labels.reshape(10)).backward()
+    want = {n: (p - 0.5 * p.grad).detach().numpy() for n, p in model.named_parameters()}
+    found = hx.train.state_dict(model, net)
+    assert list(found) == list(model.state_dict())
+    other = Tied(counts)
+    other.load_state_dict(found)
+    assert other.head.weight is other.embed.weight
+    for n, p in other.named_parameters():
+        assert_close(p.detach().numpy(), want[n])
+    assert other.seen.item() == counts
+
+
+def test_a_buffer_named_as_the_count_of_calls_stays_the_modules():
+    linear = nn.Linear(3, 2)
+    linear.register_buffer("calls", torch.full((1,), 7.0))
+    made = hx.train.with_params(hx.from_torch(linear.eval(), torch.randn(4, 3), params="*"))
+    loss = hx.reduce_mean(next(iter(made.outputs.values())))
+    net = hx.compile(hx.train.step(loss, list(made.params.values()), hx.train.sgd(0.5)), threads=1)
+    assert hx.train.state_dict(linear, net)["calls"].item() == 7
+
+
+def test_a_state_dict_needs_states_of_the_module():
+    net = hx.compile(hx.from_torch(mlp().eval(), torch.randn(3, 20)), threads=1)
+    with pytest.raises(hx.Error, match="got no state of the module's names"):
+        hx.train.state_dict(mlp(), net)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [nn.ReLU6(), nn.Hardtanh(), nn.Hardtanh(-0.5, 1.5), nn.Hardtanh(-2.0, 6.0), nn.Hardswish(), nn.Hardsigmoid()],
+)
+def test_gradients_at_the_ends_of_activations_are_those_of_torch(module):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.own, self.scale = module, nn.Parameter(torch.ones(9))
+
+        def forward(self, x):
+            return self.own(torch.clamp(x, -7, 7) * self.scale)
+
+    x = torch.tensor([-7, -3, -2, -1, -0.5, 0, 1.5, 3, 6], requires_grad=True)
+    model = Net().eval()
+    model(x).sum().backward()
+    made = hx.from_torch(model, x.detach(), params="*")
+    (y,), (read,) = (hx.Tensor(p.value) for p in made.outputs), (hx.Tensor(v) for v in made.inputs)
+    (gradient,) = hx.grad(hx.reduce_sum(y), [read])
+    net = hx.compile(hx.graph({"y": y, "gradient": gradient}), threads=1)
+    found = net(x.detach().numpy())
+    assert_close(found["y"], model(x).detach().numpy())
+    assert_close(found["gradient"], x.grad.numpy())

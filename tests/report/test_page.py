@@ -50,7 +50,7 @@ def test_every_verdict_is_in_the_data() -> None:
     record = data(html_page(made))
     assert [chip["name"] for chip in record["chips"]] == ["h13", "h13g", "h14", "h17s"]
     for report, chip in zip(made, record["chips"], strict=True):
-        assert (chip["ok"], chip["counts"]) == (report.ok, list(report.counts.values()))
+        assert (chip["ok"], chip["counts"]) == (report.ok, list(report.told_counts.values()))
         for entry, (op, kind, pattern, where) in zip(report.entries, record["nodes"], strict=True):
             verdict = record["verdicts"][record["patterns"][pattern][chip["group"]]]
             assert (record["ops"][op], record["types"][kind], where) == (entry.op, entry.type, entry.where)

@@ -69,7 +69,7 @@ def test_filters_leave_what_they_name(browser: Chromium, page: str) -> None:
     browser.open(page)
     browser.evaluate("document.querySelector('[data-verdict=host]').click()")
     assert browser.evaluate(ROWS) == ["tan"]
-    browser.evaluate("document.querySelector('[data-verdict=oversize]').click()")
+    browser.evaluate("document.querySelector('[data-verdict=\"made to fit\"]').click()")
     assert browser.evaluate(ROWS) == ["tan", "conv"]
     browser.evaluate("document.querySelector('[data-chip=h17s]').click()")
     assert browser.evaluate(ROWS) == ["tan"]

@@ -14,6 +14,7 @@ from cases import CASES, IDS, arrays, graph_of
 from hexane.graph import constant
 from hexane.importers.onnx import import_onnx
 from hexane.ops import OPS, Op, apply
+from hexane.passes.retarget.writer import BORDERS
 from hexane.targets.fact import STATUSES
 from hexane.targets.query import load_chip
 from hexane.validate.constants import is_constant
@@ -104,7 +105,8 @@ def test_an_op_lands_in_its_list(build: Build, lists: tuple[str, str, str], word
         report = hx.preflight(build(), chip)
         entry = report.entries[-1]
         assert entry in getattr(report, name), (chip, str(entry.verdict))
-        assert report.ok == all(e.verdict.runs for e in report.entries)
+        assert report.ok == all(segment.device == "ane" for segment in report.segments)
+        assert report.ok <= all(e.verdict.runs for e in report.entries)
         assert bool(entry.verdict.form) == (name in ("decomposed", "oversize") and entry.verdict.runs)
         if name == lists[0]:
             assert words in entry.verdict.reason + entry.verdict.reject
@@ -163,7 +165,10 @@ def test_a_verdict_on_what_is_too_large_names_the_tiles(build: Build, words: str
     (entry,) = report.oversize
     assert entry.verdict.form.startswith(words)
     assert entry.verdict.reason.startswith(f"{entry.verdict.form}: fp32[")
-    assert report.ok
+    assert report.engine_segments
+    assert report.host_nodes, "the pieces are cut and joined there"
+    assert {node.op for node in report.host_nodes} <= BORDERS
+    assert not report.ok
 
 
 def test_what_cannot_be_tiled_says_so() -> None:
@@ -233,7 +238,7 @@ def _model() -> hx.Tensor:
 
 def test_the_report_prints_as_text() -> None:
     text = str(hx.preflight(_model(), "m1"))
-    assert text.startswith("graph on M1 (h13): runs in 2 parts, 2 ops on the engine and 1 on the CPU: 2 native, 1 host")
+    assert text.startswith("graph on M1 (h13): 2 of 3 ops on the engine, 1 on the CPU, in 2 parts: 2 native, 1 host")
     assert "host: tan at test_preflight.py:" in text
     assert "  source: guide app. A, measured\n  instead: write it with exp, log, sqrt and atan, or a polynomial" in text
 

@@ -213,8 +213,8 @@ def test_every_pass_of_every_segment_is_dumped(tmp_path: Path) -> None:
     hx.compile(native(), target="h13", dump=tmp_path)
     names = sorted((path.name for path in tmp_path.iterdir()), key=lambda name: int(name.split("-")[0]))
     assert names[0] == "00-graph.txt"
-    assert names[1:3] == ["01-retarget.txt", "02-segment.txt"]
-    assert names[3] == "03-segment0-fold.txt"
+    assert names[1:4] == ["01-repair.txt", "02-retarget.txt", "03-segment.txt"]
+    assert names[4] == "04-segment0-fold.txt"
     assert names[-2:] == [f"{len(names) - 2}-join.txt", f"{len(names) - 1}-program.txt"]
     assert not any("segment1" in name for name in names)  # of the first of the two
     assert net.program is not None

@@ -12,6 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 import hexane as hx
 from hexane.graph import Array
+from hexane.reference import run_reference
 from hexane.runtime.states import read_states, write_states
 
 
@@ -236,3 +237,25 @@ def test_a_number_is_no_shape_of_a_state() -> None:
     with pytest.raises(hx.Error, match=r"got the number 4, need a shape such as \(4,\), or init=4"):
         hx.state("s", shape=4)
     assert hx.state("s", init=4).shape == ()
+
+
+@pytest.mark.parametrize("make", [hx.state, hx.param])
+@pytest.mark.parametrize("given", ["array", "array and shape", "init", "init and shape", "number", "shape"])
+def test_states_and_params_have_these_contents(make, given):
+    array = np.array([1.0, 2.0, 3.0], np.float32)
+    made, want = {
+        "array": (lambda: make("s", array), array),
+        "array and shape": (lambda: make("s", array, shape=(3,)), array),
+        "init": (lambda: make("s", init=array), array),
+        "init and shape": (lambda: make("s", shape=(3,), init=array), array),
+        "number": (lambda: make("s", shape=(3,), init=2.5), np.full(3, 2.5)),
+        "shape": (lambda: make("s", shape=(3,)), np.zeros(3)),
+    }[given]
+    (found,) = run_reference(hx.graph(made() * 1.0), {}).values()
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, want)
+
+
+def test_contents_of_another_shape_are_refused():
+    with pytest.raises(hx.Error, match=r"got init of shape \(3,\), need \(4,\)"):
+        hx.state("s", np.zeros(3, np.float32), shape=(4,))

@@ -147,17 +147,30 @@ trainer(Path({folder!r})).fit(slow, 100, progress=False)
 """
 
 
-def test_an_interrupt_leaves_a_checkpoint(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_leaves_a_checkpoint(tmp_path: Path, number: signal.Signals) -> None:
     code = SCRIPT.format(tests=FOLDERS, folder=str(tmp_path))
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
-        os.kill(process.pid, signal.SIGINT)
-        assert process.wait(timeout=60) != 0
+        os.kill(process.pid, number)
+        code = process.wait(timeout=60)
+    assert code == 143 if number == signal.SIGTERM else code != 0
     rest, whole = trainer(tmp_path), trainer()
     rest.fit(batch, 15, resume=True, progress=False)
     whole.fit(batch, 15, progress=False)
     assert_same(rest, whole)
+
+
+def test_a_handler_of_the_program_keeps_sigterm(tmp_path: Path) -> None:
+    came: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: came.append(number))
+    try:
+        trainer(tmp_path).fit(lambda i: (signal.raise_signal(signal.SIGTERM), batch(i))[1], 3, progress=False)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert came == [signal.SIGTERM] * 3
+    assert len(read_log(tmp_path)) == 3
 
 
 HELD = """

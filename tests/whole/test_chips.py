@@ -189,7 +189,9 @@ def test_a_pixel_shuffle_is_reported_as_it_is_compiled(target: str) -> None:
     """Below family A13 the reshapes around its transpose are the host's, and stay two: no layer computes both at
     once."""
     x = hx.input("x", (2, 8, 16, 1))
-    graph = hx.graph(hx.tanh(hx.pixel_shuffle(hx.tanh(x), upscale_factor=2)))
+    before = hx.tanh(x)
+    shuffled = hx.pixel_shuffle(before, upscale_factor=2)  # on a line of its own, by which decisions name it
+    graph = hx.graph(hx.tanh(shuffled))
     check("fp32", graph, {"x": np.linspace(-2, 2, 256, dtype=np.float32).reshape(x.shape)}, target)
 
 

@@ -152,6 +152,22 @@ LARGE: dict[str, Callable[[hx.Tensor], hx.Tensor]] = {
 }  # fmt: skip
 
 
+LARGE |= {
+    "numerator": lambda x: 1e6 / (hx.abs(x) + 1) * 1e-3,
+    "choice": lambda x: hx.select(x > 0, x, 1e5) * 1e-5,
+    "choice that is a result": lambda x: hx.select(x > 0, x, 1e5),
+    "base of a power": lambda x: hx.pow(1e5, hx.sigmoid(x)) * 1e-3,
+    "celu": lambda x: hx.celu(x, alpha=1e5),
+    "maximum": lambda x: hx.maximum(x, 1e5) * 1e-5,
+    "clip": lambda x: hx.clip(x, alpha=1e5, beta=2e5) * 1e-5,
+    "threshold": lambda x: hx.threshold(x, alpha=1e5) * 1e-5,
+    "clamped_relu": lambda x: hx.clamped_relu(x * 1e-3, alpha=1e5, beta=2.0) * 1e-5,
+    "shrink": lambda x: hx.shrink(x, bias=1e5, lambd=0.5) * 1e-5,
+    "inner factor of scaled_tanh": lambda x: hx.scaled_tanh(x * 1e-3, beta=1e6),
+    "remainder": lambda x: hx.mod(x, 1e5) * 1e-5,
+}
+
+
 @pytest.mark.parametrize("name", LARGE)
 def test_a_constant_beyond_fp16_is_not_its_largest_number(name: str) -> None:
     """With x of some thousands."""
@@ -171,6 +187,78 @@ def test_check_and_compile_both_say_what_the_host_computes(name: str) -> None:
         hx.compile(graph, target="h13")
     (warned,) = [str(w.message) for w in told if issubclass(w.category, hx.FallbackWarning)]
     assert all(reason in warned for reason in words)
+
+
+# ---- constants below fp16 ----
+
+# With x near 1, half of it below 0.
+FINE: dict[str, Callable[[hx.Tensor], hx.Tensor]] = {
+    "product": lambda x: x * 1e-9 * 1e9,
+    "product and quotient": lambda x: x * 1e-9 / 1e-9,
+    "quotient": lambda x: hx.relu(x / 1e9) * 1e9,
+    "product that is a result": lambda x: x * 1e-9,
+    "product behind a relu": lambda x: hx.relu(x * 1e-9) * 1e9,
+    "product behind moves": lambda x: hx.transpose(hx.reshape(x * 1e-9, shape=(16, 144)), perm=(1, 0)) * 1e9,
+    "product that is summed": lambda x: hx.reduce_sum(x * 1e-8, axes=-1) * 1e8,
+    "product behind a matmul": lambda x: hx.matmul(x * 1e-8, np.eye(12, dtype=np.float32)) * 1e8,
+    "square": lambda x: hx.square(x * 1e-5) * 1e10,
+    "weights": lambda x: hx.conv(x, EYE * np.float32(1e-9)) * 1e9,
+    "numerator": lambda x: 1e-8 / (hx.abs(x) + 1) * 1e8,
+    "choice": lambda x: hx.select(x > 0, 1e-8, 3e-8) * 1e8,
+    "table": lambda x: hx.gather(hx.const(np.linspace(1e-9, 1e-8, 50, dtype=np.float32)), hx.cast(x > 0, dtype="int32") * 49) * 1e8,
+    "base of a power": lambda x: hx.pow(1e-6, hx.clip(x, alpha=-0.25, beta=0.25)),
+    "limits": lambda x: hx.clip(x, alpha=1e-8, beta=2e-8) * 1e8,
+    "threshold": lambda x: hx.threshold(hx.minimum(x, 0.0), alpha=1e-8) * 1e8,
+    "leaky_relu": lambda x: hx.leaky_relu(hx.minimum(x, 0.0), alpha=1e-8) * 1e8,
+    "prelu": lambda x: hx.prelu(hx.minimum(x, 0.0), np.full((16, 1, 1), 1e-8, np.float32)) * 1e8,
+    "elu": lambda x: hx.elu(hx.minimum(x, 0.0), alpha=1e-8) * 1e8,
+    "selu": lambda x: hx.selu(hx.minimum(x, 0.0), alpha=1e-8, beta=1.0) * 1e8,
+    "celu": lambda x: hx.celu(hx.minimum(x, 0.0), alpha=1e-6) * 1e6,
+    "linear_activation": lambda x: hx.linear_activation(x, alpha=1e-8, beta=1e-8) * 1e8,
+    "scaled_tanh": lambda x: hx.scaled_tanh(x, alpha=1e-8) * 1e8,
+    "layer_norm": lambda x: hx.layer_norm(x, np.full(12, 1e-8, np.float32), ZEROS[:12]) * 1e8,
+    "logarithm of a sum": lambda x: hx.log(hx.relu(x) + 1e-8),
+    "logarithm of a limit": lambda x: hx.log(hx.maximum(x, 1e-8)),
+    "logarithm of a clip": lambda x: hx.log(hx.clip(x, alpha=1e-8)),
+    "logarithm of a choice": lambda x: hx.log(hx.select(x > 0, x, 1e-8)),
+    "reciprocal": lambda x: 1e-4 / (hx.relu(x) + 1e-6),
+    "inverse": lambda x: hx.inverse(hx.relu(x) + 1e-6) * 1e-4,
+    "reciprocal root": lambda x: hx.rsqrt(hx.relu(x) + 1e-8),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FINE)
+def test_a_constant_below_fp16_decides_what_it_decides_in_fp32(name: str) -> None:
+    x = hx.input("x", (1, 16, 12, 12))
+    data = np.random.default_rng(11).standard_normal(x.shape).astype(np.float32)
+    assert_near(hx.graph(FINE[name](x)), {"x": data})
+
+
+@pytest.mark.parametrize("name", FINE)
+def test_check_says_what_the_host_computes_of_small_constants(name: str) -> None:
+    report = hx.preflight(hx.graph(FINE[name](hx.input("x", (1, 16, 12, 12)))), "h13")
+    assert any("fp16 does not hold" in entry.verdict.reason for entry in report.entries)
+
+
+HARMLESS: dict[str, Callable[[hx.Tensor], hx.Tensor]] = {
+    "sum": lambda x: x + 1e-8,
+    "divisor of a normalisation": lambda x: x / (hx.reduce_max(hx.abs(x), axes=-1, keep_dims=True) + 1e-8),
+    "limit of a divisor": lambda x: x / hx.maximum(hx.abs(x), 1e-12),
+    "norm in parts": lambda x: x * hx.rsqrt(hx.reduce_mean(hx.square(x), axes=-1, keep_dims=True) + 1e-6),
+    "root": lambda x: hx.sqrt(hx.relu(x) + 1e-12),
+    "slope": lambda x: hx.leaky_relu(x, alpha=1e-8),
+    "limits beyond fp16": lambda x: hx.clip(x, alpha=-3e5, beta=3e5),
+    "epsilon that fp16 has": lambda x: hx.log(hx.relu(x) + 1e-5),
+}
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_a_harmless_small_constant_stays_on_the_engine(name: str) -> None:
+    x = hx.input("x", (1, 16, 12, 12))
+    graph = hx.graph(HARMLESS[name](x))
+    (segment,) = divide(graph, load_chip("h16"))[1]
+    assert segment.device == "ane"
+    assert_near(graph, {"x": np.random.default_rng(12).standard_normal(x.shape).astype(np.float32)})
 
 
 # ---- factors that become part of weights ----

@@ -1,6 +1,7 @@
 """What check says, what compile divides and what emit writes are one verdict, for random graphs, every op and whole
 networks."""
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,8 +17,6 @@ from hexane.ops import Op
 from hexane.pipeline import divide
 from hexane.reference import run_reference
 from hexane.runtime.mil import emit_pieces
-from hexane.stages.segments.devices import COMPUTING
-from hexane.targets.legality import op_unit
 from hexane.targets.query import load_chip
 from random_graphs import KINDS, random_graph
 
@@ -29,11 +28,13 @@ SEEDS = first_quick(range(250), 6)
 def assert_one_verdict(graph: Graph, chip: str) -> None:
     report = hx.preflight(graph, chip)
     hosted = [node for s in report.segments if s.device == "host" for node in s.nodes]
-    if report.ok:  # the host at most moves elements: results of more axes than the chip has
-        assert not [node.op for node in hosted if op_unit(node.op) in COMPUTING], str(report)
-    else:
-        assert hosted, str(report)
-    assert divided(graph, chip) == [(s.device, [n.op for n in s.nodes]) for s in report.segments]
+    assert report.ok == (not hosted), str(report)
+    if report.ok:
+        assert all(entry.verdict.runs for entry in report.entries), str(report)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", hx.FallbackWarning)
+        assert divided(graph, chip) == [(s.device, [n.op for n in s.nodes]) for s in report.segments]
+    assert any(issubclass(w.category, hx.FallbackWarning) for w in caught) == bool(hosted), str(report)
     memory = {node.op for node in graph.nodes} & {"param", "state", "write_state"}
     if memory == {"param"}:  # constants of programs in files, so that what depends on them alone is computed before
         emit_pieces(hx.graph({"computed": hx.relu(hx.input("more", (4,))), **_tensors(graph)}), load_chip(chip))

@@ -29,12 +29,13 @@ from hexane.errors import Error
 from hexane.graph import Array, Graph
 from hexane.passes.repair import without_repair
 from hexane.report import Entry, Report, html_page
+from hexane.report.advice import listed, others_known, told, what_to_do
 from hexane.report.conditions import Conditions, parse_conditions
+from hexane.report.outcome import answer
 from hexane.report.preflight import examine
-from hexane.report.report import HEAD, SEGMENT_HEAD, reads_packed
+from hexane.report.report import HEAD, SEGMENT_HEAD, WORDS, reads_packed, word_of
 from hexane.targets import Chip, Family
 from hexane.targets.detect import detect_name
-from hexane.targets.legality import KINDS
 from hexane.targets.query import chip_names, load_chip
 from hexane.targets.tables import table
 
@@ -183,11 +184,17 @@ def _record(model: Path, reports: Sequence[Report], node: str | None) -> dict[st
         if node is not None:
             record["nodes"] = [entry.record() for entry in _find(report, node)]
         records.append(record)
-    return {"model": str(model), "ok": all(report.ok for report in reports), "targets": records}
+    return {
+        "model": str(model),
+        "ok": all(report.ok for report in reports),
+        "verdict": answer(report.outcome for report in reports),
+        "what_to_do": [one.record() for one in what_to_do(reports)],
+        "targets": records,
+    }
 
 
 def _print_report(report: Report) -> None:
-    print(report.summary)
+    print("\n".join([report.summary, *told(report.advice, 1)]))
     print(report.weights_line)
     if report.latency_line:
         print(report.latency_line)
@@ -197,13 +204,13 @@ def _print_report(report: Report) -> None:
     if len(report.segments) > 1:
         print(f"\n{report.cut_summary}\n")
         print_table(SEGMENT_HEAD, list(report.segment_rows()), right=("ops",))
-    _print_findings(report)
+    _print_findings([report])
 
 
-def _print_findings(report: Report) -> None:
-    """They are the same for every chip."""
-    if report.findings:
-        print("\n  ".join(["\nknown of these ops:", *map(str, report.findings)]))
+def _print_findings(reports: Sequence[Report]) -> None:
+    """Those of some of the chips name them."""
+    if found := others_known(reports):
+        print("\n  ".join(["\nknown of these ops:", *listed(found, len(reports))]))
 
 
 def _print_node(reports: Sequence[Report], wanted: str) -> None:
@@ -230,18 +237,22 @@ def _least(reports: Sequence[Report]) -> str:
 
 
 def _print_matrix(reports: Sequence[Report], heads: Mapping[str, str]) -> None:
-    """Ops by targets. Chips that agree about every op share a column."""
+    """Ops by targets. Chips that agree about every op, and about where the network runs, share a column."""
     columns: dict[tuple[str, ...], list[Report]] = {}
     for report in reports:
-        columns.setdefault(tuple(e.verdict.verdict for e in report.entries), []).append(report)
+        key = str(report.outcome), *(word_of(e.verdict) for e in report.entries)
+        columns.setdefault(key, []).append(report)
     shared = list(columns.values())
     first = [group[0] for group in shared]
-    print(f"{first[0].name}: {counted(len(first[0].entries), 'op')}\n")
+    print(f"{first[0].name} {answer(report.outcome for report in reports)}: {counted(len(first[0].entries), 'op')}")
+    for line in told(what_to_do(reports), len(reports)):
+        print(line)
+    print()
     rows: dict[str, list[int]] = {}
     for entry in first[0].entries:
         worst = rows.setdefault(entry.op, [0] * len(first))
         for i, report in enumerate(first):
-            worst[i] = max(worst[i], KINDS.index(report.entries[entry.number].verdict.verdict))
+            worst[i] = max(worst[i], WORDS.index(word_of(report.entries[entry.number].verdict)))
     head = (
         "op",
         *(
@@ -249,14 +260,14 @@ def _print_matrix(reports: Sequence[Report], heads: Mapping[str, str]) -> None:
             for report, group in zip(first, shared, strict=True)
         ),
     )
-    runs = ("runs", *("yes" if report.ok else report.where for report in first))
+    runs = ("verdict", *(str(report.outcome) for report in first))
     cuts = [
         ("segments", *(str(len(r.segments)) for r in first)),
         ("of the engine", *(str(r.engine_segments) for r in first)),
         ("values that cross", *(str(len(r.crossings)) for r in first)),
         ("at least, us", *(_least(group) for group in shared)),
     ]
-    print_table(head, [*((op, *(KINDS[i] for i in worst)) for op, worst in rows.items()), runs, *cuts])
+    print_table(head, [*((op, *(WORDS[i] for i in worst)) for op, worst in rows.items()), runs, *cuts])
     for group in shared:
         if len(group) > 1:
             print(f"\n{heads[group[0].chip.name]}+ stands for {'; '.join(heads[report.chip.name] for report in group)}")
@@ -268,8 +279,14 @@ def _print_matrix(reports: Sequence[Report], heads: Mapping[str, str]) -> None:
     for streams in dict.fromkeys(report.streams for report in reports):
         names = "; ".join(heads[report.chip.name] for report in reports if report.streams == streams)
         print(f"{reads_packed(streams).replace('this chip', 'these chips' if ';' in names else 'this chip')}: {names}")
-    reasons = {(row[1], row[3]): row for report in first for row in report.rows()}
+    reasons: dict[tuple[str, ...], list[str]] = {}
+    for report in reports:
+        for row in report.rows():
+            reasons.setdefault(row, []).append(heads[report.chip.name])
     if reasons:
         print()
-        print_table(HEAD, list(reasons.values()))
-    _print_findings(first[0])
+        every = len(reports)
+        print_table(
+            (*HEAD, "chips"), [(*row, "all" if len(on) == every else "; ".join(on)) for row, on in reasons.items()]
+        )
+    _print_findings(reports)

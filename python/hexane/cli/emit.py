@@ -181,9 +181,12 @@ def _save(programs: Mapping[int, Mil | Netplist], output: Path) -> None:
         save_mil(program, output) if isinstance(program, Mil) else save_netplist(program, output)
 
 
+LEFT = ("host", "border", "moved")  # verdicts on what the host has
+
+
 def _why(graph: Graph, ops: list[str]) -> str:
     """Why the host computes the first segment, by what was decided of its ops."""
-    decided = (d for d in graph.decisions if d.stage == "segment" and d.verdict in ("host", "moved") and d.node in ops)
+    decided = (d for d in graph.decisions if d.stage == "segment" and d.verdict in LEFT and d.node in ops)
     return next((f"{d.node}: {d.reason}" for d in decided), "it does not run on the engine")
 
 

@@ -11,6 +11,7 @@ from hexane.errors import Error
 from hexane.graph import Array, Graph, Value, constant, tensor_type, unique
 from hexane.ops import OPS, apply
 
+TORCH = "hexane.torch"  # the ONNX domain of ops that `_name_hardtanh` names
 INSIDE = "model."  # in front of the names of a module that another one wraps
 
 
@@ -21,7 +22,8 @@ def from_torch(model: Any, example_inputs: Any = None, *, params: str | None = N
     ExportedProgram has its own. Inputs are named after the parameters of `forward`, outputs after the operations they
     come from. Buffers that `forward` changes become states of their names (of shape (1,) where they are scalars);
     inputs are never written. params: which weights can be replaced and trained, by patterns of their names
-    ("layer4.*|fc.*"), see `hx.train.with_params`; other buffers than the statistics of batch norms are constants.
+    ("layer4.*|fc.*"), see `hx.train.with_params`; other buffers than the statistics of batch norms are constants. A
+    tied weight is one param, of the name that `model.named_parameters()` gives; patterns may have its other names.
 
     Raises Error where torch or onnxscript is missing, for what torch cannot export or Hexane cannot import, and for
     dynamic shapes.
@@ -53,6 +55,11 @@ def from_torch(model: Any, example_inputs: Any = None, *, params: str | None = N
     with _evaluation_mode(model):
         try:
             exported, buffers = _export(model, arguments, optimized=params is None)
+            inside = INSIDE if buffers else ""
+            tied = {f"{inside}{other}": f"{inside}{name}" for other, name in tied_names(model).items()}
+            if params is not None:
+                _name_hardtanh(exported.model.graph)
+                _rename_tied(exported.model.graph.initializers, tied)
         except Error:
             raise
         except Exception as error:
@@ -65,14 +72,47 @@ def from_torch(model: Any, example_inputs: Any = None, *, params: str | None = N
     try:
         if buffers and params is not None:
             params = "|".join(f"{INSIDE}{one}" for one in params.split("|"))
-        inside = INSIDE if buffers else ""
-        fixed = [f"{inside}{name}" for name, _ in model.named_buffers()]  # tables of angles, masks: nothing to train
-        return _with_states(import_onnx(exported.model_proto, params=params, fixed=fixed), buffers)
+        every = {"remove_duplicate": False} if isinstance(model, torch.nn.Module) else {}
+        fixed = [
+            f"{inside}{name}" for name, _ in model.named_buffers(**every)
+        ]  # tables of angles, masks: nothing to train
+        return _with_states(import_onnx(exported.model_proto, params=params, fixed=fixed, tied=tied), buffers)
     except SpecialisationNeeded as error:
         names = ", ".join(map(repr, error.names))
         raise Error(
             f"[from_torch] got dynamic shapes of {names}, need static ones: export without dynamic_shapes"
         ) from None
+
+
+def tied_names(model: Any) -> dict[str, str]:
+    """The names under which parameters occur again in the state_dict, each with the first one: the only name that
+    `named_parameters()` gives. model: a torch.nn.Module or a torch.export.ExportedProgram."""
+    import torch
+
+    if isinstance(model, torch.nn.Module):
+        named = list(model.named_parameters(remove_duplicate=False))
+    else:
+        named = [(name, tensor) for name, tensor in model.state_dict.items() if isinstance(tensor, torch.nn.Parameter)]
+    first: dict[int, str] = {}
+    return {name: first[id(p)] for name, p in named if first.setdefault(id(p), name) != name}
+
+
+def _rename_tied(initializers: Any, tied: Mapping[str, str]) -> None:
+    """Gives initializers the first names of their parameters: torch exports a tied weight under its last name."""
+    for other, name in tied.items():
+        if name not in initializers and other in initializers:
+            value = initializers.pop(other)
+            value.name = name
+            initializers.add(value)
+
+
+def _name_hardtanh(graph: Any) -> None:
+    """Makes an op of its own of each clip that torch exports for hardtanh and relu6, whose gradients at the ends are 0.
+    Those of clamp are 1."""
+    for node in graph:
+        if node.op_type == "Clip" and "aten.hardtanh" in node.metadata_props.get("pkg.torch.onnx.fx_node", ""):
+            node.domain, node.op_type = TORCH, "hardtanh"
+            graph.opset_imports.setdefault(TORCH, 1)
 
 
 def _export(model: Any, arguments: tuple[Any, ...], optimized: bool) -> tuple[Any, dict[str, Array]]:

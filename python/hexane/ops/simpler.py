@@ -124,14 +124,22 @@ def held_for_sum(b: Builder, x: Value, axes: Sequence[int]) -> tuple[Value, Valu
 
 
 LEAST = 2.0**-24  # above 0 in fp16
+SMALLEST_ROW = 2.0**-14  # rows of smaller numbers have few digits in fp16
+
+
+def _magnified(b: Builder, u: Value, factor: Value, axes: Sequence[int]) -> tuple[Value, Value]:
+    """u * up and factor * up: rows whose largest size is below 1 are brought near 1, so that fp16 holds their squares.
+    Other rows keep their bits."""
+    up = b.inverse(b.clip(b.reduce_max(b.abs(u), axes=axes), alpha=SMALLEST_ROW, beta=1.0))
+    return b.mul(u, up), b.mul(factor, up)
 
 
 def mean_variance_norm(b: Builder, x: Value, axes: Sequence[int], epsilon: float) -> Value:
-    """u / (sqrt(mean(u^2)) + epsilon * f), u = (x - mean) * f, of which fp16 holds the squares
+    """u / (sqrt(mean(u^2)) + epsilon * f), u = (x - mean) * f, of which fp16 holds the squares, small ones too
 
     A deviation that fp16 does not tell from 0 is that of equal numbers, whose result is 0.
     """
-    u, factor = _spread(b, x, axes)
+    u, factor = _magnified(b, *_spread(b, x, axes), axes)
     deviation = b.add(b.sqrt(b.reduce_mean(b.square(u), axes=axes)), b.mul(factor, epsilon))
     return b.real_div(u, b.maximum(deviation, LEAST))
 

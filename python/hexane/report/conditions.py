@@ -32,6 +32,9 @@ class Conditions:
             if ops:
                 named = ", ".join(f"{e.op} {e.where}".strip() for e in ops[:3]) + (" .." if len(ops) > 3 else "")
                 found.append(f"{verdict}: got {len(ops)} ({named}), need 0")
+            elif verdict == "host" and not report.ok and (left := report.host_nodes):
+                named = ", ".join(n.where for n in left[:3]) + (" .." if len(left) > 3 else "")
+                found.append(f"host: got {report.outcome} ({named}), need none on the CPU")
         if self.segments is not None and len(report.segments) > self.segments:
             found.append(f"segments: got {len(report.segments)}, need at most {self.segments}")
         if self.error is not None:

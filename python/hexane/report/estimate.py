@@ -47,7 +47,7 @@ def program_for(graph: Graph, chip: Chip) -> Program:
     with collector_paused():
         divided, segments = divide(graph, chip)
         if not any(segment.device == "ane" for segment in segments):
-            left = listed([d for d in divided.decisions if d.verdict == "host"]) or "it computes nothing"
+            left = listed([d for d in divided.decisions if d.verdict in ("host", "border")]) or "it computes nothing"
             raise Error(
                 f"[estimate] {chip.label}: got a network of which no op runs on the engine: {left}; need one that has"
                 " some"

@@ -71,7 +71,7 @@ def examine(graph: Graph, chip: Chip, schedule: str = "apple", name: str = "") -
         raise Error(f"[explain] schedule: got {schedule!r}, need one of {', '.join(SCHEDULES)}")
     divided, segments = divide(graph, chip)
     if not any(segment.device == "ane" for segment in segments):
-        left = listed([d for d in divided.decisions if d.verdict == "host"]) or "it computes nothing"
+        left = listed([d for d in divided.decisions if d.verdict in ("host", "border")]) or "it computes nothing"
         raise Error(
             f"[explain] {chip.label}: got a network of which no op runs on the engine: {left}; need one that has some"
         )
@@ -156,7 +156,8 @@ class Explanation:
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """What is known to go wrong with ops of this network: a finding for each rule and op."""
-        return find_rules(self.graph)
+        layers = [node for s in self.program.segments if s.device == "ane" for node in s.nodes]
+        return find_rules(self.graph, layers)
 
     @property
     def _chip_line(self) -> str:

@@ -1,8 +1,10 @@
 // Makes the page of `hexane check` from its data. The state of the filters is the part of the address behind "#", so that a view can be linked to.
 
-const MARKS = { native: "\u2713", decomposed: "\u2248", oversize: "\u25b2", host: "\u25cb", rejected: "\u2715" };
+const MARKS = { native: "\u2713", decomposed: "\u2248", "made to fit": "\u25a5", oversize: "\u25b2", host: "\u25cb", rejected: "\u2715" };
+/** The class of a kind, without spaces. */
+const style = (kind) => kind.replaceAll(" ", "-");
 const badge = (kind) =>
-  make("span", { class: `badge ${data.kinds[kind]}`, title: data.kinds[kind] },
+  make("span", { class: `badge ${style(data.kinds[kind])}`, title: data.kinds[kind] },
     make("span", { "aria-hidden": "true" }, MARKS[data.kinds[kind]]), make("span", { class: "word" }, data.kinds[kind]));
 
 // ---- what is looked at ----
@@ -13,12 +15,12 @@ const nodes = data.nodes.map(([op, type, pattern, where], number) => ({
 const columns = columnsOf(data.chips.map((_, i) => i));
 const state = { q: "", op: "", chip: "", verdicts: new Set(), order: false, open: null };
 
-/** Chips that agree about what becomes of every op share a column. */
+/** Chips that agree about what becomes of every op, and where the network runs, share a column. */
 function columnsOf(chips) {
   const found = new Map();
   for (const chip of chips) {
     const group = data.chips[chip].group;
-    const key = data.patterns.map((pattern) => data.verdicts[pattern[group]].kind).join("");
+    const key = data.chips[chip].verdict + data.patterns.map((pattern) => data.verdicts[pattern[group]].kind).join("");
     if (!found.has(key)) found.set(key, []);
     found.get(key).push(chip);
   }
@@ -52,13 +54,30 @@ function rowsOf(shown) {
 
 function head() {
   const chips = data.chips.length;
-  const runs = data.chips.filter((chip) => chip.ok).length;
-  const where = runs === chips ? (chips === 1 ? "Runs" : `Runs on all ${chips} chips`) : runs ? `Runs on ${runs} of ${chips} chips` : chips === 1 ? "Does not run as it is" : `Runs on none of ${chips} chips as it is`;
   return make("header", {},
     make("p", { class: "kicker" }, "Hexane \u00b7 which chips run it, and why not"),
     make("h1", { class: "name" }, data.model),
-    make("p", { class: "answer" }, make("b", {}, where), chips === 1 ? ` on ${data.chips[0].title}.` : "."),
+    make("p", { class: "answer" }, chips === 1 ? `${data.chips[0].title}: ` : null, make("b", {}, chips === 1 ? data.answer : capital(data.answer)), "."),
     make("p", { class: "soft" }, count(nodes.length, "op"), data.weights ? ` \u00b7 weights: ${data.weights}` : ""));
+}
+
+const capital = (text) => text[0].toUpperCase() + text.slice(1);
+const RUNS = { whole: ["native", "\u2713 whole"], parts: ["oversize", "in parts"], none: ["rejected", "\u2715 not"] };
+const onSome = (chips) => (chips.length < data.chips.length ? ` (${chips.join("; ")})` : "");
+
+/** The changes that bring most: what, where, and the gain. */
+function advice() {
+  if (!data.advice.length) return null;
+  const lines = data.advice.map(({ change, gain, place, source, chips }) =>
+    make("li", {}, make("b", {}, change), source ? ` (${source}): ` : ": ", make("span", { class: "name" }, place), make("span", { class: "soft" }, `: ${gain}${onSome(chips)}`)));
+  return make("section", { id: "advice" }, make("h2", {}, "What to do"), make("ol", {}, ...lines));
+}
+
+/** What is known to go wrong with ops of these kinds, and what to write instead. */
+function known() {
+  if (!data.known.length) return null;
+  return make("section", { id: "known" }, make("h2", {}, "Known of these ops"),
+    make("ul", {}, ...data.known.map(([text, chips]) => make("li", { class: "name" }, text + onSome(chips)))));
 }
 
 function chipCards() {
@@ -79,15 +98,15 @@ function netplists() {
 }
 
 function card(chip) {
-  const wrong = chip.counts[2] + chip.counts[3] + chip.counts[4];
+  const [color, runs] = RUNS[chip.runs];
   const bars = chip.counts.map((number, kind) => {
-    const bar = make("i", { class: data.kinds[kind], title: `${number} ${data.kinds[kind]}` });
+    const bar = make("i", { class: style(data.kinds[kind]), title: `${number} ${data.kinds[kind]}` });
     bar.style.flex = String(number);
     return number ? bar : null;
   });
-  return make("button", { class: "card", type: "button", "data-chip": chip.name, title: `${chip.silicon}, family ${chip.family}`, onclick: () => change({ chip: state.chip === chip.name ? "" : chip.name }) },
+  return make("button", { class: "card", type: "button", "data-chip": chip.name, title: `${chip.verdict} \u00b7 ${chip.silicon}, family ${chip.family}`, onclick: () => change({ chip: state.chip === chip.name ? "" : chip.name }) },
     make("span", { class: "top" }, make("b", {}, chip.lead),
-      make("span", { class: `runs ${chip.ok ? "native" : "rejected"}` }, chip.ok ? "\u2713 runs" : `\u2715 ${count(wrong, "op")}`)),
+      make("span", { class: `runs ${color}` }, runs)),
     make("div", { class: "sold" }, [...new Set([chip.name, ...chip.products].filter((name) => !chip.lead.split(", ").includes(name))), ...(chip.mil ? ["as a netplist"] : [])].join(", ")),
     make("div", { class: "bar" }, ...bars));
 }
@@ -107,7 +126,7 @@ function tools() {
   const uses = data.kinds.map((_, kind) => new Set(data.patterns.flatMap((p, i) => (p.some((v) => data.verdicts[v].kind === kind) ? [i] : []))));
   const toggles = data.kinds.map((kind, i) => {
     const number = nodes.filter((node) => uses[i].has(node.pattern)).length;
-    return make("button", { class: `toggle ${kind}`, type: "button", "data-verdict": kind, disabled: !number, title: `${count(number, "op")} ${kind} on some chip`, onclick: () => toggle(kind) },
+    return make("button", { class: `toggle ${style(kind)}`, type: "button", "data-verdict": kind, disabled: !number, title: `${count(number, "op")} ${kind} on some chip`, onclick: () => toggle(kind) },
       make("span", { class: "mark", "aria-hidden": "true" }, MARKS[kind]), `${kind} ${number.toLocaleString("en")}`);
   });
   return make("div", { class: "tools" },
@@ -144,7 +163,7 @@ function draw() {
   const rows = rowsOf(shown);
   const found = rows.reduce((sum, row) => sum + row.nodes.length, 0);
   const body = make("tbody", {});
-  const answers = shown.map((chips) => make("td", { class: "cell" }, data.chips[chips[0]].ok ? make("span", { class: "yes" }, "yes") : make("span", { class: "rejected" }, "no")));
+  const answers = shown.map((chips) => make("td", { class: "cell", title: data.chips[chips[0]].verdict }, make("span", { class: `runs ${RUNS[data.chips[chips[0]].runs][0]}` }, RUNS[data.chips[chips[0]].runs][1])));
   body.append(make("tr", { class: "runs-row" }, make("td", { class: "op" }, "runs"), make("td", { class: "where" }, ""), ...answers));
   const table = make("table", {},
     make("thead", {}, make("tr", {}, make("th", { scope: "col" }, state.order ? "op" : "ops"), make("th", { scope: "col", class: "where" }, "where in the model"), ...shown.map(headOf))), body);
@@ -231,7 +250,7 @@ function reasons({ verdict, chips, sources }) {
   const said = [...sources].map(([source, names]) => (sources.size > 1 ? `${source} (${names.join("; ")})` : source));
   if (kind === "native" && !verdict.claims.length) {
     title.append(make("span", { class: "soft" }, `${verdict.reason} \u2014 ${[...sources.keys()].join("; ")}`));
-    return make("article", { class: `verdict ${kind}` }, title);
+    return make("article", { class: `verdict ${style(kind)}` }, title);
   }
   const facts = [
     ["rule", verdict.rule],
@@ -239,7 +258,7 @@ function reasons({ verdict, chips, sources }) {
     ...verdict.claims.map((claim, i) => [i ? "" : "claims", claim]),
   ];
   const quoted = verdict.reject && verdict.reason.includes(verdict.reject);
-  return make("article", { class: `verdict ${kind}` }, title,
+  return make("article", { class: `verdict ${style(kind)}` }, title,
     quoted ? null : make("p", { class: "why" }, verdict.reason),
     verdict.reject ? make("blockquote", {}, make("span", {}, verdict.published ? "The compiler says, word for word" : "The compiler says, in our words"), verdict.reject) : null,
     make("dl", {},
@@ -349,9 +368,11 @@ function restore() {
 
 document.body.append(make("main", {}, ...[
   head(),
+  advice(),
   data.chips.length > 1 ? chipCards() : null,
   make("section", {}, make("h2", {}, "Ops", make("small", { id: "found" }), clear()), tools(), make("div", { class: "frame", id: "matrix" })),
   make("section", {}, make("h2", {}, "Segments", make("small", {}, "what engine and host compute in turn, and what crosses between them")), make("div", { id: "divisions" })),
+  known(),
   streams(),
   make("footer", {}, "Made by hexane check. What is said here is computed from the graph alone, by rules with their sources; no chip was asked."),
 ].filter(Boolean)));

@@ -6,10 +6,11 @@ from typing import Any
 
 from hexane.errors import Error
 from hexane.program import Segment
+from hexane.report.advice import what_to_do
 from hexane.report.html_document import Table, html_document
-from hexane.report.report import DEVICES, Report
+from hexane.report.outcome import answer
+from hexane.report.report import DEVICES, WORDS, Report, word_of
 from hexane.targets import Verdict
-from hexane.targets.legality import KINDS
 
 
 def html_page(reports: Sequence[Report]) -> str:
@@ -21,8 +22,8 @@ def html_page(reports: Sequence[Report]) -> str:
     """
     if not reports or any(report.graph is not reports[0].graph for report in reports):
         raise Error(f"[page] got {len(reports)} reports, need one or more on one graph")
-    name, ok = reports[0].name, sum(report.ok for report in reports)
-    words = f"{name} runs on {ok} of {len(reports)} chips."
+    name = reports[0].name
+    words = f"{name}: {answer(report.outcome for report in reports)}."
     return html_document(f"{name} on the Neural Engine", words, _data(reports), ("page.css",), ("common.js", "page.js"))
 
 
@@ -32,10 +33,10 @@ def _data(reports: Sequence[Report]) -> dict[str, Any]:
     each once; chips: their group and division beside what is known of them."""
     groups: dict[int, list[Verdict]] = {}
     divisions, division = Table(), {}
-    for report in reports:
+    for i, report in enumerate(reports):
+        division[i] = divisions.place(tuple(map(_segment, report.segments)))
         if id(report.entries) not in groups:
             groups[id(report.entries)] = [entry.verdict for entry in report.entries]
-            division[id(report.entries)] = divisions.place(tuple(map(_segment, report.segments)))
     verdicts, patterns, ops, types = Table(), Table(), Table(), Table()
     number: dict[int, int] = {}  # of verdicts, most of which are one object for many nodes
     nodes = []
@@ -49,9 +50,12 @@ def _data(reports: Sequence[Report]) -> dict[str, Any]:
     weights = reports[0].weights
     return {
         "model": reports[0].name,
-        "kinds": list(KINDS),
+        "answer": answer(report.outcome for report in reports),
+        "advice": [one.record() for one in what_to_do(reports)],
+        "known": _known(reports),
+        "kinds": list(WORDS),
         "weights": str(weights) if weights.tensors else "",
-        "chips": [_chip(report, places[id(report.entries)], division[id(report.entries)]) for report in reports],
+        "chips": [_chip(report, places[id(report.entries)], division[i]) for i, report in enumerate(reports)],
         "divisions": divisions.items,
         "verdicts": [_verdict(verdict) for verdict in verdicts.items],
         "patterns": patterns.items,
@@ -59,6 +63,15 @@ def _data(reports: Sequence[Report]) -> dict[str, Any]:
         "types": types.items,
         "nodes": nodes,
     }
+
+
+def _known(reports: Sequence[Report]) -> list[tuple[str, list[str]]]:
+    """What is known of the ops, with the chips for which it holds."""
+    found: dict[str, list[str]] = {}
+    for report in reports:
+        for finding in report.findings:
+            found.setdefault(str(finding), []).append(report.chip.label)
+    return list(found.items())
 
 
 def _segment(segment: Segment) -> tuple[Any, ...]:
@@ -86,9 +99,11 @@ def _chip(report: Report, group: int, division: int) -> dict[str, Any]:
         "family": str(chip.family),
         "tier": str(chip.tier),
         "ok": report.ok,
+        "runs": report.outcome.kind,
+        "verdict": str(report.outcome),
         "mil": "" if mil is None else mil.reject,
         "mil_source": "" if mil is None else f"{mil.source}, {mil.status}",
-        "counts": list(report.counts.values()),
+        "counts": list(report.told_counts.values()),
         "group": group,
         "division": division,
         "streams": list(report.streams),
@@ -98,7 +113,7 @@ def _chip(report: Report, group: int, division: int) -> dict[str, Any]:
 
 def _verdict(v: Verdict) -> dict[str, Any]:
     return {
-        "kind": KINDS.index(v.verdict),
+        "kind": WORDS.index(word_of(v)),
         "reason": v.reason,
         "rule": v.rule,
         "reject": v.reject,

@@ -7,15 +7,16 @@ from typing import Any
 
 from hexane.build import Tensor, graph
 from hexane.errors import Error
-from hexane.graph import Array, Graph, Node
+from hexane.graph import Array, Graph, Node, Port
 from hexane.importers.files import is_written_model
 from hexane.importers.written import load_written_model
 from hexane.ops import LEAVES
 from hexane.passes.legalize.to_fp16 import lost_factors, may_lose_factors
 from hexane.passes.repair import repair as repaired
 from hexane.passes.repair import without_repair
-from hexane.passes.retarget import operands_of_form, rewritten
+from hexane.passes.retarget import border_of, operands_of_form, rewritten
 from hexane.passes.retarget.views import ROUNDING, VIEWS, has_too_many_axes, join_views
+from hexane.passes.retarget.writer import BORDER, FIT
 from hexane.pipeline import divide, engine_form
 from hexane.report.report import Entry, Report
 from hexane.stages.segments.devices import COMPUTING
@@ -62,12 +63,14 @@ def examine(model: Graph, chips: Sequence[Chip], name: str = "") -> list[Report]
     shared: dict[tuple[int, str], tuple[Entry, ...]] = {}
     reports = []
     for chip, verdicts in zip(chips, judge_all(model.nodes, chips, rewritten), strict=True):
-        key = id(verdicts), chip.name if by_segments else ""
+        borders = any(_may_be_borders(node, verdict, chip) for node, verdict in zip(nodes, verdicts, strict=True))
+        key = id(verdicts), chip.name if by_segments or borders else ""
         if key not in shared:
             known = _written_without(model, nodes, _joined(model, nodes, verdicts, chip), chip)
             known = _within_fp16(model, nodes, known)
             known = _with_lost_factors(model, nodes, known, chip) if loses else known
             known = _apart_from_products(model, nodes, known, chip) if by_segments else known
+            known = _left_by_borders(model, nodes, known, chip) if borders else known
             shared[key] = tuple(map(Entry, range(len(nodes)), nodes, known))
         reports.append(Report(name or model.name, chip, shared[key], model))
     return reports
@@ -142,6 +145,45 @@ def _with_lost_factors(
         if not reasons or not verdict.runs:
             return verdict
         return replace(verdict, reason="; ".join(filter(None, (verdict.reason, *dict.fromkeys(reasons)))))
+
+    return [told(node, verdict) for node, verdict in zip(nodes, verdicts, strict=True)]
+
+
+def _may_be_borders(node: Node, verdict: Verdict, chip: Chip) -> bool:
+    """Whether the engine runs an op, but for what the host cuts and joins of it."""
+    return verdict.runs and verdict.verdict != "native" and verdict is not FOLDED and bool(border_of(node, chip))
+
+
+def _left_by_borders(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict], chip: Chip) -> Sequence[Verdict]:
+    """The verdicts, with ops whose every part is on the host: borders, and ops that go with them. The segments say
+    so."""
+    with_borders = [node for node, verdict in zip(nodes, verdicts, strict=True) if _may_be_borders(node, verdict, chip)]
+    if not with_borders:
+        return verdicts
+    places = {value: f"{i}.{value.output}" for i, node in enumerate(nodes) for value in node.values}
+    marks = tuple(Port(place, value) for value, place in places.items())
+    divided, segments = divide(model.annotated(taps=marks), chip)
+    device = {node: found.device for found in segments for node in found.nodes}
+    became = {port.name: port.value.node for port in divided.taps}
+    left = set[Node]()
+    for node in with_borders:
+        ends = {became.get(places[v]) for v in node.inputs if v in places}
+        written, ahead = set[Node](), [became[places[v]] for v in node.values if places[v] in became]
+        while ahead:
+            one = ahead.pop()
+            if one not in written and one not in ends and one.op not in LEAVES:
+                written.add(one)
+                ahead.extend(v.node for v in one.inputs if v is not None)
+        where = {device[one] for one in written if one in device}
+        if where == {"host"}:
+            left.add(node)
+
+    def told(node: Node, verdict: Verdict) -> Verdict:
+        if node not in left:
+            return verdict
+        large = border_of(node, chip)
+        reason = f"{BORDER}: {large}; the ops between go with them: {verdict.reason}"
+        return replace(verdict, verdict="host", form="", reason=reason, change=f"{FIT}: {large}")
 
     return [told(node, verdict) for node, verdict in zip(nodes, verdicts, strict=True)]
 

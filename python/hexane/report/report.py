@@ -1,6 +1,7 @@
 """A network on one chip, op by op: as values, text, HTML and JSON."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -15,6 +16,8 @@ from hexane.ops.encodings import encoding_of, is_encoded
 from hexane.pipeline import divide
 from hexane.printer import size_text
 from hexane.program import Segment, SegmentPort
+from hexane.report.advice import Advice, others_known, told, what_to_do
+from hexane.report.outcome import Outcome, outcome
 from hexane.report.rules import Finding, find_rules
 from hexane.targets import Chip, Verdict
 from hexane.targets.legality import KINDS, mil_status, route_of
@@ -22,7 +25,14 @@ from hexane.targets.legality import KINDS, mil_status, route_of
 HEAD = ("what", "op", "where", "why", "source", "instead")
 SEGMENT_HEAD = ("segment", "device", "ops", "which", "reads of others", "why")
 DEVICES = {"ane": "engine", "host": "host"}
+FITTED = "made to fit"  # too large for the chip, and computed there all the same
+WORDS = ("native", "decomposed", FITTED, "oversize", "host", "rejected")  # from the best to the worst
 MOST_ROWS = 200  # of a table in a notebook
+
+
+def word_of(verdict: Verdict) -> str:
+    """One of WORDS, by which people are told of a verdict."""
+    return FITTED if verdict.verdict == "oversize" and verdict.runs else verdict.verdict
 
 
 class Entry(NamedTuple):
@@ -107,7 +117,8 @@ class Report:
     """What a chip does with every op of a network. Lists are in the order of the graph.
 
     native: runs as it is. decomposed: runs on the engine as other ops. oversize: larger than the chip takes. host:
-    computed outside the engine. rejected: refused by the engine's compiler. ok: the whole network runs on the engine.
+    computed outside the engine. rejected: refused by the engine's compiler. ok: the whole network runs on the engine,
+    and the host does not even cut or join pieces: `emit` leaves nothing to it.
     """
 
     name: str
@@ -143,8 +154,14 @@ class Report:
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """What is known to go wrong with ops of this network, whatever the verdicts: a finding for each rule and op."""
-        return find_rules(self.graph)
+        """What is known to go wrong with ops of this network, and with layers that it is written as: a finding for each
+        rule and op."""
+        return find_rules(self.graph, [node for s in self.segments if s.device == "ane" for node in s.nodes])
+
+    @cached_property
+    def advice(self) -> tuple[Advice, ...]:
+        """What to do, what brings most first."""
+        return what_to_do([self])
 
     @property
     def engine_segments(self) -> int:
@@ -177,36 +194,39 @@ class Report:
         return self._of("rejected")
 
     @cached_property
+    def outcome(self) -> Outcome:
+        """Where it runs: `str` of it is the sentence that all reports have."""
+        return outcome(self.segments)
+
+    @property
     def ok(self) -> bool:
-        return all(entry.verdict.runs for entry in self.entries)
+        return self.outcome.kind == "whole"
+
+    @property
+    def host_nodes(self) -> list[Node]:
+        """What the host computes of the network as it is written for the chip."""
+        return [node for segment in self.segments if segment.device == "host" for node in segment.nodes]
 
     @property
     def counts(self) -> dict[str, int]:
         """How many ops are native, decomposed, oversize, host and rejected."""
         return {kind: len(getattr(self, kind)) for kind in KINDS}
 
+    @property
+    def told_counts(self) -> dict[str, int]:
+        """How many ops people are told of by each of WORDS."""
+        found = Counter(word_of(entry.verdict) for entry in self.entries)
+        return {word: found[word] for word in WORDS}
+
     def _of(self, kind: str) -> list[Entry]:
         return [entry for entry in self.entries if entry.verdict.verdict == kind]
 
     @property
-    def where(self) -> str:
-        """on the engine, or in 2 parts, 102 ops on the engine and 5 on the CPU."""
-        if self.ok:
-            return "on the engine"
-        ops = dict.fromkeys(DEVICES, 0)
-        for segment in self.segments:
-            ops[segment.device] += len(segment.nodes)
-        engine, host = ops["ane"], ops["host"]
-        if not engine:
-            return "on the CPU"
-        return f"in {counted(len(self.segments), 'part')}, {counted(engine, 'op')} on the engine and {host} on the CPU"
-
-    @property
     def summary(self) -> str:
         """One line: the counts, and where the network runs."""
-        counts = ", ".join(f"{count} {word}" for word, count in self.counts.items() if count)
+        counts = ", ".join(f"{count} {word}" for word, count in self.told_counts.items() if count)
         route = "" if self.mil is None else f"; as a netplist only: {self.mil.reject}"
-        return f"{self.name} on {self.chip.title}: runs {self.where}: {counts or 'no ops'}{route}"
+        return f"{self.name} on {self.chip.title}: {self.outcome}: {counts or 'no ops'}{route}"
 
     @property
     def mil(self) -> Verdict | None:
@@ -254,9 +274,9 @@ class Report:
 
     def rows(self) -> Iterator[tuple[str, ...]]:
         """Rows under HEAD for all ops that are not native. Ops of one reason share a row; the worst come first."""
-        for kind in ("rejected", "host", "oversize", "decomposed"):
+        for kind in reversed(WORDS[1:]):
             shared: dict[tuple[str, str], list[Entry]] = {}
-            for entry in self._of(kind):
+            for entry in (entry for entry in self.entries if word_of(entry.verdict) == kind):
                 shared.setdefault((entry.op, entry.verdict.reason), []).append(entry)
             for (op, reason), entries in shared.items():
                 v = entries[0].verdict
@@ -271,6 +291,7 @@ class Report:
             "asked": self.chip.asked,
             "products": list(self.chip.products),
             "ok": self.ok,
+            **self.outcome.record(),
             "route": route_of(self.chip),
             "counts": self.counts,
             "weights": asdict(self.weights),
@@ -284,6 +305,7 @@ class Report:
             "segments": [segment_record(segment) for segment in self.segments],
             "crossings": len(self.crossings),
             "crossing_bytes": sum(port.type.bytes for port in self.crossings),
+            "what_to_do": [one.record() for one in self.advice],
             "rules": [finding.record() for finding in self.findings],
             "nodes": [entry.record() for entry in self.entries],
         }
@@ -292,7 +314,7 @@ class Report:
         return json.dumps(self.record(), indent=2, ensure_ascii=False)
 
     def __str__(self) -> str:
-        blocks = ["\n".join(filter(None, (self.summary, self.weights_line, self.latency_line)))]
+        blocks = ["\n".join(filter(None, (self.summary, *told(self.advice, 1), self.weights_line, self.latency_line)))]
         for what, op, where, why, source, change in self.rows():
             lines = [f"{what}: {op}" + (f" at {where}" if where else ""), f"  {why}", f"  source: {source}"]
             blocks.append("\n".join([*lines, f"  instead: {change}"] if change else lines))
@@ -302,8 +324,8 @@ class Report:
                 for number, device, _, ops, _, why in self.segment_rows()
             ]
             blocks.append("\n".join([f"{self.cut_summary}:", *rows]))
-        if self.findings:
-            blocks.append("\n".join(["known of these ops:", *(f"  {finding}" for finding in self.findings)]))
+        if known := others_known([self]):
+            blocks.append("\n".join(["known of these ops:", *(f"  {text}" for text in known)]))
         return "\n\n".join(blocks)
 
     def __repr__(self) -> str:
@@ -321,7 +343,8 @@ class Report:
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{shown}</tbody></table>" if rows else ""
         left = len(rows) - MOST_ROWS
         more = f"<p>and {left} more: print(report) shows all</p>" if left > 0 else ""
-        return f"<p><b>{escape(self.summary)}</b><br>{escape(self.weights_line)}</p>{table}{more}"
+        lines = "<br>".join(map(escape, (*told(self.advice, 1), self.weights_line)))
+        return f"<p><b>{escape(self.summary)}</b><br>{lines}</p>{table}{more}"
 
 
 def segment_record(segment: Segment) -> dict[str, Any]:

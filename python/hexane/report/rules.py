@@ -1,7 +1,7 @@
 """Finds in a network what is known to go wrong (`targets/shared/rules.toml`), one finding for each rule and kind of
 op."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from math import ceil, prod
@@ -14,6 +14,8 @@ from hexane.ops.encodings import encoding_of
 from hexane.targets.rules import Rule, rules
 from hexane.validate.masks import mask_operands
 
+# These ask for a layer as the engine gets it: `retarget` writes others with strides and dilations that it takes.
+OF_LAYERS = ("conv_strides", "palette_strides", "pool_strides", "dilations")
 Filled = Mapping[str, Any]  # the names in a rule's texts
 Test = Callable[[Node, Rule], Filled | None]
 
@@ -39,14 +41,19 @@ class Finding:
     def __str__(self) -> str:
         where = f" at {self.where}" if self.where else ""
         more = f" and {self.count - 1} more" if self.count > 1 else ""
+        return f"{self.op}{where}{more}: {self.wrong}: {self.instead} ({self.evidence})"
+
+    @property
+    def evidence(self) -> str:
         seen = f"; on {', '.join(self.systems)}" if self.systems else ""
-        return f"{self.op}{where}{more}: {self.wrong}: {self.instead} ({self.source}, {self.status}{seen})"
+        return f"{self.source}, {self.status}{seen}"
 
 
-def find_rules(graph: Graph) -> tuple[Finding, ...]:
-    """The rules that a network breaks, in the order of the file."""
+def find_rules(graph: Graph, layers: Sequence[Node] | None = None) -> tuple[Finding, ...]:
+    """The rules that a network breaks, in the order of the file. layers: what it is written as for the engine of a
+    chip, which the rules on strides and dilations judge; None: its own nodes."""
     found: dict[tuple[str, str], Finding] = {}
-    for rule, op, where, filled in _broken(graph):
+    for rule, op, where, filled in _broken(graph, layers):
         key = rule.name, op
         if key in found:
             found[key] = replace(found[key], count=found[key].count + 1)
@@ -57,15 +64,19 @@ def find_rules(graph: Graph) -> tuple[Finding, ...]:
     return tuple(sorted(found.values(), key=lambda finding: order.index(finding.rule)))
 
 
-def _broken(graph: Graph) -> Iterator[tuple[Rule, str, str, Filled]]:
+def _broken(graph: Graph, layers: Sequence[Node] | None) -> Iterator[tuple[Rule, str, str, Filled]]:
     by_op: dict[str, list[Rule]] = {}
     for rule in rules().values():
         for op in rule.ops:
             by_op.setdefault(op, []).append(rule)
     masks = mask_operands(graph.nodes)
     tests: dict[str, Test] = {**_TESTS, "infinite_mask": partial(_infinite_mask, masks)}
-    for node in graph.nodes:
-        for rule in by_op.get(node.op, ()) if node.op != "input" else ():
+    judged = [(node, False) for node in graph.nodes if node.op != "input"]
+    judged += [(node, True) for node in (graph.nodes if layers is None else _once(layers))]
+    for node, as_layer in judged:
+        for rule in by_op.get(node.op, ()):
+            if (rule.name in OF_LAYERS) != as_layer:
+                continue
             test = tests.get(rule.name)
             filled = {} if test is None else test(node, rule)
             if filled is not None:
@@ -76,6 +87,11 @@ def _broken(graph: Graph) -> Iterator[tuple[Rule, str, str, Filled]]:
             filled = _short_rows(name, kind, rule)
             if filled is not None:
                 yield rule, op, name, filled
+
+
+def _once(layers: Sequence[Node]) -> list[Node]:
+    """One of the layers with equal attributes that a node was written as, such as the pieces of a convolution."""
+    return list({(node.sources, node.op, str(node.attrs)): node for node in layers if node.op != "input"}.values())
 
 
 def _text(text: str, rule: Rule, filled: Filled) -> str:
@@ -141,9 +157,11 @@ def _weight(node: Node) -> Value | None:
 
 
 def _infinite_mask(masks: Mapping[int, tuple[int, ...]], node: Node, rule: Rule) -> Filled | None:
+    """An infinity that no element can be, such as -inf of a maximum, hides nothing."""
     values = [v for i in masks.get(id(node), ()) if i < len(node.inputs) and (v := node.inputs[i]) is not None]
     data = [v.node.data for v in values if v.node.op == "const" and v.dtype.kind == "float" and v.node.data is not None]
-    return {} if any(np.isinf(d.astype(np.float32)).any() for d in data) else None
+    hides = {"maximum": np.isposinf, "minimum": np.isneginf}.get(node.op, np.isinf)
+    return {} if any(hides(d.astype(np.float32)).any() for d in data) else None
 
 
 def _conv_strides(node: Node, rule: Rule) -> Filled | None:

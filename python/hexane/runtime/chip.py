@@ -14,6 +14,7 @@ from hexane.passes.retarget.marked import HOST, LEFT_OUT, marked_programs
 from hexane.pipeline import Watch, compile_segments, divide
 from hexane.program import Program, Segment
 from hexane.runtime.collector import collector_paused
+from hexane.stages.segments.segment import FEWER, TO_HOST
 from hexane.targets import Chip
 
 MOST_LISTED = 10
@@ -27,9 +28,9 @@ def chip_program(
     watch: Watch | None = None,
     on_engine: Callable[[Graph], Graph] | None = None,
 ) -> Program:
-    """The program of a chip. on_engine: as `compile_segments` has it. Warns once of the ops that run on the host, but
-    for those that were left to it when the graph was cut into programs, and once of those that the chip computes
-    otherwise.
+    """The program of a chip. on_engine: as `compile_segments` has it. Warns once of what runs on the host, ops and the
+    cuts and joins of ops in pieces, but for those that were left to it when the graph was cut into programs, and once
+    of those that the chip computes otherwise.
 
     Raises Error with the list of the former where `fallback` of the options is "error".
     """
@@ -39,10 +40,8 @@ def chip_program(
         graph = without_repair(graph)
     with collector_paused():
         graph, segments = divide(graph, chip, watch, None if on_engine is None else Loaded())
-    count = sum(len(segment.nodes) for segment in segments)
-    left = [d for d in graph.decisions if d.verdict == "host" and d.reason != HOST]
-    said = [f"{len(left)} of {count} ops run on the host: {listed(left)}"] if left else []
-    said += _said_of_programs(graph, segments)
+    left = _said_of_host(graph, segments)
+    said = left + _said_of_programs(graph, segments)
     if said:
         words = f"[compile] {chip.label}: {'. '.join(said)}"
         if options.fallback == "error" and left:
@@ -57,6 +56,33 @@ def chip_program(
     if lost:
         warn(f"[compile] {chip.label}: fp16 does not hold the weights of {listed(list(lost.values()))}", HazardWarning)
     return program
+
+
+def left_to_host(graph: Graph) -> list[Decision]:
+    """What the host computes, cuts and joins, but for ops that were left to it when the graph was cut into programs."""
+    return [d for d in graph.decisions if d.verdict in ("host", "border") and d.reason != HOST]
+
+
+def _said_of_host(graph: Graph, segments: Sequence[Segment]) -> list[str]:
+    """What the host does, in words; nothing where the engine does everything."""
+    count = sum(len(segment.nodes) for segment in segments)
+    moved = sum(len(segment.moved) for segment in segments)
+    along = f", and {moved} that only move elements with them" if moved else ""
+    found = left_to_host(graph)
+    computed = [d for d in found if d.verdict == "host"]
+    borders = [d for d in found if d.verdict == "border"]
+    said = [f"{len(computed)} of {count} ops run on the host{along}: {listed(computed)}"] if computed else []
+    if borders:
+        along = "" if computed else along
+        said.append(
+            f"{len(borders)} of {count} ops cut and join on the host what the engine computes in pieces{along}:"
+            f" {listed(borders)}"
+        )
+    # Elements alone, such as whole numbers beyond fp16 that are only moved.
+    refused = [d for d in graph.decisions if d.verdict == "moved" and d.reason not in (FEWER, f"{TO_HOST}{HOST}")]
+    if refused and not found:
+        said.append(f"{len(refused)} of {count} ops that only move elements run on the host: {listed(refused)}")
+    return said
 
 
 def _said_of_programs(graph: Graph, segments: Sequence[Segment]) -> list[str]:

@@ -22,6 +22,7 @@ from hexane.train.kernels import Kernel, kernels, on_engine
 from hexane.train.notes import read_notes
 from hexane.train.optimizers import Optimizer, adam, adamw, lion, sgd
 from hexane.train.schedules import constant, cosine, steps, warm_up
+from hexane.train.state_dict import state_dict
 from hexane.train.sweeps import SweepResult, sweep
 from hexane.train.text import TokenFile, Tokenizer, TokenWindows, learn_tokenizer, load_tokenizer, save_tokens
 from hexane.train.trained import trained
@@ -65,6 +66,7 @@ __all__ = [
     "save_llama",
     "save_tokens",
     "sgd",
+    "state_dict",
     "step",
     "steps",
     "sweep",

@@ -50,3 +50,19 @@ def interrupted_by_sigterm() -> Iterator[list[int]]:
         yield came
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+
+
+@contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """Within the block SIGTERM raises SystemExit(143), so that states can be saved. A handler that the program has set,
+    and other threads than the main one, change nothing."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    with interrupted_by_sigterm() as came:
+        try:
+            yield
+        except KeyboardInterrupt:
+            if came:
+                raise SystemExit(128 + signal.SIGTERM) from None
+            raise

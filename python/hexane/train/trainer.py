@@ -21,7 +21,7 @@ from hexane.runtime.compile import compile_with_programs
 from hexane.targets import Chip, load_target
 from hexane.train.all_reduce import AllReduce
 from hexane.train.evaluating import evaluating
-from hexane.train.interrupts import held_interrupts
+from hexane.train.interrupts import ended_by_sigterm, held_interrupts
 from hexane.train.kernels import Variant, on_engine
 from hexane.train.log import Log
 from hexane.train.measured import Measured
@@ -136,7 +136,8 @@ class Trainer:
         `lr`, `norm`, `ms` and what else is measured (docs/training.md has the fields); after every `evaluate_every`
         batches also the metrics over `evaluation`, as `evaluation.NAME`. watch: a function that is called after each
         batch and gives more numbers for its entry, by name. checkpoint_every: batches between checkpoints in the
-        folder; there is one at the end, too, and one on Ctrl-C. resume: go on from the checkpoint of the folder, if it
+        folder; there is one at the end, too, and one on Ctrl-C or SIGTERM, which ends the process with code 143 unless
+        the program handles it. resume: go on from the checkpoint of the folder, if it
         has one: with the same batches the weights are those of an uninterrupted run, bit for bit, and the log is that
         of one run. progress: a line on stderr; None: on a terminal alone. tokens: in a batch, for entries (`tokens`:
         those trained on) and the line. trace: where the last batch of this call is written as a Chrome trace, with
@@ -178,6 +179,8 @@ class Trainer:
             log = ranks.first(partial(self._log, stack))
             wanted = progress if ranks.is_first else False
             shown = stack.enter_context(Progress(steps, self.calls, wanted, self._accumulate, tokens))
+            if ranks.communicator is None and self._folder is not None:
+                stack.enter_context(ended_by_sigterm())
             stack.enter_context(ranks.signals())
             hold = held_interrupts if ranks.communicator is None else nullcontext
             numbered = _from(batches, self.calls, steps)
@@ -203,7 +206,7 @@ class Trainer:
                         ranks.first(self.save)
                 if trace is not None and entries and ranks.is_first:
                     self.net.save_trace(trace)
-            finally:  # also on Ctrl-C
+            finally:  # also on Ctrl-C and SIGTERM
                 if entries and self._is_whole and ranks.ended_together:
                     ranks.first(lambda: None if self._folder is None else self.save())
                 elif entries and self._is_whole and ranks.is_first and self._folder is not None:

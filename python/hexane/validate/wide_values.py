@@ -21,6 +21,7 @@ from hexane.graph import Array, Node, Value
 from hexane.ops import LEAVES, OPS
 from hexane.ops.spec import moved_inputs
 from hexane.passes.simplify.fold_batch_norm import folds_in_halves, normalisation
+from hexane.validate.fine_values import Makers, fine_makers, unheld
 from hexane.validate.masks import HIDDEN, mask_operands
 from hexane.validate.small_constants import INVERTED
 
@@ -80,6 +81,7 @@ def _walk(nodes: Sequence[Node], may_leave: Callable[[Node], bool], counts: Mapp
     known: dict[Value, Ends] = {}
     gains: dict[Value, float] = {}  # the size of what numbers near 1 have become by constant factors
     scaled: set[Value] = set()  # values that are beyond fp16 by these factors
+    fine = Makers({}, {}) if counts is None else fine_makers(nodes, counts, may_leave)
     counts = counts or Counter(v for node in nodes for v in node.inputs if v is not None)
     found: dict[int, str] = {}
     factors: dict[int, str] = {}
@@ -99,9 +101,11 @@ def _walk(nodes: Sequence[Node], may_leave: Callable[[Node], bool], counts: Mapp
                 found[id(node)] = _reason("its results", ends)
         if ends is None and (gain := _gain(node, gains, masks.get(id(node), ()))) is not None:
             size, largest = gain
-            if (size > LARGEST or largest > LARGEST) and not folds_in_halves(node, counts):
-                ends = -size, size
-                scaled.add(node.values[0])
+            lossy = not max(size, largest) > LARGEST and unheld(node, masks.get(id(node), ())) is not None
+            if (size > LARGEST or largest > LARGEST or lossy) and not folds_in_halves(node, counts):
+                if size > LARGEST:
+                    ends = -size, size
+                    scaled.add(node.values[0])
                 if may_leave(node):
                     found[id(node)] = factors[id(node)] = _of_factors(*gain)
             gains[node.values[0]] = size
@@ -109,9 +113,12 @@ def _walk(nodes: Sequence[Node], may_leave: Callable[[Node], bool], counts: Mapp
             ends = known[wide]  # beside operands near 1
             if wide in scaled or node.op in BIASED:
                 scaled.add(node.values[0])
+        if node.values and node.values[0] in fine.large:
+            ends = -fine.large[node.values[0]], fine.large[node.values[0]]
+            scaled.add(node.values[0])
         if ends is not None:
             known.update(dict.fromkeys(node.values, ends))
-    return _Wide(found, factors)
+    return _Wide({**fine.found, **found}, {**fine.found, **factors})
 
 
 def _keeps_size(node: Node) -> bool:
@@ -240,6 +247,8 @@ def _of_constant(node: Node, is_mask: bool) -> Ends | None:
 def _of_factors(size: float, largest: float) -> str:
     if size > LARGEST:
         return f"its constants make numbers as large as {size:.3g} of numbers near 1, which fp16 does not hold"
+    if largest < 1:
+        return f"it has a constant of {largest:.3g}, which fp16 does not hold"
     return f"its constants are as large as {largest:.3g}, which fp16 does not hold"
 
 
@@ -252,6 +261,8 @@ def _gain(node: Node, gains: Mapping[Value, float], hides: Sequence[int]) -> tup
     if node.op == "batch_norm":
         affine = normalisation(node, node.inputs[1:])
         return None if affine is None else (max(before * _size(affine.scale), _size(affine.shift)), 0.0)
+    if (large := unheld(node, hides)) is not None:
+        return large
     if node.op in ("mul", "real_div", "add", "sub"):
         return _beside_a_constant(node, gains, hides)
     if node.op in BIASED:  # the weights' size says nothing of a sum's, its bias does
@@ -260,7 +271,7 @@ def _gain(node: Node, gains: Mapping[Value, float], hides: Sequence[int]) -> tup
     if node.op in HEIGHTS:
         alpha, beta = abs(node.attrs["alpha"]), abs(node.attrs.get("beta", 1.0))
         size = {"scaled_tanh": alpha, "elu": max(before, alpha), "selu": beta * max(before, alpha)}[node.op]
-        return size, alpha if node.op == "scaled_tanh" else max(alpha, beta)
+        return size, max(alpha, beta)
     if node.op not in FACTORS:
         return None
     factors, terms = ([_constant_size(node, place) for place in places] for places in FACTORS[node.op])

@@ -34,19 +34,21 @@ def import_onnx(
     values: Mapping[str, Array] | None = None,
     params: str | None = None,
     fixed: Collection[str] = (),
+    tied: Mapping[str, str] | None = None,
 ) -> Graph:
     """The graph of an ONNX model: a path, the file's bytes, or a ModelProto.
 
     `shapes` fixes the free dims of inputs; `values` are the contents of inputs that decide shapes, which become
     constants. An input with an initializer is that constant, unless `values` has another or `shapes` makes it an input
     of the graph. `params` says by patterns ("layer4.*|fc.*") which initializers become params: floats with at least one
-    axis that decide no shape; those in `fixed` stay constants, but for statistics of batch norms. Shapes follow from
-    the inputs alone: what the file says of inner tensors and outputs is not read.
+    axis that decide no shape; those in `fixed` stay constants, but for statistics of batch norms. `tied` has more names
+    for patterns, with the initializer that each one means. Shapes follow from the inputs alone: what the file says of
+    inner tensors and outputs is not read.
 
     Raises SpecialisationNeeded where a shape or value is missing, Error for a file that is damaged, for a pattern that
     no initializer fits, or, all at once, for the nodes that Hexane does not have.
     """
-    return import_described(model, shapes or {}, values or {}, params, fixed)[0]
+    return import_described(model, shapes or {}, values or {}, params, fixed, tied)[0]
 
 
 def import_described(
@@ -55,12 +57,13 @@ def import_described(
     values: Mapping[str, Array],
     params: str | None = None,
     fixed: Collection[str] = (),
+    tied: Mapping[str, str] | None = None,
 ) -> tuple[Graph, Signature]:
     """As import_onnx, with the model's signature: the file is read once."""
     with _bounded():
         file = read_model(model)
         described = read_signature(file)
-        return _import(file, described, shapes, values, params, fixed), described
+        return _import(file, described, shapes, values, params, fixed, tied), described
 
 
 @contextmanager
@@ -81,11 +84,12 @@ def _import(
     values: Mapping[str, Array],
     params: str | None,
     fixed: Collection[str],
+    tied: Mapping[str, str] | None,
 ) -> Graph:
     proto = file.proto
     types = resolve(described, shapes, values)
     given = {name: np.asarray(array) for name, array in values.items()}
-    chosen = frozenset[str]() if params is None else params_of(file, params, fixed)
+    chosen = frozenset[str]() if params is None else params_of(file, params, fixed, tied)
     translator = Translator(proto, file.folder, chosen)
     last, read = last_reads(file.nodes, [output.name for output in proto.graph.output])
     scope = translator.initializers(proto.graph, file.initializers(), read)

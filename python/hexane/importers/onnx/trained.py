@@ -1,6 +1,6 @@
 """Which initializers of a model become params."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from hexane.errors import Error
 from hexane.importers.onnx.load import ModelFile, check_text, element_type
@@ -9,11 +9,13 @@ from hexane.importers.onnx.shape_inputs import find_shape_inputs
 from hexane.importers.patterns import matching
 
 
-def params_of(file: ModelFile, pattern: str, fixed: Collection[str] = ()) -> frozenset[str]:
+def params_of(
+    file: ModelFile, pattern: str, fixed: Collection[str] = (), tied: Mapping[str, str] | None = None
+) -> frozenset[str]:
     """The names of the initializers that fit: floats with at least one axis that nodes read, and that decide no shape.
 
-    fixed: names that stay constants, but for means and variances of batch norms. Raises Error for a pattern that none
-    of the initializers fits.
+    fixed: names that stay constants, but for means and variances of batch norms. tied: more names of initializers, and
+    the name that each has in the file. Raises Error for a pattern that none of the initializers fits.
     """
     statistics = {name for node in file.nodes if node.op_type == "BatchNormalization" for name in node.input[3:5]}
     fixed = set(fixed) - statistics
@@ -24,7 +26,9 @@ def params_of(file: ModelFile, pattern: str, fixed: Collection[str] = ()) -> fro
         if tensor.name in read and tensor.name not in fixed and tensor.dims and _is_float(tensor.data_type)
     ]
     decide = find_shape_inputs(file.nodes, file.proto.functions, floats)
-    return frozenset(matching("import", pattern, [name for name in floats if name not in decide]))
+    names = [name for name in floats if name not in decide]
+    others = {other: name for other, name in (tied or {}).items() if name in names}
+    return frozenset(others.get(name, name) for name in matching("import", pattern, [*names, *others]))
 
 
 def _is_float(code: int) -> bool:

@@ -12,9 +12,9 @@ from hexane.passes.retarget.clamp_masks import clamp_masks
 from hexane.passes.retarget.forms import FORMS
 from hexane.passes.retarget.traffic import instead_of, said_of_traffic
 from hexane.passes.retarget.views import join_views
-from hexane.passes.retarget.writer import Note, Writer, is_border
+from hexane.passes.retarget.writer import BORDER, Note, Writer, is_border
 from hexane.targets import Chip, Target, Verdict
-from hexane.targets.legality import Kind
+from hexane.targets.legality import Kind, floors, mil_ops, mil_status, route_of
 from hexane.validate.constants import FOLDED, is_constant
 from hexane.validate.extents import fits
 from hexane.validate.fp32_chains import fp32_chains
@@ -68,6 +68,7 @@ def _written(graph: Graph, chip: Chip) -> Graph:
 
 
 _known: dict[Any, Verdict] = {}
+_bordered: dict[Any, str] = {}
 MOST_KNOWN = 1 << 16
 
 
@@ -135,7 +136,32 @@ def _left_to_the_compiler(node: Node, verdict: Verdict, chip: Chip) -> bool:
     computed = (v.type for v in node.inputs if v is not None and v.node.op != "const")
     large = not all(fits(t, chip) for t in (*computed, *node.types))
     by_itself = not large and not verdict.rule.startswith("validator ") and verdict.rule != SMALL_CONSTANT
-    return by_itself and in_mil(node.op, types, node.attrs) == (node.op,)
+    return by_itself and in_mil(node.op, types, node.attrs) == (node.op,) and not _in_netplists_only(node, chip)
+
+
+def _in_netplists_only(node: Node, chip: Chip) -> bool:
+    """Whether the chip has an op of MIL as a layer of netplists alone: a program in MIL with it is refused."""
+    if route_of(chip) != "mil":
+        return False
+    known = [(name, floors().get(name)) for name in mil_ops(node.op) or ()]
+    return any(f is not None and f.bridge and mil_status(name, chip).verdict != "native" for name, f in known)
+
+
+def border_of(node: Node, chip: Chip) -> str:
+    """Why the host cuts, joins or views something where a node is written as others, or does all of it: what is too
+    large for the chip. "" where it does nothing."""
+    if is_border(node, chip):
+        return judge(node, chip).reason
+    kind = None if node.op in BY_NUMBERS else kind_of(node, chip)
+    if kind is None or kind not in _bordered:
+        values, writer = _attempt(node, chip)
+        found = judge(writer.outside[0], chip).reason if values is not None and writer.outside else ""
+        if kind is None:
+            return found
+        if len(_bordered) >= MOST_KNOWN:
+            _bordered.clear()
+        _bordered[kind] = found
+    return _bordered[kind]
 
 
 def _attempt(node: Node, chip: Chip) -> tuple[tuple[Value, ...] | None, Writer]:
@@ -212,7 +238,7 @@ def _of_wide(node: Node, chip: Chip, reason: str) -> Iterator[Decision]:
 
 def _outside(border: Node, chip: Chip) -> Decision:
     verdict = judge(border, chip)
-    return _decision(border, "outside", f"the host cuts, joins and views what is too large: {verdict.reason}", verdict)
+    return _decision(border, "outside", f"{BORDER}: {verdict.reason}", verdict)
 
 
 def _decision(node: Node, verdict: str, reason: str, of: Verdict) -> Decision:

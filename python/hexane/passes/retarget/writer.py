@@ -179,6 +179,8 @@ class Writer(Rewriter):
         return written
 
 
+BORDER = "the host cuts, joins and views what the engine does not take"  # why a border is no op of the engine
+FIT = "use tensors that the chip takes whole"  # what to do about a border
 BORDERS = frozenset(("slice_by_index", "slice_by_size", "split", "crop", "concat", "stack", "reshape"))
 BORDERS |= {"expand_dims", "squeeze", "flatten", "flatten2d", "identity", "broadcast_to"}
 

@@ -14,7 +14,7 @@ from hexane.decisions import Decision
 from hexane.graph import Graph, Node, TensorType, Value
 from hexane.passes.legalize.save_states import save_states
 from hexane.passes.overwrites import overwrites
-from hexane.passes.retarget.writer import is_border
+from hexane.passes.retarget.writer import BORDER, is_border
 from hexane.program import Segment, SegmentPort
 from hexane.stages.bufferize.order import schedule
 from hexane.stages.segments.devices import COMPUTING, Devices, Programs, assign_devices, crosses, crossing_type, is_leaf
@@ -23,6 +23,8 @@ from hexane.targets.legality import op_unit
 from hexane.validate.hazards import hazard
 from hexane.validate.run_time_scales import REASON
 
+TO_HOST = "to the host: "  # begins the reason of ops that move elements
+FEWER = f"{TO_HOST}it only moves elements, and fewer values cross this way"
 Level = tuple[int, int]  # the level, and for what stands alone its place behind it, from 1 on
 Group = tuple[Level, int]  # and the node that stands alone, or the program that was cut out before; -1: neither
 
@@ -296,6 +298,9 @@ def _why(piece: Sequence[Node], devices: Devices, inputs: Sequence[SegmentPort])
 
 
 def _decisions(segments: Sequence[Segment], devices: Devices, chip: Chip) -> Iterator[Decision]:
+    """host: the host computes it. border: the host cuts, joins or views for an op that the engine computes in pieces.
+    moved: the host has it though the engine could."""
+    on_engine = {source for s in segments if s.device == "ane" for node in s.nodes for source in node.sources}
     for found in segments:
         first = found.nodes[0]
         if found.index:
@@ -305,19 +310,17 @@ def _decisions(segments: Sequence[Segment], devices: Devices, chip: Chip) -> Ite
         for node in found.nodes:
             verdict = devices.verdicts[id(node)]
             if id(node) in devices.moved:
-                yield Decision(
-                    "segment",
-                    node.where,
-                    "moved",
-                    "to the host: it only moves elements, and fewer values cross this way",
-                )
+                yield Decision("segment", node.where, "moved", FEWER)
             elif (why := devices.refused.get(id(node))) is not None:
                 if op_unit(node.op) in COMPUTING or why == REASON:
                     yield Decision("segment", node.where, "host", why)
                 else:
-                    yield Decision("segment", node.where, "moved", f"to the host: {why}")
+                    yield Decision("segment", node.where, "moved", f"{TO_HOST}{why}")
             elif verdict.verdict != "native" and is_border(node, chip):
-                continue  # part of how something is tiled, which retarget has told
+                # A border of an op whose work the engine does, or all that is left of an op.
+                kind = "host" if on_engine.isdisjoint(node.sources) else "border"
+                reason = f"{BORDER}: {verdict.reason}"
+                yield Decision("segment", node.where, kind, reason, f"{verdict.source}, {verdict.status}")
             elif found.device == "host":
                 yield Decision("segment", node.where, "host", verdict.reason, f"{verdict.source}, {verdict.status}")
             elif danger := hazard(node, chip):

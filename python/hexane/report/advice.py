@@ -1,0 +1,126 @@
+"""What to do about a network: the few changes that bring most, each with its gain and its place."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hexane.decisions import counted
+from hexane.passes.retarget import border_of
+from hexane.passes.retarget.writer import FIT
+from hexane.targets import Chip
+
+if TYPE_CHECKING:
+    from hexane.report.report import Entry, Report
+
+MOST = 3
+HEADING = "what to do:"
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """chips: those for which it holds, as they were asked for. rule: the one that it follows, "" where it takes ops off
+    the CPU. source: who says so of a rule."""
+
+    change: str
+    gain: str
+    place: str
+    chips: tuple[str, ...]
+    rule: str = ""
+    source: str = ""
+
+    def record(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {**asdict(self), "chips": list(self.chips)}
+
+    def __str__(self) -> str:
+        source = f" ({self.source})" if self.source else ""
+        return f"{self.change}{source}: {self.place}: {self.gain}"
+
+
+class _Found(NamedTuple):
+    weight: int  # ops that it takes off the CPU, all chips together
+    whole: int  # chips that run the network whole then
+    advice: Advice
+
+
+def what_to_do(reports: "Sequence[Report]", most: int = MOST) -> tuple[Advice, ...]:
+    """At most so many changes for a network on these chips: first those that take most ops off the CPU, then those
+    that avoid what is known to go wrong."""
+    found: dict[tuple[str, str], _Found] = {}
+    for report in reports:
+        for change, place, ops, whole in _of_cpu(report):
+            key, gain = (change, place), f"{counted(ops, 'op')} fewer on the CPU"
+            known = found.setdefault(key, _Found(0, 0, Advice(change, gain, place, ())))
+            chips = (*known.advice.chips, report.chip.label)
+            found[key] = _Found(known.weight + ops, known.whole + whole, replace(known.advice, chips=chips))
+    ordered = sorted(found.values(), key=lambda one: -one.weight)
+    return (*(_with_whole(one, len(reports)) for one in ordered), *_of_rules(reports))[:most]
+
+
+def _with_whole(found: _Found, chips: int) -> Advice:
+    if not found.whole:
+        return found.advice
+    where = "" if chips == 1 else f" on {counted(found.whole, 'chip')}"
+    return replace(found.advice, gain=f"{found.advice.gain}; the network then runs whole on the engine{where}")
+
+
+def _of_cpu(report: "Report") -> Iterator[tuple[str, str, int, bool]]:
+    """(change, place, ops, whether all that the CPU has is due to these ops)"""
+    if report.ok:
+        return
+    groups: dict[str, tuple[str, list[Entry]]] = {}
+    for entry in report.entries:
+        if (change := _change(entry, report.chip)) is not None:
+            kind = FIT if change.startswith(FIT) else change  # one change, whatever the tensors
+            groups.setdefault(kind, (change, []))[1].append(entry)
+    for change, entries in groups.values():
+        if change:
+            yield change, _place(entries[0].op, entries[0].where, len(entries)), len(entries), len(groups) == 1
+
+
+def _change(entry: "Entry", chip: Chip) -> str | None:
+    """What takes an op off the CPU, "" where nobody knows; None where the CPU has nothing of it."""
+    verdict = entry.verdict
+    if verdict.verdict == "native":
+        return None
+    if not verdict.runs:
+        return verdict.change
+    large = border_of(entry.node, chip) if verdict.form else ""
+    return f"{FIT}: {large}" if large else None
+
+
+def _of_rules(reports: "Sequence[Report]") -> Iterator[Advice]:
+    found: dict[tuple[str, str], Advice] = {}
+    for report in reports:
+        for rule in report.findings:
+            key = rule.instead, _place(rule.op, rule.where, rule.count)
+            advice = Advice(rule.instead, f"ends this: {rule.wrong}", key[1], (), rule.rule, rule.evidence)
+            known = found.setdefault(key, advice)
+            found[key] = replace(known, chips=(*known.chips, report.chip.label))
+    yield from found.values()
+
+
+def _place(op: str, where: str, count: int) -> str:
+    return op + (f" at {where}" if where else "") + (f" and {count - 1} more" if count > 1 else "")
+
+
+def told(advice: Sequence[Advice], chips: int) -> list[str]:
+    """As lines of text; those that hold for some of the chips only name them."""
+    lines = listed({f"  {number}. {one}": one.chips for number, one in enumerate(advice, 1)}, chips)
+    return [HEADING, *lines] if lines else []
+
+
+def others_known(reports: "Sequence[Report]") -> dict[str, list[str]]:
+    """What is known of the ops of a network and is no advice already, with the chips for which it holds."""
+    advised = {(one.rule, one.place) for one in what_to_do(reports)}
+    found: dict[str, list[str]] = {}
+    for report in reports:
+        for rule in report.findings:
+            if (rule.rule, _place(rule.op, rule.where, rule.count)) not in advised:
+                found.setdefault(str(rule), []).append(report.chip.label)
+    return found
+
+
+def listed(texts: Mapping[str, Sequence[str]], chips: int) -> list[str]:
+    """Lines; those that hold for some of the chips only name them."""
+    return [text + (f" [{', '.join(on)}]" if len(on) < chips else "") for text, on in texts.items()]

@@ -1,0 +1,65 @@
+"""Where a network runs, as the one sentence that the terminal, the page, JSON and `--fail-on` share. It is read from
+the segments, which are what `emit` writes."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from hexane.decisions import counted
+from hexane.program import Segment
+
+Kind = Literal["whole", "parts", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """engine, host: the ops of each, as the network is written for the chip. parts: the segments, in which they run one
+    after the other."""
+
+    engine: int
+    host: int
+    parts: int
+
+    @property
+    def kind(self) -> Kind:
+        """whole: nothing is left to the CPU, not even a cut. none: everything is."""
+        if not self.host:
+            return "whole"
+        return "parts" if self.engine else "none"
+
+    def __str__(self) -> str:
+        ops = self.engine + self.host
+        if self.kind == "none":
+            return f"does not run on the engine: {counted(ops, 'op')} on the CPU"
+        if self.kind == "whole":
+            return "runs whole on the engine" + (f", in {self.parts} parts" if self.parts > 1 else "")
+        noun = "op" if ops == 1 else "ops"
+        return f"{self.engine} of {ops} {noun} on the engine, {self.host} on the CPU, in {counted(self.parts, 'part')}"
+
+    def record(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {"verdict": str(self), "runs": self.kind, "engine_ops": self.engine, "host_ops": self.host}
+
+
+def outcome(segments: Sequence[Segment]) -> Outcome:
+    ops = {"ane": 0, "host": 0}
+    for segment in segments:
+        ops[segment.device] += len(segment.nodes)
+    return Outcome(ops["ane"], ops["host"], len(segments))
+
+
+def answer(outcomes: Iterable[Outcome]) -> str:
+    """On one chip its sentence; on several how many run the network whole, in parts, and not."""
+    found = list(outcomes)
+    if len(found) == 1:
+        return str(found[0])
+    kinds = Counter(one.kind for one in found)
+    count = len(found)
+    if kinds["whole"] == count:
+        return f"runs whole on all {count} chips"
+    others = (
+        f"in parts on {kinds['parts']}" if kinds["parts"] else "",
+        f"not on {kinds['none']}" if kinds["none"] else "",
+    )
+    return ", ".join(filter(None, (f"runs whole on {kinds['whole']} of {count} chips", *others)))

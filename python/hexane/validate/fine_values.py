@@ -1,0 +1,293 @@
+"""Values whose small numbers decide a result and are lost in fp16: products with tiny factors that are scaled up again,
+and the terms and limits that keep a logarithm or a reciprocal finite.
+
+    relu(%x)  ->  add(.., 1e-8)  ->  log          log(0 + 1e-8) is -18.4; fp16 rounds 1e-8 to 6e-8, or to 0
+     engine        host              host
+
+The host computes the ops from the constant to the reader that needs its digits. A small constant that no such reader
+follows is harmless: fp16 rounds it away next to larger numbers, as fp32 does later on. So is one below the divisor of a
+normalisation, whose numerator is 0 where the divisor is small.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from hexane.bounds.interval import LARGEST
+from hexane.graph import Array, Node, Value
+from hexane.ops import LEAVES, OPS
+from hexane.ops.spec import moved_inputs
+
+FEW_DIGITS = 2.0**-16  # smaller numbers lose more than 2^-9 of themselves in fp16
+MOST_LOST = 2.0**-9
+VISIBLE = 2.0**-10  # a small constant that factors have made as large as this decides results
+MOST_READ = 1 << 16  # numbers of a constant that are looked at
+SLOPES: dict[str, tuple[str, ...]] = {  # attributes whose product is the size of the results on one side
+    "leaky_relu": ("alpha",), "clamped_relu": ("alpha",), "elu": ("alpha",), "celu": ("alpha",), "selu": ("alpha", "beta"),
+}  # fmt: skip
+KEEP = ("relu", "relu6", "abs", "neg", "max_pool", "avg_pool", "reduce_max", "reduce_min", "reduce_mean", "reduce_sum", "cast", "clip",
+        "maximum", "minimum", "select", "add", "sub", "leaky_relu", "prelu")  # fmt: skip
+NORMS = {"layer_norm": (1, 2), "instance_norm": (1, 2), "group_norm": (1, 2), "rms_norm": (1,)}  # gamma and beta
+PRODUCTS = ("conv", "conv_transpose", "linear", "matmul")
+DIVIDED = ("log", "inverse", "rsqrt")
+
+
+class Fine(NamedTuple):
+    """size: of the small numbers; whole: whether all numbers are so small; before: the operand that they come from."""
+
+    size: float
+    whole: bool
+    before: Value | None
+
+
+class Makers(NamedTuple):
+    """found, by id: the nodes that have to be computed beyond fp16 because small numbers decide, and why. large:
+    reciprocals of small numbers that are beyond fp16 in turn, and their size."""
+
+    found: dict[int, str]
+    large: dict[Value, float]
+
+
+def fine_makers(nodes: Sequence[Node], counts: Mapping[Value, int], may_leave: Callable[[Node], bool]) -> Makers:
+    """nodes: of a graph, operands first. counts: how often each value is read, by outputs too."""
+    readers: dict[Value, list[Node]] = {}
+    for node in nodes:
+        for value in node.inputs:
+            if value is not None:
+                readers.setdefault(value, []).append(node)
+    read = Counter({value: len(users) for value, users in readers.items()})
+    fine: dict[Value, Fine] = {}
+    found: dict[int, str] = {}
+    large: dict[Value, float] = {}
+    gains: dict[Value, float] = {}  # the size of what numbers near 1 have become by constant factors
+
+    def decided(value: Value | None, reason: str) -> None:
+        while value is not None and value in fine:
+            if may_leave(value.node):
+                found.setdefault(id(value.node), reason)
+            value = fine[value].before
+
+    for node in nodes:
+        if not node.types or node.types[0].dtype.kind != "float" or node.op in LEAVES:
+            continue
+        for value in _needs_digits(node, fine, readers):
+            reason = (
+                f"numbers as small as {fine[value].size:.3g}, which fp16 does not hold, decide what {node.op} gives"
+            )
+            decided(value, reason)
+            if may_leave(node):
+                found.setdefault(id(node), reason)
+            if (size := _reciprocal(node, fine[value].size)) > LARGEST:
+                large[node.values[0]] = size
+        if (gain := _gain(node, gains)) is not None:
+            gains[node.values[0]] = gain
+        made = _made(node, fine, gains)
+        if made is None:
+            continue
+        fine[node.values[0]] = made
+        if made.whole and made.size < FEW_DIGITS and counts.get(node.values[0], 0) > read[node.values[0]]:
+            decided(node.values[0], f"its results are as small as {made.size:.3g}, which fp16 does not hold")
+    return Makers(found, large)
+
+
+def _reciprocal(node: Node, size: float) -> float:
+    """The size of what a division by such a number gives; 0 for other ops."""
+    if node.op == "rsqrt":
+        return float(size**-0.5)
+    top = _numbers(node.inputs[0]) if node.op == "real_div" else None
+    return 1 / size if node.op == "inverse" else 0.0 if top is None else _size(top) / size
+
+
+def lost(numbers: Array | float) -> float:
+    """The size of the smallest number that fp16 keeps few digits of by being below its range; 0 where there is none."""
+    size = np.abs(np.asarray(numbers, np.float64)).ravel()
+    size = size[(size > 0) & (size < VISIBLE)]
+    gone = size[np.abs(size.astype(np.float16).astype(np.float64) - size) > MOST_LOST * size]
+    return float(gone.min(initial=np.inf)) if gone.size else 0.0
+
+
+def _needs_digits(node: Node, fine: Mapping[Value, Fine], readers: Mapping[Value, list[Node]]) -> list[Value]:
+    """The operands of a node whose small numbers decide its results."""
+    x = node.inputs[0] if node.inputs else None
+    if x is None:
+        return []
+    if node.op in DIVIDED and x in fine and (node.op == "log" or not _scales_its_operand(node, readers)):
+        return [x]
+    if node.op == "real_div" and x.node.op == "const":
+        return [v for v in node.inputs[1:] if v is not None and v in fine]
+    if node.op in ("mul", "real_div"):
+        value, factor = _by_constant(node)
+        if value is not None and value in fine and fine[value].size < VISIBLE <= fine[value].size * factor:
+            return [value]
+    return []
+
+
+def _scales_its_operand(node: Node, readers: Mapping[Value, list[Node]]) -> bool:
+    """Whether a reciprocal is a factor of computed numbers alone, as in a normalisation."""
+    users = readers.get(node.values[0], [])
+    return bool(users) and all(
+        user.op == "mul" and all(v is not None and v.node.op != "const" for v in user.inputs) for user in users
+    )
+
+
+def _by_constant(node: Node) -> tuple[Value | None, float]:
+    """The other operand and the largest factor of a product with a constant, or of a quotient by one."""
+    x, y = node.inputs
+    if node.op == "mul" and x is not None and x.node.op == "const":
+        x, y = y, x
+    numbers = _numbers(y)
+    if x is None or x.node.op == "const" or numbers is None:
+        return None, 0.0
+    size = np.abs(numbers[(numbers != 0) & np.isfinite(numbers)])
+    if not size.size:
+        return None, 0.0
+    return x, float(1 / size.min() if node.op == "real_div" else size.max())
+
+
+def _gain(node: Node, gains: Mapping[Value, float]) -> float | None:
+    x = node.inputs[0] if node.inputs else None
+    if node.op in ("mul", "real_div"):
+        x, factor = _by_constant(node)
+        return None if x is None or not factor else gains.get(x, 1.0) * factor
+    return gains.get(x) if x is not None and (node.op in KEEP or OPS[node.op].moves) else None
+
+
+def _made(node: Node, fine: Mapping[Value, Fine], gains: Mapping[Value, float]) -> Fine | None:
+    """What small numbers a node makes, or hands on; None for none."""
+    operands = [v for v in node.inputs if v is not None]
+    if node.op in ("mul", "real_div"):
+        top = _numbers(node.inputs[0]) if node.op == "real_div" else None
+        if top is not None:  # of divisors near 1
+            size = _size(top)
+            return Fine(size, True, None) if 0 < size < FEW_DIGITS else None
+        value, factor = _by_constant(node)
+        if value is None or not factor:
+            return None
+        before = fine.get(value)
+        if before is not None:
+            size = before.size * factor
+            return Fine(size, before.whole, value) if size < VISIBLE else None
+        size = gains.get(node.values[0], factor)
+        return Fine(size, True, None) if size < FEW_DIGITS else None
+    if node.op in PRODUCTS and operands[0] in fine:
+        before = fine[operands[0]]
+        return Fine(before.size, before.whole, operands[0])
+    if node.op == "square" and operands[0] in fine:
+        before = fine[operands[0]]
+        return Fine(before.size**2, before.whole, operands[0])
+    if (own := _own(node)) is not None:
+        return own
+    if node.op not in KEEP and not OPS[node.op].moves:
+        return None
+    moved = operands
+    if OPS[node.op].moves:
+        moved = [v for i in moved_inputs(OPS[node.op], len(node.inputs)) if (v := node.inputs[i]) is not None]
+    known = [(fine[v], v) for v in moved if v in fine]
+    if not known:
+        return None
+    first, value = min(known, key=lambda pair: pair[0].size)
+    return Fine(first.size, all(v in fine and fine[v].whole for v in moved), value)
+
+
+def _own(node: Node) -> Fine | None:
+    """The small numbers that a node's own constants make."""
+    x = node.inputs[0] if node.inputs else None
+    if x is None:
+        return None
+    if node.op in ("add", "sub", "maximum", "minimum", "select") or (OPS[node.op].moves and len(node.inputs) > 1):
+        parts = [v for v in node.inputs if v is not None and v.dtype.kind == "float"]
+        constants = [numbers for v in parts if (numbers := _numbers(v)) is not None]
+        sizes = [size for numbers in constants if (size := lost(numbers))]
+        if not sizes:
+            return None
+        whole = node.op == "select" or OPS[node.op].moves
+        bound = max((float(np.abs(numbers).max(initial=0)) for numbers in constants), default=0.0)
+        # A maximum below 0 is no floor, but it may be an upper end.
+        return Fine(min(sizes), bool(whole and len(constants) == len(parts) and bound < FEW_DIGITS), None)
+    attrs = node.attrs
+    if node.op == "clip":
+        low, high = attrs["alpha"], attrs["beta"]
+        sizes = [size for end in (low, high) if (size := lost(end))]
+        return Fine(min(sizes), max(abs(low), abs(high)) < FEW_DIGITS, None) if sizes else None
+    if node.op == "threshold":
+        return Fine(size, False, None) if (size := lost(attrs["alpha"])) else None
+    if node.op in SLOPES:
+        slope = float(np.prod([abs(attrs[name]) for name in SLOPES[node.op]]))
+        return Fine(slope, False, None) if lost(slope) else None
+    if node.op == "prelu":
+        numbers = _numbers(node.inputs[1])
+        return Fine(size, False, None) if numbers is not None and (size := lost(numbers)) else None
+    if node.op in ("linear_activation", "scaled_tanh"):
+        alpha, beta = abs(attrs["alpha"]), abs(attrs["beta"])
+        size = max(alpha, beta) if node.op == "linear_activation" else alpha * min(beta, 1.0)
+        return Fine(size, True, None) if 0 < size < FEW_DIGITS else None
+    if node.op in NORMS:
+        operands = [node.inputs[i] if i < len(node.inputs) else None for i in NORMS[node.op]]
+        if operands[0] is None or any(v is not None and _numbers(v) is None for v in operands):
+            return None
+        size = max(float(np.abs(n).max(initial=0)) for v in operands if (n := _numbers(v)) is not None)
+        return Fine(size, True, None) if 0 < size < FEW_DIGITS else None
+    if node.op in PRODUCTS:
+        numbers, bias = _numbers(node.inputs[1]), node.inputs[2] if len(node.inputs) > 2 else None
+        if numbers is None or bias is not None:
+            return None
+        size = float(np.abs(numbers).max(initial=0))
+        # Not `whole`: where no factor follows, compiling warns of the weights.
+        return Fine(size, False, None) if 0 < size < FEW_DIGITS else None
+    return None
+
+
+def _numbers(value: Value | None) -> Array | None:
+    """Those of a constant in floats, as fp64; None for others, and for large ones."""
+    if value is None or value.node.op != "const" or value.dtype.kind != "float" or not 0 < value.type.size <= MOST_READ:
+        return None
+    assert value.node.data is not None
+    return value.node.data.astype(np.float64)
+
+
+def unheld(node: Node, hides: Sequence[int]) -> tuple[float, float] | None:
+    """The size of the results and of the largest constant, where fp16 holds a constant of an op neither as it is nor in
+    two factors, and a limit does not make it harmless; None for others."""
+    constants = [(i, _numbers(v)) for i, v in enumerate(node.inputs) if i not in hides]
+    sizes = {i: _size(numbers) for i, numbers in constants if numbers is not None}
+    attrs = {k: float(v) for k, v in node.attrs.items() if isinstance(v, float) and np.isfinite(v)}
+    if node.op == "real_div" and 0 in sizes:
+        numbers = _numbers(node.inputs[0])
+        assert numbers is not None
+        return (sizes[0], sizes[0]) if _large(sizes[0]) or lost(numbers) else None
+    if node.op == "pow":
+        base = _numbers(node.inputs[0])
+        small = base is not None and lost(base) > 0
+        large = max((size for size in sizes.values() if _large(size)), default=0.0)
+        return (_size(base) if base is not None and large else 1.0, max(sizes.values())) if small or large else None
+    if node.op in ("mod", "fmod", "floor_div"):
+        divisor = _numbers(node.inputs[1])
+        small = divisor is not None and lost(divisor) > 0
+        return (1.0, max(sizes.values())) if small or any(map(_large, sizes.values())) else None
+    if node.op == "select":
+        size = max((size for i, size in sizes.items() if _large(size)), default=0.0)
+        return (size, size) if size else None
+    if node.op in ("maximum", "minimum"):
+        sign = 1 if node.op == "maximum" else -1
+        end = max((float((sign * n).max()) for i in sizes if (n := _numbers(node.inputs[i])) is not None), default=0.0)
+        return (end, end) if _large(end) else None
+    if node.op in ("clip", "threshold"):
+        end = max(attrs.get("alpha", 0.0), -attrs.get("beta", 0.0))
+        return (end, end) if _large(end) else None
+    if node.op in ("celu", "clamped_relu", "shrink", "sigmoid_hard"):
+        names = {"celu": ("alpha",), "clamped_relu": ("alpha",), "shrink": ("bias",), "sigmoid_hard": ("alpha", "beta")}
+        size = max(abs(attrs[name]) for name in names[node.op])
+        return (1.0 if node.op == "sigmoid_hard" else size, size) if _large(size) else None
+    return None
+
+
+def _size(numbers: Array) -> float:
+    size = np.abs(numbers)
+    return float(size[np.isfinite(size)].max(initial=0.0))
+
+
+def _large(size: float) -> bool:
+    """Beyond fp16, and not as good as infinite."""
+    return LARGEST < size <= 2.0**28
