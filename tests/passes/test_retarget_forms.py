@@ -88,7 +88,7 @@ FIRES: dict[str, tuple[Build, str, str, bool]] = {
     "a_variance_beyond_fp16": (lambda: hx.batch_norm(x(2, 4), w(4) * 100, abs(w(4)) * 1e5 + 2e5), "h13", "written with its scale and shift", False),
     "a_variance_beyond_fp16_before_family_A13": (lambda: hx.batch_norm(x(2, 4), w(4) * 100, abs(w(4)) * 1e5 + 2e5), "h12", "written with its scale and shift", False),
     "a_variance_beyond_two_of_fp16": (lambda: hx.batch_norm(x(2, 4), w(4), abs(w(4)) * 1e9 + 2e9, w(4) + 1, w(4)), "h17s", "written with its scale, as two factors, and its shift", False),
-    "divide_by_more_than_fp16_inverts": (lambda: hx.real_div(x(4), 1e5), "h17s", "written as two factors", False),
+    "divide_by_more_than_fp16_inverts": (lambda: hx.real_div(x(4), 5e4), "h17s", "written as two factors", False),
     "multiply_by_less_than_fp16_keeps": (lambda: hx.mul(x(4), 1.7e-5), "h13", "written as two factors", False),
     "small_scale": (lambda: hx.dequantize(x(4, dtype="int8"), np.float32(1.5e-5)), "h13", "written with a scale that fp16 holds", False),
     "gather_one": (lambda: hx.gather(x(3, 2, 8, 5), np.int64(1), axis=0), "h13", "written as slices", True),

@@ -78,7 +78,11 @@ class Output:
     def said(self, target: str) -> str:
         """probs: top-1 equal in 30 of 30 rows, at most 0.0004 apart."""
         top = self.same_top.get(target)
-        first = "" if top is None or self.differences[target].overflows else f"top-1 equal in {top[0]} of {counted(top[1], 'row')}, "
+        first = (
+            ""
+            if top is None or self.differences[target].overflows
+            else f"top-1 equal in {top[0]} of {counted(top[1], 'row')}, "
+        )
         return f"{self.name}: {first}{self.differences[target]}"
 
 

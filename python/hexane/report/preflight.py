@@ -26,8 +26,8 @@ from hexane.targets.legality import op_unit
 from hexane.targets.query import load_chip
 from hexane.validate import judge_all
 from hexane.validate.constants import FOLDED
+from hexane.validate.host_numbers import host_numbers
 from hexane.validate.run_time_scales import REASON, scales_of_run_time
-from hexane.validate.wide_values import wide_readers
 
 BY_READERS = "not needed by what is written for its readers"
 Model = Any  # Graph, tensors, or an ONNX path, bytes or ModelProto
@@ -116,7 +116,7 @@ def _written_without(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Ver
 
 def _within_fp16(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict]) -> Sequence[Verdict]:
     """The verdicts, with what the host computes because numbers would leave fp16."""
-    wide = wide_readers(model.nodes, _running(nodes, verdicts), model.use_counts())
+    wide = host_numbers(model.nodes, _running(nodes, verdicts), model.use_counts())
     if not wide:
         return verdicts
 

@@ -13,7 +13,7 @@ from hexane.graph import Node, Value
 from hexane.match import made_by
 from hexane.ops import LEAVES, OPS
 
-MOST_SUMMED = 4  # products of an angle: coordinates of a point
+MOST_SUMMED = 3  # products of an angle: coordinates of a point
 ANGLES = "fp16 has too few digits for angles that are computed: a position of 40,000 would be off by 16"
 RUNNING = "fp16 does not hold the running sum of exponentials"
 ARITHMETIC = ("mul", "real_div", "add", "sub", "neg", "cast", "matmul", "linear", "cumsum", "einsum")
@@ -38,10 +38,10 @@ def fp32_chains(nodes: Sequence[Node]) -> dict[int, str]:
 
 def _angle(value: Value | None) -> list[Node] | None:
     """The nodes that compute an angle from inputs and constants by products; None where other ops have a part in it,
-    or there is no product of an input."""
+    or no input is multiplied by frequencies. One number is no list of frequencies, but for integers: positions."""
     chain: dict[Node, None] = {}
     stack = [value]
-    scales = reads = False
+    scales = reads = whole = False
     while stack:
         current = stack.pop()
         if current is None or current.node in chain:
@@ -49,12 +49,19 @@ def _angle(value: Value | None) -> list[Node] | None:
         node = current.node
         if node.op in LEAVES:
             reads = reads or node.op == "input"
+            whole = whole or (node.op == "input" and current.dtype.kind in ("int", "uint"))
             continue
         if node.op not in ARITHMETIC and not OPS[node.op].moves:
             return None
         if node.op in ("matmul", "linear") and (node.inputs[0] is None or node.inputs[0].shape[-1] > MOST_SUMMED):
             return None
-        scales = scales or node.op in SCALES
+        scales = scales or (node.op in SCALES and any(v is not None and v.type.size > 1 for v in _constants(node)))
+        whole = whole or node.op == "cumsum"
         chain[node] = None
         stack += node.inputs
-    return list(chain) if scales and reads else None
+    multiplied = scales or (whole and any(node.op in SCALES for node in chain))
+    return list(chain) if multiplied and reads else None
+
+
+def _constants(node: Node) -> list[Value]:
+    return [v for v in node.inputs if v is not None and v.node.op in ("const", "param")]

@@ -17,12 +17,11 @@ from hexane.targets import Chip, Target, Verdict
 from hexane.targets.legality import Kind, floors, mil_ops, mil_status, route_of
 from hexane.validate.constants import FOLDED, is_constant
 from hexane.validate.extents import fits
-from hexane.validate.fp32_chains import fp32_chains
+from hexane.validate.host_numbers import kept_whole
 from hexane.validate.in_mil import in_mil
 from hexane.validate.node import BY_NUMBERS, judge
 from hexane.validate.small_constants import SMALL_CONSTANT
 from hexane.validate.verdict_cache import kind_of
-from hexane.validate.wide_values import wide_factors
 
 
 def retarget(graph: Graph, target: Target) -> Graph:
@@ -43,7 +42,7 @@ def retarget(graph: Graph, target: Target) -> Graph:
 
 def _written(graph: Graph, chip: Chip) -> Graph:
     decisions = list[Decision]()
-    wide = {**wide_factors(graph.nodes, graph.use_counts()), **fp32_chains(graph.nodes)}
+    wide = kept_whole(graph.nodes, graph.use_counts())
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         if id(node) in wide:  # what it is written as might leave fp16 halfway

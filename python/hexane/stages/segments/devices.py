@@ -20,9 +20,8 @@ from hexane.stages.segments.max_flow import Network
 from hexane.targets import Chip, Verdict
 from hexane.targets.legality import floors, mil_ops, mil_status, op_unit
 from hexane.validate import is_constant, judge_all
-from hexane.validate.fp32_chains import fp32_chains
+from hexane.validate.host_numbers import host_numbers
 from hexane.validate.run_time_scales import between_products
-from hexane.validate.wide_values import wide_readers
 
 Device = Literal["ane", "host"]
 COMPUTING = ("mac", "planar", "texture")  # units that do arithmetic
@@ -82,8 +81,7 @@ def assign_devices(graph: Graph, chip: Chip, refused: Mapping[int, str] = Mappin
     verdicts = {id(node): verdict for node, verdict in zip(computed, judged, strict=True) if not is_constant(node)}
     nodes = [node for node in graph.nodes if id(node) in verdicts]
     legal = {id(node): verdicts[id(node)].runs and id(node) not in refused for node in nodes}
-    wide = wide_readers(graph.nodes, lambda node: legal.get(id(node), False), graph.use_counts())
-    wide |= {key: why for key, why in fp32_chains(nodes).items() if legal[key]}
+    wide = host_numbers(graph.nodes, lambda node: legal.get(id(node), False), graph.use_counts())
     lonely = between_products(graph.nodes, lambda node: legal.get(id(node), False) and id(node) not in wide)
     marked = marked_programs(graph)
     others = {id(node): HOST for node in nodes if marked.names and id(node) not in marked.number}

@@ -1,0 +1,22 @@
+"""What the host computes because fp16 does not hold its numbers: one answer for compiling, its reports and the forms of a
+chip."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from hexane.graph import Node, Value
+from hexane.validate.fp32_chains import fp32_chains
+from hexane.validate.wide_values import wide_factors, wide_readers
+
+
+def host_numbers(
+    nodes: Sequence[Node], may_leave: Callable[[Node], bool], counts: Mapping[Value, int] | None = None
+) -> dict[int, str]:
+    """By id: the nodes that leave the engine, and why. nodes, may_leave, counts: as `wide_readers` has them."""
+    found = wide_readers(nodes, may_leave, counts)
+    chains = fp32_chains(nodes)
+    return found | {id(node): chains[id(node)] for node in nodes if id(node) in chains and may_leave(node)}
+
+
+def kept_whole(nodes: Sequence[Node], counts: Mapping[Value, int]) -> dict[int, str]:
+    """By id: the nodes that no form of a chip takes apart, since the host computes them, and why."""
+    return wide_factors(nodes, counts) | fp32_chains(nodes)
