@@ -14,7 +14,7 @@ def clamp_mask_inputs(graph: Graph) -> tuple[Graph, list[Node]]:
     number of fp32, which is -infinity in fp16: a row whose keys are all hidden would be NaN. Hidden scores are all the
     same number, as they are in fp32.
     """
-    masks = mask_operands(graph.nodes)
+    masks = mask_operands([node for node in graph.nodes if node.op not in ("exp", "exp2")])
     made: dict[Value, Value] = {}
     sums: list[Node] = []
 
