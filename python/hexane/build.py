@@ -22,7 +22,7 @@ from hexane.ops.spec import op_error
 from hexane.ops.streams import advance_streams
 from hexane.ops.valid_lengths import apply, length_of, with_lengths
 from hexane.ops.written_params import written_params_as_states
-from hexane.sources import call_site
+from hexane.origins import call_site
 
 
 class Tensor:

@@ -12,10 +12,10 @@ from hexane import pipeline
 from hexane.errors import Error
 from hexane.graph import EpilogueSlot, Graph, Node, Port, Value, constant, make_node, tensor_type, unique
 from hexane.ops import OPS, Op, apply
+from hexane.origins import source_scope
 from hexane.passes.legalize.select_kernels import select_kernels
 from hexane.passes.order import ORDER
 from hexane.pipeline import Pass, lower
-from hexane.sources import source_scope
 from hexane.targets import load_target
 from hexane.verify import level_of, verify
 

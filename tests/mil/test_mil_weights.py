@@ -14,8 +14,8 @@ from hexane.graph import Array, Graph, constant
 from hexane.importers.mil import load_mil
 from hexane.mil.tree import HEADER
 from hexane.ops.encodings import encoding_of, is_encoded
+from hexane.origins import source_scope
 from hexane.reference import run_reference
-from hexane.sources import source_scope
 from hexane.targets.query import load_chip
 from mil_programs import assert_read_back
 

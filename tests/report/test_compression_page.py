@@ -11,11 +11,11 @@ import pytest
 import hexane as hx
 from chromium import Chromium
 from hexane.options import Options
+from hexane.origins import source_scope
 from hexane.report.compression_chart import compression_chart
 from hexane.report.compression_page import compression_page
 from hexane.runtime.compile import compile_compressed
 from hexane.runtime.compressed import Compressed
-from hexane.sources import source_scope
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 HOSTILE = "<img src=x onerror=alert(1)></script><script>document.title='taken'</script>"

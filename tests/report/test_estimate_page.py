@@ -11,10 +11,10 @@ import pytest
 import hexane as hx
 from chromium import Chromium
 from hexane.errors import Error
+from hexane.origins import source_scope
 from hexane.report.estimate import remarks
 from hexane.report.estimate_chart import estimate_chart
 from hexane.report.estimate_page import estimate_page
-from hexane.sources import source_scope
 from hexane.targets.query import load_chip
 
 HOSTILE = "<img src=x onerror=alert(1)></script><script>document.title='taken'</script>"

@@ -9,11 +9,11 @@ import pytest
 import hexane as hx
 from hexane.cli.explain_page import page
 from hexane.graph import Graph
+from hexane.origins import source_scope
 from hexane.pipeline import compile_graph
 from hexane.reference import run_reference
 from hexane.report.explain import HEAD, Explanation, explain
 from hexane.report.story import phase_of
-from hexane.sources import source_scope
 from hexane.targets import load_target
 from hexane.work import multiply_adds
 

@@ -9,10 +9,10 @@ import pytest
 
 import hexane as hx
 from hexane.graph import Graph
+from hexane.origins import source_scope
 from hexane.report.explain import Explanation, explain
 from hexane.report.explanation_page import explanation_page
 from hexane.report.html_document import html_document
-from hexane.sources import source_scope
 
 HOSTILE = "</script><script>alert('&quot;')</script><!-- \u2028 \u202e \ud800"
 

@@ -10,9 +10,9 @@ import pytest
 
 import hexane as hx
 from chromium import Chromium
+from hexane.origins import source_scope
 from hexane.report.explain import Explanation, explain
 from hexane.report.explanation_page import explanation_page
-from hexane.sources import source_scope
 
 HOSTILE = "<img src=x onerror=alert(1)></script><script>document.title='taken'</script>"
 ROWS = "[...document.querySelectorAll('#layers tr.row')].map(row => Number(row.dataset.layer))"

@@ -10,8 +10,8 @@ import pytest
 
 import hexane as hx
 from chromium import Chromium
+from hexane.origins import source_scope
 from hexane.report.fit_page import fit_page
-from hexane.sources import source_scope
 
 HOSTILE = "<img src=x onerror=alert(1)></script><script>document.title='taken'</script>"
 

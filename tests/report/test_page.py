@@ -10,9 +10,9 @@ import pytest
 
 import hexane as hx
 from hexane.graph import Graph
+from hexane.origins import source_scope
 from hexane.report import Report, html_page
 from hexane.report.preflight import examine
-from hexane.sources import source_scope
 from hexane.targets.query import load_chip
 
 HOSTILE = "</script><script>alert('&quot;')</script><!-- \u2028 \u202e \ud800"

@@ -12,9 +12,9 @@ import pytest
 
 import hexane as hx
 from chromium import Chromium
+from hexane.origins import source_scope
 from hexane.report import html_page
 from hexane.report.preflight import examine
-from hexane.sources import source_scope
 from hexane.targets.query import load_chip
 
 HOSTILE = "<img src=x onerror=alert(1)></script><script>document.title='taken'</script>"

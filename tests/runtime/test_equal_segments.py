@@ -5,9 +5,9 @@ import numpy as np
 import hexane as hx
 from engines import plan_engine
 from hexane.graph import Graph, Node
+from hexane.origins import source_scope
 from hexane.pipeline import compile_segments, divide
 from hexane.runtime.engine import OnEngine
-from hexane.sources import source_scope
 from hexane.targets.query import load_chip
 from hexane.work import Work, of_program
 

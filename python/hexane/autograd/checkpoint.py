@@ -8,7 +8,7 @@ from hexane.errors import Error
 from hexane.graph import Value
 from hexane.ops import OPS
 from hexane.ops.valid_lengths import apply
-from hexane.sources import call_site
+from hexane.origins import call_site
 
 
 def checkpoint(f: Callable[..., Any], *xs: Tensor) -> Any:

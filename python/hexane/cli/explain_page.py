@@ -7,8 +7,8 @@ import numpy as np
 
 from hexane import build as hx
 from hexane.graph import Graph
+from hexane.origins import source_scope
 from hexane.report.explain import explain
-from hexane.sources import source_scope
 
 CHIPS = ("A14", "M5")
 

@@ -11,7 +11,7 @@ from hexane.autograd.checkpoint import checkpoint
 from hexane.build import Tensor
 from hexane.errors import Error
 from hexane.graph import Array
-from hexane.sources import source_scope
+from hexane.origins import source_scope
 from hexane.train import init
 from hexane.train.decoder.config import EMBEDDING, HEAD, NORM, LlamaConfig, layer
 from hexane.train.decoder.lora import Lora, adapters_of

@@ -23,7 +23,7 @@ from hexane.graph import Array, Node, Value, topological
 from hexane.ops import OPS
 from hexane.ops.fold import Folder
 from hexane.ops.simpler import LARGEST_SQUARED
-from hexane.sources import source_scope
+from hexane.origins import source_scope
 from hexane.train.kernels.branches import is_leaf, weight_of
 
 

@@ -9,8 +9,8 @@ from hexane.build import Tensor
 from hexane.decisions import Decision
 from hexane.errors import Error
 from hexane.graph import Array, Graph, Node, Value
+from hexane.origins import source_scope
 from hexane.passes.simplify.fold import fold
-from hexane.sources import source_scope
 from hexane.targets import load_target
 from hexane.train.kernels.branches import PRODUCTS
 from hexane.train.kernels.channels_first import Place, Placed, Unfit, Writer, default_place, shaped
