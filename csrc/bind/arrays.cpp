@@ -34,7 +34,7 @@ py::array as_array(const std::string& where, py::handle object) {
   if (PyObject_CheckBuffer(object.ptr()))
     return numpy.attr("asarray")(py::memoryview(py::reinterpret_borrow<py::object>(object)));
   if (py::hasattr(object, "__dlpack__")) return numpy.attr("from_dlpack")(object);
-  fail(where, "got ", Py_TYPE(object.ptr())->tp_name, ", need an array, a buffer or a DLPack tensor");
+  fail<InputError>(where, "got ", Py_TYPE(object.ptr())->tp_name, ", need an array, a buffer or a DLPack tensor");
 }
 
 HeldBytes::HeldBytes(const std::string& where, py::handle object) {

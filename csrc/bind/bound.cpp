@@ -69,8 +69,9 @@ PyObject* call(PyObject* object, PyObject* const*, size_t nargsf, PyObject* name
   try {
     for (const Buffer& buffer : self->buffers->items)
       if (!is_unchanged(buffer)) [[unlikely]]
-        fail(buffer.port->where, "got an array that was changed after bind() (its memory, type, shape, strides or ",
-             "flags), need it as it was");
+        fail<InputError>(buffer.port->where,
+                         "got an array that was changed after bind() (its memory, type, shape, strides or ",
+                         "flags), need it as it was");
     const run::Program::Ports& ports = self->buffers->ports;
     if (self->is_long || !self->program->try_run(ports)) {
       const py::gil_scoped_release release;
@@ -129,7 +130,8 @@ void check_overlaps(std::span<const Buffer> buffers) {
     const Buffer& buffer = *each;
     const Buffer* before = buffer.written ? last : written;
     if (before && before->end > buffer.begin)
-      fail(buffer.port->where, "its buffer overlaps that of ", before->port->where, ", need memory of its own");
+      fail<InputError>(buffer.port->where, "its buffer overlaps that of ", before->port->where,
+                       ", need memory of its own");
     if (!last || buffer.end > last->end) last = &buffer;
     if (buffer.written && (!written || buffer.end > written->end)) written = &buffer;
   }
@@ -139,10 +141,11 @@ py::array bound_array(const Port& port, py::handle buffer, bool written) {
   py::array array = as_array(port.where, buffer);
   port.check(array);
   if (!(array.flags() & py::array::c_style))
-    fail(port.where, "strides: got ", py::str(array.attr("strides")).cast<std::string>(), ", need C-contiguous");
+    fail<InputError>(port.where, "strides: got ", py::str(array.attr("strides")).cast<std::string>(),
+                     ", need C-contiguous");
   if (!port.is_dense(array))
-    fail(port.where, "address: got ", array.data(), ", need it aligned to ", array.itemsize(), " bytes");
-  if (written && !array.writeable()) fail(port.where, "got a read-only buffer, need a writable one");
+    fail<InputError>(port.where, "address: got ", array.data(), ", need it aligned to ", array.itemsize(), " bytes");
+  if (written && !array.writeable()) fail<InputError>(port.where, "got a read-only buffer, need a writable one");
   return array;
 }
 
@@ -164,7 +167,7 @@ py::object make_bound(py::object self, ProgramObject& program, const py::dict& b
         (written ? outputs : inputs)[port.name] = port.surface.view();
         continue;
       }
-      if (!buffer && !written) fail(port.where, "got nothing, need a buffer");
+      if (!buffer && !written) fail<InputError>(port.where, "got nothing, need a buffer");
       const py::array array = buffer ? bound_array(port, buffer, written) : port.allocate();
       auto* data = static_cast<std::byte*>(const_cast<void*>(array.data()));
       held->ports.addresses.push_back(data);
@@ -177,7 +180,8 @@ py::object make_bound(py::object self, ProgramObject& program, const py::dict& b
   if (given != buffers.size())
     for (const auto& item : buffers)
       if (!inputs.contains(item.first) && !outputs.contains(item.first))
-        fail("program", "bind: got the name ", py::repr(item.first).cast<std::string>(), ", which no port has");
+        fail<InputError>("program", "bind: got the name ", py::repr(item.first).cast<std::string>(),
+                         ", which no port has");
   check_overlaps(held->items);
   held->ports.id = program.program->new_id();
   const auto read_only = [](const py::dict& arrays) {

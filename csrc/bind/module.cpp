@@ -19,6 +19,8 @@ void hexane::translate_error(std::exception_ptr thrown) {
     const py::object raised =
         type(hexane::text(error.what()), hexane::text(error.stage), error.code, hexane::text(error.hint));
     PyErr_SetObject(type.ptr(), raised.ptr());
+  } catch (const hexane::InputError& error) {
+    py::set_error(py::module_::import("hexane.errors").attr("InputError"), hexane::text(error.what()));
   } catch (const hexane::Error& error) {
     py::set_error(py::module_::import("hexane.errors").attr("Error"), hexane::text(error.what()));
   }

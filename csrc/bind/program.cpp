@@ -104,22 +104,23 @@ std::vector<py::array> gather_inputs(const ProgramObject& self, py::handle input
     const auto values = py::reinterpret_steal<py::tuple>(PySequence_Tuple(inputs.ptr()));
     if (!values) throw py::error_already_set();
     if (values.size() != self.inputs.size())
-      fail("program", "inputs: got ", values.size(), ", need ", self.inputs.size());
+      fail<InputError>("program", "inputs: got ", values.size(), ", need ", self.inputs.size());
     for (size_t i = 0; i < values.size(); ++i) add(self.inputs[i], values[i]);
     return arrays;
   }
   if (!PyDict_Check(inputs.ptr()) && !py::hasattr(inputs, "keys"))
-    fail("program", "inputs: got ", Py_TYPE(inputs.ptr())->tp_name, ", need a mapping, a list or a tuple");
+    fail<InputError>("program", "inputs: got ", Py_TYPE(inputs.ptr())->tp_name, ", need a mapping, a list or a tuple");
   const py::dict by_name(py::reinterpret_borrow<py::object>(inputs));
   for (const Port& port : self.inputs) {
     const auto value = py::reinterpret_borrow<py::object>(PyDict_GetItemWithError(by_name.ptr(), port.name.ptr()));
-    if (!value) fail(port.where, "got nothing, need an array");
+    if (!value) fail<InputError>(port.where, "got nothing, need an array");
     add(port, value);
   }
   if (by_name.size() != self.inputs.size())
     for (const auto& item : by_name)
       if (std::none_of(self.inputs.begin(), self.inputs.end(), [&](const Port& p) { return p.name.equal(item.first); }))
-        fail("program", "inputs: got the name ", py::repr(item.first).cast<std::string>(), ", which no input has");
+        fail<InputError>("program", "inputs: got the name ", py::repr(item.first).cast<std::string>(),
+                         ", which no input has");
   return arrays;
 }
 
@@ -302,11 +303,11 @@ py::array Port::allocate() const {
 void Port::check(const py::array& array) const {
   const auto* proxy = py::detail::array_proxy(array.ptr());
   if (proxy->descr != dtype.ptr() && !array.dtype().equal(dtype))
-    fail(where, "dtype: got ", py::str(array.dtype()).cast<std::string>(), ", need ", numpy_name(type),
-         " in native byte order");
+    fail<InputError>(where, "dtype: got ", py::str(array.dtype()).cast<std::string>(), ", need ", numpy_name(type),
+                     " in native byte order");
   if (static_cast<size_t>(proxy->nd) != shape.size() || !std::equal(shape.begin(), shape.end(), proxy->dimensions))
-    fail(where, "shape: got ", py::str(array.attr("shape")).cast<std::string>(), ", need ",
-         py::str(py::tuple(py::cast(shape))).cast<std::string>());
+    fail<InputError>(where, "shape: got ", py::str(array.attr("shape")).cast<std::string>(), ", need ",
+                     py::str(py::tuple(py::cast(shape))).cast<std::string>());
 }
 
 bool Port::is_dense(const py::array& array) const {

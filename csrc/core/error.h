@@ -1,4 +1,4 @@
-// The one exception of the core: where it happened (an op, a file, a section) and what was wrong (got X, need Y).
+// The exceptions of the core: where it happened (an op, a file, a section) and what was wrong (got X, need Y).
 #pragma once
 
 #include <sstream>
@@ -12,12 +12,17 @@ struct Error : std::runtime_error {
   Error(const std::string& where, const std::string& what) : std::runtime_error("[" + where + "] " + what) {}
 };
 
+// An array that was given for an input or an output does not fit it.
+struct InputError : Error {
+  using Error::Error;
+};
+
 // Builds the message of an Error from parts: fail("reader", "offset ", offset, " is past the end").
-template <typename... Parts>
+template <typename Kind = Error, typename... Parts>
 [[noreturn]] void fail(const std::string& where, const Parts&... parts) {
   std::ostringstream message;
   (message << ... << parts);
-  throw Error(where, message.str());
+  throw Kind(where, message.str());
 }
 
 }  // namespace hexane

@@ -8,7 +8,15 @@ from hexane.build import Tensor, const, graph, input, param, state, stream
 from hexane.compression import Compression
 from hexane.cost import Estimate, Peak, project_peak
 from hexane.decisions import Decision
-from hexane.errors import CrossChipFP16Warning, DeviceError, Error, FallbackWarning, HazardWarning
+from hexane.errors import (
+    CrossChipFP16Warning,
+    DeviceError,
+    Error,
+    FallbackWarning,
+    HazardWarning,
+    InputError,
+    UnsupportedError,
+)
 from hexane.graph import Graph
 from hexane.importers.safetensors import load_weights
 from hexane.importers.torch import from_torch
@@ -48,6 +56,7 @@ __all__ = [
     "Fit",
     "Graph",
     "HazardWarning",
+    "InputError",
     "Memory",
     "Model",
     "OpenModel",
@@ -58,6 +67,7 @@ __all__ = [
     "QuantizedLayer",
     "Report",
     "Tensor",
+    "UnsupportedError",
     "checkpoint",
     "compare",
     "compile",

@@ -11,6 +11,16 @@ class Error(Exception):
     """Every error Hexane raises on purpose. The message reads `[where] what: got X, need Y`."""
 
 
+class InputError(Error, ValueError):
+    """An array, or a shape, that was given for an input does not fit it, or the inputs are not those of the model: the
+    caller's mistake, after which the model runs on as before. A ValueError, too."""
+
+
+class UnsupportedError(Error):
+    """A model that cannot be opened, imported or compiled as it is: of a format that Hexane does not read, with ops or
+    dtypes that it does not have, or that the chip does not run. Damaged files are an Error."""
+
+
 class DeviceError(Error):
     """The Neural Engine, or what stands for it, failed. stage: "open", "files", "compile", "load", "bind", "evaluate"
     or "unload". code: the system's own number, 0 if it gave none, -2**63 if it has not answered within its limit. hint:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from hexane.cost import Estimate, estimate_program
 from hexane.cost.estimate import BATCH
 from hexane.cost.parameters import read_rates_file
-from hexane.errors import Error
+from hexane.errors import UnsupportedError
 from hexane.graph import Graph
 from hexane.options import Options
 from hexane.pipeline import compile_segments, divide
@@ -48,7 +48,7 @@ def program_for(graph: Graph, chip: Chip) -> Program:
         divided, segments = divide(graph, chip)
         if not any(segment.device == "ane" for segment in segments):
             left = listed([d for d in divided.decisions if d.verdict in ("host", "border")]) or "it computes nothing"
-            raise Error(
+            raise UnsupportedError(
                 f"[estimate] {chip.label}: got a network of which no op runs on the engine: {left}; need one that has"
                 " some"
             )

@@ -11,7 +11,7 @@ from typing import Any
 
 from hexane.cost import Estimate, estimate_program
 from hexane.decisions import counted
-from hexane.errors import Error
+from hexane.errors import Error, UnsupportedError
 from hexane.graph import Graph
 from hexane.layers import Layer, Occupancy, Stay
 from hexane.options import SCHEDULES, Options
@@ -72,7 +72,7 @@ def examine(graph: Graph, chip: Chip, schedule: str = "apple", name: str = "") -
     divided, segments = divide(graph, chip)
     if not any(segment.device == "ane" for segment in segments):
         left = listed([d for d in divided.decisions if d.verdict in ("host", "border")]) or "it computes nothing"
-        raise Error(
+        raise UnsupportedError(
             f"[explain] {chip.label}: got a network of which no op runs on the engine: {left}; need one that has some"
         )
     program = compile_segments(divided, segments, chip, Options(schedule=schedule))

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from hexane.decisions import Decision
 from hexane.emit.mil.refusals import Loaded
-from hexane.errors import Error, FallbackWarning, HazardWarning, warn
+from hexane.errors import FallbackWarning, HazardWarning, UnsupportedError, warn
 from hexane.graph import Graph
 from hexane.options import DEFAULTS, Options
 from hexane.passes.legalize.to_fp16 import lost_factors
@@ -45,7 +45,7 @@ def chip_program(
     if said:
         words = f"[compile] {chip.label}: {'. '.join(said)}"
         if options.fallback == "error" and left:
-            raise Error(f"{words}; need ops that the engine takes, or fallback='host'")
+            raise UnsupportedError(f"{words}; need ops that the engine takes, or fallback='host'")
         warn(words, FallbackWarning)
     if hazards := [d for d in graph.decisions if d.verdict == "hazard"]:
         warn(f"[compile] {chip.label} computes some ops otherwise: {listed(hazards)}", HazardWarning)

@@ -7,7 +7,7 @@ from hexane.emit.mil import STAGE, Mil, budget, emit_mil
 from hexane.emit.mil.ports import with_port_axes
 from hexane.emit.mil.refusals import InFiles
 from hexane.emit.netplist import emit_netplist
-from hexane.errors import Error
+from hexane.errors import Error, UnsupportedError
 from hexane.graph import Graph, Value, unique
 from hexane.names import free_name
 from hexane.netplist import Netplist
@@ -66,7 +66,7 @@ def named_pieces(
     engine can hold. Raises Error where the engine has nothing to compute, and for states."""
     graph, segments = divide(graph, chip, programs=programs)
     if all(segment.device != "ane" for segment in segments):
-        raise Error(f"[emit] got a model of which {chip.label} computes nothing: hexane check says why")
+        raise UnsupportedError(f"[emit] got a model of which {chip.label} computes nothing: hexane check says why")
     parts = Parts(graph, segments)
     names = _names(graph, segments)
     pieces = []

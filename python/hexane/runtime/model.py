@@ -14,7 +14,7 @@ import numpy as np
 from hexane import _core
 from hexane.decisions import counted
 from hexane.dtypes import FP16, DType, dtype
-from hexane.errors import Error
+from hexane.errors import Error, InputError
 from hexane.graph import Array, tensor_type
 from hexane.program import Program
 from hexane.runtime.call_trace import chrome_trace
@@ -418,20 +418,20 @@ def arguments(
     kwargs: Mapping[str, Any],
     optional: Sequence[PortType] = (),
 ) -> Mapping[str, Any] | Sequence[Any]:
-    """What a call was given, in port order or by name. Raises Error for a wrong number or unknown names."""
+    """What a call was given, in port order or by name. Raises InputError for a wrong number or unknown names."""
     names = [p.name for p in inputs]
     if len(args) == 1 and not kwargs and isinstance(args[0], Mapping):
         given, args = dict(args[0]), ()
     elif not kwargs:
         if len(args) != len(inputs):
-            raise Error(_wrong_count(inputs, len(args)))
+            raise InputError(_wrong_count(inputs, len(args)))
         return args
     else:
         given = dict(zip(names, args, strict=False))
         if twice := given.keys() & kwargs.keys():
-            raise Error(f"[call] got the input {min(twice)!r} twice, need it once")
+            raise InputError(f"[call] got the input {min(twice)!r} twice, need it once")
         given.update(kwargs)
     if given.keys() - {p.name for p in optional} != set(names) or len(args) > len(names):
         got = ", ".join(map(str, given)) if len(args) <= len(names) else f"{len(args)} arrays"
-        raise Error(f"[call] got the inputs {got or 'none'}, need {', '.join(names) or 'none'}")
+        raise InputError(f"[call] got the inputs {got or 'none'}, need {', '.join(names) or 'none'}")
     return given

@@ -10,7 +10,7 @@ from weakref import WeakSet
 import numpy as np
 
 from hexane import _core
-from hexane.errors import Error
+from hexane.errors import Error, InputError
 from hexane.forks import at_fork
 from hexane.graph import Array
 from hexane.importers.likely_shapes import likely_shapes, shape_option
@@ -151,7 +151,7 @@ class OpenModel(Submits):
         if not isinstance(given, Mapping):
             given = dict(zip(names, given, strict=False))
         if given.keys() - {p.name for p in self.optional_inputs} != set(names):
-            raise Error(f"[call] got the inputs {', '.join(map(str, given)) or 'none'}, need {', '.join(names)}")
+            raise InputError(f"[call] got the inputs {', '.join(map(str, given)) or 'none'}, need {', '.join(names)}")
         return {k: v if isinstance(v, np.ndarray) else np.asarray(v) for k, v in given.items()}
 
     def __repr__(self) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from hexane.dtypes import DTYPES, DType
-from hexane.errors import Error
+from hexane.errors import Error, UnsupportedError
 from hexane.graph import Graph, Port, TensorType, Value, constant, tensor_type, unique
 from hexane.importers.coreai import handlers as _handlers
 from hexane.importers.coreai.asset import Asset, AssetFunction
@@ -61,7 +61,7 @@ class Translator:
         if self.problems:
             listed = "\n  ".join(f"{what}: {', '.join(where[:3])}" for what, where in self.problems.items())
             count = len(self.problems)
-            raise Error(
+            raise UnsupportedError(
                 f"[coreai] {count} kind{'s' if count > 1 else ''} of operations cannot be imported:\n  {listed}"
             )
         outputs: dict[str, Port] = {}

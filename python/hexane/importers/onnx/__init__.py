@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import numpy as np
 import onnx
 
-from hexane.errors import Error
+from hexane.errors import Error, UnsupportedError
 from hexane.graph import Array, Graph, Port, constant, unique
 from hexane.importers.onnx.load import ModelFile, ModelSource, check_text, read_model
 from hexane.importers.onnx.node import Item, TensorList
@@ -46,7 +46,7 @@ def import_onnx(
     inner tensors and outputs is not read.
 
     Raises SpecialisationNeeded where a shape or value is missing, Error for a file that is damaged, for a pattern that
-    no initializer fits, or, all at once, for the nodes that Hexane does not have.
+    no initializer fits, and UnsupportedError, all at once, for the nodes that Hexane does not have.
     """
     return import_described(model, shapes or {}, values or {}, params, fixed, tied)[0]
 
@@ -105,7 +105,7 @@ def _import(
     if translator.problems:
         count = len(translator.problems)
         listed = "\n  ".join(translator.problems)
-        raise Error(f"[import] {count} node{'s' if count > 1 else ''} cannot be imported:\n  {listed}")
+        raise UnsupportedError(f"[import] {count} node{'s' if count > 1 else ''} cannot be imported:\n  {listed}")
     graph = Graph(tuple(inputs), tuple(_outputs(proto.graph, scope)), name=check_text(proto.graph.name) or "graph")
     return with_lengths(advance_streams(graph))
 

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
 from hexane.dtypes import DType, dtype
-from hexane.errors import Error
+from hexane.errors import Error, UnsupportedError
 from hexane.graph import Array, tensor_type
 from hexane.importers.files import check_memory, open_inside, open_regular
 from hexane.importers.onnx.split import Tensor, split
@@ -89,11 +89,11 @@ def element_type(code: int) -> DType:
         raise Error(f"element type: got {code}, need one that ONNX defines")
     name = TensorProto.DataType.Name(code)
     if code == TensorProto.STRING:
-        raise Error("element type: got STRING, need numbers")
+        raise UnsupportedError("element type: got STRING, need numbers")
     try:
         return dtype(helper.tensor_dtype_to_np_dtype(code))
     except Error:
-        raise Error(f"element type: got {name}, need one that Hexane has") from None
+        raise UnsupportedError(f"element type: got {name}, need one that Hexane has") from None
 
 
 def read_tensor(tensor: TensorProto, folder: Path | None, detached: memoryview | None = None) -> Array:

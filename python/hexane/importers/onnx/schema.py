@@ -8,7 +8,7 @@ from typing import Any
 import onnx
 from onnx import AttributeProto, helper
 
-from hexane.errors import Error
+from hexane.errors import Error, UnsupportedError
 from hexane.importers.onnx.node import Attributes, Item, TensorList
 
 FIRST_OPSET = 6
@@ -26,7 +26,7 @@ def opset_versions(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]
     versions = {plain_domain(entry.domain): entry.version for entry in imports}
     newest = onnx.defs.onnx_opset_version()
     if not FIRST_OPSET <= versions.get("", newest) <= newest:
-        raise Error(f"[import] got opset {versions['']}, need {FIRST_OPSET} to {newest}")
+        raise UnsupportedError(f"[import] got opset {versions['']}, need {FIRST_OPSET} to {newest}")
     return versions
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 
 from hexane.dtypes import DType
-from hexane.errors import Error
+from hexane.errors import Error, InputError
 from hexane.graph import Array, TensorType, tensor_type
 from hexane.importers.likely_shapes import likely_shapes, shape_option
 from hexane.importers.onnx.load import ModelFile, check_text, element_type
@@ -81,7 +81,7 @@ def read_signature(model: ModelFile) -> Signature:
         try:
             kind = element_type(tensor.elem_type)
         except Error as error:
-            raise Error(f"[import] input {info.name!r}: {error}") from None
+            raise type(error)(f"[import] input {info.name!r}: {error}") from None
         dims = tuple(map(_dim, tensor.shape.dim)) if tensor.HasField("shape") else None
         small = dims is None or len(dims) <= 1  # more is data: no compiling anew for each of its values
         shape_input = info.name in shape_inputs and small
@@ -107,12 +107,12 @@ def resolve(
     """The type of every input, free dims filled in from shapes, values, and dims of the same name elsewhere. Optional
     inputs are among them where shapes or values name them.
 
-    Raises SpecialisationNeeded naming all inputs that are not known well enough, Error for contradictions.
+    Raises SpecialisationNeeded naming all inputs that are not known well enough, InputError for contradictions.
     """
     known = {i.name: i for i in (*signature.inputs, *signature.optional)}
     for name in (*shapes, *values):
         if name not in known:
-            raise Error(f"[import] got the input {name!r}, need one of {', '.join(known) or 'none'}")
+            raise InputError(f"[import] got the input {name!r}, need one of {', '.join(known) or 'none'}")
     given = {name: tuple(int(d) for d in shape) for name, shape in shapes.items()}
     given.update({name: np.shape(array) for name, array in values.items()})
     named: dict[str, int] = {}
@@ -129,7 +129,9 @@ def resolve(
         if entry.shape_input and entry.name not in values:
             shape_inputs.append(entry)
         if entry.name in values and values[entry.name].dtype != entry.dtype.numpy:
-            raise Error(f"[import] input {entry.name!r}: got a value of {values[entry.name].dtype}, need {entry.dtype}")
+            raise InputError(
+                f"[import] input {entry.name!r}: got a value of {values[entry.name].dtype}, need {entry.dtype}"
+            )
     if missing or shape_inputs:
         raise SpecialisationNeeded(
             _needs(missing, shape_inputs, named), tuple(dict.fromkeys(e.name for e in missing + shape_inputs))
@@ -141,12 +143,12 @@ def _agree(entry: Input, shape: tuple[int, ...], named: dict[str, int]) -> None:
     if entry.dims is None:
         return
     if len(shape) != len(entry.dims):
-        raise Error(f"[import] input {entry.name!r}: got the shape {shape}, need {len(entry.dims)} dims")
+        raise InputError(f"[import] input {entry.name!r}: got the shape {shape}, need {len(entry.dims)} dims")
     for got, need in zip(shape, entry.dims, strict=True):
         if isinstance(need, str):
             need = named.setdefault(need, got)
         if need is not None and got != need:
-            raise Error(f"[import] input {entry.name!r}: got the shape {shape}, need {_text(entry, named)}")
+            raise InputError(f"[import] input {entry.name!r}: got the shape {shape}, need {_text(entry, named)}")
 
 
 def _typed(entry: Input, shape: list[int]) -> TensorType:
