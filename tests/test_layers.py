@@ -22,6 +22,7 @@ PYTHON_LAYERS = (
     ("match", "checkpoints", "build", "parse", "reference", "verify"),
     ("containers", "coreai", "mil", "netplist"),
     ("importers", "autograd"),
+    ("sources",),
     ("bounds", "compression", "options", "quant", "validate", "passes"),
     ("stages",),
     ("emit",),
@@ -83,6 +84,16 @@ def test_python_imports_only_lower_layers(path: Path) -> None:
     for name in imports_of(path)[0]:
         if (PYTHON / name).is_dir() or (PYTHON / f"{name}.py").exists() or name == "_core":
             assert layer(name, PYTHON_LAYERS) <= own, f"{path.name} imports hexane.{name}, which is above it"
+
+
+READERS = re.compile(r"\b(import_onnx|import_described|load_mil_file|load_netplist_file|import_coreai|open_asset)\b")
+# They rewrite or describe models of one format; all others open models through `hexane.sources`.
+OF_ONE_FORMAT = {"cli/assets.py", "cli/repair.py", "compression/onnx_file.py", "train/with_params.py"}
+
+
+def test_models_are_opened_by_sources_alone() -> None:
+    found = {str(path.relative_to(PYTHON)) for path in PYTHON.rglob("*.py") if READERS.search(path.read_text())}
+    assert {name for name in found if not name.startswith(("importers/", "sources/"))} == OF_ONE_FORMAT
 
 
 @pytest.mark.parametrize("path", sorted(PYTHON.rglob("*.py")), ids=lambda p: str(p.relative_to(PYTHON)))

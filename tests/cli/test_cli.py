@@ -295,6 +295,6 @@ def test_ctrl_c_ends_quietly_with_130(tmp_path):
 
 @pytest.mark.parametrize("command", ["run", "info"])
 def test_a_file_named_as_a_plan_that_is_none_is_told_apart(cli: Cli, tmp_path: Path, command: str) -> None:
-    path = tmp_path / "empty.hxp"
-    path.write_bytes(b"")
+    path = tmp_path / "none.hxp"
+    path.write_bytes(b"none")
     assert "need those of a plan" in cli(command, path).err

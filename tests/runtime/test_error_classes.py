@@ -78,11 +78,13 @@ def on_host() -> hx.Graph:
     [
         lambda: hx.compile(unknown_op()),
         lambda: hx.compile(text_input()),
+        lambda: hx.compile(3),
+        lambda: hx.compile(b"GGUF\x03\x00\x00\x00"),
         lambda: hx.estimate(on_host(), "h13"),
         lambda: hx.explain(on_host(), "h13"),
         lambda: hx.compile(on_host(), target="h13", fallback="error"),
     ],
-    ids=["op", "dtype", "no op to estimate", "no op to explain", "fallback"],
+    ids=["op", "dtype", "type", "kind", "no op to estimate", "no op to explain", "fallback"],
 )
 def test_a_model_that_cannot_be_compiled_is_unsupported(ask: Callable[[], Any]) -> None:
     with pytest.raises(hx.UnsupportedError) as raised:

@@ -7,11 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from hexane import _core
+from hexane import _core, sources
 from hexane.cli.errors import command
 from hexane.cli.given import Given, ports_of, read_graph
 from hexane.cli.inputs import with_random
-from hexane.cli.model import is_plan, with_function
 from hexane.cli.options import (
     Debug,
     Function,
@@ -91,14 +90,13 @@ def check(
 
     Exit code 0: the network runs on every chip asked for; 3: somewhere it does not, or --fail-on is true.
     """
-    if is_plan(model):
-        raise Error(f"[check] {model}: got a plan, which is compiled already, need the ONNX model")
+    source = sources.open_network(model, function=function, where="check")
     if html is not None and html.exists() and html.samefile(model):
         raise Error(f"[check] {html}: got the model itself as the page, need another file")
     conditions = None if fail_on is None else parse_conditions(fail_on)
     chips = _chips(target, unowned)
     with working(f"importing {model.name}"):
-        graph, known = read_graph(with_function(model, function), Given.of(input_shape, inputs, values))
+        graph, known = read_graph(source, Given.of(input_shape, inputs, values))
     graph = graph if repair is Repair.ON else without_repair(graph)
     reports = examine(graph, chips, model.name)
     if html is not None:

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from hexane import sources
 from hexane.c99_library import own_library
 from hexane.cli.errors import command
 from hexane.cli.inputs import SEED
-from hexane.cli.model import is_plan
 from hexane.cli.options import Debug, Json
 from hexane.cli.output import named_option, print_json, working
 from hexane.emit.c99 import c_name, generate
@@ -63,7 +63,7 @@ def codegen(
     debug: Debug = False,
 ) -> None:
     """Write C99 sources that run a plan: the runtime, the plan's bytes and its memory, with the kernels it uses."""
-    if not is_plan(plan):
+    if sources.form_of(plan, where="codegen") != "plan":
         raise Error(f"[codegen] {plan}: got no plan, need one: hexane compile {plan} -o {plan.stem}.hxp")
     if name is not None and c_name(name) != name:
         raise Error(f"[codegen] --name: got {name!r}, need an identifier of C, such as {c_name(name)!r}")

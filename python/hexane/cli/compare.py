@@ -5,11 +5,10 @@ from typing import Annotated
 
 import typer
 
-from hexane import _core
+from hexane import _core, sources
 from hexane.cli.errors import command
 from hexane.cli.given import Given, ports_of, read_graph
 from hexane.cli.inputs import SEED, random_line, with_random
-from hexane.cli.model import is_plan, with_function
 from hexane.cli.options import (
     Debug,
     Function,
@@ -22,7 +21,6 @@ from hexane.cli.options import (
     names_of,
 )
 from hexane.cli.output import print_json, print_table, working
-from hexane.errors import Error
 from hexane.passes.repair import without_repair
 from hexane.report.chart import chart
 from hexane.report.compare import HEAD, compare
@@ -84,15 +82,14 @@ def compare_targets(
     Exit code 0: the outputs of no two are further apart than the tolerance (with --layers: no layer either); 3: some
     are.
     """
-    if is_plan(model):
-        raise Error(f"[compare] {model}: got a plan, which is compiled already, need the ONNX model")
+    source = sources.open_network(model, function=function, where="compare")
     if plot is not None and plot.suffix.lower() not in PLOTS:
         raise typer.BadParameter(f"--plot: got the file {str(plot)!r}, need one that ends in {', '.join(PLOTS)}")
     if plot is not None:
         check_plotting("compare")  # before minutes of running
     names = names_of(targets)
     with working(f"importing {model.name}"):
-        graph, known = read_graph(with_function(model, function), Given.of(input_shape, inputs, values))
+        graph, known = read_graph(source, Given.of(input_shape, inputs, values))
     graph = graph if repair is Repair.ON else without_repair(graph)
     ports, seed = ports_of(graph), SEED if seed is None else seed
     arrays = with_random(ports, known.arrays, seed)

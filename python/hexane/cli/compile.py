@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 import hexane
+from hexane import sources
 from hexane.cli.errors import command
 from hexane.cli.given import Given
-from hexane.cli.model import is_plan, open_model, with_function
+from hexane.cli.model import open_model
 from hexane.cli.options import (
     Arithmetic,
     Debug,
@@ -134,8 +135,7 @@ def compile_model(
     debug: Debug = False,
 ) -> None:
     """Compile an ONNX model to a plan file."""
-    if is_plan(model):
-        raise Error(f"[compile] {model}: got a plan, need an ONNX model")
+    source = sources.open_network(model, function=function, where="compile")
     if output.exists() and output.samefile(model):
         raise Error(f"[compile] {output}: got the model itself as the output, need another file")
     if slow is not None and sram is None:
@@ -172,7 +172,7 @@ def compile_model(
     )
     try:
         net, _ = open_model(
-            with_function(model, function),
+            source,
             target=target,
             threads=1 if memory.limits else None,
             dtype=dtype,

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hexane import _core
+from hexane import _core, sources
 from hexane.cli.errors import command
 from hexane.cli.given import Given, Known
-from hexane.cli.model import is_plan, with_function
 from hexane.cli.options import (
     Debug,
     Function,
@@ -26,18 +25,17 @@ from hexane.compression.request import TOLERANCE
 from hexane.decisions import counted
 from hexane.errors import Error
 from hexane.graph import Array, Graph
-from hexane.importers.files import is_written_model
 from hexane.options import Options
 from hexane.printer import size_text
 from hexane.report.compression_chart import compression_chart
 from hexane.report.compression_page import compression_page
 from hexane.report.plotting import check_plotting
-from hexane.report.preflight import as_graph
 from hexane.runtime import Model
 from hexane.runtime.compile import compile_compressed
 from hexane.runtime.compressed import Compressed, LayerReport
 from hexane.runtime.emitted import save_mil_as
 from hexane.runtime.mil import emit_pieces
+from hexane.sources.module import signature_of
 from hexane.targets import Chip, Target, load_target
 from hexane.targets.legality import route_of
 
@@ -115,20 +113,19 @@ def compress(
     Errors are relative errors of the outputs, on --calibration or on two random inputs of a fixed seed: in the table of
     each layer alone. A page or a picture has every encoding of every layer measured, which takes as long as auto.
     """
-    if is_plan(model):
-        raise Error(f"[compress] {model}: got a plan, which is compiled already, need the ONNX or MIL model")
+    source = sources.open_network(model, function=function, where="compress")
     if output.exists() and output.samefile(model):
         raise Error(f"[compress] {output}: got the model itself as the output, need another file")
     chip = load_target(target)
-    _check_output(model, output, chip)
+    _check_output(source, model, output, chip)
     _check_pages(model, output, html, plot)
     asked = Compression(mode, per_layer=_per_layer(layer or []), tolerance=tolerance, bytes=budget)
-    source = with_function(model, function)
     known = Given.of(input_shape, inputs, values).read(source)
     pictured = html is not None or plot is not None
     with working(f"compressing {model.name}"):
         network = _read(model, asked) if output.suffix == ".onnx" else None
-        graph = as_graph(source if network is None else network.proto, known.shapes, known.values)
+        read = source if network is None else sources.open(network.proto)
+        graph = read.graph(known.shapes, known.values)
         if calibration is not None:
             asked = replace(asked, calibration=_feeds(calibration, graph))
         made, net = compile_compressed(graph, asked, Options(target=target), surveys=pictured)
@@ -149,12 +146,12 @@ def compress(
     print(_totals(made, output, written, chip))
 
 
-def _check_output(model: Path, output: Path, chip: Target) -> None:
+def _check_output(source: sources.Module, model: Path, output: Path, chip: Target) -> None:
     if output.suffix not in SUFFIXES:
         raise Error(
             f"[compress] {output}: got {output.suffix or 'no suffix'!r}, need a name that ends in .mil, .hxp or .onnx"
         )
-    if output.suffix == ".onnx" and is_written_model(model):
+    if output.suffix == ".onnx" and source.form != "onnx":
         raise Error(f"[compress] {model}: got no ONNX file, need one to write {output.name}; -o X.hxp takes any model")
     if output.suffix == ".mil" and (not isinstance(chip, Chip) or route_of(chip) != "mil"):
         raise Error(f"[compress] {output}: got {chip.label}, which takes no programs in MIL, need a .hxp or .onnx")
@@ -205,12 +202,9 @@ def _per_layer(given: list[str]) -> dict[str, str]:
 
 def _feeds(path: Path, graph: Graph) -> list[dict[str, Array]]:
     """The calibration inputs of an .npz file, or of a folder of them."""
-    from hexane.importers.onnx.signature import Input, Signature  # late: `onnx` takes a while to load
     from hexane.quant.feeds import FeedFiles
 
-    inputs = [Input(str(v.node.attrs["name"]), v.dtype, v.shape) for v in graph.inputs]
-    signature = Signature(tuple(inputs), tuple(port.name for port in graph.outputs))
-    return list(FeedFiles(path, signature, "compress"))
+    return list(FeedFiles(path, signature_of(graph), "compress"))
 
 
 def _read(model: Path, asked: Compression) -> "Network":

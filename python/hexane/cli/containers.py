@@ -1,27 +1,14 @@
 """What `hexane info` shows of a container of Apple's compilers."""
 
-import os
 from pathlib import Path
 from typing import Any
 
 from hexane.cli.output import print_table
-from hexane.importers.files import is_asset, open_regular, read_all
+from hexane.importers.files import open_regular, read_all
 from hexane.printer import size_text
 from hexane.targets.query import load_chip
 
 NOTE = "Read by published descriptions; nobody has compared this with what Apple's tools say."
-
-
-def container_of(path: Path) -> str | None:
-    """ "hwx" by the name or the first bytes, "e5" by the name, else None."""
-    from hexane.containers.hwx import MAGIC
-
-    if (kind := path.suffix.lower().removeprefix(".")) in ("hwx", "e5"):
-        return kind
-    if is_asset(path):
-        return None
-    with os.fdopen(open_regular(path, f"[info] {path}", "model"), "rb") as file:
-        return "hwx" if int.from_bytes(file.read(4), "little") == MAGIC else None
 
 
 def container_record(path: Path, kind: str) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
+from hexane import sources
 from hexane.cli.emit_asset import FIXED, asset_text, compressed, functions_of, write_asset
 from hexane.cli.errors import command
 from hexane.cli.given import Given, read_graph
-from hexane.cli.model import is_plan, with_function
 from hexane.cli.options import (
     Debug,
     Function,
@@ -83,16 +83,15 @@ def emit(
     host's. An asset has the whole model, of an asset all functions; with --target in fp16, in ops that the chip has.
     Functions share equal weights. Weights of 4096 numbers and more are stored as --compress says (docs/compression.md).
     """
-    if is_plan(model):
-        raise Error(f"[emit] {model}: got a plan, need an ONNX or MIL model")
+    source = sources.open_network(model, function=function, where="emit")
     given = Given.of(input_shape, inputs, values)
     if form is Form.AIMODEL or (form is None and output.suffix.lower() == ".aimodel"):
         if netplist:
             raise Error("[emit] --netplist: got it for a Core AI asset, need one of the two")
         chip = None if target is None else load_chip(target)
         with working(f"writing {model.name} as a Core AI asset"):
-            sources = functions_of(model, function, also or (), given)
-            record = write_asset(sources, chip, mode, output)
+            functions = functions_of(source, function, also or (), given)
+            record = write_asset(functions, chip, mode, output)
         print_json({"model": str(model), **record}) if json else print(asset_text(record, mode))
         return
     if also:
@@ -109,14 +108,14 @@ def emit(
     if netplist and mode is not None:
         raise Error("[emit] --compress: got it for a netplist, need MIL or a Core AI asset")
     with working(f"writing {model.name} as MIL"):
-        read = read_graph(with_function(model, function), given)[0]
-        source = compressed(read if repair is Repair.ON else without_repair(read), mode, chip)
+        read = read_graph(source, given)[0]
+        graph_to_write = compressed(read if repair is Repair.ON else without_repair(read), mode, chip)
         made: Sequence[tuple[Segment, Mil | Netplist | None]]
         if netplist:
-            graph, segments, nets = emit_netplists(source, chip)
+            graph, segments, nets = emit_netplists(graph_to_write, chip)
             made = list(zip(segments, nets, strict=True))
         else:
-            graph, pieces = emit_pieces(source, chip)
+            graph, pieces = emit_pieces(graph_to_write, chip)
             made = [(piece.segment, piece.mil) for piece in pieces]
         single = sum(written is not None for _, written in made) == 1
         folders = {

@@ -6,18 +6,15 @@ from typing import Any
 
 import typer
 
+from hexane import sources
 from hexane.cli.given import Given, read_graph
-from hexane.cli.model import with_function
 from hexane.cli.output import named_option, type_text
 from hexane.compression import MODES, Compression
 from hexane.compression.compress import STAGE, compress
 from hexane.decisions import counted
 from hexane.errors import Error
 from hexane.graph import Graph
-from hexane.importers.coreai import open_asset
-from hexane.importers.files import asset_path, is_asset
 from hexane.printer import size_text
-from hexane.report.preflight import as_graph
 from hexane.targets import Chip, load_target
 
 FIXED = tuple(mode for mode in MODES if mode not in ("none", "auto"))  # encodings that need no search
@@ -33,39 +30,36 @@ def compressed(graph: Graph, mode: str | None, chip: Chip | None) -> Graph:
     return compress(graph, asked, chip or load_target("host"))
 
 
-def functions_of(model: Path, function: str | None, also: Iterable[str], given: Given) -> dict[str, Graph]:
+def functions_of(source: sources.Module, function: str | None, also: Iterable[str], given: Given) -> dict[str, Graph]:
     """The functions of the asset to be written: those of an asset under their names, or the one that is asked for, or
     another model, as `main`; and others, NAME=MODEL."""
-    if function is None and is_asset(model):
-        found = _all_functions(model, given.read(model, every=True).shapes)
+    if function is None and source.form == "aimodel":
+        found = _all_functions(source, given.read(source, every=True).shapes)
     else:
-        found = {"main": read_graph(with_function(model, function), given)[0]}
+        found = {"main": read_graph(source, given)[0]}
     for text in also:
         name, equals, path = text.partition("=")
         if not (name and equals and path):
             raise typer.BadParameter(f"--also: got {text!r}, need NAME=MODEL, for example decode=decode.onnx")
         if name in found:
             raise Error(f"[emit] --also: got the function {name!r} twice, need another name than {', '.join(found)}")
-        found[name] = as_graph(Path(path))
+        found[name] = sources.open_network(path, where="emit").graph()
     return found
 
 
-def _all_functions(model: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Graph]:
+def _all_functions(source: sources.Module, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Graph]:
     """Each function gets the shapes of the inputs that it has."""
-    path, named = asset_path(model)
-    asset = open_asset(path)
-    functions = {named: asset.function(named)} if named else asset.public()
-    inputs = {name: {port.name for port in function.inputs} for name, function in functions.items()}
+    inputs = {name: {i.name for i in function.signature.inputs} for name, function in source.functions.items()}
     known = set[str]().union(*inputs.values())
     if unknown := set(shapes) - known:
         raise Error(f"[coreai] got a shape for {min(unknown)!r}, need inputs of {', '.join(sorted(known))}")
     return {
-        name: as_graph(f"{path}#{name}", {k: shape for k, shape in shapes.items() if k in inputs[name]})
-        for name in functions
+        name: function.graph({k: shape for k, shape in shapes.items() if k in inputs[name]}, {})
+        for name, function in source.functions.items()
     }
 
 
-def write_asset(sources: Mapping[str, Graph], chip: Chip | None, mode: str | None, output: Path) -> dict[str, Any]:
+def write_asset(functions: Mapping[str, Graph], chip: Chip | None, mode: str | None, output: Path) -> dict[str, Any]:
     """Writes the asset, and returns the record of it."""
     from hexane.emit.coreai.prepare import for_engine
     from hexane.emit.coreai.write import save_graph
@@ -74,19 +68,19 @@ def write_asset(sources: Mapping[str, Graph], chip: Chip | None, mode: str | Non
         raise Error(f"[emit] --output: got {output}, need a folder that ends in .aimodel")
     if output.exists() and not output.is_dir():
         raise Error(f"[emit] --output: got the file {output}, need a folder")
-    sources = {name: compressed(graph, mode, chip) for name, graph in sources.items()}
-    graphs = {name: graph if chip is None else for_engine(graph, chip) for name, graph in sources.items()}
+    stored = {name: compressed(graph, mode, chip) for name, graph in functions.items()}
+    graphs = {name: graph if chip is None else for_engine(graph, chip) for name, graph in stored.items()}
     with named_option("--output", output):
         size = save_graph(graphs, output)
-    functions = {name: _ports(graph) for name, graph in graphs.items()}
+    ports = {name: _ports(graph) for name, graph in graphs.items()}
     weights = [
         {"function": name, "layer": d.node, "encoding": d.verdict, "why": d.reason}
-        for name, graph in sources.items()
+        for name, graph in stored.items()
         for d in graph.decisions
         if d.stage == STAGE
     ]
     record = {"output": str(output), "bytes": size, "target": chip.name if chip else ""}
-    return {**record, **next(iter(functions.values())), "functions": functions, "weights": weights}
+    return {**record, **next(iter(ports.values())), "functions": ports, "weights": weights}
 
 
 def _ports(graph: Graph) -> dict[str, list[str]]:

@@ -6,10 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from hexane import _core
+from hexane import _core, sources
 from hexane.cli.errors import command
 from hexane.cli.given import Given, read_graph
-from hexane.cli.model import is_plan, with_function
 from hexane.cli.options import (
     Debug,
     Function,
@@ -80,13 +79,12 @@ def estimate(
     hexane estimate net.onnx --target M1,host
     hexane estimate net.onnx --target all --json
     """
-    if is_plan(model):
-        raise Error(f"[estimate] {model}: got a plan, which is compiled already, need the ONNX or MIL model")
+    source = sources.open_network(model, function=function, where="estimate")
     _check_files(model, html, plot)
     own = None if rates is None else read_rates_file(rates)
     chips = _chips(target)
     with working(f"importing {model.name}"):
-        graph, _ = read_graph(with_function(model, function), Given.of(input_shape, inputs, values))
+        graph, _ = read_graph(source, Given.of(input_shape, inputs, values))
     with working(f"compiling {model.name}"):
         found = _estimates(graph, chips, own)
     if len(found) == 1 and isinstance(found[0], Error):

@@ -7,10 +7,9 @@ from typing import Annotated
 
 import typer
 
-from hexane import _core
+from hexane import _core, sources
 from hexane.cli.errors import command
 from hexane.cli.given import Given, read_graph
-from hexane.cli.model import is_plan, with_function
 from hexane.cli.options import (
     Debug,
     Function,
@@ -79,8 +78,7 @@ def explain(
     hexane explain net.onnx --target M5 --schedule optimal --html net.html
     hexane explain net.onnx --target "iPhone 12" --trace order.json
     """
-    if is_plan(model):
-        raise Error(f"[explain] {model}: got a plan, which is compiled already, need the ONNX or MIL model")
+    source = sources.open_network(model, function=function, where="explain")
     for path, what in ((html, "page"), (trace, "trace")):
         if path is not None and path.exists() and path.samefile(model):
             raise Error(f"[explain] {path}: got the model itself as the {what}, need another file")
@@ -88,7 +86,7 @@ def explain(
         raise Error(f"[explain] {html}: got one file for the page and the trace, need two")
     chip = load_chip(target)
     with working(f"importing {model.name}"):
-        graph, _ = read_graph(with_function(model, function), Given.of(input_shape, inputs, values))
+        graph, _ = read_graph(source, Given.of(input_shape, inputs, values))
     with working(f"compiling {model.name}"):
         found = examine(graph, chip, schedule.value, model.name)
     story = None if node is None else found.story(node)

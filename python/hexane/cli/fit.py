@@ -6,10 +6,9 @@ from typing import Annotated
 import typer
 
 import hexane
-from hexane import _core
+from hexane import _core, sources
 from hexane.cli.errors import command
 from hexane.cli.given import Given
-from hexane.cli.model import is_plan, with_function
 from hexane.cli.options import (
     Debug,
     Dtype,
@@ -73,8 +72,7 @@ def fit(
     debug: Debug = False,
 ) -> None:
     """Say what memory a model takes on one thread, in whole tensors and row by row, and which layers need most."""
-    if is_plan(model):
-        raise Error(f"[fit] {model}: got a plan, need an ONNX model")
+    source = sources.open_network(model, function=function, where="fit")
     if plot is not None and plot.suffix.lower() not in PLOTS:
         raise typer.BadParameter(f"--plot: got the file {str(plot)!r}, need one that ends in {', '.join(PLOTS)}")
     if html is not None and html.exists() and html.samefile(model):
@@ -90,7 +88,6 @@ def fit(
         runtime=runtime.value if runtime else "",
         flash=flash or 0,
     )
-    source = with_function(model, function)
     known = Given.of(input_shape, inputs, values).read(source)
     with working(f"compiling {model.name}"):
         found = hexane.fit(

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import typer
 
+from hexane import sources
 from hexane.cli.inputs import WHERE, Scaling, filled, read_archive, read_file
 from hexane.cli.options import InputFile, NamedShape, NamedValue, by_name
 from hexane.errors import Error
 from hexane.graph import Array, Graph
-from hexane.importers.files import asset_path, is_asset, is_written_model
-from hexane.report.preflight import as_graph
 from hexane.runtime import PortType
 
 
@@ -63,7 +62,7 @@ class Given:
         """The png files."""
         return [path for path in (*self.files.values(), *self.loose) if path.suffix.lower() == ".png"]
 
-    def read(self, model: Path, *, every: bool = False) -> Known:
+    def read(self, model: sources.Module, *, every: bool = False) -> Known:
         """The inputs of a model that is not compiled yet. every: of all functions of an asset. Raises Error for an
         unknown name and for an array that does not fit."""
         if not self.has_arrays:
@@ -105,10 +104,10 @@ class Given:
         return found, origins
 
 
-def read_graph(model: Path, given: Given) -> tuple[Graph, Known]:
+def read_graph(model: sources.Module, given: Given) -> tuple[Graph, Known]:
     """The graph of a model for these inputs."""
     known = given.read(model)
-    return as_graph(model, known.shapes, known.values), known
+    return model.graph(known.shapes, known.values), known
 
 
 def ports_of(graph: Graph) -> list[PortType]:
@@ -119,24 +118,13 @@ def _is_open(port: PortType) -> bool:
     return any(not isinstance(d, int) for d in port.shape)
 
 
-def _ports_of(model: Path, every: bool) -> tuple[list[PortType], list[PortType], set[str]]:
+def _ports_of(model: sources.Module, every: bool) -> tuple[list[PortType], list[PortType], set[str]]:
     """The inputs of a model, those that have a default, and the names of those whose values decide shapes."""
-    if is_asset(model):
-        return _ports_of_asset(model, every), [], set()
-    if is_written_model(model):
-        return ports_of(as_graph(model)), [], set()
-    from hexane.importers.onnx import signature  # late: `onnx` takes a while to load
-
-    found = signature(model)
-    ports, optional = (
-        [PortType(i.name, ("...",) if i.dims is None else i.dims, i.dtype) for i in inputs]
-        for inputs in (found.inputs, found.optional)
-    )
-    return ports, optional, {i.name for i in (*found.inputs, *found.optional) if i.shape_input}
-
-
-def _ports_of_asset(model: Path, every: bool) -> list[PortType]:
-    from hexane.importers.coreai import asset_inputs
-
-    path, function = asset_path(model)
-    return [PortType(name, dims, dtype) for name, dims, dtype in asset_inputs(path, function, every=every)]
+    found = [one.signature for one in (model.functions.values() if every else [model.function()])]
+    ports, optional = dict[str, PortType](), dict[str, PortType]()  # of several functions, each name once
+    for one in found:
+        for side, inputs in ((ports, one.inputs), (optional, one.optional)):
+            for i in inputs:
+                side.setdefault(i.name, PortType(i.name, ("...",) if i.dims is None else i.dims, i.dtype))
+    deciding = {i.name for one in found for i in (*one.inputs, *one.optional) if i.shape_input}
+    return list(ports.values()), list(optional.values()), deciding

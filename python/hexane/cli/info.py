@@ -9,11 +9,12 @@ from typing import Annotated, Any
 import typer
 
 import hexane
+from hexane import sources
 from hexane.cli.assets import asset_record, print_asset
-from hexane.cli.containers import container_of, container_record, print_container
+from hexane.cli.containers import container_record, print_container
 from hexane.cli.errors import command
 from hexane.cli.given import Given, Known
-from hexane.cli.model import is_plan, open_model, with_function
+from hexane.cli.model import open_model
 from hexane.cli.options import (
     Debug,
     Dtype,
@@ -25,7 +26,6 @@ from hexane.cli.options import (
 )
 from hexane.cli.output import print_json, print_table, type_text, working
 from hexane.errors import Error
-from hexane.importers.files import asset_path, is_asset
 from hexane.ops import LEAVES
 from hexane.printer import size_text
 from hexane.runtime import PortType
@@ -48,23 +48,22 @@ def info(
 ) -> None:
     """Show the interface, ops, weights and memory of a model; of .hwx and .e5 files, which Apple's compilers write,
     their parts."""
-    if (kind := container_of(model)) is not None:
+    source = sources.open(model, function=function, where="info")
+    if source.form in ("hwx", "e5"):
         if dtype or input_shape or inputs or values:
             raise Error(f"[info] {model}: got an option of the compiler for a compiled program, need none")
-        parts = container_record(model, kind)
+        parts = container_record(model, source.form)
         print_json(parts) if json else print_container(parts)
         return
-    plan = is_plan(model)
-    form = "aimodel" if is_asset(model) else {".mil": "mil", ".plist": "netplist"}.get(model.suffix.lower(), "onnx")
-    record: dict[str, Any] = {"model": str(model), "format": "plan" if plan else form}
-    if form == "aimodel":
-        record |= asset_record(asset_path(model)[0])
+    record: dict[str, Any] = {"model": str(model), "format": source.form}
+    if source.form == "aimodel":
+        record |= asset_record(source.source)
     given = Given.of(input_shape, inputs, values)
-    net, known = open_model(with_function(model, function), dtype=dtype, given=given)
+    net, known = open_model(source, dtype=dtype, given=given)
     if isinstance(net, hexane.OpenModel):
         record |= _open(net)
     else:
-        record |= {} if plan else _imported(with_function(model, function), known)
+        record |= {} if source.form == "plan" else _imported(source, model.name, known)
         record |= _compiled(net)
     if json:
         print_json(record)
@@ -87,12 +86,10 @@ def _open(net: hexane.OpenModel) -> dict[str, Any]:
     }
 
 
-def _imported(path: Path, known: Known) -> dict[str, Any]:
+def _imported(source: sources.Module, name: str, known: Known) -> dict[str, Any]:
     """Ops of the graph as it was imported, before any pass."""
-    from hexane.report.preflight import as_graph
-
-    with working(f"importing {path.name}"):
-        graph = as_graph(path, known.shapes, known.values)
+    with working(f"importing {name}"):
+        graph = source.graph(known.shapes, known.values)
     return {"ops": dict(Counter(node.op for node in graph.nodes if node.op not in LEAVES).most_common())}
 
 

@@ -8,14 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from hexane import _core
+from hexane import _core, sources
 from hexane.cli.errors import command
-from hexane.cli.model import is_plan
 from hexane.cli.options import Debug, Json
 from hexane.cli.output import named_option, print_json, print_table, working
 from hexane.decisions import counted
 from hexane.errors import Error
-from hexane.importers.files import is_written_model
 from hexane.printer import size_text
 from hexane.quant import PERCENTILE, Quantization, QuantizedLayer
 from hexane.report.plotting import check_plotting
@@ -99,7 +97,7 @@ def quantize(
     axis that the model has as 1. Errors are relative errors on these inputs: of each layer's own result where it alone
     is in integers, and, with --sensitivity or --plot or where the tolerance needs it, of the network's outputs.
     """
-    _check_files(model, output, plot)
+    source = _check_files(model, output, plot)
     kinds = [name for name, given in (("int8", int8), ("uint8", uint8), ("int16", int16)) if given]
     if len(kinds) > 1:
         raise typer.BadParameter(f"got --{' and --'.join(kinds)}, need one of them")
@@ -121,7 +119,7 @@ def quantize(
         sensitivity=sensitivity or plot is not None,
     )
     with working(f"quantising {model.name}"):
-        made = quantize_model(model, calibration, asked)
+        made = quantize_model(source, calibration, asked)
     with named_option("--output", output):
         made.save(output)
     if plot is not None:
@@ -134,9 +132,8 @@ def quantize(
     print(_totals(made, model, output))
 
 
-def _check_files(model: Path, output: Path, plot: Path | None) -> None:
-    if is_plan(model) or is_written_model(model):
-        raise Error(f"[quantize] {model}: got no ONNX file, need one")
+def _check_files(model: Path, output: Path, plot: Path | None) -> sources.Module:
+    source = sources.open_onnx(model, where="quantize")
     if output.suffix.lower() != ".onnx":
         raise Error(f"[quantize] {output}: got {output.suffix or 'no suffix'!r}, need a name that ends in .onnx")
     if output.exists() and output.samefile(model):
@@ -145,6 +142,7 @@ def _check_files(model: Path, output: Path, plot: Path | None) -> None:
         if plot.suffix.lower() not in PLOTS:
             raise typer.BadParameter(f"--plot: got the file {str(plot)!r}, need one that ends in {', '.join(PLOTS)}")
         check_plotting("quantize")
+    return source
 
 
 def _row(layer: QuantizedLayer) -> tuple[str, ...]:

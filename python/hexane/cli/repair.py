@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 import hexane
+from hexane import sources
 from hexane.cli.assets import authors_folders
 from hexane.cli.errors import command
 from hexane.cli.options import Debug, Json
@@ -24,7 +25,7 @@ def repair(asset: AssetFolder, output: Output, json: Json = False, debug: Debug 
     from hexane.emit.coreai.relocate import repaired
 
     with working(f"reading {asset.name}"):
-        old = open_asset(asset)
+        old = _open(asset, "repair")
         program = repaired(old)
     done = "repaired" if old.is_of_the_first_converters else "nothing to repair, written with its hash"
     _write("repair", asset, old, program, output, done, json)
@@ -36,10 +37,17 @@ def strip(asset: AssetFolder, output: Output, json: Json = False, debug: Debug =
     from hexane.emit.coreai.relocate import stripped
 
     with working(f"reading {asset.name}"):
-        old = open_asset(asset)
+        old = _open(asset, "strip")
         program = stripped(old)
     folders = authors_folders(old)
     _write("strip", asset, old, program, output, f"without {len(folders)} folder{'s' * (len(folders) != 1)}", json)
+
+
+def _open(path: Path, what: str) -> Asset:
+    form = sources.form_of(path, where=what)
+    if form != "aimodel":
+        raise Error(f"[{what}] {path}: got the format {form}, need a Core AI asset")
+    return open_asset(path)
 
 
 def _write(what: str, path: Path, old: Asset, program: bytes, output: Path, done: str, json: bool) -> None:

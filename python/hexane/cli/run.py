@@ -6,10 +6,11 @@ from typing import Annotated, Any
 import typer
 
 import hexane
+from hexane import sources
 from hexane.cli.errors import command
 from hexane.cli.given import Given, Known
 from hexane.cli.inputs import SEED, Scaling, random_line, with_random
-from hexane.cli.model import open_model, with_function
+from hexane.cli.model import open_model
 from hexane.cli.options import (
     Arithmetic,
     Debug,
@@ -62,7 +63,7 @@ def run(
     given = Given.of(input_shape, inputs, values, Scaling(mean or (0.0,), std or (1.0,)))
     _check_scaling(given, mean, std)
     opened, known = open_model(
-        with_function(model, function),
+        sources.open(model, function=function, where="run"),
         target=target,
         threads=threads,
         dtype=dtype,

@@ -8,31 +8,6 @@ import numpy as np
 
 from hexane.errors import Error
 
-_ASSET_FILES = ("main.mlirb", "metadata.json")
-
-
-def is_written_model(model: object) -> bool:
-    """Whether that is the path of a model in one of Apple's forms, by its name: MIL text (.mil), a netplist (.plist),
-    or a Core AI asset (.aimodel), perhaps with #FUNCTION."""
-    if not isinstance(model, (str, os.PathLike)):
-        return False
-    return os.fspath(model).lower().endswith((".mil", ".plist")) or is_asset(model)
-
-
-def is_asset(model: str | os.PathLike[str]) -> bool:
-    """Whether that is the path of a Core AI asset, by its name, or of a folder with what belongs to one."""
-    path = asset_path(model)[0]
-    return path.name.lower().endswith(".aimodel") or any((path / name).is_file() for name in _ASSET_FILES)
-
-
-def asset_path(model: str | os.PathLike[str]) -> tuple[Path, str | None]:
-    """The folder and the name of the function: "net.aimodel#decode" is ("net.aimodel", "decode")."""
-    folder, _, function = os.fspath(model).rpartition("#")
-    is_named = (
-        bool(function) and not Path(model).exists() and (folder.lower().endswith(".aimodel") or Path(folder).is_dir())
-    )
-    return (Path(folder), function) if is_named else (Path(model), None)
-
 
 def read_all(descriptor: int, where: str) -> bytes:
     """The bytes of an open file, which is closed. Raises Error for more than the machine has memory."""

@@ -13,7 +13,7 @@ import numpy as np
 from hexane.errors import Error
 from hexane.graph import Array
 from hexane.importers.files import check_memory, open_regular
-from hexane.importers.onnx.signature import Input, Signature
+from hexane.importers.signature import Input, Signature
 
 SUFFIX = ".npz"
 

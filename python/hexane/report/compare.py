@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hexane import sources
 from hexane.decisions import counted
 from hexane.errors import Error
 from hexane.graph import Array, Graph, Node, Value
@@ -19,7 +20,6 @@ from hexane.printer import html_table, text_table
 from hexane.report.causes import Cause, Run, cause_of, cause_of_break, slice_change
 from hexane.report.culprit import Culprit, Watched, find_culprit, in_order
 from hexane.report.difference import BUCKETS, Difference, difference
-from hexane.report.preflight import as_graph, model_name
 from hexane.runtime import Model, compile
 from hexane.runtime.observe import observe, tapped
 from hexane.targets import Chip, Target, load_target
@@ -309,7 +309,8 @@ def compare(
         raise Error(
             f"[compare] targets: got {', '.join(map(_label, targets)) or 'none'}, need at least two that differ"
         )
-    graph = as_graph(model, input_shapes)
+    opened = sources.open_network(model, where="compare")
+    graph = opened.graph(input_shapes)
     graph = graph if repair else without_repair(graph)
     feeds = {name: np.asarray(array) for name, array in inputs.items()}
     runs = [_run(tapped(graph), chips[name], feeds) for name in names]
@@ -319,7 +320,7 @@ def compare(
     limits = _Limits(tolerance, layers)
     pairs = [(b, a) if a.name == IEEE else (a, b) for a, b in combinations(runs, 2)]
     return Comparison(
-        name or model_name(model) or graph.name,
+        name or opened.name or graph.name,
         tuple(names),
         base.name,
         tuple(table.values()),

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from hexane import _core
+from hexane import _core, sources
 from hexane.emit.plan import emit_plan
 from hexane.errors import CrossChipFP16Warning, warn
 from hexane.report.divergence import DivergenceReport, predict_fp16_divergence
-from hexane.report.preflight import Model, as_graph
+from hexane.report.preflight import Model
 from hexane.runtime.chip import chip_program
 from hexane.targets import Chip, load_target
 from hexane.targets.detect import detect_name
@@ -29,7 +29,7 @@ def cross_compile_check(
     for it instead), and for what cannot be compiled.
     """
     chip = load_chip(target)
-    graph = as_graph(model, input_shapes)
+    graph = sources.open_network(model, where="cross_compile_check").graph(input_shapes)
     other = load_target(detect_name().written) if against is None else load_chip(against)
     if isinstance(other, Chip) and other != chip:
         _warn_of_differences(predict_fp16_divergence(graph, chip, other))

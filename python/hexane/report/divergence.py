@@ -9,12 +9,13 @@ from html import escape
 from math import prod
 from typing import Any
 
+from hexane import sources
 from hexane.bounds import Bound, analyse
 from hexane.graph import Graph, Node
 from hexane.match import has_winograd_s_shape, made_by
 from hexane.ops import LEAVES, OPS
 from hexane.printer import html_table
-from hexane.report.preflight import Model, as_graph, model_name
+from hexane.report.preflight import Model
 from hexane.targets import Chip, fp16_divergence
 from hexane.targets.divergence import SLICES, Divergence
 from hexane.targets.query import load_chip
@@ -156,14 +157,15 @@ def predict_fp16_divergence(
     targets that are no chips, and ranges that do not fit.
     """
     a, b = load_chip(first), load_chip(second)
-    graph = as_graph(model, input_shapes)
+    opened = sources.open_network(model, where="predict_fp16_divergence")
+    graph = opened.graph(input_shapes)
     bounds = {bound.number: bound for bound in analyse(graph, ranges, bool(a.gates.winograd or b.gates.winograd))}
     ops = tuple(
         _judge(number, node, a, b, bounds.get(number))
         for number, node in enumerate(graph.nodes)
         if node.op not in LEAVES
     )
-    return DivergenceReport(model_name(model) or _named(graph), a, b, ops)
+    return DivergenceReport(opened.name or _named(graph), a, b, ops)
 
 
 def _named(graph: Graph) -> str:

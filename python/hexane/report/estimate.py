@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 
+from hexane import sources
 from hexane.cost import Estimate, estimate_program
 from hexane.cost.estimate import BATCH
 from hexane.cost.parameters import read_rates_file
@@ -12,7 +13,7 @@ from hexane.options import Options
 from hexane.pipeline import compile_segments, divide
 from hexane.program import Program
 from hexane.report.host_latency import THIS_CPU, host_latency
-from hexane.report.preflight import Model, as_graph
+from hexane.report.preflight import Model
 from hexane.runtime.chip import listed
 from hexane.runtime.collector import collector_paused
 from hexane.targets import Chip, Target, load_target
@@ -36,7 +37,8 @@ def estimate(
     those without measurements that it is nearest to. Raises Error for an unknown target, for a model without fixed
     shapes, and for one of which no op runs on the engine.
     """
-    asked, graph = load_target(target), as_graph(model, input_shapes)
+    asked = load_target(target)
+    graph = sources.open_network(model, where="estimate").graph(input_shapes)
     if not isinstance(asked, Chip):
         return host_latency(graph)
     return estimate_program(program_for(graph, asked), asked, None if rates is None else read_rates_file(rates))

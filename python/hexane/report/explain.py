@@ -9,6 +9,7 @@ from functools import cached_property
 from html import escape
 from typing import Any
 
+from hexane import sources
 from hexane.cost import Estimate, estimate_program
 from hexane.decisions import counted
 from hexane.errors import Error, UnsupportedError
@@ -19,7 +20,7 @@ from hexane.pipeline import compile_segments, divide
 from hexane.printer import size_text
 from hexane.program import Program
 from hexane.report.latency_text import latency_text
-from hexane.report.preflight import Model, as_graph, model_name
+from hexane.report.preflight import Model
 from hexane.report.report import DEVICES, MOST_ROWS, segment_record
 from hexane.report.rules import Finding, find_rules
 from hexane.report.story import Stories, Story, orders
@@ -62,7 +63,8 @@ def explain(
     one of which no op runs on the engine.
     """
     chip = load_chip(target)
-    return examine(as_graph(model, input_shapes), chip, schedule, model_name(model))
+    opened = sources.open_network(model, where="explain")
+    return examine(opened.graph(input_shapes), chip, schedule, opened.name)
 
 
 def examine(graph: Graph, chip: Chip, schedule: str = "apple", name: str = "") -> "Explanation":

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from hexane import _core
+from hexane import _core, sources
 from hexane.emit.c99_check import why_refused
 from hexane.emit.plan import emit_plan
 from hexane.errors import Error
@@ -298,7 +298,8 @@ def fit(model: Any, *, memory: Memory | None = None, **options: Any) -> Fit:
     """
     # A small device has no room for a weight that a call decodes.
     ports = replace(Memory() if memory is None else memory.unlimited, whole_weights=True)
-    made = compile(model, target="host", threads=1, memory=ports, **options)
+    opened = sources.open_network(model, where="fit")
+    made = compile(opened, target="host", threads=1, memory=ports, **options)
     if not isinstance(made, Model):
         fixes = " ".join([*shape_options(made.inputs), *(f"--value {name}=V" for name in sorted(made.value_inputs))])
         raise Error(f"[fit] got a model of open shapes, need fixed ones: {fixes}, or input_shapes and input_values")

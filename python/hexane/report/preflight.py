@@ -1,15 +1,11 @@
 """Says what a chip does with a network, from the graph alone: nothing is compiled, no chip is needed."""
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hexane.build import Tensor, graph
-from hexane.errors import Error
-from hexane.graph import Array, Graph, Node, Port
-from hexane.importers.files import is_written_model
-from hexane.importers.written import load_written_model
+from hexane import sources
+from hexane.graph import Graph, Node, Port
 from hexane.ops import LEAVES
 from hexane.passes.legalize.to_fp16 import lost_factors, may_lose_factors
 from hexane.passes.repair import repair as repaired
@@ -30,7 +26,7 @@ from hexane.validate.host_numbers import host_numbers
 from hexane.validate.run_time_scales import REASON, scales_of_run_time
 
 BY_READERS = "not needed by what is written for its readers"
-Model = Any  # Graph, tensors, or an ONNX path, bytes or ModelProto
+Model = Any  # what hexane.sources.open takes
 
 
 def preflight(
@@ -49,8 +45,9 @@ def preflight(
     Raises Error for a target that is no chip and for a model without fixed shapes.
     """
     chip = load_chip(target)
-    given = as_graph(model, input_shapes)
-    return examine(given if repair else without_repair(given), [chip], model_name(model))[0]
+    opened = sources.open_network(model, where="preflight")
+    given = opened.graph(input_shapes)
+    return examine(given if repair else without_repair(given), [chip], opened.name)[0]
 
 
 def examine(model: Graph, chips: Sequence[Chip], name: str = "") -> list[Report]:
@@ -218,34 +215,3 @@ def _running(nodes: Sequence[Node], verdicts: Sequence[Verdict]) -> Callable[[No
     """Whether the engine computes a node at run time, by these verdicts."""
     runs = {id(node) for node, verdict in zip(nodes, verdicts, strict=True) if verdict.runs and verdict is not FOLDED}
     return lambda node: id(node) in runs
-
-
-def as_graph(
-    model: Model,
-    input_shapes: Mapping[str, Sequence[int]] | None = None,
-    input_values: Mapping[str, Array] | None = None,
-) -> Graph:
-    """The graph of any model that `preflight` takes. input_values: of an ONNX model's inputs that decide shapes."""
-    tensors = isinstance(model, (Tensor, Mapping)) or (
-        isinstance(model, Sequence) and not isinstance(model, (str, bytes))
-    )
-    if isinstance(model, Graph) or tensors:
-        if input_shapes:
-            raise Error("[preflight] input_shapes: got some for a model of fixed shapes, need an ONNX model")
-        return model if isinstance(model, Graph) else graph(model)
-    if not isinstance(model, (str, bytes, os.PathLike)) and type(model).__name__ != "ModelProto":
-        raise Error(
-            f"[preflight] got {type(model).__name__}, need a Graph, tensors, or an ONNX path, bytes or ModelProto; a"
-            " torch module becomes a Graph by hexane.from_torch"
-        )
-    if is_written_model(model):
-        return load_written_model(model, input_shapes)
-    # Loaded where it is used: onnx takes longer to import than all of hexane.
-    from hexane.importers.onnx import import_onnx
-
-    return import_onnx(model, shapes=input_shapes, values=input_values)
-
-
-def model_name(model: Model) -> str:
-    """The path it comes from, "" for others."""
-    return os.fspath(model) if isinstance(model, (str, os.PathLike)) else ""

@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from hexane import _core
+from hexane import _core, sources
 from hexane.build import Tensor, graph
 from hexane.compression import Compression
 from hexane.dump import Dump
 from hexane.emit.plan import emit_plan
 from hexane.errors import Error
 from hexane.graph import Graph
-from hexane.importers.files import is_written_model
-from hexane.importers.written import load_written_model
+from hexane.importers.signature import SpecialisationNeeded
 from hexane.memory import Memory
 from hexane.options import DEFAULTS, Device, Options
 from hexane.passes.legalize.narrow_ports import narrow_ports
@@ -78,50 +77,30 @@ def compile(
               "repair": repair, "threads": threads, "schedule": schedule, "trim_output_transpose": trim_output_transpose, "memory": memory,  # noqa: E501
               "dump": dump, "compress": compress}  # fmt: skip
     compiler = _Compiler.of((options or DEFAULTS).given(fields))
-    tensors = isinstance(model, (Tensor, Mapping)) or (
-        isinstance(model, Sequence) and not isinstance(model, (str, bytes))
-    )
-    if updates and not tensors:
-        raise Error(
-            f"[compile] updates: got some with {type(model).__name__}, need tensors (hx.graph takes updates too)"
-        )
-    written = is_written_model(model)
-    if ((tensors or isinstance(model, Graph)) and input_shapes) or (
-        (written or tensors or isinstance(model, Graph)) and input_values
-    ):
-        raise Error("[compile] input_shapes, input_values: got some for a model of fixed shapes, need an ONNX model")
-    if isinstance(model, Graph):
-        return compiler.build(model)
-    if tensors:
-        return compiler.build(graph(model, updates))
-    if written:
-        return compiler.build(load_written_model(model, input_shapes))
-    if not isinstance(model, (str, bytes, os.PathLike)) and type(model).__name__ != "ModelProto":
-        raise Error(
-            f"[compile] got {type(model).__name__}, need tensors, a Graph, or an ONNX path, bytes or ModelProto; a"
-            " torch module becomes a Graph by hexane.from_torch"
-        )
-    return _compile_onnx(model, compiler, input_shapes or {}, input_values or {})
+    opened = sources.open_network(model, where="compile")
+    if updates:
+        if opened.form != "tensors":
+            raise Error(f"[compile] updates: got some with {opened.title}, need tensors (hx.graph takes updates too)")
+        opened = sources.open(graph(opened.source, updates))
+    return _compile_function(opened.function(), compiler, input_shapes or {}, input_values or {})
 
 
-def _compile_onnx(
-    model: Any,
+def _compile_function(
+    function: sources.Function,
     compiler: "_Compiler",
     shapes: Mapping[str, Sequence[int]],
     values: Mapping[str, Any],
 ) -> Model | OpenModel:
-    # Loaded where it is used: onnx takes longer to import than all of hexane, and a plan needs none of it.
-    from hexane.importers.onnx import SpecialisationNeeded, import_described, import_onnx, signature
-
     fixed = {k: np.asarray(v) for k, v in values.items()}
     made = None
     try:
-        imported, known = import_described(model, shapes, fixed)
-        made = compiler.build(imported)
-        if all(p.name in fixed or p.name in shapes for p in known.optional):
+        made = compiler.build(function.graph(shapes, fixed))
+        if not function.is_open or all(p.name in fixed or p.name in shapes for p in function.signature.optional):
             return made
     except SpecialisationNeeded:
-        known = signature(model)
+        if not function.is_open:
+            raise
+    known = function.signature
     takes = [p for p in (*known.inputs, *known.optional) if p.name not in fixed]
     optional = {p.name for p in known.optional} - shapes.keys()
 
@@ -131,9 +110,7 @@ def _compile_onnx(
         """whole: with its graph, and weights of its own."""
         free = {p.name: call_shapes[p.name] for p in takes
                 if p.name in call_shapes and p.name not in call_values and (p.free or p.name in optional)}  # fmt: skip
-        return compiler.build(
-            import_onnx(model, shapes={**free, **shapes}, values={**fixed, **call_values}), None if whole else pool
-        )
+        return compiler.build(function.graph({**free, **shapes}, {**fixed, **call_values}), None if whole else pool)
 
     ports = {p.name: PortType(p.name, ("...",) if p.dims is None else p.dims, p.dtype) for p in takes}
     required, others = (tuple(p for p in ports.values() if (p.name in optional) is has) for has in (False, True))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hexane import _core
+from hexane import _core, sources
 from hexane.errors import Error
 from hexane.graph import Array
 from hexane.quant import Quantization, QuantizedLayer
@@ -37,7 +37,7 @@ class Quantized:
 
 
 def quantize_model(
-    model: "ModelSource",
+    model: "ModelSource | sources.Module",
     calibration: str | os.PathLike[str] | Iterable[Mapping[str, Any]] | None = None,
     asked: Quantization | None = None,
     *,
@@ -53,15 +53,16 @@ def quantize_model(
     Raises Error for a model without layers that are quantised, weights or activations that are not finite,
     calibration inputs that do not fit the model, or none, and a tolerance that no layer keeps.
     """
-    from hexane.importers.onnx import signature  # late: `onnx` takes a while to load
+    opened = sources.open_onnx(model, where="quantize")
+    # Late: `onnx` takes a while to load.
     from hexane.quant.feeds import FeedFiles, check_feeds
     from hexane.quant.measure import OutputError
     from hexane.quant.network import INT16_OPSET, LEAST_OPSET, read_network
     from hexane.quant.quantize import quantize_network, quantize_weights
 
     asked = asked or Quantization()
-    described = signature(model)
-    network = read_network(model, INT16_OPSET if asked.dtype == "int16" else LEAST_OPSET)
+    described = opened.function().signature
+    network = read_network(opened.source, INT16_OPSET if asked.dtype == "int16" else LEAST_OPSET)
     feeds: Iterable[Feed]
     if calibration is None:
         feeds = []

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hexane import sources
 from hexane.build import Tensor
 from hexane.errors import Error
 from hexane.graph import Graph, Node
@@ -43,10 +44,11 @@ def with_params(
         if shapes or values:
             raise Error("[train.with_params] shapes, values: got them for a graph, need a model to import")
         return _trainable(model, pattern)
+    opened = sources.open_onnx(model, where="train.with_params")
     # Loaded where it is used: onnx takes longer to import than all of hexane.
     from hexane.importers.onnx import import_onnx
 
-    return _trainable(import_onnx(model, shapes=shapes, values=values, params=pattern), "*")
+    return _trainable(import_onnx(opened.source, shapes=shapes, values=values, params=pattern), "*")
 
 
 def _trainable(graph: Graph, pattern: str) -> Trainable:

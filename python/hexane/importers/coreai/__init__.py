@@ -50,19 +50,15 @@ def import_asset(
         raise Error(f"[coreai] {asset.path}: got a model that needs more memory than there is") from None
 
 
-def asset_inputs(
-    path: str | os.PathLike[str], function: str | None = None, *, every: bool = False
-) -> list[tuple[str, tuple[int | None, ...], DType]]:
-    """Names, dims (None: free) and dtypes of a function's inputs; every: of all functions, each name once."""
-    asset = open_asset(path)
-    functions = list(asset.public().values()) if every and function is None else [asset.function(function)]
-    found: dict[str, tuple[str, tuple[int | None, ...], DType]] = {}
-    for port in (port for one in functions for port in one.inputs):
+def asset_inputs(asset: Asset, function: str | None = None) -> list[tuple[str, tuple[int | None, ...], DType]]:
+    """Names, dims (None: free) and dtypes of a function's inputs."""
+    found = []
+    for port in asset.function(function).inputs:
         kind = port.type
         if not isinstance(kind, Tensor):
             continue
         element = kind.element.removeprefix("complex<").rstrip(">")
         pairs = (2,) if element != kind.element else ()
         if element in DTYPE_OF:
-            found.setdefault(port.name, (port.name, (*kind.shape, *pairs), DTYPES[DTYPE_OF[element]]))
-    return list(found.values())
+            found.append((port.name, (*kind.shape, *pairs), DTYPES[DTYPE_OF[element]]))
+    return found

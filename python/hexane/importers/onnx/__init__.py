@@ -11,9 +11,10 @@ from hexane.graph import Array, Graph, Port, constant, unique
 from hexane.importers.onnx.load import ModelFile, ModelSource, check_text, read_model
 from hexane.importers.onnx.node import Item, TensorList
 from hexane.importers.onnx.order import last_reads
-from hexane.importers.onnx.signature import Input, Signature, SpecialisationNeeded, opsets_of, read_signature, resolve
+from hexane.importers.onnx.signature import opsets_of, read_signature, resolve
 from hexane.importers.onnx.trained import params_of
 from hexane.importers.onnx.translate import Translator
+from hexane.importers.signature import Input, Signature, SpecialisationNeeded
 from hexane.names import check_name
 from hexane.ops.streams import advance_streams
 from hexane.ops.valid_lengths import with_lengths

@@ -1,58 +1,19 @@
 """The inputs and outputs of a model, and its specialisation inputs: those that must be known before the shapes are."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import onnx
 
-from hexane.dtypes import DType
 from hexane.errors import Error, InputError
 from hexane.graph import Array, TensorType, tensor_type
 from hexane.importers.likely_shapes import likely_shapes, shape_option
 from hexane.importers.onnx.load import ModelFile, check_text, element_type
 from hexane.importers.onnx.schema import opset_versions
 from hexane.importers.onnx.shape_inputs import find_shape_inputs
+from hexane.importers.signature import Dim, Input, Signature, SpecialisationNeeded
 
-Dim = int | str | None  # fixed, named, free
 NO_NAMES = ("", "?", "*", "-1", "0", "None")  # what exporters write for a dim that may be anything
-
-
-class SpecialisationNeeded(Error):
-    """Inputs, by `names`, whose shape or value has to be known to compile."""
-
-    def __init__(self, message: str, names: tuple[str, ...]) -> None:
-        super().__init__(message)
-        self.names = names
-
-
-@dataclass(frozen=True, slots=True)
-class Input:
-    """An input: `dims` is None where the model does not even say the rank."""
-
-    name: str
-    dtype: DType
-    dims: tuple[Dim, ...] | None
-    shape_input: bool = False  # its value decides shapes
-
-    @property
-    def free(self) -> bool:
-        """Has it dims that the model leaves open?"""
-        return self.dims is None or any(not isinstance(d, int) for d in self.dims)
-
-
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """`optional` are inputs that an initializer gives a default: constants unless somebody gives them."""
-
-    inputs: tuple[Input, ...]
-    outputs: tuple[str, ...]
-    optional: tuple[Input, ...] = ()
-
-    @property
-    def specialisation(self) -> tuple[Input, ...]:
-        """Inputs that have to be known before shapes are: by shape where `free`, by value where `shape_input`."""
-        return tuple(i for i in self.inputs if i.free or i.shape_input)
 
 
 def opsets_of(model: onnx.ModelProto) -> dict[str, int]:

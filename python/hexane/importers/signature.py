@@ -1,0 +1,45 @@
+"""What a function of a model takes and gives: its inputs, its outputs, and the inputs it has to be specialised by."""
+
+from dataclasses import dataclass
+
+from hexane.dtypes import DType
+from hexane.errors import Error
+
+Dim = int | str | None  # fixed, named, free
+
+
+class SpecialisationNeeded(Error):
+    """Inputs, by `names`, whose shape or value has to be known to compile."""
+
+    def __init__(self, message: str, names: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.names = names
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """An input: `dims` is None where the model does not even say the rank."""
+
+    name: str
+    dtype: DType
+    dims: tuple[Dim, ...] | None
+    shape_input: bool = False  # its value decides shapes
+
+    @property
+    def free(self) -> bool:
+        """Has it dims that the model leaves open?"""
+        return self.dims is None or any(not isinstance(d, int) for d in self.dims)
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """`optional` are inputs that an initializer gives a default: constants unless somebody gives them."""
+
+    inputs: tuple[Input, ...]
+    outputs: tuple[str, ...]
+    optional: tuple[Input, ...] = ()
+
+    @property
+    def specialisation(self) -> tuple[Input, ...]:
+        """Inputs that have to be known before shapes are: by shape where `free`, by value where `shape_input`."""
+        return tuple(i for i in self.inputs if i.free or i.shape_input)

@@ -1,0 +1,82 @@
+"""What an opened model is: functions by name, each with its signature and its graph."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hexane.errors import Error
+from hexane.graph import Array, Graph
+from hexane.importers.signature import Input, Signature
+
+Shapes = Mapping[str, Sequence[int]]
+Values = Mapping[str, Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One function of a model.
+
+    graph: makes the graph for shapes of inputs and values of inputs that decide shapes; raises SpecialisationNeeded
+    where some are missing, Error for a model without free dims that gets any. describe: reads the signature.
+    is_open: shapes may stay open until a call; inputs may have defaults.
+    """
+
+    graph: Callable[[Shapes, Values], Graph]
+    describe: Callable[[], Signature]
+    is_open: bool = False
+
+    @property
+    def signature(self) -> Signature:
+        return self.describe()
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A model that was opened.
+
+    form: the name of its format in the table; title: the format for people, "an ONNX model"; name: the path as it was
+    given, "" for an object; source: the object or the path, without the name of a function.
+    """
+
+    form: str
+    title: str
+    name: str
+    source: Any
+    functions: Mapping[str, Function] = field(default_factory=dict)
+
+    def function(self, name: str | None = None) -> Function:
+        """The function of this name, or `main`, or the only one. Raises Error otherwise."""
+        only = next(iter(self.functions)) if len(self.functions) == 1 else "main"
+        wanted = name or ("main" if "main" in self.functions else only)
+        if wanted not in self.functions:
+            got = f"the function {name!r}" if name else "no function"
+            need = ", ".join(sorted(self.functions)) or "none"
+            raise Error(f"[open] {self.name or 'model'}: got {got}, need one of {need}")
+        return self.functions[wanted]
+
+    def graph(self, shapes: Shapes | None = None, values: Values | None = None) -> Graph:
+        """The graph of the function that is `main`, or the only one."""
+        return self.function().graph(shapes or {}, values or {})
+
+
+def fixed_function(make: Callable[[], Graph]) -> Function:
+    """The function of a model whose shapes are all known: its graph is made once."""
+    made: list[Graph] = []
+
+    def graph(shapes: Shapes, values: Values) -> Graph:
+        if shapes or values:
+            which = "input_shapes" if shapes else "input_values"
+            raise Error(
+                f"[open] {which}: got some for a model of fixed shapes, need an ONNX model"
+                + (" or a Core AI asset" if shapes else "")
+            )
+        if not made:
+            made.append(make())
+        return made[0]
+
+    return Function(graph, lambda: signature_of(graph({}, {})))
+
+
+def signature_of(graph: Graph) -> Signature:
+    inputs = tuple(Input(str(v.node.attrs["name"]), v.dtype, v.shape) for v in graph.inputs)
+    return Signature(inputs, tuple(port.name for port in graph.outputs))

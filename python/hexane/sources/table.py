@@ -1,0 +1,107 @@
+"""The one table of what can be opened, and the ways in: `open` for anything known, `open_network` for what has a
+graph."""
+
+from dataclasses import replace
+from typing import Any
+
+from hexane.errors import Error, UnsupportedError
+from hexane.sources.compiled import E5, HWX, PLAN, PLAN_MAGIC
+from hexane.sources.coreai import COREAI
+from hexane.sources.foreign import FOREIGN
+from hexane.sources.format import Format
+from hexane.sources.graphs import GRAPH
+from hexane.sources.look import Seen, look
+from hexane.sources.mil import MIL
+from hexane.sources.module import Module
+from hexane.sources.netplist import NETPLIST
+from hexane.sources.onnx import ONNX
+from hexane.sources.tensors import TENSORS
+
+# In this order: ONNX has no magic, so a file is ONNX if it is nothing else.
+FORMATS = (GRAPH, TENSORS, PLAN, HWX, E5, MIL, NETPLIST, COREAI, ONNX)
+MODELS = "an ONNX model, MIL text (.mil), a netplist (.plist) or a Core AI asset (.aimodel)"
+
+
+def open(model: Any, *, function: str | None = None, where: str = "open") -> Module:
+    """What a model is, by its type, its name and its first bytes; its graph is read when it is asked for.
+
+    model: a Graph, tensors (one, a sequence, a mapping of names), an ONNX model (path, bytes, ModelProto), the path of
+    MIL text, of a netplist, of a Core AI asset ("net.aimodel#decode" for one function) or of a program that is
+    compiled; a Module is returned as it is. function: the only one that the Module will have. where: opens the message
+    of an Error.
+
+    Raises UnsupportedError for what cannot be opened; for kinds that are known it says which it is and what to do.
+    """
+    if isinstance(model, Module):
+        return model
+    seen = look(model, where)
+    return _opened(_row(seen, where), seen, function, where)
+
+
+def form_of(model: Any, *, where: str = "open") -> str:
+    """The name of the format, without reading more than the first bytes. Raises Error as `open` does."""
+    return _row(look(model, where), where).name
+
+
+def open_network(model: Any, *, function: str | None = None, where: str = "open") -> Module:
+    """As `open`. Raises Error for a program that is compiled already, which has no graph."""
+    opened = open(model, function=function, where=where)
+    row = _row_of(opened)
+    if row.open is None:
+        raise UnsupportedError(
+            f"[{where}] {opened.name or 'model'}: got {row.title}, which is compiled already, need the model that it"
+            f" was made from; {row.advice}"
+        )
+    return opened
+
+
+def open_onnx(model: Any, *, where: str) -> Module:
+    """As `open_network`. Raises Error for another format than ONNX."""
+    opened = open_network(model, where=where)
+    if opened.form != ONNX.name:
+        raise UnsupportedError(f"[{where}] {opened.name or 'model'}: got {opened.title}, need an ONNX model")
+    return opened
+
+
+def _row_of(opened: Module) -> Format:
+    return next(row for row in FORMATS if row.name == opened.form)
+
+
+def _row(seen: Seen, where: str) -> Format:
+    _refuse_foreign(seen, where)
+    for row in FORMATS:
+        if row.matches(seen):
+            return row
+    if seen.is_folder:
+        raise UnsupportedError(f"[{where}] {seen.name}: got a folder, need {MODELS}{_inside(seen)}")
+    raise UnsupportedError(
+        f"[{where}] got {type(seen.value).__name__}, need a Graph, tensors, the path of a model, or the bytes or"
+        " ModelProto of an ONNX model; a torch module becomes a Graph by hexane.from_torch"
+    )
+
+
+def _refuse_foreign(seen: Seen, where: str) -> None:
+    for kind in FOREIGN:
+        if kind.matches(seen):
+            advice = kind.advice.replace("{name}", seen.given or "FILE")
+            raise UnsupportedError(f"[{where}] {seen.name}: got {kind.title}, need {MODELS}{_inside(seen)}. {advice}")
+
+
+def _opened(row: Format, seen: Seen, function: str | None, where: str) -> Module:
+    if row is PLAN and not seen.begins(PLAN_MAGIC):
+        start = seen.start[: len(PLAN_MAGIC)]
+        raise Error(f"[{where}] {seen.name}: got the first bytes {start!r}, need those of a plan, {PLAN_MAGIC!r}")
+    if function is not None and row is not COREAI:
+        raise Error(
+            f"[{where}] {seen.name}: got the function {function!r} for a model of one function, need a Core AI asset"
+        )
+    seen = replace(seen, function=function or seen.function)
+    functions = {} if row.open is None else row.open(seen)
+    source = seen.value if seen.path is None else seen.path
+    return Module(row.name, row.title, seen.given, source, functions)
+
+
+def _inside(seen: Seen) -> str:
+    """The models that lie in a folder."""
+    found = sorted(name for name in seen.names if name.endswith((".onnx", ".aimodel")))
+    return f", such as {', '.join(found[:5])} in it" if found else ""
