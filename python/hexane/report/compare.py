@@ -18,7 +18,7 @@ from hexane.passes.repair import without_repair
 from hexane.printer import html_table, text_table
 from hexane.report.causes import Cause, Run, cause_of, cause_of_break, slice_change
 from hexane.report.culprit import Culprit, Watched, find_culprit, in_order
-from hexane.report.difference import BUCKETS, Difference, difference
+from hexane.report.difference import BUCKETS, Difference, are_apart, difference
 from hexane.report.preflight import as_graph, model_name
 from hexane.runtime import Model, compile
 from hexane.runtime.observe import observe, tapped
@@ -414,11 +414,11 @@ class _Limits(NamedTuple):
 
 def _parting(graph: Graph, layers: Mapping[int, Layer], a: Run, b: Run, limits: _Limits) -> Parting:
     tolerance = limits.tolerance if limits.tolerance is not None else TOLERANCE if b.name == IEEE else 0.0
-    outputs = tuple(name for name in a.outputs if _apart(a.outputs[name], b.outputs[name], tolerance))
+    outputs = tuple(name for name in a.outputs if are_apart(a.outputs[name], b.outputs[name], tolerance))
     both = [n for n in layers if n in a.layers and n in b.layers]
     if outputs and b.name == IEEE and (broken := _broken(graph, layers, a, b, tolerance, outputs)) is not None:
         return broken
-    number = next((n for n in both if _apart(a.array(n), b.array(n), tolerance)), None)
+    number = next((n for n in both if are_apart(a.array(n), b.array(n), tolerance)), None)
     if number is None or not (outputs or limits.layers):
         return Parting(a.name, b.name, tolerance, outputs=outputs, within=None if number is None else layers[number])
     found, cause = difference(a.array(number), b.array(number)), cause_of(graph, number, a, b)
@@ -439,10 +439,6 @@ def _broken(
     own = replace(a, seen=found.seen)
     d, cause = difference(own.array(found.number), b.array(found.number)), cause_of_break(graph, found.number, own, b)
     return Parting(a.name, b.name, tolerance, layers[found.number], d, cause, outputs, None, found)
-
-
-def _apart(x: Array, y: Array, tolerance: float) -> bool:
-    return difference(x, y).beyond(tolerance) or bool(difference(y, x).overflows)
 
 
 def _notes(graph: Graph, runs: Sequence[Run], feeds: Mapping[str, Array]) -> list[str]:
