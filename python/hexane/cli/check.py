@@ -1,5 +1,6 @@
 """`hexane check`: which chips run a network, and why not. As text, as JSON, and as a page."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ import typer
 
 from hexane import _core
 from hexane.cli.errors import command
-from hexane.cli.given import Given, ports_of, read_graph
+from hexane.cli.given import Given, Known, ports_of, read_graph
 from hexane.cli.inputs import with_random
 from hexane.cli.model import is_plan, with_function
 from hexane.cli.options import (
@@ -27,10 +28,12 @@ from hexane.cli.output import print_json, print_table, working
 from hexane.decisions import counted
 from hexane.errors import Error
 from hexane.graph import Array, Graph
-from hexane.passes.repair import without_repair
+from hexane.passes.repair import repair as repair_of
+from hexane.passes.repair import repairs_of, without_repair
 from hexane.report import Entry, Report, html_page
 from hexane.report.advice import listed, others_known, told, what_to_do
 from hexane.report.conditions import Conditions, parse_conditions
+from hexane.report.on_inputs import OnInputs, on_inputs, range_lines, unknown_line
 from hexane.report.outcome import answer
 from hexane.report.preflight import examine
 from hexane.report.report import HEAD, SEGMENT_HEAD, WORDS, reads_packed, word_of
@@ -41,6 +44,8 @@ from hexane.targets.tables import table
 
 SOMEWHERE_NOT = 3
 ALL = "all"
+MOST_RUN = 4  # chips whose programs run on given inputs
+MOST_REPAIRS = 5  # that are listed
 MOST_NUMBERS = 12  # of nodes in an error
 
 
@@ -89,7 +94,11 @@ def check(
 ) -> None:
     """Say for each op whether a chip runs it, why not, who says so and what to write instead.
 
-    Exit code 0: the network runs on every chip asked for; 3: somewhere it does not, or --fail-on is true.
+    With --input for all inputs the program of the first chips runs on this CPU, and the report says how far the outputs
+    are off and which op breaks them.
+
+    Exit code 0: the network runs on every chip asked for; 3: somewhere it does not, or its outputs on --input are off
+    by more than 1 %. With --fail-on: 3 if that is true.
     """
     if is_plan(model):
         raise Error(f"[check] {model}: got a plan, which is compiled already, need the ONNX model")
@@ -103,9 +112,14 @@ def check(
     reports = examine(graph, chips, model.name)
     if html is not None:
         _core.save_file(str(html), html_page(reports).encode("utf-8", "xmlcharrefreplace"))
+    runs = _on_inputs(graph, reports, known)
     failed = None if conditions is None else _failed(conditions, graph, reports, known.arrays)
     if json:
         record = _record(model, reports, node)
+        record["repairs"] = [list(d) for d in repairs_of(repair_of(graph, reports[0].chip))]
+        for found in runs:
+            (target_record,) = [one for one in record["targets"] if one["target"] == found.chip.name]
+            target_record["on_inputs"] = found.record()
         print_json(record if failed is None else {**record, "ok": not any(failed.values()), "failed": failed})
     elif node is not None:
         _print_node(reports, node)
@@ -113,10 +127,42 @@ def check(
         _print_report(reports[0])
     else:
         _print_matrix(reports, _heads(chips, target))
+    if not json and node is None:
+        _print_numbers(graph, runs, reports)
     if failed is not None and not json:
         _print_failed(reports, failed)
-    if any(failed.values()) if failed is not None else not all(report.ok for report in reports):
+    fine = all(report.ok for report in reports) and all(found.ok for found in runs)
+    if any(failed.values()) if failed is not None else not fine:
         raise typer.Exit(SOMEWHERE_NOT)
+
+
+def _on_inputs(graph: Graph, reports: Sequence[Report], known: Known) -> list[OnInputs]:
+    """What the first chips make of the inputs, where a user gives all of them."""
+    if not known.arrays or {port.name for port in ports_of(graph)} - known.arrays.keys():
+        return []
+    with working("running on the inputs"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the report says it
+        return [on_inputs(graph, report.chip, known.arrays) for report in reports[:MOST_RUN]]
+
+
+def _print_numbers(graph: Graph, runs: Sequence[OnInputs], reports: Sequence[Report]) -> None:
+    repaired = repair_of(graph, reports[0].chip)
+    if changes := repairs_of(repaired):
+        first = dict.fromkeys(f"{d.node}: {d.reason}" for d in changes)
+        print(f"\nrepaired, {counted(len(changes), 'place')} (--repair off leaves them):")
+        for line in list(first)[:MOST_REPAIRS]:
+            print(f"  {line}")
+        if len(first) > MOST_REPAIRS:
+            print(f"  and {len(first) - MOST_REPAIRS} more (--json has all)")
+    if not runs:
+        if line := unknown_line(repaired):
+            print(f"\n{line}")
+        return
+    print("\non the given inputs, in the engine's arithmetic on this CPU:")
+    for text in (*range_lines(runs[0].ranges), *(line for found in runs for line in found.lines)):
+        print(f"  {text}")
+    if len(reports) > len(runs):
+        print(f"  not run: {counted(len(reports) - len(runs), 'other chip')} (name up to {MOST_RUN} to run them)")
 
 
 def _failed(

@@ -402,7 +402,9 @@ def _is_scores(array: Array) -> bool:
 
 
 def _same_top(got: Array, want: Array) -> tuple[int, int]:
-    return int((np.argmax(got, 1) == np.argmax(want, 1)).sum()), len(want)
+    """Rows whose largest score is one of the largest of the other."""
+    chosen = np.take_along_axis(want, np.argmax(got, 1)[:, None], 1)[:, 0]
+    return int((chosen == want.max(1)).sum()), len(want)
 
 
 class _Limits(NamedTuple):
