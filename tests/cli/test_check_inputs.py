@@ -55,7 +55,7 @@ def test_inputs_name_the_op_that_breaks_the_outputs(cli: Cli, classifier: Path) 
     record = json.loads(cli("check", classifier, "--target", "M1", *inputs, "--json").out)
     (target,) = record["targets"]
     assert target["on_inputs"]["ok"] is False
-    ranges = {r["where"]: r["fp16"] for r in target["on_inputs"]["ranges"]}
+    ranges = {r["where"]: r["fp16"] for r in record["ranges"]}
     assert ranges["squares"] == "beyond"
     assert record["repairs"] == []
 

@@ -33,7 +33,7 @@ from hexane.passes.repair import repairs_of, without_repair
 from hexane.report import Entry, Report, html_page
 from hexane.report.advice import listed, others_known, told, what_to_do
 from hexane.report.conditions import Conditions, parse_conditions
-from hexane.report.on_inputs import OnInputs, on_inputs, range_lines, unknown_line
+from hexane.report.on_inputs import OnInputs, Seen, on_inputs, range_lines, ranges_of, unknown_line
 from hexane.report.outcome import answer
 from hexane.report.preflight import examine
 from hexane.report.report import HEAD, SEGMENT_HEAD, WORDS, reads_packed, word_of
@@ -112,11 +112,12 @@ def check(
     reports = examine(graph, chips, model.name)
     if html is not None:
         _core.save_file(str(html), html_page(reports).encode("utf-8", "xmlcharrefreplace"))
-    runs = _on_inputs(graph, reports, known)
+    ranges, runs = _on_inputs(graph, reports, known)
     failed = None if conditions is None else _failed(conditions, graph, reports, known.arrays)
     if json:
         record = _record(model, reports, node)
         record["repairs"] = [list(d) for d in repairs_of(repair_of(graph, reports[0].chip))]
+        record |= {"ranges": [seen.record() for seen in ranges]} if ranges else {}
         for found in runs:
             (target_record,) = [one for one in record["targets"] if one["target"] == found.chip.name]
             target_record["on_inputs"] = found.record()
@@ -128,7 +129,7 @@ def check(
     else:
         _print_matrix(reports, _heads(chips, target))
     if not json and node is None:
-        _print_numbers(graph, runs, reports)
+        _print_numbers(graph, ranges, runs, reports)
     if failed is not None and not json:
         _print_failed(reports, failed)
     fine = all(report.ok for report in reports) and all(found.ok for found in runs)
@@ -136,16 +137,17 @@ def check(
         raise typer.Exit(SOMEWHERE_NOT)
 
 
-def _on_inputs(graph: Graph, reports: Sequence[Report], known: Known) -> list[OnInputs]:
-    """What the first chips make of the inputs, where a user gives all of them."""
+def _on_inputs(graph: Graph, reports: Sequence[Report], known: Known) -> tuple[tuple[Seen, ...], list[OnInputs]]:
+    """The ranges of the ops on the inputs, and what the first chips make of these, where a user gives all of them."""
     if not known.arrays or {port.name for port in ports_of(graph)} - known.arrays.keys():
-        return []
+        return (), []
     with working("running on the inputs"), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the report says it
-        return [on_inputs(graph, report.chip, known.arrays) for report in reports[:MOST_RUN]]
+        runs = [on_inputs(graph, report.chip, known.arrays) for report in reports[:MOST_RUN]]
+        return ranges_of(graph, known.arrays), runs
 
 
-def _print_numbers(graph: Graph, runs: Sequence[OnInputs], reports: Sequence[Report]) -> None:
+def _print_numbers(graph: Graph, ranges: Sequence[Seen], runs: Sequence[OnInputs], reports: Sequence[Report]) -> None:
     repaired = repair_of(graph, reports[0].chip)
     if changes := repairs_of(repaired):
         first = dict.fromkeys(f"{d.node}: {d.reason}" for d in changes)
@@ -159,7 +161,7 @@ def _print_numbers(graph: Graph, runs: Sequence[OnInputs], reports: Sequence[Rep
             print(f"\n{line}")
         return
     print("\non the given inputs, in the engine's arithmetic on this CPU:")
-    for text in (*range_lines(runs[0].ranges), *(line for found in runs for line in found.lines)):
+    for text in (*range_lines(ranges), *(line for found in runs for line in found.lines)):
         print(f"  {text}")
     if len(reports) > len(runs):
         print(f"  not run: {counted(len(reports) - len(runs), 'other chip')} (name up to {MOST_RUN} to run them)")

@@ -1,21 +1,25 @@
 """What a chip makes of given inputs: how far the outputs are from the model in its own dtypes, which op breaks them,
 and which ranges fp16 does not hold. Without inputs: which ops depend on the numbers."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from hexane.bounds.interval import LARGEST
 from hexane.decisions import counted
-from hexane.graph import Array, Graph, Node
+from hexane.graph import Array, Graph, Node, Port
 from hexane.ops import LEAVES
 from hexane.passes.repair.norms import is_safe
 from hexane.passes.repair.squares import squares
 from hexane.report.compare import TOLERANCE, Comparison, Parting, compare
+from hexane.runtime import compile
 from hexane.targets import Chip
 from hexane.validate import is_constant
 
 SHOWN = 5
+MOST_BYTES = 1 << 28  # of results that one program keeps
 TINY = 2.0**-14  # the smallest number of fp16 with all digits
 STEEP = ("exp", "exp2", "pow", "square", "cumsum", "cumprod", "reduce_prod", "reduce_sum_square", "sinh", "cosh",
          "inverse", "rsqrt", "log")  # fmt: skip
@@ -52,11 +56,10 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class OnInputs:
-    """chip: whose program ran, on this CPU in the engine's arithmetic. ranges: of the layers, in order."""
+    """chip: whose program ran, on this CPU in the engine's arithmetic."""
 
     chip: Chip
     comparison: Comparison
-    ranges: tuple[Seen, ...]
 
     @property
     def parting(self) -> Parting:
@@ -83,20 +86,45 @@ class OnInputs:
             "ok": self.ok,
             "outputs": [output.record() for output in self.comparison.outputs],
             "parting": self.parting.record(),
-            "ranges": [seen.record() for seen in self.ranges],
         }
 
 
 def on_inputs(graph: Graph, chip: Chip, inputs: Mapping[str, Array]) -> OnInputs:
     """Runs the program of a chip and the model in its own dtypes. inputs: by name. Raises Error for a model that does
     not compile for the chip, and for inputs that do not fit."""
-    comparison = compare(graph, [chip, "ieee"], inputs)
-    seen = []
-    for layer in comparison.layers:
-        found = layer.ranges.get("ieee")
-        if found is not None and layer.node.types[0].dtype.kind == "float":
-            seen.append(Seen(layer.number, layer.node, *found))
-    return OnInputs(chip, comparison, tuple(seen))
+    return OnInputs(chip, compare(graph, [chip, "ieee"], inputs))
+
+
+def ranges_of(graph: Graph, inputs: Mapping[str, Array]) -> tuple[Seen, ...]:
+    """The range of every op of floats of the user's graph on these inputs, in its own dtypes, in order. Each result is
+    an output of a program of the host, so that none is fused away; programs have so many as memory allows."""
+    found: list[Seen] = []
+    for group in _groups(graph):
+        outputs = tuple(Port(str(n), node.values[0]) for n, node in group)
+        net = compile(replace(graph, outputs=outputs, updates=(), taps=()), target="host")
+        made = net(**{port.name: inputs[port.name] for port in net.inputs})
+        arrays = made if isinstance(made, Mapping) else {outputs[0].name: made}
+        for n, node in group:
+            numbers = np.asarray(arrays[str(n)], np.float64)
+            finite = numbers[np.isfinite(numbers)]
+            if finite.size:
+                found.append(Seen(n, node, float(finite.min()), float(finite.max())))
+    return tuple(found)
+
+
+def _groups(graph: Graph) -> Iterator[list[tuple[int, Node]]]:
+    group: list[tuple[int, Node]] = []
+    size = 0
+    for n, node in enumerate(graph.nodes):
+        if node.op in LEAVES or node.types[0].dtype.kind != "float" or is_constant(node) or node.op == "write_state":
+            continue
+        group.append((n, node))
+        size += node.types[0].bytes
+        if size > MOST_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
 
 
 def range_lines(ranges: Sequence[Seen]) -> list[str]:
