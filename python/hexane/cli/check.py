@@ -246,6 +246,8 @@ def _print_report(report: Report) -> None:
     print(report.weights_line)
     if report.latency_line:
         print(report.latency_line)
+    for doubt in report.doubts:
+        print(doubt)
     if rows := list(report.rows()):
         print()
         print_table(HEAD, rows)
