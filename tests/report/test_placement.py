@@ -17,12 +17,12 @@ def _network(width: int, layers: int) -> hx.Tensor:
 
 
 def test_a_network_as_small_as_one_that_was_not_placed_is_told() -> None:
-    small = hx.preflight(_network(16, 12), "M1")
+    small = hx.preflight(_network(16, 60), "M1")
     assert small.ok
     assert "eligible, but the network has 256 parameters" in str(small)  # one weight, shared
     assert small.record()["placement"] == list(small.doubts)
     assert hx.preflight(_network(16, 2), "M1").doubts == ()
-    assert hx.preflight(_network(300, 12), "M1").doubts == ()
+    assert hx.preflight(_network(300, 60), "M1").doubts == ()
 
 
 def test_a_program_above_the_limit_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,8 @@ SIZES = ("abs", "square")
 PICKS = ("cast", "select", "reduce_max", "reduce_min", "reduce_mean")  # results are between those of the operand
 BY_CONSTANTS = ("dequantize", "batch_norm")  # monotone in x, where the other operands are constants
 PRODUCTS = ("quantized_conv", "quantized_matmul")
-NEAR_1 = 16.0  # computed numbers are near 1 within this factor: a product that makes 65504 of 16 is too large
+NEAR_1 = 16.0  # computed numbers are near 1 within this factor
+MOST_FACTOR = 4096.0  # that takes no such number beyond fp16
 MOST_READ = 1 << 16  # numbers of a constant that are looked at
 # Ops whose results are as large as their operands, times these attributes and operands, and plus those: (op, factors,
 # terms). The slope of an activation is a factor of one side only.
@@ -102,7 +103,7 @@ def _walk(nodes: Sequence[Node], may_leave: Callable[[Node], bool], counts: Mapp
                 found[id(node)] = _reason("its results", ends)
         if ends is None and (gain := _gain(node, gains, masks.get(id(node), ()))) is not None:
             size, largest = gain
-            if node.op in ("mul", "real_div") and size > LARGEST / NEAR_1:
+            if node.op in ("mul", "real_div") and size > MOST_FACTOR:
                 size *= NEAR_1
             lossy = not max(size, largest) > LARGEST and unheld(node, masks.get(id(node), ())) is not None
             if (size > LARGEST or largest > LARGEST or lossy) and not folds_in_halves(node, counts):
