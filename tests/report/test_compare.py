@@ -56,9 +56,9 @@ def test_dropped_products_are_named() -> None:
     assert (
         "the exact sum is 0.000244141; 64 of 64 products are dropped, which takes 0.000244141" in parted.cause.evidence
     )
-    assert parted.cause.change.startswith(
-        "scaling its input by 4096 and its result by 1/4096 was tried and brings"
-    ), "the compiler folds the second factor into the weights"
+    assert parted.cause.change.startswith("scaling its input by 4096 and its result by 1/4096 was tried and brings"), (
+        "the compiler folds the second factor into the weights"
+    )
 
 
 def test_rounded_products_are_named() -> None:
