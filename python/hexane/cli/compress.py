@@ -11,6 +11,7 @@ import typer
 from hexane import _core
 from hexane.cli.errors import command
 from hexane.cli.given import Given, Known
+from hexane.cli.large_error import Force, is_too_large, refusal
 from hexane.cli.model import is_plan, with_function
 from hexane.cli.options import (
     Debug,
@@ -99,6 +100,7 @@ def compress(
     inputs: Inputs = None,
     values: Values = None,
     function: Function = None,
+    force: Force = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -114,6 +116,7 @@ def compress(
 
     Errors are relative errors of the outputs, on --calibration or on two random inputs of a fixed seed: in the table of
     each layer alone. A page or a picture has every encoding of every layer measured, which takes as long as auto.
+    Exit code 1, and no file, where an output's error is above 0.1 and above --tolerance; --force writes it.
     """
     if is_plan(model):
         raise Error(f"[compress] {model}: got a plan, which is compiled already, need the ONNX or MIL model")
@@ -134,19 +137,30 @@ def compress(
         made, net = compile_compressed(graph, asked, Options(target=target), surveys=pictured)
     if pictured and made.survey is None:
         raise Error(f"[compress] {model}: got no weight that may be compressed, need one for --html and --plot")
+    refused = is_too_large(made.error, tolerance) and not force
     with working(f"writing {output.name}"), named_option("--output", output):
-        if network is None:
+        if refused:
+            written = _Written(None, ())
+        elif network is None:
             written = _Written(_write(made.graph, net, output, chip), ())
         else:
             written = _write_onnx(network, graph, made, known, output)
     _write_pages(html, plot, model, chip, asked, made, written)
     if json:
         print_json(_record(made, output, written, chip))
-        return
-    print_table(HEAD, [_row(one) for one in made.layers], right=HEAD[2:5])
-    for remark, layers in _remarks(made, written).items():
-        print(f"{_listed(layers)}: {remark}")
-    print(_totals(made, output, written, chip))
+    else:
+        print_table(HEAD, [_row(one) for one in made.layers], right=HEAD[2:5])
+        for remark, layers in _remarks(made, written).items():
+            print(f"{_listed(layers)}: {remark}")
+        print(_totals(made, output, written, chip))
+    if refused and made.error is not None:
+        raise refusal("compress", output, made.error, tolerance, made.measured_on, _change(asked))
+
+
+def _change(asked: Compression) -> str:
+    """What to do where the error is too large."""
+    own = "" if asked.feeds else "give --calibration with inputs of the model's own, "
+    return f"{own}try --mode auto, a mode of more bits, or --layer PATTERN=none for the layers of large errors"
 
 
 def _check_output(model: Path, output: Path, chip: Target) -> None:
@@ -236,9 +250,9 @@ def _write_onnx(network: "Network", graph: Graph, made: Compressed, known: Known
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """The bytes of the files, and of an ONNX file what each weight takes in it."""
+    """The bytes of the files, None where none were written, and of an ONNX file what each weight takes in it."""
 
-    bytes: int
+    bytes: int | None
     layers: tuple["StoredWeight", ...]
 
 
@@ -282,8 +296,9 @@ def _totals(made: Compressed, output: Path, written: _Written, chip: Target) -> 
     before, after = _bytes(made)
     streamed = sum(layer.streams for layer in made.layers)
     error = "" if made.error is None else f"; relative error {made.error:.2g} on {made.measured_on}"
+    size = "not written" if written.bytes is None else size_text(written.bytes)
     return (
-        f"{output}: {size_text(written.bytes)} for {chip.label}; {counted(len(made.layers), 'weight')}"
+        f"{output}: {size} for {chip.label}; {counted(len(made.layers), 'weight')}"
         f" {size_text(before)} -> {size_text(after)} in fp16, {streamed} streamed{error}"
     )
 

@@ -10,6 +10,7 @@ import typer
 
 from hexane import _core
 from hexane.cli.errors import command
+from hexane.cli.large_error import Force, is_too_large, refusal
 from hexane.cli.model import is_plan
 from hexane.cli.options import Debug, Json
 from hexane.cli.output import named_option, print_json, print_table, working
@@ -24,6 +25,10 @@ from hexane.runtime import Quantized, quantize_model
 
 HEAD = ("layer", "op", "integers", "scales", "input range", "error", "outputs' error")
 PLOTS = (".png", ".svg", ".pdf")
+CHANGE = (
+    "give --tolerance 0.05, which keeps layers in floats until it holds, --int16, or --float-layers for the layers of"
+    " large errors"
+)
 
 
 class Method(str, Enum):
@@ -84,6 +89,7 @@ def quantize(
         Path | None,
         typer.Option(metavar="F.png", help="Draw the errors of the layers: .png, .svg or .pdf. Needs hexane[plot]."),
     ] = None,
+    force: Force = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -98,6 +104,7 @@ def quantize(
     In the file each array is an input by its name; several inputs lie along an axis more in front, or along a first
     axis that the model has as 1. Errors are relative errors on these inputs: of each layer's own result where it alone
     is in integers, and, with --sensitivity or --plot or where the tolerance needs it, of the network's outputs.
+    Exit code 1, and no file, where an output's error is above 0.1 and above --tolerance; --force writes it.
     """
     _check_files(model, output, plot)
     kinds = [name for name, given in (("int8", int8), ("uint8", uint8), ("int16", int16)) if given]
@@ -122,16 +129,20 @@ def quantize(
     )
     with working(f"quantising {model.name}"):
         made = quantize_model(model, calibration, asked)
-    with named_option("--output", output):
-        made.save(output)
+    refused = is_too_large(made.error, tolerance) and not force
+    if not refused:
+        with named_option("--output", output):
+            made.save(output)
     if plot is not None:
         with named_option("--plot", plot):
             _core.save_file(str(plot), quantized_chart(model.name, made.layers, made.error, plot.suffix.lower()[1:]))
     if json:
-        print_json(_record(made, output))
-        return
-    print_table(HEAD, [_row(layer) for layer in made.layers], right=HEAD[3:])
-    print(_totals(made, model, output))
+        print_json(_record(made, output, refused))
+    else:
+        print_table(HEAD, [_row(layer) for layer in made.layers], right=HEAD[3:])
+        print(_totals(made, model, output, refused))
+    if refused and made.error is not None:
+        raise refusal("quantize", output, made.error, tolerance, _measured_on(made), CHANGE)
 
 
 def _check_files(model: Path, output: Path, plot: Path | None) -> None:
@@ -153,19 +164,24 @@ def _row(layer: QuantizedLayer) -> tuple[str, ...]:
     return layer.name, layer.op, layer.dtype, str(layer.scales or ""), ends, *errors
 
 
-def _totals(made: Quantized, model: Path, output: Path) -> str:
-    sizes = f"{size_text(model.stat().st_size)} -> {size_text(output.stat().st_size)}"
+def _measured_on(made: Quantized) -> str:
+    return counted(made.inputs, "calibration input")
+
+
+def _totals(made: Quantized, model: Path, output: Path, refused: bool) -> str:
+    after = "not written" if refused else size_text(output.stat().st_size)
+    sizes = f"{size_text(model.stat().st_size)} -> {after}"
     count = sum(layer.dtype != "float" for layer in made.layers)
-    inputs = counted(made.inputs, "calibration input")
-    error = "" if made.error is None else f"; relative error {made.error:.2g} on {inputs}"
+    unknown = "; error not measured, which needs --calibration"
+    error = unknown if made.error is None else f"; relative error {made.error:.2g} on {_measured_on(made)}"
     return f"{output}: {sizes}; {counted(count, 'layer')} of {len(made.layers)} in integers{error}"
 
 
-def _record(made: Quantized, output: Path) -> dict[str, Any]:
+def _record(made: Quantized, output: Path, refused: bool) -> dict[str, Any]:
     fields = ("error", "output_error")
     return {
         "output": str(output),
-        "file_bytes": output.stat().st_size,
+        "file_bytes": None if refused else output.stat().st_size,
         "error": _finite(made.error),
         "inputs": made.inputs,
         "layers": [{**asdict(layer), **{f: _finite(getattr(layer, f)) for f in fields}} for layer in made.layers],
