@@ -144,3 +144,29 @@ def test_a_result_with_a_large_error_is_written_only_by_force(cli: Cli, tmp_path
     assert (record["file_bytes"], record["error"] > 0.1) == (None, True)
     assert cli("quantize", tmp_path / "net.onnx", *args, "--force").code == 0
     assert output.exists()
+
+
+def test_a_target_says_parts_and_latency_before_and_after(cli: Cli, tmp_path: Path, inputs: Path) -> None:
+    args = ("--calibration", inputs, "--target", "M1,A14", "-o", tmp_path / "q.onnx")
+    ended = cli("quantize", network(tmp_path / "net.onnx"), *args)
+    assert ended.code == 0, ended.err
+    before = hx.estimate(tmp_path / "net.onnx", "M1")
+    assert f"M1 (h13) before: runs whole on the engine; about {before.latency_us:.0f} us (" in ended.out
+    after = hx.estimate(tmp_path / "q.onnx", "M1")
+    outcome = hx.preflight(tmp_path / "q.onnx", "M1").outcome
+    assert f"M1 (h13) after: {outcome}; about {after.latency_us:.0f} us (" in ended.out
+    slower = after.latency_us >= 1.1 * before.latency_us
+    assert (" times as long on M1 (h13) as before: `hexane compress`" in ended.out) == slower
+    record = json.loads(cli("quantize", tmp_path / "net.onnx", *args, "--json").out)
+    one, _ = record["targets"]
+    assert (one["target"], one["before"]["parts"], one["after"]["parts"]) == ("h13", 1, outcome.parts)
+    assert one["after"]["latency_us"] == after.latency_us
+
+
+def test_a_network_that_leaves_the_engine_in_integers_is_said(cli: Cli, tmp_path: Path, inputs: Path) -> None:
+    """DynamicQuantizeLinear and ConvInteger are the host's."""
+    args = ("--dynamic", "--target", "M1", "-o", tmp_path / "q.onnx")
+    ended = cli("quantize", network(tmp_path / "net.onnx"), *args)
+    assert ended.code == 0, ended.err
+    assert "on the CPU" in ended.out
+    assert "`hexane compress` stores weights in fewer bits" in ended.out

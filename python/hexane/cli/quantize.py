@@ -1,5 +1,6 @@
 """`hexane quantize`: an ONNX model in integers, and what each layer became."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from enum import Enum
 from math import isfinite
@@ -10,21 +11,27 @@ import typer
 
 from hexane import _core
 from hexane.cli.errors import command
+from hexane.cli.given import Given
 from hexane.cli.large_error import Force, is_too_large, refusal
 from hexane.cli.model import is_plan
-from hexane.cli.options import Debug, Json
+from hexane.cli.options import Debug, InputShapes, Json, names_of
 from hexane.cli.output import named_option, print_json, print_table, working
 from hexane.decisions import counted
 from hexane.errors import Error
 from hexane.importers.files import is_written_model
 from hexane.printer import size_text
 from hexane.quant import PERCENTILE, Quantization, QuantizedLayer
+from hexane.report.before_after import BeforeAfter
 from hexane.report.plotting import check_plotting
+from hexane.report.preflight import as_graph
 from hexane.report.quantized_chart import quantized_chart
 from hexane.runtime import Quantized, quantize_model
+from hexane.targets import Chip
+from hexane.targets.query import load_chip
 
 HEAD = ("layer", "op", "integers", "scales", "input range", "error", "outputs' error")
 PLOTS = (".png", ".svg", ".pdf")
+INSTEAD = "`hexane compress` stores weights in fewer bits and leaves activations in floats"
 CHANGE = (
     "give --tolerance 0.05, which keeps layers in floats until it holds, --int16, or --float-layers for the layers of"
     " large errors"
@@ -89,6 +96,15 @@ def quantize(
         Path | None,
         typer.Option(metavar="F.png", help="Draw the errors of the layers: .png, .svg or .pdf. Needs hexane[plot]."),
     ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Chips, with commas between them: say where the network runs, in how many parts, and how long it"
+            " takes, before and after.",
+        ),
+    ] = None,
+    input_shape: InputShapes = None,
     force: Force = False,
     json: Json = False,
     debug: Debug = False,
@@ -99,6 +115,7 @@ def quantize(
     hexane quantize net.onnx --calibration inputs.npz -o net8.onnx
     hexane quantize net.onnx --calibration inputs --uint8 --method percentile -o net8.onnx
     hexane quantize net.onnx --dynamic -o net8.onnx
+    hexane quantize net.onnx --calibration inputs.npz --target M1,M5 -o net8.onnx
     hexane quantize net.onnx --calibration inputs.npz --tolerance 0.01 --plot errors.png -o net8.onnx
 
     In the file each array is an input by its name; several inputs lie along an axis more in front, or along a first
@@ -127,8 +144,12 @@ def quantize(
         tolerance=tolerance,
         sensitivity=sensitivity or plot is not None,
     )
+    chips = [load_chip(name) for name in names_of(target or "")]
+    shapes = Given.of(input_shape).shapes
     with working(f"quantising {model.name}"):
         made = quantize_model(model, calibration, asked)
+    with working(f"compiling {model.name}"):
+        changes = _on_chips(model, made, chips, dict(shapes))
     refused = is_too_large(made.error, tolerance) and not force
     if not refused:
         with named_option("--output", output):
@@ -137,10 +158,12 @@ def quantize(
         with named_option("--plot", plot):
             _core.save_file(str(plot), quantized_chart(model.name, made.layers, made.error, plot.suffix.lower()[1:]))
     if json:
-        print_json(_record(made, output, refused))
+        print_json(_record(made, output, refused, changes))
     else:
         print_table(HEAD, [_row(layer) for layer in made.layers], right=HEAD[3:])
         print(_totals(made, model, output, refused))
+        for change in changes:
+            print("\n".join(change.lines(INSTEAD)))
     if refused and made.error is not None:
         raise refusal("quantize", output, made.error, tolerance, _measured_on(made), CHANGE)
 
@@ -177,13 +200,23 @@ def _totals(made: Quantized, model: Path, output: Path, refused: bool) -> str:
     return f"{output}: {sizes}; {counted(count, 'layer')} of {len(made.layers)} in integers{error}"
 
 
-def _record(made: Quantized, output: Path, refused: bool) -> dict[str, Any]:
+def _on_chips(
+    model: Path, made: Quantized, chips: Sequence[Chip], shapes: Mapping[str, tuple[int, ...]]
+) -> list[BeforeAfter]:
+    if not chips:
+        return []
+    before, after = as_graph(model, shapes), as_graph(made.model, shapes)
+    return [BeforeAfter.of(before, after, chip) for chip in chips]
+
+
+def _record(made: Quantized, output: Path, refused: bool, changes: Sequence[BeforeAfter]) -> dict[str, Any]:
     fields = ("error", "output_error")
     return {
         "output": str(output),
         "file_bytes": None if refused else output.stat().st_size,
         "error": _finite(made.error),
         "inputs": made.inputs,
+        "targets": [change.record() for change in changes],
         "layers": [{**asdict(layer), **{f: _finite(getattr(layer, f)) for f in fields}} for layer in made.layers],
     }
 
