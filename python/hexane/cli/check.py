@@ -1,7 +1,7 @@
 """`hexane check`: which chips run a network, and why not. As text, as JSON, and as a page."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,15 +9,17 @@ import typer
 
 from hexane import _core
 from hexane.cli.errors import command
-from hexane.cli.given import Given, ports_of, read_graph
-from hexane.cli.inputs import with_random
+from hexane.cli.given import Given, Known, read_graph
+from hexane.cli.inputs import ADVICE, random_line, with_random
 from hexane.cli.model import is_plan, with_function
 from hexane.cli.options import (
+    CalibrationFiles,
     Debug,
     Function,
     Inputs,
     InputShapes,
     Json,
+    Preprocessing,
     Repair,
     Repairs,
     Values,
@@ -26,11 +28,12 @@ from hexane.cli.options import (
 from hexane.cli.output import print_json, print_table, working
 from hexane.decisions import counted
 from hexane.errors import Error
-from hexane.graph import Array, Graph
+from hexane.graph import Graph
 from hexane.passes.repair import without_repair
 from hexane.report import Entry, Report, html_page
 from hexane.report.advice import listed, others_known, told, what_to_do
-from hexane.report.conditions import Conditions, parse_conditions
+from hexane.report.conditions import Conditions, errors_on, parse_conditions
+from hexane.report.model_ports import ports_of
 from hexane.report.outcome import answer
 from hexane.report.preflight import examine
 from hexane.report.report import HEAD, SEGMENT_HEAD, WORDS, reads_packed, word_of
@@ -68,6 +71,8 @@ def check(
     input_shape: InputShapes = None,
     inputs: Inputs = None,
     values: Values = None,
+    calibration: CalibrationFiles = None,
+    preprocess: Preprocessing = None,
     function: Function = None,
     repair: Repairs = Repair.ON,
     html: Annotated[
@@ -81,13 +86,19 @@ def check(
         typer.Option(
             metavar="WHAT",
             help="Exit code 3 for these alone: host, rejected, oversize, decomposed, segments=3, error=1e-2 (relative"
-            " L2 from the model in its own dtypes, on --input or random inputs); commas between them.",
+            " L2 from the model in its own dtypes, the worst on --calibration, else on --input; advice alone on random"
+            " inputs); commas between them.",
         ),
     ] = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Say for each op whether a chip runs it, why not, who says so and what to write instead.
+
+    \b
+    hexane check net.onnx --target A14,M4
+    hexane check net.onnx --target M4 --fail-on error=1e-2 --calibration photos \\
+        --preprocess 'mean=123.7,116.3,103.5 scale=0.017'
 
     Exit code 0: the network runs on every chip asked for; 3: somewhere it does not, or --fail-on is true.
     """
@@ -98,15 +109,16 @@ def check(
     conditions = None if fail_on is None else parse_conditions(fail_on)
     chips = _chips(target, unowned)
     with working(f"importing {model.name}"):
-        graph, known = read_graph(with_function(model, function), Given.of(input_shape, inputs, values))
+        given = Given.of(input_shape, inputs, values, calibration=calibration, preprocess=preprocess)
+        graph, known = read_graph(with_function(model, function), given, "check")
     graph = graph if repair is Repair.ON else without_repair(graph)
     reports = examine(graph, chips, model.name)
     if html is not None:
         _core.save_file(str(html), html_page(reports).encode("utf-8", "xmlcharrefreplace"))
-    failed = None if conditions is None else _failed(conditions, graph, reports, known.arrays)
+    failed = None if conditions is None else _failed(conditions, graph, reports, known)
     if json:
         record = _record(model, reports, node)
-        print_json(record if failed is None else {**record, "ok": not any(failed.values()), "failed": failed})
+        print_json(record if failed is None else {**record, **failed.record()})
     elif node is not None:
         _print_node(reports, node)
     elif len(reports) == 1:
@@ -115,21 +127,49 @@ def check(
         _print_matrix(reports, _heads(chips, target))
     if failed is not None and not json:
         _print_failed(reports, failed)
-    if any(failed.values()) if failed is not None else not all(report.ok for report in reports):
+    if any(failed.failed.values()) if failed is not None else not all(report.ok for report in reports):
         raise typer.Exit(SOMEWHERE_NOT)
 
 
-def _failed(
-    conditions: Conditions, graph: Graph, reports: Sequence[Report], given: Mapping[str, Array]
-) -> dict[str, list[str]]:
-    """For each chip the conditions that are true. given: inputs that are not random."""
-    arrays = with_random(ports_of(graph), given) if conditions.error is not None else {}
-    return {report.chip.name: conditions.broken(report, arrays) for report in reports}
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """What is true of --fail-on for each chip. advice: errors on random inputs, which decide nothing. inputs: what the
+    errors were measured on, "" where nobody asked for one."""
+
+    failed: Mapping[str, list[str]]
+    advice: Mapping[str, list[str]]
+    inputs: str
+
+    def record(self) -> dict[str, Any]:
+        """As JSON has it."""
+        found: dict[str, Any] = {"ok": not any(self.failed.values()), "failed": dict(self.failed)}
+        return found | ({"advice": dict(self.advice), "inputs": self.inputs} if self.inputs else {})
 
 
-def _print_failed(reports: Sequence[Report], failed: Mapping[str, Sequence[str]]) -> None:
-    lines = [f"{report.chip.label}: {text}" for report in reports for text in failed[report.chip.name]]
+def _failed(conditions: Conditions, graph: Graph, reports: Sequence[Report], known: Known) -> _Failed:
+    """Errors are measured on the given inputs; on random ones, even if some are given, they are advice."""
+    failed = {report.chip.name: conditions.broken(report) for report in reports}
+    if conditions.error is None:
+        return _Failed(failed, {}, "")
+    ports = ports_of(graph)
+    feeds = ((label, with_random(ports, feed)) for label, feed in known.named_feeds())
+    errors = errors_on(reports[0].graph, list(failed), feeds)
+    apart = {name: conditions.too_far([one for one in errors if one.target == name]) for name in failed}
+    if line := random_line(ports, known.arrays):
+        return _Failed(failed, apart, line)
+    count = len({one.feed for one in errors})
+    given = "inputs: as given" if known.feeds is None else f"inputs: {count} of {known.feeds.path}"
+    return _Failed({name: [*found, *apart[name]] for name, found in failed.items()}, {}, given)
+
+
+def _print_failed(reports: Sequence[Report], failed: _Failed) -> None:
+    lines = [f"{report.chip.label}: {text}" for report in reports for text in failed.failed[report.chip.name]]
     print("\n--fail-on: " + ("nothing is true" if not lines else "\n  ".join(["failed", *lines])))
+    if failed.inputs:
+        print(failed.inputs + (f"; {ADVICE}" if failed.advice else ""))
+    for report in reports:
+        for text in failed.advice.get(report.chip.name, []):
+            print(f"  advice: {report.chip.label}: {text}")
 
 
 def _chips(given: str | None, unowned: bool) -> list[Chip]:

@@ -1,6 +1,6 @@
 """`hexane quantize`: an ONNX model in integers, and what each layer became."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from enum import Enum
 from math import isfinite
@@ -11,10 +11,19 @@ import typer
 
 from hexane import _core
 from hexane.cli.errors import command
-from hexane.cli.given import Given
+from hexane.cli.given import Given, Known
 from hexane.cli.large_error import Force, is_too_large, refusal
 from hexane.cli.model import is_plan
-from hexane.cli.options import Debug, InputShapes, Json, names_of
+from hexane.cli.options import (
+    CalibrationFiles,
+    Debug,
+    Inputs,
+    InputShapes,
+    Json,
+    Preprocessing,
+    Values,
+    names_of,
+)
 from hexane.cli.output import named_option, print_json, print_table, working
 from hexane.decisions import counted
 from hexane.errors import Error
@@ -51,10 +60,10 @@ class Method(str, Enum):
 def quantize(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="Q.onnx", help="The quantised model.")],
-    calibration: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR|F.npz", help="Inputs like those the model will see: an .npz, or a folder of them."),
-    ] = None,
+    calibration: CalibrationFiles = None,
+    preprocess: Preprocessing = None,
+    inputs: Inputs = None,
+    values: Values = None,
     int8: Annotated[bool, typer.Option("--int8", help="Integers from -128 to 127. The default.")] = False,
     uint8: Annotated[bool, typer.Option("--uint8", help="Integers from 0 to 255.")] = False,
     int16: Annotated[
@@ -113,12 +122,13 @@ def quantize(
 
     \b
     hexane quantize net.onnx --calibration inputs.npz -o net8.onnx
+    hexane quantize net.onnx --calibration photos --preprocess 'mean=123.7,116.3,103.5 scale=0.017' -o net8.onnx
     hexane quantize net.onnx --calibration inputs --uint8 --method percentile -o net8.onnx
     hexane quantize net.onnx --dynamic -o net8.onnx
     hexane quantize net.onnx --calibration inputs.npz --target M1,M5 -o net8.onnx
     hexane quantize net.onnx --calibration inputs.npz --tolerance 0.01 --plot errors.png -o net8.onnx
 
-    In the file each array is an input by its name; several inputs lie along an axis more in front, or along a first
+    In an .npz file each array is an input by its name; several inputs lie along an axis more in front, or along a first
     axis that the model has as 1. Errors are relative errors on these inputs: of each layer's own result where it alone
     is in integers, and, with --sensitivity or --plot or where the tolerance needs it, of the network's outputs.
     Exit code 1, and no file, where an output's error is above 0.1 and above --tolerance; --force writes it.
@@ -127,8 +137,11 @@ def quantize(
     kinds = [name for name, given in (("int8", int8), ("uint8", uint8), ("int16", int16)) if given]
     if len(kinds) > 1:
         raise typer.BadParameter(f"got --{' and --'.join(kinds)}, need one of them")
-    if calibration is None and not (weights_only or dynamic):
-        raise typer.BadParameter("--calibration: got none, need inputs for all but --weights-only and --dynamic")
+    given = Given.of(input_shape, inputs, values, calibration=calibration, preprocess=preprocess, partial=False)
+    if not given.has_arrays and not (weights_only or dynamic):
+        raise typer.BadParameter(
+            "--calibration: got none, need inputs for all but --weights-only and --dynamic, or --input for one"
+        )
     if (weights_only or dynamic) and (plot is not None or sensitivity):
         name = "--weights-only" if weights_only else "--dynamic"
         raise typer.BadParameter(f"got {name} with --sensitivity or --plot, need ranges from calibration for these")
@@ -145,11 +158,12 @@ def quantize(
         sensitivity=sensitivity or plot is not None,
     )
     chips = [load_chip(name) for name in names_of(target or "")]
-    shapes = Given.of(input_shape).shapes
     with working(f"quantising {model.name}"):
-        made = quantize_model(model, calibration, asked)
+        known = given.read(model, command="quantize")
+        feeds = known.feeds or ([{**known.arrays, **known.values}] if given.has_arrays else None)
+        made = quantize_model(model, feeds, asked)
     with working(f"compiling {model.name}"):
-        changes = _on_chips(model, made, chips, dict(shapes))
+        changes = _on_chips(model, made, chips, known)
     refused = is_too_large(made.error, tolerance) and not force
     if not refused:
         with named_option("--output", output):
@@ -200,12 +214,10 @@ def _totals(made: Quantized, model: Path, output: Path, refused: bool) -> str:
     return f"{output}: {sizes}; {counted(count, 'layer')} of {len(made.layers)} in integers{error}"
 
 
-def _on_chips(
-    model: Path, made: Quantized, chips: Sequence[Chip], shapes: Mapping[str, tuple[int, ...]]
-) -> list[BeforeAfter]:
+def _on_chips(model: Path, made: Quantized, chips: Sequence[Chip], known: Known) -> list[BeforeAfter]:
     if not chips:
         return []
-    before, after = as_graph(model, shapes), as_graph(made.model, shapes)
+    before, after = (as_graph(one, known.shapes, known.values) for one in (model, made.model))
     return [BeforeAfter.of(before, after, chip) for chip in chips]
 
 

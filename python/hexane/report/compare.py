@@ -392,7 +392,8 @@ def _range(array: Array) -> tuple[float, float] | None:
 def _output(name: str, runs: Sequence[Run], base: Run) -> Output:
     own = base.outputs[name]
     others = [run for run in runs if run is not base]
-    top = {run.name: _same_top(run.outputs[name], own) for run in others} if _is_scores(own) else {}
+    tops = {run.name: same_top(run.outputs[name], own) for run in others}
+    top = {target: found for target, found in tops.items() if found is not None}
     return Output(name, {run.name: difference(run.outputs[name], own) for run in others}, top)
 
 
@@ -401,7 +402,11 @@ def _is_scores(array: Array) -> bool:
     return array.ndim == 2 and array.dtype.kind == "f" and array.shape[0] > 0 and array.shape[1] > 1
 
 
-def _same_top(got: Array, want: Array) -> tuple[int, int]:
+def same_top(got: Array, want: Array) -> tuple[int, int] | None:
+    """In how many rows of scores the largest one is at the same place, and how many rows there are; None where these
+    are no scores."""
+    if not _is_scores(want):
+        return None
     return int((np.argmax(got, 1) == np.argmax(want, 1)).sum()), len(want)
 
 
