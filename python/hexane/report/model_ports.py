@@ -1,8 +1,11 @@
 """The inputs of a model that is not compiled yet."""
 
+import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hexane.graph import Graph
+from hexane.feeds.ports import is_open
+from hexane.graph import Array, Graph
 from hexane.importers.files import asset_path, is_asset, is_written_model
 from hexane.report.preflight import as_graph
 from hexane.runtime import PortType
@@ -25,6 +28,21 @@ def ports_of_model(model: Any, *, every: bool = False) -> tuple[list[PortType], 
         for inputs in (found.inputs, found.optional)
     )
     return ports, optional, {i.name for i in (*found.inputs, *found.optional) if i.shape_input}
+
+
+def graph_for(
+    model: Any, arrays: Mapping[str, Array], shapes: Mapping[str, Sequence[int]] | None = None
+) -> tuple[Graph, dict[str, Array]]:
+    """The graph of a model as `preflight` takes it, and the arrays that it reads. Free dims that `shapes` leaves out
+    are those of the arrays; arrays that decide shapes become constants."""
+    shapes = dict(shapes or {})
+    if not isinstance(model, (str, bytes, os.PathLike)) and type(model).__name__ != "ModelProto":
+        return as_graph(model, shapes), dict(arrays)
+    ports, optional, deciding = ports_of_model(model)
+    free = [port.name for port in ports if is_open(port)] + [port.name for port in optional]
+    values = {name: arrays[name] for name in deciding & arrays.keys()}
+    shapes = {name: arrays[name].shape for name in free if name in arrays and name not in values} | shapes
+    return as_graph(model, shapes, values), {name: array for name, array in arrays.items() if name not in values}
 
 
 def _ports_of_asset(model: Any, every: bool) -> list[PortType]:
