@@ -22,7 +22,7 @@ PYTHON_LAYERS = (
     ("match", "checkpoints", "build", "parse", "reference", "verify"),
     ("containers", "coreai", "mil", "netplist"),
     ("importers", "autograd"),
-    ("bounds", "compression", "options", "quant", "validate", "passes"),
+    ("bounds", "compression", "feeds", "options", "quant", "validate", "passes"),
     ("stages",),
     ("emit",),
     ("pipeline", "dump", "planning"),

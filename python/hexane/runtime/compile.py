@@ -112,6 +112,7 @@ def _compile_onnx(
 ) -> Model | OpenModel:
     # Loaded where it is used: onnx takes longer to import than all of hexane, and a plan needs none of it.
     from hexane.importers.onnx import SpecialisationNeeded, import_described, import_onnx, signature
+    from hexane.importers.onnx.signature import known_dims
 
     fixed = {k: np.asarray(v) for k, v in values.items()}
     made = None
@@ -135,12 +136,19 @@ def _compile_onnx(
             import_onnx(model, shapes={**free, **shapes}, values={**fixed, **call_values}), None if whole else pool
         )
 
-    ports = {p.name: PortType(p.name, ("...",) if p.dims is None else p.dims, p.dtype) for p in takes}
+    given = {**shapes, **{name: value.shape for name, value in fixed.items()}}
+    dims = known_dims((*known.inputs, *known.optional), given)
+    ports = {p.name: PortType(p.name, _shape(dims[p.name]), p.dtype) for p in takes}
     required, others = (tuple(p for p in ports.values() if (p.name in optional) is has) for has in (False, True))
     shape_inputs = frozenset(p.name for p in takes if p.shape_input)
     kept = compiler.options.memory.variants_bytes
     variants = OpenModel(required, known.outputs, shape_inputs, specialise, kept, others)
     return variants if made is None else made.with_optional(variants)
+
+
+def _shape(dims: tuple[int | str | None, ...] | None) -> tuple[int | str | None, ...]:
+    """As a PortType has it; dims: None where even the rank is free."""
+    return ("...",) if dims is None else dims
 
 
 def load(path: str | os.PathLike[str], *, threads: int | None = None) -> Model:

@@ -137,6 +137,23 @@ def resolve(
     return types
 
 
+def known_dims(inputs: Sequence[Input], shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[Dim, ...] | None]:
+    """The dims of each input where these shapes are given: free dims of one name are equal.
+
+    a [m, k] given as 3x4, b [k, n]  ->  a (3, 4), b (4, "n")
+    """
+    named: dict[str, int] = {}
+    for entry in inputs:
+        pairs = zip(entry.dims or (), shapes.get(entry.name, ()), strict=False)
+        named |= {dim: int(extent) for dim, extent in pairs if isinstance(dim, str)}
+    return {
+        entry.name: tuple(map(int, shapes[entry.name]))
+        if entry.name in shapes
+        else entry.dims and tuple(named.get(d, d) if isinstance(d, str) else d for d in entry.dims)
+        for entry in inputs
+    }
+
+
 def _agree(entry: Input, shape: tuple[int, ...], named: dict[str, int]) -> None:
     if entry.dims is None:
         return
