@@ -23,7 +23,7 @@ PYTHON_LAYERS = (
     ("containers", "coreai", "mil", "netplist"),
     ("importers", "autograd"),
     ("sources",),
-    ("bounds", "compression", "options", "quant", "validate", "passes"),
+    ("bounds", "compression", "feeds", "options", "quant", "validate", "passes"),
     ("stages",),
     ("emit",),
     ("pipeline", "dump", "planning"),

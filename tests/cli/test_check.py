@@ -262,7 +262,6 @@ def test_a_file_that_is_not_there_is_an_error(cli: Cli, tmp_path: Path) -> None:
         ("segments=1", 3, "segments: got 2, need at most 1"),
         ("segments=2,rejected", 0, "nothing is true"),
         ("error=1e-1", 0, "nothing is true"),
-        ("error=0", 3, "of output y, need at most 0"),
     ],
 )
 def test_only_what_is_asked_for_fails(cli: Cli, hosted: Path, what: str, code: int, said: str) -> None:
@@ -272,6 +271,20 @@ def test_only_what_is_asked_for_fails(cli: Cli, hosted: Path, what: str, code: i
     record = json.loads(cli(hosted, "--target", "h13", "--fail-on", what, "--json").out)
     assert record["ok"] is (code == 0)
     assert bool(record["failed"]["h13"]) is (code == 3)
+
+
+def test_an_error_on_random_inputs_is_advice(cli: Cli, hosted: Path, tmp_path: Path) -> None:
+    ended = cli(hosted, "--target", "h13", "--fail-on", "error=0")
+    assert (ended.code, ended.err) == (0, "")
+    assert "nothing is true\ninputs: random, seed 0; numbers on random inputs are advice: --input" in ended.out
+    assert "  advice: h13: error: got " in ended.out
+    record = json.loads(cli(hosted, "--target", "h13", "--fail-on", "error=0", "--json").out)
+    assert (record["ok"], record["failed"], len(record["advice"]["h13"])) == (True, {"h13": []}, 1)
+    x = np.random.default_rng(0).standard_normal((1, 4)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    ended = cli(hosted, "--target", "h13", "--fail-on", "error=0", "--input", tmp_path / "x.npy")
+    assert ended.code == 3
+    assert "of output y, need at most 0\ninputs: as given" in ended.out
 
 
 def test_a_network_that_runs_may_still_have_too_much(cli: Cli, tmp_path: Path) -> None:

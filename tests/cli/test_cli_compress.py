@@ -43,7 +43,9 @@ def test_each_layer_has_a_line_and_the_totals_follow(cli: Cli, tmp_path: Path) -
 
 def test_mil_that_is_written_has_the_encodings_and_reads_back(cli: Cli, tmp_path: Path) -> None:
     output = tmp_path / "m.mil"
-    ended = cli("compress", network(tmp_path / "net.onnx"), "--target", "M4", "--mode", "palette4", "-o", output)
+    ended = cli(
+        "compress", network(tmp_path / "net.onnx"), "--target", "M4", "--mode", "palette4", "--force", "-o", output
+    )
     assert ended.code == 0, ended.err
     graph = load_mil_file(output)
     assert [encoding_of(n.values[0]).bits for n in graph.nodes if is_encoded(n)] == [4, 4]
@@ -162,7 +164,7 @@ def test_an_onnx_file_has_the_fitted_scales(cli: Cli, tmp_path: Path, inputs: Pa
     [
         ({"z": np.zeros((1, 16, 8, 8), np.float32)}, "got the arrays z, need x"),
         ({"x": np.zeros((1, 16, 8, 9), np.float32)}, "need float32[1, 16, 8, 8]"),
-        ({"x": np.zeros((1, 16, 8, 8), np.float64)}, "got float64[1, 16, 8, 8] for 'x'"),
+        ({"x": np.full((1, 16, 8, 8), 1e39)}, "got float64[1, 16, 8, 8] for 'x'"),
     ],
     ids=["name", "shape", "dtype"],
 )
@@ -203,7 +205,7 @@ def test_a_weight_too_large_to_be_folded_is_compressed_the_same(
     model = language_model(tmp_path / "net.onnx")
     tokens = np.random.default_rng(0).integers(0, 480, (4, 8))
     np.savez(tmp_path / "tokens.npz", x=tokens)
-    args = ("--mode", mode, "--calibration", tmp_path / "tokens.npz", "--json", "-o")
+    args = ("--mode", mode, "--calibration", tmp_path / "tokens.npz", "--force", "--json", "-o")
     first = cli("compress", model, *args, tmp_path / "first.hxp")
     assert first.code == 0, first.err
     monkeypatch.setattr("hexane.ops.fold.MAX_GROWTH_BYTES", 64)
@@ -212,3 +214,27 @@ def test_a_weight_too_large_to_be_folded_is_compressed_the_same(
     assert json.loads(first.out)["layers"] == json.loads(second.out)["layers"]
     x = tokens[:1]
     np.testing.assert_array_equal(hx.load(tmp_path / "first.hxp")(x), hx.load(tmp_path / "second.hxp")(x))
+
+
+@pytest.mark.parametrize("name", ["m.onnx", "m.mil", "m.hxp"])
+def test_a_result_with_a_large_error_is_written_only_by_force(cli: Cli, tmp_path: Path, name: str) -> None:
+    args = (network(tmp_path / "net.onnx"), "--target", "M4", "--mode", "palette1", "-o", tmp_path / name)
+    ended = cli("compress", *args)
+    assert ended.code == 1
+    assert "conv at head/conv" in ended.out
+    assert "not written" in ended.out
+    assert "got a relative error 0.7" in ended.err
+    assert "on 2 random inputs of the seed 0, need at most 0.1, so nothing was written; give --calibration" in ended.err
+    assert [path.name for path in tmp_path.iterdir()] == ["net.onnx"]
+    assert cli("compress", *args, "--tolerance", "0.2").code == 1
+    record = json.loads(cli("compress", *args, "--json").out)
+    assert (record["file_bytes"], record["error"] > 0.5) == (None, True)
+    assert cli("compress", *args, "--force").code == 0
+    assert (tmp_path / name).exists()
+
+
+def test_a_larger_tolerance_allows_a_larger_error(cli: Cli, tmp_path: Path) -> None:
+    args = (network(tmp_path / "net.onnx"), "--tolerance", "0.3", "--json", "-o", tmp_path / "m.hxp")
+    ended = cli("compress", *args)
+    assert ended.code == 0, ended.err
+    assert 0.1 < json.loads(ended.out)["error"] <= 0.3

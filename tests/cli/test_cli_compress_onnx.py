@@ -99,7 +99,7 @@ def distance(got: np.ndarray, want: np.ndarray) -> float:
 def compressed(cli: Cli, model: onnx.ModelProto, folder: Path, mode: str, *args: str) -> tuple[Path, Path]:
     """The model's file, and the compressed one."""
     model_path, output = saved(model, folder / "net.onnx"), folder / "small.onnx"
-    ended = cli("compress", model_path, "--mode", mode, "-o", output, *args)
+    ended = cli("compress", model_path, "--mode", mode, "--force", "-o", output, *args)
     assert ended.code == 0, ended.err
     return model_path, output
 
@@ -204,7 +204,7 @@ def test_what_costs_more_than_its_encoding_is_said(cli: Cli, tmp_path: Path) -> 
         ("palette3", "4 bits for each index of 3 in the file"),
         ("sparse", "dense in the file, since ONNX has no mask"),
     ):
-        ended = cli("compress", path, "--mode", mode, "-o", tmp_path / "small.onnx")
+        ended = cli("compress", path, "--mode", mode, "--force", "-o", tmp_path / "small.onnx")
         assert f"matmul at Gemm#0: {words}" in ended.out.splitlines()
 
 
@@ -213,7 +213,7 @@ def test_large_tables_of_an_older_opset_are_said(cli: Cli, tmp_path: Path) -> No
     for opset in (17, 21):
         node = helper.make_node("MatMul", ["x", "w"], ["y"], name="mm")
         path = saved(one_node(node, (1, 256), numbers(256, 256), opset), tmp_path / "net.onnx")
-        ended = cli("compress", path, "--mode", "palette4:g16", "-o", tmp_path / "small.onnx")
+        ended = cli("compress", path, "--mode", "palette4:g16", "--force", "-o", tmp_path / "small.onnx")
         said = "matmul at mm: its tables of combined indices take much in the file" in ended.out
         assert said == (opset == 17)
         sizes.append((tmp_path / "small.onnx").stat().st_size)

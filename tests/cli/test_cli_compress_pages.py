@@ -15,7 +15,7 @@ def model(path: Path) -> Path:
 def test_the_command_writes_both_next_to_its_output(cli: Cli, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     html, plot = tmp_path / "c.html", tmp_path / "c.svg"
-    args = ("--mode", "sparse:0.5", "--html", html, "--plot", plot, "-o", tmp_path / "c.onnx")
+    args = ("--mode", "sparse:0.5", "--force", "--html", html, "--plot", plot, "-o", tmp_path / "c.onnx")
     ended = cli("compress", model(tmp_path / "net.onnx"), *args)
     assert ended.code == 0, ended.err
     assert "dense in the file" in html.read_text(encoding="utf-8")

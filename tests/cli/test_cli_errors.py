@@ -42,8 +42,9 @@ def test_a_file_that_is_no_model_is_one_readable_error(cli, tmp_path, monkeypatc
     [
         (np.zeros((1, 3, 2, 5), np.float32), ("[1, 3, 2, 5]", "[1, 3, 2, 4]")),
         (np.zeros((3, 2, 4), np.float32), ("[3, 2, 4]", "[1, 3, 2, 4]")),
-        (np.zeros((1, 3, 2, 4), np.float64), ("float64", "fp32")),
-        (np.zeros((1, 3, 2, 4), ">f4"), (">f4", "fp32")),
+        (np.full((1, 3, 2, 4), 1e39), ("float64", "fp32", "does not hold all of these numbers")),
+        (np.full((1, 3, 2, 4), 2**24 + 1), ("int64", "fp32", "does not hold all of these numbers")),
+        (np.zeros((1, 3, 2, 4), np.complex64), ("complex64", "fp32")),
         (np.full((1, 3, 2, 4), None), ("no npy file", "Python objects")),
     ],
 )

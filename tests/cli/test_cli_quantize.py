@@ -95,14 +95,18 @@ def test_a_tolerance_a_plot_and_weights_alone(cli: Cli, tmp_path: Path, inputs: 
     assert all(layer["output_error"] > 0 for layer in record["layers"])
     assert b"error of each layer in integers" in plot.read_bytes()
     ended = cli("quantize", model, "--weights-only", "-o", output)
-    assert ended.out.splitlines()[-1].endswith("2 layers of 2 in integers")
+    assert ended.out.splitlines()[-1].endswith(
+        "2 layers of 2 in integers; error not measured, which needs --calibration"
+    )
     assert "DequantizeLinear" in {n.op_type for n in onnx.load(output).graph.node}
 
 
 def test_dynamic_ranges_need_no_inputs(cli: Cli, tmp_path: Path, inputs: Path) -> None:
     model, output = network(tmp_path / "net.onnx"), tmp_path / "q.onnx"
     ended = cli("quantize", model, "--dynamic", "--float-layers", "stem", "-o", output)
-    assert ended.out.splitlines()[-1].endswith("1 layer of 2 in integers")
+    assert ended.out.splitlines()[-1].endswith(
+        "1 layer of 2 in integers; error not measured, which needs --calibration"
+    )
     assert [n.op_type for n in onnx.load(output).graph.node].count("ConvInteger") == 1
     record = json.loads(cli("quantize", model, "--dynamic", "--calibration", inputs, "--json", "-o", output).out)
     assert 0 < record["error"] < 0.05
@@ -126,3 +130,43 @@ def test_options_that_do_not_fit_each_other(cli: Cli, tmp_path: Path, inputs: Pa
     ended = cli("quantize", model, "--calibration", inputs, "--tolerance", 0, "-o", tmp_path / "q.onnx")
     assert (ended.code, "need a number above 0" in ended.err) == (1, True)
     assert not (tmp_path / "q.onnx").exists()
+
+
+def test_a_result_with_a_large_error_is_written_only_by_force(cli: Cli, tmp_path: Path, inputs: Path) -> None:
+    output = tmp_path / "q.onnx"
+    args = ("--calibration", inputs, "--method", "percentile", "--percentile", 60, "-o", output)
+    ended = cli("quantize", network(tmp_path / "net.onnx"), *args)
+    assert ended.code == 1
+    assert "-> not written; 2 layers of 2 in integers; relative error 0." in ended.out
+    assert "on 4 calibration inputs, need at most 0.1, so nothing was written; give --tolerance" in ended.err
+    assert not output.exists()
+    record = json.loads(cli("quantize", tmp_path / "net.onnx", *args, "--json").out)
+    assert (record["file_bytes"], record["error"] > 0.1) == (None, True)
+    assert cli("quantize", tmp_path / "net.onnx", *args, "--force").code == 0
+    assert output.exists()
+
+
+def test_a_target_says_parts_and_latency_before_and_after(cli: Cli, tmp_path: Path, inputs: Path) -> None:
+    args = ("--calibration", inputs, "--target", "M1,A14", "-o", tmp_path / "q.onnx")
+    ended = cli("quantize", network(tmp_path / "net.onnx"), *args)
+    assert ended.code == 0, ended.err
+    before = hx.estimate(tmp_path / "net.onnx", "M1")
+    assert f"M1 (h13) before: runs whole on the engine; about {before.latency_us:.0f} us (" in ended.out
+    after = hx.estimate(tmp_path / "q.onnx", "M1")
+    outcome = hx.preflight(tmp_path / "q.onnx", "M1").outcome
+    assert f"M1 (h13) after: {outcome}; about {after.latency_us:.0f} us (" in ended.out
+    slower = after.latency_us >= 1.1 * before.latency_us
+    assert (" times as long on M1 (h13) as before: `hexane compress`" in ended.out) == slower
+    record = json.loads(cli("quantize", tmp_path / "net.onnx", *args, "--json").out)
+    one, _ = record["targets"]
+    assert (one["target"], one["before"]["parts"], one["after"]["parts"]) == ("h13", 1, outcome.parts)
+    assert one["after"]["latency_us"] == after.latency_us
+
+
+def test_a_network_that_leaves_the_engine_in_integers_is_said(cli: Cli, tmp_path: Path, inputs: Path) -> None:
+    """DynamicQuantizeLinear and ConvInteger are the host's."""
+    args = ("--dynamic", "--target", "M1", "-o", tmp_path / "q.onnx")
+    ended = cli("quantize", network(tmp_path / "net.onnx"), *args)
+    assert ended.code == 0, ended.err
+    assert "on the CPU" in ended.out
+    assert "`hexane compress` stores weights in fewer bits" in ended.out

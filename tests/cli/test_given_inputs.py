@@ -143,3 +143,41 @@ def test_a_value_has_the_dtype_of_its_input(cli: Cli, tmp_path: Path, dtype: str
 @pytest.mark.parametrize("args", [("--value", "x"), ("--value", "x=a"), ("--value", "=1"), ("--input", "x=a.npz")])
 def test_forms_that_are_none_end_with_2(cli: Cli, two: Path, args: tuple[str, ...]) -> None:
     assert cli("run", two, *args).code == 2
+
+
+def test_a_number_that_the_input_does_not_hold_is_refused_in_words(
+    cli: Cli, two: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    args = ("--input-shape", "a:1x3", "--input-shape", "b:1x3", "--value", "b=2", "--value", "k=0")
+    for number in ("1e40", "-1e39", str(10**40)):
+        ended = cli("run", two, *args, "--value", f"a={number}")
+        assert ended.code == 1
+        assert ended.err.startswith("error: [input] --value a: got ")
+        assert ended.err.endswith("need numbers that fp32 holds\n")
+    assert cli("run", two, *args, "--value", "a=inf").code == 0
+    assert not [warning for warning in recwarn if issubclass(warning.category, RuntimeWarning)]
+
+
+@pytest.mark.parametrize("dtype", [">f4", "<f2", "<f8", "<i8", "uint8", ">i2"])
+@pytest.mark.parametrize("form", ["x.npy", "x.npz"])
+def test_arrays_in_other_dtypes_are_converted(cli: Cli, paddle: Path, dtype: str, form: str) -> None:
+    x = pixels(1, 3, 48, 64).round()
+    np.save("x.npy", x)
+    cli("run", paddle, "--input", "x.npy", "--output", "want")
+    np.save("x.npy", x.astype(dtype))
+    np.savez("x.npz", x=x.astype(dtype))
+    ended = cli("run", paddle, "--input", form, "--output", "got")
+    assert ended.code == 0, ended.err
+    (name,) = (path.name for path in Path("want").iterdir())
+    np.testing.assert_array_equal(np.load(f"got/{name}"), np.load(f"want/{name}"))
+
+
+def test_the_shape_that_is_asked_for_is_the_one_that_fits_the_others(cli: Cli, tmp_path: Path) -> None:
+    inputs = ("a", TensorProto.FLOAT, ["m", "k"]), ("b", TensorProto.FLOAT, ["k", "n"])
+    path = save_model(
+        tmp_path / "m.onnx", [helper.make_node("MatMul", ["a", "b"], ["y"])], inputs, [("y", TensorProto.FLOAT, None)]
+    )
+    np.save(tmp_path / "a.npy", np.ones((3, 7), np.float32))
+    for name in ("run", "fit", "check", "info", "explain", "compile"):
+        ended = cli(name, path, *COMMANDS[name], "--input", f"a={tmp_path}/a.npy")
+        assert "--input-shape b:7x1" in ended.err + ended.out, name

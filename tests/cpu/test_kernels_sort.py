@@ -8,7 +8,7 @@ import pytest
 from hexane.errors import Error
 from kernels import Array, poisoned, run, run_every_cut, same_bits
 
-DTYPES = ["float64", "float32", "float16", "int32", "int64"]
+DTYPES = ["float64", "float32", "float16", "int32", "int64", "uint64"]
 
 
 def with_ties(shape: Any, dtype: str) -> Array:

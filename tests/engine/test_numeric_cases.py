@@ -128,6 +128,8 @@ UNARY = [
     ("rsqrt", -0.0, INF),
     ("sqrt", -0.0, 0),
     ("softplus", INF, 0),
+    ("softplus", 10.3984375, 0),  # coremltools#2687: 0 above 10.394 on M3 Max and M4
+    ("softplus", 10.390625, 10.390625),
     ("softsign", INF, 0),
     ("log", 0, -45440),
     ("exp", 11.0859375, 65184),

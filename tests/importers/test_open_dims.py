@@ -1,8 +1,10 @@
 """Dims that an exporter leaves free, in every spelling, and the shapes that are suggested for them."""
 
 import shlex
+from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper
 
@@ -89,3 +91,40 @@ def test_the_error_suggests_a_shape_that_works() -> None:
     with pytest.raises(hx.Error, match="for example --input-shape x:1x3x48x320"):
         import_onnx(from_paddle())
     assert import_onnx(from_paddle(), shapes={"x": (1, 3, 48, 320)})
+
+
+@pytest.mark.parametrize("op", ["ArgMin", "ArgMax", "TopK"])
+def test_integers_of_64_bits_without_a_sign_are_ordered_as_such(op: str) -> None:
+    x = np.random.default_rng(0).integers(0, 2**64 - 1, (5, 70), np.uint64, endpoint=True)
+    constants = {"k": np.array([3])} if op == "TopK" else {}
+    nodes = [node("TopK", "x k", "v y") if op == "TopK" else node(op, "x", "y", axis=1)]
+    got = hx.compile(model(nodes, {"x": x}, ["y"], constants))(x)
+    order = np.argsort(x, axis=1, kind="stable")
+    want = {"ArgMin": order[:, :1], "ArgMax": order[:, -1:], "TopK": order[:, :-4:-1]}[op]
+    np.testing.assert_array_equal(got, want)
+
+
+def of_two(*dims: list[int | str]) -> onnx.ModelProto:
+    """A product of two inputs with these dims."""
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, d) for name, d in zip("ab", dims, strict=True)]
+    return model([node("MatMul", "a b", "y")], {"a": ports[0], "b": ports[1]}, ["y"])
+
+
+def test_a_shape_that_is_given_decides_dims_of_the_same_name(tmp_path: Path) -> None:
+    net = hx.compile(of_two(["m", "k"], ["k", "n"]), input_shapes={"a": (3, 4)})
+    assert [port.shape for port in net.inputs] == [(3, 4), (4, "n")]
+    a, b = pixels(3, 4), pixels(4, 5)
+    np.testing.assert_allclose(net(a, b), a @ b, rtol=1e-6)
+    with pytest.raises(hx.Error, match="--input-shape b:4x1"):
+        hx.fit(of_two(["m", "k"], ["k", "n"]), input_shapes={"a": (3, 4)})
+    assert hx.compile(of_two(["m", "k"], ["k", "k"]), input_shapes={"a": (3, 4)}).inputs[1].shape == (4, 4)
+
+
+def test_compare_takes_the_shapes_of_its_inputs(tmp_path: Path) -> None:
+    onnx.save(of_two(["m", "k"], ["k", "n"]), tmp_path / "m.onnx")
+    inputs = {"a": np.ones((3, 4), np.float32), "b": np.ones((4, 5), np.float32)}
+    for net in (tmp_path / "m.onnx", of_two(["m", "k"], ["k", "n"])):
+        assert hx.compare(net, ["h13", "ieee"], inputs).ok
+    nodes = [node("Reshape", "x shape", "y")]
+    proto = model(nodes, {"x": np.zeros(6, np.float32), "shape": np.array([2, 3])}, ["y"])
+    assert hx.compare(proto, ["h13", "ieee"], {"x": np.ones(6, np.float32), "shape": np.array([3, 2])}).ok

@@ -152,6 +152,12 @@ LOGARITHMS = {
     "log of softmax": Case(lambda x: hx.log(hx.softmax(x, axis=1)), normal(8), lambda x: x - log_sum_exp(x)),
     "logsumexp": Case(lambda x: hx.log(total(hx.exp(x))), normal(3, 9), log_sum_exp),
     "softplus": Case(lambda x: hx.log(1.0 + hx.exp(x)), normal(8), lambda x: np.logaddexp(0, x), "engine"),
+    "softplus, the op": Case(hx.softplus, normal(8), lambda x: np.logaddexp(0, x), "engine"),
+    "mish, the op": Case(hx.mish, normal(8), lambda x: x * np.tanh(np.logaddexp(0, x)), "engine"),
+    "mish, written out": Case(
+        lambda x: x * hx.tanh(hx.log(1.0 + hx.exp(x))), normal(8), lambda x: x * np.tanh(np.logaddexp(0, x)), "engine"
+    ),
+    "logsumexp, the op": Case(lambda x: hx.reduce_log_sum_exp(x, **LAST), normal(3, 9), log_sum_exp, "engine"),
     "log of sigmoid": Case(lambda x: hx.log(hx.sigmoid(x)), normal(10), lambda x: -np.logaddexp(0, -x), "engine"),
     "running logsumexp": Case(
         lambda x: hx.log(hx.cumsum(hx.exp(x), axis=1)), normal(5, 3), lambda x: np.logaddexp.accumulate(x, 1)

@@ -20,6 +20,7 @@ from hexane.report.mac.limits import ARGUMENTS, BLOBS, MANY, SPELLING, SURFACES
 from hexane.report.mac.probe import Probe
 from hexane.report.mac.probes import PROBES
 from hexane.report.mac.record import FORMAT, VERSION, MachineReport
+from hexane.report.mac.reductions import REDUCTIONS
 from hexane.report.mac.worker import _plain, run_case
 from hexane.targets.tables import parse_toml
 from machine_reports import context, report_here, report_of, worker_program
@@ -27,7 +28,7 @@ from stand_in import MODES
 
 ROOT = Path(__file__).parents[2]
 FAST = (SYSTEM, INTERFACE, SELF_TEST, ATTRIBUTES, LIFECYCLE, KEPT, WEIGHTS, ERRORS, SPELLING, ARGUMENTS, BLOBS,
-        SURFACES, THREADS, FORK, MANY)  # fmt: skip
+        SURFACES, THREADS, FORK, REDUCTIONS, MANY)  # fmt: skip
 
 
 def states(report: MachineReport) -> dict[str, str]:

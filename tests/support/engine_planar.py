@@ -133,7 +133,7 @@ def _hard_swish(x: Array) -> Array:
 
 
 def _softplus(x: Array) -> Array:
-    return np.where(x == np.inf, 0, np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))))
+    return np.where(x > 10.394, 0, np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))))
 
 
 def _elu(x: Array, alpha: float) -> Array:

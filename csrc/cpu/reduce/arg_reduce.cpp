@@ -163,7 +163,7 @@ constexpr Kernel arg_kernel(const char* dtypes) {
   HEXANE_ARG_DTYPE(Op, double, "fp64"), HEXANE_ARG_DTYPE(Op, float, "fp32"), HEXANE_ARG_DTYPE(Op, fp16, "fp16"), \
       HEXANE_ARG_DTYPE(Op, int8_t, "int8"), HEXANE_ARG_DTYPE(Op, uint8_t, "uint8"),                              \
       HEXANE_ARG_DTYPE(Op, int16_t, "int16"), HEXANE_ARG_DTYPE(Op, int32_t, "int32"),                            \
-      HEXANE_ARG_DTYPE(Op, int64_t, "int64")
+      HEXANE_ARG_DTYPE(Op, int64_t, "int64"), HEXANE_ARG_DTYPE(Op, uint64_t, "uint64")
 
 constexpr Kernel kTable[] = {
     HEXANE_ARG(Largest),

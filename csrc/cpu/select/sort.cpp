@@ -46,6 +46,8 @@ void dispatch(DType dtype, const F& with_value) {
       return with_value(fp16{});
     case DType::kInt32:
       return with_value(int32_t{});
+    case DType::kUint64:
+      return with_value(uint64_t{});
     default:
       return with_value(int64_t{});
   }
@@ -253,11 +255,12 @@ constexpr Kernel argsort(const char* dtypes) {
 }
 
 constexpr Kernel kTable[] = {
-    topk("fp32->fp32,int32"),   topk("fp32->fp32,int64"),   topk("fp16->fp16,int32"),   topk("fp16->fp16,int64"),
-    topk("int32->int32,int32"), topk("int32->int32,int64"), topk("int64->int64,int32"), topk("int64->int64,int64"),
-    topk("fp64->fp64,int32"),   topk("fp64->fp64,int64"),   argsort("fp64->int32"),     argsort("fp64->int64"),
-    argsort("fp32->int32"),     argsort("fp32->int64"),     argsort("fp16->int32"),     argsort("fp16->int64"),
-    argsort("int32->int32"),    argsort("int32->int64"),    argsort("int64->int32"),    argsort("int64->int64"),
+    topk("fp32->fp32,int32"),     topk("fp32->fp32,int64"),     topk("fp16->fp16,int32"),   topk("fp16->fp16,int64"),
+    topk("int32->int32,int32"),   topk("int32->int32,int64"),   topk("int64->int64,int32"), topk("int64->int64,int64"),
+    topk("fp64->fp64,int32"),     topk("fp64->fp64,int64"),     argsort("fp64->int32"),     argsort("fp64->int64"),
+    argsort("fp32->int32"),       argsort("fp32->int64"),       argsort("fp16->int32"),     argsort("fp16->int64"),
+    argsort("int32->int32"),      argsort("int32->int64"),      argsort("int64->int32"),    argsort("int64->int64"),
+    topk("uint64->uint64,int32"), topk("uint64->uint64,int64"), argsort("uint64->int32"),   argsort("uint64->int64"),
 };
 
 }  // namespace

@@ -23,6 +23,7 @@ inline uint64_t sort_key(float value) {
 }
 
 inline uint64_t sort_key(int64_t value) { return static_cast<uint64_t>(value) ^ 0x8000000000000000u; }
+inline uint64_t sort_key(uint64_t value) { return value; }
 inline uint64_t sort_key(int32_t value) { return sort_key(int64_t{value}); }
 inline uint64_t sort_key(fp16 value) { return sort_key(to_float(value)); }
 

@@ -1,7 +1,8 @@
 """`hexane check`: which chips run a network, and why not. As text, as JSON, and as a page."""
 
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,14 +10,16 @@ import typer
 
 from hexane import _core, sources
 from hexane.cli.errors import command
-from hexane.cli.given import Given, ports_of, read_graph
-from hexane.cli.inputs import with_random
+from hexane.cli.given import Given, Known, read_graph
+from hexane.cli.inputs import ADVICE, random_line, with_random
 from hexane.cli.options import (
+    CalibrationFiles,
     Debug,
     Function,
     Inputs,
     InputShapes,
     Json,
+    Preprocessing,
     Repair,
     Repairs,
     Values,
@@ -25,11 +28,14 @@ from hexane.cli.options import (
 from hexane.cli.output import print_json, print_table, working
 from hexane.decisions import counted
 from hexane.errors import Error
-from hexane.graph import Array, Graph
-from hexane.passes.repair import without_repair
+from hexane.graph import Graph
+from hexane.passes.repair import repair as repair_of
+from hexane.passes.repair import repairs_of, without_repair
 from hexane.report import Entry, Report, html_page
 from hexane.report.advice import listed, others_known, told, what_to_do
-from hexane.report.conditions import Conditions, parse_conditions
+from hexane.report.conditions import Conditions, errors_on, parse_conditions
+from hexane.report.model_ports import ports_of
+from hexane.report.on_inputs import OnInputs, Seen, on_inputs, range_lines, ranges_of, unknown_line
 from hexane.report.outcome import answer
 from hexane.report.preflight import examine
 from hexane.report.report import HEAD, SEGMENT_HEAD, WORDS, reads_packed, word_of
@@ -40,6 +46,8 @@ from hexane.targets.tables import table
 
 SOMEWHERE_NOT = 3
 ALL = "all"
+MOST_RUN = 4  # chips whose programs run on given inputs
+MOST_REPAIRS = 5  # that are listed
 MOST_NUMBERS = 12  # of nodes in an error
 
 
@@ -67,6 +75,8 @@ def check(
     input_shape: InputShapes = None,
     inputs: Inputs = None,
     values: Values = None,
+    calibration: CalibrationFiles = None,
+    preprocess: Preprocessing = None,
     function: Function = None,
     repair: Repairs = Repair.ON,
     html: Annotated[
@@ -80,7 +90,8 @@ def check(
         typer.Option(
             metavar="WHAT",
             help="Exit code 3 for these alone: host, rejected, oversize, decomposed, segments=3, error=1e-2 (relative"
-            " L2 from the model in its own dtypes, on --input or random inputs); commas between them.",
+            " L2 from the model in its own dtypes, the worst on --calibration, else on --input; advice alone on random"
+            " inputs); commas between them.",
         ),
     ] = None,
     json: Json = False,
@@ -88,7 +99,16 @@ def check(
 ) -> None:
     """Say for each op whether a chip runs it, why not, who says so and what to write instead.
 
-    Exit code 0: the network runs on every chip asked for; 3: somewhere it does not, or --fail-on is true.
+    With --input for all inputs, or --calibration, the programs of the first chips run on this CPU. The report says how
+    far the outputs are off and which op breaks them.
+
+    \b
+    hexane check net.onnx --target A14,M4
+    hexane check net.onnx --target M4 --fail-on error=1e-2 --calibration photos \\
+        --preprocess 'mean=123.7,116.3,103.5 scale=0.017'
+
+    Exit code 0: the network runs on every chip asked for; 3: somewhere it does not, or its outputs on --input are off
+    by more than 1 %. With --fail-on: 3 if that is true.
     """
     source = sources.open_network(model, function=function, where="check")
     if html is not None and html.exists() and html.samefile(model):
@@ -96,38 +116,107 @@ def check(
     conditions = None if fail_on is None else parse_conditions(fail_on)
     chips = _chips(target, unowned)
     with working(f"importing {model.name}"):
-        graph, known = read_graph(source, Given.of(input_shape, inputs, values))
+        given = Given.of(input_shape, inputs, values, calibration=calibration, preprocess=preprocess)
+        graph, known = read_graph(source, given, "check")
     graph = graph if repair is Repair.ON else without_repair(graph)
     reports = examine(graph, chips, model.name)
     if html is not None:
         _core.save_file(str(html), html_page(reports).encode("utf-8", "xmlcharrefreplace"))
-    failed = None if conditions is None else _failed(conditions, graph, reports, known.arrays)
+    ranges, runs = _on_inputs(graph, reports, known)
+    failed = None if conditions is None else _failed(conditions, graph, reports, known)
     if json:
         record = _record(model, reports, node)
-        print_json(record if failed is None else {**record, "ok": not any(failed.values()), "failed": failed})
+        record["repairs"] = [list(d) for d in repairs_of(repair_of(graph, reports[0].chip))]
+        record |= {"ranges": [seen.record() for seen in ranges]} if ranges else {}
+        for found in runs:
+            (target_record,) = [one for one in record["targets"] if one["target"] == found.chip.name]
+            target_record["on_inputs"] = found.record()
+        print_json(record if failed is None else {**record, **failed.record()})
     elif node is not None:
         _print_node(reports, node)
     elif len(reports) == 1:
         _print_report(reports[0])
     else:
         _print_matrix(reports, _heads(chips, target))
+    if not json and node is None:
+        _print_numbers(graph, ranges, runs, reports)
     if failed is not None and not json:
         _print_failed(reports, failed)
-    if any(failed.values()) if failed is not None else not all(report.ok for report in reports):
+    fine = all(report.ok for report in reports) and all(found.ok for found in runs)
+    if any(failed.failed.values()) if failed is not None else not fine:
         raise typer.Exit(SOMEWHERE_NOT)
 
 
-def _failed(
-    conditions: Conditions, graph: Graph, reports: Sequence[Report], given: Mapping[str, Array]
-) -> dict[str, list[str]]:
-    """For each chip the conditions that are true. given: inputs that are not random."""
-    arrays = with_random(ports_of(graph), given) if conditions.error is not None else {}
-    return {report.chip.name: conditions.broken(report, arrays) for report in reports}
+def _on_inputs(graph: Graph, reports: Sequence[Report], known: Known) -> tuple[tuple[Seen, ...], list[OnInputs]]:
+    """The ranges of the ops on the inputs, and what the first chips make of these, where a user gives all of them."""
+    _, given = next(iter(known.named_feeds()), ("", known.arrays))
+    if not given or {port.name for port in ports_of(graph)} - given.keys():
+        return (), []
+    with working("running on the inputs"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the report says it
+        runs = [on_inputs(graph, report.chip, given) for report in reports[:MOST_RUN]]
+        return ranges_of(graph, given), runs
 
 
-def _print_failed(reports: Sequence[Report], failed: Mapping[str, Sequence[str]]) -> None:
-    lines = [f"{report.chip.label}: {text}" for report in reports for text in failed[report.chip.name]]
+def _print_numbers(graph: Graph, ranges: Sequence[Seen], runs: Sequence[OnInputs], reports: Sequence[Report]) -> None:
+    repaired = repair_of(graph, reports[0].chip)
+    if changes := repairs_of(repaired):
+        first = dict.fromkeys(f"{d.node}: {d.reason}" for d in changes)
+        print(f"\nrepaired, {counted(len(changes), 'place')} (--repair off leaves them):")
+        for line in list(first)[:MOST_REPAIRS]:
+            print(f"  {line}")
+        if len(first) > MOST_REPAIRS:
+            print(f"  and {len(first) - MOST_REPAIRS} more (--json has all)")
+    if not runs:
+        if line := unknown_line(repaired):
+            print(f"\n{line}")
+        return
+    print("\non the given inputs, in the engine's arithmetic on this CPU:")
+    for text in (*range_lines(ranges), *(line for found in runs for line in found.lines)):
+        print(f"  {text}")
+    if len(reports) > len(runs):
+        print(f"  not run: {counted(len(reports) - len(runs), 'other chip')} (name up to {MOST_RUN} to run them)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """What is true of --fail-on for each chip. advice: errors on random inputs, which decide nothing. inputs: what the
+    errors were measured on, "" where nobody asked for one."""
+
+    failed: Mapping[str, list[str]]
+    advice: Mapping[str, list[str]]
+    inputs: str
+
+    def record(self) -> dict[str, Any]:
+        """As JSON has it."""
+        found: dict[str, Any] = {"ok": not any(self.failed.values()), "failed": dict(self.failed)}
+        return found | ({"advice": dict(self.advice), "inputs": self.inputs} if self.inputs else {})
+
+
+def _failed(conditions: Conditions, graph: Graph, reports: Sequence[Report], known: Known) -> _Failed:
+    """Errors are measured on the given inputs; on random ones, even if some are given, they are advice."""
+    failed = {report.chip.name: conditions.broken(report) for report in reports}
+    if conditions.error is None:
+        return _Failed(failed, {}, "")
+    ports = ports_of(graph)
+    feeds = ((label, with_random(ports, feed)) for label, feed in known.named_feeds())
+    errors = errors_on(reports[0].graph, list(failed), feeds)
+    apart = {name: conditions.too_far([one for one in errors if one.target == name]) for name in failed}
+    if line := random_line(ports, known.arrays):
+        return _Failed(failed, apart, line)
+    count = len({one.feed for one in errors})
+    given = "inputs: as given" if known.feeds is None else f"inputs: {count} of {known.feeds.path}"
+    return _Failed({name: [*found, *apart[name]] for name, found in failed.items()}, {}, given)
+
+
+def _print_failed(reports: Sequence[Report], failed: _Failed) -> None:
+    lines = [f"{report.chip.label}: {text}" for report in reports for text in failed.failed[report.chip.name]]
     print("\n--fail-on: " + ("nothing is true" if not lines else "\n  ".join(["failed", *lines])))
+    if failed.inputs:
+        print(failed.inputs + (f"; {ADVICE}" if failed.advice else ""))
+    for report in reports:
+        for text in failed.advice.get(report.chip.name, []):
+            print(f"  advice: {report.chip.label}: {text}")
 
 
 def _chips(given: str | None, unowned: bool) -> list[Chip]:
@@ -196,6 +285,8 @@ def _print_report(report: Report) -> None:
     print(report.weights_line)
     if report.latency_line:
         print(report.latency_line)
+    for doubt in report.doubts:
+        print(doubt)
     if rows := list(report.rows()):
         print()
         print_table(HEAD, rows)

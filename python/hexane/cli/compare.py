@@ -1,5 +1,6 @@
 """`hexane compare`: one model on several chips, layer by layer: where their numbers part, why, and what to change."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -7,24 +8,30 @@ import typer
 
 from hexane import _core, sources
 from hexane.cli.errors import command
-from hexane.cli.given import Given, ports_of, read_graph
-from hexane.cli.inputs import SEED, random_line, with_random
+from hexane.cli.given import Given, Known, read_graph
+from hexane.cli.inputs import ADVICE, SEED, random_line, with_random
 from hexane.cli.options import (
+    CalibrationFiles,
     Debug,
     Function,
     Inputs,
     InputShapes,
     Json,
+    Preprocessing,
     Repair,
     Repairs,
     Values,
     names_of,
 )
 from hexane.cli.output import print_json, print_table, working
+from hexane.graph import Array, Graph
 from hexane.passes.repair import without_repair
 from hexane.report.chart import chart
 from hexane.report.compare import HEAD, compare
+from hexane.report.model_ports import ports_of
+from hexane.report.output_error import Furthest, furthest
 from hexane.report.plotting import check_plotting
+from hexane.runtime import PortType
 
 THEY_PART = 3
 PLOTS = (".png", ".svg", ".pdf")
@@ -65,6 +72,8 @@ def compare_targets(
     input_shape: InputShapes = None,
     inputs: Inputs = None,
     values: Values = None,
+    calibration: CalibrationFiles = None,
+    preprocess: Preprocessing = None,
     function: Function = None,
     repair: Repairs = Repair.ON,
     json: Json = False,
@@ -75,10 +84,12 @@ def compare_targets(
     \b
     hexane compare net.onnx --targets A14,M4,M5,ieee
     hexane compare net.onnx --targets M1,M5 --input batch.npz --tolerance 0.001
+    hexane compare net.onnx --targets M4,ieee --calibration photos --preprocess 'mean=127.5 scale=0.00784'
     hexane compare net.onnx --targets M4,ieee --seed 7 --plot parts.png
     hexane compare net.onnx --targets q31,ieee --input batch.npz
     hexane compare net.onnx --targets M1,ieee --input-shape image:1x3x224x224 --json
 
+    Of several inputs the layers are those of the one on which the outputs are furthest apart.
     Exit code 0: the outputs of no two are further apart than the tolerance (with --layers: no layer either); 3: some
     are.
     """
@@ -89,22 +100,37 @@ def compare_targets(
         check_plotting("compare")  # before minutes of running
     names = names_of(targets)
     with working(f"importing {model.name}"):
-        graph, known = read_graph(source, Given.of(input_shape, inputs, values))
+        given = Given.of(input_shape, inputs, values, calibration=calibration, preprocess=preprocess)
+        graph, known = read_graph(source, given, "compare")
     graph = graph if repair is Repair.ON else without_repair(graph)
     ports, seed = ports_of(graph), SEED if seed is None else seed
-    arrays = with_random(ports, known.arrays, seed)
     with working(f"running {model.name} on {len(names)} targets"):
+        arrays, chosen = _furthest(graph, names, ports, known, seed)
         found = compare(graph, names, arrays, tolerance=tolerance, layers=layers, name=model.name)
     if plot is not None:
         _core.save_file(str(plot), chart(found, plot.suffix.lower()[1:]))
     if json:
-        print_json(found.record())
+        print_json({**found.record(), **({"inputs": chosen.record()} if chosen else {})})
     else:
         print("\n".join([*found.first_lines, found.summary]))
+        if chosen:
+            print(chosen)
         if line := random_line(ports, known.arrays, seed):
-            print(line)
+            print(f"{line}; {ADVICE}")
         print()
         print_table(HEAD, found.rows(), right=HEAD[3:6] + HEAD[7:])
         print("\n" + "\n".join(found.lines))
     if not found.ok:
         raise typer.Exit(THEY_PART)
+
+
+def _furthest(
+    graph: Graph, names: Sequence[str], ports: Sequence[PortType], known: Known, seed: int
+) -> tuple[Mapping[str, Array], Furthest | None]:
+    """The arrays that are compared; of several inputs those on which the outputs are furthest apart, and which."""
+    if known.feeds is None or len(names) < 2:
+        return with_random(ports, known.arrays, seed), None
+    feeds = ((label, with_random(ports, feed, seed)) for label, feed in known.feeds.named())
+    chosen = furthest(graph, names, feeds)
+    arrays = next(feed for label, feed in known.feeds.named() if label == chosen.feed)
+    return with_random(ports, arrays, seed), chosen

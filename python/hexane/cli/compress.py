@@ -11,12 +11,16 @@ import typer
 from hexane import _core, sources
 from hexane.cli.errors import command
 from hexane.cli.given import Given, Known
+from hexane.cli.inputs import ADVICE, random_line, with_random
+from hexane.cli.large_error import Force, is_too_large, refusal
 from hexane.cli.options import (
+    CalibrationFiles,
     Debug,
     Function,
     Inputs,
     InputShapes,
     Json,
+    Preprocessing,
     Values,
 )
 from hexane.cli.output import named_option, print_json, print_table, working
@@ -24,18 +28,18 @@ from hexane.compression import MODES, Compression
 from hexane.compression.request import TOLERANCE
 from hexane.decisions import counted
 from hexane.errors import Error
-from hexane.graph import Array, Graph
+from hexane.graph import Graph
 from hexane.options import Options
 from hexane.printer import size_text
 from hexane.report.compression_chart import compression_chart
 from hexane.report.compression_page import compression_page
+from hexane.report.model_ports import ports_of
 from hexane.report.plotting import check_plotting
 from hexane.runtime import Model
 from hexane.runtime.compile import compile_compressed
 from hexane.runtime.compressed import Compressed, LayerReport
 from hexane.runtime.emitted import save_mil_as
 from hexane.runtime.mil import emit_pieces
-from hexane.sources.module import signature_of
 from hexane.targets import Chip, Target, load_target
 from hexane.targets.legality import route_of
 
@@ -78,13 +82,8 @@ def compress(
         list[str] | None,
         typer.Option(metavar="PATTERN=MODE", help="The mode of layers, as in *conv1*=int8; may be given again."),
     ] = None,
-    calibration: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR|F.npz",
-            help="Inputs like those the model will see: errors are measured on them, scales of blocks fitted to them.",
-        ),
-    ] = None,
+    calibration: CalibrationFiles = None,
+    preprocess: Preprocessing = None,
     html: Annotated[
         Path | None,
         typer.Option(metavar="F.html", help="Write a page for a browser: error over bytes, and each layer's choice."),
@@ -97,6 +96,7 @@ def compress(
     inputs: Inputs = None,
     values: Values = None,
     function: Function = None,
+    force: Force = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -110,8 +110,10 @@ def compress(
     hexane compress net.onnx --mode blockwise4:b32 --calibration inputs.npz -o net4.onnx
     hexane compress net.onnx --html net.html --plot net.png -o small.onnx
 
-    Errors are relative errors of the outputs, on --calibration or on two random inputs of a fixed seed: in the table of
-    each layer alone. A page or a picture has every encoding of every layer measured, which takes as long as auto.
+    Errors are relative errors of the outputs, on --calibration, else on --input, else on two random inputs of a fixed
+    seed; in the table those of each layer alone. Scales of blocks are fitted to given inputs. A page or a picture has
+    every encoding of every layer measured, which takes as long as auto.
+    Exit code 1, and no file, where an output's error is above 0.1 and above --tolerance; --force writes it.
     """
     source = sources.open_network(model, function=function, where="compress")
     if output.exists() and output.samefile(model):
@@ -120,30 +122,47 @@ def compress(
     _check_output(source, model, output, chip)
     _check_pages(model, output, html, plot)
     asked = Compression(mode, per_layer=_per_layer(layer or []), tolerance=tolerance, bytes=budget)
-    known = Given.of(input_shape, inputs, values).read(source)
+    given = Given.of(input_shape, inputs, values, calibration=calibration, preprocess=preprocess)
+    known = given.read(source, command="compress")
     pictured = html is not None or plot is not None
     with working(f"compressing {model.name}"):
         network = _read(model, asked) if output.suffix == ".onnx" else None
         read = source if network is None else sources.open(network.proto)
         graph = read.graph(known.shapes, known.values)
-        if calibration is not None:
-            asked = replace(asked, calibration=_feeds(calibration, graph))
+        ports = ports_of(graph)
+        random = random_line(ports, known.arrays)
+        if known.arrays:
+            feeds = [with_random(ports, feed) for _, feed in known.named_feeds()]
+            asked = replace(asked, calibration=feeds)
         made, net = compile_compressed(graph, asked, Options(target=target), surveys=pictured)
     if pictured and made.survey is None:
         raise Error(f"[compress] {model}: got no weight that may be compressed, need one for --html and --plot")
+    refused = is_too_large(made.error, tolerance) and not force
     with working(f"writing {output.name}"), named_option("--output", output):
-        if network is None:
+        if refused:
+            written = _Written(None, ())
+        elif network is None:
             written = _Written(_write(made.graph, net, output, chip), ())
         else:
             written = _write_onnx(network, graph, made, known, output)
     _write_pages(html, plot, model, chip, asked, made, written)
     if json:
         print_json(_record(made, output, written, chip))
-        return
-    print_table(HEAD, [_row(one) for one in made.layers], right=HEAD[2:5])
-    for remark, layers in _remarks(made, written).items():
-        print(f"{_listed(layers)}: {remark}")
-    print(_totals(made, output, written, chip))
+    else:
+        print_table(HEAD, [_row(one) for one in made.layers], right=HEAD[2:5])
+        for remark, layers in _remarks(made, written).items():
+            print(f"{_listed(layers)}: {remark}")
+        print(_totals(made, output, written, chip))
+        if random and made.error is not None:
+            print(f"{random if known.arrays else 'inputs: random'}; {ADVICE}")
+    if refused and made.error is not None:
+        raise refusal("compress", output, made.error, tolerance, made.measured_on, _change(asked))
+
+
+def _change(asked: Compression) -> str:
+    """What to do where the error is too large."""
+    own = "" if asked.feeds else "give --calibration with inputs of the model's own, "
+    return f"{own}try --mode auto, a mode of more bits, or --layer PATTERN=none for the layers of large errors"
 
 
 def _check_output(source: sources.Module, model: Path, output: Path, chip: Target) -> None:
@@ -200,13 +219,6 @@ def _per_layer(given: list[str]) -> dict[str, str]:
     return found
 
 
-def _feeds(path: Path, graph: Graph) -> list[dict[str, Array]]:
-    """The calibration inputs of an .npz file, or of a folder of them."""
-    from hexane.quant.feeds import FeedFiles
-
-    return list(FeedFiles(path, signature_of(graph), "compress"))
-
-
 def _read(model: Path, asked: Compression) -> "Network":
     """The ONNX model, in an opset that has the encodings that are asked for."""
     from hexane.compression.onnx_file import least_opset  # late: `onnx` takes a while to load
@@ -230,9 +242,9 @@ def _write_onnx(network: "Network", graph: Graph, made: Compressed, known: Known
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """The bytes of the files, and of an ONNX file what each weight takes in it."""
+    """The bytes of the files, None where none were written, and of an ONNX file what each weight takes in it."""
 
-    bytes: int
+    bytes: int | None
     layers: tuple["StoredWeight", ...]
 
 
@@ -276,8 +288,9 @@ def _totals(made: Compressed, output: Path, written: _Written, chip: Target) -> 
     before, after = _bytes(made)
     streamed = sum(layer.streams for layer in made.layers)
     error = "" if made.error is None else f"; relative error {made.error:.2g} on {made.measured_on}"
+    size = "not written" if written.bytes is None else size_text(written.bytes)
     return (
-        f"{output}: {size_text(written.bytes)} for {chip.label}; {counted(len(made.layers), 'weight')}"
+        f"{output}: {size} for {chip.label}; {counted(len(made.layers), 'weight')}"
         f" {size_text(before)} -> {size_text(after)} in fp16, {streamed} streamed{error}"
     )
 

@@ -1,5 +1,6 @@
 """`hexane estimate`: how long a network takes on chips, with intervals, and what takes the time."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,11 +11,13 @@ from hexane import _core, sources
 from hexane.cli.errors import command
 from hexane.cli.given import Given, read_graph
 from hexane.cli.options import (
+    CalibrationFiles,
     Debug,
     Function,
     Inputs,
     InputShapes,
     Json,
+    Preprocessing,
     Values,
     names_of,
 )
@@ -22,7 +25,7 @@ from hexane.cli.output import named_option, print_json, print_table, working
 from hexane.cost import Estimate, estimate_program
 from hexane.cost.parameters import RateFacts, measured, read_rates_file
 from hexane.errors import Error
-from hexane.graph import Graph
+from hexane.graph import Array, Graph
 from hexane.printer import size_text
 from hexane.program import Program
 from hexane.report.estimate import against_host, program_for, remarks
@@ -67,6 +70,8 @@ def estimate(
     input_shape: InputShapes = None,
     inputs: Inputs = None,
     values: Values = None,
+    calibration: CalibrationFiles = None,
+    preprocess: Preprocessing = None,
     function: Function = None,
     json: Json = False,
     debug: Debug = False,
@@ -84,9 +89,10 @@ def estimate(
     own = None if rates is None else read_rates_file(rates)
     chips = _chips(target)
     with working(f"importing {model.name}"):
-        graph, _ = read_graph(source, Given.of(input_shape, inputs, values))
+        given = Given.of(input_shape, inputs, values, calibration=calibration, preprocess=preprocess)
+        graph, known = read_graph(source, given, "estimate")
     with working(f"compiling {model.name}"):
-        found = _estimates(graph, chips, own)
+        found = _estimates(graph, chips, own, known.arrays)
     if len(found) == 1 and isinstance(found[0], Error):
         raise found[0]
     if html is not None:
@@ -142,13 +148,16 @@ def _chips(given: str) -> list[Target]:
     return list(found.values())
 
 
-def _estimates(graph: Graph, chips: list[Target], own: RateFacts | None = None) -> list[Estimate | Error]:
-    """One for each chip, or why there is none. Products of one target share its program."""
+def _estimates(
+    graph: Graph, chips: list[Target], own: RateFacts | None, given: Mapping[str, Array]
+) -> list[Estimate | Error]:
+    """One for each chip, or why there is none. Products of one target share its program. given: inputs on which this
+    CPU is measured."""
     programs: dict[str, Program | Error] = {}
     found: list[Estimate | Error] = []
     for chip in chips:
         if not isinstance(chip, Chip):
-            found.append(host_latency(graph))
+            found.append(host_latency(graph, given))
             continue
         if chip.name not in programs:
             try:

@@ -11,11 +11,13 @@ from hexane import _core, sources
 from hexane.cli.errors import command
 from hexane.cli.given import Given, read_graph
 from hexane.cli.options import (
+    CalibrationFiles,
     Debug,
     Function,
     Inputs,
     InputShapes,
     Json,
+    Preprocessing,
     Values,
 )
 from hexane.cli.output import print_json, print_table, working
@@ -66,6 +68,8 @@ def explain(
     input_shape: InputShapes = None,
     inputs: Inputs = None,
     values: Values = None,
+    calibration: CalibrationFiles = None,
+    preprocess: Preprocessing = None,
     function: Function = None,
     json: Json = False,
     debug: Debug = False,
@@ -86,7 +90,8 @@ def explain(
         raise Error(f"[explain] {html}: got one file for the page and the trace, need two")
     chip = load_chip(target)
     with working(f"importing {model.name}"):
-        graph, _ = read_graph(source, Given.of(input_shape, inputs, values))
+        given = Given.of(input_shape, inputs, values, calibration=calibration, preprocess=preprocess)
+        graph, _ = read_graph(source, given, "explain")
     with working(f"compiling {model.name}"):
         found = examine(graph, chip, schedule.value, model.name)
     story = None if node is None else found.story(node)

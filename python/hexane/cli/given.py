@@ -7,33 +7,49 @@ from pathlib import Path
 import typer
 
 from hexane import sources
-from hexane.cli.inputs import WHERE, Scaling, filled, read_archive, read_file
+from hexane.cli.inputs import WHERE, filled, read_file
 from hexane.cli.options import InputFile, NamedShape, NamedValue, by_name
 from hexane.errors import Error
+from hexane.feeds import Feeds, Preprocess
+from hexane.feeds.arrays import read_archive
+from hexane.feeds.images import SUFFIXES as IMAGES
+from hexane.feeds.ports import is_open
+from hexane.feeds.preprocess import parse_preprocess
+from hexane.feeds.sounds import SUFFIX as SOUND
 from hexane.graph import Array, Graph
+from hexane.report.model_ports import ports_of_module
 from hexane.runtime import PortType
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
     """What the command line says about a model's inputs. shapes: of inputs with free dims; values: of inputs that
-    decide shapes, which become constants; arrays: of the inputs that are left. origins: where an array is from."""
+    decide shapes, which become constants; arrays: of the inputs that are left, the first of `feeds`. origins: where an
+    array is from. feeds: of --calibration, values among them."""
 
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     values: dict[str, Array] = field(default_factory=dict)
     arrays: dict[str, Array] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
+    feeds: Feeds | None = None
+
+    def named_feeds(self) -> Iterable[tuple[str, Mapping[str, Array]]]:
+        """Each input of --calibration with its name, else the one input that is given, without a name."""
+        return [("", self.arrays)] if self.feeds is None else self.feeds.named()
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """--input-shape, --input and --value. loose: files without a name, which are archives or of the only input."""
+    """--input-shape, --input, --value, --calibration and --preprocess. loose: files without a name, which are archives
+    or of the only input. partial: whether --calibration may leave inputs out."""
 
     shapes: Mapping[str, tuple[int, ...]]
     files: Mapping[str, Path]
     loose: Sequence[Path]
     numbers: Mapping[str, tuple[int | float, ...]]
-    scaling: Scaling
+    how: Preprocess
+    calibration: Path | None = None
+    partial: bool = True
 
     @classmethod
     def of(
@@ -41,7 +57,11 @@ class Given:
         shapes: Iterable[NamedShape] | None,
         files: Iterable[InputFile] | None = None,
         values: Iterable[NamedValue] | None = None,
-        scaling: Scaling | None = None,
+        how: Preprocess | None = None,
+        calibration: Path | None = None,
+        preprocess: Iterable[str] | None = None,
+        *,
+        partial: bool = True,
     ) -> "Given":
         """Raises BadParameter for a name that is given twice."""
         items = list(files or ())
@@ -51,30 +71,54 @@ class Given:
             raise typer.BadParameter(f"--value: got the name {both[0]!r} twice, which --input has too, need it once")
         loose = [item.path for item in items if not item.name]
         extents = {name: item.shape for name, item in by_name(shapes or (), "--input-shape").items()}
-        return cls(extents, named, loose, numbers, scaling or Scaling())
+        how = parse_preprocess(preprocess) if preprocess else how or Preprocess()
+        made = cls(extents, named, loose, numbers, how, calibration, partial)
+        if how.given and calibration is None and not made.pictures and not made.has_sounds:
+            raise typer.BadParameter("--preprocess: got no image or sound, need --calibration or --input with some")
+        return made
 
     @property
     def has_arrays(self) -> bool:
-        return bool(self.files or self.loose or self.numbers)
+        return bool(self.files or self.loose or self.numbers or self.calibration)
 
     @property
     def pictures(self) -> list[Path]:
-        """The png files."""
-        return [path for path in (*self.files.values(), *self.loose) if path.suffix.lower() == ".png"]
+        """The image files of --input."""
+        return [path for path in (*self.files.values(), *self.loose) if path.suffix.lower() in IMAGES]
 
-    def read(self, model: sources.Module, *, every: bool = False) -> Known:
-        """The inputs of a model that is not compiled yet. every: of all functions of an asset. Raises Error for an
-        unknown name and for an array that does not fit."""
+    @property
+    def has_sounds(self) -> bool:
+        return any(path.suffix.lower() == SOUND for path in (*self.files.values(), *self.loose))
+
+    def read(self, model: sources.Module, *, every: bool = False, command: str = "input") -> Known:
+        """The inputs of a model that is not compiled yet. every: of all functions of an asset. command: what errors of
+        --calibration name. Raises Error for an unknown name and for an array that does not fit."""
         if not self.has_arrays:
             return Known(dict(self.shapes))
-        ports, optional, deciding = _ports_of(model, every)
+        ports, optional, deciding = ports_of_module(model, every=every)
         arrays, origins = self.arrays(ports, optional)
+        feeds = self._feeds(ports, optional, arrays, command)
+        if feeds is not None:
+            first = next(iter(feeds), None)
+            if first is None:
+                raise Error(f"[{command}] calibration {feeds.path}: got no inputs, need at least one")
+            arrays, origins = first, origins | {n: str(feeds.path) for n in first if n not in arrays}
         known = {port.name: port for port in (*ports, *optional)}
         extra = {port.name for port in optional}
-        opened = {n: a.shape for n, a in arrays.items() if n in extra or _is_open(known[n])}
+        opened = {n: a.shape for n, a in arrays.items() if n in extra or is_open(known[n])}
         values = {name: arrays.pop(name) for name in deciding & arrays.keys()}
         shapes = {name: shape for name, shape in (dict(self.shapes) | opened).items() if name not in values}
-        return Known(shapes, values, arrays, origins)
+        if feeds is not None and self.partial:  # one program for all of them
+            feeds = feeds.with_shapes(shapes)
+        return Known(shapes, values, arrays, origins, feeds)
+
+    def _feeds(
+        self, ports: Sequence[PortType], optional: Sequence[PortType], fixed: dict[str, Array], command: str
+    ) -> Feeds | None:
+        if self.calibration is None:
+            return None
+        made = Feeds(self.calibration, tuple(ports), tuple(optional), command, self.how, dict(fixed), self.partial)
+        return made.with_shapes(dict(self.shapes))
 
     def arrays(
         self, ports: Sequence[PortType], optional: Sequence[PortType] = ()
@@ -85,7 +129,7 @@ class Given:
             if unknown := [name for name in names if name not in known]:
                 need = ", ".join(known) or "none"
                 raise Error(f"{WHERE} {option}: got the name {unknown[0]!r}, need one of {need}")
-        found = {name: read_file(known[name], path, self.scaling) for name, path in self.files.items()}
+        found = {name: read_file(known[name], path, self.how) for name, path in self.files.items()}
         found |= {name: filled(known[name], numbers) for name, numbers in self.numbers.items()}
         origins = {name: str(path) for name, path in self.files.items()} | dict.fromkeys(self.numbers, "--value")
         for path in sorted(self.loose, key=lambda path: path.suffix.lower() != ".npz"):
@@ -98,33 +142,13 @@ class Given:
                 if len(rest) != 1:
                     need = f"NAME={path} with one of {', '.join(rest)}" if rest else "no more files"
                     raise Error(f"{WHERE} {path}: got a file without the name of an input, need {need}")
-                more = {rest[0]: read_file(known[rest[0]], path, self.scaling)}
+                more = {rest[0]: read_file(known[rest[0]], path, self.how)}
             found |= more
             origins |= dict.fromkeys(more, str(path))
         return found, origins
 
 
-def read_graph(model: sources.Module, given: Given) -> tuple[Graph, Known]:
+def read_graph(model: sources.Module, given: Given, command: str = "input") -> tuple[Graph, Known]:
     """The graph of a model for these inputs."""
-    known = given.read(model)
+    known = given.read(model, command=command)
     return model.graph(known.shapes, known.values), known
-
-
-def ports_of(graph: Graph) -> list[PortType]:
-    return [PortType(str(v.node.attrs["name"]), v.shape, v.dtype) for v in graph.inputs]
-
-
-def _is_open(port: PortType) -> bool:
-    return any(not isinstance(d, int) for d in port.shape)
-
-
-def _ports_of(model: sources.Module, every: bool) -> tuple[list[PortType], list[PortType], set[str]]:
-    """The inputs of a model, those that have a default, and the names of those whose values decide shapes."""
-    found = [one.signature for one in (model.functions.values() if every else [model.function()])]
-    ports, optional = dict[str, PortType](), dict[str, PortType]()  # of several functions, each name once
-    for one in found:
-        for side, inputs in ((ports, one.inputs), (optional, one.optional)):
-            for i in inputs:
-                side.setdefault(i.name, PortType(i.name, ("...",) if i.dims is None else i.dims, i.dtype))
-    deciding = {i.name for one in found for i in (*one.inputs, *one.optional) if i.shape_input}
-    return list(ports.values()), list(optional.values()), deciding

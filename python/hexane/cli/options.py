@@ -85,8 +85,8 @@ def input_file(text: str) -> InputFile:
     elif not (name and path):
         raise typer.BadParameter(f"got {text!r}, need NAME=F.npy, or F.npz with an array for each name")
     suffix = Path(path).suffix.lower()
-    if suffix not in (".npy", ".npz", ".png"):
-        raise typer.BadParameter(f"got the file {path!r}, need one that ends in .npy, .npz or .png")
+    if suffix not in (".npy", ".npz", ".png", ".jpg", ".jpeg", ".wav"):
+        raise typer.BadParameter(f"got the file {path!r}, need one that ends in .npy, .npz, .png, .jpg or .wav")
     if name and suffix == ".npz":
         raise typer.BadParameter(f"got the name {name!r} with an archive, need {path} alone: its arrays have names")
     return InputFile(name, Path(path))
@@ -213,8 +213,9 @@ Inputs = Annotated[
         parser=input_file,
         metavar="NAME=F.npy|F.npz",
         help=(
-            "An input from a file: NAME=F.npy or NAME=F.png, an archive F.npz with arrays by name, or F.npy alone where"
-            " there is one input. Free dims get the shape of the array. Repeatable. [default: random numbers]"
+            "An input from a file: NAME=F.npy, or .png, .jpg, .wav; an archive F.npz with arrays by name, or F.npy"
+            " alone where there is one input. Free dims get the shape of the array. Repeatable. [default: random"
+            " numbers]"
         ),
     ),
 ]
@@ -225,5 +226,26 @@ Values = Annotated[
         parser=named_value,
         metavar="NAME=V",
         help="An input of these numbers, V or V,V,...; one number fills the whole input. Repeatable.",
+    ),
+]
+CalibrationFiles = Annotated[
+    Path | None,
+    typer.Option(
+        "--calibration",
+        metavar="DIR|FILE",
+        help=(
+            "Inputs like those the model will see: a folder of images (png, jpg), wav files, .npy or .npz, or one such"
+            " file. Images get the model's size."
+        ),
+    ),
+]
+Preprocessing = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="'mean=M scale=S layout=L'",
+        help=(
+            "What images and sounds become: (x - mean) * scale of pixels from 0 to 255, with one number or one for each"
+            " channel; layout=nchw or nhwc. In quotes, or one part at a time. [default: pixels / 255]"
+        ),
     ),
 ]

@@ -1,5 +1,6 @@
 """`hexane quantize`: an ONNX model in integers, and what each layer became."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from enum import Enum
 from math import isfinite
@@ -10,18 +11,37 @@ import typer
 
 from hexane import _core, sources
 from hexane.cli.errors import command
-from hexane.cli.options import Debug, Json
+from hexane.cli.given import Given, Known
+from hexane.cli.large_error import Force, is_too_large, refusal
+from hexane.cli.options import (
+    CalibrationFiles,
+    Debug,
+    Inputs,
+    InputShapes,
+    Json,
+    Preprocessing,
+    Values,
+    names_of,
+)
 from hexane.cli.output import named_option, print_json, print_table, working
 from hexane.decisions import counted
 from hexane.errors import Error
 from hexane.printer import size_text
 from hexane.quant import PERCENTILE, Quantization, QuantizedLayer
+from hexane.report.before_after import BeforeAfter
 from hexane.report.plotting import check_plotting
 from hexane.report.quantized_chart import quantized_chart
 from hexane.runtime import Quantized, quantize_model
+from hexane.targets import Chip
+from hexane.targets.query import load_chip
 
 HEAD = ("layer", "op", "integers", "scales", "input range", "error", "outputs' error")
 PLOTS = (".png", ".svg", ".pdf")
+INSTEAD = "`hexane compress` stores weights in fewer bits and leaves activations in floats"
+CHANGE = (
+    "give --tolerance 0.05, which keeps layers in floats until it holds, --int16, or --float-layers for the layers of"
+    " large errors"
+)
 
 
 class Method(str, Enum):
@@ -37,10 +57,10 @@ class Method(str, Enum):
 def quantize(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="Q.onnx", help="The quantised model.")],
-    calibration: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR|F.npz", help="Inputs like those the model will see: an .npz, or a folder of them."),
-    ] = None,
+    calibration: CalibrationFiles = None,
+    preprocess: Preprocessing = None,
+    inputs: Inputs = None,
+    values: Values = None,
     int8: Annotated[bool, typer.Option("--int8", help="Integers from -128 to 127. The default.")] = False,
     uint8: Annotated[bool, typer.Option("--uint8", help="Integers from 0 to 255.")] = False,
     int16: Annotated[
@@ -82,6 +102,16 @@ def quantize(
         Path | None,
         typer.Option(metavar="F.png", help="Draw the errors of the layers: .png, .svg or .pdf. Needs hexane[plot]."),
     ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Chips, with commas between them: say where the network runs, in how many parts, and how long it"
+            " takes, before and after.",
+        ),
+    ] = None,
+    input_shape: InputShapes = None,
+    force: Force = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -89,20 +119,26 @@ def quantize(
 
     \b
     hexane quantize net.onnx --calibration inputs.npz -o net8.onnx
+    hexane quantize net.onnx --calibration photos --preprocess 'mean=123.7,116.3,103.5 scale=0.017' -o net8.onnx
     hexane quantize net.onnx --calibration inputs --uint8 --method percentile -o net8.onnx
     hexane quantize net.onnx --dynamic -o net8.onnx
+    hexane quantize net.onnx --calibration inputs.npz --target M1,M5 -o net8.onnx
     hexane quantize net.onnx --calibration inputs.npz --tolerance 0.01 --plot errors.png -o net8.onnx
 
-    In the file each array is an input by its name; several inputs lie along an axis more in front, or along a first
+    In an .npz file each array is an input by its name; several inputs lie along an axis more in front, or along a first
     axis that the model has as 1. Errors are relative errors on these inputs: of each layer's own result where it alone
     is in integers, and, with --sensitivity or --plot or where the tolerance needs it, of the network's outputs.
+    Exit code 1, and no file, where an output's error is above 0.1 and above --tolerance; --force writes it.
     """
     source = _check_files(model, output, plot)
     kinds = [name for name, given in (("int8", int8), ("uint8", uint8), ("int16", int16)) if given]
     if len(kinds) > 1:
         raise typer.BadParameter(f"got --{' and --'.join(kinds)}, need one of them")
-    if calibration is None and not (weights_only or dynamic):
-        raise typer.BadParameter("--calibration: got none, need inputs for all but --weights-only and --dynamic")
+    given = Given.of(input_shape, inputs, values, calibration=calibration, preprocess=preprocess, partial=False)
+    if not given.has_arrays and not (weights_only or dynamic):
+        raise typer.BadParameter(
+            "--calibration: got none, need inputs for all but --weights-only and --dynamic, or --input for one"
+        )
     if (weights_only or dynamic) and (plot is not None or sensitivity):
         name = "--weights-only" if weights_only else "--dynamic"
         raise typer.BadParameter(f"got {name} with --sensitivity or --plot, need ranges from calibration for these")
@@ -118,18 +154,29 @@ def quantize(
         tolerance=tolerance,
         sensitivity=sensitivity or plot is not None,
     )
+    chips = [load_chip(name) for name in names_of(target or "")]
     with working(f"quantising {model.name}"):
-        made = quantize_model(source, calibration, asked)
-    with named_option("--output", output):
-        made.save(output)
+        known = given.read(source, command="quantize")
+        feeds = known.feeds or ([{**known.arrays, **known.values}] if given.has_arrays else None)
+        made = quantize_model(source, feeds, asked)
+    with working(f"compiling {model.name}"):
+        changes = _on_chips(source, made, chips, known)
+    refused = is_too_large(made.error, tolerance) and not force
+    if not refused:
+        with named_option("--output", output):
+            made.save(output)
     if plot is not None:
         with named_option("--plot", plot):
             _core.save_file(str(plot), quantized_chart(model.name, made.layers, made.error, plot.suffix.lower()[1:]))
     if json:
-        print_json(_record(made, output))
-        return
-    print_table(HEAD, [_row(layer) for layer in made.layers], right=HEAD[3:])
-    print(_totals(made, model, output))
+        print_json(_record(made, output, refused, changes))
+    else:
+        print_table(HEAD, [_row(layer) for layer in made.layers], right=HEAD[3:])
+        print(_totals(made, model, output, refused))
+        for change in changes:
+            print("\n".join(change.lines(INSTEAD)))
+    if refused and made.error is not None:
+        raise refusal("quantize", output, made.error, tolerance, _measured_on(made), CHANGE)
 
 
 def _check_files(model: Path, output: Path, plot: Path | None) -> sources.Module:
@@ -151,21 +198,34 @@ def _row(layer: QuantizedLayer) -> tuple[str, ...]:
     return layer.name, layer.op, layer.dtype, str(layer.scales or ""), ends, *errors
 
 
-def _totals(made: Quantized, model: Path, output: Path) -> str:
-    sizes = f"{size_text(model.stat().st_size)} -> {size_text(output.stat().st_size)}"
+def _measured_on(made: Quantized) -> str:
+    return counted(made.inputs, "calibration input")
+
+
+def _totals(made: Quantized, model: Path, output: Path, refused: bool) -> str:
+    after = "not written" if refused else size_text(output.stat().st_size)
+    sizes = f"{size_text(model.stat().st_size)} -> {after}"
     count = sum(layer.dtype != "float" for layer in made.layers)
-    inputs = counted(made.inputs, "calibration input")
-    error = "" if made.error is None else f"; relative error {made.error:.2g} on {inputs}"
+    unknown = "; error not measured, which needs --calibration"
+    error = unknown if made.error is None else f"; relative error {made.error:.2g} on {_measured_on(made)}"
     return f"{output}: {sizes}; {counted(count, 'layer')} of {len(made.layers)} in integers{error}"
 
 
-def _record(made: Quantized, output: Path) -> dict[str, Any]:
+def _on_chips(model: sources.Module, made: Quantized, chips: Sequence[Chip], known: Known) -> list[BeforeAfter]:
+    if not chips:
+        return []
+    before, after = (one.graph(known.shapes, known.values) for one in (model, sources.open(made.model)))
+    return [BeforeAfter.of(before, after, chip) for chip in chips]
+
+
+def _record(made: Quantized, output: Path, refused: bool, changes: Sequence[BeforeAfter]) -> dict[str, Any]:
     fields = ("error", "output_error")
     return {
         "output": str(output),
-        "file_bytes": output.stat().st_size,
+        "file_bytes": None if refused else output.stat().st_size,
         "error": _finite(made.error),
         "inputs": made.inputs,
+        "targets": [change.record() for change in changes],
         "layers": [{**asdict(layer), **{f: _finite(getattr(layer, f)) for f in fields}} for layer in made.layers],
     }
 

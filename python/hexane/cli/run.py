@@ -9,7 +9,7 @@ import hexane
 from hexane import sources
 from hexane.cli.errors import command
 from hexane.cli.given import Given, Known
-from hexane.cli.inputs import SEED, Scaling, random_line, with_random
+from hexane.cli.inputs import SEED, random_line, with_random
 from hexane.cli.model import open_model
 from hexane.cli.options import (
     Arithmetic,
@@ -28,6 +28,7 @@ from hexane.cli.results import print_outputs, summary, write_outputs
 from hexane.cli.run_c99 import Runtime, run_in_c99
 from hexane.cli.timing import latency, print_profile, profile
 from hexane.errors import Error
+from hexane.feeds import Preprocess
 from hexane.graph import Array
 from hexane.runtime import PortType
 
@@ -46,7 +47,7 @@ def run(
     values: Values = None,
     function: Function = None,
     mean: Annotated[
-        Any, typer.Option(parser=numbers, metavar="M[,M,M]", help="Subtracted from a png's values in 0..1.")
+        Any, typer.Option(parser=numbers, metavar="M[,M,M]", help="Subtracted from an image's values in 0..1.")
     ] = None,
     std: Annotated[
         Any, typer.Option(parser=numbers, metavar="S[,S,S]", help="The values minus the mean are divided by this.")
@@ -60,7 +61,7 @@ def run(
     """Run a model on given inputs. Inputs that are not given are random, of a fixed seed."""
     if runtime is Runtime.C99 and with_profile:
         raise typer.BadParameter("--profile: got it with --runtime c99, need the host's kernels")
-    given = Given.of(input_shape, inputs, values, Scaling(mean or (0.0,), std or (1.0,)))
+    given = Given.of(input_shape, inputs, values, Preprocess(mean or (0.0,), std or (1.0,)))
     _check_scaling(given, mean, std)
     opened, known = open_model(
         sources.open(model, function=function, where="run"),
@@ -115,7 +116,7 @@ def run(
 
 def _check_scaling(given: Given, mean: Any, std: Any) -> None:
     if (mean or std) and not given.pictures:
-        raise typer.BadParameter("--mean and --std: got no png file, need one that they apply to")
+        raise typer.BadParameter("--mean and --std: got no image, need one that they apply to")
     if std and 0 in std:
         raise typer.BadParameter("--std: got 0, need numbers to divide by")
 

@@ -1,5 +1,6 @@
 """What a function of a model takes and gives: its inputs, its outputs, and the inputs it has to be specialised by."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hexane.dtypes import DType
@@ -43,3 +44,20 @@ class Signature:
     def specialisation(self) -> tuple[Input, ...]:
         """Inputs that have to be known before shapes are: by shape where `free`, by value where `shape_input`."""
         return tuple(i for i in self.inputs if i.free or i.shape_input)
+
+
+def known_dims(inputs: Sequence[Input], shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[Dim, ...] | None]:
+    """The dims of each input where these shapes are given: free dims of one name are equal.
+
+    a [m, k] given as 3x4, b [k, n]  ->  a (3, 4), b (4, "n")
+    """
+    named: dict[str, int] = {}
+    for entry in inputs:
+        pairs = zip(entry.dims or (), shapes.get(entry.name, ()), strict=False)
+        named |= {dim: int(extent) for dim, extent in pairs if isinstance(dim, str)}
+    return {
+        entry.name: tuple(map(int, shapes[entry.name]))
+        if entry.name in shapes
+        else entry.dims and tuple(named.get(d, d) if isinstance(d, str) else d for d in entry.dims)
+        for entry in inputs
+    }

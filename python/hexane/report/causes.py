@@ -162,6 +162,17 @@ def cause_of(graph: Graph, number: int, a: Run, b: Run) -> Cause:
     )
 
 
+REDUCES = ("layer_norm", "rms_norm", "l2_norm", "instance_norm", "group_norm", "mean_variance_norm", "lp_norm")
+
+
+def _doubted(node: Node, why: str) -> str:
+    """Why, with the word that where sums and norms round on a chip is inferred."""
+    op = node.op.removeprefix("anec.")
+    if not (op.startswith("reduce_") or op in REDUCES):
+        return why
+    return f"{why}; where chips round sums is inferred (docs/numerics.md), `hexane doctor --report` on a Mac settles it"
+
+
 ROUNDED = ("overflow", "vanished", "magnified", "accumulated", "table", "reduction", "fp16")
 
 
@@ -193,7 +204,7 @@ def _of_blame(blame: Blame, label: str, change: str) -> Cause:
     )
     if blame.kind == "cancelled":
         why = f"{label}: {where}: fp16 has too few digits for its result"
-        return Cause("magnified", where, why, evidence, CANCELS)
+        return Cause("magnified", where, _doubted(blame.node, why), evidence, CANCELS)
     became = "infinite: it is beyond fp16" if blame.kind == "overflow" else "0, or loses its digits: it is below fp16"
     why = f"{label}: {where}: {blame.exact:g} becomes {became}"
     known = (
@@ -201,7 +212,7 @@ def _of_blame(blame: Blame, label: str, change: str) -> Cause:
         if change.startswith("the numbers that this op reads have to be")
         else _by_a_power(blame.kind == "overflow")
     )
-    return Cause(blame.kind, where, why, evidence, known)
+    return Cause(blame.kind, where, _doubted(blame.node, why), evidence, known)
 
 
 def _by_a_power(overflow: bool) -> str:
@@ -299,7 +310,8 @@ def _of_fault(pair: _Pair, run: Run, part: _Part, fault: Fault, after: float) ->
     stop = stop_at(0, step, run.seen[step.node.values[0]], run.operands(step.node))
     said = fault.words if stop is None else stop.why if product else f"{fault.words} ({stop.why})"
     kind = "overflow" if fault.overflow else "vanished"
-    return Cause(kind, step.node.where, f"{run.label}: {step.node.where}: {said}", evidence, change)
+    why = _doubted(step.node, f"{run.label}: {step.node.where}: {said}")
+    return Cause(kind, step.node.where, why, evidence, change)
 
 
 def _by_scaling(pair: _Pair, product: Node, factor: float, run: Run) -> str:
@@ -453,7 +465,7 @@ def _up(array: Array, operands: list[Array | None], sums: list[Sum]) -> int:
     )
     x = np.abs(operands[0].astype(np.float64)).max(initial=0)  # type: ignore[union-attr]
     room = min(HEADROOM / max(peak, 1e-30), 2 * HEADROOM / max(float(x), 1e-30))
-    return int(2 ** min(max(floor(log2(room)), 0), 14))
+    return int(2 ** min(max(floor(log2(room)), 0), 12))  # a larger factor is the host's
 
 
 def _magnified(pair: _Pair, parts: Mapping[str, _Part]) -> Cause | None:

@@ -19,7 +19,8 @@ from hexane.passes.repair import without_repair
 from hexane.printer import html_table, text_table
 from hexane.report.causes import Cause, Run, cause_of, cause_of_break, slice_change
 from hexane.report.culprit import Culprit, Watched, find_culprit, in_order
-from hexane.report.difference import BUCKETS, Difference, difference
+from hexane.report.difference import BUCKETS, Difference, are_apart, difference
+from hexane.report.model_ports import graph_for
 from hexane.runtime import Model, compile
 from hexane.runtime.observe import observe, tapped
 from hexane.targets import Chip, Target, load_target
@@ -296,8 +297,8 @@ def compare(
     where it is there, else from the first. tolerance: how far an output may be apart, as relative L2, or as the share
     of elements that differ where they are integers or truths; None: 0.01 from ieee, and any bit between chips. layers:
     whether the same holds for every layer. repair: as
-    hx.Options has it. model, input_shapes: as `preflight` takes them. inputs: by name. name: what
-    reports call it.
+    hx.Options has it. model, input_shapes: as `preflight` takes them. inputs: by name; they give free dims their
+    extents, and inputs that decide shapes their values. name: what reports call it.
     Raises Error for fewer than two targets, for one that is unknown or that the model does not compile for, and for
     inputs that do not fit.
     """
@@ -309,10 +310,10 @@ def compare(
         raise Error(
             f"[compare] targets: got {', '.join(map(_label, targets)) or 'none'}, need at least two that differ"
         )
-    opened = sources.open_network(model, where="compare")
-    graph = opened.graph(input_shapes)
-    graph = graph if repair else without_repair(graph)
     feeds = {name: np.asarray(array) for name, array in inputs.items()}
+    opened = sources.open_network(model, where="compare")
+    graph, feeds = graph_for(opened, feeds, input_shapes)
+    graph = graph if repair else without_repair(graph)
     runs = [_run(tapped(graph), chips[name], feeds) for name in names]
     base = next((run for run in runs if run.name == IEEE), runs[0])
     numbers = [n for n, node in enumerate(graph.nodes) if any(_computes(run, n, node) for run in runs)]
@@ -393,7 +394,8 @@ def _range(array: Array) -> tuple[float, float] | None:
 def _output(name: str, runs: Sequence[Run], base: Run) -> Output:
     own = base.outputs[name]
     others = [run for run in runs if run is not base]
-    top = {run.name: _same_top(run.outputs[name], own) for run in others} if _is_scores(own) else {}
+    tops = {run.name: same_top(run.outputs[name], own) for run in others}
+    top = {target: found for target, found in tops.items() if found is not None}
     return Output(name, {run.name: difference(run.outputs[name], own) for run in others}, top)
 
 
@@ -402,8 +404,13 @@ def _is_scores(array: Array) -> bool:
     return array.ndim == 2 and array.dtype.kind == "f" and array.shape[0] > 0 and array.shape[1] > 1
 
 
-def _same_top(got: Array, want: Array) -> tuple[int, int]:
-    return int((np.argmax(got, 1) == np.argmax(want, 1)).sum()), len(want)
+def same_top(got: Array, want: Array) -> tuple[int, int] | None:
+    """In how many rows of scores the largest one is one of the largest of the other, and how many rows there are; None
+    where these are no scores."""
+    if not _is_scores(want):
+        return None
+    chosen = np.take_along_axis(want, np.argmax(got, 1)[:, None], 1)[:, 0]
+    return int((chosen == want.max(1)).sum()), len(want)
 
 
 class _Limits(NamedTuple):
@@ -415,11 +422,11 @@ class _Limits(NamedTuple):
 
 def _parting(graph: Graph, layers: Mapping[int, Layer], a: Run, b: Run, limits: _Limits) -> Parting:
     tolerance = limits.tolerance if limits.tolerance is not None else TOLERANCE if b.name == IEEE else 0.0
-    outputs = tuple(name for name in a.outputs if _apart(a.outputs[name], b.outputs[name], tolerance))
+    outputs = tuple(name for name in a.outputs if are_apart(a.outputs[name], b.outputs[name], tolerance))
     both = [n for n in layers if n in a.layers and n in b.layers]
     if outputs and b.name == IEEE and (broken := _broken(graph, layers, a, b, tolerance, outputs)) is not None:
         return broken
-    number = next((n for n in both if _apart(a.array(n), b.array(n), tolerance)), None)
+    number = next((n for n in both if are_apart(a.array(n), b.array(n), tolerance)), None)
     if number is None or not (outputs or limits.layers):
         return Parting(a.name, b.name, tolerance, outputs=outputs, within=None if number is None else layers[number])
     found, cause = difference(a.array(number), b.array(number)), cause_of(graph, number, a, b)
@@ -440,10 +447,6 @@ def _broken(
     own = replace(a, seen=found.seen)
     d, cause = difference(own.array(found.number), b.array(found.number)), cause_of_break(graph, found.number, own, b)
     return Parting(a.name, b.name, tolerance, layers[found.number], d, cause, outputs, None, found)
-
-
-def _apart(x: Array, y: Array, tolerance: float) -> bool:
-    return difference(x, y).beyond(tolerance) or bool(difference(y, x).overflows)
 
 
 def _notes(graph: Graph, runs: Sequence[Run], feeds: Mapping[str, Array]) -> list[str]:

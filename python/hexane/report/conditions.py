@@ -1,14 +1,16 @@
 """What must not be true of a network on a chip, for checks that run without people: `hexane check --fail-on`."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from hexane.decisions import counted
 from hexane.errors import Error, FallbackWarning
-from hexane.graph import Array, Graph
-from hexane.report.compare import IEEE, compare
+from hexane.graph import Graph
+from hexane.report.compare import IEEE
+from hexane.report.output_error import Feed, OutputError, output_errors
 from hexane.report.report import Report
 
 VERDICTS = ("decomposed", "oversize", "host", "rejected")
@@ -24,8 +26,8 @@ class Conditions:
     segments: int | None = None
     error: float | None = None
 
-    def broken(self, report: Report, inputs: Mapping[str, Array]) -> list[str]:
-        """What is true of the network, in words; nothing where all is well. inputs: are only computed for an error."""
+    def broken(self, report: Report) -> list[str]:
+        """What is true of the network but for its error, in words; nothing where all is well."""
         found = []
         for verdict in self.verdicts:
             ops = [entry for entry in report.entries if entry.verdict.verdict == verdict]
@@ -37,21 +39,35 @@ class Conditions:
                 found.append(f"host: got {report.outcome} ({named}), need none on the CPU")
         if self.segments is not None and len(report.segments) > self.segments:
             found.append(f"segments: got {len(report.segments)}, need at most {self.segments}")
-        if self.error is not None:
-            found += _apart(report.graph, report.chip.name, inputs, self.error)
         return found
 
+    def too_far(self, errors: Sequence[OutputError]) -> list[str]:
+        """The outputs whose error is larger on some input, each on its worst one, in words. errors: on one chip."""
+        most = self.error
+        if most is None:
+            return []
+        names = dict.fromkeys(one.output for one in errors if _is_beyond(one, most))
+        return [_worst([one for one in errors if one.output == name], most) for name in names]
 
-def _apart(graph: Graph, chip: str, inputs: Mapping[str, Array], most: float) -> list[str]:
+
+def errors_on(graph: Graph, chips: Sequence[str], feeds: Iterable[tuple[str, Feed]]) -> list[OutputError]:
+    """From the model in its own dtypes. feeds: named inputs."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FallbackWarning)  # the report has a verdict for each op
-        made = compare(graph, [chip, IEEE], inputs, tolerance=most)
-    differences = [(output.name, output.differences[chip]) for output in made.outputs]
-    return [
-        f"error: got {d.distance:.3g} of output {name}, need at most {most:g}" + (f" ({d})" if d.overflows else "")
-        for name, d in differences
-        if d.beyond(most) or np.isnan(d.distance)
-    ]
+        return output_errors(graph, chips, IEEE, feeds)
+
+
+def _is_beyond(error: OutputError, most: float) -> bool:
+    return error.difference.beyond(most) or bool(np.isnan(error.difference.distance))
+
+
+def _worst(errors: Sequence[OutputError], most: float) -> str:
+    """errors: of one output."""
+    worst = max(errors, key=lambda one: one.size)
+    d, count = worst.difference, sum(_is_beyond(one, most) for one in errors)
+    where = f" on {worst.feed} (beyond it on {count} of {counted(len(errors), 'input')})" if worst.feed else ""
+    over = f" ({d})" if d.overflows else ""
+    return f"error: got {d.distance:.3g} of output {worst.output}{where}, need at most {most:g}{over}"
 
 
 def parse_conditions(texts: Sequence[str]) -> Conditions:

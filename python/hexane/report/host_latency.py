@@ -1,12 +1,13 @@
 """How long a network takes on this CPU: measured by a short run of what is compiled for it, not estimated."""
 
 import time
+from collections.abc import Mapping
 
 import numpy as np
 
 from hexane.cost import Estimate
 from hexane.cost.estimate import Memory
-from hexane.graph import Graph
+from hexane.graph import Array, Graph
 from hexane.runtime import Model, PortType, compile
 from hexane.runtime.random_arrays import random_arrays
 
@@ -16,13 +17,14 @@ MOST_SECONDS = 0.3
 SEED = 0
 
 
-def host_latency(graph: Graph) -> Estimate:
-    """The median of some runs on random inputs as latency_us, their quantiles as p10_us and p90_us; all of it is
-    host_us. It has no layers."""
+def host_latency(graph: Graph, given: Mapping[str, Array] | None = None) -> Estimate:
+    """The median of some runs as latency_us, their quantiles as p10_us and p90_us; all of it is host_us. It has no
+    layers. given: inputs that are not random."""
     net = compile(graph, target="host")
     assert isinstance(net, Model)
     ports = [PortType(str(v.node.attrs["name"]), v.shape, v.dtype) for v in graph.inputs]
-    call = net.bind(**random_arrays(ports, SEED))
+    arrays = random_arrays(ports, SEED) | {p.name: given[p.name] for p in ports if given and p.name in given}
+    call = net.bind(**{name: np.ascontiguousarray(array) for name, array in arrays.items()})
     call()
     runs: list[int] = []
     end = time.perf_counter() + MOST_SECONDS
@@ -41,7 +43,7 @@ def host_latency(graph: Graph) -> Estimate:
         "measured",
         THIS_CPU,
         extrapolated=False,
-        source=f"{len(runs)} calls on random inputs",
+        source=f"{len(runs)} calls on {'given' if given else 'random'} inputs",
         status="measured",
         submissions=0,
         floor_us=0.0,

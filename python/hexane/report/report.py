@@ -18,6 +18,7 @@ from hexane.printer import size_text
 from hexane.program import Segment, SegmentPort
 from hexane.report.advice import Advice, others_known, told, what_to_do
 from hexane.report.outcome import Outcome, outcome
+from hexane.report.placement import doubts
 from hexane.report.rules import Finding, find_rules
 from hexane.targets import Chip, Verdict
 from hexane.targets.legality import KINDS, mil_status, route_of
@@ -163,6 +164,11 @@ class Report:
         """What to do, what brings most first."""
         return what_to_do([self])
 
+    @cached_property
+    def doubts(self) -> tuple[str, ...]:
+        """Why a system may leave to the CPU what the engine's compiler takes, a sentence each."""
+        return doubts(self.segments)
+
     @property
     def engine_segments(self) -> int:
         """The pieces that the engine computes, which Core AI compiles as a region each."""
@@ -305,6 +311,7 @@ class Report:
             "segments": [segment_record(segment) for segment in self.segments],
             "crossings": len(self.crossings),
             "crossing_bytes": sum(port.type.bytes for port in self.crossings),
+            **({"placement": list(self.doubts)} if self.doubts else {}),
             "what_to_do": [one.record() for one in self.advice],
             "rules": [finding.record() for finding in self.findings],
             "nodes": [entry.record() for entry in self.entries],
@@ -314,7 +321,11 @@ class Report:
         return json.dumps(self.record(), indent=2, ensure_ascii=False)
 
     def __str__(self) -> str:
-        blocks = ["\n".join(filter(None, (self.summary, *told(self.advice, 1), self.weights_line, self.latency_line)))]
+        blocks = [
+            "\n".join(
+                filter(None, (self.summary, *told(self.advice, 1), self.weights_line, self.latency_line, *self.doubts))
+            )
+        ]
         for what, op, where, why, source, change in self.rows():
             lines = [f"{what}: {op}" + (f" at {where}" if where else ""), f"  {why}", f"  source: {source}"]
             blocks.append("\n".join([*lines, f"  instead: {change}"] if change else lines))

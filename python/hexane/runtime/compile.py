@@ -15,7 +15,7 @@ from hexane.dump import Dump
 from hexane.emit.plan import emit_plan
 from hexane.errors import Error
 from hexane.graph import Graph
-from hexane.importers.signature import SpecialisationNeeded
+from hexane.importers.signature import SpecialisationNeeded, known_dims
 from hexane.memory import Memory
 from hexane.options import DEFAULTS, Device, Options
 from hexane.passes.legalize.narrow_ports import narrow_ports
@@ -112,12 +112,19 @@ def _compile_function(
                 if p.name in call_shapes and p.name not in call_values and (p.free or p.name in optional)}  # fmt: skip
         return compiler.build(function.graph({**free, **shapes}, {**fixed, **call_values}), None if whole else pool)
 
-    ports = {p.name: PortType(p.name, ("...",) if p.dims is None else p.dims, p.dtype) for p in takes}
+    given = {**shapes, **{name: value.shape for name, value in fixed.items()}}
+    dims = known_dims((*known.inputs, *known.optional), given)
+    ports = {p.name: PortType(p.name, _shape(dims[p.name]), p.dtype) for p in takes}
     required, others = (tuple(p for p in ports.values() if (p.name in optional) is has) for has in (False, True))
     shape_inputs = frozenset(p.name for p in takes if p.shape_input)
     kept = compiler.options.memory.variants_bytes
     variants = OpenModel(required, known.outputs, shape_inputs, specialise, kept, others)
     return variants if made is None else made.with_optional(variants)
+
+
+def _shape(dims: tuple[int | str | None, ...] | None) -> tuple[int | str | None, ...]:
+    """As a PortType has it; dims: None where even the rank is free."""
+    return ("...",) if dims is None else dims
 
 
 def load(path: str | os.PathLike[str], *, threads: int | None = None) -> Model:

@@ -10,6 +10,7 @@ import numpy as np
 
 from hexane import _core, sources
 from hexane.errors import Error
+from hexane.feeds import Feeds, check_feeds, port_of
 from hexane.graph import Array
 from hexane.quant import Quantization, QuantizedLayer
 from hexane.runtime.compile import compile
@@ -46,30 +47,32 @@ def quantize_model(
     """Quantises an ONNX model (a path, bytes, or a ModelProto): weights and activations as integers, between
     QuantizeLinear and DequantizeLinear, which hx.compile and others compute in integers.
 
-    calibration: inputs by name, like those the model will see; or the path of an .npz file or a folder of them, each
-    array an input, several of them with an axis more in front, or along a first axis that the model has as 1. Only with
+    calibration: inputs by name, like those the model will see; or the path of a file or a folder of them: .npz files,
+    each array an input, several of them with an axis more in front, or along a first axis that the model has as 1; or
+    .npy files, images (pixels are divided by 255) and sounds, where one input takes such. Only with
     hx.Quantization(weights_only=True) or (dynamic=True) there may be none; the error is then not measured.
 
     Raises Error for a model without layers that are quantised, weights or activations that are not finite,
     calibration inputs that do not fit the model, or none, and a tolerance that no layer keeps.
     """
     opened = sources.open_onnx(model, where="quantize")
-    # Late: `onnx` takes a while to load.
-    from hexane.quant.feeds import FeedFiles, check_feeds
     from hexane.quant.measure import OutputError
     from hexane.quant.network import INT16_OPSET, LEAST_OPSET, read_network
     from hexane.quant.quantize import quantize_network, quantize_weights
 
     asked = asked or Quantization()
     described = opened.function().signature
+    ports, optional = (tuple(map(port_of, inputs)) for inputs in (described.inputs, described.optional))
     network = read_network(opened.source, INT16_OPSET if asked.dtype == "int16" else LEAST_OPSET)
     feeds: Iterable[Feed]
     if calibration is None:
         feeds = []
+    elif isinstance(calibration, Feeds):
+        feeds = calibration
     elif isinstance(calibration, (str, os.PathLike)):
-        feeds = FeedFiles(Path(calibration), described)
+        feeds = Feeds(Path(calibration), ports, optional)
     else:
-        feeds = check_feeds(calibration, described)
+        feeds = check_feeds(calibration, ports, optional)
 
     def runs(proto: "onnx.ModelProto") -> "Run":
         return _runs(proto, threads)

@@ -31,6 +31,8 @@ SIZES = ("abs", "square")
 PICKS = ("cast", "select", "reduce_max", "reduce_min", "reduce_mean")  # results are between those of the operand
 BY_CONSTANTS = ("dequantize", "batch_norm")  # monotone in x, where the other operands are constants
 PRODUCTS = ("quantized_conv", "quantized_matmul")
+NEAR_1 = 16.0  # computed numbers are near 1 within this factor
+MOST_FACTOR = 4096.0  # that takes no such number beyond fp16
 MOST_READ = 1 << 16  # numbers of a constant that are looked at
 # Ops whose results are as large as their operands, times these attributes and operands, and plus those: (op, factors,
 # terms). The slope of an activation is a factor of one side only.
@@ -101,13 +103,15 @@ def _walk(nodes: Sequence[Node], may_leave: Callable[[Node], bool], counts: Mapp
                 found[id(node)] = _reason("its results", ends)
         if ends is None and (gain := _gain(node, gains, masks.get(id(node), ()))) is not None:
             size, largest = gain
+            if node.op in ("mul", "real_div") and size > MOST_FACTOR:
+                size *= NEAR_1
             lossy = not max(size, largest) > LARGEST and unheld(node, masks.get(id(node), ())) is not None
             if (size > LARGEST or largest > LARGEST or lossy) and not folds_in_halves(node, counts):
                 if size > LARGEST:
                     ends = -size, size
                     scaled.add(node.values[0])
                 if may_leave(node):
-                    found[id(node)] = factors[id(node)] = _of_factors(*gain)
+                    found[id(node)] = factors[id(node)] = _of_factors(size, largest)
             gains[node.values[0]] = size
         elif ends is None and wide is not None and (_keeps_size(node) or _scales(node, wide, scaled)):
             ends = known[wide]  # beside operands near 1
@@ -246,7 +250,7 @@ def _of_constant(node: Node, is_mask: bool) -> Ends | None:
 
 def _of_factors(size: float, largest: float) -> str:
     if size > LARGEST:
-        return f"its constants make numbers as large as {size:.3g} of numbers near 1, which fp16 does not hold"
+        return f"its constants make numbers as large as {size:.3g} of usual ones, which fp16 does not hold"
     if largest < 1:
         return f"it has a constant of {largest:.3g}, which fp16 does not hold"
     return f"its constants are as large as {largest:.3g}, which fp16 does not hold"

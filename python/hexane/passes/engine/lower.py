@@ -346,12 +346,12 @@ def _reduction(kind: str, operand: str = "none", after: str = "") -> Callable[..
 
 
 def _log_sum_exp(b: Any, node: Node, x: Any) -> Any:
+    """The largest number is not taken off: M3 Max returns 0 where the sum of exponentials is beyond fp16, from 7.63 on
+    over 32 channels (coremltools#2690)."""
     axes, keep = node.attrs["axes"], node.attrs["keep_dims"]
-    top = b.layer("reduction", x, kind="max", axes=axes)
-    powers = b.layer("neuron", b.layer("sub", x, top), mode="exp")
+    powers = b.layer("neuron", x, mode="exp")
     total = b.layer("reduction", powers, kind="sum", axes=axes, epilogue=(activation("post_activation", "log"),))
-    made = b.layer("add", total, top)
-    return made if keep else b.reshape(made, shape=node.types[0].shape)
+    return total if keep else b.reshape(total, shape=node.types[0].shape)
 
 
 def _rms_norm(b: Any, node: Node, x: Any, gamma: Any) -> Any:

@@ -4,6 +4,8 @@ exp(x) is infinite in fp16 from 11.1 on, and 0 below -17. Reported from devices:
 10.4), #2690 (logsumexp is 0 from 7.63 on over 32 channels), ultralytics#24944 (boxes of RT-DETR, log(a / b)).
 """
 
+from math import inf
+
 from hexane.graph import Value
 from hexane.match import Found, made_by, op, scalar
 from hexane.ops.rewriter import Rewriter
@@ -29,7 +31,49 @@ def log_sum_exp(m: Found) -> Value | None:
     exp = made_by(inner, "exp")
     if maker is None or exp is None:
         return None
-    return m.make("reduce_log_sum_exp", [m.now(exp.inputs[0])], **maker.attrs)[0]
+    x = m.now(exp.inputs[0])
+    assert x is not None
+    return held_log_sum_exp(m, x, maker.attrs["axes"], maker.attrs["keep_dims"])
+
+
+HIGHEST = 10.0  # softplus(x) - x is 4.5e-5 there, and fp16 has steps of 0.0078
+
+
+def held_softplus(b: Rewriter, x: Value) -> Value:
+    """max(softplus(min(x, 10)), x), which is softplus(x) in fp16"""
+    return b.maximum(b.softplus(b.clip(x, alpha=-inf, beta=HIGHEST)), x)
+
+
+def native_softplus(m: Found) -> Value | None:
+    """softplus(%x)  ->  max(softplus(min(%x, 10)), %x)"""
+    (x,) = m.node.inputs
+    now = m.now(x)
+    if now is None or x is None or (x.node.op == "clip" and x.node.attrs["beta"] <= HIGHEST):
+        return None
+    return held_softplus(Rewriter(*m.node.sources), now)
+
+
+def mish(m: Found) -> Value | None:
+    """mish(%x)  ->  %x * tanh(softplus(min(%x, 10)))"""
+    x, b = m.now(m.node.inputs[0]), Rewriter(*m.node.sources)
+    assert x is not None
+    return b.mul(x, b.tanh(b.softplus(b.clip(x, alpha=-inf, beta=HIGHEST))))
+
+
+def native_log_sum_exp(m: Found) -> Value | None:
+    """reduce_log_sum_exp(%x)  ->  reduce_log_sum_exp(%x - max(%x)) + max(%x)"""
+    x = m.node.inputs[0]
+    now = m.now(x)
+    if x is None or now is None or _less_its_largest(x):
+        return None
+    return held_log_sum_exp(m, now, m.node.attrs["axes"], m.node.attrs["keep_dims"])
+
+
+def held_log_sum_exp(m: Found, x: Value, axes: tuple[int, ...], keep_dims: bool) -> Value:
+    b = Rewriter(*m.node.sources)
+    top = b.reduce_max(x, axes=axes)
+    y = b.add(b.reduce_log_sum_exp(b.sub(x, top), axes=axes), top)
+    return y if keep_dims else b.reshape(y, shape=m.node.types[0].shape)
 
 
 def softplus(m: Found) -> Value | None:
@@ -40,7 +84,9 @@ def softplus(m: Found) -> Value | None:
     for one, other in (total.inputs, total.inputs[::-1]):
         exp = made_by(other, "exp")
         if scalar(one) == 1 and exp is not None and other is not None and other.shape == m.node.types[0].shape:
-            return m.make("softplus", [m.now(exp.inputs[0])])[0]
+            x = m.now(exp.inputs[0])
+            assert x is not None
+            return held_softplus(Rewriter(*m.node.sources), x)
     return None
 
 
@@ -50,7 +96,7 @@ def log_sigmoid(m: Found) -> Value | None:
     if maker is None:
         return None
     b = Rewriter(*m.node.sources)
-    return b.neg(b.softplus(b.neg(m.now(maker.inputs[0]))))
+    return b.neg(held_softplus(b, b.neg(m.now(maker.inputs[0]))))
 
 
 def log_of_quotient(m: Found) -> Value | None:
@@ -119,6 +165,27 @@ FORMS = (
         log_sum_exp,
         f"written as reduce_log_sum_exp, which takes off the largest number: {EXP}",
         "coremltools#2690, reported from a device",
+    ),
+    Form(
+        "softplus of the chip",
+        op("softplus"),
+        native_softplus,
+        "limited to 10 and joined with x: chips return 0 above 10.394",
+        "coremltools#2687, reported from M3 Max and M4",
+    ),
+    Form(
+        "mish",
+        op("mish"),
+        mish,
+        "written with a softplus of at most 10: chips return 0 above 10.394",
+        "coremltools#2687, reported from M3 Max and M4",
+    ),
+    Form(
+        "logsumexp of the chip",
+        op("reduce_log_sum_exp"),
+        native_log_sum_exp,
+        "the largest number is taken off first: chips return 0 where the sum of exponentials is beyond fp16",
+        "coremltools#2690, reported from M3 Max",
     ),
     Form("softplus", op("log"), softplus, f"written as softplus: {EXP}", "coremltools#2687, reported from devices"),
     Form(

@@ -71,7 +71,7 @@ _RULES = {
     "scaled_dot_product_attention": Rule(
         f"products in fixed point, scale and mask rounded to fp16, softmax: {_STEPS}", "open"
     ),
-    "softplus": Rule("0 for infinity, else the function itself, rounded to fp16", "open"),
+    "softplus": Rule("0 above 10.394 (measured), else the function itself, rounded to fp16", "open"),
     "cos": Rule("by the table of sin, a quarter ahead", "inferred"),
     "selu": Rule("elu by the table of exp2, then the gain: each step rounded to fp16", "inferred"),
     "celu": Rule("a gain, exp by the table of exp2, less 1, a gain: each step rounded to fp16", "inferred"),

@@ -1,0 +1,83 @@
+"""Images from png and jpeg files, as a port takes them."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hexane.errors import Error
+from hexane.feeds.ports import Port, fits
+from hexane.feeds.preprocess import Preprocess
+from hexane.graph import Array
+from hexane.importers.files import open_regular
+
+SUFFIXES = (".png", ".jpg", ".jpeg")
+COLOR_COUNTS = (1, 3)
+CONVERTED = ("1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr")  # modes of 8 bits
+
+
+def takes_image(port: Port) -> bool:
+    """Whether the shape is that of images."""
+    return len(port.shape) == 4 and (port.dtype.kind == "float" or port.dtype.name == "uint8")
+
+
+def read_image(port: Port, path: Path, how: Preprocess, *, any_size: bool = False) -> Array:
+    """The image as the port takes it; a port of uint8 takes pixels as they are. any_size: an image of another size is
+    resized (bilinear), and one with other channels becomes grey or RGB. Raises Error for what does not fit."""
+    name = path.suffix.lower()[1:]
+    if len(port.shape) != 4 or (isinstance(port.shape[0], int) and port.shape[0] != 1):
+        raise Error(f"[input] {port}: got a {name}, need a port of one image, [1, channels, height, width]")
+    raw = port.dtype.name == "uint8" and not how.given
+    if port.dtype.kind != "float" and not raw:
+        raise Error(f"[input] {port}: got a {name}, need a floating port")
+    last = _channels_last(port, how)
+    pixels = _pixels(port, path, last, any_size)
+    pixels = pixels if pixels.ndim == 3 else pixels[..., None]
+    height, width, channels = pixels.shape
+    shape = (1, height, width, channels) if last else (1, channels, height, width)
+    if not fits(shape, port.shape):
+        got = f"{width} x {height} {'RGB' if channels == 3 else 'grey'}"
+        need = "x".join("?" if not isinstance(d, int) else str(d) for d in port.shape)
+        form = "NHWC" if last else "NCHW"
+        raise Error(f"[input] {port.name!r}: got the {got} image {path} (width x height), need {need} as {form}")
+    image = pixels if raw else how.applied(pixels.astype(np.float32) / np.float32(how.divisor), port, channels)
+    placed = image[None] if last else image.transpose(2, 0, 1)[None]
+    return np.ascontiguousarray(placed).astype(port.dtype.numpy)
+
+
+def _channels_last(port: Port, how: Preprocess) -> bool:
+    if how.layout:
+        return how.layout == "nhwc"
+    return port.shape[3] in COLOR_COUNTS and port.shape[1] not in COLOR_COUNTS
+
+
+def _pixels(port: Port, path: Path, last: bool, any_size: bool) -> Array:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise Error("[input] images need Pillow, which is not installed: pip install 'hexane[images]'") from None
+    with os.fdopen(open_regular(path, f"[input] {port.name!r}: {path}", "npy or image file"), "rb") as file:
+        try:
+            image = Image.open(file, formats=["PNG", "JPEG"])
+            if any_size and image.mode in CONVERTED:
+                image = _sized(image, port, last)
+            if image.mode in ("L", "RGB"):
+                return np.asarray(image)
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            name = path.suffix.lower()[1:]
+            raise Error(f"[input] {port.name!r}: {path} is no {name} file that can be read: {error}") from None
+    raise Error(f"[input] {port.name!r}: got the image {path} of mode {image.mode}, need 8-bit grey (L) or RGB")
+
+
+def _sized(image: Any, port: Port, last: bool) -> Any:
+    """As many channels as the port has, and its size."""
+    from PIL.Image import Resampling
+
+    channels = port.shape[3 if last else 1]
+    grey = channels == 1 or (channels != 3 and image.mode in ("1", "L"))
+    mode = "L" if grey else "RGB"
+    image = image if image.mode == mode else image.convert(mode)
+    height, width = port.shape[1:3] if last else port.shape[2:4]
+    size = (width if isinstance(width, int) else image.width, height if isinstance(height, int) else image.height)
+    return image if image.size == size else image.resize(size, Resampling.BILINEAR)

@@ -1,0 +1,74 @@
+"""What a change of a network does on a chip: where it runs, in how many parts, and for how long, before and after."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from hexane.cost import Estimate
+from hexane.graph import Graph
+from hexane.report.estimate import estimate
+from hexane.report.outcome import Outcome
+from hexane.report.preflight import examine
+from hexane.targets import Chip
+
+SLOWER = 1.1  # times the latency before, from which a sentence says so
+
+
+@dataclass(frozen=True, slots=True)
+class OnChip:
+    """latency: None where no op runs on the engine."""
+
+    outcome: Outcome
+    latency: Estimate | None
+
+    @classmethod
+    def of(cls, graph: Graph, chip: Chip) -> "OnChip":
+        (report,) = examine(graph, [chip])
+        return cls(report.outcome, estimate(report.graph, chip) if report.outcome.engine else None)
+
+    def __str__(self) -> str:
+        if self.latency is None:
+            return str(self.outcome)
+        found = self.latency
+        interval = f"{found.p10_us:.0f} to {found.p90_us:.0f}"
+        return f"{self.outcome}; about {found.latency_us:.0f} us ({interval})"
+
+    def record(self) -> dict[str, Any]:
+        """As JSON has it."""
+        found = self.latency
+        times = None if found is None else [found.latency_us, found.p10_us, found.p90_us]
+        names = ("latency_us", "p10_us", "p90_us")
+        latency = dict.fromkeys(names) if times is None else dict(zip(names, times, strict=True))
+        return {**self.outcome.record(), "parts": self.outcome.parts, **latency}
+
+
+@dataclass(frozen=True, slots=True)
+class BeforeAfter:
+    """after: of the changed network."""
+
+    chip: Chip
+    before: OnChip
+    after: OnChip
+
+    @classmethod
+    def of(cls, before: Graph, after: Graph, chip: Chip) -> "BeforeAfter":
+        return cls(chip, OnChip.of(before, chip), OnChip.of(after, chip))
+
+    @property
+    def times(self) -> float | None:
+        """The latency after as a multiple of that before."""
+        before, after = self.before.latency, self.after.latency
+        return None if before is None or after is None else after.latency_us / before.latency_us
+
+    def lines(self, instead: str) -> list[str]:
+        """instead: what else to do where the change makes the network slower."""
+        found = [f"{self.chip.label} before: {self.before}", f"{self.chip.label} after: {self.after}"]
+        times = self.times
+        if times is not None and times >= SLOWER:
+            found.append(f"it takes {times:.1f} times as long on {self.chip.label} as before: {instead}")
+        elif self.before.outcome.engine and not self.after.outcome.engine:
+            found.append(f"it leaves the engine of {self.chip.label}: {instead}")
+        return found
+
+    def record(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {"target": self.chip.name, "before": self.before.record(), "after": self.after.record()}

@@ -1,0 +1,167 @@
+"""What a chip makes of given inputs: how far the outputs are from the model in its own dtypes, which op breaks them,
+and which ranges fp16 does not hold. Without inputs: which ops depend on the numbers."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from hexane.bounds.interval import LARGEST
+from hexane.decisions import counted
+from hexane.graph import Array, Graph, Node, Port
+from hexane.ops import LEAVES
+from hexane.passes.repair.norms import is_safe
+from hexane.passes.repair.squares import squares
+from hexane.report.compare import TOLERANCE, Comparison, Parting, compare
+from hexane.runtime import compile
+from hexane.targets import Chip
+from hexane.validate import is_constant
+
+SHOWN = 5
+MOST_BYTES = 1 << 28  # of results that one program keeps
+TINY = 2.0**-14  # the smallest number of fp16 with all digits
+STEEP = ("exp", "exp2", "pow", "square", "cumsum", "cumprod", "reduce_prod", "reduce_sum_square", "sinh", "cosh",
+         "inverse", "rsqrt", "log")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The range of a layer in the model's own dtypes. beyond: its largest numbers are infinite in fp16; tiny: all of
+    its numbers are below those that fp16 has with all digits."""
+
+    number: int
+    node: Node
+    low: float
+    high: float
+
+    @property
+    def beyond(self) -> bool:
+        return max(-self.low, self.high) > LARGEST
+
+    @property
+    def tiny(self) -> bool:
+        return 0 < max(-self.low, self.high) < TINY
+
+    def record(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            "number": self.number,
+            "op": self.node.op,
+            "where": self.node.source,
+            "range": [self.low, self.high],
+            "fp16": "beyond" if self.beyond else "tiny" if self.tiny else "held",
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class OnInputs:
+    """chip: whose program ran, on this CPU in the engine's arithmetic."""
+
+    chip: Chip
+    comparison: Comparison
+
+    @property
+    def parting(self) -> Parting:
+        return self.comparison.partings[0]
+
+    @property
+    def ok(self) -> bool:
+        """Whether all outputs are within 1 % of the model's own dtypes."""
+        return self.comparison.ok
+
+    @property
+    def lines(self) -> list[str]:
+        """For the terminal."""
+        outputs = "; ".join(output.said(self.chip.name) for output in self.comparison.outputs)
+        verdict = f"outputs within {TOLERANCE:.0%}" if self.ok else f"outputs off by more than {TOLERANCE:.0%}"
+        lines = [f"{self.chip.label}: {verdict}: {outputs}"]
+        if not self.ok:
+            lines += self.parting.lines(self.comparison.labels)[1:]
+        return lines
+
+    def record(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            "ok": self.ok,
+            "outputs": [output.record() for output in self.comparison.outputs],
+            "parting": self.parting.record(),
+        }
+
+
+def on_inputs(graph: Graph, chip: Chip, inputs: Mapping[str, Array]) -> OnInputs:
+    """Runs the program of a chip and the model in its own dtypes. inputs: by name. Raises Error for a model that does
+    not compile for the chip, and for inputs that do not fit."""
+    return OnInputs(chip, compare(graph, [chip, "ieee"], inputs))
+
+
+def ranges_of(graph: Graph, inputs: Mapping[str, Array]) -> tuple[Seen, ...]:
+    """The range of every op of floats of the user's graph on these inputs, in its own dtypes, in order. Each result is
+    an output of a program of the host, so that none is fused away; programs have so many as memory allows."""
+    found: list[Seen] = []
+    for group in _groups(graph):
+        outputs = tuple(Port(str(n), node.values[0]) for n, node in group)
+        net = compile(replace(graph, outputs=outputs, updates=(), taps=()), target="host")
+        made = net(**{port.name: inputs[port.name] for port in net.inputs})
+        arrays = made if isinstance(made, Mapping) else {outputs[0].name: made}
+        for n, node in group:
+            numbers = np.asarray(arrays[str(n)], np.float64)
+            finite = numbers[np.isfinite(numbers)]
+            if finite.size:
+                found.append(Seen(n, node, float(finite.min()), float(finite.max())))
+    return tuple(found)
+
+
+def _groups(graph: Graph) -> Iterator[list[tuple[int, Node]]]:
+    group: list[tuple[int, Node]] = []
+    size = 0
+    for n, node in enumerate(graph.nodes):
+        if node.op in LEAVES or node.types[0].dtype.kind != "float" or is_constant(node) or node.op == "write_state":
+            continue
+        group.append((n, node))
+        size += node.types[0].bytes
+        if size > MOST_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def range_lines(ranges: Sequence[Seen]) -> list[str]:
+    """The layers that fp16 does not hold, the same on every chip."""
+    lines = []
+    for words, found in (
+        ("beyond fp16 (65504)", [s for s in ranges if s.beyond]),
+        ("below fp16's full digits (6.1e-5)", [s for s in ranges if s.tiny]),
+    ):
+        if found:
+            shown = "; ".join(f"{s.node.where} ({s.low:.3g} to {s.high:.3g})" for s in found[:SHOWN])
+            more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+            lines.append(f"{words}, {counted(len(found), 'layer')}: {shown}{more}")
+    return lines
+
+
+def depends_on_numbers(graph: Graph) -> list[Node]:
+    """The ops of which only numbers can say whether fp16 holds their results. graph: after `repair`."""
+    found = []
+    for node in graph.nodes:
+        if node.op in LEAVES or is_constant(node) or node.types[0].dtype.kind != "float":
+            continue
+        computed = sum(v is not None and not is_constant(v.node) for v in node.inputs)
+        if node.op in STEEP or (node.op in ("mul", "real_div") and computed == 2) or node.op == "reduce_sum":
+            sums = squares(node.values[0])
+            if sums is None or not is_safe(sums):
+                found.append(node)
+    return found
+
+
+def unknown_line(graph: Graph) -> str:
+    """One line about these ops; "" where there are none."""
+    nodes = depends_on_numbers(graph)
+    if not nodes:
+        return ""
+    ops = dict.fromkeys(node.op for node in nodes)
+    return (
+        f"not judged without inputs: whether fp16 holds the results of {counted(len(nodes), 'op')}"
+        f" ({', '.join(list(ops)[:SHOWN])}{', ..' if len(ops) > SHOWN else ''}): --input F.npz judges them"
+    )

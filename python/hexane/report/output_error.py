@@ -1,0 +1,121 @@
+"""How far the outputs of programs for chips are from a base, over several inputs."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hexane.errors import Error
+from hexane.graph import Array, Graph
+from hexane.report.compare import IEEE, Q31, same_top
+from hexane.report.difference import Difference, difference
+from hexane.runtime import Model, compile
+from hexane.targets import Target, load_target
+
+Feed = Mapping[str, Array]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputError:
+    """Of one output on one input. feed: what the input is called. same_top: as `compare` has it."""
+
+    target: str
+    feed: str
+    output: str
+    difference: Difference
+    same_top: tuple[int, int] | None = None
+
+    @property
+    def size(self) -> tuple[bool, float]:
+        """What errors are ordered by: one that is infinite or NaN comes last."""
+        d = self.difference
+        return bool(d.overflows) or bool(np.isnan(d.distance)), d.distance
+
+
+def output_errors(
+    graph: Graph, targets: Sequence[str | Target], base: str | Target, feeds: Iterable[tuple[str, Feed]]
+) -> list[OutputError]:
+    """Of each target, input and output, from what the base computes. Targets are those of `compare`, under its names;
+    each is compiled once. Raises Error for a model that does not compile for one."""
+    whole, nets = _compiled(graph, base), {_name(target): _compiled(graph, target) for target in targets}
+    found = []
+    for label, feed in feeds:
+        want = _outputs(graph, whole, feed)
+        for name, net in nets.items():
+            got = _outputs(graph, net, feed)
+            found += [
+                OutputError(name, label, key, difference(got[key], y), same_top(got[key], y)) for key, y in want.items()
+            ]
+    return found
+
+
+def _name(target: str | Target) -> str:
+    if isinstance(target, str) and target.strip().lower() in (IEEE, Q31, "host"):
+        return IEEE if target.strip().lower() == "host" else target.strip().lower()
+    return load_target(target).name
+
+
+def _compiled(graph: Graph, target: str | Target) -> Model:
+    name = _name(target)
+    own = name in (IEEE, Q31)
+    try:
+        net = compile(graph, target="host" if own else target, numerics=name if own else "engine")
+    except Error as error:
+        raise Error(f"[compare] the model does not compile for {name}: {error}") from None
+    assert isinstance(net, Model)
+    return net
+
+
+def _outputs(graph: Graph, net: Model, feed: Feed) -> dict[str, Array]:
+    if net.state_names:
+        net.reset_state()
+    got: Any = net({name: np.ascontiguousarray(array) for name, array in feed.items()})
+    named = got if isinstance(got, dict) else {graph.outputs[0].name: got}
+    return {name: np.array(array) for name, array in named.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Furthest:
+    """Of several inputs the one on which the outputs are furthest apart. median: of the distances of its
+    output over all inputs. same_top: in how many rows of scores the largest one is at the same place, and how many
+    there are; None without scores."""
+
+    feed: str
+    count: int
+    worst: OutputError
+    median: float
+    same_top: tuple[int, int] | None
+
+    def __str__(self) -> str:
+        d = self.worst.difference
+        top = "" if self.same_top is None else f"; top-1 equal in {self.same_top[0]} of {self.same_top[1]} rows"
+        return (
+            f"inputs: {self.count}; the layers are those of {self.feed}, where output {self.worst.output} is"
+            f" furthest apart on {self.worst.target}: {d.distance:.2g}, median {self.median:.2g}{top}"
+        )
+
+    def record(self) -> dict[str, Any]:
+        """As JSON has it."""
+        distance = self.worst.difference.distance
+        return {
+            "count": self.count,
+            "furthest": self.feed,
+            "target": self.worst.target,
+            "output": self.worst.output,
+            "distance": distance if np.isfinite(distance) else None,
+            "median": self.median if np.isfinite(self.median) else None,
+            "same_top": None if self.same_top is None else list(self.same_top),
+        }
+
+
+def furthest(graph: Graph, targets: Sequence[str], feeds: Iterable[tuple[str, Feed]]) -> Furthest:
+    """targets: as `compare` takes them; the base is "ieee" where it is there, else the first."""
+    names = list(dict.fromkeys(map(_name, targets)))
+    base = IEEE if IEEE in names else names[0]
+    errors = output_errors(graph, [name for name in names if name != base], base, feeds)
+    worst = max(errors, key=lambda one: one.size)
+    alike = [one for one in errors if (one.target, one.output) == (worst.target, worst.output)]
+    tops = [one.same_top for one in alike if one.same_top is not None]
+    top = (sum(same for same, _ in tops), sum(rows for _, rows in tops)) if tops else None
+    return Furthest(worst.feed, len(alike), worst, float(np.median([one.difference.distance for one in alike])), top)

@@ -1,0 +1,49 @@
+"""Why a system may not place on the engine what its compiler takes: size ceilings and floors, with their sources."""
+
+from collections.abc import Sequence
+
+from hexane.decisions import counted
+from hexane.graph import Node
+from hexane.printer import size_text
+from hexane.program import Segment
+from hexane.targets.placement import placement
+
+LEAST_OPS = 100  # of a network that is no example: the one that was seen has 217
+
+
+def doubts(segments: Sequence[Segment]) -> tuple[str, ...]:
+    """Sentences that begin with "eligible, but". Weights count as fp16 where they are floats, and as stored where they
+    are integers."""
+    facts, found = placement(), []
+    said = f"{facts.facts['most_program_bytes'].source}, {facts.facts['most_program_bytes'].status}"
+    engine = [segment for segment in segments if segment.device == "ane"]
+    large = [(s.index, size) for s in engine if (size := _bytes(s.nodes)) > facts.most_program_bytes]
+    for index, size in large:
+        before = " (before that too)" if size > facts.most_program_bytes_before else ""
+        found.append(
+            f"eligible, but segment {index} has {size_text(size)} of weights: since {facts.limit_since}{before} a"
+            f" program above {size_text(facts.most_program_bytes)} runs on the CPU without a word ({said}): emit it in"
+            " chunks, or compress the weights"
+        )
+    count, ops = sum(_parameters(s.nodes) for s in engine), sum(len(s.nodes) for s in engine)
+    if ops >= LEAST_OPS and count <= facts.least_parameters_seen:
+        found.append(
+            f"eligible, but the network has {count:,} parameters: of one with {facts.least_parameters_seen:,}, with"
+            f" {counted(facts.eligible_ops_of_it, 'eligible op')}, a system placed {facts.placed_ops_of_it} on the"
+            f" engine ({said}): look at the placement on a device"
+        )
+    return tuple(found)
+
+
+def _weights(nodes: Sequence[Node]) -> dict[int, Node]:
+    read = (v.node for node in nodes for v in node.inputs if v is not None)
+    return {id(node): node for node in read if node.op in ("const", "param")}
+
+
+def _parameters(nodes: Sequence[Node]) -> int:
+    return sum(node.types[0].size for node in _weights(nodes).values())
+
+
+def _bytes(nodes: Sequence[Node]) -> int:
+    weights = _weights(nodes).values()
+    return sum(n.types[0].size * 2 if n.types[0].dtype.kind == "float" else n.types[0].bytes for n in weights)

@@ -1,0 +1,67 @@
+"""`hexane check --input`: what a chip makes of the numbers that a user gives."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from command import Cli
+
+
+@pytest.fixture
+def classifier(tmp_path: Path) -> Path:
+    """A row of scores behind a norm that is written out, as exporters write RMSNorm."""
+    rng = np.random.default_rng(3)
+    numbers = {
+        "two": np.float32(2),
+        "axes": np.array([-1]),
+        "epsilon": np.float32(1e-6),
+        "weight": (rng.standard_normal((64, 5)) / 8).astype(np.float32),
+    }
+    nodes = [
+        helper.make_node("Pow", ["x", "two"], ["squares"], "squares"),
+        helper.make_node("ReduceMean", ["squares", "axes"], ["mean"], "mean"),
+        helper.make_node("Add", ["mean", "epsilon"], ["shifted"], "shifted"),
+        helper.make_node("Sqrt", ["shifted"], ["root"], "root"),
+        helper.make_node("Div", ["x", "root"], ["normal"], "normal"),
+        helper.make_node("MatMul", ["normal", "weight"], ["y"], "scores"),
+    ]
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n, shape in (("x", [4, 64]), ("y", [4, 5]))]
+    constants = [numpy_helper.from_array(np.asarray(a), name) for name, a in numbers.items()]
+    graph = helper.make_graph(nodes, "classifier", ports[:1], ports[1:], constants)
+    path = tmp_path / "classifier.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10), path)
+    np.savez(tmp_path / "in.npz", x=(rng.standard_normal((4, 64)) * 500).astype(np.float32))
+    return path
+
+
+def test_inputs_say_that_a_repaired_network_is_right(cli: Cli, classifier: Path) -> None:
+    ended = cli("check", classifier, "--target", "M1,M4", "--input", classifier.with_name("in.npz"))
+    assert ended.code == 0
+    assert "repaired, 1 place (--repair off leaves them)" in ended.out
+    assert "M1 (h13): outputs within 1%: y: top-1 equal in 4 of 4 rows" in ended.out
+    assert "beyond fp16 (65504), 3 layers: pow at squares" in ended.out
+
+
+def test_inputs_name_the_op_that_breaks_the_outputs(cli: Cli, classifier: Path) -> None:
+    inputs = ("--input", classifier.with_name("in.npz"), "--repair", "off")
+    ended = cli("check", classifier, "--target", "M1", *inputs)
+    assert ended.code == 3
+    assert "M1 (h13): outputs off by more than 1%" in ended.out
+    assert "why: overflow: M1 (h13): pow at squares" in ended.out
+    record = json.loads(cli("check", classifier, "--target", "M1", *inputs, "--json").out)
+    (target,) = record["targets"]
+    assert target["on_inputs"]["ok"] is False
+    ranges = {r["where"]: r["fp16"] for r in record["ranges"]}
+    assert ranges["squares"] == "beyond"
+    assert record["repairs"] == []
+
+
+def test_without_inputs_the_report_says_what_depends_on_them(cli: Cli, classifier: Path) -> None:
+    ended = cli("check", classifier, "--target", "M1", "--repair", "off")
+    assert ended.code == 0
+    assert "not judged without inputs: whether fp16 holds the results of 2 ops (pow, real_div)" in ended.out
+    assert "not judged" not in cli("check", classifier, "--target", "M1").out
