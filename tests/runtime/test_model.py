@@ -472,7 +472,7 @@ def test_threads_that_are_no_number_of_threads_are_refused(threads: Any) -> None
 
 def test_arguments_that_a_form_of_model_does_not_have_are_refused() -> None:
     y = hx.relu(hx.input("x", (3,)))
-    with pytest.raises(hx.Error, match="updates: got some with Graph"):
+    with pytest.raises(hx.Error, match="updates: got some with a Graph"):
         hx.compile(hx.graph(y), updates=[y])
     for model in (y, hx.graph(y)):
         with pytest.raises(hx.Error, match="input_shapes, input_values: got some"):
