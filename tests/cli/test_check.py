@@ -258,10 +258,10 @@ def test_a_file_that_is_not_there_is_an_error(cli: Cli, tmp_path: Path) -> None:
     ("what", "code", "said"),
     [
         ("host", 3, "h13: host: got 1 (tan last), need 0"),
-        ("rejected", 0, "nothing is true"),
+        ("rejected", 0, "--fail-on: passed"),
         ("segments=1", 3, "segments: got 2, need at most 1"),
-        ("segments=2,rejected", 0, "nothing is true"),
-        ("error=1e-1", 0, "nothing is true"),
+        ("segments=2,rejected", 0, "--fail-on: passed"),
+        ("error=1e-1", 0, "--fail-on: passed"),
     ],
 )
 def test_only_what_is_asked_for_fails(cli: Cli, hosted: Path, what: str, code: int, said: str) -> None:
@@ -276,7 +276,7 @@ def test_only_what_is_asked_for_fails(cli: Cli, hosted: Path, what: str, code: i
 def test_an_error_on_random_inputs_is_advice(cli: Cli, hosted: Path, tmp_path: Path) -> None:
     ended = cli(hosted, "--target", "h13", "--fail-on", "error=0")
     assert (ended.code, ended.err) == (0, "")
-    assert "nothing is true\ninputs: random, seed 0; numbers on random inputs are advice: --input" in ended.out
+    assert "--fail-on: passed\ninputs: random, seed 0; numbers on random inputs are advice: --input" in ended.out
     assert "  advice: h13: error: got " in ended.out
     record = json.loads(cli(hosted, "--target", "h13", "--fail-on", "error=0", "--json").out)
     assert (record["ok"], record["failed"], len(record["advice"]["h13"])) == (True, {"h13": []}, 1)

@@ -201,7 +201,7 @@ def test_palettes_of_an_older_opset_have_two_indices_in_a_byte(cli: Cli, tmp_pat
 def test_what_costs_more_than_its_encoding_is_said(cli: Cli, tmp_path: Path) -> None:
     path = saved(model_of("gemm", zeros=True), tmp_path / "net.onnx")
     for mode, words in (
-        ("palette3", "4 bits for each index of 3 in the file"),
+        ("palette3", "the ONNX file stores each 3-bit index in 4 bits"),
         ("sparse", "dense in the file, since ONNX has no mask"),
     ):
         ended = cli("compress", path, "--mode", mode, "--force", "-o", tmp_path / "small.onnx")

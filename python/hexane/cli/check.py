@@ -211,7 +211,7 @@ def _failed(conditions: Conditions, graph: Graph, reports: Sequence[Report], kno
 
 def _print_failed(reports: Sequence[Report], failed: _Failed) -> None:
     lines = [f"{report.chip.label}: {text}" for report in reports for text in failed.failed[report.chip.name]]
-    print("\n--fail-on: " + ("nothing is true" if not lines else "\n  ".join(["failed", *lines])))
+    print("\n--fail-on: " + ("passed" if not lines else "\n  ".join(["failed", *lines])))
     if failed.inputs:
         print(failed.inputs + (f"; {ADVICE}" if failed.advice else ""))
     for report in reports:

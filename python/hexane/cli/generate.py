@@ -73,7 +73,7 @@ def generate(
         print(f"[generate] {note}", file=sys.stderr)
     ids = known.encode(prompt, begin=known.adds_begin or not published)
     if not ids:
-        raise Error("[generate] --prompt: got no text, need some: the tokenizer has no mark that begins one")
+        raise Error("[generate] --prompt: got an empty prompt, need some text: this tokenizer has no BOS token")
     tokens = made(
         ids,
         steps=steps,

@@ -253,6 +253,14 @@ def _blocks(file: _File, name: str, weight: Weight, integers: Array, scales: Arr
     return _dequantized(file, name, weight, integers, scales, {"axis": axis, "block_size": block})
 
 
+def _width(bits: int, stored: float) -> str:
+    """What the file makes of indices of so many bits, where it stores them in others."""
+    if stored == bits:
+        return ""
+    more = f"; opset {NIBBLE_OPSET} stores 4" if stored == 8 and bits <= 4 else ""
+    return f"the ONNX file stores each {bits}-bit index in {stored:g} bits{more}"
+
+
 def _vectors(file: _File, name: str, weight: Weight, indices: Array, tables: Array, encoding: str) -> tuple[str, str]:
     """Rows of a table, whose numbers go to the axis of output channels."""
     palette = palette_of(encoding)
@@ -266,7 +274,7 @@ def _vectors(file: _File, name: str, weight: Weight, indices: Array, tables: Arr
     if weight.axis != rank - 1:
         perm = [*range(weight.axis + 1), rank, *range(weight.axis + 1, rank)]
         result = write.node("Transpose", [result], f"{name}_turned", perm=perm)
-    remark = "" if bits == palette[0] else f"{bits} bits for each index of {palette[0]} in the file"
+    remark = _width(palette[0], bits)
     return _reshaped(file, result, name, weight.whole.shape), remark
 
 
@@ -312,7 +320,7 @@ def _looked_up(
     if groups > 1 or packing.per > 1:
         result = _reshaped(file, result, name, shape)
     cost = packing.bits / packing.per
-    remark = "" if cost == bits else f"{cost:g} bits for each index of {bits} in the file"
+    remark = _width(bits, cost)
     if not file.nibbles and packing.per > 1 and table.nbytes * LARGE_TABLE > packed.nbytes:
         remark = "; ".join(filter(None, (remark, COMBINED)))
     return result, remark

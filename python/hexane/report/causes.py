@@ -414,7 +414,7 @@ def _products(pair: _Pair, run: Run, part: _Part) -> Cause | None:
             f" {first.lost_by_rounding:g}"
         )
         why = {
-            "dropped": f"{run.label} drops products whose factors' exponents add up to -17 or less",
+            "dropped": f"{run.label}: tiny products become zero, those whose factors' exponents add up to -17 or less",
             "rounding": f"{run.label} rounds every product to a multiple of 2^-16",
         }[kind]
         product = pair.product(step)
@@ -425,7 +425,7 @@ def _products(pair: _Pair, run: Run, part: _Part) -> Cause | None:
         change = change or (
             "these numbers leave no room to scale up, and no other change that keeps what the network computes is known"
             if factor == 1
-            else f"scaling its input by {factor} and its result by 1/{factor} was tried and brings it no nearer"
+            else f"scaling its input by {factor} and its result by 1/{factor} was tried and does not help"
             + (": allow a tolerance" if pair.apart.distance <= FAR else "")
         )
         return Cause(kind, where, why, evidence, change)

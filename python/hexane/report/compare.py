@@ -120,7 +120,11 @@ class Parting:
             if self.within is None:
                 return [f"{pair}: {near} in every output, and in every layer that both have"]
             where = f"{self.within.node.where} (layer {self.within.number})"
-            return [f"{pair}: {near} in every output; {where} is the first layer that is not (--layers says why)"]
+            agree = (
+                "all outputs are the same" if self.tolerance == 0 else f"all outputs agree within {self.tolerance:g}"
+            )
+            inner = f"inner layers differ by more, the first is {where}; it does not matter (--layers says why)"
+            return [f"{pair}: {agree}; {inner}"]
         d = self.difference
         if self.culprit is not None:
             before, after = self.culprit.before, self.culprit.after

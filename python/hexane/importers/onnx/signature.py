@@ -133,7 +133,7 @@ def _needs(missing: list[Input], shape_inputs: list[Input], named: Mapping[str, 
         lines.append(f"the shape of {entry.name!r} ({declared}), for example {example}")
     for entry in shape_inputs:
         lines.append(
-            f"the value of {entry.name!r} ({entry.dtype}), which decides shapes: --value {entry.name}=V or --input"
-            f" {entry.name}=F.npy gives it"
+            f"the value of {entry.name!r} ({entry.dtype}), on which shapes depend; fix it: --value {entry.name}=V, or"
+            f" --input {entry.name}=F.npy"
         )
     return "[import] the model has to be specialised; need:\n  " + "\n  ".join(lines)

@@ -109,7 +109,9 @@ class Generator:
     def _step(self, token: int, position: int, text: int) -> Array:
         """text: which one, as the states are those of the last one that was begun."""
         if text != self._text:
-            raise Error("[train.generate] got a text that another one took the place of, need one after the other")
+            raise Error(
+                "[train.generate] got a step of an older text, need the newest: a newer generation reset this cache"
+            )
         logits = self.net(token=np.array([token], np.int32), position=np.array([position], np.int32))
         assert isinstance(logits, np.ndarray)
         row: Array = logits[0]

@@ -20,7 +20,7 @@ class Samples:
     the same ones in a run that is resumed.
 
     Raises Error for a tokenizer of more tokens than the model, for a prompt that leaves no room for a text, and for an
-    empty one where the tokenizer has no mark that begins a text.
+    empty one where the tokenizer has no BOS token.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class Samples:
             raise Error(f"[train] the tokenizer: got {tokenizer.vocab} tokens, need at most the model's {config.vocab}")
         self._ids = tokenizer.encode(prompt)
         if not self._ids:
-            raise Error("[train] --prompt: got no text, need some: the tokenizer has no mark that begins one")
+            raise Error("[train] --prompt: got an empty prompt, need some text: this tokenizer has no BOS token")
         if len(self._ids) >= config.seq:
             raise Error(f"[train] --prompt: got {len(self._ids)} tokens, need fewer than the {config.seq} of a row")
         self._tokenizer, self._seed = tokenizer, seed
