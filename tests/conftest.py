@@ -7,13 +7,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Generator
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
 import onnx
 import pytest
 
-from chromium import MISSING
 from networks import small_networks
 from turns import TURN, TURNS
 
@@ -84,15 +84,22 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]:
-    """Says in the last lines what was left out."""
+    """Ends with the tests that did not run: skips, one line for each reason, and the turn of random cases."""
     yield
     reporter = session.config.pluginmanager.getplugin("terminalreporter")  # None in the workers of xdist
-    skipped = [] if reporter is None else reporter.getreports("skipped")
-    if missed := sum(MISSING in str(report.longrepr) for report in skipped):
-        reporter.write_line(f"left out: {missed} tests of pages in a browser; {MISSING} (apt-get install chromium)")
-    passed = [] if reporter is None else reporter.getreports("passed")
-    if TURN != "all" and any("slow" in report.keywords for report in passed):
+    if reporter is None:
+        return
+    for line in tally(reporter.getreports("skipped")):
+        reporter.write_line(line)
+    if TURN != "all" and any("slow" in report.keywords for report in reporter.getreports("passed")):
         reporter.write_line(f"of many random cases those of turn {TURN} ran, of {TURNS}; TURN=all runs them all")
+
+
+def tally(skipped: Sequence[pytest.TestReport]) -> list[str]:
+    """The reasons of skipped tests, each with its count, the largest first."""
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped)  # file, line, reason
+    lines = [f"{count:6} {reason}" for reason, count in reasons.most_common()]
+    return [f"skipped: {reasons.total()}", *lines] if lines else []
 
 
 @pytest.fixture
@@ -121,7 +128,8 @@ def published(request: pytest.FixtureRequest) -> Callable[[str], list[dict[str, 
     def rows(name: str) -> list[dict[str, str]]:
         path = folder / "data" / f"{name}.csv"
         if not path.exists():
-            pytest.skip(f"{path} is not there; --facts DIR names its folder")
+            missing = path if path.parent.exists() else path.parent
+            pytest.skip(f"{missing} is not there; --facts DIR names its folder")
         with path.open(encoding="utf-8", newline="") as file:
             return list(csv.DictReader(file))
 

@@ -98,12 +98,15 @@ def test_a_browser_and_mpi_are_installed_for_tests_under_ci_only(tmp_path: Path)
 
 
 @pytest.mark.slow  # another pytest
-def test_the_last_line_says_that_tests_of_pages_were_left_out() -> None:
+def test_the_suite_ends_with_the_reasons_of_its_skips() -> None:
+    """One line for each reason, with its count."""
     chosen = [ROOT / "tests" / "report" / "test_page_in_a_browser.py", "-k", "test_the_worst_is_on_top", "-n", "0"]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen]
     ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={**os.environ, "PATH": ""})
     assert ran.returncode == 0, ran.stdout
-    assert ran.stdout.splitlines()[-1].startswith("left out: 1 tests of pages in a browser; chromium is not installed")
+    reason = "chromium is not installed (apt-get install chromium)"
+    assert ran.stdout.splitlines()[-2:] == ["skipped: 1", f"     1 {reason}"]
+    assert ran.stdout.count(reason) == 1
 
 
 def test_processes_of_tests_can_be_interrupted() -> None:

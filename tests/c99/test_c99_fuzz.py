@@ -1,6 +1,7 @@
 """Damaged plans in the C99 loader, compiled with sanitizers, for 64 and 32 bits."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -99,4 +100,7 @@ def test_damaged_plans_do_no_harm(command, tmp_path, made):
     ran = subprocess.run([*command, *found], capture_output=True, text=True, env=kept)
     print(ran.stdout, file=sys.stderr)
     assert ran.returncode == 0, ran.stderr[-4000:]
-    assert ran.stdout.count("mutants") == len(found)
+    counts = re.findall(r"(\d+) mutants, (\d+) loaded, (\d+) ran$", ran.stdout, re.MULTILINE)
+    assert len(counts) == len(found)
+    mutants, loaded, run = (sum(int(count[i]) for count in counts) for i in range(3))
+    assert mutants > loaded >= run > mutants // 50  # some are refused, and some reach the kernels

@@ -1,48 +1,90 @@
-"""What the README shows runs as it stands there."""
+"""The README's examples run and print the text that stands there; --update-golden writes it."""
 
 import re
+import shlex
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from command import Cli
-from hexane.graph import Array
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
-COMMANDS = sorted(set(re.findall(r"^hexane (\w+)([^#\n]*)", README, re.MULTILINE)))
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+EXAMPLES = re.compile(
+    r"```console\n(?P<session>.*?)```|```python\n(?P<code>.*?)```\n\n```text\n(?P<printed>.*?)```", re.S
+)
+
+# After a backquote, a prompt or the folder of a program.
+COMMANDS = sorted(set(re.findall(r"(?:`|^\$ |/)hexane ([a-z]+)([^`\n]*)", README.read_text(encoding="utf-8"), re.M)))
 
 
-def test_the_examples_in_python_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the order they stand in, in a folder of their own. The data is the reader's."""
+def commands_of(session: str) -> Iterator[tuple[str, str]]:
+    """Each command of a session, and the text below it."""
+    for part in re.split(r"^\$ ", session, flags=re.MULTILINE)[1:]:
+        command, _, printed = part.partition("\n")
+        yield command, printed
+
+
+def shortened(printed: str, shown: str) -> str:
+    """The part of a printed text that is shown: all of it, its first lines and `...`, or nothing."""
+    if not shown:
+        return ""
+    lines = [line.rstrip() for line in printed.rstrip("\n").split("\n")]
+    if not shown.endswith("...\n"):
+        return "\n".join(lines) + "\n"
+    return "\n".join([*lines[: shown.count("\n") - 1], "..."]) + "\n"
+
+
+def test_the_examples_print_the_text_below_them(
+    cli: Cli,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
+    (tmp_path / "examples" / "digits").mkdir(parents=True)
+    shutil.copy(ROOT / "examples" / "digits" / "digits.onnx", tmp_path / "examples" / "digits")
 
-    def batches(number: int) -> dict[str, Array]:
-        return {
-            "x": rng.standard_normal((64, 784)).astype(np.float32),
-            "labels": rng.integers(0, 10, 64).astype(np.int32),
-        }
+    def session(text: str) -> str:
+        written = ""
+        for command, shown in commands_of(text):
+            name, *arguments = shlex.split(command)
+            assert name == "hexane"
+            ended = cli(*arguments)
+            assert ended.err == "", ended.err
+            written += f"$ {command}\n{shortened(ended.out, shown)}"
+        return f"```console\n{written}```"
 
-    found: dict[str, object] = {"batches": batches}
-    network, training = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    exec(compile(network, "README.md", "exec"), found)
-    assert getattr(found["out"], "shape", None) == (1, 8, 1, 1)
-    exec(compile(training, "README.md", "exec"), found)
-    assert len((tmp_path / "run" / "log.jsonl").read_text().splitlines()) == 300
-    assert (tmp_path / "run" / "checkpoint.hxc").exists()
+    def program(code: str, shown: str) -> str:
+        capsys.readouterr()
+        (tmp_path / "example.py").write_text(code)
+        exec(compile(code, "example.py", "exec"), {})
+        return f"```python\n{code}```\n\n```text\n{shortened(capsys.readouterr().out, shown)}```"
+
+    before = README.read_text(encoding="utf-8")
+    after = EXAMPLES.sub(
+        lambda m: session(m["session"]) if m["session"] is not None else program(m["code"], m["printed"]), before
+    )
+    if request.config.getoption("--update-golden"):
+        README.write_text(after, encoding="utf-8")
+    else:
+        assert after == before
+    assert len(EXAMPLES.findall(after)) == 5
 
 
-@pytest.mark.parametrize(("command", "arguments"), COMMANDS)
-def test_every_command_has_the_options_it_is_shown_with(cli: Cli, command: str, arguments: str) -> None:
-    shown = cli(command, "--help").out
-    for option in re.findall(r"(?<!\S)--?[a-z-]+", arguments):
+@pytest.mark.parametrize(("name", "arguments"), COMMANDS)
+def test_every_command_has_the_options_it_is_shown_with(cli: Cli, name: str, arguments: str) -> None:
+    shown = cli(name, "--help").out
+    for option in re.findall(r"(?<!\S)--?[a-z0-9-]+", arguments):
         assert option in shown
 
 
 def test_every_link_leads_somewhere() -> None:
-    root = Path(__file__).parents[2]
-    for page in (root / "README.md", *(root / "docs").glob("*.md")):
-        for link in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+    for page in (README, *(ROOT / "docs").glob("*.md")):
+        for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
             if not link.startswith("http"):
                 assert (page.parent / link).exists(), f"{page.name}: {link}"

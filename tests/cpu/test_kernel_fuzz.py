@@ -195,11 +195,13 @@ def check_mutants(graph: Graph, seed: str, mutants: int) -> None:
     rng = random.Random(seed)
     call = Call(graph, rng)
     assert check(call, 0)
+    accepted = 0
     for mutant in range(1, mutants):
         damaged = copy.deepcopy(call)
         for _ in range(rng.choice((1, 1, 2, 3))):
             damaged.mutate(rng)
-        check(damaged, mutant)
+        accepted += check(damaged, mutant)
+    assert 0 < accepted < mutants - 1
 
 
 @pytest.mark.parametrize(("op", "index"), CASES, ids=IDS)

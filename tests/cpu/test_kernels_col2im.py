@@ -100,5 +100,7 @@ def test_col2im_refuses_what_does_not_fit(x: Any, out: Any, changed: Any, messag
 
 def test_no_images_and_no_channels_give_nothing() -> None:
     for batch, channels in ((0, 3), (2, 0)):
-        x, out = np.zeros((batch, 4 * channels, 4), np.float32), np.zeros((batch, channels, 4, 4), np.float32)
+        frame = poisoned((2, 3, 4, 4), np.float32)
+        x, out = np.zeros((batch, 4 * channels, 4), np.float32), frame[:batch, :channels]
         run("col2im", [x], [out], dict(zip(NAMES, ((2, 2), (2, 2), (1, 1), (0,) * 4), strict=True)))
+        assert same_bits(frame, poisoned((2, 3, 4, 4), np.float32))

@@ -83,12 +83,16 @@ def test_a_part_that_does_not_parse_is_refused(part: str) -> None:
         hx.compile(data.replace(b"\x04here", b"\x7fhere"))
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_damaged_bytes_end_in_an_error_or_a_graph(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    data = bytearray(model().SerializeToString())
-    ends = np.r_[0:300, len(data) - 600 : len(data)]  # where the structure is
-    for at in rng.choice(ends, 3):
-        data[at] = rng.integers(256)
-    with suppress(hx.Error):
-        hx.compile(bytes(data), threads=1)
+def test_damaged_bytes_end_in_an_error_or_a_graph() -> None:
+    whole = model().SerializeToString()
+    ends = np.r_[0:300, len(whole) - 600 : len(whole)]  # where the structure is
+    num_compiled = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        data = bytearray(whole)
+        for at in rng.choice(ends, 3):
+            data[at] = rng.integers(256)
+        with suppress(hx.Error):
+            hx.compile(bytes(data), threads=1)
+            num_compiled += 1
+    assert 0 < num_compiled < 40

@@ -78,5 +78,6 @@ def test_every_op(op: Op, index: int, monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         cpu = in_the_same_pieces(graph)
     except Error as error:
-        pytest.skip(f"the CPU does not compile it for a chip: {error}")
+        print(error)
+        pytest.skip("the CPU does not compile it for a chip")
     check(graph, cpu, feeds(graph, inputs), op.name not in SEVERAL, op.name.startswith("quant"), monkeypatch)

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
-MISSING = "chromium is not installed"  # why tests of pages are left out
+MISSING = "chromium is not installed (apt-get install chromium)"  # why tests of pages in a browser are skipped
 PATIENCE = 60.0  # seconds until an answer
 # Becomes the browser, which reads commands from 3 and writes answers to 4. The pipes may have these numbers: they move away first.
 START = """

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import ml_dtypes
@@ -110,26 +111,28 @@ def everything(data: bytes) -> None:
                 asset.numbers_of(operation)
 
 
-def mutants(data: bytes, count: int, seed: int) -> None:
+def mutants(data: bytes, count: int, seed: int) -> int:
+    """The number of damaged files that are read. All others end in an Error."""
     rng = np.random.default_rng(seed)
+    num_read = 0
     for i in range(count):
         changed = bytearray(data)
         at = int(rng.integers(len(changed)))
-        match i % 4:
+        match i % 8:
             case 0:
-                for place in rng.integers(len(changed), size=3):
-                    changed[place] = int(rng.integers(256))
-            case 1:
                 del changed[at:]
-            case 2:
+            case 1:
                 changed[at:at] = rng.bytes(int(rng.integers(1, 9)))
-            case 3:
+            case 2:
                 del changed[at : at + int(rng.integers(1, 9))]
-        try:
+            case _:  # all sizes stay right, so many of these are read
+                for place in rng.integers(len(changed), size=rng.integers(1, 4)):
+                    changed[place] = int(rng.integers(256))
+        with suppress(hx.Error):
             everything(bytes(changed))
             import_asset(read_asset(bytes(changed), "f"))
-        except hx.Error:
-            continue
+            num_read += 1
+    return num_read
 
 
 def with_state() -> bytes:
@@ -162,16 +165,16 @@ def with_stored_weights(seed: int) -> bytes:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_mutants_raise_errors_and_nothing_else(seed: int) -> None:
-    mutants(with_stored_weights(seed), 150, seed)
-    mutants(perceptron(np.random.default_rng(seed))[0], 150, seed)
-    mutants(with_state(), 150, seed)
+    assert 10 < mutants(with_stored_weights(seed), 150, seed) < 140
+    assert 10 < mutants(perceptron(np.random.default_rng(seed))[0], 150, seed) < 140
+    assert mutants(with_state(), 150, seed) < 140  # a few bytes, most of them names: up to 3 are read
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_a_thousand_mutants_of_an_asset_raise_errors_and_nothing_else(seed: int) -> None:
     made = (with_state, lambda: perceptron(np.random.default_rng(seed))[0], lambda: with_stored_weights(seed))
-    mutants(made[seed % 3](), 1000, seed)
+    assert 0 < mutants(made[seed % 3](), 1000, seed) < 900
 
 
 # ---- numbers of less than a byte, the first in the lowest bits ----

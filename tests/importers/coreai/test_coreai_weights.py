@@ -359,6 +359,17 @@ def test_offsets_behind_the_scale_and_scales_below_zero_are_decoded() -> None:
         check_product(graph, (data * np.float32(scale) + np.float32(offset)).astype(np.float32))
 
 
+def test_an_infinite_scale_gives_infinities_and_nan_without_a_warning() -> None:
+    data = np.arange(-48, 48).reshape(8, 12).astype(np.int8)
+    f = Function()
+    operands = [f.const(a) for a in (data, np.full((1, 1), -np.inf, np.float32), np.zeros((1, 1), np.int8),
+                                     np.zeros((1, 1), np.float32))]  # fmt: skip
+    graph = product_with(f, f.op("primitive.blockwise_shift_scale", *operands, result=f.value((8, 12))), (8, 12))
+    (weight,) = [n.data for n in graph.nodes if n.op == "const" and np.isnan(n.data).any()]
+    assert np.isnan(weight).sum() == 1
+    assert np.isinf(weight).sum() == weight.size - 1
+
+
 def test_weights_that_something_else_reads_are_decoded() -> None:
     """The sum of a decoded weight and a constant is a constant, as it is for a weight that is stored whole."""
     rng = np.random.default_rng(7)

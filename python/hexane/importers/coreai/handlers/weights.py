@@ -28,7 +28,8 @@ def _blockwise(c: Context) -> Found:
     numbers = c.array(0).astype(wide)
     scales = _spread(c, 1, numbers.shape).astype(wide)
     first, second = (_spread(c, i, numbers.shape).astype(wide) if i < len(c.operands) else wide(0) for i in (2, 3))
-    return c.b.const((scales * (numbers - first) + second).astype(kind.numpy))
+    with np.errstate(all="ignore"):  # an infinite scale times 0 is NaN
+        return c.b.const((scales * (numbers - first) + second).astype(kind.numpy))
 
 
 def _stored_integers(c: Context, data: Value, kind: DType) -> Value | None:
