@@ -143,6 +143,29 @@ NORMS = {
         normal(500, shape=(1, 64, 6, 5)),
         lambda x: standard(x, 1e-6),
     ),
+    "std of torch, unbiased": Case(
+        lambda x: hx.sqrt(mean(hx.square(x - mean(x))) * 256.0 / 255.0),
+        normal(60),
+        lambda x: x.std(1, ddof=1, keepdims=True),
+        "engine ieee",
+    ),
+    "standardised, unbiased": Case(
+        lambda x: (x - mean(x)) / (hx.sqrt(mean(hx.square(x - mean(x))) * 256.0 / 255.0) + 1e-5),
+        normal(100),
+        lambda x: (x - x.mean(1, keepdims=True)) / (x.std(1, ddof=1, keepdims=True) + 1e-5),
+    ),
+    "rms, an epsilon for each row": Case(
+        lambda x: x / hx.sqrt(mean(x * x) + np.full((4, 1), 1e-6, np.float32)), normal(3000), rms
+    ),
+    "cosine": Case(
+        lambda x: total(x * x[:, ::-1]) / (hx.sqrt(total(x * x)) * hx.sqrt(total(x[:, ::-1] * x[:, ::-1]))),
+        normal(300, 200),
+        lambda x: (x * x[:, ::-1]).sum(1, keepdims=True) / (x**2).sum(1, keepdims=True),
+        "engine",
+    ),
+    "magnitude of a spectrum": Case(
+        lambda x: hx.sqrt(x * x + hx.square(x[::-1]) + 1e-9), normal(300), lambda x: np.sqrt(x**2 + x[::-1] ** 2 + 1e-9)
+    ),
     "variance": Case(
         lambda x: mean(x * x) - hx.square(mean(x)), normal(1, 50), lambda x: x.var(1, keepdims=True), "engine ieee"
     ),
@@ -161,6 +184,12 @@ LOGARITHMS = {
     "log of sigmoid": Case(lambda x: hx.log(hx.sigmoid(x)), normal(10), lambda x: -np.logaddexp(0, -x), "engine"),
     "running logsumexp": Case(
         lambda x: hx.log(hx.cumsum(hx.exp(x), axis=1)), normal(5, 3), lambda x: np.logaddexp.accumulate(x, 1)
+    ),
+    "log of 1 - sigmoid": Case(
+        lambda x: hx.log(1.0 - hx.sigmoid(x)), normal(4), lambda x: -np.logaddexp(0, x), "engine"
+    ),
+    "softmax with an epsilon": Case(
+        lambda x: hx.exp(x) / (total(hx.exp(x)) + 1e-6), normal(6, 8), lambda x: np.exp(x - log_sum_exp(x))
     ),
     "inverse sigmoid": Case(
         lambda x: hx.sigmoid(hx.log(hx.clip(x, alpha=1e-5, beta=1.0) / hx.clip(1.0 - x, alpha=1e-5, beta=1.0)) - 2.0),

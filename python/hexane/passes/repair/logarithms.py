@@ -99,6 +99,37 @@ def log_sigmoid(m: Found) -> Value | None:
     return b.neg(held_softplus(b, b.neg(m.now(maker.inputs[0]))))
 
 
+def rest_of_sigmoid(m: Found) -> Value | None:
+    """1 - sigmoid(%x)  ->  sigmoid(-%x)"""
+    one, other = m.node.inputs
+    maker = made_by(other, "sigmoid")
+    if scalar(one) != 1 or maker is None or other is None or other.shape != m.node.types[0].shape:
+        return None
+    b = Rewriter(*m.node.sources)
+    return b.sigmoid(b.neg(m.now(maker.inputs[0])))
+
+
+def softmax_with_epsilon(m: Found) -> Value | None:
+    """exp(%x) / (reduce_sum(exp(%x)) + e)  ->  p / (reduce_sum(p) + e * exp(-max(%x))), p = exp(%x - max(%x))"""
+    exp, by = m.node.inputs
+    added = made_by(by, "add")
+    maker = made_by(exp, "exp")
+    x = None if maker is None else maker.inputs[0]
+    if added is None or x is None or _less_its_largest(x):
+        return None
+    for sums, e in (added.inputs, added.inputs[::-1]):
+        total, epsilon = made_by(sums, "reduce_sum"), scalar(e)
+        if total is None or epsilon is None or epsilon < 0 or total.inputs[0] != exp or not total.attrs["keep_dims"]:
+            continue
+        b, now = Rewriter(*m.node.sources), m.now(x)
+        assert now is not None
+        top = b.reduce_max(now, axes=total.attrs["axes"])
+        powers = b.exp(b.sub(now, top))
+        rest = b.mul(b.exp(b.neg(top)), epsilon)
+        return b.real_div(powers, b.add(b.reduce_sum(powers, axes=total.attrs["axes"]), rest))
+    return None
+
+
 def log_of_quotient(m: Found) -> Value | None:
     """log(%a / %b)  ->  log(%a) - log(%b), where both are positive"""
     maker = made_by(m.node.inputs[0], "real_div")
@@ -152,6 +183,13 @@ def _less_its_largest(x: Value) -> bool:
 
 EXP = "exp is infinite in fp16 from 11.1 on"
 FORMS = (
+    Form("rest of a sigmoid", op("sub"), rest_of_sigmoid, quiet=True),
+    Form(
+        "softmax with an epsilon",
+        op("real_div"),
+        softmax_with_epsilon,
+        f"the largest number is taken off first: {EXP}",
+    ),
     Form("softmax", op("real_div"), softmax, f"written as softmax, which takes off the largest number: {EXP}"),
     Form(
         "log_softmax",

@@ -7,7 +7,7 @@ networks: coremltools#2585 and #2821 (RMSNorm of language models), transformers.
 from math import isclose
 
 from hexane.graph import Value
-from hexane.match import Found, Pattern, made_by, op
+from hexane.match import Found, Pattern, made_by, op, scalar
 from hexane.ops import OPS, simpler
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.repair.form import Form
@@ -19,6 +19,7 @@ from hexane.passes.repair.squares import (
     centred,
     epsilon_of_l2,
     factored,
+    number,
     root,
     squared,
     squares,
@@ -249,6 +250,84 @@ def root_alone(m: Found) -> Value | None:
     return y if y.shape == m.node.types[0].shape else b.reshape(y, shape=m.node.types[0].shape)
 
 
+def cosine(m: Found) -> Value | None:
+    """reduce_sum(%a * %b) / (sqrt(sum(%a^2)) * sqrt(sum(%b^2)))  ->  reduce_sum(l2_norm(%a) * l2_norm(%b))"""
+    dot, by = made_by(m.node.inputs[0], "reduce_sum"), m.node.inputs[1]
+    while by is not None and by.node.op in ("maximum", "clip", "add") and (inner := _small(by)) is not None:
+        by = inner
+    product, norms = made_by(dot.inputs[0], "mul") if dot is not None else None, made_by(by, "mul")
+    if dot is None or product is None or norms is None:
+        return None
+    first, second = (root(v) for v in norms.inputs)
+    a, b = product.inputs
+    if first is None or second is None or a is None or b is None or a.shape != b.shape:
+        return None
+    if (first.squares.x, second.squares.x) == (b, a):
+        first, second = second, first
+    axes, w, sides = axes_of(dot.attrs["axes"], a.type.rank), Rewriter(*m.node.sources), []
+    for one, x in ((first, a), (second, b)):
+        is_norm = not one.is_inverse and one.squares.x == x and one.squares.axes == axes
+        epsilon = epsilon_of_l2(one) if is_norm else None
+        plain = is_norm and one.is_plain and not one.inside and isclose(one.squares.factor, 1, rel_tol=1e-6)
+        if epsilon is None and not plain:
+            return None
+        sides.append(w.l2_norm(m.now(x), axes=axes, epsilon=epsilon or 1e-12))
+    return w.reduce_sum(w.mul(*sides), axes=axes, keep_dims=dot.attrs["keep_dims"])
+
+
+def _small(value: Value) -> Value | None:
+    """x, of max(x, e) or x + e where e is as good as nothing."""
+    node = value.node
+    if node.op == "clip":
+        return node.inputs[0] if 0 <= node.attrs["alpha"] <= 1e-6 and node.attrs["beta"] > 3e38 else None
+    for x, e in (node.inputs, node.inputs[::-1]):
+        if (known := number(e)) is not None and 0 <= known <= 1e-6 and x is not None:
+            return x
+    return None
+
+
+MOST_TERMS = 4
+
+
+def hypotenuse(m: Found) -> Value | None:
+    """sqrt(%a^2 + %b^2 + e)  ->  sqrt((%a * f)^2 + (%b * f)^2 + e * f^2) / f, with f = min(1, 128 / the larger)"""
+    node, terms, epsilon = m.node, list[Value](), 0.0
+    if node.op == "pow" and scalar(node.inputs[1]) != 0.5:
+        return None
+    waiting = [node.inputs[0]]
+    while waiting:
+        value = waiting.pop()
+        if (known := number(value)) is not None and known >= 0:
+            epsilon += known
+        elif value is None or value.shape != node.types[0].shape or len(terms) == MOST_TERMS:
+            return None
+        elif (x := squared(value)) is not None:
+            terms.append(x)
+        elif value.node.op == "add":
+            waiting += value.node.inputs
+        else:
+            return None
+    if not terms or any(bound(x) <= LARGEST_SAFE or is_constant(x.node) or _is_held(x) for x in terms):
+        return None
+    b = Rewriter(*node.sources)
+    now = [v for v in map(m.now, terms) if v is not None]
+    top = b.abs(now[0])
+    for x in now[1:]:
+        top = b.maximum(top, b.abs(x))
+    factor = b.inverse(b.mul(b.maximum(top, simpler.LARGEST_SQUARED), 1 / simpler.LARGEST_SQUARED))
+    total = b.square(b.mul(now[0], factor))
+    for x in now[1:]:
+        total = b.add(total, b.square(b.mul(x, factor)))
+    total = b.add(total, b.mul(b.mul(factor, epsilon), factor)) if epsilon else total
+    return b.real_div(b.sqrt(total), factor)
+
+
+def _is_held(value: Value) -> bool:
+    """Whether it is a number times a factor that `hypotenuse` makes."""
+    factors = value.node.inputs if value.node.op == "mul" else ()
+    return any(v is not None and v.node.op == "inverse" for v in factors)
+
+
 def lp_norm(m: Found) -> Value | None:
     """lp_norm(%x, p=2)  ->  l2_norm(%x); of other p the formula of %x over its largest number"""
     (x,) = m.inputs
@@ -288,6 +367,8 @@ FORMS = (
     Form("never negative", _any_of("relu", "clip"), never_negative, quiet=True),
     Form("shifted", op("add"), shifted, quiet=True),
     Form("shifted alone", op("sub"), shifted_alone, quiet=True),
+    Form("cosine", op("real_div"), cosine, f"both sides are normalised first: {SQUARES}", "transformers.js#1728"),
+    Form("hypotenuse", _any_of("sqrt", "pow"), hypotenuse, f"scaled before it is squared: {SQUARES}"),
     Form("norm", _any_of("real_div", "mul"), over_root, f"written as a norm: {SQUARES}", SOURCE),
     Form("root", _any_of(*ROOTS), root_alone, f"scaled by its largest number before it is squared: {SQUARES}", SOURCE),
     Form("lp_norm", op("lp_norm"), lp_norm, f"written with numbers that are scaled first: {SQUARES}", SOURCE),

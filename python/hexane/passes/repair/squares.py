@@ -6,6 +6,7 @@ from math import isclose, isinf, prod, sqrt
 from hexane.graph import Value
 from hexane.match import made_by, scalar
 
+MOST_READ = 1 << 16  # numbers of a constant that are looked at
 MOVES = ("reshape", "expand_dims", "squeeze", "broadcast_to", "identity", "stop_gradient")
 
 
@@ -62,17 +63,33 @@ def squared(value: Value | None) -> Value | None:
 
 
 def factored(value: Value | None) -> tuple[Value | None, float]:
-    """A value and the number that multiplies or divides it; 1 where none does."""
-    if value is None:
-        return None, 1.0
+    """A value and the numbers that multiply or divide it, as one; 1 where none do."""
+    factor = 1.0
+    while value is not None and (found := _factored_once(value)) is not None:
+        value, factor = found[0], factor * found[1]
+    return value, factor
+
+
+def _factored_once(value: Value) -> tuple[Value, float] | None:
     inputs = value.node.inputs
     if value.node.op == "mul":
         for x, by in (inputs, inputs[::-1]):
-            if (known := scalar(by)) is not None and x is not None and x.shape == value.shape:
+            if (known := number(by)) is not None and x is not None and x.shape == value.shape:
                 return x, known
-    if value.node.op == "real_div" and (known := scalar(inputs[1])):
-        return inputs[0], 1 / known
-    return value, 1.0
+    x = inputs[0] if value.node.op == "real_div" else None
+    if x is not None and x.shape == value.shape and (known := number(inputs[1])):
+        return x, 1 / known
+    return None
+
+
+def number(value: Value | None) -> float | None:
+    """The one number of a constant, in whatever shape."""
+    if (known := scalar(value)) is not None or value is None:
+        return known
+    data = value.node.data if value.node.op == "const" and value.dtype.kind == "float" else None
+    if data is None or not 0 < data.size <= MOST_READ or not (data == data.reshape(-1)[0]).all():
+        return None
+    return float(data.reshape(-1)[0])
 
 
 def squares(value: Value | None) -> Squares | None:
@@ -154,7 +171,7 @@ def _at_least(value: Value) -> tuple[Value | None, float] | None:
         return inputs[0], float(node.attrs["alpha"])
     if node.op == "maximum":
         for x, by in (inputs, inputs[::-1]):
-            if (known := scalar(by)) is not None and known >= 0 and x is not None and x.shape == value.shape:
+            if (known := number(by)) is not None and known >= 0 and x is not None and x.shape == value.shape:
                 return x, known
     return None
 
@@ -164,7 +181,7 @@ def _plus(value: Value) -> tuple[Value | None, float] | None:
     if value.node.op != "add":
         return None
     for x, by in (value.node.inputs, value.node.inputs[::-1]):
-        if (known := scalar(by)) is not None and known >= 0 and x is not None and x.shape == value.shape:
+        if (known := number(by)) is not None and known >= 0 and x is not None and x.shape == value.shape:
             return x, known
     return None
 
