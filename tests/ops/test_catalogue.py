@@ -56,10 +56,9 @@ OF_WINDOWS = {
     "avg_pool", "col2im", "conv", "conv_transpose", "conv_weight_gradient", "lp_pool", "max_pool", "max_pool_gradient",
     "max_pool_with_indices",
 }  # fmt: skip
-SORTED = {"argsort", "topk"}
 LACKING = {
     "fp64": {*OF_WINDOWS, "local_response_norm", "resize", "resize_bilinear", "upsample_bilinear"},
-    "uint64": {*SORTED, "abs", "clip", "cumsum", "neg", "reduce_argmax", "reduce_argmin", "relu", "sign", "square"},
+    "uint64": {"abs", "clip", "cumsum", "neg", "relu", "sign", "square"},
 }  # fmt: skip
 OTHERS = ["bf16", "fp64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
 

@@ -54,7 +54,7 @@ def test_slices_that_are_written_as_views_too_large_for_the_chip_are_the_hosts()
     (advice,) = report.advice
     assert advice.change.startswith("use tensors that the chip takes whole: fp32[307200, 2]: width 307200")
     assert advice.gain == "4 ops fewer on the CPU; the network then runs whole on the engine"
-    assert parse_conditions(["host"]).broken(report, {})[0].startswith("host: got 4 (slice_by_index")
+    assert parse_conditions(["host"]).broken(report)[0].startswith("host: got 4 (slice_by_index")
     whole, said = crossed(large, "h13")
     assert not whole
     assert len(said) == 1
@@ -90,7 +90,7 @@ def test_what_the_host_cuts_for_an_op_that_is_tiled_is_told_everywhere(build: Ca
     assert [e.verdict.verdict == "oversize" for e in report.entries] == [wide]
     assert all(e.verdict.runs for e in report.entries)
     assert (left > 0, report.ok) == (wide, not wide)
-    assert bool(parse_conditions(["host"]).broken(report, {})) == wide
+    assert bool(parse_conditions(["host"]).broken(report)) == wide
     whole, said = crossed(graph, chip)
     assert whole == report.ok
     assert bool(said) == wide
@@ -107,7 +107,7 @@ def test_a_detector_runs_on_the_engine_where_emit_leaves_nothing_to_the_host(chi
     for graph in (*graphs, focus(64), focus(256), focus(640)):
         report, left = preflight(graph, chip), on_host(graph, chip)
         assert report.ok == (left == 0)
-        assert bool(parse_conditions(["host", "rejected"]).broken(report, {})) == (left != 0)
+        assert bool(parse_conditions(["host", "rejected"]).broken(report)) == (left != 0)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "uint16"])

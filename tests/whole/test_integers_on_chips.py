@@ -41,7 +41,7 @@ def test_integers_on_a_chip_are_numpys(name: str, dtype: str, chip: str):
     x = ends(dtype)
     graph = hx.graph({"y": build(hx.input("x", x.shape, dtype))})
     hx.preflight(graph, chip)
-    if dtype == "uint64":  # for which the host has no kernels of these ops
+    if dtype == "uint64" and not name.startswith("reduce_arg"):  # for which the host has no kernels of these ops
         with pytest.raises(hx.Error, match="got uint64"):
             hx.compile(graph, target=chip, device="cpu", threads=1)(x)
         return

@@ -87,6 +87,7 @@ def _walk(nodes: Sequence[Node], may_leave: Callable[[Node], bool], counts: Mapp
     counts = counts or Counter(v for node in nodes for v in node.inputs if v is not None)
     found: dict[int, str] = {}
     factors: dict[int, str] = {}
+    limited = {node.inputs[0] for node in nodes if node.op == "quantize"}  # which ends what is beyond its integers
     for node in nodes:
         wide = next((v for v in node.inputs if v is not None and _reads_wide(v, known)), None)
         if wide is not None and may_leave(node):
@@ -103,7 +104,7 @@ def _walk(nodes: Sequence[Node], may_leave: Callable[[Node], bool], counts: Mapp
                 found[id(node)] = _reason("its results", ends)
         if ends is None and (gain := _gain(node, gains, masks.get(id(node), ()))) is not None:
             size, largest = gain
-            if node.op in ("mul", "real_div") and size > MOST_FACTOR:
+            if node.op in ("mul", "real_div") and size > MOST_FACTOR and node.values[0] not in limited:
                 size *= NEAR_1
             lossy = not max(size, largest) > LARGEST and unheld(node, masks.get(id(node), ())) is not None
             if (size > LARGEST or largest > LARGEST or lossy) and not folds_in_halves(node, counts):
