@@ -50,14 +50,22 @@ def test_inputs_name_the_op_that_breaks_the_outputs(cli: Cli, classifier: Path) 
     inputs = ("--input", classifier.with_name("in.npz"), "--repair", "off")
     ended = cli("check", classifier, "--target", "M1", *inputs)
     assert ended.code == 3
+    assert ended.out.startswith("M1 (h13): outputs are wrong on these inputs: mend pow at squares")
     assert "M1 (h13): outputs off by more than 1%" in ended.out
     assert "why: overflow: M1 (h13): pow at squares" in ended.out
     record = json.loads(cli("check", classifier, "--target", "M1", *inputs, "--json").out)
+    assert record["ok"] is False
     (target,) = record["targets"]
     assert target["on_inputs"]["ok"] is False
     ranges = {r["where"]: r["fp16"] for r in record["ranges"]}
     assert ranges["squares"] == "beyond"
     assert record["repairs"] == []
+
+
+def test_nan_in_an_input_is_refused(cli: Cli, classifier: Path) -> None:
+    np.savez(classifier.with_name("nan.npz"), x=np.full((4, 64), np.nan, np.float32))
+    ended = cli("check", classifier, "--target", "M1", "--input", classifier.with_name("nan.npz"))
+    assert (ended.code, "input 'x': got 256 NaN, need numbers" in ended.err) == (1, True)
 
 
 def test_without_inputs_the_report_says_what_depends_on_them(cli: Cli, classifier: Path) -> None:

@@ -1,11 +1,12 @@
 """`hexane check`: which chips run a network, and why not. As text, as JSON, and as a page."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from hexane import _core, sources
@@ -131,14 +132,14 @@ def check(
         for found in runs:
             (target_record,) = [one for one in record["targets"] if one["target"] == found.chip.name]
             target_record["on_inputs"] = found.record()
+        record["ok"] = record["ok"] and all(found.ok for found in runs)
         print_json(record if failed is None else {**record, **failed.record()})
     elif node is not None:
         _print_node(reports, node)
-    elif len(reports) == 1:
-        _print_report(reports[0])
     else:
-        _print_matrix(reports, _heads(chips, target))
-    if not json and node is None:
+        for line in _first_of_all(runs):
+            print(line)
+        _print_report(reports[0]) if len(reports) == 1 else _print_matrix(reports, _heads(chips, target))
         _print_numbers(graph, ranges, runs, reports)
     if failed is not None and not json:
         _print_failed(reports, failed)
@@ -152,10 +153,22 @@ def _on_inputs(graph: Graph, reports: Sequence[Report], known: Known) -> tuple[t
     _, given = next(iter(known.named_feeds()), ("", known.arrays))
     if not given or {port.name for port in ports_of(graph)} - given.keys():
         return (), []
+    for name, array in given.items():
+        if array.dtype.kind == "f" and np.isnan(array).any():
+            raise Error(f"[check] input {name!r}: got {int(np.isnan(array).sum())} NaN, need numbers")
     with working("running on the inputs"), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the report says it
         runs = [on_inputs(graph, report.chip, given) for report in reports[:MOST_RUN]]
         return ranges_of(graph, given), runs
+
+
+def _first_of_all(runs: Sequence[OnInputs]) -> Iterator[str]:
+    """Chips whose outputs are wrong on the inputs, before all else."""
+    for found in runs:
+        if not found.ok:
+            cause = found.parting.cause
+            where = "" if cause is None else f": mend {cause.where} first (see below)"
+            yield f"{found.chip.label}: outputs are wrong on these inputs{where}"
 
 
 def _print_numbers(graph: Graph, ranges: Sequence[Seen], runs: Sequence[OnInputs], reports: Sequence[Report]) -> None:

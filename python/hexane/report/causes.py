@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, floor, fsum, log2
+from math import ceil, floor, fsum, inf, log2
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -138,8 +138,9 @@ class _Pair:
         return difference(run.array(self.number), other.array(self.number)), after
 
 
-def cause_of(graph: Graph, number: int, a: Run, b: Run) -> Cause:
-    """Why the layer differs between two runs, of which the first is a chip's."""
+def cause_of(graph: Graph, number: int, a: Run, b: Run, exact: bool = False) -> Cause:
+    """Why the layer differs between two runs, of which the first is a chip's. exact: what the layer reads is exact in
+    the first run, so that no op in front of that counts."""
     parts = {run.name: _part(run, number, a.layers.keys() & b.layers.keys()) for run in (a, b)}
     node, arrays, pair = graph.nodes[number], (a.array(number), b.array(number)), _Pair(graph, number, a, b)
     if found := _slice(node, a, b):
@@ -149,6 +150,9 @@ def cause_of(graph: Graph, number: int, a: Run, b: Run) -> Cause:
     if difference(*reversed(arrays)).overflows and (found := _overflow(pair, b, parts[b.name])):
         return found
     faults = {run.name: find_faults(run.steps, run.seen, run.layers[number]) for run in (a, b)}
+    if exact:
+        own = _own_steps(a, number, a.layers.keys() & b.layers.keys())
+        faults = {a.name: [fault for fault in faults[a.name] if id(fault.step) in own], b.name: []}
     if found := _left_range(pair, parts, faults, overflow=True):
         return found
     return (
@@ -179,17 +183,18 @@ ROUNDED = ("overflow", "vanished", "magnified", "accumulated", "table", "reducti
 def cause_of_break(graph: Graph, number: int, a: Run, b: Run) -> Cause:
     """Why a layer of a chip's program is wrong though what it reads is exact. a: the run with exact values in front of
     it; b: the model in its own dtypes. Where the chip computes several ops as one layer, the one that breaks it."""
-    cause = cause_of(graph, number, a, b)
+    cause = cause_of(graph, number, a, b, exact=True)
     if cause.kind not in ROUNDED or "tried" in cause.change.replace("(not tried)", ""):
         return cause
     numbers = {node: n for n, node in enumerate(graph.nodes)}
 
     def known(value: Value) -> Array | None:
         n = numbers.get(value.node, -1)
+        if n not in b.layers and n in a.layers:  # fused away there
+            return a.array(n)
         return b.array(n) if n in b.layers else b.feeds.get(str(value.node.attrs.get("name")))
 
-    shared = a.layers.keys() & b.layers.keys()
-    blame = blamed(graph.nodes[number], known, lambda value: numbers.get(value.node, -1) in shared)
+    blame = blamed(graph.nodes[number], known, lambda value: numbers.get(value.node, -1) in a.layers)
     if blame is None or blame.node.where == cause.where:
         return cause
     return _of_blame(blame, a.label, cause.change)
@@ -200,7 +205,7 @@ def _of_blame(blame: Blame, label: str, change: str) -> Cause:
     where, kind = blame.node.where, blame.node.types[0]
     evidence = (
         f"element {list(blame.index)} of {kind} is {blame.exact:g}, and {blame.stored:g} in fp16; with its exact result"
-        f" the layer is {blame.after:.2g} apart, without {blame.before:.2g}"
+        f" the layer is {blame.after:.2g} apart, without {'infinite' if blame.before == inf else f'{blame.before:.2g}'}"
     )
     if blame.kind == "cancelled":
         why = f"{label}: {where}: fp16 has too few digits for its result"
@@ -228,6 +233,20 @@ CANCELS = (
     " not E[x^2] - E[x]^2), remove a common offset in front of the network, and keep what goes into log, rsqrt and"
     " division away from 0"
 )
+
+
+def _own_steps(run: Run, number: int, shared: set[int]) -> set[int]:
+    """By id: the steps between a layer and the layers in front of it that fp16 holds."""
+    found, waiting, met = set[int](), [number], set[int]()
+    while waiting:
+        layer = waiting.pop()
+        if layer in met:
+            continue
+        met.add(layer)
+        part = _part(run, layer, shared)
+        found.update(id(step) for step in part.steps)
+        waiting += [n for n in part.reads if not np.isfinite(run.array(n).astype(np.float64)).all()]
+    return found
 
 
 def _part(run: Run, number: int, shared: set[int]) -> _Part:
@@ -304,8 +323,9 @@ def _of_fault(pair: _Pair, run: Run, part: _Part, fault: Fault, after: float) ->
     known = product and fault.overflow and any(s is step for s in part.steps)
     if known and (found := _overflow(pair, run, _Part([step], part.reads))):  # it knows what helps
         return found
-    before = pair.apart.distance
-    evidence = f"{fault.evidence}; without it this layer would be {after:.2g} apart, not {before:.2g}"
+    apart = pair.apart
+    now = f"{apart.overflows} of {apart.size} numbers infinite" if apart.overflows else f"{apart.distance:.2g}"
+    evidence = f"{fault.evidence}; without it this layer would be {after:.2g} apart, not {now}"
     change = _by_a_power(fault.overflow)
     stop = stop_at(0, step, run.seen[step.node.values[0]], run.operands(step.node))
     said = fault.words if stop is None else stop.why if product else f"{fault.words} ({stop.why})"
