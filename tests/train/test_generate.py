@@ -81,12 +81,12 @@ def test_it_ends_at_a_stop_after_steps_and_where_the_row_is_full(path: Path) -> 
     assert max(made([3, 8], temperature=2.0, vocab=5)) < 5
 
 
-def test_a_text_that_another_one_took_the_place_of_is_refused(path: Path) -> None:
+def test_a_generation_that_a_newer_one_reset_is_refused(path: Path) -> None:
     made = hx.train.Generator(path)
     one, two = made([3]), made([4])
     next(one)
     next(two)
-    with pytest.raises(hx.Error, match="need one after the other"):
+    with pytest.raises(hx.Error, match="a newer generation reset this cache"):
         next(one)
     assert next(two) >= 0
 
