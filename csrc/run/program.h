@@ -62,7 +62,7 @@ class Program {
 
   // A tensor in one of the program's own memories, packed row-major. The row is one of the plan's.
   void read(const PlanTensor& tensor, std::byte* packed) const;
-  void replace(const PlanTensor& tensor, const std::byte* packed);  // during a trace: what later steps read
+  void replace(const PlanTensor& tensor, const std::byte* packed);             // during a trace: what later steps read
   const PlanTensor& find(std::string_view kind, std::string_view name) const;  // throws Error naming what there is
 
   void read_contents(const PlanTensor& tensor, std::byte* packed);
