@@ -30,7 +30,10 @@ def joined_slices(chip: Chip) -> Hazard:
 
 
 def hazard_of(op: str, types: Types, attrs: Mapping[str, Any], chip: Chip) -> Hazard | None:
-    """A slice that starts inside a row turns large numbers into infinity on some chips: said, not refused."""
+    """A slice that starts inside a row turns large numbers into infinity on some chips, and no chip finds a NaN: said,
+    not refused."""
+    if op == "is_nan":
+        return Hazard("no number is found to be NaN: the engine reads a NaN as infinity", "docs/numerics.md, measured")
     limit = chip.hazards.width_slice_limit
     begins = attrs.get("begin") if op in ("slice_by_index", "slice_by_size") else None
     if limit is None or not types or types[0] is None or not begins or not begins[-1]:
