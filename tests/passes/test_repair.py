@@ -297,3 +297,16 @@ def test_angles_of_positions_are_the_host_s_numbers() -> None:
     want = given[..., None] * frequencies.astype(np.float64)
     for name, of in (("cos", np.cos), ("sin", np.sin)):
         assert np.abs(np.asarray(got[name]) - of(want)).max() < 0.01
+
+
+def test_an_input_before_an_exponential_is_no_mask() -> None:
+    x, y = hx.input("x", (4, 8)), hx.input("y", (4, 8))
+    model = graph(hx.exp(hx.relu(x) + y))
+    assert repair(model, load_target("h13")).nodes == model.nodes
+
+
+def test_a_nan_that_no_chip_finds_is_warned_of() -> None:
+    """PyTorch's attention: a row of hidden keys is NaN, and becomes 0."""
+    scores = hx.softmax(hx.input("x", (2, 8)) + hx.input("mask", (2, 8)), axis=1)
+    with pytest.warns(hx.HazardWarning, match="no number is found to be NaN"):
+        hx.compile(hx.select(hx.is_nan(scores), 0.0, scores), target="M1")

@@ -162,7 +162,7 @@ def blamed(layer: Node, known: Callable[[Value], Array | None], is_layer: Callab
                 None if v is None else halves[v] if v in halves else _half(_leaf(v, known), v) for v in node.inputs
             ]
             results = evaluate_exactly(node, operands)
-            halves.update({v: _half(a, v) for v, a in zip(node.values, results, strict=True)})  # type: ignore[misc]
+            halves.update({v: _rounded(a, v) for v, a in zip(node.values, results, strict=True)})
         return _apart(halves[layer.values[0]], want), halves
 
     whole, halves = off(0)
@@ -226,7 +226,12 @@ def _leaf(value: Value | None, known: Callable[[Value], Array | None]) -> Array 
 
 
 def _half(array: Array | None, value: Value) -> Array | None:
-    if array is None or value.dtype.kind != "float":
+    return None if array is None else _rounded(array, value)
+
+
+def _rounded(array: Array, value: Value) -> Array:
+    """Floats as fp16 stores them, others as they are."""
+    if value.dtype.kind != "float":
         return array
     with np.errstate(over="ignore", invalid="ignore"):
         return array.astype(np.float16).astype(np.float64)

@@ -74,8 +74,8 @@ def compile(
     Raises Error for what cannot be imported or compiled, and for arguments that this form of model does not have.
     """
     fields = {"target": target, "device": device, "dtype": dtype, "numerics": numerics, "fallback": fallback, "io": io,
-              "repair": repair, "threads": threads, "schedule": schedule, "trim_output_transpose": trim_output_transpose, "memory": memory,  # noqa: E501
-              "dump": dump, "compress": compress}  # fmt: skip
+              "repair": repair, "threads": threads, "schedule": schedule, "memory": memory, "compress": compress,
+              "trim_output_transpose": trim_output_transpose, "dump": dump}  # fmt: skip
     compiler = _Compiler.of((options or DEFAULTS).given(fields))
     opened = sources.open_network(model, where="compile")
     if updates:

@@ -44,8 +44,8 @@ def from_port(value: Value) -> Node | None:
     while value.node.op != "input":
         moved = moved_inputs(OPS[value.node.op], len(value.node.inputs)) if value.node.op in OPS else ()
         inner = value.node.inputs[next(iter(moved), 0)] if value.node.inputs and len(moved) == 1 else None
-        if value.node.op == "cast":
-            inner = made_by(value, "cast").inputs[0]  # type: ignore[union-attr]
+        if (cast := made_by(value, "cast")) is not None:
+            inner = cast.inputs[0]
         if inner is None:
             return None
         value = inner

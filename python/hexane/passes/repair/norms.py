@@ -4,9 +4,10 @@ fp16 ends at 65504: a square is infinite from |x| = 256 on, a sum of 768 squares
 networks: coremltools#2585 and #2821 (RMSNorm of language models), transformers.js#1728 (L2 norm of embeddings).
 """
 
+from collections.abc import Iterator
 from math import isclose
 
-from hexane.graph import Value
+from hexane.graph import Node, Value
 from hexane.match import Found, Pattern, made_by, op, scalar
 from hexane.ops import OPS, simpler
 from hexane.ops.rewriter import Rewriter
@@ -162,20 +163,23 @@ def _over_root(k: Value | None) -> tuple[Root, Value | None, Value] | None:
     return None
 
 
+def _divided(node: Node) -> Iterator[tuple[Value | None, Root, Value | None]]:
+    """Of a product or quotient: what is divided, the root, and what else multiplies it."""
+    if node.op == "real_div":
+        found = root(_unrepeated(node.inputs[1]))
+        if found is not None and not found.is_inverse:
+            yield node.inputs[0], found, None
+        return
+    for x, k in (node.inputs, node.inputs[::-1]):
+        if (factor := _over_root(_unrepeated(k))) is not None:
+            yield x, factor[0], factor[1]
+
+
 def over_root(m: Found) -> Value | None:
     """%x / sqrt(mean(%x^2) + epsilon)  ->  rms_norm(%x), layer_norm, l2_norm, or the formula of numbers that are scaled
     before they are squared"""
-    node = m.node
-    if node.op == "real_div":
-        pairs = [(node.inputs[0], root(_unrepeated(node.inputs[1])), None)]
-        pairs = [p for p in pairs if p[1] is not None and not p[1].is_inverse]
-    else:
-        pairs = []
-        for x, k in (node.inputs, node.inputs[::-1]):
-            if (found := _over_root(_unrepeated(k))) is not None:
-                pairs.append((x, found[0], found[1]))  # type: ignore[arg-type]
-    for x, found_root, other in pairs:
-        if x is None or found_root is None or is_constant(x.node) or x.shape != node.types[0].shape:
+    for x, found_root, other in _divided(m.node):
+        if x is None or is_constant(x.node) or x.shape != m.node.types[0].shape:
             continue
         if not found_root.squares.keep_dims or is_safe(found_root.squares):
             continue

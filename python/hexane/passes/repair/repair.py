@@ -1,7 +1,7 @@
 """Writes what leaves fp16 in forms that hold."""
 
 from hexane.decisions import Decision
-from hexane.graph import Graph
+from hexane.graph import Graph, Value
 from hexane.match import Found, rewrite
 from hexane.passes.repair import logarithms, norms
 from hexane.passes.repair.form import Form
@@ -43,7 +43,7 @@ def repairs_of(graph: Graph) -> tuple[Decision, ...]:
 
 
 def _written(graph: Graph, form: Form, decisions: list[Decision]) -> Graph:
-    def build(m: Found) -> tuple[object, ...] | None:
+    def build(m: Found) -> tuple[Value, ...] | None:
         value = form.build(m)
         if value is None or value.type != m.node.types[0]:
             return None
@@ -51,7 +51,7 @@ def _written(graph: Graph, form: Form, decisions: list[Decision]) -> Graph:
             decisions.append(_decision(m.node.where, form.reason, form.source))
         return (value,)
 
-    return rewrite(graph, form.pattern, build)  # type: ignore[arg-type]
+    return rewrite(graph, form.pattern, build)
 
 
 def _decision(where: str, reason: str, source: str) -> Decision:

@@ -102,8 +102,7 @@ def squares(value: Value | None) -> Squares | None:
     if x is None:
         return None
     if node.op == "square" and x.node.op == "reduce_l2_norm":
-        x = x.node.inputs[0]
-        node = inner.node.inputs[0].node  # type: ignore[union-attr]
+        node, x = x.node, x.node.inputs[0]
     elif node.op in ("reduce_mean", "reduce_sum"):
         x = squared(x)
     elif node.op != "reduce_sum_square":
