@@ -2,11 +2,11 @@
 chip."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cache
 
-from hexane.targets.fact import Fact, Place, check_keys, read_fact
-from hexane.targets.tables import table
+from hexane.targets.fact import Fact
+from hexane.targets.fact_file import read_facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,4 @@ class Dispatch:
 @cache
 def dispatch() -> Dispatch:
     """The numbers of `shared/dispatch.toml`."""
-    given = dict(table("dispatch"))
-    place = Place("dispatch.toml", given.pop("source"), given.pop("status"))
-    kinds = {f.name: f.type for f in fields(Dispatch) if f.name != "facts"}
-    check_keys(place, "its keys", given, set(kinds))
-    facts = {name: read_fact(place, name, given[name], kind) for name, kind in kinds.items()}
-    return Dispatch(**{name: fact.value for name, fact in facts.items()}, facts=facts)
+    return Dispatch(**read_facts(Dispatch, "dispatch"))

@@ -1,11 +1,11 @@
 """Where systems run a program that the engine's compiler takes: what was seen of whole networks."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cache
 
-from hexane.targets.fact import Fact, Place, check_keys, read_fact
-from hexane.targets.tables import table
+from hexane.targets.fact import Fact
+from hexane.targets.fact_file import read_facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,4 @@ class Placement:
 @cache
 def placement() -> Placement:
     """The numbers of `shared/placement.toml`."""
-    given = dict(table("placement"))
-    place = Place("placement.toml", given.pop("source"), given.pop("status"))
-    kinds = {f.name: f.type for f in fields(Placement) if f.name != "facts"}
-    check_keys(place, "its keys", given, set(kinds))
-    facts = {name: read_fact(place, name, given[name], kind) for name, kind in kinds.items()}
-    return Placement(**{name: fact.value for name, fact in facts.items()}, facts=facts)
+    return Placement(**read_facts(Placement, "placement"))
