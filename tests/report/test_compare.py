@@ -9,7 +9,7 @@ import pytest
 import hexane as hx
 from hexane.graph import Array
 from hexane.report.compare import Comparison, Parting, compare
-from hexane.report.difference import difference
+from hexane.report.difference import are_apart, difference
 from hexane.report.trial import added_by_a_product, changed, scaled, split
 
 pytestmark = pytest.mark.filterwarnings("ignore::hexane.FallbackWarning", "ignore::hexane.HazardWarning")
@@ -412,3 +412,19 @@ def test_an_overflow_that_changes_nothing_is_not_the_cause() -> None:
     (parted,) = compare(hx.relu(z) / (1.0 + hx.exp(-x)), ["M1", "ieee"], {"x": numbers}).partings
     assert parted.cause is not None
     assert (parted.cause.kind, parted.cause.where.partition(" ")[0]) == ("magnified", "sub")
+
+
+def test_layers_are_apart_where_their_difference_is_beyond_the_tolerance() -> None:
+    """The short way gives the answer of the whole difference."""
+    rng = np.random.default_rng(4)
+    a = rng.standard_normal(500).astype(np.float32)
+    others = [a, a + np.float32(1e-4), a * np.float32(1.02), np.where(a > 2, np.inf, a), np.where(a > 2, np.nan, a)]
+    pairs = [(a, b.astype(np.float32)) for b in others] + [
+        (np.arange(9), np.arange(9) // 2),
+        (0 * a, a),
+        (0 * a, -0.0 * a),
+    ]
+    for x, y in [*pairs, *[(y, x) for x, y in pairs]]:
+        for tolerance in (0.0, 1e-3, 1e-2, 0.5):
+            whole = difference(x, y).beyond(tolerance) or bool(difference(y, x).overflows)
+            assert are_apart(x, y, tolerance) == whole

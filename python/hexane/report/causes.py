@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, floor, fsum, inf, log2
+from math import ceil, floor, fsum, log2
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from hexane.errors import Error
 from hexane.graph import Array, Graph, Node, Value, topological
 from hexane.ops import LEAVES, OPS, evaluate
 from hexane.program import Step
-from hexane.report.culprit import FAR, Blame, Watched, blamed
+from hexane.report.culprit import FAR, Watched
 from hexane.report.difference import Difference, difference
 from hexane.report.range_faults import Fault, fault_that_matters, find_faults, table_of
 from hexane.report.trial import (
@@ -169,7 +169,7 @@ def cause_of(graph: Graph, number: int, a: Run, b: Run, exact: bool = False) -> 
 REDUCES = ("layer_norm", "rms_norm", "l2_norm", "instance_norm", "group_norm", "mean_variance_norm", "lp_norm")
 
 
-def _doubted(node: Node, why: str) -> str:
+def doubted(node: Node, why: str) -> str:
     """Why, with the word that where sums and norms round on a chip is inferred."""
     op = node.op.removeprefix("anec.")
     if not (op.startswith("reduce_") or op in REDUCES):
@@ -177,50 +177,7 @@ def _doubted(node: Node, why: str) -> str:
     return f"{why}; where chips round sums is inferred (docs/numerics.md), `hexane doctor --report` on a Mac settles it"
 
 
-ROUNDED = ("overflow", "vanished", "magnified", "accumulated", "table", "reduction", "fp16")
-
-
-def cause_of_break(graph: Graph, number: int, a: Run, b: Run) -> Cause:
-    """Why a layer of a chip's program is wrong though what it reads is exact. a: the run with exact values in front of
-    it; b: the model in its own dtypes. Where the chip computes several ops as one layer, the one that breaks it."""
-    cause = cause_of(graph, number, a, b, exact=True)
-    if cause.kind not in ROUNDED or "tried" in cause.change.replace("(not tried)", ""):
-        return cause
-    numbers = {node: n for n, node in enumerate(graph.nodes)}
-
-    def known(value: Value) -> Array | None:
-        n = numbers.get(value.node, -1)
-        if n not in b.layers and n in a.layers:  # fused away there
-            return a.array(n)
-        return b.array(n) if n in b.layers else b.feeds.get(str(value.node.attrs.get("name")))
-
-    blame = blamed(graph.nodes[number], known, lambda value: numbers.get(value.node, -1) in a.layers)
-    if blame is None or blame.node.where == cause.where:
-        return cause
-    return _of_blame(blame, a.label, cause.change)
-
-
-def _of_blame(blame: Blame, label: str, change: str) -> Cause:
-    """change: what is advised if nothing better is known."""
-    where, kind = blame.node.where, blame.node.types[0]
-    evidence = (
-        f"element {list(blame.index)} of {kind} is {blame.exact:g}, and {blame.stored:g} in fp16; with its exact result"
-        f" the layer is {blame.after:.2g} apart, without {'infinite' if blame.before == inf else f'{blame.before:.2g}'}"
-    )
-    if blame.kind == "cancelled":
-        why = f"{label}: {where}: fp16 has too few digits for its result"
-        return Cause("magnified", where, _doubted(blame.node, why), evidence, CANCELS)
-    became = "infinite: it is beyond fp16" if blame.kind == "overflow" else "0, or loses its digits: it is below fp16"
-    why = f"{label}: {where}: {blame.exact:g} becomes {became}"
-    known = (
-        change
-        if change.startswith("the numbers that this op reads have to be")
-        else _by_a_power(blame.kind == "overflow")
-    )
-    return Cause(blame.kind, where, _doubted(blame.node, why), evidence, known)
-
-
-def _by_a_power(overflow: bool) -> str:
+def by_a_power(overflow: bool) -> str:
     wanted, where = ("smaller", "small") if overflow else ("larger", "large")
     return (
         f"the numbers that this op reads have to be {wanted}: a power of two in front of it, taken back where numbers"
@@ -326,11 +283,11 @@ def _of_fault(pair: _Pair, run: Run, part: _Part, fault: Fault, after: float) ->
     apart = pair.apart
     now = f"{apart.overflows} of {apart.size} numbers infinite" if apart.overflows else f"{apart.distance:.2g}"
     evidence = f"{fault.evidence}; without it this layer would be {after:.2g} apart, not {now}"
-    change = _by_a_power(fault.overflow)
+    change = by_a_power(fault.overflow)
     stop = stop_at(0, step, run.seen[step.node.values[0]], run.operands(step.node))
     said = fault.words if stop is None else stop.why if product else f"{fault.words} ({stop.why})"
     kind = "overflow" if fault.overflow else "vanished"
-    why = _doubted(step.node, f"{run.label}: {step.node.where}: {said}")
+    why = doubted(step.node, f"{run.label}: {step.node.where}: {said}")
     return Cause(kind, step.node.where, why, evidence, change)
 
 

@@ -17,7 +17,8 @@ from hexane.graph import Array, Graph, Node, Value
 from hexane.ops import OPS
 from hexane.passes.repair import without_repair
 from hexane.printer import html_table, text_table
-from hexane.report.causes import Cause, Run, cause_of, cause_of_break, slice_change
+from hexane.report.break_cause import cause_of_break
+from hexane.report.causes import Cause, Run, cause_of, slice_change
 from hexane.report.culprit import Culprit, Watched, find_culprit, in_order
 from hexane.report.difference import BUCKETS, Difference, are_apart, difference
 from hexane.report.model_ports import graph_for

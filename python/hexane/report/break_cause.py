@@ -1,0 +1,50 @@
+"""Why a layer that `culprit` found breaks the outputs: by the rules of its program, and op by op where a chip computes
+several as one layer."""
+
+from math import inf
+
+from hexane.graph import Array, Graph, Value
+from hexane.report.causes import CANCELS, Cause, Run, by_a_power, cause_of, doubted
+from hexane.report.culprit import Blame, blamed
+
+ROUNDED = ("overflow", "vanished", "magnified", "accumulated", "table", "reduction", "fp16")
+
+
+def cause_of_break(graph: Graph, number: int, a: Run, b: Run) -> Cause:
+    """Why a layer of a chip's program is wrong though what it reads is exact. a: the run with exact values in front of
+    it; b: the model in its own dtypes. Where the chip computes several ops as one layer, the one that breaks it."""
+    cause = cause_of(graph, number, a, b, exact=True)
+    if cause.kind not in ROUNDED or "tried" in cause.change.replace("(not tried)", ""):
+        return cause
+    numbers = {node: n for n, node in enumerate(graph.nodes)}
+
+    def known(value: Value) -> Array | None:
+        n = numbers.get(value.node, -1)
+        if n not in b.layers and n in a.layers:  # fused away there
+            return a.array(n)
+        return b.array(n) if n in b.layers else b.feeds.get(str(value.node.attrs.get("name")))
+
+    blame = blamed(graph.nodes[number], known, lambda value: numbers.get(value.node, -1) in a.layers)
+    if blame is None or blame.node.where == cause.where:
+        return cause
+    return _of_blame(blame, a.label, cause.change)
+
+
+def _of_blame(blame: Blame, label: str, change: str) -> Cause:
+    """change: what is advised if nothing better is known."""
+    where, kind = blame.node.where, blame.node.types[0]
+    evidence = (
+        f"element {list(blame.index)} of {kind} is {blame.exact:g}, and {blame.stored:g} in fp16; with its exact result"
+        f" the layer is {blame.after:.2g} apart, without {'infinite' if blame.before == inf else f'{blame.before:.2g}'}"
+    )
+    if blame.kind == "cancelled":
+        why = f"{label}: {where}: fp16 has too few digits for its result"
+        return Cause("magnified", where, doubted(blame.node, why), evidence, CANCELS)
+    became = "infinite: it is beyond fp16" if blame.kind == "overflow" else "0, or loses its digits: it is below fp16"
+    why = f"{label}: {where}: {blame.exact:g} becomes {became}"
+    known = (
+        change
+        if change.startswith("the numbers that this op reads have to be")
+        else by_a_power(blame.kind == "overflow")
+    )
+    return Cause(blame.kind, where, doubted(blame.node, why), evidence, known)
