@@ -53,7 +53,7 @@ std::unique_ptr<ProgramObject> first_context(const plan::Plan& plan, std::shared
 std::unique_ptr<ProgramObject> another_context(const ProgramObject& self) {
   auto context = [&] {
     const py::gil_scoped_release release;
-    return run::Context::make(self.context->image_ptr());
+    return self.context->another();
   }();
   return std::make_unique<ProgramObject>(std::move(context));
 }

@@ -9,9 +9,9 @@
 
 namespace hexane::run {
 
-std::shared_ptr<Context> Context::make(std::shared_ptr<Image> image) {
+std::shared_ptr<Context> Context::make(std::shared_ptr<Image> image, Context* like) {
   const std::shared_ptr<Context> context(new Context(std::move(image)));
-  context->image_->add(context);
+  context->image_->add(context, like);
   return context;
 }
 
@@ -95,7 +95,7 @@ void Context::resolve(const Ports& ports) {
   resolved_id_ = ports.id;
 }
 
-void Context::run_on(const Ports& ports, const cpu::Observer* observer) {
+[[gnu::always_inline]] inline void Context::run_on(const Ports& ports, const cpu::Observer* observer) {
   if (!is_resolved(ports)) resolve(ports);
   const auto copy = [&](bool input, const auto& copy_one) {
     for (const Copied& port : copied_) {
@@ -124,7 +124,7 @@ void Context::swap_states() {
   device_steps_.swap();
 }
 
-void Context::run_or_profile(const Ports& ports) {
+[[gnu::always_inline]] inline void Context::run_or_profile(const Ports& ports) {
   if (!profiling_) [[likely]]
     return run_on(ports, nullptr);
   profile_->begin_call();

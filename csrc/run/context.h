@@ -18,11 +18,12 @@ namespace hexane::run {
 
 class Context {
  public:
-  // States hold their first contents. Throws Error if these have been dropped.
-  static std::shared_ptr<Context> make(std::shared_ptr<Image> image);
+  // States hold their first contents; weights are as they are now. Throws Error if the first contents have been
+  // dropped. `like`: a context of the image, needed for all but the first one.
+  static std::shared_ptr<Context> make(std::shared_ptr<Image> image, Context* like = nullptr);
 
   Image& image() const { return *image_; }
-  const std::shared_ptr<Image>& image_ptr() const { return image_; }
+  std::shared_ptr<Context> another() { return make(image_, this); }
   const plan::Plan& plan() const { return image_->plan(); }
   uint64_t scratch_bytes() const { return executor_->scratch_bytes(); }
   uint64_t bytes() const;                                                 // arena, states, scratch and surfaces

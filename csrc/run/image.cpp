@@ -207,17 +207,21 @@ const std::byte* Image::weights_at(uint64_t offset) const {
   return nullptr;  // no element is there
 }
 
-// Holds the image, and some of its contexts or all while none of them runs. Members go in the opposite order: locks
-// first, and the contexts last, for one that ends takes a mutex that a fork holds while it waits for these.
+// Holds the image, and all its contexts or one or none while they do not run. The contexts are let go last: one that
+// ends takes a mutex that a fork holds while it waits for these.
 class Image::Pause {
  public:
-  explicit Pause(Image& image, Context* only = nullptr) {
+  explicit Pause(Image& image) {
     lock(image.changing_);
     for (const auto& each : image.contexts_)
-      if (auto context = each.lock(); context && (!only || context.get() == only))
-        contexts_.push_back(std::move(context));
+      if (auto context = each.lock()) contexts_.push_back(std::move(context));
     for (const auto& context : contexts_) lock(context->running_);
   }
+  Pause(Image& image, Context* one) {  // which the caller keeps; null: none
+    lock(image.changing_);
+    if (one) add(*one);
+  }
+  void add(Context& one) { lock(one.running_); }
   ~Pause() {
     for (const auto& lock : locks_) lock->unlock();
   }
@@ -240,12 +244,24 @@ class Image::Pause {
   std::vector<ForkMutex*> locks_;
 };
 
-void Image::add(const std::shared_ptr<Context>& context) {
-  const std::lock_guard lock(changing_);
+void Image::add(const std::shared_ptr<Context>& context, Context* like) {
+  // A call that runs in `like` is only waited for where it may have what others do not.
+  Pause pause(*this, nullptr);
+  if (like && params_updated_) pause.add(*like);
   context->executor_ = std::make_unique<cpu::Executor>(*steps_, context->bases_,
                                                        [&](size_t row) { return context->device_steps_.step(row); });
+  if (like && params_updated_) copy_params(*like, *context);
   std::erase_if(contexts_, [](const std::weak_ptr<Context>& each) { return each.expired(); });
   contexts_.push_back(context);
+}
+
+void Image::copy_params(const Context& from, Context& to) const {
+  for (uint32_t space = 0; space < plan_.spaces.size(); ++space) {
+    if (plan_.string(plan_.spaces[space].kind) != "param") continue;
+    const uint64_t bytes = plan_.spaces[space].bytes;
+    std::copy_n(from.bases_[space], bytes, to.bases_[space]);
+    to.executor_->prepare(to.bases_[space], to.bases_[space] + bytes);
+  }
 }
 
 // Makes the weights a copy of their own, which no save is reading.
@@ -280,8 +296,10 @@ void Image::update(const PlanTensor& weight, const std::byte* packed) {
     for (const auto& context : pause.contexts()) visit(*context);
   };
   const uint64_t bytes = plan::extent_bytes(weight, plan_.dtype(weight));
-  if (plan_.kind(weight) != "weights")  // a param in a surface of the context
+  if (plan_.kind(weight) != "weights") {  // a param in a surface of each context
+    params_updated_ = true;
     return each([&](Context& context) { context.overwrite(weight, packed); });
+  }
   if (!bytes) return;
   const auto tell = [&] {
     const std::byte* at = weights_ + weight.offset;
@@ -319,7 +337,8 @@ void Image::save(const std::string& path, Context* states_now) {
   plan::Sections sections;
   std::shared_ptr<const FirstContents> first;  // while they are written
   std::optional<Memory> states;
-  const auto gather = [&] {
+  const std::shared_ptr<Memory> weights = [&] {
+    const Pause pause(*this, states_now);
     first = first_contents_;
     if (!states_now && !first) fail("save", "states: got 'initial', need 'now': the first contents have been dropped");
     sections = plan::sections_of(plan_);
@@ -327,15 +346,7 @@ void Image::save(const std::string& path, Context* states_now) {
     if (states_now) states = states_now->copy_of_states();
     if (updated_) sections[plan::kBlocks] = sections[plan::kPacked] = {};
     return weights_ ? own_weights_ : copy_of_weights();
-  };
-  std::shared_ptr<Memory> weights;
-  if (states_now) {
-    const Pause pause(*this, states_now);
-    weights = gather();
-  } else {
-    const std::lock_guard lock(changing_);
-    weights = gather();
-  }
+  }();
   if (weights)
     sections[plan::kWeights] = {weights->data(),
                                 sections[plan::kBlocks].empty() ? weights->size() : plan_.weights.size()};

@@ -81,7 +81,8 @@ class Image {
   void overwrite(const PlanTensor& weight, const std::byte* packed);
   std::shared_ptr<Memory> copy_of_weights() const;
   const std::byte* weights_at(uint64_t offset) const;
-  void add(const std::shared_ptr<Context>& context);
+  void add(const std::shared_ptr<Context>& context, Context* like);
+  void copy_params(const Context& from, Context& to) const;
 
   const std::shared_ptr<const void> owner_;
   const std::shared_ptr<MemoryPool> pool_;
@@ -97,6 +98,7 @@ class Image {
   std::vector<std::weak_ptr<Context>> contexts_;
   std::shared_ptr<Memory> own_weights_;  // a copy, if the plan's are not aligned or have been updated
   bool updated_ = false;                 // the weights, since they came from the plan
+  bool params_updated_ = false;          // in the surfaces of contexts, since they came from the plan
   std::byte* weights_;                   // null while they are in pieces
   std::vector<SharedPiece> pieces_;      // shared weights, and one block of those too small to share
   std::vector<Memory> first_constants_;  // of each space: first contents that steps have prepared something of

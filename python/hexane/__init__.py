@@ -38,12 +38,13 @@ from hexane.report import (
     predict_fp16_divergence,
     preflight,
 )
-from hexane.runtime import Model, OpenModel, Quantized, compile, load, quantize_model
+from hexane.runtime import Context, Model, OpenModel, Quantized, compile, load, quantize_model
 
 __version__ = "0.1.0"
 __all__ = [
     "Comparison",
     "Compression",
+    "Context",
     "CrossChipFP16Warning",
     "Decision",
     "Device",

@@ -502,7 +502,7 @@ class MemoryPool:
 
 class Program:
     """A plan that is ready to run: memory allocated, kernels found and prepared. Safe to use from several threads; the
-    runs of one program happen one after the other."""
+    runs of one program happen one after the other, those of its contexts beside each other."""
 
     def __init__(
         self,
@@ -553,10 +553,22 @@ class Program:
         """Bytes of each memory (arenas, weights, state), by name."""
 
     @property
+    def own_memory(self) -> dict[str, int]:
+        """Bytes of the memories that no other context shares, by name: arenas, states, surfaces and scratch."""
+
+    @property
+    def table_bytes(self) -> int:
+        """Bytes of the addresses of operands, which a context has in addition."""
+
+    @property
     def scratch_bytes(self) -> int: ...
     @property
     def unshared_bytes(self) -> int:
         """About what would be free if this program were gone and the others of its pool were not."""
+
+    def context(self) -> Program:
+        """The same plan with the same weights, and states, arena, scratch and surfaces of its own. States hold their
+        first contents. `update` and `drop_first_contents` act on all contexts."""
 
     def run(self, inputs: Mapping[str, object] | Sequence[object]) -> list[Array]:
         """One array for each output, new. Inputs by name or in port order (list, tuple): ndarray, buffer or
@@ -589,7 +601,8 @@ class Program:
 
     def write_state(self, name: str, value: Array) -> None: ...
     def update(self, name: str, value: Array) -> None:
-        """Replaces the contents of the weights tensor of that name and prepares the steps that read it again."""
+        """Replaces the contents of the weights tensor of that name in all contexts and prepares the steps that read it
+        again. Waits for calls that run."""
 
     def save(self, path: str | bytes, states_now: bool = False) -> None:
         """Writes the plan to a file as `save_file` does: weights as they are now, the contents of the state at first, or now."""
