@@ -79,7 +79,7 @@ Image::Image(const plan::Plan& plan, std::shared_ptr<const void> owner, int thre
   for (const SharedPiece& piece : pieces_) pieces.push_back({piece.offset, piece.block->data() + piece.begin});
   steps_ = std::make_unique<cpu::ResolvedSteps>(plan_, bases, pieces, pool_.get(), threads, changing);
   for (Memory& memory : first_constants_)
-    if (!steps_->prepares(memory.data(), memory.data() + memory.size())) memory = Memory();
+    if (memory.data() && !steps_->prepares(memory.data(), memory.data() + memory.size())) memory = Memory();
 }
 
 // Blocks that are all zero, as the moments of an optimiser begin, are left out: a page of new memory that nobody has
@@ -117,13 +117,16 @@ void Image::find_first_contents(std::span<const plan::Piece> pieces, std::shared
 // that a step writes are left out.
 std::vector<Memory> Image::first_constants(std::span<std::byte*> bases) const {
   std::vector<Memory> result(plan_.spaces.size());
+  const auto is_own = [&](const PlanSpace& space) {
+    return plan_.string(space.kind) == "state" || plan_.string(space.kind) == "param";
+  };
+  if (std::none_of(plan_.spaces.begin(), plan_.spaces.end(), is_own)) return result;
   const std::vector<bool> constant = cpu::constant_tensors(plan_);
   for (size_t id = 0; id < constant.size(); ++id) {
     const PlanTensor& tensor = plan_.tensors[id];
-    const std::string_view kind = plan_.kind(tensor);
-    if (!constant[id] || (kind != "state" && kind != "param")) continue;
+    if (!constant[id] || !is_own(plan_.spaces[tensor.space])) continue;
     Memory& memory = result[tensor.space];
-    if (!memory.data()) memory = Memory(plan_.spaces[tensor.space].bytes, std::string(kind));
+    if (!memory.data()) memory = Memory(plan_.spaces[tensor.space].bytes, std::string(plan_.kind(tensor)));
     bases[tensor.space] = memory.data();
     const uint64_t end = tensor.offset + plan::extent_bytes(tensor, plan_.dtype(tensor));
     for (const auto& block : first_contents_->blocks) {
