@@ -137,7 +137,7 @@ def _slices(
 
 def _with_blocks(program: Program, chosen: list[Candidate]) -> Program | None:
     """With offsets, unpacked to the first of the arenas that has room; None where none has."""
-    for space in (s for s in program.target.spaces if s.kind == "arena"):
+    for space in (s for s in program.spaces if s.kind == "arena"):
         try:
             return allocate(with_blocks(program, chosen, space.name))
         except Error:
@@ -154,8 +154,8 @@ def _within(program: Program | None, count: int, memory: Memory) -> Program | No
 
 def _memory_of(program: Program, memory: Memory) -> int:
     """Bytes of all memories that the program has arenas in: without tensors in slow memory, those of sram alone."""
-    slow = f"{program.target.space('arena').name}.{len(memory.pools)}"
-    has_slow = any(space.name == slow for space in program.target.spaces)
+    slow = f"{program.space('arena').name}.{len(memory.pools)}"
+    has_slow = any(space.name == slow for space in program.spaces)
     return memory.bytes + (memory.slow_bytes if has_slow else 0)
 
 

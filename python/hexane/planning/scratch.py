@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from hexane import _core
-from hexane.c99_library import row_kernels
 from hexane.emit.plan import emit_plan
 from hexane.emit.plan_view import PlanView, arena_bytes
 from hexane.emit.prepare import prepared
@@ -29,19 +28,10 @@ def beside(program: Program, core: _core.Program, runtime: str, pools: int = 1) 
     return ports + max(arena_bytes(view, found) for found in view.bodies().values()) - arena_bytes(view, None)
 
 
-def for_runtime(program: Program, runtime: str) -> Program:
-    """The program for stages that ask what the runtime can do."""
-    return replace(program, target=replace(program.target, row_kernels=None if runtime == "host" else row_kernels()))
-
-
-def whole_text(program: Program, runtime: str) -> str:
+def whole_text(program: Program) -> str:
     """A sentence on steps that the host would compute row by row and the C99 runtime does not; "" where none are."""
-    host = replace(program.target, row_kernels=None)
-    found = [
-        step
-        for step in program.steps
-        if runtime != "host" and step.kernel not in row_kernels() and StepRows(step, host).is_cut
-    ]
+    host = replace(program, runtime="host")
+    found = [step for step in program.steps if not program.computes_rows(step.kernel) and StepRows(step, host).is_cut]
     if not found:
         return ""
     largest = max(found, key=lambda step: sum(view.type.bytes for view in (*step.inputs, *step.outputs) if view))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from hexane import _core
 from hexane.errors import Error
 from hexane.memory import Memory
-from hexane.planning.scratch import beside, beside_text, for_runtime, help_text, whole_text
+from hexane.planning.scratch import beside, beside_text, help_text, whole_text
 from hexane.planning.stages import in_stages
 from hexane.planning.whole import computing_again
 from hexane.program import Program
@@ -30,8 +30,7 @@ def fitted(made: Made, make: Callable[[Program], _core.Program], memory: Memory,
     """
     if memory.sram is None:
         return made
-    program = for_runtime(made[0], memory.runs_on)
-    made = program, made[1]
+    program = made[0]
     if (found := _within(made, make, memory)) is not None:
         return found
     if memory.strategy == "stages":
@@ -154,7 +153,7 @@ def _shortage(made: Made, memory: Memory) -> str:
     return (
         f"got {_text(memory)}, need {_needed(made, memory)}: {arena_bytes(program)} of arena,"
         f" {beside_text(_beside(made, memory), memory.runs_on)}. Most is live at {step.node.where} ({step.kernel}),"
-        f" whose operands take {operand_bytes(program, peak)}.{whole_text(program, memory.runs_on)} More sram, smaller"
+        f" whose operands take {operand_bytes(program, peak)}.{whole_text(program)} More sram, smaller"
         f" images, fewer channels there or a narrower dtype would help, and {help_text(memory.runs_on)}"
     )
 

@@ -47,12 +47,11 @@ def _rooms(least: int, most: int) -> Iterator[int]:
 
 def _limited(program: Program, fast: int, slow: int) -> Program:
     """With the sizes of the memories in it."""
-    sizes = {program.target.space("arena").name: fast, SLOW: slow}
+    sizes = {program.space("arena").name: fast, SLOW: slow}
     spaces = tuple(
-        replace(space, limit=max(1, sizes[space.name])) if space.name in sizes else space
-        for space in program.target.spaces
+        replace(space, limit=max(1, sizes[space.name])) if space.name in sizes else space for space in program.spaces
     )
-    return allocate(replace(program, target=replace(program.target, spaces=spaces)))
+    return allocate(replace(program, spaces=spaces))
 
 
 def _shortage(
@@ -69,6 +68,6 @@ def _shortage(
     return (
         f"got {sram} bytes of sram and {slow} slow, need in stages at least {fast + count}: "
         f"{tensors}, {beside_text(count, runtime)}; and then {found.slow} slow."
-        f"{whole_text(found.program, runtime)} "
+        f"{whole_text(found.program)} "
         "More sram, smaller images, fewer channels there or a narrower dtype would help"
     )

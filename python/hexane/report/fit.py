@@ -10,7 +10,7 @@ from hexane.emit.plan import emit_plan
 from hexane.errors import Error
 from hexane.memory import Memory
 from hexane.planning.flash import Flash, flash_of
-from hexane.planning.scratch import beside, for_runtime
+from hexane.planning.scratch import beside
 from hexane.planning.search import ROWS, operand_bytes
 from hexane.planning.stages import in_stages
 from hexane.printer import size_text
@@ -305,7 +305,7 @@ def fit(model: Any, *, memory: Memory | None = None, **options: Any) -> Fit:
         raise Error(f"[fit] got a model of open shapes, need fixed ones: {fixes}, or input_shapes and input_values")
     assert made.program is not None  # the host's
     runtime = "host" if memory is None else memory.runs_on
-    program = for_runtime(made.program, runtime)
+    program = replace(made.program, runtime=runtime)
     order = str(options.get("schedule", ""))
     streams = Streams(program, order)
     streamed = {rows: streams.stream(rows) for rows in ROWS}
@@ -470,7 +470,7 @@ def _staged(program: Program, order: str, runtime: str) -> Iterator[Way]:
 def _staged_at(made: Model, memory: Memory, order: str) -> Way | str:
     """The plan that `compile` makes with this memory, or why it makes none."""
     assert made.program is not None
-    program = for_runtime(made.program, memory.runs_on)
+    program = replace(made.program, runtime=memory.runs_on)
     whole = _whole(made, memory.runs_on)
     if whole.total <= memory.bytes:
         return whole
