@@ -19,6 +19,7 @@ from hexane.passes.legalize.save_states import save_states
 from hexane.passes.order import Pass, passes
 from hexane.passes.repair import repair
 from hexane.passes.retarget import retarget, takes
+from hexane.planning.plan import Watch, plan
 from hexane.planning.whole import in_whole_tensors
 from hexane.program import Program, Segment
 from hexane.stages.bufferize.allocate import allocate
@@ -33,7 +34,6 @@ from hexane.stages.segments.devices import Programs
 from hexane.stages.segments.join import Parts, join
 from hexane.stages.segments.segment import segment
 from hexane.stages.stream.stream import stream
-from hexane.stages.stream.stream_ports import stream_ports
 from hexane.targets import Chip, Target, load_target
 from hexane.verify import GraphLevel, level_of, verify
 
@@ -45,9 +45,6 @@ ENGINE_STEPS = (Pass(saturate_slices), Pass(multiply_bytes), Pass(scale_weights)
 def engine_form(piece: Graph, chip: Chip) -> Graph:
     """A segment of the engine as it is lowered to layers: users' ops in fp16, the ports too."""
     return _after(passes("engine", chip), piece, chip)
-
-
-Watch = Callable[[str, Graph | Program], None]  # is told of each pass or stage by name, and what it made
 
 
 def lower(
@@ -107,26 +104,22 @@ def compile_graph(
     *,
     skip: frozenset[str] = frozenset(),
     watch: Watch | None = None,
+    planned: bool = True,
 ) -> Program:
-    """Graph -> Program, ready to be emitted. skip: as `lower` has it."""
+    """Graph -> Program within the memory of the options, ready to be emitted. skip: as `lower` has it. planned: False
+    for the program of whole tensors that plans are made from."""
     assert not isinstance(target, Chip), "compile_segments compiles for chips"
     if watch is not None:
         watch("graph", graph)
-    memory = options.memory
     graph, marks = marked(graph)
     graph = lower(graph, target, options, skip=skip, watch=watch)
     if marks is not None:
         graph = save_states(recomputed(*regions(graph, marks)), target)
         if watch is not None:
             watch("recomputed", graph)
-    if memory.rows:
-        program = stream_ports(place(graph, target, options.schedule), memory.stream_input, memory.stream_output)
-        program = stream(program, memory.rows, order=options.schedule, holds_ports=memory.hold_ports)
-    else:
-        program = in_whole_tensors(graph, target, memory, options.schedule)
-    if watch is not None:
-        watch("program", program)
-    return program
+    if not planned:
+        return in_whole_tensors(graph, target, options.memory, options.schedule)
+    return plan(graph, target, options.memory, order=options.schedule, threads=options.num_threads, watch=watch)
 
 
 def divide(

@@ -3,7 +3,6 @@ that nobody reads any more, the others have memory of their own or lie where the
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from hexane.decisions import Decision
