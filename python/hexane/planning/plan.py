@@ -1,10 +1,9 @@
 """Plans memory: a lowered graph becomes a program that keeps to it. `hx.compile` and `hexane fit` both ask here, before
 anything that runs is made."""
 
-from collections.abc import Callable
-
 from hexane.graph import Graph
 from hexane.memory import Memory
+from hexane.passes.run import Watch
 from hexane.planning.flash import in_flash
 from hexane.planning.scratch import Beside
 from hexane.planning.search import fitted
@@ -14,8 +13,6 @@ from hexane.stages.bufferize.place import place
 from hexane.stages.stream.stream import stream
 from hexane.stages.stream.stream_ports import stream_ports
 from hexane.targets import Target
-
-Watch = Callable[[str, Graph | Program], None]  # is told of each pass or stage by name, and what it made
 
 
 def plan(

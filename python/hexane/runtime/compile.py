@@ -18,8 +18,8 @@ from hexane.importers.signature import SpecialisationNeeded, known_dims
 from hexane.memory import Memory
 from hexane.options import DEFAULTS, Device, Options
 from hexane.passes.legalize.narrow_ports import narrow_ports
+from hexane.passes.run import Watch
 from hexane.pipeline import compile_graph
-from hexane.planning.plan import Watch
 from hexane.planning.search import slow_traffic
 from hexane.program import Program
 from hexane.runtime import engine
