@@ -6,7 +6,7 @@ import numpy as np
 
 from hexane.dtypes import DTYPES, DType
 from hexane.errors import Error
-from hexane.graph import Array, Value
+from hexane.graph import Array, Value, constant
 from hexane.importers.coreml.known import known_array
 from hexane.importers.coreml.program import unpacked
 from hexane.importers.coreml.registry import Context, reads
@@ -45,8 +45,6 @@ def lut_to_dense(
 
 
 def _small(c: Context, picks: Array, bits: int) -> Value:
-    from hexane.graph import constant
-
     kind: DType = DTYPES[f"uint{bits}"]
     return constant(picks.astype(kind.numpy), c.b.sources, kind)
 
