@@ -37,6 +37,10 @@ def kernels() -> list[KernelRow]:
 def has_kernel(name: str, family: str, inputs: Sequence[str | None], outputs: Sequence[str | None]) -> bool:
     """Whether a kernel of this name and family, or "any", takes and gives these dtypes; None: an operand that is absent."""
 
+Described = tuple[str, Sequence[int], Sequence[int], int, Array | None]
+"""An operand as a plan has it: dtype, shape, strides, the rows that are kept of axis 1 (0: all), and bytes from its first
+element on where it is constant."""
+
 Operand = Array | tuple[str, Sequence[int]] | tuple[str, Sequence[int], Sequence[int]] | None
 """Of a call that only asks: an array, or its dtype, shape and (if not dense) strides in bytes; None where it is absent."""
 
@@ -81,6 +85,25 @@ def kernel_needs_along(
     numerics: bytes = b"",
 ) -> list[tuple[int, int]]:
     """For each index of an axis of the first output the range of the same axis of an input that it needs."""
+
+def kernel_scratch(
+    name: str,
+    family: str,
+    inputs: Sequence[Described | None],
+    outputs: Sequence[Described | None],
+    attrs: bytes,
+    strings: bytes,
+    numerics: bytes,
+    cut: tuple[int, int, int] | None,
+    in_loop: bool,
+    threads: int,
+) -> tuple[int, int, int]:
+    """Bytes of scratch of a step for a run and for each of so many threads, and the cost of what they share. cut: axis,
+    begin and end of what a run computes; None for all. in_loop: the step runs more than once. Raises Error if the kernel
+    does not take the call."""
+
+def scratch_bytes(steps: Sequence[tuple[int, int, int]], threads: int) -> int:
+    """Of a program whose steps these are, as `kernel_scratch` gives them."""
 
 def numerics_families() -> dict[str, str]:
     """The layout string of the parameter block of every family of arithmetic, by name."""

@@ -27,7 +27,8 @@ def test_a_network_as_small_as_one_that_was_not_placed_is_told() -> None:
 
 def test_a_program_above_the_limit_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     limited = replace(placement(), most_program_bytes=300 * 300 * 2 - 1, most_program_bytes_before=1 << 20)
-    monkeypatch.setattr("hexane.report.placement.placement", lambda: limited)
+    for place in ("hexane.report.placement", "hexane.stages.segments.segment"):
+        monkeypatch.setattr(f"{place}.placement", lambda: limited)
     (said,) = hx.preflight(_network(300, 12), "M4").doubts
     assert said.startswith("eligible, but segment 0 has 175.8 KiB of weights: since macOS 27.0.1 a program above")
     assert "runs on the CPU without a word (placement reports, read)" in said

@@ -2,6 +2,7 @@
 force."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -16,8 +17,10 @@ from hexane.passes.retarget.marked import mark_programs
 from hexane.pipeline import divide
 from hexane.program import Segment
 from hexane.stages.segments.devices import assign_devices
+from hexane.stages.segments.program_size import program_bytes
 from hexane.stages.segments.segment import segment
 from hexane.targets.legality import op_unit
+from hexane.targets.placement import placement
 from hexane.targets.query import load_chip
 from hexane.validate import judge
 
@@ -317,3 +320,59 @@ def test_what_a_late_reader_needs_is_computed_late_as_a_whole() -> None:
     assert [[node.op for node in found.nodes] for found in segments] == [
         ["sinh"], ["relu"], ["sinh", "cosh", "reduce_prod", "fmod"],
     ]  # fmt: skip
+
+
+def _limited(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    limited = replace(placement(), most_program_bytes=most)
+    monkeypatch.setattr("hexane.stages.segments.segment.placement", lambda: limited)
+
+
+def _blocks(count: int, width: int = 32) -> hx.Tensor:
+    """Of two products each, of which one number for each row crosses between blocks, and many within."""
+    rng = np.random.default_rng(1)
+
+    def weight(rows: int, columns: int) -> np.ndarray:
+        return (rng.standard_normal((rows, columns)) / rows**0.5).astype(np.float32)
+
+    h = hx.input("x", (4, width))
+    for _ in range(count):
+        inner = hx.relu(hx.matmul(h, weight(width, 4 * width)))
+        h = hx.tanh(hx.matmul(inner, weight(4 * width, width)))
+    return h
+
+
+@pytest.mark.parametrize("target", ["M1", "h17s"])
+def test_a_program_is_cut_below_the_size_that_systems_place(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = hx.graph(_blocks(8))
+    whole = hx.compile(graph, target=target)
+    assert whole.program is not None
+    assert len(whole.program.segments) == 1
+    block = 2 * 32 * 128 * 2
+    _limited(monkeypatch, 3 * block + block // 2)
+    cut = hx.compile(graph, target=target)
+    assert cut.program is not None
+    assert [program_bytes(s.nodes) // block for s in cut.program.segments] == [3, 3, 2]
+    assert {port.type.shape for s in cut.program.segments for port in s.inputs} == {(4, 32)}
+    assert "since macOS 27.0.1 a program with more than 56.0 KiB of weights runs on the CPU" in str(
+        [d.reason for d in cut.program.decisions if d.verdict == "cut"]
+    )
+    x = np.random.default_rng(2).standard_normal((4, 32)).astype(np.float32)
+    np.testing.assert_array_equal(cut(x), whole(x))
+
+
+def test_an_op_above_the_size_is_a_program_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    _limited(monkeypatch, 100)
+    report = hx.preflight(_blocks(1), "M1")
+    assert report.segments is not None
+    assert [s.device for s in report.segments] == ["ane", "ane"]
+
+
+def test_a_weight_that_several_ops_read_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = np.ones((32, 32), np.float32)
+    h = hx.input("x", (4, 32))
+    for _ in range(6):
+        h = hx.relu(hx.matmul(h, weight))
+    _limited(monkeypatch, 32 * 32 * 2)
+    report = hx.preflight(h, "M1")
+    assert report.segments is not None
+    assert len(report.segments) == 1

@@ -158,7 +158,7 @@ def kind_of(op: str, attrs: Mapping[str, AttrValue], types: Sequence[TensorType]
 
 def constant(array: Array, sources: tuple[str, ...] = (), dtype: DType | None = None) -> Value:
     """A const node holding the array (copied when it is not C-contiguous; never modified). Equal bits merge. dtype: for
-    those that NumPy keeps in the bytes of another, uint3 and uint6; the array has just such elements."""
+    those that NumPy keeps in the bytes of another, uint1, uint3 and uint6; the array has just such elements."""
     data = truths(array if array.flags.c_contiguous else np.ascontiguousarray(array))
     if not data.dtype.isnative:
         raise Error(f"[const] got the byte order {data.dtype.byteorder!r}, need the machine's own")

@@ -6,6 +6,7 @@ from hexane.decisions import counted
 from hexane.graph import Node
 from hexane.printer import size_text
 from hexane.program import Segment
+from hexane.stages.segments.program_size import program_bytes, weights_of
 from hexane.targets.placement import placement
 
 LEAST_OPS = 100  # of a network that is no example: the one that was seen has 217
@@ -17,13 +18,13 @@ def doubts(segments: Sequence[Segment]) -> tuple[str, ...]:
     facts, found = placement(), []
     said = f"{facts.facts['most_program_bytes'].source}, {facts.facts['most_program_bytes'].status}"
     engine = [segment for segment in segments if segment.device == "ane"]
-    large = [(s.index, size) for s in engine if (size := _bytes(s.nodes)) > facts.most_program_bytes]
+    large = [(s.index, size) for s in engine if (size := program_bytes(s.nodes)) > facts.most_program_bytes]
     for index, size in large:
         before = " (before that too)" if size > facts.most_program_bytes_before else ""
         found.append(
             f"eligible, but segment {index} has {size_text(size)} of weights: since {facts.limit_since}{before} a"
-            f" program above {size_text(facts.most_program_bytes)} runs on the CPU without a word ({said}): emit it in"
-            " chunks, or compress the weights"
+            f" program above {size_text(facts.most_program_bytes)} runs on the CPU without a word ({said}):"
+            " compress the weights"
         )
     count, ops = sum(_parameters(s.nodes) for s in engine), sum(len(s.nodes) for s in engine)
     if ops >= LEAST_OPS and count <= facts.least_parameters_seen:
@@ -35,15 +36,5 @@ def doubts(segments: Sequence[Segment]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _weights(nodes: Sequence[Node]) -> dict[int, Node]:
-    read = (v.node for node in nodes for v in node.inputs if v is not None)
-    return {id(node): node for node in read if node.op in ("const", "param")}
-
-
 def _parameters(nodes: Sequence[Node]) -> int:
-    return sum(node.types[0].size for node in _weights(nodes).values())
-
-
-def _bytes(nodes: Sequence[Node]) -> int:
-    weights = _weights(nodes).values()
-    return sum(n.types[0].size * 2 if n.types[0].dtype.kind == "float" else n.types[0].bytes for n in weights)
+    return sum(node.types[0].size for node in weights_of(nodes).values())

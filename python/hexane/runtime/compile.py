@@ -3,7 +3,6 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,9 @@ from hexane.importers.signature import SpecialisationNeeded, known_dims
 from hexane.memory import Memory
 from hexane.options import DEFAULTS, Device, Options
 from hexane.passes.legalize.narrow_ports import narrow_ports
-from hexane.pipeline import Watch, compile_graph
-from hexane.planning.flash import in_flash
-from hexane.planning.search import fitted, slow_traffic
+from hexane.passes.run import Watch
+from hexane.pipeline import compile_graph
+from hexane.planning.search import slow_traffic
 from hexane.program import Program
 from hexane.runtime import engine
 from hexane.runtime.chip import chip_program
@@ -135,6 +134,19 @@ def load(path: str | os.PathLike[str], *, threads: int | None = None) -> Model:
     return Model(_core.Program.load(os.fsencode(path), Options(threads=threads).num_threads), why=engine.why_on_cpu())
 
 
+def compile_whole(
+    network: sources.Module,
+    options: Options,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    values: Mapping[str, Any] | None = None,
+) -> Model | OpenModel:
+    """As `compile`, in whole tensors whatever limits `memory` has: what plans are made from. shapes, values:
+    input_shapes and input_values."""
+    return _compile_function(
+        network.function(), replace(_Compiler.of(options), planned=False), shapes or {}, values or {}
+    )
+
+
 def compile_compressed(
     model: Graph, asked: Compression, options: Options = DEFAULTS, *, surveys: bool = False
 ) -> tuple[Compressed, Model]:
@@ -152,6 +164,7 @@ def compile_with_programs(model: Graph, programs: "Sequence[_core.MadeProgram]",
 class _Compiler:
     options: Options
     target: Target
+    planned: bool = True  # as `compile_graph` has it
 
     @classmethod
     def of(cls, options: Options) -> "_Compiler":
@@ -207,22 +220,14 @@ class _Compiler:
         on_engine, why = self.engine()
         known = [] if on_engine is None else on_engine.made
         known += programs
-        memory, dump = self.options.memory, self.options.dump
+        dump = self.options.dump
         watch = None if dump is None else Dump(dump)
         program = self.program(model, on_engine, watch)
         made = engine.in_order(known, program)
         swaps = [(program.buffers[state].space, program.buffers[after].space) for state, after in program.swaps]
         core = _core.Program(emit_plan(program), self.options.num_threads, pool, made, swaps)
-        make = partial(self._make, pool=pool)
-        program, core = fitted((program, core), make, memory, self.options.schedule)
-        program, core = in_flash((program, core), make, memory)
-        if watch is not None and memory.sram is not None and program.loops:
-            watch("program-streamed", program)
         device = None if on_engine is None else on_engine.device
-        return Model(core, None if pool else program, why, device, slow_traffic(program, memory))
-
-    def _make(self, program: Program, pool: _core.MemoryPool | None) -> _core.Program:
-        return _core.Program(emit_plan(program), self.options.num_threads, pool)
+        return Model(core, None if pool else program, why, device, slow_traffic(program, self.options.memory))
 
     def engine(self) -> tuple[OnEngine | None, str]:
         """The compiler for the Neural Engine if the program runs there, and why it does not."""
@@ -241,7 +246,7 @@ class _Compiler:
         if isinstance(self.target, Chip):
             return chip_program(model, self.target, self.options, watch=watch, on_engine=on_engine)
         graph = narrow_ports(model, self.target) if self.options.io == "fp16" else model
-        return compile_graph(graph, self.target, self.options, watch=watch)
+        return compile_graph(graph, self.target, self.options, watch=watch, planned=self.planned)
 
 
 def _target(options: Options) -> Target:

@@ -58,6 +58,7 @@ class Context(Submits):
         ports = core.outputs
         counts = {p["length"] - 1 for p in ports}  # of outputs that are the lengths of others
         self._shown = [i for i in range(len(ports)) if i not in counts]
+        self._halves = {p.name for p in self.inputs if p.dtype is FP16}
         self._trims = {i: (p["axis"], p["length"] - 1) for i, p in enumerate(ports) if p["length"]}
         self.outputs = tuple(
             PortType(
@@ -97,13 +98,16 @@ class Context(Submits):
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Runs the model on arrays given in the order of `inputs`, by name, or as one mapping.
 
-        Arrays have a port's exact dtype and shape; anything with the buffer protocol or DLPack will do. Returns an
-        ndarray, or a dict by name where there are several outputs. Raises Error naming the input, what it got and
-        needs. An output whose extent depends on the data has just that extent.
+        Arrays have a port's exact dtype and shape, but that a port in fp16 takes arrays of float32 too; anything with
+        the buffer protocol or DLPack will do. Returns an ndarray, or a dict by name where there are several outputs.
+        Raises Error naming the input, what it got and needs. An output whose extent depends on the data has just that
+        extent.
         """
         if self._open is not None and self._overrides(args, kwargs):
             return self._variants()(*args, **kwargs)
         given = arguments(self.inputs, args, kwargs)
+        if self._halves:
+            given = self._halved(given)
         try:
             outputs = self._core.run(given)
         except MemoryError as error:
@@ -111,6 +115,17 @@ class Context(Submits):
         if self._trims:
             outputs = self._trimmed(outputs)
         return outputs[0] if len(outputs) == 1 else dict(zip(self._output_names, outputs, strict=True))
+
+    def _halved(self, given: Mapping[str, Any] | Sequence[Any]) -> Mapping[str, Any] | Sequence[Any]:
+        """Arrays of float32 for ports in fp16, rounded."""
+
+        def kept(name: str, value: Any) -> Any:
+            is_wide = name in self._halves and isinstance(value, np.ndarray) and value.dtype == np.float32
+            return as_kept(f"input '{name}'", value, FP16) if is_wide else value
+
+        if isinstance(given, Mapping):
+            return {name: kept(name, value) for name, value in given.items()}
+        return [kept(port.name, value) for port, value in zip(self.inputs, given, strict=False)]
 
     def bind(self, /, **buffers: Any) -> _core.Bound:
         """Binds C-contiguous buffers to ports by name: every input, and any outputs (the others are allocated).

@@ -311,7 +311,8 @@ def _sparse(weight: Value) -> tuple[Value, Value] | None:
         return None
     assert node.data is not None
     mask = kept(node.data)
-    return constant(node.data[mask], node.sources), constant(mask.astype(DTYPES["uint1"].numpy))
+    bits = DTYPES["uint1"]
+    return constant(node.data[mask], node.sources), constant(mask.astype(bits.numpy), dtype=bits)
 
 
 def _label(node: Node, otherwise: str) -> str:

@@ -27,7 +27,7 @@ _WHOLE: dict[str, Any] = {
 }  # fmt: skip
 BITS = {"si4": 4, "si2": 2, "ui6": 6, "ui4": 4, "ui3": 3, "ui2": 2, "ui1": 1, "f4E2M1FN": 4}
 _SMALL: dict[str, Any] = {
-    "si4": ml_dtypes.int4, "si2": np.int8, "ui4": ml_dtypes.uint4, "ui2": ml_dtypes.uint2, "ui1": ml_dtypes.uint1,
+    "si4": ml_dtypes.int4, "si2": np.int8, "ui4": ml_dtypes.uint4, "ui2": ml_dtypes.uint2, "ui1": np.uint8,
     "ui6": np.uint8, "ui3": np.uint8,
 }  # fmt: skip
 LARGE = 1 << 16  # bytes; smaller constants are copied, so that they do not keep the whole file in memory
@@ -107,7 +107,7 @@ def whole_bytes(array: Array, room: Room | None = None) -> Array:
     """Integers of less than a byte as int8 or uint8; others as they are. room: where they may lie."""
     if array.dtype == ml_dtypes.int4:
         return _with_sign(array.view(np.uint8), 4, room)
-    small = array.dtype in (ml_dtypes.uint4, ml_dtypes.uint2, ml_dtypes.uint1)
+    small = array.dtype in (ml_dtypes.uint4, ml_dtypes.uint2)
     return array.view(np.uint8) if small else array
 
 

@@ -1,6 +1,7 @@
 """Stores a network of the host in fp16, but for what fp16 does not hold."""
 
 from hexane.graph import Graph
+from hexane.passes.legalize.fp32_powers import fp32_powers
 from hexane.passes.legalize.to_fp16 import to_fp16
 from hexane.targets import Target
 from hexane.validate.small_constants import loses_digits
@@ -13,8 +14,8 @@ def to_fp16_where_held(graph: Graph, target: Target) -> Graph:
     """mul(mul(%x, 1e6), 1e-6)  ->  cast(mul(mul(cast(%x) : fp32, 1e6), 1e-6)) : fp16
 
     As to_fp16. Ops with constants that fp16 does not hold, or makes too large numbers with, stay in the model's dtype,
-    and so do those that read such numbers.
+    and so do those that read such numbers, and squares, exponentials and sums until they are divided by.
     """
     wide = wide_readers(graph.nodes, lambda node: True, graph.use_counts()).keys()
     lossy = {id(node) for node in graph.nodes if node.op in SCALES and loses_digits(node)}
-    return to_fp16(graph, target, wide | lossy)
+    return to_fp16(graph, target, wide | lossy | fp32_powers(graph.nodes))

@@ -5,7 +5,7 @@
 
 Nodes get levels, even ones on the engine and odd ones on the host, no lower than those they read; a level is a segment.
 So there are as few as the longest alternation on a path asks for. What the engine runs by itself (an attention) stands
-behind its level.
+behind its level. A piece whose weights are larger than the system places on the engine becomes several.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -15,11 +15,14 @@ from hexane.graph import Graph, Node, TensorType, Value
 from hexane.passes.legalize.save_states import save_states
 from hexane.passes.overwrites import overwrites
 from hexane.passes.retarget.writer import BORDER, is_border
+from hexane.printer import size_text
 from hexane.program import Segment, SegmentPort
 from hexane.stages.bufferize.order import schedule
 from hexane.stages.segments.devices import COMPUTING, Devices, Programs, assign_devices, crosses, crossing_type, is_leaf
+from hexane.stages.segments.program_size import within_limit
 from hexane.targets import Chip
 from hexane.targets.legality import op_unit
+from hexane.targets.placement import placement
 from hexane.validate.hazards import hazard
 from hexane.validate.run_time_scales import REASON
 
@@ -52,7 +55,22 @@ def _divided(graph: Graph, devices: Devices) -> tuple[Segment, ...]:
         pieces = [order]
     else:
         pieces = _pieces(graph, order, _before(order, readers), devices)
-    return tuple(_segments(graph, pieces, devices))
+    small, cut = _small_enough(pieces, devices)
+    return tuple(_segments(graph, small, devices, cut))
+
+
+def _small_enough(pieces: Sequence[list[Node]], devices: Devices) -> tuple[list[list[Node]], set[int]]:
+    """The pieces, those of the engine within the size that systems place there, and the nodes, by id, before which one
+    was cut for that."""
+    most = placement().most_program_bytes
+    small: list[list[Node]] = []
+    cut: set[int] = set()
+    for piece in pieces:
+        on_engine = devices.device[id(piece[0])] == "ane"
+        parts = list(within_limit(piece, most)) if on_engine else [piece]
+        cut.update(id(part[0]) for part in parts[1:])
+        small += parts
+    return small, cut
 
 
 def _pieces(
@@ -239,7 +257,7 @@ def _type_between(devices: Devices, value: Value, *readers: Node) -> TensorType:
     return crossing_type(value.type) if engine else value.type
 
 
-def _segments(graph: Graph, pieces: Sequence[Sequence[Node]], devices: Devices) -> Iterator[Segment]:
+def _segments(graph: Graph, pieces: Sequence[Sequence[Node]], devices: Devices, cut: Set[int]) -> Iterator[Segment]:
     home = {id(node): i for i, piece in enumerate(pieces) for node in piece}
     wanted: dict[Value, dict[int, None]] = {}  # the segments that read a value of another one
     for i, piece in enumerate(pieces):
@@ -262,8 +280,16 @@ def _segments(graph: Graph, pieces: Sequence[Sequence[Node]], devices: Devices) 
                 kind = crossing_type(value.type) if device == "ane" else value.type
                 outputs.append(SegmentPort(names[value], value, kind, i, readers))
         moved = tuple(node for node in piece if id(node) in devices.moved)
-        why = _why(piece, devices, inputs) if i else ""
+        why = "" if i == 0 else _too_large() if id(piece[0]) in cut else _why(piece, devices, inputs)
         yield Segment(i, device, tuple(piece), tuple(inputs), tuple(outputs), why, moved)
+
+
+def _too_large() -> str:
+    facts = placement()
+    return (
+        f"since {facts.limit_since} a program with more than {size_text(facts.most_program_bytes)} of weights runs on"
+        " the CPU"
+    )
 
 
 def _in_memory(value: Value) -> bool:

@@ -1,0 +1,42 @@
+"""Squares, exponentials and sums on their way to a root, a logarithm or a division: fp16 may not hold them, though it
+holds the result.
+
+    %x : fp16  ->  square : fp32  ->  reduce_sum : fp32  ->  rsqrt : fp32  ->  mul(%x, ..) : fp16
+"""
+
+from collections.abc import Sequence
+
+from hexane.graph import Node, Value
+
+POWERS = ("square", "exp", "reduce_sum", "reduce_sum_square", "reduce_l1_norm", "reduce_l2_norm")
+CARRIES = frozenset((
+    *POWERS, "reduce_mean", "reduce_max", "add", "sub", "mul", "real_div", "inverse", "maximum", "minimum", "clip",
+    "neg", "abs", "sqrt", "rsqrt", "log", "pow", "cast", "reshape", "expand_dims", "squeeze", "transpose",
+))  # fmt: skip
+RATIOS = ("mul", "real_div")
+
+
+def fp32_powers(nodes: Sequence[Node]) -> set[int]:
+    """By id: the nodes of such chains, with what ends them. nodes: of a graph, operands first."""
+    powers: set[Value] = set()
+    found: set[int] = set()
+    for node in nodes:
+        if node.op not in CARRIES or node.types[0].dtype.kind != "float":
+            continue
+        read = [value in powers for value in node.inputs if value is not None]
+        begins = _is_power(node)
+        if not (begins or any(read)):
+            continue
+        found.add(id(node))
+        if begins or node.op not in RATIOS:
+            powers.update(node.values)
+    return found
+
+
+def _is_power(node: Node) -> bool:
+    if node.op == "mul":
+        return node.inputs[0] == node.inputs[1]
+    if node.op == "pow":
+        by = node.inputs[1]
+        return by is None or by.node.data is None or bool((by.node.data > 1).any())
+    return node.op in POWERS
