@@ -167,9 +167,9 @@ Arguments make_arguments(const ProgramObject& self, py::handle inputs) {
 
 py::list run_once(ProgramObject& self, py::handle inputs) {
   Arguments arguments = make_arguments(self, inputs);
-  if (self.is_long || !self.context->try_run(arguments.ports)) {
+  if (self.is_long || !self.callers->try_run(arguments.ports)) {
     const py::gil_scoped_release release;
-    self.context->run(arguments.ports);
+    self.callers->run(arguments.ports);
   }
   return std::move(arguments.outputs);
 }
@@ -351,6 +351,7 @@ ProgramObject::ProgramObject(std::shared_ptr<run::Context> made)
     : inputs(ports_of(made->plan(), "input", made->plan().inputs)),
       outputs(ports_of(made->plan(), "output", made->plan().outputs)),
       context(std::move(made)),
+      callers(std::make_unique<run::Callers>(context)),
       is_long(context->image().steps().cost() > kLongRun) {
   const plan::Plan& plan = context->plan();
   const auto find = [&](std::vector<Port>& ports, std::span<const PlanPort> rows) {
@@ -385,6 +386,9 @@ void register_program(py::module_& m) {
       .def_property_readonly("scratch_bytes", [](const Self& self) { return self.context->scratch_bytes(); })
       .def_property_readonly("unshared_bytes", [](const Self& self) { return self.context->image().unshared_bytes(); })
       .def("context", &another_context)
+      .def(
+          "limit_callers", [](Self& self, int most) { self.callers->limit(most); }, py::arg("most"))
+      .def_property_readonly("callers", [](const Self& self) { return self.callers->made(); })
       .def("run", &run_once, py::arg("inputs"))
       .def("trace", &run_traced, py::arg("inputs"), py::arg("after"))
       .def(

@@ -7,6 +7,7 @@
 
 #include "bind/arrays.h"
 #include "bind/surface.h"
+#include "run/callers.h"
 #include "run/context.h"
 
 namespace hexane {
@@ -36,6 +37,7 @@ struct ProgramObject {
   std::vector<Port> inputs;
   std::vector<Port> outputs;
   std::shared_ptr<run::Context> context;
+  std::unique_ptr<run::Callers> callers;  // of calls that come at once, the context the first
   bool is_long;
 };
 

@@ -3,6 +3,7 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "cpu/rings.h"
@@ -158,7 +159,9 @@ void Executor::run_whole(size_t index, Range range, const ThreadPool::Lease& lea
 // The one loop over the steps. `at` is the step that an error is of. overlaps: steps of a device run in the lane.
 template <bool observed, bool overlaps>
 void Executor::run_all(const Observer* observer) {
-  const auto lease = steps_.any_parallel() ? ThreadPool::of_process().try_lease(steps_.threads()) : ThreadPool::Lease();
+  std::optional<ThreadPool::Caller> caller;
+  if (steps_.any_parallel()) caller.emplace(ThreadPool::of_process());
+  const auto lease = caller ? caller->try_lease(steps_.threads()) : ThreadPool::Lease();
   const Step* const steps = steps_.steps().data();
   size_t at = 0;
   size_t started = kNone;  // the step that the lane runs

@@ -2,6 +2,7 @@
 // of one image run beside each other.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -51,6 +52,7 @@ class Context {
   bool try_run(const Ports& ports);  // false, and nothing done, if a run is under way
   void trace(const Ports& ports, const std::function<void(size_t)>& after);
   void profile(bool on);
+  bool is_profiling() const { return profiling_.load(std::memory_order_relaxed); }
 
   // A tensor in one of the context's memories, packed row-major, during a trace. The row is one of the plan's.
   void read(const PlanTensor& tensor, std::byte* packed) const;
@@ -89,7 +91,7 @@ class Context {
   std::unique_ptr<cpu::Executor> executor_;
   std::unique_ptr<cpu::Profile> profile_;
   cpu::Observer profiler_;
-  bool profiling_ = false;
+  std::atomic<bool> profiling_ = false;
   ForkMutex running_;
   uint64_t resolved_id_ = 0;
   std::atomic<uint64_t> last_id_ = 0;

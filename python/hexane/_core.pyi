@@ -525,7 +525,7 @@ class MemoryPool:
 
 class Program:
     """A plan that is ready to run: memory allocated, kernels found and prepared. Safe to use from several threads; the
-    runs of one program happen one after the other, those of its contexts beside each other."""
+    runs of one program happen one after the other, unless `limit_callers` lets several run."""
 
     def __init__(
         self,
@@ -574,6 +574,14 @@ class Program:
     @property
     def memory(self) -> dict[str, int]:
         """Bytes of each memory (arenas, weights, state), by name."""
+
+    def limit_callers(self, most: int) -> None:
+        """How many runs may happen at the same time, each in a context that is made when it is needed; 1 at first. Bound
+        calls and programs with states, callbacks or devices have one."""
+
+    @property
+    def callers(self) -> int:
+        """The contexts that were made for runs at the same time, the first among them."""
 
     @property
     def own_memory(self) -> dict[str, int]:

@@ -46,6 +46,7 @@ def compile(
     repair: bool | None = None,
     io: str | None = None,
     threads: int | None = None,
+    contexts: int | None = None,
     schedule: str | None = None,
     trim_output_transpose: bool | None = None,
     compress: str | Compression | None = None,
@@ -56,12 +57,13 @@ def compile(
     updates: Sequence[Tensor] = (),
 ) -> Model | OpenModel:
     """Compiles a model: a tensor, a list or dict of tensors, a Graph, an ONNX model (path, bytes, ModelProto), or the
-    path of MIL text (.mil), of a netplist (.plist), whose weights lie in its folder, or of a Core AI asset (.aimodel;
-    "net.aimodel#decode" for one of its functions).
+    path of MIL text (.mil), of a netplist (.plist), whose weights lie in its folder, of a Core ML package (.mlpackage)
+    or of a Core AI asset (.aimodel; "net.aimodel#decode" for one of its functions).
 
     options: an hx.Options, which documents its fields; keywords of the same names replace them. In short: target="h13"
     compiles for a chip, whose program runs on this CPU in the chip's arithmetic, or on the Neural Engine where this
     machine has one (device); memory=hx.Memory(sram="128K") keeps to so much memory; threads=1 uses one core;
+    contexts=4 lets four calls run at the same time;
     compress="palette4" stores weights in four bits.
 
     input_shapes, input_values: fix the free dims of an ONNX model or an asset, and the inputs of an ONNX model whose
@@ -73,7 +75,8 @@ def compile(
     Raises Error for what cannot be imported or compiled, and for arguments that this form of model does not have.
     """
     fields = {"target": target, "device": device, "dtype": dtype, "numerics": numerics, "fallback": fallback, "io": io,
-              "repair": repair, "threads": threads, "schedule": schedule, "memory": memory, "compress": compress,
+              "repair": repair, "threads": threads, "contexts": contexts, "schedule": schedule,
+              "memory": memory, "compress": compress,
               "trim_output_transpose": trim_output_transpose, "dump": dump}  # fmt: skip
     compiler = _Compiler.of((options or DEFAULTS).given(fields))
     opened = sources.open_network(model, where="compile")
@@ -126,12 +129,16 @@ def _shape(dims: tuple[int | str | None, ...] | None) -> tuple[int | str | None,
     return ("...",) if dims is None else dims
 
 
-def load(path: str | os.PathLike[str], *, threads: int | None = None) -> Model:
-    """A model saved by `Model.save`. The file is read as a whole: what becomes of it later does not matter.
+def load(path: str | os.PathLike[str], *, threads: int | None = None, contexts: int | None = None) -> Model:
+    """A model saved by `Model.save`. The file is read as a whole: what becomes of it later does not matter. threads,
+    contexts: as `hx.Options` has them.
 
     Raises Error for a file that cannot be read or is not a valid plan.
     """
-    return Model(_core.Program.load(os.fsencode(path), Options(threads=threads).num_threads), why=engine.why_on_cpu())
+    options = Options(threads=threads, contexts=contexts)
+    core = _core.Program.load(os.fsencode(path), options.num_threads)
+    core.limit_callers(options.num_contexts)
+    return Model(core, why=engine.why_on_cpu())
 
 
 def compile_whole(
@@ -227,6 +234,7 @@ class _Compiler:
         swaps = [(program.buffers[state].space, program.buffers[after].space) for state, after in program.swaps]
         core = _core.Program(emit_plan(program), self.options.num_threads, pool, made, swaps)
         device = None if on_engine is None else on_engine.device
+        core.limit_callers(self.options.num_contexts)
         return Model(core, None if pool else program, why, device, slow_traffic(program, self.options.memory))
 
     def engine(self) -> tuple[OnEngine | None, str]:

@@ -33,8 +33,9 @@ def no_params(names: Iterable[str]) -> str:
 class Model(Context):
     """A program that is ready to run, with fixed shapes.
 
-    Runs of one model happen one after the other, whichever threads call it; different models and contexts run side by
-    side. It has the states and memory of its own first context; `context` makes others.
+    Calls from several threads run at the same time, up to `contexts` of the options; those of a model with states, or
+    on an engine, and bound calls run one after the other. It has the states and memory of its own first context;
+    `context` makes others.
     """
 
     def __init__(
