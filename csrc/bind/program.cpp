@@ -387,6 +387,9 @@ void register_program(py::module_& m) {
       .def_property_readonly("unshared_bytes", [](const Self& self) { return self.context->image().unshared_bytes(); })
       .def("context", &another_context)
       .def(
+          "share_states", [](Self& self, const Self& other) { self.context->share_states(other.context); },
+          py::arg("other"))
+      .def(
           "limit_callers", [](Self& self, int most) { self.callers->limit(most); }, py::arg("most"))
       .def_property_readonly("callers", [](const Self& self) { return self.callers->made(); })
       .def("run", &run_once, py::arg("inputs"))

@@ -202,6 +202,46 @@ void Context::overwrite(const PlanTensor& tensor, const std::byte* packed) {
   }
 }
 
+void Context::share_states(std::shared_ptr<Context> other) {
+  const auto rows = [](const plan::Plan& plan) {
+    std::vector<std::string> found;
+    for (const PlanTensor& tensor : plan.tensors)
+      if (const std::string name(plan.string(tensor.name)); !name.empty() && plan.kind(tensor) == "state") {
+        std::string row = name + " " + std::to_string(tensor.offset) + " " + std::string(plan.string(tensor.layout)) +
+                          " " + std::string(info(plan.dtype(tensor)).name);
+        for (uint32_t axis = 0; axis < tensor.rank; ++axis) row += " " + std::to_string(tensor.shape[axis]);
+        found.push_back(std::move(row));
+      }
+    std::sort(found.begin(), found.end());
+    found.erase(std::unique(found.begin(), found.end()), found.end());
+    return found;
+  };
+  const auto space_of = [](const plan::Plan& plan) {
+    std::optional<uint32_t> found;
+    for (uint32_t space = 0; space < plan.spaces.size(); ++space)
+      if (plan.string(plan.spaces[space].kind) == "state") {
+        if (found) fail("share_states", "got states in several memories, need one");
+        found = space;
+      }
+    return found;
+  };
+  const auto here = space_of(plan()), there = space_of(other->plan());
+  if (!here || !there || !swaps_.empty() || device_steps_.surface(*here) || other->device_steps_.surface(*there) ||
+      rows(plan()) != rows(other->plan()) || plan().spaces[*here].bytes != other->plan().spaces[*there].bytes)
+    fail("share_states", "got states that do not lie as those of the other function, need the same names and types");
+  const std::lock_guard lock(running_);
+  std::byte* const base = other->bases_[*there];
+  if (executor_->prepares(bases_[*here], bases_[*here] + plan().spaces[*here].bytes) ||
+      other->executor_->prepares(base, base + other->plan().spaces[*there].bytes))
+    fail("share_states",
+         "got a state that no step of a function writes, and that its kernels pack, need states that are written");
+  executor_->outdate(bases_[*here], bases_[*here] + plan().spaces[*here].bytes);
+  bases_[*here] = base;
+  own_[*here] = Memory();
+  executor_->set_base(*here, base);
+  states_of_ = std::move(other);
+}
+
 void Context::reset_state() {
   const auto first = image_->first_contents();
   if (!first) fail("reset_state", "got a program whose first contents have been dropped, need them");

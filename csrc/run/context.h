@@ -62,6 +62,11 @@ class Context {
   void write_state(const PlanTensor& tensor, const std::byte* packed);
   void reset_state();  // throws Error if the first contents have been dropped
 
+  // From now on the states are those of a context of another plan, which keeps its memory alive: several functions of
+  // one model read and write one cache. Who calls them takes care that one runs at a time. Throws Error for states that
+  // do not lie alike: other names, places or types.
+  void share_states(std::shared_ptr<Context> other);
+
  private:
   friend class Image;
   explicit Context(std::shared_ptr<Image> image);
@@ -85,9 +90,10 @@ class Context {
     device::Layout layout;
     bool input;
   };
-  std::vector<Copied> copied_;     // ports that are surfaces
-  std::vector<Memory> own_;        // of each space but weights and ports
-  std::vector<std::byte*> bases_;  // of each space but weights
+  std::vector<Copied> copied_;          // ports that are surfaces
+  std::vector<Memory> own_;             // of each space but weights and ports
+  std::shared_ptr<Context> states_of_;  // whose states these are, if not its own
+  std::vector<std::byte*> bases_;       // of each space but weights
   std::unique_ptr<cpu::Executor> executor_;
   std::unique_ptr<cpu::Profile> profile_;
   cpu::Observer profiler_;

@@ -575,6 +575,10 @@ class Program:
     def memory(self) -> dict[str, int]:
         """Bytes of each memory (arenas, weights, state), by name."""
 
+    def share_states(self, other: Program) -> None:
+        """From now on its states are those of the other program, which stays alive. One of them runs at a time. Raises
+        Error for states of other names, places or types."""
+
     def limit_callers(self, most: int) -> None:
         """How many runs may happen at the same time, each in a context that is made when it is needed; 1 at first. Bound
         calls and programs with states, callbacks or devices have one."""

@@ -1,7 +1,7 @@
 """Compiles a model of any form, and loads compiled ones."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -160,6 +160,12 @@ def compile_compressed(
     """What each weight becomes and what that costs, measured, and the compiled model. surveys: what else the weights
     might become is measured, too."""
     return _Compiler.of(options).compressed(model, asked, measures=True, surveys=surveys)
+
+
+def build_with_shared_weights(options: Options = DEFAULTS) -> Callable[[Graph], Model]:
+    """What compiles graphs whose equal weights are in memory once. Raises Error as `compile` does."""
+    compiler, pool = _Compiler.of(options), _core.MemoryPool()
+    return lambda made: compiler.build(made, pool)
 
 
 def compile_with_programs(model: Graph, programs: "Sequence[_core.MadeProgram]", options: Options = DEFAULTS) -> Model:
