@@ -57,6 +57,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="folder of op_cases.tar.xz and packages/, Core ML models with expected results (default: ../shared/data/coreml)",
     )
     parser.addoption(
+        "--tflite",
+        type=Path,
+        default=ROOT.parent / "shared" / "data" / "tflite",
+        metavar="DIR",
+        help="folder of op_cases.tar.xz and networks/, TFLite models with recorded results (default: ../shared/data/tflite)",
+    )
+    parser.addoption(
         "--apple-python",
         default=sys.executable,
         metavar="PATH",

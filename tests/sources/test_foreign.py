@@ -60,8 +60,6 @@ FILES: dict[str, tuple[str, bytes, str, str]] = {
     "lfs of a netplist": ("net.plist", LFS, "a Git LFS pointer", "git lfs pull"),
     "page": ("net.onnx", PAGE, "an HTML page", "/resolve/ in place of /blob/"),
     "page after a mark": ("net.onnx", b"\xef\xbb\xbf<HTML lang=en>", "an HTML page", "direct link"),
-    "tflite": ("net.tflite", flatbuffer(b"TFL3"), "a TFLite file", "Convert it to ONNX: python -m tf2onnx.convert --tflite"),
-    "tflite of another name": ("net.onnx", flatbuffer(b"TFL3"), "a TFLite file", "--output model.onnx"),
     "ort": ("net.ort", flatbuffer(b"ORTM"), "the ORT format", "Give the ONNX file"),
     "executorch": ("net.pte", flatbuffer(b"ET12"), "an ExecuTorch program", "hexane.from_torch"),
     "zip of a package": ("n.zip", zipped("n.mlpackage/Manifest.json"), "a zip of a Core ML model", "Unpack it"),
@@ -113,7 +111,7 @@ def expect(path: Path, what: str, advice: str, capsys: pytest.CaptureFixture[str
     assert what in text
     assert advice in text
     assert (
-        ", need an ONNX model, a Core ML package (.mlpackage), MIL text (.mil), a netplist (.plist) or a Core AI asset (.aimodel)"
+        ", need an ONNX model, a Core ML package (.mlpackage), a TFLite model (.tflite), MIL text (.mil), a netplist (.plist) or a Core AI asset (.aimodel)"
         in text
     )
     ended = in_this_process(capsys)("check", path, "--target", "h13")
@@ -160,7 +158,7 @@ def first_kind(path: Path) -> str:
     return next((kind.title for kind in FOREIGN if kind.matches(seen)), "")
 
 
-@pytest.mark.parametrize("kind", ["tflite", "safetensors", "pt", "lfs", "gguf", "empty"])
+@pytest.mark.parametrize("kind", ["safetensors", "pt", "lfs", "gguf", "empty"])
 def test_bytes_of_a_known_kind_are_named(kind: str) -> None:
     _, data, what, _ = FILES[kind]
     with pytest.raises(hx.UnsupportedError, match=rf"\[compile\] model: got {what}"):

@@ -17,6 +17,7 @@ from hexane.cli.main import app
 from hexane.emit.coreai.write import save_graph
 from hexane.train import with_params
 from networks import small_networks
+from tflite_writer import TfliteModel
 
 MODEL_ARGUMENTS: dict[str, tuple[str, ...]] = {
     "check": ("--target", "h13"),
@@ -38,6 +39,14 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
 
 def scaled(name: str, factor: float) -> hx.Graph:
     return hx.graph({"y": hx.input(name, (2, 3)) * factor})
+
+
+def tflite() -> bytes:
+    m = TfliteModel()
+    x, y = m.tensor((2, 3)), m.tensor((2, 3))
+    m.op("NEG", [x], [y])
+    m.graph["inputs"], m.graph["outputs"] = [x], [y]
+    return m.tobytes()
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +80,7 @@ def things(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, str
         "asset": (tmp_path / "net.aimodel", "aimodel"),
         "function": (f"{tmp_path}/net.aimodel#decode", "aimodel"),
         "package": (package(tmp_path, relu_spec().SerializeToString()), "coreml"),
+        "tflite": (tflite(), "tflite"),
         "plan": (tmp_path / "net.hxp", "plan"),
         "plan of another name": (tmp_path / "plan.onnx", "plan"),
         "bytes of a plan": ((tmp_path / "net.hxp").read_bytes(), "plan"),

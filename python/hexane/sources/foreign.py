@@ -16,7 +16,7 @@ AS_INPUT = "It may be an input of a model: --input NAME={name}"
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """title: for sentences, "a TFLite file". advice: what to do; {name} is the path."""
+    """title: for sentences, "a GGUF file". advice: what to do; {name} is the path."""
 
     title: str
     advice: str
@@ -100,11 +100,6 @@ FOREIGN = (
         "an HTML page in place of the model",
         "Download it again by its direct link: on Hugging Face /resolve/ in place of /blob/, on GitHub the raw file.",
         _is_text(b"<!doctype html", b"<html"),
-    ),
-    Foreign(
-        "a TFLite file",
-        f"{OF_TENSORFLOW} --tflite {{name}} --output model.onnx",
-        _flatbuffer(b"TFL3"),
     ),
     Foreign("a model in the ORT format of ONNX Runtime", OF_ONNX, _flatbuffer(b"ORTM")),
     Foreign("an ExecuTorch program", "Give the torch module to hexane.from_torch.", _flatbuffer(b"ET12")),

@@ -17,22 +17,24 @@ from hexane.sources.module import Module
 from hexane.sources.netplist import NETPLIST
 from hexane.sources.onnx import ONNX
 from hexane.sources.tensors import TENSORS
+from hexane.sources.tflite import TFLITE
 
 # In this order: ONNX has no magic, so a file is ONNX if it is nothing else.
-FORMATS = (GRAPH, TENSORS, PLAN, HWX, E5, MIL, NETPLIST, COREML, COREAI, ONNX)
-WITH_FUNCTIONS = (COREAI, COREML)
+FORMATS = (GRAPH, TENSORS, PLAN, HWX, E5, MIL, NETPLIST, COREML, COREAI, TFLITE, ONNX)
+WITH_FUNCTIONS = (COREAI, COREML, TFLITE)
 MODELS = (
-    "an ONNX model, a Core ML package (.mlpackage), MIL text (.mil), a netplist (.plist) or a Core AI asset (.aimodel)"
+    "an ONNX model, a Core ML package (.mlpackage), a TFLite model (.tflite), MIL text (.mil), a netplist (.plist) or a"
+    " Core AI asset (.aimodel)"
 )
 
 
 def open(model: Any, *, function: str | None = None, where: str = "open") -> Module:
     """What a model is, by its type, its name and its first bytes; its graph is read when it is asked for.
 
-    model: a Graph, tensors (one, a sequence, a mapping of names), an ONNX model (path, bytes, ModelProto), the path of
-    MIL text, of a netplist, of a Core ML package or a Core AI asset ("net.aimodel#decode" for one function) or of a
-    program that is compiled; a Module is returned as it is. function: the only one that the Module will have. where:
-    opens the message of an Error.
+    model: a Graph, tensors (one, a sequence, a mapping of names), an ONNX model (path, bytes, ModelProto), a TFLite
+    model (path, bytes), the path of MIL text, of a netplist, of a Core ML package or a Core AI asset
+    ("net.aimodel#decode" for one function) or of a program that is compiled; a Module is returned as it is. function:
+    the only one that the Module will have. where: opens the message of an Error.
 
     Raises UnsupportedError for what cannot be opened; for kinds that are known it says which it is and what to do.
     """
@@ -98,7 +100,7 @@ def _opened(row: Format, seen: Seen, function: str | None, where: str) -> Module
     if function is not None and row not in WITH_FUNCTIONS:
         raise Error(
             f"[{where}] {seen.name}: got the function {function!r} for a model of one function, need a Core ML"
-            " package or a Core AI asset"
+            " package, a TFLite model or a Core AI asset"
         )
     seen = replace(seen, function=function or seen.function)
     functions = {} if row.open is None else row.open(seen)
@@ -108,5 +110,5 @@ def _opened(row: Format, seen: Seen, function: str | None, where: str) -> Module
 
 def _inside(seen: Seen) -> str:
     """The models that lie in a folder."""
-    found = sorted(name for name in seen.names if name.endswith((".onnx", ".aimodel", ".mlpackage")))
+    found = sorted(name for name in seen.names if name.endswith((".onnx", ".aimodel", ".mlpackage", ".tflite")))
     return f", such as {', '.join(found[:5])} in it" if found else ""

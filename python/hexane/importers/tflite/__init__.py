@@ -1,0 +1,1 @@
+"""TFLite (LiteRT) models: `.tflite` files."""

@@ -1,0 +1,176 @@
+"""The integer arithmetic of TFLite's reference kernels, out of int64 ops: the same functions compute tables from
+constants, which fold.
+
+    two(x, m, shift) = shifted(rounded(x * 2^max(shift, 0) * m / 2^31), max(-shift, 0)), int32 sums
+    one(x, m, shift) = (x * m16 + 2^(14 - shift)) >> (15 - shift), m16 = min((m + 2^15) >> 16, 32767), int64 sums
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from hexane.dtypes import INT32, INT64, DType
+from hexane.errors import Error
+from hexane.graph import Array, Value
+from hexane.importers.tflite.model import Grid
+from hexane.importers.tflite.registry import INT8, INT16, NARROW, UINT8, limits
+from hexane.ops.compose import Builder, cast
+from hexane.ops.records.q31 import quantize_multiplier
+
+NONE, RELU, RELU_N1_TO_1, RELU6, TANH = range(5)
+RELU_0_TO_1 = -1  # an op, and never fused
+Clamp = tuple[int, int]
+RANGES = {NONE: (-np.inf, np.inf), RELU: (0.0, np.inf), RELU_N1_TO_1: (-1.0, 1.0), RELU6: (0.0, 6.0),
+          RELU_0_TO_1: (0.0, 1.0)}  # fmt: skip
+
+
+def multiplier(real: float) -> tuple[int, int]:
+    """Raises Error for what is no positive number, or needs a shift that no int32 has."""
+    if not 0 < real < np.inf:
+        raise Error(f"got the factor {real} of scales, need a positive number")
+    return quantize_multiplier(float(real))
+
+
+def multipliers(reals: Array) -> tuple[Array, Array]:
+    pairs = [multiplier(float(r)) for r in np.atleast_1d(reals)]
+    return np.array([m for m, _ in pairs], np.int64), np.array([s for _, s in pairs], np.int64)
+
+
+def away(x: Any) -> Any:
+    """Rounded, halves away from 0, in the dtype of x."""
+    return np.sign(x) * np.floor(np.abs(np.asarray(x, np.float64)) + 0.5)
+
+
+def bounds(code: int, grid: Grid, dtype: DType) -> Clamp:
+    """The least and largest integer that a fused activation leaves. Raises Error for those of floats only."""
+    if code not in RANGES:
+        raise Error(f"got the fused activation {code}, need none, relu, relu6 or relu_n1_to_1")
+    low, high = limits(dtype)
+    steps = [
+        float(away(np.float32(end) / grid.scale)) + grid.zero if np.isfinite(end) else float(end)
+        for end in RANGES[code]
+    ]
+    return int(np.clip(steps[0], low, high)), int(np.clip(steps[1], low, high))
+
+
+# ---- numbers that are computed when the model runs ----
+
+
+def centred(b: Builder, x: Value, zero: int) -> Value:
+    """In int64, less the zero point."""
+    wide = cast(b, x, INT64)
+    return b.sub(wide, zero) if zero else wide
+
+
+def wrapped(b: Builder, x: Value) -> Value:
+    """As int32 wraps."""
+    return b.sub(b.bitwise_and(b.add(x, 1 << 31), (1 << 32) - 1), 1 << 31)
+
+
+def halved_away(b: Builder, x: Value, right: Any) -> Value:
+    """x / 2^right, rounded to nearest, halves away from 0; right: an array, or a value of int64."""
+    if isinstance(right, Value):
+        half = b.shift_right(b.shift_left(b.const(np.int64(1)), right), b.const(np.int64(1)))
+        moved = b.select(b.logical_and(b.less(x, 0), b.greater(right, 0)), b.sub(x, 1), x)
+        return b.shift_right(b.add(moved, half), right)
+    bits = np.asarray(right, np.int64)
+    if not bits.any():
+        return x
+    halves = np.where(bits > 0, np.int64(1) << np.maximum(bits - 1, 0), 0)
+    sign = b.shift_right(x, b.const(np.int64(63)))
+    sign = sign if (bits > 0).all() else b.bitwise_and(sign, b.const(np.where(bits > 0, -1, 0).astype(np.int64)))
+    return b.shift_right(b.add(b.add(x, sign), b.const(halves)), b.const(bits))
+
+
+def high_product(b: Builder, x: Value, y: Value | Array | int) -> Value:
+    """SaturatingRoundingDoublingHighMul of int32, in int64."""
+    other: Any = b.const(np.asarray(y, np.int64)) if not isinstance(y, Value) else y
+    return b.shift_right(b.add(b.mul(x, other), 1 << 30), b.const(np.int64(31)))
+
+
+def two(b: Builder, x: Value, m: Any, shift: Any) -> Value:
+    """MultiplyByQuantizedMultiplier, rounded twice; m and shift: numbers, or arrays that broadcast."""
+    m, shift = np.asarray(m, np.int64), np.asarray(shift, np.int64)
+    left = np.maximum(shift, 0)
+    if left.any():
+        x = wrapped(b, b.shift_left(x, b.const(left)))
+    return halved_away(b, high_product(b, x, m), np.maximum(-shift, 0))
+
+
+def one(b: Builder, x: Value, m: Any, shift: Any) -> Value:
+    """MultiplyByQuantizedMultiplier of int64 sums: 15 bits, rounded once, halves up."""
+    m, shift = np.asarray(m, np.int64), np.asarray(shift, np.int64)
+    small = np.minimum((m + (1 << 15)) >> 16, 32767)
+    if (shift > 14).any():
+        raise Error("got a factor of scales above 2^14, need a smaller one")
+    half = np.int64(1) << np.minimum(14 - shift, 62)
+    product = b.add(b.mul(x, b.const(small)), b.const(half))
+    return b.shift_right(product, b.const(np.minimum(15 - shift, 63)))
+
+
+def clamped(b: Builder, x: Value, low: int, high: int) -> Value:
+    return b.minimum(b.maximum(x, low), high)
+
+
+def stored(b: Builder, x: Value, dtype: DType, zero: int, ends: Clamp | None = None) -> Value:
+    """int64 numbers on the grid of a result."""
+    low, high = limits(dtype) if ends is None else ends
+    return cast(b, clamped(b, b.add(x, zero) if zero else x, low, high), dtype)
+
+
+def rounded(b: Builder, x: Value) -> Value:
+    """fp64, halves away from 0, as int64."""
+    return cast(b, b.mul(b.sign(x), b.floor(b.add(b.abs(x), 0.5))), INT64)
+
+
+def quotient(b: Builder, x: Value, y: Value | int) -> Value:
+    """Integers, truncated."""
+    return b.real_div(x, y)
+
+
+# ---- functions of one number ----
+
+
+def all_numbers(dtype: DType) -> Array:
+    low, high = limits(dtype)
+    return np.arange(low, high + 1, dtype=np.int64)
+
+
+def by_table(b: Builder, x: Value, f: Callable[[Array], Array], dtype: DType) -> Value:
+    """f of each number of x, which computes all of them once. Raises Error for x of more than 16 bits."""
+    if x.dtype not in NARROW:
+        raise Error(f"got {x.dtype}, need int8, uint8 or int16")
+    with np.errstate(all="ignore"):
+        table = np.asarray(f(all_numbers(x.dtype)))
+    low, high = limits(dtype)
+    table = np.clip(np.where(np.isnan(table), 0, table) if table.dtype.kind == "f" else table, low, high)
+    table = table.astype(dtype.numpy)
+    if x.dtype is INT16 or dtype not in (INT8, UINT8):
+        least = limits(x.dtype)[0]
+        return b.gather(b.const(table), b.sub(cast(b, x, INT32), least), axis=0)
+    if x.dtype is INT8:
+        table = np.concatenate([table[128:], table[:128]])
+    return b.lookup(x, b.const(np.ascontiguousarray(table)))
+
+
+def np_two(x: Array, m: Any, shift: Any) -> Array:
+    """`two` of numbers that are known."""
+    m, shift = np.asarray(m, np.int64), np.asarray(shift, np.int64)
+    left, right = np.maximum(shift, 0), np.maximum(-shift, 0)
+    x = ((np.asarray(x, np.int64) << left) + (1 << 31) & ((1 << 32) - 1)) - (1 << 31)
+    high = (x * m + (1 << 30)) >> 31
+    half = np.where(right > 0, np.int64(1) << np.maximum(right - 1, 0), 0)
+    result: Array = np.where(high < 0, -((-high + half) >> right), (high + half) >> right)
+    return result
+
+
+def real(q: Array, grid: Grid) -> Array:
+    values: Array = np.float32(grid.scale) * (q - grid.zero).astype(np.float32)
+    return values
+
+
+def on_grid(values: Array, grid: Grid) -> Array:
+    """fp32 numbers times the reciprocal of the scale, rounded away from 0, as TFLite fills its tables."""
+    steps: Array = away(values.astype(np.float32) * (np.float32(1) / grid.scale)) + grid.zero
+    return steps

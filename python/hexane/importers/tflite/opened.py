@@ -1,0 +1,93 @@
+"""A TFLite file that was opened: its functions are its signatures, or its first subgraph."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+
+import numpy as np
+
+from hexane.errors import Error
+from hexane.graph import Array, Graph
+from hexane.importers.signature import Input, Signature, SpecialisationNeeded
+from hexane.importers.tflite.model import File, Subgraph, TFLiteSignature, read_file
+from hexane.importers.tflite.translate import Translator
+
+MAIN = "main"
+MOST_ROUNDS = 4  # of inputs that are found to decide shapes
+
+
+@dataclass(frozen=True)
+class TFLiteModel:
+    """signatures: by name, the usual one first. A file without any has one function, main."""
+
+    file: File
+
+    @cached_property
+    def signatures(self) -> Mapping[str, TFLiteSignature]:
+        if self.file.signatures:
+            return {s.key or MAIN: s for s in self.file.signatures}
+        graph = self.file.subgraphs[0]
+        return {MAIN: TFLiteSignature(MAIN, 0, _ports(graph, graph.inputs), _ports(graph, graph.outputs))}
+
+    def of(self, name: str) -> TFLiteSignature:
+        if name not in self.signatures:
+            raise Error(f"[tflite] got the function {name!r}, need one of {', '.join(self.signatures)}")
+        return self.signatures[name]
+
+    def signature(self, name: str) -> Signature:
+        found = self.of(name)
+        graph = self.file.subgraphs[found.subgraph]
+        deciding = self._deciding(name)
+        inputs = tuple(
+            Input(port, graph.tensors[i].dtype, graph.tensors[i].dims, port in deciding)
+            for port, i in found.inputs.items()
+        )
+        return Signature(inputs, tuple(found.outputs))
+
+    def _deciding(self, name: str) -> set[str]:
+        """The inputs whose values decide shapes, found by reading the graph for the shapes of the file."""
+        found = self.of(name)
+        tensors = self.file.subgraphs[found.subgraph].tensors
+        values: dict[str, Array] = {}
+        for _ in range(MOST_ROUNDS):
+            shapes = {port: tensors[i].shape for port, i in found.inputs.items() if port not in values}
+            try:
+                self.graph(name, shapes, values)
+            except SpecialisationNeeded as needed:
+                values |= {
+                    n: np.ones(tensors[found.inputs[n]].shape, tensors[found.inputs[n]].dtype.numpy)
+                    for n in needed.names
+                    if n in found.inputs
+                }
+                continue
+            except Error:
+                pass  # said when the graph is asked for
+            break
+        return set(values)
+
+    def graph(
+        self, name: str, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array] = MappingProxyType({})
+    ) -> Graph:
+        """Raises SpecialisationNeeded where a shape or a value is missing, Error for shapes that do not fit,
+        UnsupportedError for ops that cannot be read, all at once."""
+        found = self.of(name)
+        if unknown := (set(shapes) | set(values)) - set(found.inputs):
+            raise Error(f"[tflite] got a shape for {min(unknown)!r}, need inputs of {', '.join(found.inputs)}")
+        return Translator(self.file).graph(name, found.subgraph, found.inputs, found.outputs, shapes, values)
+
+
+def _ports(graph: Subgraph, indices: Sequence[int]) -> dict[str, int]:
+    """Tensors by name; names that are missing or not unique get the number of the tensor."""
+    found: dict[str, int] = {}
+    for i in indices:
+        name = graph.tensors[i].name or f"tensor_{i}"
+        if name in found:
+            name = f"{name}_{i}"
+        found[name] = i
+    return found
+
+
+def open_model(data: bytes) -> TFLiteModel:
+    """Raises Error for a file that is damaged."""
+    return TFLiteModel(read_file(data))

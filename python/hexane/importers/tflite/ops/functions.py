@@ -1,0 +1,451 @@
+"""Functions of one operand, conversions between numbers, and what is done over a row of them."""
+
+from collections.abc import Callable
+from math import erf
+
+import numpy as np
+
+from hexane.dtypes import BOOL, FP32, FP64, INT32, INT64, DType
+from hexane.errors import Error
+from hexane.graph import Array, Value
+from hexane.importers.tflite.integer import (
+    RELU,
+    RELU6,
+    RELU_0_TO_1,
+    RELU_N1_TO_1,
+    away,
+    bounds,
+    by_table,
+    centred,
+    clamped,
+    halved_away,
+    high_product,
+    multiplier,
+    np_two,
+    on_grid,
+    real,
+    rounded,
+    stored,
+    two,
+)
+from hexane.importers.tflite.model import Grid
+from hexane.importers.tflite.ops.fixed_point import (
+    HALF_ROOT_2,
+    exp_of_negative,
+    hard_swish_table,
+    logistic_16,
+    rsqrt_table,
+    softmax_16_tables,
+    tanh_16,
+)
+from hexane.importers.tflite.registry import INT8, INT16, NARROW, UINT8, Context, limits, reads
+from hexane.ops.compose import Builder, cast
+
+Real = Callable[[Array], Array]
+_erf = np.vectorize(erf, otypes=[np.float64])
+
+_PLAIN = {
+    "ABS": "abs", "NEG": "neg", "CEIL": "ceil", "FLOOR": "floor", "ROUND": "round", "SIGN": "sign", "SQRT": "sqrt",
+    "RSQRT": "rsqrt", "EXP": "exp", "LOG": "log", "SIN": "sin", "COS": "cos", "TANH": "tanh", "LOGISTIC": "sigmoid",
+    "RELU": "relu", "RELU6": "relu6", "LOGICAL_NOT": "logical_not", "HARD_SWISH": "hard_swish",
+    "STABLEHLO_LOGISTIC": "sigmoid", "STABLEHLO_EXPONENTIAL": "exp", "STABLEHLO_NEGATE": "neg", "STABLEHLO_ABS": "abs",
+    "STABLEHLO_LOG": "log", "STABLEHLO_RSQRT": "rsqrt", "STABLEHLO_TANH": "tanh", "STABLEHLO_COSINE": "cos",
+    "STABLEHLO_FLOOR": "floor",
+}  # fmt: skip
+
+
+def _fp32(f: Callable[[Array], Array]) -> Real:
+    """In doubles, rounded to fp32 once: what a good C library gives."""
+    return lambda x: f(x.astype(np.float64)).astype(np.float32)
+
+
+_REAL: dict[str, Real] = {
+    "LOGISTIC": _fp32(lambda x: 1 / (1 + np.exp(-x))),
+    "TANH": _fp32(np.tanh),
+    "EXP": _fp32(np.exp),
+    "ELU": _fp32(lambda x: np.where(x < 0, np.expm1(x), x)),
+}
+
+
+@reads(*_PLAIN)
+def plain(c: Context) -> Value:
+    x, name = c.x(), c.op.name
+    if not c.is_integer:
+        return c.b.apply(_PLAIN[name], x)
+    f = _TABLES.get(name)
+    if f is None:
+        raise Error(f"got quantised numbers of {x.dtype}, need floats")
+    return by_table(c.b, x, f(c, c.grid(), c.out_grid, x.dtype), c.out().dtype)
+
+
+Table = Callable[[Context, Grid, Grid, DType], Real]
+_TABLES: dict[str, Table] = {}
+
+
+def _tables(*names: str) -> Callable[[Table], Table]:
+    def register(f: Table) -> Table:
+        _TABLES.update(dict.fromkeys(names, f))
+        return f
+
+    return register
+
+
+@_tables("EXP", "LOGISTIC", "TANH")
+def _of_reals(c: Context, grid: Grid, to: Grid, dtype: DType) -> Real:
+    name = c.op.name
+    if dtype is INT16:
+        if name == "EXP":
+            raise Error("got int16, whose exponential is not computed bit for bit, need int8")
+        return lambda q: (logistic_16 if name == "LOGISTIC" else tanh_16)(q, float(grid.scale))
+    return lambda q: on_grid(_REAL[name](real(q, grid)), to)
+
+
+@_tables("LOG")
+def _log(c: Context, grid: Grid, to: Grid, dtype: DType) -> Real:
+    if dtype is INT16:
+        raise Error("got int16, whose logarithm is not computed bit for bit, need int8")
+    return lambda q: on_grid(_fp32(np.log)(real(q, grid)), to)
+
+
+@_tables("SQRT")
+def _sqrt(c: Context, grid: Grid, to: Grid, dtype: DType) -> Real:
+    return lambda q: np.trunc(np.sqrt(np.maximum(real(q, grid), 0)) / np.float32(to.scale)) + to.zero
+
+
+@_tables("HARD_SWISH")
+def _hard_swish(c: Context, grid: Grid, to: Grid, dtype: DType) -> Real:
+    return lambda q: hard_swish_table(q, grid, to)
+
+
+@_tables("RELU", "RELU6", "RELU_N1_TO_1")
+def _relu(c: Context, grid: Grid, to: Grid, dtype: DType) -> Real:
+    code = {"RELU": RELU, "RELU6": RELU6, "RELU_N1_TO_1": RELU_N1_TO_1, "RELU_0_TO_1": RELU_0_TO_1}[c.op.name]
+    m, shift = multiplier(float(np.float32(grid.scale) / np.float32(to.scale)))
+    low, high = bounds(code, to, dtype)
+    return lambda q: np.clip(np_two(q - grid.zero, m, shift) + to.zero, low, high)
+
+
+@_tables("ABS")
+def _abs(c: Context, grid: Grid, to: Grid, dtype: DType) -> Real:
+    if (grid.scale, grid.zero) == (to.scale, to.zero):
+        return lambda q: np.asarray(np.abs(q - grid.zero) + to.zero)
+    m, shift = multiplier(float(np.float64(np.float32(grid.scale) / np.float32(to.scale))))
+    return lambda q: np_two(np.abs(q - grid.zero), m, shift) + to.zero
+
+
+@_tables("RSQRT")
+def _rsqrt(c: Context, grid: Grid, to: Grid, dtype: DType) -> Real:
+    if dtype is INT16:
+        raise Error("got int16, whose root is not computed bit for bit, need int8")
+    return lambda q: rsqrt_table(q, grid, to)
+
+
+@reads("RELU_N1_TO_1", "RELU_0_TO_1")
+def relu_between(c: Context) -> Value:
+    if c.is_integer:
+        return by_table(c.b, c.x(), _relu(c, c.grid(), c.out_grid, c.x().dtype), c.out().dtype)
+    return c.b.clip(c.x(), alpha=0.0 if c.op.name == "RELU_0_TO_1" else -1.0, beta=1.0)
+
+
+@reads("ELU")
+def elu(c: Context) -> Value:
+    if not c.is_integer:
+        return c.b.elu(c.x(), alpha=1.0)
+    grid, to = c.grid(), c.out_grid
+    return by_table(c.b, c.x(), lambda q: on_grid(_REAL["ELU"](real(q, grid)), to), c.out().dtype)
+
+
+@reads("SQUARE")
+def square(c: Context) -> Value:
+    return c.b.mul(c.x(), c.x())
+
+
+@reads("ZEROS_LIKE")
+def zeros_like(c: Context) -> Value:
+    return c.b.const(np.zeros(c.x().shape, c.x().dtype.numpy))
+
+
+@reads("GELU")
+def gelu(c: Context) -> Value:
+    x, b = c.x(), c.b
+    if not c.is_integer:
+        return b.gelu_tanh(x) if c.o["approximate"] else b.gelu(x)
+    grid, to = c.grid(), c.out_grid
+
+    def f(v: Array) -> Array:
+        if c.o["approximate"]:
+            return np.asarray(0.5 * v * (1 + np.tanh(0.7978845608028654 * (v + 0.044715 * v**3))))
+        return np.asarray(0.5 * v * (1 + _erf(v / np.sqrt(2))))
+
+    return by_table(b, x, lambda q: on_grid(_fp32(f)(real(q, grid)), to), c.out().dtype)
+
+
+@reads("LEAKY_RELU")
+def leaky_relu(c: Context) -> Value:
+    x, b, alpha = c.x(), c.b, np.float32(c.o["alpha"])
+    if not c.is_integer:
+        return b.select(b.greater(x, 0.0), x, b.mul(x, float(alpha)))
+    grid, to = c.grid(), c.out_grid
+    si, so = np.float32(grid.scale), np.float32(to.scale)
+    same, low = multiplier(float(si / so)), float(si * alpha / so)
+    m, shift = multiplier(abs(low)) if low else (0, 0)
+
+    def f(q: Array) -> Array:
+        v = q - grid.zero
+        negative = np_two(v, m, shift) * (-1 if low < 0 else 1)
+        return np.where(v >= 0, np_two(v, *same), negative) + to.zero
+
+    return by_table(b, x, f, c.out().dtype)
+
+
+# ---- conversions ----
+
+
+@reads("QUANTIZE")
+def quantize(c: Context) -> Value:
+    x, b, tensor, dtype = c.x(), c.b, c.out(), c.out().dtype
+    to = c.out_grid
+    if x.dtype.kind == "float":
+        shape = [1] * len(x.shape)
+        if to.scales.size > 1:
+            shape[to.axis] = to.scales.size
+        scale = b.const(to.scales.astype(np.float32).reshape(shape if to.scales.size > 1 else ()))
+        zero = to.zeros.astype(np.int64).reshape(shape if to.zeros.size > 1 else ())
+        steps = rounded(b, cast(b, b.real_div(x, scale), FP64))
+        low, high = limits(dtype)
+        if tensor.type == "INT4":
+            low, high = -8, 7
+        return cast(b, clamped(b, b.add(steps, b.const(zero)), low, high), dtype)
+    grid = c.grid()
+    m, shift = multiplier(float(np.float64(grid.scale) / np.float64(to.scale)))
+
+    def f(q: Array) -> Array:
+        return np_two(q - grid.zero, m, shift) + to.zero
+
+    if x.dtype in NARROW:
+        return by_table(b, x, f, dtype)
+    return stored(b, two(b, centred(b, x, grid.zero), m, shift), dtype, to.zero)
+
+
+@reads("DEQUANTIZE")
+def dequantize(c: Context) -> Value:
+    x, b = c.x(), c.b
+    if x.dtype.kind == "float":
+        return cast(b, x, FP32)
+    grid = c.grid()
+    if grid.blocks is not None:
+        raise Error("got numbers quantised in blocks, need one scale or one for each channel")
+    per_channel = grid.scales.size > 1
+    scale = b.const(grid.scales.astype(np.float32).reshape(-1 if per_channel else ()))
+    zeros = grid.zeros.astype(x.dtype.numpy).reshape(-1 if per_channel else ())
+    return b.dequantize(x, scale, b.const(zeros) if zeros.any() else None, axis=grid.axis if per_channel else 0)
+
+
+@reads("DENSIFY")
+def densify(c: Context) -> Value:
+    """Constants are expanded when they are read."""
+    return c.x()
+
+
+@reads("FAKE_QUANT")
+def fake_quant(c: Context) -> Value:
+    """As TFLite's kernel: the range is moved so that 0 is one of its numbers."""
+    b, x = c.b, c.x()
+    least, most = np.float32(c.o["min"]), np.float32(c.o["max"])
+    low = np.float32(1 if c.o["narrow_range"] else 0)
+    high = np.float32((1 << int(c.o["num_bits"])) - 1)
+    if not least < most:
+        raise Error(f"got the range {least} to {most}, need one that is not empty")
+    scale = (most - least) / (high - low)
+    first = low - least / scale
+    zero = low if first < low else high if first > high else np.float32(away(first))
+    moved_least, moved_most = (low - zero) * scale, (high - zero) * scale
+    inverse = np.float32(1) / scale
+    held = b.minimum(b.maximum(x, float(moved_least)), float(moved_most))
+    steps = cast(b, b.mul(b.sub(held, float(moved_least)), float(inverse)), FP64)
+    return b.add(b.mul(cast(b, rounded(b, steps), FP32), float(scale)), float(moved_least))
+
+
+@reads("CAST")
+def convert(c: Context) -> Value:
+    """Floats are cut off; integers wrap."""
+    x, b, to = c.x(), c.b, c.out().dtype
+    if to is BOOL:
+        return b.not_equal(x, 0) if x.dtype.kind != "bool" else x
+    if x.dtype.kind in ("int", "uint") and to.kind in ("int", "uint") and to.bits < x.dtype.bits:
+        wide, half = cast(b, x, INT64), 1 << (to.bits - 1)
+        if x.dtype.name == "uint64":
+            raise Error("got uint64, need another type")
+        if to.kind == "uint":
+            return cast(b, b.bitwise_and(wide, (1 << to.bits) - 1), to)
+        return cast(b, b.sub(b.bitwise_and(b.add(wide, half), (1 << to.bits) - 1), half), to)
+    if x.dtype.kind in ("int", "uint") and to.kind in ("int", "uint") and to.bits == x.dtype.bits:
+        return b.bit_cast(x, dtype=to) if to is not x.dtype else x
+    if x.dtype.kind == "float" and to.kind in ("int", "uint") and to.bits < 32:
+        return cast(b, cast(b, x, FP32), to)
+    return cast(b, x, to)
+
+
+@reads("BITCAST")
+def bitcast(c: Context) -> Value:
+    if c.x().dtype.bits != c.out().dtype.bits:
+        raise Error(f"got {c.x().dtype} as {c.out().dtype}, need a type of the same size")
+    return c.b.bit_cast(c.x(), dtype=c.out().dtype)
+
+
+# ---- rows ----
+
+
+@reads("SOFTMAX")
+def softmax(c: Context) -> Value:
+    x, b, beta = c.x(), c.b, float(c.o["beta"])
+    if not c.is_integer:
+        return b.softmax(x if beta == 1 else b.mul(x, beta), axis=-1)
+    return softmax_integers(c, x, c.grid(), beta)
+
+
+def softmax_integers(c: Context, x: Value, grid: Grid, beta: float) -> Value:
+    b, to, dtype = c.b, c.out_grid, c.out().dtype
+    last = len(x.shape) - 1
+    largest = b.reduce_max(x, axes=(last,))
+    if x.dtype is INT16:
+        if dtype is not INT16:
+            raise Error(f"got int16 with a result of {dtype}, need int16")
+        return _softmax_16(b, x, largest, grid, beta)
+    fixed = {INT8: (2.0**-8, -128), UINT8: (2.0**-8, 0), INT16: (2.0**-15, 0)}
+    scale, zero = fixed.get(dtype, (0.0, 0))
+    wanted = (2.0**-16, -32768) if dtype is INT16 else (scale, zero)
+    if (float(to.scale), to.zero) not in ((scale, zero), wanted):
+        raise Error(f"got the scale {to.scale} and the zero point {to.zero} of {dtype}, need {scale} and {zero}")
+    table = b.const(exp_of_negative(float(grid.scale), beta))
+    difference = b.sub(cast(b, largest, INT32), cast(b, x, INT32))
+    powers = b.gather(table, difference, axis=0)  # Q0.31
+    counted = b.gather(b.const((exp_counts(float(grid.scale), beta)).astype(np.int64)), difference, axis=0)
+    total = b.reduce_sum(b.mul(halved_away(b, powers, 12), counted), axes=(last,))
+    bits, share = _reciprocal(b, total)
+    product = high_product(b, b.mul(powers, counted), share)
+    out_bits = 15 if dtype is INT16 else 8
+    exponent = b.add(b.sub(bits, 20), 31 - out_bits)
+    y = halved_away(b, product, b.broadcast_to(exponent, shape=x.shape))
+    return stored(b, y, dtype, 0 if dtype is INT16 else limits(dtype)[0])
+
+
+def exp_counts(scale: float, beta: float) -> Array:
+    """Which differences of bytes count."""
+    _, shift = multiplier(min(beta * scale * (1 << 26), float((1 << 31) - 1)))
+    radius = int(np.floor(31 * 2.0 ** (31 - 5) / 2.0**shift))
+    return (np.arange(256) <= radius).astype(np.int64)
+
+
+def _reciprocal(b: Builder, total: Value) -> tuple[Value, Value]:
+    """The bits of int32 numbers, and 1 / (1 + x) in Q0.31 for total = (1 + x) * 2^(bits - 1)."""
+    powers = b.const(np.int64(1) << np.arange(31, dtype=np.int64))
+    rank = len(total.shape)
+    bits = b.reduce_sum(cast(b, b.greater_equal(total, powers), INT64), axes=(rank - 1,))
+    x = b.sub(b.shift_left(total, b.sub(b.const(np.int64(32)), bits)), 1 << 31)
+    half = _half_sum(b, x)
+    y = b.add(high_product(b, half, -1010580540), 1515870810)
+    for _ in range(3):
+        rest = b.sub(b.const(np.int64(1 << 29)), high_product(b, half, y))
+        y = b.add(y, _saturated(b, b.mul(high_product(b, y, rest), 4)))
+    return bits, _saturated(b, b.mul(y, 2))
+
+
+def _half_sum(b: Builder, x: Value) -> Value:
+    """Of x and the largest number, rounded away from 0."""
+    total = b.add(x, (1 << 31) - 1)
+    return b.real_div(b.select(b.greater_equal(total, 0), b.add(total, 1), b.sub(total, 1)), 2)
+
+
+def _saturated(b: Builder, x: Value) -> Value:
+    return clamped(b, x, -(1 << 31), (1 << 31) - 1)
+
+
+def _softmax_16(b: Builder, x: Value, largest: Value, grid: Grid, beta: float) -> Value:
+    powers, shares = softmax_16_tables(float(grid.scale), beta)
+    last = len(x.shape) - 1
+    difference = b.sub(cast(b, largest, INT32), cast(b, x, INT32))
+    e = b.gather(b.const(powers), difference, axis=0)
+    total = b.reduce_sum(e, axes=(last,))
+    widths = b.const(np.int64(1) << np.arange(40, dtype=np.int64))
+    bits = b.reduce_sum(cast(b, b.greater_equal(total, widths), INT64), axes=(last,))
+    headroom = b.sub(b.const(np.int64(32)), bits)
+    raised = b.shift_left(total, b.sub(headroom, 1))
+    raised = b.shift_right(b.add(raised, 1 << 13), b.const(np.int64(14)))
+    index = clamped(b, b.sub(raised, (1 << 16) + (1 << 15)), -32768, 32767)
+    share = b.gather(b.const(shares), cast(b, b.add(index, 32768), INT32), axis=0)
+    right = b.sub(b.const(np.int64(31)), headroom)
+    product = b.mul(e, share)
+    half = b.shift_right(b.shift_left(b.const(np.int64(1)), right), b.const(np.int64(1)))
+    return cast(b, clamped(b, b.shift_right(b.add(product, half), right), 0, 32767), INT16)
+
+
+@reads("LOG_SOFTMAX")
+def log_softmax(c: Context) -> Value:
+    if c.is_integer:
+        raise Error("got quantised numbers, whose logarithm is not computed bit for bit, need floats")
+    return c.b.log_softmax(c.x(), axis=-1)
+
+
+@reads("L2_NORMALIZATION")
+def l2_normalization(c: Context) -> Value:
+    x, b = c.x(), c.b
+    if c.is_integer:
+        return _normalised_integers(c, x)
+    norm = b.maximum(b.sqrt(b.reduce_sum(b.mul(x, x), axes=(len(x.shape) - 1,))), 1e-6)
+    return b.real_div(x, norm)
+
+
+MOST_NORMALISED = 8000  # bytes whose squares add up below 2^29
+
+
+def _normalised_integers(c: Context, x: Value) -> Value:
+    """Bytes over the root of the sum of their squares, in steps of 1/128."""
+    b, last, count = c.b, len(x.shape) - 1, x.shape[-1]
+    if x.dtype is INT16 or count > MOST_NORMALISED:
+        raise Error(f"got {count} numbers of {x.dtype} in a row, need bytes, at most {MOST_NORMALISED}")
+    to = c.out_grid
+    if (float(to.scale), to.zero) != (1 / 128, 0 if x.dtype is INT8 else 128):
+        raise Error(f"got the scale {to.scale} and the zero point {to.zero} of the result, need 1/128 and the middle")
+    difference = centred(b, x, c.grid().zero)
+    total = b.reduce_sum(b.mul(difference, difference), axes=(last,))
+    root, right = _inverse_roots(b, total)
+    if x.dtype is INT8:
+        left = b.maximum(b.sub(b.const(np.int64(7)), right), 0)
+        product = high_product(b, b.shift_left(difference, left), root)
+        right = b.maximum(b.sub(right, 7), 0)
+    else:
+        product = high_product(b, b.mul(difference, 128), root)
+    return stored(b, halved_away(b, product, b.broadcast_to(right, shape=x.shape)), x.dtype, to.zero)
+
+
+def _inverse_roots(b: Builder, x: Value) -> tuple[Value, Value]:
+    """`fixed_point.inverse_roots` of numbers that are computed; the shift is to the right."""
+    powers = b.const(np.int64(1) << np.arange(31, dtype=np.int64))
+    width = b.reduce_sum(cast(b, b.greater_equal(x, powers), INT64), axes=(len(x.shape) - 1,))
+    pairs = b.maximum(b.sub(b.real_div(b.sub(b.const(np.int64(31)), width), 2), 1), 0)
+    raised = b.shift_right(b.shift_left(x, b.mul(pairs, 2)), b.const(np.int64(1)))
+    half = halved_away(b, raised, 1)
+    root: Value = b.const(np.int64(1 << 28))
+    for _ in range(5):
+        cube = _saturated(b, b.mul(high_product(b, high_product(b, root, root), root), 64))
+        difference = b.sub(high_product(b, root, (1 << 28) + (1 << 27)), high_product(b, half, cube))
+        root = _saturated(b, b.mul(difference, 8))
+    root = high_product(b, root, HALF_ROOT_2)
+    right = b.sub(b.const(np.int64(11)), pairs)
+    root = b.shift_left(root, b.maximum(b.neg(right), 0))
+    small = b.less_equal(x, 1)
+    root = b.select(small, b.const(np.int64((1 << 31) - 1)), root)
+    return root, b.select(small, b.const(np.int64(0)), b.maximum(right, 0))
+
+
+@reads("LOCAL_RESPONSE_NORMALIZATION")
+def local_response_normalization(c: Context) -> Value:
+    """Channels c - r to c + r, which the reference kernel misses by one."""
+    b, x, o = c.b, c.x(), c.o
+    size = 2 * int(o["radius"]) + 1
+    last = len(x.shape) - 1
+    sums = b.mul(x, x)
+    padded = b.pad(sums, begin=[*[0] * last, size // 2], end=[*[0] * last, size // 2])
+    total = b.reduce_sum(b.sliding_windows(padded, axis=last, size=size, stride=1), axes=(last + 1,), keep_dims=False)
+    return b.mul(x, b.pow(b.add(b.mul(total, float(o["alpha"])), float(o["bias"])), -float(o["beta"])))

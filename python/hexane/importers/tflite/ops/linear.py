@@ -1,0 +1,157 @@
+"""Products of matrices, and rows of tables."""
+
+from typing import Any
+
+import numpy as np
+
+from hexane.dtypes import BF16, FP32, FP64, INT32, INT64
+from hexane.errors import Error
+from hexane.graph import Value
+from hexane.importers.tflite.integer import bounds, multiplier, one, rounded, stored, two
+from hexane.importers.tflite.ops.activations import activated
+from hexane.importers.tflite.ops.hybrid import quantised
+from hexane.importers.tflite.ops.windows import MOST_PRODUCTS
+from hexane.importers.tflite.registry import INT8, INT16, NARROW, UINT8, Context, reads
+from hexane.ops.compose import Builder, cast
+
+EXACT_BITS = 53
+
+
+@reads("FULLY_CONNECTED")
+def fully_connected(c: Context) -> Value:
+    """Integers: the sum in doubles, times the factor of the scales, rounded once."""
+    x, w, bias, b = c.x(0), c.x(1), c.maybe(2), c.b
+    if c.o["weights_format"]:
+        raise Error("got shuffled weights, need the default format")
+    if len(w.shape) != 2:
+        raise Error(f"got a weight {list(w.shape)}, need a matrix")
+    columns, terms = w.shape
+    keep = bool(c.o["keep_num_dims"])
+    if not terms or x.type.size % terms or (keep and x.shape[-1] != terms):
+        raise Error(f"got x {list(x.shape)} for a weight {list(w.shape)}, need rows of {terms}")
+    shape = (*x.shape[:-1], columns) if keep else (x.type.size // terms, columns)
+    rows = b.reshape(x, shape=(x.type.size // terms, terms))
+    if x.dtype.kind == "float":
+        if w.dtype.kind == "float":
+            y = b.matmul(rows, cast(b, w, x.dtype), transpose_y=True)
+            y = y if bias is None else b.add(y, cast(b, bias, x.dtype))
+        else:
+            y = _hybrid(c, rows, w, bias)
+        return b.reshape(activated(b, y, c.o["fused_activation_function"]), shape=shape)
+    grid, weights, to, dtype = c.grid(0), c.grid(1), c.out_grid, c.out().dtype
+    if weights.blocks is not None or (weights.scales.size > 1 and weights.axis != 0):
+        raise Error("got scales of blocks or of another axis than 0, need one or one for each row")
+    total = sums(b, rows, w, grid.zero, int(weights.zeros[0]) if weights.scales.size == 1 else _no_zeros(weights), True)
+    if bias is not None:
+        total = b.add(total, cast(b, bias, INT64))
+    reals = np.float64(grid.scale) * weights.scales.astype(np.float64) / np.float64(to.scale)
+    real = b.mul(cast(b, total, FP64), b.const(reals))
+    y = stored(b, rounded(b, real), dtype, to.zero, bounds(c.o["fused_activation_function"], to, dtype))
+    return b.reshape(y, shape=shape)
+
+
+def _no_zeros(grid: Any) -> int:
+    if grid.zeros.any():
+        raise Error("got zero points of channels, need 0")
+    return 0
+
+
+def sums(b: Builder, x: Value, y: Value, x_zero: int, y_zero: int, transpose_y: bool = False) -> Value:
+    """The integer product, in int64: of bytes by the integer kernel, of wider ones in doubles, which hold it."""
+    terms = x.shape[-1]
+    if x.dtype in (INT8, UINT8) and y.dtype in (INT8, UINT8) and terms <= MOST_PRODUCTS:
+        zeros = [b.const(np.array(z, v.dtype.numpy)) if z else None for z, v in ((x_zero, x), (y_zero, y))]
+        return cast(b, b.quantized_matmul(x, y, None, None, *zeros, transpose_y=transpose_y, dtype="int32"), INT64)
+    bits = sum(17 if v.dtype is INT16 else 9 for v in (x, y))
+    if x.dtype not in NARROW or y.dtype not in NARROW or terms > 1 << (EXACT_BITS - bits):
+        raise Error(f"got {x.dtype} and {y.dtype} of {terms} terms, need 8 or 16 bits and fewer terms")
+    first, second = (
+        b.sub(cast(b, v, FP64), float(z)) if z else cast(b, v, FP64) for v, z in ((x, x_zero), (y, y_zero))
+    )
+    return cast(b, b.matmul(first, second, transpose_y=transpose_y), INT64)
+
+
+def hybrid_product(b: Builder, x: Value, w: Value, scales: Any, symmetric: bool) -> Value:
+    """x (rows, terms) in floats, quantised row by row, times integers (columns, terms) with their scales."""
+    q, scale, zero = quantised(b, x, (len(x.shape) - 1,), symmetric)
+    total = cast(b, sums(b, q, w, 0, 0, True), FP64)
+    if not symmetric:
+        rows = b.reduce_sum(cast(b, w, FP64), axes=(len(w.shape) - 1,), keep_dims=True)
+        perm = [*range(len(w.shape) - 2), len(w.shape) - 1, len(w.shape) - 2]
+        total = b.sub(total, b.mul(cast(b, zero, FP64), b.transpose(rows, perm=perm)))
+    return b.mul(b.mul(cast(b, total, FP32), scale), b.const(np.asarray(scales, np.float32)))
+
+
+def _hybrid(c: Context, x: Value, w: Value, bias: Value | None) -> Value:
+    b, weights = c.b, c.grid(1)
+    if weights.zeros.any():
+        raise Error("got a zero point of weights, need 0")
+    symmetric = not c.o["asymmetric_quantize_inputs"]
+    if weights.blocks is not None:
+        return _of_blocks(c, x, w, bias)
+    y = hybrid_product(b, x, w, weights.scales, symmetric)
+    return y if bias is None else b.add(y, cast(b, bias, FP32))
+
+
+def _of_blocks(c: Context, x: Value, w: Value, bias: Value | None) -> Value:
+    """Weights with a scale for each block of a row. Rows of x are quantised with a zero point, as LiteRT's default
+    kernels do; its reference leaves the products out."""
+    b, grid = c.b, c.grid(1)
+    assert grid.blocks is not None
+    number, zeros, size = grid.blocks
+    if not 0 <= number < len(c.scope.graph.tensors) or zeros >= 0 or size < 1 or w.shape[1] % size:
+        raise Error("got weights in blocks of another form, need a tensor of scales and no zero points")
+    scales = cast(
+        b, cast(b, cast(b, c.translator.value(c.scope, number), FP32), BF16), FP32
+    )  # as they are packed there
+    columns, terms = w.shape
+    blocks = b.reshape(cast(b, w, FP32), shape=(columns, terms // size, size))
+    dense = b.reshape(b.mul(blocks, b.reshape(scales, shape=(columns, terms // size, 1))), shape=(columns, terms))
+    q, scale, zero = quantised(b, x, (1,), False)
+    rows = b.mul(b.sub(cast(b, q, FP32), zero), scale)
+    y = b.matmul(rows, dense, transpose_y=True)
+    return y if bias is None else b.add(y, cast(b, bias, FP32))
+
+
+@reads("BATCH_MATMUL")
+def batch_matmul(c: Context) -> Value:
+    x, y, b = c.x(0), c.x(1), c.b
+    x = _turned(b, x) if c.o["adj_x"] else x
+    turned = bool(c.o["adj_y"])
+    if x.dtype.kind == "float" and y.dtype.kind == "float":
+        return b.matmul(x, y, transpose_y=turned)
+    if x.dtype.kind == "float":
+        w = y if turned else _turned(b, y)
+        grid = c.grid(1)
+        if grid.zeros.any() or grid.scales.size > 1:
+            raise Error("got scales of channels or a zero point, need one scale")
+        return hybrid_product(b, x, w, grid.scales[0], not c.o["asymmetric_quantize_inputs"])
+    if x.dtype in (INT8, UINT8, INT16) and c.t(0).grid is not None:
+        first, second, to, dtype = c.grid(0), c.grid(1), c.out_grid, c.out().dtype
+        if dtype is INT32:
+            return cast(b, sums(b, x, y, first.zero, second.zero, turned), INT32)
+        m, shift = multiplier(float(np.float64(first.scale) * np.float64(second.scale) / np.float64(to.scale)))
+        total = sums(b, x, y, first.zero, second.zero, turned)
+        return stored(b, (one if x.dtype is INT16 else two)(b, total, m, shift), dtype, to.zero)
+    raise Error(f"got {x.dtype} and {y.dtype}, need floats or quantised numbers")
+
+
+def _turned(b: Builder, x: Value) -> Value:
+    rank = len(x.shape)
+    return b.transpose(x, perm=[*range(rank - 2), rank - 1, rank - 2])
+
+
+@reads("EMBEDDING_LOOKUP")
+def embedding_lookup(c: Context) -> Value:
+    """Rows of a table; of integers with a result of floats, dequantised."""
+    b, ids, table = c.b, c.x(0), c.x(1)
+    rows = b.gather(table, ids, axis=0)
+    if c.out().dtype is rows.dtype:
+        return rows
+    grid = c.grid(1)
+    if grid.zeros.any() or grid.blocks is not None:
+        raise Error("got a zero point or blocks, need scales only")
+    scales = b.const(grid.scales.astype(np.float32))
+    if grid.scales.size > 1:
+        scales = b.reshape(b.gather(scales, ids, axis=0), shape=(*ids.shape, *[1] * (len(rows.shape) - len(ids.shape))))
+    return b.mul(cast(b, rows, FP32), scales)

@@ -1,0 +1,281 @@
+"""Convolutions and pools, channels last."""
+
+from typing import Any
+
+import numpy as np
+
+from hexane.dtypes import FP32, INT32, INT64
+from hexane.errors import Error
+from hexane.graph import Array, Value
+from hexane.importers.tflite.integer import bounds, clamped, multipliers, one, stored, two
+from hexane.importers.tflite.ops.activations import activated
+from hexane.importers.tflite.ops.hybrid import quantised
+from hexane.importers.tflite.registry import INT8, INT16, NARROW, UINT8, Context, reads
+from hexane.ops.compose import Builder, cast
+
+SAME = 0
+BIAS_INT32 = 2  # TensorType of quantized_bias_type
+MOST_PRODUCTS = 33_025  # of bytes in one sum of int32
+
+
+def pads_of(extents: Any, kernel: Any, strides: Any, dilations: Any, padding: int) -> list[int]:
+    """(before, after) of each axis."""
+    pads: list[int] = []
+    for n, k, s, d in zip(extents, kernel, strides, dilations, strict=True):
+        if k < 1 or s < 1 or d < 1:
+            raise Error(f"got a window of {k}, the stride {s} and the dilation {d}, need 1 or more")
+        if padding == SAME:
+            total = max((-(-n // s) - 1) * s + (k - 1) * d + 1 - n, 0)
+            pads += [total // 2, total - total // 2]
+        elif padding == 1:
+            pads += [0, 0]
+        else:
+            raise Error(f"got the padding {padding}, need SAME or VALID")
+    return pads
+
+
+def _window(c: Context, x: Value, kernel: Any) -> dict[str, Any]:
+    strides = (c.o["stride_h"], c.o["stride_w"])
+    dilations = (c.o.get("dilation_hfactor", 1), c.o.get("dilation_wfactor", 1))
+    return {"strides": strides, "dilations": dilations,
+            "pad": pads_of(x.shape[1:3], kernel, strides, dilations, c.o["padding"])}  # fmt: skip
+
+
+@reads("CONV_2D")
+def conv_2d(c: Context) -> Value:
+    x, w = c.x(0), c.x(1)
+    if len(x.shape) != 4 or len(w.shape) != 4 or not w.shape[3] or x.shape[3] % w.shape[3]:
+        raise Error(f"got x {list(x.shape)} and a weight {list(w.shape)}, need NHWC and OHWI")
+    attrs = {**_window(c, x, w.shape[1:3]), "groups": x.shape[3] // w.shape[3], "layout": "nhwc"}
+    return _convolved(c, x, c.b.transpose(w, perm=(0, 3, 1, 2)), attrs, 0)
+
+
+@reads("DEPTHWISE_CONV_2D")
+def depthwise_conv_2d(c: Context) -> Value:
+    x, w = c.x(0), c.x(1)
+    if len(x.shape) != 4 or len(w.shape) != 4 or w.shape[0] != 1 or not x.shape[3] or w.shape[3] % x.shape[3]:
+        raise Error(f"got x {list(x.shape)} and a weight {list(w.shape)}, need NHWC and (1, H, W, C * multiplier)")
+    attrs = {**_window(c, x, w.shape[1:3]), "groups": x.shape[3], "layout": "nhwc"}
+    return _convolved(c, x, c.b.transpose(w, perm=(3, 0, 1, 2)), attrs, 3)
+
+
+def _convolved(c: Context, x: Value, w: Value, attrs: dict[str, Any], axis: int) -> Value:
+    """w: OIHW. axis: of the scales of its channels in the file."""
+    b, bias = c.b, c.maybe(2)
+    if x.dtype.kind == "float":
+        if w.dtype.kind == "float":
+            return activated(
+                b, b.conv(x, cast(b, w, x.dtype), _as(b, bias, x), **attrs), c.o["fused_activation_function"]
+            )
+        return _hybrid(c, x, w, bias, attrs)
+    if x.dtype not in NARROW or w.dtype not in NARROW:
+        raise Error(f"got {x.dtype} and a weight of {w.dtype}, need floats, int8, uint8 or int16")
+    return finished(c, x, w, bias, attrs, c.grid(0), axis)
+
+
+def _as(b: Builder, bias: Value | None, x: Value) -> Value | None:
+    return None if bias is None else cast(b, bias, x.dtype)
+
+
+def finished(c: Context, x: Value, w: Value, bias: Value | None, attrs: dict[str, Any], grid: Any, axis: int) -> Value:
+    """An integer convolution; the results of an int16 one have another rounding where its bias is of 64 bits."""
+    b, weights, to, dtype = c.b, c.grid(1), c.out_grid, c.out().dtype
+    if weights.blocks is not None:
+        raise Error("got weights quantised in blocks, need a scale for each channel")
+    if weights.scales.size > 1 and weights.axis != axis:
+        raise Error(f"got scales along axis {weights.axis}, need axis {axis}")
+    reals = np.float64(grid.scale) * weights.scales.astype(np.float64) / np.float64(to.scale)
+    m, shift = multipliers(reals)
+    low, high = bounds(c.o["fused_activation_function"], to, dtype)
+    if x.dtype is INT16:
+        if weights.zeros.any() or grid.zero:
+            raise Error("got a zero point with int16, need none")
+        total = wide_sums(b, x, w, attrs)
+        narrow = c.o.get("quantized_bias_type", 0) == BIAS_INT32
+        if bias is not None and (bias.dtype is INT32) != narrow:
+            raise Error(f"got a bias of {bias.dtype}, need int64, or int32 where quantized_bias_type says so")
+        if bias is not None:
+            total = b.add(total, cast(b, bias, INT64))
+        scaled = two(b, total, m, shift) if bias is not None and narrow else one(b, total, m, shift)
+        return stored(b, scaled, dtype, to.zero, (low, high))
+    zeros = None
+    if weights.zeros.any():
+        if weights.zeros.size > 1:
+            raise Error("got zero points of channels, need 0")
+        zeros = b.const(np.array(weights.zeros[0], w.dtype.numpy))
+    if dtype not in (INT8, UINT8):
+        total = b.quantized_conv(
+            x, w, None, None, b.const(np.array(grid.zero, x.dtype.numpy)), zeros, **attrs, dtype="int32"
+        )
+        total = cast(b, total, INT64) if bias is None else b.add(cast(b, total, INT64), cast(b, bias, INT64))
+        return stored(b, two(b, total, m, shift), dtype, to.zero, (low, high))
+    if bias is not None and bias.dtype is not INT32:
+        raise Error(f"got a bias of {bias.dtype}, need int32")
+    numbers = [b.const(m.astype(np.int32)), b.const(shift.astype(np.int8))]
+    if m.size == 1:
+        numbers = [b.const(m.astype(np.int32).reshape(())), b.const(shift.astype(np.int8).reshape(()))]
+    return b.q31_conv(
+        x, w, numbers[0], bias, b.const(np.array(grid.zero, x.dtype.numpy)), zeros, numbers[1], **attrs, dtype=dtype,
+        output_zero=to.zero, low=low, high=high,
+    )  # fmt: skip
+
+
+def wide_sums(b: Builder, x: Value, w: Value, attrs: dict[str, Any]) -> Value:
+    """The sums of an int16 x and an int8 weight, in int64: those of the high and of the low bytes."""
+    products = int(np.prod(w.shape[1:]))
+    if products > MOST_PRODUCTS:
+        raise Error(f"got {products} products in a sum of int16, need at most {MOST_PRODUCTS}")
+    wide = cast(b, x, INT32)
+    high = cast(b, b.shift_right(wide, b.const(np.int32(8))), INT8)
+    low = cast(b, b.bitwise_and(wide, 255), UINT8)
+    first, second = (
+        cast(b, b.quantized_conv(v, w, None, None, None, None, **attrs, dtype="int32"), INT64) for v in (high, low)
+    )
+    return b.add(b.mul(first, 256), second)
+
+
+def _hybrid(c: Context, x: Value, w: Value, bias: Value | None, attrs: dict[str, Any]) -> Value:
+    """Each image is quantised when the model runs: symmetric for one scale, asymmetric for scales of channels."""
+    b, weights = c.b, c.grid(1)
+    symmetric = weights.scales.size == 1 and c.op.name == "CONV_2D"
+    q, scale, zero = quantised(b, x, (1, 2, 3), symmetric)
+    if not symmetric:  # padding is real 0: the zero point, which is another one for each image
+        pad = attrs["pad"]
+        ends = [0, pad[0], pad[2], 0], [0, pad[1], pad[3], 0]
+        inside = b.pad(b.sub(cast(b, q, FP32), zero), begin=ends[0], end=ends[1])
+        total = b.conv(inside, cast(b, w, FP32), None, **{**attrs, "pad": (0, 0, 0, 0)})
+    else:
+        total = cast(b, b.quantized_conv(q, w, None, None, None, None, **attrs, dtype="int32"), FP32)
+    scales = weights.scales.astype(np.float32)
+    y = b.mul(total, b.mul(scale, b.const(scales if scales.size > 1 else scales.reshape(1))))
+    y = y if bias is None else b.add(y, cast(b, bias, FP32))
+    return activated(b, y, c.o["fused_activation_function"])
+
+
+@reads("TRANSPOSE_CONV")
+def transpose_conv(c: Context) -> Value:
+    """x[i] adds to y[i * stride - p + tap]: a convolution with the turned weight of x with pixels between its own."""
+    b, shape, w, x, bias = c.b, c.ints(0), c.x(1), c.x(2), c.maybe(3)
+    if len(shape) != 4 or len(w.shape) != 4 or len(x.shape) != 4 or w.shape[3] != x.shape[3] or w.shape[0] != shape[3]:
+        raise Error(f"got x {list(x.shape)}, a weight {list(w.shape)} for {shape}, need NHWC and OHWI")
+    if shape[0] != x.shape[0]:
+        raise Error(f"got a result of {shape[0]} images for {x.shape[0]}, need as many")
+    strides, kernel = (c.o["stride_h"], c.o["stride_w"]), w.shape[1:3]
+    if min(strides) < 1 or min(kernel) < 1:
+        raise Error(f"got the strides {strides} and a window of {kernel}, need 1 or more")
+    zero = 0 if x.dtype.kind == "float" else c.grid(2).zero
+    n, h, wide, channels = x.shape
+    apart = x
+    if max(strides) > 1:
+        apart = b.reshape(x, shape=(n, h, 1, wide, 1, channels))
+        apart = b.pad(apart, begin=[0] * 6, end=[0, 0, strides[0] - 1, 0, strides[1] - 1, 0], value=float(zero))
+        apart = b.reshape(apart, shape=(n, h * strides[0], wide * strides[1], channels))
+    begin, end = [0], [0]
+    for axis in (0, 1):
+        s, k, out = strides[axis], kernel[axis], shape[1 + axis]
+        cut = max((-(-out // s) - 1) * s + k - out, 0) // 2 if c.o["padding"] == SAME else 0
+        before = k - 1 - cut
+        begin.append(before)
+        end.append(out + k - 1 - apart.shape[1 + axis] - before)
+    apart = b.pad(apart, begin=[*begin, 0], end=[*end, 0], value=float(zero))
+    turned = b.transpose(b.reverse(w, axes=(1, 2)), perm=(0, 3, 1, 2))
+    attrs: dict[str, Any] = {"strides": (1, 1), "dilations": (1, 1), "pad": (0, 0, 0, 0), "groups": 1, "layout": "nhwc"}
+    if x.dtype.kind == "float":
+        if w.dtype.kind != "float":
+            raise Error(f"got floats and a weight of {w.dtype}, need floats")
+        return activated(b, b.conv(apart, turned, _as(b, bias, x), **attrs), c.o["fused_activation_function"])
+    return finished(c, apart, turned, bias, attrs, c.grid(2), 0)
+
+
+@reads("CONV_3D")
+def conv_3d(c: Context) -> Value:
+    x, w, bias, b = c.x(0), c.x(1), c.maybe(2), c.b
+    if len(x.shape) != 5 or len(w.shape) != 5 or x.dtype.kind != "float" or w.dtype.kind != "float":
+        raise Error(f"got x {x.type} and a weight {w.type}, need floats of rank 5")
+    strides = tuple(c.o[f"stride_{a}"] for a in "dhw")
+    dilations = tuple(c.o[f"dilation_{a}factor"] for a in "dhw")
+    pads = pads_of(x.shape[1:4], w.shape[:3], strides, dilations, c.o["padding"])
+    groups = x.shape[4] // w.shape[3]
+    y = b.conv(
+        b.transpose(x, perm=(0, 4, 1, 2, 3)), b.transpose(w, perm=(4, 3, 0, 1, 2)), bias, strides=strides,
+        dilations=dilations, pad=pads, groups=groups,
+    )  # fmt: skip
+    return activated(b, b.transpose(y, perm=(0, 2, 3, 4, 1)), c.o["fused_activation_function"])
+
+
+# ---- pools ----
+
+
+def _pool(c: Context, x: Value) -> dict[str, Any]:
+    if len(x.shape) != 4:
+        raise Error(f"got x {list(x.shape)}, need NHWC")
+    kernel, strides = (c.o["filter_height"], c.o["filter_width"]), (c.o["stride_h"], c.o["stride_w"])
+    pads = pads_of(x.shape[1:3], kernel, strides, (1, 1), c.o["padding"])
+    return {"kernel_sizes": kernel, "strides": strides, "pad": pads, "layout": "nhwc"}
+
+
+def _same_grid(c: Context) -> None:
+    first, second = c.grid(0), c.out_grid
+    if first.scale != second.scale or first.zero != second.zero:
+        raise Error("got another scale or zero point for the result than for the operand, need the same")
+
+
+def _ends(c: Context, x: Value) -> tuple[int, int] | None:
+    code = c.o["fused_activation_function"]
+    return bounds(code, c.out_grid, x.dtype) if code else None
+
+
+@reads("AVERAGE_POOL_2D")
+def average_pool_2d(c: Context) -> Value:
+    x, b = c.x(), c.b
+    attrs = _pool(c, x)
+    if x.dtype.kind == "float":
+        return activated(b, b.avg_pool(x, exclude_padding=True, **attrs), c.o["fused_activation_function"])
+    if x.dtype not in NARROW:
+        raise Error(f"got {x.dtype}, need floats, int8, uint8 or int16")
+    _same_grid(c)
+    y = _wide_average(b, x, attrs) if x.dtype is INT16 else b.q31_avg_pool(x, **attrs)
+    ends = _ends(c, x)
+    return y if ends is None else clamped(b, y, *ends)
+
+
+def _wide_average(b: Builder, x: Value, attrs: dict[str, Any]) -> Value:
+    """Sums of windows over the number of their pixels, halves away from 0."""
+    channels, (kh, kw) = x.shape[3], attrs["kernel_sizes"]
+    window = {
+        "strides": attrs["strides"],
+        "dilations": (1, 1),
+        "pad": attrs["pad"],
+        "groups": channels,
+        "layout": "nhwc",
+    }
+    total = wide_sums(b, x, b.const(np.ones((channels, 1, kh, kw), np.int8)), window)
+    counts: Array = np.ones(())
+    for axis, (k, s) in enumerate(zip((kh, kw), attrs["strides"], strict=True)):
+        start = np.arange(total.shape[1 + axis]) * s - attrs["pad"][2 * axis]
+        inside = np.minimum(start + k, x.shape[1 + axis]) - np.maximum(start, 0)
+        counts = counts * (inside[:, None, None] if axis == 0 else inside[:, None])
+    count = np.maximum(counts, 1).astype(np.int64)[None]
+    magnitude = b.real_div(b.add(b.abs(total), b.const(count // 2)), b.const(count))
+    return cast(b, b.mul(b.sign(total), magnitude), x.dtype)
+
+
+@reads("MAX_POOL_2D")
+def max_pool_2d(c: Context) -> Value:
+    x, b = c.x(), c.b
+    attrs = _pool(c, x)
+    if x.dtype.kind == "float":
+        return activated(b, b.max_pool(x, **attrs), c.o["fused_activation_function"])
+    if x.dtype not in NARROW:
+        raise Error(f"got {x.dtype}, need floats, int8, uint8 or int16")
+    _same_grid(c)
+    y = cast(b, b.max_pool(cast(b, x, FP32), **attrs), x.dtype) if x.dtype is not INT8 else b.max_pool(x, **attrs)
+    ends = _ends(c, x)
+    return y if ends is None else clamped(b, y, *ends)
+
+
+@reads("L2_POOL_2D")
+def l2_pool_2d(c: Context) -> Value:
+    x, b = c.x(), c.b
+    y = b.sqrt(b.avg_pool(b.mul(x, x), exclude_padding=True, **_pool(c, x)))
+    return activated(b, y, c.o["fused_activation_function"])

@@ -1,0 +1,202 @@
+"""TFLite models that the tests write, against LiteRT's reference kernels: integers in every bit."""
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hexane as hx
+from hexane.errors import Error, UnsupportedError
+from hexane.importers.tflite.opened import open_model
+from tflite_writer import TfliteModel
+
+RNG = np.random.default_rng(7)
+
+
+def reference(data: bytes, *feeds: np.ndarray) -> list[np.ndarray]:
+    litert = pytest.importorskip("ai_edge_litert.interpreter", reason="ai-edge-litert is not installed")
+    made = litert.Interpreter(model_content=data, experimental_op_resolver_type=litert.OpResolverType.BUILTIN_REF)
+    made.allocate_tensors()
+    for port, array in zip(made.get_input_details(), feeds, strict=True):
+        made.set_tensor(port["index"], array)
+    made.invoke()
+    return [made.get_tensor(port["index"]) for port in made.get_output_details()]
+
+
+def ints(kind: str, *shape: int) -> np.ndarray:
+    info = np.iinfo(kind)
+    return RNG.integers(max(info.min, -(2**15)), min(info.max, 2**15 - 1), shape, endpoint=True).astype(kind)
+
+
+def conv(kind: str, bias: str, activation: int = 3, padding: int = 0, stride: int = 2) -> TfliteModel:
+    """CONV_2D with scales of channels, on images of an odd size."""
+    m, zero = TfliteModel(), 0 if kind == "int16" else -7
+    x = m.tensor((1, 9, 7, 3), kind, scales=0.02 if kind == "int8" else 0.0004, zero=zero)
+    w = m.tensor((5, 3, 2, 3), "int8", ints("int8", 5, 3, 2, 3).clip(-127), [0.01, 0.02, 0.005, 0.013, 0.03])
+    b = m.tensor((5,), bias, np.array([500, -3000, 20, 0, 90000]), [0.0002] * 5)
+    y = m.tensor((1, 5, 4, 5), kind, scales=0.05 if kind == "int8" else 0.0009, zero=zero + 3 if zero else 0)
+    m.op(
+        "CONV_2D",
+        [x, w, b],
+        [y],
+        stride_h=stride,
+        stride_w=stride,
+        padding=padding,
+        fused_activation_function=activation,
+    )
+    m.graph["inputs"], m.graph["outputs"] = [x], [y]
+    return m
+
+
+def dense() -> TfliteModel:
+    m = TfliteModel()
+    x = m.tensor((3, 40), "int8", scales=0.03, zero=11)
+    w = m.tensor((6, 40), "int8", ints("int8", 6, 40).clip(-127), 0.017)
+    b = m.tensor((6,), "int32", np.array([7, -900, 4000, 1, 0, -1]), 0.03 * 0.017)
+    y = m.tensor((3, 6), "int8", scales=0.21, zero=-4)
+    m.op("FULLY_CONNECTED", [x, w, b], [y], fused_activation_function=1)
+    m.graph["inputs"], m.graph["outputs"] = [x], [y]
+    return m
+
+
+def unary(name: str, kind: str, to: float, zero: int, shape: tuple[int, ...] = (4, 64), **options: Any) -> TfliteModel:
+    m = TfliteModel()
+    x = m.tensor(shape, kind, scales=0.0003 if kind == "int16" else 0.04, zero=0 if kind == "int16" else 5)
+    y = m.tensor(shape, kind, scales=to, zero=zero)
+    m.op(name, [x], [y], **options)
+    m.graph["inputs"], m.graph["outputs"] = [x], [y]
+    return m
+
+
+def binary(name: str, kind: str, **options: Any) -> TfliteModel:
+    m, small = TfliteModel(), kind == "int16"
+    x = m.tensor((4, 33), kind, scales=0.0003 if small else 0.04, zero=0 if small else 5)
+    y = m.tensor((33,), kind, scales=0.0005 if small else 0.013, zero=0 if small else -9)
+    z = m.tensor((4, 33), kind, scales=0.0007 if small else 0.06, zero=0 if small else 2)
+    m.op(name, [x, y], [z], **options)
+    m.graph["inputs"], m.graph["outputs"] = [x, y], [z]
+    return m
+
+
+QUANTISED = {
+    "conv int8": lambda: conv("int8", "int32"),
+    "conv int8 valid": lambda: conv("int8", "int32", 1, 1),
+    "conv int16": lambda: conv("int16", "int64", 0),
+    "dense": dense,
+    "add": lambda: binary("ADD", "int8", fused_activation_function=1),
+    "sub": lambda: binary("SUB", "int8"),
+    "mul": lambda: binary("MUL", "int8"),
+    "add int16": lambda: binary("ADD", "int16", pot_scale_int16=0),
+    "mul int16": lambda: binary("MUL", "int16"),
+    "squared difference": lambda: binary("SQUARED_DIFFERENCE", "int8"),
+    "softmax int8": lambda: unary("SOFTMAX", "int8", 1 / 256, -128, beta=1.0),
+    "softmax uint8": lambda: unary("SOFTMAX", "uint8", 1 / 256, 0, beta=0.7),
+    "softmax int16": lambda: unary("SOFTMAX", "int16", 1 / 32768, 0, beta=1.0),
+    "logistic int8": lambda: unary("LOGISTIC", "int8", 1 / 256, -128),
+    "logistic int16": lambda: unary("LOGISTIC", "int16", 1 / 32768, 0),
+    "tanh int16": lambda: unary("TANH", "int16", 1 / 32768, 0),
+    "hard swish": lambda: unary("HARD_SWISH", "int8", 0.03, -100),
+    "leaky relu": lambda: unary("LEAKY_RELU", "int8", 0.02, 3, alpha=0.1),
+    "l2": lambda: unary("L2_NORMALIZATION", "int8", 1 / 128, 0),
+    "requantise": lambda: unary("QUANTIZE", "int8", 0.031, -20),
+}
+
+
+@pytest.mark.parametrize("name", QUANTISED)
+def test_quantised_ops_have_the_bits_of_the_reference_kernels(name: str) -> None:
+    m = QUANTISED[name]()
+    data = m.tobytes()
+    net = hx.compile(data, threads=1)
+    kinds = {9: "int8", 3: "uint8", 7: "int16"}
+    feeds = [ints(kinds[m.graph["tensors"][i]["type"]], *m.graph["tensors"][i]["shape"]) for i in m.graph["inputs"]]
+    (want,) = reference(data, *feeds)
+    assert np.array_equal(np.asarray(net(*feeds)), want)
+
+
+def test_a_float_network_stays_channels_last() -> None:
+    """Convolution with weights of fp16 behind a DEQUANTIZE, depthwise convolution, pool."""
+    m = TfliteModel()
+    w = RNG.standard_normal((4, 3, 3, 3)).astype(np.float16)
+    d = RNG.standard_normal((1, 3, 3, 8)).astype(np.float32)
+    x, half, wide = m.tensor((1, 10, 9, 3)), m.tensor(w.shape, "float16", w), m.tensor(w.shape)
+    bias, other, zeros = m.tensor((4,), data=np.arange(4)), m.tensor(d.shape, data=d), m.tensor((8,), data=np.zeros(8))
+    y, z, p = m.tensor((1, 10, 9, 4)), m.tensor((1, 8, 7, 8)), m.tensor((1, 4, 3, 8))
+    m.op("DEQUANTIZE", [half], [wide])
+    m.op("CONV_2D", [x, wide, bias], [y], stride_h=1, stride_w=1, fused_activation_function=3)
+    m.op("DEPTHWISE_CONV_2D", [y, other, zeros], [z], stride_h=1, stride_w=1, padding=1, depth_multiplier=2)
+    m.op("AVERAGE_POOL_2D", [z], [p], filter_height=2, filter_width=2, stride_h=2, stride_w=2, padding=1)
+    m.graph["inputs"], m.graph["outputs"] = [x], [p]
+    feed = RNG.standard_normal((1, 10, 9, 3)).astype(np.float32)
+    (want,) = reference(m.tobytes(), feed)
+    got = np.asarray(hx.compile(m.tobytes(), threads=1)(feed))
+    assert got.shape == (1, 4, 3, 8)
+    assert np.abs(got - want).max() <= 1e-5 * np.abs(want).max()
+
+
+def test_a_variable_is_a_state() -> None:
+    """Two calls add up what they are given."""
+    m = TfliteModel()
+    x, handle, old, new = m.tensor((3,)), m.tensor((1,), "RESOURCE"), m.tensor((3,)), m.tensor((3,))
+    m.op("VAR_HANDLE", [], [handle], shared_name="sum")
+    m.op("READ_VARIABLE", [handle], [old])
+    m.op("ADD", [old, x], [new])
+    m.op("ASSIGN_VARIABLE", [handle, new], [])
+    m.graph["inputs"], m.graph["outputs"] = [x], [new]
+    net = hx.compile(m.tobytes(), threads=1)
+    one = np.array([1, 2, 3], np.float32)
+    assert np.array_equal(np.asarray(net(one)), one)
+    assert np.array_equal(np.asarray(net(one)), 2 * one)
+
+
+def test_signatures_are_functions() -> None:
+    m = TfliteModel()
+    for name in ("NEG", "ABS"):
+        m.subgraph()
+        x, y = m.tensor((4,)), m.tensor((4,))
+        m.op(name, [x], [y])
+        m.graph["inputs"], m.graph["outputs"] = [x], [y]
+        entry = {"inputs": [{"name": "a", "tensor_index": x}], "outputs": [{"name": "b", "tensor_index": y}]}
+        m.signatures.append({**entry, "signature_key": name.lower(), "subgraph_index": len(m.subgraphs) - 1})
+    model = open_model(m.tobytes())
+    feed = np.array([-1, 2, -3, 0], np.float32)
+    for name, want in (("neg", -feed), ("abs", abs(feed))):
+        assert np.array_equal(np.asarray(hx.compile(model.graph(name, {}), threads=1)(a=feed)), want)
+
+
+def test_all_ops_that_cannot_be_read_are_named_at_once() -> None:
+    m = TfliteModel()
+    x, y, z = (m.tensor((4,)) for _ in range(3))
+    m.op("FlexErfinv", [x], [y])
+    m.op("HASHTABLE_LOOKUP", [y], [z])
+    m.graph["inputs"], m.graph["outputs"] = [x], [z]
+    with pytest.raises(UnsupportedError, match=r"(?s)2 kinds of ops.*'Erfinv'.*table of keys"):
+        hx.compile(m.tobytes())
+
+
+def test_operators_out_of_order_are_refused() -> None:
+    m = TfliteModel()
+    x, y, z = (m.tensor((4,)) for _ in range(3))
+    m.op("NEG", [y], [z])
+    m.op("ABS", [x], [y])
+    m.graph["inputs"], m.graph["outputs"] = [x], [z]
+    with pytest.raises(UnsupportedError, match="before it is computed"):
+        hx.compile(m.tobytes())
+
+
+def test_damaged_files_end_in_an_error_or_a_graph() -> None:
+    """A byte or more of another value, or an end too early."""
+    random_ = random.Random(3)
+    seeds = [conv("int8", "int32").tobytes(), dense().tobytes(), binary("ADD", "int8").tobytes()]
+    for _ in range(600):
+        data = bytearray(random_.choice(seeds))
+        for _ in range(random_.randint(1, 8)):
+            data[random_.randrange(len(data))] = random_.choice((0, 1, 127, 128, 255, random_.randrange(256)))
+        if random_.random() < 0.1:
+            del data[random_.randrange(len(data)) :]
+        try:
+            model = open_model(bytes(data))
+            for name in model.signatures:
+                model.graph(name, {})
+        except Error:
+            pass
