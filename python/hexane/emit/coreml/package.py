@@ -1,0 +1,133 @@
+"""Core ML packages: the description of a model, and the folder around it."""
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import hexane
+from hexane import _core
+from hexane.emit.coreml.prepare import prepared
+from hexane.emit.coreml.program import FunctionWriter, least_system_of
+from hexane.emit.coreml.systems import OPSETS
+from hexane.emit.coreml.values import WEIGHTS, Weights
+from hexane.errors import Error
+from hexane.graph import Graph, Value
+from hexane.importers.coreml.description import DTYPES_OF
+from hexane.importers.coreml.schema import messages
+
+FOLDER = "com.apple.CoreML"
+MODEL = f"{FOLDER}/model.mlmodel"
+_NUMBER_OF = {name: number for number, name in DTYPES_OF.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A model that is not in a folder yet. spec: the Model message. weights: the file, None where there is none.
+    system: the oldest iOS that takes it. renamed: ports that have other names in it. graphs: what its functions
+    compute."""
+
+    spec: Any
+    weights: _core.WeightFile | None
+    system: int
+    renamed: Mapping[str, str]
+    graphs: Mapping[str, Graph]
+
+
+def write_model(graphs: Mapping[str, Graph], *, compute: str = "fp16", system: int | None = None) -> Written:
+    """The model of functions by their names. compute: fp16, or fp32 for the floats that the graphs have. system: the
+    iOS that it is for, 15 to 18; None: the oldest that has all ops.
+
+    Raises Error that names all ops at once that Core ML does not have.
+    """
+    made = {name: prepared(graph, compute) for name, graph in graphs.items()}
+    for name, graph in made.items():
+        if not graph.inputs:
+            raise Error(f"[emit] function {name!r}: got no inputs, need one: Core ML refuses others")
+        if not graph.outputs:
+            raise Error(f"[emit] function {name!r}: got no outputs, need one")
+    least = max(map(least_system_of, made.values()))
+    least = max(least, 18) if len(made) > 1 else least
+    year = least if system is None else system
+    if year < least:
+        raise Error(f"[emit] opset: got iOS{year}, need iOS{least} or newer for the ops and dtypes of this model")
+    spec, weights, renamed = messages()["Model"](), Weights(), dict[str, str]()
+    spec.specificationVersion = OPSETS[year][1]
+    spec.mlProgram.version = 1
+    described = spec.description
+    described.metadata.userDefined["hexane.version"] = hexane.__version__
+    for name, graph in made.items():
+        writer = FunctionWriter(graph, year, weights)
+        writer.write(spec.mlProgram.functions[name])
+        renamed |= {old: new for old, new in (*writer.inputs.items(), *writer.outputs.items()) if old != new}
+        part = described.functions.add(name=name) if len(made) > 1 else described
+        for value in graph.inputs:
+            _describe(part.input.add(), writer.inputs[str(value.node.attrs["name"])], value)
+        for port in graph.outputs:
+            _describe(part.output.add(), writer.outputs[port.name], port.value)
+    if len(made) > 1:
+        described.defaultFunctionName = next(iter(made))
+    return Written(spec, weights.settle(), year, renamed, made)
+
+
+def _describe(feature: Any, name: str, value: Value) -> None:
+    feature.name = name
+    array = feature.type.multiArrayType
+    array.shape.extend(value.shape)
+    array.dataType = _NUMBER_OF[value.dtype.name]
+
+
+def save_model(written: Written, folder: str | os.PathLike[str]) -> int:
+    """Writes the package into a folder next to the place, then puts it there, in the place of a package that is there
+    already: whatever goes wrong, that stays as it was. Returns the bytes of the files.
+
+    Raises Error for a place where something else than a package is.
+    """
+    path = Path(folder)
+    if path.exists() and not (path.is_dir() and (path / "Manifest.json").is_file()):
+        raise Error(f"[emit] {path}: got something else than a package there, need another name")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}"
+    try:
+        size = _fill(written, fresh)
+        if path.exists():
+            _core.exchange_folders(str(fresh), str(path))
+        else:
+            fresh.rename(path)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return size
+
+
+def _fill(written: Written, folder: Path) -> int:
+    inside = folder / "Data" / FOLDER
+    inside.mkdir(parents=True)
+    spec = written.spec.SerializeToString()
+    _core.save_file(str(folder / "Data" / MODEL), spec)
+    ids = {"model.mlmodel": str(uuid.uuid4()).upper()}
+    if written.weights is not None:
+        ids["weights"] = str(uuid.uuid4()).upper()
+        (inside / WEIGHTS).parent.mkdir()
+        _core.save_file(str(inside / WEIGHTS), written.weights)
+    said = {"model.mlmodel": "CoreML Model Specification", "weights": "CoreML Model Weights"}
+    items = {
+        ids[name]: {"author": FOLDER, "description": said[name], "name": name, "path": f"{FOLDER}/{name}"}
+        for name in ids
+    }
+    manifest = {
+        "fileFormatVersion": "1.0.0", "itemInfoEntries": items, "rootModelIdentifier": ids["model.mlmodel"],
+    }  # fmt: skip
+    _core.save_file(str(folder / "Manifest.json"), json.dumps(manifest, indent=4).encode())
+    return len(spec) + (0 if written.weights is None else len(written.weights))
+
+
+def system_of(text: str) -> int:
+    """15 of "iOS15". Raises Error for what is no system that packages are written for."""
+    names = {f"ios{year}": year for year in OPSETS}
+    if text.lower() not in names:
+        raise Error(f"[emit] opset: got {text!r}, need one of {', '.join(f'iOS{year}' for year in OPSETS)}")
+    return names[text.lower()]
