@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from hexane.dtypes import BOOL
 from hexane.emit.coreml.dtypes import narrow_attributes, narrowed
 from hexane.emit.coreml.rules import RULES
@@ -53,12 +55,29 @@ def _takes(form: Written, node: Node) -> bool:
     if form.op == "local_response_norm":  # of 3 axes it is along the first
         return len(node.types[0].shape) == 4
     if form.op in ("max_pool", "avg_pool") and node.attrs["ceil_mode"]:
-        return bool(given["pad"][::2] == given["pad"][1::2])
+        return _is_ceiled(node)
+    if form.op == "select":  # the result has the shape of both values, whatever the condition has
+        return np.broadcast_shapes(given["a"].shape, given["b"].shape) == node.types[0].shape
     if form.op == "scaled_dot_product_attention":
         return len({given[name].shape[:-2] for name in ("query", "key", "value")}) == 1
     if form.op in ("layer_norm", "batch_norm", "instance_norm"):
         return given["gamma"] is not None or given["beta"] is None
     return True
+
+
+def _is_ceiled(node: Node) -> bool:
+    """Whether Core ML's ceil_mode gives the shape of a pool: it takes equal pads alone."""
+    x, attrs = node.inputs[0], node.attrs
+    assert x is not None
+    extents = zip(x.shape[2:], node.types[0].shape[2:], attrs["kernel_sizes"], attrs["strides"],
+                  attrs["pad"][::2], attrs["pad"][1::2], strict=True)  # fmt: skip
+    for extent, out, kernel, stride, before, after in extents:
+        found = (extent + before + after - kernel + stride - 1) // stride + 1
+        if (found - 1) * stride >= extent + before and before + after > 0:
+            found -= 1
+        if before != after or found != out:
+            return False
+    return len(x.shape) <= 4
 
 
 def arguments_known(op: str) -> Sequence[Parameter]:

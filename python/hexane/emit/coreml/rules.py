@@ -182,6 +182,15 @@ def _attention(b: Builder, node: Node) -> Value | None:
     return b.scaled_dot_product_attention(*wide, mask, **node.attrs)
 
 
+def _select(b: Builder, node: Node) -> Value | None:
+    """One of the values in the shape of the result."""
+    cond, x, y = node.inputs
+    shape = node.types[0].shape
+    if x is None or y is None or np.broadcast_shapes(x.shape, y.shape) == shape:
+        return None
+    return b.select(cond, b.broadcast_to(x, shape=shape), y)
+
+
 def _response_norm(b: Builder, node: Node) -> Value | None:
     """Along axis 1 of four."""
     x, axis = node.inputs[0], int(node.attrs["axis"])
@@ -284,6 +293,7 @@ _OWN: Mapping[str, tuple[Pattern, ...]] = {
     "layer_norm": (_whole_norm,),
     "instance_norm": (_whole_norm,),
     "hard_swish": (_hard_swish,),
+    "select": (_select,),
     "scaled_dot_product_attention": (_attention,),
     "matmul": (_product,),
     "gather_along_axis": (_along_axis,),

@@ -71,8 +71,9 @@ def least_system(form: Written, node: Node) -> int | None:
         of_result = _of_dtype("cast", "x", node.types[0].dtype)
         return None if of_result is None else max(found, of_result)
     if form.op in ("conv", "conv_transpose") and _computed(form, "weight", "bias"):
-        dilated = max(node.attrs["dilations"], default=1) > 1
-        return None if dilated and _computed(form, "weight") else max(found, 17)
+        # coremltools' own inference fails for computed weights of conv_transpose.
+        narrow = form.op == "conv_transpose" or max(node.attrs["dilations"], default=1) > 1
+        return None if narrow and _computed(form, "weight") else max(found, 17)
     return None if _computed(form, *_IN_CONSTANTS) else found
 
 

@@ -1,0 +1,277 @@
+"""Packages that Hexane writes: read back, and taken by Apple's own tools."""
+
+import json
+import logging
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import architectures
+import hexane as hx
+from hexane import sources
+from hexane.emit.coreml.forms import form_of
+from hexane.emit.coreml.package import save_model, write_model
+from hexane.emit.coreml.prepare import in_precision
+from hexane.graph import Array, Graph
+from hexane.importers.coreml.model import open_model
+from hexane.ops import LEAVES
+from networks import small_networks
+from random_graphs import random_graph
+from turns import share
+
+Feeds = Mapping[str, Array]
+ZOO = ("bert", "convnext", "densenet", "efficientnet", "gpt2", "mobilenet_v3", "shufflenet_v2", "squeezenet", "swin",
+       "vit", "whisper_encoder")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def accepted() -> Callable[[Path], Any]:
+    """Rebuilds a package with coremltools, which checks the types of every op; the program it makes of it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        apple = pytest.importorskip("coremltools", reason="coremltools is not installed")
+    from coremltools.converters.mil.frontend.milproto.load import load
+
+    logging.getLogger("coremltools").setLevel(logging.CRITICAL)
+
+    def rebuild(path: Path) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            spec = apple.models.MLModel(str(path), skip_model_load=True).get_spec()
+        return load(spec, spec.specificationVersion, file_weights_dir=os.fspath(path / "Data/com.apple.CoreML/weights"))
+
+    return rebuild
+
+
+def written(graph: Graph, folder: Path, compute: str = "fp32", **options: Any) -> Path:
+    path = folder / "net.mlpackage"
+    save_model(write_model({"main": graph}, compute=compute, **options), path)
+    return path
+
+
+def read(path: Path, function: str = "main") -> Graph:
+    return open_model(path).graph(function, {}, {})
+
+
+def results(graph: Graph, feeds: Feeds) -> list[Array]:
+    """What the CPU computes, of feeds in the dtypes of the ports."""
+    given = [np.asarray(feeds[n]).astype(v.dtype.numpy).reshape(v.shape)
+             for n, v in zip(graph.input_names(), graph.inputs, strict=True)]  # fmt: skip
+    found = hx.compile(graph)(*given)
+    return [np.asarray(v) for v in (found.values() if isinstance(found, dict) else [found])]
+
+
+def drawn(graph: Graph) -> dict[str, Array]:
+    rng = np.random.default_rng(1)
+    return {
+        name: rng.integers(0, 2, v.shape) if v.dtype.kind != "float" else rng.uniform(-1, 1, v.shape)
+        for name, v in zip(graph.input_names(), graph.inputs, strict=True)
+    }
+
+
+def assert_same_bits(graph: Graph, path: Path, feeds: Feeds) -> None:
+    for want, got in zip(results(graph, feeds), results(read(path), feeds), strict=True):
+        assert want.dtype == got.dtype
+        np.testing.assert_array_equal(want, got)
+
+
+def is_in_core_ml(graph: Graph) -> bool:
+    """Whether no op has to be written as others."""
+    return all(node.op in LEAVES or form_of(node) is not None for node in graph.nodes)
+
+
+# ---- networks ----
+
+
+@pytest.mark.parametrize("compute", ["fp32", "fp16"])
+@pytest.mark.parametrize("name", ZOO)
+def test_a_network_computes_the_same_bits_when_it_is_read_back(name: str, compute: str, tmp_path: Path) -> None:
+    graph = getattr(architectures, name)()
+    direct = in_precision(graph, compute)
+    path = written(graph, tmp_path, compute)
+    if name == "mobilenet_v3" and compute == "fp16":  # hard_swish is several ops, each rounded
+        for want, got in zip(results(direct, drawn(graph)), results(read(path), drawn(graph)), strict=True):
+            np.testing.assert_allclose(want, got, atol=2e-3)
+        return
+    assert_same_bits(graph if compute == "fp32" else direct, path, drawn(graph))
+
+
+@pytest.mark.parametrize("name", small_networks())
+def test_an_onnx_file_goes_through_a_package(name: str, tmp_path: Path, accepted: Callable[[Path], Any]) -> None:
+    onnx.save(small_networks()[name], tmp_path / "net.onnx")
+    graph = sources.open_network(tmp_path / "net.onnx", where="test").graph()
+    path = written(graph, tmp_path)
+    assert_same_bits(graph, path, drawn(graph))
+    accepted(path)
+
+
+@pytest.mark.parametrize("compute", ["fp32", "fp16"])
+def test_random_graphs_go_through_packages(compute: str, tmp_path: Path, accepted: Callable[[Path], Any]) -> None:
+    """Graphs of ops that Core ML has keep every bit; others keep fp32's digits, or fp16's."""
+    same = close = refused = 0
+    for seed in share(range(160)):
+        graph, feeds = random_graph(seed, "fp32", steps=8)
+        if not graph.inputs:
+            continue
+        try:
+            path = written(graph, tmp_path, compute)
+        except hx.Error as error:
+            assert "cannot be written for Core ML" in str(error), seed  # noqa: PT017
+            refused += 1
+            continue
+        direct = in_precision(graph, compute)
+        exact = is_in_core_ml(direct)
+        for want, got in zip(results(direct, feeds), results(read(path), feeds), strict=True):
+            assert (want.dtype, want.shape) == (got.dtype, got.shape), seed
+            if exact:
+                np.testing.assert_array_equal(want, got, err_msg=str(seed))
+            else:
+                top = max(1.0, float(np.abs(want.astype(np.float64)).max(initial=0)))
+                np.testing.assert_allclose(
+                    want, got, atol=(1e-5 if compute == "fp32" else 0.05) * top, err_msg=str(seed)
+                )
+        accepted(path)
+        same, close = same + exact, close + (not exact)
+    assert same > 5
+    assert close > 5
+    assert refused < same + close
+
+
+def test_pixels_and_large_variances_keep_their_bits(tmp_path: Path, accepted: Callable[[Path], Any]) -> None:
+    rng = np.random.default_rng(3)
+    w = (rng.standard_normal((8, 3, 3, 3)) / 5).astype(np.float32)
+    per = [rng.standard_normal(8).astype(np.float32) for _ in range(3)]
+    h = hx.conv(hx.input("image", (1, 3, 32, 32)), w, per[0], strides=2, pad=(0, 1, 0, 1))
+    h = hx.batch_norm(h, per[1] * 100, np.full(8, 1.5e5, np.float32), per[2] + 1, per[0], epsilon=1e-5)
+    h = hx.max_pool(hx.relu(h), kernel_sizes=3, strides=2, pad=1, ceil_mode=True)
+    h = hx.upsample_nearest_neighbor(h, scale_factor_height=2.0, scale_factor_width=2.0)
+    graph = hx.graph({"scores": hx.softmax(hx.reduce_mean(h, axes=(2, 3), keep_dims=False))})
+    path = written(graph, tmp_path)
+    assert_same_bits(graph, path, {"image": rng.integers(0, 256, (1, 3, 32, 32))})
+    accepted(path)
+
+
+# ---- dtypes, ports and names ----
+
+
+def test_integers_and_truths_pass_as_int32(tmp_path: Path, accepted: Callable[[Path], Any]) -> None:
+    tokens, mask, bytes_ = (
+        hx.input("tokens", (2, 5), "int64"),
+        hx.input("mask", (2, 5), "bool"),
+        hx.input("b", (3,), "uint8"),
+    )
+    table = np.arange(60, dtype=np.float32).reshape(12, 5)
+    rows = hx.gather(hx.const(table), tokens, axis=0)
+    graph = hx.graph(
+        {"rows": hx.select(hx.expand_dims(mask, axes=(2,)), rows, 0.0), "none": hx.logical_not(mask),
+         "half": hx.real_div(tokens, 2), "bytes": hx.cast(bytes_, dtype="fp32") * 2.0}
+    )  # fmt: skip
+    path = written(graph, tmp_path)
+    feeds = {"tokens": np.array([[0, 3, -1, 11, 2], [-7, 5, 4, 1, -12]]), "mask": np.eye(2, 5) > 0,
+             "b": np.array([0, 128, 255])}  # fmt: skip
+    got = read(path)
+    assert {v.dtype.name for v in got.inputs} == {"int32"}
+    for want, found in zip(results(graph, feeds), results(got, feeds), strict=True):
+        np.testing.assert_array_equal(want, found)
+    accepted(path)
+
+
+def test_names_become_identifiers_and_single_numbers_arrays_of_one(
+    tmp_path: Path, accepted: Callable[[Path], Any]
+) -> None:
+    x, s = hx.input("x/0:in", (2, 2)), hx.input("tensor", ())
+    graph = hx.graph({"3.out": x * s, "string": hx.reduce_sum(x, axes=(0, 1), keep_dims=False), "same": x})
+    model = write_model({"main": graph}, compute="fp32")
+    assert dict(model.renamed) == {"x/0:in": "x_0_in", "tensor": "tensor_0", "3.out": "_3_out", "string": "string_0"}
+    save_model(model, tmp_path / "net.mlpackage")
+    accepted(tmp_path / "net.mlpackage")
+    got = read(tmp_path / "net.mlpackage")
+    assert [str(v.type) for v in got.inputs] == ["fp32[2, 2]", "fp32[1]"]
+    assert [p.name for p in got.outputs] == ["_3_out", "string_0", "same"]
+
+
+def test_the_oldest_system_that_has_the_ops_is_named(tmp_path: Path) -> None:
+    x = hx.input("x", (1, 4, 8, 8))
+    cases = {
+        15: hx.relu(x),
+        16: hx.pixel_unshuffle(x, downscale_factor=2),
+        17: hx.quantize(x, 0.5, dtype="int8"),
+        18: hx.scaled_dot_product_attention(x, x, x),
+    }
+    for year, result in cases.items():
+        model = write_model({"main": hx.graph({"y": result})}, compute="fp32")
+        assert model.system == year
+        assert model.spec.specificationVersion == year - 9
+    half = hx.input("h", (4,), "fp16")
+    assert write_model({"main": hx.graph({"y": hx.relu(half)})}).system == 16
+    with pytest.raises(hx.Error, match="opset: got iOS15, need iOS17"):
+        write_model({"main": hx.graph({"y": cases[17]})}, system=15)
+    later = written(hx.graph({"y": cases[15]}), tmp_path, system=18)
+    assert open_model(later).program("main").opset == 18
+
+
+def test_all_ops_that_cannot_be_written_are_named_at_once() -> None:
+    x = hx.input("x", (2, 3), "int32")
+    graph = hx.graph(
+        {"a": hx.bitwise_and(x, 3), "b": hx.reshape(x, shape=(1, 1, 1, 1, 2, 3)), "c": hx.bitwise_or(x, 1)}
+    )
+    with pytest.raises(
+        hx.Error, match=r"3 kinds of ops(.|\n)*bitwise_and(.|\n)*got 6 axes, need at most 5(.|\n)*bitwise_or"
+    ):
+        write_model({"main": graph})
+
+
+# ---- files ----
+
+
+def test_apples_reader_finds_the_same_weights(tmp_path: Path, accepted: Callable[[Path], Any]) -> None:
+    pytest.importorskip("coremltools", reason="coremltools is not installed")
+    rng = np.random.default_rng(2)
+    w, b = rng.standard_normal((6, 3, 3, 3)).astype(np.float32), rng.standard_normal(6).astype(np.float32)
+    for compute in ("fp32", "fp16"):
+        path = written(hx.graph({"y": hx.conv(hx.input("x", (1, 3, 8, 8)), w, b)}), tmp_path, compute)
+        (conv,) = accepted(path).functions["main"].find_ops(op_type="conv")
+        kind = np.float32 if compute == "fp32" else np.float16
+        np.testing.assert_array_equal(conv.weight.val, w.astype(kind))
+        np.testing.assert_array_equal(conv.bias.val, b.astype(kind))
+
+
+def test_equal_weights_are_in_the_file_once(tmp_path: Path) -> None:
+    w = np.random.default_rng(1).standard_normal((64, 64)).astype(np.float32)
+    x = hx.input("x", (1, 64))
+    graph = hx.graph({"y": hx.linear(hx.relu(hx.linear(x, w)), w.copy()), "z": hx.linear(x, w + 1)})
+    path = written(graph, tmp_path)
+    size = (path / "Data/com.apple.CoreML/weights/weight.bin").stat().st_size
+    assert 2 * w.nbytes <= size < 2 * w.nbytes + 1024
+
+
+def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(hx.graph({"y": hx.relu(hx.input("x", (2,)))}), tmp_path)
+    before = sorted((p, p.read_bytes()) for p in path.rglob("*") if p.is_file())
+
+    def fails(*_: Any, **__: Any) -> str:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(json, "dumps", fails)
+    with pytest.raises(OSError, match="No space"):
+        written(hx.graph({"y": hx.exp(hx.input("x", (2,)))}), tmp_path)
+    monkeypatch.undo()
+    assert sorted((p, p.read_bytes()) for p in path.rglob("*") if p.is_file()) == before
+    assert [p.name for p in tmp_path.iterdir()] == ["net.mlpackage"]
+    written(hx.graph({"y": hx.exp(hx.input("x", (2,)))}), tmp_path)
+    assert results(read(path), {"x": np.zeros(2)})[0].tolist() == [1, 1]
+    assert [p.name for p in tmp_path.iterdir()] == ["net.mlpackage"]
+
+
+def test_a_folder_that_is_no_package_stays(tmp_path: Path) -> None:
+    (tmp_path / "net.mlpackage").mkdir()
+    (tmp_path / "net.mlpackage" / "thesis.txt").write_text("years of work")
+    with pytest.raises(hx.Error, match="got something else than a package there"):
+        written(hx.graph({"y": hx.relu(hx.input("x", (2,)))}), tmp_path)
+    assert (tmp_path / "net.mlpackage" / "thesis.txt").exists()
