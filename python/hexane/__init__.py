@@ -38,7 +38,7 @@ from hexane.report import (
     predict_fp16_divergence,
     preflight,
 )
-from hexane.runtime import Model, OpenModel, Quantized, compile, load, quantize_model
+from hexane.runtime import Model, OpenModel, Quantized, SavedPackage, compile, load, quantize_model, save_coreml
 
 __version__ = "0.1.0"
 __all__ = [
@@ -66,6 +66,7 @@ __all__ = [
     "Quantized",
     "QuantizedLayer",
     "Report",
+    "SavedPackage",
     "Tensor",
     "UnsupportedError",
     "checkpoint",
@@ -88,6 +89,7 @@ __all__ = [
     "preflight",
     "project_peak",
     "quantize_model",
+    "save_coreml",
     "state",
     "stream",
     "targets",

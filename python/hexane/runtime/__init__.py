@@ -1,8 +1,19 @@
 """Compiled models: made, called, bound, saved and loaded."""
 
 from hexane.runtime.compile import compile, load
+from hexane.runtime.coreml import SavedPackage, save_coreml
 from hexane.runtime.model import Model, PortType
 from hexane.runtime.open_model import OpenModel
 from hexane.runtime.quantize_model import Quantized, quantize_model
 
-__all__ = ["Model", "OpenModel", "PortType", "Quantized", "compile", "load", "quantize_model"]
+__all__ = [
+    "Model",
+    "OpenModel",
+    "PortType",
+    "Quantized",
+    "SavedPackage",
+    "compile",
+    "load",
+    "quantize_model",
+    "save_coreml",
+]
