@@ -57,7 +57,9 @@ def save_coreml(
     chip = load_chip(target) if isinstance(target, str) else target
     given = model if isinstance(model, Mapping) else {"main": model}
     graphs = {name: _lowered(_graph(one), chip, compression) for name, one in given.items()}
-    written = write_model(graphs, compute=compute, system=None if opset is None else system_of(opset))
+    masks = compression is not None and "sparse" in as_compression(compression).mode
+    system = None if opset is None else system_of(opset)
+    written = write_model(graphs, compute=compute, system=system, masks=masks)
     return SavedPackage(os.fspath(path), save_model(written, path), written.system, written.renamed, written.graphs)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import hexane
 from hexane import _core
 from hexane.emit.coreml.prepare import prepared
-from hexane.emit.coreml.program import FunctionWriter, least_system_of
+from hexane.emit.coreml.program import SPARSE, FunctionWriter, least_system_of, sparse_weights
 from hexane.emit.coreml.systems import OPSETS
 from hexane.emit.coreml.values import WEIGHTS, Weights
 from hexane.errors import Error
@@ -38,9 +38,12 @@ class Written:
     graphs: Mapping[str, Graph]
 
 
-def write_model(graphs: Mapping[str, Graph], *, compute: str = "fp16", system: int | None = None) -> Written:
+def write_model(
+    graphs: Mapping[str, Graph], *, compute: str = "fp16", system: int | None = None, masks: bool = False
+) -> Written:
     """The model of functions by their names. compute: fp16, or fp32 for the floats that the graphs have. system: the
-    iOS that it is for, 15 to 18; None: the oldest that has all ops.
+    iOS that it is for, 15 to 18; None: the oldest that has all ops. masks: whether weights that are mostly
+    zeros are worth a system that stores them with masks; where it is there, they always are.
 
     Raises Error that names all ops at once that Core ML does not have.
     """
@@ -52,6 +55,8 @@ def write_model(graphs: Mapping[str, Graph], *, compute: str = "fp16", system: i
             raise Error(f"[emit] function {name!r}: got no outputs, need one")
     least = max(map(least_system_of, made.values()))
     least = max(least, 18) if len(made) > 1 else least
+    if masks and system is None and any(map(sparse_weights, made.values())):
+        least = max(least, SPARSE)
     year = least if system is None else system
     if year < least:
         raise Error(f"[emit] opset: got iOS{year}, need iOS{least} or newer for the ops and dtypes of this model")
@@ -63,10 +68,18 @@ def write_model(graphs: Mapping[str, Graph], *, compute: str = "fp16", system: i
     for name, graph in made.items():
         writer = FunctionWriter(graph, year, weights)
         writer.write(spec.mlProgram.functions[name])
-        renamed |= {old: new for old, new in (*writer.inputs.items(), *writer.outputs.items()) if old != new}
+        renamed |= {
+            old: new
+            for old, new in (*writer.inputs.items(), *writer.states.items(), *writer.outputs.items())
+            if old != new
+        }
         part = described.functions.add(name=name) if len(made) > 1 else described
         for value in graph.inputs:
             _describe(part.input.add(), writer.inputs[str(value.node.attrs["name"])], value)
+        for node in graph.nodes:
+            if node.op == "state":
+                state = str(node.attrs["name"])
+                _describe_array(part.state.add(name=writer.states[state]).type.stateType.arrayType, node.values[0])
         for port in graph.outputs:
             _describe(part.output.add(), writer.outputs[port.name], port.value)
     if len(made) > 1:
@@ -76,7 +89,10 @@ def write_model(graphs: Mapping[str, Graph], *, compute: str = "fp16", system: i
 
 def _describe(feature: Any, name: str, value: Value) -> None:
     feature.name = name
-    array = feature.type.multiArrayType
+    _describe_array(feature.type.multiArrayType, value)
+
+
+def _describe_array(array: Any, value: Value) -> None:
     array.shape.extend(value.shape)
     array.dataType = _NUMBER_OF[value.dtype.name]
 

@@ -7,7 +7,7 @@ from hexane.emit.coreml.dtypes import in_coreml_dtypes
 from hexane.emit.coreml.forms import MOST_AXES, in_coreml_ops
 from hexane.emit.mil.ports import with_port_axes
 from hexane.errors import Error
-from hexane.graph import Graph, TensorType, Value, unique
+from hexane.graph import Graph, Node, TensorType, Value, unique
 from hexane.ops import OPS, apply
 from hexane.passes.legalize.mil_form import as_constants
 from hexane.passes.legalize.round_attributes import round_attributes
@@ -34,10 +34,24 @@ def in_precision(graph: Graph, compute: str) -> Graph:
         raise Error(f"[emit] {random.where}: got random numbers, need them as an input: Core ML draws others")
     graph = with_plain_ports(in_coreml_dtypes(as_constants(graph)))
     graph = with_port_axes(graph, MOST_AXES)
+    for node in graph.nodes:
+        if node.op == "state":
+            check_state(node, compute)
     if compute == "fp16":
         host = load_target("host")
         graph = round_attributes(to_fp16(graph, host), host)
     return graph
+
+
+def check_state(node: Node, compute: str) -> None:
+    """Raises Error for memory that Core ML does not have."""
+    kind, where = node.types[0], f"[emit] state {node.attrs['name']!r}"
+    if kind.dtype.kind != "float" or (compute == "fp32" and kind.dtype is not FP16):
+        raise Error(f"{where}: got {kind}, need fp16, in which Core ML keeps states: compute in fp16")
+    if not kind.shape:
+        raise Error(f"{where}: got {kind}, need an axis")
+    if node.data is not None and node.data.any():
+        raise Error(f"{where}: got contents other than 0, with which Core ML begins, need it zero at first")
 
 
 def with_plain_ports(graph: Graph) -> Graph:

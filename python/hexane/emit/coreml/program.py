@@ -10,7 +10,7 @@ from hexane.emit.coreml.forms import arguments_known, form_of
 from hexane.emit.coreml.systems import OLDEST, OPSETS, arguments_of, least_system
 from hexane.emit.coreml.values import Weights, fill_array, fill_text, fill_type
 from hexane.emit.mil.names import Names, label_of
-from hexane.emit.mil.write import sparse, weights_of_products
+from hexane.emit.mil.write import sparse, values_of, weights_of_products
 from hexane.graph import Array, Graph, Node, TensorType, Value
 from hexane.mil.arguments import IN_BRACKETS, Parameter
 from hexane.mil.forms import Written
@@ -29,6 +29,7 @@ class Inline(NamedTuple):
     dtype: DType
 
 
+SPARSE = 18  # the system that reads weights with masks
 Given = str | Inline | tuple[str, ...]  # the name of a value, a constant, or several names
 
 
@@ -49,6 +50,13 @@ def least_system_of(graph: Graph) -> int:
     return found
 
 
+def sparse_weights(graph: Graph) -> dict[Value, tuple[Value, Value]]:
+    """Weights of products that are mostly zeros: their other numbers, and where these are."""
+    forms = [form for node in graph.nodes if node.op not in (*LEAVES, "write_state") and (form := form_of(node))]
+    given = dict.fromkeys(v for form in forms for argument in form.arguments.values() for v in values_of(argument))
+    return {v: parts for v in weights_of_products(forms, given) if (parts := sparse(v)) is not None}
+
+
 class FunctionWriter:
     """Writes a graph into a Function message. inputs, outputs, states: the names of ports in the program by those of
     the graph, in order."""
@@ -62,14 +70,7 @@ class FunctionWriter:
         self.outputs: dict[str, str] = {}
         self.states: dict[str, str] = {}
         self.block: Any = None
-        self.sparse = self._sparse() if system >= 18 else {}
-
-    def _sparse(self) -> dict[Value, tuple[Value, Value]]:
-        """Weights of products that are mostly zeros: their other numbers, and where these are."""
-        forms = [form_of(node) for node in self.graph.nodes if node.op not in (*LEAVES, "write_state")]
-        found = [form for form in forms if form is not None]
-        given = dict.fromkeys(v for node in self.graph.nodes for v in node.inputs if v is not None)
-        return {v: parts for v in weights_of_products(found, given) if (parts := sparse(v)) is not None}
+        self.sparse = sparse_weights(graph) if system >= SPARSE else {}
 
     def write(self, function: Any) -> None:
         opset = OPSETS[self.system][0]
@@ -84,9 +85,19 @@ class FunctionWriter:
             self.outputs[port.name] = self.names.give(port.name)
             if port.value.node.op not in (*LEAVES, "write_state") and port.value not in taken:
                 taken[port.value] = self.outputs[port.name]
+        for node in self.graph.nodes:
+            if node.op == "state":
+                name = str(node.attrs["name"])
+                self.states[name] = self.names.give(name)
+                kind = function.inputs.add(name=self.states[name]).type.stateType.wrappedType
+                fill_type(kind, node.types[0].dtype, node.types[0].shape)
         self.values |= taken
         for node in self.graph.nodes:
-            if node.op not in LEAVES:
+            if node.op == "state":
+                self.read_state(str(node.attrs["name"]), node.values[0])
+            elif node.op == "write_state":
+                self.write_state(node)
+            elif node.op not in LEAVES:
                 self.node(node)
         for port in self.graph.outputs:
             if taken.get(port.value) != self.outputs[port.name]:
@@ -137,6 +148,56 @@ class FunctionWriter:
                 binding.name = one
             else:
                 fill_array(binding.value, one.array, one.dtype, self.weights, self.system)
+
+    # ---- states ----
+
+    def read_state(self, state: str, value: Value) -> None:
+        """What the state holds at this place of the program, as a value of its own."""
+        self.values[value] = self.names.give(f"{state}_read")
+        self.operation("read_state", {"input": self.states[state]}, ((self.values[value], value.type),))
+
+    def write_state(self, node: Node) -> None:
+        """The state with the update at its place, written as a whole, and read where somebody wants it."""
+        state, update, position = node.inputs
+        assert state is not None
+        assert update is not None
+        assert position is not None
+        root = state.node
+        while root.op == "write_state":
+            assert root.inputs[0] is not None
+            root = root.inputs[0].node
+        name, value = str(root.attrs["name"]), node.values[0]
+        data = self.tensor(update) if update.shape == state.shape else self.updated(node, state, update, position)
+        made = self.block.operations.add(type="write_state")
+        for argument, given in (("input", self.states[name]), ("data", data)):
+            self.bind(made.inputs[argument], given)
+        fill_text(made.attributes["name"], self.names.give(f"{name}_write"))
+        if self.graph.use_counts()[value] > (value in self.graph.updates):
+            self.read_state(name, value)
+
+    def updated(self, node: Node, state: Value, update: Value, position: Value) -> str:
+        axis, shape = int(node.attrs["axis"]), state.shape
+        one, all_of = TensorType(INT32, (1,)), TensorType(INT32, (len(shape),))
+        place = self.names.give("place")
+        ones = self.constant("shape", (1,), INT32)
+        self.operation("reshape", {"x": self.tensor(position), "shape": ones}, ((place, one),))
+        end = self.names.give("end")
+        size = self.constant("size", (update.shape[axis],), INT32)
+        self.operation("add", {"x": place, "y": size}, ((end, one),))
+        ends = []
+        for at, extents in ((place, (0,) * len(shape)), (end, shape)):
+            parts = tuple(at if i == axis else self.constant("extent", (d,), INT32) for i, d in enumerate(extents))
+            joined: dict[str, Given] = {"values": parts, "axis": self.constant("axis", 0, INT32),
+                      "interleave": self.constant("interleave", False, BOOL)}  # fmt: skip
+            ends.append(self.names.give("corner"))
+            self.operation("concat", joined, ((ends[-1], all_of),))
+        none = self.constant("mask", (False,) * len(shape), BOOL)
+        given = {"x": self.tensor(state), "update": self.tensor(update), "begin": ends[0], "end": ends[1],
+                 "stride": self.constant("stride", (1,) * len(shape), INT32), "begin_mask": none, "end_mask": none,
+                 "squeeze_mask": none}  # fmt: skip
+        name = self.names.give("updated")
+        self.operation("slice_update", given, ((name, state.type),))
+        return name
 
     # ---- arguments ----
 

@@ -6,6 +6,7 @@ from typing import Any
 from hexane.dtypes import BOOL, FP16, FP32, INT32, DType
 from hexane.graph import Node, Value
 from hexane.mil.forms import Written
+from hexane.ops.encodings import is_encoded
 
 # What an iOS of so many years has: the name of its ops, and the version of a model that has them.
 OPSETS: Mapping[int, tuple[str, int]] = {15: ("CoreML5", 6), 16: ("CoreML6", 7), 17: ("CoreML7", 8), 18: ("CoreML8", 9)}
@@ -105,4 +106,4 @@ def _of_dtype(op: str, argument: str, dtype: DType) -> int | None:
 
 def _computed(form: Written, *names: str) -> bool:
     given = [form.arguments.get(name) for name in names]
-    return any(isinstance(v, Value) and v.node.op not in ("const", "param") for v in given)
+    return any(isinstance(v, Value) and v.node.op != "const" and not is_encoded(v.node) for v in given)

@@ -91,7 +91,7 @@ class _Writer:
 
     def _pack(self) -> _core.WeightFile:
         forms = [form for form in self.forms.values() if form is not None]
-        given = dict.fromkeys(v for form in forms for argument in form.arguments.values() for v in _values(argument))
+        given = dict.fromkeys(v for form in forms for argument in form.arguments.values() for v in values_of(argument))
         self.sparse = {v: parts for v in weights_of_products(forms, given) if (parts := sparse(v)) is not None}
         dense = [part for v in given for part in self.sparse.get(v, (v,))]
         large = [value for value in dense if value.node.op == "const" and _in_file(value.node)]
@@ -235,7 +235,7 @@ def _constant(p: Parameter, value: Any) -> Literal:
     return Literal(Type("bool", (len(value),)), tuple([bool(v) for v in value]))
 
 
-def _values(argument: Any) -> tuple[Value, ...]:
+def values_of(argument: Any) -> tuple[Value, ...]:
     """The tensors among arguments."""
     several = (argument,) if isinstance(argument, Value) or not isinstance(argument, tuple) else argument
     return tuple(v for v in several if isinstance(v, Value))
@@ -246,7 +246,7 @@ def weights_of_products(forms: Sequence[Written], given: Iterable[Value]) -> lis
     read: dict[Value, set[bool]] = {}
     for form in forms:
         for name, argument in form.arguments.items():
-            for value in _values(argument):
+            for value in values_of(argument):
                 read.setdefault(value, set()).add(form.op in PRODUCTS and name in ("weight", "y"))
     return [v for v in given if v.node.op == "const" and read[v] == {True}]
 
