@@ -75,3 +75,15 @@ def test_a_graph_of_python_becomes_a_package_in_one_line(tmp_path: Path) -> None
     assert np.asarray(hx.compile(saved.path)(np.full((2, 3), -1, np.float32))).tolist() == [[0, 0, 0]] * 2
     with pytest.raises(hx.Error, match=r"need one that ends in \.mlpackage"):
         hx.save_coreml(hx.graph({"y": hx.relu(x)}), tmp_path / "net.mlmodel")
+
+
+def test_an_image_and_labels_from_the_command_line(cli: Cli, net: Path, tmp_path: Path) -> None:
+    path = tmp_path / "net.mlpackage"
+    (tmp_path / "labels.txt").write_text("\n".join(f"kind {i}" for i in range(12)) + "\n")
+    ended = cli("emit", net, "-o", path, "--image", "x=rgb,scale=1/255", "--labels", tmp_path / "labels.txt")
+    assert (ended.code, ended.err) == (0, "")
+    said = cli("info", path).out
+    assert "image, rgb, uint8[9, 8, 3]" in said
+    assert open_model(path).labels("main")[11] == "kind 11"
+    assert "need NAME=COLOR" in cli("emit", net, "-o", path, "--image", "x").err
+    assert "need a text file" in cli("emit", net, "-o", path, "--labels", tmp_path / "none.txt").err

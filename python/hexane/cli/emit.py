@@ -88,6 +88,13 @@ def emit(
         str | None,
         typer.Option(metavar="iOSNN", help="Of a package: iOS15 to iOS18. [default: the oldest that has all ops]"),
     ] = None,
+    image: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=COLOR", help="Of a package: an input that is an image: x=rgb,scale=1/255,bias=0."),
+    ] = None,
+    labels: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Of a package: the classes of a classifier, a line for each.")
+    ] = None,
     input_shape: InputShapes = None,
     inputs: Inputs = None,
     values: Values = None,
@@ -111,11 +118,13 @@ def emit(
             raise Error("[emit] --netplist: got it for a Core ML package, need one of the two")
         with working(f"writing {model.name} as a Core ML package"):
             functions = functions_of(source, function, also or (), given)
-            record = write_package(functions, target, mode, compute.value if compute else "fp16", opset, output)
+            record = write_package(
+                functions, target, mode, compute.value if compute else "fp16", opset, image or (), labels, output
+            )
         print_json({"model": str(model), **record}) if json else print(package_text(record, mode))
         return
-    if compute is not None or opset is not None:
-        option = "--opset" if compute is None else "--compute"
+    only = {"--compute": compute, "--opset": opset, "--image": image, "--labels": labels}
+    if option := next((name for name, value in only.items() if value), ""):
         raise Error(f"[emit] {option}: got it for another form than a Core ML package, need -o NAME.mlpackage")
     if form is Form.AIMODEL or (form is None and output.suffix.lower() == ".aimodel"):
         if netplist:

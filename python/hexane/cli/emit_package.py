@@ -1,8 +1,10 @@
 """The part of `hexane emit` that writes Core ML packages, and what is said of them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
+
+import typer
 
 from hexane.cli.emit_asset import FIXED, ports_of
 from hexane.compression import Compression
@@ -21,6 +23,8 @@ def write_package(
     mode: str | None,
     compute: Literal["fp16", "fp32"],
     opset: str | None,
+    images: Sequence[str],
+    labels: Path | None,
     output: Path,
 ) -> dict[str, Any]:
     """Writes the package, and returns the record of it."""
@@ -30,8 +34,12 @@ def write_package(
         raise Error(f"[emit] --output: got {output}, need a folder that ends in .mlpackage")
     if mode is not None and Compression(mode).searches:
         raise Error(f"[emit] --compress: got {mode}, which hexane compress finds, need one of {', '.join(FIXED)}")
+    pictures, classes = dict(map(_image, images)), () if labels is None else _lines(labels)
     try:
-        saved = save_coreml(functions, output, compute=compute, target=target, opset=opset, compression=mode)
+        saved = save_coreml(
+            functions, output, compute=compute, target=target, opset=opset, compression=mode, images=pictures,
+            labels=classes,
+        )  # fmt: skip
     except OSError as error:
         need = "need a place that can be written to"
         raise Error(f"--output: {output}: {error.strerror or error}, {need}") from None
@@ -50,6 +58,21 @@ def write_package(
         },
         "weights": weights,
     }  # fmt: skip
+
+
+def _image(text: str) -> tuple[str, str]:
+    name, equals, how = text.partition("=")
+    if not (name and equals and how):
+        raise typer.BadParameter(f"--image: got {text!r}, need NAME=COLOR, for example x=rgb,scale=1/255")
+    return name, how
+
+
+def _lines(path: Path) -> list[str]:
+    """The lines of a file that are not empty."""
+    try:
+        return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise Error(f"[emit] --labels: {path}: {error}, need a text file with a label on each line") from None
 
 
 def package_text(record: dict[str, Any], mode: str | None) -> str:

@@ -1,7 +1,7 @@
 """Networks as Core ML packages: `hx.save_coreml`."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -34,6 +34,8 @@ def save_coreml(
     target: str | Chip | None = None,
     opset: str | None = None,
     compression: str | Compression | None = None,
+    images: Mapping[str, str] | None = None,
+    labels: Sequence[str] = (),
 ) -> SavedPackage:
     """Writes a network as a Core ML package (`NAME.mlpackage`), which Xcode takes.
 
@@ -42,10 +44,14 @@ def save_coreml(
     model: a graph, or anything that `hx.compile` opens; a mapping of names to these makes a function of each, which
     share equal weights. compute: fp32 keeps the floats of the model. target: a chip, for whose engine ops are chosen.
     opset: iOS15 to iOS18, the oldest system that has all ops by default. compression: weights in fewer bits.
+    images: inputs that are images, as {"x": "rgb,scale=1/255,bias=-0.5:-0.5:-0.5"}: the colors are rgb, bgr and gray;
+    pixels from 0 to 255 are multiplied by scale, then bias is added, one number or one for each channel. labels: the
+    names of the classes, in the order of the output that has as many numbers.
 
     Raises Error for ops that Core ML does not have, all at once, for a target with fp32, and for a path that does not
     end in .mlpackage.
     """
+    from hexane.emit.coreml.images import parse_image
     from hexane.emit.coreml.package import save_model, system_of, write_model
 
     if os.path.splitext(os.fspath(path))[1].lower() != ".mlpackage":
@@ -58,8 +64,9 @@ def save_coreml(
     given = model if isinstance(model, Mapping) else {"main": model}
     graphs = {name: _lowered(_graph(one), chip, compression) for name, one in given.items()}
     masks = compression is not None and "sparse" in as_compression(compression).mode
+    parsed = {name: parse_image(text) for name, text in (images or {}).items()}
     system = None if opset is None else system_of(opset)
-    written = write_model(graphs, compute=compute, system=system, masks=masks)
+    written = write_model(graphs, compute=compute, system=system, masks=masks, images=parsed, labels=labels)
     return SavedPackage(os.fspath(path), save_model(written, path), written.system, written.renamed, written.graphs)
 
 

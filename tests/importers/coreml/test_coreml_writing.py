@@ -182,6 +182,23 @@ def test_integers_and_truths_pass_as_int32(tmp_path: Path, accepted: Callable[[P
     accepted(path)
 
 
+@pytest.mark.parametrize("system", [None, 18])
+def test_indices_that_count_from_the_end_are_defined_on_every_system(
+    system: int | None, tmp_path: Path, accepted: Callable[[Path], Any]
+) -> None:
+    x, i = hx.input("x", (4, 5)), hx.input("i", (3, 1), "int64")
+    graph = hx.graph(
+        {"axis": hx.gather(x, i, axis=1), "constant": hx.gather(x, np.array([-1, 2]), axis=0),
+         "places": hx.gather_nd(x, i), "along": hx.gather_along_axis(x, hx.concat(i, i[:1], axis=0), axis=1),
+         "written": hx.scatter_nd(x, i, np.ones((3, 5), np.float32))}
+    )  # fmt: skip
+    path = written(graph, tmp_path, system=system)
+    accepted(path)
+    assert_same_bits(graph, path, {"x": np.arange(20), "i": np.array([[-1], [0], [-4]])})
+    used = [operation.op for operation in open_model(path).program("main").block.operations]
+    assert used.count("select") == (4 if system else 0)
+
+
 def test_names_become_identifiers_and_single_numbers_arrays_of_one(
     tmp_path: Path, accepted: Callable[[Path], Any]
 ) -> None:
@@ -351,3 +368,50 @@ def test_states_that_core_ml_does_not_have_are_named() -> None:
     held = hx.state("s", np.ones(2, np.float32))
     with pytest.raises(hx.Error, match="got contents other than 0"):
         write_model({"main": hx.graph({"y": hx.write_state(held, held + x, 0)})})
+
+
+# ---- images and labels ----
+
+
+@pytest.mark.parametrize("color", ["rgb", "bgr", "gray"])
+def test_an_image_is_pixels(color: str, tmp_path: Path, accepted: Callable[[Path], Any]) -> None:
+    channels = 1 if color == "gray" else 3
+    graph = hx.graph({"y": hx.reduce_mean(hx.input("x", (1, channels, 4, 6)), axes=(2, 3), keep_dims=False)})
+    bias = ":".join(str(-0.5 + 0.25 * i) for i in range(channels))
+    path = tmp_path / "net.mlpackage"
+    hx.save_coreml(graph, path, images={"x": f"{color},scale=1/255,bias={bias}"})
+    accepted(path)
+    picture = np.random.default_rng(1).integers(0, 256, (4, 6, 3) if channels == 3 else (4, 6)).astype(np.uint8)
+    means = picture.reshape(24, channels).mean(0)[:: -1 if color == "bgr" else 1] / 255
+    want = means + [-0.5 + 0.25 * i for i in range(channels)]
+    np.testing.assert_allclose(np.asarray(hx.compile(path)(picture)).reshape(-1), want, atol=2e-3)
+
+
+def test_a_classifier_has_its_labels(tmp_path: Path, accepted: Callable[[Path], Any]) -> None:
+    x = hx.input("x", (1, 4))
+    graph = hx.graph({"classLabel": hx.softmax(x), "double": x * 2.0})
+    path = tmp_path / "net.mlpackage"
+    with pytest.raises(hx.Error, match="got 3 labels and no output of as many numbers"):
+        hx.save_coreml(graph, path, labels=["ant", "bee", "cat"])
+    with pytest.raises(hx.Error, match="got 4 labels and 2 outputs of as many numbers"):
+        hx.save_coreml(graph, path, labels=["ant", "bee", "cat", "dog"])
+    hx.save_coreml(hx.graph({"p": hx.softmax(x)}), path, labels=["ant", "bee", "cat", "dog"])
+    accepted(path)
+    found = hx.compile(path)(np.array([[0, 1, 5, 2]], np.float32))
+    assert isinstance(found, dict)
+    assert found["classLabel"].tolist() == [2]
+    np.testing.assert_allclose(found["classLabel_probs"].sum(), 1, rtol=1e-3)
+    model = open_model(path)
+    assert model.labels("main") == ("ant", "bee", "cat", "dog")
+    assert model.package.spec.description.predictedProbabilitiesName == "classLabel_probs"
+
+
+@pytest.mark.parametrize(
+    ("images", "said"),
+    [({"y": "rgb"}, "got no such input, need one of x"), ({"x": "cmyk"}, "got the color 'cmyk'"), ({"x": "gray"}, r"need \(1, 1, height"),
+     ({"x": "rgb,scale=1/0"}, "got 'scale=1/0'"), ({"x": "rgb,bias=1:2"}, "bias: got 2 numbers, need 1 or 3")],
+)  # fmt: skip
+def test_an_image_that_cannot_be_is_named(images: dict[str, str], said: str, tmp_path: Path) -> None:
+    graph = hx.graph({"y": hx.relu(hx.input("x", (1, 3, 4, 6)))})
+    with pytest.raises(hx.Error, match=said):
+        hx.save_coreml(graph, tmp_path / "net.mlpackage", images=images)

@@ -4,13 +4,16 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import hexane
 from hexane import _core
+from hexane.emit.coreml.images import Image
+from hexane.emit.coreml.indices import SINCE, with_positive_indices
+from hexane.emit.coreml.labels import LABEL, add_classify, classified, describe_classes
 from hexane.emit.coreml.prepare import prepared
 from hexane.emit.coreml.program import SPARSE, FunctionWriter, least_system_of, sparse_weights
 from hexane.emit.coreml.systems import OPSETS
@@ -39,15 +42,25 @@ class Written:
 
 
 def write_model(
-    graphs: Mapping[str, Graph], *, compute: str = "fp16", system: int | None = None, masks: bool = False
+    graphs: Mapping[str, Graph],
+    *,
+    compute: str = "fp16",
+    system: int | None = None,
+    masks: bool = False,
+    images: Mapping[str, Image] | None = None,
+    labels: Sequence[str] = (),
 ) -> Written:
     """The model of functions by their names. compute: fp16, or fp32 for the floats that the graphs have. system: the
     iOS that it is for, 15 to 18; None: the oldest that has all ops. masks: whether weights that are mostly
-    zeros are worth a system that stores them with masks; where it is there, they always are.
+    zeros are worth a system that stores them with masks; where it is there, they always are. images: inputs that are
+    images, of all functions that have them. labels: the classes of the only function.
 
     Raises Error that names all ops at once that Core ML does not have.
     """
-    made = {name: prepared(graph, compute) for name, graph in graphs.items()}
+    if labels and len(graphs) > 1:
+        raise Error("[emit] labels: got several functions, need one: Core ML's classifiers have one")
+    check_images(graphs, images or {})
+    made = {name: prepared(graph, compute, _of_inputs(graph, images or {}), labels) for name, graph in graphs.items()}
     for name, graph in made.items():
         if not graph.inputs:
             raise Error(f"[emit] function {name!r}: got no inputs, need one: Core ML refuses others")
@@ -60,6 +73,8 @@ def write_model(
     year = least if system is None else system
     if year < least:
         raise Error(f"[emit] opset: got iOS{year}, need iOS{least} or newer for the ops and dtypes of this model")
+    if year >= SINCE:
+        made = {name: with_positive_indices(graph) for name, graph in made.items()}
     spec, weights, renamed = messages()["Model"](), Weights(), dict[str, str]()
     spec.specificationVersion = OPSETS[year][1]
     spec.mlProgram.version = 1
@@ -75,20 +90,44 @@ def write_model(
         }
         part = described.functions.add(name=name) if len(made) > 1 else described
         for value in graph.inputs:
-            _describe(part.input.add(), writer.inputs[str(value.node.attrs["name"])], value)
+            port = str(value.node.attrs["name"])
+            image = (images or {}).get(port)
+            _describe(part.input.add(), writer.inputs[port], value, image)
+        probabilities = classified(graph, labels).name if labels else ""
+        if labels:
+            label = writer.names.give(LABEL)
+            add_classify(writer.block, writer.outputs[probabilities], labels, label)
+            describe_classes(part, label)
         for node in graph.nodes:
             if node.op == "state":
                 state = str(node.attrs["name"])
                 _describe_array(part.state.add(name=writer.states[state]).type.stateType.arrayType, node.values[0])
-        for port in graph.outputs:
-            _describe(part.output.add(), writer.outputs[port.name], port.value)
+        for given in graph.outputs:
+            if given.name != probabilities:
+                _describe(part.output.add(), writer.outputs[given.name], given.value)
     if len(made) > 1:
         described.defaultFunctionName = next(iter(made))
     return Written(spec, weights.settle(), year, renamed, made)
 
 
-def _describe(feature: Any, name: str, value: Value) -> None:
+def _of_inputs(graph: Graph, images: Mapping[str, Image]) -> dict[str, Image]:
+    return {name: image for name, image in images.items() if name in graph.input_names()}
+
+
+def check_images(graphs: Mapping[str, Graph], images: Mapping[str, Image]) -> None:
+    """Raises Error for an image that is an input of no function."""
+    known = list(dict.fromkeys(name for graph in graphs.values() for name in graph.input_names()))
+    for name in images:
+        if name not in known:
+            raise Error(f"[emit] image {name!r}: got no such input, need one of {', '.join(known)}")
+
+
+def _describe(feature: Any, name: str, value: Value, image: Image | None = None) -> None:
     feature.name = name
+    if image is not None:
+        kind = feature.type.imageType
+        kind.height, kind.width, kind.colorSpace = *value.shape[2:], image.color_space
+        return
     _describe_array(feature.type.multiArrayType, value)
 
 

@@ -1,10 +1,13 @@
 """A graph in the dtypes and ports of Core ML."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hexane.dtypes import FP16, FP32, INT32, DType
 from hexane.emit.coreml.dtypes import in_coreml_dtypes
 from hexane.emit.coreml.forms import MOST_AXES, in_coreml_ops
+from hexane.emit.coreml.images import Image, with_images
+from hexane.emit.coreml.labels import with_probabilities
 from hexane.emit.mil.ports import with_port_axes
 from hexane.errors import Error
 from hexane.graph import Graph, Node, TensorType, Value, unique
@@ -17,12 +20,16 @@ from hexane.targets import load_target
 _PORTS = (FP16, FP32, INT32)
 
 
-def prepared(graph: Graph, compute: str) -> Graph:
+def prepared(
+    graph: Graph, compute: str, images: Mapping[str, Image] | None = None, labels: Sequence[str] = ()
+) -> Graph:
     """What is written: in fp16, or in the floats of the model, with ports in fp32, fp16 or int32 of 1 to 5 axes.
 
-    Integers of 64 bits become int32. Raises Error that names all ops that Core ML does not have.
+    Integers of 64 bits become int32. images: inputs that are images, by name. labels: of the output that has as many
+    numbers, which becomes fp32. Raises Error that names all ops that Core ML does not have.
     """
-    return in_coreml_ops(in_precision(graph, compute))
+    made = with_images(in_precision(graph, compute), images or {})
+    return in_coreml_ops(with_probabilities(made, labels) if labels else made)
 
 
 def in_precision(graph: Graph, compute: str) -> Graph:
