@@ -138,7 +138,7 @@ def _describe_array(array: Any, value: Value) -> None:
 
 def save_model(written: Written, folder: str | os.PathLike[str]) -> int:
     """Writes the package into a folder next to the place, then puts it there, in the place of a package that is there
-    already: whatever goes wrong, that stays as it was. Returns the bytes of the files.
+    already: whatever goes wrong, that stays as it was. Nothing is synced to the disk. Returns the bytes of the files.
 
     Raises Error for a place where something else than a package is.
     """
@@ -162,12 +162,12 @@ def _fill(written: Written, folder: Path) -> int:
     inside = folder / "Data" / FOLDER
     inside.mkdir(parents=True)
     spec = written.spec.SerializeToString()
-    _core.save_file(str(folder / "Data" / MODEL), spec)
+    _core.save_file(str(folder / "Data" / MODEL), spec, False)
     ids = {"model.mlmodel": str(uuid.uuid4()).upper()}
     if written.weights is not None:
         ids["weights"] = str(uuid.uuid4()).upper()
         (inside / WEIGHTS).parent.mkdir()
-        _core.save_file(str(inside / WEIGHTS), written.weights)
+        _core.save_file(str(inside / WEIGHTS), written.weights, False)
     said = {"model.mlmodel": "CoreML Model Specification", "weights": "CoreML Model Weights"}
     items = {
         ids[name]: {"author": FOLDER, "description": said[name], "name": name, "path": f"{FOLDER}/{name}"}
@@ -176,7 +176,7 @@ def _fill(written: Written, folder: Path) -> int:
     manifest = {
         "fileFormatVersion": "1.0.0", "itemInfoEntries": items, "rootModelIdentifier": ids["model.mlmodel"],
     }  # fmt: skip
-    _core.save_file(str(folder / "Manifest.json"), json.dumps(manifest, indent=4).encode())
+    _core.save_file(str(folder / "Manifest.json"), json.dumps(manifest, indent=4).encode(), False)
     return len(spec) + (0 if written.weights is None else len(written.weights))
 
 
