@@ -8,6 +8,8 @@ import onnx
 
 from hexane.errors import Error, UnsupportedError
 from hexane.graph import Array, Graph, Port, constant, unique
+from hexane.importers.onnx.foreign import NCHWC
+from hexane.importers.onnx.handlers.microsoft_nchwc import block_of
 from hexane.importers.onnx.load import ModelFile, ModelSource, check_text, read_model
 from hexane.importers.onnx.node import Item, TensorList
 from hexane.importers.onnx.order import last_reads
@@ -102,6 +104,8 @@ def _import(
         else:
             inputs.append(unique("input", name, kind, sources=(name,)))
             scope[name] = inputs[-1]
+    if NCHWC in opsets_of(proto):
+        translator.block = block_of(file.nodes, scope)
     translator.nodes(file.nodes, scope, opsets_of(proto), scope, last=last)
     if translator.problems:
         count = len(translator.problems)
