@@ -18,6 +18,7 @@ from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_
 import hexane as hx
 from architectures import ARCHITECTURES
 from hexane import _core
+from hexane.errors import Error
 from hexane.importers.onnx.handlers.microsoft_nchwc import block_of
 from onnx_export import export
 from torch_blocks import LEVELS, NETWORKS, Feeds, by_transformers, optimised
@@ -236,3 +237,28 @@ def test_weights_show_how_many_channels_a_block_has(block: int, channels: int) -
 def test_otherwise_a_block_is_that_of_onnxruntime_on_this_machine(monkeypatch: Any, best: str, block: int) -> None:
     monkeypatch.setattr(_core, "instruction_sets", lambda: [best, "SSE4"])
     assert block_of([], {}) == block
+
+
+@pytest.mark.parametrize(("name", "fewer"), [("convolutions", 0), ("vit", 2)])
+def test_quantize_reaches_the_layers_of_an_optimised_file(name: str, fewer: int) -> None:
+    """FusedConv and FusedGemm are taken apart, so that all layers with weights become integers; products of two
+    activations that became FusedMatMul do not."""
+    proto, feeds = network(name)
+    result = hx.quantize_model(optimised(proto, "extended"), [feeds])
+    assert len(result.layers) == len(hx.quantize_model(proto, [feeds]).layers) - fewer
+    assert not {"FusedConv", "FusedGemm"} & {n.op_type for n in result.model.graph.node}
+    check_equal(result.model, feeds, 0.05)
+
+
+def test_quantize_says_what_to_give_in_place_of_images_in_blocks() -> None:
+    proto, feeds = network("convolutions")
+    with pytest.raises(
+        Error, match=r"com.microsoft.nchwc, whose weights .* give the model before onnxruntime optimised"
+    ):
+        hx.quantize_model(optimised(proto, "all"), [feeds])
+
+
+def test_quantize_says_which_ops_keep_a_file_in_an_older_opset() -> None:
+    proto, feeds = network("bert13")
+    with pytest.raises(Error, match=r"ops of onnxruntime's optimisers \(.*Gelu.*\): give the model before they ran"):
+        hx.quantize_model(optimised(proto, "extended"), [feeds], hx.Quantization("int16"))
