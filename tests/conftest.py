@@ -50,6 +50,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="folder of op_cases.tar.xz, Core AI assets with expected results (default: ../shared/data/coreai)",
     )
     parser.addoption(
+        "--coreml",
+        type=Path,
+        default=ROOT.parent / "shared" / "data" / "coreml",
+        metavar="DIR",
+        help="folder of op_cases.tar.xz and packages/, Core ML models with expected results (default: ../shared/data/coreml)",
+    )
+    parser.addoption(
         "--apple-python",
         default=sys.executable,
         metavar="PATH",

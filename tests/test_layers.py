@@ -4,6 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,8 @@ PYTHON_LAYERS = (
     ("bounds", "compression", "feeds", "options", "quant", "validate", "passes"),
     ("stages",),
     ("emit",),
-    ("pipeline", "dump", "planning"),
+    ("dump", "planning"),
+    ("pipeline",),
     ("runtime",),
     ("report", "bench", "train"),
     ("__init__",),
@@ -84,6 +86,58 @@ def test_python_imports_only_lower_layers(path: Path) -> None:
     for name in imports_of(path)[0]:
         if (PYTHON / name).is_dir() or (PYTHON / f"{name}.py").exists() or name == "_core":
             assert layer(name, PYTHON_LAYERS) <= own, f"{path.name} imports hexane.{name}, which is above it"
+
+
+def late_imports(tree: ast.Module) -> set[str]:
+    """Modules of the package that functions import when they run."""
+    return {
+        node.module or ""
+        for function in ast.walk(tree)
+        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
+        for node in ast.walk(function)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("hexane")
+    }
+
+
+# Where a function may import a part of the package when it runs, and why: a file, or all files of a folder.
+LATE = {
+    "cli/": "a command starts without the parts that only others use",
+    "sources/": "a reader is loaded for the first file of its format",
+    "bench/environment.py": "probes run without what reads this machine",
+    "importers/torch.py": "torch and the reader of ONNX are loaded for the first module of torch",
+    "ops/gradients/products.py": "the rules of gradients are parts of the records, one of which a rule asks for its ref",
+    "runtime/quantize_model.py": "onnx is loaded for the first network that is quantised",
+    "train/with_params.py": "onnx is loaded for the first network that is trained",
+}
+
+
+@pytest.mark.parametrize("path", sorted(PYTHON.rglob("*.py")), ids=lambda p: str(p.relative_to(PYTHON)))
+def test_imports_stand_at_the_top_but_for_those_with_a_reason(path: Path) -> None:
+    name = str(path.relative_to(PYTHON))
+    if not any(name == place or (place.endswith("/") and name.startswith(place)) for place in LATE):
+        assert late_imports(ast.parse(path.read_text())) == set()
+
+
+def test_no_reason_for_a_late_import_is_out_of_date() -> None:
+    late = {str(path.relative_to(PYTHON)) for path in PYTHON.rglob("*.py") if late_imports(ast.parse(path.read_text()))}
+    assert all(any(name.startswith(place) for name in late) for place in LATE)
+
+
+def modules() -> dict[str, Path]:
+    names = {path: ".".join(path.relative_to(PYTHON.parent).with_suffix("").parts) for path in PYTHON.rglob("*.py")}
+    return {name.removesuffix(".__init__"): path for path, name in names.items()}
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    paths = modules()
+    imported: dict[str, set[str]] = {}
+    for name, path in paths.items():
+        found = imported.setdefault(name, set())
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "hexane":
+                inner = {f"{node.module}.{alias.name}" for alias in node.names}
+                found |= inner & paths.keys() or ({node.module or ""} - {"hexane"})
+    TopologicalSorter(imported).prepare()  # CycleError names the modules
 
 
 READERS = re.compile(r"\b(import_onnx|import_described|load_mil_file|load_netplist_file|import_coreai|open_asset)\b")

@@ -40,14 +40,23 @@ cpu::Tensor KernelCall::operand(const py::object& object, int64_t rows) {
   std::vector<int64_t> shape, strides;
   if (py::isinstance<py::tuple>(object)) {
     const auto parts = object.cast<py::tuple>();
-    if (parts.size() != 2 && parts.size() != 3)
-      fail("kernel", "operand: got ", parts.size(), " items, need a dtype, a shape and strides");
+    if (parts.size() != 2 && parts.size() != 3 && parts.size() != 5)
+      fail("kernel", "operand: got ", parts.size(), " items, need dtype, shape and strides, or ring and bytes too");
     tensor.dtype = dtype_from_name(parts[0].cast<std::string>());
     shape = parts[1].cast<std::vector<int64_t>>();
     strides =
-        parts.size() == 3 ? parts[2].cast<std::vector<int64_t>>() : dense_strides(shape, info(tensor.dtype).bits / 8);
+        parts.size() > 2 ? parts[2].cast<std::vector<int64_t>>() : dense_strides(shape, info(tensor.dtype).bits / 8);
     if (strides.size() != shape.size())
       fail("kernel", "operand: got ", strides.size(), " strides, need ", shape.size());
+    if (parts.size() == 5) {
+      tensor.ring = parts[3].cast<int64_t>();
+      if (!parts[4].is_none()) {
+        const auto bytes = parts[4].cast<py::array>();
+        tensor.data = static_cast<std::byte*>(const_cast<void*>(bytes.data()));
+        tensor.constant = true;
+        arrays_.push_back(bytes);
+      }
+    }
   } else {
     const auto array = object.cast<py::array>();
     tensor.dtype = dtype_from_name(dtype_name(array.dtype()));
@@ -79,7 +88,7 @@ KernelCall::KernelCall(const KernelName& kernel, const std::vector<py::object>& 
   };
   for (size_t i = 0; i < inputs.size(); ++i) {
     inputs_.push_back(operand(inputs[i], rows(i)));
-    inputs_.back().constant = std::find(constants.begin(), constants.end(), i) != constants.end();
+    if (std::find(constants.begin(), constants.end(), i) != constants.end()) inputs_.back().constant = true;
   }
   for (size_t i = 0; i < outputs.size(); ++i) outputs_.push_back(operand(outputs[i], rows(inputs.size() + i)));
   call_ = {inputs_, outputs_, attrs_.data(), strings_.c_str(), nullptr, numerics.empty() ? nullptr : numerics_.data()};

@@ -19,8 +19,9 @@ struct KernelName {
 };
 
 // An operand is an array or None. Where no element is read it may be (dtype, shape) or (dtype, shape, strides), with
-// strides in bytes. `rings` gives the full number of rows along axis 1 of an operand, counted over inputs and outputs,
-// whose array keeps only some of them.
+// strides in bytes. (dtype, shape, strides, ring, bytes) describes an operand as plans do: `bytes` is an array that
+// begins with its first element where the operand is constant, else None. `rings` gives the full number of rows along
+// axis 1 of an operand, counted over inputs and outputs, whose array keeps only some of them.
 class KernelCall {
  public:
   KernelCall(const KernelName& kernel, const std::vector<pybind11::object>& inputs,

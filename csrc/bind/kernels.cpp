@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "cpu/kernel.h"
 #include "cpu/region.h"
 #include "cpu/rings.h"
+#include "cpu/sharing.h"
 
 namespace py = pybind11;
 
@@ -155,6 +157,27 @@ Ranges kernel_needs_along(const std::string& name, const std::string& family, co
   return found;
 }
 
+// Bytes of scratch for a run and for each thread, and the cost of what threads share (cpu/sharing.h). cut: axis, begin
+// and end of what one run computes, or None for all; in_loop: whether the step runs more than once.
+std::tuple<uint64_t, uint64_t, int64_t> kernel_scratch(const std::string& name, const std::string& family,
+                                                       const std::vector<py::object>& inputs,
+                                                       const std::vector<py::object>& outputs, const std::string& attrs,
+                                                       const std::string& strings, const std::string& numerics,
+                                                       const std::optional<std::tuple<int, int64_t, int64_t>>& cut,
+                                                       bool in_loop, int threads) {
+  const KernelCall c({name, family}, inputs, outputs, attrs, strings, numerics);
+  std::optional<cpu::Part> part;
+  if (cut) part = {std::get<0>(*cut), {std::get<1>(*cut), std::get<2>(*cut)}, in_loop};
+  const auto [shared, own, cost] = cpu::step_scratch(c.kernel(), c.call(), part, threads);
+  return {shared, own, cost};
+}
+
+uint64_t scratch_bytes(const std::vector<std::tuple<uint64_t, uint64_t, int64_t>>& steps, int threads) {
+  std::vector<cpu::StepScratch> found;
+  for (const auto& [shared, own, cost] : steps) found.push_back({shared, own, cost});
+  return cpu::scratch_bytes(found, threads);
+}
+
 // The result from partial results, made in the given order of blocks; how many blocks there are, 0 if none.
 int64_t run_blocks(const std::string& name, const std::vector<py::object>& inputs,
                    const std::vector<py::object>& outputs, const std::string& attrs, const std::string& strings,
@@ -236,6 +259,10 @@ void register_kernels(py::module_& m) {
   m.def("kernel_needs_along", &kernel_needs_along, py::arg("name"), py::arg("family"), py::arg("inputs"),
         py::arg("outputs"), py::arg("attrs"), py::arg("strings"), py::arg("input"), py::arg("axis"),
         py::arg("numerics") = py::bytes());
+  m.def("kernel_scratch", &kernel_scratch, py::arg("name"), py::arg("family"), py::arg("inputs"), py::arg("outputs"),
+        py::arg("attrs"), py::arg("strings"), py::arg("numerics"), py::arg("cut"), py::arg("in_loop"),
+        py::arg("threads"));
+  m.def("scratch_bytes", &scratch_bytes, py::arg("steps"), py::arg("threads"));
   m.def("dtypes", [] {
     py::dict sizes;
     for (const DTypeInfo& dtype : kDTypes) sizes[py::str(std::string(dtype.name))] = dtype.bits;

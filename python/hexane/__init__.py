@@ -38,12 +38,23 @@ from hexane.report import (
     predict_fp16_divergence,
     preflight,
 )
-from hexane.runtime import Model, OpenModel, Quantized, compile, load, quantize_model
+from hexane.runtime import (
+    Context,
+    Functions,
+    Model,
+    OpenModel,
+    Quantized,
+    compile,
+    compile_functions,
+    load,
+    quantize_model,
+)
 
 __version__ = "0.1.0"
 __all__ = [
     "Comparison",
     "Compression",
+    "Context",
     "CrossChipFP16Warning",
     "Decision",
     "Device",
@@ -54,6 +65,7 @@ __all__ = [
     "Explanation",
     "FallbackWarning",
     "Fit",
+    "Functions",
     "Graph",
     "HazardWarning",
     "InputError",
@@ -71,6 +83,7 @@ __all__ = [
     "checkpoint",
     "compare",
     "compile",
+    "compile_functions",
     "const",
     "cross_compile_check",
     "estimate",

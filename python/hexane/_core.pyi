@@ -37,6 +37,10 @@ def kernels() -> list[KernelRow]:
 def has_kernel(name: str, family: str, inputs: Sequence[str | None], outputs: Sequence[str | None]) -> bool:
     """Whether a kernel of this name and family, or "any", takes and gives these dtypes; None: an operand that is absent."""
 
+Described = tuple[str, Sequence[int], Sequence[int], int, Array | None]
+"""An operand as a plan has it: dtype, shape, strides, the rows that are kept of axis 1 (0: all), and bytes from its first
+element on where it is constant."""
+
 Operand = Array | tuple[str, Sequence[int]] | tuple[str, Sequence[int], Sequence[int]] | None
 """Of a call that only asks: an array, or its dtype, shape and (if not dense) strides in bytes; None where it is absent."""
 
@@ -81,6 +85,25 @@ def kernel_needs_along(
     numerics: bytes = b"",
 ) -> list[tuple[int, int]]:
     """For each index of an axis of the first output the range of the same axis of an input that it needs."""
+
+def kernel_scratch(
+    name: str,
+    family: str,
+    inputs: Sequence[Described | None],
+    outputs: Sequence[Described | None],
+    attrs: bytes,
+    strings: bytes,
+    numerics: bytes,
+    cut: tuple[int, int, int] | None,
+    in_loop: bool,
+    threads: int,
+) -> tuple[int, int, int]:
+    """Bytes of scratch of a step for a run and for each of so many threads, and the cost of what they share. cut: axis,
+    begin and end of what a run computes; None for all. in_loop: the step runs more than once. Raises Error if the kernel
+    does not take the call."""
+
+def scratch_bytes(steps: Sequence[tuple[int, int, int]], threads: int) -> int:
+    """Of a program whose steps these are, as `kernel_scratch` gives them."""
 
 def numerics_families() -> dict[str, str]:
     """The layout string of the parameter block of every family of arithmetic, by name."""
@@ -502,7 +525,7 @@ class MemoryPool:
 
 class Program:
     """A plan that is ready to run: memory allocated, kernels found and prepared. Safe to use from several threads; the
-    runs of one program happen one after the other."""
+    runs of one program happen one after the other, unless `limit_callers` lets several run."""
 
     def __init__(
         self,
@@ -552,11 +575,35 @@ class Program:
     def memory(self) -> dict[str, int]:
         """Bytes of each memory (arenas, weights, state), by name."""
 
+    def share_states(self, other: Program) -> None:
+        """From now on its states are those of the other program, which stays alive. One of them runs at a time. Raises
+        Error for states of other names, places or types."""
+
+    def limit_callers(self, most: int) -> None:
+        """How many runs may happen at the same time, each in a context that is made when it is needed; 1 at first. Bound
+        calls and programs with states, callbacks or devices have one."""
+
+    @property
+    def callers(self) -> int:
+        """The contexts that were made for runs at the same time, the first among them."""
+
+    @property
+    def own_memory(self) -> dict[str, int]:
+        """Bytes of the memories that no other context shares, by name: arenas, states, surfaces and scratch."""
+
+    @property
+    def table_bytes(self) -> int:
+        """Bytes of the addresses of operands, which a context has in addition."""
+
     @property
     def scratch_bytes(self) -> int: ...
     @property
     def unshared_bytes(self) -> int:
         """About what would be free if this program were gone and the others of its pool were not."""
+
+    def context(self) -> Program:
+        """The same plan with the same weights, and states, arena, scratch and surfaces of its own. States hold their
+        first contents. `update` and `drop_first_contents` act on all contexts."""
 
     def run(self, inputs: Mapping[str, object] | Sequence[object]) -> list[Array]:
         """One array for each output, new. Inputs by name or in port order (list, tuple): ndarray, buffer or
@@ -589,7 +636,8 @@ class Program:
 
     def write_state(self, name: str, value: Array) -> None: ...
     def update(self, name: str, value: Array) -> None:
-        """Replaces the contents of the weights tensor of that name and prepares the steps that read it again."""
+        """Replaces the contents of the weights tensor of that name in all contexts and prepares the steps that read it
+        again. Waits for calls that run."""
 
     def save(self, path: str | bytes, states_now: bool = False) -> None:
         """Writes the plan to a file as `save_file` does: weights as they are now, the contents of the state at first, or now."""

@@ -1,24 +1,22 @@
 """The pipeline: what happens to a graph on its way to a program, in order."""
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 from hexane.compression.streams import stored_decisions
-from hexane.errors import Error
-from hexane.graph import Graph, Port, Value
+from hexane.graph import Graph
 from hexane.options import DEFAULTS, Options
 from hexane.passes.engine.in_engine_steps import in_engine_steps
 from hexane.passes.engine.lower_segment import PHASES
 from hexane.passes.engine.multiply_bytes import multiply_bytes
 from hexane.passes.engine.saturate_slices import saturate_slices
 from hexane.passes.engine.scale_weights import scale_weights
-from hexane.passes.legalize.keep_halves import keep_halves
 from hexane.passes.legalize.save_states import save_states
 from hexane.passes.order import Pass, passes
 from hexane.passes.repair import repair
-from hexane.passes.retarget import retarget, takes
+from hexane.passes.retarget import retarget
+from hexane.passes.run import Watch, run_checked
+from hexane.planning.plan import plan
 from hexane.planning.whole import in_whole_tensors
 from hexane.program import Program, Segment
 from hexane.stages.bufferize.allocate import allocate
@@ -31,23 +29,21 @@ from hexane.stages.recompute.marks import marked, regions
 from hexane.stages.segments.assign_steps import assign_steps, found_layers, in_order, with_layers
 from hexane.stages.segments.devices import Programs
 from hexane.stages.segments.join import Parts, join
+from hexane.stages.segments.roots import with_halves, with_saved_states
 from hexane.stages.segments.segment import segment
 from hexane.stages.stream.stream import stream
-from hexane.stages.stream.stream_ports import stream_ports
 from hexane.targets import Chip, Target, load_target
-from hexane.verify import GraphLevel, level_of, verify
 
 LOWERING = tuple(Pass(p.run, level="engine" if p is PHASES[-1] else "lowering") for p in PHASES)
 # Layers to steps in the chip's own arithmetic.
 ENGINE_STEPS = (Pass(saturate_slices), Pass(multiply_bytes), Pass(scale_weights), Pass(in_engine_steps))
 
+WHEN_JOINED = frozenset({"save_states"})  # who reads what a state held is known when all segments are there
+
 
 def engine_form(piece: Graph, chip: Chip) -> Graph:
     """A segment of the engine as it is lowered to layers: users' ops in fp16, the ports too."""
-    return _after(passes("engine", chip), piece, chip)
-
-
-Watch = Callable[[str, Graph | Program], None]  # is told of each pass or stage by name, and what it made
+    return run_checked(passes("engine", chip), piece, chip)
 
 
 def lower(
@@ -59,45 +55,7 @@ def lower(
     watch: Watch | None = None,
 ) -> Graph:
     """The graph after the passes of "host", but those named in `skip`, which tests switch off."""
-    return _after(passes("host", target, options), graph, target, skip, watch)
-
-
-def _after(
-    chosen: Sequence[Pass], graph: Graph, target: Target, skip: frozenset[str] = frozenset(), watch: Watch | None = None
-) -> Graph:
-    """The graph after these passes.
-
-    With HEXANE_VERIFY=1 in the environment, Error is raised for the first pass whose graph is not sound, or has lost a
-    decision.
-    """
-    checks = os.environ.get("HEXANE_VERIFY") == "1"
-    level: GraphLevel = level_of(graph) if checks else "user"
-    for p in chosen:
-        if p.name not in skip:
-            before, level_before = graph, level
-            graph, level = _run(p, graph, target), p.level or level
-            if checks and (graph is not before or level != level_before):
-                verify_after(p.name, graph, level, target, before)
-            if watch is not None:
-                watch(p.name, graph)
-    return graph
-
-
-def _run(p: Pass, graph: Graph, target: Target) -> Graph:
-    if not (p.legal and isinstance(target, Chip)):
-        return p.run(graph, target)
-    asked = graph.annotated(takes=partial(takes, chip=target))
-    return p.run(asked, target).annotated(takes=None)
-
-
-def verify_after(name: str, graph: Graph, level: GraphLevel, target: Target, before: Graph) -> None:
-    """`verify`, whose Error names the pass as well; and what was decided before is still there."""
-    try:
-        verify(graph, level, target)
-    except Error as error:
-        raise Error(f"[after {name}] {error}") from None
-    if graph.decisions[: len(before.decisions)] != before.decisions:
-        raise Error(f"[after {name}] got decisions other than those before it, need them kept: {before.decisions}")
+    return run_checked(passes("host", target, options), graph, target, skip, watch)
 
 
 def compile_graph(
@@ -107,26 +65,22 @@ def compile_graph(
     *,
     skip: frozenset[str] = frozenset(),
     watch: Watch | None = None,
+    planned: bool = True,
 ) -> Program:
-    """Graph -> Program, ready to be emitted. skip: as `lower` has it."""
+    """Graph -> Program within the memory of the options, ready to be emitted. skip: as `lower` has it. planned: False
+    for the program of whole tensors that plans are made from."""
     assert not isinstance(target, Chip), "compile_segments compiles for chips"
     if watch is not None:
         watch("graph", graph)
-    memory = options.memory
     graph, marks = marked(graph)
     graph = lower(graph, target, options, skip=skip, watch=watch)
     if marks is not None:
         graph = save_states(recomputed(*regions(graph, marks)), target)
         if watch is not None:
             watch("recomputed", graph)
-    if memory.rows:
-        program = stream_ports(place(graph, target, options.schedule), memory.stream_input, memory.stream_output)
-        program = stream(program, memory.rows, order=options.schedule, holds_ports=memory.hold_ports)
-    else:
-        program = in_whole_tensors(graph, target, memory, options.schedule)
-    if watch is not None:
-        watch("program", program)
-    return program
+    if not planned:
+        return in_whole_tensors(graph, target, options.memory, options.schedule)
+    return plan(graph, target, options.memory, order=options.schedule, threads=options.num_threads, watch=watch)
 
 
 def divide(
@@ -167,80 +121,48 @@ def compile_segments(
     Segments of the engine are in fp16, those of the host in the model's dtypes, or in fp16 too by `dtype` of the
     options.
     """
-    in_engine = options.numerics != "ieee"
-    on_host = Options(dtype=options.dtype)
     host = load_target("host")
     engine = replace(host, name=chip.name, asked=chip.asked, residual_epilogue=chip.residual_epilogue)
+    ends_in = ENGINE_STEPS if options.numerics != "ieee" else ()
     parts = Parts(graph, segments, halved=options.dtype == "fp16")
-    alone = frozenset({"save_states"})  # who reads what a state held is known when all segments are there
-    lowered = []
-    placed = PlacedLayers()
+    lowered, placed = list[Graph](), PlacedLayers()
     for found, piece in zip(segments, parts.graphs(), strict=True):
         named = _prefixed(watch, f"segment{found.index}-")
         if found.device != "ane":
-            lowered.append(lower(piece, host, on_host, skip=alone, watch=named))
-            continue
-        if on_engine is not None:
+            lowered.append(lower(piece, host, Options(dtype=options.dtype), skip=WHEN_JOINED, watch=named))
+        elif on_engine is not None:
             lowered.append(on_engine(piece))
-            continue
-        layers = _after([*passes("engine", chip), *LOWERING], piece, chip, watch=named)
-        scheduled = schedule_layers(layers, chip, options.schedule or "apple")
-        layers = with_layers(layers, scheduled.values, len(placed.layers))
-        placed = placed.joined(place_layers(scheduled, chip, found.index, placed))
-        layers = _after(ENGINE_STEPS if in_engine else (), layers, chip, watch=named)
-        lowered.append(_after(passes("layers", engine), layers, engine, watch=named))
+        else:
+            layers, placed = _as_layers(piece, chip, options.schedule or "apple", found.index, placed, named)
+            layers = run_checked(ends_in, layers, chip, watch=named)
+            lowered.append(run_checked(passes("layers", engine), layers, engine, watch=named))
     constants = parts.constants()
     joined, roots = join(parts, lowered, None if constants is None else lower(constants, host), options.io == "fp16")
-    # Only now are the casts at the ports of programs in one graph with their readers.
-    if on_engine is not None and not options.memory.rows:
-        joined, roots = _halved(joined, roots, engine)
-    joined, roots = _with_roots(joined, roots, engine)
+    if on_engine is not None and not options.memory.rows:  # only now the casts at ports are next to their readers
+        joined, roots = with_halves(joined, roots, engine)
+    joined, roots = with_saved_states(joined, roots, engine)
     joined, made = found_layers(joined, len(placed.layers))
     if watch is not None:
         watch("join", joined)
     first = [value for values in in_order(placed.layers, made, roots) for value in values]
-    program = placed.into(place(joined, engine, first=first))
-    program = assign_steps(program, segments, made, roots, host)
-    if in_engine and on_engine is None:
+    program = assign_steps(placed.into(place(joined, engine, first=first)), segments, made, roots, host)
+    if ends_in and on_engine is None:
         program = in_engine_numerics(program, chip, host.arithmetic)
-    rows = options.memory.rows
-    program = stream(program, rows) if rows else allocate(program)
+    program = stream(program, options.memory.rows) if options.memory.rows else allocate(program)
     if watch is not None:
         watch("program", program)
     return program
 
 
+def _as_layers(
+    piece: Graph, chip: Chip, schedule: str, number: int, placed: PlacedLayers, watch: Watch | None
+) -> tuple[Graph, PlacedLayers]:
+    """A segment of the engine as layers in order, and where the layers of all segments up to this one lie."""
+    layers = run_checked([*passes("engine", chip), *LOWERING], piece, chip, watch=watch)
+    scheduled = schedule_layers(layers, chip, schedule)
+    layers = with_layers(layers, scheduled.values, len(placed.layers))
+    return layers, placed.joined(place_layers(scheduled, chip, number, placed))
+
+
 def _prefixed(watch: Watch | None, prefix: str) -> Watch | None:
     return None if watch is None else lambda name, made: watch(prefix + name, made)
-
-
-def _halved(graph: Graph, roots: Sequence[Sequence[Value]], target: Target) -> tuple[Graph, list[list[Value]]]:
-    """The graph after keep_halves, and what became of the roots of its segments. A root that the graph does not compute
-    any more becomes the values that it was made of."""
-    became: dict[Value, Value] = {}
-    halved = keep_halves(graph, target, became)
-    there = set(halved.nodes)
-
-    def left(values: Sequence[Value]) -> list[Value]:
-        seen: dict[Value, None] = {}
-        waiting = list(reversed(values))
-        while waiting:
-            value = waiting.pop()
-            value = became.get(value, value)
-            if value not in seen:
-                seen[value] = None
-                waiting += () if value.node in there else [v for v in reversed(value.node.inputs) if v is not None]
-        return [value for value in seen if value.node in there]
-
-    return halved, [left(values) for values in roots]
-
-
-def _with_roots(graph: Graph, roots: Sequence[Sequence[Value]], target: Target) -> tuple[Graph, list[list[Value]]]:
-    """The graph after save_states, and what became of the roots of its segments."""
-    hidden = [Port(f"%{i}.{j}", v) for i, values in enumerate(roots) for j, v in enumerate(values)]
-    saved = save_states(replace(graph, outputs=(*graph.outputs, *hidden)), target)
-    if os.environ.get("HEXANE_VERIFY") == "1":
-        verify_after("save_states", saved, "kernel", target, graph)
-    num_outputs = len(graph.outputs)
-    values = iter([port.value for port in saved.outputs[num_outputs:]])
-    return replace(saved, outputs=saved.outputs[:num_outputs]), [[next(values) for _ in kept] for kept in roots]

@@ -6,6 +6,7 @@ from math import prod
 from typing import Any, Literal
 
 from hexane import printer
+from hexane.c99_library import row_kernels
 from hexane.decisions import Decision
 from hexane.graph import Array, Graph, Node, TensorType, Value
 from hexane.layers import Layer, Occupancy, Partition, Tensor, occupancy
@@ -156,7 +157,8 @@ class Program:
     where a device has computed the state for the next call; the two change places after each. spans: of buffers in
     loops of which nothing is left from one trip to the next, the steps from and to which they live in each. blocks: in
     the order of their first steps. repeated: multiply-accumulates that are done more than once, in stripes of
-    columns."""
+    columns. spaces: the memories where buffers lie, the preferred one of a kind first: those of the target, and those
+    that planning adds or limits. runtime: what runs the steps (hx.Memory)."""
 
     graph: Graph
     target: Target
@@ -176,6 +178,16 @@ class Program:
     swaps: tuple[tuple[int, int], ...] = ()
     blocks: tuple[Block, ...] = ()
     repeated: int = 0
+    spaces: tuple[Space, ...] = ()
+    runtime: str = "host"
+
+    def space(self, kind: str) -> Space:
+        """The first memory of the kind."""
+        return next(space for space in self.spaces if space.kind == kind)
+
+    def computes_rows(self, kernel: str) -> bool:
+        """Whether the runtime may have a kernel compute some rows of a tensor; how many, this library's kernels say."""
+        return self.runtime == "host" or kernel in row_kernels()
 
     def occupancy(self) -> list[Occupancy]:
         """For each layer the bytes that lie on chip while it runs, beside the limit of partitions and the memory there

@@ -33,7 +33,7 @@ def program(before: str = "") -> str:
         sys.path.insert(0, {str(SUPPORT)!r})
         import hexane.runtime.engine
         from engines import stand_in_engine
-        from hexane.runtime.compile_worker import main
+        from hexane.runtime.compile_worker_main import main
         engine = stand_in_engine()
         hexane.runtime.engine.find_engine = lambda chip: (engine, "")
         """

@@ -64,8 +64,7 @@ FILES: dict[str, tuple[str, bytes, str, str]] = {
     "tflite of another name": ("net.onnx", flatbuffer(b"TFL3"), "a TFLite file", "--output model.onnx"),
     "ort": ("net.ort", flatbuffer(b"ORTM"), "the ORT format", "Give the ONNX file"),
     "executorch": ("net.pte", flatbuffer(b"ET12"), "an ExecuTorch program", "hexane.from_torch"),
-    "mlmodel": ("net.mlmodel", b"\x08\x04\x12\x1f\n\x0b\n\x05image" + bytes(40), "a Core ML model (.mlmodel)", "to ONNX"),
-    "zip of a package": ("n.zip", zipped("n.mlpackage/Manifest.json"), "a zip of a Core ML model", "to ONNX"),
+    "zip of a package": ("n.zip", zipped("n.mlpackage/Manifest.json"), "a zip of a Core ML model", "Unpack it"),
     "zip of an asset": ("n.zip", zipped("n.aimodel/main.mlirb"), "a zip of a Core AI asset", "Unpack it"),
     "program of an asset": ("main.mlirb", b"ML\xefR\x0dMLIR" + bytes(90), "the program of a Core AI asset", "the folder"),
     "gguf": ("net.gguf", b"GGUF" + struct.pack("<IQQ", 3, 2, 5) + bytes(60), "a GGUF file", "hexane generate"),
@@ -98,15 +97,11 @@ FILES: dict[str, tuple[str, bytes, str, str]] = {
 
 # name of the folder, names in it, what it is, what to do
 FOLDERS: dict[str, tuple[str, tuple[str, ...], str, str]] = {
-    "mlpackage": ("net.mlpackage", ("Manifest.json", "Data"), "a Core ML package", "Export the network to ONNX"),
-    "empty mlpackage": ("net.mlpackage", (), "a Core ML package", "Export the network to ONNX"),
-    "mlmodelc": ("net.mlmodelc", ("coremldata.bin", "metadata.json", "model.mil"), "a compiled Core ML", "to ONNX"),
-    "mlmodelc of another name": ("net", ("coremldata.bin", "metadata.json"), "a compiled Core ML", "to ONNX"),
     "hugging face": ("llama", ("config.json", "model.safetensors"), "a Hugging Face folder", "hexane generate"),
     "exported": ("llama", ("config.json", "model.onnx"), "a Hugging Face folder", "optimum-cli"),
     "saved model": ("net", ("saved_model.pb", "variables"), "a saved TensorFlow model", "tf2onnx.convert --saved-model"),
     "with models": ("nets", ("a.onnx", "b.onnx"), "a folder", "such as a.onnx, b.onnx in it"),
-    "empty": ("nets", (), "a folder", "need an ONNX model, MIL text"),
+    "empty": ("nets", (), "a folder", "need an ONNX model, a Core ML package"),
 }  # fmt: skip
 
 
@@ -117,7 +112,10 @@ def expect(path: Path, what: str, advice: str, capsys: pytest.CaptureFixture[str
     assert text.startswith(f"[compile] {path}: got ")
     assert what in text
     assert advice in text
-    assert ", need an ONNX model, MIL text (.mil), a netplist (.plist) or a Core AI asset (.aimodel)" in text
+    assert (
+        ", need an ONNX model, a Core ML package (.mlpackage), MIL text (.mil), a netplist (.plist) or a Core AI asset (.aimodel)"
+        in text
+    )
     ended = in_this_process(capsys)("check", path, "--target", "h13")
     assert (ended.code, ended.out, ended.err) == (1, "", f"error: {text.replace('[compile]', '[check]')}\n")
 

@@ -11,6 +11,7 @@ import pytest
 import hexane as hx
 from command import Cli, in_this_process, linear_model, weights
 from containers import make_e5, make_hwx
+from coreml_files import package, relu_spec
 from hexane import sources
 from hexane.cli.main import app
 from hexane.emit.coreai.write import save_graph
@@ -69,6 +70,7 @@ def things(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, str
         "netplist": (tmp_path / "h11" / "net.plist", "netplist"),
         "asset": (tmp_path / "net.aimodel", "aimodel"),
         "function": (f"{tmp_path}/net.aimodel#decode", "aimodel"),
+        "package": (package(tmp_path, relu_spec().SerializeToString()), "coreml"),
         "plan": (tmp_path / "net.hxp", "plan"),
         "plan of another name": (tmp_path / "plan.onnx", "plan"),
         "bytes of a plan": ((tmp_path / "net.hxp").read_bytes(), "plan"),

@@ -4,7 +4,7 @@ from hexane.emit.mil import Mil
 from hexane.emit.mil.write import write_mil
 from hexane.graph import Graph
 from hexane.importers.mil import load_mil
-from hexane.passes.legalize.mil_form import mil_form
+from hexane.passes.mil_form import mil_form
 from hexane.printer import print_graph
 from hexane.targets import load_target
 

@@ -61,7 +61,7 @@ def _dead_after(program: Program, order: list[tuple[int, int, int]], names: list
     for i, begin, end in reversed(order):
         found.append({name: ~alive for name, alive in live.items()})
         step = program.steps[i]
-        own = rows.setdefault(i, StepRows(step, program.target))
+        own = rows.setdefault(i, StepRows(step, program))
         cut = step.cut if end else None
         for view in step.outputs:
             if (name := program.buffers[view.buffer].space) in live:

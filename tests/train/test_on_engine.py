@@ -208,7 +208,7 @@ def test_gradients_are_products_of_what_programs_give(monkeypatch: pytest.Monkey
     monkeypatch.setattr("hexane.runtime.engine.find_engine", lambda _: (plan_engine(), ""))
     graph = hx.train.on_engine(step(config(), loss_scale=1024.0))
     net = hx.compile(graph, target="h13", device="ane")
-    monkeypatch.setattr("hexane.pipeline.keep_halves", lambda graph, *_: graph)
+    monkeypatch.setattr("hexane.stages.segments.roots.keep_halves", lambda graph, *_: graph)
     wide = hx.compile(graph, target="h13", device="ane")
     for i in range(4):
         assert net(feed(i))["loss"].tobytes() == wide(feed(i))["loss"].tobytes()

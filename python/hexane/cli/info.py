@@ -25,6 +25,7 @@ from hexane.cli.options import (
     Values,
 )
 from hexane.cli.output import print_json, print_table, type_text, working
+from hexane.cli.packages import package_record, print_package
 from hexane.errors import Error
 from hexane.ops import LEAVES
 from hexane.printer import size_text
@@ -36,7 +37,7 @@ from hexane.runtime.open_model import shape_options
 def info(
     model: Annotated[
         Path,
-        typer.Argument(metavar="MODEL|PLAN|HWX|E5", help="An ONNX or MIL file, a plan, an .aimodel, or .hwx or .e5."),
+        typer.Argument(metavar="MODEL|PLAN|HWX|E5", help="A model, a plan, or .hwx or .e5."),
     ],
     dtype: Dtype = None,
     input_shape: InputShapes = None,
@@ -58,6 +59,11 @@ def info(
     record: dict[str, Any] = {"model": str(model), "format": source.form}
     if source.form == "aimodel":
         record |= asset_record(source.source)
+    if source.form == "coreml":
+        record |= package_record(source.source)
+        if function is None and len(source.functions) > 1 and "main" not in source.functions:
+            print_json(record) if json else _print(record)
+            return
     given = Given.of(input_shape, inputs, values)
     net, known = open_model(source, dtype=dtype, given=given)
     if isinstance(net, hexane.OpenModel):
@@ -111,6 +117,11 @@ def _print(record: dict[str, Any]) -> None:
     print(f"{record['model']} ({record['format']})\n")
     if "asset" in record:
         print_asset(record)
+    if "coreml" in record:
+        print_package(record)
+    if "inputs" not in record:
+        print("Ops and memory of a function: --function NAME")
+        return
     for kind in ("inputs", "outputs"):
         for port in record[kind]:
             described = type_text(port["dtype"], port["shape"]) if "dtype" in port else ""

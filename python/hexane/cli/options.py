@@ -198,7 +198,7 @@ Dtype = Annotated[
 ]
 Function = Annotated[
     str | None,
-    typer.Option("--function", metavar="NAME", help="The function of a Core AI asset that has several."),
+    typer.Option("--function", metavar="NAME", help="The function of a model that has several."),
 ]
 InputShapes = Annotated[
     list[NamedShape] | None,

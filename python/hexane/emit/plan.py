@@ -16,7 +16,7 @@ from hexane.targets import Numerics
 from hexane.targets.kernels import kernels
 
 ABSENT = 0xFFFFFFFF
-_WEIGHTS_ALIGNMENT = 16  # what Python's bytes and arrays have, so that weights are used where they are
+WEIGHTS_ALIGNMENT = 16  # what Python's bytes and arrays have, so that weights are used where they are
 _FAMILIES = _core.numerics_families()
 _DTYPES = _core.plan_dtypes()
 
@@ -91,7 +91,7 @@ class _Writer:
         rows = {}
         for name, extent in program.extents.items():
             space = extent.space
-            alignment = _WEIGHTS_ALIGNMENT if space.kind == "weights" else space.alignment
+            alignment = WEIGHTS_ALIGNMENT if space.kind == "weights" else space.alignment
             rows[name] = self.space(name, space.kind, extent.bytes, space.limit, alignment)
         for buffer in program.buffers:
             port = buffer.kind == "port"

@@ -1,13 +1,14 @@
 """Images from png and jpeg files, as a port takes them."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hexane.errors import Error
-from hexane.feeds.ports import Port, fits
+from hexane.feeds.ports import InputPort, Port, fits
 from hexane.feeds.preprocess import Preprocess
 from hexane.graph import Array
 from hexane.importers.files import open_regular
@@ -19,13 +20,24 @@ CONVERTED = ("1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr")  # modes of 8 
 
 def takes_image(port: Port) -> bool:
     """Whether the shape is that of images."""
-    return len(port.shape) == 4 and (port.dtype.kind == "float" or port.dtype.name == "uint8")
+    return (len(port.shape) == 4 and (port.dtype.kind == "float" or port.dtype.name == "uint8")) or is_picture(port)
+
+
+def is_picture(port: Port) -> bool:
+    """Whether a port takes the pixels of one image as Core ML has them: [height, width, 3] or [height, width]."""
+    shape = port.shape
+    return port.dtype.name == "uint8" and (len(shape) == 2 or (len(shape) == 3 and shape[2] in COLOR_COUNTS))
 
 
 def read_image(port: Port, path: Path, how: Preprocess, *, any_size: bool = False) -> Array:
     """The image as the port takes it; a port of uint8 takes pixels as they are. any_size: an image of another size is
     resized (bilinear), and one with other channels becomes grey or RGB. Raises Error for what does not fit."""
     name = path.suffix.lower()[1:]
+    if is_picture(port):
+        planes = port.shape if len(port.shape) == 3 else (*port.shape, 1)
+        whole = InputPort(port.name, (1, *planes), port.dtype)
+        image = read_image(whole, path, replace(how, layout="nhwc"), any_size=any_size)
+        return image.reshape(image.shape[1:] if len(port.shape) == 3 else image.shape[1:3])
     if len(port.shape) != 4 or (isinstance(port.shape[0], int) and port.shape[0] != 1):
         raise Error(f"[input] {port}: got a {name}, need a port of one image, [1, channels, height, width]")
     raw = port.dtype.name == "uint8" and not how.given

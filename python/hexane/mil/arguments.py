@@ -10,7 +10,7 @@ MIL text has no defaults, so whoever writes it writes every argument. `!` marks 
 the engine's compiler does not: text without them is refused, here as there.
 """  # noqa: E501
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -173,6 +173,11 @@ def parameters() -> Mapping[str, tuple[Parameter, ...]]:
     return {op: tuple(map(_parameter, words)) for op, *words in rows}
 
 
+def read_parameters(words: Sequence[str]) -> tuple[Parameter, ...]:
+    """What a line of the table says, without its op."""
+    return tuple(map(_parameter, words))
+
+
 def parameters_of(op: str) -> tuple[Parameter, ...]:
     if op not in parameters():
         raise Error(f"got the op {op}, need one that can be read (mil/arguments.py has them)")
@@ -193,4 +198,5 @@ _CONVERT: Mapping[str, Any] = {
     "factor": float,
     "str": str,
     "dtype": str,
+    "ints": lambda v: tuple(map(int, v.split(","))),
 }

@@ -1,6 +1,6 @@
 """Fits a plan into flash: what it and its code take there, and which weights are packed."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hexane import _core
@@ -11,8 +11,7 @@ from hexane.emit.plan_view import PlanView
 from hexane.emit.prepare import prepared
 from hexane.errors import Error
 from hexane.memory import Memory
-from hexane.planning.scratch import beside
-from hexane.planning.search import Made
+from hexane.planning.scratch import Beside
 from hexane.program import Program
 from hexane.stages.bufferize.allocate import allocate, live_bytes
 from hexane.stages.stream.packed_weights import Candidate, candidates, with_blocks
@@ -54,30 +53,29 @@ def flash_of(program: Program) -> Flash:
     return Flash(len(plan), view.weight_bytes, code, view.weight_bytes - view.packed_bytes, missing)
 
 
-def in_flash(made: Made, make: Callable[[Program], _core.Program], memory: Memory) -> Made:
+def in_flash(program: Program, beside: Beside, memory: Memory) -> Program:
     """With weights packed where `memory` says so and its sram has room for them unpacked: all that packing makes
     smaller, or with xip only as many as its flash needs. Raises Error for a plan that is too large for the flash with
     its code."""
     limit = memory.flash_bytes
     if memory.compress:
         with packing_once():
-            count = beside(*made, memory.runs_on, len(memory.pools))
-            found = _packed(made[0], count, memory)
-            packed = found, make(found)
-            if found.blocks and beside(*packed, memory.runs_on, len(memory.pools)) <= count:
-                made = packed
+            count = beside(program, len(memory.pools))
+            found = _packed(program, count, memory)
+            if found.blocks and beside(found, len(memory.pools)) <= count:
+                program = found
     if limit or memory.runs_on != "host":
-        flash = flash_of(made[0])
+        flash = flash_of(program)
         if flash.missing:
             why = "flash: got no code to count" if limit else f"runtime: got {memory.runs_on!r}"
             raise Error(f"[compile] {why}: {flash.missing.removeprefix('[codegen] ')}")
         if 0 < limit < flash.total:
             raise Error(f"[compile] memory: {_shortage(flash, limit, memory)}")
-    if memory.runs_on != "host" and (refused := why_refused(bytes(_core.plan_write(emit_plan(made[0]))))):
+    if memory.runs_on != "host" and (refused := why_refused(bytes(_core.plan_write(emit_plan(program))))):
         raise Error(f"[compile] runtime: got {memory.runs_on!r}: {refused}")
     if memory.xip:
-        _check_in_place(made[0])
-    return made
+        _check_in_place(program)
+    return program
 
 
 def _packed(program: Program, count: int, memory: Memory) -> Program:
@@ -137,7 +135,7 @@ def _slices(
 
 def _with_blocks(program: Program, chosen: list[Candidate]) -> Program | None:
     """With offsets, unpacked to the first of the arenas that has room; None where none has."""
-    for space in (s for s in program.target.spaces if s.kind == "arena"):
+    for space in (s for s in program.spaces if s.kind == "arena"):
         try:
             return allocate(with_blocks(program, chosen, space.name))
         except Error:
@@ -154,8 +152,8 @@ def _within(program: Program | None, count: int, memory: Memory) -> Program | No
 
 def _memory_of(program: Program, memory: Memory) -> int:
     """Bytes of all memories that the program has arenas in: without tensors in slow memory, those of sram alone."""
-    slow = f"{program.target.space('arena').name}.{len(memory.pools)}"
-    has_slow = any(space.name == slow for space in program.target.spaces)
+    slow = f"{program.space('arena').name}.{len(memory.pools)}"
+    has_slow = any(space.name == slow for space in program.spaces)
     return memory.bytes + (memory.slow_bytes if has_slow else 0)
 
 

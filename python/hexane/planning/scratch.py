@@ -1,47 +1,154 @@
 """What counts against a memory beside the arena, by what runs the program there."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from hexane import _core
-from hexane.c99_library import row_kernels
-from hexane.emit.plan import emit_plan
+from hexane.attrs import Strings, pack
+from hexane.emit.plan import WEIGHTS_ALIGNMENT, emit_plan
 from hexane.emit.plan_view import PlanView, arena_bytes
 from hexane.emit.prepare import prepared
-from hexane.program import Program
+from hexane.errors import Error
+from hexane.graph import Array
+from hexane.program import Buffer, Program, Step, View
 from hexane.stages.stream.rows import StepRows
+from hexane.targets.kernels import kernels
+
+_FAMILIES = _core.numerics_families()
 
 
-def beside(program: Program, core: _core.Program, runtime: str, pools: int = 1) -> int:
-    """Bytes. "host": of the scratch that this CPU's kernels use. "c99": of inputs and outputs that are not streamed,
-    for kernels of the C99 runtime use no scratch, and a small device has no other memory for ports. "cmsis-nn": of
-    these, and what the arena grows by for the scratch of CMSIS-NN, with and without vectors, whichever is more; most of
-    it lies in gaps of the arena.
+class Beside:
+    """Counts the bytes that a program takes beside its arena. What kernels answered is kept for the next program, most
+    of whose steps are the same."""
 
-    pools: memories that the program's tensors are divided between. With several of them only steps for whose scratch
-    there is room are CMSIS-NN's, so that they do not grow.
-    """
-    if runtime == "host":
-        return core.scratch_bytes
-    ports = sum(port.view.type.bytes for port in (*program.inputs, *program.outputs) if not port.streamed)
-    if runtime == "c99" or pools > 1:
-        return ports
-    view = PlanView(prepared(bytes(_core.plan_write(emit_plan(program)))))
-    return ports + max(arena_bytes(view, found) for found in view.bodies().values()) - arena_bytes(view, None)
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._known: dict[object, tuple[int, int, int]] = {}
+        self._bytes: dict[int, tuple[Array, Array]] = {}  # of constants, by the id of the array, which is kept alive
+
+    def __call__(self, program: Program, pools: int = 1) -> int:
+        """Bytes, by the program's runtime. "host": of the scratch that this CPU's kernels use. "c99": of inputs and
+        outputs that are not streamed, for kernels of the C99 runtime use no scratch, and a small device has no other
+        memory for ports. "cmsis-nn": of these, and what the arena grows by for the scratch of CMSIS-NN, with and
+        without vectors, whichever is more; most of it lies in gaps of the arena.
+
+        pools: memories that the program's tensors are divided between. With several of them only steps for whose
+        scratch there is room are CMSIS-NN's, so that they do not grow.
+        """
+        if program.runtime == "host":
+            return self.scratch(program)
+        ports = sum(port.view.type.bytes for port in (*program.inputs, *program.outputs) if not port.streamed)
+        if program.runtime == "c99" or pools > 1:
+            return ports
+        view = PlanView(prepared(bytes(_core.plan_write(emit_plan(program)))))
+        return ports + max(arena_bytes(view, found) for found in view.bodies().values()) - arena_bytes(view, None)
+
+    def scratch(self, program: Program) -> int:
+        """Bytes of scratch that this CPU's kernels use."""
+        looped = {i for loop in program.loops for i in range(loop.first, loop.first + len(loop.moves))}
+        constants = _Constants(program, self._bytes)
+        found = [
+            self._of_step(step, constants, i in looped)
+            for i, step in enumerate(program.steps)
+            if step.kernel != "program"  # a device's
+        ]
+        return _core.scratch_bytes(found, self.threads)
+
+    def _of_step(self, step: Step, constants: "_Constants", in_loop: bool) -> tuple[int, int, int]:
+        strings = Strings()
+        attrs = pack(kernels(step.numerics.family).layout(step.kernel), step.attrs, strings)
+        block = _FAMILIES[step.numerics.family]
+        inputs, outputs = ([constants.described(view) for view in side] for side in (step.inputs, step.outputs))
+        cut = step.cut if self.threads > 1 else None  # it only says what threads share
+        name, family = step.kernel, step.numerics.family
+        numerics = pack(block, step.numerics.parameters, Strings()) if block else b""
+        looped, text = in_loop and cut is not None, strings.tobytes()
+        of_operands = [None if one is None else one.key for one in (*inputs, *outputs)]
+        key = name, family, attrs, text, numerics, cut, looped, len(inputs), *of_operands
+        if key not in self._known:
+            sides = [_given(one) for one in inputs], [_given(one) for one in outputs]
+            try:
+                self._known[key] = _core.kernel_scratch(
+                    name, family, *sides, attrs=attrs, strings=text, numerics=numerics, cut=cut, in_loop=looped,
+                    threads=self.threads,
+                )  # fmt: skip
+            except Error as error:
+                raise Error(f"{error} ({name}, {step.node.where})") from None
+        return self._known[key]
 
 
-def for_runtime(program: Program, runtime: str) -> Program:
-    """The program for stages that ask what the runtime can do."""
-    return replace(program, target=replace(program.target, row_kernels=None if runtime == "host" else row_kernels()))
+@dataclass(frozen=True, slots=True)
+class _Operand:
+    """A view as kernels see it. data: what it holds in every call; None where that changes, or nothing is known."""
+
+    view: View
+    data: Array | None
+
+    @property
+    def key(self) -> object:
+        """Equal for operands that no kernel tells apart when it says what scratch it needs."""
+        view = self.view
+        at = None if self.data is None else (self.data.__array_interface__["data"][0], view.offset)
+        return view.type, view.strides, view.ring, at
 
 
-def whole_text(program: Program, runtime: str) -> str:
+def _given(one: _Operand | None) -> tuple[str, tuple[int, ...], tuple[int, ...], int, Array | None] | None:
+    if one is None:
+        return None
+    view = one.view
+    data = None if one.data is None else one.data[view.offset :]
+    return view.type.dtype.name, view.type.shape, view.strides, view.ring, data
+
+
+class _Constants:
+    """The operands of a program, with the bytes of those that are the same in every call: weights, params, and states
+    that no step writes."""
+
+    def __init__(self, program: Program, known: dict[int, tuple[Array, Array]]) -> None:
+        """known: the bytes of arrays by their ids, which grows."""
+        self._buffers, self._known = program.buffers, known
+        self._written: dict[int, list[tuple[int, int]]] = {}
+        for step in program.steps:
+            for view in step.outputs:
+                if program.buffers[view.buffer].kind == "state":
+                    self._written.setdefault(view.buffer, []).append(_ends(view))
+
+    def described(self, view: View | None) -> _Operand | None:
+        """None for an absent one."""
+        if view is None:
+            return None
+        buffer = self._buffers[view.buffer]
+        begin, end = _ends(view)
+        if buffer.data is None or buffer.kind not in ("weights", "param", "state"):
+            return _Operand(view, None)
+        if any(begin < last and first < end for first, last in self._written.get(view.buffer, ())):
+            return _Operand(view, None)
+        return _Operand(view, self._bytes(buffer, buffer.data))
+
+    def _bytes(self, buffer: Buffer, data: Array) -> Array:
+        if id(data) not in self._known:
+            laid = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+            if buffer.strides or laid.ctypes.data % WEIGHTS_ALIGNMENT:
+                laid = np.zeros(buffer.bytes, np.uint8)
+                np.ndarray(data.shape, data.dtype, laid, 0, buffer.strides or None)[...] = data
+            self._known[id(data)] = data, laid
+        return self._known[id(data)][1]
+
+
+def _ends(view: View) -> tuple[int, int]:
+    """The bytes of its buffer in which it lies."""
+    shape, item = view.type.shape, view.type.dtype.bits // 8
+    if 0 in shape:
+        return view.offset, view.offset
+    last = sum((n - 1) * stride for n, stride in zip(shape, view.strides, strict=True))
+    return view.offset, view.offset + last + item
+
+
+def whole_text(program: Program) -> str:
     """A sentence on steps that the host would compute row by row and the C99 runtime does not; "" where none are."""
-    host = replace(program.target, row_kernels=None)
-    found = [
-        step
-        for step in program.steps
-        if runtime != "host" and step.kernel not in row_kernels() and StepRows(step, host).is_cut
-    ]
+    host = replace(program, runtime="host")
+    found = [step for step in program.steps if not program.computes_rows(step.kernel) and StepRows(step, host).is_cut]
     if not found:
         return ""
     largest = max(found, key=lambda step: sum(view.type.bytes for view in (*step.inputs, *step.outputs) if view))

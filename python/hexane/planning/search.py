@@ -1,12 +1,11 @@
 """Compiles into a given amount of memory: in whole tensors if these fit, a training step with some of them computed
 again, else row by row, else not at all."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from hexane import _core
 from hexane.errors import Error
 from hexane.memory import Memory
-from hexane.planning.scratch import beside, beside_text, for_runtime, help_text, whole_text
+from hexane.planning.scratch import Beside, beside_text, help_text, whole_text
 from hexane.planning.stages import in_stages
 from hexane.planning.whole import computing_again
 from hexane.program import Program
@@ -17,10 +16,9 @@ from hexane.stages.stream.stream import Streams, arena_bytes
 from hexane.stages.stream.traffic import Traffic
 
 ROWS = (8, 4, 2, 1)  # at a time: the more, the faster
-Made = tuple[Program, _core.Program]
 
 
-def fitted(made: Made, make: Callable[[Program], _core.Program], memory: Memory, order: str) -> Made:
+def fitted(program: Program, beside: Beside, memory: Memory, order: str) -> Program:
     """A program of whole tensors if it fits, else one in the strategy that `memory` names. "stream": a training step
     computes values again; else parts are computed row by row, of those that fit the first in the order of ROWS, else in
     stripes of columns, of those that fit the one that repeats least. With slow memory, where no number of rows fits,
@@ -29,47 +27,48 @@ def fitted(made: Made, make: Callable[[Program], _core.Program], memory: Memory,
     Raises Error for one that does not fit in any way, with the layer that needs most.
     """
     if memory.sram is None:
-        return made
-    program = for_runtime(made[0], memory.runs_on)
-    made = program, made[1]
-    if (found := _within(made, make, memory)) is not None:
+        return program
+    pools = len(memory.pools)
+
+    def needed(one: Program) -> int:
+        return arena_bytes(one) + beside(one, pools)
+
+    if (found := _within(program, beside, memory)) is not None:
         return found
     if memory.strategy == "stages":
-        return in_stages(program, make, memory, order)
-    budget = max(0, memory.bytes - _beside(made, memory))
-    best = made
+        return in_stages(program, beside, memory, order)
+    budget = max(0, memory.bytes - beside(program, pools))
+    best = program
     for again in computing_again(program, memory, budget):
-        one = again, make(again)
-        if (found := _within(one, make, memory)) is not None:
+        if (found := _within(again, beside, memory)) is not None:
             return found
-        best = min(best, one, key=lambda one: _needed(one, memory))
+        best = min(best, again, key=needed)
     streams = Streams(program, order, memory.hold_ports)
-    smallest: Made | None = None
+    smallest: Program | None = None
     for rows in ROWS:
         streamed = streams.stream(rows, budget)
         if arena_bytes(streamed) <= memory.bytes:
-            found = _within((streamed, make(streamed)), make, memory)
+            found = _within(streamed, beside, memory)
             if found is not None:
                 return found
         if smallest is None:
-            streamed = streams.stream(ROWS[-1])
-            smallest = streamed, make(streamed)
-            if _needed(smallest, memory) > memory.bytes:  # no other choice needs less
+            smallest = streams.stream(ROWS[-1])
+            if needed(smallest) > memory.bytes:  # no other choice needs less
                 break
     assert smallest is not None
-    if (found := _within(smallest, make, memory)) is not None:
+    if (found := _within(smallest, beside, memory)) is not None:
         return found
     choice = StripeChoice(program, order, memory.hold_ports)
     if memory.slow_bytes:
-        tried = [program, smallest[0], *streams.for_slow(budget, memory.bytes + memory.slow_bytes)]
-        if (found := _with_slow(tried, choice, make, memory)) is not None:
+        tried = [program, smallest, *streams.for_slow(budget, memory.bytes + memory.slow_bytes)]
+        if (found := _with_slow(tried, choice, beside, memory)) is not None:
             return found
-    best = min(best, smallest, key=lambda one: _needed(one, memory))
-    for striped in _striped(choice, make, memory):
-        if (found := _within(striped, make, memory)) is not None:
+    best = min(best, smallest, key=needed)
+    for striped in _striped(choice, memory):
+        if (found := _within(striped, beside, memory)) is not None:
             return found
-        best = min(best, striped, key=lambda one: _needed(one, memory))
-    raise Error(f"[compile] memory: {_shortage(best, memory)}")
+        best = min(best, striped, key=needed)
+    raise Error(f"[compile] memory: {_shortage(best, beside, memory)}")
 
 
 def slow_traffic(program: Program, memory: Memory) -> Traffic | None:
@@ -78,32 +77,29 @@ def slow_traffic(program: Program, memory: Memory) -> Traffic | None:
     return slow_bytes(program, pools + 1) if f"arena.{pools}" in program.extents and memory.slow_bytes else None
 
 
-def _striped(choice: StripeChoice, make: Callable[[Program], _core.Program], memory: Memory) -> Iterator[Made]:
+def _striped(choice: StripeChoice, memory: Memory) -> Iterator[Program]:
     """Programs in stripes of columns: those that may fit, what repeats least first, and where none may, the one that
     needs least."""
     chosen = None
     for chosen in choice.ways():
         if chosen.cost <= memory.bytes * COST_STEP:
-            yield (program := choice.streamed(chosen)), make(program)
+            yield choice.streamed(chosen)
             chosen = None
     if chosen is not None:
-        yield (program := choice.streamed(chosen)), make(program)
+        yield choice.streamed(chosen)
 
 
-def _with_slow(
-    programs: list[Program], choice: StripeChoice, make: Callable[[Program], _core.Program], memory: Memory
-) -> Made | None:
+def _with_slow(programs: list[Program], choice: StripeChoice, beside: Beside, memory: Memory) -> Program | None:
     """Of these, and of programs in stripes of columns, the one that moves fewest bytes from and to slow memory, where a
     multiply-accumulate that is done more than once counts as a byte: it takes no less time."""
     first, *rest = memory.pools
     best: tuple[int, int, Program] | None = None
 
     def better(program: Program) -> tuple[int, int, Program] | None:
-        core = make(program)
-        count = beside(program, core, memory.runs_on, len(memory.pools) + 1)
+        count = beside(program, len(memory.pools) + 1)
         sizes = (first - count, *rest, memory.slow_bytes)
-        if (found := _within((program, core), make, memory)) is not None:
-            divided, moved = found[0], 0
+        if (found := _within(program, beside, memory)) is not None:
+            divided, moved = found, 0
         elif count > first or (in_pools := into_pools(program, sizes, slow=True)) is None:
             return best
         else:
@@ -117,28 +113,16 @@ def _with_slow(
         if best is not None and chosen.repeated >= best[0]:
             break
         best = better(choice.streamed(chosen))
-    return None if best is None else (best[2], make(best[2]))
+    return None if best is None else best[2]
 
 
-def _within(made: Made, make: Callable[[Program], _core.Program], memory: Memory) -> Made | None:
+def _within(program: Program, beside: Beside, memory: Memory) -> Program | None:
     """In the memories of sram; None where it does not fit."""
-    program, _ = made
     first, *rest = memory.pools
+    count = beside(program, len(memory.pools))
     if not rest:
-        return made if _needed(made, memory) <= first else None
-    count = _beside(made, memory)
-    if count > first:
-        return None
-    divided = into_pools(program, (first - count, *rest))
-    return None if divided is None else (divided, make(divided))
-
-
-def _needed(made: Made, memory: Memory) -> int:
-    return arena_bytes(made[0]) + _beside(made, memory)
-
-
-def _beside(made: Made, memory: Memory) -> int:
-    return beside(*made, memory.runs_on, len(memory.pools))
+        return program if arena_bytes(program) + count <= first else None
+    return None if count > first else into_pools(program, (first - count, *rest))
 
 
 def _text(memory: Memory) -> str:
@@ -146,15 +130,15 @@ def _text(memory: Memory) -> str:
     return f"{memory.bytes} bytes of sram{pools}" + (f" and {memory.slow_bytes} slow" if memory.slow_bytes else "")
 
 
-def _shortage(made: Made, memory: Memory) -> str:
-    program, _ = made
+def _shortage(program: Program, beside: Beside, memory: Memory) -> str:
+    count = beside(program, len(memory.pools))
     live = live_bytes(program)
     peak = max(range(len(live)), key=lambda i: (live[i], operand_bytes(program, i)))
     step = program.steps[peak]
     return (
-        f"got {_text(memory)}, need {_needed(made, memory)}: {arena_bytes(program)} of arena,"
-        f" {beside_text(_beside(made, memory), memory.runs_on)}. Most is live at {step.node.where} ({step.kernel}),"
-        f" whose operands take {operand_bytes(program, peak)}.{whole_text(program, memory.runs_on)} More sram, smaller"
+        f"got {_text(memory)}, need {arena_bytes(program) + count}: {arena_bytes(program)} of arena,"
+        f" {beside_text(count, memory.runs_on)}. Most is live at {step.node.where} ({step.kernel}),"
+        f" whose operands take {operand_bytes(program, peak)}.{whole_text(program)} More sram, smaller"
         f" images, fewer channels there or a narrower dtype would help, and {help_text(memory.runs_on)}"
     )
 

@@ -1,28 +1,25 @@
 """Compiles into a given amount of memory in stages, which pass their tensors through slow memory."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
-from hexane import _core
 from hexane.errors import Error
 from hexane.memory import Memory
-from hexane.planning.scratch import beside, beside_text, whole_text
+from hexane.planning.scratch import Beside, beside_text, whole_text
 from hexane.program import Program
 from hexane.stages.bufferize.allocate import allocate
 from hexane.stages.stream.spill import Spilled, Spills, TooLarge
 from hexane.stages.stream.stage import SLOW
 
 
-def in_stages(
-    program: Program, make: Callable[[Program], _core.Program], memory: Memory, order: str
-) -> tuple[Program, _core.Program]:
+def in_stages(program: Program, beside: Beside, memory: Memory, order: str) -> Program:
     """The program of whole tensors, in stages: fast memory and what counts beside it (planning/scratch.py) take at most
     `memory.sram`, slow memory `memory.slow`. Of those made for as much fast memory as there is and for less (so kernels
     need less scratch), the one that moves fewest bytes. What is tried for one budget is tried for all above it.
 
     Raises Error where there is none, with the layer that needs most.
     """
-    sram, slow, runtime = memory.bytes, memory.slow_bytes, memory.runs_on
+    sram, slow = memory.bytes, memory.slow_bytes
     spills = Spills(program, order, memory.hold_ports)
     least = spills.at(0)
     # Where no step has a tensor in fast memory, what counts beside it still has to fit.
@@ -30,11 +27,10 @@ def in_stages(
     made = [one for one in found if isinstance(one, Spilled)]
     made.sort(key=lambda one: (sum(one.moved), one.slow, -one.fast))  # of equals, that with more rows at a time
     for one in made:
-        count = beside(one.program, make(one.program), runtime, 2)
+        count = beside(one.program, 2)
         if one.fast + count <= sram and one.slow <= slow:
-            limited = _limited(one.program, sram - count, slow)
-            return limited, make(limited)
-    raise Error(f"[compile] memory: {_shortage(spills, least, make, sram, slow, runtime)}")
+            return _limited(one.program, sram - count, slow)
+    raise Error(f"[compile] memory: {_shortage(spills, least, beside, memory)}")
 
 
 def _rooms(least: int, most: int) -> Iterator[int]:
@@ -47,28 +43,24 @@ def _rooms(least: int, most: int) -> Iterator[int]:
 
 def _limited(program: Program, fast: int, slow: int) -> Program:
     """With the sizes of the memories in it."""
-    sizes = {program.target.space("arena").name: fast, SLOW: slow}
+    sizes = {program.space("arena").name: fast, SLOW: slow}
     spaces = tuple(
-        replace(space, limit=max(1, sizes[space.name])) if space.name in sizes else space
-        for space in program.target.spaces
+        replace(space, limit=max(1, sizes[space.name])) if space.name in sizes else space for space in program.spaces
     )
-    return allocate(replace(program, target=replace(program.target, spaces=spaces)))
+    return allocate(replace(program, spaces=spaces))
 
 
-def _shortage(
-    spills: Spills, least: TooLarge | Spilled, make: Callable[[Program], _core.Program], sram: int, slow: int,
-    runtime: str,
-) -> str:  # fmt: skip
+def _shortage(spills: Spills, least: TooLarge | Spilled, beside: Beside, memory: Memory) -> str:
     found = spills.at(least.bytes) if isinstance(least, TooLarge) else least
     assert isinstance(found, Spilled)
-    count = beside(found.program, make(found.program), runtime, 2)
+    count = beside(found.program, 2)
     fast, tensors = 0, "0 for tensors"
     if isinstance(least, TooLarge):
         fast = least.bytes
         tensors = f"{fast} for the tensors of {least.step.node.where} ({least.step.kernel})"
     return (
-        f"got {sram} bytes of sram and {slow} slow, need in stages at least {fast + count}: "
-        f"{tensors}, {beside_text(count, runtime)}; and then {found.slow} slow."
-        f"{whole_text(found.program, runtime)} "
+        f"got {memory.bytes} bytes of sram and {memory.slow_bytes} slow, need in stages at least {fast + count}: "
+        f"{tensors}, {beside_text(count, memory.runs_on)}; and then {found.slow} slow."
+        f"{whole_text(found.program)} "
         "More sram, smaller images, fewer channels there or a narrower dtype would help"
     )

@@ -21,7 +21,8 @@ def in_whole_tensors(
     graph: Graph, target: Target, memory: Memory, order: str = "", first: Sequence[Value] = ()
 ) -> Program:
     """Graph -> Program with offsets. memory: says where ports lie. order, first: as `schedule` has them."""
-    program = stream_ports(place(graph, target, order, first), memory.stream_input, memory.stream_output)
+    program = place(graph, target, order, first, runtime=memory.runs_on)
+    program = stream_ports(program, memory.stream_input, memory.stream_output)
     return allocate(hold(program)[0] if memory.hold_ports else program)
 
 

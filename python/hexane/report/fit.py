@@ -1,6 +1,6 @@
 """Whether a model fits into memory, what lies there when most does, and what other ways of computing it would take."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -9,27 +9,27 @@ from hexane.emit.c99_check import why_refused
 from hexane.emit.plan import emit_plan
 from hexane.errors import Error
 from hexane.memory import Memory
+from hexane.options import Options
 from hexane.planning.flash import Flash, flash_of
-from hexane.planning.scratch import beside, for_runtime
-from hexane.planning.search import ROWS, operand_bytes
-from hexane.planning.stages import in_stages
+from hexane.planning.plan import plan
+from hexane.planning.scratch import Beside
+from hexane.planning.search import ROWS, operand_bytes, slow_traffic
 from hexane.printer import size_text
 from hexane.program import Program
 from hexane.report.latency import CLOCK, Latency, latencies
-from hexane.runtime.compile import compile
+from hexane.runtime.compile import compile_whole
 from hexane.runtime.model import Model
 from hexane.runtime.open_model import shape_options
 from hexane.runtime.timeline import Held, as_text, floor, peak, timeline
 from hexane.stages.bufferize.allocate import live_bytes
-from hexane.stages.bufferize.pools import into_pools, slow_bytes
 from hexane.stages.stream.column_tile_choice import StripeChoice
 from hexane.stages.stream.spill import Spilled, Spills
-from hexane.stages.stream.stage import SLOW
 from hexane.stages.stream.stream import Streams, arena_bytes, stream
-from hexane.stages.stream.traffic import Traffic
 from hexane.work import multiply_adds
 
 MOST_LAYERS = 5
+WHOLE, AGAIN = "whole tensors", "whole tensors, some computed again"
+STRIPES = "stripes of columns"
 PORT_HELP = {
     "input": "--stream-input would help: then a hook brings its rows when they are needed",
     "output": "--stream-output would help: then a hook takes its rows when they are computed",
@@ -96,11 +96,12 @@ class Fit:
     is for plan and code, None where nobody said; in_flash: what they take. each: the steps of the streamed program.
     latency: estimates for microcontrollers. layers: those that read and write most. causes: what lies in the streamed
     arena when most does. ways: those that nothing beats in memory, traffic, repeated products and runs. striped: of
-    those in stripes of columns the one that fits with fewest repeated products, or where none does the one that needs
-    least; None where stripes need no less than rows. timeline: of the streamed program's arena, which has so many
+    those in stripes of columns the one that needs least; None where stripes need no less than rows.
+    timeline: of the streamed program's arena, which has so many
     steps. sram: what there is for arena and what counts beside it, None where nobody said. runtime: what runs the plan
-    (hx.Memory). refused: why the C99 runtime, where it is asked for, does not run the plan that goes by rows. staged:
-    what a plan takes that `memory` asks for with strategy="stages", or why there is none."""
+    (hx.Memory). refused: why the C99 runtime, where it is asked for, does not run the plan that goes by rows. planned:
+    what the plan takes that `compile` makes with this memory, or why it makes none; in_sram: the same without a limit
+    of flash. None where nobody said what there is. strategy: as `memory` has it."""
 
     sram: int | None
     whole: int
@@ -120,13 +121,13 @@ class Fit:
     in_flash: Flash
     each: tuple[StepBytes, ...]
     latency: tuple[Latency, ...]
-    divided: bool = True  # whether several memories of sram hold the streamed arena
     flash: int | None = None
     stream_input: bool = False
     slow: int = 0
-    staged: Way | str | None = None
+    strategy: str = "stream"
+    planned: Way | str | None = None
+    in_sram: Way | str | None = None
     striped: Way | None = None
-    striped_fits: bool = False
     runtime: str = "host"
     refused: str = ""
 
@@ -142,16 +143,11 @@ class Fit:
         What the C99 runtime refuses fits nowhere."""
         if self.refused:
             return False
-        found = [fits for fits in (self.fits_sram, self.fits_flash) if fits is not None]
-        return all(found) if found else None
+        return None if self.planned is None else isinstance(self.planned, Way)
 
     @property
     def fits_sram(self) -> bool | None:
-        if self.staged is not None:
-            return isinstance(self.staged, Way)
-        if self.sram is None:
-            return None
-        return self.striped_fits or (self.streamed + self.beside <= self.sram + self.slow and self.divided)
+        return None if self.in_sram is None else isinstance(self.in_sram, Way)
 
     @property
     def fits_flash(self) -> bool | None:
@@ -189,28 +185,29 @@ class Fit:
         whole, streamed = self.whole + self.beside, self.streamed + self.beside
         if self.sram is None:
             return f"needs {streamed} bytes row by row, {whole} in whole tensors"
-        if whole <= self.sram:
-            return f"fits {self.sram} bytes in whole tensors, which need {whole}"
-        if isinstance(self.staged, Way):
-            return f"fits {self.sram} bytes with {self.slow} of slow memory, in stages: needs {_way_bytes(self.staged)}"
-        if self.staged is not None:
-            return f"does not fit in stages: {self.staged}"
-        stripes = self.striped
-        if stripes is not None and self.striped_fits and (streamed > self.sram or not self.divided):
-            slow = f" with {self.slow} of slow memory" if stripes.total > self.sram else ""
-            return f"fits {self.sram} bytes{slow} in {_stripes_text(stripes)}; row by row it needs {streamed}"
-        if self.sram < streamed <= self.sram + self.slow and self.divided:
-            return f"fits {self.sram} bytes with {self.slow} of slow memory, row by row: needs {streamed}"
-        if streamed <= self.sram + self.slow and not self.divided:
+        stripes, way, where = self.striped, self.in_sram, f"{self.sram} bytes"
+        if isinstance(way, Way):
+            slow = f" with {self.slow} of slow memory" if way.slow else ""
+            if way.name == WHOLE:
+                return f"fits {where}{slow} in whole tensors, which need {way.total}"
+            if way.name == "stages":
+                return f"fits {where} with {self.slow} of slow memory, in stages: needs {_way_bytes(way)}"
+            if way.name == AGAIN:
+                return f"fits {where}{slow} where {_again_text(way)}; whole tensors need {whole}"
+            if way.name.endswith(STRIPES):
+                return f"fits {where}{slow} in {_stripes_text(way)}; row by row it needs {streamed}"
+            if slow:
+                return f"fits {where}{slow}, row by row: needs {way.total}"
+            return f"fits {where} row by row; whole tensors need {whole}"
+        if self.strategy == "stages":
+            return f"does not fit in stages: {way}"
+        if streamed <= self.sram + self.slow:
             return (
-                f"does not fit {self.sram} bytes in several memories: needs {streamed} row by row, in pieces that are"
-                " too large"
+                f"does not fit {where} in several memories: needs {streamed} row by row, in pieces that are too large"
             )
-        if streamed <= self.sram:
-            return f"fits {self.sram} bytes row by row; whole tensors need {whole}"
         least = f"; in {_stripes_text(stripes)}" if stripes is not None and stripes.total < streamed else ""
         return (
-            f"does not fit {self.sram} bytes: needs {streamed} row by row, {streamed - self.sram} more; {whole} in"
+            f"does not fit {where}: needs {streamed} row by row, {streamed - self.sram} more; {whole} in"
             f" whole tensors{least}"
         )
 
@@ -275,6 +272,10 @@ def _stripes_text(way: Way) -> str:
     return f"{way.name}, which need {way.total} and do {way.repeated} multiply-accumulates more than once"
 
 
+def _again_text(way: Way) -> str:
+    return f"{way.repeated} multiply-accumulates are done again, which needs {way.total}"
+
+
 def _way_text(way: Way) -> str:
     slow = f": {_slow_text(way)}" if way.slow else ""
     repeated = f", {way.repeated} multiply-accumulates done more than once" if way.repeated else ""
@@ -289,37 +290,50 @@ def _slow_text(way: Way) -> str:
     return f"{way.slow} slow, reads {way.read} and writes {way.written} there"
 
 
-def fit(model: Any, *, memory: Memory | None = None, **options: Any) -> Fit:
+def fit(
+    model: Any,
+    *,
+    memory: Memory | None = None,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    input_values: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Fit:
     """The memory that a model takes on one thread of this CPU, or on a small device with
     memory=hx.Memory(runtime="c99"), and whether it fits into `memory`. options: those of `compile` but threads and
     target.
 
     Raises Error as `compile` does, and for a model of open shapes.
     """
+    memory = memory or Memory()
     # A small device has no room for a weight that a call decodes.
-    ports = replace(Memory() if memory is None else memory.unlimited, whole_weights=True)
-    opened = sources.open_network(model, where="fit")
-    made = compile(opened, target="host", threads=1, memory=ports, **options)
+    whole = replace(memory.unlimited, whole_weights=True, runtime="" if memory.runs_on == "host" else memory.runs_on)
+    given = Options(target="host", threads=1, memory=whole).given(options)
+    made = compile_whole(sources.open_network(model, where="fit"), given, input_shapes, input_values)
     if not isinstance(made, Model):
         fixes = " ".join([*shape_options(made.inputs), *(f"--value {name}=V" for name in sorted(made.value_inputs))])
         raise Error(f"[fit] got a model of open shapes, need fixed ones: {fixes}, or input_shapes and input_values")
-    assert made.program is not None  # the host's
-    runtime = "host" if memory is None else memory.runs_on
-    program = for_runtime(made.program, runtime)
-    order = str(options.get("schedule", ""))
+    program = made.program
+    assert program is not None  # the host's
+    runtime, order, beside = program.runtime, given.schedule, Beside(threads=1)
+    in_sram = planned = None
+    if memory.sram is not None:
+        in_sram = _planned(program, replace(memory, flash=0, compress="", xip=False, runtime=runtime), order, beside)
+    if memory.sram is not None or memory.flash_bytes:
+        has_more = memory.flash_bytes or memory.compress or memory.xip
+        planned = _planned(program, memory, order, beside) if has_more or in_sram is None else in_sram
     streams = Streams(program, order)
     streamed = {rows: streams.stream(rows) for rows in ROWS}
-    besides = {rows: _beside(one, runtime) for rows, one in streamed.items()}
+    besides = {rows: beside(one) for rows, one in streamed.items()}
     best, held = streamed[1], timeline(streamed[1])
     in_arena = arena_bytes(stream(program, 1, order=order, holds_ports=True))
-    striped = list(_striped(program, order, runtime))
+    striped = list(_striped(program, order, beside))
     inputs, outputs = (
         sum(port.view.type.bytes for port in ports if not port.streamed) for ports in (program.inputs, program.outputs)
     )
-    in_stripes, striped_fits = _striped_at(striped, memory)
-    in_flash = flash_of(best)
+    by_rows = {_runs(one) for one in streamed.values()}
+    in_flash = flash_of(next((one for one in (planned, in_sram) if isinstance(one, Program)), best))
     found = Fit(
-        None if memory is None or memory.sram is None else memory.bytes,
+        None if memory.sram is None else memory.bytes,
         made.memory["arena"],
         arena_bytes(best),
         max((e.bound for e in best.extents.values() if e.space.kind == "arena"), default=0),
@@ -331,19 +345,19 @@ def fit(model: Any, *, memory: Memory | None = None, **options: Any) -> Fit:
         made.memory.get("weights", 0),
         _largest(program),
         _causes(best, held, runtime),
-        _undominated([_whole(made, runtime), *(_by_rows(streamed[n], besides[n], n) for n in ROWS), *(way for _, _, way in striped), *_staged(program, order, runtime)]),  # noqa: E501
+        _undominated([_whole(program, beside), *(_by_rows(streamed[n], besides[n], n) for n in ROWS), *striped, *_staged(program, order, beside)]),  # noqa: E501
         held,
         len(best.steps),
         in_flash,
         _each(best),
         latencies(best),
-        divided=memory is None or memory.sram is None or _is_divided(best, memory, besides[1]),
-        flash=None if memory is None else memory.flash_bytes or None,
-        stream_input=ports.stream_input,
-        slow=0 if memory is None else memory.slow_bytes,
-        staged=None if memory is None or memory.strategy != "stages" else _staged_at(made, memory, order),
-        striped=in_stripes,
-        striped_fits=striped_fits,
+        flash=memory.flash_bytes or None,
+        stream_input=memory.stream_input,
+        slow=memory.slow_bytes,
+        strategy=memory.strategy,
+        planned=_way_of(planned, memory, beside, by_rows, striped),
+        in_sram=_way_of(in_sram, memory, beside, by_rows, striped),
+        striped=min(striped, key=lambda way: way.total, default=None),
         runtime=runtime,
         refused="" if runtime == "host" else _refused(best, in_flash),
     )  # fmt: skip
@@ -381,13 +395,33 @@ def _flash_causes(found: Fit) -> tuple[Cause, ...]:
     )
 
 
-def _beside(program: Program, runtime: str) -> int:
-    return beside(program, _core.Program(emit_plan(program), 1), runtime)
+def _planned(program: Program, memory: Memory, order: str, beside: Beside) -> Program | str:
+    """The plan that `compile` makes, or why it makes none."""
+    try:
+        return plan(program.graph, program.target, memory, order=order, beside=beside)
+    except Error as error:
+        return str(error).removeprefix("[compile] memory: ").removeprefix("[compile] ")
 
 
-def _is_divided(program: Program, memory: Memory, count: int) -> bool:
-    first, *rest = (*memory.pools, memory.slow_bytes) if memory.slow_bytes else memory.pools
-    return not rest or (count <= first and into_pools(program, (first - count, *rest)) is not None)
+def _way_of(
+    found: Program | str | None, memory: Memory, beside: Beside, by_rows: Set[int], striped: Sequence[Way]
+) -> Way | str | None:
+    """What a plan takes. by_rows: how many runs of kernels those by rows have; striped: those in stripes."""
+    if not isinstance(found, Program):
+        return found
+    moved, pools = slow_traffic(found, memory), len(memory.pools) or 1
+    slow = 0 if moved is None else found.extents[f"arena.{pools}"].bytes
+    name = "rows"
+    if moved is not None and memory.strategy == "stages":
+        name = "stages"
+    elif not found.loops:
+        name = AGAIN if found.repeated else WHOLE
+    elif found.repeated or _runs(found) not in by_rows:
+        alike = (way.name for way in striped if (way.runs, way.repeated) == (_runs(found), found.repeated))
+        name = next(alike, STRIPES if found.repeated else name)
+    count = beside(found, pools + (moved is not None))
+    total = arena_bytes(found) + count
+    return Way(name, total, slow, *(moved or (0, 0)), runs=_runs(found), repeated=found.repeated)
 
 
 def _largest(program: Program) -> tuple[LayerBytes, ...]:
@@ -418,10 +452,8 @@ def _help(one: Held) -> str:
     return "smaller images or fewer channels would help, or a reader that goes by rows"
 
 
-def _whole(made: Model, runtime: str) -> Way:
-    program = made.program
-    assert program is not None
-    return Way("whole tensors", arena_bytes(program) + _beside(program, runtime), runs=len(made.steps))
+def _whole(program: Program, beside: Beside) -> Way:
+    return Way(WHOLE, arena_bytes(program) + beside(program), runs=len(program.steps))
 
 
 def _by_rows(program: Program, count: int, rows: int) -> Way:
@@ -437,50 +469,23 @@ def _runs(program: Program) -> int:
     return sum(times)
 
 
-def _striped(program: Program, order: str, runtime: str) -> Iterator[tuple[Program, int, Way]]:
-    """In stripes of columns, in less and less memory: the program, what counts beside its arena, and what it takes."""
+def _striped(program: Program, order: str, beside: Beside) -> Iterator[Way]:
+    """In stripes of columns, in less and less memory."""
     choice = StripeChoice(program, order)
     for chosen in choice.ways():
         found = choice.streamed(chosen)
-        count = _beside(found, runtime)
-        name = f"{max(part.stripes for part in chosen.parts)} stripes of columns"
-        yield found, count, Way(name, arena_bytes(found) + count, runs=_runs(found), repeated=chosen.repeated)
+        name = f"{max(part.stripes for part in chosen.parts)} {STRIPES}"
+        yield Way(name, arena_bytes(found) + beside(found), runs=_runs(found), repeated=chosen.repeated)
 
 
-def _striped_at(striped: list[tuple[Program, int, Way]], memory: Memory | None) -> tuple[Way | None, bool]:
-    """Of these the first that fits, else the one that needs least; and whether it fits."""
-    if memory is not None and memory.sram is not None and memory.strategy == "stream":
-        for slow in (0, memory.slow_bytes):
-            for program, count, way in striped:
-                if way.total <= memory.bytes + slow and _is_divided(program, replace(memory, slow=slow), count):
-                    return way, True
-    return min((way for _, _, way in striped), key=lambda way: way.total, default=None), False
-
-
-def _staged(program: Program, order: str, runtime: str) -> Iterator[Way]:
+def _staged(program: Program, order: str, beside: Beside) -> Iterator[Way]:
     """In stages, with each of BUDGETS for their tensors where whole tensors need more."""
     spills = Spills(program, order)
     for budget in (n for n in BUDGETS if n < arena_bytes(program)):
         found = spills.at(budget)
         if isinstance(found, Spilled):
-            total = found.fast + found.slow + _beside(found.program, runtime)
+            total = found.fast + found.slow + beside(found.program)
             yield Way(f"stages in {size_text(budget)}", total, found.slow, *found.moved, runs=_runs(found.program))
-
-
-def _staged_at(made: Model, memory: Memory, order: str) -> Way | str:
-    """The plan that `compile` makes with this memory, or why it makes none."""
-    assert made.program is not None
-    program = for_runtime(made.program, memory.runs_on)
-    whole = _whole(made, memory.runs_on)
-    if whole.total <= memory.bytes:
-        return whole
-    try:
-        found, core = in_stages(program, lambda one: _core.Program(emit_plan(one), 1), memory, order)
-    except Error as error:
-        return str(error).removeprefix("[compile] memory: ")
-    slow = found.extents[SLOW].bytes if SLOW in found.extents else 0
-    moved = slow_bytes(found, 2) if slow else Traffic(0, 0)
-    return Way("stages", arena_bytes(found) + beside(found, core, memory.runs_on), slow, *moved, runs=_runs(found))
 
 
 def _undominated(ways: list[Way]) -> tuple[Way, ...]:

@@ -11,7 +11,8 @@ from hexane.options import DEFAULTS, Options
 from hexane.passes.legalize.to_fp16 import lost_factors
 from hexane.passes.repair import without_repair
 from hexane.passes.retarget.marked import HOST, LEFT_OUT, marked_programs
-from hexane.pipeline import Watch, compile_segments, divide
+from hexane.passes.run import Watch
+from hexane.pipeline import compile_segments, divide
 from hexane.program import Program, Segment
 from hexane.runtime.collector import collector_paused
 from hexane.stages.segments.segment import FEWER, TO_HOST

@@ -1,9 +1,8 @@
 """Compiles a model of any form, and loads compiled ones."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,9 @@ from hexane.importers.signature import SpecialisationNeeded, known_dims
 from hexane.memory import Memory
 from hexane.options import DEFAULTS, Device, Options
 from hexane.passes.legalize.narrow_ports import narrow_ports
-from hexane.pipeline import Watch, compile_graph
-from hexane.planning.flash import in_flash
-from hexane.planning.search import fitted, slow_traffic
+from hexane.passes.run import Watch
+from hexane.pipeline import compile_graph
+from hexane.planning.search import slow_traffic
 from hexane.program import Program
 from hexane.runtime import engine
 from hexane.runtime.chip import chip_program
@@ -47,6 +46,7 @@ def compile(
     repair: bool | None = None,
     io: str | None = None,
     threads: int | None = None,
+    contexts: int | None = None,
     schedule: str | None = None,
     trim_output_transpose: bool | None = None,
     compress: str | Compression | None = None,
@@ -57,12 +57,13 @@ def compile(
     updates: Sequence[Tensor] = (),
 ) -> Model | OpenModel:
     """Compiles a model: a tensor, a list or dict of tensors, a Graph, an ONNX model (path, bytes, ModelProto), or the
-    path of MIL text (.mil), of a netplist (.plist), whose weights lie in its folder, or of a Core AI asset (.aimodel;
-    "net.aimodel#decode" for one of its functions).
+    path of MIL text (.mil), of a netplist (.plist), whose weights lie in its folder, of a Core ML package (.mlpackage)
+    or of a Core AI asset (.aimodel; "net.aimodel#decode" for one of its functions).
 
     options: an hx.Options, which documents its fields; keywords of the same names replace them. In short: target="h13"
     compiles for a chip, whose program runs on this CPU in the chip's arithmetic, or on the Neural Engine where this
     machine has one (device); memory=hx.Memory(sram="128K") keeps to so much memory; threads=1 uses one core;
+    contexts=4 lets four calls run at the same time;
     compress="palette4" stores weights in four bits.
 
     input_shapes, input_values: fix the free dims of an ONNX model or an asset, and the inputs of an ONNX model whose
@@ -74,7 +75,8 @@ def compile(
     Raises Error for what cannot be imported or compiled, and for arguments that this form of model does not have.
     """
     fields = {"target": target, "device": device, "dtype": dtype, "numerics": numerics, "fallback": fallback, "io": io,
-              "repair": repair, "threads": threads, "schedule": schedule, "memory": memory, "compress": compress,
+              "repair": repair, "threads": threads, "contexts": contexts, "schedule": schedule,
+              "memory": memory, "compress": compress,
               "trim_output_transpose": trim_output_transpose, "dump": dump}  # fmt: skip
     compiler = _Compiler.of((options or DEFAULTS).given(fields))
     opened = sources.open_network(model, where="compile")
@@ -127,12 +129,29 @@ def _shape(dims: tuple[int | str | None, ...] | None) -> tuple[int | str | None,
     return ("...",) if dims is None else dims
 
 
-def load(path: str | os.PathLike[str], *, threads: int | None = None) -> Model:
-    """A model saved by `Model.save`. The file is read as a whole: what becomes of it later does not matter.
+def load(path: str | os.PathLike[str], *, threads: int | None = None, contexts: int | None = None) -> Model:
+    """A model saved by `Model.save`. The file is read as a whole: what becomes of it later does not matter. threads,
+    contexts: as `hx.Options` has them.
 
     Raises Error for a file that cannot be read or is not a valid plan.
     """
-    return Model(_core.Program.load(os.fsencode(path), Options(threads=threads).num_threads), why=engine.why_on_cpu())
+    options = Options(threads=threads, contexts=contexts)
+    core = _core.Program.load(os.fsencode(path), options.num_threads)
+    core.limit_callers(options.num_contexts)
+    return Model(core, why=engine.why_on_cpu())
+
+
+def compile_whole(
+    network: sources.Module,
+    options: Options,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    values: Mapping[str, Any] | None = None,
+) -> Model | OpenModel:
+    """As `compile`, in whole tensors whatever limits `memory` has: what plans are made from. shapes, values:
+    input_shapes and input_values."""
+    return _compile_function(
+        network.function(), replace(_Compiler.of(options), planned=False), shapes or {}, values or {}
+    )
 
 
 def compile_compressed(
@@ -141,6 +160,12 @@ def compile_compressed(
     """What each weight becomes and what that costs, measured, and the compiled model. surveys: what else the weights
     might become is measured, too."""
     return _Compiler.of(options).compressed(model, asked, measures=True, surveys=surveys)
+
+
+def build_with_shared_weights(options: Options = DEFAULTS) -> Callable[[Graph], Model]:
+    """What compiles graphs whose equal weights are in memory once. Raises Error as `compile` does."""
+    compiler, pool = _Compiler.of(options), _core.MemoryPool()
+    return lambda made: compiler.build(made, pool)
 
 
 def compile_with_programs(model: Graph, programs: "Sequence[_core.MadeProgram]", options: Options = DEFAULTS) -> Model:
@@ -152,6 +177,7 @@ def compile_with_programs(model: Graph, programs: "Sequence[_core.MadeProgram]",
 class _Compiler:
     options: Options
     target: Target
+    planned: bool = True  # as `compile_graph` has it
 
     @classmethod
     def of(cls, options: Options) -> "_Compiler":
@@ -207,22 +233,15 @@ class _Compiler:
         on_engine, why = self.engine()
         known = [] if on_engine is None else on_engine.made
         known += programs
-        memory, dump = self.options.memory, self.options.dump
+        dump = self.options.dump
         watch = None if dump is None else Dump(dump)
         program = self.program(model, on_engine, watch)
         made = engine.in_order(known, program)
         swaps = [(program.buffers[state].space, program.buffers[after].space) for state, after in program.swaps]
         core = _core.Program(emit_plan(program), self.options.num_threads, pool, made, swaps)
-        make = partial(self._make, pool=pool)
-        program, core = fitted((program, core), make, memory, self.options.schedule)
-        program, core = in_flash((program, core), make, memory)
-        if watch is not None and memory.sram is not None and program.loops:
-            watch("program-streamed", program)
         device = None if on_engine is None else on_engine.device
-        return Model(core, None if pool else program, why, device, slow_traffic(program, memory))
-
-    def _make(self, program: Program, pool: _core.MemoryPool | None) -> _core.Program:
-        return _core.Program(emit_plan(program), self.options.num_threads, pool)
+        core.limit_callers(self.options.num_contexts)
+        return Model(core, None if pool else program, why, device, slow_traffic(program, self.options.memory))
 
     def engine(self) -> tuple[OnEngine | None, str]:
         """The compiler for the Neural Engine if the program runs there, and why it does not."""
@@ -241,7 +260,7 @@ class _Compiler:
         if isinstance(self.target, Chip):
             return chip_program(model, self.target, self.options, watch=watch, on_engine=on_engine)
         graph = narrow_ports(model, self.target) if self.options.io == "fp16" else model
-        return compile_graph(graph, self.target, self.options, watch=watch)
+        return compile_graph(graph, self.target, self.options, watch=watch, planned=self.planned)
 
 
 def _target(options: Options) -> Target:

@@ -8,21 +8,19 @@ asked again.
 """
 
 import atexit
-import json
-import os
 import sys
 from collections.abc import Mapping
 from threading import Lock
-from typing import Any, BinaryIO
+from typing import Any
 from weakref import WeakSet
 
 from hexane import _core
-from hexane.errors import DeviceError, Error
+from hexane.errors import DeviceError
 from hexane.forks import at_fork
 from hexane.runtime.worker_process import END, WorkerError, WorkerProcess
 from hexane.targets.dispatch import dispatch
 
-PROGRAM = "from hexane.runtime.compile_worker import main; main()"
+PROGRAM = "from hexane.runtime.compile_worker_main import main; main()"
 
 
 class CompileWorker:
@@ -125,32 +123,3 @@ def _after_fork() -> None:
 
 at_fork(after_in_child=_after_fork)
 WORKER = CompileWorker()
-
-
-def main() -> None:
-    """The worker: compiles what stdin brings until it ends."""
-    from hexane.runtime.engine import find_engine
-    from hexane.runtime.kept_programs import compiled_program
-
-    answers = os.fdopen(int(sys.argv[1]), "wb")
-    while (line := sys.stdin.buffer.readline()).endswith(b"\n"):
-        head = json.loads(line)
-        weights = {name: _taken(sys.stdin.buffer, size) for name, size in head["weights"].items()}
-        answer: dict[str, Any] = {"number": head["number"]}
-        try:
-            device, missing = find_engine(head["chip"])
-            if device is None:
-                raise Error(f"[device open] {missing}")
-            compiled_program(device, head["chip"], head["text"], weights, head["qos"], warm=False, worker=None)
-        except Error as error:
-            parts = (error.stage, error.code, error.hint) if isinstance(error, DeviceError) else ("open", 0, "")
-            answer |= {"error": str(error), **dict(zip(("stage", "code", "hint"), parts, strict=True))}
-        answers.write(json.dumps(answer).encode() + b"\n")
-        answers.flush()
-
-
-def _taken(stream: BinaryIO, size: int) -> bytes:
-    data = stream.read(size)
-    if len(data) != size:
-        sys.exit(1)  # the parent ended
-    return data

@@ -10,10 +10,11 @@ from weakref import WeakSet
 import numpy as np
 
 from hexane import _core
-from hexane.errors import Error, InputError
+from hexane.errors import Error, InputError, UnsupportedError
 from hexane.forks import at_fork
 from hexane.graph import Array
 from hexane.importers.likely_shapes import likely_shapes, shape_option
+from hexane.runtime.context import Context
 from hexane.runtime.debug import Debug
 from hexane.runtime.futures import Submits
 from hexane.runtime.model import Model, PortType, arguments, no_params
@@ -81,6 +82,13 @@ class OpenModel(Submits):
         model = self.specialised(self._arrays({k: v for k, v in buffers.items() if k in names}))
         fixed = {p.name for p in model.inputs}
         return model.bind(**{k: v for k, v in buffers.items() if k in fixed or k not in names})
+
+    def context(self) -> Context:
+        """Raises UnsupportedError: an open model is a model for each set of shapes, each with contexts of its own."""
+        raise UnsupportedError(
+            "[context] got an open model, need one of fixed shapes: input_shapes when it is compiled, or"
+            " specialised(arrays).context()"
+        )
 
     @property
     def outputs(self) -> tuple[PortType, ...]:

@@ -92,7 +92,7 @@ def floor(program: Program) -> int:
     most for a pixel of its result where columns may be cut, else for a row. What may be computed over an operand counts
     once."""
     program = by_rows(program)
-    return max((_least(StepRows(step, program.target), program) for step in program.steps), default=0)
+    return max((_least(StepRows(step, program), program) for step in program.steps), default=0)
 
 
 def _least(rows: StepRows, program: Program) -> int:

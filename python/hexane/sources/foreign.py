@@ -9,7 +9,6 @@ from hexane.sources.look import Seen
 
 OF_TORCH = "Load it in Python and give hexane.from_torch(module, example), or export it with torch.onnx.export."
 OF_TENSORFLOW = "Convert it to ONNX: python -m tf2onnx.convert"
-OF_COREML = "Export the network to ONNX from the framework that it was converted from."
 OF_ONNX = "Give the ONNX file that it was made from."
 IN_ARCHIVE = "Unpack it and give the model in it."
 AS_INPUT = "It may be an input of a model: --input NAME={name}"
@@ -109,10 +108,7 @@ FOREIGN = (
     ),
     Foreign("a model in the ORT format of ONNX Runtime", OF_ONNX, _flatbuffer(b"ORTM")),
     Foreign("an ExecuTorch program", "Give the torch module to hexane.from_torch.", _flatbuffer(b"ET12")),
-    Foreign("a compiled Core ML model (.mlmodelc)", OF_COREML, _folder("coremldata.bin", suffixes=(".mlmodelc",))),
-    Foreign("a Core ML package (.mlpackage)", OF_COREML, _folder("Manifest.json", suffixes=(".mlpackage",))),
-    Foreign("a Core ML model (.mlmodel)", OF_COREML, _named(".mlmodel")),
-    Foreign("a zip of a Core ML model", OF_COREML, _zip(".mlpackage", ".mlmodelc", ".mlmodel", "coremldata.bin")),
+    Foreign("a zip of a Core ML model", IN_ARCHIVE, _zip(".mlpackage", ".mlmodelc", ".mlmodel", "coremldata.bin")),
     Foreign("a zip of a Core AI asset", "Unpack it and give the folder .aimodel.", _zip(".aimodel", "main.mlirb")),
     Foreign("the program of a Core AI asset", "Give the folder NAME.aimodel that it lies in.", _magic(b"ML\xefR")),
     Foreign(

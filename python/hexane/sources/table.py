@@ -7,6 +7,7 @@ from typing import Any
 from hexane.errors import Error, UnsupportedError
 from hexane.sources.compiled import E5, HWX, PLAN, PLAN_MAGIC
 from hexane.sources.coreai import COREAI
+from hexane.sources.coreml import COREML
 from hexane.sources.foreign import FOREIGN
 from hexane.sources.format import Format
 from hexane.sources.graphs import GRAPH
@@ -18,17 +19,20 @@ from hexane.sources.onnx import ONNX
 from hexane.sources.tensors import TENSORS
 
 # In this order: ONNX has no magic, so a file is ONNX if it is nothing else.
-FORMATS = (GRAPH, TENSORS, PLAN, HWX, E5, MIL, NETPLIST, COREAI, ONNX)
-MODELS = "an ONNX model, MIL text (.mil), a netplist (.plist) or a Core AI asset (.aimodel)"
+FORMATS = (GRAPH, TENSORS, PLAN, HWX, E5, MIL, NETPLIST, COREML, COREAI, ONNX)
+WITH_FUNCTIONS = (COREAI, COREML)
+MODELS = (
+    "an ONNX model, a Core ML package (.mlpackage), MIL text (.mil), a netplist (.plist) or a Core AI asset (.aimodel)"
+)
 
 
 def open(model: Any, *, function: str | None = None, where: str = "open") -> Module:
     """What a model is, by its type, its name and its first bytes; its graph is read when it is asked for.
 
     model: a Graph, tensors (one, a sequence, a mapping of names), an ONNX model (path, bytes, ModelProto), the path of
-    MIL text, of a netplist, of a Core AI asset ("net.aimodel#decode" for one function) or of a program that is
-    compiled; a Module is returned as it is. function: the only one that the Module will have. where: opens the message
-    of an Error.
+    MIL text, of a netplist, of a Core ML package or a Core AI asset ("net.aimodel#decode" for one function) or of a
+    program that is compiled; a Module is returned as it is. function: the only one that the Module will have. where:
+    opens the message of an Error.
 
     Raises UnsupportedError for what cannot be opened; for kinds that are known it says which it is and what to do.
     """
@@ -91,9 +95,10 @@ def _opened(row: Format, seen: Seen, function: str | None, where: str) -> Module
     if row is PLAN and not seen.begins(PLAN_MAGIC):
         start = seen.start[: len(PLAN_MAGIC)]
         raise Error(f"[{where}] {seen.name}: got the first bytes {start!r}, need those of a plan, {PLAN_MAGIC!r}")
-    if function is not None and row is not COREAI:
+    if function is not None and row not in WITH_FUNCTIONS:
         raise Error(
-            f"[{where}] {seen.name}: got the function {function!r} for a model of one function, need a Core AI asset"
+            f"[{where}] {seen.name}: got the function {function!r} for a model of one function, need a Core ML"
+            " package or a Core AI asset"
         )
     seen = replace(seen, function=function or seen.function)
     functions = {} if row.open is None else row.open(seen)
@@ -103,5 +108,5 @@ def _opened(row: Format, seen: Seen, function: str | None, where: str) -> Module
 
 def _inside(seen: Seen) -> str:
     """The models that lie in a folder."""
-    found = sorted(name for name in seen.names if name.endswith((".onnx", ".aimodel")))
+    found = sorted(name for name in seen.names if name.endswith((".onnx", ".aimodel", ".mlpackage")))
     return f", such as {', '.join(found[:5])} in it" if found else ""

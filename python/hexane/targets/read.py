@@ -13,7 +13,7 @@ from hexane.targets.tables import base_names, base_table, parse_toml, target_tab
 from hexane.targets.target import Chip, Space, Target
 
 ABOUT_THE_FILE = {"base", "source", "status", "inherited", "spaces"}
-FILLED = ("name", "facts", "spaces", "asked", "row_kernels")  # fields of a target that are no facts of a file
+FILLED = ("name", "facts", "spaces", "asked")  # fields of a target that are no facts of a file
 SPACE_KINDS = ("arena", "weights", "state")
 NAMES = ("products", "dies")  # each name is a fact of its own: that it means this target
 

@@ -42,8 +42,7 @@ class Target:
     """numerics: the family of arithmetic that kernels are looked up by. residual_epilogue: may a layer absorb the
     addition of a second live tensor. channels_last: do images stay NHWC from kernel to kernel. alignment: of buffers,
     in bytes. spaces: the memories where buffers lie, the preferred one of a kind first. asked: the name it was asked
-    for by ("A14"), "" for its own. row_kernels: those that compute some rows of a tensor where another runtime than
-    this library runs the steps; None: as this library's kernels say."""
+    for by ("A14"), "" for its own."""
 
     name: str
     device: str
@@ -54,16 +53,11 @@ class Target:
     spaces: tuple[Space, ...]
     facts: Mapping[str, Fact] = field(repr=False, compare=False)
     asked: str = field(default="", repr=False, compare=False)
-    row_kernels: frozenset[str] | None = field(default=None, repr=False)
 
     @property
     def label(self) -> str:
         """As messages and reports name it: "A14 (h13)" where A14 was asked for, else "h13"."""
         return f"{self.asked} ({self.name})" if self.asked else self.name
-
-    def computes_rows(self, kernel: str) -> bool:
-        """Whether the runtime may have a kernel compute some rows of a tensor; how many, this library's kernels say."""
-        return self.row_kernels is None or kernel in self.row_kernels
 
     @property
     def kernels(self) -> Kernels:

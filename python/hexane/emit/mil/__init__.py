@@ -4,7 +4,7 @@ from hexane.emit.mil.advice import STAGE, advice, budget
 from hexane.emit.mil.constraints import check_constraints
 from hexane.emit.mil.write import Mil, MilPort, write_mil
 from hexane.graph import Graph
-from hexane.passes.legalize.mil_form import mil_form
+from hexane.passes.mil_form import mil_form
 from hexane.targets import Chip
 
 __all__ = ["STAGE", "Mil", "MilPort", "budget", "emit_mil"]

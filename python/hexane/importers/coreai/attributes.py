@@ -326,3 +326,13 @@ _READERS: dict[int, Callable[[Attributes, Cursor], Any]] = {
     45: Attributes._several,
     46: lambda _, __: UNIT,
 }
+
+
+def attributes_of(described: Named) -> dict[str, Any]:
+    """The attributes that a composite is described with, by name."""
+    for entry in described.values:
+        if isinstance(entry, Named) and entry.name == "op_attrs" and entry.values:
+            given = entry.values[0]
+            if isinstance(given, tuple):
+                return {e.name: e.values[0] for e in given if isinstance(e, Named) and e.values}
+    return {}

@@ -11,7 +11,7 @@ from hexane.errors import Error, UnsupportedError
 from hexane.graph import Graph, Port, TensorType, Value, constant, tensor_type, unique
 from hexane.importers.coreai import handlers as _handlers
 from hexane.importers.coreai.asset import Asset, AssetFunction
-from hexane.importers.coreai.attributes import Handle, Location, Named, Other, Scalar, Tensor
+from hexane.importers.coreai.attributes import Handle, Location, Other, Scalar, Tensor
 from hexane.importers.coreai.caches import updates_in_place
 from hexane.importers.coreai.encoded import EncodedFolder, decode_all_but_weights
 from hexane.importers.coreai.numbers import DTYPE_OF, STORED, numbers
@@ -227,13 +227,3 @@ def sources_of(location: Location | None) -> tuple[str, ...]:
             if modules:
                 found.append(".".join(reversed(modules)))
     return tuple(found)
-
-
-def attributes_of(described: Named) -> dict[str, Any]:
-    """The attributes that a composite is described with, by name."""
-    for entry in described.values:
-        if isinstance(entry, Named) and entry.name == "op_attrs" and entry.values:
-            given = entry.values[0]
-            if isinstance(given, tuple):
-                return {e.name: e.values[0] for e in given if isinstance(e, Named) and e.values}
-    return {}

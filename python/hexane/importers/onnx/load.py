@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError
 from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
 from hexane.dtypes import DType, dtype

@@ -9,6 +9,7 @@ import numpy as np
 from hexane.graph import Array, Node, Value
 from hexane.ops.compose import Builder, part
 from hexane.ops.gradients.rule import attrs_of, operand, unbroadcast
+from hexane.ops.taps import pool_taps
 
 Gradients = Sequence[Value | None]
 
@@ -185,8 +186,6 @@ def avg_pool(b: Builder, node: Node, g: Value) -> Gradients:
 
 def _counts(shape: Sequence[int], a: Any) -> Array:
     """How many elements each window of an image counts."""
-    from hexane.ops.records.conv import pool_taps
-
     names = ("kernel_sizes", "strides", "dilations", "pad", "ceil_mode")
     _, regions = pool_taps(np.zeros((1, 1, *shape[2:])), 0, **{name: a[name] for name in names})
     return np.asarray(np.maximum((regions >= (2 if a["exclude_padding"] else 1)).sum(axis=0), 1))

@@ -17,9 +17,9 @@ from hexane.ops.dtype_rules import floating, numeric
 from hexane.ops.gradients import products as grads
 from hexane.ops.shape_rules import Shape
 from hexane.ops.spec import Case, Op
+from hexane.ops.taps import pairs, pool_taps, window_count, windows
 
 Array = Any
-Pads = tuple[tuple[int, int], ...]
 LAYOUT = text("nchw", ("nchw", "nhwc"))
 
 
@@ -55,10 +55,6 @@ def spread_pad(value: tuple[int, ...], num: int) -> tuple[int, ...]:
     if (len(value) == 2 * num and num > 1) or (num == 1 and len(value) == 2):
         return value
     return tuple(p for p in spread("pad", value, num) for _ in range(2))
-
-
-def pairs(pad: Sequence[int]) -> Pads:
-    return tuple(zip(pad[::2], pad[1::2], strict=True))
 
 
 def window_attrs(types: Sequence[TensorType | None], attrs: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,32 +99,13 @@ def _check_weight(
         raise Error(f"got a bias of shape {bias}, need ({out},)")
 
 
-def _extent(size: int, kernel: int, stride: int, dilation: int, pad: tuple[int, int], ceil: bool = False) -> int:
-    reach = dilation * (kernel - 1) + 1
-    room = size + pad[0] + pad[1] - reach
-    if room < 0:
-        raise Error(f"got {size} padded by {pad[0]} and {pad[1]}, need at least {reach} for the kernel to fit")
-    out = -(-room // stride) + 1 if ceil else room // stride + 1
-    # The last window has to start inside the input or its begin padding.
-    return out - 1 if ceil and (out - 1) * stride >= size + pad[0] else out
-
-
 def convolved_shape(
     x: Shape, weight: Shape, bias: Shape | None, strides: Shape, dilations: Shape, pad: Shape, groups: int, layout: str
 ) -> Shape:
     batch, channels, spatial = split_shape(x, layout)
     _check_weight(weight, bias, len(x), groups, channels, 1, weight[0] if weight else 0)
-    out = [_extent(*args) for args in zip(spatial, weight[2:], strides, dilations, pairs(pad), strict=True)]
+    out = [window_count(*args) for args in zip(spatial, weight[2:], strides, dilations, pairs(pad), strict=True)]
     return join_shape(batch, weight[0], out, layout)
-
-
-def _windows(x: Array, kernel: Shape, strides: Shape, dilations: Shape, out: Shape) -> Any:
-    """(tap, the elements it reads for every output position) over the spatial axes of a padded NCHW array."""
-    for tap in product(*map(range, kernel)):
-        index = tuple(
-            slice(t * d, t * d + (o - 1) * s + 1, s) for t, d, s, o in zip(tap, dilations, strides, out, strict=True)
-        )
-        yield tap, x[(slice(None), slice(None), *index)]
 
 
 def convolve(
@@ -136,12 +113,12 @@ def convolve(
 ) -> Array:
     x = to_nchw(x, layout)
     kernel = weight.shape[2:]
-    out = tuple(_extent(*args) for args in zip(x.shape[2:], kernel, strides, dilations, pairs(pad), strict=True))
+    out = tuple(window_count(*args) for args in zip(x.shape[2:], kernel, strides, dilations, pairs(pad), strict=True))
     x = np.pad(x, ((0, 0), (0, 0), *pairs(pad)))
     x = x.reshape(x.shape[0], groups, x.shape[1] // groups, *x.shape[2:])
     w = weight.reshape(groups, weight.shape[0] // groups, *weight.shape[1:])
     y = np.zeros((x.shape[0], groups, w.shape[1], *out), x.dtype)
-    for tap, _ in _windows(np.empty((1, 1, *x.shape[3:]), np.int8), kernel, strides, dilations, out):
+    for tap, _ in windows(np.empty((1, 1, *x.shape[3:]), np.int8), kernel, strides, dilations, out):
         index = tuple(
             slice(t * d, t * d + (o - 1) * s + 1, s) for t, d, s, o in zip(tap, dilations, strides, out, strict=True)
         )
@@ -231,36 +208,10 @@ def pool_shape(
         if max(before, after) >= d * (k - 1) + 1:
             raise Error(f"pad: got {pad} for kernels of {kernel_sizes}, need less than the kernel reaches")
     out = [
-        _extent(*args, ceil=ceil_mode)
+        window_count(*args, ceil=ceil_mode)
         for args in zip(spatial, kernel_sizes, strides, dilations, pairs(pad), strict=True)
     ]
     return join_shape(batch, channels, out, layout)
-
-
-def pool_taps(
-    x: Array, fill: float, kernel_sizes: Shape, strides: Shape, dilations: Shape, pad: Shape, ceil_mode: bool
-) -> Any:
-    """Values and padding masks of every tap, stacked on a new first axis."""
-    num = len(kernel_sizes)
-    spatial = x.shape[2:]
-    out = tuple(
-        _extent(*args, ceil=ceil_mode)
-        for args in zip(spatial, kernel_sizes, strides, dilations, pairs(pad), strict=True)
-    )
-    full = tuple(
-        max((o - 1) * s + d * (k - 1) + 1, n + p[0] + p[1])
-        for o, s, d, k, n, p in zip(out, strides, dilations, kernel_sizes, spatial, pairs(pad), strict=True)
-    )
-    margins = tuple((p[0], f - n - p[0]) for p, f, n in zip(pairs(pad), full, spatial, strict=True))
-    padded = np.pad(x, ((0, 0), (0, 0), *margins), constant_values=fill)
-    # 2: input, 1: padding, 0: beyond the padding (reached only under ceil_mode).
-    region = np.pad(np.full((1, 1, *spatial), 2), ((0, 0), (0, 0), *pairs(pad)), constant_values=1)
-    beyond = tuple((0, f - n - p[0] - p[1]) for p, f, n in zip(pairs(pad), full, spatial, strict=True))
-    region = np.pad(region, ((0, 0), (0, 0), *beyond))
-    values = np.stack([v for _, v in _windows(padded, kernel_sizes, strides, dilations, out)])
-    regions = np.stack([v for _, v in _windows(region, kernel_sizes, strides, dilations, out)])
-    assert values.ndim == num + 3
-    return values, regions
 
 
 def _max_pool(x: Array, layout: str, **attrs: Any) -> Array:

@@ -25,7 +25,6 @@ from hexane.ops.records.conv import (
     convolved_shape,
     from_nchw,
     pool_shape,
-    pool_taps,
     to_nchw,
     window_attrs,
 )
@@ -35,6 +34,7 @@ from hexane.ops.records.quant_mean import check_terms, mean_terms, over_axes
 from hexane.ops.records.reduce import reduced
 from hexane.ops.shape_rules import Shape, broadcast
 from hexane.ops.spec import Case, Op
+from hexane.ops.taps import pool_taps
 
 Array = Any
 MOST_SHIFT, LEAST_SHIFT = 30, -31

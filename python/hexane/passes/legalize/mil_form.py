@@ -24,21 +24,17 @@ from hexane.ops.rewriter import Pattern, Rewriter
 from hexane.passes.legalize.finite_constants import without_infinities
 from hexane.passes.legalize.round_attributes import rounded
 from hexane.passes.legalize.to_fp16 import half, keeps_scale
-from hexane.passes.order import run_passes
-from hexane.targets import Target
 from hexane.targets.mil import mil_limits
 
 UINT64 = DTYPES["uint64"]
 
 
-def mil_form(graph: Graph, target: Target) -> Graph:
+def in_mil_ops(graph: Graph) -> Graph:
     """conv(%x, %w, %b)  ->  add(conv(%x, %w), %b reshaped)
 
-    A graph whose every node has a form in MIL (hexane/mil/forms), with ports in fp16 and attributes rounded to it.
-    Params become constants: the engine keeps weights in its programs. Raises Error for ops that cannot be written.
+    The graph after the passes of "mil", each node in its form in MIL (hexane/mil/forms). Raises Error for ops that
+    cannot be written.
     """
-    graph = with_weights(graph)
-    graph = run_passes("mil", graph, target)
     small, b = _stored_small(graph), _MilOps()
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:

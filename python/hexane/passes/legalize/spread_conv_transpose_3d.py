@@ -5,7 +5,7 @@ from typing import Any
 
 from hexane.graph import Graph, Node, Value
 from hexane.ops.compose import Builder
-from hexane.ops.records.conv import pairs
+from hexane.ops.taps import pairs
 from hexane.passes.layout.channels_last import in_layout
 from hexane.passes.legalize.expand import kernel_ops
 from hexane.targets import Target

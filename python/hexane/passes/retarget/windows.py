@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hexane.graph import Node, Value
-from hexane.ops.records.conv import pairs
+from hexane.ops.taps import pairs
 from hexane.passes.legalize.split_conv_3d import sum_of_taps
 from hexane.passes.retarget.tile import SUMS, edges
 from hexane.passes.retarget.writer import Form, Writer, Written

@@ -25,7 +25,7 @@ def allocate(program: Program) -> Program:
     buffers: dict[str, list[int]] = {}
     for i, buffer in enumerate(program.buffers):
         buffers.setdefault(buffer.space, []).append(i)
-    for space in program.target.spaces:
+    for space in program.spaces:
         mine = buffers.get(space.name, [])
         if space.kind == "arena":
             extents[space.name] = _pack(program, space, [i for i in mine if i in live], live, offsets)

@@ -3,7 +3,6 @@ that nobody reads any more, the others have memory of their own or lie where the
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from hexane.decisions import Decision
@@ -20,22 +19,31 @@ from hexane.stages.bufferize.surfaces import claim_surfaces, equal_sizes, in_lay
 from hexane.targets import Space, Target
 
 
-def place(graph: Graph, target: Target, order: str = "", first: Sequence[Value] = (), apart: bool = False) -> Program:
+def place(
+    graph: Graph,
+    target: Target,
+    order: str = "",
+    first: Sequence[Value] = (),
+    apart: bool = False,
+    runtime: str = "host",
+) -> Program:
     """Graph -> Program without offsets: steps in order, each operand a view into a buffer. order, first: as `schedule`
     has them. apart: operands of concatenations are computed elsewhere and copied, so that their result need not be
-    there before it is read."""
+    there before it is read. runtime: what runs the steps (hx.Memory)."""
     placer = _Placer(graph, target, order, first, apart)
     placer.run()
     buffers = equal_sizes(placer.buffers, placer.operands.values(), placer.swaps)
     return Program(
         graph,
-        replace(target, spaces=(*target.spaces, *placer.surfaces())),
+        target,
         tuple(emit_steps(placer.order, placer.views, placer.copies, target, placer.operands, placer.done)),
         tuple(buffers),
         tuple(PortView(str(v.node.attrs["name"]), placer.views[v]) for v in graph.inputs),
         tuple(PortView(p.name, placer.ports[p.name], p.length, p.axis) for p in graph.outputs),
         (*graph.decisions, *placer.decisions),
         swaps=tuple(placer.swaps),
+        spaces=(*target.spaces, *placer.surfaces()),
+        runtime=runtime,
     )
 
 

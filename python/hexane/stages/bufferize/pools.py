@@ -50,7 +50,7 @@ def into_pools(program: Program, sizes: Sequence[int], slow: bool = False) -> Pr
 
 def slow_bytes(program: Program, pools: int) -> Traffic:
     """What a call of a program in so many memories reads from the last of them, and writes there."""
-    name = _names(program.target.space("arena"), pools)[-1]
+    name = _names(program.space("arena"), pools)[-1]
     mine = [t for i, t in traffic(program).items() if program.buffers[i].space == name]
     return Traffic(sum(t.read for t in mine), sum(t.written for t in mine))
 
@@ -60,7 +60,7 @@ def _names(arena: Space, count: int) -> list[str]:
 
 
 def _held(program: Program, moved: Mapping[int, Traffic]) -> list[_Held]:
-    arena = program.target.space("arena")
+    arena = program.space("arena")
     return [
         _Held(i, *ends, rounded_up(program.buffers[i].bytes, arena.alignment), sum(moved.get(i, ())))
         for i, ends in live_ranges(program).items()
@@ -94,7 +94,7 @@ def _divided(
     program: Program, sizes: Sequence[int], moved: Mapping[int, Traffic], behind: Set[int] = frozenset()
 ) -> Program | None:
     """behind: buffers for the last memory."""
-    arena = program.target.space("arena")
+    arena = program.space("arena")
     names = _names(arena, len(sizes))
     live = live_ranges(program)
     mine = [i for i, b in enumerate(program.buffers) if b.space == arena.name and b.kind == "arena" and i in live]
@@ -112,9 +112,8 @@ def _divided(
         used[pool, first : last + 1] += size
         buffers[i] = replace(buffers[i], space=names[pool])
     pools = [replace(arena, name=name, limit=max(1, size)) for name, size in zip(names, sizes, strict=True)]
-    others = [space for space in program.target.spaces if space.name != arena.name]
-    target = replace(program.target, spaces=(*pools, *others))
+    others = [space for space in program.spaces if space.name != arena.name]
     try:
-        return allocate(replace(program, target=target, buffers=tuple(buffers)))
+        return allocate(replace(program, spaces=(*pools, *others), buffers=tuple(buffers)))
     except Error:
         return None

@@ -49,7 +49,7 @@ class _Steps:
         return step
 
     def new(self, size: int) -> int:
-        self.buffers.append(Buffer("arena", size, space=self.program.target.space("arena").name))
+        self.buffers.append(Buffer("arena", size, space=self.program.space("arena").name))
         return len(self.buffers) - 1
 
     def operand(self, i: int) -> View | None:

@@ -25,9 +25,9 @@ def by_rows(program: Program) -> Program:
     steps: list[Step] = []
     for step in program.steps:
         if _is_mean_of_rows(step) and not program.segments:  # which count the steps
-            steps += _summed(step, buffers, program.target.space("arena").name)
+            steps += _summed(step, buffers, program.space("arena").name)
         elif _is_reduction_of_rows(step) and not program.segments:
-            steps += _reduced(step, buffers, program.target.space("arena").name)
+            steps += _reduced(step, buffers, program.space("arena").name)
         else:
             steps.append(_in_order_of_source(step, program))
     return replace(program, steps=tuple(steps), buffers=tuple(buffers))

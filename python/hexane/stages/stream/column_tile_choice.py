@@ -59,8 +59,9 @@ class StripeChoice:
     def streamed(self, chosen: Chosen) -> Program:
         """The program in these stripes, streamed a row at a time."""
         found = in_stripes(self._program.graph, self._order, chosen.parts)
-        program = place(found.graph, self._program.target, first=found.order)
-        program = replace(stream_ports_as(program, self._program), repeated=chosen.repeated)
+        whole = self._program
+        program = place(found.graph, whole.target, first=found.order, runtime=whole.runtime)
+        program = replace(stream_ports_as(program, whole), repeated=chosen.repeated)
         return Streams(program, None, self._holds_ports, found.stripe_of).stream(1)
 
     def _chosen(self, most: float) -> Chosen | None:

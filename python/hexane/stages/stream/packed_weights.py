@@ -35,7 +35,7 @@ def candidates(program: Program, pack: Callable[[bytes], bytes]) -> list[Candida
         if len(pack(data)) <= len(data) * (1 - LEAST_SAVED):
             groups.setdefault(next(iter(units)) if len(units) == 1 else buffer, []).append(buffer)
     found = []
-    alignment = program.target.space("weights").alignment
+    alignment = program.space("weights").alignment
     for buffers in groups.values():
         times = tuple(sorted(users[buffers[0]]))
         data = b"".join(_padded(_bytes(program.buffers[i]), alignment) for i in buffers)

@@ -76,7 +76,7 @@ class Regions:
 
     def __init__(self, program: Program, tensors: Tensors) -> None:
         self.program, self.tensors = program, tensors
-        self.steps = [StepRows(step, program.target) for step in program.steps]
+        self.steps = [StepRows(step, program) for step in program.steps]
         self._reads: dict[int, list[_Read]] = {}
         self._flows: dict[tuple[int, int], _Flow | None] = {}
         self._paces: dict[tuple[int, int, tuple[object, ...], int], _Pace] = {}

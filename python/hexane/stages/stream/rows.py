@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from hexane import _core
 from hexane.attrs import Strings, pack
-from hexane.program import Step, View
+from hexane.program import Program, Step, View
 from hexane.stages.bufferize.tensors import Contents
-from hexane.targets import Target
 
 AXIS = 1  # of rows
 LONGEST_PERIOD = 8
@@ -25,8 +24,10 @@ Needs = tuple[
 class StepRows:
     """One step as its kernel computes its rows."""
 
-    def __init__(self, step: Step, target: Target) -> None:
-        self.step, self._target = step, target
+    def __init__(self, step: Step, program: Program) -> None:
+        """program: which has the step, or another for the same target and runtime."""
+        self.step, self._target = step, program.target
+        self._computes_rows = program.computes_rows(step.kernel)
         self.out = step.outputs[0]
         self.extent = self.out.type.shape[AXIS] if self.out.type.rank > AXIS else 0
         self._needs: dict[int, Needs] = {}
@@ -41,7 +42,7 @@ class StepRows:
         shape = self.out.type.shape
         if len(self.step.outputs) != 1 or len(shape) < 3 or shape[0] != 1 or self.extent < 2 or self.out.type.size == 0:
             return False
-        if not self._target.computes_rows(self.step.kernel):
+        if not self._computes_rows:
             return False
         return any((axis, grain) == (AXIS, 1) for axis, _, grain in _core.kernel_cuts(**self._call))
 

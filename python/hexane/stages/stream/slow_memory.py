@@ -62,7 +62,7 @@ class SlowChoice:
         solve: Callable[[int, int, int], tuple[float, Region | None]],
     ) -> None:
         self._program, self._tensors, self._rows, self._begins, self._solve = program, tensors, rows, begins, solve
-        self._alignment = program.target.space("arena").alignment
+        self._alignment = program.space("arena").alignment
         self._parts: dict[tuple[int, int, int], _Part | None] = {}
         self._read: dict[tuple[int, int, int], int] = {}
         self._alone = [self._part(range(i, i + 1), None, bytes_live) for i, bytes_live in enumerate(live)]

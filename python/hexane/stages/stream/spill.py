@@ -75,7 +75,8 @@ class Spills:
     @cached_property
     def _apart(self) -> "_Cuts":
         """What concatenations join is computed elsewhere and copied."""
-        program = place(self._program.graph, self._program.target, self._order or "", apart=True)
+        whole = self._program
+        program = place(whole.graph, whole.target, self._order or "", apart=True, runtime=whole.runtime)
         return _Cuts(program, self._holds_ports)
 
 
@@ -183,7 +184,7 @@ def _joined(stages: list[Stage], maker: StageMaker) -> Program:
         spans |= {buffer + more: (a + first, b + first) for buffer, (a, b) in mine.spans.items()}
         buffers += mine.buffers[common:]
     return replace(
-        maker.program, target=maker.target, steps=tuple(steps), buffers=tuple(buffers), loops=tuple(loops), spans=spans
+        maker.program, spaces=maker.spaces, steps=tuple(steps), buffers=tuple(buffers), loops=tuple(loops), spans=spans
     )
 
 

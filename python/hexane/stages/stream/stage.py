@@ -49,10 +49,9 @@ class StageMaker:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.tensors = find_tensors(program)
-        arena = program.target.space("arena")
-        others = [space for space in program.target.spaces if space.name != arena.name]
-        spaces = (replace(arena, limit=0), replace(arena, name=SLOW, limit=0), *others)
-        self.target = replace(program.target, spaces=spaces)
+        arena = program.space("arena")
+        others = [space for space in program.spaces if space.name != arena.name]
+        self.spaces = (replace(arena, limit=0), replace(arena, name=SLOW, limit=0), *others)
         slow = [Buffer("arena", tensor.bytes, space=SLOW) for tensor in self.tensors.all]
         self.buffers = (*program.buffers, *slow)  # of which those are used whose tensors pass between stages
         self._rows: dict[object, StepRows] = {}
@@ -133,7 +132,7 @@ class StageMaker:
         kinds = [None if view is None else (view.type, view.strides) for view in (*step.inputs, *step.outputs)]
         key = step.kernel, id(step.node), *kinds
         if key not in self._rows:
-            self._rows[key] = StepRows(step, self.target)
+            self._rows[key] = StepRows(step, self.program)
             self._rows[key].is_cut  # noqa: B018  so that all copies know
         found = copy(self._rows[key])
         found.step, found.out = step, step.outputs[0]
@@ -141,7 +140,7 @@ class StageMaker:
 
     def _program(self, made: "_Steps") -> Program:
         return replace(
-            self.program, target=self.target, steps=tuple(made.steps), buffers=(*self.buffers, *made.buffers)
+            self.program, spaces=self.spaces, steps=tuple(made.steps), buffers=(*self.buffers, *made.buffers)
         )
 
     def _stage(self, made: "_Steps", rows: int, program: Program) -> Stage:
@@ -149,7 +148,7 @@ class StageMaker:
 
     def _fast(self, program: Program) -> int:
         """Bytes of fast memory in the best placement that is found."""
-        alignment = self.target.space("arena").alignment
+        alignment = self.spaces[0].alignment
         first = len(self.buffers)
         live = [
             (*steps, rounded_up(program.buffers[i].bytes, alignment))
@@ -269,11 +268,11 @@ class _Steps:
         return View(self._new(prod(kind.shape) * kind.dtype.bits // 8), 0, kind, canonical(dense, kind))
 
     def _new(self, size: int) -> int:
-        self.buffers.append(Buffer("arena", size, space=self._maker.target.space("arena").name))
+        self.buffers.append(Buffer("arena", size, space=self._maker.spaces[0].name))
         return len(self._maker.buffers) + len(self.buffers) - 1
 
     def _copy(self, source: View, target: View, near: Step) -> Step:
-        return Step("copy", near.node, (source,), (target,), {}, self._maker.target.arithmetic)
+        return Step("copy", near.node, (source,), (target,), {}, self._maker.program.target.arithmetic)
 
 
 def _key(tensor: int, view: View) -> _Key:

@@ -81,8 +81,9 @@ class Streams:
     @cached_property
     def _apart(self) -> "_Streamable":
         """What concatenations join is computed elsewhere and copied."""
-        program = place(self._program.graph, self._program.target, self._order or "", apart=True)
-        program = stream_ports_as(program, self._program)
+        whole = self._program
+        program = place(whole.graph, whole.target, self._order or "", apart=True, runtime=whole.runtime)
+        program = stream_ports_as(program, whole)
         return _Streamable(program, self._holds_ports, self._stripe_of)
 
 
@@ -173,7 +174,7 @@ class Choice:
         self.tensors = find_tensors(program)
         self._regions = Regions(program, self.tensors)
         self._count = len(program.steps)
-        self._alignment = program.target.space("arena").alignment
+        self._alignment = program.space("arena").alignment
         in_arena = [t for t in self.tensors.all if t.in_arena]
         self._first = np.array([t.first for t in in_arena], np.int64)
         self._last = np.array([t.last for t in in_arena], np.int64)

@@ -46,7 +46,7 @@ def _streamed(program: Program, port: PortView) -> Program:
     if len(users) == 1 and (copy := _as_rows(program, steps[users[0]], port.view, is_input)) is not None:
         steps[users[0]] = copy
         return replace(program, steps=tuple(steps))
-    buffers = [*program.buffers, Buffer("arena", port.view.type.bytes, space=program.target.space("arena").name)]
+    buffers = [*program.buffers, Buffer("arena", port.view.type.bytes, space=program.space("arena").name)]
     views = {view for i in users for view in _views(steps[i]) if view.buffer == buffer}
     shape = views.pop() if len(views) == 1 else port.view
     seen = shape if _is_whole(shape, port.view.type) else port.view

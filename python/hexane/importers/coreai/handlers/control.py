@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from hexane.dtypes import BOOL
 from hexane.graph import Value
-from hexane.importers.coreai.attributes import TOKEN, Symbol
+from hexane.importers.coreai.attributes import TOKEN, Symbol, attributes_of
 from hexane.importers.coreai.operations import Body
 from hexane.importers.coreai.registry import COMPOSITES, Complex, Context, Found, Item, handles
 
@@ -14,8 +14,6 @@ MOST_ROUNDS = 1024  # of a loop that is written out
 @handles("dataflow.invoke")
 def _invoke(c: Context) -> Found:
     """What a private function is described as, where that is known; else its body."""
-    from hexane.importers.coreai.translate import attributes_of
-
     callee = c.setting(1)
     name = callee.path[-1] if isinstance(callee, Symbol) and callee.path else ""
     function = c.translator.asset.functions.get(name)

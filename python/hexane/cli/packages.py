@@ -1,0 +1,63 @@
+"""What `hexane info` says of a Core ML model."""
+
+from pathlib import Path
+from typing import Any
+
+from hexane.importers.coreml.model import SYSTEMS, CoreMLModel, open_model
+from hexane.printer import size_text
+
+
+def package_record(path: Path) -> dict[str, Any]:
+    """The facts of a file."""
+    model = open_model(path)
+    return {
+        "functions": {name: _function(model, name) for name in model.functions},
+        "coreml": {
+            **model.facts(),
+            "weights": [{"encoding": name, "layers": count, "bytes": size} for name, count, size in model.encodings()],
+        },
+    }
+
+
+def _function(model: CoreMLModel, name: str) -> dict[str, Any]:
+    program = model.program(name)
+    features = model.features(name, program)
+    inputs = []
+    for port, kind in program.block.inputs:
+        if kind.is_state:
+            continue
+        found = features.get(port)
+        inputs.append({"name": port, "type": str(kind) if found is None else found.text()})
+    return {
+        "system": SYSTEMS.get(program.opset, ""),
+        "inputs": inputs,
+        "states": [{"name": port, "type": str(kind)} for port, kind in program.block.inputs if kind.is_state],
+        "outputs": [{"name": port} for port in program.block.outputs],
+        "labels": list(model.labels(name)),
+    }
+
+
+def print_package(record: dict[str, Any]) -> None:
+    facts = record["coreml"]
+    for key, words in (
+        ("shortDescription", ""),
+        ("author", "by "),
+        ("license", "license "),
+        ("versionString", "version "),
+    ):
+        if key in facts:
+            print(f"{words}{facts[key]}")
+    made = ", ".join(f"{key} {facts[key]}" for key in ("source", "version") if key in facts)
+    print(f"specification {facts['specification']}" if "specification" in facts else "a compiled model")
+    if made:
+        print(f"written by coremltools: {made}")
+    for found in facts["weights"]:
+        print(f"weights {found['encoding']}: {found['layers']}, {size_text(found['bytes'])}")
+    for name, function in record["functions"].items():
+        print(f"function {name} ({function['system']})" if function["system"] else f"function {name}")
+        for kind in ("inputs", "states", "outputs"):
+            for port in function[kind]:
+                print(f"  {kind[:-1]:8}{port['name']}  {port.get('type', '')}".rstrip())
+        if labels := function["labels"]:
+            print(f"  labels  {len(labels)}: {', '.join(labels[:8])}{', ..' if len(labels) > 8 else ''}")
+    print()

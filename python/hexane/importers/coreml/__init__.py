@@ -1,0 +1,1 @@
+"""Core ML models: packages (`.mlpackage`), compiled models (`.mlmodelc`) and their MIL programs."""

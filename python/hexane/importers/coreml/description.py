@@ -1,0 +1,167 @@
+"""What a Core ML model says of its inputs and outputs: dtypes, shapes that may vary, images, defaults."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hexane.dtypes import DTYPES, FP32, DType
+from hexane.errors import Error
+from hexane.graph import Value
+from hexane.importers.coreml.program import Declared
+from hexane.importers.signature import Dim
+from hexane.ops.compose import Builder, cast
+
+# ArrayFeatureType.ArrayDataType and ImageFeatureType.ColorSpace.
+DTYPES_OF = {65552: "fp16", 65568: "fp32", 65600: "fp64", 131080: "int8", 131104: "int32"}
+COLORS = {10: "grayscale", 20: "rgb", 30: "bgr", 40: "grayscale_fp16"}
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """An input. dims: fixed, or None for an axis that may vary; lows and highs: of such axes, -1 for no bound; sizes:
+    whole shapes, if these are listed. usual: the shape that the author names. color: of an image, whose port is
+    uint8 (height, width[, 3]) in the order red, green, blue; "" for a tensor. default: of an optional input."""
+
+    name: str
+    dtype: DType
+    dims: tuple[int | None, ...]
+    usual: tuple[int, ...] = ()
+    ranges: tuple[tuple[int, int], ...] = ()
+    sizes: tuple[tuple[int, ...], ...] = ()
+    color: str = ""
+    default: float | None = None
+    doc: str = ""
+
+    @staticmethod
+    def of(name: str, kind: Declared) -> "Feature":
+        """Of an input that no description names."""
+        if kind.dtype is None or kind.dims is None:
+            raise Error(f"[coreml] got the input {name!r} of {kind}, need a tensor")
+        return Feature(name, kind.dtype, kind.dims)
+
+    def names(self) -> tuple[Dim, ...]:
+        return tuple(None if d is None else d for d in self.dims)
+
+    def text(self) -> str:
+        """For people: fp32[1, 3, 224..512, 224..512]."""
+        dims = []
+        for axis, dim in enumerate(self.dims):
+            if dim is not None:
+                dims.append(str(dim))
+            elif axis < len(self.ranges):
+                low, high = self.ranges[axis]
+                dims.append(f"{low}.." if high < 0 else f"{low}..{high}")
+            else:
+                dims.append("|".join(map(str, sorted({size[axis] for size in self.sizes}))) or "?")
+        said = f"{self.dtype}[{', '.join(dims)}]"
+        said = f"image, {self.color}, {said}" if self.color else said
+        return said if self.default is None else f"{said}, {self.default:g} where it is not given"
+
+    @property
+    def is_open(self) -> bool:
+        return None in self.dims
+
+    def fixed_shape(self) -> tuple[int, ...]:
+        return tuple(u if d is None else d for d, u in zip(self.dims, self.usual or (1,) * len(self.dims), strict=True))
+
+    def given(self, shape: Sequence[int] | None) -> tuple[int, ...]:
+        """Raises Error for a shape that the model does not take."""
+        if shape is None:
+            shape = self.fixed_shape()
+        found = tuple(int(d) for d in shape)
+        need = "x".join("?" if d is None else str(d) for d in self.dims) or "one number"
+        if len(found) != len(self.dims) or any(d not in (None, e) for d, e in zip(self.dims, found, strict=True)):
+            raise Error(f"[coreml] input {self.name!r}: got the shape {found}, need {need}")
+        if self.sizes and found not in self.sizes:
+            listed = ", ".join("x".join(map(str, size)) for size in self.sizes[:8])
+            raise Error(f"[coreml] input {self.name!r}: got the shape {found}, need one of {listed}")
+        for axis, (extent, (low, high)) in enumerate(zip(found, self.ranges, strict=False)):
+            if extent < low or (0 <= high < extent):
+                most = "any" if high < 0 else str(high)
+                raise Error(f"[coreml] input {self.name!r}: got {extent} on axis {axis}, need {low} to {most}")
+        return found
+
+    def read(self, b: Builder, port: Value, kind: Declared) -> Value:
+        """What the program is given for the port: an image in the order and layout of its tensor."""
+        if not self.color:
+            value = port if kind.dtype is None else cast(b, port, kind.dtype)
+            if kind.dims == () and value.shape == (1,):
+                return b.reshape(value, shape=())
+            return value
+        value = port
+        if len(port.shape) == 2:
+            value = b.reshape(value, shape=(1, 1, *port.shape))
+        else:
+            if self.color == "bgr":
+                value = b.reverse(value, axes=(2,))
+            value = b.expand_dims(b.transpose(value, perm=(2, 0, 1)), axes=(0,))
+        return cast(b, value, kind.dtype or FP32)
+
+
+def feature(described: Any, kind: Declared) -> Feature:
+    """Of a FeatureDescription and the type that the program gives the same input."""
+    name, of = described.name, described.type
+    if of.HasField("imageType"):
+        return _image(name, of.imageType, described.shortDescription)
+    if of.HasField("multiArrayType"):
+        return _array(name, of, kind, described.shortDescription)
+    for plain, dtype in (("doubleType", "fp64"), ("int64Type", "int32")):
+        if of.HasField(plain):
+            return Feature(name, DTYPES[dtype], (1,), (1,), doc=described.shortDescription)
+    raise Error(f"[coreml] got the input {name!r}, which is no tensor and no image, need one of these")
+
+
+def _array(name: str, of: Any, kind: Declared, doc: str) -> Feature:
+    array = of.multiArrayType
+    usual = tuple(int(d) for d in array.shape)
+    dtype = DTYPES[DTYPES_OF[array.dataType]] if array.dataType in DTYPES_OF else kind.dtype or FP32
+    sizes = tuple(dict.fromkeys((usual, *(tuple(map(int, s.shape)) for s in array.enumeratedShapes.shapes))))
+    sizes = sizes if array.HasField("enumeratedShapes") else ()
+    ranges = tuple((int(r.lowerBound), int(r.upperBound)) for r in array.shapeRange.sizeRanges)
+    ranges = ranges if len(ranges) == len(usual) else ()
+    dims: list[int | None] = list(usual)
+    for axis in range(len(usual)):
+        several = len({size[axis] for size in sizes if len(size) == len(usual)}) > 1
+        ranged = bool(ranges) and ranges[axis][0] != ranges[axis][1]
+        if several or ranged:
+            dims[axis] = None
+    if kind.dims is not None and len(kind.dims) == len(usual):
+        # An axis that the program leaves open, and the description does not say how: any extent.
+        dims = [None if p is None and not sizes and not ranges else d for d, p in zip(dims, kind.dims, strict=True)]
+    defaults = ("intDefaultValue", "floatDefaultValue", "doubleDefaultValue")
+    given = next((float(getattr(array, d)) for d in defaults if array.HasField(d)), None)
+    default = given if given is not None else 0.0 if of.isOptional else None
+    return Feature(name, dtype, tuple(dims), usual, ranges, sizes, default=default if of.isOptional else None, doc=doc)
+
+
+def _image(name: str, image: Any, doc: str) -> Feature:
+    color = COLORS.get(image.colorSpace)
+    if color is None:
+        raise Error(f"[coreml] image {name!r}: got the color space {image.colorSpace}, need one of {COLORS}")
+    planes: tuple[int, ...] = (3,) if color in ("rgb", "bgr") else ()
+    usual = (int(image.height), int(image.width))
+    sizes = tuple(dict.fromkeys((usual, *((int(s.height), int(s.width)) for s in image.enumeratedSizes.sizes))))
+    sizes = sizes if image.HasField("enumeratedSizes") else ()
+    ranges: tuple[tuple[int, int], ...] = ()
+    if image.HasField("imageSizeRange"):
+        both = (image.imageSizeRange.heightRange, image.imageSizeRange.widthRange)
+        ranges = tuple((int(r.lowerBound), int(r.upperBound)) for r in both)
+    dims: list[int | None] = list(usual)
+    for axis in range(2):
+        if len({size[axis] for size in sizes}) > 1 or (ranges and ranges[axis][0] != ranges[axis][1]):
+            dims[axis] = None
+    dtype = DTYPES["fp16"] if color == "grayscale_fp16" else DTYPES["uint8"]
+    return Feature(
+        name,
+        dtype,
+        (*dims, *planes),
+        (*usual, *planes),
+        (*ranges, *((d, d) for d in planes)) if ranges else (),
+        tuple((*size, *planes) for size in sizes),
+        color,
+        doc=doc,
+    )
+
+
+def by_name(described: Sequence[Any], kinds: Mapping[str, Declared]) -> dict[str, Feature]:
+    return {d.name: feature(d, kinds.get(d.name, Declared(None))) for d in described}

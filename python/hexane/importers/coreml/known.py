@@ -1,0 +1,44 @@
+"""Values that have to be known when a model is opened."""
+
+from hexane.errors import Error
+from hexane.graph import Array, Value
+from hexane.ops import LEAVES
+from hexane.ops.encodings import is_encoded
+from hexane.ops.fold import fold_node
+
+MOST_ELEMENTS = 64  # of an input whose value decides shapes
+
+
+class ComputedError(Error):
+    """A value that is computed from these inputs, and has to be known."""
+
+    def __init__(self, message: str, inputs: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.inputs = inputs
+
+
+def known_array(value: Value) -> Array:
+    """The elements of a constant. Raises ComputedError for a value that is computed at run time."""
+    if value.node.op == "const" and value.node.data is not None:
+        return value.node.data
+    if is_encoded(value.node) and (dense := fold_node(value.node)):
+        assert dense[0].node.data is not None
+        return dense[0].node.data
+    raise ComputedError(f"got {value.type} that is computed at run time, need a constant", deciding_inputs(value))
+
+
+def deciding_inputs(value: Value) -> tuple[str, ...]:
+    """The inputs that a value is computed from; none where one is large, or a state."""
+    found: dict[str, None] = {}
+    stack, seen = [value.node], set()
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if node.op in LEAVES and node.op != "const":
+            if node.op != "input" or node.types[0].size > MOST_ELEMENTS:
+                return ()
+            found[str(node.attrs["name"])] = None
+        stack += [v.node for v in node.inputs if v is not None]
+    return tuple(name for name in found if not name.endswith("?"))

@@ -1,0 +1,157 @@
+"""A Core ML model that was opened: its functions, what they take and give, what its author wrote."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from hexane.errors import Error
+from hexane.graph import Array, Graph
+from hexane.importers.coreml.description import Feature, by_name
+from hexane.importers.coreml.package import Package, open_package
+from hexane.importers.coreml.program import Constant, Program, read_function
+from hexane.importers.coreml.text import read_text
+from hexane.importers.coreml.translate import Translator
+from hexane.importers.signature import Input, Signature, SpecialisationNeeded
+
+SYSTEMS = {
+    15: "iOS 15, macOS 12", 16: "iOS 16, macOS 13", 17: "iOS 17, macOS 14", 18: "iOS 18, macOS 15",
+    26: "iOS 26, macOS 26",
+}  # fmt: skip
+LEAST_WEIGHT = 10  # elements of a constant that lies in the file of weights
+ENCODINGS = {
+    "constexpr_affine_dequantize": "scaled", "constexpr_blockwise_shift_scale": "blocks of",
+    "constexpr_lut_to_dense": "palette of", "constexpr_lut_to_sparse": "palette of",
+    "constexpr_sparse_to_dense": "sparse",
+    "constexpr_sparse_blockwise_shift_scale": "sparse, scaled", "constexpr_cast": "cast",
+}  # fmt: skip
+MOST_ROUNDS = 4  # of inputs that are found to decide shapes
+SOURCE = "com.github.apple.coremltools."
+
+
+@dataclass(frozen=True)
+class CoreMLModel:
+    """functions: their names, the usual one first."""
+
+    package: Package
+
+    @cached_property
+    def functions(self) -> tuple[str, ...]:
+        if self.package.text:
+            return tuple(self._texts)
+        names = list(self.package.spec.mlProgram.functions)
+        usual = self.package.spec.description.defaultFunctionName or "main"
+        return tuple(sorted(names, key=lambda name: (name != usual, name)))
+
+    @cached_property
+    def _texts(self) -> Mapping[str, Program]:
+        return read_text(self.package)
+
+    def program(self, name: str) -> Program:
+        if self.package.text:
+            return self._texts[name]
+        return read_function(name, self.package.spec.mlProgram.functions[name], self.package.weights)
+
+    def description(self, name: str) -> Any:
+        """Of a function: of a model of several functions its own, else the model's."""
+        if self.package.spec is None:
+            return None
+        described = self.package.spec.description
+        return next((f for f in described.functions if f.name == name), described)
+
+    def features(self, name: str, program: Program) -> dict[str, Feature]:
+        described = self.description(name)
+        return {} if described is None else by_name(described.input, dict(program.block.inputs))
+
+    def labels(self, name: str) -> tuple[str, ...]:
+        """The classes of a classifier, in the order of its probabilities."""
+        for operation in self.program(name).block.operations:
+            if operation.op == "classify":
+                (given,) = operation.inputs.get("classes", ([],))
+                return tuple(str(v) for v in getattr(given, "value", ()) or ())
+        return ()
+
+    def signature(self, name: str) -> Signature:
+        program = self.program(name)
+        features = self.features(name, program)
+        deciding = self._deciding(program, features)
+        inputs: list[Input] = []
+        optional: list[Input] = []
+        for port, kind in program.block.inputs:
+            if kind.is_state:
+                continue
+            found = features.get(port) or Feature.of(port, kind)
+            entry = Input(port, found.dtype, found.names(), port in deciding)
+            (inputs if found.default is None else optional).append(entry)
+        return Signature(tuple(inputs), program.block.outputs, tuple(optional))
+
+    def _deciding(self, program: Program, features: Mapping[str, Feature]) -> set[str]:
+        """The inputs whose values decide shapes, found by reading the program for the author's shapes."""
+        shapes = {port: found.fixed_shape() for port, found in features.items()}
+        values: dict[str, Array] = {}
+        for _ in range(MOST_ROUNDS):
+            try:
+                Translator(program, features).graph({k: v for k, v in shapes.items() if k not in values}, values)
+            except SpecialisationNeeded as needed:
+                values |= {n: np.ones(shapes[n], features[n].dtype.numpy) for n in needed.names if n in features}
+                continue
+            except Error:
+                pass  # said when the graph is asked for
+            break
+        return set(values)
+
+    def graph(
+        self, name: str, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array] = MappingProxyType({})
+    ) -> Graph:
+        """The graph of a function for shapes of its inputs, and values of those that decide shapes.
+
+        Raises SpecialisationNeeded where a shape or a value is missing, Error for shapes that do not fit,
+        UnsupportedError for ops that cannot be read, all at once."""
+        program = self.program(name)
+        known = {port for port, kind in program.block.inputs if not kind.is_state}
+        if unknown := set(shapes) - known:
+            raise Error(f"[coreml] got a shape for {min(unknown)!r}, need inputs of {', '.join(sorted(known))}")
+        return Translator(program, self.features(name, program)).graph(shapes, values)
+
+    def encodings(self) -> list[tuple[str, int, int]]:
+        """How weights are stored: the encoding, how many, and their bytes."""
+        found: dict[str, tuple[int, int]] = {}
+        for function in self.functions:
+            for operation in self.program(function).block.operations:
+                name = ENCODINGS.get(operation.op, operation.op)
+                for given in (g for args in operation.inputs.values() for g in args if isinstance(g, Constant)):
+                    if (
+                        not isinstance(given.value, np.ndarray)
+                        or given.dtype is None
+                        or given.value.size < LEAST_WEIGHT
+                    ):
+                        continue
+                    key = str(given.dtype) if operation.op == "const" else f"{name} {given.dtype}"
+                    count, size = found.get(key, (0, 0))
+                    found[key] = count + 1, size + -(-given.value.size * given.dtype.bits // 8)
+        return [(name, count, size) for name, (count, size) in sorted(found.items())]
+
+    def facts(self) -> dict[str, str]:
+        """What the author and the converter wrote, for people."""
+        spec = self.package.spec
+        if spec is None:
+            return {}
+        found = {"specification": str(spec.specificationVersion)}
+        meta = spec.description.metadata
+        for name in ("shortDescription", "author", "license", "versionString"):
+            if text := getattr(meta, name):
+                found[name] = text
+        found |= {
+            key.removeprefix(SOURCE): value for key, value in sorted(meta.userDefined.items()) if key.startswith(SOURCE)
+        }
+        return found
+
+
+def open_model(path: str | os.PathLike[str]) -> CoreMLModel:
+    """Raises Error for a model that is damaged, UnsupportedError for one that is no ML program."""
+    return CoreMLModel(open_package(Path(path)))

@@ -1,0 +1,185 @@
+"""Branches, loops, lists and states. Conditions and lengths are known when the model is opened, or refused."""
+
+from typing import Any
+
+import numpy as np
+
+from hexane.dtypes import BOOL, DTYPES, FP32
+from hexane.errors import Error
+from hexane.graph import Value
+from hexane.importers.coreml.known import known_array
+from hexane.importers.coreml.registry import Context, reads
+from hexane.ops.compose import cast
+
+MOST_ROUNDS = 4096
+STATE = "state "
+
+
+@reads("cond pred")
+def cond(c: Context, operation: Any, /, pred: Value) -> Any:
+    """One branch where the condition is known; else both, and a choice between their results."""
+    then, otherwise = operation.blocks
+    if pred.node.data is not None:
+        return c.translator.inline(then if pred.node.data.reshape(-1)[0] else otherwise, ())
+    before = dict(c.translator.states)
+    found = [c.translator.inline(block, ()) for block in (then, otherwise)]
+    if before != c.translator.states:
+        raise Error("got a state that is written in a branch, need writes outside of it")
+    flag = cast(c.b, c.b.reshape(pred, shape=()), BOOL)
+    return [_choice(c, flag, a, z) for a, z in zip(*found, strict=True)]
+
+
+def _choice(c: Context, flag: Value, a: Any, z: Any) -> Any:
+    if not isinstance(a, Value) or not isinstance(z, Value):
+        raise Error("got branches whose results are lists, need tensors")
+    if a.shape != z.shape:
+        raise Error(f"got branches of {a.type} and {z.type}, need one type, or a condition that is known")
+    return c.b.select(flag, a, z)
+
+
+@reads("while_loop loop_vars:items")
+def while_loop(c: Context, operation: Any, /, loop_vars: tuple[Any, ...]) -> Any:
+    """Written out round after round, as long as the condition is known."""
+    condition, body = operation.blocks
+    carried = list(loop_vars)
+    for _ in range(MOST_ROUNDS):
+        (goes_on,) = c.translator.inline(condition, carried)
+        if not isinstance(goes_on, Value):
+            raise Error("got no condition, need one")
+        if not known_array(goes_on).reshape(-1)[0]:
+            return carried
+        carried = c.translator.inline(body, carried)
+    raise Error(f"got a loop of more than {MOST_ROUNDS} rounds, need fewer")
+
+
+# ---- lists ----
+
+
+class MilList(list[Any]):
+    """shape, dtype: of elements that nobody has written, where the model says them."""
+
+    shape: tuple[int, ...] | None = None
+    dtype: Any = None
+
+    @staticmethod
+    def of(items: list[Any]) -> "MilList":
+        """A copy."""
+        made = MilList(items)
+        if isinstance(items, MilList):
+            made.shape, made.dtype = items.shape, items.dtype
+        return made
+
+
+@reads("make_list init_length:int=1 dynamic_length:bool=true elem_shape:items dtype:str=fp32")
+def make_list(c: Context, _: Any, /, init_length: int, dynamic_length: bool, elem_shape: Any, dtype: str) -> Any:
+    if init_length > MOST_ROUNDS:
+        raise Error(f"init_length: got {init_length}, need {MOST_ROUNDS} at most")
+    made = MilList([None] * init_length)
+    made.dtype = DTYPES.get(dtype)
+    flat: list[int] = []
+    for extent in elem_shape:
+        if isinstance(extent, Value):
+            flat += known_array(extent).reshape(-1).astype(int).tolist()
+    made.shape = tuple(flat) if len(flat) == len(elem_shape) or flat else None
+    return [made]
+
+
+def _index(value: Value) -> int:
+    return int(known_array(value).reshape(-1)[0])
+
+
+def _zeros(c: Context, items: MilList) -> list[Value]:
+    """Elements that nobody wrote are zeros."""
+    items = MilList.of(items)
+    like = next((v for v in items if v is not None), None)
+    if like is None and items.shape is not None and items.dtype is not None:
+        like = c.b.const(np.zeros(items.shape, items.dtype.numpy))
+    if like is None:
+        raise Error("got a list without an element, need one that is written before it is read")
+    return [c.b.const(np.zeros(like.shape, like.dtype.numpy)) if v is None else v for v in items]
+
+
+@reads("list_write ls:any index value")
+def list_write(c: Context, _: Any, /, ls: MilList, index: Value, value: Value) -> Any:
+    at, made = _index(index), MilList.of(ls)
+    if not 0 <= at <= MOST_ROUNDS:
+        raise Error(f"index: got {at}, need 0 to {MOST_ROUNDS}")
+    made += [None] * (at + 1 - len(made))
+    made[at] = value
+    return [made]
+
+
+@reads("list_read ls:any index")
+def list_read(c: Context, _: Any, /, ls: MilList, index: Value) -> Any:
+    items, at = _zeros(c, ls), _index(index)
+    if not -len(items) <= at < len(items):
+        raise Error(f"index: got {at} for a list of {len(items)}, need one below")
+    return items[at]
+
+
+@reads("list_gather ls:any indices")
+def list_gather(c: Context, _: Any, /, ls: MilList, indices: Value) -> Any:
+    items, picks = _zeros(c, ls), known_array(indices).reshape(-1).tolist()
+    if any(not -len(items) <= p < len(items) for p in picks):
+        raise Error(f"indices: got {picks} for a list of {len(items)}, need some below")
+    return c.b.stack(*(items[p] for p in picks), axis=0)
+
+
+@reads("list_scatter ls:any indices value")
+def list_scatter(c: Context, _: Any, /, ls: MilList, indices: Value, value: Value) -> Any:
+    made = MilList.of(ls)
+    for i, at in enumerate(known_array(indices).reshape(-1).tolist()):
+        if not 0 <= at <= MOST_ROUNDS:
+            raise Error(f"indices: got {at}, need 0 to {MOST_ROUNDS}")
+        made += [None] * (at + 1 - len(made))
+        made[at] = c.b.squeeze(
+            c.b.slice_by_index(value, begin=(i, *[0] * (len(value.shape) - 1)), end=(i + 1, *value.shape[1:])),
+            axes=(0,),
+        )
+    return [made]
+
+
+@reads("list_length ls:any")
+def list_length(c: Context, _: Any, /, ls: MilList) -> Value:
+    return c.b.const(np.int32(len(ls)))
+
+
+# ---- states ----
+
+
+def _state(c: Context, name: Any) -> str:
+    key = name.removeprefix(STATE) if isinstance(name, str) and name.startswith(STATE) else None
+    if key is None or key not in c.translator.states:
+        raise Error("got no state of the function, need one of its inputs")
+    return key
+
+
+@reads("read_state input:any")
+def read_state(c: Context, operation: Any, /, input: Any) -> Value:
+    state = c.translator.states[_state(c, input)]
+    dims = operation.results[0][1].dims
+    return state if dims is None or len(dims) == len(state.shape) else c.b.reshape(state, shape=dims)
+
+
+@reads("write_state input:any data")
+def write_state(c: Context, operation: Any, /, input: Any, data: Value) -> Any:
+    key = _state(c, input)
+    state = c.translator.states[key]
+    if data != state:
+        update = data if data.shape == state.shape else c.b.reshape(data, shape=state.shape)
+        update = cast(c.b, update, state.dtype)
+        c.translator.states[key] = c.b.write_state(state, update, c.b.const(np.int32(0)), axis=0)
+    return c.translator.states[key] if operation.results else []
+
+
+@reads("classify probabilities classes:any")
+def classify(c: Context, operation: Any, /, probabilities: Value, classes: Any) -> Any:
+    """The best class, by its number, or by its index where classes are texts; and the probabilities in the order of
+    the classes."""
+    flat = c.b.reshape(probabilities, shape=(probabilities.type.size,))
+    best = c.b.reduce_argmax(flat, axis=0, keep_dims=True, dtype="int32")
+    if isinstance(classes, Value) and classes.node.data is not None:
+        best = c.b.gather(c.b.const(classes.node.data.astype(np.int64).reshape(-1)), best, axis=0)
+    elif classes and not isinstance(classes[0], str):
+        best = c.b.gather(c.b.const(np.array([int(np.asarray(n)) for n in classes], np.int64)), best, axis=0)
+    return [best, cast(c.b, flat, FP32)]

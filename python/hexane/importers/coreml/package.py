@@ -1,0 +1,160 @@
+"""The files of a Core ML model: a package (`NAME.mlpackage`), a compiled model (`NAME.mlmodelc`), or a bare `.mlmodel`.
+
+No path that a file names leads out of its folder.
+"""
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from hexane.errors import Error, UnsupportedError
+from hexane.importers.coreml.schema import messages
+from hexane.importers.files import open_inside, open_regular, read_all, read_view
+
+MODEL_PATH = "@model_path/"
+MOST_BYTES = 1 << 31  # of a protobuf
+LFS = b"version https://git-lfs"
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """spec: the Model message. folder: where the file lies that the program calls @model_path; None where it has no
+    weights. text: the MIL text of a compiled model, "" otherwise."""
+
+    path: Path
+    spec: Any
+    folder: Path | None
+    inside: str = ""
+    text: str = ""
+
+    def weights(self, name: str) -> Any:
+        """The bytes of a file of weights."""
+        if self.folder is None:
+            raise Error(f"got the file {name!r} in a model without a folder, need a package (.mlpackage)")
+        if not name.startswith(MODEL_PATH):
+            raise Error(f"got the path {name!r}, need one that begins with {MODEL_PATH}")
+        location = str(PurePosixPath(self.inside) / name.removeprefix(MODEL_PATH))
+        return read_view(open_inside(self.folder, location, "[coreml] weights"), f"[coreml] {name}")
+
+
+def open_package(path: Path) -> Package:
+    """Raises Error for a folder that is damaged, UnsupportedError for a kind of model that is no ML program."""
+    if not path.is_dir():
+        data = read_all(open_regular(path, f"[coreml] {path}", "Core ML model"), f"[coreml] {path}")
+        return _checked(Package(path, _parsed(data, str(path)), None))
+    if (path / "model.mil").exists() or path.suffix.lower() == ".mlmodelc":
+        return _compiled(path)
+    location = _root(path)
+    where = f"[coreml] {path}: {location}"
+    data = read_all(open_inside(path, f"Data/{location}", "[coreml] model"), where)
+    parent = str(PurePosixPath("Data") / PurePosixPath(location).parent)
+    return _checked(Package(path, _parsed(data, f"{path}: {location}"), path, parent))
+
+
+def _root(path: Path) -> str:
+    """Where the model lies below `Data/`, as the manifest has it."""
+    where = f"[coreml] {path}: Manifest.json"
+    text = read_all(open_inside(path, "Manifest.json", "[coreml] manifest"), where)
+    try:
+        manifest = json.loads(text)
+        items, root = manifest["itemInfoEntries"], manifest["rootModelIdentifier"]
+        version, found = str(manifest.get("fileFormatVersion", "")), items[root]["path"]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise Error(f"{where}: got no manifest of a package, need itemInfoEntries and rootModelIdentifier") from None
+    if not version.startswith("1."):
+        raise Error(f"{where}: got the version {version!r}, need 1.0.0")
+    if not isinstance(found, str):
+        raise Error(f"{where}: got the path {found!r}, need a text")
+    return found
+
+
+def _parsed(data: bytes, where: str) -> Any:
+    from google.protobuf.message import DecodeError  # late: not every model is Core ML's
+
+    if data.startswith(LFS):
+        raise Error(f"[coreml] {where}: got a Git LFS pointer, need the file itself: git lfs pull")
+    if len(data) >= MOST_BYTES:
+        raise Error(f"[coreml] {where}: got {len(data)} bytes, need fewer than {MOST_BYTES}")
+    try:
+        return messages()["Model"].FromString(data)
+    except (DecodeError, RecursionError, UnicodeDecodeError):
+        raise Error(f"[coreml] {where}: got {len(data)} bytes that are no Core ML model, need a whole one") from None
+
+
+def _checked(package: Package) -> Package:
+    spec = package.spec
+    if spec.HasField("mlProgram"):
+        if not spec.mlProgram.functions:
+            raise Error(f"[coreml] {package.path}: got an ML program without functions, need one")
+        return package
+    for name in ("neuralNetwork", "neuralNetworkClassifier", "neuralNetworkRegressor"):
+        if spec.HasField(name):
+            count = len(getattr(spec, name).layers)
+            raise UnsupportedError(
+                f"[coreml] {package.path}: got a neural network of version {spec.specificationVersion} with {count}"
+                " layers, Core ML's format before 2021, need an ML program: convert the original model again, with"
+                ' convert_to="mlprogram"'
+            )
+    if (pipeline := _pipeline(spec)) is not None:
+        stages = Counter(_kind(model) for model in pipeline.models)
+        listed = ", ".join(f"{count} x {kind}" for kind, count in stages.items()) or "none"
+        raise UnsupportedError(
+            f"[coreml] {package.path}: got a pipeline of models ({listed}), need one ML program: give its stages one by"
+            " one"
+        )
+    raise UnsupportedError(
+        f"[coreml] {package.path}: got {_kind(spec)} of version {spec.specificationVersion}, need an ML program"
+        " (version 6 or newer)"
+    )
+
+
+def _pipeline(spec: Any) -> Any:
+    if spec.HasField("pipeline"):
+        return spec.pipeline
+    for name in ("pipelineClassifier", "pipelineRegressor"):
+        if spec.HasField(name):
+            return getattr(spec, name).pipeline
+    return None
+
+
+# Model.Type, of those that are no networks of layers.
+KINDS = {
+    300: "a linear model", 301: "a support vector machine", 302: "a tree ensemble", 303: "a neural network",
+    400: "a linear classifier", 401: "a support vector machine", 402: "a tree ensemble", 403: "a neural network",
+    404: "a nearest neighbour classifier", 500: "a neural network", 501: "an item similarity recommender",
+    502: "an ML program", 555: "a custom model", 556: "a linked model", 560: "a classifier of bayesian probits",
+    900: "an identity", 2000: "a gazetteer", 2001: "a word embedding", 2002: "a text classifier",
+    2003: "a word tagger", 2004: "a vision feature print", 2005: "a sound analysis model",
+    2006: "a sound feature print", 3000: "a serialized model",
+}  # fmt: skip
+
+
+def _kind(spec: Any) -> str:
+    """What kind of model, by the field that is set."""
+    for name in ("mlProgram", "neuralNetwork", "neuralNetworkClassifier", "neuralNetworkRegressor"):
+        if spec.HasField(name):
+            return "an ML program" if name == "mlProgram" else "a neural network"
+    try:
+        from google.protobuf.unknown_fields import UnknownFieldSet
+
+        numbers = [f.field_number for f in UnknownFieldSet(spec)]
+    except ImportError:  # protobuf before 4.25
+        numbers = []
+    return next((KINDS[n] for n in numbers if n in KINDS), "a kind of model that is not known")
+
+
+def _compiled(path: Path) -> Package:
+    """A folder that Core ML's compiler has written."""
+    if not (path / "model.mil").exists():
+        raise UnsupportedError(
+            f"[coreml] {path}: got a compiled model without model.mil, which is a neural network of Core ML's format"
+            " before 2021, need an ML program: give the package that it was compiled from"
+        )
+    data = read_all(open_inside(path, "model.mil", "[coreml] model"), f"[coreml] {path}: model.mil")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        raise Error(f"[coreml] {path}: model.mil: got bytes that are no UTF-8, need text") from None
+    return Package(path, None, path, "", text)

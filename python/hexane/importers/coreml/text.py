@@ -1,0 +1,67 @@
+"""The MIL text of a compiled model as programs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from hexane import _core
+from hexane.dtypes import DTYPES
+from hexane.errors import Error
+from hexane.importers.coreml.package import Package
+from hexane.importers.coreml.program import Block, Constant, Declared, Operand, Operation, Program
+from hexane.mil.text import parse_program
+from hexane.mil.tree import BlobFile, Literal, Name, Statement, Type
+
+
+def read_text(package: Package) -> Mapping[str, Program]:
+    """The one function of a program in text."""
+    function = parse_program(package.text, str(package.path))
+    opset = function.opset.removeprefix("ios")
+    if not opset.isdigit():
+        raise Error(f"[coreml] {package.path}: got the opset {function.opset!r}, need ios15 or newer")
+    operations = tuple(_operation(package, statement) for statement in function.statements)
+    inputs = tuple((name, _declared(kind)) for kind, name in function.inputs)
+    block = Block(inputs, operations, tuple(name for name, _ in function.outputs))
+    return {function.name: Program(function.name, int(opset), block)}
+
+
+def _declared(kind: Type) -> Declared:
+    if kind.dtype == "string":
+        return Declared(None)
+    if kind.dtype not in DTYPES:
+        raise Error(f"[coreml] got the dtype {kind.dtype!r}, need one that is known")
+    return Declared(DTYPES[kind.dtype], tuple(kind.shape or ()))
+
+
+def _operation(package: Package, statement: Statement) -> Operation:
+    inputs = {
+        name: tuple(_operand(package, item) for item in (given if not isinstance(given, (Name, Literal)) else (given,)))
+        for name, given in {**statement.attributes, **statement.arguments}.items()
+        if name != "name"
+    }
+    label = statement.attributes.get("name")
+    results = tuple((name, _declared(kind)) for kind, name in statement.results)
+    return Operation(statement.op, inputs, results, str(label.value) if isinstance(label, Literal) else "")
+
+
+def _operand(package: Package, given: Name | Literal) -> Operand:
+    if isinstance(given, Name):
+        return given.name
+    kind, value = _declared(given.type), given.value
+    if kind.dtype is None:
+        return Constant(value)
+    shape = tuple(d or 0 for d in kind.dims or ())
+    if isinstance(value, BlobFile):
+        name, data = _core.blob_read(package.weights(value.path), value.offset)
+        if name != kind.dtype.name:
+            raise Error(f"[coreml] got {name} at offset {value.offset}, need {kind.dtype}")
+        return Constant(data.view(kind.dtype.numpy).reshape(shape), kind.dtype)
+    return Constant(_array(value, kind.dtype.numpy, shape), kind.dtype)
+
+
+def _array(value: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
+    try:
+        return np.asarray(value).astype(dtype).reshape(shape)
+    except (ValueError, TypeError, OverflowError):
+        raise Error(f"[coreml] got {value!r}, need numbers of the shape {shape}") from None

@@ -1,0 +1,313 @@
+"""A function of an ML program as a graph: operation after operation, shapes as constants, blocks in line."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hexane.dtypes import DTYPES, FP32, DType
+from hexane.errors import Error, UnsupportedError
+from hexane.graph import Array, Graph, Port, Value, constant, tensor_type, unique
+from hexane.importers.coreml import ops as _ops
+from hexane.importers.coreml.description import Feature
+from hexane.importers.coreml.known import ComputedError, known_array
+from hexane.importers.coreml.program import Block, Constant, Declared, Operation, Program
+from hexane.importers.coreml.registry import HANDLERS, Context
+from hexane.importers.signature import SpecialisationNeeded
+from hexane.mil.arguments import Parameter, parameters
+from hexane.mil.forms import READ
+from hexane.names import check_name
+from hexane.ops.compose import Builder, cast
+from hexane.ops.encodings import is_encoded
+from hexane.ops.fold import Folder, fold_node
+from hexane.ops.rewriter import Rewriter
+from hexane.ops.valid_lengths import with_lengths
+
+assert _ops is not None  # registers them
+Item = Any  # a Value, a text, or a list of these
+UNFIT = (AssertionError, AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError, ZeroDivisionError)
+REFUSED = {
+    "non_maximum_suppression": (
+        "boxes that the data chooses, need a model that ends before: how Core ML pads is not known"
+    ),
+    "custom_layer": "a layer of the author's own code, need the ops that it stands for",
+    "conv_quantized": "the quantised convolution of early converters, need one with constexpr weights",
+    **{
+        f"random_{kind}": "random numbers, whose generator in Core ML is not known, need them as an input"
+        for kind in ("normal", "uniform", "bernoulli", "categorical")
+    },
+}
+# Ops whose tensors beside x may have another float dtype, from iOS17 on.
+MIXED = (
+    "conv", "conv_transpose", "linear", "batch_norm", "instance_norm", "layer_norm", "prelu", "softplus_parametric",
+    "matmul",
+)  # fmt: skip
+_SCALARS = {
+    "int": (("int", "uint", "bool"), int),
+    "bool": (("bool", "int", "uint"), bool),
+    "float": (("float", "int", "uint"), float),
+    "factor": (("float", "int", "uint"), float),
+}
+
+
+class Translator:
+    """values: what each name is, innermost block first. states: the newest contents of each."""
+
+    def __init__(self, program: Program, features: Mapping[str, Feature]) -> None:
+        self.program, self.features = program, features
+        self.values: dict[str, Item] = {}
+        self.states: dict[str, Value] = {}
+        self.leaves: dict[str, Value] = {}
+        self.constexprs: set[Value] = set()
+        self.problems: dict[str, list[str]] = {}
+        self.needed: dict[str, None] = {}  # inputs whose values decide shapes
+
+    def graph(self, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array]) -> Graph:
+        """shapes: of inputs; an optional input without one is its default. values: of inputs that decide shapes, which
+        are constants then.
+
+        Raises SpecialisationNeeded for inputs whose shapes or values have to be known, UnsupportedError that names all
+        ops at once that cannot be read, Error for shapes that do not fit.
+        """
+        inputs: list[Value] = []
+        is_open = {n: f for n, f in self.features.items() if f.is_open and n not in shapes and n not in values}
+        if is_open:
+            said = " ".join(f"--input-shape {n}={'x'.join(map(str, f.fixed_shape()))}" for n, f in is_open.items())
+            raise SpecialisationNeeded(
+                f"[coreml] got no shape for {', '.join(is_open)}, whose dims are free, need it, as in {said}",
+                tuple(is_open),
+            )
+        for name, kind in self.program.block.inputs:
+            if kind.is_state:
+                self._state(name, kind)
+                continue
+            feature = self.features.get(name) or Feature.of(name, kind)
+            if name not in shapes and feature.default is not None:
+                shape = feature.fixed_shape()
+                default = np.full(shape, feature.default, feature.dtype.numpy)
+                self.values[name] = feature.read(Folder(name), constant(default, (name,), feature.dtype), kind)
+                continue
+            if name in values:
+                given = np.asarray(values[name])
+                fixed = constant(given.astype(feature.dtype.numpy).reshape(feature.given(given.shape)), (name,))
+                self.values[name] = feature.read(Folder(name), fixed, kind)
+                continue
+            check_name("input", name)
+            leaf = unique("input", name, tensor_type(feature.dtype, feature.given(shapes.get(name))), sources=(name,))
+            inputs.append(leaf)
+            self.values[name] = feature.read(Folder(name), leaf, kind)
+        self.block(self.program.block)
+        if self.needed:
+            raise SpecialisationNeeded(
+                f"[coreml] got no value for {', '.join(self.needed)}, which decides shapes, need it: --value NAME=V",
+                tuple(self.needed),
+            )
+        if self.problems:
+            listed = "\n  ".join(f"{what}: {', '.join(where[:3])}" for what, where in self.problems.items())
+            count = len(self.problems)
+            raise UnsupportedError(
+                f"[coreml] {count} kind{'s' if count > 1 else ''} of ops cannot be read:\n  {listed}"
+            )
+        outputs: dict[str, Port] = {}
+        for name in self.program.block.outputs:
+            found = self.values.get(name)
+            if not isinstance(found, Value):
+                if found is None or isinstance(found, list):
+                    raise Error(f"[coreml] got the output {name!r}, need a tensor that the program computes")
+                continue  # the text of a label
+            check_name("output", name)
+            if not found.shape:  # Core ML gives a number as an array of one
+                found = Folder(name).reshape(found, shape=(1,))
+            outputs[name] = Port(name, found)
+        updates = tuple(value for name, value in self.states.items() if value is not self.leaves[name])
+        if not outputs and not updates:
+            raise Error(f"[coreml] got the function {self.program.name!r} without outputs, need at least one")
+        return with_lengths(Graph(tuple(inputs), tuple(outputs.values()), name=self.program.name, updates=updates))
+
+    def _state(self, name: str, kind: Declared) -> None:
+        if kind.dims is None or None in kind.dims or kind.dtype is None:
+            raise Error(f"[coreml] got the state {name!r} of {kind}, need a known shape")
+        shape = [d for d in kind.dims if d is not None] or [1]
+        leaf = unique("state", name, tensor_type(kind.dtype, shape), np.zeros(shape, kind.dtype.numpy), (name,))
+        self.states[name] = self.leaves[name] = leaf
+        self.values[name] = f"state {name}"
+
+    # ---- blocks ----
+
+    def block(self, block: Block) -> None:
+        for operation in block.operations:
+            try:
+                self.operation(operation)
+            except ComputedError as error:
+                self.needed.update(dict.fromkeys(error.inputs))
+                if not error.inputs:
+                    self._problem(operation, str(error))
+                else:
+                    self._stand_in(operation)
+            except (Error, MemoryError) as error:
+                self._problem(operation, str(error))
+
+    def inline(self, block: Block, arguments: Sequence[Item]) -> list[Item]:
+        """The results of a block for these arguments. Its names end with it."""
+        outer = self.values
+        self.values = {**outer, **{name: item for (name, _), item in zip(block.inputs, arguments, strict=True)}}
+        try:
+            for operation in block.operations:
+                self.operation(operation)
+            return [self.item(name) for name in block.outputs]
+        finally:
+            self.values = outer
+
+    def _problem(self, operation: Operation, text: str) -> None:
+        what = text.partition("] ")[2] if text.startswith("[") and "] " in text else text
+        key = what if what.startswith(f"{operation.op}: ") else f"{operation.op}: {what}"
+        self.problems.setdefault(key, []).append(
+            operation.label or operation.results[0][0] if operation.results else ""
+        )
+        self._stand_in(operation)
+
+    def _stand_in(self, operation: Operation) -> None:
+        """What follows is read as well, to name all problems."""
+        for name, kind in operation.results:
+            dims = [d or 1 for d in kind.dims or ()]
+            stand_in = unique("input", f"{name}?", tensor_type(kind.dtype or FP32, dims))
+            self.values[name] = stand_in if kind.dims is not None else []
+
+    def item(self, name: str) -> Item:
+        if name not in self.values:
+            raise Error(f"got the name {name!r}, need a value that is computed before")
+        return self.values[name]
+
+    # ---- operations ----
+
+    def operation(self, operation: Operation) -> None:
+        """Raises Error for arguments that do not fit, whatever a damaged file has in their place."""
+        try:
+            self._operation(operation)
+        except UNFIT as error:
+            raise Error(f"got arguments that do not fit: {error}") from None
+
+    def _operation(self, operation: Operation) -> None:
+        sources = (operation.label or (operation.results[0][0] if operation.results else operation.op),)
+        if operation.op == "const":
+            (given,) = operation.inputs.get("val", (None,))
+            if not isinstance(given, Constant):
+                raise Error("got no val, need a constant")
+            self.values[operation.results[0][0]] = self._literal(given, sources)
+            return
+        weights = operation.op.startswith("constexpr_")
+        b: Builder = Rewriter(*sources) if weights else Folder(*sources)
+        handler = HANDLERS.get(operation.op)
+        if handler is not None:
+            arguments = self._bound(operation, handler.parameters)
+            made = handler.read(Context(b, self.program.opset, self), operation, **arguments)
+        elif operation.op in READ:
+            arguments = self._bound(operation, parameters()[operation.op])
+            made = READ[operation.op](b, **arguments)
+        else:
+            raise Error(f"got {REFUSED.get(operation.op, 'an op that has no counterpart here, need another one')}")
+        found = [made] if isinstance(made, Value) else list(made)  # a Value is a tuple itself
+        if len(found) != len(operation.results):
+            raise Error(f"got {len(operation.results)} results, need {len(found)}")
+        for (name, kind), value in zip(operation.results, found, strict=True):
+            self.values[name] = self._declared(b, value, kind) if not weights else value
+            if weights and isinstance(value, Value):
+                self.constexprs.add(value)
+
+    def _declared(self, b: Builder, value: Item, kind: Declared) -> Item:
+        """The value in the dtype and rank that the program says. Raises Error for another shape: it was read wrong."""
+        if not isinstance(value, Value) or kind.dtype is None or kind.dims is None:
+            return value
+        if value.dtype is not kind.dtype:
+            if (value.dtype.kind == "float") != (kind.dtype.kind == "float"):
+                raise Error(f"got a result of {kind}, need {value.dtype}{list(value.shape)}")
+            value = cast(b, value, kind.dtype)
+        if len(value.shape) != len(kind.dims):
+            if value.type.size != 1 or any(d not in (None, 1) for d in kind.dims):
+                raise Error(f"got a result of {kind}, need {value.dtype}{list(value.shape)}")
+            value = b.reshape(value, shape=(1,) * len(kind.dims))
+        if any(d is not None and d != e for d, e in zip(kind.dims, value.shape, strict=True)):
+            raise Error(f"got a result of {kind}, need {value.dtype}{list(value.shape)}")
+        return value
+
+    def _literal(self, given: Constant, sources: tuple[str, ...] = ()) -> Item:
+        if isinstance(given.value, (str, list)):
+            return given.value
+        return constant(given.value, sources, given.dtype)
+
+    # ---- arguments ----
+
+    def _bound(self, operation: Operation, known: Sequence[Parameter]) -> dict[str, Any]:
+        if unknown := operation.inputs.keys() - {p.name for p in known}:
+            raise Error(f"got the argument {min(unknown)}, need some of {', '.join(p.name for p in known)}")
+        found = {p.name: self._argument(p, operation.inputs.get(p.name)) for p in known}
+        x = found.get("x")
+        if operation.op in MIXED and isinstance(x, Value):
+            dtype = x.dtype if x.dtype.kind == "float" else FP32
+            found["x"] = _like(x, dtype)
+            for name, value in found.items():
+                if isinstance(value, Value) and value.dtype.kind in ("float", "int"):
+                    found[name] = _like(value, dtype)
+        return found
+
+    def _argument(self, p: Parameter, given: Sequence[Any] | None) -> Any:
+        if given is None or (not given and p.kind != "values"):
+            if p.optional or p.insisted:
+                return p.default if p.default is not None or not p.insisted else INSISTED.get((p.name, p.kind))
+            raise Error(f"need the argument {p.name}")
+        try:
+            items = [self.item(g) if isinstance(g, str) else self._literal(g) for g in given]
+            if p.kind in ("values", "items"):
+                return tuple(items)
+            (item,) = items
+            return self._converted(p, item)
+        except ComputedError:
+            raise
+        except Error as error:
+            raise Error(f"{p.name}: {error}") from None
+
+    def _converted(self, p: Parameter, item: Item) -> Any:
+        if p.kind == "any":
+            return item
+        if p.kind == "str":
+            if not isinstance(item, str):
+                raise Error("got a tensor, need a text")
+            return item
+        if p.kind == "dtype":
+            if item not in DTYPES:
+                raise Error(f"got {item!r}, need a dtype")
+            return DTYPES[item]
+        if not isinstance(item, Value):
+            raise Error(f"got {'a list' if isinstance(item, list) else repr(item)}, need a tensor")
+        if p.kind in _SCALARS:
+            kinds, convert = _SCALARS[p.kind]
+            array = known_array(item)
+            if array.size != 1 or item.dtype.kind not in kinds:
+                raise Error(f"got {item.type}, need one {p.kind}")
+            return convert(array.reshape(-1)[0])
+        if p.kind in ("ints", "bools"):
+            array = known_array(item).reshape(-1)
+            return tuple((bool if p.kind == "bools" else int)(v) for v in array)
+        if p.kind == "weight" and p.name != "lut" and is_encoded(item.node):
+            dense = fold_node(item.node)
+            return dense[0] if dense else item
+        return item
+
+
+INSISTED: Mapping[tuple[str, str], Any] = {
+    ("epsilon", "float"): 0.0,
+    ("interleave", "bool"): False,
+    ("keep_dims", "bool"): False,
+    ("transpose_x", "bool"): False,
+    ("transpose_y", "bool"): False,
+    ("axes", "ints"): (),
+    ("axis", "int"): -1,
+    ("mode", "str"): "EXACT",
+}
+
+
+def _like(value: Value, dtype: DType) -> Value:
+    """A parameter in the dtype of x."""
+    if value.dtype is dtype or is_encoded(value.node):
+        return value
+    return cast(Folder(*value.node.sources), value, dtype)

@@ -1,0 +1,53 @@
+"""Runs passes in order, and checks each one's graph where that is asked for."""
+
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from hexane.errors import Error
+from hexane.graph import Graph
+from hexane.passes.order import Pass
+from hexane.passes.retarget import takes
+from hexane.program import Program
+from hexane.targets import Chip, Target
+from hexane.verify import GraphLevel, level_of, verify
+
+Watch = Callable[[str, Graph | Program], None]  # is told of each pass or stage by name, and what it made
+
+
+def run_checked(
+    chosen: Sequence[Pass], graph: Graph, target: Target, skip: frozenset[str] = frozenset(), watch: Watch | None = None
+) -> Graph:
+    """The graph after these passes.
+
+    With HEXANE_VERIFY=1 in the environment, Error is raised for the first pass whose graph is not sound, or has lost a
+    decision.
+    """
+    checks = os.environ.get("HEXANE_VERIFY") == "1"
+    level: GraphLevel = level_of(graph) if checks else "user"
+    for p in chosen:
+        if p.name not in skip:
+            before, level_before = graph, level
+            graph, level = _run(p, graph, target), p.level or level
+            if checks and (graph is not before or level != level_before):
+                verify_after(p.name, graph, level, target, before)
+            if watch is not None:
+                watch(p.name, graph)
+    return graph
+
+
+def _run(p: Pass, graph: Graph, target: Target) -> Graph:
+    if not (p.legal and isinstance(target, Chip)):
+        return p.run(graph, target)
+    asked = graph.annotated(takes=partial(takes, chip=target))
+    return p.run(asked, target).annotated(takes=None)
+
+
+def verify_after(name: str, graph: Graph, level: GraphLevel, target: Target, before: Graph) -> None:
+    """`verify`, whose Error names the pass as well; and what was decided before is still there."""
+    try:
+        verify(graph, level, target)
+    except Error as error:
+        raise Error(f"[after {name}] {error}") from None
+    if graph.decisions[: len(before.decisions)] != before.decisions:
+        raise Error(f"[after {name}] got decisions other than those before it, need them kept: {before.decisions}")

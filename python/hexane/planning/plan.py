@@ -1,0 +1,44 @@
+"""Plans memory: a lowered graph becomes a program that keeps to it. `hx.compile` and `hexane fit` both ask here, before
+anything that runs is made."""
+
+from hexane.graph import Graph
+from hexane.memory import Memory
+from hexane.passes.run import Watch
+from hexane.planning.flash import in_flash
+from hexane.planning.scratch import Beside
+from hexane.planning.search import fitted
+from hexane.planning.whole import in_whole_tensors
+from hexane.program import Program
+from hexane.stages.bufferize.place import place
+from hexane.stages.stream.stream import stream
+from hexane.stages.stream.stream_ports import stream_ports
+from hexane.targets import Target
+
+
+def plan(
+    graph: Graph,
+    target: Target,
+    memory: Memory,
+    *,
+    order: str = "",
+    threads: int = 1,
+    beside: Beside | None = None,
+    watch: Watch | None = None,
+) -> Program:
+    """Graph -> Program with offsets, in the rows or within the limits that `memory` states.
+
+    order: as `schedule` has it. threads: of the CPU, for each of which kernels need scratch. beside: what counted
+    scratch before for so many threads, and remembers. Raises Error for a graph that does not fit.
+    """
+    if memory.rows:
+        program = stream_ports(place(graph, target, order), memory.stream_input, memory.stream_output)
+        program = stream(program, memory.rows, order=order, holds_ports=memory.hold_ports)
+    else:
+        program = in_whole_tensors(graph, target, memory, order)
+    if watch is not None:
+        watch("program", program)
+    beside = beside or Beside(threads)
+    program = in_flash(fitted(program, beside, memory, order), beside, memory)
+    if watch is not None and memory.sram is not None and program.loops:
+        watch("program-streamed", program)
+    return program

@@ -1,0 +1,242 @@
+"""Packages that Apple's converter writes: read, run and judged; and what is no package."""
+
+import shutil
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hexane as hx
+from coreml_files import package, relu_spec
+from hexane.errors import UnsupportedError
+from hexane.importers.coreml.model import open_model
+from hexane.importers.coreml.program import unpacked
+from hexane.importers.coreml.schema import messages
+from hexane.importers.signature import SpecialisationNeeded
+
+Build = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def apple() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return pytest.importorskip("coremltools", reason="coremltools is not installed")
+
+
+@pytest.fixture(scope="module")
+def build(apple: Any, tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """Converts a program of MIL's builder to a package."""
+
+    def make(program: Any, name: str = "net", **options: Any) -> Path:
+        target = tmp_path_factory.mktemp("coreml") / f"{name}.mlpackage"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            options = {"minimum_deployment_target": apple.target.iOS17, **options}
+            model = apple.convert(program, convert_to="mlprogram", skip_model_load=True, **options)
+            model.save(str(target))
+        return target
+
+    return make
+
+
+def weights(*shape: int, scale: float = 1.0) -> np.ndarray:
+    rng = np.random.default_rng(sum(shape))
+    return (rng.standard_normal(shape) * scale / np.sqrt(max(np.prod(shape[1:]), 1))).astype(np.float32)
+
+
+def detector(apple: Any) -> Any:
+    """Pixels of 0..255, a batch norm with a variance of 10^5, a residual and pools, as a trained detector has them."""
+    mb = apple.converters.mil.Builder
+
+    @mb.program(input_specs=[mb.TensorSpec(shape=(1, 3, 32, 32))])  # type: ignore[untyped-decorator]
+    def program(x: Any) -> Any:
+        y = mb.conv(x=x, weight=weights(8, 3, 3, 3), strides=[2, 2], pad_type="same", name="stem")
+        spread = np.full(8, 1.5e5, np.float32)
+        y = mb.batch_norm(x=y, mean=weights(8, scale=100.0), variance=spread, gamma=weights(8) + 1, beta=weights(8))
+        y = mb.relu(x=y)
+        z = mb.conv(x=y, weight=weights(8, 1, 3, 3), groups=8, pad_type="same")
+        y = mb.add(x=y, y=mb.silu(x=z))
+        y = mb.max_pool(x=y, kernel_sizes=[3, 3], strides=[2, 2], pad_type="custom", pad=[1, 1, 1, 1])
+        y = mb.upsample_nearest_neighbor(x=y, scale_factor_height=2.0, scale_factor_width=2.0)
+        y = mb.reduce_mean(x=y, axes=[2, 3], keep_dims=False)
+        return mb.softmax(x=mb.linear(x=y, weight=weights(5, 8), bias=weights(5)), axis=-1, name="scores")
+
+    return program
+
+
+def by_hand(x: np.ndarray) -> hx.Tensor:
+    """The same network in Hexane's own ops."""
+    h = hx.conv(hx.input("x", x.shape), weights(8, 3, 3, 3), strides=2, pad=(0, 1, 0, 1))
+    h = hx.batch_norm(
+        h, weights(8, scale=100.0), np.full(8, 1.5e5, np.float32), weights(8) + 1, weights(8), epsilon=1e-5
+    )
+    h = hx.relu(h)
+    h = h + hx.silu(hx.conv(h, weights(8, 1, 3, 3), groups=8, pad=1))
+    h = hx.max_pool(h, kernel_sizes=3, strides=2, pad=1)
+    h = hx.upsample_nearest_neighbor(h, scale_factor_height=2.0, scale_factor_width=2.0)
+    h = hx.reduce_mean(h, axes=(2, 3), keep_dims=False)
+    return hx.softmax(hx.linear(h, weights(5, 8), weights(5)), axis=-1)
+
+
+@pytest.mark.parametrize("precision", ["FLOAT32", "FLOAT16"])
+def test_a_network_with_pixels_and_large_variances(apple: Any, build: Build, precision: str) -> None:
+    path = build(detector(apple), compute_precision=getattr(apple.precision, precision))
+    pixels = np.random.default_rng(4).integers(0, 256, (1, 3, 32, 32)).astype(np.float32)
+    got = hx.compile(path)(pixels)
+    want = np.asarray(hx.compile(by_hand(pixels))(pixels))
+    assert np.abs(np.asarray(got) - want).max() <= (1e-6 if precision == "FLOAT32" else 5e-3)
+    report = hx.preflight(path, "M4")
+    assert report.segments is not None
+    assert any("scores" in e.node.where for e in report.entries)
+
+
+def test_shapes_that_vary_are_decided_by_calls(apple: Any, build: Build) -> None:
+    mb, types = apple.converters.mil.Builder, apple.converters.mil.mil
+    size = types.get_new_symbol()
+
+    @mb.program(input_specs=[mb.TensorSpec(shape=(1, size, 8))])  # type: ignore[untyped-decorator]
+    def program(x: Any) -> Any:
+        y = mb.linear(x=x, weight=weights(4, 8), bias=weights(4))
+        return mb.reshape(x=y, shape=[-1, 4], name="y")
+
+    shape = apple.Shape(shape=(1, apple.RangeDim(2, 64, default=16), 8))
+    path = build(program, inputs=[apple.TensorType(name="x", shape=shape)])
+    net = hx.compile(path)
+    assert isinstance(net, hx.OpenModel)
+    assert str(net.inputs[0]) == "x: fp32[1, ?, 8]" or net.inputs[0].shape == (1, None, 8)
+    for length in (2, 16, 64):
+        assert np.asarray(net(np.ones((1, length, 8), np.float32))).shape == (length, 4)
+    with pytest.raises(hx.Error, match="got 65 on axis 1, need 2 to 64"):
+        net(np.ones((1, 65, 8), np.float32))
+    with pytest.raises(SpecialisationNeeded, match="--input-shape x=1x16x8"):
+        hx.preflight(path, "M1")
+    assert open_model(path).features("main", open_model(path).program("main"))["x"].text() == "fp32[1, 2..64, 8]"
+
+
+def test_states_keep_what_calls_write(apple: Any, build: Build) -> None:
+    mb = apple.converters.mil.Builder
+    types = apple.converters.mil.mil.types
+
+    @mb.program(
+        input_specs=[mb.TensorSpec(shape=(3,), dtype=types.fp16), mb.StateTensorSpec(shape=(3,), dtype=types.fp16)],
+        opset_version=apple.target.iOS18,
+    )  # type: ignore[untyped-decorator]
+    def program(x: Any, total: Any) -> Any:
+        before = mb.read_state(input=total)
+        return mb.coreml_update_state(state=total, value=mb.add(x=before, y=x), name="y")
+
+    net = hx.compile(build(program, minimum_deployment_target=apple.target.iOS18))
+    step = np.array([1, 2, 3], np.float16)
+    assert np.asarray(net(step)).tolist() == [1, 2, 3]
+    assert np.asarray(net(step)).tolist() == [2, 4, 6]
+    net.reset_state()
+    assert np.asarray(net(step)).tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("color", ["RGB", "BGR"])
+def test_an_image_goes_in_as_pixels(apple: Any, build: Build, color: str) -> None:
+    mb = apple.converters.mil.Builder
+
+    @mb.program(input_specs=[mb.TensorSpec(shape=(1, 3, 4, 6))])  # type: ignore[untyped-decorator]
+    def program(image: Any) -> Any:
+        return mb.reduce_sum(x=image, axes=[2, 3], keep_dims=False, name="y")
+
+    layout = getattr(apple.colorlayout, color)
+    path = build(program, inputs=[apple.ImageType(name="image", shape=(1, 3, 4, 6), color_layout=layout, scale=2.0)])
+    picture = np.random.default_rng(1).integers(0, 256, (4, 6, 3)).astype(np.uint8)
+    sums = picture.reshape(-1, 3).sum(0).astype(np.float64) * 2
+    want = sums if color == "RGB" else sums[::-1]
+    np.testing.assert_allclose(np.asarray(hx.compile(path)(picture)).reshape(-1), want, rtol=2e-3)
+
+
+def test_a_classifier_has_its_labels(apple: Any, build: Build) -> None:
+    mb = apple.converters.mil.Builder
+
+    @mb.program(input_specs=[mb.TensorSpec(shape=(1, 4))])  # type: ignore[untyped-decorator]
+    def program(x: Any) -> Any:
+        return mb.softmax(x=x, axis=-1, name="p")
+
+    path = build(program, classifier_config=apple.ClassifierConfig(["ant", "bee", "cat", "dog"]))
+    found = hx.compile(path)(np.array([[0, 1, 5, 2]], np.float32))
+    assert isinstance(found, dict)
+    assert found["classLabel"].tolist() == [2]
+    assert open_model(path).labels("main") == ("ant", "bee", "cat", "dog")
+    np.testing.assert_allclose(found["classLabel_probs"].sum(), 1, rtol=1e-3)
+
+
+def test_ops_that_cannot_be_read_are_named_at_once(apple: Any, build: Build) -> None:
+    mb = apple.converters.mil.Builder
+
+    @mb.program(input_specs=[mb.TensorSpec(shape=(2, 4))])  # type: ignore[untyped-decorator]
+    def program(x: Any) -> Any:
+        y = mb.add(x=x, y=mb.random_normal(shape=[2, 4], name="noise"))
+        return mb.mul(x=y, y=mb.random_uniform(shape=[2, 4], name="more"), name="y")
+
+    path = build(program)
+    with pytest.raises(
+        UnsupportedError, match=r"2 kinds of ops(.|\n)*random_normal: .*noise(.|\n)*random_uniform: .*more"
+    ):
+        hx.compile(path)
+
+
+# ---- files that are damaged, or something else ----
+
+
+def test_a_package_written_by_hand_runs(tmp_path: Path) -> None:
+    net = hx.compile(package(tmp_path, relu_spec().SerializeToString()))
+    assert np.asarray(net(np.array([-1, 2], np.float32))).tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("path", ["../../secret", "/etc/passwd", "com.apple.CoreML/../../../x", 5])
+def test_paths_stay_in_the_package(tmp_path: Path, path: Any) -> None:
+    (tmp_path / "secret").write_bytes(relu_spec().SerializeToString())
+    with pytest.raises(hx.Error, match=r"need a file inside the model's folder|need a text"):
+        hx.compile(package(tmp_path, relu_spec().SerializeToString(), path))
+
+
+def test_other_kinds_of_models_say_what_to_do(tmp_path: Path) -> None:
+    spec = messages()["Model"](specificationVersion=4)
+    spec.neuralNetwork.layers.add(name="conv")
+    with pytest.raises(UnsupportedError, match=r'neural network of version 4 with 1 layers.*convert_to="mlprogram"'):
+        hx.compile(package(tmp_path, spec.SerializeToString()))
+    shutil.rmtree(tmp_path / "net.mlpackage")
+    spec = messages()["Model"](specificationVersion=4)
+    spec.pipeline.models.add().neuralNetwork.layers.add(name="a")
+    spec.pipeline.models.add().mlProgram.version = 1
+    with pytest.raises(UnsupportedError, match=r"pipeline of models .*1 x a neural network, 1 x an ML program"):
+        hx.compile(package(tmp_path, spec.SerializeToString()))
+    shutil.rmtree(tmp_path / "net.mlpackage")
+    with pytest.raises(hx.Error, match="Git LFS pointer"):
+        hx.compile(package(tmp_path, b"version https://git-lfs.github.com/spec/v1\n"))
+
+
+def test_a_damaged_package_never_crashes(tmp_path: Path) -> None:
+    """Of 300 mutants each is refused by an Error of ours, or read."""
+    whole = relu_spec().SerializeToString()
+    rng, refused = np.random.default_rng(8), 0
+    made = package(tmp_path, whole)
+    file = made / "Data" / "com.apple.CoreML" / "model.mlmodel"
+    for _ in range(300):
+        data = bytearray(whole)
+        for at in rng.integers(0, len(data), rng.integers(1, 4)):
+            data[at] = rng.integers(0, 256)
+        file.write_bytes(bytes(data[: rng.integers(1, len(data) + 1)] if rng.random() < 0.3 else data))
+        try:
+            model = open_model(made)
+            model.graph(model.functions[0], {}, {})
+        except hx.Error:
+            refused += 1
+    assert 100 < refused < 300
+
+
+@pytest.mark.parametrize("bits", [1, 2, 3, 4, 6])
+def test_integers_of_few_bits_lie_lowest_bit_first(bits: int) -> None:
+    numbers = np.random.default_rng(bits).integers(0, 1 << bits, 66)
+    packed = np.packbits(((numbers[:, None] >> np.arange(bits)) & 1).reshape(-1).astype(np.uint8), bitorder="little")
+    assert unpacked(packed, bits, 66).tolist() == numbers.tolist()
+    with pytest.raises(hx.Error, match="need 66 integers"):
+        unpacked(packed[:-1], bits, 66)
