@@ -32,7 +32,7 @@ help:
 	@echo "make bench-cost FILE=ROWS.csv  estimated latencies compared with published ones"
 	@echo "make bench-sweep  every op beside onnxruntime; lists the slow ones"
 	@echo "make sanitize     tests of C++ under AddressSanitizer and UndefinedBehaviorSanitizer"
-	@echo "make threads      the device under ThreadSanitizer, 8 threads on 4 programs of the stand-in"
+	@echo "make threads      contexts of 4 models, and 4 programs of the stand-in, from 8 threads under ThreadSanitizer"
 	@echo "make test-mcu     generated apps on Cortex-M under QEMU, with their sizes; needs gcc-arm-none-eabi,"
 	@echo "                  libnewlib-arm-none-eabi and qemu-system-arm"
 	@echo "make test-arm64   the C++ tests, cross-built and run under qemu"

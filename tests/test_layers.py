@@ -15,7 +15,19 @@ CSRC = ROOT / "csrc"
 
 # Each line may import the lines above it and itself. `_core` is the C++ library.
 PYTHON_LAYERS = (
-    ("errors", "dtypes", "limits", "decisions", "names", "origins", "forks", "field_docs", "_core", "c99_library"),
+    (
+        "errors",
+        "dtypes",
+        "limits",
+        "decisions",
+        "names",
+        "origins",
+        "forks",
+        "field_docs",
+        "log",
+        "_core",
+        "c99_library",
+    ),
     ("graph", "printer", "attrs", "layers", "memory", "room", "work"),
     ("targets", "program"),
     ("cost",),

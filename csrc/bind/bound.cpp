@@ -31,13 +31,13 @@ struct Buffer {
 };
 
 struct Buffers {
-  run::Program::Ports ports;
+  run::Context::Ports ports;
   std::vector<Buffer> items;
 };
 
 struct Bound {
   PyObject_HEAD vectorcallfunc vectorcall;
-  run::Program* program;
+  run::Context* context;
   Buffers* buffers;
   PyObject* owner;   // the Python object of the program
   PyObject* inputs;  // read-only mappings of arrays by port name
@@ -72,10 +72,10 @@ PyObject* call(PyObject* object, PyObject* const*, size_t nargsf, PyObject* name
         fail<InputError>(buffer.port->where,
                          "got an array that was changed after bind() (its memory, type, shape, strides or ",
                          "flags), need it as it was");
-    const run::Program::Ports& ports = self->buffers->ports;
-    if (self->is_long || !self->program->try_run(ports)) {
+    const run::Context::Ports& ports = self->buffers->ports;
+    if (self->is_long || !self->context->try_run(ports)) {
       const py::gil_scoped_release release;
-      self->program->run(ports);
+      self->context->run(ports);
     }
   } catch (const Error&) {
     translate_error(std::current_exception());
@@ -183,7 +183,7 @@ py::object make_bound(py::object self, ProgramObject& program, const py::dict& b
         fail<InputError>("program", "bind: got the name ", py::repr(item.first).cast<std::string>(),
                          ", which no port has");
   check_overlaps(held->items);
-  held->ports.id = program.program->new_id();
+  held->ports.id = program.context->new_id();
   const auto read_only = [](const py::dict& arrays) {
     auto mapping = py::reinterpret_steal<py::object>(PyDictProxy_New(arrays.ptr()));
     if (!mapping) throw py::error_already_set();
@@ -194,7 +194,7 @@ py::object make_bound(py::object self, ProgramObject& program, const py::dict& b
   auto* bound = PyObject_New(Bound, bound_type);
   if (!bound) throw py::error_already_set();
   bound->vectorcall = call;
-  bound->program = program.program.get();
+  bound->context = program.context.get();
   bound->buffers = held.release();
   bound->owner = self.release().ptr();
   bound->inputs = bound_inputs.release().ptr();

@@ -1,4 +1,4 @@
-// The class Program for Python: a plan that is ready to run.
+// The class Program for Python: a plan that is ready to run, in a context of its own.
 #include "bind/program.h"
 
 #include <algorithm>
@@ -37,15 +37,36 @@ std::vector<Port> ports_of(const plan::Plan& plan, const char* side, std::span<c
   return result;
 }
 
+std::unique_ptr<ProgramObject> first_context(const plan::Plan& plan, std::shared_ptr<const void> owner, int threads,
+                                             std::shared_ptr<MemoryPool> pool = {},
+                                             std::span<const run::DeviceProgram> programs = {},
+                                             std::span<const run::Swap> swaps = {},
+                                             std::shared_ptr<const void> state_owner = {}) {
+  auto context = [&] {
+    const py::gil_scoped_release release;
+    return run::Context::make(std::make_shared<run::Image>(plan, std::move(owner), threads, std::move(pool), programs,
+                                                           swaps, std::move(state_owner)));
+  }();
+  return std::make_unique<ProgramObject>(std::move(context));
+}
+
+std::unique_ptr<ProgramObject> another_context(const ProgramObject& self) {
+  auto context = [&] {
+    const py::gil_scoped_release release;
+    return self.context->another();
+  }();
+  return std::make_unique<ProgramObject>(std::move(context));
+}
+
 std::unique_ptr<ProgramObject> from_bytes(HeldBytes held, int threads) {
   Bytes bytes = held.bytes();
   if (reinterpret_cast<uintptr_t>(bytes.data()) % alignof(PlanTensor) == 0) {
     const plan::Plan plan = plan::read_plan(bytes);
-    return std::make_unique<ProgramObject>(plan, owner_of(std::move(held)), threads);
+    return first_context(plan, owner_of(std::move(held)), threads);
   }
   const auto copy = std::make_shared<Memory>(bytes.size(), "plan");
   if (!bytes.empty()) std::memcpy(copy->data(), bytes.data(), bytes.size());
-  return std::make_unique<ProgramObject>(plan::read_plan({copy->data(), copy->size()}), copy, threads);
+  return first_context(plan::read_plan({copy->data(), copy->size()}), copy, threads);
 }
 
 using MadeProgram =
@@ -74,8 +95,8 @@ std::unique_ptr<ProgramObject> from_object(py::object source, int threads, const
   };
   std::vector<run::Swap> swaps;
   for (const auto& [state, next] : swapped) swaps.push_back({space(state), space(next)});
-  auto result = std::make_unique<ProgramObject>(plan, owner_of(held), threads, pool, programs, swaps,
-                                                owner_of(held->take_state_pieces()));
+  auto result =
+      first_context(plan, owner_of(held), threads, pool, programs, swaps, owner_of(held->take_state_pieces()));
   if (pool) held->let_go(plan::kWeights);
   return result;
 }
@@ -87,7 +108,7 @@ std::unique_ptr<ProgramObject> load(const std::string& path, int threads) {
     auto bytes = std::make_shared<Memory>(read_file(path, sizeof(PlanHeader), plan::check_start));
     return std::pair(bytes, plan::read_plan({bytes->data(), bytes->size()}));
   }();
-  return std::make_unique<ProgramObject>(plan, std::move(file), threads);
+  return first_context(plan, std::move(file), threads);
 }
 
 // The inputs of a run, in port order, as dense arrays of the right dtype and shape.
@@ -127,7 +148,7 @@ std::vector<py::array> gather_inputs(const ProgramObject& self, py::handle input
 struct Arguments {
   std::vector<py::array> inputs;
   py::list outputs;
-  run::Program::Ports ports;
+  run::Context::Ports ports;
 };
 
 Arguments make_arguments(const ProgramObject& self, py::handle inputs) {
@@ -146,9 +167,9 @@ Arguments make_arguments(const ProgramObject& self, py::handle inputs) {
 
 py::list run_once(ProgramObject& self, py::handle inputs) {
   Arguments arguments = make_arguments(self, inputs);
-  if (self.is_long || !self.program->try_run(arguments.ports)) {
+  if (self.is_long || !self.callers->try_run(arguments.ports)) {
     const py::gil_scoped_release release;
-    self.program->run(arguments.ports);
+    self.callers->run(arguments.ports);
   }
   return std::move(arguments.outputs);
 }
@@ -161,7 +182,7 @@ Port port_of(const plan::Plan& plan, const PlanTensor& tensor, const std::string
 
 py::list run_traced(ProgramObject& self, py::handle inputs, const py::function& after) {
   Arguments arguments = make_arguments(self, inputs);
-  const plan::Plan& plan = self.program->plan();
+  const plan::Plan& plan = self.context->plan();
   const auto show = [&](size_t index) {
     const py::gil_scoped_acquire acquire;
     const PlanStep& step = plan.steps[index];
@@ -169,7 +190,7 @@ py::list run_traced(ProgramObject& self, py::handle inputs, const py::function& 
     for (const uint32_t id : plan.operands.subspan(step.operands + step.num_inputs, step.num_outputs)) {
       const PlanTensor& tensor = plan.tensors[id];
       py::array array = port_of(plan, tensor, "trace").allocate();
-      self.program->read(tensor, static_cast<std::byte*>(array.mutable_data()));
+      self.context->read(tensor, static_cast<std::byte*>(array.mutable_data()));
       copies.append(array);
     }
     if (!after(index, copies).is(py::bool_(true))) return;
@@ -181,12 +202,12 @@ py::list run_traced(ProgramObject& self, py::handle inputs, const py::function& 
       if (!array.dtype().equal(port.dtype) || !(array.flags() & py::array::c_style) ||
           !std::equal(array.shape(), array.shape() + array.ndim(), port.shape.begin(), port.shape.end()))
         fail("trace", "step ", index, ": got an array of another shape or dtype, need the one that was given");
-      self.program->replace(tensor, static_cast<const std::byte*>(array.data()));
+      self.context->replace(tensor, static_cast<const std::byte*>(array.data()));
     }
   };
   {
     const py::gil_scoped_release release;
-    self.program->trace(arguments.ports, show);
+    self.context->trace(arguments.ports, show);
   }
   return std::move(arguments.outputs);
 }
@@ -212,7 +233,7 @@ py::tuple surfaces(const ProgramObject& self) {
 
 // The dtype and shape of each named tensor in the weights or the state.
 py::dict types(const ProgramObject& self, const std::string& kind) {
-  const plan::Plan& plan = self.program->plan();
+  const plan::Plan& plan = self.context->plan();
   py::dict result;
   for (const PlanTensor& tensor : plan.tensors) {
     const py::str name = text(plan.string(tensor.name));
@@ -225,16 +246,18 @@ py::dict types(const ProgramObject& self, const std::string& kind) {
 }
 
 py::list step_infos(ProgramObject& self) {
-  const auto steps = [&] {
+  const std::vector<cpu::Step>& steps = self.context->image().steps().steps();
+  const auto times = [&] {
     const py::gil_scoped_release release;
-    return self.program->steps();
+    return self.context->times();
   }();
   py::list result;
-  for (const auto& step : steps)
-    result.append(py::dict(py::arg("kernel") = step.kernel->name, py::arg("source") = text(step.source),
-                           py::arg("cost") = step.cost, py::arg("parallel") = step.parallel,
-                           py::arg("calls") = step.calls, py::arg("nanoseconds") = step.nanoseconds,
-                           py::arg("median") = step.median, py::arg("waited") = step.waited));
+  for (size_t i = 0; i < steps.size(); ++i)
+    result.append(py::dict(py::arg("kernel") = steps[i].kernel->name,
+                           py::arg("source") = text(self.context->plan().string(steps[i].row->source)),
+                           py::arg("cost") = steps[i].cost, py::arg("parallel") = steps[i].chunk != 0,
+                           py::arg("calls") = times[i].calls, py::arg("nanoseconds") = times[i].nanoseconds,
+                           py::arg("median") = times[i].median, py::arg("waited") = steps[i].waited));
   return result;
 }
 
@@ -242,7 +265,7 @@ py::list step_infos(ProgramObject& self) {
 py::list timeline(ProgramObject& self) {
   const auto spans = [&] {
     const py::gil_scoped_release release;
-    return self.program->timeline();
+    return self.context->timeline();
   }();
   py::list result;
   for (const auto& span : spans) result.append(py::make_tuple(span.step, span.begin, span.end));
@@ -251,15 +274,22 @@ py::list timeline(ProgramObject& self) {
 
 // The names of the arithmetics that steps compute in.
 py::list arithmetics(const ProgramObject& self) {
-  const plan::Plan& plan = self.program->plan();
+  const plan::Plan& plan = self.context->plan();
   py::list result;
   for (const PlanNumerics& numerics : plan.numerics) result.append(text(plan.string(numerics.name)));
   return result;
 }
 
+// Bytes of the context's own memories, by name.
+py::dict own_memory(const ProgramObject& self) {
+  py::dict result;
+  for (const auto& [name, bytes] : self.context->own_memory()) result[text(name)] = bytes;
+  return result;
+}
+
 // Bytes of each memory, by name.
 py::dict memory(const ProgramObject& self) {
-  const plan::Plan& plan = self.program->plan();
+  const plan::Plan& plan = self.context->plan();
   py::dict result;
   for (const PlanSpace& space : plan.spaces)
     if (plan.string(space.kind) != "port") result[text(plan.string(space.name))] = space.bytes;
@@ -268,25 +298,25 @@ py::dict memory(const ProgramObject& self) {
 
 // A copy of a state or weights tensor.
 py::array contents(ProgramObject& self, std::string_view kind, const std::string& name) {
-  const PlanTensor& tensor = self.program->find(kind, name);
-  py::array array = port_of(self.program->plan(), tensor, name).allocate();
+  const PlanTensor& tensor = self.context->image().find(kind, name);
+  py::array array = port_of(self.context->plan(), tensor, name).allocate();
   auto* to = static_cast<std::byte*>(array.mutable_data());
   const py::gil_scoped_release release;
-  self.program->read_contents(tensor, to);
+  self.context->read_contents(tensor, to);
   return array;
 }
 
 // Replaces the contents of a state or weights tensor by `value`.
-void replace(ProgramObject& self, const char* kind, const std::string& name, py::handle value,
-             void (run::Program::*put)(const PlanTensor&, const std::byte*)) {
-  const PlanTensor& tensor = self.program->find(kind, name);
-  const Port port = port_of(self.program->plan(), tensor, std::string(kind) + " '" + name + "'");
+template <typename Put>
+void replace(ProgramObject& self, const char* kind, const std::string& name, py::handle value, Put put) {
+  const PlanTensor& tensor = self.context->image().find(kind, name);
+  const Port port = port_of(self.context->plan(), tensor, std::string(kind) + " '" + name + "'");
   py::array array = as_array(port.where, value);
   port.check(array);
   if (!port.is_dense(array)) array = py::array(array.attr("copy")("C"));
   const auto* from = static_cast<const std::byte*>(array.data());
   const py::gil_scoped_release release;
-  (self.program.get()->*put)(tensor, from);
+  put(tensor, from);
 }
 
 }  // namespace
@@ -317,18 +347,17 @@ bool Port::is_dense(const py::array& array) const {
          (item == 0 || reinterpret_cast<uintptr_t>(proxy->data) % item == 0);
 }
 
-ProgramObject::ProgramObject(const plan::Plan& plan, std::shared_ptr<const void> owner, int threads,
-                             std::shared_ptr<MemoryPool> pool, std::span<const run::DeviceProgram> programs,
-                             std::span<const run::Swap> swaps, std::shared_ptr<const void> state_owner)
-    : inputs(ports_of(plan, "input", plan.inputs)), outputs(ports_of(plan, "output", plan.outputs)) {
-  const py::gil_scoped_release release;
-  program = std::make_unique<run::Program>(plan, std::move(owner), threads, std::move(pool), programs, swaps,
-                                           std::move(state_owner));
-  is_long = program->cost() > kLongRun;
+ProgramObject::ProgramObject(std::shared_ptr<run::Context> made)
+    : inputs(ports_of(made->plan(), "input", made->plan().inputs)),
+      outputs(ports_of(made->plan(), "output", made->plan().outputs)),
+      context(std::move(made)),
+      callers(std::make_unique<run::Callers>(context)),
+      is_long(context->image().steps().cost() > kLongRun) {
+  const plan::Plan& plan = context->plan();
   const auto find = [&](std::vector<Port>& ports, std::span<const PlanPort> rows) {
     for (size_t i = 0; i < rows.size(); ++i)
-      if (const PlanTensor& tensor = plan.tensors[rows[i].tensor]; const auto& surface = program->surface(tensor))
-        ports[i].surface = {surface, program->layout(tensor)};
+      if (const PlanTensor& tensor = plan.tensors[rows[i].tensor]; const auto& surface = context->surface(tensor))
+        ports[i].surface = {surface, context->layout(tensor)};
   };
   find(inputs, plan.inputs);
   find(outputs, plan.outputs);
@@ -349,11 +378,20 @@ void register_program(py::module_& m) {
       .def_property_readonly("steps", &step_infos)
       .def_property_readonly("timeline", &timeline)
       .def_property_readonly("arithmetics", &arithmetics)
-      .def_property_readonly("threads", [](const Self& self) { return self.program->threads(); })
-      .def_property_readonly("cost", [](const Self& self) { return self.program->cost(); })
+      .def_property_readonly("threads", [](const Self& self) { return self.context->image().steps().threads(); })
+      .def_property_readonly("cost", [](const Self& self) { return self.context->image().steps().cost(); })
       .def_property_readonly("memory", &memory)
-      .def_property_readonly("scratch_bytes", [](const Self& self) { return self.program->scratch_bytes(); })
-      .def_property_readonly("unshared_bytes", [](const Self& self) { return self.program->unshared_bytes(); })
+      .def_property_readonly("own_memory", &own_memory)
+      .def_property_readonly("table_bytes", [](const Self& self) { return self.context->table_bytes(); })
+      .def_property_readonly("scratch_bytes", [](const Self& self) { return self.context->scratch_bytes(); })
+      .def_property_readonly("unshared_bytes", [](const Self& self) { return self.context->image().unshared_bytes(); })
+      .def("context", &another_context)
+      .def(
+          "share_states", [](Self& self, const Self& other) { self.context->share_states(other.context); },
+          py::arg("other"))
+      .def(
+          "limit_callers", [](Self& self, int most) { self.callers->limit(most); }, py::arg("most"))
+      .def_property_readonly("callers", [](const Self& self) { return self.callers->made(); })
       .def("run", &run_once, py::arg("inputs"))
       .def("trace", &run_traced, py::arg("inputs"), py::arg("after"))
       .def(
@@ -363,12 +401,12 @@ void register_program(py::module_& m) {
           },
           py::arg("buffers"))
       .def(
-          "profile", [](Self& self, bool on) { self.program->profile(on); }, py::arg("on"),
+          "profile", [](Self& self, bool on) { self.context->profile(on); }, py::arg("on"),
           py::call_guard<py::gil_scoped_release>())
       .def(
-          "reset_state", [](Self& self) { self.program->reset_state(); }, py::call_guard<py::gil_scoped_release>())
+          "reset_state", [](Self& self) { self.context->reset_state(); }, py::call_guard<py::gil_scoped_release>())
       .def(
-          "drop_first_contents", [](Self& self) { self.program->drop_first_contents(); },
+          "drop_first_contents", [](Self& self) { self.context->image().drop_first_contents(); },
           py::call_guard<py::gil_scoped_release>())
       .def(
           "read_state", [](Self& self, const std::string& name) { return contents(self, "state", name); },
@@ -379,17 +417,23 @@ void register_program(py::module_& m) {
       .def(
           "write_state",
           [](Self& self, const std::string& name, py::handle value) {
-            replace(self, "state", name, value, &run::Program::write_state);
+            replace(self, "state", name, value,
+                    [&](const PlanTensor& tensor, const std::byte* from) { self.context->write_state(tensor, from); });
           },
           py::arg("name"), py::arg("value"))
       .def(
           "update",
           [](Self& self, const std::string& name, py::handle value) {
-            replace(self, "weights", name, value, &run::Program::update);
+            replace(self, "weights", name, value, [&](const PlanTensor& tensor, const std::byte* from) {
+              self.context->image().update(tensor, from);
+            });
           },
           py::arg("name"), py::arg("value"))
       .def(
-          "save", [](Self& self, const std::string& path, bool states_now) { self.program->save(path, states_now); },
+          "save",
+          [](Self& self, const std::string& path, bool states_now) {
+            self.context->image().save(path, states_now ? self.context.get() : nullptr);
+          },
           py::arg("path"), py::arg("states_now") = false, py::call_guard<py::gil_scoped_release>());
   m.def("isa", [] { return cpu::isa(); });
   m.def("give_back_free_memory", &give_back_free_memory, py::call_guard<py::gil_scoped_release>());

@@ -7,7 +7,8 @@
 
 #include "bind/arrays.h"
 #include "bind/surface.h"
-#include "run/program.h"
+#include "run/callers.h"
+#include "run/context.h"
 
 namespace hexane {
 
@@ -30,13 +31,13 @@ struct Port {
 };
 
 struct ProgramObject {
-  ProgramObject(const plan::Plan& plan, std::shared_ptr<const void> owner, int threads,
-                std::shared_ptr<MemoryPool> pool = {}, std::span<const run::DeviceProgram> programs = {},
-                std::span<const run::Swap> swaps = {}, std::shared_ptr<const void> state_owner = {});
+  // A context, the first one of an image or another.
+  explicit ProgramObject(std::shared_ptr<run::Context> made);
 
   std::vector<Port> inputs;
   std::vector<Port> outputs;
-  std::unique_ptr<run::Program> program;
+  std::shared_ptr<run::Context> context;
+  std::unique_ptr<run::Callers> callers;  // of calls that come at once, the context the first
   bool is_long;
 };
 

@@ -49,6 +49,21 @@ class ThreadPool {
   // An empty lease if another thread has the pool.
   Lease try_lease(int threads);
 
+  // One of those that run something at the same time, for as long as it lives. They share the cores: each takes a
+  // thread less for each of the others.
+  class Caller {
+   public:
+    explicit Caller(ThreadPool& pool) : pool_(pool), others_(pool.callers_.fetch_add(1, std::memory_order_relaxed)) {}
+    Caller(const Caller&) = delete;
+    Caller& operator=(const Caller&) = delete;
+    ~Caller() { pool_.callers_.fetch_sub(1, std::memory_order_relaxed); }
+    Lease try_lease(int threads) const { return pool_.try_lease(threads - others_); }
+
+   private:
+    ThreadPool& pool_;
+    const int others_;
+  };
+
  private:
   using Function = void (*)(void* context, int worker);
 
@@ -64,6 +79,7 @@ class ThreadPool {
   uint32_t called_ = 0;                // those of them that have been called since; guarded by leased_
   Function function_ = nullptr;        // of the job; only written while nobody is inside and no place is free
   void* context_ = nullptr;
+  std::atomic<int> callers_{0};
   std::mutex leased_;
   int num_workers_ = 0;  // guarded by leased_
   std::mutex error_mutex_;

@@ -1,9 +1,9 @@
 // Results that stay from run to run: a step that reads states and weights alone, such as a cast of weights for a
 // program of a device, runs again when one of these has changed. So weights are cast once in all the batches of an
-// update.
+// update. Which results are as if they had just been made, each executor knows of its own memory.
 #include <algorithm>
 
-#include "cpu/executor.h"
+#include "cpu/resolved_steps.h"
 
 namespace hexane::cpu {
 namespace {
@@ -21,7 +21,7 @@ bool overlap(const Part& a, const Part& b) { return a.space == b.space && a.begi
 
 // Kept are results in memory that no other step writes. That is so for programs of devices, whose operands have
 // memories of their own.
-void Executor::find_what_is_kept(std::span<const uint32_t> changing) {
+void ResolvedSteps::find_what_is_kept(std::span<const uint32_t> changing) {
   const auto is_cpu = [&](const Step& step) { return plan_.string(step.row->device) == "cpu"; };
   if (!plan_.loops.empty() || std::all_of(steps_.begin(), steps_.end(), is_cpu)) return;
   const auto parts_of = [&](size_t i, bool outputs) {
@@ -57,18 +57,11 @@ void Executor::find_what_is_kept(std::span<const uint32_t> changing) {
     const std::vector<Part> read = parts_of(i, false), made = parts_of(i, true);
     if (read.empty() || !std::all_of(read.begin(), read.end(), lasts) || !std::all_of(made.begin(), made.end(), is_own))
       continue;
-    step.kept = static_cast<int>(is_kept_.size());
-    is_kept_.push_back(false);
+    step.kept = static_cast<int>(num_kept_++);
     for (const Part& part : written)
       if (std::any_of(read.begin(), read.end(), [&](const Part& operand) { return overlap(operand, part); }))
         steps_[part.step].outdates.push_back(step.kept);
   }
-}
-
-// Before a step runs.
-void Executor::outdate_by(const Step& step) const {
-  if (step.outdates.empty() || (step.kernel->changes && !step.kernel->changes(step.call))) return;
-  for (const int kept : step.outdates) is_kept_[kept] = false;
 }
 
 }  // namespace hexane::cpu

@@ -7,7 +7,7 @@
 
 #include "core/memory.h"
 #include "device/surface.h"
-#include "run/program.h"
+#include "run/context.h"
 
 namespace hexane::run {
 namespace {
@@ -59,17 +59,17 @@ std::vector<device::Port> ports_of(const std::vector<Side>& sides) {
 struct Compiled {
   Compiled(std::shared_ptr<Memory> plan_bytes, int64_t row_alignment)
       : bytes(std::move(plan_bytes)),
-        program(plan::read_plan({bytes->data(), bytes->size()}), bytes, 1),
-        inputs(sides_of(program.plan(), program.plan().inputs, 0, row_alignment)),
-        outputs(sides_of(program.plan(), program.plan().outputs, inputs.size(), row_alignment)) {
+        context(Context::make(std::make_shared<Image>(plan::read_plan({bytes->data(), bytes->size()}), bytes, 1))),
+        inputs(sides_of(context->plan(), context->plan().inputs, 0, row_alignment)),
+        outputs(sides_of(context->plan(), context->plan().outputs, inputs.size(), row_alignment)) {
     ports.addresses.resize(inputs.size() + outputs.size());
     for (const auto* sides : {&inputs, &outputs})
       for (const Side& side : *sides) ports.addresses[side.address] = side.packed.data();
   }
   const std::shared_ptr<Memory> bytes;
-  Program program;
+  const std::shared_ptr<Context> context;
   const std::vector<Side> inputs, outputs;
-  Program::Ports ports;
+  Context::Ports ports;
   std::mutex running;  // of whoever uses the packed elements
   std::atomic<bool> loaded{false};
 };
@@ -91,7 +91,7 @@ class PlanRequest final : public device::Request {
       const Side& side = compiled_->inputs[i];
       device::read(*inputs_[i], side.layout, device::all_channels(side.layout), side.layout.dtype, side.packed.data());
     }
-    compiled_->program.run(compiled_->ports);
+    compiled_->context->run(compiled_->ports);
     for (size_t i = 0; i < outputs_.size(); ++i) {
       const Side& side = compiled_->outputs[i];
       device::write(*outputs_[i], side.layout, device::all_channels(side.layout), side.layout.dtype,

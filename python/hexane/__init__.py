@@ -38,12 +38,25 @@ from hexane.report import (
     predict_fp16_divergence,
     preflight,
 )
-from hexane.runtime import Model, OpenModel, Quantized, SavedPackage, compile, load, quantize_model, save_coreml
+from hexane.runtime import (
+    Context,
+    Functions,
+    Model,
+    OpenModel,
+    Quantized,
+    SavedPackage,
+    compile,
+    compile_functions,
+    load,
+    quantize_model,
+    save_coreml,
+)
 
 __version__ = "0.1.0"
 __all__ = [
     "Comparison",
     "Compression",
+    "Context",
     "CrossChipFP16Warning",
     "Decision",
     "Device",
@@ -54,6 +67,7 @@ __all__ = [
     "Explanation",
     "FallbackWarning",
     "Fit",
+    "Functions",
     "Graph",
     "HazardWarning",
     "InputError",
@@ -72,6 +86,7 @@ __all__ = [
     "checkpoint",
     "compare",
     "compile",
+    "compile_functions",
     "const",
     "cross_compile_check",
     "estimate",

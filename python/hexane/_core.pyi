@@ -525,7 +525,7 @@ class MemoryPool:
 
 class Program:
     """A plan that is ready to run: memory allocated, kernels found and prepared. Safe to use from several threads; the
-    runs of one program happen one after the other."""
+    runs of one program happen one after the other, unless `limit_callers` lets several run."""
 
     def __init__(
         self,
@@ -575,11 +575,35 @@ class Program:
     def memory(self) -> dict[str, int]:
         """Bytes of each memory (arenas, weights, state), by name."""
 
+    def share_states(self, other: Program) -> None:
+        """From now on its states are those of the other program, which stays alive. One of them runs at a time. Raises
+        Error for states of other names, places or types."""
+
+    def limit_callers(self, most: int) -> None:
+        """How many runs may happen at the same time, each in a context that is made when it is needed; 1 at first. Bound
+        calls and programs with states, callbacks or devices have one."""
+
+    @property
+    def callers(self) -> int:
+        """The contexts that were made for runs at the same time, the first among them."""
+
+    @property
+    def own_memory(self) -> dict[str, int]:
+        """Bytes of the memories that no other context shares, by name: arenas, states, surfaces and scratch."""
+
+    @property
+    def table_bytes(self) -> int:
+        """Bytes of the addresses of operands, which a context has in addition."""
+
     @property
     def scratch_bytes(self) -> int: ...
     @property
     def unshared_bytes(self) -> int:
         """About what would be free if this program were gone and the others of its pool were not."""
+
+    def context(self) -> Program:
+        """The same plan with the same weights, and states, arena, scratch and surfaces of its own. States hold their
+        first contents. `update` and `drop_first_contents` act on all contexts."""
 
     def run(self, inputs: Mapping[str, object] | Sequence[object]) -> list[Array]:
         """One array for each output, new. Inputs by name or in port order (list, tuple): ndarray, buffer or
@@ -612,7 +636,8 @@ class Program:
 
     def write_state(self, name: str, value: Array) -> None: ...
     def update(self, name: str, value: Array) -> None:
-        """Replaces the contents of the weights tensor of that name and prepares the steps that read it again."""
+        """Replaces the contents of the weights tensor of that name in all contexts and prepares the steps that read it
+        again. Waits for calls that run."""
 
     def save(self, path: str | bytes, states_now: bool = False) -> None:
         """Writes the plan to a file as `save_file` does: weights as they are now, the contents of the state at first, or now."""

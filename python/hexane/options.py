@@ -16,6 +16,23 @@ MOST_THREADS = 256
 SCHEDULES = ("apple", "optimal")  # of a chip
 
 
+def cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def threads_of_environment() -> int | None:
+    """What HEXANE_THREADS says, else OMP_NUM_THREADS, of which the first number counts. Raises Error for what is no
+    number of threads in HEXANE_THREADS; what others set for OpenMP is left out where it is none."""
+    asked = os.environ.get("HEXANE_THREADS", "")
+    if asked:
+        if not asked.isdecimal() or not 1 <= int(asked) <= MOST_THREADS:
+            raise Error(f"[compile] HEXANE_THREADS: got {asked!r}, need an integer in 1..{MOST_THREADS}")
+        return int(asked)
+    first = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    return min(int(first), MOST_THREADS) if first.isdecimal() and int(first) > 0 else None
+
+
 @with_field_docs
 @dataclass(frozen=True, slots=True)
 class Device:
@@ -89,7 +106,13 @@ class Options:
     model's dtypes."""
 
     threads: int | None = None
-    """Of the CPU, 1 to 256. None: all cores that this process may use."""
+    """Of the CPU, 1 to 256. None: as many as HEXANE_THREADS or OMP_NUM_THREADS of the environment say, else all cores
+    that this process may use."""
+
+    contexts: int | None = None
+    """How many calls of one model may run at the same time, 1 to 256: each has an arena and scratch of its own, made
+    when it is needed. More calls wait. None: as many as this process may use cores. Calls of a model with states, and
+    those on an engine, run one after the other; `Model.context` makes callers that do not."""
 
     schedule: str = ""
     """The order of steps. "optimal": the order that keeps fewest bytes live, which takes at most some seconds longer to
@@ -128,9 +151,9 @@ class Options:
         self.compression  # noqa: B018  raises Error
         if not isinstance(self.memory, Memory):
             raise Error(f"[compile] memory: got {self.memory!r}, need an hx.Memory")
-        count = self.threads
-        if count is not None and (type(count) is not int or not 1 <= count <= MOST_THREADS):
-            raise Error(f"[compile] threads: got {count!r}, need an integer in 1..{MOST_THREADS}")
+        for name, count in (("threads", self.threads), ("contexts", self.contexts)):
+            if count is not None and (type(count) is not int or not 1 <= count <= MOST_THREADS):
+                raise Error(f"[compile] {name}: got {count!r}, need an integer in 1..{MOST_THREADS}")
 
     @property
     def placed(self) -> Device:
@@ -144,10 +167,15 @@ class Options:
 
     @property
     def num_threads(self) -> int:
-        """`threads` as a number."""
+        """`threads` as a number; where it is None, HEXANE_THREADS or OMP_NUM_THREADS of the environment."""
         if self.threads is not None:
             return self.threads
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return threads_of_environment() or cores()
+
+    @property
+    def num_contexts(self) -> int:
+        """`contexts` as a number."""
+        return cores() if self.contexts is None else self.contexts
 
     @property
     def on_cpu(self) -> list[str]:

@@ -114,7 +114,7 @@ def test_compile_in_stages_and_fit_say_the_same(cli, tmp_path):
     fits = json.loads(cli("fit", model, *given, "--json").out)
     assert fits["fits"] is True
     assert fits["planned"]["total"] == kept["arena"] + kept["arena.1"] + kept["scratch"]
-    assert (fits["staged"]["read"], fits["staged"]["written"]) == (kept["slow_read"], kept["slow_written"])
+    assert (fits["planned"]["read"], fits["planned"]["written"]) == (kept["slow_read"], kept["slow_written"])
     assert "slow_read" in cli("compile", model, "-o", plan, *given).out
     refused = cli("compile", model, "-o", tmp_path / "none.hxp", "--sram", "1K", "--slow", "4M", "--strategy", "stages")
     assert (refused.code, refused.err.endswith("; no plan written\n")) == (1, True)

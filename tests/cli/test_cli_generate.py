@@ -55,6 +55,7 @@ def test_json_has_tokens_and_why_it_ended(cli: Cli, model: Path) -> None:
     ]
     for one in found:
         del one["tokens_per_second"]
+        assert one.pop("seconds_to_first_token") > 0
     assert found[0] == found[1]
     assert found[0]["tokens"] != found[2]["tokens"]
     assert found[3]["tokens"] == found[0]["tokens"][:2]

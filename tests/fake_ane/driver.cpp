@@ -19,7 +19,7 @@
 #include "device/surface.h"
 #include "fake_ane.h"
 #include "plan/reader.h"
-#include "run/program.h"
+#include "run/context.h"
 
 using namespace hexane;
 
@@ -70,7 +70,7 @@ struct Model {
   explicit Model(device::Device& ane, const std::string& path, bool finds = false)
       : bytes(std::make_shared<Memory>(read_file(path, sizeof(PlanHeader), plan::check_start))),
         plan(plan::read_plan({bytes->data(), bytes->size()})),
-        direct(plan, bytes, 1),
+        direct(run::Context::make(std::make_shared<run::Image>(plan, bytes, 1))),
         program(make(ane, "program(1.3)\n" + path, finds)) {
     program->load(kQos);
   }
@@ -93,7 +93,7 @@ struct Model {
 
   std::shared_ptr<Memory> bytes;
   const plan::Plan plan;
-  run::Program direct;
+  std::shared_ptr<run::Context> direct;
   std::unique_ptr<device::Program> program;
 };
 
@@ -137,10 +137,10 @@ struct Use {
     std::vector<std::vector<std::byte>> want = packed;
     {
       const std::lock_guard lock(direct_runs);
-      run::Program::Ports ports;
+      run::Context::Ports ports;
       for (auto& bytes : want) ports.addresses.push_back(bytes.data());
-      ports.id = model.direct.new_id();
-      model.direct.run(ports);
+      ports.id = model.direct->new_id();
+      model.direct->run(ports);
     }
     for (size_t i = num_inputs; i < surfaces.size(); ++i) {
       std::vector<std::byte>& got = packed[places[i]];

@@ -11,7 +11,7 @@
 
 #include "core/memory.h"
 #include "plan/reader.h"
-#include "run/program.h"
+#include "run/context.h"
 
 using namespace hexane;
 
@@ -61,9 +61,9 @@ void say(char* why, size_t why_bytes, const std::exception& error) {
 
 struct fake_program {
   std::shared_ptr<Memory> bytes;
-  std::unique_ptr<run::Program> program;
+  std::shared_ptr<run::Context> context;
   std::vector<PortData> inputs, outputs;
-  run::Program::Ports ports;
+  run::Context::Ports ports;
   std::mutex running;  // the packed memory is of one run at a time
 };
 
@@ -72,7 +72,7 @@ fake_program* fake_program_make(const void* plan, size_t bytes, char* why, size_
   result->bytes = std::make_shared<Memory>(bytes, "plan");
   std::memcpy(result->bytes->data(), plan, bytes);
   const plan::Plan read = plan::read_plan({result->bytes->data(), bytes});
-  result->program = std::make_unique<run::Program>(read, result->bytes, 1);
+  result->context = run::Context::make(std::make_shared<run::Image>(read, result->bytes, 1));
   for (const PlanPort& row : read.inputs) result->inputs.emplace_back(read, row);
   for (const PlanPort& row : read.outputs) result->outputs.emplace_back(read, row);
   for (auto* side : {&result->inputs, &result->outputs})
@@ -81,7 +81,7 @@ fake_program* fake_program_make(const void* plan, size_t bytes, char* why, size_
       data.port.dtype = data.dtype.c_str();
       result->ports.addresses.push_back(data.packed.data());
     }
-  result->ports.id = result->program->new_id();
+  result->ports.id = result->context->new_id();
   return result.release();
 } catch (const std::exception& error) {
   say(why, why_bytes, error);
@@ -103,7 +103,7 @@ bool fake_program_run(fake_program* program, void* const* inputs, void* const* o
   const std::lock_guard lock(program->running);
   for (PortData& data : program->inputs)
     data.rows(*inputs++, [&](std::byte* packed, const std::byte* row) { std::memcpy(packed, row, data.row_bytes); });
-  program->program->run(program->ports);
+  program->context->run(program->ports);
   for (PortData& data : program->outputs)
     data.rows(*outputs++, [&](const std::byte* packed, std::byte* row) { std::memcpy(row, packed, data.row_bytes); });
   return true;

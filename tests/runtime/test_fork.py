@@ -129,3 +129,23 @@ def test_a_tracer_may_fork_itself() -> None:
     assert seen
     assert all(seen)
     assert net(ONES).shape == ONES.shape
+
+
+def test_a_child_forked_while_an_update_waits_for_contexts_runs_them() -> None:
+    net = network(2)
+    contexts = [net.context() for _ in range(3)]
+
+    def update_and_drop() -> None:
+        net.update(w=np.eye(SIZE, dtype=np.float32))
+        net.context().close()
+
+    def check() -> bool:
+        net.update(w=2 * np.eye(SIZE, dtype=np.float32))
+        for context in (*contexts, net.context()):
+            context.reset_state()
+            context(ONES)
+        return all(bool((context.read_state("kept") == 2).all()) for context in contexts)
+
+    with meanwhile(lambda: contexts[0](ONES)), meanwhile(lambda: contexts[1](ONES)), meanwhile(update_and_drop):
+        for _ in range(8):
+            assert child_says(check)

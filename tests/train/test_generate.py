@@ -1,5 +1,6 @@
 """Tokens by a decoder's step of one token, whose keys and values are states: the same logits as all tokens at once."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import hexane as hx
 from decoders import decoder_weights, llama2c_v0, logits_in_numpy
 from hexane.graph import Array
-from hexane.train.decoder.generate import Sampler, program
+from hexane.train.decoder.generate import Generator, Sampler, Steps, program
 
 CONFIGS: dict[str, dict[str, Any]] = {
     "MHA": {},
@@ -129,3 +130,41 @@ def test_a_temperature_near_0_is_like_0() -> None:
 def test_logits_that_are_not_finite_are_an_error() -> None:
     with pytest.raises(hx.Error, match="not finite"):
         Sampler(0.0, 0.9, 0)(np.array([1, np.nan], np.float32))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("length", [1, 2, 64, 65, 130, 300, 320])
+def test_a_prompt_in_blocks_gives_the_logits_of_its_tokens(name: str, length: int) -> None:
+    """Over windows of 256 and of all positions, up to the last one."""
+    c = replace(config(name), seq=320)
+    weights = decoder_weights(c)
+    made = Steps(c, weights, hx.Options(target="host", threads=2))
+    ids = np.random.default_rng(length).integers(0, c.vocab, length).tolist()
+    got = made.prompt(ids)
+    want = logits_in_numpy(c, weights, np.array([ids]))[0, -1]
+    assert np.linalg.norm(got - want) <= 1e-5 * np.linalg.norm(want)
+    if length < c.seq:
+        one = made.one(5, length)
+        want = logits_in_numpy(c, weights, np.array([[*ids, 5]]))[0, -1]
+        assert np.linalg.norm(one - want) <= 1e-5 * np.linalg.norm(want)
+
+
+def test_a_long_text_is_the_likeliest_one_in_every_window() -> None:
+    """With a cache that several programs read, from 200 tokens of a prompt on to where the room ends."""
+    c = replace(config("GQA"), seq=300)
+    weights = decoder_weights(c)
+    made = Generator.__new__(Generator)
+    made._begin(c, Steps(c, weights))
+    prompt = np.random.default_rng(3).integers(0, c.vocab, 200).tolist()
+    got = list(made(prompt, steps=200, temperature=0))
+    assert len(got) == 100
+    by_hand = Generator.of_weights(c, weights)  # token by token, over the whole cache
+    assert list(by_hand(prompt, steps=200, temperature=0)) == got
+
+
+def test_room_is_what_a_caller_asks_for(path: Path) -> None:
+    made = Generator(path, context=6)
+    assert made.config.seq == 6
+    assert len(list(made([3, 8], steps=50, temperature=0))) == 4
+    with pytest.raises(hx.Error, match="context: got 12, need 1 to the 11 of the model"):
+        Generator(path, context=12)

@@ -46,6 +46,9 @@ def generate(
     temperature: Annotated[float, typer.Option(min=0, help="0: the likeliest token each time.")] = 0.8,
     top_p: Annotated[float, typer.Option(help="The share of the likeliest tokens that one is drawn of.")] = 0.9,
     seed: Annotated[int, typer.Option(min=0, help="The same seed, the same text.")] = 0,
+    context: Annotated[
+        int | None, typer.Option(min=1, help="Room for so many tokens. [default: as many as the model takes]")
+    ] = None,
     threads: Annotated[int | None, typer.Option(min=1, max=256, help="How many. [default: all cores]")] = None,
     json: Json = False,
     debug: Debug = False,
@@ -58,7 +61,7 @@ def generate(
     hexane generate stories15M.bin --prompt "Once" --lora run/adapter
 
     It ends where the model ends it (eos_token_id, or the token that ends an answer in a chat), after --steps tokens, or
-    where the model's row of tokens is full. Tokens a second are printed on stderr.
+    where the model's row of tokens is full. Tokens a second are printed on stderr, and the time to the first one.
     """
     # A model of transformers was trained on texts as its tokenizer writes them, others on documents with their mark.
     published = (model / "config.json").is_file()
@@ -66,7 +69,7 @@ def generate(
         model = checkpoint_in(model)
     known = load_tokenizer(_tokenizer(model, tokenizer))
     with working(f"reading {model.name}"):
-        made = Generator(model, lora=lora, options=Options(target="host", threads=threads))
+        made = Generator(model, lora=lora, options=Options(target="host", threads=threads), context=context)
     if known.vocab > made.config.vocab:
         raise Error(f"[generate] {model}: got {made.config.vocab} tokens, need the tokenizer's {known.vocab}")
     if not published and (note := note_of_vocab(known, made.config)):
@@ -86,6 +89,7 @@ def generate(
     if not json:
         print(prompt, end="", flush=True)
     stream, found, texts, times = TextStream(known, ids), list[int](), list[str](), list[float]()
+    start = time.perf_counter()
     for token in tokens:
         times.append(time.perf_counter())
         found.append(token)
@@ -94,6 +98,7 @@ def generate(
             print(texts[-1], end="", flush=True)
     texts.append(stream.end())
     rate = (len(times) - 1) / (times[-1] - times[0]) if len(times) > 1 else None
+    first = times[0] - start if times else None
     full = len(ids) + len(found) >= made.config.seq
     why = "steps" if len(found) == steps else "seq" if full else "end"
     if json:
@@ -105,11 +110,13 @@ def generate(
                 "tokens": found,
                 "ended_by": why,
                 "tokens_per_second": rate,
+                "seconds_to_first_token": first,
             }
         )
         return
     print(texts[-1])
     told = "" if rate is None else f", {rate:.1f} tokens/s"
+    told += "" if first is None else f", the first after {first:.2f} s ({counted(len(ids), 'token')} of the prompt)"
     note = f"; the model takes no more than {made.config.seq}" if why == "seq" else ""
     sys.stdout.flush()
     print(f"{counted(len(found), 'token')}{told}{note}", file=sys.stderr)

@@ -1,18 +1,23 @@
 """Compiled models: made, called, bound, saved and loaded."""
 
 from hexane.runtime.compile import compile, load
+from hexane.runtime.context import Context
 from hexane.runtime.coreml import SavedPackage, save_coreml
+from hexane.runtime.functions import Functions, compile_functions
 from hexane.runtime.model import Model, PortType
 from hexane.runtime.open_model import OpenModel
 from hexane.runtime.quantize_model import Quantized, quantize_model
 
 __all__ = [
+    "Context",
+    "Functions",
     "Model",
     "OpenModel",
     "PortType",
     "Quantized",
     "SavedPackage",
     "compile",
+    "compile_functions",
     "load",
     "quantize_model",
     "save_coreml",

@@ -1,7 +1,7 @@
 """Compiles a model of any form, and loads compiled ones."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from hexane.build import Tensor, graph
 from hexane.compression import Compression
 from hexane.dump import Dump
 from hexane.emit.plan import emit_plan
-from hexane.errors import Error
+from hexane.errors import Error, InputError
 from hexane.graph import Graph
 from hexane.importers.signature import SpecialisationNeeded, known_dims
 from hexane.memory import Memory
@@ -21,6 +21,7 @@ from hexane.passes.legalize.narrow_ports import narrow_ports
 from hexane.passes.run import Watch
 from hexane.pipeline import compile_graph
 from hexane.planning.search import slow_traffic
+from hexane.printer import size_text
 from hexane.program import Program
 from hexane.runtime import engine
 from hexane.runtime.chip import chip_program
@@ -46,6 +47,7 @@ def compile(
     repair: bool | None = None,
     io: str | None = None,
     threads: int | None = None,
+    contexts: int | None = None,
     schedule: str | None = None,
     trim_output_transpose: bool | None = None,
     compress: str | Compression | None = None,
@@ -56,12 +58,13 @@ def compile(
     updates: Sequence[Tensor] = (),
 ) -> Model | OpenModel:
     """Compiles a model: a tensor, a list or dict of tensors, a Graph, an ONNX model (path, bytes, ModelProto), or the
-    path of MIL text (.mil), of a netplist (.plist), whose weights lie in its folder, or of a Core AI asset (.aimodel;
-    "net.aimodel#decode" for one of its functions).
+    path of MIL text (.mil), of a netplist (.plist), whose weights lie in its folder, of a Core ML package (.mlpackage)
+    or of a Core AI asset (.aimodel; "net.aimodel#decode" for one of its functions).
 
     options: an hx.Options, which documents its fields; keywords of the same names replace them. In short: target="h13"
     compiles for a chip, whose program runs on this CPU in the chip's arithmetic, or on the Neural Engine where this
     machine has one (device); memory=hx.Memory(sram="128K") keeps to so much memory; threads=1 uses one core;
+    contexts=4 lets four calls run at the same time;
     compress="palette4" stores weights in four bits.
 
     input_shapes, input_values: fix the free dims of an ONNX model or an asset, and the inputs of an ONNX model whose
@@ -73,7 +76,8 @@ def compile(
     Raises Error for what cannot be imported or compiled, and for arguments that this form of model does not have.
     """
     fields = {"target": target, "device": device, "dtype": dtype, "numerics": numerics, "fallback": fallback, "io": io,
-              "repair": repair, "threads": threads, "schedule": schedule, "memory": memory, "compress": compress,
+              "repair": repair, "threads": threads, "contexts": contexts, "schedule": schedule,
+              "memory": memory, "compress": compress,
               "trim_output_transpose": trim_output_transpose, "dump": dump}  # fmt: skip
     compiler = _Compiler.of((options or DEFAULTS).given(fields))
     opened = sources.open_network(model, where="compile")
@@ -116,8 +120,9 @@ def _compile_function(
     ports = {p.name: PortType(p.name, _shape(dims[p.name]), p.dtype) for p in takes}
     required, others = (tuple(p for p in ports.values() if (p.name in optional) is has) for has in (False, True))
     shape_inputs = frozenset(p.name for p in takes if p.shape_input)
-    kept = compiler.options.memory.variants_bytes
-    variants = OpenModel(required, known.outputs, shape_inputs, specialise, kept, others)
+    variants = OpenModel(
+        required, known.outputs, shape_inputs, specialise, compiler.options.memory, others, known.results
+    )
     return variants if made is None else made.with_optional(variants)
 
 
@@ -126,12 +131,16 @@ def _shape(dims: tuple[int | str | None, ...] | None) -> tuple[int | str | None,
     return ("...",) if dims is None else dims
 
 
-def load(path: str | os.PathLike[str], *, threads: int | None = None) -> Model:
-    """A model saved by `Model.save`. The file is read as a whole: what becomes of it later does not matter.
+def load(path: str | os.PathLike[str], *, threads: int | None = None, contexts: int | None = None) -> Model:
+    """A model saved by `Model.save`. The file is read as a whole: what becomes of it later does not matter. threads,
+    contexts: as `hx.Options` has them.
 
     Raises Error for a file that cannot be read or is not a valid plan.
     """
-    return Model(_core.Program.load(os.fsencode(path), Options(threads=threads).num_threads), why=engine.why_on_cpu())
+    options = Options(threads=threads, contexts=contexts)
+    core = _core.Program.load(os.fsencode(path), options.num_threads)
+    core.limit_callers(options.num_contexts)
+    return Model(core, why=engine.why_on_cpu())
 
 
 def compile_whole(
@@ -153,6 +162,12 @@ def compile_compressed(
     """What each weight becomes and what that costs, measured, and the compiled model. surveys: what else the weights
     might become is measured, too."""
     return _Compiler.of(options).compressed(model, asked, measures=True, surveys=surveys)
+
+
+def build_with_shared_weights(options: Options = DEFAULTS) -> Callable[[Graph], Model]:
+    """What compiles graphs whose equal weights are in memory once. Raises Error as `compile` does."""
+    compiler, pool = _Compiler.of(options), _core.MemoryPool()
+    return lambda made: compiler.build(made, pool)
 
 
 def compile_with_programs(model: Graph, programs: "Sequence[_core.MadeProgram]", options: Options = DEFAULTS) -> Model:
@@ -224,10 +239,25 @@ class _Compiler:
         watch = None if dump is None else Dump(dump)
         program = self.program(model, on_engine, watch)
         made = engine.in_order(known, program)
+        if pool is not None:
+            self._check_call(program)
         swaps = [(program.buffers[state].space, program.buffers[after].space) for state, after in program.swaps]
         core = _core.Program(emit_plan(program), self.options.num_threads, pool, made, swaps)
         device = None if on_engine is None else on_engine.device
+        core.limit_callers(self.options.num_contexts)
         return Model(core, None if pool else program, why, device, slow_traffic(program, self.options.memory))
+
+    def _check_call(self, program: Program) -> None:
+        """Raises InputError for a program of open shapes whose call takes more than the user lets it."""
+        most = self.options.memory.call_bytes
+        needed = sum(extent.bytes for name, extent in program.extents.items() if name != "weights")
+        graph = program.graph
+        needed += sum(value.type.bytes for value in (*graph.inputs, *(port.value for port in graph.outputs)))
+        if most and needed > most:
+            raise InputError(
+                f"[call] got shapes whose call takes {size_text(needed)}, need at most the {size_text(most)} of"
+                " hx.Memory(call=)"
+            )
 
     def engine(self) -> tuple[OnEngine | None, str]:
         """The compiler for the Neural Engine if the program runs there, and why it does not."""

@@ -20,14 +20,22 @@ class Submits:
     def submit(self, /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Starts a call and returns its future, whose result or error is that of the call.
 
-        Arrays are read when the call runs: leave them as they are until then. Calls of one model run in the order they
-        were submitted, those of several models beside each other.
+        Arrays are read when the call runs: leave them as they are until then. Calls of one model or context run in the
+        order they were submitted, those of several beside each other. `cancel()` of the future cancels a call that has
+        not begun.
         """
         with self._starting:
             if self._worker is None or self._worker[0] != os.getpid():  # a fork has no threads
                 self._worker = os.getpid(), ThreadPoolExecutor(1, "hexane")
             worker = self._worker[1]
         return worker.submit(self, *args, **kwargs)
+
+    def _end_worker(self) -> None:
+        """Cancels calls that have not begun, and waits for the one that runs."""
+        with self._starting:
+            worker, self._worker = self._worker, None
+        if worker is not None and worker[0] == os.getpid():
+            worker[1].shutdown(cancel_futures=True)
 
     async def run_async(self, /, *args: Any, **kwargs: Any) -> Any:
         """As a call, for `await`."""

@@ -1,7 +1,10 @@
 """Tokens that a decoder makes, one after the other."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import isfinite
 
 import numpy as np
@@ -10,19 +13,22 @@ from hexane.errors import Error
 from hexane.graph import Array
 from hexane.options import Options
 from hexane.runtime import Model, compile
+from hexane.runtime.engine import own_chip
+from hexane.runtime.functions import Functions
 from hexane.train.decoder.adapter_files import read_adapter
 from hexane.train.decoder.config import LlamaConfig
 from hexane.train.decoder.files import read_llama
 from hexane.train.decoder.formats import end_ids
 from hexane.train.decoder.lora import merge_adapters
-from hexane.train.decoder.one_token import one_token
+from hexane.train.decoder.one_token import block, one_token
 
 
 class Generator:
     """A decoder from a file, with the keys and values of the tokens so far as states of its program.
 
     path: as `hx.train.read_llama` takes it. lora: adapters as `hx.train.read_adapter` takes them; they are added to the
-    weights when they are read. options: of `hx.compile`; None: the host, on all cores.
+    weights when they are read. options: of `hx.compile`; None: the host, on all cores. context: the positions that
+    there is room for, at most the model's; None: as many as it has.
 
     Raises Error as `read_llama`, `read_adapter` and `compile` do.
     """
@@ -33,16 +39,21 @@ class Generator:
         *,
         lora: str | os.PathLike[str] | None = None,
         options: Options | None = None,
+        context: int | None = None,
     ) -> None:
         config, weights = read_llama(path)
+        if context is not None:
+            if isinstance(context, bool) or not isinstance(context, int) or not 1 <= context <= config.seq:
+                raise Error(f"[train.generate] context: got {context!r}, need 1 to the {config.seq} of the model")
+            config = replace(config, seq=context)
         if lora is not None:
             weights = merge_adapters(config, weights, *read_adapter(lora, config, weights))
-        self._begin(config, program(config, weights, options), end_ids(path))
+        self._begin(config, Steps(config, weights, options), end_ids(path))
 
     @classmethod
     def of_weights(
         cls, config: LlamaConfig, weights: Mapping[str, Array] | None = None, *, options: Options | None = None
-    ) -> "Generator":
+    ) -> Generator:
         """A decoder whose weights `net.update` replaces between two texts, by the names of `config.shapes()`. None:
         they are zeros until then.
 
@@ -51,11 +62,16 @@ class Generator:
         if weights is None:
             weights = {name: np.zeros(shape, np.float32) for name, shape in config.shapes().items()}
         made = cls.__new__(cls)
-        made._begin(config, program(config, weights, options, replaceable=True))
+        made._begin(config, Steps(config, weights, options, replaceable=True))
         return made
 
-    def _begin(self, config: LlamaConfig, net: Model, ends: frozenset[int] = frozenset()) -> None:
-        self.config, self.net, self.ends, self._text = config, net, ends, 0
+    def _begin(self, config: LlamaConfig, steps: Steps, ends: frozenset[int] = frozenset()) -> None:
+        self.config, self._steps, self.ends, self._text = config, steps, ends, 0
+
+    @property
+    def net(self) -> Model:
+        """The program of one token, which has the states."""
+        return self._steps.net
 
     def __call__(
         self,
@@ -86,18 +102,21 @@ class Generator:
 
     def logits(self, tokens: Sequence[int]) -> Iterator[Array]:
         """The logits (vocab,) after each of the tokens, which begin a new text."""
-        self._text += 1
-        text = self._text
-        self.net.reset_state()
+        text = self._new_text()
         for position, token in enumerate(tokens):
             yield self._step(token, position, text)
 
-    def _tokens(self, ids: list[int], steps: int, draw: "Sampler", stop: frozenset[int], limit: int) -> Iterator[int]:
+    def _new_text(self) -> int:
+        self._text += 1
+        self.net.reset_state()
+        return self._text
+
+    def _tokens(self, ids: list[int], steps: int, draw: Sampler, stop: frozenset[int], limit: int) -> Iterator[int]:
         end = min(len(ids) + steps, self.config.seq)
         if len(ids) == end:
             return
-        *_, logits = self.logits(ids)
-        text = self._text
+        text = self._new_text()
+        logits = self._steps.prompt(ids)
         for position in range(len(ids), end):
             token = draw(logits[:limit])
             if token in stop:
@@ -112,10 +131,83 @@ class Generator:
             raise Error(
                 "[train.generate] got a step of an older text, need the newest: a newer generation reset this cache"
             )
-        logits = self.net(token=np.array([token], np.int32), position=np.array([position], np.int32))
-        assert isinstance(logits, np.ndarray)
-        row: Array = logits[0]
-        return row
+        return self._steps.one(token, position)
+
+
+BLOCK = 64  # tokens of a prompt that are run together
+WINDOWS = (256, 1024, 4096, 16384)  # positions of the cache that a program reads: the fewest that will do
+
+
+class Steps:
+    """The programs of a decoder: of one token, and on the host of blocks of a prompt, all over one cache.
+
+    A program reads the first positions of the cache only, as many as there are tokens, so that room for long texts
+    costs nothing while they are short. They are compiled when they are first needed; weights are in memory once. For
+    chips, and with weights that are replaced, there is one program, of one token.
+    """
+
+    def __init__(
+        self,
+        config: LlamaConfig,
+        weights: Mapping[str, Array],
+        options: Options | None = None,
+        *,
+        replaceable: bool = False,
+    ) -> None:
+        options = options or Options(target="host")
+        self._config, self._weights = config, weights
+        self._made: Functions | None = None
+        if replaceable or _target_of(options) != "host":
+            self.net = program(config, weights, options, replaceable=replaceable)
+            return
+        self._made = Functions(options)
+        self.net = self._made.add("one token", one_token(config, weights))
+
+    def one(self, token: int, position: int) -> Array:
+        """The logits (vocab,) after one token."""
+        net, window = self.net, self._window(position + 1)
+        if self._made is not None and window < self._config.seq:
+            net = self._program(1, window)
+        return _row(net(token=np.array([token], np.int32), position=np.array([position], np.int32)))
+
+    def prompt(self, ids: Sequence[int]) -> Array:
+        """The logits after the last of these tokens, which begin a text."""
+        begin, logits = 0, None
+        if self._made is not None:
+            while len(ids) - begin > 1 and begin + BLOCK <= self._config.seq:
+                part = ids[begin : begin + BLOCK]
+                padded = np.zeros(BLOCK, np.int32)
+                padded[: len(part)] = part
+                net = self._program(BLOCK, self._window(begin + BLOCK))
+                places = {"position": np.array([begin], np.int32), "last": np.array([len(part) - 1], np.int32)}
+                logits = _row(net(tokens=padded, **places))
+                begin += len(part)
+        for position in range(begin, len(ids)):
+            logits = self.one(ids[position], position)
+        assert logits is not None
+        return logits
+
+    def _window(self, needed: int) -> int:
+        return next((w for w in WINDOWS if needed <= w < self._config.seq), self._config.seq)
+
+    def _program(self, count: int, window: int) -> Model:
+        assert self._made is not None
+        name = f"{count} tokens of {window}"
+        if name not in self._made:
+            self._made.add(name, block(self._config, self._weights, count, window))
+        return self._made[name]
+
+
+def _target_of(options: Options) -> str:
+    """ "host", or something else: a chip."""
+    asked = options.target if options.target is not None else os.environ.get("HEXANE_TARGET") or own_chip() or "host"
+    return "host" if asked == "host" or getattr(asked, "name", "") == "host" else "a chip"
+
+
+def _row(logits: object) -> Array:
+    assert isinstance(logits, np.ndarray)
+    row: Array = logits[0]
+    return row
 
 
 class NotFinite(Error):

@@ -1,4 +1,5 @@
-"""A decoder's step of one token: keys and values of the tokens before it are states of the program."""
+"""A decoder's steps of one token, or of a block of tokens: keys and values of the tokens before are states of the
+program."""
 
 from collections.abc import Mapping
 
@@ -24,6 +25,22 @@ def one_token(config: LlamaConfig, weights: Mapping[str, Array], *, replaceable:
         x = step.layer(i, x)
     logits = hx.linear(step.norm(NORM, x), step.weights[EMBEDDING if config.tied else HEAD])
     return hx.graph({"logits": logits}, name="one_token")
+
+
+def block(config: LlamaConfig, weights: Mapping[str, Array], count: int, window: int) -> Graph:
+    """tokens (count,), position (1,), last (1,) int32 -> logits (1, vocab) after the token with the index `last`.
+
+    The tokens stand from `position` on, which plus `count` is at most `window`; the step writes as many rows of the
+    states that `one_token` has, and reads the first `window` ones. Rows of tokens behind `last` count for nothing:
+    later steps write them again. Raises Error for weights that do not fit.
+    """
+    step = _Block(config, checked_weights(config, weights), count, window)
+    x = hx.gather(step.weights[EMBEDDING], step.token)  # (count, dim)
+    for i in range(config.layers):
+        x = step.layer(i, x)
+    x = x if count == 1 else hx.gather(x, hx.input("last", (1,), "int32"))
+    logits = hx.linear(step.norm(NORM, x), step.weights[EMBEDDING if config.tied else HEAD])
+    return hx.graph({"logits": logits}, name=f"block_{count}_{window}")
 
 
 class _Step:
@@ -77,3 +94,43 @@ class _Step:
 
     def product(self, i: int, name: str, x: Tensor) -> Tensor:
         return hx.linear(x, self.weights[layer(i, name)])
+
+
+class _Block(_Step):
+    """The layers for tokens that stand one after the other, over the first positions of the cache."""
+
+    def __init__(self, config: LlamaConfig, weights: Mapping[str, Array], count: int, window: int) -> None:
+        self.config, self.count, self.window = config, count, window
+        self.weights = {name: hx.const(array) for name, array in weights.items()}
+        self.token = hx.input("token" if count == 1 else "tokens", (count,), "int32")
+        self.position = hx.input("position", (1,), "int32")
+        places = self.position + hx.const(np.arange(count, dtype=np.int32))
+        self.cos, self.sin = (hx.gather(table[:window], places) for table in map(hx.const, rotary_angles(config)))
+        self.visible = hx.const(np.arange(window, dtype=np.int32)) <= hx.reshape(places, shape=(count, 1))
+
+    def attention(self, i: int, x: Tensor) -> Tensor:
+        """Queries have the axes (kv_heads, queries of each, count, head_dim), keys (kv_heads, 1, window, head_dim)."""
+        c, count = self.config, self.count
+        shared = c.heads // c.kv_heads
+
+        def heads(name: str, of_each: int) -> Tensor:
+            y = hx.reshape(self.product(i, f"self_attn.{name}", x), shape=(count, c.kv_heads, of_each, c.head_dim))
+            return hx.transpose(y, perm=(1, 2, 0, 3))
+
+        def rotated(y: Tensor) -> Tensor:
+            if c.rope == "none":
+                return y
+            return hx.rotary_embedding(y, self.cos, self.sin, interleaved=c.rope == "interleaved")
+
+        def cached(name: str, new: Tensor) -> Tensor:
+            cache = hx.state(f"layers.{i}.{name}", (c.kv_heads, c.seq, c.head_dim))
+            rows = hx.reshape(new, shape=(c.kv_heads, count, c.head_dim))
+            whole = hx.write_state(cache, rows, self.position, axis=1)
+            seen = whole if self.window == c.seq else whole[:, : self.window]
+            return hx.reshape(seen, shape=(c.kv_heads, 1, self.window, c.head_dim))
+
+        query = rotated(heads("q_proj", shared))
+        keys = cached("keys", rotated(heads("k_proj", 1)))
+        values = cached("values", heads("v_proj", 1))
+        y = hx.transpose(hx.scaled_dot_product_attention(query, keys, values, self.visible), perm=(2, 0, 1, 3))
+        return self.product(i, "self_attn.o_proj", hx.reshape(y, shape=(count, c.heads * c.head_dim)))

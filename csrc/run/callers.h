@@ -1,0 +1,39 @@
+// Contexts for calls of one model that come at once: a call takes one that is free. They are made when they are needed,
+// up to a number; a call that finds all busy waits for one.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "core/fork_mutex.h"
+#include "run/context.h"
+
+namespace hexane::run {
+
+class Callers {
+ public:
+  // With states, callbacks or surfaces all calls go to the first context, in turn.
+  explicit Callers(std::shared_ptr<Context> first);
+
+  // At most so many contexts, 1 or more; those that there are stay.
+  void limit(int most);
+  int made() const { return made_.load(std::memory_order_acquire); }
+
+  void run(const Context::Ports& ports);
+  bool try_run(const Context::Ports& ports);  // false, and nothing done, if the first context is busy
+
+ private:
+  Context* another();  // null if there are enough
+
+  static constexpr int kMost = 256;
+  const std::shared_ptr<Context> first_;
+  const bool alike_;  // it does not matter which context runs a call
+  std::atomic<int> most_ = 1;
+  std::atomic<int> made_ = 1;
+  std::atomic<uint32_t> next_ = 0;                // who waits for whom
+  std::vector<std::shared_ptr<Context>> others_;  // the first made() - 1 of them are there
+  ForkMutex making_;
+};
+
+}  // namespace hexane::run

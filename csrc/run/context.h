@@ -1,0 +1,106 @@
+// One caller of an image: states, arena, scratch, ports and surfaces of its own. It runs one call at a time; contexts
+// of one image run beside each other.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/fork_mutex.h"
+#include "core/memory.h"
+#include "cpu/executor.h"
+#include "cpu/profile.h"
+#include "run/device_steps.h"
+#include "run/image.h"
+
+namespace hexane::run {
+
+class Context {
+ public:
+  // States hold their first contents; weights are as they are now. Throws Error if the first contents have been
+  // dropped. `like`: a context of the image, needed for all but the first one.
+  static std::shared_ptr<Context> make(std::shared_ptr<Image> image, Context* like = nullptr);
+
+  Image& image() const { return *image_; }
+  std::shared_ptr<Context> another() { return make(image_, this); }
+  const plan::Plan& plan() const { return image_->plan(); }
+  uint64_t scratch_bytes() const { return executor_->scratch_bytes(); }
+  uint64_t bytes() const;                                                 // arena, states, scratch and surfaces
+  uint64_t table_bytes() const { return executor_->table_bytes(); }       // addresses of operands
+  std::vector<std::pair<std::string_view, uint64_t>> own_memory() const;  // what bytes() are, by name
+  std::vector<cpu::Profile::Times> times();                               // of all steps, since profile(true)
+  std::vector<cpu::Profile::Span> timeline();                             // of the last call that was profiled
+
+  // Where each port's bytes are: the inputs', then the outputs'. The id names this set of addresses, so that calls with
+  // the one used last need not resolve them again; 0 is never remembered. A port that is a surface is copied from or to
+  // its address, which is null for who reads and writes the surface itself.
+  struct Ports {
+    std::vector<std::byte*> addresses;
+    uint64_t id = 0;
+  };
+  uint64_t new_id() { return ++last_id_; }
+
+  // The surface that a tensor lies in, or null, and where in it.
+  const std::shared_ptr<device::Surface>& surface(const PlanTensor& tensor) const {
+    return device_steps_.surface(tensor.space);
+  }
+  device::Layout layout(const PlanTensor& tensor) const { return device_steps_.layout(tensor); }
+
+  void run(const Ports& ports);
+  bool try_run(const Ports& ports);  // false, and nothing done, if a run is under way
+  void trace(const Ports& ports, const std::function<void(size_t)>& after);
+  void profile(bool on);
+  bool is_profiling() const { return profiling_.load(std::memory_order_relaxed); }
+
+  // A tensor in one of the context's memories, packed row-major, during a trace. The row is one of the plan's.
+  void read(const PlanTensor& tensor, std::byte* packed) const;
+  void replace(const PlanTensor& tensor, const std::byte* packed);  // what later steps read
+
+  void read_contents(const PlanTensor& tensor, std::byte* packed);  // of a state or a weight
+  void write_state(const PlanTensor& tensor, const std::byte* packed);
+  void reset_state();  // throws Error if the first contents have been dropped
+
+  // From now on the states are those of a context of another plan, which keeps its memory alive: several functions of
+  // one model read and write one cache. Who calls them takes care that one runs at a time. Throws Error for states that
+  // do not lie alike: other names, places or types.
+  void share_states(std::shared_ptr<Context> other);
+
+ private:
+  friend class Image;
+  explicit Context(std::shared_ptr<Image> image);
+  void allocate(uint32_t space);
+  void put_first_contents(const FirstContents& first, std::initializer_list<std::string_view> kinds);
+  bool is_resolved(const Ports& ports) const { return ports.id && ports.id == resolved_id_; }
+  void resolve(const Ports& ports);
+  void run_on(const Ports& ports, const cpu::Observer* observer);
+  void run_or_profile(const Ports& ports);
+  void swap_states();
+  void overwrite(const PlanTensor& tensor, const std::byte* packed);
+  Memory copy_of_states() const;
+
+  const std::shared_ptr<Image> image_;
+  const std::span<const Swap> swaps_;
+  const bool calls_back_;
+  DeviceSteps device_steps_;
+  struct Copied {
+    size_t address;
+    const device::Surface* surface;
+    device::Layout layout;
+    bool input;
+  };
+  std::vector<Copied> copied_;          // ports that are surfaces
+  std::vector<Memory> own_;             // of each space but weights and ports
+  std::shared_ptr<Context> states_of_;  // whose states these are, if not its own
+  std::vector<std::byte*> bases_;       // of each space but weights
+  std::unique_ptr<cpu::Executor> executor_;
+  std::unique_ptr<cpu::Profile> profile_;
+  cpu::Observer profiler_;
+  std::atomic<bool> profiling_ = false;
+  ForkMutex running_;
+  uint64_t resolved_id_ = 0;
+  std::atomic<uint64_t> last_id_ = 0;
+};
+
+}  // namespace hexane::run

@@ -1,0 +1,107 @@
+// What all callers of a plan share: the plan, its weights, the steps resolved, and the programs of devices. Any number
+// of contexts run it at the same time. Only its weights change, while no context runs.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "core/fork_mutex.h"
+#include "core/memory.h"
+#include "cpu/resolved_steps.h"
+#include "plan/reader.h"
+#include "run/device_steps.h"
+
+namespace hexane::run {
+
+class Context;
+
+// Whether a tensor lies in memory of that kind. Params that a device reads are weights in surfaces of their own.
+inline bool is_kind(const plan::Plan& plan, const PlanTensor& tensor, std::string_view kind) {
+  return plan.kind(tensor) == kind || (kind == "weights" && plan.kind(tensor) == "param");
+}
+
+// What states, and params that a device reads, hold at first.
+struct FirstContents {
+  struct Block {  // that is not all zero
+    uint32_t space;
+    uint64_t offset;
+    Bytes bytes;
+  };
+  std::vector<Block> blocks;
+  std::vector<plan::Piece> pieces;    // of the section "state"
+  std::shared_ptr<const void> owner;  // of their bytes, unless it is that of the plan
+};
+
+class Image {
+ public:
+  // `owner` keeps the plan's bytes alive. Weights are used where they are if aligned well enough, else copied; those of
+  // a plan that has packed ones are copied and unpacked once. With a pool they are copied to where images share them,
+  // and the plan's are not looked at again.
+  // `programs` are what the plan's steps of a device run, in their order; `swaps` states that they compute anew.
+  // `state_owner` keeps the first contents of states, if `owner` does not.
+  Image(const plan::Plan& plan, std::shared_ptr<const void> owner, int threads, std::shared_ptr<MemoryPool> pool = {},
+        std::span<const DeviceProgram> programs = {}, std::span<const Swap> swaps = {},
+        std::shared_ptr<const void> state_owner = {});
+
+  const plan::Plan& plan() const { return plan_; }
+  const cpu::ResolvedSteps& steps() const { return *steps_; }
+  const std::vector<DeviceProgram>& programs() const { return programs_; }
+  const std::vector<Swap>& swaps() const { return swaps_; }
+  bool calls_back() const { return calls_back_; }
+  const PlanTensor& find(std::string_view kind, std::string_view name) const;  // throws Error naming what there is
+
+  // Replaces a weight, and what is prepared of it, for all contexts. It waits for calls that run in them; no other
+  // begins meanwhile.
+  void update(const PlanTensor& weight, const std::byte* packed);
+
+  std::shared_ptr<const FirstContents> first_contents();  // null if they have been dropped
+  void drop_first_contents();                             // lets them go; a save that is under way still writes them
+
+  // Writes the plan to a file with the weights as they are now, and the states as they are at first, or now in one
+  // context. Calls go on while the file is written. Throws Error for first contents that have been dropped. Packed
+  // weights stay packed, unless weights have been updated: then none are.
+  void save(const std::string& path, Context* states_now = nullptr);
+
+  // About the bytes that would be free without this image and its contexts, if the others of its pool stayed.
+  uint64_t unshared_bytes();
+
+ private:
+  friend class Context;
+  struct SharedPiece {
+    uint64_t offset, end;  // in the space
+    Block block;
+    uint64_t begin;  // in the block
+  };
+  class Pause;
+  void share_weights();
+  void find_first_contents(std::span<const plan::Piece> pieces, std::shared_ptr<const void> state_owner);
+  std::vector<Memory> first_constants(std::span<std::byte*> bases) const;
+  void own_weights(uint32_t space);
+  void overwrite(const PlanTensor& weight, const std::byte* packed);
+  std::shared_ptr<Memory> copy_of_weights() const;
+  const std::byte* weights_at(uint64_t offset) const;
+  void add(const std::shared_ptr<Context>& context, Context* like);
+  void copy_params(const Context& from, Context& to) const;
+
+  const std::shared_ptr<const void> owner_;
+  const std::shared_ptr<MemoryPool> pool_;
+  const plan::Plan plan_;  // without first contents
+  const std::vector<DeviceProgram> programs_;
+  const std::vector<Swap> swaps_;
+  const bool calls_back_;
+  std::unique_ptr<cpu::ResolvedSteps> steps_;
+
+  // What follows changes: a thread that uses it holds the mutex.
+  ForkMutex changing_;
+  std::shared_ptr<const FirstContents> first_contents_;
+  std::vector<std::weak_ptr<Context>> contexts_;
+  std::shared_ptr<Memory> own_weights_;  // a copy, if the plan's are not aligned or have been updated
+  bool updated_ = false;                 // the weights, since they came from the plan
+  bool params_updated_ = false;          // in the surfaces of contexts, since they came from the plan
+  std::byte* weights_;                   // null while they are in pieces
+  std::vector<SharedPiece> pieces_;      // shared weights, and one block of those too small to share
+  std::vector<Memory> first_constants_;  // of each space: first contents that steps have prepared something of
+};
+
+}  // namespace hexane::run
