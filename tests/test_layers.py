@@ -15,7 +15,19 @@ CSRC = ROOT / "csrc"
 
 # Each line may import the lines above it and itself. `_core` is the C++ library.
 PYTHON_LAYERS = (
-    ("errors", "dtypes", "limits", "decisions", "names", "origins", "forks", "field_docs", "_core", "c99_library"),
+    (
+        "errors",
+        "dtypes",
+        "limits",
+        "decisions",
+        "names",
+        "origins",
+        "forks",
+        "field_docs",
+        "log",
+        "_core",
+        "c99_library",
+    ),
     ("graph", "printer", "attrs", "layers", "memory", "room", "work"),
     ("targets", "program"),
     ("cost",),
@@ -106,6 +118,7 @@ LATE = {
     "bench/environment.py": "probes run without what reads this machine",
     "importers/torch.py": "torch and the reader of ONNX are loaded for the first module of torch",
     "ops/gradients/products.py": "the rules of gradients are parts of the records, one of which a rule asks for its ref",
+    "runtime/coreml.py": "the writer of Core ML packages is loaded for the first package",
     "runtime/quantize_model.py": "onnx is loaded for the first network that is quantised",
     "train/with_params.py": "onnx is loaded for the first network that is trained",
 }

@@ -44,10 +44,12 @@ from hexane.runtime import (
     Model,
     OpenModel,
     Quantized,
+    SavedPackage,
     compile,
     compile_functions,
     load,
     quantize_model,
+    save_coreml,
 )
 
 __version__ = "0.1.0"
@@ -78,6 +80,7 @@ __all__ = [
     "Quantized",
     "QuantizedLayer",
     "Report",
+    "SavedPackage",
     "Tensor",
     "UnsupportedError",
     "checkpoint",
@@ -101,6 +104,7 @@ __all__ = [
     "preflight",
     "project_peak",
     "quantize_model",
+    "save_coreml",
     "state",
     "stream",
     "targets",

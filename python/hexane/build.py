@@ -304,7 +304,7 @@ def _to_array(array: Any, kind: object = None) -> np.ndarray[Any, np.dtype[Any]]
         result = own.astype(wanted.numpy)
     if own.dtype != result.dtype and not _holds(result, own, wanted):
         raise _error("const", f"got values that {wanted} does not hold, need another dtype or other values")
-    return np.array(result, order="C", copy=None)
+    return np.asarray(result, order="C")
 
 
 def _holds(result: np.ndarray[Any, Any], own: np.ndarray[Any, Any], wanted: DType) -> bool:

@@ -17,7 +17,8 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 @dataclass(frozen=True, slots=True)
 class Memory:
     """The memory that a model may take while it runs, and the ways to need less. Its states are not counted, and
-    weights only against `flash`. docs/memory.md has examples. All but `variants` is for the host as the target.
+    weights only against `flash`. docs/memory.md has examples. All but `variants` and `call` is for the host as the
+    target.
 
     Sizes are bytes, as a number or as in "128K" and "1.5M". Raises Error for a value that its field does not take.
     """
@@ -83,8 +84,12 @@ class Memory:
     """For a model of open shapes: the programs that it keeps for shapes it was called with, without the weights, which
     they share."""
 
+    call: int | str = 0
+    """For a model of open shapes: the most bytes that one call may take, inputs, outputs and what lies between them. A
+    call of larger shapes is an InputError before memory is asked for. 0: no limit."""
+
     def __post_init__(self) -> None:
-        self.pools, self.flash_bytes, self.variants_bytes  # noqa: B018  raise Error
+        self.pools, self.flash_bytes, self.variants_bytes, self.call_bytes  # noqa: B018  raise Error
         if self.slow_bytes and self.sram is None:
             raise Error("[memory] slow: got it alone, need sram as well")
         if self.compress not in ("", "lz4"):
@@ -115,7 +120,7 @@ class Memory:
         """The same ports, without a limit."""
         return Memory(
             hold_ports=self.hold_ports, stream_input=self.stream_input, stream_output=self.stream_output,
-            variants=self.variants,
+            variants=self.variants, call=self.call,
         )  # fmt: skip
 
     @property
@@ -152,6 +157,11 @@ class Memory:
     def variants_bytes(self) -> int:
         """variants as a number."""
         return byte_count("[memory] variants", self.variants)
+
+    @property
+    def call_bytes(self) -> int:
+        """call as a number; 0 where there is no limit."""
+        return byte_count("[memory] call", self.call)
 
 
 def byte_count(where: str, text: int | str, given: int | str | None = None) -> int:

@@ -157,7 +157,7 @@ def test_a_netplist_without_its_weights_says_which_file_is_missing(cli, model, t
     assert "got no property list" in cli("run", tmp_path / "net.plist").err
 
 
-@pytest.mark.parametrize("suffix", ["mlpackage", "mlmodelc"])
+@pytest.mark.parametrize("suffix", ["mlmodel", "mlmodelc"])
 def test_a_folder_is_not_called_like_a_core_ml_model(cli, model, tmp_path, suffix):
     ended = cli("emit", model, "--target", "h13", "-o", tmp_path / f"net.{suffix}")
     assert (ended.code, "got the name of a Core ML model" in ended.err) == (1, True)

@@ -173,7 +173,10 @@ def test_unsupported_nodes_are_reported_all_at_once():
     assert str(error.value).splitlines() == [
         "[import] 3 nodes cannot be imported:",
         "  places: TfIdfVectorizer (opset 17): Hexane has no such op yet",
-        "  Secret#2: my.ops.Secret (opset ?): got an op of the domain 'my.ops', need standard ONNX ops",
+        (
+            "  Secret#2: my.ops.Secret (opset ?): got an op of the domain 'my.ops', need standard ONNX ops; export the"
+            " model again with ops of ONNX, or with a function of this name in the file"
+        ),
         (
             "  pool: MaxPool (opset 17): got the output Indices for fp32[1, 3, 3, 3, 3] with storage_order 1, need"
             " floats, of two axes for 1"

@@ -312,13 +312,67 @@ def test_a_child_compiles_what_its_parent_was_compiling() -> None:
     np.testing.assert_array_equal(results[0], meaning(rows(7, 64), weights))
 
 
-def test_an_open_model_says_where_its_outputs_are_and_why_nothing_updates() -> None:
+def test_an_open_model_says_its_outputs_as_its_file_does() -> None:
     proto, _ = layers(1)
     net = hx.compile(proto, threads=1)
     assert isinstance(net, hx.OpenModel)
     assert net.output_names == ("x1",)
     with pytest.raises(AttributeError, match="output_names has their names"):
         _ = net.outputs
+    said = proto.graph.output[0].type.tensor_type.shape.dim
+    said.add(dim_param="rows")
+    said.add(dim_value=WIDTH)
+    told = hx.compile(proto, threads=1)
+    assert [(port.name, port.shape) for port in told.outputs] == [("x1", ("rows", WIDTH))]
     assert [port.name for port in net.specialised({"x0": rows(3)}).outputs] == ["x1"]
     with pytest.raises(hx.Error, match="the model has no params; weights of an ONNX model are constants"):
         net.update(w0=rows(1))
+
+
+def test_shapes_are_prepared_before_calls(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    proto, weights = layers(2)
+    net = hx.compile(proto, threads=1)
+    assert isinstance(net, hx.OpenModel)
+    with caplog.at_level("INFO", logger="hexane"):
+        made = net.prepare({"x0": (5, WIDTH)})
+    assert [record.name for record in caplog.records] == ["hexane"]
+    assert "compiled for {'x0': (5, " in caplog.text
+    assert made.inputs[0].shape == (5, WIDTH)
+    caplog.clear()
+    np.testing.assert_array_equal(net(rows(5)), meaning(rows(5), weights))
+    assert not caplog.records
+    assert net.memory["arena"] >= made.memory["arena"]
+    with pytest.raises(hx.InputError, match="got the input 'none', need some of x0"):
+        net.prepare({"none": (1,)})
+
+
+def test_a_file_is_read_once_for_all_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    proto, weights = layers(2)
+    file = tmp_path / "open.onnx"
+    file.write_bytes(proto if isinstance(proto, bytes) else proto.SerializeToString())
+    net = hx.compile(file, threads=1)
+    file.unlink()
+    for count in (1, 2, 7):
+        np.testing.assert_array_equal(net(rows(count)), meaning(rows(count), weights))
+
+
+def test_a_call_beyond_the_users_limit_is_a_bad_request() -> None:
+    proto, _ = layers(2)
+    net = hx.compile(proto, threads=1, memory=hx.Memory(call=WIDTH * 4 * 20))
+    net(rows(4))
+    with pytest.raises(hx.InputError, match=r"got .* of inputs, need at most the .* of hx.Memory\(call=\)"):
+        net(rows(21))
+    with pytest.raises(hx.InputError, match=r"got shapes whose call takes .*, need at most"):
+        net(rows(16))
+
+
+def test_every_shape_is_profiled() -> None:
+    proto, _ = layers(2)
+    net = hx.compile(proto, threads=1)
+    assert isinstance(net, hx.OpenModel)
+    net(rows(3))
+    net.profile()
+    net(rows(3))
+    net(rows(4))
+    for count in (3, 4):
+        assert {step["calls"] for step in net.specialised({"x0": rows(count)}).steps} == {1}

@@ -9,6 +9,7 @@ import typer
 
 from hexane import sources
 from hexane.cli.emit_asset import FIXED, asset_text, compressed, functions_of, write_asset
+from hexane.cli.emit_package import package_text, write_package
 from hexane.cli.errors import command
 from hexane.cli.given import Given, read_graph
 from hexane.cli.options import (
@@ -38,11 +39,19 @@ from hexane.targets.legality import route_of
 from hexane.targets.query import load_chip
 
 
+class Compute(str, Enum):
+    """--compute: the floats of a package."""
+
+    FP16 = "fp16"
+    FP32 = "fp32"
+
+
 class Form(str, Enum):
     """--format: what is written."""
 
     MIL = "mil"
     AIMODEL = "aimodel"
+    MLPACKAGE = "mlpackage"
 
 
 @command
@@ -55,7 +64,10 @@ def emit(
     ] = None,
     form: Annotated[
         Form | None,
-        typer.Option("--format", help="mil, or aimodel: a Core AI asset. [default: by the name of the folder]"),
+        typer.Option(
+            "--format",
+            help="mil, aimodel (Core AI) or mlpackage (Core ML). [default: by the name of the folder]",
+        ),
     ] = None,
     netplist: Annotated[
         bool,
@@ -67,7 +79,21 @@ def emit(
     ] = None,
     also: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=MODEL", help="Another function of an asset, of fixed shapes. Repeatable."),
+        typer.Option(metavar="NAME=MODEL", help="Another function of an asset or package. Repeatable."),
+    ] = None,
+    compute: Annotated[
+        Compute | None, typer.Option(help="Of a package: fp16, or the model's own floats. [default: fp16]")
+    ] = None,
+    opset: Annotated[
+        str | None,
+        typer.Option(metavar="iOSNN", help="Of a package: iOS15 to iOS18. [default: the oldest that has all ops]"),
+    ] = None,
+    image: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=COLOR", help="Of a package: an input that is an image: x=rgb,scale=1/255,bias=0."),
+    ] = None,
+    labels: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Of a package: the classes of a classifier, a line for each.")
     ] = None,
     input_shape: InputShapes = None,
     inputs: Inputs = None,
@@ -77,14 +103,29 @@ def emit(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Write what a chip computes of a model as MIL: model.mil and weights/weights.bin; or the model as a Core AI asset.
+    """Write what a chip computes of a model as MIL: model.mil and weights/weights.bin; or the model as a Core AI asset
+    or a Core ML package.
 
     Where the engine computes several pieces, each is in a folder of its own: segment_0, segment_2. The rest is the
-    host's. An asset has the whole model, of an asset all functions; with --target in fp16, in ops that the chip has.
+    host's. An asset or package has the whole model, of an asset or package all functions; with --target in fp16, in
+    ops that the chip has.
     Functions share equal weights. Weights of 4096 numbers and more are stored as --compress says (docs/compression.md).
     """
     source = sources.open_network(model, function=function, where="emit")
     given = Given.of(input_shape, inputs, values)
+    if form is Form.MLPACKAGE or (form is None and output.suffix.lower() == ".mlpackage"):
+        if netplist:
+            raise Error("[emit] --netplist: got it for a Core ML package, need one of the two")
+        with working(f"writing {model.name} as a Core ML package"):
+            functions = functions_of(source, function, also or (), given)
+            record = write_package(
+                functions, target, mode, compute.value if compute else "fp16", opset, image or (), labels, output
+            )
+        print_json({"model": str(model), **record}) if json else print(package_text(record, mode))
+        return
+    only = {"--compute": compute, "--opset": opset, "--image": image, "--labels": labels}
+    if option := next((name for name, value in only.items() if value), ""):
+        raise Error(f"[emit] {option}: got it for another form than a Core ML package, need -o NAME.mlpackage")
     if form is Form.AIMODEL or (form is None and output.suffix.lower() == ".aimodel"):
         if netplist:
             raise Error("[emit] --netplist: got it for a Core AI asset, need one of the two")
@@ -95,12 +136,13 @@ def emit(
         print_json({"model": str(model), **record}) if json else print(asset_text(record, mode))
         return
     if also:
-        raise Error("[emit] --also: got it for MIL or a netplist, which have one function, need a Core AI asset")
+        raise Error("[emit] --also: got it for MIL or a netplist, which have one function, need an asset or package")
     if target is None:
         raise Error("[emit] --target: got none, need a chip or a device: A14, M1, iPhone 12")
-    if output.suffix in (".mlpackage", ".mlmodelc", ".mlmodel"):
+    if output.suffix.lower() in (".mlpackage", ".mlmodelc", ".mlmodel"):
         raise Error(
-            f"[emit] {output}: got the name of a Core ML model, need another: what is written is a folder of MIL text"
+            f"[emit] {output}: got the name of a Core ML model for a folder of MIL text, need another, or a package:"
+            " -o NAME.mlpackage"
         )
     chip = load_chip(target)
     if not netplist and route_of(chip) != "mil":

@@ -31,9 +31,9 @@ def compressed(graph: Graph, mode: str | None, chip: Chip | None) -> Graph:
 
 
 def functions_of(source: sources.Module, function: str | None, also: Iterable[str], given: Given) -> dict[str, Graph]:
-    """The functions of the asset to be written: those of an asset under their names, or the one that is asked for, or
-    another model, as `main`; and others, NAME=MODEL."""
-    if function is None and source.form == "aimodel":
+    """The functions of what is written: those of an asset or package under their names, or the one that is asked for,
+    or another model, as `main`; and others, NAME=MODEL."""
+    if function is None and source.form in ("aimodel", "coreml"):
         found = _all_functions(source, given.read(source, every=True).shapes)
     else:
         found = {"main": read_graph(source, given)[0]}
@@ -72,7 +72,7 @@ def write_asset(functions: Mapping[str, Graph], chip: Chip | None, mode: str | N
     graphs = {name: graph if chip is None else for_engine(graph, chip) for name, graph in stored.items()}
     with named_option("--output", output):
         size = save_graph(graphs, output)
-    ports = {name: _ports(graph) for name, graph in graphs.items()}
+    ports = {name: ports_of(graph) for name, graph in graphs.items()}
     weights = [
         {"function": name, "layer": d.node, "encoding": d.verdict, "why": d.reason}
         for name, graph in stored.items()
@@ -83,7 +83,7 @@ def write_asset(functions: Mapping[str, Graph], chip: Chip | None, mode: str | N
     return {**record, **next(iter(ports.values())), "functions": ports, "weights": weights}
 
 
-def _ports(graph: Graph) -> dict[str, list[str]]:
+def ports_of(graph: Graph) -> dict[str, list[str]]:
     sides = {"inputs": [v.type for v in graph.inputs], "outputs": [p.value.type for p in graph.outputs]}
     return {side: [type_text(str(t.dtype), list(t.shape)) for t in types] for side, types in sides.items()}
 

@@ -62,3 +62,19 @@ def _is_of(array: Array, base: object) -> bool:
 
 def _raw(array: Array) -> Array:
     return array.reshape(-1).view(np.uint8)
+
+
+def reshaped_view(array: Array, shape: tuple[int, ...]) -> Array:
+    """The array in another shape, without reading it: it may only pretend to have memory. Raises ValueError where
+    strides cannot say that."""
+    if _RESHAPES_WITHOUT_COPY:
+        return np.reshape(array, shape, copy=False)
+    view = array[...]
+    try:
+        view.shape = shape  # deprecated where reshape takes `copy`
+    except AttributeError:
+        raise ValueError("got strides that cannot say the shape, need a copy") from None
+    return view
+
+
+_RESHAPES_WITHOUT_COPY = tuple(map(int, np.__version__.split(".")[:2])) >= (2, 1)

@@ -34,11 +34,13 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """`optional` are inputs that an initializer gives a default: constants unless somebody gives them."""
+    """`optional` are inputs that an initializer gives a default: constants unless somebody gives them. results: what
+    the model says of its outputs' types, as far as it says something; empty where it does not."""
 
     inputs: tuple[Input, ...]
     outputs: tuple[str, ...]
     optional: tuple[Input, ...] = ()
+    results: tuple[Input, ...] = ()
 
     @property
     def specialisation(self) -> tuple[Input, ...]:

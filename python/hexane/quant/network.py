@@ -13,12 +13,14 @@ from hexane.errors import Error
 from hexane.graph import Array
 from hexane.importers.onnx.load import ModelSource, check_text, read_model, read_tensor
 from hexane.importers.onnx.split import Tensor
+from hexane.quant.unfuse import unfused
 
 LEAST_OPSET = 13  # QuantizeLinear takes an axis
 LEAST_IR = 7
 INT16_OPSET = 21  # QuantizeLinear has int16
 INT16_IR = 10
 _DOMAINS = ("", "ai.onnx")
+_ORT_OWN = ("LayerNormalization", "SimplifiedLayerNormalization")  # in the default domain
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +61,11 @@ def read_network(model: ModelSource, opset: int = LEAST_OPSET, command: str = "q
     nodes = list(file.nodes)
     for node in all_nodes(nodes):
         _check_node(node, command)
+    nodes, added = unfused(nodes, command)
     tensors = [_whole(tensor, file.folder, command) for tensor in file.initializers()]
     del graph.node[:], graph.initializer[:]
     graph.node.extend(nodes)
-    graph.initializer.extend(tensors)
+    graph.initializer.extend([*tensors, *added])
     return network_of(_of_opset(proto, opset, command), command)
 
 
@@ -133,9 +136,18 @@ def _of_opset(proto: onnx.ModelProto, least: int, command: str) -> onnx.ModelPro
         except Exception as error:  # the converter raises whatever its C++ throws
             raise Error(
                 f"[{command}] model: got opset {version}, need {least} or later, to which it does not convert: {error}"
+                + _foreign(proto)
             ) from None
     proto.ir_version = max(proto.ir_version, LEAST_IR if least < INT16_OPSET else INT16_IR)
     return proto
+
+
+def _foreign(proto: onnx.ModelProto) -> str:
+    """What to do where ops that onnxruntime's optimisers wrote keep a model from being converted."""
+    ops = {n.op_type for n in all_nodes(proto.graph.node) if not is_standard(n) or n.op_type in _ORT_OWN}
+    if not ops:
+        return ""
+    return f"; it has ops of onnxruntime's optimisers ({', '.join(sorted(ops))}): give the model before they ran"
 
 
 def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:

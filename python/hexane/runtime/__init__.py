@@ -2,6 +2,7 @@
 
 from hexane.runtime.compile import compile, load
 from hexane.runtime.context import Context
+from hexane.runtime.coreml import SavedPackage, save_coreml
 from hexane.runtime.functions import Functions, compile_functions
 from hexane.runtime.model import Model, PortType
 from hexane.runtime.open_model import OpenModel
@@ -14,8 +15,10 @@ __all__ = [
     "OpenModel",
     "PortType",
     "Quantized",
+    "SavedPackage",
     "compile",
     "compile_functions",
     "load",
     "quantize_model",
+    "save_coreml",
 ]

@@ -12,7 +12,7 @@ from hexane.build import Tensor, graph
 from hexane.compression import Compression
 from hexane.dump import Dump
 from hexane.emit.plan import emit_plan
-from hexane.errors import Error
+from hexane.errors import Error, InputError
 from hexane.graph import Graph
 from hexane.importers.signature import SpecialisationNeeded, known_dims
 from hexane.memory import Memory
@@ -21,6 +21,7 @@ from hexane.passes.legalize.narrow_ports import narrow_ports
 from hexane.passes.run import Watch
 from hexane.pipeline import compile_graph
 from hexane.planning.search import slow_traffic
+from hexane.printer import size_text
 from hexane.program import Program
 from hexane.runtime import engine
 from hexane.runtime.chip import chip_program
@@ -119,8 +120,9 @@ def _compile_function(
     ports = {p.name: PortType(p.name, _shape(dims[p.name]), p.dtype) for p in takes}
     required, others = (tuple(p for p in ports.values() if (p.name in optional) is has) for has in (False, True))
     shape_inputs = frozenset(p.name for p in takes if p.shape_input)
-    kept = compiler.options.memory.variants_bytes
-    variants = OpenModel(required, known.outputs, shape_inputs, specialise, kept, others)
+    variants = OpenModel(
+        required, known.outputs, shape_inputs, specialise, compiler.options.memory, others, known.results
+    )
     return variants if made is None else made.with_optional(variants)
 
 
@@ -237,11 +239,25 @@ class _Compiler:
         watch = None if dump is None else Dump(dump)
         program = self.program(model, on_engine, watch)
         made = engine.in_order(known, program)
+        if pool is not None:
+            self._check_call(program)
         swaps = [(program.buffers[state].space, program.buffers[after].space) for state, after in program.swaps]
         core = _core.Program(emit_plan(program), self.options.num_threads, pool, made, swaps)
         device = None if on_engine is None else on_engine.device
         core.limit_callers(self.options.num_contexts)
         return Model(core, None if pool else program, why, device, slow_traffic(program, self.options.memory))
+
+    def _check_call(self, program: Program) -> None:
+        """Raises InputError for a program of open shapes whose call takes more than the user lets it."""
+        most = self.options.memory.call_bytes
+        needed = sum(extent.bytes for name, extent in program.extents.items() if name != "weights")
+        graph = program.graph
+        needed += sum(value.type.bytes for value in (*graph.inputs, *(port.value for port in graph.outputs)))
+        if most and needed > most:
+            raise InputError(
+                f"[call] got shapes whose call takes {size_text(needed)}, need at most the {size_text(most)} of"
+                " hx.Memory(call=)"
+            )
 
     def engine(self) -> tuple[OnEngine | None, str]:
         """The compiler for the Neural Engine if the program runs there, and why it does not."""

@@ -6,7 +6,7 @@ import sys
 from typing import Any, BinaryIO
 
 from hexane.errors import DeviceError, Error
-from hexane.runtime.engine import find_engine
+from hexane.runtime import engine
 from hexane.runtime.kept_programs import compiled_program
 
 
@@ -18,7 +18,7 @@ def main() -> None:
         weights = {name: _taken(sys.stdin.buffer, size) for name, size in head["weights"].items()}
         answer: dict[str, Any] = {"number": head["number"]}
         try:
-            device, missing = find_engine(head["chip"])
+            device, missing = engine.find_engine(head["chip"])
             if device is None:
                 raise Error(f"[device open] {missing}")
             compiled_program(device, head["chip"], head["text"], weights, head["qos"], warm=False, worker=None)

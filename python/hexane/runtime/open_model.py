@@ -4,7 +4,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from threading import Lock
-from typing import Any
+from time import perf_counter
+from typing import Any, cast
 from weakref import WeakSet
 
 import numpy as np
@@ -14,6 +15,10 @@ from hexane.errors import Error, InputError, UnsupportedError
 from hexane.forks import at_fork
 from hexane.graph import Array
 from hexane.importers.likely_shapes import likely_shapes, shape_option
+from hexane.importers.signature import Input
+from hexane.log import LOG
+from hexane.memory import Memory
+from hexane.printer import size_text
 from hexane.runtime.context import Context
 from hexane.runtime.debug import Debug
 from hexane.runtime.futures import Submits
@@ -41,16 +46,20 @@ class OpenModel(Submits):
         outputs: tuple[str, ...],
         values: frozenset[str],
         specialise: Callable[..., Model],  # of shapes and values; with whole=True a model that keeps its graph
-        cache_bytes: int,
+        memory: Memory,
         optional: tuple[PortType, ...] = (),
+        results: tuple[Input, ...] = (),
     ) -> None:
+        """results: what the model says of its outputs."""
         self.inputs = inputs
         self.optional_inputs = optional
         self.output_names = outputs
         self.value_inputs = values & {p.name for p in inputs}
         self._values = values
         self._specialise = specialise
-        self._cache_bytes = cache_bytes
+        self._results = results
+        self._cache_bytes, self._call_bytes = memory.variants_bytes, memory.call_bytes
+        self._profiling = False
         self._models: OrderedDict[object, Model | Future[Model]] = OrderedDict()  # the least recently used first
         self._lock = Lock()  # of the table, never held while something is compiled
         _all.add(self)
@@ -92,11 +101,53 @@ class OpenModel(Submits):
 
     @property
     def outputs(self) -> tuple[PortType, ...]:
-        """Raises AttributeError, which says where they are: their shapes follow from those of the inputs."""
+        """As the model's file says them: dims that depend on the inputs are names or None, as those of `inputs`.
+        `specialised(arrays).outputs` are those of a call.
+
+        Raises AttributeError for a file that says nothing of them.
+        """
+        if any(result.dims is not None for result in self._results):
+            return tuple(PortType(r.name, ("...",) if r.dims is None else r.dims, r.dtype) for r in self._results)
         raise AttributeError(
             "outputs: an open model has none before its shapes are known; output_names has their names, and"
             " specialised(arrays).outputs their types, where arrays has the inputs by name"
         )
+
+    def prepare(self, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Any] | None = None) -> Model:
+        """The model for these shapes of its inputs, compiled now if it is not there, so that the first call of them
+        need not wait. values: of `value_inputs`. Raises Error where it cannot be compiled for them."""
+        arrays = {name: np.asarray(value) for name, value in (values or {}).items()}
+        kinds = {port.name: port.dtype for port in (*self.inputs, *self.optional_inputs)}
+        for name, shape in shapes.items():
+            if name not in kinds:
+                raise InputError(f"[prepare] got the input {name!r}, need some of {', '.join(kinds)}")
+            if name not in arrays:
+                arrays[name] = np.broadcast_to(np.zeros((), kinds[name].numpy), tuple(shape))
+        missing = [port.name for port in self.inputs if port.name not in arrays]
+        for port in self.inputs:
+            if port.name in missing and all(isinstance(d, int) for d in port.shape):
+                arrays[port.name] = np.broadcast_to(np.zeros((), port.dtype.numpy), cast(Any, port.shape))
+        return self.specialised(self._arrays(arrays))
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes of what is compiled so far: the weights, which all share, and the arenas, states and scratch of each
+        set of shapes added up."""
+        total: dict[str, int] = {}
+        for model in self._compiled_models():
+            for name, size in model.memory.items():
+                total[name] = max(total.get(name, 0), size) if name == "weights" else total.get(name, 0) + size
+        return total
+
+    def profile(self, on: bool = True) -> None:
+        """As Model's, for all shapes, those too that are compiled later; `specialised(arrays).steps` has the times."""
+        for model in self._compiled_models():
+            model.profile(on)
+        self._profiling = on
+
+    def _compiled_models(self) -> list[Model]:
+        with self._lock:
+            return [model for model in self._models.values() if isinstance(model, Model)]
 
     def update(self, /, **arrays: Any) -> None:
         """Raises Error: an open model comes from ONNX, whose weights are constants."""
@@ -106,6 +157,11 @@ class OpenModel(Submits):
     def specialised(self, arrays: Mapping[str, Array]) -> Model:
         """The model for these inputs."""
         shapes = {name: array.shape for name, array in arrays.items()}
+        if self._call_bytes and (given := sum(array.nbytes for array in arrays.values())) > self._call_bytes:
+            raise InputError(
+                f"[call] got {size_text(given)} of inputs, need at most the {size_text(self._call_bytes)} of"
+                " hx.Memory(call=)"
+            )
         # Copies, for others may change the arrays meanwhile.
         values = {name: arrays[name].copy() for name in self._values if name in arrays}
         key = (tuple(shapes.items()), tuple((k, v.dtype.str, v.tobytes()) for k, v in sorted(values.items())))
@@ -123,7 +179,11 @@ class OpenModel(Submits):
     def _compiled(self, key: object, compiling: Future[Model], shapes: Shapes, values: Values) -> Model:
         try:
             with short_turns():
+                begin = perf_counter()
                 model = self._specialise(shapes, values)
+                LOG.info("compiled for %s in %.0f ms", shapes, (perf_counter() - begin) * 1e3)
+                if self._profiling:
+                    model.profile()
                 if model.memory.get("weights", 0) >= _LARGE:
                     _core.give_back_free_memory()  # the graph and the plan, which held the weights once more each
         except BaseException as error:

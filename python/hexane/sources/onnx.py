@@ -1,6 +1,7 @@
 """ONNX models: a path, the file's bytes, or a ModelProto. A file is ONNX if it is nothing else: ONNX has no magic."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from hexane.graph import Graph
 from hexane.importers.signature import Signature
@@ -14,15 +15,24 @@ def _matches(seen: Seen) -> bool:
     return seen.is_data or type(seen.value).__name__ == "ModelProto"
 
 
+MOST_KEPT = 16 << 20  # bytes of a model that stays in memory for the next shapes; larger ones are read again
+
+
 def _open(seen: Seen) -> Mapping[str, Function]:
     known: list[Signature] = []
+    kept: list[Any] = []  # what was read, of a model that is small enough and has open shapes
 
     def graph(shapes: Shapes, values: Values) -> Graph:
-        from hexane.importers.onnx import import_described
+        from hexane.importers.onnx import ReadModel
 
-        made, described = import_described(seen.value, shapes, values)
-        known[:] = [described]  # the file is read once
-        return made
+        if kept:
+            made: Graph = kept[0].graph(shapes, values)
+            return made
+        read = ReadModel(seen.value)
+        known[:] = [read.described]  # the file is read once
+        if read.size <= MOST_KEPT and (read.described.specialisation or read.described.optional):
+            kept.append(read)
+        return read.graph(shapes, values)
 
     def describe() -> Signature:
         from hexane.importers.onnx import signature

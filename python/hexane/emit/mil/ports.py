@@ -1,5 +1,6 @@
 """Ports with as many axes as those of a program have."""
 
+from dataclasses import replace
 from math import prod
 
 from hexane.graph import Graph, TensorType, Value, unique
@@ -19,7 +20,7 @@ def with_port_axes(graph: Graph, most: int) -> Graph:
     given = (p._replace(value=inside.get(p.value, p.value)) for p in changed.outputs)
     outputs = [p._replace(value=reshaped(p.value, _axes(p.value.shape, most))) for p in given]
     inputs = tuple(ports.get(v, v) for v in graph.inputs)
-    return Graph(inputs, tuple(outputs), name=graph.name).decided(*graph.decisions)
+    return replace(changed, inputs=inputs, outputs=tuple(outputs), taps=())
 
 
 def reshaped(value: Value, shape: tuple[int, ...]) -> Value:

@@ -1,6 +1,5 @@
 """The program of a graph as a tree of MIL, statement by statement."""
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -10,9 +9,10 @@ import numpy as np
 
 from hexane import _core
 from hexane.dtypes import DTYPES, DType
+from hexane.emit.mil.names import Names, label_of
 from hexane.errors import Error
 from hexane.graph import Graph, Node, TensorType, Value, constant, unique
-from hexane.mil.arguments import IN_BRACKETS, Parameter, parameters, parameters_of
+from hexane.mil.arguments import IN_BRACKETS, Parameter, parameters_of
 from hexane.mil.forms import Written
 from hexane.mil.forms.products import PRODUCTS
 from hexane.mil.forms.quantised import LUT_SCALE
@@ -57,47 +57,6 @@ def write_mil(graph: Graph, *, labels: bool = True) -> Mil:
     return Mil(str(writer.function()), writer.weights, inputs, outputs, graph)
 
 
-# ---- names ----
-
-_WORDS = (
-    "program",
-    "func",
-    "main",
-    "buildInfo",
-    "dict",
-    "tensor",
-    "state",
-    "string",
-    "true",
-    "false",
-    "BLOBFILE",
-    "val",
-    "name",
-)
-_RESERVED = frozenset((*_WORDS, *DTYPES, "const", *parameters()))
-
-
-class Names:
-    """Names that MIL takes, each given once."""
-
-    def __init__(self) -> None:
-        self._next: dict[str, int] = {}
-
-    def give(self, wanted: str) -> str:
-        """The name wanted, in letters that MIL has, or with a number behind it where that one is taken or means
-        something."""
-        base = re.sub(r"\W", "_", wanted, flags=re.ASCII)
-        base = f"_{base}" if not base or base[0].isdigit() else base
-        number = self._next.get(base, 0)
-        name = base if number == 0 and base not in _RESERVED else f"{base}_{number}"
-        while name in self._next:
-            number += 1
-            name = f"{base}_{number}"
-        self._next[base] = number + 1
-        self._next.setdefault(name, 0)
-        return name
-
-
 def _named(graph: Graph) -> tuple[Graph, tuple[MilPort, ...], tuple[MilPort, ...]]:
     """The graph with its ports in order of the names that they get, and the ports."""
     names = Names()
@@ -132,8 +91,8 @@ class _Writer:
 
     def _pack(self) -> _core.WeightFile:
         forms = [form for form in self.forms.values() if form is not None]
-        given = dict.fromkeys(v for form in forms for argument in form.arguments.values() for v in _values(argument))
-        self.sparse = {v: parts for v in _weights(forms, given) if (parts := _sparse(v)) is not None}
+        given = dict.fromkeys(v for form in forms for argument in form.arguments.values() for v in values_of(argument))
+        self.sparse = {v: parts for v in weights_of_products(forms, given) if (parts := sparse(v)) is not None}
         dense = [part for v in given for part in self.sparse.get(v, (v,))]
         large = [value for value in dense if value.node.op == "const" and _in_file(value.node)]
         file = _core.WeightFile([(v.dtype.name, v.node.data) for v in large])
@@ -158,7 +117,7 @@ class _Writer:
         assert form is not None, node.op
         dtype = node.types[0].dtype
         taken = [(p, form.arguments[p.name]) for p in parameters_of(form.op) if form.arguments.get(p.name) is not None]
-        label = _label(node, form.op) if self.labels and node not in self.stored else form.op
+        label = label_of(node, form.op) if self.labels and node not in self.stored else form.op
         if form.op == "constexpr_lut_to_sparse":
             self.masked_palette(node.values[0], label, {p.name: self.tensor(value) for p, value in taken})
             return
@@ -276,18 +235,18 @@ def _constant(p: Parameter, value: Any) -> Literal:
     return Literal(Type("bool", (len(value),)), tuple([bool(v) for v in value]))
 
 
-def _values(argument: Any) -> tuple[Value, ...]:
+def values_of(argument: Any) -> tuple[Value, ...]:
     """The tensors among arguments."""
     several = (argument,) if isinstance(argument, Value) or not isinstance(argument, tuple) else argument
     return tuple(v for v in several if isinstance(v, Value))
 
 
-def _weights(forms: Sequence[Written], given: Iterable[Value]) -> list[Value]:
+def weights_of_products(forms: Sequence[Written], given: Iterable[Value]) -> list[Value]:
     """Constants that are weights of products and nothing else."""
     read: dict[Value, set[bool]] = {}
     for form in forms:
         for name, argument in form.arguments.items():
-            for value in _values(argument):
+            for value in values_of(argument):
                 read.setdefault(value, set()).add(form.op in PRODUCTS and name in ("weight", "y"))
     return [v for v in given if v.node.op == "const" and read[v] == {True}]
 
@@ -303,7 +262,7 @@ def _stored(graph: Graph) -> set[Node]:
     return found
 
 
-def _sparse(weight: Value) -> tuple[Value, Value] | None:
+def sparse(weight: Value) -> tuple[Value, Value] | None:
     """The numbers that are not 0, in order, and a bit for each element, where that takes little more than half of the
     bytes."""
     node = weight.node
@@ -313,12 +272,6 @@ def _sparse(weight: Value) -> tuple[Value, Value] | None:
     mask = kept(node.data)
     bits = DTYPES["uint1"]
     return constant(node.data[mask], node.sources), constant(mask.astype(bits.numpy), dtype=bits)
-
-
-def _label(node: Node, otherwise: str) -> str:
-    """What the user calls a node: its name in a model file, not a line of Python."""
-    source = node.sources[0] if node.sources else ""
-    return otherwise if not source or re.search(r"\.py:\d+$", source) else source
 
 
 def _in_file(node: Node) -> bool:

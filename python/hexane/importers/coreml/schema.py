@@ -18,7 +18,8 @@ ModelDescription input:FeatureDescription*=1 functions:FunctionDescription*=20 d
 FunctionDescription name=1 input:FeatureDescription*=2 output:FeatureDescription*=3 predictedFeatureName=4 predictedProbabilitiesName=5 state:FeatureDescription*=6
 Metadata shortDescription=1 versionString=2 author=3 license=4 userDefined:{string}=100
 FeatureDescription name=1 shortDescription=2 type:FeatureType=3
-FeatureType int64Type:Empty=1 doubleType:Empty=2 stringType:Empty=3 imageType:ImageFeatureType=4 multiArrayType:ArrayFeatureType=5 dictionaryType:Empty=6 sequenceType:Empty=7 stateType:StateFeatureType=8 isOptional:bool=1000
+FeatureType int64Type:Empty=1 doubleType:Empty=2 stringType:Empty=3 imageType:ImageFeatureType=4 multiArrayType:ArrayFeatureType=5 dictionaryType:DictionaryFeatureType=6 sequenceType:Empty=7 stateType:StateFeatureType=8 isOptional:bool=1000
+DictionaryFeatureType int64KeyType:Empty=1 stringKeyType:Empty=2
 Empty
 StateFeatureType arrayType:ArrayFeatureType=1
 ImageFeatureType width:int64=1 height:int64=2 colorSpace:int32=3 enumeratedSizes:ImageSizes=21 imageSizeRange:ImageSizeRange=31
@@ -37,7 +38,8 @@ Operation type=1 inputs:{Argument}=2 outputs:NamedValueType*=3 blocks:Block*=4 a
 Argument arguments:Binding*=1
 Binding name:string?=1 value:Value=2
 NamedValueType name=1 type:ValueType=2
-ValueType tensorType:TensorType=1 listType:ListType=2 tupleType:TupleType=3 dictionaryType:Empty=4 stateType:StateType=5
+ValueType tensorType:TensorType=1 listType:ListType=2 tupleType:TupleType=3 dictionaryType:DictionaryType=4 stateType:StateType=5
+DictionaryType keyType:ValueType=1 valueType:ValueType=2
 ListType type:ValueType=1 length:Dimension=2
 TupleType types:ValueType*=1
 StateType wrappedType:ValueType=1

@@ -1,6 +1,6 @@
 """ONNX models into graphs: `import_onnx`, and what a model needs to be told first: `signature`."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -8,6 +8,8 @@ import onnx
 
 from hexane.errors import Error, UnsupportedError
 from hexane.graph import Array, Graph, Port, constant, unique
+from hexane.importers.onnx.foreign import NCHWC
+from hexane.importers.onnx.handlers.microsoft_nchwc import block_of
 from hexane.importers.onnx.load import ModelFile, ModelSource, check_text, read_model
 from hexane.importers.onnx.node import Item, TensorList
 from hexane.importers.onnx.order import last_reads
@@ -67,6 +69,31 @@ def import_described(
         return _import(file, described, shapes, values, params, fixed, tied), described
 
 
+class ReadModel:
+    """A model that was read: graphs for several shapes are made of it without reading it again.
+
+    described: its signature. size: the bytes that it keeps in memory.
+    """
+
+    def __init__(self, model: ModelSource) -> None:
+        with _bounded():
+            self._file = read_model(model)
+            self.described = read_signature(self._file)
+            self.size = self._file.proto.ByteSize() + sum(len(raw or b"") for _, raw in self._file.initializers())
+        self._constants: dict[str, Item | None] | None = None
+
+    def graph(self, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array]) -> Graph:
+        """As import_onnx."""
+        with _bounded():
+            return _import(self._file, self.described, shapes, values, None, (), None, self._initializers)
+
+    def _initializers(self, translator: Translator, wanted: set[str]) -> dict[str, Item | None]:
+        if self._constants is None:
+            file = self._file
+            self._constants = translator.initializers(file.proto.graph, file.initializers(), wanted)
+        return dict(self._constants)
+
+
 @contextmanager
 def _bounded() -> Iterator[None]:
     """A file may nest, or ask for memory, without end: that is its error, not ours."""
@@ -86,14 +113,19 @@ def _import(
     params: str | None,
     fixed: Collection[str],
     tied: Mapping[str, str] | None,
+    initializers: Callable[[Translator, set[str]], dict[str, Item | None]] | None = None,
 ) -> Graph:
+    """initializers: what gives the constants that are read, by name."""
     proto = file.proto
     types = resolve(described, shapes, values)
     given = {name: np.asarray(array) for name, array in values.items()}
     chosen = frozenset[str]() if params is None else params_of(file, params, fixed, tied)
     translator = Translator(proto, file.folder, chosen)
     last, read = last_reads(file.nodes, [output.name for output in proto.graph.output])
-    scope = translator.initializers(proto.graph, file.initializers(), read)
+    if initializers is None:
+        scope = translator.initializers(proto.graph, file.initializers(), read)
+    else:
+        scope = initializers(translator, read)
     del read
     inputs = []
     for name, kind in types.items():
@@ -102,6 +134,8 @@ def _import(
         else:
             inputs.append(unique("input", name, kind, sources=(name,)))
             scope[name] = inputs[-1]
+    if NCHWC in opsets_of(proto):
+        translator.block = block_of(file.nodes, scope)
     translator.nodes(file.nodes, scope, opsets_of(proto), scope, last=last)
     if translator.problems:
         count = len(translator.problems)

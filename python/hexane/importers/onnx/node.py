@@ -87,6 +87,7 @@ class OnnxNode:
     run: Run  # translates a subgraph of it
     steps: tuple[int, ...] = ()  # of the Loops and Scans around it, outermost first
     states: set[str] = field(default_factory=set)  # names of states, of the whole model
+    block: int = 0  # channels of a block where onnxruntime has images in blocks
     _inputs_read: set[int] = field(default_factory=set)
 
     def has(self, index: int) -> bool:

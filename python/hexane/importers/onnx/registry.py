@@ -3,13 +3,14 @@
 An op of the catalogue that says in its record which ONNX op it equals (`Op.onnx`) needs no registration.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import onnx
 
 from hexane.importers.onnx.node import Builder, OnnxNode, Result
+from hexane.importers.onnx.schema import Schema, own_schema
 from hexane.ops import OPS
 
 Handler = Callable[[Builder, OnnxNode], Result]
@@ -49,8 +50,18 @@ def _plain(name: str) -> Handler:
 
 ONNX_OPS = {name: OnnxOp(_plain(op.name), valid_lengths=True) for op in OPS.values() for name in op.onnx}
 _registered: set[tuple[str, int | None]] = set()
-# Ops of other domains, by domain and name. ONNX has no schemas of them: attributes are those that are given.
-DOMAIN_OPS: dict[tuple[str, str], Handler] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class DomainOp(OnnxOp):
+    """An op that ONNX has no schema of, or none in an older opset. Without a schema of ours, it may have any attributes
+    and inputs."""
+
+    schema: Schema | None = None
+
+
+# By domain and name. In the default domain: what onnxruntime's optimiser writes there.
+DOMAIN_OPS: dict[tuple[str, str], DomainOp] = {}
 
 
 def onnx_op(*names: str, until: int | None = None, **facts: Any) -> Callable[[Handler], Handler]:
@@ -77,11 +88,26 @@ def onnx_op(*names: str, until: int | None = None, **facts: Any) -> Callable[[Ha
     return register
 
 
-def domain_op(domain: str, name: str) -> Callable[[Handler], Handler]:
-    """Registers a function as the translation of an op of another domain."""
+def domain_op(
+    domain: str,
+    *names: str,
+    inputs: tuple[int, int] = (0, 1 << 16),
+    attributes: Mapping[str, Any] | None = None,
+    required: Collection[str] = (),
+    **facts: Any,
+) -> Callable[[Handler], Handler]:
+    """Registers a function as the translation of ops of another domain. `facts` are fields of OnnxOp.
+
+    inputs: the least and the largest number of them. attributes: the default of each attribute, or for one without a
+    default its type: int, float, str, or tuple[int, ...] and the like. None: any attributes are taken as they are.
+    """
 
     def register(handler: Handler) -> Handler:
-        DOMAIN_OPS[domain, name] = handler
+        own = None if attributes is None else own_schema(*inputs, attributes, required)
+        for name in names:
+            if (domain, name) in DOMAIN_OPS:
+                raise ValueError(f"@domain_op({domain!r}, {name!r}): got a second registration, need one")
+            DOMAIN_OPS[domain, name] = DomainOp(handler, schema=own, **facts)
         return handler
 
     return register

@@ -1,6 +1,6 @@
 """The schema of an op in the installed onnx package: first opset, attributes with defaults, number of inputs."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -61,6 +61,23 @@ def schema(op: str, opset: int) -> Schema | None:
         {name: a.default_value for name, a in attributes if a.default_value.name},
         found.has_function or found.has_context_dependent_function,
     )
+
+
+_KINDS: Mapping[Any, int] = {
+    int: AttributeProto.INT,
+    float: AttributeProto.FLOAT,
+    str: AttributeProto.STRING,
+    tuple[int, ...]: AttributeProto.INTS,
+    tuple[float, ...]: AttributeProto.FLOATS,
+    tuple[str, ...]: AttributeProto.STRINGS,
+}
+
+
+def own_schema(least: int, most: int, given: Mapping[str, Any], required: Collection[str] = ()) -> Schema:
+    """The schema of an op that ONNX does not have: numbers of inputs, and the default or the type of each attribute."""
+    defaults = {name: value for name, value in given.items() if isinstance(value, (int, float, str))}
+    kinds = {name: _KINDS[type(value) if name in defaults else value] for name, value in given.items()}
+    return Schema(1, least, most, kinds, frozenset(required), defaults, {}, False)
 
 
 def fixed_body(op: str) -> onnx.FunctionProto | None:

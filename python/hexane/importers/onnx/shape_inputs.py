@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import onnx
 
-from hexane.importers.onnx.handlers import ONNX_OPS
+from hexane.importers.onnx.handlers import DOMAIN_OPS, ONNX_OPS
 from hexane.importers.onnx.order import reads
 from hexane.importers.onnx.schema import fixed_body, plain_domain
 
@@ -33,6 +33,8 @@ def find_shape_inputs(
 
     def of(domain: str, op: str) -> Collection[int]:
         body = bodies.get((domain, op))
+        if body is None and (domain, op) in DOMAIN_OPS and (domain or op not in ONNX_OPS):
+            return DOMAIN_OPS[domain, op].shape_inputs
         if body is None and not domain:
             if op in ONNX_OPS:
                 return ONNX_OPS[op].shape_inputs

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx
 
+from hexane.dtypes import FP32
 from hexane.errors import Error, InputError
 from hexane.graph import Array, TensorType, tensor_type
 from hexane.importers.likely_shapes import likely_shapes, shape_option
@@ -51,7 +52,18 @@ def read_signature(model: ModelFile) -> Signature:
             shape_input = info.name in of_floats
         inputs[info.name] = Input(info.name, kind, dims, shape_input)
     required, optional = (tuple(i for i in inputs.values() if (i.name in defaults) is has) for has in (False, True))
-    return Signature(required, tuple(check_text(output.name) for output in graph.output), optional)
+    outputs = tuple(check_text(output.name) for output in graph.output)
+    return Signature(required, outputs, optional, tuple(_result(output) for output in graph.output))
+
+
+def _result(output: onnx.ValueInfoProto) -> Input:
+    """What the file says of an output, which nobody checks: dims that it does not say are free."""
+    tensor = output.type.tensor_type
+    try:
+        kind = element_type(tensor.elem_type)
+    except Error:
+        kind = FP32
+    return Input(output.name, kind, tuple(map(_dim, tensor.shape.dim)) if tensor.HasField("shape") else None)
 
 
 def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:

@@ -10,11 +10,13 @@ import onnx
 
 from hexane.errors import Error
 from hexane.graph import Value, constant, tensor_type, unique
+from hexane.importers.onnx.foreign import unknown
 from hexane.importers.onnx.handlers import DOMAIN_OPS, ONNX_OPS
 from hexane.importers.onnx.handlers.dynamic import check_whole
 from hexane.importers.onnx.load import check_text, read_tensor
 from hexane.importers.onnx.node import Builder, Item, OnnxNode, Outputs, TensorList
 from hexane.importers.onnx.order import label, reads, sort_nodes
+from hexane.importers.onnx.registry import DomainOp
 from hexane.importers.onnx.schema import (
     attributes,
     given_attributes,
@@ -41,6 +43,7 @@ class Translator:
         self.folder = folder
         self.params = params
         self.problems: list[str] = []
+        self.block = 0  # channels of a block where onnxruntime has images in blocks
         self.functions = {(plain_domain(f.domain), f.name, f.overload): f for f in model.functions}
         self._inlined = 0
         self._calls: list[str] = []
@@ -128,22 +131,12 @@ class Translator:
         if function is not None:
             given = {a.name: a for a in resolved(proto, outer)}
             return None if failed else self._call(function, inputs, given, where, proto.output)
-        if domain:
-            translate = DOMAIN_OPS.get((domain, proto.op_type))
-            if translate is None:
-                raise Error(f"got an op of the domain {domain!r}, need standard ONNX ops")
-            if failed:
-                return None
-            check_whole(inputs)
-            given_ones = given_attributes(proto, outer)
-            run = partial(self._run, {}, scope, opsets, outer, where)
-            foreign = OnnxNode(proto.op_type, 1, tuple(inputs), given_ones, tuple(proto.output), run)
-            result = translate(Builder(where), foreign)
-            foreign.check_read(())
-            assert isinstance(result, Value)
-            return [result]
         opset = opsets.get("", 0)
-        found = schema(proto.op_type, opset)
+        found = None if domain else schema(proto.op_type, opset)
+        if found is None and (foreign := DOMAIN_OPS.get((domain, proto.op_type))) is not None:
+            return None if failed else self._foreign(foreign, proto, inputs, scope, opsets, outer, where)
+        if domain:
+            raise Error(unknown(domain, proto.op_type))
         if found is None:
             raise Error(f"got an op that opset {opset} does not have")
         op = ONNX_OPS.get(proto.op_type)
@@ -183,9 +176,34 @@ class Translator:
                 return None
             results = [made] if isinstance(made, (Value, TensorList)) else list(made)
             node.check_read(op.ignores)
-        for name in proto.output[len(results) :]:
-            if name:
-                raise Error(f"the output {name!r} is wanted, need a model that does without this optional output")
+        _check_wanted(proto, results)
+        return results
+
+    def _foreign(
+        self,
+        op: DomainOp,
+        proto: onnx.NodeProto,
+        inputs: list[Item | None],
+        scope: Scope,
+        opsets: Opsets,
+        outer: Attributes,
+        where: str,
+    ) -> Sequence[Item | None] | None:
+        """The outputs of an op that is registered by domain."""
+        check_whole(inputs)
+        own = op.schema
+        if own is not None and not own.min_inputs <= len(inputs) <= own.max_inputs:
+            raise Error(f"got {len(inputs)} inputs, need {own.min_inputs} to {own.max_inputs}")
+        given = given_attributes(proto, outer) if own is None else attributes(proto, own, outer)
+        run = partial(self._run, {}, scope, opsets, outer, where)
+        node = OnnxNode(
+            proto.op_type, 1, tuple(inputs), given, tuple(proto.output), run, self._steps, self._states,
+            self.block,
+        )  # fmt: skip
+        made = op.translate(Builder(where), node)
+        node.check_read(op.ignores)
+        results = [made] if isinstance(made, Value) else list(made)
+        _check_wanted(proto, results)
         return results
 
     def _call(
@@ -263,6 +281,13 @@ class Translator:
         finally:
             self._calls.pop()
             self._steps = around
+
+
+def _check_wanted(proto: onnx.NodeProto, results: Sequence[Item | None]) -> None:
+    """Raises Error for an output that the model names and that is not computed."""
+    for i, name in enumerate(proto.output):
+        if name and (i >= len(results) or results[i] is None):
+            raise Error(f"the output {name!r} is wanted, need a model that does without this optional output")
 
 
 def _without(node: onnx.NodeProto, absent: Collection[str]) -> onnx.NodeProto:

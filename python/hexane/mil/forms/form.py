@@ -34,10 +34,8 @@ def finds_indices(node: Node) -> bool:
 
 
 def keeps_indices(node: Node) -> bool:
-    """Whether MIL has the indices of a node in their dtype: it lacks int64, and a port of the engine's programs lacks
-    int32."""
-    kind = node.attrs["dtype"]
-    return kind is UINT16 or (kind is INT32 and not finds_indices(node))
+    """Whether MIL has the indices of a node in their dtype: it lacks int64."""
+    return node.attrs["dtype"] in (UINT16, INT32)
 
 
 Result = Value | tuple[Value, ...]

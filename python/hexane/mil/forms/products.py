@@ -25,15 +25,15 @@ def _read_matmul(b: Builder, x: Value, y: Value, transpose_x: bool, transpose_y:
 
 
 def _write_attention(node: Node) -> Written | None:
-    """Without a mask, which the engine ignores, and with the scale that MIL has."""
+    """With the scale that MIL has."""
     query, key, value, mask = node.inputs
     assert query is not None
     attrs = node.attrs
-    if mask is not None or attrs["causal"] or attrs["zero_hidden"] or not math.isinf(attrs["hidden"]):
+    if attrs["causal"] or attrs["zero_hidden"] or not math.isinf(attrs["hidden"]):
         return None
     if attrs["scale"] != _scale(query) or len(query.shape) < 3:
         return None
-    return Written("scaled_dot_product_attention", {"query": query, "key": key, "value": value})
+    return Written("scaled_dot_product_attention", {"query": query, "key": key, "value": value, "attn_mask": mask})
 
 
 def _scale(query: Value) -> float:

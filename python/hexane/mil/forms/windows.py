@@ -11,19 +11,20 @@ Ints = Sequence[int]
 
 
 def _write_conv(node: Node) -> Written | None:
-    """Without bias, and channels first: the engine's programs add a bias behind a convolution."""
+    """Channels first."""
     x, weight, bias = node.inputs
-    if bias is not None or node.attrs["layout"] != "nchw":
+    if node.attrs["layout"] != "nchw":
         return None
-    return Written("conv", {"x": x, "weight": weight, **_window(node), "groups": node.attrs["groups"]})
+    return Written("conv", {"x": x, "weight": weight, "bias": bias, **_window(node), "groups": node.attrs["groups"]})
 
 
 def _write_conv_transpose(node: Node) -> Written | None:
     """output_padding only where it is a smaller pad behind."""
     x, weight, bias = node.inputs
-    if bias is not None or node.attrs["layout"] != "nchw" or any(node.attrs["output_padding"]):
+    if node.attrs["layout"] != "nchw" or any(node.attrs["output_padding"]):
         return None
-    return Written("conv_transpose", {"x": x, "weight": weight, **_window(node), "groups": node.attrs["groups"]})
+    arguments = {"x": x, "weight": weight, "bias": bias, **_window(node)}
+    return Written("conv_transpose", {**arguments, "groups": node.attrs["groups"]})
 
 
 def _write_max_pool(node: Node) -> Written | None:

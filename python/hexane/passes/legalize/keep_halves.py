@@ -6,6 +6,7 @@ import numpy as np
 
 from hexane.dtypes import FP16, FP32, DType
 from hexane.graph import Array, Graph, Node, Value
+from hexane.graph.array_bits import reshaped_view
 from hexane.match import made_by
 from hexane.ops import OPS, apply
 from hexane.ops.records.accumulating_product import ACCUMULATING_MATMUL
@@ -118,7 +119,7 @@ def _strides(value: Value) -> tuple[int, ...]:
         source = node.inputs[0] if node.op in _VIEWS else None
         try:
             if source is not None and node.op == "reshape":
-                return np.reshape(pretended(source), value.shape, copy=False)
+                return reshaped_view(pretended(source), value.shape)
             if source is not None:
                 return np.asarray(OPS[node.op].ref(pretended(source), **node.attrs))
         except ValueError:

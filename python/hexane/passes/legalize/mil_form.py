@@ -12,7 +12,7 @@ from hexane.errors import Error
 from hexane.graph import Graph, Node, Port, Value, constant, make_node
 from hexane.mil.arguments import parameters_of
 from hexane.mil.forms import WRITE, Written
-from hexane.mil.forms.form import finds_indices
+from hexane.mil.forms.form import FINDS, finds_indices
 from hexane.mil.forms.products import PRODUCTS
 from hexane.mil.forms.quantised import palette
 from hexane.mil.forms.resizing import in_mil_lines
@@ -74,7 +74,7 @@ def written(node: Node) -> Written | None:
         check(view, "form in MIL")
     if found is None or any(kind.dtype in (INT64, UINT64) for kind in node.types):
         return None
-    if node.op == "layer_norm" and not _takes_norm(node):
+    if not _takes(node):
         return None
     for p in parameters_of(found.op):
         value = found.arguments.get(p.name)
@@ -85,6 +85,18 @@ def written(node: Node) -> Written | None:
         ):  # text has no word for it
             return None
     return found
+
+
+def _takes(node: Node) -> bool:
+    """Whether the engine's compiler takes a node that MIL has a form for. It has biases behind convolutions (constraint
+    13), ignores masks of attention, and has no port of int32 for indices that fit uint16."""
+    if node.op in ("conv", "conv_transpose"):
+        return node.inputs[2] is None
+    if node.op == "scaled_dot_product_attention":
+        return node.inputs[3] is None
+    if node.op in FINDS:
+        return node.attrs["dtype"] is UINT16 or not finds_indices(node)
+    return node.op != "layer_norm" or _takes_norm(node)
 
 
 def _takes_norm(node: Node) -> bool:
@@ -157,13 +169,19 @@ def _half(value: float) -> float:
 
 
 def with_weights(graph: Graph) -> Graph:
-    """Params as constants."""
-    table = {}
+    """Params as constants. Raises Error for states, which programs of the engine do not have."""
     for node in graph.nodes:
         if node.op == "state":
             raise Error(
                 f"[emit] state {node.attrs['name']!r}: got a state, need a graph that has it as an input and an output"
             )
+    return as_constants(graph)
+
+
+def as_constants(graph: Graph) -> Graph:
+    """param w  ->  const"""
+    table = {}
+    for node in graph.nodes:
         if node.op == "param":
             assert node.data is not None
             table[node.values[0]] = constant(node.data, node.sources)
@@ -364,7 +382,7 @@ def _prelu(b: Builder, x: Value, slope: Value) -> Value:
     return b.add(b.relu(x), b.mul(b.minimum(x, 0.0), slope))
 
 
-_FORMS: Mapping[str, Callable[..., Any]] = {
+FORMS: Mapping[str, Callable[..., Any]] = {
     "conv": _conv("conv"),
     "conv_transpose": _conv("conv_transpose"),
     "matmul": _matmul,
@@ -400,5 +418,5 @@ def _pattern(form: Callable[..., Any]) -> Pattern:
     return lambda b, node: form(b, *node.inputs, **node.attrs)
 
 
-_PATTERNS: dict[str, tuple[Pattern, ...]] = {op: (_pattern(form),) for op, form in _FORMS.items()}
+_PATTERNS: dict[str, tuple[Pattern, ...]] = {op: (_pattern(form),) for op, form in FORMS.items()}
 _PATTERNS["cast"] = (_narrowed, *_PATTERNS["cast"])

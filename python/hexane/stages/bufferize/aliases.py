@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hexane.graph import Graph, Node, TensorType, Value
+from hexane.graph.array_bits import reshaped_view
 from hexane.ops import LEAVES, OPS
 from hexane.ops.records.program import PROGRAM
 from hexane.program import Buffer, View, dense_strides
@@ -90,10 +91,7 @@ def window(node: Node, source: View) -> View | None:
     element = np.zeros(1, f"V{source.type.dtype.bits // 8}")
     array = np.lib.stride_tricks.as_strided(element, source.type.shape, source.strides)
     try:
-        if node.op == "reshape":
-            result = np.reshape(array, kind.shape, copy=False)
-        else:
-            result = OPS[node.op].ref(array, **node.attrs)
+        result = reshaped_view(array, kind.shape) if node.op == "reshape" else OPS[node.op].ref(array, **node.attrs)
     except ValueError:
         return None
     offset = result.__array_interface__["data"][0] - array.__array_interface__["data"][0]

@@ -141,7 +141,7 @@ def centred(b: Builder, x: Value, zero: Value | None, axis: int) -> Result:
     return b.sub(wide, cast(b, zero, FP32))
 
 
-def _integer_product(b: Builder, x: Value, y: Value) -> Value:
+def integer_product(b: Builder, x: Value, y: Value) -> Value:
     """The int32 product of integers in fp32, each of at most 255."""
     if len(x.shape) < 2 or len(y.shape) < 2 or x.shape[-1] != y.shape[-2]:
         raise Error(f"got the shapes {x.shape} and {y.shape}, need matrices that can be multiplied")
@@ -164,27 +164,31 @@ def _cut(b: Builder, x: Value, axis: int, start: int, stop: int) -> Result:
 def matmul_integer(b: Builder, n: OnnxNode) -> Result:
     """A zero point of a is for the tensor or each row, one of b for the tensor or each column."""
     x, y, x_zero, y_zero = n.value(0), n.value(1), n.optional(2), n.optional(3)
-    if _fits(x, x_zero, y, y_zero, -1):
-        return b.quantized_matmul(x, y, None, None, _vector(b, x_zero), _vector(b, y_zero), dtype=INT32)
-    return _integer_product(b, centred(b, x, x_zero, -2), centred(b, y, y_zero, -1))
+    if product_fits(x, x_zero, y, y_zero, -1):
+        return b.quantized_matmul(x, y, None, None, vector(b, x_zero), vector(b, y_zero), dtype=INT32)
+    return integer_product(b, centred(b, x, x_zero, -2), centred(b, y, y_zero, -1))
 
 
 @onnx_op("QLinearMatMul")
 def qlinear_matmul(b: Builder, n: OnnxNode) -> Result:
     x, x_scale, x_zero, y, y_scale, y_zero, out_scale, out_zero = (n.value(i) for i in range(8))
     small = _fit_int32(x, x_zero, y, y_zero, -2)
-    if small and _fits(x, x_zero, y, y_zero, -1) and _requantises(x_scale, y_scale, out_scale, out_zero, y.shape[-1]):
-        operands = _vector(b, x_zero), _vector(b, y_zero)
-        ratio = _ratio(b, x_scale, y_scale, out_scale)
+    if (
+        small
+        and product_fits(x, x_zero, y, y_zero, -1)
+        and _requantises(x_scale, y_scale, out_scale, out_zero, y.shape[-1])
+    ):
+        operands = vector(b, x_zero), vector(b, y_zero)
+        ratio = ratio_of(b, x_scale, y_scale, out_scale)
         return b.quantized_matmul(x, y, ratio, None, *operands, **_stored(out_zero))
     first, second = centred(b, x, x_zero, -2), centred(b, y, y_zero, -1)
     # fp64 has every sum exactly
-    total = _integer_product(b, first, second) if small else b.matmul(cast(b, first, FP64), cast(b, second, FP64))
+    total = integer_product(b, first, second) if small else b.matmul(cast(b, first, FP64), cast(b, second, FP64))
     scales = [_per_line(b, v, at) for v, at in ((x_scale, -2), (y_scale, -1), (out_scale, -2))]
     return _requantised(b, total, scales, _per_line(b, out_zero, -2))
 
 
-def _fits(x: Value, x_zero: Value | None, y: Value, y_zero: Value | None, axis: int) -> bool:
+def product_fits(x: Value, x_zero: Value | None, y: Value, y_zero: Value | None, axis: int) -> bool:
     """Whether a quantised product takes these operands: matrices or images, one zero point for x, one or a vector for
     y."""
     if x.dtype not in BYTES or y.dtype not in BYTES or min(len(x.shape), len(y.shape)) < 2:
@@ -233,18 +237,25 @@ def _requantises(x_scale: Value, y_scale: Value, out_scale: Value, out_zero: Val
     )
 
 
-def _vector(b: Builder, v: Value | None) -> Value | None:
+def vector(b: Builder, v: Value | None) -> Value | None:
     """A zero point or scale as a scalar or vector; a zero point of 0 is none."""
     if v is None or (v.node.data is not None and not v.node.data.any() and v.dtype is not FP32):
         return None
     return b.reshape(v, shape=()) if v.type.size == 1 else v
 
 
-def _ratio(b: Builder, x_scale: Value, y_scale: Value, out_scale: Value) -> Value:
+def ratio_of(b: Builder, x_scale: Value, y_scale: Value, out_scale: Value) -> Value:
     """The factor that turns sums into steps of the result."""
-    first, second, out = (_vector(b, v) for v in (x_scale, y_scale, out_scale))
+    first, second, out = (vector(b, v) for v in (x_scale, y_scale, out_scale))
     ratio: Value = b.real_div(b.mul(first, second), out)
     return ratio
+
+
+def stored_as(
+    x_scale: Value, y_scale: Value, out_scale: Value, out_zero: Value, columns: int
+) -> dict[str, object] | None:
+    """The attributes of a quantised product that stores its result with these scales; None where it cannot."""
+    return _stored(out_zero) if _requantises(x_scale, y_scale, out_scale, out_zero, columns) else None
 
 
 def _stored(zero: Value) -> dict[str, object]:
@@ -276,9 +287,9 @@ def _integer_conv(b: Builder, n: OnnxNode, x: Value, weight: Value) -> Result:
 def conv_integer(b: Builder, n: OnnxNode) -> Result:
     weight, x_zero, w_zero = n.value(1), n.optional(2), n.optional(3)
     x = read_by_windows(b, n, n.value(0), weight)
-    if _fits(x, x_zero, weight, w_zero, 0) and len(x.shape) <= 4:
+    if product_fits(x, x_zero, weight, w_zero, 0) and len(x.shape) <= 4:
         options = convolution_options(n, x, weight)
-        return b.quantized_conv(x, weight, None, None, _vector(b, x_zero), _vector(b, w_zero), dtype=INT32, **options)
+        return b.quantized_conv(x, weight, None, None, vector(b, x_zero), vector(b, w_zero), dtype=INT32, **options)
     return _integer_conv(b, n, centred(b, x, x_zero, 1), centred(b, weight, w_zero, 0))
 
 
@@ -288,10 +299,10 @@ def qlinear_conv(b: Builder, n: OnnxNode) -> Result:
     x, bias = read_by_windows(b, n, x, weight), n.optional(8)
     requantises = _requantises(x_scale, w_scale, out_scale, out_zero, weight.shape[0])
     small = _fit_int32(x, x_zero, weight, w_zero, tuple(range(1, len(weight.shape))), bias)
-    if small and _fits(x, x_zero, weight, w_zero, 0) and requantises and len(x.shape) <= 4:
-        operands = bias, _vector(b, x_zero), _vector(b, w_zero)
+    if small and product_fits(x, x_zero, weight, w_zero, 0) and requantises and len(x.shape) <= 4:
+        operands = bias, vector(b, x_zero), vector(b, w_zero)
         attrs = {**convolution_options(n, x, weight), **_stored(out_zero)}
-        return b.quantized_conv(x, weight, _ratio(b, x_scale, w_scale, out_scale), *operands, **attrs)
+        return b.quantized_conv(x, weight, ratio_of(b, x_scale, w_scale, out_scale), *operands, **attrs)
     first, second = centred(b, x, x_zero, 1), centred(b, weight, w_zero, 0)
     total = _integer_conv(b, n, first, second) if small else b.conv(first, second, **convolution_options(n, x, weight))
     channels = [1, -1, *[1] * (len(x.shape) - 2)]

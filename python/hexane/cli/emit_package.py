@@ -1,0 +1,86 @@
+"""The part of `hexane emit` that writes Core ML packages, and what is said of them."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import typer
+
+from hexane.cli.emit_asset import FIXED, ports_of
+from hexane.compression import Compression
+from hexane.compression.compress import STAGE
+from hexane.decisions import counted
+from hexane.errors import Error
+from hexane.graph import Graph
+from hexane.importers.coreml.model import SYSTEMS
+from hexane.ops import LEAVES
+from hexane.printer import size_text
+
+
+def write_package(
+    functions: Mapping[str, Graph],
+    target: str | None,
+    mode: str | None,
+    compute: Literal["fp16", "fp32"],
+    opset: str | None,
+    images: Sequence[str],
+    labels: Path | None,
+    output: Path,
+) -> dict[str, Any]:
+    """Writes the package, and returns the record of it."""
+    from hexane.runtime.coreml import save_coreml
+
+    if output.suffix.lower() != ".mlpackage":
+        raise Error(f"[emit] --output: got {output}, need a folder that ends in .mlpackage")
+    if mode is not None and Compression(mode).searches:
+        raise Error(f"[emit] --compress: got {mode}, which hexane compress finds, need one of {', '.join(FIXED)}")
+    pictures, classes = dict(map(_image, images)), () if labels is None else _lines(labels)
+    try:
+        saved = save_coreml(
+            functions, output, compute=compute, target=target, opset=opset, compression=mode, images=pictures,
+            labels=classes,
+        )  # fmt: skip
+    except OSError as error:
+        need = "need a place that can be written to"
+        raise Error(f"--output: {output}: {error.strerror or error}, {need}") from None
+    weights = [
+        {"function": name, "layer": d.node, "encoding": d.verdict, "why": d.reason}
+        for name, graph in saved.functions.items()
+        for d in graph.decisions
+        if d.stage == STAGE
+    ]
+    return {
+        "output": str(output), "bytes": saved.bytes, "target": target or "", "compute": compute,
+        "opset": f"iOS{saved.system}", "system": SYSTEMS[saved.system], "renamed": dict(saved.renamed),
+        "functions": {
+            name: {**ports_of(graph), "ops": sum(node.op not in LEAVES for node in graph.nodes)}
+            for name, graph in saved.functions.items()
+        },
+        "weights": weights,
+    }  # fmt: skip
+
+
+def _image(text: str) -> tuple[str, str]:
+    name, equals, how = text.partition("=")
+    if not (name and equals and how):
+        raise typer.BadParameter(f"--image: got {text!r}, need NAME=COLOR, for example x=rgb,scale=1/255")
+    return name, how
+
+
+def _lines(path: Path) -> list[str]:
+    """The lines of a file that are not empty."""
+    try:
+        return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise Error(f"[emit] --labels: {path}: {error}, need a text file with a label on each line") from None
+
+
+def package_text(record: dict[str, Any], mode: str | None) -> str:
+    """What is printed of it: a line, one for each function, and ports that have other names."""
+    stored = f", {counted(len(record['weights']), 'weight')} as {mode}" if mode is not None else ""
+    lines = [f"{record['output']}: {size_text(record['bytes'])}{stored}, for {record['system']} and newer"]
+    for name, made in record["functions"].items():
+        ports = f"{', '.join(made['inputs'])} -> {', '.join(made['outputs'])}"
+        lines.append(f"  {name}: {counted(made['ops'], 'op')} in {record['compute']}; {ports}")
+    lines += [f"  {old} is called {new}: Core ML takes letters, digits and _" for old, new in record["renamed"].items()]
+    return "\n".join(lines)

@@ -1,0 +1,92 @@
+"""Inputs that are images: a port of pixels from 0 to 255, and what the program makes of them first."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hexane.dtypes import FP32
+from hexane.errors import Error
+from hexane.graph import Graph, TensorType, Value, constant, unique
+from hexane.importers.coreml.description import COLORS
+from hexane.ops import OPS, apply
+
+CHANNELS = {"rgb": 3, "bgr": 3, "gray": 1}
+FORM = "rgb,scale=1/255,bias=-0.5:-0.5:-0.5"
+_NUMBER_OF = {"rgb": 20, "bgr": 30, "gray": 10}
+assert all(number in COLORS for number in _NUMBER_OF.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """pixels * scale + bias, with one number for all channels or one for each, in the order of the color."""
+
+    color: str = "rgb"
+    scale: tuple[float, ...] = (1.0,)
+    bias: tuple[float, ...] = (0.0,)
+
+    @property
+    def color_space(self) -> int:
+        """The number that Core ML has for the color."""
+        return _NUMBER_OF[self.color]
+
+
+def parse_image(text: str) -> Image:
+    """Of "rgb,scale=1/255,bias=-0.5:-0.5:-0.5". Raises Error for anything else."""
+    color, *parts = text.split(",")
+    found: dict[str, tuple[float, ...]] = {}
+    for part in parts:
+        name, _, value = part.partition("=")
+        try:
+            numbers = tuple(_number(one) for one in value.split(":"))
+        except (ValueError, ZeroDivisionError):
+            numbers = ()
+        if name not in ("scale", "bias") or name in found or not numbers or not np.isfinite(numbers).all():
+            raise Error(f"[emit] image: got {part!r}, need scale and bias as in {FORM!r}")
+        found[name] = numbers
+    if color not in CHANNELS:
+        raise Error(f"[emit] image: got the color {color!r}, need one of {', '.join(CHANNELS)}, as in {FORM!r}")
+    return Image(color, **found)
+
+
+def _number(text: str) -> float:
+    above, slash, below = text.partition("/")
+    return float(above) / float(below) if slash else float(above)
+
+
+def with_images(graph: Graph, images: Mapping[str, Image]) -> Graph:
+    """graph (%x: fp16[1, 3, 8, 8])  ->  graph (%x: fp32[1, 3, 8, 8]) with cast(add(mul(%x, scale), bias)) : fp16
+
+    Scales and biases are computed in fp32, whatever the network computes in. Raises Error for inputs that do not
+    exist, or have no shape of an image.
+    """
+    known = {str(v.node.attrs["name"]): v for v in graph.inputs}
+    ports: dict[Value, Value] = {}
+    inside: dict[Value, Value] = {}
+    for name, image in images.items():
+        if name not in known:
+            raise Error(f"[emit] image {name!r}: got no such input, need one of {', '.join(known)}")
+        old, count = known[name], CHANNELS[image.color]
+        if len(old.shape) != 4 or old.shape[:2] != (1, count):
+            raise Error(f"[emit] image {name!r}: got the input {old.type}, need (1, {count}, height, width)")
+        for what, numbers in (("scale", image.scale), ("bias", image.bias)):
+            if len(numbers) not in (1, count):
+                raise Error(f"[emit] image {name!r}: {what}: got {len(numbers)} numbers, need 1 or {count}")
+        port = unique("input", name, TensorType(FP32, old.shape), sources=old.node.sources)
+        ports[old] = port
+        made = _applied("mul", port, image.scale, 1.0)
+        made = _applied("add", made, image.bias, 0.0)
+        inside[old] = made if made.dtype is old.dtype else apply(OPS["cast"], [made], {"dtype": old.dtype}, (name,))[0]
+    if not ports:
+        return graph
+    changed = graph.rewrite(lambda *_: None, became=dict(inside))
+    outputs = tuple(p._replace(value=inside.get(p.value, p.value)) for p in changed.outputs)
+    return replace(changed, inputs=tuple(ports.get(v, v) for v in graph.inputs), outputs=outputs)
+
+
+def _applied(op: str, value: Value, numbers: tuple[float, ...], neutral: float) -> Value:
+    if all(number == neutral for number in numbers):
+        return value
+    shape = () if len(numbers) == 1 else (1, -1, 1, 1)
+    operand = constant(np.array(numbers, np.float32).reshape(shape), value.node.sources)
+    return apply(OPS[op], [value, operand], {}, value.node.sources)[0]

@@ -1,0 +1,188 @@
+"""Core ML packages: the description of a model, and the folder around it."""
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import hexane
+from hexane import _core
+from hexane.emit.coreml.images import Image
+from hexane.emit.coreml.indices import SINCE, with_positive_indices
+from hexane.emit.coreml.labels import LABEL, add_classify, classified, describe_classes
+from hexane.emit.coreml.prepare import prepared
+from hexane.emit.coreml.program import SPARSE, FunctionWriter, least_system_of, sparse_weights
+from hexane.emit.coreml.systems import OPSETS
+from hexane.emit.coreml.values import WEIGHTS, Weights
+from hexane.errors import Error
+from hexane.graph import Graph, Value
+from hexane.importers.coreml.description import DTYPES_OF
+from hexane.importers.coreml.schema import messages
+
+FOLDER = "com.apple.CoreML"
+MODEL = f"{FOLDER}/model.mlmodel"
+_NUMBER_OF = {name: number for number, name in DTYPES_OF.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A model that is not in a folder yet. spec: the Model message. weights: the file, None where there is none.
+    system: the oldest iOS that takes it. renamed: ports that have other names in it. graphs: what its functions
+    compute."""
+
+    spec: Any
+    weights: _core.WeightFile | None
+    system: int
+    renamed: Mapping[str, str]
+    graphs: Mapping[str, Graph]
+
+
+def write_model(
+    graphs: Mapping[str, Graph],
+    *,
+    compute: str = "fp16",
+    system: int | None = None,
+    masks: bool = False,
+    images: Mapping[str, Image] | None = None,
+    labels: Sequence[str] = (),
+) -> Written:
+    """The model of functions by their names. compute: fp16, or fp32 for the floats that the graphs have. system: the
+    iOS that it is for, 15 to 18; None: the oldest that has all ops. masks: whether weights that are mostly
+    zeros are worth a system that stores them with masks; where it is there, they always are. images: inputs that are
+    images, of all functions that have them. labels: the classes of the only function.
+
+    Raises Error that names all ops at once that Core ML does not have.
+    """
+    if labels and len(graphs) > 1:
+        raise Error("[emit] labels: got several functions, need one: Core ML's classifiers have one")
+    check_images(graphs, images or {})
+    made = {name: prepared(graph, compute, _of_inputs(graph, images or {}), labels) for name, graph in graphs.items()}
+    for name, graph in made.items():
+        if not graph.inputs:
+            raise Error(f"[emit] function {name!r}: got no inputs, need one: Core ML refuses others")
+        if not graph.outputs:
+            raise Error(f"[emit] function {name!r}: got no outputs, need one")
+    least = max(map(least_system_of, made.values()))
+    least = max(least, 18) if len(made) > 1 else least
+    if masks and system is None and any(map(sparse_weights, made.values())):
+        least = max(least, SPARSE)
+    year = least if system is None else system
+    if year < least:
+        raise Error(f"[emit] opset: got iOS{year}, need iOS{least} or newer for the ops and dtypes of this model")
+    if year >= SINCE:
+        made = {name: with_positive_indices(graph) for name, graph in made.items()}
+    spec, weights, renamed = messages()["Model"](), Weights(), dict[str, str]()
+    spec.specificationVersion = OPSETS[year][1]
+    spec.mlProgram.version = 1
+    described = spec.description
+    described.metadata.userDefined["hexane.version"] = hexane.__version__
+    for name, graph in made.items():
+        writer = FunctionWriter(graph, year, weights)
+        writer.write(spec.mlProgram.functions[name])
+        renamed |= {
+            old: new
+            for old, new in (*writer.inputs.items(), *writer.states.items(), *writer.outputs.items())
+            if old != new
+        }
+        part = described.functions.add(name=name) if len(made) > 1 else described
+        for value in graph.inputs:
+            port = str(value.node.attrs["name"])
+            image = (images or {}).get(port)
+            _describe(part.input.add(), writer.inputs[port], value, image)
+        probabilities = classified(graph, labels).name if labels else ""
+        if labels:
+            label = writer.names.give(LABEL)
+            add_classify(writer.block, writer.outputs[probabilities], labels, label)
+            describe_classes(part, label)
+        for node in graph.nodes:
+            if node.op == "state":
+                state = str(node.attrs["name"])
+                _describe_array(part.state.add(name=writer.states[state]).type.stateType.arrayType, node.values[0])
+        for given in graph.outputs:
+            if given.name != probabilities:
+                _describe(part.output.add(), writer.outputs[given.name], given.value)
+    if len(made) > 1:
+        described.defaultFunctionName = next(iter(made))
+    return Written(spec, weights.settle(), year, renamed, made)
+
+
+def _of_inputs(graph: Graph, images: Mapping[str, Image]) -> dict[str, Image]:
+    return {name: image for name, image in images.items() if name in graph.input_names()}
+
+
+def check_images(graphs: Mapping[str, Graph], images: Mapping[str, Image]) -> None:
+    """Raises Error for an image that is an input of no function."""
+    known = list(dict.fromkeys(name for graph in graphs.values() for name in graph.input_names()))
+    for name in images:
+        if name not in known:
+            raise Error(f"[emit] image {name!r}: got no such input, need one of {', '.join(known)}")
+
+
+def _describe(feature: Any, name: str, value: Value, image: Image | None = None) -> None:
+    feature.name = name
+    if image is not None:
+        kind = feature.type.imageType
+        kind.height, kind.width, kind.colorSpace = *value.shape[2:], image.color_space
+        return
+    _describe_array(feature.type.multiArrayType, value)
+
+
+def _describe_array(array: Any, value: Value) -> None:
+    array.shape.extend(value.shape)
+    array.dataType = _NUMBER_OF[value.dtype.name]
+
+
+def save_model(written: Written, folder: str | os.PathLike[str]) -> int:
+    """Writes the package into a folder next to the place, then puts it there, in the place of a package that is there
+    already: whatever goes wrong, that stays as it was. Nothing is synced to the disk. Returns the bytes of the files.
+
+    Raises Error for a place where something else than a package is.
+    """
+    path = Path(folder)
+    if path.exists() and not (path.is_dir() and (path / "Manifest.json").is_file()):
+        raise Error(f"[emit] {path}: got something else than a package there, need another name")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}"
+    try:
+        size = _fill(written, fresh)
+        if path.exists():
+            _core.exchange_folders(str(fresh), str(path))
+        else:
+            fresh.rename(path)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return size
+
+
+def _fill(written: Written, folder: Path) -> int:
+    inside = folder / "Data" / FOLDER
+    inside.mkdir(parents=True)
+    spec = written.spec.SerializeToString()
+    _core.save_file(str(folder / "Data" / MODEL), spec, False)
+    ids = {"model.mlmodel": str(uuid.uuid4()).upper()}
+    if written.weights is not None:
+        ids["weights"] = str(uuid.uuid4()).upper()
+        (inside / WEIGHTS).parent.mkdir()
+        _core.save_file(str(inside / WEIGHTS), written.weights, False)
+    said = {"model.mlmodel": "CoreML Model Specification", "weights": "CoreML Model Weights"}
+    items = {
+        ids[name]: {"author": FOLDER, "description": said[name], "name": name, "path": f"{FOLDER}/{name}"}
+        for name in ids
+    }
+    manifest = {
+        "fileFormatVersion": "1.0.0", "itemInfoEntries": items, "rootModelIdentifier": ids["model.mlmodel"],
+    }  # fmt: skip
+    _core.save_file(str(folder / "Manifest.json"), json.dumps(manifest, indent=4).encode(), False)
+    return len(spec) + (0 if written.weights is None else len(written.weights))
+
+
+def system_of(text: str) -> int:
+    """15 of "iOS15". Raises Error for what is no system that packages are written for."""
+    names = {f"ios{year}": year for year in OPSETS}
+    if text.lower() not in names:
+        raise Error(f"[emit] opset: got {text!r}, need one of {', '.join(f'iOS{year}' for year in OPSETS)}")
+    return names[text.lower()]

@@ -1,0 +1,82 @@
+"""A graph in the dtypes and ports of Core ML."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from hexane.dtypes import FP16, FP32, INT32, DType
+from hexane.emit.coreml.dtypes import in_coreml_dtypes
+from hexane.emit.coreml.forms import MOST_AXES, in_coreml_ops
+from hexane.emit.coreml.images import Image, with_images
+from hexane.emit.coreml.labels import with_probabilities
+from hexane.emit.mil.ports import with_port_axes
+from hexane.errors import Error
+from hexane.graph import Graph, Node, TensorType, Value, unique
+from hexane.ops import OPS, apply
+from hexane.passes.legalize.mil_form import as_constants
+from hexane.passes.legalize.round_attributes import round_attributes
+from hexane.passes.legalize.to_fp16 import to_fp16
+from hexane.targets import load_target
+
+_PORTS = (FP16, FP32, INT32)
+
+
+def prepared(
+    graph: Graph, compute: str, images: Mapping[str, Image] | None = None, labels: Sequence[str] = ()
+) -> Graph:
+    """What is written: in fp16, or in the floats of the model, with ports in fp32, fp16 or int32 of 1 to 5 axes.
+
+    Integers of 64 bits become int32. images: inputs that are images, by name. labels: of the output that has as many
+    numbers, which becomes fp32. Raises Error that names all ops that Core ML does not have.
+    """
+    made = with_images(in_precision(graph, compute), images or {})
+    return in_coreml_ops(with_probabilities(made, labels) if labels else made)
+
+
+def in_precision(graph: Graph, compute: str) -> Graph:
+    """The graph before its ops are those of Core ML: it computes what the package does, bit for bit."""
+    for port in graph.outputs:
+        if port.length:
+            raise Error(f"[emit] output {port.name!r}: got an extent that the data decides, need one that is known")
+    if random := next((n for n in graph.nodes if n.inputs and "stream" in OPS[n.op].inputs), None):
+        raise Error(f"[emit] {random.where}: got random numbers, need them as an input: Core ML draws others")
+    graph = with_plain_ports(in_coreml_dtypes(as_constants(graph)))
+    graph = with_port_axes(graph, MOST_AXES)
+    for node in graph.nodes:
+        if node.op == "state":
+            check_state(node, compute)
+    if compute == "fp16":
+        host = load_target("host")
+        graph = round_attributes(to_fp16(graph, host), host)
+    return graph
+
+
+def check_state(node: Node, compute: str) -> None:
+    """Raises Error for memory that Core ML does not have."""
+    kind, where = node.types[0], f"[emit] state {node.attrs['name']!r}"
+    if kind.dtype.kind != "float" or (compute == "fp32" and kind.dtype is not FP16):
+        raise Error(f"{where}: got {kind}, need fp16, in which Core ML keeps states: compute in fp16")
+    if not kind.shape:
+        raise Error(f"{where}: got {kind}, need an axis")
+    if node.data is not None and node.data.any():
+        raise Error(f"{where}: got contents other than 0, with which Core ML begins, need it zero at first")
+
+
+def with_plain_ports(graph: Graph) -> Graph:
+    """graph (%x: bool[2])  ->  graph (%x: int32[2]) with cast(%x) : bool"""
+    ports = {
+        v: unique("input", str(v.node.attrs["name"]), TensorType(INT32, v.shape), sources=v.node.sources)
+        for v in graph.inputs
+        if v.dtype not in _PORTS
+    }
+    made = graph
+    if ports:
+        inside = {v: _cast(port, v.dtype) for v, port in ports.items()}
+        made = graph.rewrite(lambda *_: None, became=dict(inside))
+        outputs = tuple(p._replace(value=inside.get(p.value, p.value)) for p in made.outputs)
+        made = replace(made, inputs=tuple(ports.get(v, v) for v in graph.inputs), outputs=outputs)
+    outputs = tuple(p if p.value.dtype in _PORTS else p._replace(value=_cast(p.value, INT32)) for p in made.outputs)
+    return replace(made, outputs=outputs)
+
+
+def _cast(value: Value, kind: DType) -> Value:
+    return apply(OPS["cast"], [value], {"dtype": kind}, value.node.sources)[0]

@@ -1,0 +1,33 @@
+"""Ops of other domains as ops of ONNX: a node's translation by that of another op."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from hexane.graph import Value
+from hexane.importers.onnx.node import Attributes, Builder, OnnxNode
+from hexane.importers.onnx.registry import ONNX_OPS
+from hexane.importers.onnx.schema import schema
+
+OPSET = 21
+
+
+def standard(b: Builder, n: OnnxNode, op: str, *inputs: Value | None, **attrs: Any) -> Value:
+    """The first output of the standard op on these inputs. Attributes that are None are not given."""
+    return several(b, replace(n, outputs=("y",)), op, *inputs, **attrs)[0]
+
+
+def several(b: Builder, n: OnnxNode, op: str, *inputs: Value | None, **attrs: Any) -> list[Value]:
+    """The outputs of the standard op, those that the node names or more."""
+    found = schema(op, OPSET)
+    assert found is not None
+    given = Attributes({name: value for name, value in attrs.items() if value is not None}, found.defaults)
+    node = replace(n, op=op, version=found.version, inputs=inputs, attrs=given, _inputs_read=set())
+    made = ONNX_OPS[op].translate(b, node)
+    node.check_read(ONNX_OPS[op].ignores)
+    return [made] if isinstance(made, Value) else list(made)
+
+
+def given(n: OnnxNode, names: Sequence[str]) -> dict[str, Any]:
+    """Those of these attributes that the node has."""
+    return {name: n.attrs[name] for name in names if name in n.attrs}

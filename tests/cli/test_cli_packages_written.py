@@ -1,0 +1,89 @@
+"""`hexane emit` of Core ML packages."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import hexane as hx
+from command import Cli, linear_model
+from hexane.importers.coreml.model import open_model
+from networks import small_networks
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> Path:
+    onnx.save(small_networks()["mobile-17"], tmp_path / "net.onnx")
+    return tmp_path / "net.onnx"
+
+
+def test_a_model_becomes_a_package(cli: Cli, net: Path, tmp_path: Path) -> None:
+    path = tmp_path / "net.mlpackage"
+    ended = cli("emit", net, "-o", path, "--compute", "fp32")
+    assert (ended.code, ended.err) == (0, "")
+    assert "for iOS 15, macOS 12 and newer" in ended.out
+    assert "in fp32; fp32[1, 3, 9, 8] -> fp32[1, 12]" in ended.out
+    x = np.random.default_rng(1).integers(0, 256, (1, 3, 9, 8)).astype(np.float32)
+    np.testing.assert_array_equal(hx.compile(path)(x), hx.compile(net)(x))
+    assert cli("check", path, "--target", "M4").code == 0
+    assert cli("emit", path, "-o", tmp_path / "again.mlpackage").code == 0  # a package from a package
+
+
+def test_options_of_a_package(cli: Cli, net: Path, tmp_path: Path) -> None:
+    path = tmp_path / "net.mlpackage"
+    record = json.loads(cli("emit", net, "-o", path, "--target", "M4", "--opset", "iOS17", "--json").out)
+    assert (record["opset"], record["compute"], record["target"]) == ("iOS17", "fp16", "M4")
+    assert record["functions"]["main"]["inputs"] == ["fp32[1, 3, 9, 8]"]
+    assert open_model(path).program("main").opset == 17
+    for options, said in {
+        ("--target", "M4", "--compute", "fp32"): "compute: got fp32 with a chip",
+        ("--opset", "iOS12"): "opset: got 'iOS12', need one of iOS15",
+        ("--netplist",): "--netplist: got it for a Core ML package",
+        ("--compress", "auto"): "--compress: got auto",
+        ("--also", "main=net.onnx"): "got the function 'main' twice",
+    }.items():
+        ended = cli("emit", net, "-o", path, *options)
+        assert (ended.code != 0, said in ended.err) == (True, True), ended.err
+    ended = cli("emit", net, "-o", tmp_path / "mil", "--target", "M4", "--opset", "iOS17")
+    assert "--opset: got it for another form than a Core ML package" in ended.err
+    ended = cli("emit", net, "-o", tmp_path / "net.mil", "--format", "mlpackage")
+    assert "need a folder that ends in .mlpackage" in ended.err
+
+
+def test_several_functions_share_weights(cli: Cli, tmp_path: Path) -> None:
+    weight = np.random.default_rng(1).standard_normal((64, 96)).astype(np.float32)
+    one = linear_model(tmp_path / "one.onnx", [1, 64], weight)
+    eight = linear_model(tmp_path / "eight.onnx", [8, 64], weight)
+    path = tmp_path / "net.mlpackage"
+    ended = cli("emit", one, "-o", path, "--compute", "fp32", "--also", f"eight={eight}")
+    assert (ended.code, ended.err) == (0, "")
+    assert "for iOS 18, macOS 15 and newer" in ended.out
+    assert open_model(path).functions == ("main", "eight")
+    assert (path / "Data/com.apple.CoreML/weights/weight.bin").stat().st_size < weight.nbytes + 1024
+    x = np.random.default_rng(2).standard_normal((8, 64)).astype(np.float32)
+    np.testing.assert_array_equal(hx.compile(f"{path}#eight")(x), hx.compile(eight)(x))
+    assert cli("emit", path, "-o", tmp_path / "both.mlpackage").code == 0
+    assert open_model(tmp_path / "both.mlpackage").functions == ("main", "eight")
+
+
+def test_a_graph_of_python_becomes_a_package_in_one_line(tmp_path: Path) -> None:
+    x = hx.input("x", (2, 3))
+    saved = hx.save_coreml(hx.graph({"y": hx.relu(x)}), tmp_path / "net.mlpackage", compute="fp32")
+    assert (saved.system, dict(saved.renamed)) == (15, {})
+    assert np.asarray(hx.compile(saved.path)(np.full((2, 3), -1, np.float32))).tolist() == [[0, 0, 0]] * 2
+    with pytest.raises(hx.Error, match=r"need one that ends in \.mlpackage"):
+        hx.save_coreml(hx.graph({"y": hx.relu(x)}), tmp_path / "net.mlmodel")
+
+
+def test_an_image_and_labels_from_the_command_line(cli: Cli, net: Path, tmp_path: Path) -> None:
+    path = tmp_path / "net.mlpackage"
+    (tmp_path / "labels.txt").write_text("\n".join(f"kind {i}" for i in range(12)) + "\n")
+    ended = cli("emit", net, "-o", path, "--image", "x=rgb,scale=1/255", "--labels", tmp_path / "labels.txt")
+    assert (ended.code, ended.err) == (0, "")
+    said = cli("info", path).out
+    assert "image, rgb, uint8[9, 8, 3]" in said
+    assert open_model(path).labels("main")[11] == "kind 11"
+    assert "need NAME=COLOR" in cli("emit", net, "-o", path, "--image", "x").err
+    assert "need a text file" in cli("emit", net, "-o", path, "--labels", tmp_path / "none.txt").err
