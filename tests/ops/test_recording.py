@@ -117,7 +117,7 @@ def keywords() -> Iterator[tuple[str, Op, Callable[..., Any]]]:
     for name, op in OPS.items():
         if op.expand is not None:
             yield f"expansion of {name}", op, op.expand
-    for name, form in mil_form._FORMS.items():
+    for name, form in mil_form.FORMS.items():
         yield f"form in MIL of {name}", OPS[name], form
     for name, steps in in_engine_steps._STEPS.items():
         yield f"steps of {name}", OPS[name], steps

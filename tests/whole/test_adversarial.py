@@ -439,7 +439,7 @@ def test_threads_that_bring_the_same_shapes_share_one_compilation() -> None:
         compiled.append(hx.compile(hx.relu(hx.input("x", shapes["x"])), threads=1))
         return compiled[-1]
 
-    net = OpenModel((PortType("x", (None,), FP32),), ("relu",), frozenset(), specialise, cache_bytes=1 << 20)
+    net = OpenModel((PortType("x", (None,), FP32),), ("relu",), frozenset(), specialise, hx.Memory())
     with ThreadPoolExecutor(8) as pool:
         results = list(pool.map(lambda i: net(np.full(3 + i % 2, i, np.float32)), range(64)))
     assert len(compiled) == 2
