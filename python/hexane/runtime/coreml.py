@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hexane import sources
@@ -23,7 +23,7 @@ class SavedPackage:
     bytes: int
     system: int
     renamed: Mapping[str, str]
-    functions: Mapping[str, Graph]
+    functions: Mapping[str, Graph] = field(repr=False)
 
 
 def save_coreml(

@@ -191,6 +191,15 @@ def test_a_package_written_by_hand_runs(tmp_path: Path) -> None:
     assert np.asarray(net(np.array([-1, 2], np.float32))).tolist() == [0, 2]
 
 
+def test_a_function_that_is_none_is_named(tmp_path: Path) -> None:
+    made = package(tmp_path, relu_spec().SerializeToString())
+    with pytest.raises(hx.Error, match=r"net\.mlpackage: got the function 'nope', need one of main"):
+        hx.compile(f"{made}#nope")
+    (made / "Manifest.json").unlink()
+    with pytest.raises(hx.Error, match=r"net\.mlpackage: 'Manifest.json'"):
+        hx.compile(made)
+
+
 @pytest.mark.parametrize("path", ["../../secret", "/etc/passwd", "com.apple.CoreML/../../../x", 5])
 def test_paths_stay_in_the_package(tmp_path: Path, path: Any) -> None:
     (tmp_path / "secret").write_bytes(relu_spec().SerializeToString())

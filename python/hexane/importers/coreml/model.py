@@ -53,6 +53,10 @@ class CoreMLModel:
         return read_text(self.package)
 
     def program(self, name: str) -> Program:
+        """Raises Error for a name that is none."""
+        if name not in self.functions:
+            need = ", ".join(self.functions)
+            raise Error(f"[coreml] {self.package.path}: got the function {name!r}, need one of {need}")
         if self.package.text:
             return self._texts[name]
         return read_function(name, self.package.spec.mlProgram.functions[name], self.package.weights)

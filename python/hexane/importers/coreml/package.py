@@ -48,7 +48,7 @@ def open_package(path: Path) -> Package:
         return _compiled(path)
     location = _root(path)
     where = f"[coreml] {path}: {location}"
-    data = read_all(open_inside(path, f"Data/{location}", "[coreml] model"), where)
+    data = read_all(open_inside(path, f"Data/{location}", f"[coreml] {path}"), where)
     parent = str(PurePosixPath("Data") / PurePosixPath(location).parent)
     return _checked(Package(path, _parsed(data, f"{path}: {location}"), path, parent))
 
@@ -56,7 +56,7 @@ def open_package(path: Path) -> Package:
 def _root(path: Path) -> str:
     """Where the model lies below `Data/`, as the manifest has it."""
     where = f"[coreml] {path}: Manifest.json"
-    text = read_all(open_inside(path, "Manifest.json", "[coreml] manifest"), where)
+    text = read_all(open_inside(path, "Manifest.json", f"[coreml] {path}"), where)
     try:
         manifest = json.loads(text)
         items, root = manifest["itemInfoEntries"], manifest["rootModelIdentifier"]
@@ -152,7 +152,7 @@ def _compiled(path: Path) -> Package:
             f"[coreml] {path}: got a compiled model without model.mil, which is a neural network of Core ML's format"
             " before 2021, need an ML program: give the package that it was compiled from"
         )
-    data = read_all(open_inside(path, "model.mil", "[coreml] model"), f"[coreml] {path}: model.mil")
+    data = read_all(open_inside(path, "model.mil", f"[coreml] {path}"), f"[coreml] {path}: model.mil")
     try:
         text = data.decode()
     except UnicodeDecodeError:
