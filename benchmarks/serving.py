@@ -2,8 +2,8 @@
 
     python benchmarks/serving.py MODEL.onnx [--threads 1,2,4] [--seconds 2] [--rounds 5]
 
-Each contestant runs in a process of its own, in turns; a row is the median over the rounds. Inputs are random, free dims
-are 1. `memory` is what a further context of Hexane takes.
+Each contestant runs in a process of its own, in turns; a row is the median over the rounds. Inputs are random, free
+dims are 1. `memory` has the bytes of a further context of Hexane.
 """
 
 import argparse
@@ -31,8 +31,7 @@ def call_of(contestant: str, model: str) -> tuple[Callable[[], object], dict[str
         return lambda: session.run(None, feeds), {}
     import hexane as hx
 
-    options = {"contexts": 1} if contestant.endswith("one context") else {}
-    net: Any = hx.compile(model, **options)  # type: ignore[arg-type]
+    net: Any = hx.compile(model, contexts=1 if contestant.endswith("one context") else None)
     feeds = {p.name: random(p.shape, str(p.dtype)) for p in net.inputs}
     memory = net.context().memory if isinstance(net, hx.Model) else {}
     return lambda: net(feeds), memory
@@ -96,10 +95,10 @@ def main() -> None:
             found[name].append(json.loads(ended.stdout.splitlines()[-1]))
     print(f"{'':22}" + "".join(f"{n} threads: calls/s, p99 ms  " for n in threads))
     for name, rounds in found.items():
-        cells = [
-            f"{statistics.median(r['rows'][i][0] for r in rounds):14.1f} {statistics.median(r['rows'][i][1] for r in rounds):11.2f}"
-            for i in range(len(threads))
-        ]
+        cells = []
+        for i in range(len(threads)):
+            rate, slowest = (statistics.median(r["rows"][i][column] for r in rounds) for column in (0, 1))
+            cells.append(f"{rate:14.1f} {slowest:11.2f}")
         print(f"{name:22}" + "   ".join(cells))
     print(f"memory of a further context: {found['hexane'][0]['memory']}")
 

@@ -321,6 +321,20 @@ def test_the_numbers_are_those_of_onnxruntime(case: Case) -> None:
             np.testing.assert_allclose(found, wanted, rtol=case.error, atol=case.error * np.abs(wanted).max())
 
 
+@pytest.mark.parametrize(
+    "more", [{}, {"softcap": 0.7, "scale": 0.5}, {"smooth_softmax": 1}, {"local_window_size": 2}], ids=str
+)
+def test_a_shorter_prompt_has_the_numbers_of_its_own_rows(more: dict[str, Any]) -> None:
+    """The second sequence has three tokens of five: onnxruntime's numbers for the others mean nothing."""
+    case = Case("GroupQueryAttention", GROUP, lengths(4, 2, total=5), {**G2, **more}, "q k v _ _ last total", 3)
+    proto = case.proto()
+    (got, *caches), (want, *wanted) = by_hexane(proto, GROUP), by_onnxruntime(proto, GROUP)
+    for row, count in enumerate((5, 3)):
+        np.testing.assert_allclose(got[row, :count], want[row, :count], rtol=case.error, atol=1e-5)
+        for found, cache in zip(caches, wanted, strict=True):
+            np.testing.assert_allclose(found[row, :, :count], cache[row, :, :count], rtol=case.error, atol=1e-5)
+
+
 PACKED = rng(2, 5, 4, 3, 4)
 APART = {name: np.ascontiguousarray(PACKED[:, :, :, i]).reshape(2, 5, H) for i, name in enumerate("qkv")}
 SQUARE = ints(2, 1, 9, 9, high=2, kind=np.int32)

@@ -2,6 +2,7 @@
 their weights are found."""
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import onnx
@@ -60,8 +61,8 @@ def _parts(node: onnx.NodeProto, tensors: list[TensorProto], command: str) -> It
         ]
         yield helper.make_node("Clip", [last, *bounds], [f"{node.output[0]}/Clip"], f"{node.name}/Clip")
     elif op in PARAMETERS and len(values) <= len(PARAMETERS[op]):
-        given = dict(zip(PARAMETERS[op], values, strict=False))
-        yield helper.make_node(op, [last], [f"{node.output[0]}/{op}"], f"{node.name}/{op}", **given)  # type: ignore[arg-type]
+        given: dict[str, Any] = dict(zip(PARAMETERS[op], values, strict=False))
+        yield helper.make_node(op, [last], [f"{node.output[0]}/{op}"], f"{node.name}/{op}", **given)
     elif op:
         raise Error(
             f"[{command}] node {node.name!r}: got the activation {op!r} with {len(values)} parameters, need one of"

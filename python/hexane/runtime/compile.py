@@ -184,7 +184,7 @@ class _Compiler:
     @classmethod
     def of(cls, options: Options) -> "_Compiler":
         """Raises Error for options that do not go together, or not with the target."""
-        target = _target(options)
+        target = target_of(options)
         options.check_for(target)
         if options.placed.kind == "ane":
             found, missing = engine.find_engine(target.name)
@@ -279,7 +279,8 @@ class _Compiler:
         return compile_graph(graph, self.target, self.options, watch=watch, planned=self.planned)
 
 
-def _target(options: Options) -> Target:
+def target_of(options: Options) -> Target:
+    """What these options compile for on this machine."""
     by_environment = os.environ.get("HEXANE_TARGET", "")
     own = "" if options.placed.kind == "cpu" else engine.own_chip()
     if options.target is not None and options.target != "":

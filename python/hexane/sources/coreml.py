@@ -2,11 +2,9 @@
 
 from collections.abc import Mapping
 
-from hexane.graph import Graph
-from hexane.importers.signature import Signature
 from hexane.sources.format import Format
 from hexane.sources.look import Seen
-from hexane.sources.module import Function, Shapes, Values
+from hexane.sources.module import Function, functions_of
 
 SUFFIXES = (".mlpackage", ".mlmodelc", ".mlmodel")
 
@@ -23,21 +21,7 @@ def _open(seen: Seen) -> Mapping[str, Function]:
     assert seen.path is not None
     model = open_model(seen.path)
 
-    def function(name: str) -> Function:
-        known: list[Signature] = []
-
-        def graph(shapes: Shapes, values: Values) -> Graph:
-            return model.graph(name, shapes, values)
-
-        def describe() -> Signature:
-            if not known:
-                known.append(model.signature(name))
-            return known[0]
-
-        return Function(graph, describe, is_open=True)
-
-    names = [seen.function] if seen.function else list(model.functions)
-    return {name: function(name) for name in names}
+    return functions_of(model, [seen.function] if seen.function else model.functions)
 
 
 COREML = Format("coreml", "a Core ML model", _matches, _open)

@@ -1,8 +1,8 @@
 """What an opened model is: functions by name, each with its signature and its graph."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from hexane.errors import Error
 from hexane.graph import Array, Graph
@@ -75,6 +75,29 @@ def fixed_function(make: Callable[[], Graph]) -> Function:
         return made[0]
 
     return Function(graph, lambda: signature_of(graph({}, {})))
+
+
+class Opened(Protocol):
+    """A model of several functions, as an importer opened it."""
+
+    def graph(self, name: str, shapes: Shapes, values: Values) -> Graph: ...
+    def signature(self, name: str) -> Signature: ...
+
+
+def functions_of(model: Opened, names: Iterable[str]) -> dict[str, Function]:
+    """The functions of these names, whose shapes may stay open. A signature is read once."""
+
+    def function(name: str) -> Function:
+        known: list[Signature] = []
+
+        def describe() -> Signature:
+            if not known:
+                known.append(model.signature(name))
+            return known[0]
+
+        return Function(lambda shapes, values: model.graph(name, shapes, values), describe, is_open=True)
+
+    return {name: function(name) for name in names}
 
 
 def signature_of(graph: Graph) -> Signature:

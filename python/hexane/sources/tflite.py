@@ -3,11 +3,10 @@
 import struct
 from collections.abc import Mapping
 
-from hexane.graph import Graph
-from hexane.importers.signature import Signature
+from hexane.importers.files import open_regular, read_all
 from hexane.sources.format import Format
 from hexane.sources.look import Seen
-from hexane.sources.module import Function, Shapes, Values
+from hexane.sources.module import Function, functions_of
 
 IDENTIFIER = b"TFL3"  # stands after the offset of the root
 
@@ -21,23 +20,14 @@ def _matches(seen: Seen) -> bool:
 def _open(seen: Seen) -> Mapping[str, Function]:
     from hexane.importers.tflite.opened import open_model  # late: a plan needs none of it
 
-    model = open_model(seen.value if isinstance(seen.value, bytes) else seen.path.read_bytes())  # type: ignore[union-attr]
+    if isinstance(seen.value, bytes):
+        data = seen.value
+    else:
+        assert seen.path is not None
+        data = read_all(open_regular(seen.path, f"[tflite] {seen.path}", "TFLite model"), f"[tflite] {seen.path}")
+    model = open_model(data)
 
-    def function(name: str) -> Function:
-        known: list[Signature] = []
-
-        def graph(shapes: Shapes, values: Values) -> Graph:
-            return model.graph(name, shapes, values)
-
-        def describe() -> Signature:
-            if not known:
-                known.append(model.signature(name))
-            return known[0]
-
-        return Function(graph, describe, is_open=True)
-
-    names = [seen.function] if seen.function else list(model.signatures)
-    return {name: function(name) for name in names}
+    return functions_of(model, [seen.function] if seen.function else model.signatures)
 
 
 TFLITE = Format("tflite", "a TFLite model", _matches, _open)

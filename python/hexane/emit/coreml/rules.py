@@ -131,12 +131,13 @@ def _picked_pad(b: Builder, node: Node) -> Value | None:
     """Elements of x in another order, gathered along each axis."""
     x, attrs = node.inputs[0], node.attrs
     assert x is not None
-    mode = {"wrap": "wrap", "edge": "edge", "reflect": "reflect"}.get(attrs["mode"])
-    if mode is None or min((*attrs["begin"], *attrs["end"])) < 0 or (x.dtype.kind == "float" and mode != "wrap"):
+    mode: Any = attrs["mode"]  # of the same name in NumPy
+    is_picked = mode in ("wrap", "edge", "reflect") and (x.dtype.kind != "float" or mode == "wrap")
+    if not is_picked or min((*attrs["begin"], *attrs["end"])) < 0:
         return None
     for axis, ends in enumerate(zip(attrs["begin"], attrs["end"], strict=True)):
         if any(ends):
-            picks = np.pad(np.arange(x.shape[axis], dtype=np.int32), ends, mode=mode)  # type: ignore[call-overload]
+            picks = np.pad(np.arange(x.shape[axis], dtype=np.int32), ends, mode=mode)
             x = b.gather(x, picks, axis=axis)
     return x
 

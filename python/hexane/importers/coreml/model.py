@@ -17,7 +17,8 @@ from hexane.importers.coreml.package import Package, open_package
 from hexane.importers.coreml.program import Constant, Program, read_function
 from hexane.importers.coreml.text import read_text
 from hexane.importers.coreml.translate import Translator
-from hexane.importers.signature import Input, Signature, SpecialisationNeeded
+from hexane.importers.deciding import deciding_inputs
+from hexane.importers.signature import Input, Signature
 
 SYSTEMS = {
     15: "iOS 15, macOS 12", 16: "iOS 16, macOS 13", 17: "iOS 17, macOS 14", 18: "iOS 18, macOS 15",
@@ -30,7 +31,6 @@ ENCODINGS = {
     "constexpr_sparse_to_dense": "sparse",
     "constexpr_sparse_blockwise_shift_scale": "sparse, scaled", "constexpr_cast": "cast",
 }  # fmt: skip
-MOST_ROUNDS = 4  # of inputs that are found to decide shapes
 SOURCE = "com.github.apple.coremltools."
 
 
@@ -95,19 +95,8 @@ class CoreMLModel:
         return Signature(tuple(inputs), program.block.outputs, tuple(optional))
 
     def _deciding(self, program: Program, features: Mapping[str, Feature]) -> set[str]:
-        """The inputs whose values decide shapes, found by reading the program for the author's shapes."""
-        shapes = {port: found.fixed_shape() for port, found in features.items()}
-        values: dict[str, Array] = {}
-        for _ in range(MOST_ROUNDS):
-            try:
-                Translator(program, features).graph({k: v for k, v in shapes.items() if k not in values}, values)
-            except SpecialisationNeeded as needed:
-                values |= {n: np.ones(shapes[n], features[n].dtype.numpy) for n in needed.names if n in features}
-                continue
-            except Error:
-                pass  # said when the graph is asked for
-            break
-        return set(values)
+        inputs = {port: (found.fixed_shape(), found.dtype) for port, found in features.items()}
+        return deciding_inputs(lambda shapes, values: Translator(program, features).graph(shapes, values), inputs)
 
     def graph(
         self, name: str, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array] = MappingProxyType({})

@@ -158,9 +158,10 @@ def read_file(data: bytes) -> File:
 
 
 def _buffer(reader: Reader, table: Table) -> Array:
-    data, offset, size = table["data"], table["offset"], table["size"]
+    data: Array = table["data"]
+    offset, size = table["offset"], table["size"]
     if offset <= 1 or data.size:
-        return data  # type: ignore[no-any-return]
+        return data
     reader.check(offset, size, "buffer")
     return np.frombuffer(reader.data, np.uint8, size, offset)
 
@@ -211,8 +212,9 @@ def _subgraph(i: int, table: Table, buffers: list[Array], codes: list[tuple[str,
 def _options(name: str, op: Table) -> Mapping[str, Any]:
     table = dict(OPERATORS).get(name, "")
     for union in ("builtin_options", "builtin_options2"):
-        if op[union] is not None and op[f"{union}_table"] == table:
-            return op[union]  # type: ignore[no-any-return]
+        given: Mapping[str, Any] | None = op[union]
+        if given is not None and op[f"{union}_table"] == table:
+            return given
     fields = TABLES.get(table, ())
     return {f.name: np.zeros(0, f.type[1:-1]) if f.type.startswith("[") else "" if f.type == "string" else f.default
             for f in fields}  # fmt: skip

@@ -5,16 +5,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 
-import numpy as np
-
 from hexane.errors import Error
 from hexane.graph import Array, Graph
-from hexane.importers.signature import Input, Signature, SpecialisationNeeded
+from hexane.importers.deciding import deciding_inputs
+from hexane.importers.signature import Input, Signature
 from hexane.importers.tflite.model import File, Subgraph, TFLiteSignature, read_file
 from hexane.importers.tflite.translate import Translator
 
 MAIN = "main"
-MOST_ROUNDS = 4  # of inputs that are found to decide shapes
 
 
 @dataclass(frozen=True)
@@ -49,22 +47,8 @@ class TFLiteModel:
         """The inputs whose values decide shapes, found by reading the graph for the shapes of the file."""
         found = self.of(name)
         tensors = self.file.subgraphs[found.subgraph].tensors
-        values: dict[str, Array] = {}
-        for _ in range(MOST_ROUNDS):
-            shapes = {port: tensors[i].shape for port, i in found.inputs.items() if port not in values}
-            try:
-                self.graph(name, shapes, values)
-            except SpecialisationNeeded as needed:
-                values |= {
-                    n: np.ones(tensors[found.inputs[n]].shape, tensors[found.inputs[n]].dtype.numpy)
-                    for n in needed.names
-                    if n in found.inputs
-                }
-                continue
-            except Error:
-                pass  # said when the graph is asked for
-            break
-        return set(values)
+        inputs = {port: (tensors[i].shape, tensors[i].dtype) for port, i in found.inputs.items()}
+        return deciding_inputs(lambda shapes, values: self.graph(name, shapes, values), inputs)
 
     def graph(
         self, name: str, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array] = MappingProxyType({})

@@ -13,7 +13,7 @@ from hexane.errors import Error
 from hexane.graph import Array
 from hexane.options import Options
 from hexane.runtime import Model, compile
-from hexane.runtime.engine import own_chip
+from hexane.runtime.compile import target_of
 from hexane.runtime.functions import Functions
 from hexane.train.decoder.adapter_files import read_adapter
 from hexane.train.decoder.config import LlamaConfig
@@ -157,7 +157,7 @@ class Steps:
         options = options or Options(target="host")
         self._config, self._weights = config, weights
         self._made: Functions | None = None
-        if replaceable or _target_of(options) != "host":
+        if replaceable or target_of(options).name != "host":
             self.net = program(config, weights, options, replaceable=replaceable)
             return
         self._made = Functions(options)
@@ -196,12 +196,6 @@ class Steps:
         if name not in self._made:
             self._made.add(name, block(self._config, self._weights, count, window))
         return self._made[name]
-
-
-def _target_of(options: Options) -> str:
-    """ "host", or something else: a chip."""
-    asked = options.target if options.target is not None else os.environ.get("HEXANE_TARGET") or own_chip() or "host"
-    return "host" if asked == "host" or getattr(asked, "name", "") == "host" else "a chip"
 
 
 def _row(logits: object) -> Array:

@@ -12,10 +12,9 @@ from hexane.importers.coreml.registry import Context, reads
 from hexane.ops.compose import Builder, cast
 
 
-def _indices(c: Context, indices: Value, extent: int) -> Value:
-    """Negative ones count from the end, up to iOS16 as they stand; later they are undefined, so the same will do."""
-    wide = cast(c.b, indices, INT32) if indices.dtype.bits < 32 or indices.dtype.kind == "uint" else indices
-    return wide
+def _indices(c: Context, indices: Value) -> Value:
+    """In int32. Negative ones count from the end up to iOS16; from iOS17 on they are undefined, and count so too."""
+    return cast(c.b, indices, INT32) if indices.dtype.bits < 32 or indices.dtype.kind == "uint" else indices
 
 
 @reads("gather x indices axis:int=0 batch_dims:int=0 validate_indices:bool=false")
@@ -23,7 +22,7 @@ def gather(
     c: Context, _: Any, /, x: Value, indices: Value, axis: int, batch_dims: int, validate_indices: bool
 ) -> Value:
     at = axis % len(x.shape) if x.shape else 0
-    indices = _indices(c, indices, x.shape[at] if x.shape else 1)
+    indices = _indices(c, indices)
     if not batch_dims:
         return c.b.gather(x, indices, axis=axis)
     return _batched(c, x, indices, at, batch_dims % max(len(indices.shape), 1))
@@ -54,12 +53,12 @@ def _batched(c: Context, x: Value, indices: Value, axis: int, batch: int) -> Val
 
 @reads("gather_along_axis x indices axis:int=0 validate_indices:bool=false")
 def gather_along_axis(c: Context, _: Any, /, x: Value, indices: Value, axis: int, validate_indices: bool) -> Value:
-    return c.b.gather_along_axis(x, _indices(c, indices, x.shape[axis]), axis=axis)
+    return c.b.gather_along_axis(x, _indices(c, indices), axis=axis)
 
 
 @reads("gather_nd x indices batch_dims:int=0 validate_indices:bool=false")
 def gather_nd(c: Context, _: Any, /, x: Value, indices: Value, batch_dims: int, validate_indices: bool) -> Value:
-    return c.b.gather_nd(x, _indices(c, indices, 0), batch_dims=batch_dims)
+    return c.b.gather_nd(x, _indices(c, indices), batch_dims=batch_dims)
 
 
 COMBINES = {"add": "add", "mul": "mul", "min": "min", "max": "max", "update": "update"}
@@ -82,14 +81,14 @@ def _scatter(c: Context, op: str, data: Value, indices: Value, updates: Value, m
 def scatter_nd(
     c: Context, _: Any, /, data: Value, indices: Value, updates: Value, mode: str, validate_indices: bool
 ) -> Value:
-    return _scatter(c, "scatter_nd", data, _indices(c, indices, 0), updates, mode)
+    return _scatter(c, "scatter_nd", data, _indices(c, indices), updates, mode)
 
 
 @reads("scatter_along_axis data indices updates axis:int=0 mode:str=add validate_indices:bool=false")
 def scatter_along_axis(
     c: Context, _: Any, /, data: Value, indices: Value, updates: Value, axis: int, mode: str, validate_indices: bool
 ) -> Value:
-    picks = _indices(c, indices, data.shape[axis])
+    picks = _indices(c, indices)
     return _scatter(c, "scatter_along_axis", data, picks, updates, mode, axis=axis)
 
 
@@ -102,7 +101,7 @@ def scatter(
     rank = len(data.shape)
     perm = (at, *(i for i in range(rank) if i != at))
     moved, rows = b.transpose(data, perm=perm), b.transpose(updates, perm=perm)
-    picks = b.reshape(_indices(c, indices, data.shape[at]), shape=(indices.type.size, 1))
+    picks = b.reshape(_indices(c, indices), shape=(indices.type.size, 1))
     made = _scatter(c, "scatter_nd", moved, picks, rows, mode)
     return b.transpose(made, perm=[perm.index(i) for i in range(rank)])
 

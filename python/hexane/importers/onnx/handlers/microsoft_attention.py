@@ -156,17 +156,20 @@ def _attended(
     bias = None if mask is None else cast(b, _padding(b, n, mask, query.shape[0], rows, keys), query.dtype)
     causal = bool(n.attrs["unidirectional"]) and rows > 1
     if causal and bias is None and added is None and rows == keys:
-        return b.scaled_dot_product_attention(query, key, value, scale=n.attrs["scale"], causal=True)  # type: ignore[no-any-return]
+        made: Value = b.scaled_dot_product_attention(query, key, value, scale=n.attrs["scale"], causal=True)
+        return made
     if causal:
         seen = np.tri(rows, keys, keys - rows, dtype=np.bool_)
         if bias is None and added is None:
-            return b.scaled_dot_product_attention(query, key, value, b.const(seen), scale=n.attrs["scale"])  # type: ignore[no-any-return]
+            made = b.scaled_dot_product_attention(query, key, value, b.const(seen), scale=n.attrs["scale"])
+            return made
         lowest = np.finfo(np.float16 if query.dtype.bits == 16 else np.float32).min  # what scores of later keys get
         hidden = b.const(np.full((), lowest, query.dtype.numpy))
         bias = b.select(b.const(seen), b.const(np.zeros((), query.dtype.numpy)) if bias is None else bias, hidden)
     if added is not None:
         bias = added if bias is None else b.add(bias, added)
-    return b.scaled_dot_product_attention(query, key, value, bias, scale=n.attrs["scale"])  # type: ignore[no-any-return]
+    made = b.scaled_dot_product_attention(query, key, value, bias, scale=n.attrs["scale"])
+    return made
 
 
 def _padding(b: Builder, n: OnnxNode, mask: Value, batch: int, rows: int, keys: int) -> Value:
@@ -304,7 +307,8 @@ def _cached(b: Builder, past: Value | None, new: Value, before: Value, lengths: 
     index = b.select(fresh, b.add(b.sub(places, before), room), b.const(np.array(room + rows, np.int64)))
     index = b.select(old, b.add(places, b.mul(before, 0)), index) if room else index
     wide = b.broadcast_to(b.reshape(index, shape=(batch, 1, keys, 1)), shape=(batch, groups, keys, width))
-    return b.gather_along_axis(b.concat(*pieces, axis=2), wide, axis=2)  # type: ignore[no-any-return]
+    made: Value = b.gather_along_axis(b.concat(*pieces, axis=2), wide, axis=2)
+    return made
 
 
 def _grouped_mask(b: Builder, n: OnnxNode, before: Value, rows: int, keys: int) -> Value | None:
@@ -377,9 +381,11 @@ def rotated(b: Builder, x: Value, cos: Value, sin: Value, places: Value, interle
         )
     tables = [b.expand_dims(b.gather(table, places, axis=0), axes=(1,)) for table in (cos, sin)]
     if turned == x.shape[-1]:
-        return b.rotary_embedding(x, *tables, interleaved=interleaved)  # type: ignore[no-any-return]
+        made: Value = b.rotary_embedding(x, *tables, interleaved=interleaved)
+        return made
     first, rest = part(b, x, 3, 0, turned), part(b, x, 3, turned, x.shape[-1])
-    return b.concat(b.rotary_embedding(first, *tables, interleaved=interleaved), rest, axis=3)  # type: ignore[no-any-return]
+    made = b.concat(b.rotary_embedding(first, *tables, interleaved=interleaved), rest, axis=3)
+    return made
 
 
 @domain_op(

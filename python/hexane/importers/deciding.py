@@ -1,0 +1,32 @@
+"""Inputs whose values decide shapes, of formats that do not say which those are."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from hexane.dtypes import DType
+from hexane.errors import Error
+from hexane.graph import Array, Graph
+from hexane.importers.signature import SpecialisationNeeded
+
+MOST_ROUNDS = 4
+Import = Callable[[Mapping[str, Sequence[int]], Mapping[str, Array]], Graph]  # of shapes and values
+
+
+def deciding_inputs(graph: Import, inputs: Mapping[str, tuple[Sequence[int], DType]]) -> set[str]:
+    """The inputs whose values an importer asks for, where all inputs have these shapes. It is given ones.
+
+    Errors of the graph are left to the caller who asks for it.
+    """
+    values: dict[str, Array] = {}
+    for _ in range(MOST_ROUNDS):
+        try:
+            graph({name: shape for name, (shape, _) in inputs.items() if name not in values}, values)
+        except SpecialisationNeeded as needed:
+            asked = [name for name in needed.names if name in inputs]
+            values |= {name: np.ones(inputs[name][0], inputs[name][1].numpy) for name in asked}
+            continue
+        except Error:
+            pass
+        break
+    return set(values)
