@@ -331,8 +331,8 @@ def test_a_shorter_prompt_has_the_numbers_of_its_own_rows(more: dict[str, Any]) 
     (got, *caches), (want, *wanted) = by_hexane(proto, GROUP), by_onnxruntime(proto, GROUP)
     for row, count in enumerate((5, 3)):
         np.testing.assert_allclose(got[row, :count], want[row, :count], rtol=case.error, atol=1e-5)
-        for found, cache in zip(caches, wanted, strict=True):
-            np.testing.assert_allclose(found[row, :, :count], cache[row, :, :count], rtol=case.error, atol=1e-5)
+        for found, right in zip(caches, wanted, strict=True):
+            np.testing.assert_allclose(found[row, :, :count], right[row, :, :count], rtol=case.error, atol=1e-5)
 
 
 PACKED = rng(2, 5, 4, 3, 4)
