@@ -71,14 +71,14 @@ uint64_t Context::bytes() const {
 }
 
 std::vector<cpu::Profile::Times> Context::times() {
-  const std::lock_guard lock(running_);
+  const std::lock_guard lock(*running_);
   std::vector<cpu::Profile::Times> result(plan().steps.size());
   for (size_t i = 0; profile_ && i < result.size(); ++i) result[i] = profile_->of(i);
   return result;
 }
 
 std::vector<cpu::Profile::Span> Context::timeline() {
-  const std::lock_guard lock(running_);
+  const std::lock_guard lock(*running_);
   return profile_ ? profile_->timeline() : std::vector<cpu::Profile::Span>();
 }
 
@@ -107,7 +107,7 @@ void Context::resolve(const Ports& ports) {
   copy(true, device::write);
   {
     std::optional<ForkMutex::Waiting> waiting;  // a fork under Python's lock would wait for a run that needs the lock
-    if (calls_back_) waiting.emplace(running_);
+    if (calls_back_) waiting.emplace(*running_);
     executor_->run(observer);
   }
   copy(false, device::read);
@@ -132,30 +132,31 @@ void Context::swap_states() {
 }
 
 void Context::run(const Ports& ports) {
-  const std::lock_guard lock(running_);
+  const std::lock_guard lock(*running_);
   run_or_profile(ports);
 }
 
 bool Context::try_run(const Ports& ports) {
-  const std::unique_lock lock(running_, std::try_to_lock);
+  const std::unique_lock lock(*running_, std::try_to_lock);
   if (!lock) return false;
   run_or_profile(ports);
   return true;
 }
 
 void Context::trace(const Ports& ports, const std::function<void(size_t)>& after) {
-  const std::lock_guard lock(running_);
-  const cpu::Observer tracer{[&](const cpu::Ran& ran) {
-                               if (!ran.last) return;
-                               const ForkMutex::Waiting waiting(running_);  // a tracer takes locks of its own, Python's
-                               after(ran.step);
-                             },
-                             false};
+  const std::lock_guard lock(*running_);
+  const cpu::Observer tracer{
+      [&](const cpu::Ran& ran) {
+        if (!ran.last) return;
+        const ForkMutex::Waiting waiting(*running_);  // a tracer takes locks of its own, Python's
+        after(ran.step);
+      },
+      false};
   run_on(ports, &tracer);
 }
 
 void Context::profile(bool on) {
-  const std::lock_guard lock(running_);
+  const std::lock_guard lock(*running_);
   if (on) {
     profile_ = std::make_unique<cpu::Profile>(plan().steps.size());
     profiler_.ran = [profile = profile_.get()](const cpu::Ran& ran) { profile->add(ran); };
@@ -176,12 +177,12 @@ void Context::read_contents(const PlanTensor& tensor, std::byte* packed) {
     const std::lock_guard lock(image_->changing_);
     return pack(plan(), tensor, image_->weights_at(tensor.offset), packed);
   }
-  const std::lock_guard lock(running_);
+  const std::lock_guard lock(*running_);
   read(tensor, packed);
 }
 
 void Context::write_state(const PlanTensor& tensor, const std::byte* packed) {
-  const std::lock_guard lock(running_);
+  const std::lock_guard lock(*running_);
   overwrite(tensor, packed);
 }
 
@@ -226,10 +227,11 @@ void Context::share_states(std::shared_ptr<Context> other) {
     return found;
   };
   const auto here = space_of(plan()), there = space_of(other->plan());
+  if (image_ == other->image_) fail("share_states", "got a context of the same plan, need another plan's");
   if (!here || !there || !swaps_.empty() || device_steps_.surface(*here) || other->device_steps_.surface(*there) ||
       rows(plan()) != rows(other->plan()) || plan().spaces[*here].bytes != other->plan().spaces[*there].bytes)
     fail("share_states", "got states that do not lie as those of the other function, need the same names and types");
-  const std::lock_guard lock(running_);
+  const std::lock_guard lock(*other->running_);
   std::byte* const base = other->bases_[*there];
   if (executor_->prepares(bases_[*here], bases_[*here] + plan().spaces[*here].bytes) ||
       other->executor_->prepares(base, base + other->plan().spaces[*there].bytes))
@@ -239,13 +241,14 @@ void Context::share_states(std::shared_ptr<Context> other) {
   bases_[*here] = base;
   own_[*here] = Memory();
   executor_->set_base(*here, base);
+  running_ = other->running_;
   states_of_ = std::move(other);
 }
 
 void Context::reset_state() {
   const auto first = image_->first_contents();
   if (!first) fail("reset_state", "got a program whose first contents have been dropped, need them");
-  const std::lock_guard lock(running_);
+  const std::lock_guard lock(*running_);
   const auto each = [&](const auto& visit) {
     for (uint32_t space = 0; space < bases_.size(); ++space)
       if (plan().string(plan().spaces[space].kind) == "state") visit(bases_[space], plan().spaces[space].bytes);

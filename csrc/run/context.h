@@ -62,9 +62,9 @@ class Context {
   void write_state(const PlanTensor& tensor, const std::byte* packed);
   void reset_state();  // throws Error if the first contents have been dropped
 
-  // From now on the states are those of a context of another plan, which keeps its memory alive: several functions of
-  // one model read and write one cache. Who calls them takes care that one runs at a time. Throws Error for states that
-  // do not lie alike: other names, places or types.
+  // From now on the states are those of a context of another plan, which stays alive: several functions of one model
+  // read and write one cache, one call at a time. For a context that nobody calls yet. Throws Error for states that do
+  // not lie alike: other names, places or types.
   void share_states(std::shared_ptr<Context> other);
 
  private:
@@ -98,7 +98,7 @@ class Context {
   std::unique_ptr<cpu::Profile> profile_;
   cpu::Observer profiler_;
   std::atomic<bool> profiling_ = false;
-  ForkMutex running_;
+  std::shared_ptr<ForkMutex> running_ = std::make_shared<ForkMutex>();  // of all whose states are one
   uint64_t resolved_id_ = 0;
   std::atomic<uint64_t> last_id_ = 0;
 };

@@ -218,13 +218,13 @@ class Image::Pause {
     lock(image.changing_);
     for (const auto& each : image.contexts_)
       if (auto context = each.lock()) contexts_.push_back(std::move(context));
-    for (const auto& context : contexts_) lock(context->running_);
+    for (const auto& context : contexts_) lock(*context->running_);
   }
   Pause(Image& image, Context* one) {  // which the caller keeps; null: none
     lock(image.changing_);
     if (one) add(*one);
   }
-  void add(Context& one) { lock(one.running_); }
+  void add(Context& one) { lock(*one.running_); }
   ~Pause() {
     for (const auto& lock : locks_) lock->unlock();
   }

@@ -1,5 +1,6 @@
 """Functions of one model: equal weights are in memory once, states of one name are one state."""
 
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -82,3 +83,25 @@ def test_a_file_of_several_functions(tmp_path: Path) -> None:
         "double": [2, 2, 2],
         "triple": [3, 3, 3],
     }
+
+
+def test_calls_from_several_threads_change_one_state_in_turn() -> None:
+    net = hx.compile_functions({"many": total(8), "one": total(1)})
+
+    def call(name: str) -> None:
+        for _ in range(200):
+            net[name](ones(8 if name == "many" else 1))
+
+    threads = [threading.Thread(target=call, args=(name,)) for name in ("many", "one", "many", "one")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert net["one"].read_state("total").tolist() == [[400 * 8 + 400] * 4]
+
+
+def test_a_context_does_not_share_with_its_own_model() -> None:
+    net = hx.compile(total(1))
+    assert isinstance(net, hx.Model)
+    with pytest.raises(hx.Error, match="got a context of the same plan"):
+        net.context()._core.share_states(net._core)

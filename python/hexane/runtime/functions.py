@@ -16,7 +16,7 @@ class Functions(Mapping[str, Model]):
     """The functions of a model by name, as `compile_functions` makes them; `functions` are the names.
 
     Functions whose states have the same names and types have one set of them: what `prefill` writes, `decode` reads.
-    Their calls are made one after the other by whoever has the conversation.
+    Calls of such functions run one after the other, whichever threads make them.
     """
 
     def __init__(self, options: Options = DEFAULTS) -> None:
