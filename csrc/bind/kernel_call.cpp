@@ -80,7 +80,7 @@ cpu::Tensor KernelCall::operand(const py::object& object, int64_t rows) {
 KernelCall::KernelCall(const KernelName& kernel, const std::vector<py::object>& inputs,
                        const std::vector<py::object>& outputs, const std::string& attrs, const std::string& strings,
                        const std::string& numerics, const std::vector<size_t>& constants,
-                       const std::map<size_t, int64_t>& rings)
+                       const std::map<size_t, int64_t>& rings, bool asks)
     : attrs_(whole_words(attrs)), numerics_(whole_words(numerics)), strings_(strings) {
   const auto rows = [&](size_t i) {
     const auto found = rings.find(i);
@@ -92,6 +92,7 @@ KernelCall::KernelCall(const KernelName& kernel, const std::vector<py::object>& 
   }
   for (size_t i = 0; i < outputs.size(); ++i) outputs_.push_back(operand(outputs[i], rows(inputs.size() + i)));
   call_ = {inputs_, outputs_, attrs_.data(), strings_.c_str(), nullptr, numerics.empty() ? nullptr : numerics_.data()};
+  call_.asks = asks;
   kernel_ = &cpu::find_kernel(kernel.name, kernel.family, call_);
   if (static_cast<int64_t>(attrs.size()) != kernel_->attrs_bytes)
     fail(kernel.name, "attributes: got ", attrs.size(), " bytes, need ", kernel_->attrs_bytes);

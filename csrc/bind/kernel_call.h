@@ -21,13 +21,14 @@ struct KernelName {
 // An operand is an array or None. Where no element is read it may be (dtype, shape) or (dtype, shape, strides), with
 // strides in bytes. (dtype, shape, strides, ring, bytes) describes an operand as plans do: `bytes` is an array that
 // begins with its first element where the operand is constant, else None. `rings` gives the full number of rows along
-// axis 1 of an operand, counted over inputs and outputs, whose array keeps only some of them.
+// axis 1 of an operand, counted over inputs and outputs, whose array keeps only some of them. `asks`: the call is never
+// run, so that no weights are packed for it.
 class KernelCall {
  public:
   KernelCall(const KernelName& kernel, const std::vector<pybind11::object>& inputs,
              const std::vector<pybind11::object>& outputs, const std::string& attrs, const std::string& strings,
              const std::string& numerics = {}, const std::vector<size_t>& constants = {},
-             const std::map<size_t, int64_t>& rings = {});
+             const std::map<size_t, int64_t>& rings = {}, bool asks = false);
   KernelCall(const KernelCall&) = delete;
   KernelCall& operator=(const KernelCall&) = delete;
 

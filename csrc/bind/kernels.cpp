@@ -165,7 +165,7 @@ std::tuple<uint64_t, uint64_t, int64_t> kernel_scratch(const std::string& name, 
                                                        const std::string& strings, const std::string& numerics,
                                                        const std::optional<std::tuple<int, int64_t, int64_t>>& cut,
                                                        bool in_loop, int threads) {
-  const KernelCall c({name, family}, inputs, outputs, attrs, strings, numerics);
+  const KernelCall c({name, family}, inputs, outputs, attrs, strings, numerics, {}, {}, true);
   std::optional<cpu::Part> part;
   if (cut) part = {std::get<0>(*cut), {std::get<1>(*cut), std::get<2>(*cut)}, in_loop};
   const auto [shared, own, cost] = cpu::step_scratch(c.kernel(), c.call(), part, threads);

@@ -54,6 +54,7 @@ struct Call {
   const void* prepared;        // what prepare() returned, or null
   const void* numerics;        // parameters of the family's arithmetic, e.g. those of one chip; null for ieee
   MemoryPool* pool = nullptr;  // memory that programs share, or null
+  bool asks = false;           // the call is never run: prepare() need not pack weights
 
   // Packed weights, for prepare(): the memory itself, or the same bytes of another program.
   Block share(Memory packed) const {

@@ -116,7 +116,7 @@ void set_bias(const char* kernel, const Call& call, MatmulState& s) {
 }
 
 void pack_constant(const Call& call, MatmulState& s) {
-  if (!s.is_packed) return;
+  if (!s.is_packed || call.asks) return;
   Memory packed(packed_bytes(s), "packed weights");
   pack_y(call, s, packed.data());
   s.packed = call.share(std::move(packed));

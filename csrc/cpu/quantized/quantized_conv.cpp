@@ -166,6 +166,7 @@ Prepared prepare(const Call& call) {
     s.group_bytes = checked_product(kernel, {s.panel_bytes, num_panels});
     checked_product(kernel, {std::max<int64_t>(s.group_bytes, 1), s.groups});
   }
+  if (call.asks) return state;
   if (s.constant_weights) {
     Memory packed(packed_bytes(s), "packed weights");
     pack_weights(s, call, packed.data());

@@ -89,6 +89,7 @@ Prepared prepare(const Call& call) {
   const int64_t tiles = std::max<int64_t>(1, kChunkBytes / (std::max<int64_t>(s.k, 1) * kTileRows));
   s.chunk_rows = std::max<int64_t>(1, std::min(s.rows_per_y, tiles * kTileRows));
   s.constant_y = call.inputs[1].constant;
+  if (call.asks) return state;
   if (s.constant_y) {
     Memory packed(packed_bytes(s), "packed weights");
     pack_y(call.inputs[1], s, packed.data());

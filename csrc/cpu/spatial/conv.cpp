@@ -187,7 +187,7 @@ void set_state(const char* kernel, const Arithmetic& arithmetic, const Call& cal
     }
   }
   s.constant_weights = w.constant;
-  if (w.constant) {
+  if (w.constant && !call.asks) {
     Memory packed(weight_bytes(s), "packed weights");
     pack_all(s, call, packed.data());
     s.packed = call.share(std::move(packed));

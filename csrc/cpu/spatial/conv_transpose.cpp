@@ -179,7 +179,7 @@ Prepared prepare(const Call& call) {
     }
   }
   s.constant_weights = w.constant;
-  if (w.constant) {
+  if (w.constant && !call.asks) {
     Memory packed(s.weight_bytes, "packed weights");
     pack_weights(s, w, packed.data());
     s.packed = call.share(std::move(packed));
