@@ -33,11 +33,11 @@ void fill_rows(const ConvState& s, const Tensor& x, int64_t n, int64_t first, in
       const int64_t copied = std::min(s.in_w, width - left);
       std::fill(to, to + left * s.pixel_floats, 0.0f);
       to += left * s.pixel_floats;
-      if (s.x_w == s.in_c * item) {
+      if (s.x_w == s.in_c * item && s.in_c % s.arithmetic->terms == 0) {
         s.arithmetic->to_floats(from, x.dtype, copied * s.in_c, to);
       } else {
         for (int64_t pixel = 0; pixel < copied; ++pixel)
-          s.arithmetic->to_floats(from + pixel * s.x_w, x.dtype, s.in_c, to + pixel * s.in_c);
+          s.arithmetic->to_floats(from + pixel * s.x_w, x.dtype, s.in_c, to + pixel * s.pixel_floats);
       }
       std::fill(to + copied * s.pixel_floats, to + (width - left) * s.pixel_floats, 0.0f);
     }

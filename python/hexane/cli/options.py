@@ -33,10 +33,11 @@ class NamedShape(NamedTuple):
 
 
 class Precision(str, Enum):
-    """--dtype: what is stored between the ports; fp32 means the model's own dtypes."""
+    """--dtype: what is stored between the ports; fp32 means the model's own dtypes, bf16 those with products in bf16."""
 
     FP32 = "fp32"
     FP16 = "fp16"
+    BF16 = "bf16"
 
 
 class Fallback(str, Enum):
