@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import hexane as hx
-from command import hexane
 from hexane import _core
 from hexane.errors import Error
 
@@ -42,10 +41,10 @@ def feed(name: str) -> np.ndarray:
     rng = np.random.default_rng(2)
     if name == "image":
         return rng.uniform(0, 255, (1, 3, 32, 32)).astype(np.float32)
-    return (rng.standard_normal((2, 33, 64)) * 20).astype(np.float32)
+    return (rng.standard_normal((2, 33, 64))).astype(np.float32)
 
 
-NETWORKS = {"image": (image_network, 5, 1), "text": (text_network, 5, 0)}  # products in bf16, and other convolutions
+NETWORKS = {"image": (image_network, 4, 1), "text": (text_network, 5, 0)}  # products in bf16, and other convolutions
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -93,17 +92,12 @@ def test_weights_take_half_the_bytes(tmp_path: Path) -> None:
 
 
 def test_a_chip_refuses_the_dtype() -> None:
-    with pytest.raises(Error, match="dtype: got 'bf16' for M5, which computes in fp16"):
+    with pytest.raises(Error, match=r"dtype: got 'bf16' for M5 \(h17\), which computes in fp16"):
         hx.compile(text_network(), target="M5", dtype="bf16")
 
 
 def test_working_memory_may_be_short() -> None:
     x = feed("image")
     want = np.asarray(hx.compile(image_network(), dtype="bf16")(x))
-    net = hx.compile(image_network(), dtype="bf16", memory=hx.Memory(rows=True))
+    net = hx.compile(image_network(), dtype="bf16", memory=hx.Memory(rows=1))
     assert np.array_equal(np.asarray(net(x)), want)
-
-
-def test_the_command_line_takes_the_dtype(tmp_path: Path) -> None:
-    hx.compile(text_network()).save(tmp_path / "wide")
-    np.save(tmp_path / "x.npy", feed("text"))

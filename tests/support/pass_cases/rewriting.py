@@ -70,7 +70,7 @@ FIRES: dict[str, Case] = {
     ),
     "use_bf16": (
         use_bf16,
-        lambda: selected(hx.relu(hx.conv(image(), normal(5, 3, 1, 1), normal(5))), hx.matmul(block(), normal(4, 3))),
+        lambda: selected(hx.relu(hx.conv(image(), normal(5, 3, 1, 1), normal(5))), hx.matmul(block(name="z"), normal(4, 3))),
     ),
     "use_bf16_of_two_that_are_computed": (
         use_bf16,
