@@ -108,7 +108,12 @@ def test_matrices_of_a_batch(form: str) -> None:
 
 @pytest.mark.parametrize(("op", "f"), [("relu", lambda v: np.maximum(v, 0)), ("tanh", np.tanh)])
 def test_bias_and_epilogue_are_in_fp32(form: str, op: str, f: Any) -> None:
-    x, y, bias, more = random((21, 64)), narrow(random((64, 50), 0.1, 1)), random((50,), 1.0, 2), random((21, 50), 1.0, 3)
+    x, y, bias, more = (
+        random((21, 64)),
+        narrow(random((64, 50), 0.1, 1)),
+        random((50,), 1.0, 2),
+        random((21, 50), 1.0, 3),
+    )
     got = matmul(x, y, bias, more, epilogue=[("add", 0.0, 0.0, 3), (op, 0.0, 0.0, -1)])
     want = f((emulated(form, x, y.astype(np.float32)) + bias) + more)
     np.testing.assert_allclose(got, want, rtol=0 if op == "relu" else 1e-6, atol=0 if op == "relu" else 1e-6)
@@ -237,7 +242,12 @@ def test_convolutions_are_near_those_in_fp64(form: str, name: str, scale: float)
 def test_groups_of_an_odd_number_of_channels_are_refused() -> None:
     attrs = {"strides": (1, 1), "dilations": (1, 1), "pads": (0, 0, 0, 0), "groups": 2, "epilogue": ()}
     with pytest.raises(Error, match=r"\[conv\] groups: got 3 channels in each of 2, need an even number"):
-        run("conv", [random((1, 4, 4, 6)), narrow(random((32, 3, 1, 1))), None], [poisoned((1, 4, 4, 32), np.float32)], attrs)
+        run(
+            "conv",
+            [random((1, 4, 4, 6)), narrow(random((32, 3, 1, 1))), None],
+            [poisoned((1, 4, 4, 32), np.float32)],
+            attrs,
+        )
 
 
 @on_others

@@ -70,7 +70,13 @@ FIRES: dict[str, Case] = {
     ),
     "use_bf16": (
         use_bf16,
-        lambda: selected(hx.relu(hx.conv(image(), normal(5, 3, 1, 1), normal(5))), hx.matmul(block(name="z"), normal(4, 3))),
+        lambda: selected(
+            hx.relu(hx.conv(image(), normal(5, 3, 1, 1), normal(5))), hx.matmul(block(name="z"), normal(4, 3))
+        ),
+    ),
+    "use_bf16_of_a_model_in_bf16": (
+        use_bf16,
+        lambda: selected(hx.matmul(hx.input("x", (5, 4), "bf16"), hx.input("y", (4, 3), "bf16"))),
     ),
     "use_bf16_of_two_that_are_computed": (
         use_bf16,
@@ -197,7 +203,10 @@ FIRES: dict[str, Case] = {
 
 
 LEAVES: dict[str, Case] = {
-    "a_product_in_fp16": (use_bf16, lambda: selected(hx.matmul(hx.input("x", (2, 3), "fp16"), normal(3, 4).astype(np.float16)))),
+    "a_product_in_fp16": (
+        use_bf16,
+        lambda: selected(hx.matmul(hx.input("x", (2, 3), "fp16"), normal(3, 4).astype(np.float16))),
+    ),
     "a_few_rows_with_a_matrix_that_is_computed": (
         use_bf16,
         lambda: selected(hx.matmul(hx.input("x", (2, 3, 3)), hx.input("y", (2, 3, 4)))),

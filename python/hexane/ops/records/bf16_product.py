@@ -39,12 +39,12 @@ def _dtype(x: DType, y: DType, bias: DType | None = None, **_: Any) -> DType:
     return FP32
 
 
-def _matmul(x: Array, y: Array, *bias: Array | None, **attrs: Any) -> Any:
-    return _MATMUL.ref(in_bf16(x), in_bf16(y), *bias, **attrs)
+def _matmul(x: Array, y: Array, bias: Array | None = None, **attrs: Any) -> Any:
+    return _MATMUL.ref(in_bf16(x), in_bf16(y), bias, **attrs)
 
 
-def _conv(x: Array, weight: Array, *bias: Array | None, **attrs: Any) -> Any:
-    return convolve(in_bf16(x), in_bf16(weight), *bias, **attrs)
+def _conv(x: Array, weight: Array, bias: Array | None = None, **attrs: Any) -> Any:
+    return convolve(in_bf16(x), in_bf16(weight), bias, **attrs)
 
 
 OPS = (
