@@ -631,6 +631,9 @@ class Program:
     def save(self, path: str | bytes, states_now: bool = False) -> None:
         """Writes the plan to a file as `save_file` does: weights as they are now, the contents of the state at first, or now."""
 
+    def plan_bytes(self, states_now: bool = False) -> bytes:
+        """The bytes that `save` writes."""
+
 @final
 class Bound:
     """A program with its buffers: calling it runs the program on them."""
