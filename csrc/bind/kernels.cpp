@@ -179,26 +179,6 @@ uint64_t scratch_bytes(const std::vector<std::tuple<uint64_t, uint64_t, int64_t>
   return cpu::scratch_bytes(found, threads);
 }
 
-// The result from partial results, made in the given order of blocks; how many blocks there are, 0 if none.
-int64_t run_blocks(const std::string& name, const std::vector<py::object>& inputs,
-                   const std::vector<py::object>& outputs, const std::string& attrs, const std::string& strings,
-                   const std::vector<int64_t>& order) {
-  const KernelCall c({name, "ieee"}, inputs, outputs, attrs, strings);
-  cpu::Blocks blocks;
-  if (!c.kernel().blocks || !c.kernel().blocks(c.call(), blocks)) return 0;
-  const int64_t lines = blocks.bytes / 64 + 1;
-  std::vector<Line> partials(static_cast<size_t>(blocks.count() * lines));
-  const auto partial = [&](int64_t i) { return partials[static_cast<size_t>(i * lines)].bytes; };
-  for (const int64_t i : order) {
-    if (i < 0 || i >= blocks.count()) fail(name, "block: got ", i, ", need less than ", blocks.count());
-    c.kernel().run_block(c.call(), blocks, i, partial(i));
-  }
-  if (order.empty()) return blocks.count();
-  for (int64_t i = 1; i < blocks.count(); ++i) c.kernel().fold(c.call(), blocks, partial(0), partial(i));
-  c.kernel().finish(c.call(), blocks, partial(0));
-  return blocks.count();
-}
-
 bool has_kernel(const std::string& name, const std::string& family,
                 const std::vector<std::optional<std::string>>& inputs,
                 const std::vector<std::optional<std::string>>& outputs) {
@@ -300,8 +280,6 @@ void register_kernels(py::module_& m) {
       },
       py::arg("name"), py::arg("inputs"), py::arg("outputs"), py::arg("attrs"), py::arg("strings"), py::arg("axis"),
       py::arg("begin"), py::arg("end"), py::arg("rings") = std::map<size_t, int64_t>{}, py::arg("family") = "ieee");
-  m.def("run_blocks", &run_blocks, py::arg("name"), py::arg("inputs"), py::arg("outputs"), py::arg("attrs"),
-        py::arg("strings"), py::arg("order"));
 }
 
 }  // namespace hexane

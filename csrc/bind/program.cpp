@@ -111,6 +111,23 @@ std::unique_ptr<ProgramObject> load(const std::string& path, int threads) {
   return first_context(plan, std::move(file), threads);
 }
 
+// What save writes.
+py::bytes plan_bytes(const ProgramObject& self, bool states_now) {
+  py::bytes result;
+  const py::gil_scoped_release release;
+  self.context->image().write(states_now ? self.context.get() : nullptr, [&](std::span<const Bytes> pieces) {
+    size_t size = 0;
+    for (const Bytes piece : pieces) size += piece.size();
+    const py::gil_scoped_acquire acquire;
+    result = py::reinterpret_steal<py::bytes>(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size)));
+    if (!result) throw py::error_already_set();
+    char* to = PyBytes_AS_STRING(result.ptr());
+    const py::gil_scoped_release copying;
+    for (const Bytes piece : pieces) to = std::copy_n(reinterpret_cast<const char*>(piece.data()), piece.size(), to);
+  });
+  return result;
+}
+
 // The inputs of a run, in port order, as dense arrays of the right dtype and shape.
 std::vector<py::array> gather_inputs(const ProgramObject& self, py::handle inputs) {
   std::vector<py::array> arrays;
@@ -434,7 +451,8 @@ void register_program(py::module_& m) {
           [](Self& self, const std::string& path, bool states_now) {
             self.context->image().save(path, states_now ? self.context.get() : nullptr);
           },
-          py::arg("path"), py::arg("states_now") = false, py::call_guard<py::gil_scoped_release>());
+          py::arg("path"), py::arg("states_now") = false, py::call_guard<py::gil_scoped_release>())
+      .def("plan_bytes", &plan_bytes, py::arg("states_now") = false);
   m.def("isa", [] { return cpu::isa(); });
   m.def("give_back_free_memory", &give_back_free_memory, py::call_guard<py::gil_scoped_release>());
   register_bound(m);

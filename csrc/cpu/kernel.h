@@ -99,20 +99,6 @@ struct Cuts {
   void add(int axis, int64_t extent, int64_t grain = 1) { items[count++] = {axis, extent, grain}; }
 };
 
-// How a reduction is cut into partial results: a reduced axis of input 0 in blocks of `block` indices, the first at 0;
-// the last one may be shorter. Shapes alone decide the blocks.
-struct Blocks {
-  int axis;
-  int64_t extent;
-  int64_t block;
-  int64_t bytes;  // of one partial result
-  int64_t count() const { return (extent + block - 1) / block; }
-  Range range(int64_t index) const {
-    const int64_t begin = index * block;
-    return {begin, begin + block < extent ? begin + block : extent};
-  }
-};
-
 // One row of a kernel table: written with designated initialisers, without the fields that it has nothing to say of.
 // Attribute structs have only 8-byte fields, described by a layout string that Python packs by: "stride:2i alpha:f
 // mode:s axes:L epilogue:E" is int64_t stride[2]; double alpha; uint64_t mode; IntList axes; Epilogue epilogue.
@@ -167,15 +153,6 @@ struct Kernel {
   // one after the other, in order. Then no thread shares a step, and an output that is a ring may be shorter than a
   // range.
   bool in_order = false;
-
-  // Partial results over blocks of a reduced axis: run_block() makes one, from its block alone, and together they are
-  // the result: fold() adds `next` to `total`, first the partial of block 1 to that of block 0, then one block after
-  // the other, and finish() writes the outputs from the total. So the bits do not depend on who makes which partial;
-  // they may differ from those of run(), which has an order of its own. Null, or false: there are none.
-  bool (*blocks)(const Call&, Blocks&) = nullptr;
-  void (*run_block)(const Call&, const Blocks&, int64_t index, std::byte* partial) = nullptr;
-  void (*fold)(const Call&, const Blocks&, std::byte* total, const std::byte* next) = nullptr;
-  void (*finish)(const Call&, const Blocks&, std::byte* total) = nullptr;
 };
 
 // Every table of the library, for the best instruction set of this machine.

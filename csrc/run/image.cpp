@@ -337,6 +337,10 @@ void Image::drop_first_contents() {
 }
 
 void Image::save(const std::string& path, Context* states_now) {
+  write(states_now, [&](std::span<const Bytes> pieces) { save_file(path, pieces); });
+}
+
+void Image::write(Context* states_now, const std::function<void(std::span<const Bytes>)>& write) {
   plan::Sections sections;
   std::shared_ptr<const FirstContents> first;  // while they are written
   std::optional<Memory> states;
@@ -354,7 +358,7 @@ void Image::save(const std::string& path, Context* states_now) {
     sections[plan::kWeights] = {weights->data(),
                                 sections[plan::kBlocks].empty() ? weights->size() : plan_.weights.size()};
   if (states) sections.state = {{0, {states->data(), states->size()}}};
-  save_file(path, plan::PlanFile(sections).pieces());
+  write(plan::PlanFile(sections).pieces());
 }
 
 }  // namespace hexane::run

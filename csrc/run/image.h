@@ -2,7 +2,9 @@
 // of contexts run it at the same time. Only its weights change, while no context runs.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -62,6 +64,8 @@ class Image {
   // context. Calls go on while the file is written. Throws Error for first contents that have been dropped. Packed
   // weights stay packed, unless weights have been updated: then none are.
   void save(const std::string& path, Context* states_now = nullptr);
+  // The same file goes to `write`, in pieces.
+  void write(Context* states_now, const std::function<void(std::span<const Bytes>)>& write);
 
   // About the bytes that would be free without this image and its contexts, if the others of its pool stayed.
   uint64_t unshared_bytes();

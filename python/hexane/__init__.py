@@ -48,6 +48,7 @@ from hexane.runtime import (
     compile,
     compile_functions,
     load,
+    load_functions,
     quantize_model,
     save_coreml,
 )
@@ -97,6 +98,7 @@ __all__ = [
     "graph",
     "input",
     "load",
+    "load_functions",
     "load_weights",
     "param",
     "parse",

@@ -160,17 +160,6 @@ def run_part(
     outputs, whose arrays keep only some of so many rows of axis 1, row i at place i modulo what they keep; axis is 1.
     """
 
-def run_blocks(
-    name: str,
-    inputs: Sequence[Array | None],
-    outputs: Sequence[Array | None],
-    attrs: bytes,
-    strings: bytes,
-    order: Sequence[int],
-) -> int:
-    """Fills the outputs from partial results, made in this order of blocks. How many blocks there are, 0: the kernel has no
-    partial results for such a call. An empty order only asks."""
-
 # ---- bytes ----
 
 def hash128(data: object) -> bytes:
@@ -647,6 +636,9 @@ class Program:
 
     def save(self, path: str | bytes, states_now: bool = False) -> None:
         """Writes the plan to a file as `save_file` does: weights as they are now, the contents of the state at first, or now."""
+
+    def plan_bytes(self, states_now: bool = False) -> bytes:
+        """The bytes that `save` writes."""
 
 @final
 class Bound:

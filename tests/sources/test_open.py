@@ -57,6 +57,7 @@ def things(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, str
     for chip, more in (("h13", ()), ("h11", ("--netplist",))):
         app(["emit", str(path), "--target", chip, "-o", str(tmp_path / chip), *more], standalone_mode=False)
     hx.compile(path).save(tmp_path / "net.hxp")
+    hx.compile_functions({"a": scaled("x", 2), "b": scaled("x", 3)}).save(tmp_path / "functions.hxp")
     save_graph({"prefill": scaled("x", 2), "decode": scaled("z", 3)}, tmp_path / "net.aimodel")
     for name, data in (("net.hwx", make_hwx()), ("no_suffix", make_hwx()), ("net.e5", make_e5())):
         (tmp_path / name).write_bytes(data)
@@ -83,6 +84,7 @@ def things(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, str
         "tflite": (tflite(), "tflite"),
         "plan": (tmp_path / "net.hxp", "plan"),
         "plan of another name": (tmp_path / "plan.onnx", "plan"),
+        "several plans": (tmp_path / "functions.hxp", "plans"),
         "bytes of a plan": ((tmp_path / "net.hxp").read_bytes(), "plan"),
         "hwx": (tmp_path / "net.hwx", "hwx"),
         "hwx of another name": (tmp_path / "no_suffix", "hwx"),
@@ -100,7 +102,7 @@ def test_each_thing_is_told_by_type_name_and_first_bytes(things: dict[str, tuple
 def test_what_is_opened_has_signatures_and_graphs(things: dict[str, tuple[Any, str]]) -> None:
     for thing, form in things.values():
         opened = sources.open(thing)
-        assert (not opened.functions) == (form in ("plan", "hwx", "e5"))
+        assert (not opened.functions) == (form in ("plan", "plans", "hwx", "e5"))
         for function in opened.functions.values():
             graph = function.graph({}, {})
             assert [i.name for i in function.signature.inputs] == graph.input_names()

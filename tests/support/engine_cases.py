@@ -30,6 +30,15 @@ def rows(name: str = "t") -> hx.Tensor:
     return hx.input(name, (2, 6, 8), "fp16")
 
 
+def tokens(name: str = "t") -> hx.Tensor:
+    return hx.input(name, (1, 5, 4), "fp16")
+
+
+def residual(x: hx.Tensor) -> hx.Tensor:
+    """The inner part of a block: a product whose result joins what it came from, and a product behind."""
+    return hx.linear(x + hx.linear(hx.abs(x), whole(8, 8)), whole(3, 8))
+
+
 def conv(x: hx.Tensor, out: int = 4, k: int = 3, bias: bool = False) -> hx.Tensor:
     return hx.conv(x, whole(out, x.shape[1], k, k), whole(out) if bias else None, pad=k // 2)
 
@@ -74,6 +83,16 @@ FIRES: Mapping[str, Mapping[str, Make]] = {
         "of_two": lambda: hx.transpose(rows(), perm=(0, 2, 1)) + hx.transpose(rows("u"), perm=(0, 2, 1)),
         "product": lambda: rows() @ hx.transpose(rows("u"), perm=(0, 2, 1)),
         "reshapes": lambda: hx.reshape(hx.reshape(rows(), shape=(12, 8)), shape=(96,)),
+    },
+    "channels_first": {
+        "norm_between_products": lambda: hx.linear(hx.layer_norm(hx.linear(tokens(), whole(8, 4)), whole(8), whole(8), epsilon=0.0), whole(3, 8)),
+        "residual": lambda: residual(hx.linear(tokens(), whole(8, 4))),
+        "a_row_of_constants": lambda: hx.linear(hx.linear(tokens(), whole(8, 4)) + whole(1, 5, 8), whole(3, 8)),
+        "concatenation": lambda: hx.linear(hx.concat(hx.linear(tokens(), whole(8, 4)), hx.linear(tokens("u"), whole(8, 4)), axis=-1), whole(3, 16)),
+    },
+    "join_moves": {
+        "heads": lambda: hx.transpose(hx.reshape(hx.transpose(hx.input("x", (1, 8, 1, 5), "fp16"), perm=(0, 2, 3, 1)), shape=(1, 5, 2, 4)), perm=(0, 2, 1, 3)) @ hx.input("y", (1, 2, 4, 3), "fp16"),
+        "back": lambda: hx.transpose(hx.reshape(hx.transpose(hx.relu(hx.input("x", (1, 2, 4, 5), "fp16")), perm=(0, 3, 1, 2)), shape=(1, 5, 8)), perm=(0, 2, 1)),
     },
     "collapse_quant_dequant": {
         "scale": lambda: hx.relu(hx.conv(image(), stored(4, 4, 3, 3), whole(4), pad=1)),
@@ -136,6 +155,15 @@ LEAVES: Mapping[str, Mapping[str, Make]] = {
         "one": lambda: hx.transpose(image(), perm=(0, 2, 3, 1)),
         "two_orders": lambda: hx.transpose(hx.input("a", (2, 3, 3), "fp16"), perm=(0, 2, 1)) + hx.transpose(hx.input("b", (3, 2, 3), "fp16"), perm=(1, 0, 2)),
         "heads": lambda: hx.transpose(image(), perm=(0, 2, 1, 3)) @ hx.input("y", (1, 6, 6, 2), "fp16"),
+    },
+    "channels_first": {
+        "no_moves": lambda: hx.layer_norm(rows() + rows("u")),
+        "more_moves_than_before": lambda: hx.softmax(hx.transpose(tokens(), perm=(0, 2, 1)) + hx.input("u", (1, 4, 5), "fp16")),
+        "a_norm_over_two_axes": lambda: hx.linear(hx.layer_norm(hx.linear(tokens(), whole(8, 4)), axes=(-2, -1)), whole(3, 8)),
+    },
+    "join_moves": {
+        "what_does_not_divide": lambda: hx.transpose(hx.reshape(hx.transpose(hx.input("x", (4, 6), "fp16"), perm=(1, 0)), shape=(8, 3)), perm=(1, 0)),
+        "read_in_between": lambda: both(hx.transpose(image(), perm=(0, 2, 3, 1)), lambda t: hx.reshape(t, shape=(1, 36, 4))),
     },
     "collapse_quant_dequant": {
         "of_tensors": lambda: hx.relu(quantised()),

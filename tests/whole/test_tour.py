@@ -1,4 +1,4 @@
-"""A tour of the house: one small network through every stage, each stage printed and held as golden text."""
+"""A tour of the compiler: one small network through every stage, each stage printed and held as golden text."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +29,7 @@ def network() -> hx.Graph:
     return hx.graph({"scores": hx.linear(hx.flatten(pooled), weights(3, 32), bias=weights(3))}, name="tour")
 
 
-def test_a_network_goes_through_the_house(golden: Callable[[str, str], None], tmp_path: Path) -> None:
+def test_a_network_goes_through_every_stage(golden: Callable[[str, str], None], tmp_path: Path) -> None:
     target = load_target("host")
     graph = network()
     golden("tour/1_graph", print_graph(graph, sources=False))

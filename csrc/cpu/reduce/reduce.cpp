@@ -274,50 +274,6 @@ void run_reduce(const Call& call, int axis, Range range, std::byte*, const std::
   reduce_all<T, kIsEngine<T>>(call, axis, range, {Op::template value<T>, Op::template columns<T>, Op::kFinish});
 }
 
-// ---- partial results: of a block of the input, before they are finished ----
-
-template <class Op, class T>
-void run_block(const Call& call, const Blocks& blocks, int64_t index, std::byte* partial) {
-  Tensor in = call.inputs[0], out = call.outputs[0];
-  int64_t shape[8], strides[8], stride = sizeof(float);
-  const Range range = blocks.range(index);
-  std::copy(in.shape, in.shape + in.rank, shape);
-  shape[blocks.axis] = range.end - range.begin;
-  in.shape = shape;
-  in.data += range.begin * in.strides[blocks.axis];
-  for (int i = out.rank - 1; i >= 0; stride *= out.shape[i--]) strides[i] = stride;
-  out.strides = strides;
-  out.data = partial;
-  Call part = call;
-  part.inputs = {&in, 1};
-  part.outputs = {&out, 1};
-  reduce_all<float, false>(part, -1, {}, {Op::template value<T>, Op::template columns<T>, Finish::kNone});
-}
-
-template <class Op>
-void fold(const Call&, const Blocks& blocks, std::byte* total, const std::byte* next) {
-  auto* to = reinterpret_cast<float*>(total);
-  const auto* from = reinterpret_cast<const float*>(next);
-  map(to, from, to, blocks.bytes / static_cast<int64_t>(sizeof(float)),
-      [](V a, V b) HWY_ATTR { return typename Op::Reduce().merge(a, b); });
-}
-
-template <class Op, class T>
-void finish(const Call& call, const Blocks& blocks, std::byte* total) {
-  const Tensor &in = call.inputs[0], &out = call.outputs[0];
-  auto* results = reinterpret_cast<float*>(total);
-  const int64_t size = blocks.bytes / static_cast<int64_t>(sizeof(float));
-  if (size == 0) return;
-  for (int64_t i = 0; i < size; ++i) results[i] = finished(Op::kFinish, results[i], in.size() / size);
-  ReduceLoop::Axis axes[8] = {};
-  for (int i = 0; i < out.rank; ++i) axes[i] = {out.shape[i], 0, out.strides[i]};
-  const ReduceLoop::Axis row = out.rank ? axes[out.rank - 1] : ReduceLoop::Axis{1, 0, sizeof(T)};
-  for_each(axes, std::max(out.rank - 1, 0), 0, 0, [&](int64_t, int64_t to) HWY_ATTR {
-    scatter<T>(results, out.data + to, row.out, row.extent);
-    results += row.extent;
-  });
-}
-
 #define HEXANE_REDUCE_OP(op, ...)             \
   struct op##_op : __VA_ARGS__ {              \
     static constexpr const char* kName = #op; \
@@ -356,7 +312,7 @@ Prepared prepare_reduce(const Call& call) {
 
 template <class Op, class T>
 constexpr Kernel reduce_kernel() {
-  Kernel kernel{
+  return {
       .name = Op::kName,
       .dtypes = sizeof(T) == 4 ? "fp32->fp32" : "fp16->fp16",
       .family = kIsGrouped<Op> ? "engine" : kFamily<T>,
@@ -369,13 +325,6 @@ constexpr Kernel reduce_kernel() {
       .cost = reduce_cost < kIsPlain<Op> ? 65 : 320 >,
       .run = run_reduce<Op, T>,
   };
-  if constexpr (kIsPlain<Op> && !kIsGrouped<Op> && !kIsEngine<T>) {
-    kernel.blocks = reduce_blocks;
-    kernel.run_block = run_block<Op, T>;
-    kernel.fold = fold<Op>;
-    kernel.finish = finish<Op, T>;
-  }
-  return kernel;
 }
 
 // ---- the sum of all squares, where it is asked for ----
@@ -406,13 +355,6 @@ void run_squared_norm(const Call& call, int axis, Range range, std::byte*, const
   *call.outputs[0].as<float>() = 0;
 }
 
-bool squared_norm_blocks(const Call& call, Blocks& blocks) { return reduce_blocks(of_squares(call), blocks); }
-
-void run_squared_norm_block(const Call& call, const Blocks& blocks, int64_t index, std::byte* partial) {
-  if (is_asked(call)) return run_block<reduce_sum_square_op, float>(of_squares(call), blocks, index, partial);
-  std::fill_n(partial, blocks.bytes, std::byte{});
-}
-
 constexpr Kernel squared_norm_kernel() {
   return {
       .name = kSquaredNorm,
@@ -421,10 +363,6 @@ constexpr Kernel squared_norm_kernel() {
       .prepare = prepare_squared_norm,
       .cost = reduce_cost<65>,
       .run = run_squared_norm,
-      .blocks = squared_norm_blocks,
-      .run_block = run_squared_norm_block,
-      .fold = fold<reduce_sum_square_op>,
-      .finish = finish<reduce_sum_square_op, float>,
   };
 }
 

@@ -41,10 +41,6 @@ void for_each(const ReduceLoop::Axis* axes, int num_axes, int64_t in, int64_t ou
 Box reduce_needs(const Call& call, int input, const Box& out);
 Box kept_box(const Tensor& in, const IntList& axes, bool keep_dims, const Box& out);
 
-// Cuts the outermost reduced axis into blocks that are large enough to be worth a partial result. A partial result is
-// dense fp32, one number for each output. False if there is one block only.
-bool reduce_blocks(const Call& call, Blocks& blocks);
-
 template <int kPicoseconds>  // for each element of the input
 int64_t reduce_cost(const Call& call) {
   return 20 + call.inputs[0].size() * kPicoseconds / 1000;

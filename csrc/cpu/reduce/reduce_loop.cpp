@@ -15,8 +15,6 @@ unsigned reduced_axes(const IntList& axes, int rank) {
   return bits;
 }
 
-constexpr int64_t kMostBlocks = 64, kLeastElements = 16384;  // of partial results, and of the input in a block
-
 }  // namespace
 
 void check_reduce(const char* kernel, const Call& call, const IntList& axes, bool keep_dims) {
@@ -68,18 +66,6 @@ ReduceLoop make_reduce_loop(const Call& call, const IntList& axes, bool keep_dim
   }
   loop.inner_kept = loop.num_kept > 0 && !last_reduced;
   return loop;
-}
-
-bool reduce_blocks(const Call& call, Blocks& blocks) {
-  const Tensor& in = call.inputs[0];
-  const unsigned reduced = reduced_axes(call.attributes<ReduceAttributes>().axes, in.rank);
-  int axis = 0;
-  while (axis < in.rank && (in.shape[axis] == 1 || !(reduced >> axis & 1))) ++axis;
-  if (axis == in.rank || in.size() == 0) return false;
-  const int64_t extent = in.shape[axis], row = in.size() / extent;
-  const int64_t block = std::max((extent + kMostBlocks - 1) / kMostBlocks, (kLeastElements + row - 1) / row);
-  blocks = {axis, extent, block, call.outputs[0].size() * 4};
-  return block < extent;
 }
 
 Box kept_box(const Tensor& in, const IntList& axes, bool keep_dims, const Box& out) {

@@ -63,7 +63,10 @@ def codegen(
     debug: Debug = False,
 ) -> None:
     """Write C99 sources that run a plan: the runtime, the plan's bytes and its memory, with the kernels it uses."""
-    if sources.form_of(plan, where="codegen") != "plan":
+    form = sources.form_of(plan, where="codegen")
+    if form == "plans":
+        raise Error(f"[codegen] {plan}: got several plans, need one: hexane compile MODEL --function NAME -o X.hxp")
+    if form != "plan":
         raise Error(f"[codegen] {plan}: got no plan, need one: hexane compile {plan} -o {plan.stem}.hxp")
     if name is not None and c_name(name) != name:
         raise Error(f"[codegen] --name: got {name!r}, need an identifier of C, such as {c_name(name)!r}")

@@ -170,6 +170,15 @@ def compile_model(
         compress=compress.value if compress else "",
         xip=xip,
     )
+    if len(source.functions) > 1 and "main" not in source.functions:
+        if given or dtype or numerics or input_shape or inputs or values or dump:
+            raise Error(
+                f"[compile] {model}: got options for one function, need --function, one of"
+                f" {', '.join(source.functions)}"
+            )
+        options = hexane.Options(target=target, fallback=fallback.value, repair=repair is Repair.ON)
+        _save_functions(source, output, options, json=json)
+        return
     try:
         net, _ = open_model(
             source,
@@ -207,6 +216,22 @@ def compile_model(
             f" {in_flash.weights - in_flash.in_place} packed"
             + ("" if in_flash.missing else f"; code about {in_flash.code} (Cortex-M4 at -Os)")
         )
+
+
+def _save_functions(source: sources.Module, output: Path, options: hexane.Options, *, json: bool) -> None:
+    with working(f"compiling {Path(source.name).name}"):
+        net = hexane.compile_functions(source, options)
+    with working(f"writing {output.name}"), named_option("--output", output):
+        net.save(output)
+    file_bytes = output.stat().st_size
+    memory = {name: made.memory for name, made in net.items()}
+    if json:
+        print_json({"plan": str(output), "file_bytes": file_bytes, "functions": memory})
+        return
+    print(f"{output}: {size_text(file_bytes)}, {counted(len(net), 'function')}")
+    for name, made in net.items():
+        sizes = ", ".join(f"{space} {size_text(count)}" for space, count in made.memory.items())
+        print(f"  {name}: {counted(len(made.steps), 'step')}; {sizes}")
 
 
 def _asks_for_flash(memory: hexane.Memory) -> bool:

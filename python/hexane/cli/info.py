@@ -30,6 +30,7 @@ from hexane.errors import Error
 from hexane.ops import LEAVES
 from hexane.printer import size_text
 from hexane.runtime import PortType
+from hexane.runtime.load import functions_in
 from hexane.runtime.open_model import shape_options
 
 
@@ -64,12 +65,16 @@ def info(
         if function is None and len(source.functions) > 1 and "main" not in source.functions:
             print_json(record) if json else _print(record)
             return
+    if source.form == "plans" and source.asked is None and len(names := functions_in(model)) > 1:
+        record["functions"] = names
+        print_json(record) if json else _print(record)
+        return
     given = Given.of(input_shape, inputs, values)
     net, known = open_model(source, dtype=dtype, given=given)
     if isinstance(net, hexane.OpenModel):
         record |= _open(net)
     else:
-        record |= {} if source.form == "plan" else _imported(source, model.name, known)
+        record |= {} if source.form in ("plan", "plans") else _imported(source, model.name, known)
         record |= _compiled(net)
     if json:
         print_json(record)
@@ -119,6 +124,8 @@ def _print(record: dict[str, Any]) -> None:
         print_asset(record)
     if "coreml" in record:
         print_package(record)
+    if "functions" in record:
+        print("functions  " + ", ".join(record["functions"]))
     if "inputs" not in record:
         print("Ops and memory of a function: --function NAME")
         return

@@ -8,6 +8,7 @@ from hexane.cli.given import Given, Known
 from hexane.cli.options import Fallback, Numerics, Precision, Repair
 from hexane.cli.output import working
 from hexane.errors import Error
+from hexane.runtime.load import load_function
 
 
 def open_model(
@@ -27,14 +28,14 @@ def open_model(
     only compiling can follow."""
     given = given or Given.of(None)
     name = Path(source.name).name
-    if source.form == "plan":
+    if source.form in ("plan", "plans"):
         options = {"--target": target, "--dtype": dtype, "--input-shape": given.shapes, "--numerics": numerics}
         if unfit := [name for name, value in options.items() if value]:
             raise Error(
                 f"[open] {source.name}: got a plan and {', '.join(unfit)}, need an ONNX model to compile that way"
             )
         with working(f"loading {name}"):
-            net = hexane.load(source.source, threads=threads)
+            net = load_function(source.source, source.asked, threads=threads)
         arrays, origins = given.arrays(net.inputs)
         return net, Known(arrays=arrays, origins=origins)
     known = given.read(sources.open_network(source))

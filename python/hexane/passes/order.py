@@ -22,6 +22,7 @@ from hexane.passes.fuse.fuse_rotary import fuse_rotary
 from hexane.passes.fuse.fuse_silu import fuse_silu
 from hexane.passes.fuse.fuse_transpose import fuse_transpose
 from hexane.passes.fuse.group_heads import group_heads
+from hexane.passes.fuse.split_products import split_products
 from hexane.passes.layout.channels_last import channels_last
 from hexane.passes.layout.trim_output_transpose import trim_output_transpose
 from hexane.passes.legalize.engine_ports import engine_ports
@@ -153,6 +154,8 @@ ORDER = (
     Pass(fuse_silu, ("host", "engine", "mil"), legal=True),
     # Before precision drops and scales become weights: its reads are as the model writes them.
     Pass(fuse_attention, ("host", "engine"), legal=True),
+    # Attention is recognised in either form. On the host one product of all columns is faster than several.
+    Pass(split_products, ("engine", "mil"), legal=True),
     Pass(group_heads, ("host",)),
     Pass(fuse_rotary, ("host",)),
     Pass(fuse_clip, ("host", "engine", "mil"), legal=True),

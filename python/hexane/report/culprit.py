@@ -18,7 +18,8 @@ from hexane.runtime.observe import Observation
 
 FAR = 0.03  # relative L2 from which on a layer is wrong
 TINY = 2.0**-14  # the smallest number of fp16 with all digits
-REVERSIBLE = ("cast", "reshape", "expand_dims", "squeeze", "transpose", "identity")
+REORDERS = ("transpose", "anec.transpose")  # in a layer's form where only a tap still has it
+REVERSIBLE = ("cast", "reshape", "expand_dims", "squeeze", "identity", "anec.cast", "anec.reshape", *REORDERS)
 Watched = tuple[Observation, Mapping[str, Array]]  # and the outputs, by name
 
 
@@ -90,9 +91,9 @@ class _Place:
         for node in self.chain:
             source = node.inputs[0]
             assert source is not None
-            if node.op == "transpose":
+            if node.op in REORDERS:
                 array = array.transpose(np.argsort(node.attrs["perm"]))
-            elif node.op != "cast":
+            elif node.op not in ("cast", "anec.cast"):
                 array = array.reshape(source.shape)
         kind = self.value.type
         with np.errstate(over="ignore", invalid="ignore"):

@@ -1,9 +1,10 @@
 """Compiled models: made, called, bound, saved and loaded."""
 
-from hexane.runtime.compile import compile, load
+from hexane.runtime.compile import compile
 from hexane.runtime.context import Context
 from hexane.runtime.coreml import SavedPackage, save_coreml
 from hexane.runtime.functions import Functions, compile_functions
+from hexane.runtime.load import load, load_functions
 from hexane.runtime.model import Model, PortType
 from hexane.runtime.open_model import OpenModel
 from hexane.runtime.quantize_model import Quantized, quantize_model
@@ -19,6 +20,7 @@ __all__ = [
     "compile",
     "compile_functions",
     "load",
+    "load_functions",
     "quantize_model",
     "save_coreml",
 ]

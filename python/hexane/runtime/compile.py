@@ -131,18 +131,6 @@ def _shape(dims: tuple[int | str | None, ...] | None) -> tuple[int | str | None,
     return ("...",) if dims is None else dims
 
 
-def load(path: str | os.PathLike[str], *, threads: int | None = None, contexts: int | None = None) -> Model:
-    """A model saved by `Model.save`. The file is read as a whole: what becomes of it later does not matter. threads,
-    contexts: as `hx.Options` has them.
-
-    Raises Error for a file that cannot be read or is not a valid plan.
-    """
-    options = Options(threads=threads, contexts=contexts)
-    core = _core.Program.load(os.fsencode(path), options.num_threads)
-    core.limit_callers(options.num_contexts)
-    return Model(core, why=engine.why_on_cpu())
-
-
 def compile_whole(
     network: sources.Module,
     options: Options,

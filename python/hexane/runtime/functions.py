@@ -1,14 +1,17 @@
 """Several functions of one model: weights that are equal are in memory once, states of one name are one state."""
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from threading import Lock
 from typing import Any
 
-from hexane import build, sources
+from hexane import _core, build, sources
 from hexane.errors import Error
 from hexane.graph import Graph
 from hexane.options import DEFAULTS, Options
+from hexane.runtime import several_plans
 from hexane.runtime.compile import build_with_shared_weights
+from hexane.runtime.engine import why_on_cpu
 from hexane.runtime.model import Model
 
 
@@ -21,6 +24,7 @@ class Functions(Mapping[str, Model]):
 
     def __init__(self, options: Options = DEFAULTS) -> None:
         self._build = build_with_shared_weights(options)
+        self._loaded = False
         self._models: dict[str, Model] = {}
         self._owners: dict[frozenset[str], Model] = {}
         self._adding = Lock()
@@ -31,10 +35,23 @@ class Functions(Mapping[str, Model]):
         with self._adding:
             if name in self._models:
                 raise Error(f"[functions] got the name {name!r} a second time, need names of their own")
-            made = self._build(graph)
-            self._share(name, made)
-            self._models[name] = made
-            return made
+            if self._loaded:
+                raise Error(f"[functions] got {name!r} for functions of a file, need them from compile_functions")
+            return self._keep(name, self._build(graph))
+
+    @classmethod
+    def loaded(cls, models: Iterable[tuple[str, Model]]) -> "Functions":
+        """Functions that are compiled. Raises Error as `add` does for their states."""
+        made = cls()
+        for name, model in models:
+            made._keep(name, model)
+        made._loaded = True
+        return made
+
+    def _keep(self, name: str, made: Model) -> Model:
+        self._share(name, made)
+        self._models[name] = made
+        return made
 
     def _share(self, name: str, made: Model) -> None:
         states = frozenset(made.state_names)
@@ -62,6 +79,17 @@ class Functions(Mapping[str, Model]):
         for owner in self._owners.values():
             owner.reset_state()
 
+    def save(self, path: str | os.PathLike[str], *, states: str = "initial") -> None:
+        """Writes all functions to one file, which `hx.load` opens; equal weights are in it once. states: as
+        `Model.save` has them. Raises Error as that does."""
+        rows = [(model.plan_bytes(states), {"name": name}) for name, model in self._models.items()]
+        several_plans.save(path, {"kind": "functions"}, rows)
+
+    def __reduce__(self) -> Any:
+        rows = [(model.plan_bytes("now" if model.state_names else "initial"), {"name": name})
+                for name, model in self._models.items()]  # fmt: skip
+        return unpickled, (several_plans.to_bytes({"kind": "functions"}, rows),)
+
     def __getitem__(self, name: str) -> Model:
         if name not in self._models:
             raise KeyError(name)
@@ -72,6 +100,23 @@ class Functions(Mapping[str, Model]):
 
     def __len__(self) -> int:
         return len(self._models)
+
+
+def from_file(reader: several_plans.Reader, threads: int, contexts: int) -> Functions:
+    """Functions that `save` wrote. Raises Error for a file that is damaged."""
+    pool = _core.MemoryPool()
+    models = []
+    for row in reader.plans:
+        core = reader.program(row, threads, pool)
+        core.limit_callers(contexts)
+        models.append((reader.entry(row, "name", str), Model(core, why=why_on_cpu())))
+    return Functions.loaded(models)
+
+
+def unpickled(data: bytes) -> Functions:
+    """Functions of these bytes, for pickle."""
+    options = Options()
+    return from_file(several_plans.Reader(data, "[pickle]"), options.num_threads, options.num_contexts)
 
 
 def compile_functions(model: Any, options: Options | None = None, **keywords: Any) -> Functions:

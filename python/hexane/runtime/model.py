@@ -11,6 +11,7 @@ from hexane import _core
 from hexane.decisions import counted
 from hexane.dtypes import dtype
 from hexane.errors import Error
+from hexane.options import Options
 from hexane.program import Program
 from hexane.runtime.context import Context, PortType, arguments, as_kept
 from hexane.runtime.debug import Debug, debug
@@ -190,16 +191,30 @@ class Model(Context):
         followed. Raises Error for a path that names anything but a regular file, and for initial states after
         `drop_initial_states`.
         """
+        self._core.save(os.fsencode(path), self._saves("save", states))
+
+    def plan_bytes(self, states: str = "initial") -> bytes:
+        """What `save` writes. Raises Error as that does."""
+        return self._core.plan_bytes(self._saves("save", states))
+
+    def _saves(self, where: str, states: str) -> bool:
+        """Do states go to the file as they are now? Raises Error for a model that does not fit in a file."""
         if states not in ("initial", "now"):
-            raise Error(f"[save] states: got {states!r}, need 'initial' or 'now'")
+            raise Error(f"[{where}] states: got {states!r}, need 'initial' or 'now'")
         if self._engine:
-            raise Error(f"[save] got a model with programs on {self._engine.name}, need one compiled with device='cpu'")
+            need = "need one compiled with device='cpu'"
+            raise Error(f"[{where}] got a model with programs on {self._engine.name}, {need}")
         if any(step["kernel"] == "program" for step in self.steps):
-            raise Error("[save] got a model with programs that are functions of this process, need one without")
-        self._core.save(os.fsencode(path), states == "now")
+            raise Error(f"[{where}] got a model with programs that are functions of this process, need one without")
+        return states == "now"
 
     def __reduce__(self) -> Any:
-        raise Error("[pickle] got a model, need a file: net.save(path), then hx.load(path)")
+        """The plan, with the states as they are now. The copy has no graph."""
+        if self._open is not None:
+            raise Error("[pickle] got a model with optional inputs, need one whose inputs are all given")
+        self._saves("pickle", "now")
+        states = "now" if self.state_names else "initial"
+        return unpickled, (self.plan_bytes(states), self.threads, self._why)
 
     def __repr__(self) -> str:
         ports = ", ".join(map(str, self.inputs)), ", ".join(map(str, self.outputs))
@@ -212,3 +227,10 @@ class Model(Context):
         )
         head = "<tr><th>kernel</th><th>from</th><th>estimated us</th></tr>"
         return f"<p>{escape(repr(self))}</p><table>{head}{rows}</table>"
+
+
+def unpickled(plan: bytes, threads: int, why: str) -> Model:
+    """A model of these bytes, for pickle."""
+    core = _core.Program(plan, threads)
+    core.limit_callers(Options().num_contexts)
+    return Model(core, why=why)

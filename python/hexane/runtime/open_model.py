@@ -1,5 +1,6 @@
 """A model with free dims, or inputs whose values decide shapes: compiled for each set of them on first use."""
 
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -11,6 +12,7 @@ from weakref import WeakSet
 import numpy as np
 
 from hexane import _core
+from hexane.dtypes import dtype
 from hexane.errors import Error, InputError, UnsupportedError
 from hexane.forks import at_fork
 from hexane.graph import Array
@@ -18,15 +20,19 @@ from hexane.importers.likely_shapes import likely_shapes, shape_option
 from hexane.importers.signature import Input
 from hexane.log import LOG
 from hexane.memory import Memory
+from hexane.options import Options
 from hexane.printer import size_text
+from hexane.runtime import several_plans
 from hexane.runtime.context import Context
 from hexane.runtime.debug import Debug
+from hexane.runtime.engine import why_on_cpu
 from hexane.runtime.futures import Submits
 from hexane.runtime.model import Model, PortType, arguments, no_params
 from hexane.runtime.turns import short_turns
 
 Shapes = Mapping[str, tuple[int, ...]]
 Values = Mapping[str, Array]
+Key = tuple[tuple[tuple[str, tuple[int, ...]], ...], tuple[tuple[str, str, bytes], ...]]  # shapes and values of a call
 _LARGE = 1 << 23  # bytes of weights beside whose compilation 1 ms is nothing
 
 
@@ -60,7 +66,7 @@ class OpenModel(Submits):
         self._results = results
         self._cache_bytes, self._call_bytes = memory.variants_bytes, memory.call_bytes
         self._profiling = False
-        self._models: OrderedDict[object, Model | Future[Model]] = OrderedDict()  # the least recently used first
+        self._models: OrderedDict[Key, Model | Future[Model]] = OrderedDict()  # the least recently used first
         self._lock = Lock()  # of the table, never held while something is compiled
         _all.add(self)
 
@@ -164,7 +170,10 @@ class OpenModel(Submits):
             )
         # Copies, for others may change the arrays meanwhile.
         values = {name: arrays[name].copy() for name in self._values if name in arrays}
-        key = (tuple(shapes.items()), tuple((k, v.dtype.str, v.tobytes()) for k, v in sorted(values.items())))
+        key: Key = (
+            tuple(shapes.items()),
+            tuple((k, v.dtype.str, v.tobytes()) for k, v in sorted(values.items())),
+        )
         with self._lock:
             found = self._models.get(key)
             if found is None:
@@ -176,7 +185,7 @@ class OpenModel(Submits):
             return found if isinstance(found, Model) else found.result()
         return self._compiled(key, compiling, shapes, values)
 
-    def _compiled(self, key: object, compiling: Future[Model], shapes: Shapes, values: Values) -> Model:
+    def _compiled(self, key: Key, compiling: Future[Model], shapes: Shapes, values: Values) -> Model:
         try:
             with short_turns():
                 begin = perf_counter()
@@ -209,10 +218,45 @@ class OpenModel(Submits):
             total -= size
             del self._models[key]
 
-    def save(self, path: object) -> None:
-        raise Error(
-            f"[save] got a model whose shapes are open, need `input_shapes` when it is compiled; nothing went to {path}"
-        )
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the compiled models to one file, with equal weights once. `hx.load` gives a model for these sets of
+        shapes; `prepare` compiles further ones before. Raises Error where nothing is compiled."""
+        about, rows = self._saved("save")
+        several_plans.save(path, about, rows)
+
+    def __reduce__(self) -> Any:
+        """The file of `save`, as bytes. Raises Error where nothing is compiled."""
+        about, rows = self._saved("pickle")
+        return unpickled, (several_plans.to_bytes(about, rows),)
+
+    def _saved(self, where: str) -> tuple[dict[str, Any], list[tuple[bytes, dict[str, Any]]]]:
+        """The entries of a file, and its plans."""
+        with self._lock:
+            compiled = [(key, model) for key, model in self._models.items() if isinstance(model, Model)]
+        if not compiled:
+            raise Error(
+                f"[{where}] got a model of open shapes with nothing compiled, need some: net.prepare(shapes) first,"
+                " or `input_shapes` when it is compiled"
+            )
+        rows = []
+        for (shapes, values), model in compiled:
+            about = {
+                "shapes": [[name, list(shape)] for name, shape in shapes],
+                "values": [[name, kind, data.hex()] for name, kind, data in values],
+            }
+            rows.append((model.plan_bytes(), about))
+        ports: dict[str, tuple[PortType | Input, ...]] = {
+            "inputs": self.inputs,
+            "optional": self.optional_inputs,
+            "results": self._results,
+        }
+        about = {name: [_row(port) for port in several] for name, several in ports.items()}
+        return {
+            "kind": "shapes",
+            **about,
+            "outputs": list(self.output_names),
+            "value_inputs": sorted(self._values),
+        }, rows
 
     def _arrays(self, given: Any) -> dict[str, Array]:
         names = [p.name for p in self.inputs]
@@ -233,6 +277,60 @@ def shape_options(ports: Sequence[PortType]) -> list[str]:
     free = [port for port in ports if any(not isinstance(d, int) for d in port.shape)]
     likely = likely_shapes([(p.name, p.dtype.kind, None if "..." in p.shape else p.shape) for p in free])
     return [shape_option(name, shape) for name, shape in likely.items()]
+
+
+def _row(port: PortType | Input) -> list[Any]:
+    dims = port.shape if isinstance(port, PortType) else port.dims
+    return [port.name, None if dims is None else list(dims), str(port.dtype)]
+
+
+def from_file(reader: several_plans.Reader, threads: int, contexts: int) -> OpenModel:
+    """A model that `save` wrote, for the sets of shapes in the file. Raises Error for one that is damaged."""
+    pool, models = _core.MemoryPool(), OrderedDict[Key, Model | Future[Model]]()
+    for row in reader.plans:
+        shapes = reader.entry(row, "shapes", lambda rows: tuple((str(n), tuple(map(int, dims))) for n, dims in rows))
+        values = reader.entry(
+            row, "values", lambda rows: tuple((str(n), str(kind), bytes.fromhex(data)) for n, kind, data in rows)
+        )
+        core = reader.program(row, threads, pool)
+        core.limit_callers(contexts)
+        models[shapes, values] = Model(core, why=why_on_cpu())
+
+    def ports(rows: Any) -> tuple[PortType, ...]:
+        return tuple(PortType(str(name), tuple(dims), dtype(kind)) for name, dims, kind in rows)
+
+    def results(rows: Any) -> tuple[Input, ...]:
+        return tuple(Input(str(name), dtype(kind), None if dims is None else tuple(dims)) for name, dims, kind in rows)
+
+    def specialise(shapes: Shapes, values: Values, whole: bool = False) -> Model:
+        known = "; ".join(_shapes_text(dict(own)) for own, _ in models)
+        raise UnsupportedError(
+            f"[call] got {_shapes_text(shapes)}, need what the file was saved with: {known}. Others need the model"
+            " itself: net.prepare(shapes), then save"
+        )
+
+    about = reader.about
+    made = OpenModel(
+        reader.entry(about, "inputs", ports),
+        reader.entry(about, "outputs", lambda names: tuple(map(str, names))),
+        reader.entry(about, "value_inputs", frozenset),
+        specialise,
+        Memory(variants="9999G"),  # nothing is dropped: it could not be compiled again
+        reader.entry(about, "optional", ports),
+        reader.entry(about, "results", results),
+    )
+    made._models.update(models)
+    return made
+
+
+def unpickled(data: bytes) -> OpenModel:
+    """A model of these bytes, for pickle."""
+    options = Options()
+    return from_file(several_plans.Reader(data, "[pickle]"), options.num_threads, options.num_contexts)
+
+
+def _shapes_text(shapes: Shapes) -> str:
+    return ", ".join(f"{name} {'x'.join(map(str, shape)) or 'of rank 0'}" for name, shape in shapes.items())
 
 
 _all: "WeakSet[OpenModel]" = WeakSet()

@@ -1,7 +1,8 @@
 """What can be opened: one table of formats (`table.py`), a file for each, and the kinds that Hexane knows but does not
 read (`foreign.py`)."""
 
+from hexane.sources.compiled import PLANS_MAGIC
 from hexane.sources.module import Function, Module
 from hexane.sources.table import FORMATS, form_of, open, open_network, open_onnx
 
-__all__ = ["FORMATS", "Function", "Module", "form_of", "open", "open_network", "open_onnx"]
+__all__ = ["FORMATS", "PLANS_MAGIC", "Function", "Module", "form_of", "open", "open_network", "open_onnx"]

@@ -5,6 +5,7 @@ from hexane.sources.format import Format
 from hexane.sources.look import Seen
 
 PLAN_MAGIC = b"HEXANE\x1a\n"
+PLANS_MAGIC = b"HEXANES\n"  # of a file of several plans
 
 
 def _is_hwx(seen: Seen) -> bool:
@@ -17,6 +18,13 @@ PLAN = Format(
     lambda seen: seen.is_data and (seen.suffix == ".hxp" or seen.begins(PLAN_MAGIC)),
     None,
     "hx.load and `hexane run` take the plan itself",
+)
+PLANS = Format(
+    "plans",
+    "a file of several plans",
+    lambda seen: seen.is_data and seen.begins(PLANS_MAGIC),
+    None,
+    "hx.load_functions, hx.load and `hexane run` take the file itself",
 )
 HWX = Format("hwx", "a program of Apple's compiler (.hwx)", _is_hwx, None, "`hexane info` shows its parts")
 E5 = Format(

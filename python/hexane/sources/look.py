@@ -77,7 +77,9 @@ def split_function(model: str | os.PathLike[str]) -> tuple[Path, str | None]:
     folder, _, function = text.rpartition("#")
     if not (folder and function) or Path(text).exists():
         return Path(text), None
-    is_asset = folder.lower().endswith((".aimodel", ".mlpackage", ".mlmodelc", ".tflite")) or Path(folder).is_dir()
+    is_asset = (
+        folder.lower().endswith((".aimodel", ".mlpackage", ".mlmodelc", ".tflite", ".hxp")) or Path(folder).is_dir()
+    )
     return (Path(folder), function) if is_asset else (Path(text), None)
 
 

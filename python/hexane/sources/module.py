@@ -35,7 +35,7 @@ class Module:
     """A model that was opened.
 
     form: the name of its format in the table; title: the format for people, "an ONNX model"; name: the path as it was
-    given, "" for an object; source: the object or the path, without the name of a function.
+    given, "" for an object; source: the object or the path, without the name of a function; asked: that name.
     """
 
     form: str
@@ -43,6 +43,7 @@ class Module:
     name: str
     source: Any
     functions: Mapping[str, Function] = field(default_factory=dict)
+    asked: str | None = None
 
     def function(self, name: str | None = None) -> Function:
         """The function of this name, or `main`, or the only one. Raises Error otherwise."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from hexane.errors import Error, UnsupportedError
-from hexane.sources.compiled import E5, HWX, PLAN, PLAN_MAGIC
+from hexane.sources.compiled import E5, HWX, PLAN, PLAN_MAGIC, PLANS
 from hexane.sources.coreai import COREAI
 from hexane.sources.coreml import COREML
 from hexane.sources.foreign import FOREIGN
@@ -20,8 +20,8 @@ from hexane.sources.tensors import TENSORS
 from hexane.sources.tflite import TFLITE
 
 # In this order: ONNX has no magic, so a file is ONNX if it is nothing else.
-FORMATS = (GRAPH, TENSORS, PLAN, HWX, E5, MIL, NETPLIST, COREML, COREAI, TFLITE, ONNX)
-WITH_FUNCTIONS = (COREAI, COREML, TFLITE)
+FORMATS = (GRAPH, TENSORS, PLANS, PLAN, HWX, E5, MIL, NETPLIST, COREML, COREAI, TFLITE, ONNX)
+WITH_FUNCTIONS = (COREAI, COREML, TFLITE, PLANS)
 MODELS = (
     "an ONNX model, a Core ML package (.mlpackage), a TFLite model (.tflite), MIL text (.mil), a netplist (.plist) or a"
     " Core AI asset (.aimodel)"
@@ -105,7 +105,7 @@ def _opened(row: Format, seen: Seen, function: str | None, where: str) -> Module
     seen = replace(seen, function=function or seen.function)
     functions = {} if row.open is None else row.open(seen)
     source = seen.value if seen.path is None else seen.path
-    return Module(row.name, row.title, seen.given, source, functions)
+    return Module(row.name, row.title, seen.given, source, functions, seen.function)
 
 
 def _inside(seen: Seen) -> str:

@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 import hexane as hx
+from hexane.passes.fuse.split_products import split_products
 from hexane.passes.legalize.expand import expand
 from hexane.passes.legalize.keep_halves import keep_halves
 from hexane.passes.legalize.legalize_dtypes import legalize_dtypes
@@ -163,6 +164,16 @@ FIRES: dict[str, Case] = {
         )(block()),
     ),
     "simplify_a_limit_that_is_shared": (simplify, lambda: (lambda y: [hx.relu(y), hx.exp(y)])(hx.relu6(block()))),
+    "split_products": (
+        split_products,
+        lambda: hx.split(hx.matmul(hx.input("x", (2, 3, 5)), normal(5, 6)) + normal(6), num_splits=3, axis=-1),
+    ),
+    "split_products_of_slices": (
+        split_products,
+        lambda: (lambda y: [y[:, :4], y[:, 4:]])(
+            hx.reshape(hx.linear(hx.input("x", (1, 3, 5)), normal(6, 5)), shape=(3, 6))
+        ),
+    ),
     "fold_pad_conv": (fold_pad, lambda: hx.conv(padded(image()), normal(4, 3, 3, 3), pad=(1, 0), strides=2)),
     "fold_pad_nhwc": (
         fold_pad,

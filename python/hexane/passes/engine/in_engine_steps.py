@@ -12,7 +12,7 @@ from hexane.graph import EpilogueSlot, Graph, Node, Value
 from hexane.ops import OPS, apply
 from hexane.ops.compose import Builder, Operand, cast, lift
 from hexane.ops.records.engine.form import is_finished
-from hexane.ops.records.engine.mac import deconv_attrs
+from hexane.ops.records.engine.mac import deconv_attrs, sdpa_core, swapped_rows
 from hexane.ops.records.engine.planar import REDUCTIONS
 from hexane.ops.records.norm import expand_batch_norm
 from hexane.ops.rewriter import Rewriter
@@ -108,8 +108,10 @@ def _softmax(b: Builder, x: Value, axis: int) -> Value:
 
 def _sdpa(b: Builder, *inputs: Value | None, subtract_max: bool, **attrs: Any) -> Value:
     if subtract_max:
-        return b.apply("scaled_dot_product_attention", *inputs, **attrs)
-    made = OPS["anec.sdpa"].expand(b, *inputs, subtract_max=subtract_max, **attrs)  # type: ignore[misc]
+        attend = partial(b.apply, "scaled_dot_product_attention")
+        made = sdpa_core(attend, *inputs, turn=partial(swapped_rows, b), **attrs)
+    else:
+        made = OPS["anec.sdpa"].expand(b, *inputs, subtract_max=subtract_max, **attrs)  # type: ignore[misc]
     assert isinstance(made, Value)
     return made
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from hexane.errors import Error
 from hexane.graph import Graph
+from hexane.passes.engine.fuse.channels_first import channels_first
 from hexane.passes.engine.fuse.collapse_quant_dequant import collapse_quant_dequant
 from hexane.passes.engine.fuse.collapse_transpose import collapse_transpose
 from hexane.passes.engine.fuse.deduplicate_standalone_dequant_gocs_across_concat import (
@@ -14,6 +15,7 @@ from hexane.passes.engine.fuse.fold_scale import fold_scale
 from hexane.passes.engine.fuse.fold_weights_with_scale import fold_weights_with_scale
 from hexane.passes.engine.fuse.fuse_output_quant import fuse_output_quant
 from hexane.passes.engine.fuse.hoist_goc_or_activation_for_conv_fusion import hoist_goc_or_activation_for_conv_fusion
+from hexane.passes.engine.fuse.join_moves import join_moves
 from hexane.passes.engine.fuse.merge_fusable_activation_pairs import merge_fusable_activation_pairs
 from hexane.passes.engine.fuse.ne_transpose_fusion import ne_transpose_fusion
 from hexane.passes.engine.fuse.record_barriers import record_barriers
@@ -48,7 +50,10 @@ PHASES = (
     Phase("fold_scale", fold_scale),
     Phase("merge_fusable_activation_pairs", merge_fusable_activation_pairs),
     Phase("hoist_goc_or_activation_for_conv_fusion", hoist_goc_or_activation_for_conv_fusion),
-    # What stood between two transposes has moved away.
+    # What stood between two transposes has moved away, and convolutions have what they can take.
+    Phase("collapse_transpose", collapse_transpose),
+    Phase("channels_first", channels_first),
+    Phase("join_moves", join_moves),
     Phase("collapse_transpose", collapse_transpose),
     Phase("fold_weights_with_scale", fold_weights_with_scale),
     # The scale of quantised weights is in front of the chain that the passes above have begun.

@@ -1,6 +1,6 @@
 """A segment's layers and the tensors between them, as the scheduler and the allocator are asked about them."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,11 +13,13 @@ from hexane import _core
 from hexane.graph import Graph, Node, TensorType, Value
 from hexane.layers import Engine
 from hexane.ops import LEAVES, OPS
+from hexane.passes.engine.moves import keeps_rows
 from hexane.targets.target import Memory
 
 Rows = NDArray[np.int64]
 _ENGINES: dict[str, Engine] = {"mac": "NE", "planar": "PE"}
 ENGINES: tuple[Engine, ...] = ("NE", "PE", "DMA")  # in the order of the scheduler's numbers
+VIEWS = ("anec.reshape", "anec.flatten", "anec.unflatten")
 _WEIGHTED = ("anec.convolution", "anec.deconvolution", "anec.linear")
 
 
@@ -50,11 +52,14 @@ def footprint(kind: TensorType, memory: Memory) -> Footprint:
 
 class LayerProblem:
     """Layers in the graph's order, tensors in the order they are first touched. What comes with a layer (its weights,
-    the operands of its slots, one number for each channel) is no tensor. The result of write_state lies in the state,
-    in main memory: who writes it does not touch it on chip."""
+    the operands of its slots, one number for each channel) is no tensor. A reshape that keeps the rows is no layer, and
+    its result is the tensor that it reads: engines are told the strides of channels and heights. The result of
+    write_state lies in the state, in main memory: who writes it does not touch it on chip."""
 
     def __init__(self, graph: Graph, memory: Memory) -> None:
-        self.layers = [node for node in graph.nodes if node.op not in LEAVES]
+        roots, counts = set(graph.roots), graph.use_counts()
+        made = [node for node in graph.nodes if node.op not in LEAVES]
+        self.layers = [node for node in made if not _is_other_shape(node, roots, counts)]
         self.names = [node.where for node in self.layers]
         self.values: list[Value] = []
         self.producers: list[int] = []  # -1: in main memory before the segment runs
@@ -63,7 +68,13 @@ class LayerProblem:
         self.makes: list[list[int]] = [[] for _ in self.layers]
         self.reads: list[list[int]] = [[] for _ in self.layers]
         self._index: dict[Value, int] = {}
-        for i, node in enumerate(self.layers):
+        number = {node: i for i, node in enumerate(self.layers)}
+        for node in made:
+            if node not in number:
+                assert node.inputs[0] is not None
+                self._index[node.values[0]] = self._tensor(node.inputs[0])
+                continue
+            i = number[node]
             writes = node.op == "write_state"
             for place, value in enumerate(node.inputs):
                 if value is None or _comes_with(node, place, value):
@@ -79,8 +90,8 @@ class LayerProblem:
                     assert node.inputs[0] is not None
                     self.rewrites[tensor] = self._index[node.inputs[0]]
         self.edges = self._state_edges()
-        roots = set(graph.roots)
-        self.kept = [v in roots or self.rewrites[t] >= 0 or v.node.op == "state" for t, v in enumerate(self.values)]
+        kept = {self._index[v] for v in roots if v in self._index}
+        self.kept = [t in kept or self.rewrites[t] >= 0 or v.node.op == "state" for t, v in enumerate(self.values)]
         self.footprints = [footprint(v.type, memory) for v in self.values]
 
     def _state_edges(self) -> list[tuple[int, int]]:
@@ -176,6 +187,19 @@ class LayerProblem:
             num_layers=len(self.layers),
             edges=rows(self.edges, 2),
         )
+
+
+def _is_other_shape(node: Node, roots: Collection[Value], counts: Mapping[Value, int]) -> bool:
+    """Whether a node says no more than under which shape its readers take a tensor.
+
+    At the end of a segment a layer has to write the tensor, for this reader alone.
+    """
+    x = node.inputs[0] if node.op in VIEWS else None
+    if x is None or x.node.op in ("const", "param") or not keeps_rows(x.shape, node.types[0].shape):
+        return False
+    if node.values[0] not in roots:
+        return True
+    return counts[x] == 1 and counts[node.values[0]] == 1 and x.node.op not in (*LEAVES, *VIEWS, "write_state")
 
 
 def _comes_with(node: Node, place: int, value: Value) -> bool:

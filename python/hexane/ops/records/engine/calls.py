@@ -9,6 +9,7 @@ from typing import Any
 
 from hexane.dtypes import FP16
 from hexane.graph import Node, TensorType, tensor_type
+from hexane.ops.records.engine.mac import SDPA_OPERANDS
 from hexane.ops.spec import LayerCall
 
 IMAGE_AXES = ("batch", "channels", "height", "width")
@@ -68,7 +69,11 @@ def _attention(node: Node) -> LayerCall:
         rows, columns = (1, 1, *t.shape)[-2:]
         return _image(prod(t.shape[:-2]), rows, 1, columns) if t.rank <= 4 else t
 
-    given = [four(t) for t in _given(node)]
+    types = _given(node)
+    for i, name in enumerate(SDPA_OPERANDS):
+        if node.attrs.get(name):
+            types[i] = tensor_type(types[i].dtype, (*types[i].shape[:-2], types[i].shape[-1], types[i].shape[-2]))
+    given = [four(t) for t in types]
     return LayerCall("SDPA", (*given[:3], _image(1, 1, 1, 1), *given[3:]), {})
 
 

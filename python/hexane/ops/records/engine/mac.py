@@ -1,6 +1,7 @@
 """Layers that multiply and accumulate: convolutions, products, attention."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -187,9 +188,30 @@ def _linear_core(b: Any, x: Any, weight: Any, lut: Any = None) -> Any:
 # ---- attention ----
 
 
-def _sdpa_shape(query: Shape, key: Shape, value: Shape, mask: Shape | None, **_: Any) -> Shape:
-    scores = matmul_shape(query, key, transpose_y=True)
-    return matmul_shape(scores, value)
+SDPA_OPERANDS = ("transpose_query", "transpose_key", "transpose_value")
+SDPA_RESULT = "transpose_result"
+
+
+def sdpa_core(attend: Callable[..., Any], *inputs: Any, turn: Callable[[Any], Any], **attrs: Any) -> Any:
+    """Attention by a function of plain operands: those that are transposed are turned first, and the result last."""
+    flags = [attrs.pop(name) for name in SDPA_OPERANDS]
+    back = attrs.pop(SDPA_RESULT)
+    operands = [turn(v) if flag else v for v, flag in zip(inputs[:3], flags, strict=True)]
+    made = attend(*operands, *inputs[3:], **attrs)
+    return turn(made) if back else made
+
+
+def swapped_rows(b: Any, x: Any) -> Any:
+    rank = len(x.shape)
+    return b.transpose(x, perm=(*range(rank - 2), rank - 1, rank - 2))
+
+
+def _sdpa_shape(*inputs: Shape | None, **attrs: Any) -> Shape:
+    def attended(query: Shape, key: Shape, value: Shape, *_: Any, **__: Any) -> Shape:
+        return matmul_shape(matmul_shape(query, key, transpose_y=True), value)
+
+    made: Shape = sdpa_core(attended, *inputs, turn=lambda v: (*v[:-2], v[-1], v[-2]), **attrs)
+    return made
 
 
 def _sdpa_dtype(query: DType, key: DType, value: DType, mask: DType | None, **_: Any) -> DType:
@@ -198,7 +220,11 @@ def _sdpa_dtype(query: DType, key: DType, value: DType, mask: DType | None, **_:
     return floating(query, key, value, mask)
 
 
-def _sdpa_expand(b: Any, query: Any, key: Any, value: Any, mask: Any, scale: float, subtract_max: bool) -> Any:
+def _sdpa_expand(b: Any, *inputs: Any, **attrs: Any) -> Any:
+    return sdpa_core(partial(_sdpa_steps, b), *inputs, turn=partial(swapped_rows, b), **attrs)
+
+
+def _sdpa_steps(b: Any, query: Any, key: Any, value: Any, mask: Any = None, *, scale: float, subtract_max: bool) -> Any:
     """The key transposed, a product, the scale as a gain, the mask added, softmax, a product: as the compiler writes it
     out."""
     store = query.dtype
@@ -212,7 +238,13 @@ def _sdpa_expand(b: Any, query: Any, key: Any, value: Any, mask: Any, scale: flo
     return made if store is wide else b.cast(made, dtype=store)
 
 
-def _sdpa_ref(query: Array, key: Array, value: Array, mask: Array | None, scale: float, subtract_max: bool) -> Array:
+def _sdpa_ref(*inputs: Array | None, **attrs: Any) -> Array:
+    return sdpa_core(_sdpa_plain, *inputs, turn=lambda v: np.swapaxes(v, -1, -2), **attrs)
+
+
+def _sdpa_plain(
+    query: Array, key: Array, value: Array, mask: Array | None = None, *, scale: float, subtract_max: bool
+) -> Array:
     scores = np.matmul(query, np.swapaxes(key, -1, -2)) * scale + (0 if mask is None else mask)
     return np.matmul(softmax(scores, -1), value)
 
@@ -269,10 +301,12 @@ def ops(user: Mapping[str, Op]) -> tuple[Op, ...]:
             cases=(Case(((3, 7), (5, 7))), Case(((2, 3, 4), (6, 4)))),
         ),
         Op(
-            name="anec.sdpa", doc="softmax(query @ key.T * scale + mask) @ value, over the last two axes.", level="engine", layer="SDPA",
-            inputs=("query", "key", "value", "mask?"), attrs={"scale": number(), "subtract_max": flag(True)}, shape=_sdpa_shape,
+            name="anec.sdpa", doc="softmax(query @ key.T * scale + mask) @ value, over the last two axes; its products read operands, and write the result, transposed.", level="engine", layer="SDPA",
+            inputs=("query", "key", "value", "mask?"), attrs={"scale": number(), "subtract_max": flag(True), **{name: flag(False) for name in (*SDPA_OPERANDS, SDPA_RESULT)}}, shape=_sdpa_shape,
             dtype=_sdpa_dtype, expand=_sdpa_expand, ref=_sdpa_ref,
             cases=(Case(((2, 3, 5, 8), (2, 3, 7, 8), (2, 3, 7, 4)), {"scale": 0.35}),
-                   Case(((2, 5, 8), (2, 6, 8), (2, 6, 8), (5, 6)), {"scale": 0.25})),
+                   Case(((2, 5, 8), (2, 6, 8), (2, 6, 8), (5, 6)), {"scale": 0.25}),
+                   Case(((2, 8, 5), (2, 6, 8), (2, 4, 6), (5, 6)), {"scale": 0.5, "transpose_query": True, "transpose_value": True, "transpose_result": True}),
+                   Case(((3, 5, 4), (3, 4, 6), (3, 6, 7)), {"scale": 0.5, "transpose_key": True})),
         ),
     )  # fmt: skip

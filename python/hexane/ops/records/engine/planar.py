@@ -52,6 +52,41 @@ def _elementwise(op: Op, name: str) -> Op:
                    ref=op.ref, cases=op.cases)  # fmt: skip
 
 
+# ---- layer norm ----
+
+
+def _layer_norm(op: Op) -> Op:
+    """Over any axes, as the layer has them. The kernel has the last ones: others are moved there and back."""
+
+    def there(rank: int, axes: tuple[int, ...]) -> tuple[int, ...]:
+        return (*[i for i in range(rank) if i not in axes], *axes)
+
+    def attrs(types: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
+        return {**attrs, "axes": axis_indices(attrs["axes"], types[0].rank)}
+
+    def shape(x: Shape, *params: Shape | None, axes: tuple[int, ...], **_: Any) -> Shape:
+        op.shape(tuple(x[i] for i in there(len(x), axes)), *params, axes=tuple(range(-len(axes), 0)))
+        return x
+
+    def expand(b: Any, x: Any, *params: Any, axes: tuple[int, ...], epsilon: float) -> Any:
+        perm = there(len(x.shape), axes)
+        last = tuple(range(len(perm) - len(axes), len(perm)))
+        if perm == tuple(range(len(perm))):
+            return b.layer_norm(x, *params, axes=last, epsilon=epsilon)
+        y = b.layer_norm(b.transpose(x, perm=perm), *params, axes=last, epsilon=epsilon)
+        return b.transpose(y, perm=tuple(perm.index(i) for i in range(len(perm))))
+
+    def ref(x: Array, gamma: Array | None, beta: Array | None, axes: tuple[int, ...], epsilon: float) -> Array:
+        along = [n if i in axes else 1 for i, n in enumerate(x.shape)]
+        return op.ref(x, *(v if v is None else v.reshape(along) for v in (gamma, beta)), axes=axes, epsilon=epsilon)
+
+    return replace(
+        derived(op, "anec.layer_norm", "LayerNorm"), doc="(x - mean) / sqrt(variance + epsilon) * gamma + beta over these axes, whose shape gamma and beta have.",
+        canonical=attrs, shape=shape, expand=expand, ref=ref,
+        cases=(*op.cases, Case(((2, 7, 3, 5), (7,), (7,)), {"axes": (1,)})),
+    )  # fmt: skip
+
+
 # ---- activations, gain and offset ----
 
 
@@ -251,7 +286,8 @@ def ops(user: Mapping[str, Op]) -> tuple[Op, ...]:
     return (
         *(_elementwise(user[op], name) for name, op in WITH_SLOTS.items()),
         *(derived(user[op], f"anec.{name}", "ElementWise") for name, op in WITHOUT.items()),
-        *(derived(user[op], f"anec.{name}", layer) for name, op, layer in SAME),
+        *(derived(user[op], f"anec.{name}", layer) for name, op, layer in SAME if name != "layer_norm"),
+        _layer_norm(user["layer_norm"]),
         _neuron(user),
         _goc(),
         _pool(user),

@@ -5,10 +5,11 @@ from hexane.match import joined_sources, made_by
 from hexane.ops import OPS, apply
 from hexane.ops.records.engine.planar import WITH_SLOTS
 from hexane.passes.engine.chain import refused_reshape
+from hexane.passes.engine.moves import READ_TRANSPOSED, swaps_rows
 from hexane.targets import Chip
 
 _TWO = tuple(f"anec.{name}" for name in WITH_SLOTS)
-_CHANGED = frozenset(("anec.transpose", "anec.reshape", "anec.matmul", *_TWO))
+_CHANGED = frozenset(("anec.transpose", "anec.reshape", *READ_TRANSPOSED, *_TWO))
 
 
 def collapse_transpose(graph: Graph, chip: Chip) -> Graph:
@@ -26,7 +27,7 @@ def collapse_transpose(graph: Graph, chip: Chip) -> Graph:
         if node.op == "anec.reshape" and x is not None:
             perm = _unit_axes_moved(x, node.types[0].shape, chip)
             return (reshaped(x, node.types[0].shape, node, chip) if perm is None else transposed(x, perm, node, chip),)
-        if node.op == "anec.matmul":
+        if node.op in READ_TRANSPOSED:
             return _product(node, inputs)
         return None if node.attrs["epilogue"] else _both(node, inputs, chip)
 
@@ -68,10 +69,9 @@ def _unit_axes_moved(x: Value, shape: tuple[int, ...], chip: Chip) -> tuple[int,
 
 def _product(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
     operands, attrs = list(inputs), dict(node.attrs)
-    for i, flag in ((0, "transpose_lhs"), (1, "transpose_rhs")):
+    for i, flag in enumerate(READ_TRANSPOSED[node.op]):
         maker = made_by(operands[i], "anec.transpose")
-        rank = len(maker.attrs["perm"]) if maker is not None else 0
-        if maker is not None and maker.attrs["perm"] == (*range(rank - 2), rank - 1, rank - 2):
+        if maker is not None and swaps_rows(("transpose", maker.attrs["perm"])):
             operands[i], attrs[flag] = maker.inputs[0], not attrs[flag]
     return None if operands == list(inputs) else apply(OPS[node.op], operands, attrs, node.sources)
 

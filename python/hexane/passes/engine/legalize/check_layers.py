@@ -16,20 +16,34 @@ def check_layers(graph: Graph, chip: Chip) -> Graph:
     takes, with the words of the validator: what the passes before could not make legal.
     """
     for node in graph.nodes:
-        op = OPS.get(node.op)
-        if op is None or op.level != "engine":
-            continue
-        too_large(node, chip)
-        # The shape of a weight is what its reader says: no layer has to run for it.
-        if op.call is None or (op.layer == "Reshape" and is_weight(node.inputs[0])):
-            continue
-        layer, types, attrs, output = op.call(node)
-        for verdict in validate(layer, types, attrs, chip, output):
-            change = f", {verdict.change}" if verdict.change else ""
-            raise Error(
-                f"[{node.where}] {chip.label}: {verdict.reason} ({verdict.source}), need a layer that it takes{change}"
-            )
+        check_layer(node, chip)
     return graph
+
+
+def check_layer(node: Node, chip: Chip) -> None:
+    """Raises Error for a layer that the chip rejects, or that has a tensor larger than it takes."""
+    op = OPS.get(node.op)
+    if op is None or op.level != "engine":
+        return
+    too_large(node, chip)
+    # The shape of a weight is what its reader says: no layer has to run for it.
+    if op.call is None or (op.layer == "Reshape" and is_weight(node.inputs[0])):
+        return
+    layer, types, attrs, output = op.call(node)
+    for verdict in validate(layer, types, attrs, chip, output):
+        change = f", {verdict.change}" if verdict.change else ""
+        raise Error(
+            f"[{node.where}] {chip.label}: {verdict.reason} ({verdict.source}), need a layer that it takes{change}"
+        )
+
+
+def refusal(node: Node, chip: Chip) -> str | None:
+    """The words with which `check_layers` would refuse the layer."""
+    try:
+        check_layer(node, chip)
+    except Error as error:
+        return str(error)
+    return None
 
 
 def too_large(node: Node, chip: Chip) -> None:

@@ -1,0 +1,369 @@
+"""Chooses the layout of the layers between products, so that convolutions read and write it as it is."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hexane.decisions import Decision
+from hexane.graph import Graph, Node, TensorType, Value, constant, tensor_type, unique
+from hexane.ops import OPS, apply
+from hexane.ops.records.engine.planar import WITH_SLOTS, WITHOUT
+from hexane.ops.slots import slot
+from hexane.passes.engine.chain import ALIKE, slots_of, takes
+from hexane.passes.engine.legalize.check_layers import refusal
+from hexane.passes.engine.moves import (
+    MOVES,
+    Shape,
+    Step,
+    is_layer,
+    layers_of,
+    reads,
+    shape_behind,
+    step_of,
+    traced,
+    ways,
+    written,
+)
+from hexane.targets import Chip
+
+STAGE = "channels_first"
+SOURCE = "hexane, exact"
+RANK = 4
+CHANNELS_FIRST = (0, 3, 1, 2)  # (batch, rows, tokens, channels) -> (batch, channels, rows, tokens)
+ROWS_AS_COLUMNS = (0, 1, 3, 2)  # (batch, heads, tokens, channels) -> (batch, heads, channels, tokens)
+LAYOUTS = (CHANNELS_FIRST, ROWS_AS_COLUMNS)
+SWEEPS = 3  # over all groups: what one costs depends on the layout of those around it
+
+_EACH = frozenset((*(f"anec.{name}" for name in (*WITH_SLOTS, *WITHOUT)), "anec.neuron", "anec.cast"))
+_AXIS = frozenset(("anec.concat", "anec.input_view", "anec.gain_offset_control"))
+_AXES = frozenset(("anec.layer_norm", "anec.reduction", "anec.l2_norm", "anec.reverse"))
+
+
+def channels_first(graph: Graph, chip: Chip) -> Graph:
+    """anec.convolution(transpose(layer_norm(transpose(anec.convolution(%x, %v)) : [1, 1, 32, 64])), %w)
+      ->  anec.convolution(layer_norm(anec.convolution(%x, %v) : [1, 64, 1, 32]) {axes=(1)}, %w)
+
+    Layers that compute elements, or along one axis, do so in any layout. Such layers that read each other are a group.
+    A group gets another layout where fewer transposes and reshapes are left around it and the chip takes its layers:
+    its values as (batch, rows, tokens, channels), missing axes in front, with the channels second, or the last two
+    axes exchanged. Constants are transposed when the program is compiled. No result changes.
+    """
+    if graph.ops.isdisjoint(MOVES) or not 0 < chip.extents.rank >= RANK:
+        return graph
+    plan = _Plan(graph, chip)
+    plan.choose()
+    return plan.applied() if any(group.layout for group in plan.groups) else graph
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    nodes: list[Node] = field(default_factory=list)
+    layout: Shape | None = None
+    refused: set[Shape] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class _Edge:
+    """A chain of moves, or a value by itself, between layers. group: that of the layers that read it, None for others;
+    for_product: only products read it."""
+
+    source: Value
+    steps: tuple[Step, ...]
+    group: _Group | None
+    for_product: bool
+
+
+# ---- what has any layout ----
+
+
+def _flexible(node: Node) -> bool:
+    """Whether the layer may compute its values in another layout."""
+    if max((t.rank for t in node.types), default=0) > RANK or len(node.types) != 1:
+        return False
+    if not any(v is not None and v.node.op != "const" for v in node.inputs):
+        return False
+    if node.op == "anec.reshape":
+        x = node.inputs[0]
+        return x is not None and x.type.rank <= RANK and _four(x.shape) == _four(node.types[0].shape)
+    if any(s.op not in ("gain_offset", "pre_activation", "post_activation") for s in slots_of(node)):
+        return False
+    if node.op == "anec.reduction":
+        return bool(node.attrs["keep_dims"])
+    if node.op == "anec.layer_norm":
+        return len(node.attrs["axes"]) == 1
+    return node.op in _EACH or node.op in _AXIS or node.op in _AXES
+
+
+def _four(shape: Shape) -> Shape:
+    return (1,) * (RANK - len(shape)) + tuple(shape)
+
+
+def _laid(shape: Shape, layout: Shape) -> Shape:
+    four = _four(shape)
+    return tuple(four[p] for p in layout)
+
+
+def _operands(node: Node) -> int:
+    """How many of the inputs are tensors with the axes of the result: behind them come numbers of channels."""
+    first = {"anec.layer_norm": 1, "anec.reduction": 1, "anec.l2_norm": 1, "anec.gain_offset_control": 1}
+    if node.op in first:
+        return first[node.op]
+    if not OPS[node.op].takes_slots:
+        return len(node.inputs)
+    return len(OPS[node.op].inputs)
+
+
+def _relaid(node: Node, operands: Sequence[Value | None], layout: Shape) -> Value:
+    """The layer on operands in the layout."""
+    inputs = [*operands, *node.inputs[len(operands) :]]
+    attrs = dict(node.attrs)
+    given = node.inputs[0]
+    assert given is not None
+    rank = given.type.rank if "axes" in node.attrs else node.types[0].rank
+
+    def to(axis: int) -> int:
+        return layout.index(axis % rank + RANK - rank)
+
+    if "axis" in attrs:
+        attrs["axis"] = to(attrs["axis"])
+    if "axes" in attrs:
+        attrs["axes"] = tuple(sorted(to(a) for a in attrs["axes"]))
+    if attrs.get("epilogue"):
+        attrs["epilogue"] = tuple(
+            slot("gain_offset", **{**dict(s.attributes), "axis": to(dict(s.attributes)["axis"])})
+            if s.op == "gain_offset"
+            else s
+            for s in attrs["epilogue"]
+        )
+    return apply(OPS[node.op], inputs, attrs, node.sources)[0]
+
+
+# ---- the choice ----
+
+
+class _Plan:
+    def __init__(self, graph: Graph, chip: Chip) -> None:
+        self.graph, self.chip = graph, chip
+        self.users = graph.users()
+        self.counts = graph.use_counts()
+        self.roots = frozenset(graph.roots)
+        self.group_of: dict[Node, _Group] = {}
+        self.groups = self._grouped()
+        self.edges: dict[_Group, list[_Edge]] = {group: [] for group in self.groups}
+        self._find_edges()
+
+    def _grouped(self) -> list[_Group]:
+        """Flexible layers that read each other's values, in order."""
+        parent: dict[Node, Node] = {}
+
+        def root(node: Node) -> Node:
+            while parent[node] is not node:
+                parent[node] = parent[parent[node]]
+                node = parent[node]
+            return node
+
+        first: dict[Value, Node] = {}
+        for node in self.graph.nodes:
+            if not _flexible(node) or self._joins_a_product(node):
+                continue
+            parent[node] = node
+            for value in node.inputs:
+                if value is None:
+                    continue
+                if value.node in parent:
+                    parent[root(value.node)] = root(node)
+                elif not value.node.inputs and value.node.op != "const":  # readers of one input of the segment
+                    parent[root(first.setdefault(value, node))] = root(node)
+        groups: dict[Node, _Group] = {}
+        for node in parent:
+            group = groups.setdefault(root(node), _Group())
+            group.nodes.append(node)
+            self.group_of[node] = group
+        # A reshape alone is a move and nothing else.
+        found = [group for group in groups.values() if any(node.op not in MOVES for node in group.nodes)]
+        self.group_of = {node: group for group in found for node in group.nodes}
+        return found
+
+    def _joins_a_product(self, node: Node) -> bool:
+        """Whether the layer in front, which has one layout, will do what the node does in a slot."""
+        x = node.inputs[0]
+        if x is None or node.op not in ALIKE or self.counts[x] != 1 or _flexible(x.node):
+            return False
+        return takes(x.node, "post_activation" if node.op == "anec.neuron" else "gain_offset")
+
+    def _find_edges(self) -> None:
+        made = dict[_Edge, None]()
+        for value, readers in self._values():
+            of = self.group_of.get(value.node)
+            groups: dict[_Group | None, list[Node]] = {}
+            for reader in readers:
+                group = self.group_of.get(reader)
+                if group is not None and group is of:
+                    continue  # within the group
+                if group is None and reader.op in MOVES:
+                    continue  # inside a chain
+                groups.setdefault(group, []).append(reader)
+            if value in self.roots:
+                groups.setdefault(None, [])
+            if not groups:
+                continue
+            source, steps = self._chain(value)
+            for group, nodes in groups.items():
+                for_product = value not in self.roots and reads(nodes, value)
+                made[_Edge(source, tuple(steps), group, for_product)] = None
+        for edge in made:
+            for group in {self.group_of.get(edge.source.node), edge.group}:
+                if group is not None:
+                    self.edges[group].append(edge)
+
+    def _values(self) -> Iterator[tuple[Value, list[Node]]]:
+        for node in self.graph.nodes:
+            if node.op != "const":
+                for value in node.values:
+                    yield value, self.users.get(value, [])
+
+    def _chain(self, value: Value) -> tuple[Value, list[Step]]:
+        """The moves that make a value, back to a layer or to a member of a group."""
+        steps: list[Step] = []
+        at = value
+        while at.node.op in MOVES and at.node not in self.group_of and at.node.inputs[0] is not None:
+            steps.insert(0, step_of(at.node))
+            at = at.node.inputs[0]
+        return at, steps
+
+    def choose(self) -> None:
+        """One group after the other gets the layout with the fewest moves around it, until none changes."""
+        for _ in range(SWEEPS):
+            changed = False
+            for group in self.groups:
+                changed |= self._choose(group)
+            if not changed:
+                return
+
+    def _choose(self, group: _Group) -> bool:
+        was = group.layout
+        least = self._cost(group)
+        if least == 0 and was is None:
+            return False
+        best = was
+        for layout in (None, *LAYOUTS):
+            if layout in (was, *group.refused):
+                continue
+            group.layout = layout
+            cost = self._cost(group)
+            if cost < least and (layout is None or self._is_taken(group, layout)):
+                least, best = cost, layout
+        group.layout = best
+        return best != was
+
+    def _cost(self, group: _Group) -> float:
+        """The moves around the group and, in the layout of the model, its reshapes."""
+        inner = (
+            0
+            if group.layout is not None
+            else sum(is_layer(step_of(node), _shape(node.inputs[0])) for node in group.nodes if node.op in MOVES)
+        )
+        return inner + sum(self._layers(edge) for edge in self.edges[group])
+
+    def _layers(self, edge: _Edge) -> float:
+        """How many moves the chain is, with the layouts as they are chosen."""
+        source, steps = edge.source.type, list(edge.steps)
+        of = self.group_of.get(edge.source.node)
+        if of is not None and of.layout is not None:
+            steps = [*_back(edge.source.type, of.layout), *steps]
+            source = tensor_type(source.dtype, _laid(edge.source.shape, of.layout))
+        if edge.group is not None and edge.group.layout is not None:
+            shape = shape_behind(tuple(source.shape), steps)
+            if len(shape) > RANK:
+                return float("inf")
+            steps += _there(shape, edge.group.layout)
+        if not steps:
+            return 0
+        found = ways(source, steps, self.chip)
+        if not found:
+            changed = len(steps) != len(edge.steps)
+            return float("inf") if changed else len(steps)
+        alone = edge.source.node if self.counts[edge.source] == 1 else None
+        return min(layers_of(way, tuple(source.shape), alone, edge.for_product) for way in found)
+
+    def _is_taken(self, group: _Group, layout: Shape) -> bool:
+        """Whether the chip takes every layer of the group in the layout."""
+        for node in group.nodes:
+            if node.op in MOVES:
+                continue
+            given = [
+                v if v is None or _is_number(v) else unique("input", "x", _laid_type(v, layout))
+                for v in node.inputs[: _operands(node)]
+            ]
+            if refusal(_relaid(node, given, layout).node, self.chip) is not None:
+                group.refused.add(layout)
+                return False
+        return True
+
+    # ---- the graph ----
+
+    def applied(self) -> Graph:
+        laid: dict[Value, Value] = {}
+        decisions: list[Decision] = []
+
+        def operand(old: Value | None, new: Value | None, layout: Shape, node: Node) -> Value | None:
+            if old is None or new is None:
+                return None
+            if old in laid and self.group_of.get(old.node) is self.group_of[node]:
+                return laid[old]
+            if new.node.op == "const" and new.node.data is not None:
+                data = new.node.data
+                moved = data if _is_number(new) else data.reshape(_four(data.shape)).transpose(layout)
+                return constant(np.ascontiguousarray(moved), new.node.sources, new.dtype)
+            source, steps = traced(new, _there(new.shape, layout))
+            found = ways(source.type, steps, self.chip)
+            way = found[0] if found else tuple(_there(new.shape, layout))
+            return written(source if found else new, way, node.sources)
+
+        def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+            group = self.group_of.get(node)
+            if group is None or group.layout is None:
+                return None
+            count = 1 if node.op in MOVES else _operands(node)
+            operands = [
+                operand(old, new, group.layout, node)
+                for old, new in zip(node.inputs[:count], inputs[:count], strict=True)
+            ]
+            if node.op in MOVES:
+                (made,) = operands
+                assert made is not None
+            else:
+                made = _relaid(node.with_inputs(inputs), operands, group.layout)
+                decisions.append(
+                    Decision(STAGE, node.where, "rewritten", f"in the order {group.layout} of its axes", SOURCE)
+                )
+            laid[node.values[0]] = made
+            return (written(made, tuple(_back(node.types[0], group.layout)), node.sources),)
+
+        return self.graph.rewrite(change).decided(*decisions)
+
+
+def _shape(value: Value | None) -> Shape:
+    return () if value is None else tuple(value.shape)
+
+
+def _is_number(value: Value) -> bool:
+    return value.node.op == "const" and not value.shape
+
+
+def _laid_type(value: Value, layout: Shape) -> TensorType:
+    return tensor_type(value.dtype, _laid(value.shape, layout))
+
+
+def _there(shape: Shape, layout: Shape) -> list[Step]:
+    """From a value to its layout."""
+    four = _four(shape)
+    return [*([] if four == tuple(shape) else [("reshape", four)]), ("transpose", layout)]  # type: ignore[list-item]
+
+
+def _back(kind: TensorType, layout: Shape) -> list[Step]:
+    """From the layout to the value."""
+    four = _four(kind.shape)
+    inverse = tuple(layout.index(i) for i in range(RANK))
+    return [("transpose", inverse), *([] if four == tuple(kind.shape) else [("reshape", tuple(kind.shape))])]  # type: ignore[list-item]

@@ -1,0 +1,116 @@
+"""Lets a product whose columns are parted be a product for each part."""
+
+from collections import Counter
+from itertools import pairwise
+from math import prod
+
+import numpy as np
+
+from hexane.graph import Graph, Node, Value, constant
+from hexane.match import made_by
+from hexane.ops import OPS, apply
+from hexane.targets import Target
+
+_PRODUCTS = ("matmul", "linear")
+
+
+def split_products(graph: Graph, target: Target) -> Graph:
+    """split(matmul(%x, const [64, 192], %b) : [32, 192]) {axis=1, num_splits=3}  ->  matmul(%x, const [64, 64], %b[:64]), ..
+
+    Queries, keys and values are often one product. Where its weights are a constant matrix, a bias is constant, and all
+    that reads it are a split or slices of its columns that do not overlap, perhaps behind reshapes that keep columns:
+    each part is a product of its own, and nothing has to be cut. Each result has the factors and the order it had.
+    """  # noqa: E501
+    counts, users = graph.use_counts(), graph.users()
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        old, x = node.inputs[0], inputs[0]
+        spans = _spans(node)
+        if spans is None or old is None or x is None or not _is_parted(old, users.get(old, []), counts):
+            return None
+        made = [_part(old, x, begin, end, node, counts) for begin, end in spans]
+        return None if any(v is None for v in made) else [v for v in made if v is not None]  # type: ignore[return-value]
+
+    return graph.rewrite(change, ("split", "slice_by_index"))
+
+
+def _spans(node: Node) -> list[tuple[int, int]] | None:
+    """The columns of each result; None for a node that cuts another axis or leaves columns out between."""
+    x = node.inputs[0]
+    if x is None or x.type.rank == 0:
+        return None
+    last = x.type.rank - 1
+    widths = [t.shape[last] for t in node.types]
+    if any(t.shape[:last] != x.shape[:last] for t in node.types) or 0 in widths:
+        return None
+    if node.op == "split":
+        begins = np.cumsum([0, *widths[:-1]]).tolist()
+    elif node.op == "slice_by_index" and node.attrs["stride"][last] == 1 and all(s > 0 for s in node.attrs["stride"]):
+        begins = [node.attrs["begin"][last] % x.shape[last]]
+    else:
+        return None
+    return [(begin, begin + width) for begin, width in zip(begins, widths, strict=True)]
+
+
+def _is_parted(value: Value, readers: list[Node], counts: Counter[Value]) -> bool:
+    """Whether all that reads a value are cuts of its columns, none of which overlap."""
+    found = [_spans(reader) for reader in readers]
+    if len(readers) != counts[value] or any(spans is None for spans in found):
+        return False
+    spans = sorted(span for spans in found for span in spans or [])
+    return len(spans) > 1 and all(a[1] <= b[0] for a, b in pairwise(spans))
+
+
+def _part(old: Value, now: Value, begin: int, end: int, node: Node, counts: Counter[Value]) -> Value | None:
+    """The columns of a value, by a product of them alone. old: the value in the graph as it was, where reads are
+    counted."""
+    reshape, add = made_by(old, "reshape"), made_by(old, "add")
+    sources = (*now.node.sources, *(s for s in node.sources if s not in now.node.sources))
+    if reshape is not None:
+        inner, inner_now = reshape.inputs[0], now.node.inputs[0]
+        if inner is None or inner_now is None or counts[inner] != 1 or inner.shape[-1:] != old.shape[-1:]:
+            return None
+        made = _part(inner, inner_now, begin, end, node, counts)
+        shape = (*old.shape[:-1], end - begin)
+        return None if made is None else apply(OPS["reshape"], [made], {"shape": shape}, sources)[0]
+    if add is not None:
+        for i in (0, 1):
+            inner, inner_now, bias = add.inputs[i], now.node.inputs[i], now.node.inputs[1 - i]
+            if inner is None or inner_now is None or counts[inner] != 1 or inner.type != old.type:
+                continue
+            columns = _columns(bias, begin, end, old.shape[-1])
+            made = None if columns is None else _part(inner, inner_now, begin, end, node, counts)
+            if made is not None:
+                return apply(OPS["add"], [made, columns] if i == 0 else [columns, made], {}, sources)[0]
+        return None
+    product = made_by(old, *_PRODUCTS)
+    return None if product is None else _product(now.node, begin, end, sources)
+
+
+def _product(node: Node, begin: int, end: int, sources: tuple[str, ...]) -> Value | None:
+    x, weight, bias = (*node.inputs, None)[:3]
+    data = None if weight is None or weight.node.op != "const" else weight.node.data
+    if weight is None or data is None or data.ndim != 2:
+        return None
+    out_first = node.op == "linear" or node.attrs["transpose_y"]
+    width = data.shape[0 if out_first else 1]
+    part = data[begin:end] if out_first else data[:, begin:end]
+    columns = None if bias is None else _columns(bias, begin, end, width)
+    if bias is not None and columns is None:
+        return None
+    weights = constant(np.ascontiguousarray(part), weight.node.sources, weight.dtype)
+    return apply(OPS[node.op], [x, weights, columns], node.attrs, sources)[0]
+
+
+def _columns(bias: Value | None, begin: int, end: int, width: int) -> Value | None:
+    """The columns of a constant, or the one number that it is."""
+    data = None if bias is None or bias.node.op != "const" else bias.node.data
+    if bias is None or data is None:
+        return None
+    if prod(data.shape[-1:]) == 1:
+        return bias
+    return (
+        constant(np.ascontiguousarray(data[..., begin:end]), bias.node.sources, bias.dtype)
+        if data.shape[-1] == width
+        else None
+    )

@@ -1,0 +1,77 @@
+"""What `save` wrote, read again."""
+
+import os
+
+from hexane import _core
+from hexane.errors import Error
+from hexane.importers.files import open_regular, read_all
+from hexane.options import Options
+from hexane.runtime import functions, open_model, several_plans
+from hexane.runtime.engine import why_on_cpu
+from hexane.runtime.functions import Functions
+from hexane.runtime.model import Model
+from hexane.runtime.open_model import OpenModel
+from hexane.sources import PLANS_MAGIC
+
+
+def load(path: str | os.PathLike[str], *, threads: int | None = None, contexts: int | None = None) -> Model | OpenModel:
+    """A model that `save` wrote; one of open shapes has the sets of shapes that were compiled. The file is read as a
+    whole: what becomes of it later does not matter. threads, contexts: as `hx.Options` has them.
+
+    Raises Error for a file that cannot be read, for one that is damaged, and for one of several functions, which
+    `load_functions` opens.
+    """
+    options = Options(threads=threads, contexts=contexts)
+    if not has_several(path):
+        core = _core.Program.load(os.fsencode(path), options.num_threads)
+        core.limit_callers(options.num_contexts)
+        return Model(core, why=why_on_cpu())
+    reader = _reader(path)
+    if reader.kind != "shapes":
+        raise Error(f"[load] {os.fspath(path)}: got the functions of a model, need one model: hx.load_functions(path)")
+    return open_model.from_file(reader, options.num_threads, options.num_contexts)
+
+
+def load_functions(
+    path: str | os.PathLike[str], *, threads: int | None = None, contexts: int | None = None
+) -> Functions:
+    """The functions that `Functions.save` wrote, with one set of states. Raises Error as `load` does, and for a file of
+    one model."""
+    options = Options(threads=threads, contexts=contexts)
+    reader = _reader(path) if has_several(path) else None
+    if reader is None or reader.kind != "functions":
+        raise Error(f"[load] {os.fspath(path)}: got no file of several functions, need one: hx.load opens a model")
+    return functions.from_file(reader, options.num_threads, options.num_contexts)
+
+
+def load_function(path: str | os.PathLike[str], name: str | None, *, threads: int | None = None) -> Model | OpenModel:
+    """What `load` gives, or one function of a file of several: of this name, or the only one."""
+    if not has_several(path) or _reader(path).kind != "functions":
+        return load(path, threads=threads)
+    found = load_functions(path, threads=threads)
+    if name is None and len(found) > 1:
+        raise Error(f"[load] {os.fspath(path)}: got no function, need one of {', '.join(found)}")
+    return found.function(name or next(iter(found)))
+
+
+def functions_in(path: str | os.PathLike[str]) -> list[str]:
+    """The names of the functions in a file; of one of a single model none."""
+    reader = _reader(path) if has_several(path) else None
+    if reader is None or reader.kind != "functions":
+        return []
+    return [reader.entry(row, "name", str) for row in reader.plans]
+
+
+def has_several(path: str | os.PathLike[str]) -> bool:
+    """Whether a file has several plans; False for one that cannot be read."""
+    try:
+        descriptor = open_regular(path, "[load]", "model")
+    except Error:
+        return False  # which the reader of plans says better
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read(len(PLANS_MAGIC)) == PLANS_MAGIC
+
+
+def _reader(path: str | os.PathLike[str]) -> several_plans.Reader:
+    where = f"[load] {os.fspath(path)}"
+    return several_plans.Reader(read_all(open_regular(path, where, "model"), where), where)

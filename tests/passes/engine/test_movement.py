@@ -1,0 +1,282 @@
+"""Layers that only move data: chains of them become the fewest layers, and few are left in transformers."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hexane as hx
+from architectures import ARCHITECTURES, Layers
+from engine import run_layers
+from hexane import pipeline
+from hexane.graph import Graph, TensorType, unique
+from hexane.passes.engine.lower_segment import PHASES
+from hexane.passes.engine.moves import Step, keeps_rows, parts_of, traced, ways, written
+from hexane.passes.fuse.split_products import split_products
+from hexane.reference import run_reference
+from hexane.targets import Chip
+from hexane.targets.query import load_chip
+
+MOVES = {
+    "transpose",
+    "reshape",
+    "flatten",
+    "unflatten",
+    "input_view",
+    "concat",
+    "broadcast",
+    "tile",
+    "gather",
+    "reverse",
+}
+pytestmark = pytest.mark.filterwarnings("ignore::hexane.FallbackWarning", "ignore::hexane.HazardWarning")
+CHIPS = ("h13", "h14", "h16", "h17s")
+
+
+def moved(array: Any, steps: list[Step]) -> Any:
+    for kind, values in steps:
+        array = array.reshape(values) if kind == "reshape" else array.transpose(values)
+    return array
+
+
+def random_chain(rng: np.random.Generator) -> tuple[tuple[int, ...], list[Step]]:
+    """Reshapes to factors of the elements, and transposes."""
+    factors = [int(n) for n in rng.choice([1, 2, 3, 4], rng.integers(2, 5))]
+    shape, steps = tuple(factors), list[Step]()
+    at = shape
+    for _ in range(rng.integers(1, 6)):
+        if rng.random() < 0.5:
+            perm = tuple(int(p) for p in rng.permutation(len(at)))
+            steps.append(("transpose", perm))
+            at = tuple(at[p] for p in perm)
+        else:
+            cut = list(at)
+            if rng.random() < 0.5 and len(cut) > 1:
+                i = int(rng.integers(len(cut) - 1))
+                cut[i : i + 2] = [cut[i] * cut[i + 1]]
+            else:
+                i = int(rng.integers(len(cut)))
+                cut[i : i + 1] = [2, cut[i] // 2] if cut[i] % 2 == 0 else [1, cut[i]]
+            steps.append(("reshape", tuple(cut[:5])) if math.prod(cut[:5]) == math.prod(at) else ("transpose", tuple(range(len(at)))))  # fmt: skip
+            at = steps[-1][1] if steps[-1][0] == "reshape" else at
+    return shape, steps
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_every_way_to_write_a_chain_moves_the_same_elements(seed: int) -> None:
+    shape, steps = random_chain(np.random.default_rng(seed))
+    x = np.arange(math.prod(shape), dtype=np.float16).reshape(shape)
+    want = moved(x, steps)
+    source = unique("input", "x", TensorType(hx.graph(hx.input("x", (1,), "fp16")).inputs[0].dtype, shape))
+    chip = load_chip("h13")
+    for way in ways(source.type, steps, chip):
+        got = moved(x, list(way))
+        np.testing.assert_array_equal(got, want)
+        assert got.shape == want.shape
+        back, found = traced(written(source, way, ()))
+        assert back == source
+        assert parts_of(shape, tuple(found)) == parts_of(shape, tuple(steps))
+
+
+def test_the_order_of_a_chain_is_found_where_it_has_one() -> None:
+    heads: tuple[Step, ...] = (("reshape", (1, 4, 16, 32)), ("transpose", (0, 1, 3, 2)))
+    assert parts_of((1, 64, 1, 32), heads) == ((512, 4), (1, 32), (32, 16))
+    assert parts_of((4, 6), (("transpose", (1, 0)), ("reshape", (8, 3)), ("transpose", (1, 0)))) is None
+
+
+def test_rows_are_kept_by_a_reshape_of_the_other_axes_only() -> None:
+    assert keeps_rows((1, 64, 1, 32), (1, 4, 16, 32))
+    assert not keeps_rows((1, 1, 32, 64), (1, 32, 4, 16))
+    assert keeps_rows((), (1, 1))
+
+
+# ---- networks ----
+
+
+def share(graph: Graph, chip: str) -> float:
+    net = hx.compile(graph, target=chip, threads=1, device="cpu")
+    assert net.program is not None
+    layers = net.program.layers
+    return sum(layer.op.removeprefix("anec.") in MOVES for layer in layers) / len(layers)
+
+
+def exported(x: Any, b: Layers, heads: int, norm: Callable[[Any], Any], mask: Any, fused: bool) -> Any:
+    """A block as torch's exporter writes it: products of (in, out), sums of biases, reshapes with 0 and -1, a scale on
+    both sides, masks by `where` that make rows of NaN 0. fused: queries, keys and values are one product."""
+    batch, tokens, width = x.shape
+    each = width // heads
+
+    def product(v: Any, out: int) -> Any:
+        inner = v.shape[-1]
+        return hx.matmul(v, b.normal(inner, out, scale=inner**-0.5)) + b.normal(out, scale=0.1)
+
+    y = norm(x)
+    joint = hx.split(product(y, 3 * width), num_splits=3, axis=2) if fused else [product(y, width) for _ in range(3)]
+    query, key, value = (hx.reshape(v, shape=(batch, tokens, -1, each)) for v in joint)
+    by = np.float32(each**-0.25)
+    scores = (hx.transpose(query, perm=(0, 2, 1, 3)) * by) @ (hx.transpose(key, perm=(0, 2, 3, 1)) * by)
+    scores = scores if mask is None else hx.select(mask, scores, np.float32(-3.4028235e38))
+    weights = hx.softmax(scores, axis=-1)
+    mixed = hx.transpose(weights @ hx.transpose(value, perm=(0, 2, 1, 3)), perm=(0, 2, 1, 3))
+    x = x + product(hx.reshape(mixed, shape=(batch, tokens, -1)), width)
+    return x + product(hx.gelu(product(norm(x), 2 * width)), width)
+
+
+def twin(fused: bool, masked: bool) -> Graph:
+    b = Layers(3)
+    x = hx.input("x", (1, 16, 64))
+    mask = np.tri(16, dtype=np.bool_) if masked else None
+    for _ in range(2):
+        x = exported(x, b, 4, b.layer_norm, mask, fused)
+    return hx.graph(b.layer_norm(x))
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("name", ["vit", "gpt2", "whisper_encoder"])
+def test_few_layers_of_a_transformer_only_move_data(name: str, chip: str) -> None:
+    """They were 55 % and more."""
+    assert share(ARCHITECTURES[name](), chip) <= 0.15
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("masked", [False, True], ids=["all", "causal"])
+@pytest.mark.parametrize("fused", [False, True], ids=["three_products", "one_product"])
+def test_few_layers_of_an_exported_transformer_only_move_data(fused: bool, masked: bool, chip: str) -> None:
+    assert share(twin(fused, masked), chip) <= 0.15
+
+
+@pytest.mark.parametrize("numerics", ["engine", "ieee"])
+@pytest.mark.parametrize("name", ["bert", "vit", "swin", "gpt2", "convnext", "twin"])
+def test_the_layout_changes_no_bit(name: str, numerics: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = twin(fused=True, masked=True) if name == "twin" else ARCHITECTURES[name]()
+    rng = np.random.default_rng(4)
+    feeds = {
+        str(v.node.attrs["name"]): rng.standard_normal(v.shape).astype(np.float32) * 20
+        if v.dtype.kind == "float"
+        else rng.integers(0, 2, v.shape).astype(v.dtype.numpy)
+        for v in graph.inputs
+    }
+    got = hx.compile(graph, target="h13", threads=1, device="cpu", numerics=numerics)(feeds)
+    plain = [p for p in pipeline.LOWERING if p.name not in ("channels_first", "join_moves")]
+    assert len(plain) < len(pipeline.LOWERING)
+    monkeypatch.setattr(pipeline, "LOWERING", plain)
+    want = hx.compile(graph, target="h13", threads=1, device="cpu", numerics=numerics)(feeds)
+    for name_of, array in want.items() if isinstance(want, dict) else [("y", want)]:
+        np.testing.assert_array_equal(got[name_of] if isinstance(got, dict) else got, array)
+
+
+def test_an_activation_that_a_convolution_takes_stays_with_it() -> None:
+    """The channels of a shuffled network move behind activations, which would be layers in another layout."""
+    net = hx.compile(ARCHITECTURES["shufflenet_v2"](), target="h13", threads=1, device="cpu")
+    assert net.program is not None
+    assert not any(layer.op == "anec.neuron" for layer in net.program.layers)
+
+
+def test_a_reshape_that_keeps_rows_is_no_layer_but_at_a_port() -> None:
+    x = hx.relu(hx.input("x", (1, 64, 1, 32)))
+    inside = hx.compile(hx.graph(hx.softmax(hx.reshape(x, shape=(1, 4, 16, 32)), axis=1)), target="h13", device="cpu")
+    rows = hx.compile(hx.graph(hx.softmax(hx.reshape(x, shape=(1, 16, 4, 32)), axis=1)), target="h13", device="cpu")
+    columns = hx.compile(hx.graph(hx.softmax(hx.reshape(x, shape=(1, 4, 32, 16)), axis=1)), target="h13", device="cpu")
+    port = hx.compile(
+        hx.graph(hx.reshape(hx.input("x", (1, 64, 1, 32)), shape=(1, 4, 16, 32))), target="h13", device="cpu"
+    )
+    found = [[layer.op for layer in net.program.layers] for net in (inside, rows, columns, port) if net.program]
+    assert ["anec.reshape" in ops for ops in found] == [False, False, True, True]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_layers_in_another_layout_compute_the_same(seed: int) -> None:
+    """Random blocks of layers that may have any layout, between products."""
+    rng = np.random.default_rng(seed)
+
+    def whole(*shape: int) -> Any:
+        return rng.integers(-2, 3, shape).astype(np.float16)
+
+    x = hx.linear(hx.input("x", (1, 5, 4), "fp16"), whole(6, 4))
+    values = [x, hx.linear(hx.input("u", (1, 5, 4), "fp16"), whole(6, 4))]
+    for _ in range(5):
+        a, b = (values[int(i)] for i in rng.integers(0, len(values), 2))
+        match int(rng.integers(7)):
+            case 0:
+                made = a + b
+            case 1:
+                made = hx.relu(a) - b
+            case 2:
+                made = hx.maximum(a, whole(5, 6))
+            case 3:
+                made = hx.reduce_max(a, axes=(int(rng.integers(1, 3)),)) + b
+            case 4:
+                made = hx.concat(a, b, axis=2)[:, :, 3:9]
+            case 5:
+                made = hx.select(hx.greater(a, whole(1, 5, 1)), b, hx.const(np.float16(1)))
+            case _:
+                made = hx.reshape(hx.reshape(hx.abs(a), shape=(1, 1, 5, 6)) + whole(6), shape=(1, 5, 6))
+        values.append(made)
+    graph = hx.graph({"y": hx.linear(values[-1], whole(3, 6)), "z": values[-2]})
+    chip = load_chip("h13")
+    layers = graph
+    for phase in PHASES:
+        layers = phase.run(layers, chip)
+    feeds = {n: rng.integers(-2, 3, (1, 5, 4)).astype(np.float16) for n in graph.input_names()}
+    want, got = run_reference(graph, feeds), run_layers(layers, feeds)
+    for name, array in want.items():
+        np.testing.assert_array_equal(got[name], array.astype(got[name].dtype))
+
+
+# ---- products whose columns are parted ----
+
+
+def parted(then: Callable[[hx.Tensor], Any], bias: bool = True) -> Graph:
+    rng = np.random.default_rng(6)
+    x = hx.input("x", (1, 5, 8))
+    y = hx.matmul(x, rng.standard_normal((8, 12)).astype(np.float32))
+    return hx.graph(then(y + rng.standard_normal(12).astype(np.float32) if bias else y))
+
+
+def products(graph: Graph) -> list[tuple[int, ...]]:
+    return [tuple(n.types[0].shape) for n in graph.nodes if n.op in ("matmul", "linear")]
+
+
+CUTS: dict[str, Callable[[hx.Tensor], Any]] = {
+    "split": lambda y: hx.split(y, num_splits=3, axis=-1),
+    "uneven": lambda y: hx.split(y, split_sizes=(2, 10), axis=-1),
+    "slices": lambda y: [y[:, :, :4], y[..., 4:-4], y[..., -4:]],
+    "reshaped": lambda y: hx.split(hx.reshape(y, shape=(5, -1)), num_splits=2, axis=1),
+    "columns left out": lambda y: [y[..., 1:3], y[..., 7:]],
+}
+KEPT: dict[str, Callable[[hx.Tensor], Any]] = {
+    "overlap": lambda y: [y[..., :8], y[..., 4:]],
+    "read as a whole": lambda y: [*hx.split(y, num_splits=3, axis=-1), hx.relu(y)],
+    "rows": lambda y: hx.split(y, split_sizes=(2, 3), axis=1),
+    "one slice": lambda y: y[..., :8],
+    "steps": lambda y: [y[..., ::2], y[..., 1::2]],
+    "columns reshaped": lambda y: hx.split(hx.reshape(y, shape=(1, 10, 6)), num_splits=2, axis=2),
+}
+
+
+@pytest.mark.parametrize("bias", [False, True], ids=["plain", "bias"])
+@pytest.mark.parametrize("case", CUTS)
+def test_parted_columns_are_products_of_their_own(case: str, bias: bool) -> None:
+    graph = parted(CUTS[case], bias)
+    made = split_products(graph, load_chip("h13"))
+    assert isinstance(load_chip("h13"), Chip)
+    assert len(products(made)) > 1
+    assert not any(n.op in ("split", "slice_by_index") for n in made.nodes)
+    feed = {"x": np.random.default_rng(7).standard_normal((1, 5, 8)).astype(np.float32)}
+    for name, array in run_reference(graph, feed).items():
+        np.testing.assert_allclose(run_reference(made, feed)[name], array, rtol=1e-12)
+
+
+@pytest.mark.parametrize("case", KEPT)
+def test_a_product_that_is_not_parted_stays(case: str) -> None:
+    graph = parted(KEPT[case])
+    assert split_products(graph, load_chip("h13")) is graph
+
+
+def test_a_product_with_weights_that_may_change_stays() -> None:
+    graph = hx.graph(
+        hx.split(hx.input("x", (5, 8)) @ hx.param("w", np.ones((8, 12), np.float32)), num_splits=3, axis=1)
+    )
+    assert split_products(graph, load_chip("h13")) is graph
