@@ -170,6 +170,44 @@ NORMS = {
         lambda x: mean(x * x) - hx.square(mean(x)), normal(1, 50), lambda x: x.var(1, keepdims=True), "engine ieee"
     ),
 }
+WIDE = normal(20, 200, (4, 1024))
+SUMS = {
+    "sum, reshape, over n": Case(
+        lambda x: hx.reshape(total(x), shape=(2, 2)) / 1024.0, WIDE, lambda x: x.mean(1).reshape(2, 2)
+    ),
+    "sum, unsqueeze, times 1 / n": Case(
+        lambda x: hx.expand_dims(hx.reduce_sum(x, axes=(1,), keep_dims=False), axes=(1,)) * (1 / 1024),
+        WIDE,
+        lambda x: x.mean(1, keepdims=True),
+    ),
+    "sum, transpose, two factors": Case(
+        lambda x: hx.transpose(total(x), perm=(1, 0)) * 0.125 / 128.0, WIDE, lambda x: x.mean(1, keepdims=True).T
+    ),
+    "sum, magnitude, times 1 / n": Case(
+        lambda x: hx.abs(total(x)) * (1 / 1024), -WIDE, lambda x: np.abs(x.mean(1, keepdims=True)), "engine"
+    ),
+    "sums joined, times -1 / n": Case(
+        lambda x: hx.concat(total(x), total(x * 0.5) * 3.0, axis=1) * (-1 / 1024),
+        WIDE,
+        lambda x: -np.stack([x.mean(1), 1.5 * x.mean(1)], 1),
+    ),
+    "sums added, over n": Case(
+        lambda x: (total(x) + hx.reduce_sum(x[:, ::2], **LAST)) / 1536.0,
+        WIDE,
+        lambda x: (x.sum(1, keepdims=True) + x[:, ::2].sum(1, keepdims=True)) / 1536,
+    ),
+    "mean of squares": Case(
+        lambda x: mean(x * x) + 1e-5, np.clip(spiky(20), -2000, 2000), lambda x: (x**2).mean(1, keepdims=True)
+    ),
+    "mean of squares, pow, over n - 1": Case(
+        lambda x: hx.reduce_sum(hx.pow(x - 100.0, 2.0), axes=(1,), keep_dims=False) / 1023.0,
+        WIDE * np.float32(1.5),
+        lambda x: ((x - 100) ** 2).sum(1) / 1023,
+    ),
+    "variance, not centred by itself": Case(
+        lambda x: mean(hx.square(x - mean(x))), normal(200), lambda x: x.var(1, keepdims=True)
+    ),
+}
 LOGARITHMS = {
     "softmax": Case(lambda x: hx.exp(x) / total(hx.exp(x)), normal(6, 8), lambda x: np.exp(x - log_sum_exp(x))),
     "log of softmax": Case(lambda x: hx.log(hx.softmax(x, axis=1)), normal(8), lambda x: x - log_sum_exp(x)),
@@ -198,7 +236,7 @@ LOGARITHMS = {
         "engine",
     ),
 }
-CASES = NORMS | LOGARITHMS
+CASES = NORMS | SUMS | LOGARITHMS
 
 
 def off(case: Case, target: str, numerics: str, repairs: bool) -> float:

@@ -3,12 +3,12 @@
 from hexane.decisions import Decision
 from hexane.graph import Graph, Value
 from hexane.match import Found, rewrite
-from hexane.passes.repair import logarithms, norms
+from hexane.passes.repair import logarithms, norms, sums
 from hexane.passes.repair.form import Form
 from hexane.passes.repair.masks import clamp_mask_inputs
 from hexane.targets import Chip, Target
 
-FORMS = (*logarithms.FORMS, *norms.FORMS)
+FORMS = (sums.MOVED, *logarithms.FORMS, *norms.FORMS, sums.SQUARES, sums.MEAN)
 
 
 def repair(graph: Graph, target: Target) -> Graph:
@@ -23,8 +23,8 @@ def repair(graph: Graph, target: Target) -> Graph:
     decisions: list[Decision] = []
     for form in FORMS:
         graph = _written(graph, form, decisions)
-    graph, sums = clamp_mask_inputs(graph)
-    decisions += [_decision(node.where, MASK, "cactus#734, reported from a device") for node in sums]
+    graph, scores = clamp_mask_inputs(graph)
+    decisions += [_decision(node.where, MASK, "cactus#734, reported from a device") for node in scores]
     return graph.decided(*decisions) if decisions else graph
 
 
