@@ -315,3 +315,39 @@ def test_a_norm_between_products_of_tokens_holds_large_numbers(op: str, size: fl
     wide = wide - wide.mean(2, keepdims=True) if op == "layer_norm" else wide
     want = wide / np.sqrt((wide * wide).mean(2, keepdims=True) + 1e-5)
     assert np.linalg.norm(got - want) <= 3e-3 * np.linalg.norm(want)
+
+
+WRITTEN_FOR_CHIPS: dict[str, tuple[Callable[[hx.Tensor], hx.Tensor], Callable[[Any], Any]]] = {
+    "l2_norm": (
+        lambda x: hx.l2_norm(x * 300.0, axes=(1,)),
+        lambda x: x / np.sqrt((x * x).sum(1, keepdims=True)),
+    ),
+    "a sum over n - 1": (
+        lambda x: hx.reduce_sum(x * 20.0, axes=(1,)) / 4095.0,
+        lambda x: 20 * x.sum(1, keepdims=True) / 4095,
+    ),
+    "a sum of magnitudes over n": (
+        lambda x: hx.reduce_l1_norm(x * 20.0, axes=(1,)) * (1 / 4096),
+        lambda x: 20 * np.abs(x).mean(1, keepdims=True),
+    ),
+    "a sum of squares over n": (
+        lambda x: hx.reduce_sum_square(x * 20.0, axes=(1,)) * (1 / 4096),
+        lambda x: 400 * (x * x).mean(1, keepdims=True),
+    ),
+    "a mean of squares, one of them large": (
+        lambda x: hx.reduce_mean(hx.square(hx.concat(x, x[:, :1] * 200.0, axis=1)), axes=(1,)),
+        lambda x: np.square(np.concatenate([x, 200 * x[:, :1]], 1)).mean(1, keepdims=True),
+    ),
+}
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("name", WRITTEN_FOR_CHIPS)
+def test_what_is_written_for_a_chip_is_finite_in_fp16(name: str) -> None:
+    build, formula = WRITTEN_FOR_CHIPS[name]
+    x = (np.random.default_rng(8).standard_normal((2, 4096)) + 2).astype(np.float16).astype(np.float32)
+    graph = for_engine(hx.graph(build(hx.input("x", x.shape))), load_chip("h17s"))
+    assert {n.types[0].dtype.name for n in graph.nodes if n.op != "cast" and n.op not in ("input", "const")} == {"fp16"}
+    got = np.asarray(hx.compile(import_asset(read_asset(emit_asset(graph), "f")))(x), np.float64)
+    want = formula(x.astype(np.float64))
+    assert np.linalg.norm(got - want) <= 3e-3 * np.linalg.norm(want)

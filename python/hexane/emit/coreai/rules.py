@@ -1,5 +1,5 @@
-"""Writes ops that Core AI does not have in those that it has, where their records have no expansion: `RULES` has the
-patterns of a Rewriter."""
+"""Writes ops that Core AI does not have in those that it has, where their records have no expansion, or one that fp16
+does not hold: `RULES` has the patterns of a Rewriter."""
 
 from collections.abc import Callable
 from math import log, prod
@@ -94,6 +94,12 @@ def _floor(b: Any, n: Node) -> Any:
     if n.op == "floor":
         return b.sub(near, b.cast(b.greater(near, x), dtype=x.dtype))
     return b.add(near, b.cast(b.greater(x, near), dtype=x.dtype))
+
+
+@rule("l2_norm")
+def _l2_norm(b: Any, n: Node) -> Any:
+    """Each row brought to squares that fp16 can add."""
+    return simpler.l2_norm(b, _x(n), **n.attrs) if _x(n).dtype is FP16 else None
 
 
 @rule("reduce_log_sum_exp")
