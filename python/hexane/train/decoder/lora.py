@@ -5,6 +5,7 @@ zeros, so that the first loss is that of W alone (Hu et al. 2021, https://arxiv.
 """
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite, sqrt
@@ -15,7 +16,7 @@ from hexane.errors import Error
 from hexane.graph import Array
 from hexane.train import init
 from hexane.train.decoder.config import LlamaConfig, layer
-from hexane.train.decoder.rotary import with_rows
+from hexane.train.decoder.rotary import TURNED, with_rows
 
 LAYERS = {
     "q_proj": "self_attn.q_proj",
@@ -158,10 +159,12 @@ def hash_of(config: LlamaConfig, weights: Mapping[str, Array]) -> str:
     """SHA-256, in hexadecimal digits, of a model's sizes and weights in fp32. It is the same for both orders of rotated
     channels, and whatever file the model was read from."""
     found = hashlib.sha256(repr([getattr(config, name) for name in SIZES]).encode())
+    if parts := config.parts():
+        found.update(json.dumps(parts, sort_keys=True).encode())
     found.update(b"rotated" if config.rope != "none" else b"plain")
     for name in config.shapes():
         array = weights[name]
-        if config.rope != "none" and name.endswith(("q_proj.weight", "k_proj.weight")):
+        if config.rope != "none" and name.endswith(TURNED):
             array = with_rows(config, array, "half")
         found.update(np.ascontiguousarray(array, "<f4").reshape(-1).view(np.uint8).data)
     return found.hexdigest()
