@@ -238,3 +238,21 @@ def test_damaged_configs_are_errors_and_nothing_else(name: str, tmp_path: Path) 
             except hx.Error:
                 continue
             assert {key: array.shape for key, array in arrays.items()} == found.shapes()
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gpt_neox", "qwen3", "gemma3"])
+def test_adapters_of_other_families_are_those_of_merged_weights(name: str, tmp_path: Path) -> None:
+    config, weights = hx.train.read_llama(folder_of(name, tmp_path))
+    lora, rng = hx.train.Lora(2), np.random.default_rng(5)
+    config = replace(config, seq=families.PROMPT)
+    model = hx.train.llama(config, weights=weights, lora=lora)
+    drawn = {key: rng.normal(0, 0.1, shape).astype(np.float32) for key, shape in lora.shapes(config).items()}
+    assert any("gate_proj" in key for key in drawn) == config.gated
+    tokens = np.array([families.prompt()], np.int32)
+    net = hx.compile(hx.graph({"logits": model.logits}))
+    net.update(**drawn)
+    merged = hx.train.merge_adapters(config, weights, lora, drawn)
+    assert off(net(tokens=tokens), logits_in_numpy(config, merged, tokens)) <= 1e-5
+    if not config.gated:
+        with pytest.raises(hx.Error, match=r"targets: got gate_proj, need a layer that the model has"):
+            hx.train.Lora(2, targets=("gate",)).shapes(config)

@@ -72,12 +72,16 @@ class Lora:
     def shapes(self, config: LlamaConfig) -> dict[str, tuple[int, ...]]:
         """The adapters by name, such as `model.layers.0.self_attn.q_proj.lora_A.weight`: A (rank, in), B (out, rank).
 
-        Raises Error for a rank above the sizes of a layer: its adapter would have more numbers than the layer.
+        A model whose MLP has no gate has none for `gate_proj`. Raises Error for a rank above the sizes of a layer: its
+        adapter would have more numbers than the layer.
         """
         found: dict[str, tuple[int, ...]] = {}
         weights = config.shapes()
+        targets = [target for target in self.targets if config.gated or target != "gate_proj"]
+        if not targets:
+            raise _wrong("targets", "gate_proj", "a layer that the model has: its MLP has no gate")
         for i in range(config.layers):
-            for target in self.targets:
+            for target in targets:
                 out, into = weights[layer(i, LAYERS[target])]
                 if self.rank > min(out, into):
                     raise _wrong("rank", self.rank, f"at most {min(out, into)}: {target} is ({out}, {into})")
