@@ -16,6 +16,7 @@
 #include "bind/register.h"
 #include "core/numerics.h"
 #include "cpu/kernel.h"
+#include "cpu/matmul/bf16.h"
 #include "cpu/region.h"
 #include "cpu/rings.h"
 #include "cpu/sharing.h"
@@ -207,6 +208,22 @@ void use_instruction_set(const std::string& name) {
   hwy::GetChosenTarget().Update(found->second);
 }
 
+constexpr cpu::Bf16Form kBf16Forms[] = {cpu::Bf16Form::kPlain, cpu::Bf16Form::kExtended, cpu::Bf16Form::kAmx};
+
+// Those of this machine, the one in use first.
+std::vector<std::string> bf16_forms() {
+  std::vector<std::string> names = {cpu::bf16_form_name(cpu::bf16_form())};
+  for (const auto form : kBf16Forms)
+    if (form != cpu::bf16_form() && cpu::bf16_arithmetic(form)) names.emplace_back(cpu::bf16_form_name(form));
+  return names;
+}
+
+void use_bf16_form(const std::string& name) {
+  for (const auto form : kBf16Forms)
+    if (cpu::bf16_form_name(form) == name && cpu::use_bf16_form(form)) return;
+  fail("bf16 form", "got '", name, "', need one that this machine has");
+}
+
 }  // namespace
 
 void register_kernels(py::module_& m) {
@@ -216,6 +233,8 @@ void register_kernels(py::module_& m) {
     return names;
   });
   m.def("use_instruction_set", &use_instruction_set, py::arg("name"));
+  m.def("bf16_forms", &bf16_forms);
+  m.def("use_bf16_form", &use_bf16_form, py::arg("name"));
   m.def("kernels", [] {
     py::list rows;
     for (const auto table : cpu::kernel_tables())

@@ -115,6 +115,12 @@ def instruction_sets() -> list[str]:
 def use_instruction_set(name: str) -> None:
     """For tests: kernels of this instruction set from now on. Before the first kernel is looked up, since tables are kept."""
 
+def bf16_forms() -> list[str]:
+    """How this machine can multiply in bf16: "plain", "avx512_bf16", "amx". The first one is in use."""
+
+def use_bf16_form(name: str) -> None:
+    """For tests: programs that are made from now on multiply in bf16 so."""
+
 def dtypes() -> dict[str, int]:
     """Bits of every dtype, by name."""
 

@@ -82,8 +82,9 @@ class Options:
     """Where the program of a chip runs: "auto", "ane", "cpu", or an hx.Device, which has more fields."""
 
     dtype: str = ""
-    """The dtype of the host. "fp16": it stores everything between the ports in fp16 and accumulates in fp32. "fp32":
-    the model's own dtypes, as ""."""
+    """The dtype of the host. "fp16": it stores everything between the ports in fp16 and accumulates in fp32. "bf16":
+    matrix products and convolutions of fp32 multiply in bf16, 8 bits of precision, and accumulate in fp32; everything
+    else is as in the model (docs/python.md). "fp32": the model's own dtypes, as ""."""
 
     numerics: str = ""
     """The arithmetic in which this CPU computes. "engine": that of the chip as far as it is known (docs/numerics.md):
@@ -136,8 +137,8 @@ class Options:
 
     def __post_init__(self) -> None:
         self.placed  # noqa: B018  raises Error
-        if self.dtype not in ("", "fp32", "fp16"):
-            raise Error(f"[compile] dtype: got {self.dtype!r}, need 'fp16', or 'fp32' for the model's own")
+        if self.dtype not in ("", "fp32", "fp16", "bf16"):
+            raise Error(f"[compile] dtype: got {self.dtype!r}, need 'fp16', 'bf16', or 'fp32' for the model's own")
         if self.fallback not in ("host", "error"):
             raise Error(f"[compile] fallback: got {self.fallback!r}, need 'host' or 'error'")
         if type(self.repair) is not bool:
@@ -201,8 +202,8 @@ class Options:
             return
         if self.numerics == "q31":
             raise Error(f"[compile] numerics: got 'q31' for {target.label}, need the host as the target")
-        if self.dtype == "fp32":
-            raise Error(f"[compile] dtype: got 'fp32' for {target.label}, which computes in fp16, need none")
+        if self.dtype in ("fp32", "bf16"):
+            raise Error(f"[compile] dtype: got {self.dtype!r} for {target.label}, which computes in fp16, need none")
         memory = self.memory
         of_host = ("hold_ports", "stream_input", "stream_output", "whole_weights")
         if given := [*memory.limits, *(name for name in of_host if getattr(memory, name))]:

@@ -95,6 +95,17 @@ def test_run_stores_fp16_inside_when_told_to(cli, model, x, x_file, tmp_path):
     np.testing.assert_array_equal(result, x.reshape(1, -1) @ weights(24))
 
 
+def test_run_and_compile_multiply_in_bf16_when_told_to(cli, model, x, x_file, tmp_path):
+    plan = tmp_path / "m.hxp"
+    assert cli("compile", model, "-o", plan, "--dtype", "bf16").code == 0
+    exact = x.reshape(1, -1).astype(float) @ weights(24).astype(float)
+    for path, given in ((model, ("--dtype", "bf16")), (plan, ())):
+        assert cli("run", path, "--input", f"x={x_file}", *given, "--output", tmp_path).code == 0
+        result = np.load(tmp_path / "y.npy")
+        assert result.dtype == np.float32
+        np.testing.assert_allclose(result, exact, atol=0.01 * np.abs(exact).max())
+
+
 def test_output_files_keep_names_apart_and_inside_the_folder():
     names = dict.fromkeys(["y", "Y", "../y", "a/b", "a:b", ".hidden", ""])
     assert file_names(names) == ["y", "Y_1", "_y", "a_b", "a_b_1", "hidden", "output"]

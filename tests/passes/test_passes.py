@@ -17,6 +17,7 @@ from hexane.passes.fuse.fuse_epilogue import fuse_epilogue
 from hexane.passes.layout.trim_output_transpose import trim_output_transpose
 from hexane.passes.legalize.to_fp16 import to_fp16
 from hexane.passes.legalize.to_fp16_where_held import to_fp16_where_held
+from hexane.passes.legalize.use_bf16 import use_bf16
 from hexane.passes.order import Pass
 from hexane.passes.simplify.fold_batch_norm import fold_batch_norm
 from hexane.pipeline import lower
@@ -69,7 +70,7 @@ def test_a_pass_fires(name: str, golden: Callable[[str, str], None]) -> None:
     before = hx.graph(make())
     after = run(before, HOST)
     assert print_graph(before) != print_graph(after)
-    assert_same_meaning(before, after, loose=run in (to_fp16, to_fp16_where_held))
+    assert_same_meaning(before, after, loose=run in (to_fp16, to_fp16_where_held, use_bf16))
     verify(after, "lowering", HOST)
     golden(f"passes/{name}", f"{print_graph(before, sources=False)}\n{print_graph(after, sources=False)}")
 

@@ -23,7 +23,7 @@ namespace hexane::cpu {
 inline constexpr int64_t kPanelLanes = 16;
 inline constexpr int64_t kTilePanels = 4;
 inline constexpr int64_t kTileRows = 6;
-inline constexpr int64_t kMaxTileRows = 8;
+inline constexpr int64_t kMaxTileRows = 16;
 inline constexpr int64_t kInnerPanelBytes = 512 << 10;  // of panels that are swept for each tile of rows
 
 // An epilogue with its names resolved. relu6 and clip are clamps to [alpha, beta].
@@ -52,7 +52,7 @@ void add_operand(const char* kernel, const Call& call, int64_t operand, Resolved
 
 // Rows of the output times panels of the right-hand side. Pointers to rows are to column 0.
 struct Tile {
-  const float* const* a;  // [num_segments][kTileRows]
+  const float* const* a;  // [num_segments][kTileRows], or the arithmetic's rows
   int64_t num_segments;
   int64_t length;
   const std::byte* panels;  // the first panel of this tile
@@ -97,8 +97,22 @@ struct Arithmetic {
   void (*to_floats)(const std::byte* from, DType dtype, int64_t n, float* to);  // operands, as the tile reads them
   void (*tile)(const Tile&);                                                    // panels of fp32
   void (*end_panel)(std::byte* panel,
-                    int64_t k);  // what it needs beside its k rows, once they are there; null: nothing
-  int64_t end_bytes;
+                    int64_t k) = nullptr;  // what it needs beside its k rows, once they are there; null: nothing
+  int64_t end_bytes = 0;
+  // Of bf16 (bf16.h), two terms of k are one item of 32 bits.
+  int64_t terms = 1;
+  int64_t segment_items = 1;  // of which segments in panels are multiples, by zeros at their ends
+  int64_t rows = kTileRows;   // of a tile at most
+  // Around the tiles of one thread; null: nothing.
+  void (*begin)() = nullptr;
+  void (*end)() = nullptr;
+
+  // How many items so many terms that follow each other are.
+  int64_t items(int64_t count) const { return (count + terms - 1) / terms; }
+  // Those of a panel's column.
+  int64_t column_items(int64_t num_segments, int64_t length) const {
+    return num_segments * (ceil_div(length, segment_items) * segment_items);
+  }
 };
 const Arithmetic& ieee_arithmetic();
 
@@ -106,9 +120,10 @@ const Arithmetic& ieee_arithmetic();
 // columns and channels of a convolution. Strides are in bytes.
 struct Columns {
   const std::byte* from;
-  DType dtype;  // fp16 or fp32
+  DType dtype;  // fp16, bf16 or fp32
   int64_t shape[3], strides[3];
   int64_t num_columns, column_stride;
+  bool joined = true;  // the last two axes are one segment of a row, else the last one is
 
   int64_t k() const { return shape[0] * shape[1] * shape[2]; }
 };
@@ -147,13 +162,13 @@ int64_t checked_product(const char* kernel, std::initializer_list<int64_t> facto
 // a 1 MiB cache are the inner loop.
 template <class AnyTile, class RunTile, class Locate>
 void multiply_tiles(AnyTile& tile, RunTile&& run_tile, const std::byte* panels, int64_t num_rows, Range columns,
-                    Locate&& locate) {
+                    Locate&& locate, int64_t tile_rows = kTileRows) {
   if (num_rows <= 0 || columns.begin >= columns.end) return;
   const int64_t first_panel = columns.begin / kPanelLanes,
                 num_panels = ceil_div(columns.end, kPanelLanes) - first_panel;
   const int64_t wide = tile.panel_bytes * kTilePanels > (768 << 10) ? 2 : kTilePanels;
   const int64_t num_groups = num_panels <= wide ? 1 : ceil_div(num_panels, wide),
-                num_tiles = ceil_div(num_rows, kTileRows);
+                num_tiles = ceil_div(num_rows, tile_rows);
   const Split rows(num_rows, num_tiles), groups(num_panels, num_groups);
   int64_t row, panel;
   const auto row_tile = [&](int64_t i) {
@@ -191,7 +206,10 @@ void multiply_tiles(AnyTile& tile, RunTile&& run_tile, const std::byte* panels, 
 template <class Locate>
 void multiply(Tile& tile, bool half_panels, const std::byte* panels, int64_t num_rows, Range columns, Locate&& locate,
               const Arithmetic& arithmetic = ieee_arithmetic()) {
-  multiply_tiles(tile, half_panels ? gemm_ops().tile_fp16 : arithmetic.tile, panels, num_rows, columns, locate);
+  if (arithmetic.begin) arithmetic.begin();
+  multiply_tiles(tile, half_panels ? gemm_ops().tile_fp16 : arithmetic.tile, panels, num_rows, columns, locate,
+                 arithmetic.rows);
+  if (arithmetic.end) arithmetic.end();
 }
 
 }  // namespace hexane::cpu

@@ -99,10 +99,45 @@ void pack_rows(const Columns& c, std::byte* to, int64_t panel_bytes) {
   }
 }
 
+// Pairs of terms of a bf16 or fp32 matrix.
+void pack_pairs(const Columns& c, std::byte* to, int64_t panel_bytes, const Arithmetic& arithmetic) {
+  const int64_t item = c.dtype == DType::kFp32 ? 4 : 2, pairs = arithmetic.items(c.shape[2]);
+  const int64_t segment = arithmetic.column_items(1, c.joined ? c.shape[1] * pairs : pairs);
+  alignas(64) float lanes[2][kPanelLanes];
+  alignas(64) std::byte row[2][kPanelLanes * 4];
+  uint16_t terms[2][kPanelLanes];
+  for (int64_t n = 0; n < c.num_columns; n += kPanelLanes, to += panel_bytes) {
+    const int64_t columns = std::min(kPanelLanes, c.num_columns - n);
+    std::memset(to, 0, panel_bytes);
+    for (int64_t i = 0; i < c.shape[0]; ++i)
+      for (int64_t j = 0; j < c.shape[1]; ++j) {
+        const std::byte* from = c.from + n * c.column_stride + i * c.strides[0] + j * c.strides[1];
+        const int64_t first = c.joined ? i * segment + j * pairs : (i * c.shape[1] + j) * segment;
+        uint16_t* at = reinterpret_cast<uint16_t*>(to) + first * 2 * kPanelLanes;
+        for (int64_t k = 0; k < c.shape[2]; k += 2, at += 2 * kPanelLanes) {
+          const int64_t count = std::min<int64_t>(2, c.shape[2] - k);
+          for (int64_t half = 0; half < count; ++half) {
+            const std::byte* term = from + (k + half) * c.strides[2];
+            const std::byte* source = term;
+            if (c.column_stride != item) {
+              for (int64_t lane = 0; lane < columns; ++lane)
+                std::memcpy(row[half] + lane * item, term + lane * c.column_stride, item);
+              source = row[half];
+            }
+            arithmetic.to_floats(source, c.dtype, columns, lanes[half]);
+            std::memcpy(terms[half], lanes[half], columns * 2);
+            for (int64_t lane = 0; lane < columns; ++lane) at[2 * lane + half] = terms[half][lane];
+          }
+        }
+      }
+  }
+}
+
 }  // namespace
 
 // In the order in which a column lies in memory, which is read once.
 void pack_panels(const Columns& c, bool halves, std::byte* to, int64_t panel_bytes, const Arithmetic& arithmetic) {
+  if (arithmetic.terms == 2) return pack_pairs(c, to, panel_bytes, arithmetic);
   if (c.dtype == DType::kFp32 && c.column_stride == 4 && c.num_columns % kPanelLanes == 0 && !arithmetic.end_panel &&
       c.shape[0] * c.shape[1] == 1)
     return pack_rows(c, to, panel_bytes);
@@ -142,7 +177,8 @@ void check_bias(const char* kernel, const Tensor& bias, int64_t n) {
 void pack_bias(const Tensor& bias, int64_t n, float* to, const Arithmetic& arithmetic) {
   if (n > 0) {
     const int64_t stride = bias.rank > 0 ? bias.strides[bias.rank - 1] : 0;
-    for (int64_t i = 0; i < n; ++i) arithmetic.to_floats(bias.data + i * stride, bias.dtype, 1, to + i);
+    const auto to_floats = arithmetic.terms == 1 ? arithmetic.to_floats : ieee_arithmetic().to_floats;
+    for (int64_t i = 0; i < n; ++i) to_floats(bias.data + i * stride, bias.dtype, 1, to + i);
   }
   std::fill(to + n, to + ceil_div(n, kPanelLanes) * kPanelLanes, 0.0f);
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cpu/engine/engine_tile.h"
+#include "cpu/matmul/bf16.h"
 #include "cpu/matmul/encoded.h"
 #include "cpu/matmul/gemm_blocks.h"
 #include "cpu/matmul/matmul.h"
@@ -62,6 +63,7 @@ struct MatmulState : MatmulShape {
   bool shared_rows = false;  // rows of x are converted when a call begins, for all threads
   bool half_panels;
   int64_t panel_bytes, batch_bytes;
+  int64_t row_items;   // of a row of x, as the arithmetic reads it
   int64_t chunk_rows;  // rows of x converted at once
   size_t bias_input = 2;
   bool accumulates = false;
@@ -101,10 +103,12 @@ void pack_y(const Call& call, const MatmulState& s, std::byte* to) {
 
 void set_rows(const Call& call, MatmulState& s) {
   const Tensor& x = call.inputs[0];
-  s.dense_x = x.dtype == DType::kFp32 && (s.k <= 1 || s.k_stride_x == item_bytes(x));
+  s.dense_x = s.arithmetic->terms == 1 && x.dtype == DType::kFp32 && (s.k <= 1 || s.k_stride_x == item_bytes(x));
   checked_product(kName, {s.k, 4, kTileRows});
-  const int64_t tiles = std::max<int64_t>(1, kChunkBytes / (std::max<int64_t>(s.k, 1) * 4 * kTileRows));
-  s.chunk_rows = std::max<int64_t>(1, std::min(s.rows_per_y, tiles * kTileRows));
+  s.row_items = s.arithmetic->items(s.k);
+  const int64_t tile_rows = s.arithmetic->rows, row_bytes = std::max<int64_t>(s.row_items, 1) * 4;
+  const int64_t tiles = std::max<int64_t>(1, kChunkBytes / (row_bytes * tile_rows));
+  s.chunk_rows = std::max<int64_t>(1, std::min(s.rows_per_y, tiles * tile_rows));
 }
 
 void set_bias(const char* kernel, const Call& call, MatmulState& s) {
@@ -143,7 +147,7 @@ void prepare_product(const char* kernel, const Call& call, bool transpose_x, boo
   const int64_t num_panels = ceil_div(s.n, kPanelLanes);
   checked_product(kernel,
                   {s.k, kPanelLanes, 4, std::max<int64_t>(num_panels, 1), std::max<int64_t>(s.num_y_batches, 1)});
-  const int64_t panel_items = s.k * kPanelLanes;
+  const int64_t panel_items = s.arithmetic->column_items(1, s.row_items) * kPanelLanes;
   s.half_panels = ieee && keep_half(y.dtype, panel_items * num_panels, s.rows_per_y);
   s.panel_bytes = panel_items * (s.half_panels ? 2 : 4) + s.arithmetic->end_bytes;
   s.batch_bytes = s.panel_bytes * num_panels;
@@ -160,7 +164,7 @@ Prepared prepare_in(const Arithmetic& arithmetic, const Call& call) {
   if (call.inputs.size() < 2 || call.outputs.size() != 1)
     fail(kName, "got ", call.inputs.size(), " inputs and ", call.outputs.size(), " outputs, need at least 2 and 1");
   s.arithmetic = &arithmetic;
-  s.epilogue = resolve_epilogue(kName, call, attrs.epilogue, &arithmetic != &ieee_arithmetic());
+  s.epilogue = resolve_epilogue(kName, call, attrs.epilogue, &arithmetic == &engine_arithmetic());
   prepare_product(kName, call, attrs.transpose_x, attrs.transpose_y, s);
   return state;
 }
@@ -246,6 +250,7 @@ Prepared prepare_sparse(const Call& call) {
 
 Prepared prepare(const Call& call) { return prepare_in(ieee_arithmetic(), call); }
 Prepared prepare_engine(const Call& call) { return prepare_in(engine_arithmetic(), call); }
+Prepared prepare_bf16(const Call& call) { return prepare_in(bf16_arithmetic(), call); }
 
 void cuts(const Call& call, Cuts& cuts) {
   const auto& s = call.state<MatmulState>();
@@ -287,7 +292,7 @@ int64_t cost(const Call& call) {
 
 // Scratch of one thread: converted rows of x | bias | a row of results | decoded panels or a block of y, all fp32.
 int64_t chunk_floats(const MatmulState& s) {
-  return s.dense_x || s.shared_rows ? 0 : ceil_div(s.chunk_rows * s.k, 16) * 16;
+  return s.dense_x || s.shared_rows ? 0 : ceil_div(s.chunk_rows * s.row_items, 16) * 16;
 }
 int64_t decoded_floats(const MatmulState& s) {
   if (s.in_blocks) return block_floats(s.k, s.dense_x || s.shared_rows ? s.rows_per_y : s.chunk_rows);
@@ -317,7 +322,7 @@ void convert_row(const Tensor& x, const MatmulState& s, int64_t offset, float* t
   for (int64_t k0 = 0; k0 < s.k; k0 += kBlock) {
     const int64_t count = std::min(kBlock, s.k - k0);
     for (int64_t k = 0; k < count; ++k) std::memcpy(block + k * item, from + (k0 + k) * s.k_stride_x, item);
-    s.arithmetic->to_floats(block, x.dtype, count, to + k0);
+    s.arithmetic->to_floats(block, x.dtype, count, to + s.arithmetic->items(k0));
   }
 }
 
@@ -357,7 +362,7 @@ void convert_rows(const Tensor& x, const MatmulState& s, const Range* box, const
     const auto convert = item == 2 ? convert_columns<uint16_t> : convert_columns<float>;
     return convert(s, x.data + offset_of(0), count, to);
   }
-  for (int64_t i = 0; i < count; ++i) convert_row(x, s, offset_of(i), to + i * s.k);
+  for (int64_t i = 0; i < count; ++i) convert_row(x, s, offset_of(i), to + i * s.row_items);
 }
 
 int64_t begin_parts(const Call& call) {
@@ -402,11 +407,11 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
   const bool constant_bias = !s.bias.empty() && call.inputs[s.bias_input].constant;
   if (!s.bias.empty() && !constant_bias) pack_bias(call.inputs[s.bias_input], s.n, bias, *s.arithmetic);
 
-  const float* rows[kTileRows];
+  const float* rows[kMaxTileRows];
   Tile tile{};
   tile.a = rows;
   tile.num_segments = 1;
-  tile.length = s.k;
+  tile.length = s.row_items;
   tile.panel_bytes = s.panel_bytes;
   tile.bias = s.bias.empty() ? nullptr : constant_bias ? s.bias.data() : bias;
   static const ResolvedEpilogue kNothing;
@@ -429,7 +434,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
         const Offsets at = offsets(s, s.epilogue.num_extra, box, s.num_outer, s.num_axes, first + row, base);
         a[i] = s.shared_rows ? reinterpret_cast<const float*>(shared) + at.row * s.k
                : s.dense_x   ? reinterpret_cast<const float*>(x.data + at.x)
-                             : converted + row * s.k;
+                             : converted + row * s.row_items;
         to.out[i] = out.data + at.out;
         for (int e = 0; e < s.epilogue.num_extra; ++e)
           to.extra[e][i] = call.inputs[s.epilogue.extra_operand[e]].data + at.extra[e];
@@ -480,6 +485,13 @@ constexpr Kernel row(const char* dtypes, bool engine = false) {
   };
 }
 
+// x is rounded to bf16.
+constexpr Kernel bf16_row() {
+  Kernel kernel = row("fp32,bf16,fp32...->fp32");
+  kernel.prepare = prepare_bf16;
+  return kernel;
+}
+
 constexpr Kernel encoded_row(const char* dtypes) {
   Kernel kernel = row(dtypes);
   kernel.name = kEncodedName;
@@ -516,6 +528,7 @@ const Kernel kTable[] = {row("fp32,fp32,fp32...->fp32"),
                          row("fp16,fp16,fp32...->fp32"),
                          row("fp16,fp32,fp32...->fp32"),
                          row("fp16,fp16,fp16...->fp16", true),
+                         bf16_row(),
                          accumulating_row("fp32,fp32,fp32,bool->fp32"),
                          accumulating_row("fp32,fp16,fp32,bool->fp32"),
                          accumulating_row("fp16,fp16,fp32,bool->fp32"),

@@ -11,6 +11,7 @@
 
 #include "cpu/engine/engine_tile.h"
 #include "cpu/engine/winograd.h"
+#include "cpu/matmul/bf16.h"
 #include "cpu/region.h"
 #include "cpu/spatial/conv.h"
 #include "cpu/tables.h"
@@ -110,7 +111,8 @@ void pack_weights(const ConvState& s, const Tensor& w, std::byte* to) {
                      {s.kernel_h, s.kernel_w, s.group_in},
                      {f.strides[2], f.strides[3], f.strides[1]},
                      f.count,
-                     f.strides[0]},
+                     f.strides[0],
+                     s.num_segments == s.kernel_h},
                     s.half_panels, at, s.panel_bytes, *s.arithmetic);
       });
     }
@@ -119,8 +121,8 @@ void pack_weights(const ConvState& s, const Tensor& w, std::byte* to) {
 // How many output rows at a time, and what that takes in scratch.
 void set_chunks(ConvState& s) {
   const int64_t span_w = std::max<int64_t>(s.out_w - 1, 0) * s.stride_w + (s.kernel_w - 1) * s.dilation_w + 1;
-  s.pixel_floats = s.in_place ? s.x_w / 4 : s.in_c;
-  s.row_floats = checked_product(kName, {s.margins ? span_w : s.in_w, s.in_c, 4}) / 4;
+  s.pixel_floats = s.in_place ? s.x_w / 4 : s.arithmetic->items(s.in_c);
+  s.row_floats = checked_product(kName, {s.margins ? span_w : s.in_w, s.arithmetic->items(s.in_c), 4}) / 4;
   const int64_t reach = (s.kernel_h - 1) * s.dilation_h + 1;
   const bool once = s.kernel_h == 1 && s.group_in * s.out_c * s.kernel_w * 4 <= kInnerPanelBytes;
   const int64_t fit = (once ? kSmallChunkBytes : kChunkBytes) / std::max<int64_t>(s.row_floats * 4, 1);
@@ -154,23 +156,29 @@ void set_state(const char* kernel, const Arithmetic& arithmetic, const Call& cal
   const Tensor& x = call.inputs[0];
   const bool ieee = &arithmetic == &ieee_arithmetic();
   s.arithmetic = &arithmetic;
-  s.winograd = !ieee && call.numerics && static_cast<const EngineNumerics*>(call.numerics)->winograd && w.rank == 4 &&
+  const bool pairs = is_bf16(arithmetic), engine = !ieee && !pairs;
+  if (pairs && s.groups > 1 && s.group_in % 2)
+    fail(kernel, "groups: got ", s.group_in, " channels in each of ", s.groups, ", need an even number for bf16");
+  s.winograd = engine && call.numerics && static_cast<const EngineNumerics*>(call.numerics)->winograd && w.rank == 4 &&
                s.kernel_h == 3 && s.kernel_w == 3 && s.stride_h == 1 && s.stride_w == 1 && s.dilation_h == 1 &&
                s.dilation_w == 1;
   s.depthwise |= ieee && s.groups > 1 && s.group_in == kSmallGroup && s.group_out == kSmallGroup;
+  s.depthwise &= !pairs;
   s.margins = !s.depthwise || s.winograd;
-  s.in_place = x.dtype == DType::kFp32 && !(s.margins && s.padded);
+  s.in_place = !pairs && x.dtype == DType::kFp32 && !(s.margins && s.padded);
   set_chunks(s);
-  s.epilogue = resolve_epilogue(kernel, call, epilogue, !ieee);
+  s.epilogue = resolve_epilogue(kernel, call, epilogue, engine);
   s.extra.set(call, s.epilogue);
-  const bool joined = s.dilation_w == 1 && s.pixel_floats == s.group_in;  // a row of taps without gaps
+  const bool joined =
+      s.dilation_w == 1 && s.pixel_floats == arithmetic.items(s.group_in);  // a row of taps without gaps
   const int64_t taps = s.kernel_h * s.kernel_w;
   s.num_segments = s.depthwise || joined ? s.kernel_h : taps;
-  s.length = s.depthwise ? s.kernel_w * s.group_in : taps * s.group_in / s.num_segments;
+  s.length = s.depthwise ? s.kernel_w * s.group_in : taps * arithmetic.items(s.group_in) / s.num_segments;
   const int64_t width = s.depthwise ? s.out_c : s.group_out;
   checked_product(kName, {taps, kPanelLanes, 4, std::max<int64_t>(s.group_in, 1), std::max<int64_t>(s.out_c, 1)});
   checked_product(kName, {depthwise_window(s, kDepthwisePixels), s.kernel_h, 8});
-  const int64_t panel_items = taps * kPanelLanes * s.group_in;
+  const int64_t panel_items =
+      kPanelLanes * (pairs ? arithmetic.column_items(s.num_segments, s.length) : taps * s.group_in);
   s.half_panels = ieee && !s.depthwise && keep_half(w.dtype, panel_items * ceil_div(width, kPanelLanes), kTileRows);
   s.panel_bytes = s.encoded ? s.encoded_w.panel_bytes : panel_items * (s.half_panels ? 2 : 4) + arithmetic.end_bytes;
   s.group_bytes = s.panel_bytes * ceil_div(width, kPanelLanes);
@@ -208,6 +216,7 @@ Prepared prepare_in(const Arithmetic& arithmetic, const Call& call) {
 
 Prepared prepare(const Call& call) { return prepare_in(ieee_arithmetic(), call); }
 Prepared prepare_engine(const Call& call) { return prepare_in(engine_arithmetic(), call); }
+Prepared prepare_bf16(const Call& call) { return prepare_in(bf16_arithmetic(), call); }
 
 void cuts(const Call& call, Cuts& cuts) {
   const auto& s = call.state<ConvState>();
@@ -233,7 +242,8 @@ int64_t cost(const Call& call) {
 int64_t table_items(const ConvState& s) { return ceil_div(s.num_rows, 8) * 8; }
 int64_t factor_items(const ConvState& s) { return s.winograd ? 3 * s.in_c * s.out_w : 0; }
 int64_t tile_items(const ConvState& s) {
-  const int64_t items = s.depthwise ? s.kernel_h * depthwise_window(s, kDepthwisePixels) : s.num_segments * kTileRows;
+  const int64_t items =
+      s.depthwise ? s.kernel_h * depthwise_window(s, kDepthwisePixels) : s.num_segments * s.arithmetic->rows;
   return ceil_div(items, 8) * 8;
 }
 int64_t zero_items(const ConvState& s) { return s.depthwise ? ceil_div(s.in_c, 16) * 16 : 0; }
@@ -374,9 +384,10 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
               const int run = static_cast<int>(std::min<int64_t>(num_pixels - i, width - ox));
               const float** a = pointers + i;
               for (int64_t kh = 0; kh < s.kernel_h; ++kh) {
-                const float* tap =
-                    table[oy * s.stride_h + kh * s.dilation_h] + offset + ox * pixel_step + g * s.group_in;
-                for (int64_t kw = 0; kw < taps_per_row; ++kw, a += kTileRows, tap += s.dilation_w * s.pixel_floats)
+                const float* tap = table[oy * s.stride_h + kh * s.dilation_h] + offset + ox * pixel_step +
+                                   s.arithmetic->items(g * s.group_in);
+                for (int64_t kw = 0; kw < taps_per_row;
+                     ++kw, a += s.arithmetic->rows, tap += s.dilation_w * s.pixel_floats)
                   for (int r = 0; r < run; ++r) a[r] = tap + r * pixel_step;
               }
               place(t, i, run, n, first + oy, first_x + ox * step, step, g * s.group_out);
@@ -430,6 +441,13 @@ constexpr Kernel row(const char* dtypes, bool engine = false) {
   };
 }
 
+// x is rounded to bf16.
+constexpr Kernel bf16_row() {
+  Kernel kernel = row("fp32,bf16,fp32...->fp32");
+  kernel.prepare = prepare_bf16;
+  return kernel;
+}
+
 constexpr Kernel encoded_row(const char* dtypes) {
   Kernel kernel = row(dtypes);
   kernel.name = kEncodedConv;
@@ -453,6 +471,7 @@ constexpr Kernel sparse_row(const char* dtypes) {
 const Kernel kTable[] = {row("fp32,fp32,fp32...->fp32"),
                          row("fp16,fp16,fp16...->fp16"),
                          row("fp16,fp16,fp16...->fp16", true),
+                         bf16_row(),
                          encoded_row("fp32,8b,fp32,fp32...->fp32"),
                          encoded_row("fp16,8b,fp32,fp16...->fp16"),
                          sparse_row("fp32,8b,fp32,fp32...->fp32")};

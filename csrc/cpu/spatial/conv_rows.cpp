@@ -5,6 +5,23 @@
 #include "cpu/spatial/conv.h"
 
 namespace hexane::cpu {
+namespace {
+
+// Pixels of an odd number of channels that lie next to each other, as pairs: converted to the end of their place, and
+// moved from there.
+void convert_odd(const ConvState& s, const std::byte* from, DType dtype, int64_t pixels, float* to) {
+  const int64_t numbers = pixels * s.in_c, size = s.pixel_floats * 4;
+  float* end = to + pixels * s.pixel_floats - s.arithmetic->items(numbers);
+  s.arithmetic->to_floats(from, dtype, numbers, end);
+  auto* place = reinterpret_cast<std::byte*>(to);
+  const auto* source = reinterpret_cast<const std::byte*>(end);
+  for (int64_t pixel = 0; pixel < pixels; ++pixel, place += size, source += size - 2) {
+    std::memmove(place, source, size - 2);
+    std::memset(place + size - 2, 0, 2);
+  }
+}
+
+}  // namespace
 
 void fill_rows(const ConvState& s, const Tensor& x, int64_t n, int64_t first, int64_t count, const float** table,
                float* copies) {
@@ -33,11 +50,13 @@ void fill_rows(const ConvState& s, const Tensor& x, int64_t n, int64_t first, in
       const int64_t copied = std::min(s.in_w, width - left);
       std::fill(to, to + left * s.pixel_floats, 0.0f);
       to += left * s.pixel_floats;
-      if (s.x_w == s.in_c * item) {
+      if (s.x_w == s.in_c * item && s.in_c % s.arithmetic->terms == 0) {
         s.arithmetic->to_floats(from, x.dtype, copied * s.in_c, to);
+      } else if (s.x_w == s.in_c * item) {
+        convert_odd(s, from, x.dtype, copied, to);
       } else {
         for (int64_t pixel = 0; pixel < copied; ++pixel)
-          s.arithmetic->to_floats(from + pixel * s.x_w, x.dtype, s.in_c, to + pixel * s.in_c);
+          s.arithmetic->to_floats(from + pixel * s.x_w, x.dtype, s.in_c, to + pixel * s.pixel_floats);
       }
       std::fill(to + copied * s.pixel_floats, to + (width - left) * s.pixel_floats, 0.0f);
     }

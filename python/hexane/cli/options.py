@@ -33,10 +33,11 @@ class NamedShape(NamedTuple):
 
 
 class Precision(str, Enum):
-    """--dtype: what is stored between the ports; fp32 means the model's own dtypes."""
+    """--dtype: what is stored between the ports; fp32: the model's own dtypes; bf16: those, with products in bf16."""
 
     FP32 = "fp32"
     FP16 = "fp16"
+    BF16 = "bf16"
 
 
 class Fallback(str, Enum):
@@ -194,7 +195,11 @@ RunsOn = Annotated[
     ),
 ]
 Dtype = Annotated[
-    Precision | None, typer.Option(help="fp16: store fp16 between the ports, accumulate fp32. [default: the model's]")
+    Precision | None,
+    typer.Option(
+        help="fp16: store fp16 between the ports, accumulate fp32. bf16: multiply in bf16, accumulate fp32."
+        " [default: the model's]"
+    ),
 ]
 Function = Annotated[
     str | None,

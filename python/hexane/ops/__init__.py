@@ -11,6 +11,7 @@ from hexane.ops.records import (
     accumulating_product,
     attention_gradient,
     barrier,
+    bf16_product,
     conv,
     decode,
     deform_conv,
@@ -111,6 +112,7 @@ OPS: dict[str, Op] = {
         *sparse_product.OPS,
         *decode.OPS,
         *widening_product.OPS,
+        *bf16_product.OPS,
         *accumulating_product.OPS,
         *barrier.OPS,
     )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hexane.graph import Graph
+from hexane.lowering.round_attributes import round_attributes
 from hexane.options import DEFAULTS, Options
 from hexane.passes.fuse.fuse_accumulation import fuse_accumulation
 from hexane.passes.fuse.fuse_attention import fuse_attention
@@ -30,13 +31,13 @@ from hexane.passes.legalize.expand import expand
 from hexane.passes.legalize.keep_halves import keep_halves
 from hexane.passes.legalize.legalize_dtypes import legalize_dtypes
 from hexane.passes.legalize.narrow_ports import narrow_ports
-from hexane.passes.legalize.round_attributes import round_attributes
 from hexane.passes.legalize.save_states import save_states
 from hexane.passes.legalize.select_kernels import select_kernels
 from hexane.passes.legalize.split_conv_3d import split_conv_3d
 from hexane.passes.legalize.spread_conv_transpose_3d import spread_conv_transpose_3d
 from hexane.passes.legalize.to_fp16 import to_fp16
 from hexane.passes.legalize.to_fp16_where_held import to_fp16_where_held
+from hexane.passes.legalize.use_bf16 import use_bf16
 from hexane.passes.quantize.decode_in_calls import decode_in_calls, decode_in_calls_halves
 from hexane.passes.quantize.fold_qdq import fold_qdq
 from hexane.passes.quantize.fuse_lookup import fuse_lookup
@@ -196,6 +197,8 @@ ORDER = (
     Pass(fuse_accumulation, ("host",)),
     # When products have their epilogues, and before states are saved, which it may read otherwise.
     Pass(keep_halves, ("host",), lambda _, options: not options.memory.rows),
+    # Likewise; what is in fp16 stays there.
+    Pass(use_bf16, ("host",), lambda _, options: options.dtype == "bf16"),
     # When nothing moves any more: a reader may have come to need the update as well. After "layers" it runs on the
     # segments together.
     Pass(save_states, ("host",)),

@@ -14,6 +14,7 @@ from hexane.passes.legalize.split_conv_3d import split_conv_3d
 from hexane.passes.legalize.spread_conv_transpose_3d import spread_conv_transpose_3d
 from hexane.passes.legalize.to_fp16 import to_fp16
 from hexane.passes.legalize.to_fp16_where_held import to_fp16_where_held
+from hexane.passes.legalize.use_bf16 import use_bf16
 from hexane.passes.simplify.fold import fold
 from hexane.passes.simplify.fold_pad import fold_pad
 from hexane.passes.simplify.simplify import simplify
@@ -67,6 +68,20 @@ FIRES: dict[str, Case] = {
     "keep_halves_of_what_is_turned": (
         keep_halves,
         lambda: hx.cast(hx.transpose(hx.exp(block()), perm=(2, 0, 1)), dtype="fp16"),
+    ),
+    "use_bf16": (
+        use_bf16,
+        lambda: selected(
+            hx.relu(hx.conv(image(), normal(5, 3, 1, 1), normal(5))), hx.matmul(block(name="z"), normal(4, 3))
+        ),
+    ),
+    "use_bf16_of_a_model_in_bf16": (
+        use_bf16,
+        lambda: selected(hx.matmul(hx.input("x", (5, 4), "bf16"), hx.input("y", (4, 3), "bf16"))),
+    ),
+    "use_bf16_of_two_that_are_computed": (
+        use_bf16,
+        lambda: selected(hx.matmul(hx.input("x", (2, 5, 3)), hx.input("y", (2, 4, 3)), transpose_y=True)),
     ),
     "save_states": (save_states, shifted),
     "expand_linear": (expand, lambda: hx.linear(hx.input("x", (2, 3)), normal(4, 3), normal(4))),
@@ -199,6 +214,22 @@ FIRES: dict[str, Case] = {
 
 
 LEAVES: dict[str, Case] = {
+    "a_product_in_fp16": (
+        use_bf16,
+        lambda: selected(hx.matmul(hx.input("x", (2, 3), "fp16"), normal(3, 4).astype(np.float16))),
+    ),
+    "a_few_rows_with_a_matrix_that_is_computed": (
+        use_bf16,
+        lambda: selected(hx.matmul(hx.input("x", (2, 3, 3)), hx.input("y", (2, 3, 4)))),
+    ),
+    "a_depthwise_convolution": (
+        use_bf16,
+        lambda: selected(hx.conv(hx.input("x", (1, 4, 5, 5)), normal(4, 1, 3, 3), groups=4)),
+    ),
+    "a_convolution_of_odd_groups": (
+        use_bf16,
+        lambda: selected(hx.conv(hx.input("x", (1, 6, 5, 5)), normal(32, 3, 1, 1), groups=2)),
+    ),
     "a_product_of_fp32": (keep_halves, lambda: selected(hx.matmul(hx.input("x", (2, 3)), hx.input("y", (3, 4))))),
     "a_product_of_integers_as_floats": (
         keep_halves,

@@ -1,0 +1,245 @@
+// The tiles of bf16 products for each instruction set.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/matmul/bf16.cpp"
+#include "cpu/matmul/bf16.h"
+
+#include <atomic>
+
+#include "core/bf16.h"
+
+#include <hwy/foreach_target.h>
+// after foreach_target
+#include "cpu/simd/epilogue-inl.h"
+#include "cpu/sums.h"
+
+// What CPUs of a target may have beside it.
+#undef HEXANE_BF16_EXTENSION
+#if HEXANE_HAS_AVX512
+#define HEXANE_BF16_EXTENSION ",avx512bf16"
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace hexane::cpu::HWY_NAMESPACE {
+namespace {
+
+using U = hn::RebindToUnsigned<D>;
+using VU = hn::Vec<U>;
+
+// n numbers as (n + 1) / 2 pairs.
+void to_pairs(const std::byte* from, DType dtype, int64_t n, float* to) {
+  auto* halves = reinterpret_cast<std::byte*>(to);
+  const auto put = [&](int64_t i, bf16 x) {
+    const uint16_t bits = x.bits & 0x7f80 ? x.bits : x.bits & 0x8000;
+    std::memcpy(halves + 2 * i, &bits, 2);
+  };
+  int64_t i = 0;
+  if (dtype == DType::kBf16) {
+    for (; i < n; ++i) {
+      bf16 x;
+      std::memcpy(&x, from + 2 * i, 2);
+      put(i, x);
+    }
+  } else {
+    const U d;
+    const hn::Rebind<uint16_t, U> d16;
+    const auto* p = reinterpret_cast<const float*>(from);
+    for (; i + kLanes <= n; i += kLanes) {
+      const V x = load(p + i);
+      const VU bits = hn::BitCast(d, x);
+      const VU odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1));
+      const VU rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(d, 0x7fff))));
+      const VU quiet = hn::Or(hn::ShiftRight<16>(bits), hn::Set(d, 0x40));
+      const VU narrow = hn::IfThenElse(hn::RebindMask(d, hn::Ne(x, x)), quiet, rounded);
+      const VU sign = hn::And(narrow, hn::Set(d, 0x8000));
+      const auto normal = hn::Ne(hn::And(narrow, hn::Set(d, 0x7f80)), hn::Zero(d));
+      hn::StoreU(hn::TruncateTo(d16, hn::IfThenElse(normal, narrow, sign)), d16,
+                 reinterpret_cast<uint16_t*>(halves + 2 * i));
+    }
+    for (; i < n; ++i) put(i, to_bf16(p[i]));
+  }
+  if (n % 2) put(n, bf16{0});
+}
+
+}  // namespace
+}  // namespace hexane::cpu::HWY_NAMESPACE
+
+namespace hexane::cpu::HWY_NAMESPACE::plain {
+namespace {
+
+// Both terms of a pair as fp32.
+struct Terms {
+  V first, second;
+  Terms() = default;
+  HWY_INLINE explicit Terms(V pair) {
+    const VU bits = hn::BitCast(U(), pair);
+    first = hn::BitCast(D(), hn::ShiftLeft<16>(bits));
+    second = hn::BitCast(D(), hn::And(bits, hn::Set(U(), 0xffff0000u)));
+  }
+};
+using Left = Terms;
+using Right = Terms;
+HWY_INLINE V add_pair(V sum, const Left& left, const Right& right) {
+  return hn::MulAdd(left.first, right.first, hn::MulAdd(left.second, right.second, sum));
+}
+
+#include "cpu/matmul/bf16_tiles-inl.h"
+
+}  // namespace hexane::cpu::HWY_NAMESPACE::plain
+
+#if HEXANE_HAS_AVX512
+namespace hexane::cpu::HWY_NAMESPACE::amx {
+namespace {
+
+constexpr int64_t kPitch = kTilePanels * kPanelLanes;
+
+// As finish_in_memory(), in one pass where no slot is a function.
+void finish_sums(const Tile& t, float* sums) {
+  const ResolvedEpilogue& e = *t.epilogue;
+  const int64_t width = HWY_MIN(t.num_panels * kPanelLanes, t.num_columns - t.column);
+  if (!e.in_registers) return finish_in_memory(t, t.column, t.rows, width, sums, kPitch);
+  for (int m = 0; m < t.rows; ++m)
+    for (int64_t i = 0; i < width; i += kLanes) {
+      V x = load(sums + m * kPitch + i);
+      if (t.bias) x = hn::Add(x, load(t.bias + t.column + i));
+      for (int s = 0; s < e.count; ++s) {
+        const ResolvedSlot& slot = e.slots[s];
+        if (slot.kind == ResolvedSlot::kAdd) {
+          x = hn::Add(x, load_any(t.extra[slot.extra][m], t.half_output, t.column + i, width - i));
+          continue;
+        }
+        x = at_least(hn::Set(D(), slot.alpha), x);
+        if (slot.kind == ResolvedSlot::kClamp) x = at_most(hn::Set(D(), slot.beta), x);
+      }
+      store_any(x, t.out[m], t.half_output, t.column + i, width - i);
+    }
+}
+
+// Blocks of whole pairs in rows that are equally far apart are read where they lie, others are copied.
+void tile(const Tile& t) {
+  constexpr int64_t kBlocks = 16;  // at a time
+  alignas(64) float copies[kBlocks][kAmxRows * kAmxPairs];
+  const float* rows[kBlocks];
+  int64_t strides[kBlocks];
+  AmxBlocks blocks{rows, strides, 0, t.panels, t.panel_bytes, t.num_panels};
+  const auto flush = [&] {
+    add_amx(blocks);
+    blocks.panels += blocks.count * kAmxPairs * kPanelLanes * 4;
+    blocks.count = 0;
+  };
+  clear_amx();
+  for (int64_t s = 0; s < t.num_segments; ++s) {
+    const float* const* a = t.a + s * kAmxRows;
+    const auto address = [&](int m) { return reinterpret_cast<intptr_t>(a[m]); };
+    const int64_t stride = t.rows > 1 ? address(1) - address(0) : 0;
+    bool even = t.rows == kAmxRows;
+    for (int m = 2; even && m < kAmxRows; ++m) even = address(m) - address(m - 1) == stride;
+    for (int64_t l = 0; l < t.length; l += kAmxPairs) {
+      const int64_t count = HWY_MIN(kAmxPairs, t.length - l), at = blocks.count++;
+      if (even && count == kAmxPairs) {
+        rows[at] = a[0] + l;
+        strides[at] = stride;
+      } else {
+        for (int m = 0; m < t.rows; ++m) hn::Store(load_n(a[m] + l, count), D(), copies[at] + m * kAmxPairs);
+        rows[at] = copies[at];
+        strides[at] = kAmxPairs * 4;
+      }
+      if (blocks.count == kBlocks) flush();
+    }
+  }
+  if (blocks.count) flush();
+  alignas(64) float sums[kAmxRows * kPitch];
+  store_amx(t.num_panels, sums);
+  finish_sums(t, sums);
+}
+
+}  // namespace
+
+const Arithmetic kArithmetic = {.to_floats = to_pairs,
+                                .tile = tile,
+                                .terms = 2,
+                                .segment_items = kAmxPairs,
+                                .rows = kAmxRows,
+                                .begin = begin_amx,
+                                .end = end_amx};
+
+}  // namespace hexane::cpu::HWY_NAMESPACE::amx
+#endif
+HWY_AFTER_NAMESPACE();
+
+#ifdef HEXANE_BF16_EXTENSION
+#undef HWY_TARGET_STR
+#define HWY_TARGET_STR HWY_TARGET_STR_AVX3 HEXANE_BF16_EXTENSION
+
+HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR)
+namespace hexane::cpu::HWY_NAMESPACE::extended {
+namespace {
+
+using Left = V;
+using Right = V;
+HWY_INLINE hn::Vec512<float> add_pair(hn::Vec512<float> sum, hn::Vec512<float> left, hn::Vec512<float> right) {
+  return hn::Vec512<float>{_mm512_dpbf16_ps(sum.raw, (__m512bh)left.raw, (__m512bh)right.raw)};
+}
+
+#include "cpu/matmul/bf16_tiles-inl.h"
+
+}  // namespace hexane::cpu::HWY_NAMESPACE::extended
+HWY_POP_ATTRIBUTES
+#endif
+
+namespace hexane::cpu::HWY_NAMESPACE {
+
+const Arithmetic* bf16_of_target(Bf16Form form) {
+#if HEXANE_HAS_AVX512
+  if (form == Bf16Form::kAmx && has_amx()) return &amx::kArithmetic;
+#endif
+#ifdef HEXANE_BF16_EXTENSION
+  if (form == Bf16Form::kExtended && __builtin_cpu_supports("avx512bf16")) return &extended::kArithmetic;
+#endif
+  return form == Bf16Form::kPlain ? &plain::kArithmetic : nullptr;
+}
+
+}  // namespace hexane::cpu::HWY_NAMESPACE
+
+#if HWY_ONCE
+namespace hexane::cpu {
+HWY_EXPORT(bf16_of_target);
+
+namespace {
+
+std::atomic<int> chosen_form = -1;
+
+// Intel's processors take four times as long for the instruction of pairs as for a multiply-add, and so are faster
+// without it (measured on Sapphire Rapids). Others have not been measured.
+Bf16Form fastest_form() {
+  if (bf16_arithmetic(Bf16Form::kAmx)) return Bf16Form::kAmx;
+#if HWY_ARCH_X86
+  if (!__builtin_cpu_is("intel") && bf16_arithmetic(Bf16Form::kExtended)) return Bf16Form::kExtended;
+#endif
+  return Bf16Form::kPlain;
+}
+
+}  // namespace
+
+const Arithmetic* bf16_arithmetic(Bf16Form form) { return HWY_DYNAMIC_DISPATCH(bf16_of_target)(form); }
+
+Bf16Form bf16_form() {
+  const int chosen = chosen_form;
+  return chosen < 0 ? fastest_form() : static_cast<Bf16Form>(chosen);
+}
+
+const Arithmetic& bf16_arithmetic() { return *bf16_arithmetic(bf16_form()); }
+
+bool is_bf16(const Arithmetic& arithmetic) { return arithmetic.terms == 2; }
+
+const char* bf16_form_name(Bf16Form form) {
+  return form == Bf16Form::kAmx ? "amx" : form == Bf16Form::kExtended ? "avx512_bf16" : "plain";
+}
+
+bool use_bf16_form(Bf16Form form) {
+  if (!bf16_arithmetic(form)) return false;
+  chosen_form = static_cast<int>(form);
+  return true;
+}
+
+}  // namespace hexane::cpu
+#endif

@@ -1,0 +1,64 @@
+"""Matrix products and convolutions whose kernels multiply numbers of bf16, with sums in fp32."""
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from hexane.dtypes import BF16, FP32, DType
+from hexane.errors import Error
+from hexane.graph import Array
+from hexane.ops.attributes import SLOTS, flag, integer
+from hexane.ops.records.conv import (
+    LAYOUT,
+    WINDOW,
+    convolve,
+    convolved_shape,
+    over_rows,
+    window_attrs,
+    window_kernel_attrs,
+)
+from hexane.ops.records.linear import OPS as PRODUCTS
+from hexane.ops.spec import Op
+
+BF16_MATMUL = "cpu.bf16_matmul"
+BF16_CONV = "cpu.bf16_conv"
+_MATMUL = next(op for op in PRODUCTS if op.name == "matmul")
+
+
+def in_bf16(x: Array) -> Array:
+    """The numbers that the kernels multiply in the place of these: rounded to bf16, to nearest even, and 0 for those
+    that are subnormal there."""
+    narrow = np.asarray(x, np.float32).astype(ml_dtypes.bfloat16).astype(x.dtype)
+    return np.where(np.abs(narrow) < 2.0**-126, np.copysign(0, narrow), narrow).astype(x.dtype)
+
+
+def _dtype(x: DType, y: DType, bias: DType | None = None, **_: Any) -> DType:
+    if (x, y, bias or FP32) != (FP32, BF16, FP32):
+        raise Error(f"got {x}, {y} and {bias}, need fp32, bf16 and a bias in fp32")
+    return FP32
+
+
+def _matmul(x: Array, y: Array, bias: Array | None = None, **attrs: Any) -> Any:
+    return _MATMUL.ref(in_bf16(x), in_bf16(y), bias, **attrs)
+
+
+def _conv(x: Array, weight: Array, bias: Array | None = None, **attrs: Any) -> Any:
+    return convolve(in_bf16(x), in_bf16(weight), bias, **attrs)
+
+
+OPS = (
+    Op(
+        name=BF16_MATMUL, doc="matmul of x, rounded to bf16, and y in bf16: products and sums in fp32.",
+        inputs=("x", "y", "bias?"),
+        attrs={"transpose_x": flag(False), "transpose_y": flag(False), "epilogue": SLOTS}, shape=_MATMUL.shape,
+        dtype=_dtype, kernel="matmul", level="kernel", epilogue=True, product=_MATMUL.product, lengths="rows",
+        ref=_matmul, cases=(),
+    ),
+    Op(
+        name=BF16_CONV, doc="conv of x, rounded to bf16, and a weight in bf16: products and sums in fp32.",
+        inputs=("x", "weight", "bias?"), attrs={**WINDOW, "groups": integer(1), "layout": LAYOUT, "epilogue": SLOTS},
+        shape=convolved_shape, dtype=_dtype, canonical=window_attrs, kernel="conv", kernel_attrs=window_kernel_attrs,
+        layout="spatial", level="kernel", epilogue=True, product=over_rows, padding=0.0, ref=_conv, cases=(),
+    ),
+)  # fmt: skip

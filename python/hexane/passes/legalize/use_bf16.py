@@ -1,0 +1,57 @@
+"""Multiplies in bf16."""
+
+from math import prod
+
+from hexane.dtypes import BF16, FP32, DType
+from hexane.graph import Graph, Node, Value
+from hexane.ops import OPS, apply
+from hexane.ops.fold import fold_node
+from hexane.ops.records.bf16_product import BF16_CONV, BF16_MATMUL
+from hexane.targets import Target
+
+_PRODUCTS = {"cpu.matmul": BF16_MATMUL, "cpu.conv": BF16_CONV}  # what they become
+
+FEW_ROWS = 3  # which a matrix that is computed meets: to pack it costs more than that gains
+PANEL = 16  # columns of a tile
+
+
+def use_bf16(graph: Graph, target: Target) -> Graph:
+    """cpu.matmul(%x, %y) : fp32  ->  cpu.bf16_matmul(%x, cast(%y) : bf16) : fp32
+    cpu.conv(%x, %w) : fp32  ->  cpu.bf16_conv(%x, cast(%w) : bf16) : fp32
+    cpu.matmul(%x, %y) : bf16  ->  cast(cpu.bf16_matmul(cast(%x) : fp32, %y)) : bf16
+
+    Both operands are rounded to bf16, x as the kernel reads it; sums, bias, epilogue and result are in fp32. Constant
+    weights are rounded here. Depthwise convolutions, those of narrow groups, and products of a few rows with a matrix
+    that is computed stay as they are.
+    """
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        dtype, (x, y) = node.types[0].dtype, inputs[:2]
+        assert x is not None
+        assert y is not None
+        if dtype not in (FP32, BF16) or any(v is not None and v.dtype is not dtype for v in inputs):
+            return None
+        if not _gains(node, x, y):
+            return None
+        operands = [v and _cast(v, BF16 if i == 1 else FP32) for i, v in enumerate(inputs)]
+        made = apply(OPS[_PRODUCTS[node.op]], operands, node.attrs, node.sources)
+        return (_cast(made[0], dtype),)
+
+    return graph.rewrite(change, tuple(_PRODUCTS))
+
+
+def _cast(value: Value, dtype: DType) -> Value:
+    if value.dtype is dtype:
+        return value
+    made = apply(OPS["cast"], [value], {"dtype": dtype}, value.node.sources)
+    return (fold_node(made[0].node) or made)[0]
+
+
+def _gains(node: Node, x: Value, y: Value) -> bool:
+    if node.op == "cpu.matmul":
+        rows = x.shape[-1 if node.attrs["transpose_x"] else -2]
+        if y.type.rank == 2:
+            rows *= prod(x.shape[:-2])
+        return y.node.op == "const" or rows > FEW_ROWS
+    groups = node.attrs["groups"]
+    return groups == 1 or (y.shape[1] % 2 == 0 and y.shape[0] // groups >= PANEL)

@@ -1,0 +1,103 @@
+"""Networks that multiply in bf16: how far they are from fp32, and what else changes."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hexane as hx
+from hexane import _core
+from hexane.errors import Error
+
+
+def normal(rng: np.random.Generator, *shape: int, scale: float = 1.0) -> hx.Tensor:
+    return hx.const((rng.standard_normal(shape) * scale).astype(np.float32))
+
+
+def image_network() -> hx.Graph:
+    """Pixels of 0..255, a 7x7 convolution of three channels, a residual block, a depthwise convolution and classes."""
+    rng = np.random.default_rng(0)
+    x = hx.input("x", (1, 3, 32, 32))
+    y = hx.relu(hx.conv(x, normal(rng, 24, 3, 7, 7, scale=147**-0.5), normal(rng, 24), strides=2, pad=3))
+    z = hx.relu(hx.conv(y, normal(rng, 24, 24, 3, 3, scale=216**-0.5), normal(rng, 24), pad=1))
+    z = hx.relu(hx.conv(z, normal(rng, 24, 24, 3, 3, scale=216**-0.5), pad=1) + y)
+    z = hx.conv(z, normal(rng, 24, 1, 3, 3, scale=1 / 3), groups=24, pad=1)
+    pooled = hx.reshape(hx.reduce_mean(z, axes=(2, 3)), shape=(1, 24))
+    return hx.graph([hx.linear(pooled, normal(rng, 10, 24, scale=24**-0.5), normal(rng, 10))])
+
+
+def text_network() -> hx.Graph:
+    rng = np.random.default_rng(1)
+    x = hx.input("x", (2, 33, 64))
+    parts = [hx.linear(x, normal(rng, 64, 64, scale=1 / 8), normal(rng, 64)) for _ in range(3)]
+    heads = [hx.transpose(hx.reshape(p, shape=(2, 33, 4, 16)), perm=(0, 2, 1, 3)) for p in parts]
+    mixed = hx.transpose(hx.scaled_dot_product_attention(*heads), perm=(0, 2, 1, 3))
+    y = hx.layer_norm(x + hx.reshape(mixed, shape=(2, 33, 64)), hx.const(np.ones(64, np.float32)), axes=(-1,))
+    hidden = hx.gelu(hx.linear(y, normal(rng, 256, 64, scale=1 / 8), normal(rng, 256)))
+    return hx.graph([y + hx.linear(hidden, normal(rng, 64, 256, scale=1 / 16), normal(rng, 64))])
+
+
+def feed(name: str) -> np.ndarray:
+    rng = np.random.default_rng(2)
+    if name == "image":
+        return rng.uniform(0, 255, (1, 3, 32, 32)).astype(np.float32)
+    return (rng.standard_normal((2, 33, 64))).astype(np.float32)
+
+
+NETWORKS = {"image": (image_network, 4, 1), "text": (text_network, 5, 0)}  # products in bf16, and other convolutions
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_network_in_bf16_is_near_the_one_in_fp32(name: str) -> None:
+    made, products, others = NETWORKS[name]
+    x = feed(name)
+    net, wide = hx.compile(made(), dtype="bf16"), hx.compile(made())
+    nodes = [step.node.op for step in net.program.steps]
+    assert sum(op in ("cpu.bf16_matmul", "cpu.bf16_conv") for op in nodes) == products
+    assert sum(op in ("cpu.matmul", "cpu.conv") for op in nodes) == others
+    assert [p.dtype.name for p in (*net.inputs, *net.outputs)] == ["fp32", "fp32"]
+    got, want = np.asarray(net(x)), np.asarray(wide(x))
+    error = np.abs(got - want).max() / np.abs(want).max()
+    assert 1e-6 < error < 0.02
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_threads_do_not_change_the_bits(name: str) -> None:
+    x = feed(name)
+    results = [np.asarray(hx.compile(NETWORKS[name][0](), dtype="bf16", threads=n)(x)) for n in (1, 2, 3)]
+    assert all(r.tobytes() == results[0].tobytes() for r in results)
+
+
+def test_forms_of_the_instruction_agree() -> None:
+    x, forms = feed("text"), _core.bf16_forms()
+    results = []
+    for form in forms:
+        _core.use_bf16_form(form)
+        results.append(np.asarray(hx.compile(text_network(), dtype="bf16")(x)))
+    _core.use_bf16_form(forms[0])
+    for other in results:
+        np.testing.assert_allclose(other, results[0], atol=0.02 * np.abs(results[0]).max(), rtol=0)
+
+
+def test_weights_take_half_the_bytes(tmp_path: Path) -> None:
+    sizes = {}
+    for dtype in ("fp32", "bf16"):
+        hx.compile(text_network(), dtype=dtype).save(tmp_path / dtype)
+        sizes[dtype] = (tmp_path / dtype).stat().st_size
+    weights = 4 * (3 * 64 * 64 + 2 * 64 * 256)
+    assert abs(sizes["fp32"] - sizes["bf16"] - weights / 2) < weights / 20
+    x = feed("text")
+    saved = hx.load(tmp_path / "bf16")
+    assert np.array_equal(np.asarray(saved(x)), np.asarray(hx.compile(text_network(), dtype="bf16")(x)))
+
+
+def test_a_chip_refuses_the_dtype() -> None:
+    with pytest.raises(Error, match=r"dtype: got 'bf16' for M5 \(h17\), which computes in fp16"):
+        hx.compile(text_network(), target="M5", dtype="bf16")
+
+
+def test_working_memory_may_be_short() -> None:
+    x = feed("image")
+    want = np.asarray(hx.compile(image_network(), dtype="bf16")(x))
+    net = hx.compile(image_network(), dtype="bf16", memory=hx.Memory(rows=1))
+    assert np.array_equal(np.asarray(net(x)), want)
