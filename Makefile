@@ -15,7 +15,7 @@ export CMAKE_COLOR_DIAGNOSTICS := OFF
 unexport PYTHONDONTWRITEBYTECODE
 
 .NOTPARALLEL:
-.PHONY: help run test test-long stand-in conformance bench bench-alloc bench-compile bench-schedule bench-memory bench-c99 bench-sweep bench-train sanitize threads test-arm64 test-mcu apple lint bench-cost fresh wheel
+.PHONY: help run test test-long stand-in conformance bench bench-alloc bench-compile bench-schedule bench-memory bench-c99 bench-sweep bench-train sanitize threads test-arm64 test-mcu apple lint bench-cost fresh wheel docs
 help:
 	@echo "make run          the digits example: predictions, accuracy, latency"
 	@echo "make test         the test suite (C++ and Python)"
@@ -37,6 +37,7 @@ help:
 	@echo "                  libnewlib-arm-none-eabi and qemu-system-arm"
 	@echo "make test-arm64   the C++ tests, cross-built and run under qemu"
 	@echo "make apple        the core and the Objective-C, compiled for Macs (fetches 100 MB once)"
+	@echo "make docs         the pages as a site in build/site; a broken link is an error"
 	@echo "make wheel        a manylinux wheel in build/wheels; ARGS=aarch64 or ARGS=macos for those systems (docs/building.md)"
 	@echo "make fresh SUITE=trixie  'make test' of a clone of HEAD in a bare Debian (bookworm, trixie, sid);"
 	@echo "                  needs root and debootstrap"
@@ -107,6 +108,10 @@ wheel: $(DONE)/build $(DONE)/wheel $(if $(filter macos,$(ARGS)),$(DONE)/apple)
 
 fresh:
 	@.ci/fresh $(or $(SUITE),trixie) make test $(if $(ARGS),ARGS="$(ARGS)")
+
+docs: $(DONE)/venv $(DONE)/docs
+	@$(STEP) "building the site" env NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "build/site/index.html"
 
 lint: $(DONE)/package $(DONE)/test $(DONE)/lint
 	@$(STEP) "ruff check" $(BIN)/ruff check .

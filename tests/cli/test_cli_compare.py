@@ -93,7 +93,7 @@ def test_a_plot_without_matplotlib_names_the_extra(
         (["--targets", "h13,ieee", "--plot", "p.bmp"], ".png, .svg, .pdf"),
         (["--targets", "h13,ieee", "--input", "x.bin"], ".npy, .npz, .png, .jpg or .wav"),
         (["--targets", "h13,ieee", "--tolerance", "-1"], "--tolerance"),
-        (["--target", "h13"], "--targets"),
+        (["--tarets", "h13,ieee"], "--targets"),
         ([], "--targets"),
     ],
 )

@@ -190,6 +190,30 @@ def test_an_eos_token_id_that_is_none_is_named(cli: Cli, tmp_path: Path) -> None
     assert (ended.code, "eos_token_id: got 'x', need an integer" in ended.err) == (1, True)
 
 
+def test_a_chat_puts_the_prompt_into_the_model_s_template(cli: Cli, tmp_path: Path) -> None:
+    """Marks in it are tokens, nothing is put before it, and the answer alone is printed."""
+    pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install 'hexane[chat]'")
+    folder = published(tmp_path / "m", 1, "<|endoftext|> $A")
+    asked = ("generate", folder, "--prompt", "ab", "--temperature", 0, "--steps", 2, "--chat")
+    ended = cli(*asked)
+    assert (ended.code, "got no chat template, need chat_template.jinja" in ended.err) == (1, True)
+    template = "{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt %}b{% endif %}"
+    (folder / "chat_template.jinja").write_text(template)
+    assert cli(*asked).out.split() == ["b", "b"]
+    assert json.loads(cli(*asked, "--json").out)["prompt_tokens"] == [0, 1, 3, 1]
+
+
+def test_a_draw_is_limited_by_options(cli: Cli, tmp_path: Path) -> None:
+    folder = published(tmp_path / "m", 1)
+    for options in (("--top-k", 1), ("--min-p", 1)):
+        ended = cli(
+            "generate", folder, "--prompt", "a", "--temperature", 2, "--top-p", 1, "--steps", 8, "--json", *options
+        )
+        assert json.loads(ended.out)["tokens"] == [1] * 8
+    refused = cli("generate", folder, "--prompt", "a", "--repetition-penalty", 0)
+    assert (refused.code, "repetition_penalty: got 0.0" in refused.err) == (1, True)
+
+
 def trained(cli: Cli, tokenizer: Path, tmp_path: Path, *options: object) -> Path:
     np.tile(np.array([5, 6, 7, 8], np.uint16), 40).tofile(tmp_path / "tokens.bin")
     run = tmp_path / "run"

@@ -1,43 +1,26 @@
-"""The README's examples run and print the text that stands there; --update-golden writes it."""
+"""The examples of the README and the tutorials print the text that stands there; --update-golden writes it."""
 
 import re
-import shlex
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+from tests.support.printed_examples import EXAMPLES, with_what_they_print
 
 from command import Cli
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
-EXAMPLES = re.compile(
-    r"```console\n(?P<session>.*?)```|```python\n(?P<code>.*?)```\n\n```text\n(?P<printed>.*?)```", re.S
-)
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 
 # After a backquote, a prompt or the folder of a program.
 COMMANDS = sorted(set(re.findall(r"(?:`|^\$ |/)hexane ([a-z]+)([^`\n]*)", README.read_text(encoding="utf-8"), re.M)))
 
 
-def commands_of(session: str) -> Iterator[tuple[str, str]]:
-    """Each command of a session, and the text below it."""
-    for part in re.split(r"^\$ ", session, flags=re.MULTILINE)[1:]:
-        command, _, printed = part.partition("\n")
-        yield command, printed
-
-
-def shortened(printed: str, shown: str) -> str:
-    """The part of a printed text that is shown: all of it, its first lines and `...`, or nothing."""
-    if not shown:
-        return ""
-    lines = [line.rstrip() for line in printed.rstrip("\n").split("\n")]
-    if not shown.endswith("...\n"):
-        return "\n".join(lines) + "\n"
-    return "\n".join([*lines[: shown.count("\n") - 1], "..."]) + "\n"
-
-
+@pytest.mark.parametrize("path", [README, *TUTORIALS], ids=lambda path: path.stem)
 def test_the_examples_print_the_text_below_them(
+    path: Path,
     cli: Cli,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -46,34 +29,24 @@ def test_the_examples_print_the_text_below_them(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "examples" / "digits").mkdir(parents=True)
-    shutil.copy(ROOT / "examples" / "digits" / "digits.onnx", tmp_path / "examples" / "digits")
+    digits = tmp_path / "examples" / "digits"
+    digits.mkdir(parents=True)
+    shutil.copy(ROOT / "examples" / "digits" / "digits.onnx", digits)
+    with np.load(ROOT / "examples" / "digits" / "held_out.npz") as arrays:
+        np.save(digits / "image.npy", arrays["images"][:1].astype(np.float32).reshape(1, 1, 8, 8))
 
-    def session(text: str) -> str:
-        written = ""
-        for command, shown in commands_of(text):
-            name, *arguments = shlex.split(command)
-            assert name == "hexane"
-            ended = cli(*arguments)
-            assert ended.err == "", ended.err
-            written += f"$ {command}\n{shortened(ended.out, shown)}"
-        return f"```console\n{written}```"
+    def run(*arguments: str) -> str:
+        ended = cli(*arguments)
+        assert ended.err == "", ended.err
+        return ended.out
 
-    def program(code: str, shown: str) -> str:
-        capsys.readouterr()
-        (tmp_path / "example.py").write_text(code)
-        exec(compile(code, "example.py", "exec"), {})
-        return f"```python\n{code}```\n\n```text\n{shortened(capsys.readouterr().out, shown)}```"
-
-    before = README.read_text(encoding="utf-8")
-    after = EXAMPLES.sub(
-        lambda m: session(m["session"]) if m["session"] is not None else program(m["code"], m["printed"]), before
-    )
+    before = path.read_text(encoding="utf-8")
+    after = with_what_they_print(before, run, lambda: capsys.readouterr().out, tmp_path)
     if request.config.getoption("--update-golden"):
-        README.write_text(after, encoding="utf-8")
+        path.write_text(after, encoding="utf-8")
     else:
         assert after == before
-    assert len(EXAMPLES.findall(after)) == 5
+    assert EXAMPLES.findall(after)
 
 
 @pytest.mark.parametrize(("name", "arguments"), COMMANDS)
@@ -84,7 +57,7 @@ def test_every_command_has_the_options_it_is_shown_with(cli: Cli, name: str, arg
 
 
 def test_every_link_leads_somewhere() -> None:
-    for page in (README, *(ROOT / "docs").glob("*.md")):
+    for page in (README, *(ROOT / "docs").rglob("*.md")):
         for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
             if not link.startswith("http"):
                 assert (page.parent / link).exists(), f"{page.name}: {link}"

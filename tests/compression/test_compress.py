@@ -13,9 +13,9 @@ import hexane as hx
 from hexane.compression import compress, find_weights
 from hexane.emit.mil import emit_mil
 from hexane.graph import Array, Graph
+from hexane.lowering.mil_ops import written
 from hexane.ops.encodings import encoding_of, is_encoded
 from hexane.ops.fold import fold_node
-from hexane.passes.legalize.mil_form import written
 from hexane.reference import run_reference
 from hexane.targets import load_target
 from hexane.targets.query import load_chip

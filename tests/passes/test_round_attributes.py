@@ -4,7 +4,7 @@ import numpy as np
 
 import hexane as hx
 from hexane.graph import Graph
-from hexane.passes.legalize.round_attributes import round_attributes
+from hexane.lowering.round_attributes import round_attributes
 from hexane.targets.query import load_chip
 
 H13 = load_chip("h13")

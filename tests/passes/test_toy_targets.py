@@ -13,7 +13,7 @@ from hexane import _core
 from hexane.emit.plan import emit_plan
 from hexane.graph import Array, Graph
 from hexane.importers.onnx import import_onnx
-from hexane.passes.layout.channels_last import first_perm, last_perm
+from hexane.lowering.layouts import first_perm, last_perm
 from hexane.pipeline import compile_graph, lower
 from hexane.reference import run_reference
 from hexane.targets import Target, load_target, read_target

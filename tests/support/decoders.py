@@ -1,6 +1,7 @@
-"""A decoder of the Llama family without our code: small models and their logits in NumPy, and model files written as their
+"""A decoder without our code: small models and their logits in NumPy, and model files written as their
 formats are published."""
 
+import math
 import struct
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 
 import hexane as hx
 from hexane.graph import Array
+from hexane.train.decoder.config import PARTS
 
 LLAMA2C = ("rms_att", "wq", "wk", "wv", "wo", "rms_ffn", "w1", "w2", "w3")
 NAMES = {
@@ -32,46 +34,116 @@ def decoder_weights(c: hx.train.LlamaConfig, seed: int = 1) -> dict[str, Array]:
     }
 
 
+def rates_in_numpy(theta: float, channels: int, scaling: Any) -> list[float]:
+    """The angle of each pair of channels, one by one."""
+    found = []
+    for pair in range(channels // 2):
+        rate = theta ** (-2 * pair / channels)
+        if scaling is not None and scaling.kind == "factors":
+            rate /= scaling.factors[pair]
+        elif scaling is not None and scaling.kind == "linear":
+            rate /= scaling.factor
+        elif scaling is not None and scaling.kind == "llama3":
+            wave, low, high = 2 * np.pi / rate, scaling.original / scaling.low, scaling.original / scaling.high
+            if wave > low:
+                rate /= scaling.factor
+            elif wave >= high:
+                share = (scaling.original / wave - scaling.low) / (scaling.high - scaling.low)
+                rate = (1 - share) * rate / scaling.factor + share * rate
+        elif scaling is not None:
+            ends = [
+                channels * np.log(scaling.original / (2 * np.pi * t)) / (2 * np.log(theta))
+                for t in (scaling.high, scaling.low)
+            ]
+            begin, end = max(np.floor(ends[0]), 0), min(np.ceil(ends[1]), channels - 1)
+            share = min(max((pair - begin) / (end - begin), 0), 1)
+            rate = rate / scaling.factor * share + rate * (1 - share)
+        found.append(float(rate))
+    return found
+
+
 def logits_in_numpy(c: Any, w: dict[str, Array], tokens: Array) -> Array:
     """The logits in fp64, head by head. c has the fields of LlamaConfig, and perhaps `key_of`: the key head of a query
     head."""
+    part: dict[str, Any] = {one.name: getattr(c, one.name, one.default) for one in PARTS}
+    turned = part["rotary_dim"] or c.head_dim
+    erf = np.vectorize(math.erf)
+    activations: dict[str, Any] = {
+        "silu": lambda x: x / (1 + np.exp(-x)),
+        "relu": lambda x: np.maximum(x, 0),
+        "gelu": lambda x: x * (1 + erf(x / np.sqrt(2))) / 2,
+        "gelu_tanh": lambda x: x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))) / 2,
+    }
 
-    def norm(x: Array, gamma: Array) -> Array:
+    def rms(x: Array, gamma: Array) -> Array:
+        gamma = gamma.astype(np.float64) + (1 if part["norm"] == "rms+1" else 0)
         return np.asarray(x / np.sqrt((x * x).mean(-1, keepdims=True) + c.epsilon) * gamma)
 
-    def rotated(x: Array) -> Array:
-        if c.rope == "none":
+    def norm(x: Array, own: dict[str, Array], name: str) -> Array:
+        if part["norm"] != "layer":
+            return rms(x, own[f"{name}.weight"])
+        spread = np.sqrt(x.var(-1, keepdims=True) + c.epsilon)
+        return np.asarray((x - x.mean(-1, keepdims=True)) / spread * own[f"{name}.weight"] + own[f"{name}.bias"])
+
+    def rotated(x: Array, layer: int) -> Array:
+        if c.rope == "none" or layer in part["unrotated"]:
             return x
-        out, half = np.empty_like(x), c.head_dim // 2
+        near = layer in part["local"] and part["local_theta"] > 0
+        scaling = None if near else part["scaling"]
+        rates = rates_in_numpy(part["local_theta"] if near else c.theta, turned, scaling)
+        out, half = x.copy(), turned // 2
         for position in range(len(x)):
-            for pair in range(half):
-                angle = position * c.theta ** (-2 * pair / c.head_dim)
+            for pair, rate in enumerate(rates):
                 a, b = (2 * pair, 2 * pair + 1) if c.rope == "interleaved" else (pair, pair + half)
-                turned = np.exp(1j * angle) * (x[position, a] + 1j * x[position, b])
-                out[position, a], out[position, b] = turned.real, turned.imag
+                turn = np.exp(1j * position * rate) * (1 if scaling is None else scaling.attention)
+                done = turn * (x[position, a] + 1j * x[position, b])
+                out[position, a], out[position, b] = done.real, done.imag
         return out
+
+    def product(x: Array, own: dict[str, Array], name: str) -> Array:
+        return np.asarray(x @ own[f"{name}.weight"].T + own.get(f"{name}.bias", 0))
 
     key_of = getattr(c, "key_of", lambda head: head * c.kv_heads // c.heads)
 
+    def attention(h: Array, own: dict[str, Array], i: int) -> Array:
+        q, k, v = (product(h, own, f"self_attn.{name}_proj") for name in "qkv")
+        parts = []
+        place = np.arange(len(h))
+        behind = place[:, None] - place
+        seen = (behind >= 0) & (behind < (part["window"] if i in part["local"] else len(h)))
+        for head in range(c.heads):
+            mine, other = (slice(n * c.head_dim, (n + 1) * c.head_dim) for n in (head, key_of(head)))
+            query, key = q[:, mine], k[:, other]
+            if part["head_norm"]:
+                query, key = (rms(x, own[f"self_attn.{n}_norm.weight"]) for x, n in ((query, "q"), (key, "k")))
+            scores = rotated(query, i) @ rotated(key, i).T * (part["attention_scale"] or c.head_dim**-0.5)
+            if cap := part["attention_cap"]:
+                scores = np.tanh(scores / cap) * cap
+            scores = np.where(seen, scores, -np.inf)
+            shares = np.exp(scores - scores.max(-1, keepdims=True))
+            parts.append(shares / shares.sum(-1, keepdims=True) @ v[:, other])
+        return product(np.concatenate(parts, -1), own, "self_attn.o_proj")
+
+    def mlp(h: Array, own: dict[str, Array]) -> Array:
+        up, active = product(h, own, "mlp.up_proj"), activations[part["activation"]]
+        inner = active(product(h, own, "mlp.gate_proj")) * up if part["gated"] else active(up)
+        return product(inner, own, "mlp.down_proj")
+
     def row(ids: Array) -> Array:
-        x = w[EMBEDDING][ids].astype(np.float64)
+        x = w[EMBEDDING][ids].astype(np.float64) * part["embedding_scale"]
+        if part["positions"]:
+            x = x + w["model.embed_positions.weight"][: len(ids)]
         for i in range(c.layers):
             own = {k.split(".", 3)[3]: v.astype(np.float64) for k, v in w.items() if k.startswith(f"model.layers.{i}.")}
-            h = norm(x, own["input_layernorm.weight"])
-            q, k, v = (h @ own[f"self_attn.{name}_proj.weight"].T for name in "qkv")
-            parts = []
-            for head in range(c.heads):
-                mine, other = (slice(n * c.head_dim, (n + 1) * c.head_dim) for n in (head, key_of(head)))
-                scores = rotated(q[:, mine]) @ rotated(k[:, other]).T / np.sqrt(c.head_dim)
-                scores = np.where(np.tri(len(ids), dtype=bool), scores, -np.inf)
-                shares = np.exp(scores - scores.max(-1, keepdims=True))
-                parts.append(shares / shares.sum(-1, keepdims=True) @ v[:, other])
-            x = x + c.residual * np.concatenate(parts, -1) @ own["self_attn.o_proj.weight"].T
-            h = norm(x, own["post_attention_layernorm.weight"])
-            gate, up = (h @ own[f"mlp.{name}_proj.weight"].T for name in ("gate", "up"))
-            x = x + c.residual * (gate / (1 + np.exp(-gate)) * up) @ own["mlp.down_proj.weight"].T
+            y = attention(norm(x, own, "input_layernorm"), own, i)
+            middle = x + c.residual * (norm(y, own, "post_attention_layernorm") if part["post_norms"] else y)
+            before = "pre_feedforward_layernorm" if part["post_norms"] else "post_attention_layernorm"
+            y = mlp(norm(x if part["parallel"] else middle, own, before), own)
+            x = middle + c.residual * (norm(y, own, "post_feedforward_layernorm") if part["post_norms"] else y)
         head = w[EMBEDDING if c.tied else HEAD].astype(np.float64)
-        return np.asarray(norm(x, w[NORM]) @ head.T)
+        logits = norm(x, {k.removeprefix("model."): v for k, v in w.items()}, "norm") @ head.T
+        cap = part["logit_cap"]
+        return np.asarray(np.tanh(logits / cap) * cap if cap else logits)
 
     return np.stack([row(ids) for ids in tokens])
 

@@ -313,15 +313,27 @@ def test_fields_that_change_no_logit_are_ignored(name: str, tmp_path: Path) -> N
     [
         (
             {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}},
-            r"config.json: rope_scaling: got \{'rope_type'.*, need None",
+            r"rope_scaling: low_freq_factor: got None, need a number above 0; .*high_freq_factor: got None",
         ),
-        ({"rope_parameters": {"rope_type": "yarn"}}, r"rope_parameters: got .*, need None"),
-        ({"attention_bias": True}, r"attention_bias: got True, need False"),
-        ({"model_type": "mistral", "sliding_window": 4}, r"sliding_window: got 4, need none, or at least the model's"),
+        (
+            {"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "beta": 3}},
+            r"rope_parameters: beta: got 3 in a field",
+        ),
+        (
+            {"rope_scaling": {"type": "mrope", "mrope_section": [1, 1]}},
+            r"rope_scaling: got .*, need a rope_type of default",
+        ),
+        ({"model_type": "mistral", "sliding_window": -4}, r"sliding_window: got -4, need a number of tokens, or none"),
+        ({"attention_bias": 1}, r"attention_bias: got 1, need true or false"),
+        ({"partial_rotary_factor": 0.5}, r"partial_rotary_factor: got 0.5, need 1"),
         ({"rope_interleaved": True}, r"rope_interleaved: got True in a field that is not known"),
         ({"pruned_heads": {"0": [1]}}, r"pruned_heads: got"),
-        ({"model_type": "qwen3"}, r"model_type: got 'qwen3', need 'llama'"),
-        ({"hidden_act": "gelu"}, r"hidden_act: got 'gelu', need 'silu'"),
+        ({"model_type": "mamba"}, r"model_type: got 'mamba', need one of llama, mistral, qwen2"),
+        ({"hidden_act": "xielu"}, r"hidden_act: got 'xielu', need 'silu' or"),
+        (
+            {"attention_sinks": 4, "quantization_config": {"bits": 4}, "hidden_size": "32"},
+            r"hidden_size: got '32', .*quantization_config: got .*attention_sinks: got 4 in a field",
+        ),
         ({"quantization_config": {"bits": 4}}, r"quantization_config: got"),
         ({"logit_softcapping": 30.0}, r"logit_softcapping: got 30.0 in a field that is not known here"),
         ({"num_hidden_layers": 2_000_000_000}, r"got 2000000000 layers and 20 tensors, need 18000000002 tensors"),

@@ -168,3 +168,53 @@ def test_room_is_what_a_caller_asks_for(path: Path) -> None:
     assert len(list(made([3, 8], steps=50, temperature=0))) == 4
     with pytest.raises(hx.Error, match="context: got 12, need 1 to the 11 of the model"):
         Generator(path, context=12)
+
+
+def counts_of(draw: Sampler, logits: Array, seen: tuple[int, ...] = ()) -> Array:
+    return np.bincount([draw(logits, seen) for _ in range(8000)], minlength=len(logits)) / 8000
+
+
+def test_top_k_and_min_p_keep_the_likeliest() -> None:
+    """As the definitions have it; top_p is of what top_k kept."""
+    shares = np.array([0.05, 0.4, 0.1, 0.3, 0.15])
+    logits = np.log(shares).astype(np.float32) * 1.5
+    cases = (
+        (Sampler(1.5, 1.0, 1, top_k=2), [1, 3]),
+        (Sampler(1.5, 1.0, 1, top_k=9), [0, 1, 2, 3, 4]),
+        (Sampler(1.5, 0.55, 1, top_k=2), [1]),  # 0.4 / 0.7
+        (Sampler(1.5, 1.0, 1, min_p=0.3), [1, 3, 4]),
+        (Sampler(1.5, 0.6, 1, min_p=0.3), [1, 3]),
+        (Sampler(1.5, 1.0, 1, min_p=1.0), [1]),
+    )
+    for draw, kept in cases:
+        want = np.where(np.isin(np.arange(5), kept), shares, 0)
+        np.testing.assert_allclose(counts_of(draw, logits), want / want.sum(), atol=0.025)
+
+
+def test_a_repetition_penalty_makes_tokens_of_the_text_less_likely() -> None:
+    logits = np.array([2.0, 1.9, -1.0, -1.1], np.float32)
+    assert Sampler(0.0, 1.0, 0, repetition_penalty=1.2)(logits, (0, 99)) == 1
+    assert Sampler(0.0, 1.0, 0, repetition_penalty=1.2)(logits[2:], (0,)) == 1
+    assert Sampler(0.0, 1.0, 0)(logits, (0,)) == 0
+    punished = np.exp(np.array([2.0 / 1.3, 1.9, -1.3, -1.1]))
+    got = counts_of(Sampler(1.0, 1.0, 3, repetition_penalty=1.3), logits, (0, 2))
+    np.testing.assert_allclose(got, punished / punished.sum(), atol=0.025)
+    assert logits[0] == 2.0
+
+
+def test_tokens_of_prompt_and_text_are_penalised(path: Path) -> None:
+    got = list(Generator(path)([3, 8], temperature=0, repetition_penalty=1e6))
+    assert len({3, 8, *got}) == 2 + len(got)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"top_k": -1}, "top_k: got -1, need an integer from 0"),
+        ({"min_p": 1.5}, "min_p: got 1.5, need a number from 0 to 1"),
+        ({"repetition_penalty": 0.0}, "repetition_penalty: got 0.0, need a number above 0"),
+    ],
+)
+def test_bad_limits_of_a_draw_are_told_at_once(path: Path, arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(hx.Error, match=words):
+        Generator(path)([3], **arguments)

@@ -6,8 +6,8 @@ import pytest
 import hexane as hx
 from cases import CASES, IDS, arrays, graph_of
 from hexane.dtypes import FP16
+from hexane.lowering.layers import lower_node
 from hexane.ops import LEAVES, OPS, Op
-from hexane.passes.engine.lower import lower_node
 from hexane.targets.legality import layers
 
 X = hx.input("x", (2, 8, 6, 4))

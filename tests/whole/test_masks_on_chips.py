@@ -8,10 +8,10 @@ import pytest
 
 import hexane as hx
 from hexane.graph import Graph
+from hexane.lowering.masks import HIDDEN
 from hexane.passes.retarget.clamp_masks import clamp_masks
 from hexane.pipeline import divide
 from hexane.targets.query import load_chip
-from hexane.validate.masks import HIDDEN
 from hexane.validate.wide_values import wide_readers
 from masked import LEAST, MASKED, PADDINGS, TOKENS, WIDTH
 

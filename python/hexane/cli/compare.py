@@ -43,6 +43,8 @@ def compare_targets(
     targets: Annotated[
         str,
         typer.Option(
+            "--targets",
+            "--target",
             metavar="NAMES",
             help=(
                 "Two or more, with commas between them: chips by any name (A14, M4, iPhone 12, h13), in their engines'"

@@ -15,7 +15,7 @@ from hexane.decisions import counted
 from hexane.errors import Error
 from hexane.options import Options
 from hexane.train.decoder import Generator
-from hexane.train.text import NAMES, TextStream, find_tokenizer, load_tokenizer
+from hexane.train.text import NAMES, TextStream, find_tokenizer, load_chat_template, load_tokenizer
 from hexane.train.trainer import checkpoint_in
 
 
@@ -45,6 +45,16 @@ def generate(
     steps: Annotated[int, typer.Option(min=0, help="Tokens to make, at most.")] = 256,
     temperature: Annotated[float, typer.Option(min=0, help="0: the likeliest token each time.")] = 0.8,
     top_p: Annotated[float, typer.Option(help="The share of the likeliest tokens that one is drawn of.")] = 0.9,
+    top_k: Annotated[int, typer.Option(min=0, help="How many of the likeliest tokens one is drawn of; 0: all.")] = 0,
+    min_p: Annotated[
+        float, typer.Option(min=0, max=1, help="The part of the likeliest token's share that others need.")
+    ] = 0.0,
+    repetition_penalty: Annotated[
+        float, typer.Option(help="Above 1: tokens that the text has become less likely.")
+    ] = 1.0,
+    chat: Annotated[
+        bool, typer.Option("--chat", help="--prompt is a user's message, in the template of MODEL: print the answer.")
+    ] = False,
     seed: Annotated[int, typer.Option(min=0, help="The same seed, the same text.")] = 0,
     context: Annotated[
         int | None, typer.Option(min=1, help="Room for so many tokens. [default: as many as the model takes]")
@@ -59,6 +69,7 @@ def generate(
     hexane generate run --prompt "Once" --tokenizer tokenizer.bin
     hexane generate stories15M.bin --prompt "Once" --temperature 0
     hexane generate stories15M.bin --prompt "Once" --lora run/adapter
+    hexane generate Qwen2.5-0.5B-Instruct --prompt "What is a tide?" --chat
 
     It ends where the model ends it (eos_token_id, or the token that ends an answer in a chat), after --steps tokens, or
     where the model's row of tokens is full. Tokens a second are printed on stderr, and the time to the first one.
@@ -68,13 +79,16 @@ def generate(
     if not published and checkpoint_in(model).is_file():
         model = checkpoint_in(model)
     known = load_tokenizer(_tokenizer(model, tokenizer))
+    text = prompt
+    if chat:
+        text = load_chat_template(model if model.is_dir() else model.parent)([{"role": "user", "content": prompt}])
     with working(f"reading {model.name}"):
         made = Generator(model, lora=lora, options=Options(target="host", threads=threads), context=context)
     if known.vocab > made.config.vocab:
         raise Error(f"[generate] {model}: got {made.config.vocab} tokens, need the tokenizer's {known.vocab}")
     if not published and (note := note_of_vocab(known, made.config)):
         print(f"[generate] {note}", file=sys.stderr)
-    ids = known.encode(prompt, begin=known.adds_begin or not published)
+    ids = known.encode(text, begin=not chat and (known.adds_begin or not published))
     if not ids:
         raise Error("[generate] --prompt: got an empty prompt, need some text: this tokenizer has no BOS token")
     tokens = made(
@@ -85,8 +99,11 @@ def generate(
         seed=seed,
         stop=known.stops | made.ends,
         vocab=known.vocab,
+        top_k=top_k,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
     )
-    if not json:
+    if not json and not chat:
         print(prompt, end="", flush=True)
     stream, found, texts, times = TextStream(known, ids), list[int](), list[str](), list[float]()
     start = time.perf_counter()

@@ -1,8 +1,8 @@
 """The netplist of a segment of the engine."""
 
 from hexane.graph import Graph
+from hexane.lowering.layers import lower
 from hexane.netplist import Netplist, write_netplist
-from hexane.passes.engine.lower import lower
 from hexane.targets import Chip
 
 

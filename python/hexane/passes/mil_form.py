@@ -1,7 +1,7 @@
 """A graph in the form that MIL can say: the passes of "mil", then each node an op of MIL."""
 
 from hexane.graph import Graph
-from hexane.passes.legalize.mil_form import in_mil_ops, with_weights
+from hexane.lowering.mil_ops import in_mil_ops, with_weights
 from hexane.passes.order import run_passes
 from hexane.targets import Target
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hexane.graph import Graph
+from hexane.lowering.round_attributes import round_attributes
 from hexane.options import DEFAULTS, Options
 from hexane.passes.fuse.fuse_accumulation import fuse_accumulation
 from hexane.passes.fuse.fuse_attention import fuse_attention
@@ -30,7 +31,6 @@ from hexane.passes.legalize.expand import expand
 from hexane.passes.legalize.keep_halves import keep_halves
 from hexane.passes.legalize.legalize_dtypes import legalize_dtypes
 from hexane.passes.legalize.narrow_ports import narrow_ports
-from hexane.passes.legalize.round_attributes import round_attributes
 from hexane.passes.legalize.save_states import save_states
 from hexane.passes.legalize.select_kernels import select_kernels
 from hexane.passes.legalize.split_conv_3d import split_conv_3d

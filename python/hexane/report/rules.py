@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from hexane.graph import Graph, Node, TensorType, Value
+from hexane.lowering.masks import mask_operands
 from hexane.ops.encodings import encoding_of
 from hexane.targets.rules import Rule, rules
-from hexane.validate.masks import mask_operands
 
 # These ask for a layer as the engine gets it: `retarget` writes others with strides and dilations that it takes.
 OF_LAYERS = ("conv_strides", "palette_strides", "pool_strides", "dilations")

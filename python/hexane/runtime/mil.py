@@ -9,10 +9,10 @@ from hexane.emit.mil.refusals import InFiles
 from hexane.emit.netplist import emit_netplist
 from hexane.errors import Error, UnsupportedError
 from hexane.graph import Graph, Value, unique
+from hexane.lowering.mil_ops import with_weights
 from hexane.names import free_name
 from hexane.netplist import Netplist
 from hexane.ops.encodings import encoding_of, is_encoded
-from hexane.passes.legalize.mil_form import with_weights
 from hexane.pipeline import divide, engine_form
 from hexane.program import Segment
 from hexane.stages.segments.devices import Programs

@@ -4,10 +4,10 @@ from typing import Any
 
 from hexane.errors import Error
 from hexane.graph import Node
+from hexane.lowering.layers import lower_node
 from hexane.ops import OPS
 from hexane.ops.recording import IgnoredError
 from hexane.ops.spec import LayerCall
-from hexane.passes.engine.lower import lower_node
 from hexane.validate.verdict_cache import MOST_KNOWN
 
 # Ops that are one layer wherever the engine gets them.

@@ -7,11 +7,11 @@ from typing import Any
 
 from hexane.errors import Error
 from hexane.graph import Node, TensorType, Value, unique
+from hexane.lowering.mil_ops import mil_nodes
 from hexane.mil.forms.form import PORT_AXES, finds_indices
 from hexane.ops import LEAVES
 from hexane.ops.fold import fold_node
 from hexane.ops.recording import IgnoredError
-from hexane.passes.legalize.mil_form import mil_nodes
 from hexane.targets.mil import mil_limits
 from hexane.validate.small_constants import loses_digits
 from hexane.validate.width_slices import JOINS, joins_width_slices

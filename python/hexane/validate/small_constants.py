@@ -6,8 +6,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from hexane.graph import Array, Node, Value
-from hexane.passes.legalize.to_fp16 import half
-from hexane.passes.simplify.fold_batch_norm import Affine, normalisation
+from hexane.lowering.channel_scales import Affine, normalisation
+from hexane.lowering.halves import half
 from hexane.targets import Verdict
 from hexane.validate.rule import judged
 

@@ -18,11 +18,11 @@ import numpy as np
 from hexane.bounds.ends import by_constants, corners, of_size
 from hexane.bounds.interval import LARGEST, whole_range
 from hexane.graph import Array, Node, Value
+from hexane.lowering.channel_scales import folds_in_halves, normalisation
+from hexane.lowering.masks import HIDDEN, mask_operands
 from hexane.ops import LEAVES, OPS
 from hexane.ops.spec import moved_inputs
-from hexane.passes.simplify.fold_batch_norm import folds_in_halves, normalisation
 from hexane.validate.fine_values import Makers, fine_makers, unheld
-from hexane.validate.masks import HIDDEN, mask_operands
 from hexane.validate.small_constants import INVERTED
 
 # Ops that are monotone in each operand, so that their ends are at its ends.

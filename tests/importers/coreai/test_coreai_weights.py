@@ -18,8 +18,8 @@ from hexane.emit.coreai.write import emit_asset, save_graph
 from hexane.graph import Graph, Node, tensor_type
 from hexane.importers.coreai import import_asset, import_coreai, open_asset, read_asset
 from hexane.importers.coreai.numbers import BITS, DTYPE_OF, numbers, packed
+from hexane.lowering.layers import lower
 from hexane.ops.encodings import encoding_of, is_encoded
-from hexane.passes.engine.lower import lower
 from hexane.passes.legalize.to_fp16 import to_fp16
 from hexane.runtime.mil import emit_netplists, emit_pieces
 from hexane.targets import load_target

@@ -2,13 +2,13 @@
 
 from hexane.emit.coreai.pixels import tokens_as_images
 from hexane.graph import Graph
+from hexane.lowering.finite_constants import without_infinities
+from hexane.lowering.round_attributes import round_attributes
 from hexane.passes.fuse.fuse_attention import fuse_attention
 from hexane.passes.fuse.fuse_gelu import fuse_gelu
 from hexane.passes.fuse.fuse_gelu_tanh import fuse_gelu_tanh
 from hexane.passes.fuse.fuse_layer_norm import fuse_layer_norm
 from hexane.passes.fuse.fuse_rms_norm import fuse_rms_norm
-from hexane.passes.legalize.finite_constants import without_infinities
-from hexane.passes.legalize.round_attributes import round_attributes
 from hexane.passes.legalize.to_fp16 import to_fp16
 from hexane.passes.repair import repair
 from hexane.passes.retarget.retarget import retarget

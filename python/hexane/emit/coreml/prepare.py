@@ -11,9 +11,9 @@ from hexane.emit.coreml.labels import with_probabilities
 from hexane.emit.mil.ports import with_port_axes
 from hexane.errors import Error
 from hexane.graph import Graph, Node, TensorType, Value, unique
+from hexane.lowering.mil_ops import as_constants
+from hexane.lowering.round_attributes import round_attributes
 from hexane.ops import OPS, apply
-from hexane.passes.legalize.mil_form import as_constants
-from hexane.passes.legalize.round_attributes import round_attributes
 from hexane.passes.legalize.to_fp16 import to_fp16
 from hexane.targets import load_target
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from hexane.dtypes import FP32, INT32
 from hexane.graph import Node, Value
+from hexane.lowering.mil_ops import FORMS
 from hexane.ops import simpler
 from hexane.ops.compose import Builder, cast
 from hexane.ops.rewriter import Pattern
-from hexane.passes.legalize.mil_form import FORMS
 from hexane.passes.retarget.resize import linear_by_products, nearest_by_gather
 
 

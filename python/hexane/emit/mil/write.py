@@ -12,13 +12,13 @@ from hexane.dtypes import DTYPES, DType
 from hexane.emit.mil.names import Names, label_of
 from hexane.errors import Error
 from hexane.graph import Graph, Node, TensorType, Value, constant, unique
+from hexane.lowering.mil_ops import written
 from hexane.mil.arguments import IN_BRACKETS, Parameter, parameters_of
 from hexane.mil.forms import Written
 from hexane.mil.forms.products import PRODUCTS
 from hexane.mil.forms.quantised import LUT_SCALE
 from hexane.mil.tree import Argument, BlobFile, Function, Literal, Name, Statement, Type
 from hexane.ops.encodings import encoding_of, kept
-from hexane.passes.legalize.mil_form import written
 
 WEIGHTS = "weights/weights.bin"  # beside the text
 MOST_INLINE = 10  # elements of a constant that stand in the text

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from hexane.errors import Error
 from hexane.graph import Graph
+from hexane.lowering.layers import lower
 from hexane.passes.engine.fuse.channels_first import channels_first
 from hexane.passes.engine.fuse.collapse_quant_dequant import collapse_quant_dequant
 from hexane.passes.engine.fuse.collapse_transpose import collapse_transpose
@@ -29,7 +30,6 @@ from hexane.passes.engine.legalize.slice_matmul_along_height import slice_matmul
 from hexane.passes.engine.legalize.split_kernel import split_kernel
 from hexane.passes.engine.legalize.split_kernel_memory import split_kernel_memory
 from hexane.passes.engine.legalize.split_transposes import split_transposes
-from hexane.passes.engine.lower import lower
 from hexane.targets import Chip, Target
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from hexane.graph import Graph, Node, Value
+from hexane.lowering.layouts import first_perm, last_perm
 from hexane.match import made_by
 from hexane.ops import OPS, apply
 from hexane.passes.fuse.fuse_transpose import transposed
@@ -112,16 +113,6 @@ def _planes(node: Node, moved: _Moved) -> tuple[Value, ...]:
     planes = apply(OPS["reshape"], [x], {"shape": (x.shape[0] * x.shape[1], *x.shape[2:], 1)}, node.sources)
     resized = apply(OPS[node.op], planes, {**node.attrs, "layout": "nhwc"}, node.sources)
     return apply(OPS["reshape"], resized, {"shape": node.types[0].shape}, node.sources)
-
-
-def last_perm(rank: int) -> tuple[int, ...]:
-    """(0, 2, 3, 1): where each axis of the channels-last form comes from."""
-    return (0, *range(2, rank), 1)
-
-
-def first_perm(rank: int) -> tuple[int, ...]:
-    """(0, 3, 1, 2): where each axis of the channels-first form comes from."""
-    return (0, rank - 1, *range(1, rank - 1))
 
 
 def in_layout(

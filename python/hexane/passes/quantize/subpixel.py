@@ -11,11 +11,11 @@ import numpy as np
 
 from hexane.dtypes import DType
 from hexane.graph import Array, Node, Value, constant
+from hexane.lowering.layouts import first_perm, last_perm
 from hexane.ops import OPS, apply
 from hexane.ops.fold import Folder
 from hexane.ops.taps import pairs
 from hexane.passes.fuse.fuse_transpose import transposed
-from hexane.passes.layout.channels_last import first_perm, last_perm
 from hexane.passes.legalize.expand import kernel_ops
 from hexane.passes.quantize.quantized import dequantized, known
 

@@ -1,10 +1,10 @@
 """Masks that come in through a port."""
 
 from hexane.graph import Graph, Node, Value, make_node
+from hexane.lowering.masks import FLOOR, HIDDEN, mask_operands
 from hexane.match import made_by
 from hexane.ops import OPS, apply
 from hexane.ops.spec import moved_inputs
-from hexane.validate.masks import FLOOR, HIDDEN, mask_operands
 
 
 def clamp_mask_inputs(graph: Graph) -> tuple[Graph, list[Node]]:

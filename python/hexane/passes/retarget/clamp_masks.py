@@ -6,8 +6,8 @@ from typing import Any
 
 from hexane.bounds.interval import LARGEST
 from hexane.graph import Graph, Node, Value, constant, make_node
+from hexane.lowering.masks import FLOOR, HIDDEN, hiding, levels, mask_operands
 from hexane.ops import OPS, apply
-from hexane.validate.masks import FLOOR, HIDDEN, hiding, levels, mask_operands
 
 
 def clamp_masks(graph: Graph, target: object = None) -> Graph:

@@ -5,10 +5,10 @@ from math import fsum, isinf, pi
 import numpy as np
 
 from hexane.graph import Array, Node, Value
+from hexane.lowering.channel_scales import normalisation
 from hexane.ops import OPS, simpler
 from hexane.passes.retarget.axes import reduced_axes
 from hexane.passes.retarget.writer import Form, Writer, Written
-from hexane.passes.simplify.fold_batch_norm import normalisation
 from hexane.targets import Family
 from hexane.validate.small_constants import TINY, held_norm, loses_digits, two_factors
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from hexane.dtypes import FP16, DType
 from hexane.graph import Graph, Node, Port, TensorType, Value, unique
+from hexane.lowering.halves import half
 from hexane.ops import LEAVES, OPS, apply
-from hexane.passes.legalize.to_fp16 import half
 from hexane.program import Segment
 from hexane.stages.segments.devices import is_leaf
 

@@ -10,18 +10,20 @@ from hexane.errors import Error
 from hexane.graph import Array
 from hexane.importers.files import open_regular
 from hexane.runtime.states import holds_states, read_states
-from hexane.train.decoder.config import LlamaConfig
+from hexane.train.decoder.config import PARTS, LlamaConfig
 from hexane.train.decoder.formats.model_file import config_of
 from hexane.train.decoder.lora import Base, Lora, checked_adapters
 from hexane.train.decoder.model import checked_weights
 from hexane.train.notes import notes_in, read_notes
 
 VERSION = 1
+OF_PARTS = {one.name for one in PARTS}  # in a note where they are not those of the Llama family
 
 
 def decoder_notes(config: LlamaConfig) -> dict[str, Any]:
     """The note under "decoder" that makes a Trainer's checkpoint one of a decoder."""
-    return {"version": VERSION, **asdict(config)}
+    plain = {name: value for name, value in asdict(config).items() if name not in OF_PARTS}
+    return {"version": VERSION, **plain, **config.parts()}
 
 
 def is_checkpoint(path: str | os.PathLike[str]) -> bool:
@@ -131,7 +133,7 @@ def _config(note: object, where: str) -> LlamaConfig:
     if note.get("version") != VERSION:
         raise Error(f"{where}: version: got {note.get('version')!r}, need {VERSION}")
     sizes = {name: value for name, value in note.items() if name != "version"}
-    known = {one.name for one in fields(LlamaConfig)}
-    if sizes.keys() != known or not isinstance(sizes["tied"], bool):
+    known = {one.name for one in fields(LlamaConfig)} - OF_PARTS
+    if sizes.keys() - OF_PARTS != known or not isinstance(sizes["tied"], bool):
         raise Error(f"{where}: got a config with {', '.join(sorted(sizes))}, need {', '.join(sorted(known))}")
     return config_of(where, **sizes)

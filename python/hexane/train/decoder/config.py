@@ -1,7 +1,7 @@
-"""The sizes of a decoder of the Llama family, and the names and shapes of its weights."""
+"""The sizes of a decoder, what its layers are made of, and the names and shapes of its weights."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from math import isfinite, prod
 from typing import Any
 
@@ -9,9 +9,50 @@ from hexane.errors import Error
 
 LARGEST = (1 << 31) - 1
 ROPES = ("interleaved", "half", "none")
+SCALINGS = ("linear", "llama3", "yarn", "factors")
+NORMS = ("rms", "rms+1", "layer")
+ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu")
 EMBEDDING = "model.embed_tokens.weight"
+POSITIONS = "model.embed_positions.weight"
 NORM = "model.norm.weight"
 HEAD = "lm_head.weight"
+
+
+@dataclass(frozen=True, slots=True)
+class RopeScaling:
+    """How rotary angles are changed for rows that are longer than those of the first training.
+
+    kind: "linear": all angles are divided by `factor`; "llama3": those of waves longer than `original` / `low` tokens,
+    not those below `original` / `high`, and between them by a share; "yarn": those that turn less than `low` times in
+    `original` tokens, not those that turn more than `high` times, and between them by a share (`whole`: of whole
+    channels); "factors": each by its own of `factors`. attention: cosines and sines are multiplied by it.
+
+    Raises Error for values that do not fit each other.
+    """
+
+    kind: str
+    factor: float = 1.0
+    original: int = 0
+    low: float = 1.0
+    high: float = 4.0
+    whole: bool = True
+    factors: tuple[float, ...] = ()
+    attention: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.kind not in SCALINGS:
+            raise _wrong("scaling", repr(self.kind), f"one of {', '.join(map(repr, SCALINGS))}")
+        for name in ("factor", "low", "high", "attention"):
+            _positive(f"scaling: {name}", getattr(self, name))
+        _size("scaling: original", self.original, 2 if self.kind in ("llama3", "yarn") else 0)
+        _flag("scaling: whole", self.whole)
+        if self.kind == "llama3" and self.low >= self.high:
+            raise _wrong("scaling: low", self.low, f"less than high {self.high}")
+        if not isinstance(self.factors, (tuple, list)):
+            raise _wrong("scaling: factors", repr(self.factors), "a list of numbers")
+        for one in self.factors:
+            _positive("scaling: factors", one)
+        object.__setattr__(self, "factors", tuple(self.factors))
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +64,16 @@ class LlamaConfig:
     a row; theta: the base of the rotary angles; rope: the channels that are rotated together, neighbours
     ("interleaved": llama2.c's files) or those half a head apart ("half": Hugging Face's), or "none"; tied: the head is
     the embedding; epsilon: of the norms; residual: what attention and MLP add is multiplied by it.
+
+    What other families have: norm: "rms", "rms+1" (weights are added to 1), or "layer" (LayerNorm, with biases);
+    post_norms: what attention and MLP add is normed too; head_norm: an RMS norm of each head's queries and keys;
+    qkv_bias, out_bias, mlp_bias: products have biases; gated: the MLP has a gate; activation: "silu", "gelu",
+    "gelu_tanh" or "relu"; parallel: attention and MLP read the same x; positions: rows of a table of learned positions
+    (0: none); rotary_dim: the first channels of a head, which are rotated (0: all); scaling: of the angles; unrotated:
+    layers without rotation; window: the last tokens that the layers in `local` attend to (0: all); local_theta: the
+    base of the angles in these layers, without `scaling` (0: as the others); embedding_scale: embeddings are multiplied
+    by it; attention_scale: of the scores (0: 1 / sqrt(head_dim)); attention_cap, logit_cap: scores and logits become
+    cap * tanh(x / cap) (0: they stay).
 
     Raises Error for sizes that do not fit each other.
     """
@@ -40,11 +91,31 @@ class LlamaConfig:
     tied: bool = True
     epsilon: float = 1e-5
     residual: float = 1.0
+    norm: str = "rms"
+    post_norms: bool = False
+    head_norm: bool = False
+    qkv_bias: bool = False
+    out_bias: bool = False
+    mlp_bias: bool = False
+    gated: bool = True
+    activation: str = "silu"
+    parallel: bool = False
+    positions: int = 0
+    rotary_dim: int = 0
+    scaling: RopeScaling | None = None
+    unrotated: tuple[int, ...] = ()
+    window: int = 0
+    local: tuple[int, ...] = ()
+    local_theta: float = 0.0
+    embedding_scale: float = 1.0
+    attention_scale: float = 0.0
+    attention_cap: float = 0.0
+    logit_cap: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("vocab", "dim", "hidden", "layers", "heads", "seq"):
             _size(name, getattr(self, name), 1)
-        for name in ("kv_heads", "head_dim"):
+        for name in ("kv_heads", "head_dim", "positions", "rotary_dim", "window"):
             _size(name, getattr(self, name), 0)
         if not self.kv_heads:
             object.__setattr__(self, "kv_heads", self.heads)
@@ -58,10 +129,43 @@ class LlamaConfig:
             raise _wrong("head_dim", self.head_dim, "an even number: channels are rotated in pairs")
         if self.rope not in ROPES:
             raise _wrong("rope", repr(self.rope), f"one of {', '.join(map(repr, ROPES))}")
-        for name in ("theta", "epsilon", "residual"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not (isfinite(value) and value > 0):
-                raise _wrong(name, repr(value), "a number above 0")
+        for name in ("theta", "epsilon", "residual", "embedding_scale"):
+            _positive(name, getattr(self, name))
+        self._check_parts()
+
+    def _check_parts(self) -> None:
+        for name in ("post_norms", "head_norm", "qkv_bias", "out_bias", "mlp_bias", "gated", "parallel"):
+            _flag(name, getattr(self, name))
+        for name, known in (("norm", NORMS), ("activation", ACTIVATIONS)):
+            if getattr(self, name) not in known:
+                raise _wrong(name, repr(getattr(self, name)), f"one of {', '.join(map(repr, known))}")
+        for name in ("local_theta", "attention_scale", "attention_cap", "logit_cap"):
+            if getattr(self, name) != 0:
+                _positive(name, getattr(self, name))
+        if self.positions and self.positions < self.seq:
+            raise _wrong("positions", self.positions, f"0, or at least seq {self.seq}")
+        if self.rotary_dim % 2 or self.rotary_dim > self.head_dim:
+            raise _wrong("rotary_dim", self.rotary_dim, f"an even number up to head_dim {self.head_dim}")
+        if isinstance(self.scaling, Mapping):
+            object.__setattr__(self, "scaling", _scaling(self.scaling))
+        if self.scaling is not None and not isinstance(self.scaling, RopeScaling):
+            raise _wrong("scaling", repr(self.scaling), "a RopeScaling, or None")
+        if (
+            self.scaling is not None
+            and self.scaling.kind == "factors"
+            and len(self.scaling.factors) != self.turned // 2
+        ):
+            raise _wrong("scaling: factors", len(self.scaling.factors), f"{self.turned // 2}: one for each angle")
+        if self.scaling is not None and self.scaling.kind == "yarn" and self.theta <= 1:
+            raise _wrong("theta", self.theta, "more than 1: angles are scaled by yarn")
+        for name in ("unrotated", "local"):
+            given = getattr(self, name)
+            whole = isinstance(given, (tuple, list)) and all(type(i) is int and 0 <= i < self.layers for i in given)
+            if not whole or len(set(given)) != len(given):
+                raise _wrong(name, repr(given), f"some of the layers 0 to {self.layers - 1}, each once")
+            object.__setattr__(self, name, tuple(sorted(given)))
+        if self.local and not self.window:
+            raise _wrong("window", 0, "a number of tokens for the layers in `local`")
 
     @classmethod
     def named(cls, name: str, **changes: Any) -> "LlamaConfig":
@@ -75,26 +179,66 @@ class LlamaConfig:
         """How many numbers the weights have; the tied head counts once."""
         return sum(prod(shape) for shape in self.shapes().values())
 
+    @property
+    def turned(self) -> int:
+        """How many channels of a head are rotated, in layers that rotate."""
+        return self.rotary_dim or self.head_dim
+
+    def parts(self) -> dict[str, Any]:
+        """What a decoder of the Llama family does not have: the fields behind `residual` that are not as they are
+        there, as JSON has them."""
+        return {one.name: _plain(getattr(self, one.name)) for one in PARTS if getattr(self, one.name) != one.default}
+
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The weights by Hugging Face's names, in the order in which a forward pass reads them; products (out, in)."""
         return dict(self._shapes())
 
     def _shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
         yield EMBEDDING, (self.vocab, self.dim)
+        if self.positions:
+            yield POSITIONS, (self.positions, self.dim)
         for i in range(self.layers):
-            yield layer(i, "input_layernorm"), (self.dim,)
-            yield layer(i, "self_attn.q_proj"), (queries, self.dim)
-            yield layer(i, "self_attn.k_proj"), (keys, self.dim)
-            yield layer(i, "self_attn.v_proj"), (keys, self.dim)
-            yield layer(i, "self_attn.o_proj"), (self.dim, queries)
-            yield layer(i, "post_attention_layernorm"), (self.dim,)
-            yield layer(i, "mlp.gate_proj"), (self.hidden, self.dim)
-            yield layer(i, "mlp.up_proj"), (self.hidden, self.dim)
-            yield layer(i, "mlp.down_proj"), (self.dim, self.hidden)
-        yield NORM, (self.dim,)
+            yield from self.of_layer(i)
+        yield from self._norm(NORM)
         if not self.tied:
             yield HEAD, (self.vocab, self.dim)
+
+    def of_layer(self, i: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """The weights of a layer; all layers have the same."""
+        queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        yield from self._norm(layer(i, "input_layernorm"))
+        yield from _product(layer(i, "self_attn.q_proj"), queries, self.dim, self.qkv_bias)
+        yield from _product(layer(i, "self_attn.k_proj"), keys, self.dim, self.qkv_bias)
+        yield from _product(layer(i, "self_attn.v_proj"), keys, self.dim, self.qkv_bias)
+        if self.head_norm:
+            yield layer(i, "self_attn.q_norm"), (self.head_dim,)
+            yield layer(i, "self_attn.k_norm"), (self.head_dim,)
+        yield from _product(layer(i, "self_attn.o_proj"), self.dim, queries, self.out_bias)
+        yield from self._norm(layer(i, "post_attention_layernorm"))
+        if self.post_norms:
+            yield from self._norm(layer(i, "pre_feedforward_layernorm"))
+        if self.gated:
+            yield from _product(layer(i, "mlp.gate_proj"), self.hidden, self.dim, self.mlp_bias)
+        yield from _product(layer(i, "mlp.up_proj"), self.hidden, self.dim, self.mlp_bias)
+        yield from _product(layer(i, "mlp.down_proj"), self.dim, self.hidden, self.mlp_bias)
+        if self.post_norms:
+            yield from self._norm(layer(i, "post_feedforward_layernorm"))
+
+    def _norm(self, name: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+        yield name, (self.dim,)
+        if self.norm == "layer":
+            yield bias_of(name), (self.dim,)
+
+
+def _product(name: str, out: int, into: int, bias: bool) -> Iterator[tuple[str, tuple[int, ...]]]:
+    yield name, (out, into)
+    if bias:
+        yield bias_of(name), (out,)
+
+
+def bias_of(weight: str) -> str:
+    """The name of the bias next to a weight."""
+    return weight.removesuffix(".weight") + ".bias"
 
 
 def layer(i: int, name: str) -> str:
@@ -107,9 +251,35 @@ def _size(name: str, value: object, least: int) -> None:
         raise _wrong(name, repr(value), f"an integer from {least} to {LARGEST}")
 
 
+def _flag(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise _wrong(name, repr(value), "True or False")
+
+
+def _positive(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not (isfinite(value) and value > 0):
+        raise _wrong(name, repr(value), "a number above 0")
+
+
+def _scaling(given: Mapping[str, Any]) -> RopeScaling:
+    known = {one.name for one in fields(RopeScaling)}
+    if "kind" not in given or not given.keys() <= known:
+        raise _wrong("scaling", ", ".join(sorted(given)), f"kind, and some of {', '.join(sorted(known))}")
+    return RopeScaling(**given)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, RopeScaling):
+        return {**asdict(value), "factors": list(value.factors)}
+    return list(value) if isinstance(value, tuple) else value
+
+
 def _wrong(name: str, got: object, need: str) -> Error:
     return Error(f"[train.llama] {name}: got {got}, need {need}")
 
+
+_ALL = fields(LlamaConfig)
+PARTS = _ALL[[one.name for one in _ALL].index("residual") + 1 :]
 
 # llama2.c's models of TinyStories; they were trained with rows of `seq` tokens, and take shorter ones.
 STORIES: Mapping[str, Mapping[str, Any]] = {

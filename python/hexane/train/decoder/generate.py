@@ -83,6 +83,9 @@ class Generator:
         seed: int = 0,
         stop: Collection[int] | None = None,
         vocab: int | None = None,
+        top_k: int = 0,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
     ) -> Iterator[int]:
         """The tokens after the prompt, as they are made: at most `steps`, and as many as fit into the model's `seq`
         with the prompt.
@@ -90,7 +93,10 @@ class Generator:
         temperature: 0: the likeliest token each time; else logits are divided by it, and a token is drawn of the
         likeliest ones whose shares add up to `top_p`. The same seed gives the same tokens. stop: ids that end the text;
         they are not given. None: `ends`, those that the model's folder names (eos_token_id). vocab: ids from it on are
-        never made; None: the model's. Another call begins anew.
+        never made; None: the model's. top_k: of so many likeliest tokens alone, 0: of all; min_p: of those alone whose
+        share is at least this part of the likeliest one's; repetition_penalty: above 1, logits of tokens that the text
+        has are divided by it where they are positive, and multiplied where not, also at temperature 0. These act in the
+        order penalty, temperature, top_k, top_p, min_p, as in transformers. Another call begins anew.
 
         Raises Error for a prompt that is empty, does not fit into the model, or has ids beyond the vocabulary, and for
         numbers out of range.
@@ -98,7 +104,8 @@ class Generator:
         ids, limit = list(prompt), self.config.vocab if vocab is None else vocab
         _check(self.config, ids, steps, temperature, top_p, seed, limit)
         ends = self.ends if stop is None else frozenset(stop)
-        return self._tokens(ids, steps, Sampler(temperature, top_p, seed), ends, limit)
+        draw = Sampler(temperature, top_p, seed, top_k=top_k, min_p=min_p, repetition_penalty=repetition_penalty)
+        return self._tokens(ids, steps, draw, ends, limit)
 
     def logits(self, tokens: Sequence[int]) -> Iterator[Array]:
         """The logits (vocab,) after each of the tokens, which begin a new text."""
@@ -116,11 +123,12 @@ class Generator:
         if len(ids) == end:
             return
         text = self._new_text()
-        logits = self._steps.prompt(ids)
+        logits, seen = self._steps.prompt(ids), set(ids)
         for position in range(len(ids), end):
-            token = draw(logits[:limit])
+            token = draw(logits[:limit], seen)
             if token in stop:
                 return
+            seen.add(token)
             yield token
             if position + 1 < end:
                 logits = self._step(token, position, text)
@@ -211,21 +219,44 @@ class NotFinite(Error):
 class Sampler:
     """The next token by its logits; the arguments are those of `Generator`."""
 
-    def __init__(self, temperature: float, top_p: float, seed: int) -> None:
+    def __init__(
+        self,
+        temperature: float,
+        top_p: float,
+        seed: int,
+        *,
+        top_k: int = 0,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+    ) -> None:
+        where = "[train.generate]"
+        if isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 0:
+            raise Error(f"{where} top_k: got {top_k!r}, need an integer from 0 on")
+        if not 0 <= min_p <= 1:
+            raise Error(f"{where} min_p: got {min_p!r}, need a number from 0 to 1")
+        if not (isfinite(repetition_penalty) and repetition_penalty > 0):
+            raise Error(f"{where} repetition_penalty: got {repetition_penalty!r}, need a number above 0")
         self._temperature, self._top_p = temperature, top_p
+        self._top_k, self._min_p, self._penalty = top_k, min_p, repetition_penalty
         self._random = np.random.Generator(np.random.PCG64(seed))
 
-    def __call__(self, logits: Array) -> int:
-        """Raises NotFinite for logits that are not."""
+    def __call__(self, logits: Array, seen: Collection[int] = ()) -> int:
+        """seen: the tokens of the text. Raises NotFinite for logits that are not."""
         if not np.all(np.isfinite(logits)):
             raise NotFinite(
                 "[train.generate] got logits that are not finite, need weights that a training did not spoil"
             )
+        if self._penalty != 1 and seen:
+            known = np.array([one for one in seen if one < len(logits)], np.int64)
+            logits = logits.copy()
+            logits[known] *= np.where(logits[known] > 0, 1 / self._penalty, self._penalty).astype(logits.dtype)
         if self._temperature == 0:
             return int(np.argmax(logits))
         below = logits.astype(np.float64) - logits.max()
         with np.errstate(over="ignore"):  # by a temperature near 0; the share of -inf is 0
             shares = np.exp(below / self._temperature)
+        if 0 < self._top_k < len(shares):
+            shares[logits < np.partition(logits, -self._top_k)[-self._top_k]] = 0
         shares /= shares.sum()
         # The tokens before the last one that is kept have less than top_p; the others have more than 1 - top_p, and it
         # has the largest share of them, at least the mean. So smaller shares need no sorting.
@@ -233,6 +264,8 @@ class Sampler:
         order = likely[np.argsort(-shares[likely], kind="stable")]
         sums = np.cumsum(shares[order])
         kept = sums[: int(np.searchsorted(sums, self._top_p)) + 1]
+        if self._min_p:
+            kept = kept[: max(int((shares[order[: len(kept)]] >= self._min_p * shares[order[0]]).sum()), 1)]
         place = int(np.searchsorted(kept, self._random.random() * kept[-1], side="right"))
         return int(order[min(place, len(kept) - 1)])  # the product may round up to the last sum
 

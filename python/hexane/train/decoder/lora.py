@@ -5,6 +5,7 @@ zeros, so that the first loss is that of W alone (Hu et al. 2021, https://arxiv.
 """
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite, sqrt
@@ -15,7 +16,7 @@ from hexane.errors import Error
 from hexane.graph import Array
 from hexane.train import init
 from hexane.train.decoder.config import LlamaConfig, layer
-from hexane.train.decoder.rotary import with_rows
+from hexane.train.decoder.rotary import TURNED, with_rows
 
 LAYERS = {
     "q_proj": "self_attn.q_proj",
@@ -71,12 +72,16 @@ class Lora:
     def shapes(self, config: LlamaConfig) -> dict[str, tuple[int, ...]]:
         """The adapters by name, such as `model.layers.0.self_attn.q_proj.lora_A.weight`: A (rank, in), B (out, rank).
 
-        Raises Error for a rank above the sizes of a layer: its adapter would have more numbers than the layer.
+        A model whose MLP has no gate has none for `gate_proj`. Raises Error for a rank above the sizes of a layer: its
+        adapter would have more numbers than the layer.
         """
         found: dict[str, tuple[int, ...]] = {}
         weights = config.shapes()
+        targets = [target for target in self.targets if config.gated or target != "gate_proj"]
+        if not targets:
+            raise _wrong("targets", "gate_proj", "a layer that the model has: its MLP has no gate")
         for i in range(config.layers):
-            for target in self.targets:
+            for target in targets:
                 out, into = weights[layer(i, LAYERS[target])]
                 if self.rank > min(out, into):
                     raise _wrong("rank", self.rank, f"at most {min(out, into)}: {target} is ({out}, {into})")
@@ -158,10 +163,12 @@ def hash_of(config: LlamaConfig, weights: Mapping[str, Array]) -> str:
     """SHA-256, in hexadecimal digits, of a model's sizes and weights in fp32. It is the same for both orders of rotated
     channels, and whatever file the model was read from."""
     found = hashlib.sha256(repr([getattr(config, name) for name in SIZES]).encode())
+    if parts := config.parts():
+        found.update(json.dumps(parts, sort_keys=True).encode())
     found.update(b"rotated" if config.rope != "none" else b"plain")
     for name in config.shapes():
         array = weights[name]
-        if config.rope != "none" and name.endswith(("q_proj.weight", "k_proj.weight")):
+        if config.rope != "none" and name.endswith(TURNED):
             array = with_rows(config, array, "half")
         found.update(np.ascontiguousarray(array, "<f4").reshape(-1).view(np.uint8).data)
     return found.hexdigest()

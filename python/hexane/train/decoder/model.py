@@ -1,4 +1,4 @@
-"""The graph of a decoder of the Llama family: logits and loss from tokens, with every weight a param."""
+"""The graph of a decoder: logits and loss from tokens, with every weight a param."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -13,8 +13,9 @@ from hexane.errors import Error
 from hexane.graph import Array
 from hexane.origins import source_scope
 from hexane.train import init
-from hexane.train.decoder.config import EMBEDDING, HEAD, NORM, LlamaConfig, layer
-from hexane.train.decoder.lora import Lora, adapters_of
+from hexane.train.decoder.config import HEAD, POSITIONS, LlamaConfig
+from hexane.train.decoder.layers import Layers, rotary_tables
+from hexane.train.decoder.lora import Lora
 
 DEVIATION = 0.02  # of weights that are drawn; what is added to the residual has it divided by sqrt(2 * layers)
 ADDED = ("self_attn.o_proj", "mlp.down_proj")
@@ -50,10 +51,10 @@ def llama(
     its training step, `hx.graph({"logits": model.logits})` its inference.
 
     config: sizes, or a name such as "stories110M". weights: arrays in fp32 by the names and of the shapes of
-    `config.shapes()`; without them they are drawn: ones for norms, else normal with the deviation 0.02, in what adds to
-    the residual 0.02 / sqrt(2 * layers). batch: rows of `config.seq` tokens in a call. checkpoints: the backward pass
-    computes each layer again, so that less is kept. lora: low-rank adapters are the params, and the weights, which have
-    to be given, are constants: no gradient of them is computed.
+    `config.shapes()`; without them they are drawn: ones for norms, zeros for biases, else normal with the deviation
+    0.02, in what adds to the residual 0.02 / sqrt(2 * layers). batch: rows of `config.seq` tokens in a call.
+    checkpoints: the backward pass computes each layer again, so that less is kept. lora: low-rank adapters are the
+    params, and the weights, which have to be given, are constants: no gradient of them is computed.
 
     Raises Error for a name that is none, for weights that are missing, too many, or of another shape, and for adapters
     of a rank above the sizes of a layer.
@@ -69,13 +70,11 @@ def llama(
     tokens = hx.input("tokens", (batch, sizes.seq), "int32")
     labels = hx.input("labels", (batch, sizes.seq), "int32")
     decoder = _Decoder(sizes, made, adapters, 1.0 if lora is None else lora.scale)
-    with source_scope(EMBEDDING.removesuffix(".weight")):
-        x = hx.gather(made[EMBEDDING], tokens)
+    x = decoder.embedded(tokens, None if not sizes.positions else made[POSITIONS][: sizes.seq])
     for i in range(sizes.layers):
         x = checkpoint(partial(decoder.layer, i), x) if checkpoints else decoder.layer(i, x)
-    x = decoder.norm(NORM, x)
+    logits = decoder.logits(x)
     with source_scope(HEAD.removesuffix(".weight")):
-        logits = hx.linear(x, made[EMBEDDING if sizes.tied else HEAD])
         loss = hx.cross_entropy(logits, labels)
     if lora is not None:
         return Llama(sizes, tokens, labels, logits, loss, adapters, lora, made)
@@ -93,41 +92,29 @@ def initial_weights(config: LlamaConfig, seed: int = 0) -> dict[str, Array]:
 
 def _drawn(config: LlamaConfig, name: str, shape: tuple[int, ...], seed: int) -> Array:
     if len(shape) == 1:
-        return np.ones(shape, np.float32)
+        zero = name.endswith(".bias") or config.norm == "rms+1"
+        return np.zeros(shape, np.float32) if zero else np.ones(shape, np.float32)
     added = name.removesuffix(".weight").endswith(ADDED)
     return init.normal(shape, seed, deviation=DEVIATION / (2 * config.layers) ** 0.5 if added else DEVIATION)
 
 
-def rotary_angles(config: LlamaConfig) -> tuple[Array, Array]:
-    """The cosines and sines of a head's angles at each position, both (seq, head_dim / 2) in fp32."""
-    rates = config.theta ** -(np.arange(0, config.head_dim, 2) / config.head_dim)
-    angles = np.outer(np.arange(config.seq), rates)
-    return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
-
-
-class _Decoder:
-    """The layers over one set of weights. adapters: by name, of as many layers as have one."""
+class _Decoder(Layers):
+    """The layers over whole rows."""
 
     def __init__(
         self, config: LlamaConfig, weights: Mapping[str, Tensor], adapters: Mapping[str, Tensor], scale: float
     ) -> None:
-        self.config = config
-        self.weights = weights
-        self.adapters, self.scale = adapters, scale
-        self.cos, self.sin = map(hx.const, rotary_angles(config))
+        super().__init__(config, weights, adapters, scale)
+        self.angles = {local: rotary_tables(config, local) for local in ((False, True) if config.local else (False,))}
 
-    def norm(self, name: str, x: Tensor) -> Tensor:
-        with source_scope(name.removesuffix(".weight")):
-            return hx.rms_norm(x, self.weights[name], epsilon=self.config.epsilon)
-
-    def layer(self, i: int, x: Tensor) -> Tensor:
-        with source_scope(f"model.layers.{i}.self_attn"):
-            x = self.add(x, self.attention(i, self.norm(layer(i, "input_layernorm"), x)))
-        with source_scope(f"model.layers.{i}.mlp"):
-            return self.add(x, self.mlp(i, self.norm(layer(i, "post_attention_layernorm"), x)))
-
-    def add(self, x: Tensor, y: Tensor) -> Tensor:
-        return x + (y if self.config.residual == 1 else y * self.config.residual)
+    def mask(self, local: bool) -> Tensor | None:
+        c = self.config
+        near = local and c.window < c.seq
+        if not near and not c.attention_cap:
+            return None  # a causal one, without its array
+        place = np.arange(c.seq)
+        behind = place[:, None] - place
+        return hx.const((behind >= 0) & (behind < (c.window if near else c.seq)))
 
     def attention(self, i: int, x: Tensor) -> Tensor:
         """Heads have the axes (batch, heads, seq, head_dim). Where keys serve several queries it is (batch, kv heads,
@@ -141,28 +128,11 @@ class _Decoder:
             parts = (c.kv_heads, of_each) if shared else (c.heads,)
             return hx.transpose(hx.reshape(y, shape=(*x.shape[:2], *parts, c.head_dim)), perm=front)
 
-        def rotated(y: Tensor) -> Tensor:
-            if c.rope == "none":
-                return y
-            return hx.rotary_embedding(y, self.cos, self.sin, interleaved=c.rope == "interleaved")
-
-        query, key = rotated(heads("q_proj", c.heads // c.kv_heads)), rotated(heads("k_proj", 1))
-        y = hx.scaled_dot_product_attention(query, key, heads("v_proj", 1), causal=True)
+        query = self.placed(i, "q_norm", heads("q_proj", c.heads // c.kv_heads))
+        key = self.placed(i, "k_norm", heads("k_proj", 1))
+        y = self.attend(i, query, key, heads("v_proj", 1))
         joined = hx.reshape(hx.transpose(y, perm=back), shape=(*x.shape[:2], c.heads * c.head_dim))
         return self.product(i, "self_attn.o_proj", joined)
-
-    def mlp(self, i: int, x: Tensor) -> Tensor:
-        gate, up = (self.product(i, f"mlp.{name}", x) for name in ("gate_proj", "up_proj"))
-        return self.product(i, "mlp.down_proj", hx.silu(gate) * up)
-
-    def product(self, i: int, name: str, x: Tensor) -> Tensor:
-        weight = layer(i, name)
-        a, b = adapters_of(weight)
-        with source_scope(weight.removesuffix(".weight")):
-            y = hx.linear(x, self.weights[weight])
-            if a not in self.adapters:
-                return y
-            return y + hx.linear(hx.linear(x, self.adapters[a]) * self.scale, self.adapters[b])
 
 
 def checked_weights(config: LlamaConfig, weights: Mapping[str, Array]) -> dict[str, Array]:

@@ -8,8 +8,10 @@ import numpy as np
 from hexane import build as hx
 from hexane.build import Tensor
 from hexane.graph import Array, Graph
-from hexane.train.decoder.config import EMBEDDING, HEAD, NORM, LlamaConfig, layer
-from hexane.train.decoder.model import checked_weights, rotary_angles
+from hexane.train.decoder.config import POSITIONS, LlamaConfig
+from hexane.train.decoder.layers import Layers
+from hexane.train.decoder.model import checked_weights
+from hexane.train.decoder.rotary import rotary_angles
 
 
 def one_token(config: LlamaConfig, weights: Mapping[str, Array], *, replaceable: bool = False) -> Graph:
@@ -20,11 +22,10 @@ def one_token(config: LlamaConfig, weights: Mapping[str, Array], *, replaceable:
     fit.
     """
     step = _Step(config, checked_weights(config, weights), replaceable)
-    x = hx.gather(step.weights[EMBEDDING], step.token)  # (1, dim)
+    x = step.begun()
     for i in range(config.layers):
         x = step.layer(i, x)
-    logits = hx.linear(step.norm(NORM, x), step.weights[EMBEDDING if config.tied else HEAD])
-    return hx.graph({"logits": logits}, name="one_token")
+    return hx.graph({"logits": step.logits(x)}, name="one_token")
 
 
 def block(config: LlamaConfig, weights: Mapping[str, Array], count: int, window: int) -> Graph:
@@ -35,36 +36,49 @@ def block(config: LlamaConfig, weights: Mapping[str, Array], count: int, window:
     later steps write them again. Raises Error for weights that do not fit.
     """
     step = _Block(config, checked_weights(config, weights), count, window)
-    x = hx.gather(step.weights[EMBEDDING], step.token)  # (count, dim)
+    x = step.begun()
     for i in range(config.layers):
         x = step.layer(i, x)
     x = x if count == 1 else hx.gather(x, hx.input("last", (1,), "int32"))
-    logits = hx.linear(step.norm(NORM, x), step.weights[EMBEDDING if config.tied else HEAD])
-    return hx.graph({"logits": logits}, name=f"block_{count}_{window}")
+    return hx.graph({"logits": step.logits(x)}, name=f"block_{count}_{window}")
 
 
-class _Step:
+class _Step(Layers):
     """The layers for one token at one position."""
 
     def __init__(self, config: LlamaConfig, weights: Mapping[str, Array], replaceable: bool) -> None:
-        self.config = config
-        self.weights = {
-            name: hx.param(name, array) if replaceable else hx.const(array) for name, array in weights.items()
-        }
+        super().__init__(
+            config, {name: hx.param(name, array) if replaceable else hx.const(array) for name, array in weights.items()}
+        )
+        self.count, self.window = 1, config.seq
         self.token = hx.input("token", (1,), "int32")
         self.position = hx.input("position", (1,), "int32")
-        self.cos, self.sin = (hx.gather(table, self.position) for table in map(hx.const, rotary_angles(config)))
-        self.visible = hx.const(np.arange(config.seq, dtype=np.int32)) <= self.position  # (seq,)
+        self.places = self.position
+        self._begin()
 
-    def norm(self, name: str, x: Tensor) -> Tensor:
-        return hx.rms_norm(x, self.weights[name], epsilon=self.config.epsilon)
+    def _begin(self) -> None:
+        c = self.config
+        self.angles = {
+            local: self._rows(*rotary_angles(c, local)) for local in ((False, True) if c.local else (False,))
+        }
+        keys = hx.const(np.arange(self.window, dtype=np.int32))
+        last = self.places if self.count == 1 else hx.reshape(self.places, shape=(self.count, 1))
+        seen = keys <= last  # (window,) or (count, window)
+        self.masks = {False: seen, True: seen}
+        if c.local and c.window < self.window:
+            self.masks[True] = hx.logical_and(seen, keys > last - c.window)
 
-    def layer(self, i: int, x: Tensor) -> Tensor:
-        x = self.add(x, self.attention(i, self.norm(layer(i, "input_layernorm"), x)))
-        return self.add(x, self.mlp(i, self.norm(layer(i, "post_attention_layernorm"), x)))
+    def _rows(self, cos: Array, sin: Array) -> tuple[Tensor, Tensor]:
+        of = [hx.const(np.ascontiguousarray(table[: self.window])) for table in (cos, sin)]
+        return hx.gather(of[0], self.places), hx.gather(of[1], self.places)
 
-    def add(self, x: Tensor, y: Tensor) -> Tensor:
-        return x + (y if self.config.residual == 1 else y * self.config.residual)
+    def mask(self, local: bool) -> Tensor | None:
+        return self.masks[local]
+
+    def begun(self) -> Tensor:
+        """The embeddings of the tokens, (count, dim)."""
+        table = self.weights.get(POSITIONS)
+        return self.embedded(self.token, None if table is None else hx.gather(table, self.places))
 
     def attention(self, i: int, x: Tensor) -> Tensor:
         """The queries that share a key head are the rows of one product: (kv_heads, queries of each, head_dim)."""
@@ -73,40 +87,28 @@ class _Step:
         def heads(name: str, count: int) -> Tensor:
             return hx.reshape(self.product(i, f"self_attn.{name}", x), shape=(count, 1, c.head_dim))
 
-        def rotated(y: Tensor) -> Tensor:
-            if c.rope == "none":
-                return y
-            return hx.rotary_embedding(y, self.cos, self.sin, interleaved=c.rope == "interleaved")
-
         def cached(name: str, new: Tensor) -> Tensor:
             cache = hx.state(f"layers.{i}.{name}", (c.kv_heads, c.seq, c.head_dim))
             return hx.write_state(cache, new, self.position, axis=1)
 
-        query = hx.reshape(rotated(heads("q_proj", c.heads)), shape=(c.kv_heads, c.heads // c.kv_heads, c.head_dim))
-        keys = cached("keys", rotated(heads("k_proj", c.kv_heads)))
+        query = self.placed(i, "q_norm", heads("q_proj", c.heads))
+        query = hx.reshape(query, shape=(c.kv_heads, c.heads // c.kv_heads, c.head_dim))
+        keys = cached("keys", self.placed(i, "k_norm", heads("k_proj", c.kv_heads)))
         values = cached("values", heads("v_proj", c.kv_heads))
-        y = hx.scaled_dot_product_attention(query, keys, values, self.visible)
+        y = self.attend(i, query, keys, values)
         return self.product(i, "self_attn.o_proj", hx.reshape(y, shape=(1, c.heads * c.head_dim)))
-
-    def mlp(self, i: int, x: Tensor) -> Tensor:
-        gate, up = (self.product(i, f"mlp.{name}", x) for name in ("gate_proj", "up_proj"))
-        return self.product(i, "mlp.down_proj", hx.silu(gate) * up)
-
-    def product(self, i: int, name: str, x: Tensor) -> Tensor:
-        return hx.linear(x, self.weights[layer(i, name)])
 
 
 class _Block(_Step):
     """The layers for tokens that stand one after the other, over the first positions of the cache."""
 
     def __init__(self, config: LlamaConfig, weights: Mapping[str, Array], count: int, window: int) -> None:
-        self.config, self.count, self.window = config, count, window
-        self.weights = {name: hx.const(array) for name, array in weights.items()}
+        Layers.__init__(self, config, {name: hx.const(array) for name, array in weights.items()})
+        self.count, self.window = count, window
         self.token = hx.input("token" if count == 1 else "tokens", (count,), "int32")
         self.position = hx.input("position", (1,), "int32")
-        places = self.position + hx.const(np.arange(count, dtype=np.int32))
-        self.cos, self.sin = (hx.gather(table[:window], places) for table in map(hx.const, rotary_angles(config)))
-        self.visible = hx.const(np.arange(window, dtype=np.int32)) <= hx.reshape(places, shape=(count, 1))
+        self.places = self.position + hx.const(np.arange(count, dtype=np.int32))
+        self._begin()
 
     def attention(self, i: int, x: Tensor) -> Tensor:
         """Queries have the axes (kv_heads, queries of each, count, head_dim), keys (kv_heads, 1, window, head_dim)."""
@@ -117,11 +119,6 @@ class _Block(_Step):
             y = hx.reshape(self.product(i, f"self_attn.{name}", x), shape=(count, c.kv_heads, of_each, c.head_dim))
             return hx.transpose(y, perm=(1, 2, 0, 3))
 
-        def rotated(y: Tensor) -> Tensor:
-            if c.rope == "none":
-                return y
-            return hx.rotary_embedding(y, self.cos, self.sin, interleaved=c.rope == "interleaved")
-
         def cached(name: str, new: Tensor) -> Tensor:
             cache = hx.state(f"layers.{i}.{name}", (c.kv_heads, c.seq, c.head_dim))
             rows = hx.reshape(new, shape=(c.kv_heads, count, c.head_dim))
@@ -129,8 +126,8 @@ class _Block(_Step):
             seen = whole if self.window == c.seq else whole[:, : self.window]
             return hx.reshape(seen, shape=(c.kv_heads, 1, self.window, c.head_dim))
 
-        query = rotated(heads("q_proj", shared))
-        keys = cached("keys", rotated(heads("k_proj", 1)))
+        query = self.placed(i, "q_norm", heads("q_proj", shared))
+        keys = cached("keys", self.placed(i, "k_norm", heads("k_proj", 1)))
         values = cached("values", heads("v_proj", 1))
-        y = hx.transpose(hx.scaled_dot_product_attention(query, keys, values, self.visible), perm=(2, 0, 1, 3))
+        y = hx.transpose(self.attend(i, query, keys, values), perm=(2, 0, 1, 3))
         return self.product(i, "self_attn.o_proj", hx.reshape(y, shape=(count, c.heads * c.head_dim)))

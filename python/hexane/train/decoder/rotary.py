@@ -1,13 +1,57 @@
-"""The two orders of a head's channels under rotary positions, and weights in the other one."""
+"""Rotary positions: their angles, the two orders of a head's channels, and weights in the other one."""
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import ceil, floor, log, pi
 
 import numpy as np
 
 from hexane.errors import Error
 from hexane.graph import Array
-from hexane.train.decoder.config import LlamaConfig, layer
+from hexane.train.decoder.config import LlamaConfig, RopeScaling
+
+# The ends of names of what has a row for each channel of a query or a key.
+TURNED = tuple(
+    f"self_attn.{name}"
+    for name in ("q_proj.weight", "k_proj.weight", "q_proj.bias", "k_proj.bias", "q_norm.weight", "k_norm.weight")
+)
+
+
+def rotary_angles(config: LlamaConfig, local: bool = False) -> tuple[Array, Array]:
+    """The cosines and sines of a head's angles at each position, both (seq, channels that are rotated / 2) in fp32.
+    local: those of the layers in `config.local`."""
+    own = local and config.local_theta > 0
+    scaling = None if own else config.scaling
+    rates = rotary_rates(config.local_theta if own else config.theta, config.turned, scaling)
+    angles = np.outer(np.arange(config.seq), rates)
+    found, attention = (np.cos(angles), np.sin(angles)), 1.0 if scaling is None else scaling.attention
+    cos, sin = (attention * one for one in found)
+    return cos.astype(np.float32), sin.astype(np.float32)
+
+
+def rotary_rates(theta: float, channels: int, scaling: RopeScaling | None = None) -> Array:
+    """The angle of each pair of channels at position 1, in fp64."""
+    rates: Array = theta ** -(np.arange(0, channels, 2) / channels)
+    if scaling is None:
+        return rates
+    if scaling.kind == "factors":
+        return np.asarray(rates / np.array(scaling.factors))
+    if scaling.kind == "linear":
+        return np.asarray(rates / scaling.factor)
+    if scaling.kind == "llama3":
+        turns = scaling.original * rates / (2 * pi)  # in the rows of the first training
+        kept = np.clip((turns - scaling.low) / (scaling.high - scaling.low), 0, 1)
+    else:
+        begin, end = (
+            channels * log(scaling.original / (turns * 2 * pi)) / (2 * log(theta))
+            for turns in (scaling.high, scaling.low)
+        )
+        if scaling.whole:
+            begin, end = floor(begin), ceil(end)
+        begin, end = max(begin, 0), min(end, channels - 1)
+        end += 0.001 if begin == end else 0
+        kept = 1 - np.clip((np.arange(channels // 2) - begin) / (end - begin), 0, 1)
+    return np.asarray(rates * kept + rates / scaling.factor * (1 - kept))
 
 
 def with_rope(config: LlamaConfig, weights: Mapping[str, Array], rope: str) -> tuple[LlamaConfig, dict[str, Array]]:
@@ -22,14 +66,14 @@ def with_rope(config: LlamaConfig, weights: Mapping[str, Array], rope: str) -> t
     found = dict(weights)
     if rope == config.rope:
         return changed, found
-    for i in range(config.layers):
-        for name in ("self_attn.q_proj", "self_attn.k_proj"):
-            found[layer(i, name)] = with_rows(config, weights[layer(i, name)], rope)
+    for name in config.shapes():
+        if name.endswith(TURNED):
+            found[name] = with_rows(config, weights[name], rope)
     return changed, found
 
 
 def with_rows(config: LlamaConfig, rows: Array, rope: str) -> Array:
-    """The rows (heads * head_dim, any) of a matrix of this config in another convention's order.
+    """The rows (heads * head_dim, ..) of an array of this config in another convention's order.
 
     Raises Error as `with_rope` does.
     """
@@ -37,6 +81,9 @@ def with_rows(config: LlamaConfig, rows: Array, rope: str) -> Array:
         return rows
     if "none" in (rope, config.rope):
         raise Error(f"[train.with_rope] rope: got {rope!r} for a model of {config.rope!r}, need one that is rotated")
-    pairs = (config.head_dim // 2, 2) if rope == "half" else (2, config.head_dim // 2)
-    heads = rows.reshape(-1, *pairs, rows.shape[1])
-    return np.ascontiguousarray(heads.swapaxes(1, 2)).reshape(rows.shape)
+    turned = config.turned
+    order = np.arange(config.head_dim)
+    pairs = (turned // 2, 2) if rope == "half" else (2, turned // 2)
+    order[:turned] = order[:turned].reshape(pairs).T.reshape(-1)
+    heads = rows.reshape(-1, config.head_dim, *rows.shape[1:])
+    return np.ascontiguousarray(heads[:, order]).reshape(rows.shape)

@@ -1,5 +1,6 @@
 """Text for decoders: tokenizers, files of tokens, and the batches of a training over them."""
 
+from hexane.train.text.chat import ChatTemplate, load_chat_template
 from hexane.train.text.learn import learn_tokenizer
 from hexane.train.text.stream import TextStream
 from hexane.train.text.token_file import TokenFile, save_tokens, token_dtype
@@ -8,12 +9,14 @@ from hexane.train.text.windows import TokenWindows
 
 __all__ = [
     "NAMES",
+    "ChatTemplate",
     "TextStream",
     "TokenFile",
     "TokenWindows",
     "Tokenizer",
     "find_tokenizer",
     "learn_tokenizer",
+    "load_chat_template",
     "load_tokenizer",
     "save_tokens",
     "token_dtype",

@@ -4,6 +4,7 @@ import numpy as np
 
 from hexane.decisions import Decision
 from hexane.graph import Graph, Node, Value, constant
+from hexane.lowering.layers import is_constant
 from hexane.match import joined_sources, made_by
 from hexane.ops import OPS, apply
 from hexane.ops.encodings import encoding_of, is_encoded
@@ -11,7 +12,6 @@ from hexane.ops.fold import fold_node
 from hexane.ops.slots import slot
 from hexane.passes.engine.chain import TABLE, fused, slots_of
 from hexane.passes.engine.legalize.compression import is_valid_for_compression
-from hexane.passes.engine.lower import is_constant
 from hexane.targets import Chip
 
 STAGE = "collapse_quant_dequant"

@@ -7,10 +7,10 @@ import numpy as np
 
 from hexane.decisions import Decision
 from hexane.graph import Graph, Node, Value, constant
+from hexane.lowering.layers import is_constant
 from hexane.ops import OPS, apply
 from hexane.ops.slots import moved, slot
 from hexane.passes.engine.chain import TABLE, slots_of
-from hexane.passes.engine.lower import is_constant
 from hexane.targets import Target
 
 STAGE = "fold_weights_with_scale"

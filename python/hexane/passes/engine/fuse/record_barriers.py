@@ -2,9 +2,9 @@
 
 from hexane.decisions import Decision
 from hexane.graph import Graph, Node
+from hexane.lowering.layers import is_weight
 from hexane.ops import OPS
 from hexane.passes.engine.chain import TABLE, slots_of
-from hexane.passes.engine.lower import is_weight
 from hexane.targets import Target
 
 STAGE = "record_barriers"

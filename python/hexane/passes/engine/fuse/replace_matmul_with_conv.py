@@ -6,11 +6,11 @@ import numpy as np
 
 from hexane.decisions import Decision
 from hexane.graph import Graph, Node, Value, constant, tensor_type
+from hexane.lowering.layers import is_constant
 from hexane.ops import OPS, apply
 from hexane.ops.encodings import encoding_of
 from hexane.passes.engine.chain import refused_reshape
 from hexane.passes.engine.legalize.compression import kernel_bytes
-from hexane.passes.engine.lower import is_constant
 from hexane.targets import Chip
 
 STAGE = "replace_matmul_with_conv"

@@ -2,8 +2,8 @@
 
 from hexane.errors import Error
 from hexane.graph import Graph, Node
+from hexane.lowering.layers import is_weight
 from hexane.ops import OPS
-from hexane.passes.engine.lower import is_weight
 from hexane.targets import Chip
 from hexane.validate import validate
 from hexane.validate.rule import AXES

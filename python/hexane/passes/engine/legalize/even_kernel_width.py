@@ -4,9 +4,9 @@ import numpy as np
 
 from hexane.decisions import Decision
 from hexane.graph import Graph, Node, Value, constant
+from hexane.lowering.layers import is_constant
 from hexane.passes.engine.chain import slots_of
 from hexane.passes.engine.legalize.slots import with_inputs, with_slots
-from hexane.passes.engine.lower import is_constant
 from hexane.targets import Chip
 from hexane.validate.compute import largest_kernel
 

@@ -7,13 +7,13 @@ import numpy as np
 
 from hexane.decisions import Decision
 from hexane.graph import EpilogueSlot, Graph, Node, Value, constant
+from hexane.lowering.layers import is_constant, is_weight
 from hexane.ops import OPS, apply
 from hexane.ops.encodings import operand_encoding
 from hexane.ops.slots import OPERANDS, operands_of
 from hexane.passes.engine.chain import slots_of
 from hexane.passes.engine.legalize.compression import kernel_bytes
 from hexane.passes.engine.legalize.slots import behind, layer, view, with_slots
-from hexane.passes.engine.lower import is_constant, is_weight
 from hexane.targets import Chip
 from hexane.validate.compute import kernel_memory
 

@@ -20,8 +20,7 @@ from hexane.graph import Array
 from hexane.train.decoder.config import EMBEDDING, HEAD, NORM, LlamaConfig, layer
 from hexane.train.decoder.formats.binary import BinaryFile, opened
 from hexane.train.decoder.formats.model_file import LAYER, Format, check_parameters, config_of, little_endian
-from hexane.train.decoder.model import rotary_angles
-from hexane.train.decoder.rotary import with_rope
+from hexane.train.decoder.rotary import rotary_angles, with_rope
 
 MAGIC = 0x616B3432
 HEADER = 256  # bytes of versions 1 and 2

@@ -8,7 +8,7 @@ import numpy as np
 
 from hexane.errors import Error
 from hexane.graph import Array
-from hexane.train.decoder.config import LlamaConfig
+from hexane.train.decoder.config import PARTS, LlamaConfig
 from hexane.train.decoder.model import checked_weights
 
 Read = Callable[[Path], tuple[LlamaConfig, dict[str, Array]]]
@@ -49,8 +49,9 @@ def config_of(where: str, **sizes: object) -> LlamaConfig:
 
 
 def check_parameters(where: str, config: LlamaConfig, names: Mapping[str, object]) -> None:
-    """Raises Error for a config that a format has no field for, by the values that its readers take."""
-    for name, need in names.items():
+    """Raises Error for a config that a format has no field for, by the values that its readers take, which are those of
+    the Llama family where `names` has none."""
+    for name, need in {**{one.name: one.default for one in PARTS}, **names}.items():
         got = getattr(config, name)
         if got != need:
             raise Error(f"{where}: {name}: got {got!r}, need {need!r}: the format cannot say another")

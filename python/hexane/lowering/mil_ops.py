@@ -10,6 +10,9 @@ import numpy as np
 from hexane.dtypes import BOOL, DTYPES, INT32, INT64, UINT16, DType
 from hexane.errors import Error
 from hexane.graph import Graph, Node, Port, Value, constant, make_node
+from hexane.lowering.finite_constants import without_infinities
+from hexane.lowering.halves import half, keeps_scale
+from hexane.lowering.round_attributes import rounded
 from hexane.mil.arguments import parameters_of
 from hexane.mil.forms import WRITE, Written
 from hexane.mil.forms.form import FINDS, finds_indices
@@ -21,9 +24,6 @@ from hexane.ops.compose import Builder
 from hexane.ops.encodings import PALETTES, encoding_of, is_encoded
 from hexane.ops.recording import check, recorded
 from hexane.ops.rewriter import Pattern, Rewriter
-from hexane.passes.legalize.finite_constants import without_infinities
-from hexane.passes.legalize.round_attributes import rounded
-from hexane.passes.legalize.to_fp16 import half, keeps_scale
 from hexane.targets.mil import mil_limits
 
 UINT64 = DTYPES["uint64"]

@@ -8,10 +8,10 @@ import numpy as np
 
 from hexane.dtypes import FP16
 from hexane.graph import Graph, Node, Value, constant, make_node
+from hexane.lowering.halves import half, keeps_scale, weights_of_products
 from hexane.mil.forms import WRITE
 from hexane.ops import OPS
 from hexane.ops.encodings import encoding_of, is_encoded
-from hexane.passes.legalize.to_fp16 import half, keeps_scale, weights_of_products
 from hexane.targets import Chip, Target
 from hexane.targets.legality import route_of
 

@@ -7,9 +7,9 @@ import numpy as np
 
 from hexane.errors import Error
 from hexane.graph import Array, Graph, Node, Value, constant, make_node
+from hexane.lowering.masks import COMPARES, FLOOR, mask_operands
 from hexane.ops import OPS, apply
 from hexane.targets.rules import rules
-from hexane.validate.masks import COMPARES, FLOOR, mask_operands
 
 LARGEST_FINITE = 65504.0  # of fp16, exactly
 SCALES = ("mul", "real_div")

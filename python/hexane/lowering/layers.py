@@ -11,6 +11,7 @@ from hexane.decisions import Decision
 from hexane.dtypes import BOOL
 from hexane.errors import Error
 from hexane.graph import Graph, Node, Value, constant, unique
+from hexane.lowering.layouts import first_perm
 from hexane.ops import LEAVES, OPS, apply, simpler
 from hexane.ops.compose import lift
 from hexane.ops.encodings import PALETTES, encoding_of, is_encoded
@@ -21,7 +22,6 @@ from hexane.ops.records.engine import movement, planar
 from hexane.ops.records.engine.mac import CONVOLUTIONS
 from hexane.ops.rewriter import Pattern, Rewriter
 from hexane.ops.slots import activation, slot
-from hexane.passes.layout.channels_last import first_perm
 from hexane.targets import Target
 from hexane.targets.rules import rules
 from hexane.verify import STATE_OPS

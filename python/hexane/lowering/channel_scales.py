@@ -1,0 +1,158 @@
+"""Batch norms of constants, and other scales and shifts of channels: what they do, and the weights that take them."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from hexane.graph import Array, Node, Value, constant
+from hexane.match import channel_axis, only_along
+from hexane.ops import OPS
+
+_FP32_EPSILON = 2.0**-23
+_FP16_EPSILON = 2.0**-11  # of the numbers of a channel together, where each is rounded to fp16 with all digits
+_LARGEST, _TINY = (float(number) for number in (np.finfo(np.float16).max, np.finfo(np.float16).tiny))
+_DEAD = 2.0**-19  # a batch norm's gamma: results of 32 deviations are below the numbers that fp16 has with all digits
+
+
+class Affine(NamedTuple):
+    """y * scale + shift, by channel, in fp64. live: the channels whose digits count; None for all."""
+
+    scale: Array
+    shift: Array
+    live: Array | None = None
+
+    def then(self, later: "Affine") -> "Affine":
+        """Both, one after the other."""
+        lives = [a.live for a in (self, later) if a.live is not None]
+        live = np.logical_and.reduce(lives) if lives else None
+        return Affine(self.scale * later.scale, self.shift * later.scale + later.shift, live)
+
+
+def folds_in_halves(node: Node, counts: Mapping[Value, int]) -> bool:
+    """Whether the weights of a product take the node, with all digits in fp16. counts: how often values are read."""
+    for i, product in enumerate(node.inputs[:2]):
+        maker = float_product(product)
+        if product is None or maker is None or counts[product] != 1 or maker.types != node.types:
+            continue
+        affine = affine_of(node, node.inputs, i, channel_axis(maker))
+        if affine is not None and scaled_operands(maker, affine, True) is not None:
+            return True
+    return False
+
+
+def float_product(value: Value | None) -> Node | None:
+    """The product that makes the value, if it is one of floats."""
+    op = None if value is None else OPS.get(value.node.op)
+    if value is None or op is None or op.product is None:
+        return None
+    weight = value.node.inputs[1]
+    return value.node if weight is not None and weight.dtype.kind == "float" else None
+
+
+def affine_of(node: Node, inputs: tuple[Value | None, ...], i: int, axis: int) -> Affine | None:
+    """What the node does to each channel of its input i, if it does the same to all of a channel."""
+    shape = node.types[0].shape
+    ones, zeros = np.ones(shape[axis]), np.zeros(shape[axis])
+    if node.op == "batch_norm":
+        return normalisation(node, inputs[1:]) if i == 0 and node.attrs["axis"] == axis else None
+    other = inputs[1 - i]
+    numbers = _numbers(other) if other is not None and only_along(other, axis, shape) else None
+    if numbers is None or (numbers.size == 1 and node.op in ("mul", "real_div")):
+        return None  # one number: the scale of a quantised tensor, say, to whose roundings its place matters
+    with np.errstate(all="ignore"):
+        match node.op, i:
+            case "add", _:
+                return Affine(ones, numbers)
+            case "sub", _:
+                return Affine(ones, -numbers) if i == 0 else Affine(-ones, numbers)
+            case "mul", _:
+                return Affine(numbers, zeros)
+            case "real_div", 0:
+                return Affine(1 / numbers, zeros)
+    return None
+
+
+def normalisation(node: Node, params: Sequence[Value | None]) -> Affine | None:
+    """What a batch_norm does to each channel, if these parameters (mean, variance, gamma, beta) are constants."""
+    mean, variance, gamma, beta = (None if v is None else _numbers(v) for v in params)
+    if any(v is not None and _numbers(v) is None for v in params):
+        return None
+    assert mean is not None
+    assert variance is not None
+    with np.errstate(all="ignore"):
+        scale = (1 if gamma is None else gamma) / np.sqrt(variance + node.attrs["epsilon"])
+        live = None if gamma is None else np.abs(gamma) > _DEAD
+        live = None if live is None or not live.any() else live  # a norm of small results has no dead channels
+        return Affine(scale, (0 if beta is None else beta) - mean * scale, live)
+
+
+def _numbers(value: Value) -> Array | None:
+    if value.node.op != "const":
+        return None
+    assert value.node.data is not None
+    return value.node.data.astype(np.float64).reshape(-1)
+
+
+def scaled_operands(maker: Node, affine: Affine, in_halves: bool) -> list[Value] | None:
+    """Operands with which the op computes its result * scale + shift; None where digits would be lost."""
+    x, weight, bias = maker.inputs
+    over_weight = OPS[maker.op].product
+    assert x is not None
+    assert weight is not None
+    assert over_weight is not None
+    wide = None if weight.node.op != "const" else weight.node.data
+    offset = np.zeros_like(affine.shift) if bias is None else _numbers(bias)
+    if wide is None or offset is None:
+        return None
+    new_bias = _constant(offset * affine.scale + affine.shift, weight)
+    if (affine.scale == 1).all():
+        new_weight: Value | None = weight
+    else:
+        new_weight = _constant(wide.astype(np.float64) * over_weight(affine.scale, weight.shape, **maker.attrs), weight)
+    if new_weight is None or new_bias is None:
+        return None
+    if in_halves and not _kept_in_halves(maker, affine, new_weight, new_bias):
+        return None
+    return [x, new_weight, new_bias]
+
+
+def _kept_in_halves(maker: Node, affine: Affine, new_weight: Value, new_bias: Value) -> bool:
+    """Whether fp16 keeps as many digits of each live channel's new weights as of its old ones, and holds its bias."""
+    old, new, bias = maker.inputs[1].node.data, new_weight.node.data, new_bias.node.data  # type: ignore[union-attr]
+    over_weight = OPS[maker.op].product
+    assert old is not None
+    assert new is not None
+    assert bias is not None
+    assert over_weight is not None
+    live = np.ones(affine.scale.shape, np.bool_) if affine.live is None else affine.live
+    if (np.abs(bias[live]) > _LARGEST).any() and not _beyond(maker.inputs[2]):
+        return False
+    size = np.abs(new)
+    if not size.size or (size.max() <= _LARGEST and size[size > 0].min(initial=np.inf) >= _TINY):
+        return True
+    channel = over_weight(np.arange(live.size), old.shape, **maker.attrs)
+    places = np.broadcast_to(channel, old.shape).ravel().astype(np.int64)
+    lost_new, lost_old = (_lost(numbers.ravel(), places, live.size) for numbers in (new, old))
+    return bool((lost_new <= np.maximum(lost_old, _FP16_EPSILON))[live].all())
+
+
+def _beyond(value: Value | None) -> bool:
+    return value is not None and value.node.data is not None and bool((np.abs(value.node.data) > _LARGEST).any())
+
+
+def _lost(numbers: Array, places: Array, count: int) -> Array:
+    """What fp16 loses of the numbers of each channel, relative to them. places: the channel of each number."""
+    wide = numbers.astype(np.float64)
+    with np.errstate(over="ignore"):
+        narrow = np.clip(wide, -_LARGEST, _LARGEST).astype(np.float16).astype(np.float64)
+    lost, size = (np.bincount(places, a * a, count) for a in (wide - narrow, wide))
+    return np.sqrt(lost / np.where(size > 0, size, 1.0))
+
+
+def _constant(wide: Array, like: Value) -> Value | None:
+    """The array in the value's dtype, unless that overflows, underflows or is coarser than fp32."""
+    with np.errstate(all="ignore"):
+        narrow = wide.astype(like.dtype.numpy)
+        fits = np.abs(narrow.astype(np.float64) - wide) <= _FP32_EPSILON * np.abs(wide)
+    return constant(narrow, like.node.sources) if fits.all() else None

@@ -1,0 +1,678 @@
+"""The config of a decoder from and into config.json of Hugging Face, by its model_type.
+
+Fields that say nothing about the logits are ignored; those that would change them and are not known are all named in
+one error.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from hexane.errors import Error
+from hexane.train.decoder.config import LARGEST, LlamaConfig, RopeScaling
+from hexane.train.decoder.formats.model_file import config_of
+
+# Fields by the names of LlamaConfig.
+FIELDS: Mapping[str, str] = {
+    "vocab": "vocab_size",
+    "dim": "hidden_size",
+    "hidden": "intermediate_size",
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "kv_heads": "num_key_value_heads",
+    "head_dim": "head_dim",
+    "seq": "max_position_embeddings",
+    "tied": "tie_word_embeddings",
+    "epsilon": "rms_norm_eps",
+}
+# What transformers takes where a file does not have them, but for what a family has of its own.
+DEFAULTS: Mapping[str, Any] = {
+    "vocab_size": 32000,
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "max_position_embeddings": 2048,
+    "tie_word_embeddings": False,
+    "rms_norm_eps": 1e-6,
+    "hidden_act": "silu",
+    "rope_theta": 10000.0,
+    "rope_local_base_freq": 10000.0,
+    "sliding_window": 4096,
+    "max_window_layers": 28,
+    "no_rope_layer_interval": 4,
+    "query_pre_attn_scalar": 256,
+    "rotary_pct": 0.25,
+}
+ACTIVATIONS: Mapping[str, str] = {
+    **dict.fromkeys(("silu", "swish"), "silu"),
+    **dict.fromkeys(("gelu", "gelu_python"), "gelu"),
+    **dict.fromkeys(("gelu_pytorch_tanh", "gelu_new", "gelu_fast"), "gelu_tanh"),
+    "relu": "relu",
+}
+# Fields that have to have one of these values, or be missing.
+FIXED: Mapping[str, tuple[Any, ...]] = {
+    "quantization_config": (None,),
+    "is_decoder": (True, False),
+    "is_encoder_decoder": (False,),
+    "add_cross_attention": (False,),
+    "pruned_heads": ({}, None),
+}
+# Fields that say nothing about the logits.
+HARMLESS = frozenset(
+    (
+        *("_name_or_path", "architectures", "torch_dtype", "dtype", "transformers_version", "use_cache", "model_type"),
+        *("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id", "tokenizer_class", "max_sequence_length"),
+        *("attention_dropout", "initializer_range", "gradient_checkpointing", "output_attentions", "return_dict"),
+        *("output_hidden_states", "id2label", "label2id", "problem_type", "finetuning_task", "task_specific_params"),
+        *("is_llama_config", "transformers.js_config", "unsloth_fixed", "unsloth_version", "auto_map", "license"),
+        *("sep_token_id", "cls_token_id", "mask_token_id", "decoder_start_token_id", "tokenizer_file"),
+        *("torchscript", "use_bfloat16", "tf_legacy_loss", "chunk_size_feed_forward", "use_return_dict"),
+        *("hidden_dropout", "classifier_dropout", "resid_pdrop", "embd_pdrop", "attn_pdrop", "pretraining_tp"),
+        *("summary_type", "summary_use_proj", "summary_activation", "summary_proj_to_labels", "summary_first_dropout"),
+        *("cache_implementation", "model_max_length", "n_ctx", "reorder_and_upcast_attn"),
+        # How text was made of the logits, by older versions of transformers.
+        *("do_sample", "early_stopping", "num_beams", "num_beam_groups", "diversity_penalty", "temperature", "top_k"),
+        *("top_p", "typical_p", "repetition_penalty", "length_penalty", "no_repeat_ngram_size", "max_length"),
+        *("encoder_no_repeat_ngram_size", "bad_words_ids", "num_return_sequences", "output_scores", "min_length"),
+        *("return_dict_in_generate", "forced_bos_token_id", "forced_eos_token_id", "remove_invalid_values", "prefix"),
+        *("exponential_decay_length_penalty", "suppress_tokens", "begin_suppress_tokens", "max_new_tokens"),
+    )
+)
+ROPE = ("rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor", "original_max_position_embeddings")
+WINDOW = ("sliding_window", "use_sliding_window", "max_window_layers", "layer_types")
+MOST_LAYERS = 1 << 16  # of models that say something for each layer
+SLIDING, FULL = "sliding_attention", "full_attention"
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """What a model_type is. about: its class in transformers; parts: of LlamaConfig, that all its models have;
+    defaults: of fields, over `DEFAULTS`; names: of fields, over `FIELDS`; reads: the other fields that it has; local:
+    which layers have the window: "all", "late" (from max_window_layers on), "unrotated", or every layer but each one of
+    so many; partial: the rotated channels may be a part of a head's."""
+
+    about: str
+    parts: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    reads: tuple[str, ...] = ("hidden_act", *ROPE)
+    local: str | int = ""
+    partial: bool = False
+
+
+_GEMMA: Mapping[str, Any] = {"norm": "rms+1", "activation": "gelu_tanh"}
+_GEMMA_FIELDS = ("hidden_activation", "attention_bias", *ROPE)
+_GEMMA2_FIELDS = ("query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping", "sliding_window")
+_LAYER_NORM: Mapping[str, Any] = {"norm": "layer", "gated": False, "mlp_bias": True}
+FAMILIES: Mapping[str, Family] = {
+    "llama": Family("LlamaForCausalLM", reads=("hidden_act", "attention_bias", "mlp_bias", *ROPE)),
+    "mistral": Family(
+        "MistralForCausalLM",
+        defaults={"intermediate_size": 14336, "num_key_value_heads": 8, "max_position_embeddings": 131072},
+        reads=("hidden_act", "sliding_window", "layer_types", *ROPE),
+        local="all",
+    ),
+    "qwen2": Family(
+        "Qwen2ForCausalLM",
+        {"qkv_bias": True},
+        {"vocab_size": 151936, "intermediate_size": 22016, "max_position_embeddings": 32768, "num_key_value_heads": 32},
+        reads=("hidden_act", *WINDOW, *ROPE),
+        local="late",
+    ),
+    "qwen3": Family(
+        "Qwen3ForCausalLM",
+        {"head_norm": True},
+        {
+            "vocab_size": 151936,
+            "intermediate_size": 22016,
+            "max_position_embeddings": 32768,
+            "num_key_value_heads": 32,
+            "head_dim": 128,
+        },
+        reads=("hidden_act", "attention_bias", *WINDOW, *ROPE),
+        local="late",
+    ),
+    "phi3": Family(
+        "Phi3ForCausalLM",
+        defaults={
+            "vocab_size": 32064,
+            "hidden_size": 3072,
+            "intermediate_size": 8192,
+            "max_position_embeddings": 4096,
+            "rms_norm_eps": 1e-5,
+            "sliding_window": None,
+            "original_max_position_embeddings": 4096,
+        },
+        reads=("hidden_act", "sliding_window", *ROPE),
+        local="all",
+        partial=True,
+    ),
+    "smollm3": Family(
+        "SmolLM3ForCausalLM",
+        defaults={
+            "vocab_size": 128256,
+            "hidden_size": 2048,
+            "num_hidden_layers": 36,
+            "num_attention_heads": 16,
+            "num_key_value_heads": 4,
+            "max_position_embeddings": 32768,
+            "rope_theta": 2000000.0,
+            "tie_word_embeddings": True,
+            "sliding_window": None,
+        },
+        reads=("hidden_act", "attention_bias", "mlp_bias", "no_rope_layers", "no_rope_layer_interval", *WINDOW, *ROPE),
+        local="unrotated",
+    ),
+    "gemma": Family(
+        "GemmaForCausalLM",
+        _GEMMA,
+        {
+            "vocab_size": 256000,
+            "hidden_size": 3072,
+            "intermediate_size": 24576,
+            "num_hidden_layers": 28,
+            "num_attention_heads": 16,
+            "num_key_value_heads": 16,
+            "head_dim": 256,
+            "max_position_embeddings": 8192,
+            "tie_word_embeddings": True,
+        },
+        reads=("hidden_act", *_GEMMA_FIELDS),
+    ),
+    "gemma2": Family(
+        "Gemma2ForCausalLM",
+        {**_GEMMA, "post_norms": True},
+        {
+            "vocab_size": 256000,
+            "hidden_size": 2304,
+            "intermediate_size": 9216,
+            "num_hidden_layers": 26,
+            "num_attention_heads": 8,
+            "num_key_value_heads": 4,
+            "head_dim": 256,
+            "max_position_embeddings": 8192,
+            "tie_word_embeddings": True,
+            "attn_logit_softcapping": 50.0,
+            "final_logit_softcapping": 30.0,
+        },
+        reads=("hidden_act", "layer_types", *_GEMMA2_FIELDS, *_GEMMA_FIELDS),
+        local=2,
+    ),
+    "gemma3_text": Family(
+        "Gemma3ForCausalLM",
+        {**_GEMMA, "post_norms": True, "head_norm": True},
+        {
+            "vocab_size": 262208,
+            "hidden_size": 2304,
+            "intermediate_size": 9216,
+            "num_hidden_layers": 26,
+            "num_attention_heads": 8,
+            "num_key_value_heads": 4,
+            "head_dim": 256,
+            "max_position_embeddings": 131072,
+            "tie_word_embeddings": True,
+            "rope_theta": 1000000.0,
+        },
+        reads=(
+            *("layer_types", "rope_local_base_freq", "sliding_window_pattern", "_sliding_window_pattern"),
+            *(*_GEMMA2_FIELDS, *_GEMMA_FIELDS),
+        ),
+        local=6,
+    ),
+    "gpt2": Family(
+        "GPT2LMHeadModel",
+        {**_LAYER_NORM, "qkv_bias": True, "out_bias": True, "rope": "none"},
+        {
+            "vocab_size": 50257,
+            "n_embd": 768,
+            "n_layer": 12,
+            "n_head": 12,
+            "n_positions": 1024,
+            "layer_norm_epsilon": 1e-5,
+            "tie_word_embeddings": True,
+            "activation_function": "gelu_new",
+        },
+        {
+            "dim": "n_embd",
+            "hidden": "n_inner",
+            "layers": "n_layer",
+            "heads": "n_head",
+            "seq": "n_positions",
+            "epsilon": "layer_norm_epsilon",
+            "kv_heads": "",
+            "head_dim": "",
+        },
+        reads=("activation_function", "scale_attn_weights"),
+    ),
+    "gpt_neox": Family(
+        "GPTNeoXForCausalLM",
+        _LAYER_NORM,
+        {
+            "vocab_size": 50432,
+            "hidden_size": 6144,
+            "intermediate_size": 24576,
+            "num_hidden_layers": 44,
+            "num_attention_heads": 64,
+            "layer_norm_eps": 1e-5,
+            "hidden_act": "gelu",
+            "attention_bias": True,
+            "use_parallel_residual": True,
+        },
+        {"epsilon": "layer_norm_eps", "kv_heads": "", "head_dim": ""},
+        reads=("hidden_act", "attention_bias", "use_parallel_residual", "rotary_pct", "rotary_emb_base", *ROPE),
+        partial=True,
+    ),
+}
+# Those whose tensors have our names, the plainest first.
+WRITTEN = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma", "gemma2", "gemma3_text")
+
+
+def config_in(where: str, given: Mapping[str, Any]) -> LlamaConfig:
+    """The config in the fields of a file. Raises Error, which begins with `where`, for what is not known."""
+    kind = given.get("model_type")
+    if kind is None:
+        raise Error(f"{where}: model_type: got none, need one of {', '.join(FAMILIES)}")
+    if not isinstance(kind, str) or kind not in FAMILIES:
+        raise Error(f"{where}: model_type: got {short(kind)}, need one of {', '.join(FAMILIES)}")
+    return _Reader(where, given, FAMILIES[kind]).config()
+
+
+class _Reader:
+    """One file's fields. What is wrong is gathered, and told together."""
+
+    def __init__(self, where: str, given: Mapping[str, Any], family: Family) -> None:
+        self.where, self.given, self.family = where, given, family
+        self.wrong: list[str] = []
+
+    def get(self, name: str) -> Any:
+        return self.given.get(name, self.family.defaults.get(name, DEFAULTS.get(name)))
+
+    def has(self, name: str) -> bool:
+        return name in self.family.reads
+
+    def bad(self, name: str, need: str) -> None:
+        self.wrong.append(f"{name}: got {short(self.get(name))}, need {need}")
+
+    def stop(self) -> None:
+        if self.wrong:
+            raise Error(f"{self.where}: {'; '.join(self.wrong)}")
+
+    def config(self) -> LlamaConfig:
+        sizes = self.sizes()
+        self.unknown()
+        self.stop()
+        try:
+            sizes["head_dim"] = sizes.get("head_dim") or sizes["dim"] // sizes["heads"]
+            parts = self.parts(sizes)
+        except ZeroDivisionError:
+            raise Error(f"{self.where}: {self.name('heads')}: got 0, need at least 1") from None
+        self.stop()
+        return config_of(self.where, **{**sizes, "rope": "half", **self.family.parts, **parts})
+
+    def name(self, own: str) -> str:
+        return self.family.names.get(own, FIELDS[own])
+
+    def sizes(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for own in FIELDS:
+            name = self.name(own)
+            value = self.get(name) if name else None
+            if value is None and own in ("kv_heads", "head_dim"):
+                continue
+            if own == "hidden" and value is None and name == "n_inner":
+                value = 4 * found["dim"] if isinstance(found.get("dim"), int) else 1
+            if own == "tied":
+                value = self.flag(name)
+            elif own == "epsilon":
+                value = self.number(name)
+            elif isinstance(value, bool) or not isinstance(value, int):
+                self.bad(name, "an integer")
+            elif own in ("kv_heads", "head_dim", "heads", "layers") and value < 1:
+                self.bad(name, "at least 1")
+            elif value > LARGEST:
+                self.bad(name, f"an integer up to {LARGEST}")
+            found[own] = value
+        return found
+
+    def unknown(self) -> None:
+        for name, needed in FIXED.items():
+            got = self.given.get(name, needed[0])
+            if not any(got == need and isinstance(got, bool) == isinstance(need, bool) for need in needed):
+                self.bad(name, repr(needed[0]))
+        known = {*FIXED, *self.family.reads, *map(self.name, FIELDS)} | HARMLESS
+        for name in sorted(self.given):
+            # transformers keeps what it does not store for a model under names that begin with an underscore.
+            if name in known or name.startswith("_") or self.given[name] in (None, False):
+                continue
+            if (
+                name == "layer_types"
+                and isinstance(self.given[name], list)
+                and all(t == FULL for t in self.given[name])
+            ):
+                continue
+            self.wrong.append(
+                f"{name}: got {short(self.given[name])} in a field that is not known here; need a config without it: it"
+                " may change what the model computes"
+            )
+
+    def flag(self, name: str) -> bool:
+        value = self.get(name)
+        if value is not None and not isinstance(value, bool):
+            self.bad(name, "true or false")
+        return bool(value)
+
+    def number(self, name: str) -> float:
+        value = self.get(name)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e30:
+            self.bad(name, "a number above 0")
+            return 1.0
+        return float(value)
+
+    def parts(self, sizes: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = {"activation": self.activation()}
+        if self.family.local and sizes["layers"] > MOST_LAYERS:
+            raise Error(f"{self.where}: {self.name('layers')}: got {sizes['layers']}, need at most {MOST_LAYERS}")
+        if self.has("attention_bias") and self.flag("attention_bias"):
+            found |= {"qkv_bias": True, "out_bias": True}
+        if self.has("mlp_bias"):
+            found["mlp_bias"] = self.flag("mlp_bias")
+        if self.has("use_parallel_residual"):
+            found["parallel"] = self.flag("use_parallel_residual")
+        if self.has("scale_attn_weights") and self.given.get("scale_attn_weights") is False:
+            found["attention_scale"] = 1.0
+        if self.has("query_pre_attn_scalar"):
+            scale = self.number("query_pre_attn_scalar") ** -0.5
+            found["attention_scale"] = 0.0 if scale == sizes["head_dim"] ** -0.5 else scale
+        for name, own in (("attn_logit_softcapping", "attention_cap"), ("final_logit_softcapping", "logit_cap")):
+            if self.has(name) and self.get(name) is not None:
+                found[own] = self.number(name)
+        if self.family.parts.get("norm") == "rms+1":
+            found["embedding_scale"] = float(sizes["dim"]) ** 0.5
+        if self.family.parts.get("rope") == "none":
+            found["positions"] = sizes["seq"]
+        else:
+            found |= self.rope(sizes)
+        if self.has("no_rope_layers"):
+            found["unrotated"] = self.unrotated(sizes["layers"])
+        if self.family.local:
+            found |= self.windows(sizes, found)
+        return found
+
+    def activation(self) -> str:
+        name = next(
+            (n for n in ("activation_function", "hidden_activation", "hidden_act") if self.has(n) and self.get(n)),
+            "hidden_act",
+        )
+        value = self.given.get(name, self.family.defaults.get(name))
+        if self.family.parts.get("activation") and (value is None or (name, value) == ("hidden_act", "gelu")):
+            return str(self.family.parts["activation"])  # the first files of Gemma named another one than it has
+        value = DEFAULTS["hidden_act"] if value is None else value
+        if not isinstance(value, str) or value not in ACTIVATIONS:
+            self.bad(name, " or ".join(map(repr, ACTIVATIONS)))
+            return "silu"
+        return ACTIVATIONS[value]
+
+    def unrotated(self, layers: int) -> tuple[int, ...]:
+        given, interval = self.get("no_rope_layers"), self.get("no_rope_layer_interval")
+        if given is None:
+            if type(interval) is not int or interval < 1:
+                self.bad("no_rope_layer_interval", "an integer from 1 on")
+                return ()
+            return tuple(range(interval - 1, layers, interval))
+        if not isinstance(given, list) or len(given) < layers or any(one not in (0, 1) for one in given):
+            self.bad("no_rope_layers", f"0 or 1 for each of {layers} layers")
+            return ()
+        return tuple(i for i in range(layers) if not given[i])
+
+    def windows(self, sizes: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+        """Which layers see the last tokens alone. A window of all tokens is none."""
+        window, kind, layers = self.get("sliding_window"), self.family.local, sizes["layers"]
+        if window is not None and (type(window) is not int or window < 1):
+            self.bad("sliding_window", "a number of tokens, or none")
+            return {}
+        if window is None or (self.has("use_sliding_window") and not self.flag("use_sliding_window")):
+            return {}
+        types = None if kind == "all" else self.given.get("layer_types")
+        late, every = self.get("max_window_layers"), kind
+        if self.has("sliding_window_pattern"):
+            every = self.given.get("sliding_window_pattern", self.given.get("_sliding_window_pattern")) or kind
+        if types is not None:
+            if not isinstance(types, list) or len(types) != layers or any(one not in (SLIDING, FULL) for one in types):
+                self.bad("layer_types", f"{SLIDING!r} or {FULL!r} for each of {layers} layers")
+                return {}
+            local = [i for i in range(layers) if types[i] == SLIDING]
+        elif kind == "late":
+            if type(late) is not int:
+                self.bad("max_window_layers", "an integer")
+                return {}
+            local = list(range(max(late, 0), layers))
+        elif kind == "unrotated":
+            local = list(found["unrotated"])
+        elif kind == "all":
+            local = list(range(layers))
+        elif type(every) is int and every > 0:
+            local = [i for i in range(layers) if (i + 1) % every]
+        else:
+            self.bad("sliding_window_pattern", "an integer from 1 on")
+            return {}
+        if not local or (window >= sizes["seq"] and not found.get("local_theta")):
+            return {"local_theta": 0.0}
+        return {"window": min(window, sizes["seq"]), "local": tuple(local)}
+
+    # ---- rotary positions ----
+
+    def rope(self, sizes: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        name, given = self.rope_fields()
+        if self.has("rope_local_base_freq"):
+            near = given.pop(SLIDING, None) or {}
+            if FULL in given:
+                given = given[FULL] or {}
+            theta = near.get("rope_theta", self.get("rope_local_base_freq")) if isinstance(near, dict) else None
+            if not isinstance(given, dict) or not isinstance(near, dict) or self.kind(near) != "default":
+                self.bad(name, f"angles of {SLIDING!r} that are not scaled")
+                return {}
+            found["local_theta"] = self.positive(name, "rope_theta", theta)
+        kind = self.kind(given)
+        if kind is None:
+            self.bad(name, "one rope_type")
+            return {}
+        found["theta"] = self.theta(name, given)
+        share = given.get("partial_rotary_factor", self.given.get("partial_rotary_factor"))
+        if share is None:
+            share = self.get("rotary_pct") if self.has("rotary_pct") else 1
+        share = self.positive(name, "partial_rotary_factor", share)
+        channels = int(sizes["head_dim"] * share)
+        if share != 1 and not self.family.partial:
+            self.wrong.append(f"partial_rotary_factor: got {short(share)}, need 1")
+        if channels != sizes["head_dim"]:
+            found["rotary_dim"] = channels
+            if channels < 2:
+                self.wrong.append(f"partial_rotary_factor: got {short(share)}, need a part of at least 2 channels")
+        scaling, seq = self.scaling(name, kind, given, sizes["seq"])
+        if scaling is not None:
+            found["scaling"] = scaling
+        return {**found, "seq": seq} if seq != sizes["seq"] else found
+
+    def rope_fields(self) -> tuple[str, dict[str, Any]]:
+        """The one object that says the angles, and its name."""
+        names = [n for n in ("rope_parameters", "rope_scaling") if self.given.get(n) is not None]
+        if len(names) == 2 and self.given[names[0]] != self.given[names[1]]:
+            self.wrong.append("rope_scaling: got another than rope_parameters, need one of them")
+        name = names[0] if names else "rope_scaling"
+        found = self.given.get(name)
+        if found is not None and not isinstance(found, dict):
+            self.bad(name, "an object, or none")
+        return name, dict(found) if isinstance(found, dict) else {}
+
+    @staticmethod
+    def kind(given: Mapping[str, Any]) -> str | None:
+        kinds = {given[name] for name in ("rope_type", "type") if isinstance(given.get(name), str)}
+        return None if len(kinds) > 1 else next(iter(kinds), "default")
+
+    def theta(self, name: str, given: Mapping[str, Any]) -> float:
+        plain = "rotary_emb_base" if self.has("rotary_emb_base") else "rope_theta"
+        own, other = given.get("rope_theta"), self.given.get(plain)
+        if own is not None and other is not None and own != other:
+            self.wrong.append(f"{plain}: got two values, need one")
+        if own is not None:
+            return self.positive(name, "rope_theta", own)
+        return self.number(plain) if other is not None or plain == "rope_theta" else 10000.0
+
+    def positive(self, name: str, key: str, value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e30:
+            self.wrong.append(f"{name}: {key}: got {short(value)}, need a number above 0")
+            return 1.0
+        return float(value)
+
+    def scaling(self, name: str, kind: str, given: Mapping[str, Any], seq: int) -> tuple[RopeScaling | None, int]:
+        """And the tokens that the model has room for."""
+        if self.family.about.startswith("Phi3") and kind in ("su", "yarn"):
+            kind = "longrope"  # as its first files named it
+        reads: Mapping[str, tuple[str, ...]] = {
+            "default": (),
+            "linear": ("factor",),
+            "dynamic": ("factor",),
+            "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
+            "yarn": ("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "attention_factor", "truncate"),
+            "longrope": ("factor", "short_factor", "long_factor", "attention_factor"),
+        }
+        if kind not in reads:
+            self.bad(name, f"a rope_type of {', '.join(reads)}")
+            return None, seq
+        common = ("rope_type", "type", "rope_theta", "partial_rotary_factor", "original_max_position_embeddings")
+        for key in sorted(given.keys() - {*reads[kind], *common}):
+            if given[key] is not None:
+                self.wrong.append(f"{name}: {key}: got {short(given[key])} in a field that is not known here")
+        if kind in ("default", "dynamic"):  # dynamic: it changes rows alone that are longer than the model's
+            return None, seq
+
+        def number(key: str, default: Any = None) -> float:
+            value = given.get(key)
+            return self.positive(name, key, default if value is None else value)
+
+        if kind == "linear":
+            return RopeScaling("linear", number("factor")), seq
+        original = self.get("original_max_position_embeddings")
+        if original is None:
+            original = given.get("original_max_position_embeddings", seq)
+        if type(original) is not int or not 2 <= original <= LARGEST:
+            self.wrong.append(f"original_max_position_embeddings: got {short(original)}, need an integer from 2 on")
+            return None, seq
+        if kind == "llama3":
+            factor, low, high = (number(key) for key in reads[kind])
+            if low >= high:
+                self.bad(name, "a low_freq_factor below high_freq_factor")
+                return None, seq
+            return RopeScaling("llama3", factor, original, low, high), seq
+        factor = number("factor", seq / original)
+        if kind == "yarn":
+            if self.theta(name, given) <= 1:
+                self.wrong.append("rope_theta: got at most 1, need more for yarn")
+                return None, seq
+            return self.yarn(name, given, factor, original), seq
+        short_factors, long_factors = given.get("short_factor"), given.get("long_factor")
+        if not isinstance(short_factors, list) or not isinstance(long_factors, list):
+            self.bad(name, "lists of short_factor and long_factor")
+            return None, seq
+        wide = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
+        factors = tuple(self.positive(name, "short_factor", one) for one in short_factors)
+        # Longer rows have other angles, also of their first tokens: no cache of a shorter row goes on to those.
+        room = seq if short_factors == long_factors else min(seq, original)
+        return RopeScaling("factors", factors=factors, attention=number("attention_factor", wide)), room
+
+    def yarn(self, name: str, given: Mapping[str, Any], factor: float, original: int) -> RopeScaling:
+        def wide(by: float) -> float:
+            return 1.0 if factor <= 1 else 0.1 * by * math.log(factor) + 1
+
+        by = [given.get(key) for key in ("mscale", "mscale_all_dim")]
+        attention = wide(1.0)
+        if all(by):
+            one, other = (self.positive(name, "mscale", value) for value in by)
+            attention = wide(one) / wide(other)
+        if given.get("attention_factor") is not None:
+            attention = self.positive(name, "attention_factor", given["attention_factor"])
+        fast, slow = (
+            self.positive(name, key, given.get(key) or default)
+            for key, default in (("beta_fast", 32), ("beta_slow", 1))
+        )
+        whole = given.get("truncate") is not False
+        return RopeScaling("yarn", factor, original, slow, fast, whole, attention=attention)
+
+
+def short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+# ---- writing ----
+
+
+def fields_of(where: str, config: LlamaConfig) -> dict[str, Any]:
+    """The fields of a file that reads as this config with the "half" rope. Raises Error, which begins with `where`,
+    for a config that no family of ours that is written has."""
+    if config.rope == "none":
+        raise Error(f"{where}: rope: got 'none', need a model with rotary positions")
+    if config.residual != 1:
+        raise Error(f"{where}: residual: got {config.residual!r}, need 1.0: the format cannot say another")
+    for kind in WRITTEN:
+        found = _fields(config, kind)
+        try:
+            read = config_in(where, found)
+        except Error:
+            continue
+        if all(one.name == "rope" or getattr(read, one.name) == getattr(config, one.name) for one in fields(config)):
+            return found
+    parts = ", ".join(f"{name}={short(value)}" for name, value in config.parts().items())
+    raise Error(f"{where}: got a model with {parts}, need one of {', '.join(WRITTEN)}: the format cannot say another")
+
+
+def _fields(config: LlamaConfig, kind: str) -> dict[str, Any]:
+    family, c = FAMILIES[kind], config
+    activation = next(name for name, own in reversed(list(ACTIVATIONS.items())) if own == c.activation)
+    activation = {"swish": "silu", "gelu_python": "gelu", "gelu_fast": "gelu_pytorch_tanh"}.get(activation, activation)
+    found: dict[str, Any] = {"architectures": [family.about], "model_type": kind, "torch_dtype": "float32"}
+    found |= {name: getattr(c, own) for own, name in FIELDS.items()}
+    rest: dict[str, Any] = {
+        "hidden_act": activation,
+        "hidden_activation": activation,
+        "attention_bias": c.out_bias,
+        "mlp_bias": c.mlp_bias,
+        "rope_theta": c.theta,
+        "rope_scaling": _rope_scaling(c),
+        "rope_local_base_freq": c.local_theta or c.theta,
+        "sliding_window": c.window or None,
+        "use_sliding_window": bool(c.local),
+        "layer_types": [SLIDING if i in c.local else FULL for i in range(c.layers)],
+        "no_rope_layers": [int(i not in c.unrotated) for i in range(c.layers)],
+        "attn_logit_softcapping": c.attention_cap or None,
+        "final_logit_softcapping": c.logit_cap or None,
+        "query_pre_attn_scalar": _scalar(c),
+    }
+    return {**found, **{name: value for name, value in rest.items() if name in family.reads}}
+
+
+def _scalar(c: LlamaConfig) -> float | int:
+    if not c.attention_scale:
+        return c.head_dim
+    found = c.attention_scale**-2
+    return round(found) if round(found) > 0 and round(found) ** -0.5 == c.attention_scale else found
+
+
+def _rope_scaling(c: LlamaConfig) -> dict[str, Any] | None:
+    s = c.scaling
+    if s is None:
+        return None
+    found: dict[str, Any] = {"rope_type": s.kind, "factor": s.factor}
+    if s.kind == "linear":
+        return found
+    found["original_max_position_embeddings"] = s.original
+    if s.kind == "llama3":
+        return {**found, "low_freq_factor": s.low, "high_freq_factor": s.high}
+    if s.kind == "yarn":
+        more = {"beta_slow": s.low, "beta_fast": s.high, "truncate": s.whole, "attention_factor": s.attention}
+        return {**found, **more}
+    factors = {"short_factor": list(s.factors), "long_factor": list(s.factors), "attention_factor": s.attention}
+    return {**factors, "rope_type": "longrope", "original_max_position_embeddings": c.seq}

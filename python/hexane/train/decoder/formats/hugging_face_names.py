@@ -1,0 +1,132 @@
+"""Where the weights of a decoder are in the tensors of a folder of Hugging Face, by the model_type of its config.
+
+Phi-3 has the products of one input in one tensor; GPT-2 too, and the inputs of its products come first; GPT-NeoX has
+query, key and value of a head next to each other.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hexane.graph import Array
+from hexane.train.decoder.config import EMBEDDING, HEAD, NORM, POSITIONS, LlamaConfig
+
+LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)\.(weight|bias)")
+QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+GATE_UP = ("mlp.gate_proj", "mlp.up_proj")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A tensor of a folder, its shape, and how the weight is taken out of it."""
+
+    name: str
+    shape: tuple[int, ...]
+    part: Callable[[Array], Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """outer: the weights outside of layers, by our names, without ".weight"; layer: how a layer's begin; parts: a
+    layer's by our names; fused: the tensor that has these products, one after the other, or by heads; transposed: the
+    products are (in, out); buffers: tensors that are no weights."""
+
+    outer: Mapping[str, str]
+    layer: str
+    parts: Mapping[str, str]
+    fused: Mapping[str, tuple[str, ...]]
+    by_heads: bool = False
+    transposed: bool = False
+    buffers: str = r".*rotary_emb\.inv_freq"
+
+
+PHI3 = Names({}, "model.layers.", {}, {"self_attn.qkv_proj": QKV, "mlp.gate_up_proj": GATE_UP})
+GPT2 = Names(
+    {EMBEDDING: "transformer.wte", POSITIONS: "transformer.wpe", NORM: "transformer.ln_f", HEAD: "lm_head"},
+    "transformer.h.",
+    {
+        "input_layernorm": "ln_1",
+        "self_attn.o_proj": "attn.c_proj",
+        "post_attention_layernorm": "ln_2",
+        "mlp.up_proj": "mlp.c_fc",
+        "mlp.down_proj": "mlp.c_proj",
+    },
+    {"attn.c_attn": QKV},
+    transposed=True,
+    buffers=r".*\.attn\.(masked_)?bias",
+)
+GPT_NEOX = Names(
+    {EMBEDDING: "gpt_neox.embed_in", NORM: "gpt_neox.final_layer_norm", HEAD: "embed_out"},
+    "gpt_neox.layers.",
+    {"self_attn.o_proj": "attention.dense", "mlp.up_proj": "mlp.dense_h_to_4h", "mlp.down_proj": "mlp.dense_4h_to_h"},
+    {"attention.query_key_value": QKV},
+    by_heads=True,
+    buffers=r".*attention\.(bias|masked_bias|rotary_emb\.inv_freq)",
+)
+GPT_NEOX_HEAD = "embed_out.weight"
+PLAIN = Names({}, "model.layers.", {}, {})
+NAMES: Mapping[str, Names] = {"phi3": PHI3, "gpt2": GPT2, "gpt_neox": GPT_NEOX}
+
+
+def is_buffer(family: str, name: str) -> bool:
+    """Whether a tensor is no weight: what a model computes again."""
+    return re.fullmatch(NAMES.get(family, PLAIN).buffers, name) is not None
+
+
+def source(config: LlamaConfig, family: str, name: str, shape: tuple[int, ...]) -> Source:
+    """Where the weight of this name and shape is."""
+    names = NAMES.get(family, PLAIN)
+    found = LAYER.fullmatch(name)
+    if found is None:
+        stem, _, kind = name.rpartition(".")
+        return Source(f"{names.outer.get(f'{stem}.weight', stem)}.{kind}", shape, _whole)
+    i, part, kind = found.groups()
+    turned = names.transposed and len(shape) == 2
+    for fused, parts in names.fused.items():
+        if part in parts:
+            return _fused(config, names, f"{names.layer}{i}.{fused}.{kind}", parts, part, shape)
+    own = f"{names.layer}{i}.{names.parts.get(part, part)}.{kind}"
+    return Source(own, shape[::-1] if turned else shape, np.transpose if turned else _whole)
+
+
+def _whole(array: Array) -> Array:
+    return array
+
+
+def _fused(
+    config: LlamaConfig, names: Names, own: str, parts: tuple[str, ...], part: str, shape: tuple[int, ...]
+) -> Source:
+    place = parts.index(part)
+    queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
+    rows = [queries, keys, keys] if parts is QKV else [config.hidden] * 2
+    begin, whole = sum(rows[:place]), (sum(rows), *shape[1:])
+    if names.by_heads:
+
+        def of_heads(array: Array) -> Array:
+            heads = array.reshape(config.heads, len(parts), config.head_dim, *shape[1:])
+            return heads[:, place].reshape(shape)
+
+        return Source(own, whole, of_heads)
+    if names.transposed and len(shape) == 2:
+        return Source(own, whole[::-1], lambda array: array[:, begin : begin + rows[place]].T)
+    return Source(own, whole, lambda array: array[begin : begin + rows[place]])
+
+
+def count_of_tensors(config: LlamaConfig, family: str) -> int:
+    """How many a folder has, without the list of all layers."""
+    one = replace(config, layers=1, local=(), unrotated=())
+    all_names = {source(one, family, name, shape).name for name, shape in one.shapes().items()}
+    of_layer = {source(one, family, name, shape).name for name, shape in one.of_layer(0)}
+    return len(all_names) + (config.layers - 1) * len(of_layer)
+
+
+def as_named(family: str, tensors: Mapping[str, Array]) -> dict[str, Array]:
+    """The tensors by the names of `source`, where files of one family have others: GPT-2 was published without its
+    head, and so without a prefix, and the head of GPT-NeoX has two names."""
+    if family == "gpt_neox":
+        return {GPT_NEOX_HEAD if name == HEAD else name: array for name, array in tensors.items()}
+    if family != "gpt2" or any(name.startswith("transformer.") for name in tensors):
+        return dict(tensors)
+    return {name if name == HEAD else f"transformer.{name}": array for name, array in tensors.items()}

@@ -1,0 +1,130 @@
+"""Chats as text, as a model was trained on them: the Jinja template in a folder of Hugging Face."""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from hexane.errors import Error
+from hexane.importers.files import open_inside, read_all
+
+TEMPLATE = "chat_template.jinja"
+CONFIG = "tokenizer_config.json"
+LARGEST = 1 << 24  # bytes
+MARKS = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token")
+
+
+class ChatTemplate:
+    """A template and the special tokens that it may name. It runs in Jinja's sandbox, as a model's files are not
+    trusted.
+
+    Raises Error without the package jinja2, and for a template that is none.
+    """
+
+    def __init__(self, text: str, marks: Mapping[str, str], where: str = "[train.ChatTemplate]") -> None:
+        try:
+            import jinja2
+            from jinja2.ext import Extension, loopcontrols
+            from jinja2.sandbox import ImmutableSandboxedEnvironment
+        except ImportError:
+            raise Error(f"{where}: got no package jinja2, need: pip install 'hexane[chat]'") from None
+
+        class Generation(Extension):
+            """{% generation %} says which text is the model's: that matters in training alone."""
+
+            tags = {"generation"}  # noqa: RUF012
+
+            def parse(self, parser: Any) -> Any:
+                next(parser.stream)
+                return parser.parse_statements(["name:endgeneration"], drop_needle=True)
+
+        made = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
+        )
+        made.filters["tojson"] = _as_json
+        made.globals["raise_exception"] = _refuse
+        made.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+        self._where, self._marks = where, dict(marks)
+        try:
+            self._template = made.from_string(text)
+        except jinja2.TemplateError as error:
+            raise Error(f"{where}: {error}, need a Jinja template") from None
+
+    def __call__(self, messages: Sequence[Mapping[str, str]]) -> str:
+        """The text up to where the answer begins. messages: such as {"role": "user", "content": ".."}.
+
+        Raises Error for messages that the template refuses.
+        """
+        try:
+            text: str = self._template.render(
+                **self._marks, messages=[dict(one) for one in messages], add_generation_prompt=True
+            )
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except Exception as error:  # a template is a program: it may do what Python refuses
+            raise Error(
+                f"{self._where}: {error or type(error).__name__}, need messages that the template takes"
+            ) from None
+        return text
+
+
+def load_chat_template(folder: Path) -> ChatTemplate:
+    """The template of a model's folder: chat_template.jinja, or the one in tokenizer_config.json.
+
+    Raises Error for a folder without one, and as `ChatTemplate` does.
+    """
+    where = f"[train.load_chat_template] {folder}"
+    config = _config(folder, where) if (folder / CONFIG).exists() else {}
+    if (folder / TEMPLATE).exists():
+        text: object = _read(folder, TEMPLATE, where)
+    else:
+        text = config.get("chat_template")
+        if isinstance(text, list):  # several, by name
+            named = [one for one in text if isinstance(one, dict) and one.get("name") == "default"]
+            text = named[0].get("template") if named else None
+    if not isinstance(text, str):
+        raise Error(f"{where}: got no chat template, need {TEMPLATE}, or chat_template in {CONFIG}")
+    return ChatTemplate(text, _marks(config), where)
+
+
+def _marks(config: Mapping[str, Any]) -> dict[str, str]:
+    found = {}
+    for name in MARKS:
+        given = config.get(name)
+        text = given.get("content") if isinstance(given, dict) else given
+        if isinstance(text, str):
+            found[name] = text
+    return found
+
+
+def _config(folder: Path, where: str) -> dict[str, Any]:
+    try:
+        found = json.loads(_read(folder, CONFIG, where))
+    except (ValueError, RecursionError) as error:
+        raise Error(f"{where}: {CONFIG}: {error}, need JSON") from None
+    if not isinstance(found, dict):
+        raise Error(f"{where}: {CONFIG}: got {type(found).__name__}, need an object")
+    return found
+
+
+def _read(folder: Path, name: str, where: str) -> str:
+    data = read_all(open_inside(folder, name, where), where)
+    if len(data) > LARGEST:
+        raise Error(f"{where}: {name}: got {len(data)} bytes, need at most {LARGEST}")
+    try:
+        return bytes(data).decode()
+    except UnicodeDecodeError as error:
+        raise Error(f"{where}: {name}: {error}, need text") from None
+
+
+def _as_json(value: object, ensure_ascii: bool = False, indent: int | None = None, **more: Any) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **more)
+
+
+class _Refused(Exception):
+    pass
+
+
+def _refuse(message: str) -> None:
+    raise _Refused(message)
