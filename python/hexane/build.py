@@ -196,10 +196,11 @@ def param(
 
 
 def state(
-    name: str, array: Any = None, dtype: object = "fp32", init: Any = None, *, shape: Sequence[int] | None = None
+    name: str, array: Any = None, dtype: object = None, init: Any = None, *, shape: Sequence[int] | None = None
 ) -> Tensor:
     """A tensor that survives calls, zero at first unless `array` or `init` says otherwise; `write_state` updates it in
-    place. A tuple or list of integers in place of the array is the shape. One number fills the shape."""
+    place. A tuple or list of integers in place of the array is the shape. One number fills the shape. dtype: by
+    default that of an array, and fp32 for a shape, a number, or an array of float64."""
     if _is_shape(array) and shape is None:
         array, shape = None, array
     given = array if shape is None else shape
@@ -207,7 +208,11 @@ def state(
         raise _error("state", f"{name}: got the number {given}, need a shape such as ({given},), or init={given}")
     if array is not None and init is not None:
         raise _error("state", f"{name}: got an array and init, need one of them")
-    return _named_contents("state", name, shape, dtype, array if init is None else init)
+    contents = array if init is None else init
+    if dtype is None:
+        own = contents.dtype if isinstance(contents, np.ndarray) and contents.ndim else np.dtype(np.float64)
+        dtype = "fp32" if own == np.float64 else None
+    return _named_contents("state", name, shape, dtype, contents)
 
 
 def _is_shape(x: Any) -> bool:

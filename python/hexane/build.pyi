@@ -70,7 +70,7 @@ def param(
     """A named constant that a compiled model can replace: `net.update(name=array)`."""
 
 def state(
-    name: str, array: Any = None, dtype: object = "fp32", init: Any = None, *, shape: Sequence[int] | None = None
+    name: str, array: Any = None, dtype: object = None, init: Any = None, *, shape: Sequence[int] | None = None
 ) -> Tensor:
     """A tensor that survives calls, zero at first unless `init` says otherwise; `write_state` updates it in place."""
 

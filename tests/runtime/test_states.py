@@ -259,3 +259,16 @@ def test_states_and_params_have_these_contents(make, given):
 def test_contents_of_another_shape_are_refused():
     with pytest.raises(hx.Error, match=r"got init of shape \(3,\), need \(4,\)"):
         hx.state("s", np.zeros(3, np.float32), shape=(4,))
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16", "int64", "int32", "uint8", "bool"])
+def test_a_state_has_the_dtype_of_its_array(kind: str) -> None:
+    array = np.array([0, 1, 1], kind)
+    assert hx.state("s", array).dtype.numpy == array.dtype
+    assert hx.state("s", init=array).dtype.numpy == array.dtype
+    assert str(hx.state("s", array, dtype="fp32").dtype) == "fp32"
+
+
+def test_a_state_of_a_shape_a_number_or_float64_is_fp32() -> None:
+    for made in (hx.state("s", (3,)), hx.state("s", shape=(3,), init=2), hx.state("s", np.zeros(3))):
+        assert str(made.dtype) == "fp32"
