@@ -1,6 +1,7 @@
 """`mpirun -n N hexane train`: one model in several processes, and what is left when one of them dies."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -144,7 +145,7 @@ def test_an_interrupted_job_ends_after_an_update_with_a_checkpoint(data: Path, t
 def test_an_error_of_one_rank_ends_the_job(data: Path, tmp_path: Path) -> None:
     ended = train(2, "--data", data, "--steps", 4, "--batch", 3, "-o", tmp_path / "run")
     assert ended.returncode != 0
-    assert "got 3 rows for rank 0 of 2, need a multiple of the ranks" in ended.stderr
+    assert re.search(r"got 3 rows for rank [01] of 2, need a multiple of the ranks", ended.stderr)
 
 
 def test_without_mpi4py_nothing_is_trained(data: Path, tmp_path: Path) -> None:

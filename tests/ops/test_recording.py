@@ -14,13 +14,14 @@ import hexane as hx
 from cases import CASES, IDS, arrays, graph_of
 from hexane.emit.netplist import emit_netplist
 from hexane.graph import AttrValue, Node, Value
+from hexane.lowering import layers as lower
+from hexane.lowering import mil_ops as mil_form
 from hexane.mil.forms import WRITE, elementwise
 from hexane.netplist import write
 from hexane.ops import OPS, Op
 from hexane.ops.attributes import REQUIRED
 from hexane.ops.recording import IgnoredError, RecordedNode
-from hexane.passes.engine import in_engine_steps, lower
-from hexane.passes.legalize import mil_form
+from hexane.passes.engine import in_engine_steps
 from hexane.passes.retarget import retarget
 from hexane.passes.retarget.forms import FORMS
 from hexane.passes.retarget.writer import Written

@@ -15,6 +15,7 @@ import hexane as hx
 from hexane import _core
 from hexane.attrs import Strings, pack
 from hexane.compression.compress import compress
+from hexane.dtypes import BF16
 from hexane.errors import Error
 from hexane.graph import Graph
 from hexane.targets import load_target
@@ -23,7 +24,7 @@ Array = NDArray[Any]
 Box = list[tuple[int, int]]
 
 DTYPES = {
-    "bool": np.bool_, "fp16": np.float16, "fp32": np.float32, "fp64": np.float64,
+    "bool": np.bool_, "fp16": np.float16, "bf16": BF16.numpy, "fp32": np.float32, "fp64": np.float64,
     "8b": np.int8, "16b": np.int16, "32b": np.int32, "64b": np.int64,
 }  # fmt: skip
 ROWS: dict[str, list[dict[str, Any]]] = {}
