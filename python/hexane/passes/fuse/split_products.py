@@ -29,7 +29,8 @@ def split_products(graph: Graph, target: Target) -> Graph:
         if spans is None or old is None or x is None or not _is_parted(old, users.get(old, []), counts):
             return None
         made = [_part(old, x, begin, end, node, counts) for begin, end in spans]
-        return None if any(v is None for v in made) else [v for v in made if v is not None]  # type: ignore[return-value]
+        parts = tuple([v for v in made if v is not None])
+        return parts if len(parts) == len(spans) else None
 
     return graph.rewrite(change, ("split", "slice_by_index"))
 

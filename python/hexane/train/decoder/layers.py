@@ -1,5 +1,6 @@
 """The layers of a decoder over one set of weights: what rows of tokens and single ones compute in the same way."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -25,7 +26,7 @@ def rotary_tables(config: LlamaConfig, local: bool) -> tuple[Tensor, Tensor]:
     return cos, sin
 
 
-class Layers:
+class Layers(ABC):
     """What says how tokens lie in the tensors has `attention`, `mask`, and `angles`: cosines and sines by whether the
     layer is one of `config.local`. adapters: by name, of as many layers as have one."""
 
@@ -41,12 +42,13 @@ class Layers:
         self.config, self.weights = config, weights
         self.adapters, self.scale = adapters or {}, scale
 
+    @abstractmethod
     def attention(self, i: int, x: Tensor) -> Tensor:
-        raise NotImplementedError
+        """What the attention of layer i adds to x."""
 
+    @abstractmethod
     def mask(self, local: bool) -> Tensor | None:
         """True where a query sees a key; None: itself and all before it, in whole rows."""
-        raise NotImplementedError
 
     def embedded(self, tokens: Tensor, places: Tensor | None) -> Tensor:
         """places: the learned positions of the tokens."""

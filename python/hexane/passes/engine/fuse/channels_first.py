@@ -358,12 +358,14 @@ def _laid_type(value: Value, layout: Shape) -> TensorType:
 
 def _there(shape: Shape, layout: Shape) -> list[Step]:
     """From a value to its layout."""
-    four = _four(shape)
-    return [*([] if four == tuple(shape) else [("reshape", four)]), ("transpose", layout)]  # type: ignore[list-item]
+    return [*_reshaped(shape, _four(shape)), ("transpose", layout)]
 
 
 def _back(kind: TensorType, layout: Shape) -> list[Step]:
     """From the layout to the value."""
-    four = _four(kind.shape)
     inverse = tuple(layout.index(i) for i in range(RANK))
-    return [("transpose", inverse), *([] if four == tuple(kind.shape) else [("reshape", tuple(kind.shape))])]  # type: ignore[list-item]
+    return [("transpose", inverse), *_reshaped(_four(kind.shape), kind.shape)]
+
+
+def _reshaped(old: Shape, new: Shape) -> list[Step]:
+    return [] if tuple(old) == tuple(new) else [("reshape", tuple(new))]
