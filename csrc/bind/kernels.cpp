@@ -210,7 +210,7 @@ void use_instruction_set(const std::string& name) {
 
 constexpr cpu::Bf16Form kBf16Forms[] = {cpu::Bf16Form::kPlain, cpu::Bf16Form::kExtended, cpu::Bf16Form::kAmx};
 
-// Those of this machine, the one in use first.
+// The forms of bf16 products on this machine; the one in use comes first.
 std::vector<std::string> bf16_forms() {
   std::vector<std::string> names = {cpu::bf16_form_name(cpu::bf16_form())};
   for (const auto form : kBf16Forms)

@@ -62,9 +62,9 @@ class Context {
   void write_state(const PlanTensor& tensor, const std::byte* packed);
   void reset_state();  // throws Error if the first contents have been dropped
 
-  // From now on the states are those of a context of another plan, which stays alive: several functions of one model
-  // read and write one cache, one call at a time. For a context that nobody calls yet. Throws Error for states that do
-  // not lie alike: other names, places or types.
+  // From now on this context uses the states of another plan's context, which it keeps alive. So several functions of
+  // one model read and write one cache, one call at a time. For a context that nobody calls yet. Throws Error for
+  // states that do not lie alike: other names, places or types.
   void share_states(std::shared_ptr<Context> other);
 
  private:

@@ -175,6 +175,9 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
             continue
         for model in net.values():  # what passes every check runs, with other numbers
             model({port.name: np.zeros(port.shape, np.float32) for port in model.inputs})
+    (tmp_path / "bad.hxp").write_bytes(data[:8])
+    with pytest.raises(hx.Error, match="got 8 bytes, which end in the header"):
+        hx.load_functions(tmp_path / "bad.hxp")
     for change in (
         lambda h: h.update(version=2),
         lambda h: h.update(kind="other"),

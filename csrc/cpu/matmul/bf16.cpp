@@ -12,7 +12,7 @@
 #include "cpu/simd/epilogue-inl.h"
 #include "cpu/sums.h"
 
-// What CPUs of a target may have beside it.
+// The extension that some CPUs of a target have.
 #undef HEXANE_BF16_EXTENSION
 #if HEXANE_HAS_AVX512
 #define HEXANE_BF16_EXTENSION ",avx512bf16"
@@ -92,7 +92,7 @@ namespace {
 
 constexpr int64_t kPitch = kTilePanels * kPanelLanes;
 
-// As finish_in_memory(), in one pass where no slot is a function.
+// finish_in_memory(), but in one pass where no slot is a function.
 void finish_sums(const Tile& t, float* sums) {
   const ResolvedEpilogue& e = *t.epilogue;
   const int64_t width = HWY_MIN(t.num_panels * kPanelLanes, t.num_columns - t.column);

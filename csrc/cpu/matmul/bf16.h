@@ -1,12 +1,12 @@
 // Products of bf16 numbers with sums in fp32, for the tiles of gemm.h.
 //
 // An item of a row or of a panel is a pair: two terms that follow each other in k, the first one in the low half. Both
-// operands are rounded to bf16, to nearest even, when they are packed; a bf16 that is subnormal becomes 0. What a
-// segment of terms (gemm.h) lacks to whole pairs, and for the tiles of AMX to whole blocks of 32 terms, is zeros.
+// operands are rounded to bf16, to nearest even, when they are packed; a subnormal bf16 becomes 0. Zeros fill a segment
+// of terms (gemm.h) up to whole pairs, and for the tiles of AMX up to whole blocks of 32 terms.
 //
 // A product of two bf16 is exact in fp32. There are two orders in which instructions add them:
-//   chain   for each pair, the second product and then the first is added to the sum: AVX-512-BF16, and what stands for
-//           it. A sum of more than kShortSum terms is made of blocks (sums.h).
+//   chain   for each pair, the second product and then the first is added to the sum: AVX-512-BF16, and the
+//           code in its place. A sum of more than kShortSum terms is made of blocks (sums.h).
 //   blocks  of 32 terms: the first products of its pairs in a chain, the second ones in another, and the sum of both is
 //           added to the sum: AMX.
 // Both instructions take numbers below 2^-126 for 0, sums included; the code that stands for the first keeps such sums.
@@ -24,7 +24,7 @@ enum class Bf16Form {
 
 // The arithmetic of this form, or null if this CPU, or its system, does not have it.
 const Arithmetic* bf16_arithmetic(Bf16Form form);
-// The fastest one, or the one that a test has chosen.
+// The fastest one, unless a test has chosen another.
 const Arithmetic& bf16_arithmetic();
 bool is_bf16(const Arithmetic& arithmetic);
 
@@ -40,7 +40,7 @@ bool use_bf16_form(Bf16Form form);
 inline constexpr int64_t kAmxRows = 16;   // of a tile
 inline constexpr int64_t kAmxPairs = 16;  // in a row of a tile
 
-// Some blocks of 16 rows by 16 pairs, each of which meets its rows of the panels.
+// Blocks of 16 rows by 16 pairs. Each is multiplied with its own rows of the panels.
 struct AmxBlocks {
   const float* const* rows;  // [count] first rows of blocks
   const int64_t* strides;    // [count] bytes from one row to the next
@@ -49,7 +49,7 @@ struct AmxBlocks {
   int64_t panel_bytes;
   int num_panels;
 };
-// Whether the CPU has tiles of bf16 and the system lets this process use them.
+// Does the CPU have tiles of bf16, and may this process use them?
 bool has_amx();
 // Before the first product of a thread, and after the last one.
 void begin_amx();

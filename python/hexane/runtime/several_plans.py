@@ -86,8 +86,10 @@ class Reader:
     def __init__(self, data: bytes, where: str) -> None:
         """where: opens the messages of errors."""
         self._where = where
-        if len(data) < _HEAD or not data.startswith(PLANS_MAGIC):
+        if not data.startswith(PLANS_MAGIC):
             raise self._damaged("no file of several plans")
+        if len(data) < _HEAD:
+            raise self._damaged(f"{len(data)} bytes, which end in the header")
         size, checksum = (
             int.from_bytes(data[at : at + 8], "little") for at in (len(PLANS_MAGIC), len(PLANS_MAGIC) + 8)
         )
