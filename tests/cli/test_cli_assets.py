@@ -131,6 +131,22 @@ def test_emit_stores_weights_of_mil_in_fewer_bits(cli: Cli, heavy: Path, tmp_pat
     assert "constexpr_lut_to_dense" in (tmp_path / "mil" / "model.mil").read_text()
 
 
+@pytest.mark.parametrize("output", ["net.aimodel", "net.mlpackage", "mil"])
+def test_emit_writes_nothing_that_computes_another_function(cli: Cli, tmp_path: Path, output: str) -> None:
+    """In each channel one weight is a thousand times the others, which two bits leave one number."""
+    weight = np.random.default_rng(1).standard_normal((64, 96)).astype(np.float32)
+    weight[0] = 2000
+    model = linear_model(tmp_path / "wide.onnx", [2, 64], weight)
+    np.save(tmp_path / "x.npy", np.float32([[0, *[1] * 63]] * 2))
+    given = (model, "--target", "M4", "--compress", "palette2", "-o", tmp_path / output)
+    ended = cli("emit", *given, "--input", f"x={tmp_path / 'x.npy'}")
+    assert ended.code == 1
+    assert "on 1 calibration input, need at most 0.1, so nothing was written" in ended.err
+    assert not (tmp_path / output).exists()
+    assert cli("emit", *given, "--input", f"x={tmp_path / 'x.npy'}", "--force").code == 0
+    assert (tmp_path / output).exists()
+
+
 def test_emit_writes_several_functions(cli: Cli, heavy: Path, model: Path, tmp_path: Path) -> None:
     two, again = tmp_path / "two.aimodel", tmp_path / "again.aimodel"
     ended = cli("emit", heavy, "--also", f"other={model}", "--also", f"third={heavy}", "-o", two)

@@ -171,6 +171,34 @@ NORMS = {
     ),
 }
 WIDE = normal(20, 200, (4, 1024))
+TOKENS = normal(200, 900, (4, 1280))  # 256 tokens of 4 channels, and what their mask is made of
+
+
+def rows(x: hx.Tensor) -> hx.Tensor:
+    return hx.reshape(x, shape=(4, 5, 256))
+
+
+def weights(x: hx.Tensor) -> hx.Tensor:
+    return hx.clip(rows(x)[:, 4:] * 1e-3, alpha=0.125, beta=1.0)
+
+
+def weighted(x: Array) -> Array:
+    """The mean of four channels, with the fifth as weights."""
+    x = x.reshape(4, 5, 256)
+    w = np.clip(x[:, 4:] * 1e-3, 0.125, 1)
+    return (x[:, :4] * w).sum(2) / w.sum(2)
+
+
+def pooled(x: hx.Tensor) -> hx.Tensor:
+    mask = hx.broadcast_to(weights(x), shape=(4, 4, 256))
+    count = hx.reduce_sum(mask, axes=(2,), keep_dims=False)
+    return hx.reduce_sum(rows(x)[:, :4] * mask, axes=(2,), keep_dims=False) / hx.clip(count, alpha=1e-9)
+
+
+def summed(x: hx.Tensor) -> hx.Tensor:
+    return hx.reduce_sum(x, axes=(2,), keep_dims=False)
+
+
 SUMS = {
     "sum, reshape, over n": Case(
         lambda x: hx.reshape(total(x), shape=(2, 2)) / 1024.0, WIDE, lambda x: x.mean(1).reshape(2, 2)
@@ -204,6 +232,10 @@ SUMS = {
         WIDE * np.float32(1.5),
         lambda x: ((x - 100) ** 2).sum(1) / 1023,
     ),
+    "mean under a mask, as sentence encoders have it": Case(pooled, TOKENS, weighted),
+    "mean under weights, with an epsilon": Case(
+        lambda x: summed(rows(x)[:, :4] * weights(x)) / (summed(weights(x)) + 1e-3), TOKENS, weighted
+    ),
     "variance, not centred by itself": Case(
         lambda x: mean(hx.square(x - mean(x))), normal(200), lambda x: x.var(1, keepdims=True)
     ),
@@ -236,7 +268,59 @@ LOGARITHMS = {
         "engine",
     ),
 }
-CASES = NORMS | SUMS | LOGARITHMS
+VALUES = normal(1, shape=(4, 16, 8))
+
+
+def heads(x: hx.Tensor) -> hx.Tensor:
+    return hx.reshape(x, shape=(4, 16, 16))
+
+
+def attended(scores: Callable[[hx.Tensor, hx.Tensor], hx.Tensor]) -> Build:
+    """Attention of x to x in another order, whose scores are given."""
+
+    def build(x: hx.Tensor) -> hx.Tensor:
+        q, k = heads(x), hx.transpose(heads(x)[:, ::-1], perm=(0, 2, 1))
+        return hx.matmul(hx.softmax(scores(q, k), axis=2), VALUES)
+
+    return build
+
+
+def attention(factor: float, hidden: Array | float = 0.0) -> Callable[[Array], Array]:
+    def want(x: Array) -> Array:
+        q = x.reshape(4, 16, 16)
+        scores = q @ q[:, ::-1].swapaxes(1, 2) * factor + hidden
+        weights = np.exp(scores - scores.max(2, keepdims=True))
+        return weights / weights.sum(2, keepdims=True) @ VALUES
+
+    return want
+
+
+# Scores of 60,000 before their scale.
+PRODUCTS = {
+    "scores over a root": Case(attended(lambda q, k: hx.matmul(q, k) / 64.0), normal(120), attention(1 / 64), "engine"),
+    "scores times a factor, masked": Case(
+        attended(lambda q, k: hx.matmul(q, k) * 0.1 + np.float32(-1e4) * np.eye(16, k=3, dtype=np.float32)[None]),
+        normal(120),
+        attention(0.1, -1e4 * np.eye(16, k=3)),
+        "engine",
+    ),
+    "attention as one op": Case(
+        lambda x: hx.scaled_dot_product_attention(heads(x), heads(x)[:, ::-1], VALUES, scale=0.015),
+        normal(120),
+        attention(0.015),
+        "engine",
+    ),
+    "scores times a tiny factor": Case(
+        attended(lambda q, k: hx.matmul(q, k) * 1e-4), normal(800), attention(1e-4), "engine"
+    ),
+    "a Gram matrix": Case(
+        lambda x: hx.matmul(heads(x), heads(x), transpose_y=True) / 16.0,
+        normal(120),
+        lambda x: x.reshape(4, 16, 16) @ x.reshape(4, 16, 16).swapaxes(1, 2) / 16,
+        "engine",
+    ),
+}
+CASES = NORMS | SUMS | LOGARITHMS | PRODUCTS
 
 
 def off(case: Case, target: str, numerics: str, repairs: bool) -> float:
@@ -295,11 +379,23 @@ def test_each_change_is_a_decision_and_a_second_run_changes_nothing(name: str) -
         lambda x: hx.relu(x) * mean(x),
         lambda x: hx.log(hx.abs(x) / 3.0 + 1.0),
         lambda x: mean(x) - hx.square(mean(x)),
+        lambda x: hx.linear(x, np.ones((8, 256), np.float32)) * 0.125,
+        lambda x: hx.matmul(x * 0.125, hx.transpose(x, perm=(1, 0))),
     ],
 )
 def test_what_holds_stays_as_it_is(build: Build) -> None:
     model = graph(build(hx.input("x", (4, 256))))
     assert repair(model, load_target("h13")).nodes == model.nodes
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_scale_that_the_model_has_ahead_of_its_scores_stays_there(side: int) -> None:
+    def scores(q: hx.Tensor, k: hx.Tensor) -> hx.Tensor:
+        return hx.matmul(q * 0.015, k) if side == 0 else hx.matmul(q, k * 0.015)
+
+    case = Case(attended(scores), normal(120), attention(0.015))
+    for target, numerics in CHIPS:
+        assert off(case, target, numerics, True) < MOST
 
 
 def test_a_host_s_graph_is_left_alone() -> None:

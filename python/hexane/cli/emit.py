@@ -1,6 +1,7 @@
 """`hexane emit`: a model as MIL programs, with the weights that they name, or as a Core AI asset."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,10 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from hexane import sources
-from hexane.cli.emit_asset import FIXED, asset_text, compressed, functions_of, write_asset
+from hexane.cli.emit_asset import FIXED, Compressor, asset_text, functions_of, write_asset
 from hexane.cli.emit_package import package_text, write_package
 from hexane.cli.errors import command
 from hexane.cli.given import Given, read_graph
+from hexane.cli.inputs import with_random
+from hexane.cli.large_error import Force
 from hexane.cli.options import (
     Debug,
     Function,
@@ -33,6 +36,7 @@ from hexane.ops import LEAVES
 from hexane.passes.repair import without_repair
 from hexane.printer import size_text
 from hexane.program import Segment
+from hexane.report.model_ports import ports_of
 from hexane.runtime.emitted import save_mil, save_netplist, save_programs
 from hexane.runtime.mil import emit_netplists, emit_pieces
 from hexane.targets.legality import route_of
@@ -100,6 +104,7 @@ def emit(
     values: Values = None,
     function: Function = None,
     repair: Repairs = Repair.ON,
+    force: Force = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -110,17 +115,21 @@ def emit(
     host's. An asset or package has the whole model, of an asset or package all functions; with --target in fp16, in
     ops that the chip has.
     Functions share equal weights. Weights of 4096 numbers and more are stored as --compress says (docs/compression.md).
+    Exit code 1, and no file, where that changes an output by more than 0.1 of its numbers, on --input or else on random
+    inputs; --force writes it.
     """
     source = sources.open_network(model, function=function, where="emit")
     given = Given.of(input_shape, inputs, values)
+    compressed = Compressor(mode, None, output, _feeds(source, given, mode), force)
     if form is Form.MLPACKAGE or (form is None and output.suffix.lower() == ".mlpackage"):
         if netplist:
             raise Error("[emit] --netplist: got it for a Core ML package, need one of the two")
+        compressed = replace(compressed, chip=None if target is None else load_chip(target))
         with working(f"writing {model.name} as a Core ML package"):
-            functions = functions_of(source, function, also or (), given)
             record = write_package(
-                functions, target, mode, compute.value if compute else "fp16", opset, image or (), labels, output
-            )
+                functions_of(source, function, also or (), given), target, compressed,
+                compute.value if compute else "fp16", opset, image or (), labels, output,
+            )  # fmt: skip
         print_json({"model": str(model), **record}) if json else print(package_text(record, mode))
         return
     only = {"--compute": compute, "--opset": opset, "--image": image, "--labels": labels}
@@ -132,7 +141,7 @@ def emit(
         chip = None if target is None else load_chip(target)
         with working(f"writing {model.name} as a Core AI asset"):
             functions = functions_of(source, function, also or (), given)
-            record = write_asset(functions, chip, mode, output)
+            record = write_asset(functions, chip, replace(compressed, chip=chip), output)
         print_json({"model": str(model), **record}) if json else print(asset_text(record, mode))
         return
     if also:
@@ -151,7 +160,7 @@ def emit(
         raise Error("[emit] --compress: got it for a netplist, need MIL or a Core AI asset")
     with working(f"writing {model.name} as MIL"):
         read = read_graph(source, given)[0]
-        graph_to_write = compressed(read if repair is Repair.ON else without_repair(read), mode, chip)
+        graph_to_write = replace(compressed, chip=chip)(read if repair is Repair.ON else without_repair(read))
         made: Sequence[tuple[Segment, Mil | Netplist | None]]
         if netplist:
             graph, segments, nets = emit_netplists(graph_to_write, chip)
@@ -201,6 +210,15 @@ def emit(
         print(line)
     for left in host:
         print(f"segment {left['segment']} is the host's, {counted(len(left['ops']), 'op')}: {left['why']}")
+
+
+def _feeds(source: sources.Module, given: Given, mode: str | None) -> list[dict[str, Any]]:
+    """The inputs that the error of compressed weights is measured on; none: random ones."""
+    if mode is None or not given.has_arrays or len(source.functions) > 1:
+        return []
+    known = given.read(source, command="emit")
+    ports = ports_of(source.graph(known.shapes, known.values))
+    return [with_random(ports, feed) for _, feed in known.named_feeds()]
 
 
 def _advice(graph: Graph) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """The part of `hexane emit` that writes Core AI assets: their functions, and what is said of them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import typer
 
 from hexane import sources
 from hexane.cli.given import Given, read_graph
+from hexane.cli.large_error import is_too_large, refusal
 from hexane.cli.output import named_option, type_text
 from hexane.compression import MODES, Compression
 from hexane.compression.compress import STAGE, compress
@@ -15,19 +17,43 @@ from hexane.decisions import counted
 from hexane.errors import Error
 from hexane.graph import Graph
 from hexane.printer import size_text
+from hexane.runtime.compile import host_error
 from hexane.targets import Chip, load_target
 
 FIXED = tuple(mode for mode in MODES if mode not in ("none", "auto"))  # encodings that need no search
 
 
-def compressed(graph: Graph, mode: str | None, chip: Chip | None) -> Graph:
-    """The graph with its weights in an encoding; what became of each is a decision."""
-    if mode is None:
-        return graph
-    asked = Compression(mode)
-    if asked.searches:
-        raise Error(f"[emit] --compress: got {mode}, which hexane compress finds, need one of {', '.join(FIXED)}")
-    return compress(graph, asked, chip or load_target("host"))
+@dataclass(frozen=True, slots=True)
+class Compressor:
+    """--compress of a command that writes to `output`. feeds: inputs that the error is measured on, else random ones.
+    force: writes the result whatever its error."""
+
+    mode: str | None
+    chip: Chip | None
+    output: Path
+    feeds: Sequence[Mapping[str, Any]] = ()
+    force: bool = False
+
+    def __call__(self, graph: Graph) -> Graph:
+        """The graph with its weights in the encoding; what became of each is a decision. Raises Error where an output
+        changes by more than `large_error.MOST`, relative to its numbers."""
+        if self.mode is None:
+            return graph
+        asked = Compression(self.mode)
+        if asked.searches:
+            need = f"need one of {', '.join(FIXED)}"
+            raise Error(f"[emit] --compress: got {self.mode}, which hexane compress finds, {need}")
+        made = compress(graph, asked, self.chip or load_target("host"))
+        if self.force or not any(d.stage == STAGE and d.verdict != "none" for d in made.decisions):
+            return made
+        error, on = host_error(graph, made, self.feeds)
+        if is_too_large(error, None):
+            raise refusal("emit", self.output, error, None, on, self._change())
+        return made
+
+    def _change(self) -> str:
+        own = "" if self.feeds else "give --input with numbers of the model's own, "
+        return f"{own}use a mode of more bits, or hexane compress, which says what each layer costs"
 
 
 def functions_of(source: sources.Module, function: str | None, also: Iterable[str], given: Given) -> dict[str, Graph]:
@@ -59,7 +85,9 @@ def _all_functions(source: sources.Module, shapes: Mapping[str, tuple[int, ...]]
     }
 
 
-def write_asset(functions: Mapping[str, Graph], chip: Chip | None, mode: str | None, output: Path) -> dict[str, Any]:
+def write_asset(
+    functions: Mapping[str, Graph], chip: Chip | None, compressed: Compressor, output: Path
+) -> dict[str, Any]:
     """Writes the asset, and returns the record of it."""
     from hexane.emit.coreai.prepare import for_engine
     from hexane.emit.coreai.write import save_graph
@@ -68,7 +96,7 @@ def write_asset(functions: Mapping[str, Graph], chip: Chip | None, mode: str | N
         raise Error(f"[emit] --output: got {output}, need a folder that ends in .aimodel")
     if output.exists() and not output.is_dir():
         raise Error(f"[emit] --output: got the file {output}, need a folder")
-    stored = {name: compressed(graph, mode, chip) for name, graph in functions.items()}
+    stored = {name: compressed(graph) for name, graph in functions.items()}
     graphs = {name: graph if chip is None else for_engine(graph, chip) for name, graph in stored.items()}
     with named_option("--output", output):
         size = save_graph(graphs, output)

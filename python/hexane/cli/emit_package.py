@@ -6,8 +6,7 @@ from typing import Any, Literal
 
 import typer
 
-from hexane.cli.emit_asset import FIXED, ports_of
-from hexane.compression import Compression
+from hexane.cli.emit_asset import Compressor, ports_of
 from hexane.compression.compress import STAGE
 from hexane.decisions import counted
 from hexane.errors import Error
@@ -20,7 +19,7 @@ from hexane.printer import size_text
 def write_package(
     functions: Mapping[str, Graph],
     target: str | None,
-    mode: str | None,
+    compressed: Compressor,
     compute: Literal["fp16", "fp32"],
     opset: str | None,
     images: Sequence[str],
@@ -32,13 +31,12 @@ def write_package(
 
     if output.suffix.lower() != ".mlpackage":
         raise Error(f"[emit] --output: got {output}, need a folder that ends in .mlpackage")
-    if mode is not None and Compression(mode).searches:
-        raise Error(f"[emit] --compress: got {mode}, which hexane compress finds, need one of {', '.join(FIXED)}")
+    functions = {name: compressed(graph) for name, graph in functions.items()}
     pictures, classes = dict(map(_image, images)), () if labels is None else _lines(labels)
     try:
         saved = save_coreml(
-            functions, output, compute=compute, target=target, opset=opset, compression=mode, images=pictures,
-            labels=classes,
+            functions, output, compute=compute, target=target, opset=opset, compression=compressed.mode,
+            images=pictures, labels=classes,
         )  # fmt: skip
     except OSError as error:
         need = "need a place that can be written to"

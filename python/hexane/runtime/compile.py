@@ -26,7 +26,7 @@ from hexane.program import Program
 from hexane.runtime import engine
 from hexane.runtime.chip import chip_program
 from hexane.runtime.collector import collector_paused
-from hexane.runtime.compressed import Compressed, compressed
+from hexane.runtime.compressed import Compressed, Feeds, compressed, relative_error
 from hexane.runtime.engine import OnEngine
 from hexane.runtime.model import Model, PortType
 from hexane.runtime.open_model import OpenModel, Shapes, Values
@@ -150,6 +150,14 @@ def compile_compressed(
     """What each weight becomes and what that costs, measured, and the compiled model. surveys: what else the weights
     might become is measured, too."""
     return _Compiler.of(options).compressed(model, asked, measures=True, surveys=surveys)
+
+
+def host_error(graph: Graph, made: Graph, given: Sequence[Mapping[str, Any]] = ()) -> tuple[float, str]:
+    """The largest relative error of an output of `made` on this CPU, with the inputs that it was measured on; random
+    ones where none are given."""
+    feeds = Feeds(graph, given)
+    whole, got = (feeds.run(_Compiler.of(DEFAULTS).build(one)) for one in (graph, made))
+    return relative_error(whole, got), feeds.said
 
 
 def build_with_shared_weights(options: Options = DEFAULTS) -> Callable[[Graph], Model]:

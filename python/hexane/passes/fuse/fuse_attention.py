@@ -7,7 +7,7 @@ from hexane.graph import Graph, Node, Value
 from hexane.match import Found, made_by, op, rewrite, scalar
 from hexane.ops import OPS, apply
 from hexane.passes.fuse.fuse_transpose import transposed
-from hexane.targets import Target
+from hexane.targets import Chip, Target
 
 _PRODUCT = op("matmul")
 
@@ -27,7 +27,8 @@ class _Weights:
 def fuse_attention(graph: Graph, target: Target) -> Graph:
     """matmul(softmax(matmul(%q, %k) {transpose_y=True} * 0.125 + %mask), %v)  ->  scaled_dot_product_attention(%q, %k, %v, %mask) {scale=0.125}
 
-    The scale may be a factor or a divisor of the scores, of %q, of %k, or of several, but has to be constant. %k may be
+    The scale may be a factor or a divisor of the scores, of %q, of %k, or of several, but has to be constant. On chips
+    a factor below 1 of %q or %k stays there, because scores may leave the accumulator before a later one. %k may be
     transposed by a transpose, which may stand between reshapes of the leading axes. The mask may be missing, added, if
     need be as the product's bias, or choose between scores and a constant. A softmax that is NaN may become 0, and so
     may whole rows of it. Nothing else may read the scores or their softmax, which in fp16 are not rounded any more. One
@@ -41,8 +42,9 @@ def fuse_attention(graph: Graph, target: Target) -> Graph:
         x, y, value = m.now(found.product.inputs[0]), m.now(found.product.inputs[1]), m.now(m.node.inputs[1])
         if x is None or y is None or value is None:
             return None
-        query, query_scale = _rows(x, swap=found.product.attrs["transpose_x"])
-        key, key_scale = _rows(y, swap=not found.product.attrs["transpose_y"])
+        ahead = isinstance(target, Chip)
+        query, query_scale = _rows(x, swap=found.product.attrs["transpose_x"], ahead=ahead)
+        key, key_scale = _rows(y, swap=not found.product.attrs["transpose_y"], ahead=ahead)
         scale = found.scale * query_scale * key_scale
         if not scale or not math.isfinite(scale):
             return None
@@ -148,11 +150,15 @@ def _hidden(found: _Weights) -> float:
     return -math.inf if chosen is None else chosen
 
 
-def _rows(value: Value, swap: bool) -> tuple[Value, float]:
-    """(x, c), where the value is x times the constant c, its last axes in the other order if they have to be."""
-    value, outer = _unscaled(value)
-    value, inner = _unscaled(_swapped(value) if swap else value)
-    return value, outer * inner
+def _rows(value: Value, swap: bool, ahead: bool) -> tuple[Value, float]:
+    """(x, c), where the value is x times the constant c, its last axes in the other order if they have to be. ahead: a
+    factor below 1 stays a part of x."""
+    inner, outer = _unscaled(value)
+    inner, factor = _unscaled(_swapped(inner) if swap else inner)
+    factor *= outer
+    if ahead and abs(factor) < 1:
+        return _swapped(value) if swap else value, 1.0
+    return inner, factor
 
 
 def _unscaled(value: Value) -> tuple[Value, float]:

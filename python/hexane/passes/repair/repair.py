@@ -3,12 +3,21 @@
 from hexane.decisions import Decision
 from hexane.graph import Graph, Value
 from hexane.match import Found, rewrite
-from hexane.passes.repair import logarithms, norms, sums
+from hexane.passes.repair import logarithms, norms, products, sums
 from hexane.passes.repair.form import Form
 from hexane.passes.repair.masks import clamp_mask_inputs
 from hexane.targets import Chip, Target
 
-FORMS = (sums.MOVED, *logarithms.FORMS, *norms.FORMS, sums.SQUARES, sums.MEAN)
+FORMS = (
+    sums.WEIGHTED,
+    sums.MOVED,
+    *logarithms.FORMS,
+    *norms.FORMS,
+    sums.SQUARES,
+    sums.MEAN,
+    products.PRODUCT,
+    products.SCALE,
+)
 
 
 def repair(graph: Graph, target: Target) -> Graph:

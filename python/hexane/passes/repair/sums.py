@@ -3,7 +3,7 @@
 A reduction is rounded behind its own factor (docs/numerics.md), so a factor that is moved to it loses nothing.
 """
 
-from math import isclose, prod
+from math import isclose, ldexp, prod
 
 from hexane.graph import Value
 from hexane.match import Found, op
@@ -18,6 +18,8 @@ MOVES = ("reshape", "expand_dims", "squeeze", "transpose", "broadcast_to", "tile
 EVEN = ("relu", "abs", "leaky_relu")  # f(x * c) is f(x) * c for c above 0
 ADDED = ("reduce_sum", "reduce_sum_square")
 JOINS = ("add", "sub", "concat")
+LIMITS = ("clip", "maximum", "add", "threshold")
+LEAST_COUNT = 4  # numbers of a sum that are worth a factor
 MOST_OPS = 16  # between the factor and its sums
 
 
@@ -100,6 +102,48 @@ def mean_of_sum(m: Found) -> Value | None:
     return y if isclose(times, 1, rel_tol=1e-5) else b.mul(y, times)
 
 
+def weighted_mean(m: Found) -> Value | None:
+    """reduce_sum(%x * %w) / reduce_sum(%w)  ->  (reduce_sum(%x * %w) * c) / (reduce_sum(%w) * c), for n numbers
+
+    c is the power of two next to 1 / n. Moves may stand between, and a limit or an epsilon behind the lower sum.
+    """
+    above, below = m.node.inputs
+    total = _behind(above, MOVES)
+    weights = _behind(below, (*MOVES, *LIMITS))
+    if (
+        above is None
+        or total is None
+        or weights is None
+        or total.node.op != "reduce_sum"
+        or weights.node.op != "reduce_sum"
+    ):
+        return None
+    product, lower = total.node.inputs[0], weights.node.inputs[0]
+    if product is None or lower is None or product.node.op != "mul":
+        return None
+    count = prod(product.shape) // prod(total.shape)
+    if _root(lower) not in [_root(v) for v in product.node.inputs] or count < LEAST_COUNT:
+        return None
+    factor = ldexp(1, -(count.bit_length() - 1))
+    b, (upper, divisor) = Rewriter(*m.node.sources), m.inputs
+    if upper is None or divisor is None or factored(above)[1] != 1 or factored(below)[1] != 1:
+        return None
+    return b.real_div(_times(m, above, factor), b.mul(divisor, factor))
+
+
+def _behind(value: Value | None, ops: tuple[str, ...]) -> Value | None:
+    """What these ops, with constants for their other operands, start from."""
+    while value is not None and value.node.op in ops:
+        others = [v for v in value.node.inputs if v is not None and v.node.op != "const"]
+        value = others[0] if len(others) == 1 else None
+    return value
+
+
+def _root(value: Value | None) -> Value | None:
+    """What moves and casts start from."""
+    return _behind(value, (*MOVES, "cast"))
+
+
 # What multiplies a mean: a larger factor makes a sum of it, which fp16 seldom holds.
 MOST_TIMES = 4.0
 
@@ -115,5 +159,11 @@ SQUARES = Form(
     mean_of_squares,
     "scaled by its largest number before it is squared: squares of numbers beyond 256 are infinite in fp16",
     "coremltools#2585, #2821, reported from devices",
+)
+WEIGHTED = Form(
+    "weighted mean",
+    op("real_div"),
+    weighted_mean,
+    "both sums are scaled to means: a sum above 65504 is infinite in fp16 before it is divided",
 )
 MEAN = Form("mean of a sum", op("mul") | op("real_div"), mean_of_sum, quiet=True)
