@@ -1,7 +1,7 @@
 """Matrix multiplication, attention and what is made of them."""
 
 import math
-from math import prod
+from math import frexp, ldexp, prod
 from typing import Any
 
 import numpy as np
@@ -111,7 +111,9 @@ def _expand_attention(
     b: Builder, query: Value, key: Value, value: Value, mask: Value | None, scale: float, causal: bool, zero_hidden: bool,
     hidden: float,
 ) -> Value:  # fmt: skip
-    scores = b.mul(b.matmul(query, key, transpose_y=True), scale)
+    part, scale = _ahead(scale)
+    scores = b.matmul(query if part == 1 else b.mul(query, part), key, transpose_y=True)
+    scores = scores if scale == 1 else b.mul(scores, scale)
     least, other = (b.const(held(v, scores.dtype.numpy)) for v in (-math.inf, hidden))
     if causal:
         limited(prod(scores.shape[-2:]), np.dtype(np.bool_))
@@ -123,6 +125,13 @@ def _expand_attention(
         shown = b.greater(b.reduce_max(scores, axes=(-1,)), least)
         weights = b.select(shown, weights, b.const(np.array(0, weights.dtype.numpy)))
     return b.matmul(weights, value)
+
+
+def _ahead(scale: float) -> tuple[float, float]:
+    """The power of two in a scale below 1, which goes ahead of the product, and the rest. A chip's accumulator is
+    infinite from 32768 on."""
+    part = ldexp(1, max(frexp(scale)[1] - 1, -6)) if 0 < abs(scale) < 1 else 1.0
+    return part, scale / part
 
 
 def _rotary_shape(x: Shape, cos: Shape, sin: Shape, **_: Any) -> Shape:

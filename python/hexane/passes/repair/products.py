@@ -32,17 +32,6 @@ def factor_ahead(m: Found) -> Value | None:
     return made if rest == 1 else b.mul(made, rest)
 
 
-def scale_ahead(m: Found) -> Value | None:
-    """scaled_dot_product_attention(%q, %k, %v) {scale=0.125}  ->  scaled_dot_product_attention(%q * 0.125, %k, %v) {scale=1}"""  # noqa: E501
-    query, key, *others = m.inputs
-    power = _power(m.node.attrs["scale"])
-    if power is None:
-        return None
-    x, y = _scaled(Rewriter(*m.node.sources), power, query, key)
-    attrs = {**m.node.attrs, "scale": m.node.attrs["scale"] / ldexp(1, power)}
-    return m.make(m.node.op, [x, y, *others], **attrs)[0]
-
-
 def _power(factor: float) -> int | None:
     """The exponent of the power of two that moves; None where the factor is not below 1."""
     if not ldexp(1, -LARGEST_SHIFT) <= abs(factor) < 1:
@@ -72,4 +61,3 @@ WHY = (
     "infinite in the engine's accumulator"
 )
 PRODUCT = Form("product", op("mul") | op("real_div"), factor_ahead, WHY)
-SCALE = Form("scale of attention", op("scaled_dot_product_attention"), scale_ahead, WHY)

@@ -8,16 +8,7 @@ from hexane.passes.repair.form import Form
 from hexane.passes.repair.masks import clamp_mask_inputs
 from hexane.targets import Chip, Target
 
-FORMS = (
-    sums.WEIGHTED,
-    sums.MOVED,
-    *logarithms.FORMS,
-    *norms.FORMS,
-    sums.SQUARES,
-    sums.MEAN,
-    products.PRODUCT,
-    products.SCALE,
-)
+FORMS = (sums.WEIGHTED, sums.MOVED, *logarithms.FORMS, *norms.FORMS, sums.SQUARES, sums.MEAN, products.PRODUCT)
 
 
 def repair(graph: Graph, target: Target) -> Graph:
