@@ -120,7 +120,7 @@ FIRES: dict[str, tuple[Build, str, str, bool]] = {
     "unshuffle_by_5": (lambda: hx.pixel_unshuffle(x(1, 1, 10, 5), downscale_factor=5), "h13", "written as reshape, transpose", True),
     "quantized_matmul": (lambda: hx.quantized_matmul(x(3, 5, dtype="int8"), hx.const(np.ones((5, 4), np.int8)), np.float32(0.5), None, np.int8(1), dtype="int8", output_scale=0.25), "h13", "written as dequantize, the product and quantize", True),
     "quantized_add": (lambda: hx.quantized_add(x(3, 5, dtype="int8"), x(5, dtype="int8", name="y"), x_scale=0.5, y_scale=2.0, y_zero=3, dtype="int8", output_scale=0.25), "h13", "written as dequantize, add, quantize", True),
-    "attention_of_other_values": (lambda: hx.scaled_dot_product_attention(x(2, 3, 4), x(2, 5, 4, name="k"), x(2, 5, 6, name="v")), "h13", "written as matmul, mul, softmax", False),
+    "attention_of_other_values": (lambda: hx.scaled_dot_product_attention(x(2, 3, 4), x(2, 5, 4, name="k"), x(2, 5, 6, name="v")), "h13", "written as mul, matmul, softmax", False),
 }  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from hexane.ops.neurons import MODE_OF, NEURONS
 from hexane.ops.recording import check, recorded
 from hexane.ops.records.engine import movement, planar
 from hexane.ops.records.engine.mac import CONVOLUTIONS
+from hexane.ops.records.linear import scale_first
 from hexane.ops.rewriter import Pattern, Rewriter
 from hexane.ops.slots import activation, slot
 from hexane.targets import Target
@@ -245,7 +246,7 @@ def _attention(b: Any, node: Node, query: Any, key: Any, value: Any, mask: Any) 
         hides or a["causal"]
     )  # a score is replaced by a number: a mask is added
     if not plain or replaced or (hides and mask.node.op != "const") or (mask is not None and len(mask.shape) > 4):
-        return OPS[node.op].expand(b, query, key, value, mask, **a)  # type: ignore[misc]
+        return scale_first(b, query, key, value, mask, **a)
     kind, most = query.dtype.numpy, rules()["infinite_mask"].number("value")
     if hides:
         mask = b.const(np.where(mask.node.data, 0, -most).astype(kind))

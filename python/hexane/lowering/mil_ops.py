@@ -23,6 +23,7 @@ from hexane.ops import LEAVES, OPS, apply, simpler
 from hexane.ops.compose import Builder
 from hexane.ops.encodings import PALETTES, encoding_of, is_encoded
 from hexane.ops.recording import check, recorded
+from hexane.ops.records.linear import scale_first
 from hexane.ops.rewriter import Pattern, Rewriter
 from hexane.targets.mil import mil_limits
 
@@ -407,6 +408,7 @@ FORMS: Mapping[str, Callable[..., Any]] = {
     "cast": _cast,
     "celu": _celu,
     "prelu": _prelu,
+    "scaled_dot_product_attention": scale_first,
     "selu": simpler.selu,
     "hard_swish": simpler.hard_swish,
     "neg": simpler.neg,

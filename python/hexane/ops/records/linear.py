@@ -111,9 +111,25 @@ def _expand_attention(
     b: Builder, query: Value, key: Value, value: Value, mask: Value | None, scale: float, causal: bool, zero_hidden: bool,
     hidden: float,
 ) -> Value:  # fmt: skip
-    part, scale = _ahead(scale)
-    scores = b.matmul(query if part == 1 else b.mul(query, part), key, transpose_y=True)
-    scores = scores if scale == 1 else b.mul(scores, scale)
+    scores = b.mul(b.matmul(query, key, transpose_y=True), scale)
+    return _attended(b, scores, value, mask, causal, zero_hidden, hidden)
+
+
+def scale_first(
+    b: Builder, query: Value, key: Value, value: Value, mask: Value | None, scale: float, causal: bool, zero_hidden: bool,
+    hidden: float,
+) -> Value:  # fmt: skip
+    """Attention as its record expands it, but the power of two in a scale below 1 stands ahead of the product: a chip's
+    accumulator is infinite from 32768 on."""
+    ahead = ldexp(1, max(frexp(scale)[1] - 1, -6)) if 0 < abs(scale) < 1 else 1.0
+    scores = b.matmul(query if ahead == 1 else b.mul(query, ahead), key, transpose_y=True)
+    scores = scores if scale == ahead else b.mul(scores, scale / ahead)
+    return _attended(b, scores, value, mask, causal, zero_hidden, hidden)
+
+
+def _attended(
+    b: Builder, scores: Value, value: Value, mask: Value | None, causal: bool, zero_hidden: bool, hidden: float
+) -> Value:
     least, other = (b.const(held(v, scores.dtype.numpy)) for v in (-math.inf, hidden))
     if causal:
         limited(prod(scores.shape[-2:]), np.dtype(np.bool_))
@@ -125,13 +141,6 @@ def _expand_attention(
         shown = b.greater(b.reduce_max(scores, axes=(-1,)), least)
         weights = b.select(shown, weights, b.const(np.array(0, weights.dtype.numpy)))
     return b.matmul(weights, value)
-
-
-def _ahead(scale: float) -> tuple[float, float]:
-    """The power of two in a scale below 1, which goes ahead of the product, and the rest. A chip's accumulator is
-    infinite from 32768 on."""
-    part = ldexp(1, max(frexp(scale)[1] - 1, -6)) if 0 < abs(scale) < 1 else 1.0
-    return part, scale / part
 
 
 def _rotary_shape(x: Shape, cos: Shape, sin: Shape, **_: Any) -> Shape:

@@ -7,6 +7,7 @@ import numpy as np
 from hexane.graph import Array, Node, Value
 from hexane.lowering.channel_scales import normalisation
 from hexane.ops import OPS, simpler
+from hexane.ops.records.linear import scale_first
 from hexane.passes.retarget.axes import reduced_axes
 from hexane.passes.retarget.writer import Form, Writer, Written
 from hexane.targets import Family
@@ -23,6 +24,11 @@ def expand(b: Writer, node: Node) -> Written | None:
     if values == node.values:
         return None
     return Written(values, f"written as {b.asked or 'its operand'}")
+
+
+def attention(b: Writer, node: Node) -> Written | None:
+    """scaled_dot_product_attention(%q, ...)  ->  matmul(softmax(matmul(%q * 0.125, %k)), %v)"""
+    return Written((scale_first(b, *node.inputs, **node.attrs),), f"written as {b.asked or 'its operand'}")  # type: ignore[arg-type]
 
 
 # ---- sine and cosine ----
@@ -329,6 +335,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
 
 # Where an op cannot be tiled.
 FORMS_OF_WHOLE: dict[str, tuple[Form, ...]] = {
+    "scaled_dot_product_attention": (attention,),
     "rms_norm": (rms_norm,),
     "layer_norm": (layer_norm,),
     "l2_norm": (l2_norm,),
