@@ -28,8 +28,9 @@ def one_token(config: LlamaConfig, weights: Mapping[str, Array], *, replaceable:
     return hx.graph({"logits": step.logits(x)}, name="one_token")
 
 
-def block(config: LlamaConfig, weights: Mapping[str, Array], count: int, window: int) -> Graph:
-    """tokens (count,), position (1,), last (1,) int32 -> logits (1, vocab) after the token with the index `last`.
+def block(config: LlamaConfig, weights: Mapping[str, Array], count: int, window: int, *, every: bool = False) -> Graph:
+    """tokens (count,), position (1,), last (1,) int32 -> logits (1, vocab) after the token with the index `last`; with
+    `every` tokens, position -> logits (count, vocab) after each token.
 
     The tokens stand from `position` on, which plus `count` is at most `window`; the step writes as many rows of the
     states that `one_token` has, and reads the first `window` ones. Rows of tokens behind `last` count for nothing:
@@ -39,8 +40,8 @@ def block(config: LlamaConfig, weights: Mapping[str, Array], count: int, window:
     x = step.begun()
     for i in range(config.layers):
         x = step.layer(i, x)
-    x = x if count == 1 else hx.gather(x, hx.input("last", (1,), "int32"))
-    return hx.graph({"logits": step.logits(x)}, name=f"block_{count}_{window}")
+    x = x if count == 1 or every else hx.gather(x, hx.input("last", (1,), "int32"))
+    return hx.graph({"logits": step.logits(x)}, name=f"block_{count}_{window}{'_every' if every else ''}")
 
 
 class _Step(Layers):

@@ -36,6 +36,8 @@ def read(path: str | os.PathLike[str]) -> tuple[LlamaConfig, dict[str, Array]]:
 def end_ids(path: str | os.PathLike[str]) -> frozenset[int]:
     """The tokens that end a text, where the model's files say so: those of a folder of Hugging Face."""
     path = Path(path)
+    if path.suffix == ".safetensors" and path.is_file():
+        path = path.parent
     return hugging_face.end_ids(path) if path.is_dir() else frozenset()
 
 

@@ -1,0 +1,8 @@
+"""Language models: a folder becomes a model that answers (docs/llm.md)."""
+
+from hexane.llm.answer import Answer
+from hexane.llm.conversation import Conversation
+from hexane.llm.find import find_model
+from hexane.llm.model import LanguageModel, load
+
+__all__ = ["Answer", "Conversation", "LanguageModel", "find_model", "load"]
