@@ -19,6 +19,7 @@ from hexane.cli.explain import explain
 from hexane.cli.fit import fit
 from hexane.cli.generate import generate
 from hexane.cli.info import info
+from hexane.cli.llm import llm
 from hexane.cli.ops import ops
 from hexane.cli.quantize import quantize
 from hexane.cli.repair import repair, strip
@@ -73,6 +74,7 @@ app.command("tokenize")(tokenize)
 app.command("train")(train)
 app.command("dashboard")(dashboard)
 app.command("generate")(generate)
+app.command("llm")(llm)
 app.command("bench")(bench)
 app.command("doctor")(doctor)
 app.command("ops")(ops)

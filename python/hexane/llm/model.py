@@ -28,16 +28,24 @@ FP32 = 4  # bytes of a number of the cache
 class LanguageModel:
     """A decoder that is ready to make text. `load` makes it.
 
-    path: of its files; config: its sizes, with `seq` the room of a context; tokenizer; stops: ids that end a text;
-    published: whether it is a folder of Hugging Face, whose tokenizer says how a text begins.
+    path: of its files; config: its sizes, with `seq` the room of a context; longest: the context that the model takes;
+    tokenizer; stops: ids that end a text; published: whether it is a folder of Hugging Face, whose tokenizer says how a
+    text begins.
     """
 
     def __init__(
-        self, path: Path, config: LlamaConfig, steps: Steps, tokenizer: Tokenizer, ends: frozenset[int]
+        self,
+        path: Path,
+        config: LlamaConfig,
+        steps: Steps,
+        tokenizer: Tokenizer,
+        ends: frozenset[int],
+        longest: int = 0,
     ) -> None:
+        self.longest = longest or config.seq
         self.path, self.config, self.tokenizer = path, config, tokenizer
         self.stops = tokenizer.stops | ends
-        self.published = (_folder(path) / "config.json").is_file()
+        self.published = (folder_of(path) / "config.json").is_file()
         self._steps, self._own = steps, Conversation(self, steps)
         self._template: ChatTemplate | None = None
 
@@ -79,11 +87,16 @@ class LanguageModel:
     def render(self, messages: Sequence[Mapping[str, str]]) -> str:
         """Messages as the text of the model's chat template, up to where the answer begins."""
         if self._template is None:
-            self._template = load_chat_template(_folder(self.path))
+            self._template = load_chat_template(folder_of(self.path))
         for one in messages:
             if not isinstance(one, Mapping) or not isinstance(one.get("content"), str) or "role" not in one:
                 raise Error(f"[llm.generate] messages: got {one!r}, need objects with role and content, both texts")
         return self._template(messages)
+
+    @property
+    def threads(self) -> int:
+        """Of the CPU, in one step."""
+        return self._steps.net.threads
 
     @property
     def memory(self) -> dict[str, int]:
@@ -112,14 +125,15 @@ def load(
     threads: int | None = None,
     tokenizer: str | os.PathLike[str] | None = None,
     lora: str | os.PathLike[str] | None = None,
+    at_most: int | None = None,
 ) -> LanguageModel:
     """Opens a language model to run on this CPU.
 
     model: a folder of Hugging Face, a .safetensors file with config.json next to it, a repository (`org/name`) in the
     local cache of Hugging Face, a file of llama2.c, or a checkpoint of `hexane train`. context: tokens that a
-    conversation has room for; None: as many as the model takes. compress: the encoding of weights, such as "int8" or
-    "blockwise4:b32" (docs/compression.md). threads: as `hx.Options` has them. tokenizer: a file; None: the one of the
-    model's folder. lora: adapters, as `hx.train.read_adapter` takes them.
+    conversation has room for; None: as many as the model takes, or `at_most`. compress: the encoding of weights, such
+    as "int8" or "blockwise4:b32" (docs/compression.md). threads: as `hx.Options` has them. tokenizer: a file; None: the
+    one of the model's folder. lora: adapters, as `hx.train.read_adapter` takes them.
 
     Raises Error for a model that cannot be read, and for values out of range. Nothing is downloaded.
     """
@@ -127,6 +141,9 @@ def load(
     options = Options(target="host", device="cpu", threads=threads, compress=compress)
     known = load_tokenizer(_tokenizer(path) if tokenizer is None else Path(tokenizer))
     config, weights = read_llama(path)
+    longest = config.seq
+    if context is None and at_most is not None:
+        context = min(at_most, longest)
     if context is not None:
         if isinstance(context, bool) or not isinstance(context, int) or not 1 <= context <= config.seq:
             raise Error(f"[llm.load] context: got {context!r}, need 1 to the {config.seq} of the model")
@@ -135,15 +152,16 @@ def load(
         raise Error(f"[llm.load] {path}: got {config.vocab} tokens, need the tokenizer's {known.vocab}")
     if lora is not None:
         weights = merge_adapters(config, weights, *read_adapter(lora, config, weights))
-    return LanguageModel(path, config, Steps(config, weights, options), known, end_ids(path))
+    return LanguageModel(path, config, Steps(config, weights, options), known, end_ids(path), longest)
 
 
-def _folder(path: Path) -> Path:
+def folder_of(path: Path) -> Path:
+    """Where the files next to the weights are."""
     return path if path.is_dir() else path.parent
 
 
 def _tokenizer(path: Path) -> Path:
-    found = find_tokenizer(_folder(path))
+    found = find_tokenizer(folder_of(path))
     if found is None:
-        raise Error(f"[llm.load] tokenizer: got none, need a file, or {' or '.join(NAMES)} in {_folder(path)}")
+        raise Error(f"[llm.load] tokenizer: got none, need a file, or {' or '.join(NAMES)} in {folder_of(path)}")
     return found

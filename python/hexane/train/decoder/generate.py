@@ -186,6 +186,11 @@ class Steps:
         self._callers = self._made
         self._one = self.net
 
+    @property
+    def weights(self) -> Mapping[str, Array]:
+        """As the file has them, in fp32."""
+        return self._weights
+
     def context(self) -> Steps:
         """The same programs and weights, over another cache. Contexts run beside each other."""
         other = copy(self)

@@ -105,6 +105,11 @@ def end_ids(folder: Path) -> frozenset[int]:
     return frozenset(found)
 
 
+def family(folder: Path) -> str:
+    """`model_type` of a folder. Raises Error for a damaged config.json."""
+    return str(_fields(folder, f"[train.load_llama] {folder / CONFIG}").get("model_type", "llama"))
+
+
 def _fields(folder: Path, where: str, name: str = CONFIG) -> dict[str, Any]:
     try:
         found = json.loads(read_all(open_inside(folder, name, f"[train.load_llama] {folder}"), where))
