@@ -24,6 +24,7 @@ from hexane.cli.ops import ops
 from hexane.cli.quantize import quantize
 from hexane.cli.repair import repair, strip
 from hexane.cli.run import run
+from hexane.cli.serve import serve
 from hexane.cli.targets import targets
 from hexane.cli.tokenize import tokenize
 from hexane.cli.train import train
@@ -75,6 +76,7 @@ app.command("train")(train)
 app.command("dashboard")(dashboard)
 app.command("generate")(generate)
 app.command("llm")(llm)
+app.command("serve")(serve)
 app.command("bench")(bench)
 app.command("doctor")(doctor)
 app.command("ops")(ops)

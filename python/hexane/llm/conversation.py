@@ -16,7 +16,7 @@ from hexane.train.text import TextStream
 if TYPE_CHECKING:
     from hexane.llm.model import LanguageModel
 
-Prompt = str | Sequence[Mapping[str, str]]
+Prompt = str | Sequence[Mapping[str, str]] | Sequence[int]
 
 
 @dataclass(slots=True)
@@ -30,15 +30,20 @@ class Cache:
 
     def begin(self, ids: Sequence[int]) -> tuple[Array, int]:
         """The logits after a prompt, and how many of its tokens the cache had."""
+        common = self.known_of(ids)
+        del self.tokens[common:]  # an interrupt leaves what is known to be right
+        logits = self.steps.prompt(ids, common)
+        self.tokens = list(ids)
+        return logits, common
+
+    def known_of(self, ids: Sequence[int]) -> int:
+        """How many tokens of a prompt need not run: not its last one, whose logits are asked for."""
         common = 0
         for one, other in zip(self.tokens, ids[:-1], strict=False):
             if one != other:
                 break
             common += 1
-        del self.tokens[common:]  # an interrupt leaves what is known to be right
-        logits = self.steps.prompt(ids, common)
-        self.tokens = list(ids)
-        return logits, common
+        return common
 
     def add(self, token: int) -> Array:
         logits = self.steps.one(token, len(self.tokens))
@@ -70,7 +75,7 @@ class Conversation:
         stop: Sequence[str] = (),
     ) -> Answer:
         """The text after a prompt, or the answer to messages such as {"role": "user", "content": ".."}, which go
-        through the model's chat template.
+        through the model's chat template. A prompt may also be a list of ids.
 
         steps: tokens at most; stop: texts that end the answer; the others are those of `hx.train.Generator`. A newer
         answer of the same conversation ends the right of an older one to go on. Raises Error for a prompt that is empty
@@ -89,6 +94,10 @@ class Conversation:
         source = _Source(self._cache, ids, min(len(ids) + steps, model.config.seq), draw, model)
         made = Answer(ids, source.tokens(reused), stream, steps=steps, context=model.config.seq, stop=stop)
         return made
+
+    def known_of(self, ids: Sequence[int]) -> int:
+        """How many tokens of a prompt the cache has."""
+        return self._cache.known_of(ids)
 
     def reset(self) -> None:
         """Forgets the text. Answers that are not ended cannot go on."""

@@ -76,10 +76,16 @@ class LanguageModel:
         return Conversation(self, self._steps.context())
 
     def encode(self, prompt: Prompt) -> list[int]:
-        """The ids of a text or of messages. Raises Error for messages without a chat template, and for no tokens."""
-        chat = not isinstance(prompt, str)
-        text = self.render(prompt) if not isinstance(prompt, str) else prompt
-        ids = self.tokenizer.encode(text, begin=not chat and (self.tokenizer.adds_begin or not self.published))
+        """The ids of a text or of messages; ids as they are.
+
+        Raises Error for messages without a chat template, and for no tokens.
+        """
+        if isinstance(prompt, str):
+            ids = self.tokenizer.encode(prompt, begin=self.tokenizer.adds_begin or not self.published)
+        elif messages := [one for one in prompt if not isinstance(one, (int, np.integer))]:
+            ids = self.tokenizer.encode(self.render(messages), begin=False)
+        else:
+            ids = [int(one) for one in prompt]  # type: ignore[arg-type]
         if not ids:
             raise Error("[llm.generate] prompt: got an empty prompt, need some text: this tokenizer has no BOS token")
         return ids
