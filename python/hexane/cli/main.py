@@ -6,6 +6,7 @@ import typer
 
 import hexane
 from hexane.cli.bench import bench
+from hexane.cli.chat import chat
 from hexane.cli.check import check
 from hexane.cli.codegen import codegen
 from hexane.cli.compare import compare_targets
@@ -76,6 +77,7 @@ app.command("train")(train)
 app.command("dashboard")(dashboard)
 app.command("generate")(generate)
 app.command("llm")(llm)
+app.command("chat")(chat)
 app.command("serve")(serve)
 app.command("bench")(bench)
 app.command("doctor")(doctor)
