@@ -179,7 +179,8 @@ class Steps:
             self._one: Context = self.net
             return
         if options.compression is not None:
-            self._prepared = EncodedWeights(options.compression, target_of(options), options.num_threads)
+            own = weights.values()
+            self._prepared = EncodedWeights(options.compression, target_of(options), options.num_threads, own)
             options = replace(options, compress=None)
         self._made = Functions(options)
         self.net = self._made.add("one token", self._prepared(one_token(config, weights)))
