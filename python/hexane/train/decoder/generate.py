@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from math import isfinite
@@ -11,15 +11,16 @@ from threading import Lock
 
 import numpy as np
 
+from hexane.build import Tensor
 from hexane.errors import Error
-from hexane.graph import Array, Graph
+from hexane.graph import Array
 from hexane.options import Options
 from hexane.runtime import Context, Model, compile
 from hexane.runtime.compile import target_of
 from hexane.runtime.functions import Functions, FunctionsContext
 from hexane.train.decoder.adapter_files import read_adapter
 from hexane.train.decoder.config import LlamaConfig
-from hexane.train.decoder.encoded import EncodedWeights
+from hexane.train.decoder.encoded import encoded_weights
 from hexane.train.decoder.files import read_llama
 from hexane.train.decoder.formats import end_ids
 from hexane.train.decoder.lora import merge_adapters
@@ -169,27 +170,27 @@ class Steps:
         replaceable: bool = False,
     ) -> None:
         options = options or Options(target="host")
-        self._config, self._weights = config, weights
+        self._config = config
+        self._weights: Mapping[str, Array | Tensor] = weights
         self._made: Functions | None = None
         self._callers: Mapping[str, Context] = {}
         self._making = Lock()
-        self._prepared: Callable[[Graph], Graph] = _unchanged
         if replaceable or target_of(options).name != "host":
             self.net = program(config, weights, options, replaceable=replaceable)
             self._one: Context = self.net
             return
         if options.compression is not None:
-            own = weights.values()
-            self._prepared = EncodedWeights(options.compression, target_of(options), options.num_threads, own)
+            graph, target = one_token(config, weights), target_of(options)
+            self._weights = encoded_weights(graph, weights, options.compression, target, options.num_threads)
             options = replace(options, compress=None)
         self._made = Functions(options)
-        self.net = self._made.add("one token", self._prepared(one_token(config, weights)))
+        self.net = self._made.add("one token", one_token(config, self._weights))
         self._callers = self._made
         self._one = self.net
 
     @property
-    def weights(self) -> Mapping[str, Array]:
-        """As the file has them, in fp32."""
+    def weights(self) -> Mapping[str, Array | Tensor]:
+        """As the file has them, in fp32, or encoded."""
         return self._weights
 
     def context(self) -> Steps:
@@ -260,13 +261,8 @@ class Steps:
         name = f"{count} tokens of {window}{', every one' if every else ''}"
         with self._making:
             if name not in self._made:
-                graph = block(self._config, self._weights, count, window, every=every)
-                self._made.add(name, self._prepared(graph))
+                self._made.add(name, block(self._config, self._weights, count, window, every=every))
         return self._callers[name]
-
-
-def _unchanged(graph: Graph) -> Graph:
-    return graph
 
 
 def _padded(part: Sequence[int]) -> Array:
