@@ -139,6 +139,14 @@ def test_compressed_weights_take_less_and_every_program_has_the_same(tmp_path: P
     assert off(rows, model.logits(ids)) > 1e-4
 
 
+def test_weights_that_stay_whole_do_not_keep_the_file_in_memory(folder: Path) -> None:
+    """Arrays of a file are views of its bytes."""
+    small = hx.llm.load(folder, compress="int8", threads=1)
+    kept = [given for given in small._steps.weights.values() if not isinstance(given, hx.Tensor)]
+    assert kept
+    assert all(array.base is None for array in kept)
+
+
 @pytest.mark.parametrize("compress", ["auto", hx.Compression("int8", tolerance=0.1)])
 def test_a_compression_that_measures_is_refused(folder: Path, compress: Any) -> None:
     with pytest.raises(hx.Error, match=r"compress: got a mode that measures the network, need an encoding"):

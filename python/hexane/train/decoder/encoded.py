@@ -28,6 +28,6 @@ def encoded_weights(
     read = find_weights(graph)
     chosen = {w: mode for w, mode in zip(read, modes(read, asked), strict=True) if w.value in own}
     _, values = compress_weights(graph, chosen, target, threads)
-    made: dict[str, Array | Tensor] = dict(weights)
-    made |= {own[weight.value]: Tensor(value) for weight, value in zip(chosen, values, strict=True)}
-    return made
+    made = {own[weight.value]: Tensor(value) for weight, value in zip(chosen, values, strict=True)}
+    # Arrays of a file are views of its bytes: one norm would keep all of them in memory.
+    return {name: made[name] if name in made else array.copy() for name, array in weights.items()}
