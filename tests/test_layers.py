@@ -46,6 +46,7 @@ PYTHON_LAYERS = (
     ("pipeline",),
     ("runtime",),
     ("report", "bench", "train"),
+    ("llm",),
     ("__init__",),
     ("cli", "__main__"),
 )

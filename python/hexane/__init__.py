@@ -1,7 +1,7 @@
 """Hexane compiles neural networks for any Apple Neural Engine generation, from any machine, and runs them on any
 CPU."""
 
-from hexane import targets, train
+from hexane import llm, targets, train
 from hexane.autograd import checkpoint, grad
 from hexane.build import *  # noqa: F403
 from hexane.build import Tensor, const, graph, input, param, state, stream
@@ -97,6 +97,7 @@ __all__ = [
     "grad",
     "graph",
     "input",
+    "llm",
     "load",
     "load_functions",
     "load_weights",

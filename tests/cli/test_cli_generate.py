@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import hexane as hx
+import tiny_llm
 from command import Cli
 from decoders import decoder_weights, llama2c_v0
 from sentencepieces import TEXT, tokenizer_bin, vocabulary
@@ -253,3 +254,30 @@ def test_a_training_that_fails_leaves_no_empty_folder(cli: Cli, tmp_path: Path) 
         assert "9999" in ended.err
         assert run.exists() == was
     assert not (tmp_path / "new").exists()
+
+
+def test_weights_in_fewer_bits_make_a_text(cli: Cli, tmp_path: Path) -> None:
+    folder = tiny_llm.write(tmp_path / "tiny")
+    asked = ("--prompt", "tide", "--temperature", 0, "--steps", 8, "--threads", 1, "--json")
+    for encoding in ("int8", "blockwise4:b32"):
+        made = json.loads(cli("generate", folder, *asked, "--compress", encoding).out)
+        want = hx.llm.load(folder, compress=encoding, threads=1).generate("tide", temperature=0, steps=8)
+        assert (made["text"], made["tokens"]) == (want.text(), want.tokens)
+    for encoding, words in (("auto", "need an encoding"), ("int9", "got 'int9', need one of")):
+        refused = cli("generate", folder, *asked, "--compress", encoding)
+        assert (refused.code, words in refused.err) == (1, True), refused.err
+
+
+def test_a_repository_in_the_local_cache_is_named_by_its_id(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    tiny_llm.write(tmp_path / "models--org--tiny" / "snapshots" / "1f")
+    (tmp_path / "models--org--tiny" / "refs").mkdir()
+    (tmp_path / "models--org--tiny" / "refs" / "main").write_text("1f\n")
+    asked = ("--prompt", "tide", "--temperature", 0, "--steps", 4, "--threads", 1)
+    ended = cli("generate", "org/tiny", *asked)
+    assert ended.code == 0, ended.err
+    assert ended.out.startswith("tide")
+    missing = cli("generate", "org/none", *asked)
+    assert (missing.code, "hf download org/none" in missing.err) == (1, True), missing.err

@@ -105,3 +105,34 @@ def test_a_context_does_not_share_with_its_own_model() -> None:
     assert isinstance(net, hx.Model)
     with pytest.raises(hx.Error, match="got a context of the same plan"):
         net.context()._core.share_states(net._core)
+
+
+def test_a_context_of_functions_has_one_state_of_its_own() -> None:
+    net = hx.compile_functions({"many": total(8), "one": total(1)})
+    caller = net.context()
+    assert np.asarray(net["many"](ones(8))).tolist() == [[8] * 4]
+    assert np.asarray(caller["many"](ones(8))).tolist() == [[8] * 4]
+    assert np.asarray(caller["one"](ones(1))).tolist() == [[9] * 4]
+    assert np.asarray(net["one"](ones(1))).tolist() == [[9] * 4]
+    net.add("four", total(4))  # later than the context
+    assert np.asarray(caller["four"](ones(4))).tolist() == [[13] * 4]
+    assert list(caller) == ["many", "one", "four"]
+    caller.reset_state()
+    assert np.asarray(caller["one"](ones(1))).tolist() == [[1] * 4]
+    caller.close()
+    with pytest.raises(hx.Error, match="got a context that is closed"):
+        caller["one"]
+    assert np.asarray(net["one"](ones(1))).tolist() == [[10] * 4]
+
+
+def test_contexts_of_functions_share_the_weights() -> None:
+    def step(rows: int) -> hx.Graph:
+        state = hx.state("kept", (1, 512))
+        y = hx.linear(hx.input("x", (rows, 512)), WEIGHT)
+        return hx.graph({"y": hx.write_state(state, hx.reduce_sum(y, axes=(0,)) + state, 0)})
+
+    net = hx.compile_functions({"a": step(1), "b": step(64)})
+    caller = net.context()
+    x = np.random.default_rng(2).standard_normal((64, 512)).astype(np.float32)
+    np.testing.assert_array_equal(np.asarray(net["b"](x)), np.asarray(caller["b"](x)))
+    assert sum(caller[name].memory[space] for name in caller for space in caller[name].memory) < WEIGHT.nbytes

@@ -1,7 +1,6 @@
 """`hexane generate`: text that a decoder makes, as it comes."""
 
 import sys
-import time
 from pathlib import Path
 from typing import Annotated
 
@@ -13,19 +12,20 @@ from hexane.cli.output import print_json, working
 from hexane.cli.train_start import note_of_vocab
 from hexane.decisions import counted
 from hexane.errors import Error
-from hexane.options import Options
-from hexane.train.decoder import Generator
-from hexane.train.text import NAMES, TextStream, find_tokenizer, load_chat_template, load_tokenizer
-from hexane.train.trainer import checkpoint_in
+from hexane.llm import find_model, load
+from hexane.train.text import NAMES, find_tokenizer
 
 
 @command
 def generate(
     model: Annotated[
-        Path,
+        str,
         typer.Argument(
             metavar="MODEL",
-            help="A folder or checkpoint of `hexane train`, a file of llama2.c, or a folder of Hugging Face.",
+            help=(
+                "A folder or checkpoint of `hexane train`, a file of llama2.c, a folder of Hugging Face, or a"
+                " repository (org/name) in its local cache."
+            ),
         ),
     ],
     prompt: Annotated[str, typer.Option(metavar="TEXT", help="What the text begins with.")] = "",
@@ -59,6 +59,10 @@ def generate(
     context: Annotated[
         int | None, typer.Option(min=1, help="Room for so many tokens. [default: as many as the model takes]")
     ] = None,
+    compress: Annotated[
+        str | None,
+        typer.Option(metavar="ENCODING", help="Store weights in fewer bits, such as int8 or blockwise4:b32."),
+    ] = None,
     threads: Annotated[int | None, typer.Option(min=1, max=256, help="How many. [default: all cores]")] = None,
     json: Json = False,
     debug: Debug = False,
@@ -70,54 +74,37 @@ def generate(
     hexane generate stories15M.bin --prompt "Once" --temperature 0
     hexane generate stories15M.bin --prompt "Once" --lora run/adapter
     hexane generate Qwen2.5-0.5B-Instruct --prompt "What is a tide?" --chat
+    hexane generate HuggingFaceTB/SmolLM2-135M --prompt "Once" --compress int8
 
     It ends where the model ends it (eos_token_id, or the token that ends an answer in a chat), after --steps tokens, or
     where the model's row of tokens is full. Tokens a second are printed on stderr, and the time to the first one.
     """
-    # A model of transformers was trained on texts as its tokenizer writes them, others on documents with their mark.
-    published = (model / "config.json").is_file()
-    if not published and checkpoint_in(model).is_file():
-        model = checkpoint_in(model)
-    known = load_tokenizer(_tokenizer(model, tokenizer))
-    text = prompt
-    if chat:
-        text = load_chat_template(model if model.is_dir() else model.parent)([{"role": "user", "content": prompt}])
-    with working(f"reading {model.name}"):
-        made = Generator(model, lora=lora, options=Options(target="host", threads=threads), context=context)
-    if known.vocab > made.config.vocab:
-        raise Error(f"[generate] {model}: got {made.config.vocab} tokens, need the tokenizer's {known.vocab}")
-    if not published and (note := note_of_vocab(known, made.config)):
+    path = find_model(model)
+    with working(f"reading {path.name}"):
+        made = load(
+            path, context=context, compress=compress, threads=threads, lora=lora, tokenizer=_tokenizer(path, tokenizer)
+        )
+    if not made.published and (note := note_of_vocab(made.tokenizer, made.config)):
         print(f"[generate] {note}", file=sys.stderr)
-    ids = known.encode(text, begin=not chat and (known.adds_begin or not published))
-    if not ids:
-        raise Error("[generate] --prompt: got an empty prompt, need some text: this tokenizer has no BOS token")
-    tokens = made(
-        ids,
+    answer = made.generate(
+        [{"role": "user", "content": prompt}] if chat else prompt,
         steps=steps,
         temperature=temperature,
         top_p=top_p,
         seed=seed,
-        stop=known.stops | made.ends,
-        vocab=known.vocab,
         top_k=top_k,
         min_p=min_p,
         repetition_penalty=repetition_penalty,
     )
     if not json and not chat:
         print(prompt, end="", flush=True)
-    stream, found, texts, times = TextStream(known, ids), list[int](), list[str](), list[float]()
-    start = time.perf_counter()
-    for token in tokens:
-        times.append(time.perf_counter())
-        found.append(token)
-        texts.append(stream.add(token))
+    texts = []
+    for text in answer:
+        texts.append(text)
         if not json:
-            print(texts[-1], end="", flush=True)
-    texts.append(stream.end())
-    rate = (len(times) - 1) / (times[-1] - times[0]) if len(times) > 1 else None
-    first = times[0] - start if times else None
-    full = len(ids) + len(found) >= made.config.seq
-    why = "steps" if len(found) == steps else "seq" if full else "end"
+            print(text, end="", flush=True)
+    ids, found, why = answer.prompt, answer.tokens, answer.ended_by
+    rate, first = answer.tokens_per_second, answer.seconds_to_first_token
     if json:
         print_json(
             {
@@ -131,7 +118,7 @@ def generate(
             }
         )
         return
-    print(texts[-1])
+    print()
     told = "" if rate is None else f", {rate:.1f} tokens/s"
     told += "" if first is None else f", the first after {first:.2f} s ({counted(len(ids), 'token')} of the prompt)"
     note = f"; the model takes no more than {made.config.seq}" if why == "seq" else ""

@@ -6,6 +6,7 @@ import typer
 
 import hexane
 from hexane.cli.bench import bench
+from hexane.cli.chat import chat
 from hexane.cli.check import check
 from hexane.cli.codegen import codegen
 from hexane.cli.compare import compare_targets
@@ -19,10 +20,12 @@ from hexane.cli.explain import explain
 from hexane.cli.fit import fit
 from hexane.cli.generate import generate
 from hexane.cli.info import info
+from hexane.cli.llm import llm
 from hexane.cli.ops import ops
 from hexane.cli.quantize import quantize
 from hexane.cli.repair import repair, strip
 from hexane.cli.run import run
+from hexane.cli.serve import serve
 from hexane.cli.targets import targets
 from hexane.cli.tokenize import tokenize
 from hexane.cli.train import train
@@ -73,6 +76,9 @@ app.command("tokenize")(tokenize)
 app.command("train")(train)
 app.command("dashboard")(dashboard)
 app.command("generate")(generate)
+app.command("llm")(llm)
+app.command("chat")(chat)
+app.command("serve")(serve)
 app.command("bench")(bench)
 app.command("doctor")(doctor)
 app.command("ops")(ops)

@@ -11,6 +11,7 @@ from hexane.graph import Graph
 from hexane.options import DEFAULTS, Options
 from hexane.runtime import several_plans
 from hexane.runtime.compile import build_with_shared_weights
+from hexane.runtime.context import Context
 from hexane.runtime.engine import why_on_cpu
 from hexane.runtime.model import Model
 
@@ -64,6 +65,13 @@ class Functions(Mapping[str, Model]):
             return
         made._core.share_states(owner._core)
 
+    def context(self) -> "FunctionsContext":
+        """A further caller of all functions, cheaply: one set of states of its own, and the weights of all callers.
+
+        Contexts run beside each other. A function that is added later is in it too.
+        """
+        return FunctionsContext(self)
+
     @property
     def functions(self) -> tuple[str, ...]:
         return tuple(self._models)
@@ -100,6 +108,52 @@ class Functions(Mapping[str, Model]):
 
     def __len__(self) -> int:
         return len(self._models)
+
+
+class FunctionsContext(Mapping[str, Context]):
+    """What one conversation or caller has of `Functions`: states that its functions share, and memory of their calls.
+
+    The context of a function is made when it is first asked for. Memory is freed with the last reference, or by
+    `close`.
+    """
+
+    def __init__(self, functions: Functions) -> None:
+        self._functions = functions
+        self._contexts: dict[str, Context] = {}
+        self._owners: dict[frozenset[str], Context] = {}
+        self._making = Lock()
+        self._closed = False
+
+    def __getitem__(self, name: str) -> Context:
+        with self._making:
+            if self._closed:
+                raise Error("[context] got a context that is closed, need an open one")
+            if name not in self._contexts:
+                made = self._functions[name].context()
+                states = frozenset(made.state_names)
+                owner = self._owners.setdefault(states, made) if states else made
+                if owner is not made:
+                    made._core.share_states(owner._core)
+                self._contexts[name] = made
+            return self._contexts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._functions)
+
+    def __len__(self) -> int:
+        return len(self._functions)
+
+    def reset_state(self) -> None:
+        """Puts the initial contents of all states back."""
+        for owner in self._owners.values():
+            owner.reset_state()
+
+    def close(self) -> None:
+        """Frees the memory now, as `Context.close` does."""
+        with self._making:
+            self._closed = True
+            for one in self._contexts.values():
+                one.close()
 
 
 def from_file(reader: several_plans.Reader, threads: int, contexts: int) -> Functions:

@@ -15,8 +15,8 @@ from hexane.train.decoder.model import Llama, llama
 
 def read_llama(path: str | os.PathLike[str]) -> tuple[LlamaConfig, dict[str, Array]]:
     """The config and the weights in a file of llama2.c (versions 0, 1 and 2), a checkpoint of the trainers on the
-    engine (versions 2 and 4), a folder of Hugging Face, or a checkpoint of `hexane train`: arrays in fp32 by the names
-    and of the shapes of `config.shapes()`.
+    engine (versions 2 and 4), a folder of Hugging Face, a .safetensors file with config.json next to it, or a
+    checkpoint of `hexane train`: arrays in fp32 by the names and of the shapes of `config.shapes()`.
 
     Channels that are rotated stay in the file's order, which `config.rope` says; `with_rope` changes it. Raises Error
     for a file of no known format, one that is damaged, and for what would change the numbers and is not known.

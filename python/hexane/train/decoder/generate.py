@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from math import isfinite
+from threading import Lock
 
 import numpy as np
 
+from hexane.build import Tensor
 from hexane.errors import Error
 from hexane.graph import Array
 from hexane.options import Options
-from hexane.runtime import Model, compile
+from hexane.runtime import Context, Model, compile
 from hexane.runtime.compile import target_of
-from hexane.runtime.functions import Functions
+from hexane.runtime.functions import Functions, FunctionsContext
 from hexane.train.decoder.adapter_files import read_adapter
 from hexane.train.decoder.config import LlamaConfig
+from hexane.train.decoder.encoded import encoded_weights
 from hexane.train.decoder.files import read_llama
 from hexane.train.decoder.formats import end_ids
 from hexane.train.decoder.lora import merge_adapters
@@ -102,7 +106,7 @@ class Generator:
         numbers out of range.
         """
         ids, limit = list(prompt), self.config.vocab if vocab is None else vocab
-        _check(self.config, ids, steps, temperature, top_p, seed, limit)
+        check_request(self.config, ids, steps, temperature, top_p, seed, limit)
         ends = self.ends if stop is None else frozenset(stop)
         draw = Sampler(temperature, top_p, seed, top_k=top_k, min_p=min_p, repetition_penalty=repetition_penalty)
         return self._tokens(ids, steps, draw, ends, limit)
@@ -152,6 +156,9 @@ class Steps:
     A program reads the first positions of the cache only, as many as there are tokens, so that room for long texts
     costs nothing while they are short. They are compiled when they are first needed; weights are in memory once. For
     chips, and with weights that are replaced, there is one program, of one token.
+
+    With `compress` of the options each weight is encoded once for all programs of the host. Raises Error for modes that
+    measure the network, such as "auto".
     """
 
     def __init__(
@@ -163,53 +170,111 @@ class Steps:
         replaceable: bool = False,
     ) -> None:
         options = options or Options(target="host")
-        self._config, self._weights = config, weights
+        self._config = config
+        self._weights: Mapping[str, Array | Tensor] = weights
         self._made: Functions | None = None
+        self._callers: Mapping[str, Context] = {}
+        self._making = Lock()
         if replaceable or target_of(options).name != "host":
             self.net = program(config, weights, options, replaceable=replaceable)
+            self._one: Context = self.net
             return
+        if options.compression is not None:
+            graph, target = one_token(config, weights), target_of(options)
+            self._weights = encoded_weights(graph, weights, options.compression, target, options.num_threads)
+            options = replace(options, compress=None)
         self._made = Functions(options)
-        self.net = self._made.add("one token", one_token(config, weights))
+        self.net = self._made.add("one token", one_token(config, self._weights))
+        self._callers = self._made
+        self._one = self.net
+
+    @property
+    def weights(self) -> Mapping[str, Array | Tensor]:
+        """As the file has them, in fp32, or encoded."""
+        return self._weights
+
+    def context(self) -> Steps:
+        """The same programs and weights, over another cache. Contexts run beside each other."""
+        other = copy(self)
+        if self._made is None:
+            other._one = self.net.context()
+        else:
+            other._callers = self._made.context()
+            other._one = other._callers["one token"]
+        return other
+
+    def close(self) -> None:
+        """Frees the cache of a context."""
+        if isinstance(self._callers, FunctionsContext):
+            self._callers.close()
+        elif self._one is not self.net:
+            self._one.close()
+
+    def reset(self) -> None:
+        """Zeros all of the cache."""
+        self._one.reset_state()
 
     def one(self, token: int, position: int) -> Array:
         """The logits (vocab,) after one token."""
-        net, window = self.net, self._window(position + 1)
+        net, window = self._one, self._window(position + 1)
         if self._made is not None and window < self._config.seq:
             net = self._program(1, window)
-        return _row(net(token=np.array([token], np.int32), position=np.array([position], np.int32)))
+        row: Array = _rows(net(token=np.array([token], np.int32), position=np.array([position], np.int32)))[0]
+        return row
 
-    def prompt(self, ids: Sequence[int]) -> Array:
-        """The logits after the last of these tokens, which begin a text."""
-        begin, logits = 0, None
-        if self._made is not None:
-            while len(ids) - begin > 1 and begin + BLOCK <= self._config.seq:
-                part = ids[begin : begin + BLOCK]
-                padded = np.zeros(BLOCK, np.int32)
-                padded[: len(part)] = part
-                net = self._program(BLOCK, self._window(begin + BLOCK))
-                places = {"position": np.array([begin], np.int32), "last": np.array([len(part) - 1], np.int32)}
-                logits = _row(net(tokens=padded, **places))
-                begin += len(part)
-        for position in range(begin, len(ids)):
-            logits = self.one(ids[position], position)
+    def prompt(self, ids: Sequence[int], begin: int = 0) -> Array:
+        """The logits after the last of these tokens, of which the cache has the first `begin`."""
+        logits = None
+        for place, part in self._blocks(ids, begin):
+            if len(part) == 1:
+                logits = self.one(part[0], place)
+                continue
+            net = self._program(BLOCK, self._window(place + BLOCK))
+            last = np.array([len(part) - 1], np.int32)
+            logits = _rows(net(tokens=_padded(part), position=np.array([place], np.int32), last=last))[0]
         assert logits is not None
         return logits
+
+    def rows(self, ids: Sequence[int]) -> Iterator[Array]:
+        """The logits (vocab,) after each of these tokens, which begin a text."""
+        for begin, part in self._blocks(ids, 0):
+            if len(part) == 1:
+                yield self.one(part[0], begin)
+                continue
+            net = self._program(BLOCK, self._window(begin + BLOCK), every=True)
+            yield from _rows(net(tokens=_padded(part), position=np.array([begin], np.int32)))[: len(part)]
+
+    def _blocks(self, ids: Sequence[int], begin: int) -> Iterator[tuple[int, Sequence[int]]]:
+        """The parts of ids[begin:] that are run together, each with its position; the last ones are single tokens
+        where the cache has no room for a block."""
+        while begin < len(ids):
+            whole = self._made is not None and len(ids) - begin > 1 and begin + BLOCK <= self._config.seq
+            part = ids[begin : begin + (BLOCK if whole else 1)]
+            yield begin, part
+            begin += len(part)
 
     def _window(self, needed: int) -> int:
         return next((w for w in WINDOWS if needed <= w < self._config.seq), self._config.seq)
 
-    def _program(self, count: int, window: int) -> Model:
+    def _program(self, count: int, window: int, every: bool = False) -> Context:
         assert self._made is not None
-        name = f"{count} tokens of {window}"
-        if name not in self._made:
-            self._made.add(name, block(self._config, self._weights, count, window))
-        return self._made[name]
+        name = f"{count} tokens of {window}{', every one' if every else ''}"
+        with self._making:
+            if name not in self._made:
+                self._made.add(name, block(self._config, self._weights, count, window, every=every))
+        return self._callers[name]
 
 
-def _row(logits: object) -> Array:
+def _padded(part: Sequence[int]) -> Array:
+    padded = np.zeros(BLOCK, np.int32)
+    padded[: len(part)] = part
+    return padded
+
+
+def _rows(logits: object) -> Array:
     assert isinstance(logits, np.ndarray)
-    row: Array = logits[0]
-    return row
+    rows: Array = logits
+    return rows
 
 
 class NotFinite(Error):
@@ -295,9 +360,10 @@ def generate(
     return list(made)
 
 
-def _check(
+def check_request(
     config: LlamaConfig, ids: list[int], steps: int, temperature: float, top_p: float, seed: int, vocab: int
 ) -> None:
+    """Raises Error for a prompt that does not fit into the model, and for numbers out of range."""
     where = "[train.generate]"
     if not ids:
         raise Error(f"{where} prompt: got no tokens, need at least one, such as the mark that begins a text")

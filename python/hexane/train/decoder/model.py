@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -135,13 +136,18 @@ class _Decoder(Layers):
         return self.product(i, "self_attn.o_proj", joined)
 
 
-def checked_weights(config: LlamaConfig, weights: Mapping[str, Array]) -> dict[str, Array]:
+Weight = TypeVar("Weight", bound="Array | Tensor")
+
+
+def checked_weights(config: LlamaConfig, weights: Mapping[str, Weight]) -> dict[str, Weight]:
+    """The weights in the order of the config. Raises Error for names, shapes and dtypes that are not its own."""
     shapes = config.shapes()
     _none("missing", set(shapes) - set(weights))
     _none("not the model's", set(weights) - set(shapes))
     for name, shape in shapes.items():
         got = weights[name]
-        if got.shape != shape or got.dtype != np.float32:
+        kind = got.dtype.numpy if isinstance(got, Tensor) else got.dtype
+        if got.shape != shape or kind != np.float32:
             raise Error(f"[train.llama] {name}: got {got.dtype} of shape {got.shape}, need float32 of shape {shape}")
     return {name: weights[name] for name in shapes}
 

@@ -14,7 +14,7 @@ from hexane.train.decoder.model import checked_weights
 from hexane.train.decoder.rotary import rotary_angles
 
 
-def one_token(config: LlamaConfig, weights: Mapping[str, Array], *, replaceable: bool = False) -> Graph:
+def one_token(config: LlamaConfig, weights: Mapping[str, Array | Tensor], *, replaceable: bool = False) -> Graph:
     """token, position (1,) int32 -> logits (1, vocab). The positions before this one must have been run, in order.
 
     Each layer has two states (kv_heads, seq, head_dim), which the step writes one row of. Weights, by the names of
@@ -28,8 +28,11 @@ def one_token(config: LlamaConfig, weights: Mapping[str, Array], *, replaceable:
     return hx.graph({"logits": step.logits(x)}, name="one_token")
 
 
-def block(config: LlamaConfig, weights: Mapping[str, Array], count: int, window: int) -> Graph:
-    """tokens (count,), position (1,), last (1,) int32 -> logits (1, vocab) after the token with the index `last`.
+def block(
+    config: LlamaConfig, weights: Mapping[str, Array | Tensor], count: int, window: int, *, every: bool = False
+) -> Graph:
+    """tokens (count,), position (1,), last (1,) int32 -> logits (1, vocab) after the token with the index `last`; with
+    `every` tokens, position -> logits (count, vocab) after each token.
 
     The tokens stand from `position` on, which plus `count` is at most `window`; the step writes as many rows of the
     states that `one_token` has, and reads the first `window` ones. Rows of tokens behind `last` count for nothing:
@@ -39,16 +42,22 @@ def block(config: LlamaConfig, weights: Mapping[str, Array], count: int, window:
     x = step.begun()
     for i in range(config.layers):
         x = step.layer(i, x)
-    x = x if count == 1 else hx.gather(x, hx.input("last", (1,), "int32"))
-    return hx.graph({"logits": step.logits(x)}, name=f"block_{count}_{window}")
+    x = x if count == 1 or every else hx.gather(x, hx.input("last", (1,), "int32"))
+    return hx.graph({"logits": step.logits(x)}, name=f"block_{count}_{window}{'_every' if every else ''}")
+
+
+def as_tensor(weight: Array | Tensor) -> Tensor:
+    """An encoded weight is a tensor already."""
+    return weight if isinstance(weight, Tensor) else hx.const(weight)
 
 
 class _Step(Layers):
     """The layers for one token at one position."""
 
-    def __init__(self, config: LlamaConfig, weights: Mapping[str, Array], replaceable: bool) -> None:
+    def __init__(self, config: LlamaConfig, weights: Mapping[str, Array | Tensor], replaceable: bool) -> None:
         super().__init__(
-            config, {name: hx.param(name, array) if replaceable else hx.const(array) for name, array in weights.items()}
+            config,
+            {name: hx.param(name, given) if replaceable else as_tensor(given) for name, given in weights.items()},
         )
         self.count, self.window = 1, config.seq
         self.token = hx.input("token", (1,), "int32")
@@ -102,8 +111,8 @@ class _Step(Layers):
 class _Block(_Step):
     """The layers for tokens that stand one after the other, over the first positions of the cache."""
 
-    def __init__(self, config: LlamaConfig, weights: Mapping[str, Array], count: int, window: int) -> None:
-        Layers.__init__(self, config, {name: hx.const(array) for name, array in weights.items()})
+    def __init__(self, config: LlamaConfig, weights: Mapping[str, Array | Tensor], count: int, window: int) -> None:
+        Layers.__init__(self, config, {name: as_tensor(given) for name, given in weights.items()})
         self.count, self.window = count, window
         self.token = hx.input("token" if count == 1 else "tokens", (count,), "int32")
         self.position = hx.input("position", (1,), "int32")

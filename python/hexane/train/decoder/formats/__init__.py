@@ -15,7 +15,7 @@ FORMATS = {
     for one in (llama2c.V0, llama2c.V1, llama2c_q8_0.V2, ane_trainer.V2, ane_trainer.V4, hugging_face.FORMAT)
 }
 
-__all__ = ["FORMATS", "end_ids", "read", "write"]
+__all__ = ["FORMATS", "end_ids", "family_of", "read", "write"]
 
 
 def read(path: str | os.PathLike[str]) -> tuple[LlamaConfig, dict[str, Array]]:
@@ -36,7 +36,16 @@ def read(path: str | os.PathLike[str]) -> tuple[LlamaConfig, dict[str, Array]]:
 def end_ids(path: str | os.PathLike[str]) -> frozenset[int]:
     """The tokens that end a text, where the model's files say so: those of a folder of Hugging Face."""
     path = Path(path)
+    if path.suffix == ".safetensors" and path.is_file():
+        path = path.parent
     return hugging_face.end_ids(path) if path.is_dir() else frozenset()
+
+
+def family_of(path: str | os.PathLike[str]) -> str:
+    """The family that config.json names, next to the weights or in the folder; "llama" for files without one."""
+    path = Path(path)
+    folder = path if path.is_dir() else path.parent
+    return hugging_face.family(folder) if (folder / hugging_face.CONFIG).is_file() else "llama"
 
 
 def write(path: str | os.PathLike[str], config: LlamaConfig, weights: Mapping[str, Array], format: str) -> None:

@@ -1,4 +1,5 @@
-"""Folders of Hugging Face: config.json and safetensors, in one file or in shards.
+"""Folders of Hugging Face: config.json and safetensors, in one file or in shards; or a safetensors file with
+config.json next to it.
 
 What changes a model's numbers and is not known here is refused by name.
 """
@@ -32,11 +33,12 @@ SHARD_BYTES = 5_000_000_000
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 
 
-def _read(folder: Path) -> tuple[LlamaConfig, dict[str, Array]]:
+def _read(path: Path) -> tuple[LlamaConfig, dict[str, Array]]:
+    folder = path if path.is_dir() else path.parent
     where = f"[train.load_llama] {folder / CONFIG}"
     fields = _fields(folder, where)
     config, family = config_in(where, fields), str(fields["model_type"])
-    found = {name: a for name, a in as_named(family, _tensors(folder)).items() if not is_buffer(family, name)}
+    found = {name: a for name, a in as_named(family, _tensors(path)).items() if not is_buffer(family, name)}
     head_name = source(config, family, HEAD, ()).name
     head = found.pop(head_name) if config.tied and head_name in found else None
     # Before the names are listed: a file may claim more layers than can be.
@@ -70,6 +72,8 @@ def _read(folder: Path) -> tuple[LlamaConfig, dict[str, Array]]:
 
 def _tensors(folder: Path) -> dict[str, Array]:
     """Those of the model, where a folder has other files of weights next to it."""
+    if not folder.is_dir():
+        return load_weights(folder)
     alone = folder / WEIGHTS
     return load_weights(alone if alone.is_file() and not (folder / INDEX).exists() else folder)
 
@@ -99,6 +103,11 @@ def end_ids(folder: Path) -> frozenset[int]:
             raise Error(f"{where}: eos_token_id: got {short(given)}, need an integer, or a list of them")
         found |= set(ids)
     return frozenset(found)
+
+
+def family(folder: Path) -> str:
+    """`model_type` of a folder. Raises Error for a damaged config.json."""
+    return str(_fields(folder, f"[train.load_llama] {folder / CONFIG}").get("model_type", "llama"))
 
 
 def _fields(folder: Path, where: str, name: str = CONFIG) -> dict[str, Any]:
@@ -167,6 +176,8 @@ def _write_weights(folder: Path, weights: dict[str, Array], shard_bytes: int) ->
     (folder / INDEX).write_text(text + "\n", encoding="utf-8")
 
 
-FORMAT = Format(
-    "hugging-face", "folders with config.json and safetensors", lambda path, head: path.is_dir(), _read, _write
-)
+def _recognises(path: Path, head: bytes) -> bool:
+    return path.is_dir() or path.suffix == ".safetensors"
+
+
+FORMAT = Format("hugging-face", "folders with config.json and safetensors", _recognises, _read, _write)

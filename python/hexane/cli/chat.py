@@ -1,0 +1,115 @@
+"""`hexane chat`: a conversation with a language model, line by line."""
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from hexane.cli.errors import command
+from hexane.cli.options import Debug
+from hexane.cli.output import working
+from hexane.errors import Error
+from hexane.llm import Conversation, find_model, load
+from hexane.train.decoder.generate import NotFinite
+
+RESET, QUIT = "/reset", "/quit"
+ASK = "> "
+
+
+@command
+def chat(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL", help="A folder of Hugging Face, or a repository (org/name) in its local cache."
+        ),
+    ],
+    system: Annotated[str, typer.Option(metavar="TEXT", help="A message of the system, before all others.")] = "",
+    steps: Annotated[int, typer.Option(min=1, help="Tokens of an answer, at most.")] = 1024,
+    temperature: Annotated[float, typer.Option(min=0, help="0: the likeliest token each time.")] = 0.8,
+    top_p: Annotated[float, typer.Option(help="The share of the likeliest tokens that one is drawn of.")] = 0.9,
+    top_k: Annotated[int, typer.Option(min=0, help="How many of the likeliest tokens one is drawn of; 0: all.")] = 0,
+    min_p: Annotated[
+        float, typer.Option(min=0, max=1, help="The part of the likeliest token's share that others need.")
+    ] = 0.0,
+    repetition_penalty: Annotated[
+        float, typer.Option(help="Above 1: tokens that the text has become less likely.")
+    ] = 1.0,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed and messages, the same answers.")] = 0,
+    context: Annotated[
+        int | None, typer.Option(min=1, help="Room for so many tokens. [default: as many as the model takes]")
+    ] = None,
+    compress: Annotated[
+        str | None,
+        typer.Option(metavar="ENCODING", help="Store weights in fewer bits, such as int8 or blockwise4:b32."),
+    ] = None,
+    threads: Annotated[int | None, typer.Option(min=1, max=256, help="How many. [default: all cores]")] = None,
+    debug: Debug = False,
+) -> None:
+    """Talk with a language model: each line of stdin is a message, and the answer is printed as it comes.
+
+    \b
+    hexane chat SmolLM2-135M-Instruct
+    echo "What is a tide?" | hexane chat SmolLM2-135M-Instruct --temperature 0
+
+    /reset begins anew, /quit or the end of stdin ends the chat. Ctrl-C stops an answer; while a message is asked for it
+    ends the chat. The cache keeps the history, so that a message costs its own tokens only.
+    """
+    path = find_model(model)
+    with working(f"reading {path.name}"):
+        made = load(path, context=context, compress=compress, threads=threads)
+    first = [{"role": "system", "content": system}] if system else []
+    options = {
+        "steps": steps,
+        "temperature": temperature,
+        "top_p": top_p,
+        "top_k": top_k,
+        "min_p": min_p,
+        "repetition_penalty": repetition_penalty,
+        "seed": seed,
+    }
+    made.render([*first, {"role": "user", "content": ""}])  # Error now for a model without a template
+    talk, messages = made.context(), list(first)
+    while (line := _read()) is not None:
+        if line.strip() == QUIT:
+            break
+        if line.strip() == RESET:
+            talk.reset()
+            messages = list(first)
+        elif line.strip():
+            messages = _answer(talk, messages, line, options)
+
+
+def _read() -> str | None:
+    """The next message; None at the end of stdin."""
+    if sys.stdin.isatty():
+        print(ASK, end="", file=sys.stderr, flush=True)
+    line = sys.stdin.readline()
+    return line.rstrip("\n") if line else None
+
+
+def _answer(
+    talk: Conversation, messages: list[dict[str, str]], line: str, options: dict[str, Any]
+) -> list[dict[str, str]]:
+    """Prints the answer to a message. The messages with both; as they were where the message cannot be answered."""
+    asked, said = [*messages, {"role": "user", "content": line}], ""
+    try:
+        answer = talk.generate(asked, **options)
+    except Error as error:
+        if not messages:
+            raise
+        print(f"error: {error}; {RESET} begins anew", file=sys.stderr)
+        return messages
+    try:
+        for piece in answer:
+            said += piece
+            print(piece, end="", flush=True)
+    except KeyboardInterrupt:  # the cache has the whole tokens of what was said
+        print(" ..", end="", file=sys.stderr, flush=True)
+    except NotFinite:
+        talk.reset()
+        raise
+    print(flush=True)
+    if answer.ended_by == "seq":
+        print(f"the context is full; {RESET} begins anew", file=sys.stderr)
+    return [*asked, {"role": "assistant", "content": said}]

@@ -1,0 +1,68 @@
+"""`hexane serve`: a language model behind OpenAI's API."""
+
+import socket
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hexane.cli.errors import command
+from hexane.cli.options import Debug
+from hexane.cli.output import working
+from hexane.errors import Error
+from hexane.llm import find_model, load
+from hexane.llm.server import NEEDED, application
+
+
+@command
+def serve(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL", help="A folder of Hugging Face, a repository (org/name) in its local cache, or a file."
+        ),
+    ],
+    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0: all. There is no password.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: a free one.")] = 8000,
+    name: Annotated[
+        str | None, typer.Option(help="The model's name in requests. [default: that of the folder or repository]")
+    ] = None,
+    context: Annotated[
+        int | None, typer.Option(min=1, help="Room for so many tokens. [default: as many as the model takes]")
+    ] = None,
+    compress: Annotated[
+        str | None,
+        typer.Option(metavar="ENCODING", help="Store weights in fewer bits, such as int8 or blockwise4:b32."),
+    ] = None,
+    contexts: Annotated[
+        int, typer.Option(min=1, max=256, help="Answers made at the same time, each with a cache of its own.")
+    ] = 4,
+    waiting: Annotated[int, typer.Option(min=0, help="Further requests that wait; others are refused.")] = 32,
+    threads: Annotated[int | None, typer.Option(min=1, max=256, help="Of an answer. [default: all cores]")] = None,
+    debug: Debug = False,
+) -> None:
+    """Answer requests of OpenAI's API with a language model: /v1/models, /v1/chat/completions and /v1/completions.
+
+    \b
+    hexane serve SmolLM2-135M-Instruct --compress int8
+    hexane serve HuggingFaceTB/SmolLM2-135M-Instruct --port 9000 --contexts 8
+
+    Answers come whole or as a stream. Ctrl-C ends the server.
+    """
+    try:
+        import uvicorn
+    except ImportError:
+        raise Error(NEEDED.format("uvicorn")) from None
+    path = find_model(model)
+    with working(f"reading {path.name}"):
+        made = load(path, context=context, compress=compress, threads=threads)
+    app = application(made, name or (path.name if Path(model).exists() else model), contexts=contexts, waiting=waiting)
+    try:
+        listening = socket.create_server((host, port), backlog=512)
+    except OSError as error:
+        raise Error(f"[serve] {host}:{port}: {error.strerror or error}, need an address that is free") from None
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it
+    print(f"http://{host}:{listening.getsockname()[1]}/v1", flush=True)
+    uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])

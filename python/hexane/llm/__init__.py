@@ -1,0 +1,9 @@
+"""Language models: a folder becomes a model that answers (docs/llm.md)."""
+
+from hexane.llm.answer import Answer
+from hexane.llm.conversation import Conversation
+from hexane.llm.facts import Facts, facts
+from hexane.llm.find import find_model
+from hexane.llm.model import LanguageModel, load
+
+__all__ = ["Answer", "Conversation", "Facts", "LanguageModel", "facts", "find_model", "load"]

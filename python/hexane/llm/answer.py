@@ -1,0 +1,96 @@
+"""The text that a model makes after a prompt, piece by piece."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+from hexane.errors import Error
+from hexane.train.text import TextStream
+
+
+class Answer(Iterator[str]):
+    """Iterates over pieces of text, which are computed as they are asked for.
+
+    prompt: the ids of the prompt; tokens: the ids made so far; ended_by: "" while it goes on, then "end" (the model
+    ended its text), "steps" (as many tokens as were asked for), "seq" (the context is full) or "stop" (one of the texts
+    in `stop` came, which is not part of the answer). reused: tokens of the prompt that the cache had.
+    """
+
+    def __init__(
+        self,
+        prompt: Sequence[int],
+        tokens: Iterator[int],
+        stream: TextStream,
+        *,
+        steps: int,
+        context: int,
+        stop: Sequence[str] = (),
+    ) -> None:
+        self.prompt, self.tokens, self.ended_by, self.reused = list(prompt), list[int](), "", 0
+        self._source, self._stream, self._steps, self._context = tokens, stream, steps, context
+        self._stops = _checked(stop)
+        self._held = ""  # may be the beginning of a stop
+        self._started: float | None = None
+        self._times: list[float] = []
+
+    def __next__(self) -> str:
+        while not self.ended_by:
+            if self._started is None:
+                self._started = time.perf_counter()
+            token = next(self._source, None)
+            if token is None:
+                return self._last()
+            self._times.append(time.perf_counter())
+            self.tokens.append(token)
+            if piece := self._shown(self._stream.add(token)):
+                return piece
+        raise StopIteration
+
+    def text(self) -> str:
+        """The pieces that are left, as one text."""
+        return "".join(self)
+
+    @property
+    def seconds_to_first_token(self) -> float | None:
+        return None if not self._times or self._started is None else self._times[0] - self._started
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Of the tokens behind the first one; None for fewer than two."""
+        count = len(self._times) - 1
+        return count / (self._times[-1] - self._times[0]) if count > 0 else None
+
+    def _last(self) -> str:
+        rest = self._shown(self._stream.end()) + self._held
+        if not self.ended_by:
+            full = len(self.prompt) + len(self.tokens) >= self._context
+            self.ended_by = "steps" if len(self.tokens) == self._steps else "seq" if full else "end"
+        if not rest:
+            raise StopIteration
+        return rest
+
+    def _shown(self, text: str) -> str:
+        """What of the new text can be given: all of it but what a stop may begin with."""
+        if not self._stops:
+            return text
+        text = self._held + text
+        self._held = ""
+        found = [at for at in (text.find(stop) for stop in self._stops) if at >= 0]
+        if found:
+            self.ended_by = "stop"
+            return text[: min(found)]
+        longest = max(map(len, self._stops)) - 1
+        for count in range(min(longest, len(text)), 0, -1):
+            if any(stop.startswith(text[-count:]) for stop in self._stops):
+                self._held = text[-count:]
+                return text[:-count]
+        return text
+
+
+def _checked(stop: Sequence[str]) -> tuple[str, ...]:
+    given = (stop,) if isinstance(stop, str) else tuple(stop)
+    for one in given:
+        if not isinstance(one, str) or not one:
+            raise Error(f"[llm.generate] stop: got {one!r}, need texts that are not empty")
+    return given

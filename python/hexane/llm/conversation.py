@@ -1,0 +1,142 @@
+"""One conversation with a model: a cache of its own, which keeps the tokens that texts have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from hexane.errors import Error
+from hexane.graph import Array
+from hexane.llm.answer import Answer
+from hexane.train.decoder.generate import Sampler, Steps, check_request
+from hexane.train.text import TextStream
+
+if TYPE_CHECKING:
+    from hexane.llm.model import LanguageModel
+
+Prompt = str | Sequence[Mapping[str, str]] | Sequence[int]
+
+
+@dataclass(slots=True)
+class Cache:
+    """steps: over one cache; tokens: those whose keys and values are in it, in order."""
+
+    steps: Steps
+    tokens: list[int] = field(default_factory=list)
+    turn: int = 0
+    using: Lock = field(default_factory=Lock)
+
+    def begin(self, ids: Sequence[int]) -> tuple[Array, int]:
+        """The logits after a prompt, and how many of its tokens the cache had."""
+        common = self.known_of(ids)
+        del self.tokens[common:]  # an interrupt leaves what is known to be right
+        logits = self.steps.prompt(ids, common)
+        self.tokens = list(ids)
+        return logits, common
+
+    def known_of(self, ids: Sequence[int]) -> int:
+        """How many tokens of a prompt need not run: not its last one, whose logits are asked for."""
+        common = 0
+        for one, other in zip(self.tokens, ids[:-1], strict=False):
+            if one != other:
+                break
+            common += 1
+        return common
+
+    def add(self, token: int) -> Array:
+        logits = self.steps.one(token, len(self.tokens))
+        self.tokens.append(token)
+        return logits
+
+
+class Conversation:
+    """What `LanguageModel.context` makes: a caller with a cache of its own, which shares the weights.
+
+    A prompt that begins as the text before it costs only the new tokens. Conversations run beside each other; calls of
+    one run one after the other.
+    """
+
+    def __init__(self, model: LanguageModel, steps: Steps) -> None:
+        self._model, self._cache = model, Cache(steps)
+
+    def generate(
+        self,
+        prompt: Prompt,
+        *,
+        steps: int = 256,
+        temperature: float = 0.8,
+        top_p: float = 0.9,
+        seed: int = 0,
+        top_k: int = 0,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        stop: Sequence[str] = (),
+    ) -> Answer:
+        """The text after a prompt, or the answer to messages such as {"role": "user", "content": ".."}, which go
+        through the model's chat template. A prompt may also be a list of ids.
+
+        steps: tokens at most; stop: texts that end the answer; the others are those of `hx.train.Generator`. A newer
+        answer of the same conversation ends the right of an older one to go on. Raises Error for a prompt that is empty
+        or too long, and for numbers out of range.
+        """
+        model = self._model
+        ids = model.encode(prompt)
+        check_request(model.config, ids, steps, temperature, top_p, seed, model.tokenizer.vocab)
+        draw = Sampler(temperature, top_p, seed, top_k=top_k, min_p=min_p, repetition_penalty=repetition_penalty)
+        stream = TextStream(model.tokenizer, ids)
+        made: Answer
+
+        def reused(count: int) -> None:
+            made.reused = count
+
+        source = _Source(self._cache, ids, min(len(ids) + steps, model.config.seq), draw, model)
+        made = Answer(ids, source.tokens(reused), stream, steps=steps, context=model.config.seq, stop=stop)
+        return made
+
+    def known_of(self, ids: Sequence[int]) -> int:
+        """How many tokens of a prompt the cache has."""
+        return self._cache.known_of(ids)
+
+    def reset(self) -> None:
+        """Forgets the text. Answers that are not ended cannot go on."""
+        with self._cache.using:
+            self._cache.turn += 1
+            self._cache.tokens.clear()
+
+    def close(self) -> None:
+        """Frees the cache."""
+        self._cache.steps.close()
+
+
+class _Source:
+    """The tokens of one answer."""
+
+    def __init__(self, cache: Cache, ids: list[int], end: int, draw: Sampler, model: LanguageModel) -> None:
+        self._cache, self._ids, self._end, self._draw = cache, ids, end, draw
+        self._stops, self._vocab = model.stops, model.tokenizer.vocab
+
+    def tokens(self, reused: Callable[[int], None]) -> Iterator[int]:
+        if len(self._ids) == self._end:
+            return
+        cache, seen = self._cache, set(self._ids)
+        with cache.using:
+            cache.turn += 1
+            turn = cache.turn
+            logits, count = cache.begin(self._ids)
+        reused(count)
+        for position in range(len(self._ids), self._end):
+            token = self._draw(logits[: self._vocab], seen)
+            if token in self._stops:
+                return
+            seen.add(token)
+            yield token
+            if position + 1 < self._end:
+                with cache.using:
+                    if turn != cache.turn:
+                        raise Error(
+                            "[llm.generate] got a step of an older answer, need the newest of this conversation, or"
+                            " model.context() for another one"
+                        )
+                    logits = cache.add(token)

@@ -1,0 +1,168 @@
+"""One page of facts about a language model: what it is, the memory that it needs, and how fast it is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from hexane.cost import estimate_program
+from hexane.errors import Error
+from hexane.graph import Array
+from hexane.llm.model import LanguageModel, cache_bytes, folder_of
+from hexane.options import Options
+from hexane.report.estimate import program_for
+from hexane.targets import Chip, load_target
+from hexane.train.decoder import LlamaConfig
+from hexane.train.decoder.formats import family_of
+from hexane.train.decoder.generate import Steps
+from hexane.train.decoder.one_token import one_token
+from hexane.train.text import load_chat_template
+
+ENCODINGS = ("none", "int8", "blockwise8:b32", "blockwise4:b32", "palette4")
+PROMPT, TOKENS = 64, 16  # that are measured
+ESTIMATED_CONTEXT = 1024  # of the program whose time on a chip is estimated
+ROWS = 1024  # of an embedding that is encoded to know the bytes of a row
+
+
+@dataclass(frozen=True, slots=True)
+class OnChip:
+    """An estimate of one token on a chip, or why there is none. low, high: the interval of tokens a second."""
+
+    target: str
+    tokens_per_second: float | None
+    low: float | None = None
+    high: float | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """family: as config.json names it; shape: in words; context: tokens that the model takes; weights: bytes by
+    encoding; cache_per_1024_tokens: bytes of a conversation; prompt_tokens_per_second, tokens_per_second: measured on
+    this CPU with `threads` and `compress`; chips: estimated; unsupported: what Hexane does not do with this model."""
+
+    model: str
+    family: str
+    shape: str
+    parameters: int
+    context: int
+    weights: dict[str, int]
+    cache_per_1024_tokens: int
+    compress: str
+    threads: int
+    prompt_tokens_per_second: float
+    tokens_per_second: float
+    chips: tuple[OnChip, ...]
+    unsupported: tuple[str, ...]
+
+    def record(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {**asdict(self), "chips": [asdict(one) for one in self.chips], "unsupported": list(self.unsupported)}
+
+
+def facts(model: LanguageModel, targets: Sequence[str] = (), *, compress: str | None = None) -> Facts:
+    """What is to be said of a model that is loaded: it runs for a moment, to be measured.
+
+    targets: chips for which one token is estimated. compress: the encoding with which the model was loaded. Raises
+    Error for an unknown chip.
+    """
+    config = model.config
+    prompt, single = _measured(model)
+    return Facts(
+        model=str(model.path),
+        family=family_of(model.path),
+        shape=_shape(config),
+        parameters=config.parameters,
+        context=model.longest,
+        weights={encoding: encoded_bytes(config, encoding) for encoding in ENCODINGS},
+        cache_per_1024_tokens=cache_bytes(config, 1024),
+        compress=compress or "none",
+        threads=model.threads,
+        prompt_tokens_per_second=prompt,
+        tokens_per_second=single,
+        chips=tuple(_on_chip(model, target) for target in targets),
+        unsupported=tuple(_unsupported(model)),
+    )
+
+
+def encoded_bytes(config: LlamaConfig, encoding: str) -> int:
+    """Of all weights and tables in memory on this CPU. Decoders of one and two layers, with random weights, say what a
+    layer and a row of the embedding take."""
+
+    def bytes_of(layers: int, vocab: int) -> int:
+        small = replace(config, layers=layers, vocab=vocab, local=(), unrotated=())
+        rng = np.random.default_rng(0)
+        weights: dict[str, Array] = {
+            name: rng.standard_normal(shape, np.float32) for name, shape in small.shapes().items()
+        }
+        options = Options(target="host", device="cpu", compress=None if encoding == "none" else encoding)
+        return Steps(small, weights, options).net.memory["weights"]
+
+    rows = min(config.vocab, ROWS)
+    found = bytes_of(1, rows)
+    if config.layers > 1:
+        found += (bytes_of(2, rows) - found) * (config.layers - 1)
+    if config.vocab > rows:
+        found += (bytes_of(1, 2 * rows) - bytes_of(1, rows)) * (config.vocab - rows) // rows
+    return found
+
+
+def _measured(model: LanguageModel) -> tuple[float, float]:
+    """Tokens a second of a prompt and of single tokens, once their programs are compiled."""
+    config = model.config
+    count = min(PROMPT, config.seq)
+    ids = np.random.default_rng(0).integers(0, model.tokenizer.vocab, count).tolist()
+    steps = model._steps.context()
+    steps.prompt(ids)
+    start = time.perf_counter()
+    steps.prompt(ids)
+    prompt = count / (time.perf_counter() - start)
+    places = [min(count + i, config.seq - 1) for i in range(TOKENS)]
+    steps.one(ids[0], places[0])
+    start = time.perf_counter()
+    for place in places:
+        steps.one(ids[0], place)
+    single = TOKENS / (time.perf_counter() - start)
+    steps.close()
+    return prompt, single
+
+
+def _on_chip(model: LanguageModel, target: str) -> OnChip:
+    chip = load_target(target)
+    if not isinstance(chip, Chip):
+        raise Error(f"[llm.facts] targets: got {target!r}, need chips: this CPU is measured")
+    short = replace(model.config, seq=min(model.config.seq, ESTIMATED_CONTEXT))
+    try:
+        found = estimate_program(program_for(one_token(short, model._steps.weights), chip), chip)
+    except Error as error:
+        return OnChip(chip.label, None, error=str(error))
+    return OnChip(chip.label, 1e6 / found.latency_us, 1e6 / found.p90_us, 1e6 / found.p10_us)
+
+
+def _shape(c: LlamaConfig) -> str:
+    norm = "LayerNorm" if c.norm == "layer" else "RMS norm"
+    positions = "learned positions" if c.positions else "no positions" if c.rope == "none" else "rotary positions"
+    window = f", {len(c.local)} layers with a window of {c.window} tokens" if c.local else ""
+    mlp = f"{'gated ' if c.gated else ''}MLP of {c.hidden} ({c.activation})"
+    return (
+        f"{c.layers} layers of {c.dim} channels, {c.heads} heads of {c.head_dim} ({c.kv_heads} of keys), {mlp}, {norm},"
+        f" {positions}{window}; {c.vocab:,} tokens, the head {'is' if c.tied else 'is not'} the embedding"
+    )
+
+
+def _unsupported(model: LanguageModel) -> list[str]:
+    found = []
+    try:
+        load_chat_template(folder_of(model.path))
+    except Error as error:
+        found.append(f"chats: {str(error).partition(': ')[2] or error}")
+    return [
+        *found,
+        "images, sounds, and calls of tools: text alone",
+        "several texts in one step: conversations run beside each other",
+        "a cache in fewer bits: keys and values are fp32",
+    ]

@@ -1,0 +1,71 @@
+"""Models by path, or by the name of a repository that the local cache of Hugging Face has."""
+
+import os
+import re
+from pathlib import Path
+
+from hexane.errors import Error
+from hexane.importers.files import open_regular, read_all
+from hexane.train.trainer import checkpoint_in
+
+REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+REVISION = re.compile(r"[0-9A-Za-z][\w.-]{0,127}", re.ASCII)
+
+
+def find_model(model: str | os.PathLike[str]) -> Path:
+    """The file or folder of a model: a path, the checkpoint in the folder of a training, or the snapshot of a
+    repository (`org/name`) in the local cache. Nothing is downloaded.
+
+    The cache is HF_HUB_CACHE, else the folder `hub` in HF_HOME, else ~/.cache/huggingface/hub. Raises Error for a
+    repository that is not there, and for a snapshot with a link that leaves its repository.
+    """
+    path = Path(model)
+    if path.exists():
+        inside = checkpoint_in(path)
+        return inside if not (path / "config.json").is_file() and inside.is_file() else path
+    name = os.fspath(model)
+    if not REPOSITORY.fullmatch(name) or ".." in name:
+        raise Error(f"[llm.load] {name}: got no such file or folder, need a model's, or a repository such as org/name")
+    return _snapshot(name)
+
+
+def hub_cache() -> Path:
+    """The folder in which Hugging Face's programs keep repositories."""
+    if given := os.environ.get("HF_HUB_CACHE"):
+        return Path(given).expanduser()
+    if home := os.environ.get("HF_HOME"):
+        return Path(home).expanduser() / "hub"
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(cache).expanduser() / "huggingface" / "hub"
+
+
+def _snapshot(name: str) -> Path:
+    cache = hub_cache()
+    where = f"[llm.load] {name}"
+    repository = cache / f"models--{name.replace('/', '--')}"
+    reference = repository / "refs" / "main"
+    if not reference.is_file():
+        raise Error(
+            f"{where}: got no such folder and no such repository in {cache}, need one of them:"
+            f" `hf download {name}` gets a repository"
+        )
+    data = read_all(open_regular(reference, f"{where}: refs/main", "file"), where)
+    revision = data[:200].decode("ascii", "replace").strip()
+    if not REVISION.fullmatch(revision):
+        raise Error(f"{where}: refs/main: got {revision[:80]!r}, need the name of a snapshot")
+    found = repository / "snapshots" / revision
+    if found.is_symlink() or not found.is_dir():
+        raise Error(f"{where}: got no folder snapshots/{revision}, need it: the download may be incomplete")
+    _check_links(found, Path(os.path.realpath(repository / "blobs")), where)
+    return found
+
+
+def _check_links(folder: Path, blobs: Path, where: str) -> None:
+    """A cache keeps files under their hashes in `blobs`; links that lead elsewhere are refused."""
+    for one in folder.iterdir():
+        if not one.is_symlink():
+            continue
+        if Path(os.path.realpath(one)).parent != blobs:
+            raise Error(f"{where}: {one.name}: got a link out of the repository, need a link to one of its blobs")
+        if not one.exists():
+            raise Error(f"{where}: {one.name}: got a link to a missing blob, need it: the download may be incomplete")

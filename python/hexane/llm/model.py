@@ -1,0 +1,173 @@
+"""A language model from its files: weights, tokenizer, chat template."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hexane.compression import Compression
+from hexane.errors import Error
+from hexane.graph import Array
+from hexane.llm.answer import Answer
+from hexane.llm.conversation import Conversation, Prompt
+from hexane.llm.find import find_model
+from hexane.options import Options
+from hexane.train.decoder import LlamaConfig, merge_adapters, read_adapter, read_llama
+from hexane.train.decoder.formats import end_ids
+from hexane.train.decoder.generate import Steps, check_request
+from hexane.train.text import NAMES, ChatTemplate, Tokenizer, find_tokenizer, load_chat_template, load_tokenizer
+
+FP32 = 4  # bytes of a number of the cache
+
+
+class LanguageModel:
+    """A decoder that is ready to make text. `load` makes it.
+
+    path: of its files; config: its sizes, with `seq` the room of a context; longest: the context that the model takes;
+    tokenizer; stops: ids that end a text; published: whether it is a folder of Hugging Face, whose tokenizer says how a
+    text begins.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        config: LlamaConfig,
+        steps: Steps,
+        tokenizer: Tokenizer,
+        ends: frozenset[int],
+        longest: int = 0,
+    ) -> None:
+        self.longest = longest or config.seq
+        self.path, self.config, self.tokenizer = path, config, tokenizer
+        self.stops = tokenizer.stops | ends
+        self.published = (folder_of(path) / "config.json").is_file()
+        self._steps, self._own = steps, Conversation(self, steps)
+        self._template: ChatTemplate | None = None
+
+    def generate(self, prompt: Prompt, **options: Any) -> Answer:
+        """The text after a prompt, or the answer to messages, in the model's own conversation:
+
+            for piece in model.generate([{"role": "user", "content": "What is a tide?"}], steps=100):
+                print(piece, end="", flush=True)
+
+        options: as `Conversation.generate` has them.
+        """
+        return self._own.generate(prompt, **options)
+
+    def logits(self, ids: Sequence[int]) -> Array:
+        """(len(ids), vocab) fp32: the logits after each of these tokens.
+
+        Raises Error for ids beyond the vocabulary, and for more than the context has room for.
+        """
+        ids = [int(one) for one in ids]
+        check_request(self.config, ids, 0, 0.0, 1.0, 0, self.config.vocab)
+        with self._own._cache.using:
+            self._own._cache.turn += 1
+            self._own._cache.tokens.clear()
+            return np.stack(list(self._steps.rows(ids)))
+
+    def context(self) -> Conversation:
+        """A further conversation, with a cache of its own. Weights are shared."""
+        return Conversation(self, self._steps.context())
+
+    def encode(self, prompt: Prompt) -> list[int]:
+        """The ids of a text or of messages; ids as they are.
+
+        Raises Error for messages without a chat template, and for no tokens.
+        """
+        if isinstance(prompt, str):
+            ids = self.tokenizer.encode(prompt, begin=self.tokenizer.adds_begin or not self.published)
+        elif messages := [one for one in prompt if not isinstance(one, (int, np.integer))]:
+            ids = self.tokenizer.encode(self.render(messages), begin=False)
+        else:
+            ids = [int(one) for one in prompt]  # type: ignore[arg-type]
+        if not ids:
+            raise Error("[llm.generate] prompt: got an empty prompt, need some text: this tokenizer has no BOS token")
+        return ids
+
+    def render(self, messages: Sequence[Mapping[str, str]]) -> str:
+        """Messages as the text of the model's chat template, up to where the answer begins."""
+        if self._template is None:
+            self._template = load_chat_template(folder_of(self.path))
+        for one in messages:
+            if not isinstance(one, Mapping) or not isinstance(one.get("content"), str) or "role" not in one:
+                raise Error(f"[llm.generate] messages: got {one!r}, need objects with role and content, both texts")
+        return self._template(messages)
+
+    @property
+    def threads(self) -> int:
+        """Of the CPU, in one step."""
+        return self._steps.net.threads
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes: "weights", shared by all conversations; "cache", of each conversation; "cache_per_1024_tokens"."""
+        has = self._steps.net.memory
+        return {
+            "weights": has.get("weights", 0) + has.get("param", 0),
+            "cache": has.get("state", 0),
+            "cache_per_1024_tokens": cache_bytes(self.config, 1024),
+        }
+
+    def __repr__(self) -> str:
+        return f"<hexane.llm.LanguageModel {self.path.name}, {self.config.parameters:,} parameters>"
+
+
+def cache_bytes(config: LlamaConfig, tokens: int) -> int:
+    """Of the keys and values of so many tokens, in fp32."""
+    return 2 * FP32 * config.layers * config.kv_heads * config.head_dim * tokens
+
+
+def load(
+    model: str | os.PathLike[str],
+    *,
+    context: int | None = None,
+    compress: str | Compression | None = None,
+    threads: int | None = None,
+    tokenizer: str | os.PathLike[str] | None = None,
+    lora: str | os.PathLike[str] | None = None,
+    at_most: int | None = None,
+) -> LanguageModel:
+    """Opens a language model to run on this CPU.
+
+    model: a folder of Hugging Face, a .safetensors file with config.json next to it, a repository (`org/name`) in the
+    local cache of Hugging Face, a file of llama2.c, or a checkpoint of `hexane train`. context: tokens that a
+    conversation has room for; None: as many as the model takes, or `at_most`. compress: the encoding of weights, such
+    as "int8" or "blockwise4:b32" (docs/compression.md). threads: as `hx.Options` has them. tokenizer: a file; None: the
+    one of the model's folder. lora: adapters, as `hx.train.read_adapter` takes them.
+
+    Raises Error for a model that cannot be read, and for values out of range. Nothing is downloaded.
+    """
+    path = find_model(model)
+    options = Options(target="host", device="cpu", threads=threads, compress=compress)
+    known = load_tokenizer(_tokenizer(path) if tokenizer is None else Path(tokenizer))
+    config, weights = read_llama(path)
+    longest = config.seq
+    if context is None and at_most is not None:
+        context = min(at_most, longest)
+    if context is not None:
+        if isinstance(context, bool) or not isinstance(context, int) or not 1 <= context <= config.seq:
+            raise Error(f"[llm.load] context: got {context!r}, need 1 to the {config.seq} of the model")
+        config = replace(config, seq=context)
+    if known.vocab > config.vocab:
+        raise Error(f"[llm.load] {path}: got {config.vocab} tokens, need the tokenizer's {known.vocab}")
+    if lora is not None:
+        weights = merge_adapters(config, weights, *read_adapter(lora, config, weights))
+    return LanguageModel(path, config, Steps(config, weights, options), known, end_ids(path), longest)
+
+
+def folder_of(path: Path) -> Path:
+    """Where the files next to the weights are."""
+    return path if path.is_dir() else path.parent
+
+
+def _tokenizer(path: Path) -> Path:
+    found = find_tokenizer(folder_of(path))
+    if found is None:
+        raise Error(f"[llm.load] tokenizer: got none, need a file, or {' or '.join(NAMES)} in {folder_of(path)}")
+    return found

@@ -1,0 +1,145 @@
+"""Requests of OpenAI's API: what of them is known, checked before anything is computed."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hexane.errors import Error
+
+MOST_STOPS = 4
+# Fields that are not supported, with the values that do not change an answer.
+REFUSED: Mapping[str, tuple[Any, ...]] = {
+    "tools": (None, []),
+    "functions": (None, []),
+    "logprobs": (None, False, 0),
+    "response_format": (None, {"type": "text"}),
+    "frequency_penalty": (None, 0),
+    "presence_penalty": (None, 0),
+    "logit_bias": (None, {}),
+    "n": (None, 1),
+    "best_of": (None, 1),
+    "suffix": (None, ""),
+    "echo": (None, False),
+}
+
+
+class BadRequest(Error):
+    """A request that cannot be answered. param: the field that is wrong, if it is one."""
+
+    def __init__(self, message: str, param: str | None = None, status: int = 400, code: str | None = None) -> None:
+        super().__init__(message)
+        self.param, self.status, self.code = param, status, code
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """prompt: a text, or messages. options: of `Conversation.generate`. usage: whether a stream ends with counts."""
+
+    prompt: str | list[dict[str, str]]
+    stream: bool
+    usage: bool
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def chat_request(body: Any, model: str, room: int) -> Request:
+    """A body of /v1/chat/completions. Raises BadRequest."""
+    fields = _checked(body, model)
+    given = fields.get("messages")
+    if not isinstance(given, list) or not given:
+        raise BadRequest("messages: need a list of messages with role and content", "messages")
+    messages = [_message(i, one) for i, one in enumerate(given)]
+    tokens = fields.get("max_completion_tokens")
+    name = "max_completion_tokens" if tokens is not None else "max_tokens"
+    return _request(fields, messages, name, room)
+
+
+def text_request(body: Any, model: str, room: int) -> Request:
+    """A body of /v1/completions. Raises BadRequest."""
+    fields = _checked(body, model)
+    prompt = fields.get("prompt")
+    if isinstance(prompt, list) and len(prompt) == 1:
+        prompt = prompt[0]
+    if not isinstance(prompt, str):
+        raise BadRequest("prompt: need one text", "prompt")
+    return _request(fields, prompt, "max_tokens", min(16, room))
+
+
+def _checked(body: Any, model: str) -> Mapping[str, Any]:
+    if not isinstance(body, dict):
+        raise BadRequest(f"got {type(body).__name__}, need an object in JSON")
+    asked = body.get("model")
+    if asked is not None and asked != model:
+        raise BadRequest(f"got the model {_short(asked)}, need {model!r}", "model", 404, "model_not_found")
+    for name, harmless in REFUSED.items():
+        if name in body and not any(body[name] == value for value in harmless):
+            raise BadRequest(f"{name}: got {_short(body[name])}, which is not supported here", name)
+    return body
+
+
+def _message(i: int, given: Any) -> dict[str, str]:
+    name = f"messages[{i}]"
+    if not isinstance(given, dict) or not isinstance(given.get("role"), str):
+        raise BadRequest(f"{name}: need an object with role and content", name)
+    content = given.get("content")
+    if isinstance(content, list):  # parts
+        if not all(isinstance(p, dict) and p.get("type") == "text" and isinstance(p.get("text"), str) for p in content):
+            raise BadRequest(f"{name}.content: need text, or parts of the type text", f"{name}.content")
+        content = "".join(part["text"] for part in content)
+    if not isinstance(content, str):
+        raise BadRequest(f"{name}.content: got {_short(content)}, need text", f"{name}.content")
+    return {"role": given["role"], "content": content}
+
+
+def _request(fields: Mapping[str, Any], prompt: str | list[dict[str, str]], most: str, room: int) -> Request:
+    stop = fields.get("stop")
+    stops = [] if stop is None else [stop] if isinstance(stop, str) else stop
+    if not isinstance(stops, list) or len(stops) > MOST_STOPS or not all(isinstance(s, str) and s for s in stops):
+        raise BadRequest(f"stop: need a text that is not empty, or at most {MOST_STOPS} of them", "stop")
+    seed = _integer(fields, "seed", None)
+    streams = fields.get("stream_options") or {}
+    if not isinstance(streams, dict):
+        raise BadRequest("stream_options: need an object", "stream_options")
+    options = {
+        "steps": _integer(fields, most, room),
+        "temperature": _number(fields, "temperature", 1.0),
+        "top_p": _number(fields, "top_p", 1.0),
+        "top_k": _integer(fields, "top_k", 0),
+        "min_p": _number(fields, "min_p", 0.0),
+        "repetition_penalty": _number(fields, "repetition_penalty", 1.0),
+        "seed": secrets.randbelow(1 << 31) if seed is None else seed,
+        "stop": stops,
+    }
+    return Request(prompt, _flag(fields, "stream"), _flag(streams, "include_usage"), options)
+
+
+def _flag(fields: Mapping[str, Any], name: str) -> bool:
+    given = fields.get(name)
+    if given is not None and not isinstance(given, bool):
+        raise BadRequest(f"{name}: got {_short(given)}, need true or false", name)
+    return bool(given)
+
+
+def _integer(fields: Mapping[str, Any], name: str, default: int | None) -> int | None:
+    given = fields.get(name)
+    if given is None:
+        return default
+    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < 1 << 63:
+        raise BadRequest(f"{name}: got {_short(given)}, need an integer from 0 on", name)
+    return given
+
+
+def _number(fields: Mapping[str, Any], name: str, default: float) -> float:
+    given = fields.get(name)
+    if given is None:
+        return default
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or abs(given) > 1e9:
+        raise BadRequest(f"{name}: got {_short(given)}, need a number", name)
+    return float(given)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}.."

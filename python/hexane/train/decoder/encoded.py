@@ -1,0 +1,33 @@
+"""Weights of a decoder, encoded once for all its programs."""
+
+from collections.abc import Mapping
+
+from hexane import build as hx
+from hexane.build import Tensor
+from hexane.compression import Compression, find_weights
+from hexane.compression.compress import compress_weights, modes
+from hexane.errors import Error
+from hexane.graph import Array, Graph
+from hexane.targets import Target
+
+
+def encoded_weights(
+    graph: Graph, weights: Mapping[str, Array], asked: Compression, target: Target, threads: int
+) -> dict[str, Array | Tensor]:
+    """The weights, those that the graph multiplies by or gathers from in their encoding. Other constants of the graph,
+    such as tables of angles, are not touched.
+
+    Raises Error for a compression that measures the network: "auto", a tolerance, a budget, or calibration inputs.
+    """
+    if asked.searches or asked.tolerance is not None or asked.budget is not None or asked.feeds:
+        raise Error(
+            "[train.generate] compress: got a mode that measures the network, need an encoding, such as 'int8' or"
+            " 'blockwise4:b32'"
+        )
+    own = {hx.const(array).value: name for name, array in weights.items()}
+    read = find_weights(graph)
+    chosen = {w: mode for w, mode in zip(read, modes(read, asked), strict=True) if w.value in own}
+    _, values = compress_weights(graph, chosen, target, threads)
+    made = {own[weight.value]: Tensor(value) for weight, value in zip(chosen, values, strict=True)}
+    # Arrays of a file are views of its bytes: one norm would keep all of them in memory.
+    return {name: made[name] if name in made else array.copy() for name, array in weights.items()}

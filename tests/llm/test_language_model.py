@@ -1,0 +1,298 @@
+"""Language models from folders, as a user of `hx.llm` meets them."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hexane as hx
+import tiny_llm
+from decoders import decoder_weights, logits_in_numpy
+from hexane.graph import Array
+from hexane.llm.answer import Answer
+from hexane.ops.encodings import encoding_of
+
+GREEDY: dict[str, Any] = {"temperature": 0, "steps": 12}
+CHAT = [{"role": "user", "content": "What is a tide?"}]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_llm.write(tmp_path_factory.mktemp("llm") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> hx.llm.LanguageModel:
+    return hx.llm.load(folder, threads=1)
+
+
+def off(got: Array, want: Array) -> float:
+    return float(np.linalg.norm(got - want) / np.linalg.norm(want))
+
+
+def greedy_in_numpy(ids: list[int], count: int, ends: frozenset[int]) -> list[int]:
+    c, found = tiny_llm.config(), list[int]()
+    while len(found) < count:
+        token = int(logits_in_numpy(c, decoder_weights(c), np.array([[*ids, *found]]))[0, -1].argmax())
+        if token in ends:
+            break
+        found.append(token)
+    return found
+
+
+@pytest.mark.parametrize("length", [1, 2, 65, 320])
+def test_logits_of_every_token_are_those_of_the_definition(model: hx.llm.LanguageModel, length: int) -> None:
+    c = tiny_llm.config()
+    ids = np.random.default_rng(length).integers(0, c.vocab, length)
+    got = model.logits(ids.tolist())
+    assert got.shape == (length, c.vocab)
+    assert off(got, logits_in_numpy(c, decoder_weights(c), ids[None])[0]) <= 1e-5
+
+
+def test_a_text_is_made_of_the_likeliest_tokens(model: hx.llm.LanguageModel) -> None:
+    answer = model.generate("Once upon a time", **GREEDY)
+    pieces = list(answer)
+    want = greedy_in_numpy(model.encode("Once upon a time"), 12, model.stops)
+    assert answer.tokens == want
+    assert "".join(pieces) == model.tokenizer.decode(want)
+    assert answer.ended_by == ("steps" if len(want) == 12 else "end")
+
+
+def test_messages_go_through_the_template(model: hx.llm.LanguageModel) -> None:
+    pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install 'hexane[chat]'")
+    answer = model.generate(CHAT, **GREEDY)
+    text = "<|im_start|>user\nWhat is a tide?<|im_end|>\n<|im_start|>assistant\n"
+    assert answer.prompt == model.tokenizer.encode(text, begin=False)
+    answer.text()
+    assert answer.tokens == greedy_in_numpy(answer.prompt, 12, model.stops)
+
+
+def test_a_conversation_runs_only_new_tokens_and_says_the_same(model: hx.llm.LanguageModel) -> None:
+    kept = model.context()
+    history, before = "a" * 100, 0
+    for turn in range(3):
+        anew = model.context()
+        answer, other = kept.generate(history, **GREEDY), anew.generate(history, **GREEDY)
+        assert answer.text() == other.text()
+        assert (answer.reused > 0, other.reused) == (turn > 0, 0)
+        if turn:
+            assert answer.reused >= before
+        before = len(answer.prompt) + len(answer.tokens) - 1
+        history += model.tokenizer.decode(answer.tokens) + " and then?"
+        anew.close()
+    kept.reset()
+    answer = kept.generate("zz", **GREEDY)
+    assert (answer.text(), answer.reused) == (model.context().generate("zz", **GREEDY).text(), 0)
+
+
+def test_a_text_that_parts_from_the_one_before_is_right(model: hx.llm.LanguageModel) -> None:
+    """Keys of the old text behind the common part are written again."""
+    one = model.context()
+    one.generate("the cat sat on the mat " * 8, **GREEDY).text()
+    answer = one.generate("the cat sat on the tree and sang", **GREEDY)
+    answer.text()
+    assert answer.reused == len("the cat sat on the ")
+    assert answer.tokens == greedy_in_numpy(answer.prompt, 12, model.stops)
+
+
+def test_conversations_run_beside_each_other_over_one_set_of_weights(model: hx.llm.LanguageModel) -> None:
+    prompts = [f"{i} is a number " * (3 + 5 * i) for i in range(4)]
+    want = [model.generate(prompt, **GREEDY).text() for prompt in prompts]
+    callers = [model.context() for _ in prompts]
+    with ThreadPoolExecutor(4) as pool:
+        got = list(pool.map(lambda one: one[0].generate(one[1], **GREEDY).text(), zip(callers, prompts, strict=True)))
+    assert got == want
+
+
+def test_an_older_answer_cannot_go_on(model: hx.llm.LanguageModel) -> None:
+    one = model.context()
+    old = one.generate("abc", temperature=2.0, steps=200)
+    next(old)
+    next(one.generate("xyz", temperature=2.0, steps=200))
+    with pytest.raises(hx.Error, match=r"older answer, need the newest .* or model.context\(\)"):
+        old.text()
+
+
+@pytest.mark.parametrize("encoding", ["int8", "blockwise4:b32", "palette4"])
+def test_compressed_weights_take_less_and_every_program_has_the_same(tmp_path: Path, encoding: str) -> None:
+    """Blocks, windows and single tokens compute with the numbers that the encodings decode to. The tables of angles
+    are as large as weights, and stay whole."""
+    folder = tiny_llm.write(tmp_path / "wide", head_dim=32)
+    model = hx.llm.load(folder, threads=1)
+    small = hx.llm.load(folder, compress=encoding, threads=1)
+    assert small.memory["weights"] < (0.45 if encoding == "int8" else 0.5) * model.memory["weights"]
+    ids = np.random.default_rng(0).integers(0, tiny_llm.VOCAB, 70).tolist()
+    rows = small.logits(ids)
+    single = np.stack([small._steps.one(token, i) for i, token in enumerate(ids)])
+    assert off(rows, single) <= 1e-5
+    assert off(small._steps.prompt(ids), rows[-1]) <= 1e-5
+    weights = {
+        name: encoding_of(given.value).decode().node.data if isinstance(given, hx.Tensor) else given
+        for name, given in small._steps.weights.items()
+    }
+    assert {name for name, given in small._steps.weights.items() if isinstance(given, hx.Tensor)} == {
+        name for name, array in weights.items() if array.ndim == 2 and array.size >= 4096
+    }
+    assert off(rows, logits_in_numpy(small.config, weights, np.array([ids]))[0]) <= 1e-5
+    assert off(rows, model.logits(ids)) > 1e-4
+
+
+def test_weights_that_stay_whole_do_not_keep_the_file_in_memory(folder: Path) -> None:
+    """Arrays of a file are views of its bytes."""
+    small = hx.llm.load(folder, compress="int8", threads=1)
+    kept = [given for given in small._steps.weights.values() if not isinstance(given, hx.Tensor)]
+    assert kept
+    assert all(array.base is None for array in kept)
+
+
+@pytest.mark.parametrize("compress", ["auto", hx.Compression("int8", tolerance=0.1)])
+def test_a_compression_that_measures_is_refused(folder: Path, compress: Any) -> None:
+    with pytest.raises(hx.Error, match=r"compress: got a mode that measures the network, need an encoding"):
+        hx.llm.load(folder, compress=compress)
+
+
+def test_memory_says_weights_and_cache(model: hx.llm.LanguageModel, folder: Path) -> None:
+    c = tiny_llm.config()
+    memory = model.memory
+    assert 4 * c.parameters <= memory["weights"] <= 4.4 * c.parameters  # with tables of angles
+    assert memory["cache"] == 2 * 4 * c.layers * c.kv_heads * c.head_dim * c.seq
+    assert memory["cache_per_1024_tokens"] == memory["cache"] * 1024 // c.seq
+    assert hx.llm.load(folder, context=16).memory["cache"] == memory["cache"] // 20
+
+
+def test_a_context_that_is_full_ends_the_text(folder: Path) -> None:
+    answer = hx.llm.load(folder, context=20, threads=1).generate("abcdefgh", temperature=2.0, seed=1, steps=100)
+    answer.text()
+    assert answer.ended_by in ("seq", "end")
+    assert len(answer.prompt) + len(answer.tokens) <= 20
+    for wrong in (0, 321, True):
+        with pytest.raises(hx.Error, match=f"context: got {wrong}, need 1 to the 320 of the model"):
+            hx.llm.load(folder, context=wrong)
+
+
+def test_a_stop_ends_the_answer_before_it(model: hx.llm.LanguageModel) -> None:
+    whole = model.generate("tide", temperature=1.5, seed=3, steps=40).text()
+    assert len(whole) > 9
+    stop = whole[5:8]
+    answer = model.generate("tide", temperature=1.5, seed=3, steps=40, stop=[stop])
+    pieces = list(answer)
+    assert "".join(pieces) == whole[: whole.index(stop)]
+    assert answer.ended_by == "stop"
+    part = model.generate("tide", temperature=1.5, seed=3, steps=40, stop=[whole[-2:] + "\0"])
+    assert part.text() == whole  # what a stop may begin with comes at the end
+    with pytest.raises(hx.Error, match=r"stop: got '', need texts that are not empty"):
+        model.generate("tide", stop=[""])
+
+
+def test_a_stop_over_several_tokens_is_never_shown_in_part(model: hx.llm.LanguageModel) -> None:
+    stream = hx.train.text.TextStream(model.tokenizer, [])
+    ids = model.tokenizer.encode("one END two", begin=False)
+    answer = Answer([0], iter(ids), stream, steps=99, context=99, stop=["END", "never"])
+    assert "".join(answer) == "one "
+    assert answer.ended_by == "stop"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "options", "words"),
+    [
+        ("", {}, "prompt: got an empty prompt"),
+        ("a" * 400, {}, "prompt: got 400 tokens, need at most the 320"),
+        ("a", {"temperature": -1.0}, "temperature: got -1.0"),
+        ("a", {"steps": -1}, "steps: got -1"),
+        ([{"role": "user"}], {}, "messages: got .*need objects with role and content"),
+    ],
+)
+def test_bad_requests_are_told_at_once(model: hx.llm.LanguageModel, prompt: Any, options: Any, words: str) -> None:
+    pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install 'hexane[chat]'")
+    with pytest.raises(hx.Error, match=words):
+        model.generate(prompt, **options)
+
+
+def test_ids_beyond_the_vocabulary_have_no_logits(model: hx.llm.LanguageModel) -> None:
+    with pytest.raises(hx.Error, match=r"prompt: got the id -1"):
+        model.logits([-1])
+
+
+# ---- where models are ----
+
+
+def cached(tmp_path: Path, folder: Path, revision: str = "0123abcd") -> Path:
+    """The folder as a repository in a cache of Hugging Face: links to blobs."""
+    repository = tmp_path / "hub" / "models--org--tiny"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "blobs").mkdir()
+    (repository / "refs" / "main").write_text(revision)
+    snapshot = repository / "snapshots" / "0123abcd"
+    snapshot.mkdir(parents=True)
+    for i, file in enumerate(sorted(folder.iterdir())):
+        (repository / "blobs" / f"b{i}").write_bytes(file.read_bytes())
+        (snapshot / file.name).symlink_to(f"../../blobs/b{i}")
+    return snapshot
+
+
+@pytest.mark.parametrize("variable", ["HF_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME"])
+def test_a_repository_of_the_local_cache_is_a_model(
+    model: hx.llm.LanguageModel, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    for name in ("HF_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    root = tmp_path / "huggingface" if variable == "XDG_CACHE_HOME" else tmp_path
+    snapshot = cached(root, folder)
+    monkeypatch.setenv(variable, str(tmp_path / "hub" if variable == "HF_HUB_CACHE" else tmp_path))
+    assert hx.llm.find_model("org/tiny") == snapshot
+    want = model.generate("tide", **GREEDY).text()
+    assert hx.llm.load("org/tiny", threads=1).generate("tide", **GREEDY).text() == want
+
+
+def test_a_cache_that_leads_elsewhere_is_refused(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    with pytest.raises(hx.Error, match=r"no such folder and no such repository in .*: `hf download org/tiny`"):
+        hx.llm.load("org/tiny")
+    snapshot = cached(tmp_path, folder)
+    reference = tmp_path / "hub" / "models--org--tiny" / "refs" / "main"
+    for bad in ("../../..", "", "a/b", "x" * 300):
+        reference.write_text(bad)
+        with pytest.raises(hx.Error, match=r"refs/main: got"):
+            hx.llm.load("org/tiny")
+    reference.write_text("99")
+    with pytest.raises(hx.Error, match=r"got no folder snapshots/99"):
+        hx.llm.load("org/tiny")
+    reference.write_text("0123abcd")
+    (tmp_path / "secret").write_text("{}")
+    (snapshot / "tokenizer.json").unlink()
+    (snapshot / "tokenizer.json").symlink_to(tmp_path / "secret")
+    with pytest.raises(hx.Error, match=r"tokenizer.json: got a link out of the repository"):
+        hx.llm.load("org/tiny")
+    (snapshot / "tokenizer.json").unlink()
+    (snapshot / "tokenizer.json").symlink_to("../../blobs/gone")
+    with pytest.raises(hx.Error, match=r"tokenizer.json: got a link to a missing blob"):
+        hx.llm.load("org/tiny")
+    with pytest.raises(hx.Error, match=r"need a model's, or a repository such as org/name"):
+        hx.llm.load("../etc/passwd")
+
+
+def test_a_file_of_weights_next_to_its_config_is_a_model(
+    model: hx.llm.LanguageModel, folder: Path, tmp_path: Path
+) -> None:
+    """Also under another name than the usual one, next to other weights."""
+    for file in folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "model.safetensors").rename(tmp_path / "other.safetensors")
+    (tmp_path / "model.safetensors").write_bytes(b"damaged")
+    want = model.generate("tide", **GREEDY).text()
+    assert hx.llm.load(tmp_path / "other.safetensors", threads=1).generate("tide", **GREEDY).text() == want
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(hx.Error, match=r"config.json"):
+        hx.llm.load(tmp_path / "other.safetensors")
+
+
+def test_a_model_without_tokenizer_or_template_says_so(folder: Path, tmp_path: Path) -> None:
+    plain = tiny_llm.write(tmp_path / "plain", template=None)
+    with pytest.raises(hx.Error, match=r"got no chat template"):
+        hx.llm.load(plain, threads=1).generate(CHAT)
+    (plain / "tokenizer.json").unlink()
+    with pytest.raises(hx.Error, match=r"tokenizer: got none, need a file, or tokenizer.json or tokenizer.bin in"):
+        hx.llm.load(plain)
+    hx.llm.load(plain, threads=1, tokenizer=folder / "tokenizer.json")
