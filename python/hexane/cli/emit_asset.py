@@ -13,10 +13,10 @@ from hexane.cli.large_error import is_too_large, refusal
 from hexane.cli.output import named_option, type_text
 from hexane.compression import MODES, Compression
 from hexane.compression.compress import STAGE, compress
-from hexane.decisions import counted
 from hexane.errors import Error
 from hexane.graph import Graph
-from hexane.printer import size_text
+from hexane.graph.decisions import counted
+from hexane.graph.printer import size_text
 from hexane.runtime.compile import host_error
 from hexane.targets import Chip, load_target
 

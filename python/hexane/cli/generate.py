@@ -10,8 +10,8 @@ from hexane.cli.errors import command
 from hexane.cli.options import Debug, Json
 from hexane.cli.output import print_json, working
 from hexane.cli.train_start import note_of_vocab
-from hexane.decisions import counted
 from hexane.errors import Error
+from hexane.graph.decisions import counted
 from hexane.llm import find_model, load
 from hexane.train.text import NAMES, find_tokenizer
 

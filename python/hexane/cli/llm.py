@@ -7,9 +7,9 @@ import typer
 from hexane.cli.errors import command
 from hexane.cli.options import Debug, Json, names_of
 from hexane.cli.output import print_json, print_table, working
-from hexane.decisions import counted
+from hexane.graph.decisions import counted
+from hexane.graph.printer import size_text
 from hexane.llm import Facts, facts, find_model, load
-from hexane.printer import size_text
 
 CONTEXT = 2048  # tokens of a cache to measure with
 

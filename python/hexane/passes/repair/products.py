@@ -3,7 +3,7 @@
 from math import frexp, ldexp
 
 from hexane.graph import Value
-from hexane.match import Found, op
+from hexane.ops.match import Found, op
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.repair.form import Form
 from hexane.passes.repair.squares import factored
