@@ -364,7 +364,7 @@ def _sequences(gates: int, states: int, *lengths: int, peephole: bool = False, s
 
 _BOTH = {"direction": "bidirectional"}
 
-_NETWORKS = (
+OPS = (
     _network(
         "rnn", "A recurrent network: h = f(weight x + recurrent h + both biases).",
         Cell(1, 1, ("tanh",), _rnn_step, _rnn_next),
@@ -428,5 +428,5 @@ def _loop(op: Op) -> Op:
     )  # fmt: skip
 
 
-RECURRENT = tuple(op.name for op in _NETWORKS)
-OPS = (*_NETWORKS, *map(_loop, _NETWORKS))
+RECURRENT = tuple(op.name for op in OPS)
+LOOPS = tuple(map(_loop, OPS))
