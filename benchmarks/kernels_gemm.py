@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from hexane import _core
-from hexane.attrs import Strings, pack
 from hexane.graph import EpilogueSlot
+from hexane.program.attrs import Strings, pack
 
 SECONDS = 0.3
 CONV = "strides:L dilations:L pads:L groups:i epilogue:E"

@@ -16,7 +16,7 @@ import onnx
 import hexane as hx
 from hexane.emit.c99 import generate
 from hexane.emit.plan_view import runtime_files, supported
-from hexane.work import multiply_adds
+from hexane.program.work import multiply_adds
 
 CORES = {"cortex-m4": ("mps2-an386", "fpv4-sp-d16"), "cortex-m7": ("mps2-an500", "fpv5-d16")}
 FLAGS = (

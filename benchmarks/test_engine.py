@@ -14,7 +14,7 @@ from test_whole_networks import model_path, random_feeds
 
 import hexane as hx
 from hexane import _core
-from hexane.attrs import Strings, pack
+from hexane.program.attrs import Strings, pack
 
 GEMM_BAR, NETWORK_BAR = "0.125", "0.1"
 CALLS = {  # so many calls between two looks at the clock

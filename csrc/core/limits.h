@@ -1,4 +1,4 @@
-// How large things may get: each limit once, for both languages. Python reads them in hexane/limits.py.
+// How large things may get: each limit once, for both languages. Python reads them in hexane/system/limits.py.
 #pragma once
 
 #include <cstdint>

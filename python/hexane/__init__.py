@@ -7,7 +7,6 @@ from hexane.build import *  # noqa: F403
 from hexane.build import Tensor, const, graph, input, param, state, stream
 from hexane.compression import Compression
 from hexane.cost import Estimate, Peak, project_peak
-from hexane.decisions import Decision
 from hexane.errors import (
     CrossChipFP16Warning,
     DeviceError,
@@ -18,11 +17,12 @@ from hexane.errors import (
     UnsupportedError,
 )
 from hexane.graph import Graph
+from hexane.graph.decisions import Decision
 from hexane.importers.safetensors import load_weights
 from hexane.importers.torch import from_torch
 from hexane.memory import Memory
+from hexane.ops.parse import parse
 from hexane.options import Device, Options
-from hexane.parse import parse
 from hexane.quant import Quantization, QuantizedLayer
 from hexane.report import (
     Comparison,

@@ -15,14 +15,14 @@ from hexane.dtypes import INT32, DType, dtype
 from hexane.errors import Error
 from hexane.graph import Graph, Port, TensorType, Value, constant, tensor_type, topological
 from hexane.graph import unique as leaf
-from hexane.names import check_name, free_name
+from hexane.graph.names import check_name, free_name
+from hexane.graph.origins import call_site
 from hexane.ops import OPS, USER_OPS, Op
 from hexane.ops.attributes import REQUIRED
 from hexane.ops.spec import op_error
 from hexane.ops.streams import advance_streams
 from hexane.ops.valid_lengths import apply, length_of, with_lengths
 from hexane.ops.written_params import written_params_as_states
-from hexane.origins import call_site
 
 
 class Tensor:

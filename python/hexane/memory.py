@@ -4,7 +4,7 @@ import re
 from dataclasses import KW_ONLY, dataclass
 
 from hexane.errors import Error
-from hexane.field_docs import with_field_docs
+from hexane.system.field_docs import with_field_docs
 
 RUNTIMES = ("host", "c99", "cmsis-nn")
 STRATEGIES = ("stream", "stages")

@@ -7,8 +7,8 @@ from typing import Any
 
 from hexane.compression.request import Compression, as_compression
 from hexane.errors import Error
-from hexane.field_docs import with_field_docs
 from hexane.memory import Memory
+from hexane.system.field_docs import with_field_docs
 from hexane.targets import Chip, Target
 from hexane.targets.dispatch import dispatch
 

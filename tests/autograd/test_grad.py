@@ -7,7 +7,7 @@ import pytest
 
 import hexane as hx
 from hexane.graph import Array
-from hexane.reference import run_reference
+from hexane.ops.reference import run_reference
 
 STEP = 1e-5
 RNG = np.random.default_rng(3)

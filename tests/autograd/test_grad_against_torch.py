@@ -7,7 +7,7 @@ import pytest
 
 import hexane as hx
 from hexane.graph import Array, Value
-from hexane.reference import run_reference
+from hexane.ops.reference import run_reference
 from random_graphs import STEPS
 from random_graphs.choices import Seeded
 from random_graphs.graph import RandomGraph, Unfit

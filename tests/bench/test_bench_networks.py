@@ -15,7 +15,7 @@ from hexane.bench.worker import FARTHEST, run
 from hexane.errors import Error
 from hexane.graph import Graph, Node, Port, Value
 from hexane.ops import OPS, apply
-from hexane.reference import run_reference
+from hexane.ops.reference import run_reference
 from stand_in import FRAMEWORK
 
 CHAIN3 = {"channels": 8, "depth": 3, "height": 4, "width": 5, "kernel": 3}

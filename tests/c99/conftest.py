@@ -9,8 +9,8 @@ import pytest
 
 from c99_apps import archive
 from command import Cli, in_this_process
-from hexane.c99_library import open_library
 from hexane.runtime.c99 import build
+from hexane.system.c99_library import open_library
 
 COMPILER = os.environ.get("CC", "cc")
 needs_compiler = pytest.mark.skipif(shutil.which(COMPILER.split()[0]) is None, reason=f"no C compiler {COMPILER!r}")

@@ -16,12 +16,12 @@ import pytest
 import hexane as hx
 from device_graphs import KINDS, device_graph, mambaout
 from hexane import _core
-from hexane.c99_library import own_library
 from hexane.emit.c99 import generate
 from hexane.emit.plan import emit_plan
 from hexane.errors import Error
 from hexane.graph import Array, Graph
 from hexane.runtime.c99 import C99Model
+from hexane.system.c99_library import own_library
 from turns import share
 
 FLOATS = 1e-4  # of the largest number, after several layers of sums in another order

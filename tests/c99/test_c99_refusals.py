@@ -10,12 +10,12 @@ import pytest
 
 import hexane as hx
 from hexane import _core
-from hexane.c99_library import own_library, row_kernels
 from hexane.emit.c99 import generate
 from hexane.emit.c99_check import why_refused
 from hexane.emit.plan_view import supported
 from hexane.errors import Error
 from hexane.runtime.c99 import C99Model
+from hexane.system.c99_library import own_library, row_kernels
 from plans import PlanBuilder
 
 Layer = Callable[[hx.Tensor], hx.Tensor]

@@ -16,7 +16,7 @@ from hexane.graph import Array, Graph
 from hexane.lowering.mil_ops import written
 from hexane.ops.encodings import encoding_of, is_encoded
 from hexane.ops.fold import fold_node
-from hexane.reference import run_reference
+from hexane.ops.reference import run_reference
 from hexane.targets import load_target
 from hexane.targets.query import load_chip
 from remembered import quantised_once

@@ -11,8 +11,8 @@ from hexane.compression import compress, find_weights
 from hexane.emit.mil import emit_mil
 from hexane.graph import Array, Graph
 from hexane.importers.mil import load_mil_file
+from hexane.ops.reference import run_reference
 from hexane.options import Options
-from hexane.reference import run_reference
 from hexane.runtime.compile import compile_compressed
 from hexane.runtime.emitted import save_mil_as
 from hexane.targets import load_target

@@ -9,7 +9,7 @@ import hexane as hx
 from hexane.errors import Error
 from hexane.graph import Array
 from hexane.ops import OPS
-from hexane.reference import run_reference
+from hexane.ops.reference import run_reference
 from kernels import poisoned, run, same_bits
 
 OP = OPS["rms_norm_gradient"]

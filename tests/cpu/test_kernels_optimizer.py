@@ -9,7 +9,7 @@ import hexane as hx
 from hexane import _core
 from hexane.build import FUNCTIONS
 from hexane.graph import Array
-from hexane.reference import run_reference
+from hexane.ops.reference import run_reference
 
 STEPS: dict[str, tuple[int, dict[str, Any]]] = {
     "adam_step": (2, {"decay": 0.1}),

@@ -7,9 +7,9 @@ import pytest
 from tests.support.kernels import poisoned, run, same_bits
 
 from hexane import _core
-from hexane.attrs import Strings, pack
 from hexane.errors import Error
 from hexane.ops import OPS
+from hexane.program.attrs import Strings, pack
 
 # One level of partial results, with full blocks at the end and without, two, and three.
 SHAPES = [(1, 5, 7, 19), (1, 16, 8, 5), (1, 9, 130), (1, 25, 40, 70), (1, 128, 128, 3), (1, 130, 129, 3), (1, 20000, 2)]

@@ -6,8 +6,8 @@ from tests.support.kernel_cases import ROWS, Array, KernelCase, kernel_cases, wh
 from tests.support.kernels import poisoned, same_bits
 
 from hexane import _core
-from hexane.attrs import Strings, pack
 from hexane.errors import Error
+from hexane.program.attrs import Strings, pack
 
 # Kernels with a window, which may span the end of a ring.
 READERS = {

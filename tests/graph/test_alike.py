@@ -6,7 +6,7 @@ import pytest
 import hexane as hx
 from hexane.graph import Graph
 from hexane.graph.alike import what_it_says
-from hexane.origins import source_scope
+from hexane.graph.origins import source_scope
 
 
 def _layer(source: str, factor: float = 2.0, name: str = "x", columns: int = 3, output: str = "y") -> Graph:

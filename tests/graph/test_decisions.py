@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import hexane as hx
-from hexane.decisions import Decision
+from hexane.graph.decisions import Decision
 from hexane.passes.order import Pass
 from hexane.pipeline import compile_graph, lower
 from hexane.targets import load_target

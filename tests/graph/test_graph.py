@@ -14,9 +14,9 @@ import pytest
 
 import hexane as hx
 from hexane import _core
-from hexane.decisions import Decision
 from hexane.graph import Graph, Node, Value, constant, tensor_type, topological
-from hexane.origins import source_scope
+from hexane.graph.decisions import Decision
+from hexane.graph.origins import source_scope
 from hexane.passes.simplify.fold import fold
 from hexane.targets import load_target
 

@@ -5,8 +5,8 @@ import pytest
 
 import hexane as hx
 from hexane.graph import Value
-from hexane.match import Pattern, about, number, op, rewrite
-from hexane.printer import print_graph
+from hexane.graph.printer import print_graph
+from hexane.ops.match import Pattern, about, number, op, rewrite
 
 X, Y = hx.input("x", (2, 3)), hx.input("y", (2, 3))
 GATED = op("mul", "a", op("sigmoid", "a"))

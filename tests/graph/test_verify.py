@@ -11,13 +11,13 @@ from cases import CASES, IDS, arrays, graph_of
 from hexane import pipeline
 from hexane.errors import Error
 from hexane.graph import EpilogueSlot, Graph, Node, Port, Value, constant, make_node, tensor_type, unique
+from hexane.graph.origins import source_scope
 from hexane.ops import OPS, Op, apply
-from hexane.origins import source_scope
+from hexane.ops.verify import level_of, verify
 from hexane.passes.legalize.select_kernels import select_kernels
 from hexane.passes.order import ORDER
 from hexane.pipeline import Pass, lower
 from hexane.targets import load_target
-from hexane.verify import level_of, verify
 
 HOST = load_target("host")
 IMAGE = tensor_type("fp32", (1, 3, 6, 5))

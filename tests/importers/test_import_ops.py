@@ -12,8 +12,8 @@ from onnx import helper, numpy_helper
 from compare import assert_matches
 from hexane.errors import Error
 from hexane.importers.onnx import SpecialisationNeeded, import_onnx, signature
+from hexane.ops.reference import run_reference
 from hexane.passes.legalize.expand import expand
-from hexane.reference import run_reference
 from hexane.targets import load_target
 from onnx_models import by_onnx, by_onnxruntime, image, ints, model, onnxruntime_saturates, rand
 

@@ -16,7 +16,7 @@ from hexane.netplist import NetConstant, Netplist, NetPort, Unit, as_graph, read
 from hexane.netplist.read import MEANINGS
 from hexane.netplist.units import UNITS
 from hexane.netplist.write import UNITS as WRITTEN
-from hexane.reference import run_reference
+from hexane.ops.reference import run_reference
 from hexane.targets.query import load_chip
 from turns import share
 

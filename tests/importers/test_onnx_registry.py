@@ -10,7 +10,7 @@ from hexane.importers.onnx import import_onnx, registry
 from hexane.importers.onnx.handlers import ONNX_OPS
 from hexane.importers.onnx.registry import onnx_op
 from hexane.importers.onnx.shape_inputs import find_shape_inputs
-from hexane.reference import run_reference
+from hexane.ops.reference import run_reference
 from onnx_models import by_onnxruntime, model, node
 
 

@@ -16,7 +16,7 @@ from hexane.importers.mil import load_mil
 from hexane.mil.text import parse_program
 from hexane.mil.tree import BlobFile, Literal, Name
 from hexane.ops import Op
-from hexane.reference import run_reference
+from hexane.ops.reference import run_reference
 from mil_programs import program
 
 # Ops that Core ML's tools do not compute, or not as the text says.

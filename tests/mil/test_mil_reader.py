@@ -11,7 +11,7 @@ from hexane import _core
 from hexane.errors import Error
 from hexane.graph import Graph
 from hexane.importers.mil import load_mil, load_mil_file
-from hexane.reference import run_reference
+from hexane.ops.reference import run_reference
 
 INFO = '[buildInfo = dict<string, string>({{"coremlc-component-MIL", "3510.2.1"}, {"coremlc-version", "3505.4.1"}})]'
 WEIGHT = np.arange(12, dtype=np.float16).reshape(4, 3, 1, 1) / 8

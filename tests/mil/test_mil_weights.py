@@ -11,11 +11,11 @@ from hexane import _core
 from hexane.dtypes import DTYPES
 from hexane.emit.mil import emit_mil
 from hexane.graph import Array, Graph, constant
+from hexane.graph.origins import source_scope
 from hexane.importers.mil import load_mil
 from hexane.mil.tree import HEADER
 from hexane.ops.encodings import encoding_of, is_encoded
-from hexane.origins import source_scope
-from hexane.reference import run_reference
+from hexane.ops.reference import run_reference
 from hexane.targets.query import load_chip
 from mil_programs import assert_read_back
 

@@ -13,12 +13,12 @@ from cases import CASES, IDS, arrays, feeds, graph_of
 from compare import assert_close, assert_within_ulps
 from engine_planar import block
 from hexane import _core
-from hexane.attrs import fields
 from hexane.cli.ops_page import page
 from hexane.cli.stub import PATH, stub
 from hexane.ops import OPS, USER_OPS, Op
+from hexane.ops.reference import run_reference
 from hexane.passes.legalize.select_kernels import select_kernels
-from hexane.reference import run_reference
+from hexane.program.attrs import fields
 from hexane.stages.bufferize.steps import kernel_attrs
 from hexane.targets import load_target
 from hexane.targets.kernels import kernels

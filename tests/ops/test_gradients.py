@@ -11,7 +11,7 @@ from cases import CASES, IDS, arrays
 from hexane.build import FUNCTIONS
 from hexane.graph import Array
 from hexane.ops import USER_OPS, Op
-from hexane.reference import run_reference
+from hexane.ops.reference import run_reference
 
 STEP = 1e-5
 Tensors = list[hx.Tensor | None]

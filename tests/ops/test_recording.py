@@ -21,11 +21,11 @@ from hexane.netplist import write
 from hexane.ops import OPS, Op
 from hexane.ops.attributes import REQUIRED
 from hexane.ops.recording import IgnoredError, RecordedNode
+from hexane.ops.reference import run_reference
 from hexane.passes.engine import in_engine_steps
 from hexane.passes.retarget import retarget
 from hexane.passes.retarget.forms import FORMS
 from hexane.passes.retarget.writer import Written
-from hexane.reference import run_reference
 from hexane.targets.query import load_chip
 
 X = hx.input("x", (2, 8, 6, 4))

@@ -11,12 +11,12 @@ from cases import CASES, arrays, feeds, graph_of
 from hexane.build import FUNCTIONS, Tensor
 from hexane.errors import Error
 from hexane.graph import Array, Value
-from hexane.match import channel_axis
 from hexane.ops import USER_OPS, Op, valid_lengths
+from hexane.ops.match import channel_axis
+from hexane.ops.reference import run_reference
 from hexane.ops.spec import moved_inputs
 from hexane.ops.valid_lengths import Length, length_of
 from hexane.passes.legalize.expand import expand
-from hexane.reference import run_reference
 from hexane.targets import load_target
 from hexane.validate import is_constant
 

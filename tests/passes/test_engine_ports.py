@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import hexane as hx
+from hexane.ops.reference import run_reference
 from hexane.passes.legalize.engine_ports import engine_ports
-from hexane.reference import run_reference
 from hexane.targets import load_target
 
 H13 = load_target("h13")

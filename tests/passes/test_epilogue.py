@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import hexane as hx
-from hexane.attrs import Strings, pack
 from hexane.errors import Error
 from hexane.graph import EpilogueSlot, Graph, Node
 from hexane.ops import OPS
 from hexane.ops.attributes import number
 from hexane.passes.fuse.fuse_epilogue import activation, fuse_epilogue
 from hexane.passes.legalize.select_kernels import select_kernels
+from hexane.program.attrs import Strings, pack
 from hexane.targets import load_target
 
 HOST = load_target("host")

@@ -9,7 +9,7 @@ from hexane.errors import Error
 from hexane.lowering.halves import half
 from hexane.ops.encodings import encoding_of
 from hexane.passes.legalize.to_fp16 import to_fp16
-from hexane.room import Room
+from hexane.system.room import Room
 from hexane.targets import load_target
 from kernels import Array, same_bits
 

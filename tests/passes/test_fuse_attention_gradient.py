@@ -9,8 +9,8 @@ import pytest
 import hexane as hx
 from hexane.graph import Array, Graph
 from hexane.pipeline import lower
+from hexane.program.work import multiply_adds
 from hexane.targets import load_target
-from hexane.work import multiply_adds
 from oracles import all_values
 
 SHAPE = (2, 3, 37, 16)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import hexane as hx
+from hexane.ops.reference import run_reference
 from hexane.passes.retarget.views import folded, join_views
 from hexane.pipeline import divide
-from hexane.reference import run_reference
 from hexane.targets.query import load_chip
 
 WINDOW = (1, 8, 7, 8, 7, 6)

@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 
 import hexane as hx
 from hexane import _core
-from hexane.attrs import Strings, pack
 from hexane.errors import Error
 from hexane.graph import Graph
 from hexane.ops import OPS
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.legalize.keep_recurrent import keep_recurrent
+from hexane.program.attrs import Strings, pack
 from hexane.targets import load_target
 
 Array = NDArray[Any]

@@ -5,12 +5,12 @@ import pytest
 
 import hexane as hx
 from hexane.graph import Graph
+from hexane.ops.reference import run_reference
+from hexane.ops.verify import verify
 from hexane.passes.legalize.narrow_ports import narrow_ports
 from hexane.passes.legalize.to_fp16 import to_fp16
 from hexane.passes.simplify.simplify import simplify
-from hexane.reference import run_reference
 from hexane.targets import load_target
-from hexane.verify import verify
 
 HOST = load_target("host")
 

@@ -11,6 +11,9 @@ import pytest
 import hexane as hx
 from compare import assert_close
 from hexane.graph import Graph
+from hexane.graph.printer import print_graph
+from hexane.ops.reference import run_reference
+from hexane.ops.verify import verify
 from hexane.passes import order
 from hexane.passes.fuse.fuse_bias import fuse_bias
 from hexane.passes.fuse.fuse_epilogue import fuse_epilogue
@@ -21,9 +24,6 @@ from hexane.passes.legalize.use_bf16 import use_bf16
 from hexane.passes.order import Pass
 from hexane.passes.simplify.fold_batch_norm import fold_batch_norm
 from hexane.pipeline import lower
-from hexane.printer import print_graph
-from hexane.reference import run_reference
-from hexane.verify import verify
 from pass_cases import FIRES, LEAVES
 from pass_cases.graphs import (
     HOST,

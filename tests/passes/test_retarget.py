@@ -12,15 +12,15 @@ from cases import feeds as feeds_of
 from compare import assert_close
 from hexane.graph import Graph
 from hexane.ops import LEAVES, Op
+from hexane.ops.reference import run_reference
+from hexane.ops.verify import verify
 from hexane.passes.retarget import becomes, retarget
 from hexane.passes.retarget.writer import Writer, is_border
-from hexane.reference import run_reference
 from hexane.targets import Chip
 from hexane.targets.legality import op_status
 from hexane.targets.query import load_chip
 from hexane.targets.tables import target_names
 from hexane.validate import judge
-from hexane.verify import verify
 from random_graphs import random_graph
 from retargeted import HOST, assert_decided, small, w, x
 from turns import share

@@ -10,9 +10,9 @@ import pytest
 import hexane as hx
 from hexane.graph import Graph
 from hexane.ops import USER_OPS
+from hexane.ops.reference import run_reference
 from hexane.passes.retarget import becomes, retarget
 from hexane.passes.retarget.forms import FORMS, HOSTS
-from hexane.reference import run_reference
 from hexane.targets.query import load_chip
 from retargeted import assert_retargeted, ops, w, whole_numbers, x
 

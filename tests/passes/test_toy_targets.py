@@ -14,8 +14,8 @@ from hexane.emit.plan import emit_plan
 from hexane.graph import Array, Graph
 from hexane.importers.onnx import import_onnx
 from hexane.lowering.layouts import first_perm, last_perm
+from hexane.ops.reference import run_reference
 from hexane.pipeline import compile_graph, lower
-from hexane.reference import run_reference
 from hexane.targets import Target, load_target, read_target
 from hexane.targets.tables import FOLDER
 from networks import small_networks

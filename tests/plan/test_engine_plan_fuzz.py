@@ -12,10 +12,10 @@ import pytest
 
 import hexane as hx
 from hexane import _core
-from hexane.attrs import fields
 from hexane.emit.plan import emit_plan
 from hexane.errors import Error
 from hexane.graph import Array
+from hexane.program.attrs import fields
 from turns import share
 
 Sections = dict[str, Any]

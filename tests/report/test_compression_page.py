@@ -10,8 +10,8 @@ import pytest
 
 import hexane as hx
 from chromium import Chromium
+from hexane.graph.origins import source_scope
 from hexane.options import Options
-from hexane.origins import source_scope
 from hexane.report.compression_chart import compression_chart
 from hexane.report.compression_page import compression_page
 from hexane.runtime.compile import compile_compressed

@@ -11,7 +11,7 @@ import pytest
 import hexane as hx
 from chromium import Chromium
 from hexane.errors import Error
-from hexane.origins import source_scope
+from hexane.graph.origins import source_scope
 from hexane.report.estimate import remarks
 from hexane.report.estimate_chart import estimate_chart
 from hexane.report.estimate_page import estimate_page

@@ -9,13 +9,13 @@ import pytest
 import hexane as hx
 from hexane.cli.explain_page import page
 from hexane.graph import Graph
-from hexane.origins import source_scope
+from hexane.graph.origins import source_scope
+from hexane.ops.reference import run_reference
 from hexane.pipeline import compile_graph
-from hexane.reference import run_reference
+from hexane.program.work import multiply_adds
 from hexane.report.explain import HEAD, Explanation, explain
 from hexane.report.story import phase_of
 from hexane.targets import load_target
-from hexane.work import multiply_adds
 
 
 def named(name: str, build: object, *args: object, **attrs: object) -> hx.Tensor:

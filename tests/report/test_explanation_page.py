@@ -9,7 +9,7 @@ import pytest
 
 import hexane as hx
 from hexane.graph import Graph
-from hexane.origins import source_scope
+from hexane.graph.origins import source_scope
 from hexane.report.explain import Explanation, explain
 from hexane.report.explanation_page import explanation_page
 from hexane.report.html_document import html_document

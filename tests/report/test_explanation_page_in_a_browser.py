@@ -10,7 +10,7 @@ import pytest
 
 import hexane as hx
 from chromium import Chromium
-from hexane.origins import source_scope
+from hexane.graph.origins import source_scope
 from hexane.report.explain import Explanation, explain
 from hexane.report.explanation_page import explanation_page
 

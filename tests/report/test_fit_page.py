@@ -10,7 +10,7 @@ import pytest
 
 import hexane as hx
 from chromium import Chromium
-from hexane.origins import source_scope
+from hexane.graph.origins import source_scope
 from hexane.report.fit_page import fit_page
 
 HOSTILE = "<img src=x onerror=alert(1)></script><script>document.title='taken'</script>"

@@ -10,7 +10,7 @@ from test_page import data
 
 import hexane as hx
 from hexane.build import Tensor
-from hexane.origins import source_scope
+from hexane.graph.origins import source_scope
 from hexane.report import html_page
 from hexane.report.advice import MOST, what_to_do
 from hexane.report.outcome import Outcome, answer

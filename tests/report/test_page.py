@@ -10,7 +10,7 @@ import pytest
 
 import hexane as hx
 from hexane.graph import Graph
-from hexane.origins import source_scope
+from hexane.graph.origins import source_scope
 from hexane.report import Report, html_page
 from hexane.report.preflight import examine
 from hexane.targets.query import load_chip

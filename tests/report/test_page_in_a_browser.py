@@ -12,7 +12,7 @@ import pytest
 
 import hexane as hx
 from chromium import Chromium
-from hexane.origins import source_scope
+from hexane.graph.origins import source_scope
 from hexane.report import html_page
 from hexane.report.preflight import examine
 from hexane.targets.query import load_chip

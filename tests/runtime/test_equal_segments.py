@@ -5,11 +5,11 @@ import numpy as np
 import hexane as hx
 from engines import plan_engine
 from hexane.graph import Graph, Node
-from hexane.origins import source_scope
+from hexane.graph.origins import source_scope
 from hexane.pipeline import compile_segments, divide
+from hexane.program.work import Work, of_program
 from hexane.runtime.engine import OnEngine
 from hexane.targets.query import load_chip
-from hexane.work import Work, of_program
 
 
 def _segment(source: str, columns: int, factor: float = 2.0) -> Graph:

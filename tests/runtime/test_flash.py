@@ -10,11 +10,11 @@ import pytest
 
 import hexane as hx
 from command import in_this_process
-from hexane.c99_library import own_library
 from hexane.emit.c99 import generate
 from hexane.errors import Error
 from hexane.planning.flash import flash_of
 from hexane.runtime.c99 import C99Model
+from hexane.system.c99_library import own_library
 from hexane.targets.microcontrollers import code_bytes, cores
 from onnx_models import model, node, rand
 from qdq import quantized_model

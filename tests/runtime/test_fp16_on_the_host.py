@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import hexane as hx
-from hexane.reference import run_reference
+from hexane.ops.reference import run_reference
 
 LAST = {"axes": (-1,)}
 FORMS: dict[str, Callable[[hx.Tensor], hx.Tensor]] = {

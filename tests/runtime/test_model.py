@@ -14,7 +14,7 @@ import pytest
 
 import hexane as hx
 from compare import assert_close
-from hexane.reference import run_reference
+from hexane.ops.reference import run_reference
 from onnx_models import model as onnx_model
 from onnx_models import node
 

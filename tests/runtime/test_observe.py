@@ -8,7 +8,7 @@ import pytest
 import hexane as hx
 from hexane.graph import Array, Graph, Port
 from hexane.importers.onnx import import_onnx
-from hexane.reference import run_reference
+from hexane.ops.reference import run_reference
 from hexane.runtime.observe import Observation, observe, tapped
 from networks import small_networks
 from random_graphs import random_graph

@@ -10,7 +10,7 @@ from compare import assert_close
 from hexane import _core
 from hexane.emit.plan import emit_plan
 from hexane.graph import Array, Graph
-from hexane.reference import run_reference
+from hexane.ops.reference import run_reference
 
 
 def program(rng: np.random.Generator) -> Graph:

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 import hexane as hx
 from hexane.graph import Array
-from hexane.reference import run_reference
+from hexane.ops.reference import run_reference
 from hexane.runtime.states import read_states, write_states
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import hexane as hx
-from hexane.layers import Weights
+from hexane.program.layers import Weights
 
 pytestmark = pytest.mark.filterwarnings("ignore::hexane.FallbackWarning", "ignore::hexane.HazardWarning")
 RNG = np.random.default_rng(0)

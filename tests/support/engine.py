@@ -10,12 +10,12 @@ from hexane import _core
 from hexane.emit.plan import emit_plan
 from hexane.graph import Array, Graph, Node, Port, Value, constant, make_node, tensor_type, unique
 from hexane.ops import LEAVES, OPS, apply
+from hexane.ops.verify import verify
 from hexane.passes.order import run_passes
 from hexane.passes.retarget import takes
 from hexane.stages.bufferize.allocate import allocate
 from hexane.stages.bufferize.place import place
 from hexane.targets import Chip, load_target
-from hexane.verify import verify
 
 HOST = load_target("host")
 CHIPS = ("h13", "h14", "h15", "h16", "h17s")

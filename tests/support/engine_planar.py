@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from engine_model import matmul
 from hexane import _core
-from hexane.attrs import Strings, pack
+from hexane.program.attrs import Strings, pack
 from hexane.stages.engine.numerics import engine_arithmetic
 from hexane.targets.activations import Activation, activations
 from hexane.targets.query import load_chip

@@ -13,11 +13,11 @@ from tests.support.traced import traced
 
 import hexane as hx
 from hexane import _core
-from hexane.attrs import Strings, pack
 from hexane.compression.compress import compress
 from hexane.dtypes import BF16
 from hexane.errors import Error
 from hexane.graph import Graph
+from hexane.program.attrs import Strings, pack
 from hexane.targets import load_target
 
 Array = NDArray[Any]

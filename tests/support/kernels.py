@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hexane import _core
-from hexane.attrs import Strings, pack
 from hexane.graph import EpilogueSlot
+from hexane.program.attrs import Strings, pack
 
 Array = NDArray[Any]
 

@@ -3,9 +3,9 @@
 from hexane.emit.mil import Mil
 from hexane.emit.mil.write import write_mil
 from hexane.graph import Graph
+from hexane.graph.printer import print_graph
 from hexane.importers.mil import load_mil
 from hexane.passes.mil_form import mil_form
-from hexane.printer import print_graph
 from hexane.targets import load_target
 
 H13 = load_target("h13")

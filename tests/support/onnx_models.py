@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from hexane.graph import Graph
-from hexane.reference import run_reference
+from hexane.ops.reference import run_reference
 
 
 def node(op: str, inputs: str, outputs: str, **attrs: Any) -> onnx.NodeProto:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from hexane import _core
-from hexane.attrs import Strings, pack
+from hexane.program.attrs import Strings, pack
 from kernels import layouts, with_slots
 
 DTYPES = _core.plan_dtypes()

@@ -12,13 +12,13 @@ from hexane import _core
 from hexane.emit.plan import emit_plan
 from hexane.graph import Array, Graph
 from hexane.ops import LEAVES
+from hexane.ops.reference import run_reference
+from hexane.ops.verify import verify
 from hexane.passes.retarget import retarget
 from hexane.pipeline import compile_graph
-from hexane.reference import run_reference
 from hexane.targets import Chip, load_target
 from hexane.targets.query import load_chip
 from hexane.validate import judge
-from hexane.verify import verify
 
 HOST = load_target("host")
 

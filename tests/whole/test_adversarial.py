@@ -12,7 +12,7 @@ import hexane as hx
 from compare import assert_close
 from hexane.dtypes import FP32
 from hexane.graph import Array, Graph
-from hexane.reference import run_reference
+from hexane.ops.reference import run_reference
 from hexane.runtime.model import PortType
 from hexane.runtime.open_model import OpenModel
 

@@ -20,10 +20,10 @@ from hexane.graph import Array, Graph
 from hexane.importers.onnx import import_onnx
 from hexane.ops import LEAVES
 from hexane.ops.neurons import MODE_OF
+from hexane.ops.reference import run_reference
 from hexane.options import SCHEDULES
 from hexane.passes.retarget.retarget import retarget
 from hexane.passes.retarget.writer import is_border
-from hexane.reference import run_reference
 from hexane.targets import load_target
 from hexane.targets.tables import target_names
 from networks import small_networks

@@ -16,8 +16,8 @@ from hexane.compression.request import as_compression
 from hexane.graph import Array, Graph
 from hexane.ops.encodings import is_encoded
 from hexane.ops.fold import fold_node
+from hexane.ops.reference import run_reference
 from hexane.pipeline import divide
-from hexane.reference import run_reference
 from hexane.targets.query import load_chip
 
 pytestmark = pytest.mark.filterwarnings("ignore::hexane.FallbackWarning", "ignore::hexane.HazardWarning")

@@ -14,7 +14,7 @@ from first_quick import first_quick
 from hexane.graph import Array, Graph
 from hexane.graph.node import constant
 from hexane.ops import evaluate
-from hexane.reference import run_reference
+from hexane.ops.reference import run_reference
 from random_graphs import random_graph
 
 pytestmark = pytest.mark.filterwarnings("ignore::hexane.FallbackWarning", "ignore::hexane.HazardWarning")

@@ -7,7 +7,7 @@ import hexane as hx
 from compare import assert_close
 from hexane.build import FUNCTIONS
 from hexane.graph import Array
-from hexane.reference import run_reference
+from hexane.ops.reference import run_reference
 
 
 def every_way(op: str, x: Array, **attrs: object) -> Array:

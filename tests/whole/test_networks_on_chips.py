@@ -25,9 +25,9 @@ from hexane import _core
 from hexane.emit.plan import emit_plan
 from hexane.graph import Array, Graph
 from hexane.importers.onnx import import_onnx
+from hexane.ops.reference import run_reference
 from hexane.passes.retarget import retarget
 from hexane.program import Program
-from hexane.reference import run_reference
 from hexane.targets.query import chip_names, load_chip
 from light_models import LIGHT, seeded_light_model
 from turns import share

@@ -14,8 +14,8 @@ from cases import CASES, IDS, arrays, graph_of
 from first_quick import first_quick
 from hexane.graph import Graph
 from hexane.ops import Op
+from hexane.ops.reference import run_reference
 from hexane.pipeline import divide
-from hexane.reference import run_reference
 from hexane.runtime.mil import emit_pieces
 from hexane.targets.query import load_chip
 from random_graphs import KINDS, random_graph

@@ -12,7 +12,7 @@ from hexane.build import FUNCTIONS
 from hexane.dtypes import DTYPES
 from hexane.graph import Array, Graph
 from hexane.ops import Op
-from hexane.reference import run_reference
+from hexane.ops.reference import run_reference
 from hexane.targets.query import chip_names
 from turns import share
 

@@ -16,8 +16,8 @@ import pytest
 
 import hexane as hx
 from hexane.importers.onnx import import_onnx
+from hexane.ops.reference import run_reference
 from hexane.pipeline import lower
-from hexane.reference import run_reference
 from hexane.targets import load_target
 from networks import small_networks
 from qdq import quantized_model

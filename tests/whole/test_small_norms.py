@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import hexane as hx
-from hexane.reference import run_reference
+from hexane.ops.reference import run_reference
 
 pytestmark = pytest.mark.filterwarnings("ignore::hexane.FallbackWarning", "ignore::hexane.HazardWarning")
 NORMS = {

@@ -6,7 +6,7 @@ from onnx import TensorProto
 
 import hexane as hx
 from hexane.importers.onnx import import_onnx
-from hexane.reference import run_reference
+from hexane.ops.reference import run_reference
 from onnx_models import model, node
 from pass_cases import FIRES
 from pass_cases.graphs import restart

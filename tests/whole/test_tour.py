@@ -9,9 +9,9 @@ import hexane as hx
 from compare import assert_close
 from hexane import _core
 from hexane.emit.plan import emit_plan
+from hexane.graph.printer import print_graph, print_program
+from hexane.ops.reference import run_reference
 from hexane.pipeline import compile_graph, lower
-from hexane.printer import print_graph, print_program
-from hexane.reference import run_reference
 from hexane.targets import load_target
 
 

@@ -17,7 +17,7 @@ from cases import CASES, IDS, arrays, graph_of
 from hexane import _core
 from hexane.emit.plan import emit_plan
 from hexane.graph import Graph
-from hexane.origins import source_scope
+from hexane.graph.origins import source_scope
 from hexane.runtime.mil import emit_pieces
 from hexane.targets.query import load_chip
 from stored_weights import stored_weights

@@ -9,11 +9,11 @@ checkpoints are names of other values: contributions go to those, in the order i
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from hexane.checkpoints import CHECKPOINTED, checkpoint_names
 from hexane.dtypes import FP32, FP64, DType
 from hexane.errors import Error
 from hexane.graph import Node, Value
 from hexane.ops import LEAVES, OPS
+from hexane.ops.checkpoints import CHECKPOINTED, checkpoint_names
 from hexane.ops.compose import cast
 from hexane.ops.fold import Folder
 

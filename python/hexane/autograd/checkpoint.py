@@ -6,9 +6,9 @@ from typing import Any
 from hexane.build import Tensor
 from hexane.errors import Error
 from hexane.graph import Value
+from hexane.graph.origins import call_site
 from hexane.ops import OPS
 from hexane.ops.valid_lengths import apply
-from hexane.origins import call_site
 
 
 def checkpoint(f: Callable[..., Any], *xs: Tensor) -> Any:

@@ -10,7 +10,7 @@ from hexane.build import Tensor
 from hexane.dtypes import dtype as dtype_of
 from hexane.errors import Error
 from hexane.graph import Value, constant
-from hexane.origins import call_site
+from hexane.graph.origins import call_site
 
 
 @overload

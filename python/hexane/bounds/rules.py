@@ -24,8 +24,8 @@ from hexane.bounds.interval import (
     widened,
 )
 from hexane.graph import Array, Node, TensorType
-from hexane.match import channel_axis, has_winograd_s_shape
 from hexane.ops import OPS
+from hexane.ops.match import channel_axis, has_winograd_s_shape
 
 Operands = Sequence[Interval | None]
 Rule = Callable[[Node, Operands], Interval]

@@ -27,9 +27,9 @@ from hexane.cli.options import (
     names_of,
 )
 from hexane.cli.output import print_json, print_table, working
-from hexane.decisions import counted
 from hexane.errors import Error
 from hexane.graph import Graph
+from hexane.graph.decisions import counted
 from hexane.passes.repair import repair as repair_of
 from hexane.passes.repair import repairs_of, without_repair
 from hexane.report import Entry, Report, html_page

@@ -11,7 +11,6 @@ import numpy as np
 import typer
 
 from hexane import sources
-from hexane.c99_library import own_library
 from hexane.cli.errors import command
 from hexane.cli.inputs import SEED
 from hexane.cli.options import Debug, Json
@@ -21,11 +20,12 @@ from hexane.emit.cmsis_nn import Assignment, Body
 from hexane.emit.plan_view import PlanView, Port, arena_bytes
 from hexane.emit.prepare import prepared
 from hexane.errors import Error
+from hexane.graph.printer import size_text
 from hexane.importers.files import open_regular
-from hexane.printer import size_text
 from hexane.runtime import load
 from hexane.runtime.c99 import C99Model
 from hexane.runtime.random_arrays import random_arrays
+from hexane.system.c99_library import own_library
 
 
 class Format(str, Enum):

@@ -29,10 +29,10 @@ from hexane.cli.options import (
     Values,
 )
 from hexane.cli.output import named_option, print_json, working
-from hexane.decisions import counted
 from hexane.errors import Error
+from hexane.graph.decisions import counted
+from hexane.graph.printer import size_text
 from hexane.planning.flash import flash_of
-from hexane.printer import size_text
 from hexane.runtime.open_model import shape_options
 from hexane.targets import Chip, load_target
 

@@ -26,11 +26,11 @@ from hexane.cli.options import (
 from hexane.cli.output import named_option, print_json, print_table, working
 from hexane.compression import MODES, Compression
 from hexane.compression.request import TOLERANCE
-from hexane.decisions import counted
 from hexane.errors import Error
 from hexane.graph import Graph
+from hexane.graph.decisions import counted
+from hexane.graph.printer import size_text
 from hexane.options import Options
-from hexane.printer import size_text
 from hexane.report.compression_chart import compression_chart
 from hexane.report.compression_page import compression_page
 from hexane.report.model_ports import ports_of

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from hexane.cli.output import print_table
+from hexane.graph.printer import size_text
 from hexane.importers.files import open_regular, read_all
-from hexane.printer import size_text
 from hexane.targets.query import load_chip
 
 NOTE = "Read by published descriptions; nobody has compared this with what Apple's tools say."

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from hexane.decisions import counted
+from hexane.graph.decisions import counted
 from hexane.train.dashboard import Measurements, Run, Sample, drawn_curve
 from hexane.train.progress import visible
 

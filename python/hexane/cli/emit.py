@@ -23,15 +23,15 @@ from hexane.cli.options import (
     Values,
 )
 from hexane.cli.output import named_option, print_json, type_text, working
-from hexane.decisions import Decision, counted
 from hexane.emit.mil import STAGE, Mil, MilPort
 from hexane.errors import Error
 from hexane.graph import Graph, Value
+from hexane.graph.decisions import Decision, counted
+from hexane.graph.printer import size_text
 from hexane.netplist import Netplist
 from hexane.netplist import as_graph as as_graph_of_netplist
 from hexane.ops import LEAVES
 from hexane.passes.repair import without_repair
-from hexane.printer import size_text
 from hexane.program import Segment
 from hexane.runtime.emitted import save_mil, save_netplist, save_programs
 from hexane.runtime.mil import emit_netplists, emit_pieces

@@ -11,10 +11,10 @@ from hexane.cli.given import Given, read_graph
 from hexane.cli.output import named_option, type_text
 from hexane.compression import MODES, Compression
 from hexane.compression.compress import STAGE, compress
-from hexane.decisions import counted
 from hexane.errors import Error
 from hexane.graph import Graph
-from hexane.printer import size_text
+from hexane.graph.decisions import counted
+from hexane.graph.printer import size_text
 from hexane.targets import Chip, load_target
 
 FIXED = tuple(mode for mode in MODES if mode not in ("none", "auto"))  # encodings that need no search

@@ -9,12 +9,12 @@ import typer
 from hexane.cli.emit_asset import FIXED, ports_of
 from hexane.compression import Compression
 from hexane.compression.compress import STAGE
-from hexane.decisions import counted
 from hexane.errors import Error
 from hexane.graph import Graph
+from hexane.graph.decisions import counted
+from hexane.graph.printer import size_text
 from hexane.importers.coreml.model import SYSTEMS
 from hexane.ops import LEAVES
-from hexane.printer import size_text
 
 
 def write_package(

@@ -26,7 +26,7 @@ from hexane.cost import Estimate, estimate_program
 from hexane.cost.parameters import RateFacts, measured, read_rates_file
 from hexane.errors import Error
 from hexane.graph import Array, Graph
-from hexane.printer import size_text
+from hexane.graph.printer import size_text
 from hexane.program import Program
 from hexane.report.estimate import against_host, program_for, remarks
 from hexane.report.estimate_chart import estimate_chart

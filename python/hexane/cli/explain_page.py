@@ -7,7 +7,7 @@ import numpy as np
 
 from hexane import build as hx
 from hexane.graph import Graph
-from hexane.origins import source_scope
+from hexane.graph.origins import source_scope
 from hexane.report.explain import explain
 
 CHIPS = ("A14", "M5")

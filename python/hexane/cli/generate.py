@@ -11,8 +11,8 @@ from hexane.cli.errors import command
 from hexane.cli.options import Debug, Json
 from hexane.cli.output import print_json, working
 from hexane.cli.train_start import note_of_vocab
-from hexane.decisions import counted
 from hexane.errors import Error
+from hexane.graph.decisions import counted
 from hexane.options import Options
 from hexane.train.decoder import Generator
 from hexane.train.text import NAMES, TextStream, find_tokenizer, load_chat_template, load_tokenizer

@@ -27,8 +27,8 @@ from hexane.cli.options import (
 from hexane.cli.output import print_json, print_table, type_text, working
 from hexane.cli.packages import package_record, print_package
 from hexane.errors import Error
+from hexane.graph.printer import size_text
 from hexane.ops import LEAVES
-from hexane.printer import size_text
 from hexane.runtime import PortType
 from hexane.runtime.load import functions_in
 from hexane.runtime.open_model import shape_options

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from hexane.graph.printer import size_text
 from hexane.importers.coreml.model import SYSTEMS, CoreMLModel, open_model
-from hexane.printer import size_text
 
 
 def package_record(path: Path) -> dict[str, Any]:

@@ -24,9 +24,9 @@ from hexane.cli.options import (
     names_of,
 )
 from hexane.cli.output import named_option, print_json, print_table, working
-from hexane.decisions import counted
 from hexane.errors import Error
-from hexane.printer import size_text
+from hexane.graph.decisions import counted
+from hexane.graph.printer import size_text
 from hexane.quant import PERCENTILE, Quantization, QuantizedLayer
 from hexane.report.before_after import BeforeAfter
 from hexane.report.plotting import check_plotting

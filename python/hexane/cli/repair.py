@@ -12,8 +12,8 @@ from hexane.cli.errors import command
 from hexane.cli.options import Debug, Json
 from hexane.cli.output import named_option, print_json, working
 from hexane.errors import Error
+from hexane.graph.printer import size_text
 from hexane.importers.coreai import Asset, open_asset, read_asset
-from hexane.printer import size_text
 
 AssetFolder = Annotated[Path, typer.Argument(metavar="OLD.aimodel", help="A Core AI asset.")]
 Output = Annotated[Path, typer.Option("--output", "-o", metavar="NEW.aimodel", help="The folder that gets the asset.")]

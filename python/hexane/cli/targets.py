@@ -11,7 +11,7 @@ import typer
 from hexane.cli.errors import command
 from hexane.cli.options import Debug, Json
 from hexane.cli.output import print_json, print_table
-from hexane.decisions import counted
+from hexane.graph.decisions import counted
 from hexane.targets import Chip, Fact, Target, load_target
 from hexane.targets.descriptors import Descriptor, descriptors
 from hexane.targets.query import field_table, offsets

@@ -11,9 +11,9 @@ from hexane import _core
 from hexane.cli.errors import command
 from hexane.cli.options import Debug, Json
 from hexane.cli.output import named_option, print_json, working
-from hexane.decisions import counted
 from hexane.errors import Error
 from hexane.graph import Array
+from hexane.graph.decisions import counted
 from hexane.importers.files import open_regular, read_all
 from hexane.train.text import Tokenizer, learn_tokenizer, load_tokenizer, save_tokens, token_dtype
 

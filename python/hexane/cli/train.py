@@ -24,8 +24,8 @@ from hexane.cli.train_start import (
     start_of,
     tokenizer_of,
 )
-from hexane.decisions import counted
 from hexane.errors import Error
+from hexane.graph.decisions import counted
 from hexane.train.decoder import save_llama
 from hexane.train.decoder.adapter_files import write_adapter
 from hexane.train.decoder.training import DecoderTraining

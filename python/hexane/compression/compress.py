@@ -9,9 +9,9 @@ from hexane.compression.fit import Fitted
 from hexane.compression.request import ALIASES, Compression
 from hexane.compression.streams import said
 from hexane.compression.weights import LEAST_NUMBERS, Weight, find_weights, operand_of
-from hexane.decisions import Decision
 from hexane.errors import Error
 from hexane.graph import Graph, Node, Value
+from hexane.graph.decisions import Decision
 from hexane.targets import Target
 
 STAGE = "compress"

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from hexane.compression.encode import has_blocks, has_vectors, kept_whole, without_mask
 from hexane.compression.request import blocks_of, has_int8_tables, palette_of, zeros_beside_palette, zeros_of
 from hexane.compression.weights import Weight
-from hexane.decisions import Decision
 from hexane.graph import Graph, Node, Value
+from hexane.graph.decisions import Decision
 from hexane.mil.forms.products import PRODUCTS
 from hexane.ops.encodings import PALETTES, encoding_of, fewest_bits, is_encoded
 from hexane.ops.records.decode import decodes_in_calls

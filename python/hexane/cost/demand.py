@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
 
-from hexane.layers import Layer
 from hexane.program import Program
+from hexane.program.layers import Layer
 
 Kind = Literal["gemm", "conv", "attention", "elementwise", "softmax", "norm", "reduction", "move"]
 # Kinds of layers whose rate is fitted; "move" computes nothing, attention is two products and a softmax.

@@ -10,8 +10,8 @@ from hexane.cost.formula import call_us, compute_us, transfer_us
 from hexane.cost.parameters import Rates, calibration
 from hexane.graph import Node
 from hexane.program import Segment, SegmentPort
+from hexane.program.work import multiply_adds
 from hexane.targets import Chip
-from hexane.work import multiply_adds
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from hexane.c99_library import Loaded, Refusal, own_library, row_kernels
 from hexane.emit.plan import ABSENT
 from hexane.emit.plan_view import PlanView
 from hexane.emit.prepare import prepared
+from hexane.system.c99_library import Loaded, Refusal, own_library, row_kernels
 
 _ROWS = 1  # the axis of rows
 _MOST_BYTES = 2**31 - 1  # of a memory; the loader refuses more before it looks at the memory

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 
 from hexane import _core
-from hexane.attrs import Strings, pack
 from hexane.emit.blocks import CODEC, packed_weights
 from hexane.errors import Error
 from hexane.graph import Array
 from hexane.program import Buffer, PortView, Program, Step, View, dense_strides
+from hexane.program.attrs import Strings, pack
 from hexane.stages.bufferize.allocate import live_ranges
 from hexane.targets import Numerics
 from hexane.targets.kernels import kernels

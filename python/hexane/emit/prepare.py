@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from hexane import _core
-from hexane.attrs import string_offsets
 from hexane.emit.blocks import packed_weights, unpacked_weights
 from hexane.emit.plan_view import extent, text_at
+from hexane.program.attrs import string_offsets
 
 
 def prepared(data: bytes) -> bytes:

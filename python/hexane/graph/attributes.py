@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from hexane import printer
+from hexane.graph import printer
 
 AttrValue = Any  # bool, int, float, str, DType, EpilogueSlot, and tuples of them: what the record of the op declares
 _INT = frozenset((int,))  # and no bool, which is equal to an int

@@ -5,9 +5,9 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from hexane import printer
-from hexane.decisions import Decision
 from hexane.errors import Error
+from hexane.graph import printer
+from hexane.graph.decisions import Decision
 from hexane.graph.node import Node, Value, make_node
 from hexane.graph.tensor_type import Array
 from hexane.graph.topological import topological

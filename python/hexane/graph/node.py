@@ -15,11 +15,11 @@ import numpy as np
 
 from hexane.dtypes import DType
 from hexane.errors import Error
-from hexane.forks import at_fork
 from hexane.graph.array_bits import identity, truths
 from hexane.graph.attributes import AttrValue, attr_bits
+from hexane.graph.names import check_name
 from hexane.graph.tensor_type import Array, TensorType, tensor_type
-from hexane.names import check_name
+from hexane.system.forks import at_fork
 
 
 class Value(NamedTuple):

@@ -10,7 +10,7 @@ import numpy as np
 
 from hexane.dtypes import DType, dtype
 from hexane.errors import Error
-from hexane.limits import MAX_BYTES, MAX_RANK
+from hexane.system.limits import MAX_BYTES, MAX_RANK
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _INT = frozenset((int,))  # and no bool, which is equal to an int

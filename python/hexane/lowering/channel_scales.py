@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from hexane.graph import Array, Node, Value, constant
-from hexane.match import channel_axis, only_along
 from hexane.ops import OPS
+from hexane.ops.match import channel_axis, only_along
 
 _FP32_EPSILON = 2.0**-23
 _FP16_EPSILON = 2.0**-11  # of the numbers of a channel together, where each is rounded to fp16 with all digits

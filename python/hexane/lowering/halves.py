@@ -6,7 +6,7 @@ from hexane import _core
 from hexane.dtypes import BF16
 from hexane.graph import Array, Graph, Node
 from hexane.mil.forms.products import PRODUCTS
-from hexane.room import Room
+from hexane.system.room import Room
 
 _NORMAL = 0x0400  # the bits of the smallest number of fp16 with all digits
 

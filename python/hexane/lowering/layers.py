@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from hexane.decisions import Decision
 from hexane.dtypes import BOOL
 from hexane.errors import Error
 from hexane.graph import Graph, Node, Value, constant, unique
+from hexane.graph.decisions import Decision
 from hexane.lowering.layouts import first_perm
 from hexane.ops import LEAVES, OPS, apply, simpler
 from hexane.ops.compose import lift
@@ -22,9 +22,9 @@ from hexane.ops.records.engine import movement, planar
 from hexane.ops.records.engine.mac import CONVOLUTIONS
 from hexane.ops.rewriter import Pattern, Rewriter
 from hexane.ops.slots import activation, slot
+from hexane.ops.verify import STATE_OPS
 from hexane.targets import Target
 from hexane.targets.rules import rules
-from hexane.verify import STATE_OPS
 
 WEIGHTS = ("const", "param")  # what part of a layer may be; what is computed may not
 

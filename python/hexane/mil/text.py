@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple, NoReturn
 
 from hexane.errors import Error
-from hexane.limits import MAX_RANK
 from hexane.mil.tree import Argument, Bits, BlobFile, Function, Literal, Name, Statement, Type
+from hexane.system.limits import MAX_RANK
 
 
 class Place(NamedTuple):

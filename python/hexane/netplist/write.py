@@ -12,7 +12,7 @@ import numpy as np
 
 from hexane.errors import Error
 from hexane.graph import Graph, Node, Value
-from hexane.names import free_name
+from hexane.graph.names import free_name
 from hexane.netplist.units import DTYPES, Dims, NetConstant, Netplist, NetPort, Unit
 from hexane.ops.recording import check, recorded
 

@@ -12,7 +12,7 @@ import numpy as np
 from hexane.dtypes import BF16, FP32, FP64, INT64, DType
 from hexane.errors import Error, UnsupportedError
 from hexane.graph import Array, Value, constant
-from hexane.limits import MAX_GROWTH_BYTES
+from hexane.system.limits import MAX_GROWTH_BYTES
 
 Operand = Value | Array | float | None
 

@@ -5,10 +5,10 @@ from typing import Any
 
 from hexane.errors import Error
 from hexane.graph import Node, Value, constant
-from hexane.limits import MAX_GROWTH_BYTES, MAX_WINDOW_BYTES
 from hexane.ops import LEAVES, OPS, evaluate
 from hexane.ops.compose import Builder, Operand, lift
 from hexane.ops.valid_lengths import apply
+from hexane.system.limits import MAX_GROWTH_BYTES, MAX_WINDOW_BYTES
 
 
 class Folder(Builder):

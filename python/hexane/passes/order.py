@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from hexane.graph import Graph
 from hexane.lowering.round_attributes import round_attributes
+from hexane.ops.verify import GraphLevel
 from hexane.options import DEFAULTS, Options
 from hexane.passes.fuse.fuse_accumulation import fuse_accumulation
 from hexane.passes.fuse.fuse_attention import fuse_attention
@@ -56,7 +57,6 @@ from hexane.passes.simplify.fold_batch_norm import fold_batch_norm, fold_batch_n
 from hexane.passes.simplify.fold_pad import fold_pad
 from hexane.passes.simplify.simplify import simplify
 from hexane.targets import Target
-from hexane.verify import GraphLevel
 
 Pipeline = Literal["host", "engine", "mil", "layers"]
 PIPELINES: dict[Pipeline, str] = {

@@ -6,11 +6,11 @@ from functools import partial
 
 from hexane.errors import Error
 from hexane.graph import Graph
+from hexane.ops.verify import GraphLevel, level_of, verify
 from hexane.passes.order import Pass
 from hexane.passes.retarget import takes
 from hexane.program import Program
 from hexane.targets import Chip, Target
-from hexane.verify import GraphLevel, level_of, verify
 
 Watch = Callable[[str, Graph | Program], None]  # is told of each pass or stage by name, and what it made
 

@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hexane import _core
-from hexane.attrs import Strings, pack
 from hexane.emit.plan import WEIGHTS_ALIGNMENT, emit_plan
 from hexane.emit.plan_view import PlanView, arena_bytes
 from hexane.emit.prepare import prepared
 from hexane.errors import Error
 from hexane.graph import Array
 from hexane.program import Buffer, Program, Step, View
+from hexane.program.attrs import Strings, pack
 from hexane.stages.stream.rows import StepRows
 from hexane.targets.kernels import kernels
 

@@ -7,6 +7,7 @@ from hexane.graph import Graph, Value
 from hexane.memory import Memory
 from hexane.ops import LEAVES
 from hexane.program import Program
+from hexane.program.work import multiply_adds
 from hexane.stages.bufferize.allocate import allocate
 from hexane.stages.bufferize.order import live_bytes, orders
 from hexane.stages.bufferize.place import place
@@ -14,7 +15,6 @@ from hexane.stages.bufferize.ports_in_arena import hold
 from hexane.stages.recompute.rematerialize import rematerialized
 from hexane.stages.stream.stream_ports import stream_ports
 from hexane.targets import Target
-from hexane.work import multiply_adds
 
 
 def in_whole_tensors(

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hexane.decisions import counted
+from hexane.graph.decisions import counted
 from hexane.passes.retarget import border_of
 from hexane.passes.retarget.writer import FIT
 from hexane.targets import Chip

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hexane import sources
-from hexane.decisions import counted
 from hexane.errors import Error
 from hexane.graph import Array, Graph, Node, Value
+from hexane.graph.decisions import counted
+from hexane.graph.printer import html_table, text_table
 from hexane.ops import OPS
 from hexane.passes.repair import without_repair
-from hexane.printer import html_table, text_table
 from hexane.report.break_cause import cause_of_break
 from hexane.report.causes import Cause, Run, cause_of, slice_change
 from hexane.report.culprit import Culprit, Watched, find_culprit, in_order

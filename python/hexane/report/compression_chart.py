@@ -3,7 +3,7 @@
 import io
 from math import inf, isfinite, log2
 
-from hexane.printer import size_text
+from hexane.graph.printer import size_text
 from hexane.report.plotting import check_plotting
 from hexane.runtime.compressed import Compressed
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hexane.decisions import counted
 from hexane.errors import Error, FallbackWarning
 from hexane.graph import Graph
+from hexane.graph.decisions import counted
 from hexane.report.compare import IEEE
 from hexane.report.output_error import Feed, OutputError, output_errors
 from hexane.report.report import Report

@@ -12,9 +12,9 @@ from typing import Any
 from hexane import sources
 from hexane.bounds import Bound, analyse
 from hexane.graph import Graph, Node
-from hexane.match import has_winograd_s_shape, made_by
+from hexane.graph.printer import html_table
 from hexane.ops import LEAVES, OPS
-from hexane.printer import html_table
+from hexane.ops.match import has_winograd_s_shape, made_by
 from hexane.report.preflight import Model
 from hexane.targets import Chip, fp16_divergence
 from hexane.targets.divergence import SLICES, Divergence

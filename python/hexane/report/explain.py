@@ -11,14 +11,15 @@ from typing import Any
 
 from hexane import sources
 from hexane.cost import Estimate, estimate_program
-from hexane.decisions import counted
 from hexane.errors import Error, UnsupportedError
 from hexane.graph import Graph
-from hexane.layers import Layer, Occupancy, Stay
+from hexane.graph.decisions import counted
+from hexane.graph.printer import size_text
 from hexane.options import SCHEDULES, Options
 from hexane.pipeline import compile_segments, divide
-from hexane.printer import size_text
 from hexane.program import Program
+from hexane.program.layers import Layer, Occupancy, Stay
+from hexane.program.work import Work, total
 from hexane.report.latency_text import latency_text
 from hexane.report.preflight import Model
 from hexane.report.report import DEVICES, MOST_ROWS, segment_record
@@ -27,7 +28,6 @@ from hexane.report.story import Stories, Story, orders
 from hexane.runtime.chip import listed
 from hexane.targets import Chip
 from hexane.targets.query import load_chip
-from hexane.work import Work, total
 
 HEAD = (
     "layer",

@@ -5,13 +5,13 @@ from dataclasses import asdict
 from typing import Any
 
 from hexane.graph import Node
-from hexane.layers import Layer, Stay, Tensor
 from hexane.passes.retarget import becomes
+from hexane.program.layers import Layer, Stay, Tensor
+from hexane.program.work import Work
 from hexane.report.explain import Explanation
 from hexane.report.html_document import Table, html_document
 from hexane.report.report import DEVICES
 from hexane.report.story import ABOUT_A_LAYER, MEANING, phase_of, typed
-from hexane.work import Work
 
 STYLES = ("page.css", "explanation.css")
 SCRIPTS = ("common.js", "timeline.js", "explanation.js")

@@ -8,14 +8,15 @@ from hexane import _core, sources
 from hexane.emit.c99_check import why_refused
 from hexane.emit.plan import emit_plan
 from hexane.errors import Error
+from hexane.graph.printer import size_text
 from hexane.memory import Memory
 from hexane.options import Options
 from hexane.planning.flash import Flash, flash_of
 from hexane.planning.plan import plan
 from hexane.planning.scratch import Beside
 from hexane.planning.search import ROWS, operand_bytes, slow_traffic
-from hexane.printer import size_text
 from hexane.program import Program
+from hexane.program.work import multiply_adds
 from hexane.report.latency import CLOCK, Latency, latencies
 from hexane.runtime.compile import compile_whole
 from hexane.runtime.model import Model
@@ -25,7 +26,6 @@ from hexane.stages.bufferize.allocate import live_bytes
 from hexane.stages.stream.column_tile_choice import StripeChoice
 from hexane.stages.stream.spill import Spilled, Spills
 from hexane.stages.stream.stream import Streams, arena_bytes, stream
-from hexane.work import multiply_adds
 
 MOST_LAYERS = 5
 WHOLE, AGAIN = "whole tensors", "whole tensors, some computed again"

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from hexane.program import Program
+from hexane.program.work import multiply_adds
 from hexane.targets.microcontrollers import cores
-from hexane.work import multiply_adds
 
 CLOCK = 100  # MHz, of the times; they scale with it
 

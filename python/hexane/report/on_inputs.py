@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from hexane.bounds.interval import LARGEST
-from hexane.decisions import counted
 from hexane.graph import Array, Graph, Node, Port
+from hexane.graph.decisions import counted
 from hexane.ops import LEAVES
 from hexane.passes.repair.norms import is_safe
 from hexane.passes.repair.squares import squares

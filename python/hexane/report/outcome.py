@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from hexane.decisions import counted
+from hexane.graph.decisions import counted
 from hexane.program import Segment
 
 Kind = Literal["whole", "parts", "none"]

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from hexane.decisions import counted
 from hexane.graph import Node
-from hexane.printer import size_text
+from hexane.graph.decisions import counted
+from hexane.graph.printer import size_text
 from hexane.program import Segment
 from hexane.stages.segments.program_size import program_bytes, weights_of
 from hexane.targets.placement import placement

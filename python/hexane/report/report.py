@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 from hexane.compression.streams import stored_kernels
 from hexane.cost import Least, least
-from hexane.decisions import counted
 from hexane.graph import Graph, Node
+from hexane.graph.decisions import counted
+from hexane.graph.printer import size_text
 from hexane.ops.encodings import encoding_of, is_encoded
 from hexane.pipeline import divide
-from hexane.printer import size_text
 from hexane.program import Segment, SegmentPort
 from hexane.report.advice import Advice, others_known, told, what_to_do
 from hexane.report.outcome import Outcome, outcome

@@ -7,14 +7,14 @@ from difflib import get_close_matches
 from functools import cache
 from typing import Any, TypeVar
 
-from hexane.decisions import Decision, counted
 from hexane.errors import Error
 from hexane.graph import Graph, Node
-from hexane.layers import Allocation, Layer, Stay, Tensor
+from hexane.graph.decisions import Decision, counted
 from hexane.ops import LEAVES
 from hexane.passes.engine.lower_segment import PHASES
 from hexane.passes.retarget import becomes
 from hexane.program import Program
+from hexane.program.layers import Allocation, Layer, Stay, Tensor
 from hexane.report.report import DEVICES
 from hexane.targets import Chip
 

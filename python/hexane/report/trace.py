@@ -10,9 +10,9 @@ have ended. Arrows lead from the layer that makes a tensor to those that read it
 import json
 from typing import Any
 
-from hexane.layers import Layer
+from hexane.program.layers import Layer
+from hexane.program.work import total
 from hexane.report.explain import Explanation
-from hexane.work import total
 
 UNIT = "millionths of the operations, or of the bytes moved, of the whole program; no time"
 LANES = {"NE": 1, "PE": 2, "DMA": 3, "host": 1}

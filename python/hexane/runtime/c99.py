@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from hexane.c99_library import STATUSES, Loaded, open_library
 from hexane.dtypes import dtype
 from hexane.emit.plan_view import PlanView, Port, runtime_files
 from hexane.emit.prepare import prepared
 from hexane.errors import Error
 from hexane.graph import Array
+from hexane.system.c99_library import STATUSES, Loaded, open_library
 
 # One multiply-add is one rounding, and nothing else is fused: what int8 results need to have the host's bits.
 FLAGS = ("-std=c99", "-O3", "-flto=auto", "-fno-math-errno", "-ffp-contract=off", "-w")

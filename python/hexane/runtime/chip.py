@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from hexane.decisions import Decision
 from hexane.emit.mil.refusals import Loaded
 from hexane.errors import FallbackWarning, HazardWarning, UnsupportedError, warn
 from hexane.graph import Graph
+from hexane.graph.decisions import Decision
 from hexane.options import DEFAULTS, Options
 from hexane.passes.legalize.to_fp16 import lost_factors
 from hexane.passes.repair import without_repair

@@ -10,10 +10,10 @@ import numpy as np
 from hexane import _core, sources
 from hexane.build import Tensor, graph
 from hexane.compression import Compression
-from hexane.dump import Dump
 from hexane.emit.plan import emit_plan
 from hexane.errors import Error, InputError
 from hexane.graph import Graph
+from hexane.graph.printer import size_text
 from hexane.importers.signature import SpecialisationNeeded, known_dims
 from hexane.memory import Memory
 from hexane.options import DEFAULTS, Device, Options
@@ -21,12 +21,12 @@ from hexane.passes.legalize.narrow_ports import narrow_ports
 from hexane.passes.run import Watch
 from hexane.pipeline import compile_graph
 from hexane.planning.search import slow_traffic
-from hexane.printer import size_text
 from hexane.program import Program
 from hexane.runtime import engine
 from hexane.runtime.chip import chip_program
 from hexane.runtime.collector import collector_paused
 from hexane.runtime.compressed import Compressed, compressed
+from hexane.runtime.dump import Dump
 from hexane.runtime.engine import OnEngine
 from hexane.runtime.model import Model, PortType
 from hexane.runtime.open_model import OpenModel, Shapes, Values

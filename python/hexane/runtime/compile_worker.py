@@ -16,8 +16,8 @@ from weakref import WeakSet
 
 from hexane import _core
 from hexane.errors import DeviceError
-from hexane.forks import at_fork
 from hexane.runtime.worker_process import END, WorkerError, WorkerProcess
+from hexane.system.forks import at_fork
 from hexane.targets.dispatch import dispatch
 
 PROGRAM = "from hexane.runtime.compile_worker_main import main; main()"

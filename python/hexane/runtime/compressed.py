@@ -13,9 +13,9 @@ from hexane.compression.request import PALETTES, Compression, palette_of
 from hexane.compression.search import MARGIN, Choice, least_bytes, search, within, within_bytes
 from hexane.compression.streams import said, streams
 from hexane.compression.weights import Weight, find_weights
-from hexane.decisions import Decision, counted
 from hexane.errors import Error
 from hexane.graph import Array, Graph, Value, unique
+from hexane.graph.decisions import Decision, counted
 from hexane.ops.encodings import encoding_of
 from hexane.targets import Chip, Target
 from hexane.targets.rules import rules

@@ -12,8 +12,8 @@ import numpy as np
 from hexane import _core
 from hexane.errors import Error
 from hexane.graph import Array
+from hexane.graph.printer import html_table, text_table
 from hexane.ops import OPS
-from hexane.printer import html_table, text_table
 from hexane.program import Program, Step
 from hexane.runtime.observe import Observation, observe
 from hexane.runtime.products import LIMIT, Sum, by_winograd, has_products, kind_of, sum_of

@@ -19,11 +19,11 @@ from hexane.mil.forms.form import PORT_AXES
 from hexane.ops import OPS, apply
 from hexane.ops.records.program import PROGRAM, Layout, layout_text, type_text
 from hexane.program import Program
+from hexane.program.work import multiply_adds
 from hexane.runtime.kept_programs import compiled_program
 from hexane.targets import Chip
 from hexane.targets.detect import this_machine
 from hexane.targets.dispatch import dispatch
-from hexane.work import multiply_adds
 
 MOST_SHARED = 1 << 20  # bytes of weights that are kept for comparison while a network is made
 

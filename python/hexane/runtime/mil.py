@@ -9,8 +9,8 @@ from hexane.emit.mil.refusals import InFiles
 from hexane.emit.netplist import emit_netplist
 from hexane.errors import Error, UnsupportedError
 from hexane.graph import Graph, Value, unique
+from hexane.graph.names import free_name
 from hexane.lowering.mil_ops import with_weights
-from hexane.names import free_name
 from hexane.netplist import Netplist
 from hexane.ops.encodings import encoding_of, is_encoded
 from hexane.pipeline import divide, engine_form

@@ -8,9 +8,9 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from hexane import _core
-from hexane.decisions import counted
 from hexane.dtypes import dtype
 from hexane.errors import Error
+from hexane.graph.decisions import counted
 from hexane.options import Options
 from hexane.program import Program
 from hexane.runtime.context import Context, PortType, arguments, as_kept

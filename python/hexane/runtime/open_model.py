@@ -14,14 +14,12 @@ import numpy as np
 from hexane import _core
 from hexane.dtypes import dtype
 from hexane.errors import Error, InputError, UnsupportedError
-from hexane.forks import at_fork
 from hexane.graph import Array
+from hexane.graph.printer import size_text
 from hexane.importers.likely_shapes import likely_shapes, shape_option
 from hexane.importers.signature import Input
-from hexane.log import LOG
 from hexane.memory import Memory
 from hexane.options import Options
-from hexane.printer import size_text
 from hexane.runtime import several_plans
 from hexane.runtime.context import Context
 from hexane.runtime.debug import Debug
@@ -29,6 +27,8 @@ from hexane.runtime.engine import why_on_cpu
 from hexane.runtime.futures import Submits
 from hexane.runtime.model import Model, PortType, arguments, no_params
 from hexane.runtime.turns import short_turns
+from hexane.system.forks import at_fork
+from hexane.system.log import LOG
 
 Shapes = Mapping[str, tuple[int, ...]]
 Values = Mapping[str, Array]

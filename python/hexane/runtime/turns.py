@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
 
-from hexane.forks import at_fork
+from hexane.system.forks import at_fork
 
 TURN = 0.0001  # seconds; a switch takes about 0.01 ms
 

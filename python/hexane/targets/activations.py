@@ -7,7 +7,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any
 
-from hexane.limits import MAX_KNOTS
+from hexane.system.limits import MAX_KNOTS
 from hexane.targets.fact import Place, check_keys, check_source, error
 from hexane.targets.tables import table
 

@@ -5,9 +5,9 @@ import sys
 from typing import Any
 
 from hexane.cost.peak import TERA, project_peak
+from hexane.program.work import multiply_adds
 from hexane.runtime import Model
 from hexane.train.lanes import LaneTimes
-from hexane.work import multiply_adds
 
 KIB = 1024
 

@@ -10,8 +10,8 @@ exp(x), its running sum and the logarithm of that: the sum begins with numbers t
 from collections.abc import Sequence
 
 from hexane.graph import Node, Value
-from hexane.match import made_by
 from hexane.ops import LEAVES, OPS
+from hexane.ops.match import made_by
 
 MOST_SUMMED = 3  # products of an angle: coordinates of a point
 ANGLES = "fp16 has too few digits for angles that are computed: a position of 40,000 would be off by 16"

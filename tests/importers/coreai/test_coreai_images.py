@@ -17,9 +17,9 @@ from hexane.emit.coreai.write import save_graph
 from hexane.graph import Graph
 from hexane.importers.coreai import import_coreai
 from hexane.ops.encodings import is_encoded
+from hexane.ops.reference import run_reference
 from hexane.passes.fuse.fuse_attention import fuse_attention
 from hexane.passes.simplify.simplify import simplify
-from hexane.reference import run_reference
 from hexane.targets.query import load_chip
 from random_graphs import random_graph
 

@@ -17,8 +17,8 @@ from hexane.emit.coreai.write import emit_asset, save_graph
 from hexane.graph import Graph
 from hexane.importers.coreai import import_asset, import_coreai, read_asset
 from hexane.importers.onnx import import_onnx
+from hexane.ops.reference import run_reference
 from hexane.ops.spec import Op
-from hexane.reference import run_reference
 from hexane.targets.query import load_chip
 from networks import small_networks
 from random_graphs import random_graph

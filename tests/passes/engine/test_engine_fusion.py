@@ -11,13 +11,13 @@ import hexane as hx
 from engine import run_layers
 from engine_cases import FIRES, LEAVES, restart
 from hexane.graph import Array, Graph, Node, Value
+from hexane.graph.printer import print_graph
 from hexane.ops import OPS, apply
+from hexane.ops.reference import run_reference
 from hexane.ops.slots import activation
+from hexane.ops.verify import verify
 from hexane.passes.engine.lower_segment import PHASES, lower_segment
-from hexane.printer import print_graph
-from hexane.reference import run_reference
 from hexane.targets import Chip, load_target
-from hexane.verify import verify
 
 H13 = load_target("h13")
 assert isinstance(H13, Chip)

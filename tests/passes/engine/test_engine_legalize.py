@@ -11,15 +11,15 @@ import pytest
 import hexane as hx
 from engine import run_layers
 from hexane.graph import Array, Graph, Node, tensor_type
+from hexane.graph.printer import print_graph
 from hexane.ops import LEAVES
+from hexane.ops.reference import run_reference
+from hexane.ops.verify import verify
 from hexane.passes.engine.legalize.compression import is_valid_for_compression
 from hexane.passes.engine.legalize.split_kernel_memory import exceeds_kernel_memory_limit, kernel_of
 from hexane.passes.engine.legalize.split_transposes import is_valid_ne_transpose_configuration
 from hexane.passes.engine.lower_segment import lower_segment
-from hexane.printer import print_graph
-from hexane.reference import run_reference
 from hexane.targets import Chip, load_target
-from hexane.verify import verify
 
 
 def chip(name: str) -> Chip:

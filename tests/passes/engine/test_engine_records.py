@@ -12,8 +12,8 @@ from compare import assert_close, assert_within_ulps
 from engine import feeds_of, of_layer, run_layers
 from hexane.graph import EpilogueSlot
 from hexane.ops import ENGINE_OPS, USER_OPS, Op
+from hexane.ops.reference import run_reference
 from hexane.ops.slots import CHAIN, POINTS, SLOTS, activation, slot
-from hexane.reference import run_reference
 from hexane.targets.legality import layers
 
 CASES = [(op, i) for op in ENGINE_OPS.values() for i in range(len(op.cases))]

@@ -10,12 +10,12 @@ from compare import assert_within_ulps
 from engine import CHIPS, alone, native_part, run_layers
 from hexane.graph import Array, Graph
 from hexane.ops import OPS, evaluate
+from hexane.ops.reference import run_reference
+from hexane.ops.verify import verify
 from hexane.passes.engine.lower_segment import lower_segment
 from hexane.passes.retarget import retarget
 from hexane.passes.simplify.fold import fold
-from hexane.reference import run_reference
 from hexane.targets import Chip, load_target
-from hexane.verify import verify
 from random_graphs import random_graph
 from turns import share
 

@@ -12,10 +12,10 @@ from architectures import ARCHITECTURES, Layers
 from engine import run_layers
 from hexane import pipeline
 from hexane.graph import Graph, TensorType, unique
+from hexane.ops.reference import run_reference
 from hexane.passes.engine.lower_segment import PHASES
 from hexane.passes.engine.moves import Step, keeps_rows, parts_of, traced, ways, written
 from hexane.passes.fuse.split_products import split_products
-from hexane.reference import run_reference
 from hexane.targets import Chip
 from hexane.targets.query import load_chip
 

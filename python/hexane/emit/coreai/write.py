@@ -17,8 +17,8 @@ from hexane.emit.coreai.scope import Scope, Typed
 from hexane.emit.coreai.weights import form_of, sparse_weights, write_sparse, write_stored
 from hexane.errors import Error
 from hexane.graph import Graph, Node, Value, constant
+from hexane.graph.names import check_name
 from hexane.importers.coreai import import_asset, read_asset
-from hexane.names import check_name
 from hexane.ops import LEAVES
 from hexane.ops.encoded_moves import moved
 from hexane.ops.rewriter import Rewriter

@@ -4,8 +4,8 @@ Numbers as in docs/mil.md."""
 from collections.abc import Iterator
 from math import log
 
-from hexane.decisions import Decision
 from hexane.graph import Graph, Node
+from hexane.graph.decisions import Decision
 from hexane.mil.forms.products import PRODUCTS
 from hexane.targets.dispatch import dispatch
 from hexane.targets.fact import Fact

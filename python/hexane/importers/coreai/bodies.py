@@ -14,7 +14,7 @@ from hexane.importers.coreai.operations import Body, Operation, Result
 from hexane.importers.coreai.registry import Complex, Context, Item, Sparse, handled
 from hexane.importers.coreai.translate import Translator, base_name, sources_of
 from hexane.ops.fold import Folder
-from hexane.reference import run_reference
+from hexane.ops.reference import run_reference
 
 MOST_ELEMENTS = 1 << 16  # of an operand that is tried
 TOLERANCE = 1e-2  # of the largest number: bodies may add up in another order and another dtype

@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 
 from hexane.graph import Array
-from hexane.room import Room
+from hexane.system.room import Room
 
 # What each element is while a network computes with it.
 DTYPE_OF = {

@@ -9,6 +9,7 @@ import numpy as np
 from hexane.dtypes import DTYPES, DType
 from hexane.errors import Error, UnsupportedError
 from hexane.graph import Graph, Port, TensorType, Value, constant, tensor_type, unique
+from hexane.graph.names import check_name
 from hexane.importers.coreai import handlers as _handlers
 from hexane.importers.coreai.asset import Asset, AssetFunction
 from hexane.importers.coreai.attributes import Handle, Location, Other, Scalar, Tensor
@@ -18,11 +19,10 @@ from hexane.importers.coreai.numbers import DTYPE_OF, STORED, numbers
 from hexane.importers.coreai.operations import Body, Operation, Result
 from hexane.importers.coreai.registry import Complex, Context, Item, handled
 from hexane.importers.likely_shapes import likely_shapes, shape_option
-from hexane.names import check_name
 from hexane.ops.compose import Builder
 from hexane.ops.fold import Folder
 from hexane.ops.valid_lengths import with_lengths
-from hexane.room import Room
+from hexane.system.room import Room
 
 assert _handlers is not None  # registers them
 DEEPEST = 64  # functions in functions

@@ -8,6 +8,7 @@ import numpy as np
 from hexane.dtypes import DTYPES, FP32, DType
 from hexane.errors import Error, UnsupportedError
 from hexane.graph import Array, Graph, Port, Value, constant, tensor_type, unique
+from hexane.graph.names import check_name
 from hexane.importers.coreml import ops as _ops
 from hexane.importers.coreml.description import Feature
 from hexane.importers.coreml.known import ComputedError, known_array
@@ -16,7 +17,6 @@ from hexane.importers.coreml.registry import HANDLERS, Context
 from hexane.importers.signature import SpecialisationNeeded
 from hexane.mil.arguments import Parameter, parameters
 from hexane.mil.forms import READ
-from hexane.names import check_name
 from hexane.ops.compose import Builder, cast
 from hexane.ops.encodings import is_encoded
 from hexane.ops.fold import Folder, fold_node

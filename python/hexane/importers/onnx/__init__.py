@@ -8,6 +8,7 @@ import onnx
 
 from hexane.errors import Error, UnsupportedError
 from hexane.graph import Array, Graph, Port, constant, unique
+from hexane.graph.names import check_name
 from hexane.importers.onnx.foreign import NCHWC
 from hexane.importers.onnx.handlers.microsoft_nchwc import block_of
 from hexane.importers.onnx.load import ModelFile, ModelSource, check_text, read_model
@@ -17,7 +18,6 @@ from hexane.importers.onnx.signature import opsets_of, read_signature, resolve
 from hexane.importers.onnx.trained import params_of
 from hexane.importers.onnx.translate import Translator
 from hexane.importers.signature import Input, Signature, SpecialisationNeeded
-from hexane.names import check_name
 from hexane.ops.streams import advance_streams
 from hexane.ops.valid_lengths import with_lengths
 

@@ -15,7 +15,7 @@ from hexane.importers.coreml.program import unpacked
 from hexane.importers.tflite.schema import OPERATORS, TABLES, TYPES
 from hexane.importers.tflite.sparse import dense
 from hexane.importers.tflite.tables import Reader, Table
-from hexane.limits import MAX_GROWTH_BYTES
+from hexane.system.limits import MAX_GROWTH_BYTES
 
 # Of TensorType; integers of 2 and 4 bits are unpacked to bytes.
 DTYPE_OF = {

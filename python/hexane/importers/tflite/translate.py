@@ -8,6 +8,7 @@ import numpy as np
 from hexane.dtypes import FP32
 from hexane.errors import Error, UnsupportedError
 from hexane.graph import Array, Graph, Port, TensorType, Value, constant, tensor_type, unique
+from hexane.graph.names import check_name
 from hexane.importers.coreml.known import ComputedError, known_array
 from hexane.importers.signature import SpecialisationNeeded
 from hexane.importers.tflite import ops as _ops
@@ -15,7 +16,6 @@ from hexane.importers.tflite.model import File, Operator, Subgraph, Tensor
 from hexane.importers.tflite.refused import reason
 from hexane.importers.tflite.registry import HANDLERS, Context
 from hexane.importers.tflite.schema import OPERATORS
-from hexane.names import check_name
 from hexane.ops.fold import Folder
 from hexane.ops.valid_lengths import with_lengths
 

@@ -9,10 +9,10 @@ import numpy as np
 from hexane.dtypes import DTYPES, FP16, FP32, DType
 from hexane.errors import Error
 from hexane.graph import Array, Node, Value, constant, make_node
-from hexane.limits import MAX_GROWTH_BYTES
 from hexane.mil.forms.form import Form, Written
 from hexane.ops.compose import Builder
 from hexane.ops.encodings import PALETTE_BITS, encoding_of, fewest_bits, is_encoded
+from hexane.system.limits import MAX_GROWTH_BYTES
 
 
 def _narrow_scale(scale: Value, kind: DType) -> Array | None:

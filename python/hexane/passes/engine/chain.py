@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from math import prod
 
-from hexane.decisions import Decision
 from hexane.graph import EpilogueSlot, Graph, Node, TensorType, Value, tensor_type
-from hexane.match import joined_sources
+from hexane.graph.decisions import Decision
 from hexane.ops import OPS, apply
+from hexane.ops.match import joined_sources
 from hexane.ops.slots import CHAIN, moved, slot
 from hexane.targets import Chip
 from hexane.validate import validate

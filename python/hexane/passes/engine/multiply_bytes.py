@@ -6,9 +6,9 @@ import numpy as np
 
 from hexane.dtypes import DTYPES, FP16, INT32
 from hexane.graph import Array, Graph, Node, Value
-from hexane.match import made_by
 from hexane.ops import OPS, apply
 from hexane.ops.compose import Builder
+from hexane.ops.match import made_by
 from hexane.ops.slots import run_chain
 from hexane.passes.engine.chain import slots_of
 from hexane.passes.engine.in_engine_steps import Steps

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from hexane.decisions import Decision
 from hexane.dtypes import FP16
 from hexane.graph import Graph, Node, Value
+from hexane.graph.decisions import Decision
 from hexane.ops import OPS, apply
 from hexane.ops.compose import lift
 from hexane.targets import Chip

@@ -2,8 +2,8 @@
 
 from hexane.dtypes import FP32
 from hexane.graph import Graph, Node, Value
-from hexane.match import joined_sources, made_by
 from hexane.ops import OPS, apply
+from hexane.ops.match import joined_sources, made_by
 from hexane.ops.records.accumulating_product import ACCUMULATING_MATMUL
 from hexane.targets import Target
 

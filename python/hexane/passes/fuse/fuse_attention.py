@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass
 
 from hexane.graph import Graph, Node, Value
-from hexane.match import Found, made_by, op, rewrite, scalar
 from hexane.ops import OPS, apply
+from hexane.ops.match import Found, made_by, op, rewrite, scalar
 from hexane.passes.fuse.fuse_transpose import transposed
 from hexane.targets import Target
 

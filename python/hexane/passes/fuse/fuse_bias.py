@@ -1,8 +1,8 @@
 """Moves the addition of a per-column or per-channel constant into the op before it."""
 
 from hexane.graph import Graph, Value
-from hexane.match import Found, Pattern, channel_axis, is_product, only_along, op, rewrite
 from hexane.ops import OPS
+from hexane.ops.match import Found, Pattern, channel_axis, is_product, only_along, op, rewrite
 from hexane.ops.records.quant import BYTES
 from hexane.targets import Target
 

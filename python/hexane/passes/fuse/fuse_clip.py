@@ -3,7 +3,7 @@
 import math
 
 from hexane.graph import Graph, Value
-from hexane.match import Found, op, rewrite
+from hexane.ops.match import Found, op, rewrite
 from hexane.targets import Target
 
 _NAMED = {(0.0, 6.0): "relu6", (0.0, math.inf): "relu"}

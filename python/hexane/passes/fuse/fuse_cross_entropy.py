@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from hexane.dtypes import FP32
 from hexane.graph import Graph, Value
-from hexane.match import Bound, Found, op, rewrite
+from hexane.ops.match import Bound, Found, op, rewrite
 from hexane.ops.records.label_rows import CROSS_ENTROPY_GRADIENT, LOG_SOFTMAX_AT
 from hexane.targets import Target
 

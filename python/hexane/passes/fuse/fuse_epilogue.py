@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from hexane.dtypes import DTYPES
 from hexane.graph import EpilogueSlot, Graph, Node, Value
-from hexane.limits import MAX_SLOT_NUMBERS, MAX_SLOTS
-from hexane.match import joined_sources
 from hexane.ops import OPS, apply
+from hexane.ops.match import joined_sources
+from hexane.system.limits import MAX_SLOT_NUMBERS, MAX_SLOTS
 from hexane.targets import Target
 
 FUSED = tuple(DTYPES[name] for name in ("fp32", "fp16", "bf16"))  # what kernels with epilogues compute

@@ -3,7 +3,7 @@
 import math
 
 from hexane.graph import Graph, Node, Value
-from hexane.match import Found, Pattern, about, made_by, op, rewrite, scalar
+from hexane.ops.match import Found, Pattern, about, made_by, op, rewrite, scalar
 from hexane.targets import Target
 
 

@@ -1,7 +1,7 @@
 """Recognises layer normalisation written out."""
 
 from hexane.graph import Graph, Value
-from hexane.match import Found, Pattern, number, op, rewrite, scalar
+from hexane.ops.match import Found, Pattern, number, op, rewrite, scalar
 from hexane.targets import Target
 
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from hexane.dtypes import FP32
 from hexane.graph import Graph, Node, Value
-from hexane.match import Bound, number, op, scalar
 from hexane.ops import OPS, apply
+from hexane.ops.match import Bound, number, op, scalar
 from hexane.ops.records.norm_gradient import RMS_NORM_GRADIENT
 from hexane.targets import Target
 

@@ -1,7 +1,7 @@
 """Recognises root mean square normalisation written out."""
 
 from hexane.graph import Graph
-from hexane.match import rewrite
+from hexane.ops.match import rewrite
 from hexane.passes.fuse.fuse_layer_norm import applied, normalised, over_root, squared
 from hexane.targets import Target
 

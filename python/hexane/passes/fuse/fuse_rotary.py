@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hexane.graph import Graph, Value, constant
-from hexane.match import Found, made_by, op, rewrite
 from hexane.ops import OPS, apply
+from hexane.ops.match import Found, made_by, op, rewrite
 from hexane.targets import Target
 
 _DEPTH = 8  # of what computes a table: a file may nest any number

@@ -1,7 +1,7 @@
 """Recognises SiLU written out."""
 
 from hexane.graph import Graph
-from hexane.match import op, rewrite
+from hexane.ops.match import op, rewrite
 from hexane.targets import Target
 
 

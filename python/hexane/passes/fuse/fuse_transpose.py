@@ -1,8 +1,8 @@
 """Lets matrix products read their operands transposed."""
 
 from hexane.graph import Graph, Node, Value
-from hexane.match import made_by
 from hexane.ops import OPS, apply
+from hexane.ops.match import made_by
 from hexane.passes.simplify.fold import fold_node
 from hexane.targets import Target
 

@@ -1,8 +1,8 @@
 """Lets attention heads share keys and values that are repeated for each of them."""
 
 from hexane.graph import Graph, Value
-from hexane.match import Found, made_by, op, rewrite
 from hexane.ops import OPS, apply
+from hexane.ops.match import Found, made_by, op, rewrite
 from hexane.targets import Target
 
 _MOST_AXES = 7  # one more is added

@@ -7,8 +7,8 @@ from math import prod
 import numpy as np
 
 from hexane.graph import Graph, Node, Value, constant
-from hexane.match import made_by
 from hexane.ops import OPS, apply
+from hexane.ops.match import made_by
 from hexane.targets import Target
 
 _PRODUCTS = ("matmul", "linear")

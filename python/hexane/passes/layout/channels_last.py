@@ -6,8 +6,8 @@ from typing import Any
 
 from hexane.graph import Graph, Node, Value
 from hexane.lowering.layouts import first_perm, last_perm
-from hexane.match import made_by
 from hexane.ops import OPS, apply
+from hexane.ops.match import made_by
 from hexane.passes.fuse.fuse_transpose import transposed
 from hexane.targets import Target
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from hexane.graph import Graph, Port
-from hexane.match import made_by
+from hexane.ops.match import made_by
 from hexane.targets import Target
 
 

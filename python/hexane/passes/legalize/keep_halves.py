@@ -7,8 +7,8 @@ import numpy as np
 from hexane.dtypes import FP16, FP32, DType
 from hexane.graph import Array, Graph, Node, Value
 from hexane.graph.array_bits import reshaped_view
-from hexane.match import made_by
 from hexane.ops import OPS, apply
+from hexane.ops.match import made_by
 from hexane.ops.records.accumulating_product import ACCUMULATING_MATMUL
 from hexane.ops.records.widening_product import WIDENING_MATMUL
 from hexane.passes.fuse.fuse_transpose import transposed

@@ -1,7 +1,7 @@
 """Leaves a recurrent network a loop: one op of its kernel in place of a handful of ops for each step."""
 
-from hexane.decisions import Decision
 from hexane.graph import Graph, Node, Value
+from hexane.graph.decisions import Decision
 from hexane.ops import OPS, apply
 from hexane.ops.compose import checked_lengths
 from hexane.ops.fold import Folder

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from hexane.dtypes import FP16
 from hexane.graph import Graph, Node, TensorType, Value, unique
-from hexane.match import made_by
 from hexane.ops import OPS, apply
+from hexane.ops.match import made_by
 from hexane.targets import Target
 
 

@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from hexane.decisions import Decision
 from hexane.dtypes import BF16, FP16, FP32, FP64, DType
 from hexane.errors import Error
 from hexane.graph import Array, Graph, Node, Value, constant, unique
+from hexane.graph.decisions import Decision
 from hexane.lowering.halves import half, keeps_scale, weights_of_products
 from hexane.ops import OPS, Op, apply
 from hexane.ops.fold import fold_node
 from hexane.ops.records.decode import DECODE
 from hexane.ops.records.encoded_product import ENCODED
-from hexane.room import Room
+from hexane.system.room import Room
 from hexane.targets import Chip, Target
 from hexane.targets.legality import route_of
 

@@ -3,9 +3,9 @@
 import numpy as np
 
 from hexane.compression.weights import LEAST_NUMBERS
-from hexane.decisions import Decision
 from hexane.dtypes import FP16, FP32, DType
 from hexane.graph import Graph, Node, Value, constant
+from hexane.graph.decisions import Decision
 from hexane.ops import OPS, apply
 from hexane.ops.encoded_moves import moved
 from hexane.ops.encodings import encoding_of

@@ -6,15 +6,15 @@ import numpy as np
 
 from hexane.dtypes import FP32, INT32
 from hexane.graph import EpilogueSlot, Graph, Node, Value
-from hexane.limits import MAX_SLOTS
-from hexane.match import Found, Pattern, channel_axis, joined_sources, made_by, only_along, op, rewrite
 from hexane.ops import KERNEL_FORMS, OPS, apply
 from hexane.ops.fold import fold_node
+from hexane.ops.match import Found, Pattern, channel_axis, joined_sources, made_by, only_along, op, rewrite
 from hexane.ops.records.quant import BYTES
 from hexane.ops.records.quant_mean import MOST_TERMS
 from hexane.passes.fuse.fuse_epilogue import activation
 from hexane.passes.quantize.quantized import Grid, Quantized, dequantized, grid, known
 from hexane.passes.quantize.subpixel import convolution, interleaved
+from hexane.system.limits import MAX_SLOTS
 from hexane.targets import Target
 
 PRODUCTS = ("quantized_conv", "quantized_matmul")

@@ -3,9 +3,9 @@
 import numpy as np
 
 from hexane.compression.weights import LEAST_NUMBERS
-from hexane.decisions import Decision
 from hexane.dtypes import FP32
 from hexane.graph import Array, AttrValue, Graph, Node, Value, constant
+from hexane.graph.decisions import Decision
 from hexane.ops import OPS, apply
 from hexane.ops.records.sparse_product import END, SPARSE_CONV, SPARSE_MATMUL, is_multiplied_without_zeros, sparse
 from hexane.targets import Target

@@ -6,7 +6,7 @@ import numpy as np
 
 from hexane.dtypes import FP32, DType
 from hexane.graph import Array, Value
-from hexane.match import made_by
+from hexane.ops.match import made_by
 from hexane.ops.records.quant import BYTES
 
 

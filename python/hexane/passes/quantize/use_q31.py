@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hexane.decisions import Decision
 from hexane.dtypes import FP32, INT32
 from hexane.errors import Error
 from hexane.graph import Array, EpilogueSlot, Graph, Node, Value, constant
-from hexane.match import joined_sources
+from hexane.graph.decisions import Decision
 from hexane.ops import OPS, apply
 from hexane.ops.fold import fold_node
+from hexane.ops.match import joined_sources
 from hexane.ops.records.q31 import LEAST_SHIFT, SUM_SHIFT, quantize_multiplier
 from hexane.ops.records.quant import BYTES
 from hexane.ops.records.quant_mean import mean_terms

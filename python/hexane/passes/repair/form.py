@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hexane.graph import Value
-from hexane.match import Found, Pattern
+from hexane.ops.match import Found, Pattern
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ exp(x) is infinite in fp16 from 11.1 on, and 0 below -17. Reported from devices:
 from math import inf
 
 from hexane.graph import Value
-from hexane.match import Found, made_by, op, scalar
+from hexane.ops.match import Found, made_by, op, scalar
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.repair.form import Form
 from hexane.passes.repair.squares import axes_of

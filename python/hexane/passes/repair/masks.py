@@ -2,8 +2,8 @@
 
 from hexane.graph import Graph, Node, Value, make_node
 from hexane.lowering.masks import FLOOR, HIDDEN, mask_operands
-from hexane.match import made_by
 from hexane.ops import OPS, apply
+from hexane.ops.match import made_by
 from hexane.ops.spec import moved_inputs
 
 

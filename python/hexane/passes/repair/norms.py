@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from math import isclose
 
 from hexane.graph import Node, Value
-from hexane.match import Found, Pattern, made_by, op, scalar
 from hexane.ops import OPS, simpler
+from hexane.ops.match import Found, Pattern, made_by, op, scalar
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.repair.form import Form
 from hexane.passes.repair.squares import (

@@ -1,8 +1,8 @@
 """Writes what leaves fp16 in forms that hold."""
 
-from hexane.decisions import Decision
 from hexane.graph import Graph, Value
-from hexane.match import Found, rewrite
+from hexane.graph.decisions import Decision
+from hexane.ops.match import Found, rewrite
 from hexane.passes.repair import logarithms, norms, sums
 from hexane.passes.repair.form import Form
 from hexane.passes.repair.masks import clamp_mask_inputs

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from math import isclose, isinf, prod, sqrt
 
 from hexane.graph import Value
-from hexane.match import made_by, scalar
+from hexane.ops.match import made_by, scalar
 
 MOST_READ = 1 << 16  # numbers of a constant that are looked at
 MOVES = ("reshape", "expand_dims", "squeeze", "broadcast_to", "identity", "stop_gradient")

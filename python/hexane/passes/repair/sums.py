@@ -6,8 +6,8 @@ A reduction is rounded behind its own factor (docs/numerics.md), so a factor tha
 from math import isclose, prod
 
 from hexane.graph import Value
-from hexane.match import Found, op
 from hexane.ops import simpler
+from hexane.ops.match import Found, op
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.repair.form import Form
 from hexane.passes.repair.norms import is_safe

@@ -4,10 +4,10 @@ from collections.abc import Container, Iterator
 from dataclasses import replace
 from typing import Any
 
-from hexane.checkpoints import CHECKPOINTED
-from hexane.decisions import Decision
 from hexane.graph import Graph, Node, Value
+from hexane.graph.decisions import Decision
 from hexane.ops import LEAVES, OPS
+from hexane.ops.checkpoints import CHECKPOINTED
 from hexane.passes.retarget.clamp_masks import clamp_masks
 from hexane.passes.retarget.forms import FORMS
 from hexane.passes.retarget.traffic import instead_of, said_of_traffic

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 from hexane.dtypes import FP16
 from hexane.graph import Node, TensorType
+from hexane.graph.printer import size_text
 from hexane.ops import OPS
-from hexane.printer import size_text
 
 SEVERAL = 4  # times the bytes of its own tensors: what is worth a word
 LEAST = 1 << 20  # bytes: less than that is moved in no time that anybody notices

@@ -3,8 +3,8 @@
 from collections.abc import Container, Iterator
 from math import prod
 
-from hexane.decisions import Decision
 from hexane.graph import Graph, Node, Value
+from hexane.graph.decisions import Decision
 from hexane.ops import OPS, apply
 from hexane.passes.retarget.marked import boundaries
 from hexane.passes.retarget.writer import is_border

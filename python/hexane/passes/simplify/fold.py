@@ -1,7 +1,7 @@
 """Computes at once what only depends on constants."""
 
-from hexane.decisions import Decision
 from hexane.graph import Graph, Node, Value
+from hexane.graph.decisions import Decision
 from hexane.ops.encodings import is_encoded
 from hexane.ops.fold import fold_node
 from hexane.targets import Chip, Target

@@ -2,8 +2,8 @@
 
 from hexane.graph import Graph, Node, Value
 from hexane.lowering.channel_scales import Affine, affine_of, float_product, scaled_operands
-from hexane.match import channel_axis, joined_sources
 from hexane.ops import OPS, apply
+from hexane.ops.match import channel_axis, joined_sources
 from hexane.targets import Chip, Target
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from hexane.errors import Error
 from hexane.graph import Graph, Node, Value
-from hexane.match import made_by
 from hexane.ops import OPS, apply
+from hexane.ops.match import made_by
 from hexane.targets import Target
 
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from hexane.dtypes import DType
 from hexane.graph import Graph, Node, Value
-from hexane.match import made_by
 from hexane.ops import OPS, apply
+from hexane.ops.match import made_by
 from hexane.passes.fuse.fuse_transpose import transposed
 from hexane.targets import Target
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from hexane import _core
 from hexane.errors import Error
-from hexane.limits import MAX_BYTES
 from hexane.program import Extent, Loop, Program
+from hexane.system.limits import MAX_BYTES
 from hexane.targets import Space
 
 

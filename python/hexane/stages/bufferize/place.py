@@ -5,9 +5,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from hexane.decisions import Decision
 from hexane.errors import Error
 from hexane.graph import Graph, Node, Value
+from hexane.graph.decisions import Decision
 from hexane.ops import LEAVES, OPS
 from hexane.ops.records.program import PROGRAM, Layout, layouts
 from hexane.passes.overwrites import overwrites

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from hexane import _core
 from hexane.graph import Graph, Node, TensorType, Value
-from hexane.layers import Engine
 from hexane.ops import LEAVES, OPS
 from hexane.passes.engine.moves import keeps_rows
+from hexane.program.layers import Engine
 from hexane.targets.target import Memory
 
 Rows = NDArray[np.int64]

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from hexane.decisions import Decision
 from hexane.dtypes import FP16
+from hexane.graph.decisions import Decision
 from hexane.program import Program, Step
 from hexane.stages.engine.rules import AFFINE, BYTES, OPERAND, PORT_CAST, WIDE_SUM, ieee_rule_of, rule_of
 from hexane.targets import Chip, Numerics

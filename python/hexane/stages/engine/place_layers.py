@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 from hexane import _core
-from hexane.decisions import Decision, counted
 from hexane.graph import Node
-from hexane.layers import Allocation, Layer, Partition, Stay, Tensor
+from hexane.graph.decisions import Decision, counted
 from hexane.ops import OPS
 from hexane.passes.engine.chain import slots_of
 from hexane.program import Program
+from hexane.program.layers import Allocation, Layer, Partition, Stay, Tensor
 from hexane.stages.engine.layer_problem import ENGINES, LayerProblem, rows
 from hexane.stages.engine.pack_weights import pack_weights
 from hexane.stages.engine.schedule_layers import LayerSchedule

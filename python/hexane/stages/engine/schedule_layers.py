@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hexane.decisions import Decision, counted
 from hexane.graph import Graph, Value
+from hexane.graph.decisions import Decision, counted
 from hexane.stages.engine.layer_problem import LayerProblem, Rows
 from hexane.targets import Chip
 

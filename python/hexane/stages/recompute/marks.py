@@ -7,9 +7,9 @@ first, and taps say what became of the values inside.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from hexane.checkpoints import CHECKPOINTED, checkpoint_names, checkpoints
 from hexane.graph import Graph, Node, Port, Value
 from hexane.ops import LEAVES, OPS
+from hexane.ops.checkpoints import CHECKPOINTED, checkpoint_names, checkpoints
 
 _TAP = "%recompute."
 

@@ -16,13 +16,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hexane.decisions import Decision
 from hexane.graph import Graph, Node, Value
+from hexane.graph.decisions import Decision
 from hexane.ops import LEAVES, OPS
 from hexane.ops.records.program import PROGRAM
+from hexane.program.work import multiply_adds
 from hexane.stages.bufferize.gradients import in_states
 from hexane.stages.recompute.copies import barrier
-from hexane.work import multiply_adds
 
 MOST_TRIED = 12  # values, those that promise most, before no other is dropped
 MOST_DROPPED = 4  # values, for each node of the graph

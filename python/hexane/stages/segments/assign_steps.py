@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hexane.graph import Graph, Port, Value, topological
-from hexane.layers import Layer
 from hexane.program import Program, Segment
+from hexane.program.layers import Layer
+from hexane.program.work import Work, multiply_adds, of_program, total
 from hexane.targets import Target
-from hexane.work import Work, multiply_adds, of_program, total
 
 Roots = Sequence[Sequence[Value]]  # of each layer, or of each segment: the values that have to be there when it has run
 _MARK = "%layer"

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hexane.decisions import Decision
 from hexane.graph import Graph, Node, Value
+from hexane.graph.decisions import Decision
 from hexane.ops import LEAVES, OPS, apply
 
 COLUMNS = 2  # axis of an image with channels last

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hexane import _core
-from hexane.attrs import Strings, pack
 from hexane.program import Program, Step, View
+from hexane.program.attrs import Strings, pack
 from hexane.stages.bufferize.tensors import Contents
 
 AXIS = 1  # of rows

@@ -11,7 +11,7 @@ from hexane.autograd.checkpoint import checkpoint
 from hexane.build import Tensor
 from hexane.errors import Error
 from hexane.graph import Array
-from hexane.origins import source_scope
+from hexane.graph.origins import source_scope
 from hexane.train import init
 from hexane.train.decoder.config import HEAD, POSITIONS, LlamaConfig
 from hexane.train.decoder.layers import Layers, rotary_tables

@@ -20,10 +20,10 @@ from hexane import build as hx
 from hexane.build import FUNCTIONS, Tensor
 from hexane.dtypes import DType
 from hexane.graph import Array, Node, Value, topological
+from hexane.graph.origins import source_scope
 from hexane.ops import OPS
 from hexane.ops.fold import Folder
 from hexane.ops.simpler import LARGEST_SQUARED
-from hexane.origins import source_scope
 from hexane.train.kernels.branches import is_leaf, weight_of
 
 

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 from hexane import build as hx
 from hexane.build import Tensor
-from hexane.decisions import Decision
 from hexane.errors import Error
 from hexane.graph import Array, Graph, Node, Value
-from hexane.origins import source_scope
+from hexane.graph.decisions import Decision
+from hexane.graph.origins import source_scope
 from hexane.passes.simplify.fold import fold
 from hexane.targets import load_target
 from hexane.train.kernels.branches import PRODUCTS

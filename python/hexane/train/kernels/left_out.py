@@ -2,8 +2,8 @@
 
 from collections.abc import Container, Iterator, Mapping
 
-from hexane.decisions import Decision
 from hexane.graph import Graph, topological
+from hexane.graph.decisions import Decision
 from hexane.passes.retarget.marked import LEFT_OUT
 from hexane.train.kernels.branches import is_leaf, loss_of, matrix_of
 

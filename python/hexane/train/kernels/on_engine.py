@@ -4,7 +4,7 @@ from hexane import build as hx
 from hexane.build import Tensor
 from hexane.errors import Error
 from hexane.graph import Graph, Node, Value
-from hexane.origins import source_scope
+from hexane.graph.origins import source_scope
 from hexane.passes.retarget.marked import mark_programs
 from hexane.runtime.collector import collector_paused
 from hexane.train.kernels.channels_first import shaped

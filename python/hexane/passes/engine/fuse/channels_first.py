@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hexane.decisions import Decision
 from hexane.graph import Graph, Node, TensorType, Value, constant, tensor_type, unique
+from hexane.graph.decisions import Decision
 from hexane.ops import OPS, apply
 from hexane.ops.records.engine.planar import WITH_SLOTS, WITHOUT
 from hexane.ops.slots import slot

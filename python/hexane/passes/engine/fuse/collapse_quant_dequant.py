@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from hexane.decisions import Decision
 from hexane.graph import Graph, Node, Value, constant
+from hexane.graph.decisions import Decision
 from hexane.lowering.layers import is_constant
-from hexane.match import joined_sources, made_by
 from hexane.ops import OPS, apply
 from hexane.ops.encodings import encoding_of, is_encoded
 from hexane.ops.fold import fold_node
+from hexane.ops.match import joined_sources, made_by
 from hexane.ops.slots import slot
 from hexane.passes.engine.chain import TABLE, fused, slots_of
 from hexane.passes.engine.legalize.compression import is_valid_for_compression

@@ -1,8 +1,8 @@
 """Joins chains of transposes and of reshapes; pairs that undo each other vanish."""
 
 from hexane.graph import Graph, Node, Value
-from hexane.match import joined_sources, made_by
 from hexane.ops import OPS, apply
+from hexane.ops.match import joined_sources, made_by
 from hexane.ops.records.engine.planar import WITH_SLOTS
 from hexane.passes.engine.chain import refused_reshape
 from hexane.passes.engine.moves import READ_TRANSPOSED, swaps_rows

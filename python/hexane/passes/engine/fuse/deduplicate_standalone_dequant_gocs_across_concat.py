@@ -1,7 +1,7 @@
 """Dequantises what is concatenated once, behind the concatenation."""
 
-from hexane.decisions import Decision
 from hexane.graph import Graph, Node, Value
+from hexane.graph.decisions import Decision
 from hexane.ops import OPS, apply
 from hexane.passes.engine.chain import TABLE, Readers
 from hexane.targets import Target

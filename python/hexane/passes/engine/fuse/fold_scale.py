@@ -4,8 +4,8 @@ import numpy as np
 
 from hexane.graph import Array, Graph, Node, Value, constant
 from hexane.lowering.layers import is_constant
-from hexane.match import joined_sources, made_by
 from hexane.ops import OPS, apply
+from hexane.ops.match import joined_sources, made_by
 from hexane.ops.slots import moved, slot
 from hexane.passes.engine.chain import Readers, slots_of
 from hexane.targets import Target

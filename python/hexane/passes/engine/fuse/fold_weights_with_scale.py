@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from hexane.decisions import Decision
 from hexane.graph import Graph, Node, Value, constant
+from hexane.graph.decisions import Decision
 from hexane.lowering.layers import is_constant
 from hexane.ops import OPS, apply
 from hexane.ops.slots import moved, slot

@@ -1,7 +1,7 @@
 """Puts the quantisation of results into the slots of the layers it follows."""
 
-from hexane.decisions import Decision
 from hexane.graph import Graph, Node, Value
+from hexane.graph.decisions import Decision
 from hexane.ops.slots import slot
 from hexane.passes.engine.chain import LISTING, Readers, fused, put, takes
 from hexane.targets import Target

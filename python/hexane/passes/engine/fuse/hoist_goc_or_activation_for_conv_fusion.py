@@ -1,9 +1,9 @@
 """Moves gains, offsets and activations to the layer that multiplies and accumulates, and puts them into its slots."""
 
-from hexane.decisions import Decision
 from hexane.graph import Graph, Node, Value
-from hexane.match import joined_sources
+from hexane.graph.decisions import Decision
 from hexane.ops import OPS, apply
+from hexane.ops.match import joined_sources
 from hexane.ops.records.engine.mac import CONVOLUTIONS
 from hexane.passes.engine.chain import ALIKE, TABLE, Readers, backward, fused, put_affine, slots_of, takes
 from hexane.passes.engine.fuse.fold_scale import into_slot

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from hexane.decisions import Decision
 from hexane.graph import Graph, Node, Value
-from hexane.match import joined_sources, made_by
+from hexane.graph.decisions import Decision
 from hexane.ops import OPS, apply
+from hexane.ops.match import joined_sources, made_by
 from hexane.passes.engine.chain import TABLE, Readers, slots_of
 from hexane.targets import Target
 

@@ -1,9 +1,9 @@
 """Puts transposes into the slots of the layers they follow."""
 
-from hexane.decisions import Decision
 from hexane.graph import Graph, Node, Value
-from hexane.match import joined_sources
+from hexane.graph.decisions import Decision
 from hexane.ops import OPS, apply
+from hexane.ops.match import joined_sources
 from hexane.ops.records.engine.mac import SDPA_RESULT
 from hexane.ops.slots import slot
 from hexane.passes.engine.chain import Readers, fused, put, takes

@@ -1,7 +1,7 @@
 """Says of every layer that could have been part of another why it is not."""
 
-from hexane.decisions import Decision
 from hexane.graph import Graph, Node
+from hexane.graph.decisions import Decision
 from hexane.lowering.layers import is_weight
 from hexane.ops import OPS
 from hexane.passes.engine.chain import TABLE, slots_of

@@ -4,8 +4,8 @@ from math import prod
 
 import numpy as np
 
-from hexane.decisions import Decision
 from hexane.graph import Graph, Node, Value, constant, tensor_type
+from hexane.graph.decisions import Decision
 from hexane.lowering.layers import is_constant
 from hexane.ops import OPS, apply
 from hexane.ops.encodings import encoding_of

@@ -1,7 +1,7 @@
 """Puts activations into the slots of the layers they follow."""
 
-from hexane.decisions import Decision
 from hexane.graph import Graph, Node, Value
+from hexane.graph.decisions import Decision
 from hexane.ops.slots import activation
 from hexane.passes.engine.chain import ALIKE, Readers, fused, put, put_affine, slots_of, takes
 from hexane.targets import Target

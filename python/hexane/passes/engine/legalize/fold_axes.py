@@ -2,8 +2,8 @@
 
 from math import prod
 
-from hexane.decisions import Decision
 from hexane.graph import Graph, Node, Value, make_node
+from hexane.graph.decisions import Decision
 from hexane.ops.records.engine.planar import WITH_SLOTS, WITHOUT
 from hexane.passes.engine.chain import slots_of
 from hexane.passes.engine.legalize.slots import layer

@@ -1,7 +1,7 @@
 """Cuts products whose tensors are larger than the chip's fast memory along their rows."""
 
-from hexane.decisions import Decision
 from hexane.graph import EpilogueSlot, Graph, Node, Value
+from hexane.graph.decisions import Decision
 from hexane.ops.slots import operands_of
 from hexane.passes.engine.chain import slots_of
 from hexane.passes.engine.legalize.slots import behind, layer, view, with_slots

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from hexane.decisions import Decision
 from hexane.graph import Array, EpilogueSlot, Graph, Node, Value, constant
+from hexane.graph.decisions import Decision
 from hexane.lowering.layers import is_constant
 from hexane.passes.engine.chain import slots_of
 from hexane.passes.engine.legalize.slots import behind, layer, view, with_inputs, with_slots

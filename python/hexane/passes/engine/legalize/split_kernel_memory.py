@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hexane.decisions import Decision
 from hexane.graph import EpilogueSlot, Graph, Node, Value, constant
+from hexane.graph.decisions import Decision
 from hexane.lowering.layers import is_constant, is_weight
 from hexane.ops import OPS, apply
 from hexane.ops.encodings import operand_encoding

@@ -2,8 +2,8 @@
 
 from math import prod
 
-from hexane.decisions import Decision
 from hexane.graph import Graph, Node, TensorType, Value
+from hexane.graph.decisions import Decision
 from hexane.passes.engine.legalize.slots import layer, view
 from hexane.targets import Chip
 from hexane.validate.rule import dims

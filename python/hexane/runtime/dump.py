@@ -15,7 +15,7 @@ class Dump:
     """A `watch` of `compile_graph`: 00-graph.txt is the graph as it was given, then one file for each pass, and the
     program last.
 
-    The folder is made if it is not there, and files of an earlier dump in it go. `hexane.parse` reads the graphs; what
+    The folder is made if it is not there, and files of an earlier dump in it go. `hexane.ops.parse` reads the graphs; what
     a pass decided stands below them, as comments. Raises Error where a file cannot be written.
     """
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from hexane.errors import Error
 from hexane.graph import EpilogueSlot
-from hexane.limits import MAX_LIST, MAX_SLOT_NUMBERS, MAX_SLOTS
+from hexane.system.limits import MAX_LIST, MAX_SLOT_NUMBERS, MAX_SLOTS
 
 
 class Strings:

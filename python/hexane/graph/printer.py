@@ -1,4 +1,4 @@
-"""Prints a graph as text that `hexane.parse` reads back, and draws it as plain SVG.
+"""Prints a graph as text that `hexane.ops.parse` reads back, and draws it as plain SVG.
 
 graph "digits" (%image: fp32[1, 1, 8, 8])
   %0 = const @8c5f... : fp32[16, 1, 3, 3]

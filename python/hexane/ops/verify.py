@@ -8,10 +8,10 @@ from hexane.dtypes import DTYPES
 from hexane.errors import Error
 from hexane.graph import EpilogueSlot, Graph, Node, TensorType
 from hexane.graph.attributes import attr_bits
-from hexane.limits import MAX_SLOTS
 from hexane.ops import KERNEL_FORMS, LEAVES, OPS, USER_OPS, Op
 from hexane.ops.application import arrange_inputs, infer
 from hexane.ops.attributes import normalize_attrs
+from hexane.system.limits import MAX_SLOTS
 from hexane.targets import Target
 
 GraphLevel = Literal["user", "lowering", "kernel", "engine"]  # "lowering": on the way, ops of all

@@ -5,13 +5,12 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Literal
 
-from hexane import printer
-from hexane.c99_library import row_kernels
-from hexane.decisions import Decision
-from hexane.graph import Array, Graph, Node, TensorType, Value
-from hexane.layers import Layer, Occupancy, Partition, Tensor, occupancy
+from hexane.graph import Array, Graph, Node, TensorType, Value, printer
+from hexane.graph.decisions import Decision
+from hexane.program.layers import Layer, Occupancy, Partition, Tensor, occupancy
+from hexane.program.work import NO_WORK, Work
+from hexane.system.c99_library import row_kernels
 from hexane.targets import Numerics, Space, Target
-from hexane.work import NO_WORK, Work
 
 BufferKind = Literal["arena", "weights", "state", "param", "port"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hexane.graph import TensorType
-from hexane.work import NO_WORK, Work
+from hexane.program.work import NO_WORK, Work
 
 Encoding = Literal["fp16", "int8", "palette", "sparse"]
 Engine = Literal["NE", "PE", "DMA"]  # multiply-accumulate array, planar engine, transfers

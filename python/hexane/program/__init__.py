@@ -1,0 +1,29 @@
+"""A program: steps on views into buffers, and what a chip's program is on the engine."""
+
+from hexane.program.program import (
+    Block,
+    Buffer,
+    Extent,
+    Loop,
+    PortView,
+    Program,
+    Segment,
+    SegmentPort,
+    Step,
+    View,
+    dense_strides,
+)
+
+__all__ = [
+    "Block",
+    "Buffer",
+    "Extent",
+    "Loop",
+    "PortView",
+    "Program",
+    "Segment",
+    "SegmentPort",
+    "Step",
+    "View",
+    "dense_strides",
+]
