@@ -18,7 +18,11 @@ from hexane.graph import Array
 from hexane.ops import OPS
 from hexane.targets.query import chip_names
 
-_WHOLE = "; compile the model with --runtime c99 (hx.Memory(runtime='c99')), which has that weight whole"
+_C99 = "; compile the model with --runtime c99 (hx.Memory(runtime='c99')), which "
+_INSTEAD = {  # what to do about kernels of the host alone
+    **dict.fromkeys(("decode", "sparse_conv", "sparse_matmul"), f"{_C99}has that weight whole"),
+    "recurrent": f"{_C99}has the steps of that network written out",
+}
 _INSTALLED = Path(__file__).parents[1] / "c99"  # beside the package where that is installed
 _CHECKOUT = Path(__file__).parents[3]
 
@@ -186,7 +190,7 @@ class PlanView:
 
     def _missing(self, index: int, what: str, name: str, need: Sequence[str]) -> Error:
         got = f"got the {what} {name}, which the C99 runtime has not got"
-        way = _WHOLE if name in ("decode", "sparse_conv", "sparse_matmul") else self.way_to_host()
+        way = _INSTEAD.get(name) or self.way_to_host()
         return Error(f"[codegen] {self.step_text(index)}: {got}, need one of {', '.join(need)}{way}")
 
     def step_text(self, index: int) -> str:

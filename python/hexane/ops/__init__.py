@@ -105,6 +105,7 @@ OPS: dict[str, Op] = {
         *ENGINE_OPS.values(),
         *program.OPS,
         *running.OPS,
+        *recurrent.LOOPS,
         *label_rows.OPS,
         *attention_gradient.OPS,
         *norm_gradient.OPS,

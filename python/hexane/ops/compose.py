@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from hexane.dtypes import BF16, FP32, FP64, INT64, DType
-from hexane.errors import Error
+from hexane.errors import Error, UnsupportedError
 from hexane.graph import Array, Value, constant
 from hexane.system.limits import MAX_GROWTH_BYTES
 
@@ -85,6 +85,10 @@ def part(b: Builder, x: Value, axis: int, start: int, stop: int) -> Value:
     begin, end = [0] * len(x.shape), list(x.shape)
     begin[axis], end[axis] = start, stop
     return b.slice_by_index(x, begin=begin, end=end)
+
+
+class WriteOutError(UnsupportedError):
+    """An op that is too large to be written as other ops: a kernel of its own computes it, or nothing does."""
 
 
 def limited(count: int, dtype: np.dtype[Any]) -> None:

@@ -200,3 +200,69 @@ def test_damaged_files_end_in_an_error_or_a_graph() -> None:
                 model.graph(name, {})
         except Error:
             pass
+
+
+@pytest.mark.parametrize("time_major", [False, True])
+def test_a_simple_network_of_floats_is_one_step_of_any_length(time_major: bool) -> None:
+    steps, batch, inputs, units = 600, 2, 5, 7
+    rng = np.random.default_rng(12)
+    w, r, bias = ((rng.uniform(-1, 1, s) / 3).astype(np.float32) for s in ((units, inputs), (units, units), (units,)))
+    m = TfliteModel()
+    x = m.tensor((steps, batch, inputs) if time_major else (batch, steps, inputs))
+    y = m.tensor((steps, batch, units) if time_major else (batch, steps, units))
+    operands = [x, *(m.tensor(a.shape, data=a) for a in (w, r, bias)), m.tensor((batch, units), is_variable=True)]
+    m.op("UNIDIRECTIONAL_SEQUENCE_RNN", operands, [y], fused_activation_function=4, time_major=time_major)
+    m.graph["inputs"], m.graph["outputs"] = [x], [y]
+    net = hx.compile(m.tobytes(), threads=1)
+    assert [step.kernel for step in net.program.steps].count("recurrent") == 1
+    hidden = np.zeros((batch, units))
+    for _ in range(2):
+        feed = rng.standard_normal((steps, batch, inputs)).astype(np.float32)
+        want = []
+        for now in feed.astype(np.float64):
+            hidden = np.tanh(now @ w.T + hidden @ r.T + bias)
+            want.append(hidden)
+        got = np.asarray(net(feed if time_major else feed.swapaxes(0, 1)))
+        np.testing.assert_allclose(got if time_major else got.swapaxes(0, 1), np.array(want), atol=2e-6)
+
+
+@pytest.mark.parametrize("time_major", [False, True])
+@pytest.mark.parametrize("peepholes", [False, True])
+def test_an_lstm_of_floats_is_one_step_of_any_length(time_major: bool, peepholes: bool) -> None:
+    steps, batch, inputs, units = 600, 2, 5, 7  # more steps than are written out
+    rng = np.random.default_rng(11)
+
+    def numbers(*shape: int) -> np.ndarray:
+        return (rng.uniform(-1, 1, shape) / np.sqrt(shape[-1])).astype(np.float32)
+
+    w, r = [numbers(units, inputs) for _ in range(4)], [numbers(units, units) for _ in range(4)]
+    p, bias = [numbers(units) for _ in range(3)], [numbers(units) for _ in range(4)]
+    m = TfliteModel()
+    x = m.tensor((steps, batch, inputs) if time_major else (batch, steps, inputs))
+    y = m.tensor((steps, batch, units) if time_major else (batch, steps, units))
+    operands = [x, *(m.tensor(a.shape, data=a) for a in (*w, *r))]
+    operands += [m.tensor(a.shape, data=a) if peepholes else -1 for a in p]
+    operands += [*(m.tensor(a.shape, data=a) for a in bias), -1, -1]
+    operands += [m.tensor((batch, units), is_variable=True) for _ in range(2)]
+    m.op("UNIDIRECTIONAL_SEQUENCE_LSTM", operands, [y], fused_activation_function=4, time_major=time_major)
+    m.graph["inputs"], m.graph["outputs"] = [x], [y]
+    net = hx.compile(m.tobytes(), threads=1)
+    assert [step.kernel for step in net.program.steps].count("recurrent") == 1
+    assert len(net.program.steps) < 8
+    hidden, cell = np.zeros((batch, units)), np.zeros((batch, units))
+
+    def sigmoid(v: np.ndarray) -> np.ndarray:
+        return 1 / (1 + np.exp(-v))
+
+    for _ in range(2):  # the second call goes on from the states of the first
+        feed = rng.standard_normal((steps, batch, inputs)).astype(np.float32)
+        want = []
+        for now in feed.astype(np.float64):
+            enter, forget, new, out = (now @ w[g].T + hidden @ r[g].T + bias[g] for g in range(4))
+            if peepholes:
+                enter, forget = enter + p[0] * cell, forget + p[1] * cell
+            cell = sigmoid(forget) * cell + sigmoid(enter) * np.tanh(new)
+            hidden = sigmoid(out + p[2] * cell if peepholes else out) * np.tanh(cell)
+            want.append(hidden)
+        got = np.asarray(net(feed if time_major else feed.swapaxes(0, 1)))
+        np.testing.assert_allclose(got if time_major else got.swapaxes(0, 1), np.array(want), atol=2e-6)

@@ -1,11 +1,12 @@
-"""RNN, GRU and LSTM, one step after the other, with weights as ONNX has them. Inside, the time axis comes first.
+"""RNN, GRU and LSTM, one step after the other, with weights as ONNX has them. Inside, the time axis comes first. On the
+host each is one op, whose kernel runs all steps; elsewhere, and for gradients, it is written out step by step.
 
 x (time, batch, input), weight (directions, gates * hidden, input), recurrent (directions, gates * hidden, hidden),
 bias (directions, 2 * gates * hidden): the input's and the recurrent one; lengths (batch,); the initial states
 (directions, batch, hidden). batch_first exchanges time (or directions) and batch in x, states and results.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +14,9 @@ import numpy as np
 
 from hexane.dtypes import INT32, INT64
 from hexane.errors import Error
-from hexane.graph import TensorType, Value
+from hexane.graph import Node, TensorType, Value
 from hexane.ops.attributes import Attr, finite, flag, number, text, texts
-from hexane.ops.compose import Builder, check_lengths, checked_lengths, limited, part
+from hexane.ops.compose import Builder, WriteOutError, check_lengths, checked_lengths, limited, part
 from hexane.ops.dtype_rules import floating
 from hexane.ops.records.elementwise import sigmoid, softplus
 from hexane.ops.shape_rules import Shape
@@ -23,7 +24,8 @@ from hexane.ops.spec import Case, Op
 
 Array = Any
 State = tuple[Any, ...]
-MAX_STEPS = 2048  # each is a handful of ops
+MAX_STEPS = 2048  # that are written out: each is a handful of ops
+LOOP = "recurrent"  # the kernel
 FUNCTIONS: Mapping[str, Callable[[Array], Array]] = {
     "relu": lambda x: np.maximum(x, 0), "sigmoid": sigmoid, "sigmoid_hard": lambda x: np.clip(0.2 * x + 0.5, 0, 1),
     "softplus": softplus, "softsign": lambda x: x / (1 + np.abs(x)), "tanh": np.tanh,
@@ -117,8 +119,13 @@ def _lstm_step(b: Builder, d: Direction, x: Value, state: State) -> State:
 def _expansion(cell: Cell) -> Callable[..., Any]:
     def expand(b: Builder, x: Value, *rest: Value | None, **attrs: Any) -> list[Value]:
         weights, lengths, peephole, initial = _sorted(cell, rest)
+        x = _time_first(b, x, attrs)
+        if x.shape[0] > MAX_STEPS:
+            raise WriteOutError(
+                f"[{b.sources[0] if b.sources else 'recurrent'}] got {x.shape[0]} steps to write out, need at most"
+                f" {MAX_STEPS}: use shorter sequences, or fp32 on the host"
+            )
         if attrs["batch_first"]:
-            x = b.transpose(x, perm=(1, 0, 2))
             initial = [None if v is None else b.transpose(v, perm=(1, 0, 2)) for v in initial]
         if lengths is not None:
             lengths = checked_lengths(b, lengths, x.shape[0])
@@ -126,13 +133,13 @@ def _expansion(cell: Cell) -> Callable[..., Any]:
         zeros = np.zeros((x.shape[1], weights[1].shape[-1]), x.dtype.numpy)
         outs, ends = [], []
         for i in range(directions):
-            w, r = (_direction(b, v, i) for v in weights[:2])
+            r = _direction(b, weights[1], i)
             bias, p, *start = (v and _direction(b, v, i) for v in (weights[2], peephole, *initial))
-            halves = (None, None) if bias is None else (part(b, bias, 0, 0, width), part(b, bias, 0, width, 2 * width))
+            own = None if bias is None else part(b, bias, 0, width, 2 * width)
             names = attrs["activations"][i * len(cell.defaults) :]
             functions = [lambda v, name=name: b.apply(name, v) for name in names]
-            inputs = b.matmul(x, w, halves[0], transpose_y=True)
-            d = Direction(inputs, r, halves[1], p, functions, r.shape[-1], attrs)
+            inputs = _input_products(b, x, weights[0], weights[2], i)
+            d = Direction(inputs, r, own, p, functions, r.shape[-1], attrs)
             state = tuple(b.const(zeros) if v is None else v for v in start)
             found, last = _unrolled(b, cell, d, state, lengths, attrs["direction"] == "reverse" or i == 1)
             outs.append(found)
@@ -143,6 +150,24 @@ def _expansion(cell: Cell) -> Callable[..., Any]:
         return results
 
     return expand
+
+
+def _time_first(b: Builder, x: Value, attrs: Mapping[str, Any]) -> Value:
+    return b.transpose(x, perm=(1, 0, 2)) if attrs["batch_first"] else x
+
+
+def _input_products(b: Builder, x: Value, weight: Value, bias: Value | None, index: int) -> Value:
+    """What all steps of one direction add to their gates, (time, batch, gates * hidden)."""
+    own = None if bias is None else part(b, _direction(b, bias, index), 0, 0, weight.shape[1])
+    return b.matmul(x, _direction(b, weight, index), own, transpose_y=True)
+
+
+def is_written_out(b: Builder, node: Node, nodes: Container[Node]) -> bool:
+    """Whether the expansion of a recurrent op is among these nodes too, as gradients need it."""
+    x, weight, _, bias = node.inputs[:4]
+    assert x is not None
+    assert weight is not None
+    return _input_products(b, _time_first(b, x, node.attrs), weight, bias, 0).node in nodes
 
 
 def _direction(b: Builder, v: Value, index: int) -> Value:
@@ -248,8 +273,8 @@ def _shapes(cell: Cell) -> Callable[..., list[Shape]]:
         directions, hidden = recurrent[0], recurrent[-1]
         if directions != (2 if direction == "bidirectional" else 1):
             raise Error(f"direction: got {direction!r} for {directions} sets of weights")
-        if not 1 <= time <= MAX_STEPS:
-            raise Error(f"got {time} steps, need 1 to {MAX_STEPS}")
+        if time < 1:
+            raise Error(f"got {time} steps, need at least 1")
         state = (batch, directions, hidden) if batch_first else (directions, batch, hidden)
         width = cell.gates * hidden
         for name, found, need in (
@@ -363,3 +388,45 @@ OPS = (
                Case(arrays=_sequences(4, 2, 1, 5, peephole=True), attrs={**_BOTH, "clip": 0.8})),
     ),
 )  # fmt: skip
+
+
+# ---- as one op ----
+
+
+def loop_name(op: str) -> str:
+    """The op of the kernel that runs all steps of a network."""
+    return f"cpu.{op}"
+
+
+def _loop(op: Op) -> Op:
+    def shape(*shapes: Shape | None, sequence: bool, **attrs: Any) -> list[Shape]:
+        y, *states = op.shape(*shapes, **attrs)
+        if not sequence:
+            y = (y[0], 1, *y[2:]) if attrs["batch_first"] else (1, *y[1:])
+        return [y, *states]
+
+    def ref(*arrays: Array, sequence: bool, **attrs: Any) -> list[Array]:
+        y, *states = op.ref(*arrays, **attrs)
+        if not sequence:
+            y = np.zeros_like(y[:, :1] if attrs["batch_first"] else y[:1])
+        return [y, *states]
+
+    def kernel_attrs(inputs: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
+        names = sorted(FUNCTIONS)
+        return {
+            "cell": op.name, "batch_first": attrs["batch_first"], "reverse": attrs["direction"] == "reverse",
+            "linear_before_reset": attrs.get("linear_before_reset", False), "clip": attrs["clip"],
+            "activations": [names.index(name) for name in attrs["activations"]],
+        }  # fmt: skip
+
+    return Op(
+        name=loop_name(op.name), doc=f"{op.name} as its kernel runs it: lengths in int64, 0 to the steps that there are."
+        " sequence: whether y has all steps, else it has one row that means nothing.",
+        inputs=op.inputs, outputs=op.outputs, attrs={**(op.attrs or {}), "sequence": flag(True)}, shape=shape,
+        dtype=op.dtype, check=op.check, canonical=op.canonical, kernel=LOOP, kernel_attrs=kernel_attrs, level="kernel",
+        ref=ref, cases=(),
+    )  # fmt: skip
+
+
+RECURRENT = tuple(op.name for op in OPS)
+LOOPS = tuple(map(_loop, OPS))

@@ -7,6 +7,7 @@ import numpy as np
 from hexane.graph import Array, Node, Value
 from hexane.lowering.channel_scales import normalisation
 from hexane.ops import OPS, simpler
+from hexane.ops.compose import WriteOutError
 from hexane.ops.records.linear import scale_first
 from hexane.passes.retarget.axes import reduced_axes
 from hexane.passes.retarget.writer import Form, Writer, Written
@@ -19,7 +20,10 @@ def expand(b: Writer, node: Node) -> Written | None:
     op = OPS[node.op]
     if op.expand is None:
         return None
-    result = op.expand(b, *node.inputs, **node.attrs)
+    try:
+        result = op.expand(b, *node.inputs, **node.attrs)
+    except WriteOutError:
+        return None
     values = (result,) if isinstance(result, Value) else tuple(result)
     if values == node.values:
         return None

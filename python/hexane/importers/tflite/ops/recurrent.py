@@ -1,4 +1,5 @@
-"""Recurrent ops, written out step by step; their states are variables."""
+"""Recurrent ops; their states are variables. What the catalogue's lstm and rnn mean becomes these, other sequences are
+written out step by step."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +9,7 @@ import numpy as np
 from hexane.dtypes import FP32, INT32, INT64
 from hexane.errors import Error
 from hexane.graph import Value
-from hexane.importers.tflite.integer import RELU, clamped, halved_away, multiplier, stored, two
+from hexane.importers.tflite.integer import RELU, TANH, clamped, halved_away, multiplier, stored, two
 from hexane.importers.tflite.ops.activations import activated
 from hexane.importers.tflite.ops.fixed_point import sigmoid_table_16, tanh_table_16
 from hexane.importers.tflite.ops.linear import hybrid_product, sums
@@ -76,6 +77,8 @@ def lstm(c: Context) -> Value:
         raise Error(f"got {len(c.op.outputs)} results, need 1")
     x = c.x(0)
     state = [_state(c, LSTM_OUTPUT_STATE), _state(c, LSTM_CELL_STATE)]
+    if c.op.name != "LSTM" and _is_lstm_op(c):
+        return _lstm_op(c, x, state[0], state[1])
     step = _integer_cell(c) if x.dtype is INT8 else _float_cell(c)
 
     def one(now: Value) -> Value:
@@ -86,6 +89,42 @@ def lstm(c: Context) -> Value:
     _keep(c, LSTM_OUTPUT_STATE, state[0])
     _keep(c, LSTM_CELL_STATE, state[1])
     return y
+
+
+def _is_lstm_op(c: Context) -> bool:
+    """Whether it is the catalogue's lstm: floats, a gate of the input, tanh, and nothing after a sum but its bias."""
+    floats = all(c.x(i).dtype.kind == "float" for i in (0, *range(2, 9)))
+    others = (16, *range(20, 24))  # projection, layer normalisation
+    return (
+        floats and c.has(1) and c.has(5) and not any(c.has(i) for i in others) and len(c.x(0).shape) == 3
+        and c.o["fused_activation_function"] == TANH and not c.o["cell_clip"]
+    )  # fmt: skip
+
+
+def _lstm_op(c: Context, x: Value, hidden: Value, cell: Value) -> Value:
+    b, order = c.b, (INPUT, OUTPUT, FORGET, CELL)
+    units = c.x(6).shape[0]
+
+    def together(values: list[Value | None], size: int) -> Value | None:
+        """One row of vectors, zeros for those that are not there; None if none is there."""
+        if all(v is None for v in values):
+            return None
+        zeros = b.const(np.zeros(size, x.dtype.numpy))
+        return b.expand_dims(b.concat(*(zeros if v is None else v for v in values), axis=0), axes=(0,))
+
+    def stacked(first: int) -> Value:
+        return b.expand_dims(b.concat(*(c.x(first + g) for g in order), axis=0), axes=(0,))
+
+    time_major = bool(c.o["time_major"])
+    axis = 0 if time_major else 1  # of the one direction, in states
+    y, last, last_cell = b.several(
+        "lstm", x, stacked(1), stacked(5), together([*(_real(c, 12 + g) for g in order), *[None] * 4], units), None,
+        b.expand_dims(hidden, axes=(axis,)), b.expand_dims(cell, axes=(axis,)),
+        together([_real(c, 9), _real(c, 11), _real(c, 10)], units), batch_first=not time_major,
+    )  # fmt: skip
+    _keep(c, LSTM_OUTPUT_STATE, b.squeeze(last, axes=(axis,)))
+    _keep(c, LSTM_CELL_STATE, b.squeeze(last_cell, axes=(axis,)))
+    return b.squeeze(y, axes=(1 if time_major else 2,))
 
 
 Cell = Callable[[Value, Value, Value], tuple[Value, Value]]
@@ -217,6 +256,9 @@ def _recurrent(c: Context, x: Value, h: Value) -> Value:
 @reads("UNIDIRECTIONAL_SEQUENCE_RNN")
 def sequence_rnn(c: Context) -> Value:
     state = [_state(c, 4)]
+    code = {RELU: "relu", TANH: "tanh"}.get(c.o["fused_activation_function"])
+    if code and len(c.x(0).shape) == 3 and all(c.x(i).dtype.kind == "float" for i in range(4)):
+        return _rnn_op(c, c.x(0), state[0], code)
 
     def one(now: Value) -> Value:
         state[0] = _recurrent(c, now, state[0])
@@ -225,6 +267,18 @@ def sequence_rnn(c: Context) -> Value:
     y = _steps(c, c.x(0), bool(c.o["time_major"]), one)
     _keep(c, 4, state[0])
     return y
+
+
+def _rnn_op(c: Context, x: Value, hidden: Value, activation: str) -> Value:
+    b, time_major = c.b, bool(c.o["time_major"])
+    axis = 0 if time_major else 1  # of the one direction, in states
+    bias = b.concat(c.x(3), b.const(np.zeros(c.x(3).shape, x.dtype.numpy)), axis=0)
+    y, last = b.several(
+        "rnn", x, b.expand_dims(c.x(1), axes=(0,)), b.expand_dims(c.x(2), axes=(0,)), b.expand_dims(bias, axes=(0,)),
+        None, b.expand_dims(hidden, axes=(axis,)), activations=(activation,), batch_first=not time_major,
+    )  # fmt: skip
+    _keep(c, 4, b.squeeze(last, axes=(axis,)))
+    return b.squeeze(y, axes=(1 if time_major else 2,))
 
 
 @reads("SVDF")

@@ -1,0 +1,73 @@
+// What prepare() learns about a call of `recurrent`: the extents of the network, and where things lie in packed weights
+// and in scratch.
+//
+// x of a block of steps       packed weight          gates of the block           packed recurrent weight
+// [steps * batch, input]  x  [input, gates * H]  =  [steps * batch, gates * H]    [H, gates * H]
+//                                                     one step after the other: += state [batch, H] x the recurrent
+//                                                     weight, functions, the next state, a row of y
+#pragma once
+
+#include <vector>
+
+#include "cpu/matmul/gemm.h"
+
+namespace hexane::cpu {
+
+enum class Cell { kRnn, kGru, kLstm };
+
+struct RecurrentAttributes {
+  uint64_t cell;  // "rnn", "gru" or "lstm"
+  int64_t batch_first, reverse, linear_before_reset;
+  double clip;
+  IntList activations;  // indices in kActivations, for each direction
+};
+
+inline constexpr const char* kActivations[] = {"relu", "sigmoid", "sigmoid_hard", "softplus", "softsign", "tanh"};
+
+// The operands by their places in a call.
+struct RecurrentInputs {
+  enum { kX, kWeight, kRecurrent, kBias, kLengths, kHidden, kCell, kPeephole, kCount };
+};
+
+struct RecurrentFunction {
+  RowFunction apply;
+  float alpha, beta;
+};
+
+// A right-hand side in panels, and its bias, in a packed direction. Offsets in bytes.
+struct PackedMatrix {
+  int64_t first_row, columns, k;  // of which rows of the weight it consists
+  int64_t panel_bytes, panels, bias;
+  bool recurrent;
+
+  int64_t panels_bytes() const { return panel_bytes * ceil_div(columns, kPanelLanes); }
+  int64_t bias_floats() const { return ceil_div(columns, kPanelLanes) * kPanelLanes; }
+};
+
+struct RecurrentState {
+  Cell cell;
+  int64_t gates, time, directions, batch, input, hidden;
+  int64_t width() const { return gates * hidden; }
+  int time_axis, batch_axis;         // of x, and of y, where directions come after them
+  int state_direction, state_batch;  // the axes of states
+  int y_direction, y_batch;
+  bool reverse, linear, clips, half_panels, dense_x, keeps_sequence, is_packed;
+  float clip;
+  std::vector<RecurrentFunction> functions;  // per direction
+
+  PackedMatrix x_matrix, h_matrix, last_matrix;  // of a GRU the last one has the gate `new`
+  int64_t direction_bytes;                       // packed
+  Block packed;
+
+  int64_t block_steps;
+  // Scratch, in floats: gates | product | hidden | cell | reset hidden | x | peephole.
+  int64_t product_at, hidden_at, cell_at, reset_at, x_at, peephole_at, scratch_floats;
+};
+
+Prepared prepare_recurrent(const Call& call);
+int64_t recurrent_cost(const Call& call);
+int64_t recurrent_scratch(const Call& call);
+int64_t recurrent_shared_scratch(const Call& call);
+void recurrent_begin(const Call& call, std::byte* shared);
+
+}  // namespace hexane::cpu

@@ -1,0 +1,49 @@
+"""Leaves a recurrent network a loop: one op of its kernel in place of a handful of ops for each step."""
+
+from hexane.graph import Graph, Node, Value
+from hexane.graph.decisions import Decision
+from hexane.ops import OPS, apply
+from hexane.ops.compose import checked_lengths
+from hexane.ops.fold import Folder
+from hexane.ops.records.recurrent import LENGTHS, RECURRENT, is_written_out, loop_name
+from hexane.passes.legalize.legalize_dtypes import has_kernel
+from hexane.targets import Target
+
+
+def keep_recurrent(graph: Graph, target: Target) -> Graph:
+    """%y, %h, %c = lstm(%x, %w, %r, %b)  ->  %y, %h, %c = cpu.lstm(%x, %w, %r, %b) {sequence=True}
+
+    The same for gru and rnn. Not in dtypes without a kernel, not of no elements, and not where gradients have the steps
+    written out already: the loop would compute their results a second time. Keeps the bits of fp32.
+    """
+    if not graph.ops.intersection(RECURRENT):
+        return graph
+    nodes = set(graph.nodes)
+    read = {*graph.users(), *(port.value for port in (*graph.outputs, *graph.taps)), *graph.updates}
+    made: list[Decision] = []
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        def decide(verdict: str, reason: str) -> None:
+            made.append(Decision("keep_recurrent", node.where, verdict, reason))
+
+        if any(t.size == 0 for t in node.types) or any(v is not None and v.type.size == 0 for v in inputs):
+            decide("written out", "it has no elements")
+            return None
+        b = Folder(*node.sources)
+        if is_written_out(b, node, nodes):
+            decide("written out", "gradients need its steps")
+            return None
+        operands = list(inputs)
+        if (lengths := operands[LENGTHS]) is not None:
+            x = operands[0]
+            assert x is not None
+            operands[LENGTHS] = checked_lengths(b, lengths, x.shape[1 if node.attrs["batch_first"] else 0])
+        attrs = {**node.attrs, "sequence": node.values[0] in read}
+        loop = apply(OPS[loop_name(node.op)], operands, attrs, node.sources)
+        if not has_kernel(loop[0].node, target.kernels):
+            decide("written out", f"no kernel computes it in {node.types[0].dtype.name}")
+            return None
+        decide("one loop", "its kernel runs all steps, with the weights packed once")
+        return loop if attrs["sequence"] else (node.values[0], *loop[1:])
+
+    return graph.rewrite(change, RECURRENT).decided(*made)
