@@ -29,6 +29,7 @@ from hexane.report import (
     DivergenceReport,
     Explanation,
     Fit,
+    Profile,
     Report,
     compare,
     cross_compile_check,
@@ -37,6 +38,7 @@ from hexane.report import (
     fit,
     predict_fp16_divergence,
     preflight,
+    profile,
 )
 from hexane.runtime import (
     Context,
@@ -77,6 +79,7 @@ __all__ = [
     "OpenModel",
     "Options",
     "Peak",
+    "Profile",
     "Quantization",
     "Quantized",
     "QuantizedLayer",
@@ -105,6 +108,7 @@ __all__ = [
     "parse",
     "predict_fp16_divergence",
     "preflight",
+    "profile",
     "project_peak",
     "quantize_model",
     "save_coreml",

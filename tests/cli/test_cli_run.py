@@ -48,9 +48,19 @@ def test_run_prints_one_json_object(cli, model, x_file, x):
 
 def test_run_profile_lists_steps_and_kernels(cli, model):
     out = cli("run", model, "--profile").out
-    assert re.search(r"kernel +from +calls +us +share", out)
+    assert re.search(r"kernel +from +us +share +GFLOP/s +GB/s +of roofline", out)
+    assert re.search(r"roofline: \d+ GFLOP/s in fp32, [\d.]+ GB/s from main memory", out)
     assert re.search(r"kernel +steps +us +share", out)
     assert "matmul" in out
+
+
+def test_run_writes_a_profiled_call_as_a_trace(cli, model, tmp_path):
+    assert f"wrote {tmp_path / 't.json'}" in cli("run", model, "--trace", tmp_path / "t.json").out
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    assert any(event["name"] == "matmul" for event in events)
+    ended = cli("run", model, "--trace", tmp_path / "no" / "t.json")
+    assert ended.code == 1
+    assert "--trace" in ended.err
 
 
 def test_run_shows_the_likeliest_classes_of_probabilities(cli, tmp_path):

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import hexane as hx
-from hexane.cli.timing import profile
 from hexane.dtypes import DTYPES
 
 W = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -143,25 +142,6 @@ def test_a_profile_tells_the_median_call_of_each_step() -> None:
     assert 0 < step["median"] < step["nanoseconds"]
     net.profile()
     assert (net.steps[0]["calls"], net.steps[0]["median"]) == (0, 0)
-
-
-def test_hexane_run_profiles_by_medians() -> None:
-    class Net:
-        """A model whose first call was slow."""
-
-        steps = (
-            {"kernel": "a", "source": "", "calls": 100, "nanoseconds": 900_000, "median": 1000},
-            {"kernel": "b", "source": "", "calls": 100, "nanoseconds": 300_000, "median": 3000},
-        )
-
-        def profile(self, on: bool) -> None:
-            pass
-
-        def bind(self) -> Any:
-            return lambda: None
-
-    rows = profile(Net(), {})  # type: ignore[arg-type]
-    assert [(row["kernel"], row["us"], row["share"]) for row in rows] == [("b", 3, 0.75), ("a", 1, 0.25)]
 
 
 @pytest.mark.parametrize(("name", "says"), [("a\0b", "got NUL"), ("a\ud800b", "got a lone surrogate")])

@@ -26,10 +26,11 @@ from hexane.cli.options import (
 from hexane.cli.output import named_option, print_json, working
 from hexane.cli.results import print_outputs, summary, write_outputs
 from hexane.cli.run_c99 import Runtime, run_in_c99
-from hexane.cli.timing import latency, print_profile, profile
+from hexane.cli.timing import print_profile, profile_record
 from hexane.errors import Error
 from hexane.feeds import Preprocess
 from hexane.graph import Array
+from hexane.report.profile import latency, profile
 from hexane.runtime import PortType
 
 
@@ -40,7 +41,12 @@ def run(
     target: Target = None,
     numerics: Arithmetic = None,
     threads: Annotated[int | None, typer.Option(min=1, max=256, help="How many. [default: all cores]")] = None,
-    with_profile: Annotated[bool, typer.Option("--profile", help="Show the time of every step.")] = False,
+    with_profile: Annotated[
+        bool, typer.Option("--profile", help="Show the time of every step, its rates, and the share of the roofline.")
+    ] = False,
+    trace: Annotated[
+        Path | None, typer.Option(metavar="F.json", help="Write a profiled call as a Chrome trace (Perfetto reads it).")
+    ] = None,
     dtype: Dtype = None,
     input_shape: InputShapes = None,
     inputs: Inputs = None,
@@ -59,8 +65,8 @@ def run(
     debug: Debug = False,
 ) -> None:
     """Run a model on given inputs. Inputs that are not given are random, of a fixed seed."""
-    if runtime is Runtime.C99 and with_profile:
-        raise typer.BadParameter("--profile: got it with --runtime c99, need the host's kernels")
+    if runtime is Runtime.C99 and (with_profile or trace):
+        raise typer.BadParameter("--profile, --trace: got one with --runtime c99, need the host's kernels")
     given = Given.of(input_shape, inputs, values, Preprocess(mean or (0.0,), std or (1.0,)))
     _check_scaling(given, mean, std)
     opened, known = open_model(
@@ -82,7 +88,10 @@ def run(
             timed = latency(net, arrays)
         with named_option("--output", output or Path()):
             written = write_outputs(output, outputs) if output else {}
-        steps = profile(net, arrays) if with_profile else None
+        profiled = None
+        if with_profile or trace:
+            with named_option("--trace", trace or Path()):
+                profiled = profile(net, arrays, trace=trace, roofline=with_profile)
     record: dict[str, Any] = {
         "model": str(model),
         "inputs": [_input(port, arrays[port.name], known) for port in net.inputs],
@@ -97,7 +106,7 @@ def run(
         if entry["name"] in written:
             entry["file"] = str(written[entry["name"]])
     if json:
-        print_json(record if steps is None else record | {"profile": steps})
+        print_json(record | {"profile": profile_record(profiled)} if profiled and with_profile else record)
         return
     if line := random_line(net.inputs, known.arrays):
         print(line)
@@ -110,8 +119,10 @@ def run(
             "beside the host's kernels: "
             + ("the same bits" if same else f"differs by up to {max(difference.values()):g}")
         )
-    if steps is not None:
-        print_profile(steps)
+    if profiled is not None and with_profile:
+        print_profile(profiled)
+    if trace is not None:
+        print(f"wrote {trace}")
 
 
 def _check_scaling(given: Given, mean: Any, std: Any) -> None:

@@ -36,7 +36,7 @@ def of_program(node: Node) -> Work:
 def multiply_adds(node: Node) -> int:
     """Of a kernel that adds up products, padding included, or of a device's program; 0 for others."""
     op, inputs = node.op.rpartition(".")[2], node.inputs
-    for prefix in ("quantized_", "encoded_", "sparse_", "widening_", "accumulating_"):
+    for prefix in ("quantized_", "encoded_", "sparse_", "widening_", "accumulating_", "bf16_"):
         op = op.removeprefix(prefix)
     if op == "program":
         return int(str(node.attrs["multiply_adds"]))

@@ -10,6 +10,7 @@ from hexane.report.explanation_page import explanation_page
 from hexane.report.fit import Fit, fit
 from hexane.report.page import html_page
 from hexane.report.preflight import preflight
+from hexane.report.profile import Profile, profile
 from hexane.report.report import Entry, Report, Weights
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Entry",
     "Explanation",
     "Fit",
+    "Profile",
     "Report",
     "Weights",
     "compare",
@@ -29,4 +31,5 @@ __all__ = [
     "html_page",
     "predict_fp16_divergence",
     "preflight",
+    "profile",
 ]
