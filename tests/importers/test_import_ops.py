@@ -140,6 +140,9 @@ CASES = [
     C("Pad", [rand(2, 3), ints(0, 1, 2, 0), np.float32(1.5)], opset=11, constant=(1, 2)),
     C("Pad", [rand(4, 5), ints(1, 2, 2, 1)], {"mode": "reflect"}, opset=13, constant=(1,)),
     C("Pad", [rand(4, 5), ints(1, 2, 2, 1)], {"mode": "edge"}, opset=13, constant=(1,)),
+    # Pads that cut, as speech models have them for the number before each one.
+    C("Pad", [rand(2, 9), ints(0, 1, 0, -1)], {"mode": "edge"}, opset=17, constant=(1,)),
+    C("Pad", [rand(2, 3, 9), ints(-1, 0, 3, 0, 0, -2)], {"mode": "reflect"}, opset=17, constant=(1,)),
     C("Pad", [rand(4, 5), ints(2, 1), None, ints(-1)], {"mode": "wrap"}, opset=19, constant=(1, 3)),
     C("DepthToSpace", [rand(1, 8, 2, 3)], {"blocksize": 2}, opset=7),
     C("DepthToSpace", [rand(1, 8, 2, 3)], {"blocksize": 2, "mode": "CRD"}, opset=11),
@@ -333,6 +336,7 @@ CASES = [
     C("DFT", [rand(2, 9, 1), ints(12)[0]], opset=17, constant=(1,)),
     C("DFT", [rand(2, 9, 1), ints(4)[0]], opset=17, constant=(1,)),
     C("STFT", [rand(2, 30, 1), ints(4)[0], rand(8, low=0.1)], {"onesided": 1}, constant=(1,)),
+    C("STFT", [rand(2, 30), ints(4)[0], rand(8, low=0.1)], {"onesided": 1}, constant=(1,)),
     C("STFT", [rand(2, 30, 2), ints(5)[0], None, ints(10)[0]], {"onesided": 0}, constant=(1, 3), oracle=by_onnx),
     # Between elements.
     *(C("GridSample", [rand(2, 3, 5, 4), rand(2, 6, 7, 2, low=-1.6, high=1.6)],

@@ -31,9 +31,11 @@ def likely_shapes(
     named, inputs = dict(known or {}), list(inputs)
     for sums in (False, True):  # the terms of sums come first
         for name, kind, dims in inputs:
-            for dim, guess in zip(dims or (), _by_place(name, kind, dims or ()), strict=True):
+            guesses = _by_place(name, kind, dims or ())
+            for place, (dim, guess) in enumerate(zip(dims or (), guesses, strict=True)):
                 if isinstance(dim, str) and ("+" in dim) is sums:
-                    named.setdefault(dim, _by_name(dim, named) or guess)
+                    counts = dim.lower() == "n" and place  # N of waves [batch, N] counts samples
+                    named.setdefault(dim, guess if counts else _by_name(dim, named) or guess)
     return {name: _shape(name, kind, dims, named) for name, kind, dims in inputs}
 
 
@@ -67,6 +69,8 @@ def _by_place(name: str, kind: str, dims: Sequence[int | str | None]) -> list[in
     guesses = [BATCH if rank > 1 and place == 0 else TOKENS for place in range(rank)]
     if not whole and rank <= 2 and rank and any(word in name.lower() for word in SOUND):
         guesses[-1] = SAMPLES
+    if rank == 3 and not whole and isinstance(dims[0], int) and isinstance(dims[2], int) and dims[0] > 1:
+        guesses[1] = BATCH  # the state of a recurrent network: (layers, batch, units)
     if rank in (4, 5):
         return _of_image(dims, list(range(2, rank)), 1, rank - 1)
     if rank == 3 and dims[2] in COLOR_COUNTS and not any(isinstance(d, int) for d in dims[:2]) and not _batched(dims):

@@ -1,5 +1,6 @@
 """Ops that move elements: shapes, slices, pads, tiles."""
 
+from collections.abc import Sequence
 from math import prod
 
 from hexane.errors import Error
@@ -147,7 +148,8 @@ def pad(b: Builder, n: OnnxNode) -> Result:
     if mode not in ("constant", "reflect", "edge", "wrap"):
         raise Error(f"mode: got {mode!r}, need constant, reflect, edge or wrap")
     if mode != "constant" and (min(begin, default=0) < 0 or min(end, default=0) < 0):
-        raise Error(f"pads: got {pads} with mode {mode}, need none that cut")
+        x = _cut(b, x, begin, end)  # first, as onnxruntime has it: what is repeated is what is left
+        begin, end = [max(p, 0) for p in begin], [max(p, 0) for p in end]
     value = n.attrs.get("value", 0.0)
     if n.has(2) and mode == "constant":
         value = n.scalar(2).item()
@@ -156,6 +158,15 @@ def pad(b: Builder, n: OnnxNode) -> Result:
     if not any(begin) and not any(end):
         return x
     return b.pad(x, begin=begin, end=end, mode=mode, value=float(value) if mode == "constant" else 0.0)
+
+
+def _cut(b: Builder, x: Value, begin: Sequence[int], end: Sequence[int]) -> Value:
+    """x without what negative pads take off. Raises Error where nothing is left."""
+    first = [max(-p, 0) for p in begin]
+    last = [extent - max(-p, 0) for extent, p in zip(x.shape, end, strict=True)]
+    if any(i >= j for i, j in zip(first, last, strict=True)):
+        raise Error(f"pads: got {tuple(begin)} and {tuple(end)} for the shape {x.shape}, need some that leave a number")
+    return b.slice_by_index(x, begin=first, end=last)
 
 
 @onnx_op("DepthToSpace")

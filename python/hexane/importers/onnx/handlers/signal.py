@@ -25,7 +25,10 @@ def stft(b: Builder, n: OnnxNode) -> Result:
     if n.has(3) and frame < 1:
         raise Error(f"got frames of {frame}, need a positive length")
     options = {"frame_step": n.integer(1), "frame_length": frame, "onesided": n.attrs["onesided"]}
-    return b.stft(n.value(0), n.optional(2), **options)
+    signal = n.value(0)
+    if len(signal.shape) == 2:  # as torch's exporter writes it, and onnxruntime takes it
+        signal = b.expand_dims(signal, axes=(2,))
+    return b.stft(signal, n.optional(2), **options)
 
 
 @onnx_op("MelWeightMatrix", shape_inputs=(0, 1, 2, 3, 4))
