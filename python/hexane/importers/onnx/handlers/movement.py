@@ -166,7 +166,8 @@ def _cut(b: Builder, x: Value, begin: Sequence[int], end: Sequence[int]) -> Valu
     last = [extent - max(-p, 0) for extent, p in zip(x.shape, end, strict=True)]
     if any(i >= j for i, j in zip(first, last, strict=True)):
         raise Error(f"pads: got {tuple(begin)} and {tuple(end)} for the shape {x.shape}, need some that leave a number")
-    return b.slice_by_index(x, begin=first, end=last)
+    kept: Value = b.slice_by_index(x, begin=first, end=last)
+    return kept
 
 
 @onnx_op("DepthToSpace")
