@@ -103,8 +103,12 @@ def test_wrong_usage_ends_with_2(cli: Cli, model: Path, args: list[str], words: 
     assert words in ended.err
 
 
+def test_one_chip_is_compared_with_the_model_itself(cli: Cli, model: Path) -> None:
+    assert cli("compare", model, "--target", "M1").out == cli("compare", model, "--targets", "M1,ieee").out
+
+
 @pytest.mark.parametrize(
-    ("targets", "words"), [("h13", "need at least two"), ("h13,zzz", "zzz"), (",", "got none, need at least two")]
+    ("targets", "words"), [("ieee", "need at least two"), ("h13,zzz", "zzz"), (",", "got none, need at least two")]
 )
 def test_targets_that_cannot_be_compared_end_with_1(cli: Cli, model: Path, targets: str, words: str) -> None:
     ended = cli("compare", model, "--targets", targets)

@@ -27,7 +27,7 @@ from hexane.cli.output import print_json, print_table, working
 from hexane.graph import Array, Graph
 from hexane.passes.repair import without_repair
 from hexane.report.chart import chart
-from hexane.report.compare import HEAD, compare
+from hexane.report.compare import HEAD, IEEE, compare
 from hexane.report.model_ports import ports_of
 from hexane.report.output_error import Furthest, furthest
 from hexane.report.plotting import check_plotting
@@ -47,7 +47,7 @@ def compare_targets(
             "--target",
             metavar="NAMES",
             help=(
-                "Two or more, with commas between them: chips by any name (A14, M4, iPhone 12, h13), in their engines'"
+                "With commas between them; one alone is compared with ieee: chips by any name (A14, M4, iPhone 12, h13), in their engines'"
                 " arithmetic; ieee: the model "
                 "in its own dtypes; q31: the same with quantised ops as TFLite computes them."
             ),
@@ -84,6 +84,7 @@ def compare_targets(
     """Compare what several chips make of a model: every layer, where they part first, why, and what to change.
 
     \b
+    hexane compare net.onnx --target M1
     hexane compare net.onnx --targets A14,M4,M5,ieee
     hexane compare net.onnx --targets M1,M5 --input batch.npz --tolerance 0.001
     hexane compare net.onnx --targets M4,ieee --calibration photos --preprocess 'mean=127.5 scale=0.00784'
@@ -101,6 +102,8 @@ def compare_targets(
     if plot is not None:
         check_plotting("compare")  # before minutes of running
     names = names_of(targets)
+    if len(names) == 1 and names[0].casefold() not in (IEEE, "host"):
+        names = [*names, IEEE]
     with working(f"importing {model.name}"):
         given = Given.of(input_shape, inputs, values, calibration=calibration, preprocess=preprocess)
         graph, known = read_graph(source, given, "compare")
