@@ -47,9 +47,9 @@ def compare_targets(
             "--target",
             metavar="NAMES",
             help=(
-                "With commas between them; one alone is compared with ieee: chips by any name (A14, M4, iPhone 12, h13), in their engines'"
-                " arithmetic; ieee: the model "
-                "in its own dtypes; q31: the same with quantised ops as TFLite computes them."
+                "With commas between them; one alone is compared with ieee: chips by any name (A14, M4, iPhone 12,"
+                " h13), in their engines' arithmetic; ieee: the model in its own dtypes; q31: the same with quantised"
+                " ops as TFLite computes them."
             ),
         ),
     ],
