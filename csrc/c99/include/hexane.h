@@ -22,7 +22,8 @@ typedef enum hx_status {
   HX_BAD_PLAN,    /* the file is damaged, hostile or of another version */
   HX_UNSUPPORTED, /* a sound plan with something that this build has not got: hx_error.name says what */
   HX_NO_MEMORY,   /* a memory is missing, too small or not aligned */
-  HX_STOPPED      /* a hook asked for it */
+  HX_STOPPED,     /* a hook asked for it */
+  HX_BAD_INDEX    /* a run met an index outside of its axis: hx_error.name is the kernel, row the step */
 } hx_status;
 
 /* What hx_load() found wrong: `where` is a section or part of the plan, `row` a row in it, `name` a name in the plan
@@ -100,6 +101,7 @@ typedef struct hx_net {
   uint32_t num_body_steps;
   hx_hooks hooks;
   hx_error error;
+  hx_status failed; /* of the run that goes on: what a kernel found */
 } hx_net;
 
 /* Verifies the whole plan and that `kernels`, `activations` and `codecs` (tables that end with null; codecs may be null
@@ -122,7 +124,8 @@ uint32_t hx_output_space(const hx_net* net, uint32_t output);
 const char* hx_input_name(const hx_net* net, uint32_t input);
 const char* hx_output_name(const hx_net* net, uint32_t output);
 
-/* Runs every step. HX_NO_MEMORY if a port has no memory, or a streamed one no hook. */
+/* Runs every step. HX_NO_MEMORY if a port has no memory, or a streamed one no hook; HX_BAD_INDEX at the first index
+ * that is outside of its axis. */
 hx_status hx_run(hx_net* net);
 
 /* States as they were when the plan was loaded. */

@@ -8,21 +8,35 @@
 #define HX_EACH_KERNEL(KERNEL) \
   KERNEL(add)                  \
   KERNEL(avg_pool)             \
+  KERNEL(cast)                 \
   KERNEL(conv)                 \
   KERNEL(conv_transpose)       \
   KERNEL(copy)                 \
   KERNEL(dequantize)           \
   KERNEL(encoded_conv)         \
   KERNEL(encoded_matmul)       \
+  KERNEL(equal)                \
+  KERNEL(gather)               \
+  KERNEL(gather_along_axis)    \
+  KERNEL(greater)              \
+  KERNEL(greater_equal)        \
   KERNEL(interleave)           \
   KERNEL(layer_norm)           \
+  KERNEL(less)                 \
+  KERNEL(less_equal)           \
+  KERNEL(logical_and)          \
+  KERNEL(logical_not)          \
+  KERNEL(logical_or)           \
+  KERNEL(logical_xor)          \
   KERNEL(lookup)               \
   KERNEL(matmul)               \
   KERNEL(max_pool)             \
   KERNEL(maximum)              \
   KERNEL(minimum)              \
   KERNEL(mul)                  \
+  KERNEL(not_equal)            \
   KERNEL(pad)                  \
+  KERNEL(pow)                  \
   KERNEL(prelu)                \
   KERNEL(q31_add)              \
   KERNEL(q31_avg_pool)         \
@@ -36,14 +50,19 @@
   KERNEL(quantized_matmul)     \
   KERNEL(quantized_mean)       \
   KERNEL(real_div)             \
+  KERNEL(reduce_argmax)        \
+  KERNEL(reduce_argmin)        \
   KERNEL(reduce_max)           \
   KERNEL(reduce_mean)          \
   KERNEL(reduce_min)           \
   KERNEL(reduce_sum)           \
+  KERNEL(reduce_sum_square)    \
   KERNEL(resize_nearest)       \
+  KERNEL(reverse)              \
   KERNEL(rms_norm)             \
   KERNEL(running_reduce)       \
   KERNEL(running_sum)          \
+  KERNEL(select)               \
   KERNEL(softmax)              \
   KERNEL(sub)                  \
   KERNEL(unary)
@@ -58,6 +77,7 @@
   ACTIVATION(exp)                      \
   ACTIVATION(floor)                    \
   ACTIVATION(gelu)                     \
+  ACTIVATION(gelu_tanh)                \
   ACTIVATION(hard_swish)               \
   ACTIVATION(inverse)                  \
   ACTIVATION(leaky_relu)               \

@@ -237,3 +237,72 @@ float hx_log1p(float x) {
   if (x == 0) return x;
   return hx_log(u) + lost / u;
 }
+
+/* log2 of a number that is positive and finite: its exponent, and 2 atanh(f) / ln 2 of its mantissa, f = (m - 1) / (m +
+ * 1) for m between sqrt(1/2) and sqrt(2), to 2^-50. */
+static double binary_log(float x) {
+  static const double kOdd[] = {1.0 / 15, 1.0 / 13, 1.0 / 11, 1.0 / 9, 1.0 / 7, 1.0 / 5, 1.0 / 3};
+  const int subnormal = x < FLT_MIN;
+  const float scaled = subnormal ? x * 33554432.0f : x; /* 2^25 */
+  uint32_t bits, mantissa;
+  int32_t e, i;
+  float m;
+  double f, square, p = 1.0 / 17;
+  HX_COPY(&bits, &scaled, 4);
+  bits -= 0x3f3504f3u;
+  e = hx_signed(bits) >= 0 ? hx_signed(bits) / (1 << 23) : -((((1 << 23) - 1) - hx_signed(bits)) / (1 << 23));
+  mantissa = (bits & 0x7fffffu) + 0x3f3504f3u;
+  HX_COPY(&m, &mantissa, 4);
+  f = ((double)m - 1) / ((double)m + 1);
+  square = f * f;
+  for (i = 0; i < 7; ++i) p = p * square + kOdd[i];
+  return (double)(e - (subnormal ? 25 : 0)) + (f + f * square * p) * 2.8853900817779268;
+}
+
+/* 2^t for t from -200 to 200. */
+static double binary_exp(double t) {
+  static const double kTaylor[] = {1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120,
+                                   1.0 / 24,      1.0 / 6,      0.5,         1,          1};
+  const int32_t k = (int32_t)(t < 0 ? t - 0.5 : t + 0.5);
+  const double r = (t - (double)k) * 0.69314718055994531;
+  const uint64_t power = (uint64_t)(k + 1023) << 52;
+  double p = 1.0 / 39916800, scale;
+  int i;
+  for (i = 0; i < 11; ++i) p = p * r + kTaylor[i];
+  HX_COPY(&scale, &power, 8);
+  return p * scale;
+}
+
+double hx_exp_wide(double x) {
+  const double t = x * 1.4426950408889634;
+  return binary_exp(t > 200 ? 200 : t < -200 ? -200 : t);
+}
+
+/* As the host's: x x and x x x for the exponents 2 and 3, and C's rules for infinities, zeros and NaN. */
+float hx_power(float x, float y) {
+  const int is_whole = hx_rounded(y) == y || y >= 8388608.0f || y <= -8388608.0f;
+  const int is_odd = is_whole && y < 16777216.0f && y > -16777216.0f && ((int32_t)y & 1);
+  const float size = x < 0 ? -x : x;
+  uint32_t bits;
+  int is_negative;
+  double t;
+  float result;
+  if (y == 2) return x * x;
+  if (y == 3) return x * x * x;
+  if (y == 0 || x == 1) return 1;
+  if (x != x || y != y) return x + y;
+  HX_COPY(&bits, &x, 4);
+  is_negative = (int)(bits >> 31) && is_odd;
+  if (x < 0 && !is_whole && size <= FLT_MAX && y <= FLT_MAX && y >= -FLT_MAX) {
+    const float zero = 0;
+    return zero / zero;
+  }
+  if (size == 0 || size > FLT_MAX || y > FLT_MAX || y < -FLT_MAX) {
+    const int grows = size == 1 ? -1 : (size > 1) == (y > 0);
+    result = grows < 0 ? 1 : grows ? HX_INFINITY : 0;
+  } else {
+    t = (double)y * binary_log(size);
+    result = (float)binary_exp(t > 200 ? 200 : t < -200 ? -200 : t);
+  }
+  return is_negative ? -result : result;
+}

@@ -504,6 +504,8 @@ int32_t hx_sum_block(int32_t k);
 float hx_exp(float x);
 float hx_log(float x);
 float hx_log1p(float x);
+double hx_exp_wide(double x);     /* e^x */
+float hx_power(float x, float y); /* x^y, its products in double */
 float hx_sqrt(float x);
 float hx_scale(float x, float k);       /* x 2^k */
 float hx_reduce_exp(float x, float* k); /* x less k ln 2 */

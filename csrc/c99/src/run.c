@@ -127,6 +127,7 @@ hx_status hx_run(hx_net* net) {
   int axis;
   hx_status status = check_ports(net);
   memset(&runs, 0, sizeof runs);
+  net->failed = HX_OK;
   while (status == HX_OK && hx_next_run(net, &runs, &step, &axis, &range)) {
     status = hx_unpack_blocks(net, &next_block, step);
     if (status != HX_OK) return status;
@@ -136,6 +137,7 @@ hx_status hx_run(hx_net* net) {
       if (hx_move_rows(&call, axis, range)) return HX_STOPPED;
     } else {
       run_step(&call, axis, range);
+      if (net->failed != HX_OK) return net->failed;
     }
     if (HX_HOOKS && net->hooks.yield && net->hooks.yield(net->hooks.context, step)) return HX_STOPPED;
   }

@@ -76,6 +76,7 @@ def run(
         dtype=dtype,
         given=given,
         numerics=numerics,
+        memory=hexane.Memory(runtime="c99") if runtime is Runtime.C99 else None,
     )
     net, arrays = _with_inputs(opened, known)
     with working(f"running {model.name}"):

@@ -29,6 +29,7 @@ from hexane.passes.layout.channels_last import channels_last
 from hexane.passes.layout.trim_output_transpose import trim_output_transpose
 from hexane.passes.legalize.engine_ports import engine_ports
 from hexane.passes.legalize.expand import expand
+from hexane.passes.legalize.expand_for_c99 import expand_for_c99
 from hexane.passes.legalize.keep_halves import keep_halves
 from hexane.passes.legalize.keep_recurrent import keep_recurrent
 from hexane.passes.legalize.legalize_dtypes import legalize_dtypes
@@ -168,6 +169,8 @@ ORDER = (
     Pass(fold_batch_norm, ("engine", "mil"), legal=True),
     Pass(fold_pad, ("host", "engine", "mil"), legal=True),
     Pass(fuse_bias, ("host", "mil")),
+    # When the passes above have found attention, GELU and norms.
+    Pass(expand_for_c99, ("host",), lambda _, options: options.memory.runs_on != "host"),
     Pass(fuse_transpose, ("host",)),
     Pass(to_fp16_where_held, ("host",), lambda _, options: options.dtype == "fp16"),
     Pass(to_fp16, ("engine", "mil")),

@@ -13,7 +13,7 @@ import numpy as np
 from hexane import _core
 from hexane.errors import Error
 
-STATUSES = ("ok", "bad plan", "not supported", "memory", "stopped")
+STATUSES = ("ok", "bad plan", "not supported", "memory", "stopped", "bad index")
 _ROWS = 1  # the axis of rows
 
 
@@ -66,6 +66,13 @@ def row_kernels() -> frozenset[str]:
     if "unary" in found:  # of which each activation is one
         found |= {*_names(library.hx_shared_activation)}
     return frozenset(found)
+
+
+@cache
+def kernel_names() -> frozenset[str]:
+    """The kernels and activations of the runtime."""
+    library = own_library()
+    return frozenset((*_names(library.hx_shared_kernel), *_names(library.hx_shared_activation)))
 
 
 def _names(of: Callable[[int], bytes | None]) -> list[str]:

@@ -121,6 +121,15 @@ static float gelu(float x) {
   return x < 0 ? hx_fma(x, 0.0f, tail) : x - tail;
 }
 
+/* x / (1 + e^-v), v = 2 sqrt(2 / pi) (x + 0.044715 x^3), in double and rounded once. */
+static float gelu_tanh(float x) {
+  const double t = x < -12 ? -12 : x > 12 ? 12 : x, v = t * (1.5957691216057308 + 0.071354816272600247 * t * t);
+  const double e = hx_exp_wide(v < 0 ? v : -v);
+  if (x != x) return x;
+  if (x < -12) return x * 0.0f;
+  return x < 0 ? (float)(x * e / (1 + e)) : x > 12 ? x : (float)(x / (1 + e));
+}
+
 static float at_least(float x, float low) { return x < low ? low : x; }
 static float at_most(float x, float high) { return x > high ? high : x; }
 
@@ -141,6 +150,7 @@ ACTIVATION(tanh, 0, tangent(x))
 ACTIVATION(sigmoid, 0, sigmoid(x))
 ACTIVATION(silu, 0, silu(x))
 ACTIVATION(gelu, 0, gelu(x))
+ACTIVATION(gelu_tanh, 0, gelu_tanh(x))
 ACTIVATION(softplus, 0, (x < 0 ? 0.0f : x) + hx_log1p(hx_exp(-absolute(x))))
 ACTIVATION(softsign, 0, x / (1.0f + absolute(x)))
 ACTIVATION(relu, 0, at_least(x, 0.0f))

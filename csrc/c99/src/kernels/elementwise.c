@@ -53,6 +53,7 @@ BINARY(real_div, HX_EPILOGUE_WORDS, a / b)
 BINARY(maximum, 0, a != a || b != b ? a + b : a < b ? b : a)
 BINARY(minimum, 0, a != a || b != b ? a + b : b < a ? b : a)
 BINARY(prelu, 0, a < 0 ? a * b : a)
+BINARY(pow, 0, hx_power(a, b))
 
 HX_CHECK_FUNCTION hx_status check_unary(const hx_call* call) { return check_operands(call, 1); }
 

@@ -9,7 +9,7 @@
 
 enum { AXES = HX_REDUCE_AXES, KEEP = HX_REDUCE_KEEP };
 
-typedef enum kind { SUM, MEAN, MAXIMUM, MINIMUM } kind;
+typedef enum kind { SUM, MEAN, MAXIMUM, MINIMUM, SQUARES } kind;
 
 /* A bit for each reduced axis. */
 static uint32_t reduced_axes(const hx_call* call, int rank) {
@@ -57,7 +57,7 @@ HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
 }
 
 static float join(kind k, float a, float b) {
-  if (k == SUM || k == MEAN) return a + b;
+  if (k == SUM || k == MEAN || k == SQUARES) return a + b;
   return b != b || (k == MAXIMUM ? b > a : b < a) ? b : a;
 }
 
@@ -81,7 +81,8 @@ static void begin(partial* p, kind k) {
 
 static HX_NOINLINE void take(partial* p, const uint8_t* at, int32_t step, int32_t n) {
   for (; n > 0; --n, at += step) {
-    p->level[0] = join(p->k, p->level[0], hx_f32(at));
+    const float x = hx_f32(at);
+    p->level[0] = join(p->k, p->level[0], p->k == SQUARES ? x * x : x);
     if (++p->terms < BLOCK) continue;
     p->level[1] = join(p->k, p->level[1], p->level[0]);
     p->level[0] = identity_of(p->k);
@@ -170,6 +171,7 @@ REDUCTION(sum, SUM)
 REDUCTION(mean, MEAN)
 REDUCTION(max, MAXIMUM)
 REDUCTION(min, MINIMUM)
+REDUCTION(sum_square, SQUARES)
 
 /* ---- row by row ---- */
 
