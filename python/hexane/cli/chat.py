@@ -21,7 +21,8 @@ def chat(
     model: Annotated[
         str,
         typer.Argument(
-            metavar="MODEL", help="A folder of Hugging Face, or a repository (org/name) in its local cache."
+            metavar="MODEL",
+            help="A folder of Hugging Face, a repository (org/name) in its local cache, or a GGUF file.",
         ),
     ],
     system: Annotated[str, typer.Option(metavar="TEXT", help="A message of the system, before all others.")] = "",

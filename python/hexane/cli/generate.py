@@ -10,10 +10,9 @@ from hexane.cli.errors import command
 from hexane.cli.options import Debug, Json
 from hexane.cli.output import print_json, working
 from hexane.cli.train_start import note_of_vocab
-from hexane.errors import Error
 from hexane.graph.decisions import counted
 from hexane.llm import find_model, load
-from hexane.train.text import NAMES, find_tokenizer
+from hexane.llm.model import tokenizer_of
 
 
 @command
@@ -23,8 +22,8 @@ def generate(
         typer.Argument(
             metavar="MODEL",
             help=(
-                "A folder or checkpoint of `hexane train`, a file of llama2.c, a folder of Hugging Face, or a"
-                " repository (org/name) in its local cache."
+                "A folder or checkpoint of `hexane train`, a file of llama2.c, GGUF, a folder of Hugging Face, or"
+                " a repository (org/name) in its local cache."
             ),
         ),
     ],
@@ -82,7 +81,12 @@ def generate(
     path = find_model(model)
     with working(f"reading {path.name}"):
         made = load(
-            path, context=context, compress=compress, threads=threads, lora=lora, tokenizer=_tokenizer(path, tokenizer)
+            path,
+            context=context,
+            compress=compress,
+            threads=threads,
+            lora=lora,
+            tokenizer=tokenizer or tokenizer_of(path),
         )
     if not made.published and (note := note_of_vocab(made.tokenizer, made.config)):
         print(f"[generate] {note}", file=sys.stderr)
@@ -124,13 +128,3 @@ def generate(
     note = f"; the model takes no more than {made.config.seq}" if why == "seq" else ""
     sys.stdout.flush()
     print(f"{counted(len(found), 'token')}{told}{note}", file=sys.stderr)
-
-
-def _tokenizer(model: Path, given: Path | None) -> Path:
-    if given is not None:
-        return given
-    folder = model if model.is_dir() else model.parent
-    found = find_tokenizer(folder)
-    if found is None:
-        raise Error(f"[generate] --tokenizer: got none, need a file, or {' or '.join(NAMES)} in {folder}")
-    return found

@@ -19,7 +19,8 @@ def llm(
     model: Annotated[
         str,
         typer.Argument(
-            metavar="MODEL", help="A folder of Hugging Face, a repository (org/name) in its local cache, or a file."
+            metavar="MODEL",
+            help="A folder of Hugging Face, a repository (org/name) in its local cache, or a GGUF file.",
         ),
     ],
     target: Annotated[

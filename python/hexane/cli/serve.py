@@ -19,7 +19,8 @@ def serve(
     model: Annotated[
         str,
         typer.Argument(
-            metavar="MODEL", help="A folder of Hugging Face, a repository (org/name) in its local cache, or a file."
+            metavar="MODEL",
+            help="A folder of Hugging Face, a repository (org/name) in its local cache, or a GGUF file.",
         ),
     ],
     host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0: all. There is no password.")] = (

@@ -12,7 +12,7 @@ import numpy as np
 from hexane.cost import estimate_program
 from hexane.errors import Error
 from hexane.graph import Array
-from hexane.llm.model import LanguageModel, cache_bytes, folder_of
+from hexane.llm.model import LanguageModel, cache_bytes
 from hexane.options import Options
 from hexane.report.estimate import program_for
 from hexane.targets import Chip, load_target
@@ -157,7 +157,7 @@ def _shape(c: LlamaConfig) -> str:
 def _unsupported(model: LanguageModel) -> list[str]:
     found = []
     try:
-        load_chat_template(folder_of(model.path))
+        load_chat_template(model.path)
     except Error as error:
         found.append(f"chats: {str(error).partition(': ')[2] or error}")
     return [

@@ -164,14 +164,13 @@ class Steps:
     def __init__(
         self,
         config: LlamaConfig,
-        weights: Mapping[str, Array],
+        weights: Mapping[str, Array | Tensor],
         options: Options | None = None,
         *,
         replaceable: bool = False,
     ) -> None:
         options = options or Options(target="host")
-        self._config = config
-        self._weights: Mapping[str, Array | Tensor] = weights
+        self._config, self._weights = config, weights
         self._made: Functions | None = None
         self._callers: Mapping[str, Context] = {}
         self._making = Lock()
@@ -336,7 +335,11 @@ class Sampler:
 
 
 def program(
-    config: LlamaConfig, weights: Mapping[str, Array], options: Options | None = None, *, replaceable: bool = False
+    config: LlamaConfig,
+    weights: Mapping[str, Array | Tensor],
+    options: Options | None = None,
+    *,
+    replaceable: bool = False,
 ) -> Model:
     """The compiled step of one token; the arguments are those of `one_token`."""
     made = compile(one_token(config, weights, replaceable=replaceable), options or Options(target="host"))
