@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from hexane.cli.encoding import Calibration, Encoding, Force, say_quality
 from hexane.cli.errors import command
 from hexane.cli.options import Debug, Json
 from hexane.cli.output import print_json, working
@@ -58,10 +59,9 @@ def generate(
     context: Annotated[
         int | None, typer.Option(min=1, help="Room for so many tokens. [default: as many as the model takes]")
     ] = None,
-    compress: Annotated[
-        str | None,
-        typer.Option(metavar="ENCODING", help="Store weights in fewer bits, such as int8 or blockwise4:b32."),
-    ] = None,
+    compress: Encoding = None,
+    calibration: Calibration = None,
+    force: Force = False,
     threads: Annotated[int | None, typer.Option(min=1, max=256, help="How many. [default: all cores]")] = None,
     json: Json = False,
     debug: Debug = False,
@@ -85,9 +85,12 @@ def generate(
             context=context,
             compress=compress,
             threads=threads,
+            calibration=calibration,
+            force=force,
             lora=lora,
             tokenizer=tokenizer or tokenizer_of(path),
         )
+    say_quality(made, "generate")
     if not made.published and (note := note_of_vocab(made.tokenizer, made.config)):
         print(f"[generate] {note}", file=sys.stderr)
     answer = made.generate(

@@ -17,6 +17,7 @@ from hexane.graph import Array
 from hexane.llm.answer import Answer
 from hexane.llm.conversation import Conversation, Prompt
 from hexane.llm.find import find_model
+from hexane.llm.quality import AUTOMATIC, Quality, calibration_ids, judged
 from hexane.options import Options
 from hexane.train.decoder import LlamaConfig, merge_adapters, read_adapter, read_llama
 from hexane.train.decoder.files import read_stored
@@ -32,7 +33,7 @@ class LanguageModel:
 
     path: of its files; config: its sizes, with `seq` the room of a context; longest: the context that the model takes;
     tokenizer; stops: ids that end a text; published: whether it is a folder of Hugging Face or a GGUF file, whose
-    tokenizer says how a text begins.
+    tokenizer says how a text begins; quality: the perplexities by which `compress` was judged, None without.
     """
 
     def __init__(
@@ -43,7 +44,9 @@ class LanguageModel:
         tokenizer: Tokenizer,
         ends: frozenset[int],
         longest: int = 0,
+        quality: Quality | None = None,
     ) -> None:
+        self.quality = quality
         self.longest = longest or config.seq
         self.path, self.config, self.tokenizer = path, config, tokenizer
         self.stops = tokenizer.stops | ends
@@ -134,16 +137,22 @@ def load(
     tokenizer: str | os.PathLike[str] | None = None,
     lora: str | os.PathLike[str] | None = None,
     at_most: int | None = None,
+    calibration: str | os.PathLike[str] | None = None,
+    force: bool = False,
 ) -> LanguageModel:
     """Opens a language model to run on this CPU.
 
     model: a folder of Hugging Face, a .safetensors file with config.json next to it, a repository (`org/name`) in the
     local cache of Hugging Face, a GGUF file, a file of llama2.c, or a checkpoint of `hexane train`. context: tokens
     that a conversation has room for; None: as many as the model takes, or `at_most`. compress: the encoding of weights,
-    such as "int8" or "blockwise4:b32" (docs/compression.md); None: as the file has them. threads: as `hx.Options` has
-    them. tokenizer: a file; None: the one of the model. lora: adapters, as `hx.train.read_adapter` takes them.
+    such as "int8" or "blockwise4:b32" (docs/compression.md), or "auto": the fewest bits with which the perplexity is at
+    most 1.02 times that of the weights as they are. Other modes may have 1.1 times that; `model.quality` has both
+    numbers. None: as the file has them. threads: as `hx.Options` has them. tokenizer: a file; None: the one of the
+    model. lora: adapters, as `hx.train.read_adapter` takes them. calibration: a file of text for the perplexity; None:
+    a page of Hexane's own. force: encodings are not measured, but for "auto".
 
-    Raises Error for a model that cannot be read, and for values out of range. Nothing is downloaded.
+    Raises Error for a model that cannot be read, for an encoding that changes the text too much, and for values out of
+    range. Nothing is downloaded.
     """
     path = find_model(model)
     options = Options(target="host", device="cpu", threads=threads, compress=compress)
@@ -158,7 +167,13 @@ def load(
         config = replace(config, seq=context)
     if known.vocab > config.vocab:
         raise Error(f"[llm.load] {path}: got {config.vocab} tokens, need the tokenizer's {known.vocab}")
-    return LanguageModel(path, config, Steps(config, weights, options), known, end_ids(path), longest)
+    quality, asked = None, options.compression
+    if asked == AUTOMATIC or (asked not in (None, Compression("none")) and not force):
+        assert asked is not None
+        ids = calibration_ids(known, None if calibration is None else Path(calibration))
+        weights, quality = judged(config, weights, options, asked, ids)
+        options = replace(options, compress=None)
+    return LanguageModel(path, config, Steps(config, weights, options), known, end_ids(path), longest, quality)
 
 
 def _weights(

@@ -157,7 +157,8 @@ class Steps:
     costs nothing while they are short. They are compiled when they are first needed; weights are in memory once. For
     chips, and with weights that are replaced, there is one program, of one token.
 
-    With `compress` of the options each weight is encoded once for all programs of the host. Raises Error for modes that
+    With `compress` of the options each weight is encoded once for all programs of the host; encodings: of weights whose
+    name fits a pattern. Raises Error for modes that
     measure the network, such as "auto".
     """
 
@@ -168,6 +169,7 @@ class Steps:
         options: Options | None = None,
         *,
         replaceable: bool = False,
+        encodings: Mapping[str, str] | None = None,
     ) -> None:
         options = options or Options(target="host")
         self._config, self._weights = config, weights
@@ -180,7 +182,7 @@ class Steps:
             return
         if options.compression is not None:
             graph, target = one_token(config, weights), target_of(options)
-            self._weights = encoded_weights(graph, weights, options.compression, target, options.num_threads)
+            self._weights = encoded_weights(graph, weights, options.compression, target, options.num_threads, encodings)
             options = replace(options, compress=None)
         self._made = Functions(options)
         self.net = self._made.add("one token", one_token(config, self._weights))
