@@ -11,6 +11,7 @@ from threading import Lock
 
 import numpy as np
 
+from hexane import _core
 from hexane.build import Tensor
 from hexane.errors import Error
 from hexane.graph import Array
@@ -184,7 +185,9 @@ class Steps:
             graph, target = one_token(config, weights), target_of(options)
             self._weights = encoded_weights(graph, weights, options.compression, target, options.num_threads, encodings)
             options = replace(options, compress=None)
-        self._made = Functions(options)
+        pool = _core.MemoryPool()
+        self._weights = {name: _kept(pool, given) for name, given in self._weights.items()}
+        self._made = Functions(options, pool)
         self.net = self._made.add("one token", one_token(config, self._weights))
         self._callers = self._made
         self._one = self.net
@@ -264,6 +267,11 @@ class Steps:
             if name not in self._made:
                 self._made.add(name, block(self._config, self._weights, count, window, every=every))
         return self._callers[name]
+
+
+def _kept(pool: _core.MemoryPool, given: Array | Tensor) -> Array | Tensor:
+    """A weight in the memory from which all programs compute."""
+    return given if isinstance(given, Tensor) else pool.keep(np.ascontiguousarray(given))
 
 
 def _padded(part: Sequence[int]) -> Array:
