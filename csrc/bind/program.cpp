@@ -101,6 +101,21 @@ std::unique_ptr<ProgramObject> from_object(py::object source, int threads, const
   return result;
 }
 
+// The numbers of an array in the block of the pool that has them, which lives as long as what is returned.
+py::array kept_in(MemoryPool& pool, const py::array& array) {
+  if (!(array.flags() & py::array::c_style)) fail("program", "keep: got an array with gaps, need a C-contiguous one");
+  const Bytes bytes(static_cast<const std::byte*>(array.data()), static_cast<size_t>(array.nbytes()));
+  auto block = [&] {
+    const py::gil_scoped_release release;
+    return std::make_unique<Block>(pool.copy(bytes));
+  }();
+  const std::byte* data = (*block)->data();
+  const py::capsule owner(block.release(), [](void* held) { delete static_cast<Block*>(held); });
+  py::array view(array.dtype(), std::vector<py::ssize_t>(array.shape(), array.shape() + array.ndim()), data, owner);
+  view.attr("setflags")(py::arg("write") = false);
+  return view;
+}
+
 std::unique_ptr<ProgramObject> load(const std::string& path, int threads) {
   if (threads < 1) fail("program", "threads: got ", threads, ", need at least 1");
   auto [file, plan] = [&] {
@@ -382,7 +397,9 @@ ProgramObject::ProgramObject(std::shared_ptr<run::Context> made)
 
 void register_program(py::module_& m) {
   using Self = ProgramObject;
-  py::class_<MemoryPool, std::shared_ptr<MemoryPool>>(m, "MemoryPool").def(py::init<>());
+  py::class_<MemoryPool, std::shared_ptr<MemoryPool>>(m, "MemoryPool")
+      .def(py::init<>())
+      .def("keep", &kept_in, py::arg("array"));
   py::class_<Self>(m, "Program")
       .def(py::init(&from_object), py::arg("plan"), py::arg("threads") = 1, py::arg("pool") = nullptr,
            py::arg("programs") = std::vector<MadeProgram>(),

@@ -518,6 +518,10 @@ MadeProgram = tuple[DeviceProgram, list[str], list[str], int]
 class MemoryPool:
     """Where programs share weights of equal bytes, and what kernels pack of them."""
 
+    def keep(self, array: Array) -> Array:
+        """The array as a read-only view of the pool's block of these bytes, so that programs with this weight have no
+        copy of it. The block lives as long as one of them. Raises Error for an array that is not C-contiguous."""
+
 class Program:
     """A plan that is ready to run: memory allocated, kernels found and prepared. Safe to use from several threads; the
     runs of one program happen one after the other, unless `limit_callers` lets several run."""

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from hexane.cli.encoding import Calibration, Encoding, Force, say_quality
 from hexane.cli.errors import command
 from hexane.cli.options import Debug
 from hexane.cli.output import working
@@ -21,7 +22,8 @@ def chat(
     model: Annotated[
         str,
         typer.Argument(
-            metavar="MODEL", help="A folder of Hugging Face, or a repository (org/name) in its local cache."
+            metavar="MODEL",
+            help="A folder of Hugging Face, a repository (org/name) in its local cache, or a GGUF file.",
         ),
     ],
     system: Annotated[str, typer.Option(metavar="TEXT", help="A message of the system, before all others.")] = "",
@@ -39,10 +41,9 @@ def chat(
     context: Annotated[
         int | None, typer.Option(min=1, help="Room for so many tokens. [default: as many as the model takes]")
     ] = None,
-    compress: Annotated[
-        str | None,
-        typer.Option(metavar="ENCODING", help="Store weights in fewer bits, such as int8 or blockwise4:b32."),
-    ] = None,
+    compress: Encoding = None,
+    calibration: Calibration = None,
+    force: Force = False,
     threads: Annotated[int | None, typer.Option(min=1, max=256, help="How many. [default: all cores]")] = None,
     debug: Debug = False,
 ) -> None:
@@ -57,7 +58,8 @@ def chat(
     """
     path = find_model(model)
     with working(f"reading {path.name}"):
-        made = load(path, context=context, compress=compress, threads=threads)
+        made = load(path, context=context, compress=compress, threads=threads, calibration=calibration, force=force)
+    say_quality(made, "chat")
     first = [{"role": "system", "content": system}] if system else []
     options = {
         "steps": steps,

@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
+from hexane.cli.encoding import Calibration, Encoding, Force, say_quality
 from hexane.cli.errors import command
 from hexane.cli.options import Debug, Json
 from hexane.cli.output import print_json, working
 from hexane.cli.train_start import note_of_vocab
-from hexane.errors import Error
 from hexane.graph.decisions import counted
 from hexane.llm import find_model, load
-from hexane.train.text import NAMES, find_tokenizer
+from hexane.llm.model import tokenizer_of
 
 
 @command
@@ -23,8 +23,8 @@ def generate(
         typer.Argument(
             metavar="MODEL",
             help=(
-                "A folder or checkpoint of `hexane train`, a file of llama2.c, a folder of Hugging Face, or a"
-                " repository (org/name) in its local cache."
+                "A folder or checkpoint of `hexane train`, a file of llama2.c, GGUF, a folder of Hugging Face, or"
+                " a repository (org/name) in its local cache."
             ),
         ),
     ],
@@ -59,10 +59,9 @@ def generate(
     context: Annotated[
         int | None, typer.Option(min=1, help="Room for so many tokens. [default: as many as the model takes]")
     ] = None,
-    compress: Annotated[
-        str | None,
-        typer.Option(metavar="ENCODING", help="Store weights in fewer bits, such as int8 or blockwise4:b32."),
-    ] = None,
+    compress: Encoding = None,
+    calibration: Calibration = None,
+    force: Force = False,
     threads: Annotated[int | None, typer.Option(min=1, max=256, help="How many. [default: all cores]")] = None,
     json: Json = False,
     debug: Debug = False,
@@ -82,8 +81,16 @@ def generate(
     path = find_model(model)
     with working(f"reading {path.name}"):
         made = load(
-            path, context=context, compress=compress, threads=threads, lora=lora, tokenizer=_tokenizer(path, tokenizer)
+            path,
+            context=context,
+            compress=compress,
+            threads=threads,
+            calibration=calibration,
+            force=force,
+            lora=lora,
+            tokenizer=tokenizer or tokenizer_of(path),
         )
+    say_quality(made, "generate")
     if not made.published and (note := note_of_vocab(made.tokenizer, made.config)):
         print(f"[generate] {note}", file=sys.stderr)
     answer = made.generate(
@@ -124,13 +131,3 @@ def generate(
     note = f"; the model takes no more than {made.config.seq}" if why == "seq" else ""
     sys.stdout.flush()
     print(f"{counted(len(found), 'token')}{told}{note}", file=sys.stderr)
-
-
-def _tokenizer(model: Path, given: Path | None) -> Path:
-    if given is not None:
-        return given
-    folder = model if model.is_dir() else model.parent
-    found = find_tokenizer(folder)
-    if found is None:
-        raise Error(f"[generate] --tokenizer: got none, need a file, or {' or '.join(NAMES)} in {folder}")
-    return found

@@ -1,15 +1,18 @@
 """`hexane llm`: one page of facts about a language model."""
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
+from hexane.cli.encoding import Calibration, Encoding, Force, say_quality
 from hexane.cli.errors import command
 from hexane.cli.options import Debug, Json, names_of
 from hexane.cli.output import print_json, print_table, working
 from hexane.graph.decisions import counted
 from hexane.graph.printer import size_text
 from hexane.llm import Facts, facts, find_model, load
+from hexane.llm.facts import perplexities
 
 CONTEXT = 2048  # tokens of a cache to measure with
 
@@ -19,16 +22,20 @@ def llm(
     model: Annotated[
         str,
         typer.Argument(
-            metavar="MODEL", help="A folder of Hugging Face, a repository (org/name) in its local cache, or a file."
+            metavar="MODEL",
+            help="A folder of Hugging Face, a repository (org/name) in its local cache, or a GGUF file.",
         ),
     ],
     target: Annotated[
         str, typer.Option(metavar="NAMES", help="Also estimate chips, with commas between them: M1,M5 Pro.")
     ] = "",
-    compress: Annotated[
-        str | None, typer.Option(metavar="ENCODING", help="Measure with weights in fewer bits, such as int8.")
-    ] = None,
+    compress: Encoding = None,
+    calibration: Calibration = None,
+    force: Force = False,
     threads: Annotated[int | None, typer.Option(min=1, max=256, help="How many. [default: all cores]")] = None,
+    perplexity: Annotated[
+        bool, typer.Option("--perplexity", help="Also measure the perplexity in each encoding, on the text.")
+    ] = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -37,15 +44,18 @@ def llm(
     \b
     hexane llm SmolLM2-135M-Instruct
     hexane llm SmolLM2-135M-Instruct --compress int8 --target M1,M5
-    hexane llm HuggingFaceTB/SmolLM2-135M --json
+    hexane llm HuggingFaceTB/SmolLM2-135M --perplexity --json
 
     Tokens a second of this CPU are measured for a moment. Those of chips are estimated.
     """
     path = find_model(model)
     with working(f"reading {path.name}"):
-        made = load(path, compress=compress, threads=threads, at_most=CONTEXT)
+        made = load(path, compress=compress, threads=threads, calibration=calibration, force=force, at_most=CONTEXT)
+    say_quality(made, "llm")
     with working("measuring"):
         found = facts(made, names_of(target), compress=compress)
+        if perplexity:
+            found = replace(found, perplexity=perplexities(path, threads=threads, calibration=calibration))
     if json:
         print_json(found.record())
     else:
@@ -65,8 +75,9 @@ def _print(found: Facts) -> None:
         else:
             print(f"{one.target}: estimated {one.tokens_per_second:.1f} tokens/s ({one.low:.1f} to {one.high:.1f})")
     print()
-    rows = [(name, size_text(count)) for name, count in found.weights.items()]
-    print_table(("encoding", "weights"), rows, right=("weights",))
+    columns = ("encoding", "weights", "perplexity") if found.perplexity else ("encoding", "weights")
+    rows = [(name, size_text(n), f"{found.perplexity.get(name, 0):.4g}") for name, n in found.weights.items()]
+    print_table(columns, [row[: len(columns)] for row in rows], right=columns[1:])
     print(f"a conversation needs {size_text(found.cache_per_1024_tokens)} more for each 1,024 tokens of its context")
     print("\nnot supported:")
     for line in found.unsupported:

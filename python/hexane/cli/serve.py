@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from hexane.cli.encoding import Calibration, Encoding, Force, say_quality
 from hexane.cli.errors import command
 from hexane.cli.options import Debug
 from hexane.cli.output import working
@@ -19,7 +20,8 @@ def serve(
     model: Annotated[
         str,
         typer.Argument(
-            metavar="MODEL", help="A folder of Hugging Face, a repository (org/name) in its local cache, or a file."
+            metavar="MODEL",
+            help="A folder of Hugging Face, a repository (org/name) in its local cache, or a GGUF file.",
         ),
     ],
     host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0: all. There is no password.")] = (
@@ -32,10 +34,9 @@ def serve(
     context: Annotated[
         int | None, typer.Option(min=1, help="Room for so many tokens. [default: as many as the model takes]")
     ] = None,
-    compress: Annotated[
-        str | None,
-        typer.Option(metavar="ENCODING", help="Store weights in fewer bits, such as int8 or blockwise4:b32."),
-    ] = None,
+    compress: Encoding = None,
+    calibration: Calibration = None,
+    force: Force = False,
     contexts: Annotated[
         int, typer.Option(min=1, max=256, help="Answers made at the same time, each with a cache of its own.")
     ] = 4,
@@ -57,7 +58,8 @@ def serve(
         raise Error(NEEDED.format("uvicorn")) from None
     path = find_model(model)
     with working(f"reading {path.name}"):
-        made = load(path, context=context, compress=compress, threads=threads)
+        made = load(path, context=context, compress=compress, threads=threads, calibration=calibration, force=force)
+    say_quality(made, "serve")
     app = application(made, name or (path.name if Path(model).exists() else model), contexts=contexts, waiting=waiting)
     try:
         listening = socket.create_server((host, port), backlog=512)

@@ -1,5 +1,6 @@
 """The weights of a graph that may be stored with fewer bits."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hexane.dtypes import FP16, FP32
@@ -8,6 +9,12 @@ from hexane.ops.encodings import is_encoded
 from hexane.ops.fold import fold_node
 
 LEAST_NUMBERS = 4096  # a weight that is smaller gains too little
+_PRODUCTS = ("conv", "conv_transpose", "linear", "matmul", "einsum")
+# Ops whose result has the numbers of an operand, in another place or with another sign.
+_MOVES = (
+    *("reshape", "expand_dims", "squeeze", "transpose", "broadcast_to", "tile", "identity", "cast", "neg", "concat"),
+    *("split", "slice_by_size", "slice_by_index", "flatten", "flatten2d", "stack", "interleave", "gather"),
+)
 _OPERANDS = {"conv": 1, "conv_transpose": 1, "linear": 1, "matmul": 1, "gather": 0}
 
 
@@ -39,8 +46,13 @@ def find_weights(graph: Graph) -> list[Weight]:
     """Weights in order: float constants of at least LEAST_NUMBERS that a conv, conv_transpose, linear or matmul
     multiplies by, and tables of an embedding. A constant that several ops read is listed for the first. What is encoded
     already stays so.
+
+    A table whose rows are factors of activations is no embedding: the cosines and sines of rotary positions, or the
+    scales of a conditional norm. An error in a row of an embedding is one of a token; one in a factor changes all
+    channels of all layers.
     """
     found: dict[Value, Weight] = {}
+    users = graph.users() if "gather" in graph.ops else {}
     for node in graph.nodes:
         place = _OPERANDS.get(node.op)
         value = None if place is None else node.inputs[place]
@@ -49,7 +61,7 @@ def find_weights(graph: Graph) -> list[Weight]:
         if value.dtype not in (FP16, FP32) or not _is_compressible(node, value):
             continue
         whole = _folded(value)
-        if whole is not None:
+        if whole is not None and not (node.op == "gather" and _are_factors(node, users)):
             found[value] = Weight(node, value, whole, *axes_of(node))
     return list(found.values())
 
@@ -78,6 +90,37 @@ def _is_compressible(node: Node, value: Value) -> bool:
         return True
     # A table that constants are picked from is a constant: another form of the same weight.
     return node.attrs["axis"] == 0 and node.inputs[1] is not None and node.inputs[1].node.op != "const"
+
+
+def _are_factors(node: Node, users: Mapping[Value, Sequence[Node]]) -> bool:
+    """Whether rows that a gather picks are multiplied, element by element, with what a product computes of others."""
+    waiting, seen = list(node.values), set(node.values)
+    while waiting:
+        value = waiting.pop()
+        for user in users.get(value, ()):
+            if user.op == "rotary_embedding" and user.inputs[0] != value:
+                return True
+            follows = user.op in _MOVES
+            if user.op == "mul":
+                (other,) = (v for v in user.inputs if v != value) if user.inputs.count(value) == 1 else (value,)
+                assert other is not None
+                follows = other.node.op == "const"
+                if not follows and _is_computed_apart(other, value, node):
+                    return True
+            if follows:
+                new = [made for made in user.values if made not in seen]
+                seen.update(new)
+                waiting += new
+    return False
+
+
+def _is_computed_apart(other: Value, rows: Value, gather: Node) -> bool:
+    """Whether a product computes the other factor, without the gather, and it has as many numbers as the rows: a mask
+    has one for a whole row."""
+    if other.type.size < rows.type.size:
+        return False
+    before = topological([other])
+    return gather not in before and any(node.op in _PRODUCTS for node in before)
 
 
 def _folded(value: Value) -> Value | None:

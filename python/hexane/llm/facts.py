@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,15 +14,17 @@ import numpy as np
 from hexane.cost import estimate_program
 from hexane.errors import Error
 from hexane.graph import Array
-from hexane.llm.model import LanguageModel, cache_bytes, folder_of
+from hexane.llm.find import find_model
+from hexane.llm.model import LanguageModel, cache_bytes, tokenizer_of
+from hexane.llm.quality import calibration_ids, table
 from hexane.options import Options
 from hexane.report.estimate import program_for
 from hexane.targets import Chip, load_target
-from hexane.train.decoder import LlamaConfig
+from hexane.train.decoder import LlamaConfig, read_llama
 from hexane.train.decoder.formats import family_of
 from hexane.train.decoder.generate import Steps
 from hexane.train.decoder.one_token import one_token
-from hexane.train.text import load_chat_template
+from hexane.train.text import load_chat_template, load_tokenizer
 
 ENCODINGS = ("none", "int8", "blockwise8:b32", "blockwise4:b32", "palette4")
 PROMPT, TOKENS = 64, 16  # that are measured
@@ -43,7 +47,8 @@ class OnChip:
 class Facts:
     """family: as config.json names it; shape: in words; context: tokens that the model takes; weights: bytes by
     encoding; cache_per_1024_tokens: bytes of a conversation; prompt_tokens_per_second, tokens_per_second: measured on
-    this CPU with `threads` and `compress`; chips: estimated; unsupported: what Hexane does not do with this model."""
+    this CPU with `threads` and `compress`; chips: estimated; unsupported: what Hexane does not do with this model;
+    perplexity: by encoding, where it was measured (`perplexities`)."""
 
     model: str
     family: str
@@ -58,6 +63,7 @@ class Facts:
     tokens_per_second: float
     chips: tuple[OnChip, ...]
     unsupported: tuple[str, ...]
+    perplexity: dict[str, float] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -87,6 +93,24 @@ def facts(model: LanguageModel, targets: Sequence[str] = (), *, compress: str | 
         chips=tuple(_on_chip(model, target) for target in targets),
         unsupported=tuple(_unsupported(model)),
     )
+
+
+def perplexities(
+    model: str | os.PathLike[str],
+    *,
+    threads: int | None = None,
+    calibration: str | os.PathLike[str] | None = None,
+    encodings: Sequence[str] = ENCODINGS,
+) -> dict[str, float]:
+    """The perplexity of a text by encoding; model and calibration: as `load` has them. "none": of the weights as they
+    are.
+
+    Raises Error as `load` does.
+    """
+    path = find_model(model)
+    ids = calibration_ids(load_tokenizer(tokenizer_of(path)), None if calibration is None else Path(calibration))
+    config, weights = read_llama(path)
+    return dict(table(config, weights, Options(target="host", device="cpu", threads=threads), encodings, ids))
 
 
 def encoded_bytes(config: LlamaConfig, encoding: str) -> int:
@@ -157,7 +181,7 @@ def _shape(c: LlamaConfig) -> str:
 def _unsupported(model: LanguageModel) -> list[str]:
     found = []
     try:
-        load_chat_template(folder_of(model.path))
+        load_chat_template(model.path)
     except Error as error:
         found.append(f"chats: {str(error).partition(': ')[2] or error}")
     return [

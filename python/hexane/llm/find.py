@@ -13,8 +13,8 @@ REVISION = re.compile(r"[0-9A-Za-z][\w.-]{0,127}", re.ASCII)
 
 
 def find_model(model: str | os.PathLike[str]) -> Path:
-    """The file or folder of a model: a path, the checkpoint in the folder of a training, or the snapshot of a
-    repository (`org/name`) in the local cache. Nothing is downloaded.
+    """The file or folder of a model: a path, the checkpoint in the folder of a training, the one GGUF file in a folder,
+    or the snapshot of a repository (`org/name`) in the local cache. Nothing is downloaded.
 
     The cache is HF_HUB_CACHE, else the folder `hub` in HF_HOME, else ~/.cache/huggingface/hub. Raises Error for a
     repository that is not there, and for a snapshot with a link that leaves its repository.
@@ -22,11 +22,21 @@ def find_model(model: str | os.PathLike[str]) -> Path:
     path = Path(model)
     if path.exists():
         inside = checkpoint_in(path)
-        return inside if not (path / "config.json").is_file() and inside.is_file() else path
+        return inside if not (path / "config.json").is_file() and inside.is_file() else _gguf_in(path)
     name = os.fspath(model)
     if not REPOSITORY.fullmatch(name) or ".." in name:
         raise Error(f"[llm.load] {name}: got no such file or folder, need a model's, or a repository such as org/name")
-    return _snapshot(name)
+    return _gguf_in(_snapshot(name))
+
+
+def _gguf_in(path: Path) -> Path:
+    """The one GGUF file of a folder without config.json; the path itself for others."""
+    if not path.is_dir() or (path / "config.json").exists():
+        return path
+    files = sorted(one.name for one in path.iterdir() if one.suffix.lower() == ".gguf")
+    if len(files) > 1:
+        raise Error(f"[llm.load] {path}: got {', '.join(files[:8])}, need the path of one")
+    return path / files[0] if files else path
 
 
 def hub_cache() -> Path:

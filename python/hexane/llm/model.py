@@ -10,15 +10,18 @@ from typing import Any
 
 import numpy as np
 
+from hexane.build import Tensor
 from hexane.compression import Compression
 from hexane.errors import Error
 from hexane.graph import Array
 from hexane.llm.answer import Answer
 from hexane.llm.conversation import Conversation, Prompt
 from hexane.llm.find import find_model
+from hexane.llm.quality import AUTOMATIC, Quality, calibration_ids, judged
 from hexane.options import Options
 from hexane.train.decoder import LlamaConfig, merge_adapters, read_adapter, read_llama
-from hexane.train.decoder.formats import end_ids
+from hexane.train.decoder.files import read_stored
+from hexane.train.decoder.formats import end_ids, holds_gguf
 from hexane.train.decoder.generate import Steps, check_request
 from hexane.train.text import NAMES, ChatTemplate, Tokenizer, find_tokenizer, load_chat_template, load_tokenizer
 
@@ -29,8 +32,8 @@ class LanguageModel:
     """A decoder that is ready to make text. `load` makes it.
 
     path: of its files; config: its sizes, with `seq` the room of a context; longest: the context that the model takes;
-    tokenizer; stops: ids that end a text; published: whether it is a folder of Hugging Face, whose tokenizer says how a
-    text begins.
+    tokenizer; stops: ids that end a text; published: whether it is a folder of Hugging Face or a GGUF file, whose
+    tokenizer says how a text begins; quality: the perplexities by which `compress` was judged, None without.
     """
 
     def __init__(
@@ -41,11 +44,13 @@ class LanguageModel:
         tokenizer: Tokenizer,
         ends: frozenset[int],
         longest: int = 0,
+        quality: Quality | None = None,
     ) -> None:
+        self.quality = quality
         self.longest = longest or config.seq
         self.path, self.config, self.tokenizer = path, config, tokenizer
         self.stops = tokenizer.stops | ends
-        self.published = (folder_of(path) / "config.json").is_file()
+        self.published = (folder_of(path) / "config.json").is_file() or holds_gguf(path)
         self._steps, self._own = steps, Conversation(self, steps)
         self._template: ChatTemplate | None = None
 
@@ -93,7 +98,7 @@ class LanguageModel:
     def render(self, messages: Sequence[Mapping[str, str]]) -> str:
         """Messages as the text of the model's chat template, up to where the answer begins."""
         if self._template is None:
-            self._template = load_chat_template(folder_of(self.path))
+            self._template = load_chat_template(self.path)
         for one in messages:
             if not isinstance(one, Mapping) or not isinstance(one.get("content"), str) or "role" not in one:
                 raise Error(f"[llm.generate] messages: got {one!r}, need objects with role and content, both texts")
@@ -132,21 +137,27 @@ def load(
     tokenizer: str | os.PathLike[str] | None = None,
     lora: str | os.PathLike[str] | None = None,
     at_most: int | None = None,
+    calibration: str | os.PathLike[str] | None = None,
+    force: bool = False,
 ) -> LanguageModel:
     """Opens a language model to run on this CPU.
 
     model: a folder of Hugging Face, a .safetensors file with config.json next to it, a repository (`org/name`) in the
-    local cache of Hugging Face, a file of llama2.c, or a checkpoint of `hexane train`. context: tokens that a
-    conversation has room for; None: as many as the model takes, or `at_most`. compress: the encoding of weights, such
-    as "int8" or "blockwise4:b32" (docs/compression.md). threads: as `hx.Options` has them. tokenizer: a file; None: the
-    one of the model's folder. lora: adapters, as `hx.train.read_adapter` takes them.
+    local cache of Hugging Face, a GGUF file, a file of llama2.c, or a checkpoint of `hexane train`. context: tokens
+    that a conversation has room for; None: as many as the model takes, or `at_most`. compress: the encoding of weights,
+    such as "int8" or "blockwise4:b32" (docs/compression.md), or "auto": the fewest bits with which the perplexity is at
+    most 1.02 times that of the weights as they are. Other modes may have 1.1 times that; `model.quality` has both
+    numbers. None: as the file has them. threads: as `hx.Options` has them. tokenizer: a file; None: the one of the
+    model. lora: adapters, as `hx.train.read_adapter` takes them. calibration: a file of text for the perplexity; None:
+    a page of Hexane's own. force: encodings are not measured, but for "auto".
 
-    Raises Error for a model that cannot be read, and for values out of range. Nothing is downloaded.
+    Raises Error for a model that cannot be read, for an encoding that changes the text too much, and for values out of
+    range. Nothing is downloaded.
     """
     path = find_model(model)
     options = Options(target="host", device="cpu", threads=threads, compress=compress)
-    known = load_tokenizer(_tokenizer(path) if tokenizer is None else Path(tokenizer))
-    config, weights = read_llama(path)
+    known = load_tokenizer(tokenizer_of(path) if tokenizer is None else Path(tokenizer))
+    config, weights = _weights(path, stored=compress is None, lora=lora)
     longest = config.seq
     if context is None and at_most is not None:
         context = min(at_most, longest)
@@ -156,9 +167,25 @@ def load(
         config = replace(config, seq=context)
     if known.vocab > config.vocab:
         raise Error(f"[llm.load] {path}: got {config.vocab} tokens, need the tokenizer's {known.vocab}")
+    quality, asked = None, options.compression
+    if asked == AUTOMATIC or (asked not in (None, Compression("none")) and not force):
+        assert asked is not None
+        ids = calibration_ids(known, None if calibration is None else Path(calibration))
+        weights, quality = judged(config, weights, options, asked, ids)
+        options = replace(options, compress=None)
+    return LanguageModel(path, config, Steps(config, weights, options), known, end_ids(path), longest, quality)
+
+
+def _weights(
+    path: Path, stored: bool, lora: str | os.PathLike[str] | None
+) -> tuple[LlamaConfig, Mapping[str, Array | Tensor]]:
+    """stored: weights that the file has as integers stay so."""
+    if stored and lora is None:
+        return read_stored(path)
+    config, weights = read_llama(path)
     if lora is not None:
         weights = merge_adapters(config, weights, *read_adapter(lora, config, weights))
-    return LanguageModel(path, config, Steps(config, weights, options), known, end_ids(path), longest)
+    return config, weights
 
 
 def folder_of(path: Path) -> Path:
@@ -166,7 +193,10 @@ def folder_of(path: Path) -> Path:
     return path if path.is_dir() else path.parent
 
 
-def _tokenizer(path: Path) -> Path:
+def tokenizer_of(path: Path) -> Path:
+    """The file that has the tokenizer of a model. Raises Error for a model without one."""
+    if holds_gguf(path):
+        return path
     found = find_tokenizer(folder_of(path))
     if found is None:
         raise Error(f"[llm.load] tokenizer: got none, need a file, or {' or '.join(NAMES)} in {folder_of(path)}")

@@ -160,9 +160,11 @@ def host_error(graph: Graph, made: Graph, given: Sequence[Mapping[str, Any]] = (
     return relative_error(whole, got), feeds.said
 
 
-def build_with_shared_weights(options: Options = DEFAULTS) -> Callable[[Graph], Model]:
-    """What compiles graphs whose equal weights are in memory once. Raises Error as `compile` does."""
-    compiler, pool = _Compiler.of(options), _core.MemoryPool()
+def build_with_shared_weights(
+    options: Options = DEFAULTS, pool: _core.MemoryPool | None = None
+) -> Callable[[Graph], Model]:
+    """What compiles graphs whose equal weights are in memory once, in a pool. Raises Error as `compile` does."""
+    compiler, pool = _Compiler.of(options), pool or _core.MemoryPool()
     return lambda made: compiler.build(made, pool)
 
 

@@ -23,8 +23,8 @@ class Functions(Mapping[str, Model]):
     Calls of such functions run one after the other, whichever threads make them.
     """
 
-    def __init__(self, options: Options = DEFAULTS) -> None:
-        self._build = build_with_shared_weights(options)
+    def __init__(self, options: Options = DEFAULTS, pool: _core.MemoryPool | None = None) -> None:
+        self._build = build_with_shared_weights(options, pool)
         self._loaded = False
         self._models: dict[str, Model] = {}
         self._owners: dict[frozenset[str], Model] = {}

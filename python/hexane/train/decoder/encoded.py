@@ -1,6 +1,7 @@
 """Weights of a decoder, encoded once for all its programs."""
 
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 
 from hexane import build as hx
 from hexane.build import Tensor
@@ -12,10 +13,16 @@ from hexane.targets import Target
 
 
 def encoded_weights(
-    graph: Graph, weights: Mapping[str, Array], asked: Compression, target: Target, threads: int
+    graph: Graph,
+    weights: Mapping[str, Array | Tensor],
+    asked: Compression,
+    target: Target,
+    threads: int,
+    encodings: Mapping[str, str] | None = None,
 ) -> dict[str, Array | Tensor]:
-    """The weights, those that the graph multiplies by or gathers from in their encoding. Other constants of the graph,
-    such as tables of angles, are not touched.
+    """The weights, those that the graph multiplies by or gathers from in their encoding. Tensors stay as they are.
+    Other constants of the graph, such as tables of angles, are not touched. encodings: of weights whose name fits a
+    pattern, in place of those that are asked for.
 
     Raises Error for a compression that measures the network: "auto", a tolerance, a budget, or calibration inputs.
     """
@@ -24,10 +31,14 @@ def encoded_weights(
             "[train.generate] compress: got a mode that measures the network, need an encoding, such as 'int8' or"
             " 'blockwise4:b32'"
         )
-    own = {hx.const(array).value: name for name, array in weights.items()}
+    arrays = {name: given for name, given in weights.items() if not isinstance(given, Tensor)}
+    own = {hx.const(array).value: name for name, array in arrays.items()}
     read = find_weights(graph)
     chosen = {w: mode for w, mode in zip(read, modes(read, asked), strict=True) if w.value in own}
+    for weight in chosen:
+        fitting = (mode for pattern, mode in (encodings or {}).items() if fnmatchcase(own[weight.value], pattern))
+        chosen[weight] = next(fitting, chosen[weight])
     _, values = compress_weights(graph, chosen, target, threads)
     made = {own[weight.value]: Tensor(value) for weight, value in zip(chosen, values, strict=True)}
     # Arrays of a file are views of its bytes: one norm would keep all of them in memory.
-    return {name: made[name] if name in made else array.copy() for name, array in weights.items()}
+    return {**weights, **{name: made[name] if name in made else array.copy() for name, array in arrays.items()}}

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 
+from hexane.build import Tensor
 from hexane.errors import Error
 from hexane.graph import Array
 from hexane.train.decoder import formats
@@ -15,13 +16,19 @@ from hexane.train.decoder.model import Llama, llama
 
 def read_llama(path: str | os.PathLike[str]) -> tuple[LlamaConfig, dict[str, Array]]:
     """The config and the weights in a file of llama2.c (versions 0, 1 and 2), a checkpoint of the trainers on the
-    engine (versions 2 and 4), a folder of Hugging Face, a .safetensors file with config.json next to it, or a
-    checkpoint of `hexane train`: arrays in fp32 by the names and of the shapes of `config.shapes()`.
+    engine (versions 2 and 4), a folder of Hugging Face, a .safetensors file with config.json next to it, a GGUF file,
+    or a checkpoint of `hexane train`: arrays in fp32 by the names and of the shapes of `config.shapes()`.
 
     Channels that are rotated stay in the file's order, which `config.rope` says; `with_rope` changes it. Raises Error
     for a file of no known format, one that is damaged, and for what would change the numbers and is not known.
     """
     return read_checkpoint(path)[:2] if is_checkpoint(path) else formats.read(path)
+
+
+def read_stored(path: str | os.PathLike[str]) -> tuple[LlamaConfig, Mapping[str, Array | Tensor]]:
+    """As `read_llama`, for programs that only run the model: weights that a GGUF file has as integers with scales are
+    tensors of these, with the same numbers."""
+    return read_checkpoint(path)[:2] if is_checkpoint(path) else formats.read_stored(path)
 
 
 def load_llama(

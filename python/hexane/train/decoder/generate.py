@@ -11,6 +11,7 @@ from threading import Lock
 
 import numpy as np
 
+from hexane import _core
 from hexane.build import Tensor
 from hexane.errors import Error
 from hexane.graph import Array
@@ -157,21 +158,22 @@ class Steps:
     costs nothing while they are short. They are compiled when they are first needed; weights are in memory once. For
     chips, and with weights that are replaced, there is one program, of one token.
 
-    With `compress` of the options each weight is encoded once for all programs of the host. Raises Error for modes that
+    With `compress` of the options each weight is encoded once for all programs of the host; encodings: of weights whose
+    name fits a pattern. Raises Error for modes that
     measure the network, such as "auto".
     """
 
     def __init__(
         self,
         config: LlamaConfig,
-        weights: Mapping[str, Array],
+        weights: Mapping[str, Array | Tensor],
         options: Options | None = None,
         *,
         replaceable: bool = False,
+        encodings: Mapping[str, str] | None = None,
     ) -> None:
         options = options or Options(target="host")
-        self._config = config
-        self._weights: Mapping[str, Array | Tensor] = weights
+        self._config, self._weights = config, weights
         self._made: Functions | None = None
         self._callers: Mapping[str, Context] = {}
         self._making = Lock()
@@ -181,9 +183,11 @@ class Steps:
             return
         if options.compression is not None:
             graph, target = one_token(config, weights), target_of(options)
-            self._weights = encoded_weights(graph, weights, options.compression, target, options.num_threads)
+            self._weights = encoded_weights(graph, weights, options.compression, target, options.num_threads, encodings)
             options = replace(options, compress=None)
-        self._made = Functions(options)
+        pool = _core.MemoryPool()
+        self._weights = {name: _kept(pool, given) for name, given in self._weights.items()}
+        self._made = Functions(options, pool)
         self.net = self._made.add("one token", one_token(config, self._weights))
         self._callers = self._made
         self._one = self.net
@@ -265,6 +269,11 @@ class Steps:
         return self._callers[name]
 
 
+def _kept(pool: _core.MemoryPool, given: Array | Tensor) -> Array | Tensor:
+    """A weight in the memory from which all programs compute."""
+    return given if isinstance(given, Tensor) else pool.keep(np.ascontiguousarray(given))
+
+
 def _padded(part: Sequence[int]) -> Array:
     padded = np.zeros(BLOCK, np.int32)
     padded[: len(part)] = part
@@ -336,7 +345,11 @@ class Sampler:
 
 
 def program(
-    config: LlamaConfig, weights: Mapping[str, Array], options: Options | None = None, *, replaceable: bool = False
+    config: LlamaConfig,
+    weights: Mapping[str, Array | Tensor],
+    options: Options | None = None,
+    *,
+    replaceable: bool = False,
 ) -> Model:
     """The compiled step of one token; the arguments are those of `one_token`."""
     made = compile(one_token(config, weights, replaceable=replaceable), options or Options(target="host"))

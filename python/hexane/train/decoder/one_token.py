@@ -7,7 +7,7 @@ import numpy as np
 
 from hexane import build as hx
 from hexane.build import Tensor
-from hexane.graph import Array, Graph
+from hexane.graph import Array, Graph, constant
 from hexane.train.decoder.config import POSITIONS, LlamaConfig
 from hexane.train.decoder.layers import Layers
 from hexane.train.decoder.model import checked_weights
@@ -47,8 +47,10 @@ def block(
 
 
 def as_tensor(weight: Array | Tensor) -> Tensor:
-    """An encoded weight is a tensor already."""
-    return weight if isinstance(weight, Tensor) else hx.const(weight)
+    """An encoded weight is a tensor already. Arrays that nobody may write to need no copy."""
+    if isinstance(weight, Tensor):
+        return weight
+    return hx.const(weight) if weight.flags.writeable else Tensor(constant(weight))
 
 
 class _Step(Layers):

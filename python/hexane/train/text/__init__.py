@@ -1,10 +1,11 @@
 """Text for decoders: tokenizers, files of tokens, and the batches of a training over them."""
 
-from hexane.train.text.chat import ChatTemplate, load_chat_template
+from hexane.train.text.chat import ChatTemplate
 from hexane.train.text.learn import learn_tokenizer
+from hexane.train.text.load import load_chat_template, load_tokenizer
 from hexane.train.text.stream import TextStream
 from hexane.train.text.token_file import TokenFile, save_tokens, token_dtype
-from hexane.train.text.tokenizer import NAMES, Tokenizer, find_tokenizer, load_tokenizer
+from hexane.train.text.tokenizer import NAMES, Tokenizer, find_tokenizer
 from hexane.train.text.windows import TokenWindows
 
 __all__ = [

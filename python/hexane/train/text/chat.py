@@ -69,7 +69,7 @@ class ChatTemplate:
         return text
 
 
-def load_chat_template(folder: Path) -> ChatTemplate:
+def read_chat_template(folder: Path) -> ChatTemplate:
     """The template of a model's folder: chat_template.jinja, or the one in tokenizer_config.json.
 
     Raises Error for a folder without one, and as `ChatTemplate` does.

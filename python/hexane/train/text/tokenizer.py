@@ -87,7 +87,7 @@ def find_tokenizer(folder: Path) -> Path | None:
     return next((folder / name for name in NAMES if (folder / name).is_file()), None)
 
 
-def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
+def read_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
     """The tokenizer of a tokenizer.bin of llama2.c, or of a tokenizer.json.
 
     Files whose name ends in .json are JSON, all others tokenizer.bin. Raises Error for a damaged file, and without the

@@ -1,13 +1,15 @@
-"""Decoders from and to files: `read` and `write`, over one list of formats."""
+"""Decoders from and to files: `read` and `write`, over one list of formats, and GGUF, which is read alone."""
 
 import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from hexane.build import Tensor
 from hexane.errors import Error
 from hexane.graph import Array
+from hexane.importers.gguf import is_gguf
 from hexane.train.decoder.config import LlamaConfig
-from hexane.train.decoder.formats import ane_trainer, hugging_face, llama2c, llama2c_q8_0
+from hexane.train.decoder.formats import ane_trainer, gguf, hugging_face, llama2c, llama2c_q8_0
 from hexane.train.decoder.formats.binary import opened
 
 FORMATS = {
@@ -15,35 +17,55 @@ FORMATS = {
     for one in (llama2c.V0, llama2c.V1, llama2c_q8_0.V2, ane_trainer.V2, ane_trainer.V4, hugging_face.FORMAT)
 }
 
-__all__ = ["FORMATS", "end_ids", "family_of", "read", "write"]
+__all__ = ["FORMATS", "end_ids", "family_of", "holds_gguf", "read", "read_stored", "write"]
 
 
 def read(path: str | os.PathLike[str]) -> tuple[LlamaConfig, dict[str, Array]]:
-    """The sizes and the weights of a decoder in a file or folder of any of `FORMATS`: fp32, by the names of
-    `config.shapes()`, the channels in the file's order, which `config.rope` says.
+    """The sizes and the weights of a decoder in a file or folder of any of `FORMATS`, or in a GGUF file: fp32, by
+    the names of `config.shapes()`, the channels in the file's order, which `config.rope` says.
 
     Raises Error for a file of no known format, and for one that is damaged.
     """
     path = Path(path)
-    head = b""
-    if not path.is_dir():
-        with opened(path, f"[train.load_llama] {path}", "model") as file:
-            head = file.bytes(0, min(8, file.size), "head")
-    config, weights = _read(path, head)
+    config, weights = _read(path, _head(path))
     return config, {name: weights[name] for name in config.shapes()}
 
 
+def read_stored(path: str | os.PathLike[str]) -> tuple[LlamaConfig, Mapping[str, Array | Tensor]]:
+    """As `read`, for programs that only run the model: weights that a GGUF file has as integers with scales stay so."""
+    path = Path(path)
+    if holds_gguf(path):
+        return gguf.read_stored(path)
+    return read(path)
+
+
+def holds_gguf(path: Path) -> bool:
+    """Whether it is a GGUF file, as its first bytes say."""
+    return is_gguf(_head(path))
+
+
+def _head(path: Path) -> bytes:
+    if path.is_dir():
+        return b""
+    with opened(path, f"[train.load_llama] {path}", "model") as file:
+        return file.bytes(0, min(8, file.size), "head")
+
+
 def end_ids(path: str | os.PathLike[str]) -> frozenset[int]:
-    """The tokens that end a text, where the model's files say so: those of a folder of Hugging Face."""
+    """The tokens that end a text, where the model's files say so: those of a folder of Hugging Face, and GGUF."""
     path = Path(path)
     if path.suffix == ".safetensors" and path.is_file():
         path = path.parent
-    return hugging_face.end_ids(path) if path.is_dir() else frozenset()
+    if path.is_dir():
+        return hugging_face.end_ids(path)
+    return gguf.end_ids(path) if holds_gguf(path) else frozenset()
 
 
 def family_of(path: str | os.PathLike[str]) -> str:
     """The family that config.json names, next to the weights or in the folder; "llama" for files without one."""
     path = Path(path)
+    if holds_gguf(path):
+        return gguf.family(path)
     folder = path if path.is_dir() else path.parent
     return hugging_face.family(folder) if (folder / hugging_face.CONFIG).is_file() else "llama"
 
@@ -60,6 +82,8 @@ def write(path: str | os.PathLike[str], config: LlamaConfig, weights: Mapping[st
 
 
 def _read(path: Path, head: bytes) -> tuple[LlamaConfig, dict[str, Array]]:
+    if is_gguf(head):
+        return gguf.read(path)
     for one in FORMATS.values():
         if one.recognises(path, head):
             return one.read(path)

@@ -1,0 +1,32 @@
+"""The options of commands that run a language model with weights in fewer bits."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hexane.llm import LanguageModel
+
+Encoding = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ENCODING",
+        help="Store weights in fewer bits: int8, blockwise4:b32, or auto, the fewest that keep the perplexity.",
+    ),
+]
+Calibration = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="A text whose perplexity judges --compress. [default: a page of Hexane's own]"),
+]
+Force = Annotated[
+    bool, typer.Option("--force", help="Take --compress even where the perplexity is above 1.1 times that without.")
+]
+
+
+def say_quality(model: LanguageModel, command: str) -> None:
+    """On stderr, what "auto" chose and its perplexity."""
+    found = model.quality
+    if found is not None and found.encoding.startswith("auto"):
+        text = f"{found.encoding}; perplexity {found.perplexity:.4g}, {found.plain:.4g} of the weights as they are"
+        print(f"[{command}] {text}", file=sys.stderr)

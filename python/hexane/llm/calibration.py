@@ -1,0 +1,26 @@
+"""A text by which encodings are judged where the caller gives none."""
+
+TEXT = """\
+The tide comes in twice a day because the moon pulls the water of the ocean toward itself. On the side of the earth
+that faces the moon the pull is strongest, and the water rises there. On the far side the pull is weakest, and the
+water is left behind, so it rises there too. Between these two places the sea is low. As the earth turns, every coast
+passes through both of them, and people who live by the sea plan their days by a table of hours.
+
+"How long have you kept the light?" asked the visitor, who had climbed two hundred steps.
+"Thirty-one years in March," said the keeper. "My father kept it before me. In those days we burned oil, and somebody
+had to wind the clockwork every four hours, all night long."
+
+To make bread for four, mix 500 grams of flour, 10 grams of salt, 7 grams of yeast and 330 grams of warm water. Knead
+the dough for ten minutes, cover it, and let it rest for an hour. Shape a loaf, wait until it has doubled in size, and
+bake it at 230 degrees for 35 minutes. It is done when the bottom sounds hollow.
+
+def mean(numbers):
+    total = 0.0
+    for number in numbers:
+        total += number
+    return total / len(numbers)
+
+In 1869 a chemist in Saint Petersburg wrote the names of the elements on cards and put them in order of their weight.
+He saw that their properties came back at regular steps, and he left gaps where no known element would fit. Three of
+these gaps were filled within twenty years, by gallium, scandium and germanium, much as he had said.
+"""

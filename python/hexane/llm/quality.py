@@ -1,0 +1,133 @@
+"""How well a language model predicts a text in an encoding: its perplexity, and the encodings that keep it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import exp, isfinite
+from pathlib import Path
+
+import numpy as np
+
+from hexane.build import Tensor
+from hexane.compression import Compression
+from hexane.errors import Error
+from hexane.graph import Array
+from hexane.importers.files import open_regular, read_all
+from hexane.llm.calibration import TEXT
+from hexane.options import Options
+from hexane.train.decoder import LlamaConfig
+from hexane.train.decoder.config import EMBEDDING, HEAD, POSITIONS
+from hexane.train.decoder.generate import Steps
+from hexane.train.text import Tokenizer
+
+TOKENS = 256  # of a text that are measured
+FEWEST = 2
+MOST = 1.1  # times the perplexity of the model's own weights, without force
+CLOSE = 1.02  # times that perplexity, of "auto"
+AUTOMATIC = Compression("auto")
+EIGHT = "blockwise8:b32"
+TABLES = dict.fromkeys((EMBEDDING, POSITIONS, HEAD), EIGHT)
+Weights = Mapping[str, Array | Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """An encoding of all weights: the mode of most, and those of others by patterns of their names."""
+
+    name: str
+    mode: str | Compression | None
+    others: Mapping[str, str]
+
+
+# From the fewest bytes on. Tables of tokens and the head have 8 bits in each: an error there is one of every token. The
+# values and the product that leaves an MLP matter most among the others, so that they are the first to get 8 bits.
+AUTO = (
+    Choice("auto: 4 bits, tables and head 8", "blockwise4:b32", TABLES),
+    Choice(
+        "auto: 4 bits, values, mlp.down_proj, tables and head 8",
+        "blockwise4:b32",
+        {**TABLES, "*.v_proj.weight": EIGHT, "*.down_proj.weight": EIGHT},
+    ),
+    Choice("auto: 8 bits", EIGHT, {}),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """encoding: in words; perplexity: with it; plain: of the weights that the file has, on the same text."""
+
+    encoding: str
+    perplexity: float
+    plain: float
+
+
+def calibration_ids(tokenizer: Tokenizer, file: Path | None = None) -> list[int]:
+    """The first tokens of a text: of a file in UTF-8, or of the one that Hexane has.
+
+    Raises Error for a file that cannot be read, and for a text of too few tokens.
+    """
+    text, where = TEXT, "[llm.load] calibration"
+    if file is not None:
+        where = f"{where}: {file}"
+        try:
+            text = read_all(open_regular(file, where, "text"), where).decode()
+        except UnicodeDecodeError as error:
+            raise Error(f"{where}: {error}, need text in UTF-8") from None
+    ids = tokenizer.encode(text, begin=tokenizer.adds_begin)[:TOKENS]
+    if len(ids) < FEWEST:
+        raise Error(f"{where}: got {len(ids)} tokens, need a text of at least {FEWEST}, or force=True")
+    return ids
+
+
+def perplexity(steps: Steps, config: LlamaConfig, ids: Sequence[int]) -> float:
+    """exp of the mean of -log(share of the next token), over parts that fit into the context. Infinite where a logit is
+    not finite."""
+    losses: list[float] = []
+    for begin in range(0, max(len(ids) - 1, 1), config.seq):
+        part = list(ids[begin : begin + config.seq + 1])
+        for row, token in zip(steps.rows(part[: config.seq]), part[1:], strict=False):
+            wide = row.astype(np.float64)
+            top = wide.max()
+            losses.append(float(top + np.log(np.exp(wide - top).sum()) - wide[token]))
+    mean = float(np.mean(losses))
+    return exp(min(mean, 700.0)) if isfinite(mean) else float("inf")
+
+
+def measured(
+    config: LlamaConfig, weights: Weights, options: Options, choice: Choice, ids: Sequence[int]
+) -> tuple[float, Weights]:
+    """The perplexity in an encoding, and the weights in it."""
+    short = replace(config, seq=min(config.seq, TOKENS))
+    steps = Steps(short, weights, replace(options, compress=choice.mode), encodings=choice.others)
+    return perplexity(steps, short, ids), steps.weights
+
+
+def judged(
+    config: LlamaConfig, weights: Weights, options: Options, asked: Compression, ids: Sequence[int]
+) -> tuple[Weights, Quality]:
+    """The weights in an encoding, which may be "auto": the first of `AUTO` whose perplexity is at most 1.02 times that
+    of the weights as they are. Raises Error for another mode whose perplexity is above 1.1 times that."""
+    plain, _ = measured(config, weights, options, Choice("none", None, {}), ids)
+    if asked != AUTOMATIC:
+        found, made = measured(config, weights, options, Choice(asked.mode, asked, {}), ids)
+        if not found <= MOST * plain:
+            raise Error(
+                f"[llm.load] compress: got {asked.mode!r}, with a perplexity of {found:.4g} where the weights as they"
+                f" are have {plain:.4g}, need at most {MOST} times that; choose another encoding, 'auto', or force=True"
+                " (--force)"
+            )
+        return made, Quality(asked.mode, found, plain)
+    for choice in AUTO:
+        found, made = measured(config, weights, options, choice, ids)
+        if found <= CLOSE * plain:
+            return made, Quality(choice.name, found, plain)
+    return weights, Quality("auto: none", plain, plain)
+
+
+def table(
+    config: LlamaConfig, weights: Weights, options: Options, modes: Sequence[str], ids: Sequence[int]
+) -> Iterator[tuple[str, float]]:
+    """The perplexity in each encoding; "none" are the weights as they are."""
+    for mode in modes:
+        yield mode, measured(config, weights, options, Choice(mode, None if mode == "none" else mode, {}), ids)[0]

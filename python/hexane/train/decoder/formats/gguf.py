@@ -1,0 +1,160 @@
+"""GGUF files of decoders: llama.cpp's format, with config, weights and tokenizer in one file.
+
+Weights of Q8_0, Q5_0, Q4_0 and Q6_K may stay integers with scales of blocks (`read_stored`); other kinds have an offset
+for each block too, and become fp32.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from math import prod
+from pathlib import Path
+
+from hexane.build import Tensor
+from hexane.errors import Error
+from hexane.graph import Array, constant
+from hexane.importers.files import check_memory
+from hexane.importers.gguf import Blocks, GgufFile, GgufTensor, open_gguf
+from hexane.ops import OPS, apply
+from hexane.train.decoder.config import EMBEDDING, HEAD, NORM, POSITIONS, LlamaConfig
+from hexane.train.decoder.formats.gguf_config import (
+    ARCHITECTURES,
+    FREQUENCIES,
+    LONG,
+    SHORT,
+    architecture_of,
+    config_of_file,
+)
+from hexane.train.decoder.formats.hugging_face_names import GATE_UP, LAYER, QKV
+
+WHERE = "[train.load_llama]"
+FP32 = 4  # bytes
+OUTER = {EMBEDDING: "token_embd", POSITIONS: "position_embd", NORM: "output_norm", HEAD: "output"}
+PARTS = {
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+POST_NORMS = {
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
+FUSED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "phi3": {"attn_qkv": QKV, "ffn_up": GATE_UP},
+    "gpt2": {"attn_qkv": QKV},
+}
+FACTORS = (FREQUENCIES, SHORT, LONG)
+END_IDS = ("eos", "eot", "eom")
+
+
+def read_stored(path: Path) -> tuple[LlamaConfig, dict[str, Array | Tensor]]:
+    """As `formats.read`, but weights whose blocks have a scale alone are tensors of integers and scales, with the same
+    numbers."""
+    with open_gguf(path, WHERE) as file:
+        return _read_all(file, stored=True)
+
+
+def end_ids(path: Path) -> frozenset[int]:
+    """The tokens that end a text or an answer."""
+    with open_gguf(path, WHERE) as file:
+        found = (file.metadata.get(f"tokenizer.ggml.{name}_token_id") for name in END_IDS)
+        return frozenset(one for one in found if type(one) is int)
+
+
+def family(path: Path) -> str:
+    """As config.json names it."""
+    with open_gguf(path, WHERE) as file:
+        return ARCHITECTURES[architecture_of(file)].family
+
+
+def read(path: Path) -> tuple[LlamaConfig, dict[str, Array]]:
+    """As `formats.read`."""
+    with open_gguf(path, WHERE) as file:
+        config, weights = _read_all(file, stored=False)
+    return config, {name: one for name, one in weights.items() if not isinstance(one, Tensor)}
+
+
+def _read_all(file: GgufFile, stored: bool) -> tuple[LlamaConfig, dict[str, Array | Tensor]]:
+    config, name = config_of_file(file, head="output.weight" in file.tensors), architecture_of(file)
+    # Before the names are listed: a file may claim more layers than can be.
+    if config.layers > len(file.tensors):
+        raise Error(
+            f"{file.where}: got {config.layers} layers and {len(file.tensors)} tensors, need those of each layer"
+        )
+    places = {own: _place(config, name, own) for own in config.shapes()}
+    used = {place.tensor for place in places.values()}
+    if unknown := sorted(set(file.tensors) - used - set(FACTORS)):
+        raise Error(f"{file.where}: got the tensors {', '.join(unknown[:4])}, need those of {name} alone")
+    found: dict[str, Array | Tensor] = {}
+    wide = 0
+    for own, shape in config.shapes().items():
+        place = places[own]
+        tensor = file.tensors.get(place.tensor)
+        if tensor is None:
+            raise Error(f"{file.where}: got no tensor {place.tensor}, need those of {name}")
+        need = shape if place.rows is None else (place.rows, *shape[1:])
+        if tensor.shape != need:
+            raise Error(f"{file.where}: {place.tensor}: got the shape {tensor.shape}, need {need}")
+        wide += 0 if _stays(tensor, stored) else FP32 * prod(shape)
+    check_memory(file.where, wide)
+    left = Counter(place.tensor for place in places.values())
+    held: dict[str, Array | Blocks] = {}  # tensors with parts of several weights, until the last one
+    for own, place in places.items():
+        whole = held.pop(place.tensor, None)
+        if whole is None:
+            tensor = file.tensors[place.tensor]
+            whole = file.read_blocks(tensor) if _stays(tensor, stored) else file.read(tensor)
+        found[own] = _part(whole, place)
+        left[place.tensor] -= 1
+        if left[place.tensor]:
+            held[place.tensor] = whole
+    return config, found
+
+
+def _stays(tensor: GgufTensor, stored: bool) -> bool:
+    return stored and len(tensor.shape) == 2 and tensor.kind.split is not None
+
+
+class _Place:
+    """Where a weight is: a tensor, of which it has all rows (rows None), or those from `begin` to `end` of `rows`."""
+
+    __slots__ = ("begin", "end", "rows", "tensor")
+
+    def __init__(self, tensor: str, begin: int = 0, end: int | None = None, rows: int | None = None) -> None:
+        self.tensor, self.begin, self.end, self.rows = tensor, begin, end, rows
+
+
+def _place(config: LlamaConfig, architecture: str, own: str) -> _Place:
+    found = LAYER.fullmatch(own)
+    if found is None:
+        stem, _, kind = own.rpartition(".")
+        return _Place(f"{OUTER[f'{stem}.weight']}.{kind}")
+    i, part, kind = found.groups()
+    for fused, parts in FUSED.get(architecture, {}).items():
+        if part in parts:
+            queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
+            sizes = [queries, keys, keys] if parts is QKV else [config.hidden] * 2
+            at = parts.index(part)
+            begin = sum(sizes[:at])
+            return _Place(f"blk.{i}.{fused}.{kind}", begin, begin + sizes[at], sum(sizes))
+    names = {**PARTS, **POST_NORMS} if config.post_norms else PARTS
+    return _Place(f"blk.{i}.{names[part]}.{kind}")
+
+
+def _part(whole: Array | Blocks, place: _Place) -> Array | Tensor:
+    def rows(array: Array) -> Array:
+        return array if place.rows is None else array[place.begin : place.end].copy()
+
+    if not isinstance(whole, Blocks):
+        return rows(whole)
+    operands = [constant(rows(whole.integers), ()), constant(rows(whole.scales), ())]
+    (made,) = apply(OPS["decode_blocks"], operands, {}, ())
+    return Tensor(made)

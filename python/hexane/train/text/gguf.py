@@ -1,0 +1,202 @@
+"""The tokenizer and the chat template of a GGUF file, from its metadata."""
+
+import os
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any
+
+from hexane.errors import Error
+from hexane.importers.gguf import open_gguf
+from hexane.train.text.chat import ChatTemplate
+from hexane.train.text.sentencepiece import MOST_PIECES
+from hexane.train.text.tokenizer import CHAT_ENDINGS, Tokenizer
+
+WHERE = "[train.load_tokenizer]"
+UNKNOWN, CONTROL, USER, BYTE = 2, 3, 4, 6  # of tokenizer.ggml.token_type
+CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+LETTERS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
+REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+CASED = rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}*{LOWER}+{{0}}|[^\r\n\p{{L}}\p{{N}}]?{UPPER}+{LOWER}*{{0}}"
+REST_OF_CASED = r" ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+# How a text is cut into words before they are encoded, as the tokenizer.json of these models say.
+PATTERNS = {
+    "llama": rf"{CONTRACTIONS}|{LETTERS}|\p{{N}}{{1,3}}|{REST}",
+    "qwen": rf"{CONTRACTIONS}|{LETTERS}|\p{{N}}|{REST}",
+    "gpt-4o": CASED.replace("{0}", f"{CONTRACTIONS}?") + rf"|\p{{N}}{{1,3}}|{REST_OF_CASED}",
+    "tekken": CASED.replace("{0}", "") + rf"|\p{{N}}|{REST_OF_CASED}",
+}
+# By tokenizer.ggml.pre. "" cuts as GPT-2 does, "digits" first cuts digits apart.
+WORDS: Mapping[str, str] = {
+    **dict.fromkeys(("gpt-2", "mpt", "olmo", "jais", "exaone4"), ""),
+    **dict.fromkeys(("smollm", "starcoder", "refact", "command-r", "codeshell"), "digits"),
+    **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "smaug-bpe", "dbrx"), "llama"),
+    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "stablelm2"), "qwen"),
+    "gpt-4o": "gpt-4o",
+    "tekken": "tekken",
+}
+WHOLE_WORDS = ("llama-bpe", "llama3", "llama-v3", "tekken")  # a word of the vocabulary needs no merges
+BEGUN = ("llama-bpe", "llama3", "llama-v3", "tekken")  # texts begin with BOS where the file does not say
+
+
+def read_gguf_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
+    """The tokenizer in a GGUF file. Raises Error for one that is not known, or damaged, and without the package
+    tokenizers."""
+    try:
+        import tokenizers
+    except ImportError:
+        raise Error(f"{WHERE} {path}: got no package tokenizers, need: pip install 'hexane[train]'") from None
+    with open_gguf(path, WHERE) as file:
+        return _Metadata(file.metadata, file.where).tokenizer(tokenizers)
+
+
+def read_gguf_template(path: str | os.PathLike[str]) -> ChatTemplate:
+    """The chat template in a GGUF file. Raises Error for a file without one, and as `ChatTemplate` does."""
+    where = "[train.load_chat_template]"
+    with open_gguf(path, where) as file:
+        text = file.metadata.get("tokenizer.chat_template")
+        if not isinstance(text, str):
+            raise Error(f"{file.where}: got no tokenizer.chat_template, need it")
+        pieces = file.metadata.get("tokenizer.ggml.tokens", [])
+        marks = {}
+        for name, key in (
+            ("bos_token", "bos"),
+            ("eos_token", "eos"),
+            ("pad_token", "padding"),
+            ("unk_token", "unknown"),
+        ):
+            at = file.metadata.get(f"tokenizer.ggml.{key}_token_id")
+            if type(at) is int and isinstance(pieces, list) and 0 <= at < len(pieces):
+                marks[name] = pieces[at]
+        return ChatTemplate(text, marks, file.where)
+
+
+class _Metadata:
+    def __init__(self, metadata: Mapping[str, Any], where: str) -> None:
+        self.metadata, self.where = metadata, where
+        self.pieces: list[str] = self.get("tokens", list)
+        if not self.pieces or len(self.pieces) > MOST_PIECES:
+            raise Error(f"{where}: tokenizer.ggml.tokens: got {len(self.pieces)}, need 1 to {MOST_PIECES}")
+        ids = {piece: i for i, piece in enumerate(self.pieces)}
+        if len(ids) != len(self.pieces):
+            twice = next(piece for i, piece in enumerate(self.pieces) if ids[piece] != i)
+            raise Error(f"{where}: tokenizer.ggml.tokens: got {twice!r} twice, need distinct pieces")
+        self.ids = ids
+        self.types = self.numbers("token_type", 1)
+
+    def get(self, key: str, kind: type, default: Any = None) -> Any:
+        value = self.metadata.get(f"tokenizer.ggml.{key}", default)
+        if value is None or not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            got = "none" if value is None else type(value).__name__
+            raise Error(f"{self.where}: tokenizer.ggml.{key}: got {got}, need {kind.__name__}")
+        return value
+
+    def numbers(self, key: str, default: float) -> list[float]:
+        """One for each piece."""
+        value = self.metadata.get(f"tokenizer.ggml.{key}")
+        if value is None:
+            return [default] * len(self.pieces)
+        if getattr(value, "shape", None) != (len(self.pieces),):
+            raise Error(f"{self.where}: tokenizer.ggml.{key}: got another count, need {len(self.pieces)} numbers")
+        found: list[float] = value.tolist()
+        if not all(map(isfinite, found)):
+            raise Error(f"{self.where}: tokenizer.ggml.{key}: got a number that is not finite, need finite ones")
+        return found
+
+    def id_of(self, key: str) -> int | None:
+        name = f"{key}_token_id"
+        if f"tokenizer.ggml.{name}" not in self.metadata:
+            return None
+        found: int = self.get(name, int)
+        if not 0 <= found < len(self.pieces):
+            raise Error(f"{self.where}: tokenizer.ggml.{name}: got {found}, need one below {len(self.pieces)}")
+        return found
+
+    def tokenizer(self, package: Any) -> Tokenizer:
+        kind = self.get("model", str)
+        if kind not in ("gpt2", "llama"):
+            raise Error(
+                f"{self.where}: tokenizer.ggml.model: got {kind!r}, need 'gpt2' or 'llama', or tokenizer= with a file"
+            )
+        pre = self.get("pre", str, "")
+        if kind == "gpt2" and not pre and self.metadata.get("general.architecture") == "gpt2":
+            pre = "gpt-2"
+        try:
+            inner = self.words(package, pre) if kind == "gpt2" else self.sentences(package)
+            self.mark(package, inner)
+        except (KeyboardInterrupt, SystemExit, Error):
+            raise
+        except BaseException as error:  # the package's panics are no Exception
+            raise Error(f"{self.where}: tokenizer: {error}, need one of a published model") from None
+        adds = self.get("add_bos_token", bool, kind == "llama" or pre in BEGUN)
+        begin, end = self.id_of("bos"), self.id_of("eos")
+        if begin is None and kind == "llama":
+            begin = self.ids.get("<s>")
+        chat_ends = {self.ids[name] for name in CHAT_ENDINGS if name in self.ids} | {
+            one for one in (self.id_of("eot"), self.id_of("eom")) if one is not None
+        }
+        marks = frozenset(one for one in (begin, end) if one is not None)
+        adds = adds and begin is not None
+        return Tokenizer(inner, len(self.pieces), begin, end, marks, adds_begin=adds, chat_ends=frozenset(chat_ends))
+
+    def words(self, package: Any, pre: str) -> Any:
+        """Byte-level BPE."""
+        if pre not in WORDS:
+            known = ", ".join(WORDS)
+            raise Error(
+                f"{self.where}: tokenizer.ggml.pre: got {pre or 'none'}, need one of {known}, or tokenizer= with a file"
+            )
+        merges = []
+        for one in self.get("merges", list):
+            left, _, right = str(one).partition(" ")
+            merges.append((left, right))
+        how, cut = WORDS[pre], package.pre_tokenizers
+        inner = package.Tokenizer(
+            package.models.BPE(vocab=self.ids, merges=merges, fuse_unk=False, ignore_merges=pre in WHOLE_WORDS)
+        )
+        if how in PATTERNS:
+            first = cut.Split(package.Regex(PATTERNS[how]), behavior="isolated")
+            inner.pre_tokenizer = cut.Sequence([first, cut.ByteLevel(add_prefix_space=False, use_regex=False)])
+        else:
+            steps = [cut.Digits(individual_digits=True)] if how == "digits" else []
+            inner.pre_tokenizer = cut.Sequence([*steps, cut.ByteLevel(add_prefix_space=False)])
+        if how == "qwen":
+            inner.normalizer = package.normalizers.NFC()
+        inner.decoder = package.decoders.ByteLevel()
+        return inner
+
+    def sentences(self, package: Any) -> Any:
+        """SentencePiece: pairs of pieces are joined where the joined piece has the highest score."""
+        scores, normalizers, decoders = self.numbers("scores", 0.0), package.normalizers, package.decoders
+        plain = {p: i for i, p in enumerate(self.pieces) if self.types[i] not in (UNKNOWN, CONTROL, BYTE)}
+        merges = [
+            (-scores[i], i, plain[piece[:cut]], plain[piece[cut:]])
+            for piece, i in plain.items()
+            for cut in range(1, len(piece))
+            if piece[:cut] in plain and piece[cut:] in plain
+        ]
+        merges.sort()
+        unknown = next((self.pieces[i] for i, kind in enumerate(self.types) if kind == UNKNOWN), None)
+        inner = package.Tokenizer(
+            package.models.BPE(
+                vocab=self.ids,
+                merges=[(self.pieces[left], self.pieces[right]) for _, _, left, right in merges],
+                unk_token=unknown,
+                fuse_unk=True,
+                byte_fallback=BYTE in self.types,
+            )
+        )
+        prefix = self.get("add_space_prefix", bool, True)
+        begin = [normalizers.Prepend("▁")] if prefix else []
+        inner.normalizer = normalizers.Sequence([*begin, normalizers.Replace(" ", "▁")])
+        steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+        inner.decoder = decoders.Sequence([*steps, *([decoders.Strip(content=" ", left=1)] if prefix else [])])
+        return inner
+
+    def mark(self, package: Any, inner: Any) -> None:
+        """Pieces that a text may name, before it is cut."""
+        special = [self.pieces[i] for i, kind in enumerate(self.types) if kind == CONTROL]
+        plain = [self.pieces[i] for i, kind in enumerate(self.types) if kind == USER]
+        made = package.AddedToken
+        inner.add_special_tokens([made(one, special=True, normalized=False) for one in special])
+        inner.add_tokens([made(one, special=False, normalized=False) for one in plain])
