@@ -186,6 +186,34 @@ def test_a_reshape_that_keeps_rows_is_no_layer_but_at_a_port() -> None:
     assert ["anec.reshape" in ops for ops in found] == [False, False, True, True]
 
 
+def test_a_view_of_whole_rows_is_no_layer_but_at_a_port() -> None:
+    def found(graph: Graph) -> list[str]:
+        program = hx.compile(graph, target="h13", device="cpu").program
+        assert program is not None
+        return [layer.op for layer in program.layers]
+
+    x = hx.input("x", (1, 64, 4, 32))
+    y = hx.softmax(x, axis=1)
+    assert "anec.input_view" not in found(hx.graph(hx.softmax(y[:, 16:48], axis=1)))
+    assert "anec.input_view" not in found(hx.graph(hx.softmax(y[:, :, 1:3], axis=1)))
+    assert "anec.input_view" in found(hx.graph(hx.softmax(y[..., 8:24], axis=1)))
+    assert "anec.input_view" in found(hx.graph({"y": y[:, 16:48], "z": hx.relu(y)}))
+    assert "anec.input_view" in found(hx.graph(hx.softmax(x[:, 16:48], axis=1)))
+
+
+def test_a_layer_reads_of_a_tensor_the_rows_that_it_needs() -> None:
+    y = hx.softmax(hx.input("x", (1, 64, 4, 32)), axis=1)
+    parts = {"half": y[:, :32], "both halves": y[:, :32] * y[:, 32:], "twice": y[:, :32] + y[:, 16:48] * 2}
+    for name, last in parts.items():
+        program = hx.compile(hx.graph(last), target="h13", device="cpu").program
+        assert program is not None
+        read = [part for layer in program.layers if layer.reads for part in layer.parts]
+        assert max(read) <= 64 * 4 * 32, name
+    half = hx.compile(hx.graph(hx.softmax(y[:, :32], axis=1)), target="h13", device="cpu").program
+    assert half is not None
+    assert half.layers[-1].parts == (32 * 4 * 32,)
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_layers_in_another_layout_compute_the_same(seed: int) -> None:
     """Random blocks of layers that may have any layout, between products."""
