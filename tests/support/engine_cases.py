@@ -22,6 +22,11 @@ def whole(*shape: int) -> Any:
     return (_values.integers(1, 4, shape) * _values.choice([-1, 1], shape)).astype(np.float16)
 
 
+def paired(x: hx.Tensor, by: float, axis: int) -> hx.Tensor:
+    """A tensor and a multiple of it, joined."""
+    return hx.maximum(hx.concat(x, x * np.float16(by), axis=axis), hx.const(np.float16(-1)))
+
+
 def image(channels: int = 4, size: int = 6, name: str = "x") -> hx.Tensor:
     return hx.input(name, (1, channels, size, size), "fp16")
 
@@ -94,6 +99,10 @@ FIRES: Mapping[str, Mapping[str, Make]] = {
         "heads": lambda: hx.transpose(hx.reshape(hx.transpose(hx.input("x", (1, 8, 1, 5), "fp16"), perm=(0, 2, 3, 1)), shape=(1, 5, 2, 4)), perm=(0, 2, 1, 3)) @ hx.input("y", (1, 2, 4, 3), "fp16"),
         "back": lambda: hx.transpose(hx.reshape(hx.transpose(hx.relu(hx.input("x", (1, 2, 4, 5), "fp16")), perm=(0, 3, 1, 2)), shape=(1, 5, 8)), perm=(0, 2, 1)),
     },
+    "mirror_by_product": {
+        "channels": lambda: paired(hx.abs(image()), -1, axis=1),
+        "rows_of_two_images": lambda: paired(hx.abs(hx.input("x", (2, 4, 3, 6), "fp16")), -1, axis=2),
+    },
     "collapse_quant_dequant": {
         "scale": lambda: hx.relu(hx.conv(image(), stored(4, 4, 3, 3), whole(4), pad=1)),
         "scales": lambda: hx.conv(image(), stored(4, 4, 3, 3, scale=[0.5, 1, 2, 0.25]), pad=1),
@@ -164,6 +173,11 @@ LEAVES: Mapping[str, Mapping[str, Make]] = {
     "join_moves": {
         "what_does_not_divide": lambda: hx.transpose(hx.reshape(hx.transpose(hx.input("x", (4, 6), "fp16"), perm=(1, 0)), shape=(8, 3)), perm=(1, 0)),
         "read_in_between": lambda: both(hx.transpose(image(), perm=(0, 2, 3, 1)), lambda t: hx.reshape(t, shape=(1, 36, 4))),
+    },
+    "mirror_by_product": {
+        "columns": lambda: paired(hx.abs(image()), -1, axis=3),
+        "another_factor": lambda: paired(hx.abs(image()), -2, axis=1),
+        "another_tensor": lambda: hx.softmax(hx.concat(hx.abs(image()), -hx.abs(image(name="u")), axis=1), axis=2),
     },
     "collapse_quant_dequant": {
         "of_tensors": lambda: hx.relu(quantised()),

@@ -18,6 +18,7 @@ from hexane.passes.engine.fuse.fuse_output_quant import fuse_output_quant
 from hexane.passes.engine.fuse.hoist_goc_or_activation_for_conv_fusion import hoist_goc_or_activation_for_conv_fusion
 from hexane.passes.engine.fuse.join_moves import join_moves
 from hexane.passes.engine.fuse.merge_fusable_activation_pairs import merge_fusable_activation_pairs
+from hexane.passes.engine.fuse.mirror_by_product import mirror_by_product
 from hexane.passes.engine.fuse.ne_transpose_fusion import ne_transpose_fusion
 from hexane.passes.engine.fuse.record_barriers import record_barriers
 from hexane.passes.engine.fuse.replace_matmul_with_conv import replace_matmul_with_conv
@@ -54,6 +55,8 @@ PHASES = (
     Phase("collapse_transpose", collapse_transpose),
     Phase("channels_first", channels_first),
     Phase("join_moves", join_moves),
+    # When the axis is known that a norm runs along.
+    Phase("mirror_by_product", mirror_by_product),
     Phase("collapse_transpose", collapse_transpose),
     Phase("fold_weights_with_scale", fold_weights_with_scale),
     # The scale of quantised weights is in front of the chain that the passes above have begun.
