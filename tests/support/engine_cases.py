@@ -27,6 +27,23 @@ def paired(x: hx.Tensor, by: float, axis: int) -> hx.Tensor:
     return hx.maximum(hx.concat(x, x * np.float16(by), axis=axis), hx.const(np.float16(-1)))
 
 
+def repeated(x: hx.Tensor, each: int) -> hx.Tensor:
+    """(batch, heads, rows, columns) with each head repeated, as grouped attention is exported."""
+    batch, heads, *rest = x.shape
+    wide = hx.broadcast_to(hx.reshape(x, shape=(batch, heads, 1, *rest)), shape=(batch, heads, each, *rest))
+    return hx.reshape(wide, shape=(batch, heads * each, *rest))
+
+
+def heads(name: str, count: int, batch: int = 1) -> hx.Tensor:
+    return hx.input(name, (batch, count, 5, 4), "fp16")
+
+
+def grouped(mask: Any = None) -> hx.Tensor:
+    """Attention of four heads whose keys and values are two."""
+    keys = [repeated(heads(name, 2), 2) for name in ("k", "v")]
+    return hx.scaled_dot_product_attention(heads("q", 4), *keys, mask, scale=1.0)
+
+
 def image(channels: int = 4, size: int = 6, name: str = "x") -> hx.Tensor:
     return hx.input(name, (1, channels, size, size), "fp16")
 
@@ -77,6 +94,11 @@ def _two(then: Callable[[hx.Tensor], hx.Tensor], out: int = 4) -> hx.Tensor:
 
 
 FIRES: Mapping[str, Mapping[str, Make]] = {
+    "share_keys": {
+        "product": lambda: hx.matmul(heads("q", 6, 2), repeated(heads("k", 2, 2), 3), transpose_y=True),
+        "transposed": lambda: heads("q", 4) @ hx.transpose(repeated(heads("k", 2), 2), perm=(0, 1, 3, 2)),
+        "one_head": lambda: hx.matmul(heads("q", 4), repeated(heads("k", 1), 4), transpose_y=True),
+    },
     "replace_matmul_with_conv": {
         "matmul": lambda: rows() @ whole(8, 3),
         "linear": lambda: hx.linear(rows(), whole(3, 8)),
@@ -155,6 +177,11 @@ FIRES: Mapping[str, Mapping[str, Make]] = {
 }  # fmt: skip
 
 LEAVES: Mapping[str, Mapping[str, Make]] = {
+    "share_keys": {
+        "heads_of_their_own": lambda: hx.matmul(heads("q", 4), heads("k", 4), transpose_y=True),
+        "heads_in_turns": lambda: hx.matmul(heads("q", 4), hx.concat(heads("k", 2), heads("u", 2), axis=1), transpose_y=True),
+        "one_query": lambda: hx.matmul(heads("q", 1), repeated(heads("k", 2), 2), transpose_y=True),
+    },
     "replace_matmul_with_conv": {
         "two_tensors": lambda: rows() @ hx.input("u", (2, 8, 3), "fp16"),
         "above_the_working_set": lambda: hx.input("t", (2, 1024), "fp16") @ np.ones((1024, 1025), np.float16),

@@ -23,6 +23,7 @@ from hexane.passes.engine.fuse.ne_transpose_fusion import ne_transpose_fusion
 from hexane.passes.engine.fuse.record_barriers import record_barriers
 from hexane.passes.engine.fuse.replace_matmul_with_conv import replace_matmul_with_conv
 from hexane.passes.engine.fuse.scaled_ew_or_ew_with_const_in_to_goc import scaled_ew_or_ew_with_const_in_to_goc
+from hexane.passes.engine.fuse.share_keys import share_keys
 from hexane.passes.engine.fuse.simple_activation import simple_activation
 from hexane.passes.engine.legalize.check_layers import check_layers
 from hexane.passes.engine.legalize.even_kernel_width import even_kernel_width
@@ -43,6 +44,8 @@ class Phase(NamedTuple):
 
 PHASES = (
     Phase("lower", lower),
+    # Before transposes move: the copies are as the model writes them.
+    Phase("share_keys", share_keys),
     # Phase 1, fusion. Products first: as convolutions they take biases and gains per column, which are then channels.
     Phase("replace_matmul_with_conv", replace_matmul_with_conv),
     Phase("collapse_transpose", collapse_transpose),
