@@ -6,6 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 import hexane as hx
+from hexane.passes.fuse.fold_signs import fold_signs
 from hexane.passes.fuse.fuse_attention import fuse_attention
 from hexane.passes.fuse.fuse_rotary import fuse_rotary
 from hexane.passes.fuse.group_heads import group_heads
@@ -132,6 +133,17 @@ FIRES: dict[str, Case] = {
     "group_heads": (group_heads, grouped),
     "group_heads_under_a_mask": (group_heads, lambda: grouped(hx.input("mask", (2, 1, 5, 3)))),
     "group_heads_under_masks": (group_heads, lambda: grouped(hx.input("mask", (6, 1, 3), "bool"))),
+    "fold_signs": (fold_signs, lambda: (lambda x, t: x * np.cos(t) + swapped(x) * np.sin(t))(block(), normal(3, 4))),
+    "fold_signs_of_a_factor_that_is_computed": (
+        fold_signs,
+        lambda: (lambda x, y, t: [swapped(x) * t, t * swapped(y)])(
+            block(), hx.input("y", (2, 3, 4)), hx.sin(hx.input("t", (3, 4)))
+        ),
+    ),
+    "fold_signs_of_a_middle_part": (
+        fold_signs,
+        lambda: (lambda x: hx.concat(x, hx.exp(x) * -1.0, x[:, :1], axis=1) * normal(7, 1))(block()),
+    ),
     "fuse_rotary": (fuse_rotary, lambda: (lambda x, t: x * hx.cos(t) + swapped(x) * hx.sin(t))(block(), angles())),
     "fuse_rotary_by_constants": (
         fuse_rotary,
@@ -171,6 +183,14 @@ FIRES: dict[str, Case] = {
 
 
 LEAVES: dict[str, Case] = {
+    "the_sign_of_what_is_read_elsewhere": (
+        fold_signs,
+        lambda: (lambda x, n: [hx.concat(n, x, axis=2) * normal(3, 8), hx.exp(n)])(*(lambda x: (x, -x))(block())),
+    ),
+    "the_sign_where_the_factor_is_one_number_for_all": (
+        fold_signs,
+        lambda: (lambda x: hx.concat(-x, x, axis=2) * normal(3, 1))(block()),
+    ),
     "attention_whose_scores_are_shared": (
         fuse_attention,
         lambda: (lambda s: [hx.softmax(s) @ heads("v"), hx.exp(s)])(heads("q") @ heads("k", 4, 5)),

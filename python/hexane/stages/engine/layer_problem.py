@@ -222,7 +222,7 @@ def _is_part(node: Node, roots: Collection[Value]) -> bool:
         x = x.node.inputs[0]
     if x is None or x.node.op in (*LEAVES, "write_state") or node.values[0] in roots:
         return False
-    return node.attrs["axis"] != node.types[0].rank - 1
+    return int(node.attrs["axis"]) != node.types[0].rank - 1
 
 
 def _comes_with(node: Node, place: int, value: Value) -> bool:
