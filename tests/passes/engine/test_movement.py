@@ -222,6 +222,36 @@ def test_few_layers_of_a_network_with_grouped_heads_only_move_data(shared: int, 
     assert share(llama(shared=shared), chip) <= 0.15
 
 
+@pytest.mark.parametrize("added", [False, True], ids=["chosen", "added"])
+def test_attention_under_a_constant_mask_is_one_layer(added: bool) -> None:
+    program = hx.compile(llama(added=added), target="h13", threads=1, device="cpu").program
+    assert program is not None
+    ops = [layer.op for layer in program.layers]
+    assert ops.count("anec.sdpa") == 2
+    assert "anec.softmax" not in ops
+
+
+@pytest.mark.parametrize("added", [False, True], ids=["chosen", "added"])
+@pytest.mark.parametrize("size", [1.0, 30.0, 120.0])
+def test_scores_of_any_size_hide_what_a_constant_mask_hides(size: float, added: bool) -> None:
+    """Scores up to 14,000; the oracle is fp64."""
+    rng = np.random.default_rng(2)
+    query, key, value = (rng.uniform(-1, 1, (1, 2, 8, 4)).astype(np.float16).astype(np.float32) for _ in range(3))
+    query, key = (np.round(query * 4) / 4 * size), np.round(key * 4) / 4 * size / 4
+    mask = np.where(np.tri(8, dtype=np.bool_), 0, np.finfo(np.float32).min).astype(np.float32)
+    q, k, v = (hx.input(name, (1, 2, 8, 4)) for name in "qkv")
+    product = q @ hx.transpose(k, perm=(0, 1, 3, 2))
+    scored = product + mask if added else hx.select(mask == 0, product, np.float32(-1e9))
+    graph = hx.graph(hx.softmax(scored, axis=-1) @ v)
+    net = hx.compile(graph, target="h13", threads=1, device="cpu")
+    assert net.program is not None
+    assert "anec.sdpa" in [layer.op for layer in net.program.layers]
+    scores = np.where(mask == 0, query.astype(np.float64) @ key.swapaxes(-1, -2), -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    want = weights / weights.sum(-1, keepdims=True) @ value
+    np.testing.assert_allclose(net({"q": query, "k": key, "v": value}), want, atol=0.02)
+
+
 def test_keys_that_heads_share_are_not_copied() -> None:
     program = hx.compile(llama(), target="h13", threads=1, device="cpu").program
     assert program is not None

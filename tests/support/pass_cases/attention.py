@@ -38,6 +38,11 @@ def hidden(value: float, keep: bool = True) -> Callable[[hx.Tensor], hx.Tensor]:
     return lambda s: hx.select(mask, s, lowest) if keep else hx.select(mask, lowest, s)
 
 
+def clipped(mask: np.ndarray, low: float = -32768.0) -> Callable[[hx.Tensor], hx.Tensor]:
+    """As clamp_masks leaves a sum of scores and a constant mask."""
+    return lambda s: hx.clip(s + mask.astype(np.float32), alpha=low)
+
+
 def repeated(name: str, axis: int = 2) -> hx.Tensor:
     x = hx.input(name, (2, 2, 3, 4))
     shape = [2, 2, 3, 4]
@@ -84,6 +89,7 @@ FIRES: dict[str, Case] = {
     "fuse_attention_that_hides": (fuse_attention, lambda: weighted(hidden(-math.inf, keep=False))),
     "fuse_attention_that_hides_by_a_number": (fuse_attention, lambda: weighted(hidden(-3.4e38, keep=False))),
     "fuse_attention_that_hides_by_a_small_number": (fuse_attention, lambda: weighted(hidden(-2))),
+    "fuse_attention_of_clipped_sums": (fuse_attention, lambda: weighted(clipped(np.tri(5, 3) * 49152 - 49152))),
     "fuse_attention_scaled_before": (
         fuse_attention,
         lambda: (
@@ -183,6 +189,14 @@ FIRES: dict[str, Case] = {
 
 
 LEAVES: dict[str, Case] = {
+    "attention_of_clipped_sums_with_a_row_that_shows_no_key": (
+        fuse_attention,
+        lambda: weighted(clipped(np.tri(5, 3, -1) * 49152 - 49152)),
+    ),
+    "attention_of_sums_that_are_clipped_elsewhere": (
+        fuse_attention,
+        lambda: weighted(clipped(np.tri(5, 3) * 49152 - 49152, -8.0)),
+    ),
     "the_sign_of_what_is_read_elsewhere": (
         fold_signs,
         lambda: (lambda x, n: [hx.concat(n, x, axis=2) * normal(3, 8), hx.exp(n)])(*(lambda x: (x, -x))(block())),
