@@ -44,6 +44,12 @@ def grouped(mask: Any = None) -> hx.Tensor:
     return hx.scaled_dot_product_attention(heads("q", 4), *keys, mask, scale=1.0)
 
 
+def by_pixels(layer: Callable[[hx.Tensor], hx.Tensor]) -> hx.Tensor:
+    """A layer on rows of pixels, between convolutions of images."""
+    x = hx.conv(image(), whole(4, 4, 3, 3), pad=1)
+    return hx.conv(hx.reshape(layer(hx.reshape(x, shape=(1, 4, 1, 36))), shape=(1, 4, 6, 6)), whole(4, 4, 3, 3), pad=1)
+
+
 def image(channels: int = 4, size: int = 6, name: str = "x") -> hx.Tensor:
     return hx.input(name, (1, channels, size, size), "fp16")
 
@@ -120,6 +126,15 @@ FIRES: Mapping[str, Mapping[str, Make]] = {
     "join_moves": {
         "heads": lambda: hx.transpose(hx.reshape(hx.transpose(hx.input("x", (1, 8, 1, 5), "fp16"), perm=(0, 2, 3, 1)), shape=(1, 5, 2, 4)), perm=(0, 2, 1, 3)) @ hx.input("y", (1, 2, 4, 3), "fp16"),
         "back": lambda: hx.transpose(hx.reshape(hx.transpose(hx.relu(hx.input("x", (1, 2, 4, 5), "fp16")), perm=(0, 3, 1, 2)), shape=(1, 5, 8)), perm=(0, 2, 1)),
+    },
+    "keep_images": {
+        "convolution": lambda: by_pixels(lambda x: hx.conv(x, whole(4, 4, 1, 1), whole(4))),
+        "residual": lambda: by_pixels(lambda x: x + hx.maximum(hx.conv(x, whole(4, 2, 1, 1), groups=2), whole(36))),
+        "other_tokens": lambda: by_pixels(lambda x: hx.abs(x) * hx.input("u", (1, 4, 1, 36), "fp16") * hx.abs(x)),
+        "as_many_channels_as_pixels": lambda: by_pixels(
+            lambda x: hx.conv(hx.maximum(hx.conv(x, whole(36, 4, 1, 1), whole(36)), whole(36)), whole(4, 36, 1, 1))
+        ),
+        "joined": lambda: by_pixels(lambda x: hx.conv(hx.concat(x, hx.abs(x), axis=1), whole(4, 8, 1, 1))),
     },
     "mirror_by_product": {
         "channels": lambda: paired(hx.abs(image()), -1, axis=1),
@@ -200,6 +215,11 @@ LEAVES: Mapping[str, Mapping[str, Make]] = {
     "join_moves": {
         "what_does_not_divide": lambda: hx.transpose(hx.reshape(hx.transpose(hx.input("x", (4, 6), "fp16"), perm=(1, 0)), shape=(8, 3)), perm=(1, 0)),
         "read_in_between": lambda: both(hx.transpose(image(), perm=(0, 2, 3, 1)), lambda t: hx.reshape(t, shape=(1, 36, 4))),
+    },
+    "keep_images": {
+        "neighbours": lambda: by_pixels(lambda x: hx.conv(x, whole(4, 4, 1, 3), pad=(0, 0, 1, 1))),
+        "as_many_moves": lambda: hx.abs(hx.reshape(hx.conv(image(), whole(4, 4, 3, 3)), shape=(1, 4, 1, 16))),
+        "along_pixels": lambda: by_pixels(lambda x: hx.softmax(x, axis=3)),
     },
     "mirror_by_product": {
         "columns": lambda: paired(hx.abs(image()), -1, axis=3),

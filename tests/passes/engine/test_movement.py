@@ -32,7 +32,13 @@ MOVES = {
     "reverse",
 }
 pytestmark = pytest.mark.filterwarnings("ignore::hexane.FallbackWarning", "ignore::hexane.HazardWarning")
-LAYOUTS = ("channels_first", "join_moves", "mirror_by_product", "share_keys")  # the passes that move data otherwise
+LAYOUTS = (
+    "channels_first",
+    "join_moves",
+    "mirror_by_product",
+    "share_keys",
+    "keep_images",
+)  # the passes that move data otherwise
 CHIPS = ("h13", "h14", "h16", "h17s")
 
 
@@ -183,7 +189,44 @@ def llama(heads: int = 4, shared: int = 2, added: bool = True) -> Graph:
     return hx.graph(rms_norm(x))
 
 
-TWINS: dict[str, Callable[[], Graph]] = {"twin": lambda: twin(fused=True, masked=True), "t5": t5, "llama": llama}
+def segformer() -> Graph:
+    """Blocks whose tokens are pixels: keys and values of an image that a convolution makes smaller, and a depthwise
+    convolution inside the feedforward network."""
+    b, width, each = Layers(7), 32, 16
+    x = hx.input("x", (1, 3, 32, 32))
+
+    def tokens(v: Any) -> Any:
+        return hx.transpose(hx.reshape(v, shape=(1, v.shape[1], -1)), perm=(0, 2, 1))
+
+    def as_image(v: Any, size: int) -> Any:
+        return hx.reshape(hx.transpose(v, perm=(0, 2, 1)), shape=(1, -1, size, size))
+
+    def in_heads(v: Any) -> Any:
+        return hx.transpose(hx.reshape(v, shape=(1, v.shape[1], -1, each)), perm=(0, 2, 1, 3))
+
+    def product(v: Any, out: int) -> Any:
+        return hx.matmul(v, b.normal(v.shape[-1], out, scale=v.shape[-1] ** -0.5)) + b.normal(out, scale=0.1)
+
+    for size in (8, 4):
+        x = b.layer_norm(tokens(b.conv(x, width, size=3, stride=4 if size == 8 else 2)))
+        y = b.layer_norm(x)
+        small = b.layer_norm(tokens(b.conv(as_image(y, size), width, size=3, stride=2)))
+        query, key, value = (in_heads(product(v, width)) for v in (y, small, small))
+        scores = query @ hx.transpose(key, perm=(0, 1, 3, 2)) * np.float32(each**-0.5)
+        mixed = hx.transpose(hx.softmax(scores, axis=-1) @ value, perm=(0, 2, 1, 3))
+        x = x + product(hx.reshape(mixed, shape=(1, size * size, width)), width)
+        inner = as_image(product(b.layer_norm(x), 2 * width), size)
+        inner = hx.gelu(tokens(b.conv(inner, 2 * width, size=3, groups=2 * width)))
+        x = as_image(b.layer_norm(x + product(inner, width)), size)
+    return hx.graph(x)
+
+
+TWINS: dict[str, Callable[[], Graph]] = {
+    "twin": lambda: twin(fused=True, masked=True),
+    "t5": t5,
+    "llama": llama,
+    "segformer": segformer,
+}
 
 
 def twin(fused: bool, masked: bool) -> Graph:
@@ -220,6 +263,12 @@ def test_few_layers_of_a_network_with_rms_norms_only_move_data(chip: str) -> Non
 def test_few_layers_of_a_network_with_grouped_heads_only_move_data(shared: int, chip: str) -> None:
     """They were 35 %: keys and values were copied for each head that shares them."""
     assert share(llama(shared=shared), chip) <= 0.15
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_few_layers_of_a_network_whose_tokens_are_pixels_only_move_data(chip: str) -> None:
+    """They were 33 %: images became rows of pixels and images again around each convolution."""
+    assert share(segformer(), chip) <= 0.25
 
 
 @pytest.mark.parametrize("added", [False, True], ids=["chosen", "added"])

@@ -17,6 +17,7 @@ from hexane.passes.engine.fuse.fold_weights_with_scale import fold_weights_with_
 from hexane.passes.engine.fuse.fuse_output_quant import fuse_output_quant
 from hexane.passes.engine.fuse.hoist_goc_or_activation_for_conv_fusion import hoist_goc_or_activation_for_conv_fusion
 from hexane.passes.engine.fuse.join_moves import join_moves
+from hexane.passes.engine.fuse.keep_images import keep_images
 from hexane.passes.engine.fuse.merge_fusable_activation_pairs import merge_fusable_activation_pairs
 from hexane.passes.engine.fuse.mirror_by_product import mirror_by_product
 from hexane.passes.engine.fuse.ne_transpose_fusion import ne_transpose_fusion
@@ -57,6 +58,9 @@ PHASES = (
     # What stood between two transposes has moved away, and convolutions have what they can take.
     Phase("collapse_transpose", collapse_transpose),
     Phase("channels_first", channels_first),
+    Phase("join_moves", join_moves),
+    # When layers have their channels second.
+    Phase("keep_images", keep_images),
     Phase("join_moves", join_moves),
     # When the axis is known that a norm runs along.
     Phase("mirror_by_product", mirror_by_product),
