@@ -13,8 +13,8 @@ from engine import run_layers
 from hexane import pipeline
 from hexane.graph import Graph, TensorType, unique
 from hexane.ops.reference import run_reference
-from hexane.passes.engine.lower_segment import PHASES
-from hexane.passes.engine.moves import Step, keeps_rows, parts_of, traced, ways, written
+from hexane.passes.engine.lower_segment import PHASES, lower_segment
+from hexane.passes.engine.moves import Step, keeps_rows, layers_of, parts_of, traced, ways, written
 from hexane.passes.fuse.split_products import split_products
 from hexane.targets import Chip
 from hexane.targets.query import load_chip
@@ -97,6 +97,36 @@ def test_rows_are_kept_by_a_reshape_of_the_other_axes_only() -> None:
     assert keeps_rows((1, 64, 1, 32), (1, 4, 16, 32))
     assert not keeps_rows((1, 1, 32, 64), (1, 32, 4, 16))
     assert keeps_rows((), (1, 1))
+
+
+WINDOWS: tuple[Step, ...] = (("reshape", (4, 4, 4, 4, 32)), ("transpose", (0, 2, 1, 3, 4)), ("reshape", (16, 16, 32)))
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_windows_of_pixels_are_one_layer(chip: str) -> None:
+    """Rows of channels stay rows, so that only the transpose moves anything; it was between two reshapes."""
+    source = unique("input", "x", hx.graph(hx.input("x", (1, 16, 16, 32), "fp16")).inputs[0].type).type
+    found = ways(source, WINDOWS, load_chip(chip))
+    assert min(layers_of(way, (1, 16, 16, 32), None, for_product=False) for way in found) == 1
+    back: list[Step] = [("reshape", (4, 4, 4, 4, 32)), WINDOWS[1], ("reshape", (1, 256, 32))]
+    found = ways(source, back, load_chip(chip))
+    assert min(layers_of(way, (1, 16, 16, 32), None, for_product=False) for way in found) == 1
+
+
+def test_a_convolution_writes_heads_of_windows_in_its_slot() -> None:
+    """The product behind exchanges rows and columns."""
+    steps: list[Step] = [("transpose", (0, 2, 3, 1)), ("reshape", (16, 16, 2, 16)), ("transpose", (0, 2, 1, 3))]
+    source = unique("input", "x", hx.graph(hx.input("x", (1, 32, 16, 16), "fp16")).inputs[0].type).type
+    found = ways(source, steps, load_chip("h13"))
+    net = hx.graph(hx.conv(hx.input("x", (1, 4, 16, 16)), np.ones((32, 4, 1, 1), np.float32)))
+    layer = next(n for n in lower_segment(net, load_chip("h13")).nodes if n.op == "anec.convolution")
+    assert min(layers_of(way, (1, 32, 16, 16), layer, for_product=True) for way in found) < 1
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_about_half_of_the_layers_of_a_swin_transformer_compute(chip: str) -> None:
+    """What is left: rolls, the merge of neighbours, and windows that go to the layout of convolutions."""
+    assert share(ARCHITECTURES["swin"](), chip) <= 0.54
 
 
 # ---- networks ----
