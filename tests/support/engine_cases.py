@@ -22,6 +22,34 @@ def whole(*shape: int) -> Any:
     return (_values.integers(1, 4, shape) * _values.choice([-1, 1], shape)).astype(np.float16)
 
 
+def paired(x: hx.Tensor, by: float, axis: int) -> hx.Tensor:
+    """A tensor and a multiple of it, joined."""
+    return hx.maximum(hx.concat(x, x * np.float16(by), axis=axis), hx.const(np.float16(-1)))
+
+
+def repeated(x: hx.Tensor, each: int) -> hx.Tensor:
+    """(batch, heads, rows, columns) with each head repeated, as grouped attention is exported."""
+    batch, heads, *rest = x.shape
+    wide = hx.broadcast_to(hx.reshape(x, shape=(batch, heads, 1, *rest)), shape=(batch, heads, each, *rest))
+    return hx.reshape(wide, shape=(batch, heads * each, *rest))
+
+
+def heads(name: str, count: int, batch: int = 1) -> hx.Tensor:
+    return hx.input(name, (batch, count, 5, 4), "fp16")
+
+
+def grouped(mask: Any = None) -> hx.Tensor:
+    """Attention of four heads whose keys and values are two."""
+    keys = [repeated(heads(name, 2), 2) for name in ("k", "v")]
+    return hx.scaled_dot_product_attention(heads("q", 4), *keys, mask, scale=1.0)
+
+
+def by_pixels(layer: Callable[[hx.Tensor], hx.Tensor]) -> hx.Tensor:
+    """A layer on rows of pixels, between convolutions of images."""
+    x = hx.conv(image(), whole(4, 4, 3, 3), pad=1)
+    return hx.conv(hx.reshape(layer(hx.reshape(x, shape=(1, 4, 1, 36))), shape=(1, 4, 6, 6)), whole(4, 4, 3, 3), pad=1)
+
+
 def image(channels: int = 4, size: int = 6, name: str = "x") -> hx.Tensor:
     return hx.input(name, (1, channels, size, size), "fp16")
 
@@ -72,6 +100,11 @@ def _two(then: Callable[[hx.Tensor], hx.Tensor], out: int = 4) -> hx.Tensor:
 
 
 FIRES: Mapping[str, Mapping[str, Make]] = {
+    "share_keys": {
+        "product": lambda: hx.matmul(heads("q", 6, 2), repeated(heads("k", 2, 2), 3), transpose_y=True),
+        "transposed": lambda: heads("q", 4) @ hx.transpose(repeated(heads("k", 2), 2), perm=(0, 1, 3, 2)),
+        "one_head": lambda: hx.matmul(heads("q", 4), repeated(heads("k", 1), 4), transpose_y=True),
+    },
     "replace_matmul_with_conv": {
         "matmul": lambda: rows() @ whole(8, 3),
         "linear": lambda: hx.linear(rows(), whole(3, 8)),
@@ -93,6 +126,19 @@ FIRES: Mapping[str, Mapping[str, Make]] = {
     "join_moves": {
         "heads": lambda: hx.transpose(hx.reshape(hx.transpose(hx.input("x", (1, 8, 1, 5), "fp16"), perm=(0, 2, 3, 1)), shape=(1, 5, 2, 4)), perm=(0, 2, 1, 3)) @ hx.input("y", (1, 2, 4, 3), "fp16"),
         "back": lambda: hx.transpose(hx.reshape(hx.transpose(hx.relu(hx.input("x", (1, 2, 4, 5), "fp16")), perm=(0, 3, 1, 2)), shape=(1, 5, 8)), perm=(0, 2, 1)),
+    },
+    "keep_images": {
+        "convolution": lambda: by_pixels(lambda x: hx.conv(x, whole(4, 4, 1, 1), whole(4))),
+        "residual": lambda: by_pixels(lambda x: x + hx.maximum(hx.conv(x, whole(4, 2, 1, 1), groups=2), whole(36))),
+        "other_tokens": lambda: by_pixels(lambda x: hx.abs(x) * hx.input("u", (1, 4, 1, 36), "fp16") * hx.abs(x)),
+        "as_many_channels_as_pixels": lambda: by_pixels(
+            lambda x: hx.conv(hx.maximum(hx.conv(x, whole(36, 4, 1, 1), whole(36)), whole(36)), whole(4, 36, 1, 1))
+        ),
+        "joined": lambda: by_pixels(lambda x: hx.conv(hx.concat(x, hx.abs(x), axis=1), whole(4, 8, 1, 1))),
+    },
+    "mirror_by_product": {
+        "channels": lambda: paired(hx.abs(image()), -1, axis=1),
+        "rows_of_two_images": lambda: paired(hx.abs(hx.input("x", (2, 4, 3, 6), "fp16")), -1, axis=2),
     },
     "collapse_quant_dequant": {
         "scale": lambda: hx.relu(hx.conv(image(), stored(4, 4, 3, 3), whole(4), pad=1)),
@@ -146,6 +192,11 @@ FIRES: Mapping[str, Mapping[str, Make]] = {
 }  # fmt: skip
 
 LEAVES: Mapping[str, Mapping[str, Make]] = {
+    "share_keys": {
+        "heads_of_their_own": lambda: hx.matmul(heads("q", 4), heads("k", 4), transpose_y=True),
+        "heads_in_turns": lambda: hx.matmul(heads("q", 4), hx.concat(heads("k", 2), heads("u", 2), axis=1), transpose_y=True),
+        "one_query": lambda: hx.matmul(heads("q", 1), repeated(heads("k", 2), 2), transpose_y=True),
+    },
     "replace_matmul_with_conv": {
         "two_tensors": lambda: rows() @ hx.input("u", (2, 8, 3), "fp16"),
         "above_the_working_set": lambda: hx.input("t", (2, 1024), "fp16") @ np.ones((1024, 1025), np.float16),
@@ -164,6 +215,16 @@ LEAVES: Mapping[str, Mapping[str, Make]] = {
     "join_moves": {
         "what_does_not_divide": lambda: hx.transpose(hx.reshape(hx.transpose(hx.input("x", (4, 6), "fp16"), perm=(1, 0)), shape=(8, 3)), perm=(1, 0)),
         "read_in_between": lambda: both(hx.transpose(image(), perm=(0, 2, 3, 1)), lambda t: hx.reshape(t, shape=(1, 36, 4))),
+    },
+    "keep_images": {
+        "neighbours": lambda: by_pixels(lambda x: hx.conv(x, whole(4, 4, 1, 3), pad=(0, 0, 1, 1))),
+        "as_many_moves": lambda: hx.abs(hx.reshape(hx.conv(image(), whole(4, 4, 3, 3)), shape=(1, 4, 1, 16))),
+        "along_pixels": lambda: by_pixels(lambda x: hx.softmax(x, axis=3)),
+    },
+    "mirror_by_product": {
+        "columns": lambda: paired(hx.abs(image()), -1, axis=3),
+        "another_factor": lambda: paired(hx.abs(image()), -2, axis=1),
+        "another_tensor": lambda: hx.softmax(hx.concat(hx.abs(image()), -hx.abs(image(name="u")), axis=1), axis=2),
     },
     "collapse_quant_dequant": {
         "of_tensors": lambda: hx.relu(quantised()),

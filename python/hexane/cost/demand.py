@@ -92,15 +92,16 @@ def program_kind(kinds: Sequence[Kind]) -> str:
 def _of_layer(program: Program, layer: Layer) -> LayerDemand:
     kind, second, products, constant = _kind(program, layer), 0, 1, True
     tensors = [program.tensors[t] for t in layer.reads]
+    sizes = [-(-part * t.type.dtype.bits // 8) for part, t in zip(layer.parts, tensors, strict=True)]
     traffic = layer.loaded + layer.stored
     if kind in PRODUCTS:
         if layer.weights is not None:
             second = layer.weights.bytes
         elif len(tensors) > 1:
-            second, constant = sum(t.type.bytes for t in tensors[1:]), False
+            second, constant = sum(sizes[1:]), False
             traffic = max(0, traffic - second)
             products = max(1, prod(tensors[1].type.shape[:-2]))
-    data = tensors[0].type.bytes // products if tensors else 0
+    data = sizes[0] // products if sizes else 0
     return LayerDemand(kind, layer.work.operations, second, data, traffic, constant)
 
 

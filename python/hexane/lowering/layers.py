@@ -1,7 +1,7 @@
 """Turns ops that are native on a chip into layers of its engine."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,7 @@ from hexane.errors import Error
 from hexane.graph import Graph, Node, Value, constant, unique
 from hexane.graph.decisions import Decision
 from hexane.lowering.layouts import first_perm
+from hexane.lowering.masks import FLOOR
 from hexane.ops import LEAVES, OPS, apply, simpler
 from hexane.ops.compose import lift
 from hexane.ops.encodings import PALETTES, encoding_of, is_encoded
@@ -242,9 +243,8 @@ def _attention(b: Any, node: Node, query: Any, key: Any, value: Any, mask: Any) 
     scores = (*node.types[0].shape[:-1], key.shape[-2])
     plain = not a["zero_hidden"] and max(len(v.shape) for v in (query, key, value)) <= 4 and key.shape == value.shape
     hides = mask is not None and mask.dtype is BOOL
-    replaced = not math.isinf(a["hidden"]) and (
-        hides or a["causal"]
-    )  # a score is replaced by a number: a mask is added
+    # A score is replaced by a number: a mask is added.
+    replaced = not math.isinf(a["hidden"]) and (hides or a["causal"]) and not _shows_keys(a, mask, scores)
     if not plain or replaced or (hides and mask.node.op != "const") or (mask is not None and len(mask.shape) > 4):
         return scale_first(b, query, key, value, mask, **a)
     kind, most = query.dtype.numpy, rules()["infinite_mask"].number("value")
@@ -256,6 +256,19 @@ def _attention(b: Any, node: Node, query: Any, key: Any, value: Any, mask: Any) 
     if mask is not None and mask.shape[-1:] != scores[-1:]:
         mask = b.broadcast_to(mask, shape=(*mask.shape[:-1], scores[-1]))
     return b.layer("sdpa", query, key, value, mask, scale=a["scale"], subtract_max=True)
+
+
+def _shows_keys(attrs: Mapping[str, Any], mask: Any, scores: tuple[int, ...]) -> bool:
+    """Whether each row of a constant mask shows a key, and the number of hidden keys is far below any score: their
+    weights are 0, whether it replaces the scores or another one is added."""
+    if attrs["hidden"] > FLOOR:
+        return False
+    shown = np.tri(*scores[-2:], dtype=np.bool_) if attrs["causal"] else np.ones((1, scores[-1]), np.bool_)
+    if mask is not None:
+        if mask.dtype is not BOOL or mask.node.op != "const" or mask.node.data.ndim == 0:
+            return False
+        shown = shown & mask.node.data
+    return bool(shown.any(axis=-1).all())
 
 
 def _rotary(b: Any, node: Node, x: Any, cos: Any, sin: Any) -> Any:

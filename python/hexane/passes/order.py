@@ -8,6 +8,7 @@ from hexane.graph import Graph
 from hexane.lowering.round_attributes import round_attributes
 from hexane.ops.verify import GraphLevel
 from hexane.options import DEFAULTS, Options
+from hexane.passes.fuse.fold_signs import fold_signs
 from hexane.passes.fuse.fuse_accumulation import fuse_accumulation
 from hexane.passes.fuse.fuse_attention import fuse_attention
 from hexane.passes.fuse.fuse_attention_gradient import fuse_attention_gradient
@@ -160,6 +161,8 @@ ORDER = (
     Pass(fuse_attention, ("host", "engine"), legal=True),
     # Attention is recognised in either form. On the host one product of all columns is faster than several.
     Pass(split_products, ("engine", "mil"), legal=True),
+    # On the host a rotary embedding is one kernel.
+    Pass(fold_signs, ("engine", "mil"), legal=True),
     Pass(group_heads, ("host",)),
     Pass(fuse_rotary, ("host",)),
     Pass(fuse_clip, ("host", "engine", "mil"), legal=True),

@@ -55,7 +55,8 @@ class Layer:
 
     name: its op and where it comes from in the user's model, as decisions have it; op: "anec.convolution"; kind: the
     layer of a netplist ("Conv"); slots: what it finishes with, in order, as text. segment, partition: numbers. rule:
-    the tie-break of the list scheduler that chose it ("" for an optimal order). reads, makes: numbers of tensors.
+    the tie-break of the list scheduler that chose it ("" for an optimal order). reads, makes: numbers of tensors;
+    parts: elements that it reads of each of `reads`.
     partner: the layer that it could be issued with, else None, and why: the verdict on it and the layer behind it.
     loaded, stored: bytes from and to main memory, spills included, without weights. steps: the first step of the
     program that computes it, and the one after its last; equal where it costs nothing. work: what it does, known with
@@ -72,6 +73,7 @@ class Layer:
     partition: int
     rule: str
     reads: tuple[int, ...]
+    parts: tuple[int, ...]
     makes: tuple[int, ...]
     weights: Weights | None
     partner: int | None

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 import hexane as hx
+from hexane.passes.fuse.fold_signs import fold_signs
 from hexane.passes.fuse.fuse_attention import fuse_attention
 from hexane.passes.fuse.fuse_rotary import fuse_rotary
 from hexane.passes.fuse.group_heads import group_heads
@@ -35,6 +36,11 @@ def weighted(
 def hidden(value: float, keep: bool = True) -> Callable[[hx.Tensor], hx.Tensor]:
     mask, lowest = hx.input("mask", (5, 3), "bool"), np.float32(value)
     return lambda s: hx.select(mask, s, lowest) if keep else hx.select(mask, lowest, s)
+
+
+def clipped(mask: np.ndarray, low: float = -32768.0) -> Callable[[hx.Tensor], hx.Tensor]:
+    """As clamp_masks leaves a sum of scores and a constant mask."""
+    return lambda s: hx.clip(s + mask.astype(np.float32), alpha=low)
 
 
 def repeated(name: str, axis: int = 2) -> hx.Tensor:
@@ -83,6 +89,7 @@ FIRES: dict[str, Case] = {
     "fuse_attention_that_hides": (fuse_attention, lambda: weighted(hidden(-math.inf, keep=False))),
     "fuse_attention_that_hides_by_a_number": (fuse_attention, lambda: weighted(hidden(-3.4e38, keep=False))),
     "fuse_attention_that_hides_by_a_small_number": (fuse_attention, lambda: weighted(hidden(-2))),
+    "fuse_attention_of_clipped_sums": (fuse_attention, lambda: weighted(clipped(np.tri(5, 3) * 49152 - 49152))),
     "fuse_attention_scaled_before": (
         fuse_attention,
         lambda: (
@@ -132,6 +139,17 @@ FIRES: dict[str, Case] = {
     "group_heads": (group_heads, grouped),
     "group_heads_under_a_mask": (group_heads, lambda: grouped(hx.input("mask", (2, 1, 5, 3)))),
     "group_heads_under_masks": (group_heads, lambda: grouped(hx.input("mask", (6, 1, 3), "bool"))),
+    "fold_signs": (fold_signs, lambda: (lambda x, t: x * np.cos(t) + swapped(x) * np.sin(t))(block(), normal(3, 4))),
+    "fold_signs_of_a_factor_that_is_computed": (
+        fold_signs,
+        lambda: (lambda x, y, t: [swapped(x) * t, t * swapped(y)])(
+            block(), hx.input("y", (2, 3, 4)), hx.sin(hx.input("t", (3, 4)))
+        ),
+    ),
+    "fold_signs_of_a_middle_part": (
+        fold_signs,
+        lambda: (lambda x: hx.concat(x, hx.exp(x) * -1.0, x[:, :1], axis=1) * normal(7, 1))(block()),
+    ),
     "fuse_rotary": (fuse_rotary, lambda: (lambda x, t: x * hx.cos(t) + swapped(x) * hx.sin(t))(block(), angles())),
     "fuse_rotary_by_constants": (
         fuse_rotary,
@@ -171,6 +189,22 @@ FIRES: dict[str, Case] = {
 
 
 LEAVES: dict[str, Case] = {
+    "attention_of_clipped_sums_with_a_row_that_shows_no_key": (
+        fuse_attention,
+        lambda: weighted(clipped(np.tri(5, 3, -1) * 49152 - 49152)),
+    ),
+    "attention_of_sums_that_are_clipped_elsewhere": (
+        fuse_attention,
+        lambda: weighted(clipped(np.tri(5, 3) * 49152 - 49152, -8.0)),
+    ),
+    "the_sign_of_what_is_read_elsewhere": (
+        fold_signs,
+        lambda: (lambda x, n: [hx.concat(n, x, axis=2) * normal(3, 8), hx.exp(n)])(*(lambda x: (x, -x))(block())),
+    ),
+    "the_sign_where_the_factor_is_one_number_for_all": (
+        fold_signs,
+        lambda: (lambda x: hx.concat(-x, x, axis=2) * normal(3, 1))(block()),
+    ),
     "attention_whose_scores_are_shared": (
         fuse_attention,
         lambda: (lambda s: [hx.softmax(s) @ heads("v"), hx.exp(s)])(heads("q") @ heads("k", 4, 5)),

@@ -17,11 +17,14 @@ from hexane.passes.engine.fuse.fold_weights_with_scale import fold_weights_with_
 from hexane.passes.engine.fuse.fuse_output_quant import fuse_output_quant
 from hexane.passes.engine.fuse.hoist_goc_or_activation_for_conv_fusion import hoist_goc_or_activation_for_conv_fusion
 from hexane.passes.engine.fuse.join_moves import join_moves
+from hexane.passes.engine.fuse.keep_images import keep_images
 from hexane.passes.engine.fuse.merge_fusable_activation_pairs import merge_fusable_activation_pairs
+from hexane.passes.engine.fuse.mirror_by_product import mirror_by_product
 from hexane.passes.engine.fuse.ne_transpose_fusion import ne_transpose_fusion
 from hexane.passes.engine.fuse.record_barriers import record_barriers
 from hexane.passes.engine.fuse.replace_matmul_with_conv import replace_matmul_with_conv
 from hexane.passes.engine.fuse.scaled_ew_or_ew_with_const_in_to_goc import scaled_ew_or_ew_with_const_in_to_goc
+from hexane.passes.engine.fuse.share_keys import share_keys
 from hexane.passes.engine.fuse.simple_activation import simple_activation
 from hexane.passes.engine.legalize.check_layers import check_layers
 from hexane.passes.engine.legalize.even_kernel_width import even_kernel_width
@@ -42,6 +45,8 @@ class Phase(NamedTuple):
 
 PHASES = (
     Phase("lower", lower),
+    # Before transposes move: the copies are as the model writes them.
+    Phase("share_keys", share_keys),
     # Phase 1, fusion. Products first: as convolutions they take biases and gains per column, which are then channels.
     Phase("replace_matmul_with_conv", replace_matmul_with_conv),
     Phase("collapse_transpose", collapse_transpose),
@@ -54,6 +59,11 @@ PHASES = (
     Phase("collapse_transpose", collapse_transpose),
     Phase("channels_first", channels_first),
     Phase("join_moves", join_moves),
+    # When layers have their channels second.
+    Phase("keep_images", keep_images),
+    Phase("join_moves", join_moves),
+    # When the axis is known that a norm runs along.
+    Phase("mirror_by_product", mirror_by_product),
     Phase("collapse_transpose", collapse_transpose),
     Phase("fold_weights_with_scale", fold_weights_with_scale),
     # The scale of quantised weights is in front of the chain that the passes above have begun.

@@ -35,6 +35,7 @@ MOST_KNOWN = 1 << 15
 IN_SLOT = 0.25  # of a layer: a transpose that the layer in front does. No time is known of it; none at all is better.
 _known: dict[tuple[int, TensorType, Step], TensorType | None] = {}  # what steps make
 MOVES = ("anec.transpose", "anec.reshape")
+CHANNELS_LAST = (0, 2, 3, 1)
 
 
 def step_of(node: Node) -> Step:
@@ -105,8 +106,9 @@ def _by_axis(parts: Parts, shape: Shape) -> list[list[tuple[int, int]]] | None:
 
 
 def ways(source: TensorType, steps: Sequence[Step], chip: Chip) -> list[tuple[Step, ...]]:
-    """The chains of at most three moves that the chip takes and that read the source in this order: a reshape may come
-    before the transpose or behind it. Empty where there is none."""
+    """The chains of at most four moves that the chip takes and that read the source in this order: a reshape may come
+    before the transpose or behind it, before both a transpose that puts channels last, or behind both one that
+    exchanges rows and columns. Empty where there is none."""
     shape = shape_behind(tuple(source.shape), steps)
     parts = parts_of(tuple(source.shape), tuple(steps))
     if parts is None or 0 in shape:
@@ -135,12 +137,30 @@ def keeps_rows(before: Shape, after: Shape) -> bool:
 def _ways(source: Shape, parts: Parts, shape: Shape) -> tuple[tuple[Step, ...], ...]:
     if len(parts) < 2:
         return ((() if source == shape else (("reshape", shape),)),)
-    made = (
-        _transpose_first(source, parts, shape),
-        _reshape_first(source, parts, shape),
-        _between(source, parts, shape),
-    )
-    return tuple(dict.fromkeys(way for way in made if way is not None))
+    made = [*_at_once(source, parts, shape)]
+    if len(source) == 4 and len(parts) > 3:
+        # The layer in front may write channels last in its slot, which leaves whole rows to move.
+        moved, inverse = tuple(source[p] for p in CHANNELS_LAST), tuple(CHANNELS_LAST.index(i) for i in range(4))
+        rest = parts_of(moved, (("transpose", inverse), *_between(parts, shape)))
+        if rest is not None and len(rest) > 1:
+            made += [(("transpose", CHANNELS_LAST), *way) for way in _at_once(moved, rest, shape)]
+    if len(shape) > 2 and len(parts) > 2:
+        # A product behind may exchange rows and columns, which leaves the rest to the slot of the layer in front.
+        last: Step = ("transpose", (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2))
+        swapped = shape_behind(shape, [last])
+        rest = parts_of(source, (*_between(parts, shape), last))
+        if rest is not None and len(rest) > 1:
+            made += [(*way, last) for way in _at_once(source, rest, swapped)]
+    return tuple(dict.fromkeys(made))
+
+
+def _at_once(source: Shape, parts: Parts, shape: Shape) -> Iterator[tuple[Step, ...]]:
+    """The chains of one transpose."""
+    for way in (_transpose_first(source, parts, shape), _reshape_first(source, parts, shape)):
+        if way is not None:
+            yield way
+    yield _between(parts, shape)
+    yield _between(_with_rows(source, parts, shape), shape)
 
 
 def _transpose_first(source: Shape, parts: Parts, shape: Shape) -> tuple[Step, ...] | None:
@@ -179,12 +199,27 @@ def _reshape_first(source: Shape, parts: Parts, shape: Shape) -> tuple[Step, ...
     return (("transpose", perm),) if before == source else (("reshape", before), ("transpose", perm))
 
 
-def _between(source: Shape, parts: Parts, shape: Shape) -> tuple[Step, ...]:
+def _between(parts: Parts, shape: Shape) -> tuple[Step, ...]:
     """A transpose of the parts themselves, between two reshapes."""
     ones = (1,) * (4 - len(parts))
     lying = sorted(parts, reverse=True)
     perm = tuple(range(len(ones))) + tuple(len(ones) + lying.index(part) for part in parts)
     return (("reshape", ones + tuple(n for _, n in lying)), ("transpose", perm), ("reshape", shape))
+
+
+def _with_rows(source: Shape, parts: Parts, shape: Shape) -> Parts:
+    """The parts with rows of the source, and of the result, as parts of their own: the reshapes keep them then.
+
+    windows: [1, 16, 16, 32] -> [4, 4, 4, 128] -> (0, 2, 1, 3)     as [4, 4, 4, 4, 32] -> (0, 2, 1, 3, 4)
+    """
+    inner = min(parts)  # of stride 1
+    made = [half for part in parts for half in (_cut(part, source[-1]) if part == inner else (part,))]
+    return (*made[:-1], *_cut(made[-1], shape[-1]))
+
+
+def _cut(part: tuple[int, int], row: int) -> Parts:
+    stride, extent = part
+    return ((stride * row, extent // row), (stride, row)) if 1 < row < extent and extent % row == 0 else (part,)
 
 
 def _is_legal(source: TensorType, way: Sequence[Step], chip: Chip) -> bool:

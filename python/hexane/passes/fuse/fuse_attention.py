@@ -3,13 +3,17 @@
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from hexane.graph import Graph, Node, Value
+from hexane.lowering.masks import FLOOR
 from hexane.ops import OPS, apply
 from hexane.ops.match import Found, made_by, op, rewrite, scalar
 from hexane.passes.fuse.fuse_transpose import transposed
 from hexane.targets import Chip, Target
 
 _PRODUCT = op("matmul")
+SHOWN = 4096.0  # the largest bias of a key that is seen: a score of -16384 next to it is above FLOOR still
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,7 @@ def fuse_attention(graph: Graph, target: Target) -> Graph:
     need be as the product's bias, or choose between scores and a constant. A softmax that is NaN may become 0, and so
     may whole rows of it. Nothing else may read the scores or their softmax, which in fp16 are not rounded any more. One
     form means what is written for finite numbers only: rows that become 0 are 0 whatever values they would have met.
+    Scores that are clipped at -32768 behind a constant mask are not clipped any more, where each row shows a key.
     """  # noqa: E501
 
     def build(m: Found) -> tuple[Value, ...] | None:
@@ -78,9 +83,13 @@ def _weights(m: Found) -> _Weights | None:
         return None
     if weights.shape[:-2] != node.types[0].shape[:-2]:
         return None
-    found, masked = _product(softmax.inputs[0], m), None
+    before = softmax.inputs[0]
+    clip = m.alone(before, "clip")
+    if clip is not None:
+        before = clip.inputs[0]
+    found, masked = _product(before, m), None
     if found is None:
-        masked = m.alone(softmax.inputs[0], "add", "select")
+        masked = m.alone(before, "add", "select")
         for value in () if masked is None else masked.inputs:
             found = found or _product(value, m)
     if found is None:
@@ -88,9 +97,21 @@ def _weights(m: Found) -> _Weights | None:
     product, scale, scores = found
     if product.inputs[2] is not None and (masked is not None or scores != product.values[0]):
         return None
+    if clip is not None and not _changes_nothing(clip, masked, scores):
+        return None
     if masked is not None and (scores.type != weights.type or not _hides(masked, scores)):
         return None
     return _Weights(product, scale, scores, masked, weights, zeroed)
+
+
+def _changes_nothing(clip: Node, masked: Node | None, scores: Value) -> bool:
+    """Whether it is the clip that `clamp_masks` puts behind a sum, which is for rows of hidden keys alone, and each row
+    of the mask is a constant that shows a key: the others have weights of 0 with it and without."""
+    if masked is None or masked.op != "add" or (clip.attrs["alpha"], clip.attrs["beta"]) != (FLOOR, math.inf):
+        return False
+    mask = _other(masked, scores)
+    data = None if mask is None or mask.node.op != "const" else mask.node.data
+    return data is not None and data.ndim > 0 and bool((np.abs(data.max(axis=-1)) <= SHOWN).all())
 
 
 def _product(value: Value | None, m: Found) -> tuple[Node, float, Value] | None:

@@ -52,14 +52,15 @@ def footprint(kind: TensorType, memory: Memory) -> Footprint:
 
 class LayerProblem:
     """Layers in the graph's order, tensors in the order they are first touched. What comes with a layer (its weights,
-    the operands of its slots, one number for each channel) is no tensor. A reshape that keeps the rows is no layer, and
-    its result is the tensor that it reads: engines are told the strides of channels and heights. The result of
-    write_state lies in the state, in main memory: who writes it does not touch it on chip."""
+    the operands of its slots, one number for each channel) is no tensor. A reshape that keeps the rows and a view of
+    whole rows are no layers, and their result is the tensor that they read: engines are told an address and the strides
+    of channels and heights. The result of write_state lies in the state, in main memory: who writes it does not touch
+    it on chip."""
 
     def __init__(self, graph: Graph, memory: Memory) -> None:
         roots, counts = set(graph.roots), graph.use_counts()
         made = [node for node in graph.nodes if node.op not in LEAVES]
-        self.layers = [node for node in made if not _is_other_shape(node, roots, counts)]
+        self.layers = [node for node in made if not _is_other_shape(node, roots, counts) and not _is_part(node, roots)]
         self.names = [node.where for node in self.layers]
         self.values: list[Value] = []
         self.producers: list[int] = []  # -1: in main memory before the segment runs
@@ -67,6 +68,7 @@ class LayerProblem:
         self.rewrites: list[int] = []
         self.makes: list[list[int]] = [[] for _ in self.layers]
         self.reads: list[list[int]] = [[] for _ in self.layers]
+        self.parts: list[list[int]] = [[] for _ in self.layers]  # elements that the layer reads of each of them
         self._index: dict[Value, int] = {}
         number = {node: i for i, node in enumerate(self.layers)}
         for node in made:
@@ -80,9 +82,15 @@ class LayerProblem:
                 if value is None or _comes_with(node, place, value):
                     continue
                 tensor = self._tensor(value)
-                if not (writes and place == 0) and i not in self.readers[tensor][-1:]:
+                if writes and place == 0:
+                    continue
+                if i not in self.readers[tensor][-1:]:
                     self.readers[tensor].append(i)
                     self.reads[i].append(tensor)
+                    self.parts[i].append(value.type.size)
+                elif node.inputs.index(value) == place:
+                    which = self.reads[i].index(tensor)
+                    self.parts[i][which] = min(self.parts[i][which] + value.type.size, self.values[tensor].type.size)
             for value in node.values:
                 tensor = self._tensor(value, i)
                 self.makes[i].append(tensor)
@@ -149,6 +157,7 @@ class LayerProblem:
         made.makes, made.reads = (
             [[number[t] for t in given[layer]] for layer in order] for given in (self.makes, self.reads)
         )
+        made.parts = [self.parts[layer] for layer in order]
         made.values = [self.values[t] for t in chosen]
         made.kept = [self.kept[t] for t in chosen]
         made.footprints = [self.footprints[t] for t in chosen]
@@ -200,6 +209,20 @@ def _is_other_shape(node: Node, roots: Collection[Value], counts: Mapping[Value,
     if node.values[0] not in roots:
         return True
     return counts[x] == 1 and counts[node.values[0]] == 1 and x.node.op not in (*LEAVES, *VIEWS, "write_state")
+
+
+def _is_part(node: Node, roots: Collection[Value]) -> bool:
+    """Whether a node says no more than which rows of a layer's result its readers take.
+
+    Their addresses are multiples of the stride of rows. At the end of a segment a layer has to write the part alone,
+    and of a tensor in main memory only the part should be loaded.
+    """
+    x = node.inputs[0] if node.op == "anec.input_view" else None
+    while x is not None and x.node.op in VIEWS:
+        x = x.node.inputs[0]
+    if x is None or x.node.op in (*LEAVES, "write_state") or node.values[0] in roots:
+        return False
+    return int(node.attrs["axis"]) != node.types[0].rank - 1
 
 
 def _comes_with(node: Node, place: int, value: Value) -> bool:

@@ -229,6 +229,7 @@ class _Placer:
             partition=partition0 + self.partition[layer],
             rule=self.made.rules[layer],
             reads=tuple([tensor0 + t for t in p.reads[layer]]),
+            parts=tuple(p.parts[layer]),
             makes=tuple([tensor0 + t for t in p.makes[layer]]),
             weights=self.weights[layer],
             partner=None if partner < 0 else layer0 + partner,

@@ -78,8 +78,8 @@ def _work(layer: Layer, program: Program) -> Work:
         return Work(0, layer.moved)
     first, end = layer.steps
     products = sum(2 * multiply_adds(step.node) for step in program.steps[first:end])
-    read, made = (sum(program.tensors[t].type.size for t in which) for which in (layer.reads, layer.makes))
-    return Work(products or max(read, made), layer.moved)
+    made = sum(program.tensors[t].type.size for t in layer.makes)
+    return Work(products or max(sum(layer.parts), made), layer.moved)
 
 
 def _segment_work(segment: Segment, program: Program) -> Work:

@@ -1,0 +1,137 @@
+"""Lets convolutions of one pixel, and what stands between them, read images as they are, not as rows of pixels."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from hexane.graph import Graph, Node, Value, constant
+from hexane.ops import OPS, apply
+from hexane.ops.records.engine.planar import WITH_SLOTS, WITHOUT
+from hexane.passes.engine.chain import slots_of
+from hexane.passes.engine.legalize.check_layers import refusal
+from hexane.passes.engine.moves import MOVES, is_layer, step_of
+from hexane.targets import Chip
+
+RANK = 4
+_EACH = frozenset((*(f"anec.{name}" for name in (*WITH_SLOTS, *WITHOUT)), "anec.neuron", "anec.cast"))
+
+
+class _Image(NamedTuple):
+    height: int
+    width: int
+
+
+def keep_images(graph: Graph, chip: Chip) -> Graph:
+    """anec.add(anec.convolution(anec.reshape(%x : [1, 8, 4, 6]) : [1, 8, 1, 24], %w), %y : [1, 8, 1, 24])
+      ->  anec.reshape(anec.add(anec.convolution(%x, %w), anec.reshape(%y) : [1, 8, 4, 6])) : [1, 8, 1, 24]
+
+    For each extent of images: convolutions with a kernel of 1 x 1, layers that compute elements, and layers along the
+    channels give the same numbers on images. They do where fewer reshapes and transposes are left, as between the
+    convolutions and products of a vision transformer whose tokens are pixels. No result changes.
+    """
+    if "anec.reshape" not in graph.ops:
+        return graph
+    for image in _images(graph):
+        made = _with_images(graph, image, chip)
+        if _moves(made) < _moves(graph):
+            graph = made
+    return graph
+
+
+def _images(graph: Graph) -> list[_Image]:
+    """The extents of the images that reshapes flatten, in order."""
+    found = dict[_Image, None]()
+    for node in graph.nodes:
+        x = node.inputs[0] if node.op == "anec.reshape" else None
+        if x is not None and (image := _flattened(x.shape, node.types[0].shape)) is not None:
+            found[image] = None
+    return list(found)
+
+
+def _flattened(before: Sequence[int], after: Sequence[int]) -> _Image | None:
+    if len(before) != RANK or len(after) != RANK or tuple(before[:2]) != tuple(after[:2]):
+        return None
+    return _Image(before[2], before[3]) if after[2] == 1 and before[2] > 1 and before[3] > 1 else None
+
+
+def _with_images(graph: Graph, image: _Image, chip: Chip) -> Graph:
+    pixels = image.height * image.width
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        x = inputs[0] if inputs else None
+        if node.op == "anec.reshape" and x is not None and x.node.op == "anec.reshape":
+            return (_reshaped(x, node.types[0].shape, node),)
+        shape = node.types[0].shape
+        if len(node.types) != 1 or len(shape) != RANK or shape[2:] != (1, pixels) or not _is_alike(node):
+            return None
+        count = _operands(node)
+        if not any(_is_flat(v, image) for v in inputs[:count]):
+            return None
+        operands = [_as_image(v, image, node) for v in inputs[:count]]
+        result = apply(OPS[node.op], [*operands, *inputs[count:]], node.attrs, node.sources)[0]
+        if result.shape != (*shape[:2], *image) or any(
+            v is not None and v.node.op not in ("const", "param") and refusal(v.node, chip) is not None
+            for v in (*operands, result)
+        ):
+            return None
+        back = _reshaped(result, shape, node)
+        return None if refusal(back.node, chip) is not None else (back,)
+
+    return graph.rewrite(change)
+
+
+def _is_alike(node: Node) -> bool:
+    """Whether the layer computes each pixel from its channels alone."""
+    if any(s.op not in ("gain_offset", "pre_activation", "post_activation") for s in slots_of(node)):
+        return False
+    if any(s.op == "gain_offset" and dict(s.attributes)["axis"] not in (0, 1) for s in slots_of(node)):
+        return False
+    a = node.attrs
+    if node.op == "anec.convolution":
+        return set(a["kernel_sizes"]) == set(a["strides"]) == {1} and not any(a["explicit_padding"])
+    if node.op in ("anec.concat", "anec.input_view"):
+        return bool(a["axis"] == 1)
+    if node.op == "anec.layer_norm":
+        return bool(a["axes"] == (1,))
+    if node.op == "anec.gain_offset_control":
+        return a["axis"] in (0, 1)
+    return node.op in _EACH
+
+
+def _operands(node: Node) -> int:
+    """How many of the inputs have pixels: behind them come weights and numbers of channels."""
+    if node.op == "anec.concat":
+        return len(node.inputs)
+    return len(OPS[node.op].inputs) if node.op in _EACH else 1
+
+
+def _is_flat(value: Value | None, image: _Image) -> bool:
+    """Whether a reshape has flattened images of this extent."""
+    x = None if value is None or value.node.op != "anec.reshape" else value.node.inputs[0]
+    return value is not None and x is not None and _flattened(x.shape, value.shape) == image
+
+
+def _as_image(value: Value | None, image: _Image, node: Node) -> Value | None:
+    """An operand with its pixels as an image; one that has none as it is."""
+    if value is None:
+        return None
+    four = (1,) * (RANK - value.type.rank) + tuple(value.shape)
+    return _reshaped(value, (*four[:2], *image), node) if four[2:] == (1, image.height * image.width) else value
+
+
+def _reshaped(value: Value, shape: Sequence[int], node: Node) -> Value:
+    """The value under another shape, without the reshapes in front of it."""
+    while value.node.op == "anec.reshape" and value.node.inputs[0] is not None:
+        value = value.node.inputs[0]
+    if value.shape == tuple(shape):
+        return value
+    if value.node.op == "const" and value.node.data is not None:
+        data = np.ascontiguousarray(value.node.data.reshape(shape))
+        return constant(data, value.node.sources, value.dtype)
+    return apply(OPS["anec.reshape"], [value], {"shape": tuple(shape)}, node.sources)[0]
+
+
+def _moves(graph: Graph) -> int:
+    found = [node for node in graph.nodes if node.op in MOVES and node.inputs[0] is not None]
+    return sum(is_layer(step_of(node), tuple(node.inputs[0].shape)) for node in found if node.inputs[0] is not None)

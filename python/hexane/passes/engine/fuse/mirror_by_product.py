@@ -1,0 +1,64 @@
+"""Writes a tensor and its negative one after the other by one product in place of two layers."""
+
+from math import prod
+
+import numpy as np
+
+from hexane.graph import Graph, Node, Value, constant
+from hexane.lowering.layers import is_constant
+from hexane.ops import OPS, apply
+from hexane.ops.match import joined_sources, made_by
+from hexane.passes.engine.chain import slots_of
+from hexane.passes.engine.legalize.check_layers import refusal
+from hexane.targets import Chip
+
+
+def mirror_by_product(graph: Graph, chip: Chip) -> Graph:
+    """anec.concat(%x : [1, 64, 1, 32], anec.gain_offset_control(%x, -1, none)) {axis=1}
+      ->  anec.reshape(anec.mul(anec.reshape(%x) : [1, 1, 64, 32], const [1, 2, 1, 1])) : [1, 128, 1, 32]
+
+    An RMS norm is the layer norm of such a pair. Not along the last axis, where the reshapes would be layers.
+    """
+    if "anec.concat" not in graph.ops:
+        return graph
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        if node.op != "anec.concat" or len(inputs) != 2 or node.attrs["axis"] == node.types[0].rank - 1:
+            return None
+        x, negative = inputs
+        negation = made_by(negative, "anec.gain_offset_control")
+        if x is None or negation is None or not _negates(negation, x):
+            return None
+        axis, sources = node.attrs["axis"], joined_sources(negation, node)
+        outer, inner = prod(x.shape[:axis]), prod(x.shape[axis:-1])
+        flat = apply(OPS["anec.reshape"], [x], {"shape": (outer, 1, inner, x.shape[-1])}, sources)[0]
+        signs = constant(np.array([1, -1]).reshape(1, 2, 1, 1).astype(x.dtype.numpy), sources, x.dtype)
+        both = apply(OPS["anec.mul"], [flat, signs], {}, sources)[0]
+        if refusal(flat.node, chip) is not None or refusal(both.node, chip) is not None:
+            return None
+        made = apply(OPS["anec.reshape"], [both], {"shape": node.types[0].shape}, sources)[0]
+        return None if refusal(made.node, chip) is not None else (made,)
+
+    return graph.rewrite(change)
+
+
+def _negates(node: Node, x: Value) -> bool:
+    """Whether it is the tensor times -1, under any shape of the same rows."""
+    source = node.inputs[0]
+    gain = node.inputs[1] if len(node.inputs) > 1 else None
+    if source is None or gain is None or any(v is not None for v in node.inputs[2:]) or slots_of(node):
+        return False
+    if not is_constant(gain) or gain.node.data is None or not (gain.node.data == -1).all():
+        return False
+    same_rows = source.type.size == x.type.size and source.shape[-1:] == x.shape[-1:]
+    return same_rows and _below_reshapes(source) == _below_reshapes(x)
+
+
+def _below_reshapes(value: Value) -> Value:
+    """The tensor of these rows, under the shape that it was made with."""
+    while (node := made_by(value, "anec.reshape")) is not None:
+        source = node.inputs[0]
+        if source is None or source.shape[-1:] != value.shape[-1:]:
+            break
+        value = source
+    return value
