@@ -297,7 +297,7 @@ def test_few_layers_of_a_network_with_grouped_heads_only_move_data(shared: int, 
 
 @pytest.mark.parametrize("chip", CHIPS)
 def test_few_layers_of_a_network_whose_tokens_are_pixels_only_move_data(chip: str) -> None:
-    """They were 33 %: images became rows of pixels and images again around each convolution."""
+    """Images became rows of pixels and images again around each convolution."""
     assert share(segformer(), chip) <= 0.25
 
 
