@@ -1,6 +1,7 @@
 """`hexane llm`: one page of facts about a language model."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,7 +12,8 @@ from hexane.cli.options import Debug, Json, names_of
 from hexane.cli.output import print_json, print_table, working
 from hexane.graph.decisions import counted
 from hexane.graph.printer import size_text
-from hexane.llm import Facts, facts, find_model, load
+from hexane.llm import Exported, Facts, export, facts, find_model, load
+from hexane.llm.export import PREFILL
 from hexane.llm.facts import perplexities
 
 CONTEXT = 2048  # tokens of a cache to measure with
@@ -29,6 +31,16 @@ def llm(
     target: Annotated[
         str, typer.Option(metavar="NAMES", help="Also estimate chips, with commas between them: M1,M5 Pro.")
     ] = "",
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="DIR", help="Write a Core ML package for the one --target there."),
+    ] = None,
+    context: Annotated[
+        int | None, typer.Option(min=2, help=f"With -o: room for so many tokens. [default: at most {CONTEXT}]")
+    ] = None,
+    prefill: Annotated[
+        int, typer.Option(min=2, help="With -o: tokens of a prompt that are computed together.")
+    ] = PREFILL,
     compress: Encoding = None,
     calibration: Calibration = None,
     force: Force = False,
@@ -45,13 +57,29 @@ def llm(
     hexane llm SmolLM2-135M-Instruct
     hexane llm SmolLM2-135M-Instruct --compress int8 --target M1,M5
     hexane llm HuggingFaceTB/SmolLM2-135M --perplexity --json
+    hexane llm SmolLM2-135M-Instruct --target M4 --compress blockwise4:b32 --context 1024 -o out
 
+    With -o the folder gets a package with the functions prefill and decode, which share weights and the cache, a
+    manifest, the tokenizer, and run.py for a Mac. Its logits are compared with the model's before it is written.
     Tokens a second of this CPU are measured for a moment. Those of chips are estimated.
     """
     path = find_model(model)
+    if output is None and context is not None:
+        raise typer.BadParameter("--context: got it without -o, need both")
+    if output is not None and len(names_of(target)) > 1:
+        raise typer.BadParameter(f"--target: got {target!r} with -o, need one chip or none")
     with working(f"reading {path.name}"):
-        made = load(path, compress=compress, threads=threads, calibration=calibration, force=force, at_most=CONTEXT)
+        made = load(
+            path, context=context, compress=compress, threads=threads, calibration=calibration, force=force,
+            at_most=CONTEXT,
+        )  # fmt: skip
     say_quality(made, "llm")
+    if output is not None:
+        with working(f"writing {output}"):
+            written = export(made, output, target=target or None, prefill=prefill)
+        record = {**asdict(written), "folder": str(written.folder)}
+        print_json(record) if json else _print_export(written)
+        return
     with working("measuring"):
         found = facts(made, names_of(target), compress=compress)
         if perplexity:
@@ -60,6 +88,13 @@ def llm(
         print_json(found.record())
     else:
         _print(found)
+
+
+def _print_export(made: Exported) -> None:
+    print(f"{made.folder}: {size_text(made.bytes)}, room for {made.context:,} tokens")
+    for name, parts in made.parts.items():
+        print(f"  {name} on {made.target}: {parts}")
+    print(f"  logits are {made.distance:.2g} from the model's; the likeliest token is the same in {made.agrees:.0%}")
 
 
 def _print(found: Facts) -> None:

@@ -219,11 +219,15 @@ class _Writer:
         return begins, size
 
     def filled(self, *kinds: str) -> Iterator[tuple[int, Buffer]]:
-        """The buffers of these kinds that begin with something, each with its place."""
+        """The buffers of these kinds that begin with something, each with its place, in the order of places."""
         begins, _ = self.begins(*kinds)
-        for i, (buffer, offset) in enumerate(zip(self.program.buffers, self.program.offsets, strict=True)):
-            if buffer.kind in kinds and buffer.data is not None and self.has_place(i):
-                yield begins[buffer.space] + offset, buffer
+        found = [
+            (begins[buffer.space] + offset, i)
+            for i, (buffer, offset) in enumerate(zip(self.program.buffers, self.program.offsets, strict=True))
+            if buffer.kind in kinds and buffer.data is not None and self.has_place(i)
+        ]
+        for begin, i in sorted(found):
+            yield begin, self.program.buffers[i]
 
 
 def _source(step: Step) -> str:

@@ -2,8 +2,9 @@
 
 from hexane.llm.answer import Answer
 from hexane.llm.conversation import Conversation
+from hexane.llm.export import Exported, export
 from hexane.llm.facts import Facts, facts
 from hexane.llm.find import find_model
 from hexane.llm.model import LanguageModel, load
 
-__all__ = ["Answer", "Conversation", "Facts", "LanguageModel", "facts", "find_model", "load"]
+__all__ = ["Answer", "Conversation", "Exported", "Facts", "LanguageModel", "export", "facts", "find_model", "load"]

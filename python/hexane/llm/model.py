@@ -105,6 +105,16 @@ class LanguageModel:
         return self._template(messages)
 
     @property
+    def weights(self) -> Mapping[str, Array | Tensor]:
+        """By the names of `config.shapes()`: as the file has them, in fp32, or encoded."""
+        return self._steps.weights
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """The keys and values of the layers."""
+        return self._steps.net.state_names
+
+    @property
     def threads(self) -> int:
         """Of the CPU, in one step."""
         return self._steps.net.threads

@@ -30,9 +30,10 @@ def allocate(program: Program) -> Program:
         if space.kind == "arena":
             extents[space.name] = _pack(program, space, [i for i in mine if i in live], live, offsets)
         else:
-            extents[space.name] = _append(
-                program, space, [i for i in mine if i in live or space.kind in ("state", "param")], offsets
-            )
+            kept = [i for i in mine if i in live or space.kind in ("state", "param")]
+            if space.kind == "state":  # by name, so that functions of the same states can share them
+                kept.sort(key=lambda i: program.buffers[i].name)
+            extents[space.name] = _append(program, space, kept, offsets)
         if (size := extents[space.name].bytes) > (most := space.limit or MAX_BYTES):
             raise Error(f"[allocate] {space.name}: got {size} bytes, need at most {most}")
     return replace(program, offsets=tuple(offsets), extents=extents)

@@ -1,0 +1,105 @@
+"""`hexane llm -o`: a package with prefill and decode over one cache, and what an app needs next to it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hexane as hx
+import tiny_llm
+from command import Cli, in_this_process
+from hexane.errors import Error
+from hexane.llm import export, load
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return in_this_process(capsys)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_llm.write(tmp_path_factory.mktemp("llm") / "tiny")
+
+
+@pytest.mark.parametrize("target", [None, "M4"])
+def test_the_package_makes_the_text_of_the_model(folder: Path, tmp_path: Path, target: str | None) -> None:
+    """A prompt of one and a half blocks, then ten tokens, each the likeliest."""
+    model = load(folder, context=64, threads=1)
+    made = export(model, tmp_path / "out", target=target, prefill=16)
+    assert made.distance < 0.02
+    assert made.agrees == 1
+    net = hx.compile_functions(tmp_path / "out" / "model.mlpackage")
+    ids = [int(i) for i in np.random.default_rng(1).integers(0, tiny_llm.VOCAB, 24)]
+
+    def logits(name: str, **given: list[int]) -> np.ndarray:
+        return np.asarray(net[name](**{k: np.array(v, np.int32) for k, v in given.items()})).reshape(-1)
+
+    logits("prefill", tokens=ids[:16], position=[0], last=[15])
+    row = logits("prefill", tokens=ids[16:] + [0] * 8, position=[16], last=[7])
+    for _ in range(10):
+        want = model.logits(ids)[-1]
+        assert np.linalg.norm(row - want) < 0.02 * np.linalg.norm(want)
+        ids.append(int(want.argmax()))
+        row = logits("decode", token=ids[-1:], position=[len(ids) - 1])
+
+
+def test_the_folder_has_what_an_app_needs(folder: Path, tmp_path: Path) -> None:
+    model = load(folder, context=64, threads=1)
+    export(model, tmp_path / "out", target="M4", prefill=16)
+    about = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert (about["functions"], about["context"]) == ({"prefill": 16, "decode": 1}, 64)
+    assert about["ends"] == sorted(model.stops)
+    assert set(about["parts"]) == {"prefill", "decode"}
+    compile((tmp_path / "out" / "run.py").read_text(), "run.py", "exec")
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        assert (tmp_path / "out" / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_core_ml_s_tools_load_both_functions_and_the_states(folder: Path, tmp_path: Path) -> None:
+    ct = pytest.importorskip("coremltools", reason="coremltools is not installed: pip install --group test")
+    export(load(folder, context=64, threads=1), tmp_path / "out", prefill=16)
+    about = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    spec = ct.utils.load_spec(str(tmp_path / "out" / "model.mlpackage"))
+    functions = {f.name: f for f in spec.description.functions}
+    assert set(functions) == {"prefill", "decode"}
+    for function in functions.values():
+        assert sorted(state.name for state in function.state) == sorted(about["states"])
+
+
+def test_weights_are_stored_once_and_in_the_model_s_encoding(folder: Path, tmp_path: Path) -> None:
+    sizes = {}
+    for mode in (None, "int8"):
+        model = load(folder, context=64, threads=1, compress=mode, force=True)
+        sizes[mode] = export(model, tmp_path / str(mode), prefill=16).bytes
+    parameters = tiny_llm.config().parameters
+    assert sizes[None] < 1.5 * 2 * parameters + 60_000  # fp16, once
+    assert sizes["int8"] < 0.8 * sizes[None]  # the programs take 80 KB of both
+
+
+def test_what_cannot_be_written_is_refused_and_leaves_nothing(folder: Path, tmp_path: Path) -> None:
+    model = load(folder, context=32, threads=1)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "f").write_text("")
+    with pytest.raises(Error, match="not empty"):
+        export(model, tmp_path / "full")
+    with pytest.raises(Error, match="prefill: got 64, need 2 to the 32 tokens"):
+        export(model, tmp_path / "out")
+    with pytest.raises(Error, match="M99"):
+        export(model, tmp_path / "out", target="M99", prefill=8)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["full"]
+
+
+def test_the_command_says_what_it_wrote(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    ended = cli(
+        "llm", folder, "--target", "M4", "--context", 64, "--prefill", 16, "--threads", 1, "-o", tmp_path / "out"
+    )
+    assert (ended.code, ended.err) == (0, "")
+    assert "room for 64 tokens" in ended.out
+    assert "decode on M4 (h16g): " in ended.out
+    assert "the likeliest token is the same in 100%" in ended.out
+    record = json.loads(cli("llm", folder, "--context", 64, "--prefill", 16, "-o", tmp_path / "other", "--json").out)
+    assert (record["context"], record["prefill"], record["target"]) == (64, 16, "")
+    assert cli("llm", folder, "--context", 64).code == 2
+    assert cli("llm", folder, "--target", "M1,M4", "-o", tmp_path / "third").code == 2
