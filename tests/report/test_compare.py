@@ -8,7 +8,8 @@ import pytest
 
 import hexane as hx
 from hexane.graph import Array
-from hexane.report.compare import Comparison, Parting, compare
+from hexane.report.causes import Cause
+from hexane.report.compare import Comparison, Parting, _untolerated, compare
 from hexane.report.difference import are_apart, difference
 from hexane.report.trial import added_by_a_product, changed, scaled, split
 
@@ -428,3 +429,13 @@ def test_layers_are_apart_where_their_difference_is_beyond_the_tolerance() -> No
         for tolerance in (0.0, 1e-3, 1e-2, 0.5):
             whole = difference(x, y).beyond(tolerance) or bool(difference(y, x).overflows)
             assert are_apart(x, y, tolerance) == whole
+
+
+@pytest.mark.parametrize(
+    ("off", "said"), [(0.02, "allow a tolerance"), (0.05, "none was found: an output is 0.05 off")]
+)
+def test_no_tolerance_is_advised_where_an_output_is_far_off(off: float, said: str) -> None:
+    """The layer alone may be within it, as the last sigmoid of a voice detector was: 0.026 of 0.041."""
+    cause = Cause("table", "sigmoid", "", "", "nothing in the network is wrong; allow a tolerance")
+    runs = [SimpleNamespace(outputs={"y": np.float32([y])}) for y in (1 + off, 1)]
+    assert said in _untolerated(cause, *runs).change  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ from hexane.ops import OPS
 from hexane.passes.repair import without_repair
 from hexane.report.break_cause import cause_of_break
 from hexane.report.causes import Cause, Run, cause_of, slice_change
-from hexane.report.culprit import Culprit, Watched, find_culprit, in_order
+from hexane.report.culprit import FAR, Culprit, Watched, find_culprit, in_order
 from hexane.report.difference import BUCKETS, Difference, are_apart, difference
 from hexane.report.model_ports import graph_for
 from hexane.runtime import Model, compile
@@ -435,7 +435,7 @@ def _parting(graph: Graph, layers: Mapping[int, Layer], a: Run, b: Run, limits: 
     if number is None or not (outputs or limits.layers):
         return Parting(a.name, b.name, tolerance, outputs=outputs, within=None if number is None else layers[number])
     found, cause = difference(a.array(number), b.array(number)), cause_of(graph, number, a, b)
-    return Parting(a.name, b.name, tolerance, layers[number], found, cause, outputs)
+    return Parting(a.name, b.name, tolerance, layers[number], found, _untolerated(cause, a, b), outputs)
 
 
 def _broken(
@@ -451,7 +451,16 @@ def _broken(
         return None
     own = replace(a, seen=found.seen)
     d, cause = difference(own.array(found.number), b.array(found.number)), cause_of_break(graph, found.number, own, b)
-    return Parting(a.name, b.name, tolerance, layers[found.number], d, cause, outputs, None, found)
+    return Parting(a.name, b.name, tolerance, layers[found.number], d, _untolerated(cause, a, b), outputs, None, found)
+
+
+def _untolerated(cause: Cause, a: Run, b: Run) -> Cause:
+    """The cause without the advice to allow a tolerance, where an output is too far off for one."""
+    far = max((difference(a.outputs[name], b.outputs[name]).distance for name in a.outputs), default=0.0)
+    if far <= FAR or "tolerance" not in cause.change or "would hide it" in cause.change:
+        return cause
+    change = f"none was found: an output is {far:.2g} off, and a tolerance would hide it"
+    return cause._replace(change=change)
 
 
 def _notes(graph: Graph, runs: Sequence[Run], feeds: Mapping[str, Array]) -> list[str]:
