@@ -43,7 +43,7 @@ CPP_LAYERS = (("core",), ("plan",), ("alloc", "cpu", "device", "sched", "pack"),
 
 def layer(name: str, layers: tuple[tuple[str, ...], ...]) -> int:
     found = [i for i, names in enumerate(layers) if name in names]
-    assert found, f"{name} has no layer: add it to this test and to docs/design.md"
+    assert found, f"{name} has no layer: add it to this test and to docs/design/files.md"
     return found[0]
 
 

@@ -1,4 +1,4 @@
-"""Every single number that others saw on silicon is in a test, or docs/numerics.md says why not: the list walked row by
+"""Every single number that others saw on silicon is in a test, or docs/numerics/published.md says why not: the list walked row by
 row."""
 
 import csv
@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 CASES = ROOT.parent / "shared" / "facts" / "data" / "numeric_cases.csv"
-NUMERICS = (ROOT / "docs" / "numerics.md").read_text(encoding="utf-8")
+NUMERICS = (ROOT / "docs" / "numerics" / "published.md").read_text(encoding="utf-8")
 
 # The first words of the rows of that file, by the test that has them. All of the accumulator's rows are PRODUCTS.
 TESTED = {
@@ -44,7 +44,7 @@ ONE_BY_ONE = {
     "output 64516": ("test_multiply_bytes.py", "(4, 127, 127, 1.0, 64512.0)"),
     "matmul inf cliff (K=4..128)": ("test_numeric_cases.py", "[4, 16, 128]"),
 }
-# And the words of docs/numerics.md that say why another one is not there.
+# And the words of docs/numerics/published.md that say why another one is not there.
 EXPLAINED = {
     "gelu(0) table value (decoded)": "gelu(0) = -0.000543",
     "swish(0) (decoded)": "swish(0) = -0.001259",

@@ -3,7 +3,7 @@ equal distances.
 
 Others measured the numbers with ANEForge's seeded cases: the linear ones on M1, M2 Max, M4 Max, M5 Pro and M6, which
 agree; convolutions on M1, M2 Max and M4 Max, which compute them directly, and on M5 Pro and M6, which do by Winograd.
-docs/numerics.md has the table.
+docs/numerics/published.md has the table.
 """
 
 import re
@@ -132,7 +132,7 @@ TREE = {0: (0.0008079179874948665, 0.000808299), 1: (0.0008071717711200484, 0.00
 
 @pytest.mark.parametrize("which", TREE)
 def test_fours_of_fours_are_nearest_to_long_sums_on_m6(which: int) -> None:
-    """No kernel computes so yet: docs/numerics.md says why."""
+    """No kernel computes so yet: docs/numerics/published.md says why."""
     x = activation_rows(which)
     got = distance(write(tree_sum(x.astype(np.float16).astype(np.float64))), x.astype(np.float64).sum(1))
     assert got == pytest.approx(TREE[which][0], rel=5e-4)
@@ -141,7 +141,7 @@ def test_fours_of_fours_are_nearest_to_long_sums_on_m6(which: int) -> None:
 
 def test_the_page_says_what_is_tested_here() -> None:
     """Each row of its table: what silicon returned, and what Hexane returns, "the same" where that is exact."""
-    page = (Path(__file__).parents[2] / "docs" / "numerics.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "numerics" / "published.md").read_text(encoding="utf-8")
     lines = page.split("## Published numbers")[1].splitlines()
     rows = [cells for line in lines if len(cells := line.strip("| ").split(" | ")) == 4]
     said = {}

@@ -319,7 +319,7 @@ def scaled_products(weight: Array, factors: Array) -> dict[str, hx.Tensor]:
 @pytest.mark.parametrize("name", ["matmul", "linear", "conv", "batch_norm"])
 @pytest.mark.parametrize("compress", ["palette4", "palette4:g16", "int8", "blockwise4:b32", "sparse:0.5"])
 def test_a_factor_behind_compressed_weights_costs_roundings_only(name: str, compress: str) -> None:
-    """docs/compression.md bounds the distance from decoded weights, into which the factor is folded."""
+    """docs/compression/chips.md bounds the distance from decoded weights, into which the factor is folded."""
     rng = np.random.default_rng(9)
     weight = (rng.standard_normal((128, 64)) * 0.1).astype(np.float32)
     graph = hx.graph(scaled_products(weight, rng.uniform(0.5, 1.5, 64).astype(np.float32))[name])
