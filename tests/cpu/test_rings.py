@@ -25,7 +25,7 @@ PACKING = {
 NEVER_BY_ROW = {
     "batch_norm", "decode", "instance_norm", "local_response_norm", "non_max_suppression", "non_zero", "q31_matmul",
     "quantized_matmul",
-    "reduce_argmin", "rms_norm", "scatter_along_axis", "scatter_nd", "softmax", "unique",
+    "recurrent", "reduce_argmin", "rms_norm", "scatter_along_axis", "scatter_nd", "softmax", "unique",
     "accumulate_step", "adam_step", "lion_step", "momentum_step", "sgd_step", "conv_weight_gradient",
     "max_pool_gradient",
     "cross_entropy_gradient", "log_softmax_at", "rms_norm_gradient", "squared_norm",

@@ -10,7 +10,8 @@ import pytest
 import hexane as hx
 from apple_runtime import has_apple_runtime, run_apple
 from architectures import ARCHITECTURES
-from hexane.cli.emit_asset import compressed
+from hexane.compression import Compression
+from hexane.compression.compress import compress
 from hexane.emit.coreai.pixels import tokens_as_images
 from hexane.emit.coreai.prepare import for_engine
 from hexane.emit.coreai.write import save_graph
@@ -20,6 +21,7 @@ from hexane.ops.encodings import is_encoded
 from hexane.ops.reference import run_reference
 from hexane.passes.fuse.fuse_attention import fuse_attention
 from hexane.passes.simplify.simplify import simplify
+from hexane.targets import load_target
 from hexane.targets.query import load_chip
 from random_graphs import random_graph
 
@@ -215,7 +217,7 @@ def test_a_random_graph(seed: int) -> None:
 
 def test_compressed_weights_stay_compressed(tmp_path: Path) -> None:
     x = hx.input("x", (1, 4, 64))
-    graph = compressed(hx.graph(hx.linear(x, weight((64, 64)))), "palette4:g32", None)
+    graph = compress(hx.graph(hx.linear(x, weight((64, 64)))), Compression("palette4:g32"), load_target("host"))
     save_graph(for_engine(graph, CHIP), tmp_path / "net.aimodel")
     back = import_coreai(tmp_path / "net.aimodel")
     (conv,) = [n for n in back.nodes if n.op == "conv"]

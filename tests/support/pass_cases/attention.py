@@ -89,7 +89,6 @@ FIRES: dict[str, Case] = {
     "fuse_attention_that_hides": (fuse_attention, lambda: weighted(hidden(-math.inf, keep=False))),
     "fuse_attention_that_hides_by_a_number": (fuse_attention, lambda: weighted(hidden(-3.4e38, keep=False))),
     "fuse_attention_that_hides_by_a_small_number": (fuse_attention, lambda: weighted(hidden(-2))),
-    "fuse_attention_of_clipped_sums": (fuse_attention, lambda: weighted(clipped(np.tri(5, 3) * 49152 - 49152))),
     "fuse_attention_scaled_before": (
         fuse_attention,
         lambda: (

@@ -11,11 +11,15 @@ from hexane.emit.coreml.labels import with_probabilities
 from hexane.emit.mil.ports import with_port_axes
 from hexane.errors import Error
 from hexane.graph import Graph, Node, TensorType, Value, unique
+from hexane.lowering.held_batch_norms import held_batch_norms
 from hexane.lowering.mil_ops import as_constants
 from hexane.lowering.round_attributes import round_attributes
 from hexane.ops import OPS, apply
 from hexane.passes.legalize.to_fp16 import to_fp16
+from hexane.passes.repair import repair
+from hexane.passes.retarget.clamp_masks import clamp_masks
 from hexane.targets import load_target
+from hexane.targets.query import load_chip
 
 _PORTS = (FP16, FP32, INT32)
 
@@ -39,6 +43,8 @@ def in_precision(graph: Graph, compute: str) -> Graph:
             raise Error(f"[emit] output {port.name!r}: got an extent that the data decides, need one that is known")
     if random := next((n for n in graph.nodes if n.inputs and "stream" in OPS[n.op].inputs), None):
         raise Error(f"[emit] {random.where}: got random numbers, need them as an input: Core ML draws others")
+    if compute == "fp16":  # what a chip's program has already is left as it is
+        graph = held_batch_norms(clamp_masks(repair(graph, load_chip("M1"))))
     graph = with_plain_ports(in_coreml_dtypes(as_constants(graph)))
     graph = with_port_axes(graph, MOST_AXES)
     for node in graph.nodes:

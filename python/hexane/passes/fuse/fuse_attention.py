@@ -37,11 +37,12 @@ def fuse_attention(graph: Graph, target: Target) -> Graph:
     need be as the product's bias, or choose between scores and a constant. A softmax that is NaN may become 0, and so
     may whole rows of it. Nothing else may read the scores or their softmax, which in fp16 are not rounded any more. One
     form means what is written for finite numbers only: rows that become 0 are 0 whatever values they would have met.
-    Scores that are clipped at -32768 behind a constant mask are not clipped any more, where each row shows a key.
+    On chips, scores that are clipped at -32768 behind a constant mask are not clipped any more, where each row shows a
+    key.
     """  # noqa: E501
 
     def build(m: Found) -> tuple[Value, ...] | None:
-        found = _weights(m)
+        found = _weights(m, isinstance(target, Chip))
         if found is None:
             return None
         x, y, value = m.now(found.product.inputs[0]), m.now(found.product.inputs[1]), m.now(m.node.inputs[1])
@@ -66,7 +67,7 @@ def fuse_attention(graph: Graph, target: Target) -> Graph:
     return rewrite(graph, _PRODUCT, build)
 
 
-def _weights(m: Found) -> _Weights | None:
+def _weights(m: Found, on_chip: bool) -> _Weights | None:
     """Where the node multiplies values with weights."""
     node = m.node
     if node.attrs["transpose_x"] or any(node.inputs[2:]):
@@ -97,7 +98,7 @@ def _weights(m: Found) -> _Weights | None:
     product, scale, scores = found
     if product.inputs[2] is not None and (masked is not None or scores != product.values[0]):
         return None
-    if clip is not None and not _changes_nothing(clip, masked, scores):
+    if clip is not None and not (on_chip and _changes_nothing(clip, masked, scores)):
         return None
     if masked is not None and (scores.type != weights.type or not _hides(masked, scores)):
         return None
