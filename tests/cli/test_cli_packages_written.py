@@ -9,6 +9,7 @@ import pytest
 
 import hexane as hx
 from command import Cli, linear_model
+from coreml_files import package, relu_spec
 from hexane.importers.coreml.model import open_model
 from networks import small_networks
 
@@ -87,3 +88,11 @@ def test_an_image_and_labels_from_the_command_line(cli: Cli, net: Path, tmp_path
     assert open_model(path).labels("main")[11] == "kind 11"
     assert "need NAME=COLOR" in cli("emit", net, "-o", path, "--image", "x").err
     assert "need a text file" in cli("emit", net, "-o", path, "--labels", tmp_path / "none.txt").err
+
+
+def test_check_says_what_core_ml_does_with_the_file(cli: Cli, tmp_path: Path) -> None:
+    made = package(tmp_path, relu_spec().SerializeToString())
+    ended = cli("check", made, "--target", "M4")
+    assert "what Core ML does with this file:\n  program at y: 1 of 1 ops compute in fp32" in ended.out
+    told = json.loads(cli("check", made, "--target", "M4", "--json").out)
+    assert [one["rule"] for one in told["package"]] == ["fp32_program"]
