@@ -96,3 +96,21 @@ def test_check_says_what_core_ml_does_with_the_file(cli: Cli, tmp_path: Path) ->
     assert "what Core ML does with this file:\n  program at y: 1 of 1 ops compute in fp32" in ended.out
     told = json.loads(cli("check", made, "--target", "M4", "--json").out)
     assert [one["rule"] for one in told["package"]] == ["fp32_program"]
+
+
+def test_a_package_is_compared_with_its_original(cli: Cli, net: Path, tmp_path: Path) -> None:
+    path = tmp_path / "net.mlpackage"
+    assert cli("emit", net, "-o", path, "--compute", "fp32").code == 0
+    ended = cli("compare", path, "--with", net)
+    assert (ended.code, ended.err) == (0, "")
+    assert "net.mlpackage computes what net.onnx does: 1 output within 0.01" in ended.out
+    changed = onnx.load(net)
+    first = next(node for node in changed.graph.node if node.op_type == "Clip" or node.op_type == "Relu")
+    name = first.output[0]
+    first.CopyFrom(onnx.helper.make_node("Sigmoid", first.input[:1], [name], name="changed"))
+    onnx.save(changed, tmp_path / "changed.onnx")
+    told = json.loads(cli("compare", path, "--with", tmp_path / "changed.onnx", "--tolerance", "1e-5", "--json").out)
+    assert not told["ok"]
+    assert told["sides"][1]["ops"][0] == "sigmoid at changed"
+    assert told["cause"].startswith(("conversion", "not told"))
+    assert "--targets: got both it and --with, or none" in cli("compare", path).err
