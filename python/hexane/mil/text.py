@@ -37,6 +37,7 @@ _TOKEN = re.compile(
 )
 _ESCAPE = re.compile(r"\\(.)")
 _MOST_DIGITS = 400
+_OFFSETS = (("uint64", None), ("uint64", ()))  # () before program(1.3)
 
 
 class _Token(NamedTuple):
@@ -117,9 +118,15 @@ class _Parser:
             self._fail(repr(text))
 
     def dictionary(self) -> None:
-        """dict<string, string>({{"key", "value"}, ..}), which says who wrote the program and means nothing."""
+        """dict<string, string>({{"key", "value"}, ..}), which says who wrote the program and means nothing. Before
+        program(1.3) its types are tensor<string, []>."""
         for text in ("dict", "<", "string", ",", "string", ">", "(", "{"):
-            self.need(text)
+            if text != "string":
+                self.need(text)
+                continue
+            at = self.next.at
+            if (kind := self.type()) != ("string", None):
+                self.place.fail(at, f"got {str(kind)!r}, need 'string'")
         while self.take("{"):
             self.token("string", "a string")
             self.need(",")
@@ -230,7 +237,7 @@ class _Parser:
                 self.place.fail(number.at, f"got the extent {number.text[:40]}, need an integer that is not negative")
             dims.append(int(number.text))
         self.need(">")
-        return Type(dtype, tuple(dims))
+        return Type(dtype, None if dtype == "string" and not dims else tuple(dims))  # as program(1.0) writes a string
 
     def value(self, depth: int) -> Any:
         token = self.next
@@ -278,7 +285,7 @@ class _Parser:
         if (
             found.keys() != {"path", "offset"}
             or not (isinstance(path, Literal) and path.type == ("string", None) and isinstance(path.value, str))
-            or not (isinstance(offset, Literal) and offset.type == ("uint64", None) and type(offset.value) is int)
+            or not (isinstance(offset, Literal) and offset.type in _OFFSETS and type(offset.value) is int)
             or not 0 <= offset.value < 1 << 64
         ):
             self.place.fail(at, 'need BLOBFILE(path = string(".."), offset = uint64(..))')
