@@ -114,3 +114,18 @@ def test_a_package_is_compared_with_its_original(cli: Cli, net: Path, tmp_path: 
     assert told["sides"][1]["ops"][0] == "sigmoid at changed"
     assert told["cause"].startswith(("conversion", "not told"))
     assert "--targets: got both it and --with, or none" in cli("compare", path).err
+
+
+def test_several_shapes_of_an_input_are_listed(cli: Cli, tmp_path: Path) -> None:
+    node = onnx.helper.make_node("Relu", ["x"], ["y"])
+    ports = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [1, 3, "h", "w"]) for n in ("x", "y")]
+    model = onnx.helper.make_model(onnx.helper.make_graph([node], "g", ports[:1], ports[1:]), ir_version=8)
+    onnx.save(model, tmp_path / "open.onnx")
+    path, shapes = tmp_path / "net.mlpackage", "x:1x3x8x8,1x3x4x6"
+    ended = cli("emit", tmp_path / "open.onnx", "-o", path, "--input-shape", shapes)
+    assert (ended.code, ended.err) == (0, "")
+    assert "also for fp32[1, 3, 4, 6]" in ended.out
+    x = np.random.default_rng(2).standard_normal((1, 3, 4, 6)).astype(np.float32)
+    np.testing.assert_allclose(hx.compile(path)(x), np.maximum(x, 0), rtol=1e-3)
+    ended = cli("emit", tmp_path / "open.onnx", "-o", tmp_path / "mil", "--target", "M4", "--input-shape", shapes)
+    assert "--input-shape: got several shapes of x, need -o NAME.mlpackage" in ended.err

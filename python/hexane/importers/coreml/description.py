@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hexane.dtypes import DTYPES, FP32, DType
-from hexane.errors import Error
+from hexane.errors import Error, InputError
 from hexane.graph import Value
 from hexane.importers.coreml.program import Declared
 from hexane.importers.signature import Dim
@@ -67,7 +67,7 @@ class Feature:
         return tuple(u if d is None else d for d, u in zip(self.dims, self.usual or (1,) * len(self.dims), strict=True))
 
     def given(self, shape: Sequence[int] | None) -> tuple[int, ...]:
-        """Raises Error for a shape that the model does not take."""
+        """Raises InputError for a shape that the model does not take."""
         if shape is None:
             shape = self.fixed_shape()
         found = tuple(int(d) for d in shape)
@@ -75,14 +75,14 @@ class Feature:
             return (*found[:2], *replace(self, leads=False).given(found[2:]))
         need = "x".join("?" if d is None else str(d) for d in self.dims) or "one number"
         if len(found) != len(self.dims) or any(d not in (None, e) for d, e in zip(self.dims, found, strict=True)):
-            raise Error(f"[coreml] input {self.name!r}: got the shape {found}, need {need}")
+            raise InputError(f"[coreml] input {self.name!r}: got the shape {found}, need {need}")
         if self.sizes and found not in self.sizes:
             listed = ", ".join("x".join(map(str, size)) for size in self.sizes[:8])
-            raise Error(f"[coreml] input {self.name!r}: got the shape {found}, need one of {listed}")
+            raise InputError(f"[coreml] input {self.name!r}: got the shape {found}, need one of {listed}")
         for axis, (extent, (low, high)) in enumerate(zip(found, self.ranges, strict=False)):
             if extent < low or (0 <= high < extent):
                 most = "any" if high < 0 else str(high)
-                raise Error(f"[coreml] input {self.name!r}: got {extent} on axis {axis}, need {low} to {most}")
+                raise InputError(f"[coreml] input {self.name!r}: got {extent} on axis {axis}, need {low} to {most}")
         return found
 
     def read(self, b: Builder, port: Value, kind: Declared) -> Value:
