@@ -101,3 +101,33 @@ def test_a_text_that_ends_early_and_a_folder_without_text_say_so(tmp_path: Path)
     (made / "model.mil").unlink()
     with pytest.raises(UnsupportedError, match=r"without model\.mil"):
         hx.compile(made)
+
+
+STATEFUL = """program(1.3)
+[buildInfo = dict<string, string>({{"coremlc-component-MIL", "3510.2.1"}, {"coremlc-version", "3505.4.1"}})]
+{
+    func add<ios18>(tensor<fp16, [1, 4]> x, state<tensor<fp16, [1, 4]>> total) {
+            tensor<fp16, [1, 4]> read = read_state(input = total)[name = string("read")];
+            tensor<fp16, [1, 4]> sum = add(x = x, y = read)[name = string("sum")];
+            write_state(data = sum, input = total)[name = string("write")];
+            tensor<fp16, [1, 4]> now = read_state(input = total)[name = string("now")];
+        } -> (now);
+    func twice<ios18>(tensor<fp16, [1, 4]> x) {
+            fp16 two = const()[name = string("two"), val = fp16(0x1p+1)];
+            tensor<fp16, [1, 4]> y = mul(x = x, y = two)[name = string("y")];
+        } -> (y);
+}"""
+
+
+def test_states_and_several_functions_of_a_compiled_model(tmp_path: Path) -> None:
+    made = compiled(tmp_path, STATEFUL)
+    (made / "metadata.json").write_text('[{"defaultFunctionName": "twice", "specificationVersion": 9}]')
+    assert open_model(made).functions == ("twice", "add")
+    x = np.arange(4, dtype=np.float16).reshape(1, 4)
+    net = hx.compile(f"{made}#add")
+    for count in (1, 2, 3):
+        np.testing.assert_array_equal(net(x), count * x)
+    np.testing.assert_array_equal(hx.compile(f"{made}#twice")(x), 2 * x)
+    (made / "metadata.json").write_text("{}")
+    with pytest.raises(Error, match=r"metadata\.json: got no description of a compiled model"):
+        open_model(made)

@@ -51,7 +51,8 @@ class CoreMLModel:
     @cached_property
     def functions(self) -> tuple[str, ...]:
         if self.package.text:
-            return tuple(self._texts)
+            usual = self.package.usual or "main"
+            return tuple(sorted(self._texts, key=lambda name: (name != usual, name)))
         if self.package.is_network:
             return ("main",)
         names = list(self.package.spec.mlProgram.functions)

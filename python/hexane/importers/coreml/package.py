@@ -22,13 +22,15 @@ LFS = b"version https://git-lfs"
 @dataclass(frozen=True, slots=True)
 class Package:
     """spec: the Model message. folder: where the file lies that the program calls @model_path; None where it has no
-    weights. text: the MIL text of a compiled model, "" otherwise."""
+    weights. text: the MIL text of a compiled model, "" otherwise. usual: the function that a compiled model calls its
+    usual one, "" where it does not say."""
 
     path: Path
     spec: Any
     folder: Path | None
     inside: str = ""
     text: str = ""
+    usual: str = ""
 
     @property
     def is_network(self) -> bool:
@@ -163,4 +165,17 @@ def _compiled(path: Path) -> Package:
         text = data.decode()
     except UnicodeDecodeError:
         raise Error(f"[coreml] {path}: model.mil: got bytes that are no UTF-8, need text") from None
-    return Package(path, None, path, "", text)
+    return Package(path, None, path, "", text, _usual(path))
+
+
+def _usual(path: Path) -> str:
+    """The defaultFunctionName of metadata.json, a list of one object; "" where there is none."""
+    where = f"[coreml] {path}: metadata.json"
+    if not (path / "metadata.json").exists():
+        return ""
+    try:
+        (about,) = json.loads(read_all(open_inside(path, "metadata.json", f"[coreml] {path}"), where))
+        name = about.get("defaultFunctionName", "")
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        raise Error(f"{where}: got no description of a compiled model, need a list of one object") from None
+    return name if isinstance(name, str) else ""
