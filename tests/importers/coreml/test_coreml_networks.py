@@ -600,3 +600,22 @@ def test_a_damaged_network_never_crashes(build: Build) -> None:
         except hx.Error:
             refused += 1
     assert 50 < refused < 200
+
+
+@pytest.mark.parametrize(("kernel", "border", "shape"), [(4, "same", (16, 20)), (3, "valid", (17, 21))])
+def test_a_deconvolution_has_the_output_shape_that_its_padding_gives(
+    build: Build, kernel: int, border: str, shape: tuple[int, int]
+) -> None:
+    weight = normal(6, 4, kernel, kernel)
+
+    def write(output_shape: tuple[int, int]) -> Callable[[Any], None]:
+        return lambda b: convolution(
+            b, "up", weight, "x", "y", stride=2, border=border, is_deconv=True, output_shape=output_shape
+        )
+
+    pads = {"auto_pad": "SAME_UPPER"} if border == "same" else {}
+    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2], **pads)
+    want = by_onnx([node], {"x": X[None]}, {"w": weight})[0]
+    near(ran(build({"x": X.shape}, ["y"], write(shape)), X), want, 2e-5)
+    with pytest.raises(UnsupportedError, match=r"outputShape: got .* which the padding gives"):
+        hx.compile(build({"x": X.shape}, ["y"], write((shape[0] + 1, shape[1]))))

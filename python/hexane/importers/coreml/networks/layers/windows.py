@@ -40,8 +40,8 @@ def convolution(n: Layer, p: Any, x: Value) -> Value:
         weight = n.weight(p.weights, p.kernelChannels, out // groups, *kernel, axis=1)
         if padding["pad_type"] == "same_lower":
             raise Error("asymmetryMode: got TOP_LEFT_HEAVY in a deconvolution, need BOTTOM_RIGHT_HEAVY")
-        bounds: dict[str, Any] = {"output_shape": tuple(map(int, p.outputShape)) or None}
-        op, padding = "conv_transpose", {"pad_type": "valid"} if bounds["output_shape"] else padding
+        op, bounds = "conv_transpose", dict[str, Any]()
+        _check_extents(p, x, kernel, strides, padding)
     else:
         weight = n.weight(p.weights, out, p.kernelChannels, *kernel)
         op = "conv"
@@ -49,6 +49,19 @@ def convolution(n: Layer, p: Any, x: Value) -> Value:
     bias = n.b.const(n.weight(p.bias, out, what="bias")) if p.hasBias else None
     made = {"weight": n.b.const(weight), "bias": bias, "strides": strides, "groups": groups, **padding, **bounds}
     return n.images(x, lambda v: n.mil(op, x=v, **made))
+
+
+def _check_extents(p: Any, x: Value, kernel: list[int], strides: list[int], padding: dict[str, Any]) -> None:
+    """Raises Error for an outputShape of a deconvolution that its padding does not give: Apple does not say which rows
+    are left out then."""
+    spatial, cut = x.shape[-len(kernel) :], padding.get("pad", [])
+    if padding["pad_type"] == "same":
+        made = [d * s for d, s in zip(spatial, strides, strict=True)]
+    else:
+        whole = [(d - 1) * s + k for d, s, k in zip(spatial, strides, kernel, strict=True)]
+        made = [w - a - z for w, a, z in zip(whole, cut[::2], cut[1::2], strict=True)]
+    if p.outputShape and list(map(int, p.outputShape)) != made:
+        raise Error(f"outputShape: got {list(p.outputShape)}, need {made}, which the padding gives")
 
 
 POOLS = {0: "max_pool", 1: "avg_pool", 2: "l2_pool"}
@@ -102,7 +115,7 @@ def convolution3d(n: Layer, p: Any, x: Value) -> Value:
     made: dict[str, Any] = {"strides": _of_volume(p, "stride", 1), "groups": groups, **_volume(p)}
     if p.isDeconvolution:
         weight = n.weight(p.weights, p.inputChannels, out // groups, *kernel, axis=1)
-        made["output_shape"] = tuple(map(int, p.outputShape)) or None
+        _check_extents(p, x, kernel, made["strides"], made)
     else:
         weight = n.weight(p.weights, out, p.inputChannels // groups, *kernel)
         made["dilations"] = _of_volume(p, "dilation", 1)
