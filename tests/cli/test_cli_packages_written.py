@@ -9,6 +9,7 @@ import pytest
 
 import hexane as hx
 from command import Cli, linear_model
+from coreml_files import package, relu_spec
 from hexane.importers.coreml.model import open_model
 from networks import small_networks
 
@@ -87,3 +88,44 @@ def test_an_image_and_labels_from_the_command_line(cli: Cli, net: Path, tmp_path
     assert open_model(path).labels("main")[11] == "kind 11"
     assert "need NAME=COLOR" in cli("emit", net, "-o", path, "--image", "x").err
     assert "need a text file" in cli("emit", net, "-o", path, "--labels", tmp_path / "none.txt").err
+
+
+def test_check_says_what_core_ml_does_with_the_file(cli: Cli, tmp_path: Path) -> None:
+    made = package(tmp_path, relu_spec().SerializeToString())
+    ended = cli("check", made, "--target", "M4")
+    assert "what Core ML does with this file:\n  program at y: 1 of 1 ops compute in fp32" in ended.out
+    told = json.loads(cli("check", made, "--target", "M4", "--json").out)
+    assert [one["rule"] for one in told["package"]] == ["fp32_program"]
+
+
+def test_a_package_is_compared_with_its_original(cli: Cli, net: Path, tmp_path: Path) -> None:
+    path = tmp_path / "net.mlpackage"
+    assert cli("emit", net, "-o", path, "--compute", "fp32").code == 0
+    ended = cli("compare", path, "--with", net)
+    assert (ended.code, ended.err) == (0, "")
+    assert "net.mlpackage computes what net.onnx does: 1 output within 0.01" in ended.out
+    changed = onnx.load(net)
+    first = next(node for node in changed.graph.node if node.op_type == "Clip" or node.op_type == "Relu")
+    name = first.output[0]
+    first.CopyFrom(onnx.helper.make_node("Sigmoid", first.input[:1], [name], name="changed"))
+    onnx.save(changed, tmp_path / "changed.onnx")
+    told = json.loads(cli("compare", path, "--with", tmp_path / "changed.onnx", "--tolerance", "1e-5", "--json").out)
+    assert not told["ok"]
+    assert told["sides"][1]["ops"][0] == "sigmoid at changed"
+    assert told["cause"].startswith(("conversion", "not told"))
+    assert "--targets: got both it and --with, or none" in cli("compare", path).err
+
+
+def test_several_shapes_of_an_input_are_listed(cli: Cli, tmp_path: Path) -> None:
+    node = onnx.helper.make_node("Relu", ["x"], ["y"])
+    ports = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [1, 3, "h", "w"]) for n in ("x", "y")]
+    model = onnx.helper.make_model(onnx.helper.make_graph([node], "g", ports[:1], ports[1:]), ir_version=8)
+    onnx.save(model, tmp_path / "open.onnx")
+    path, shapes = tmp_path / "net.mlpackage", "x:1x3x8x8,1x3x4x6"
+    ended = cli("emit", tmp_path / "open.onnx", "-o", path, "--input-shape", shapes)
+    assert (ended.code, ended.err) == (0, "")
+    assert "also for fp32[1, 3, 4, 6]" in ended.out
+    x = np.random.default_rng(2).standard_normal((1, 3, 4, 6)).astype(np.float32)
+    np.testing.assert_allclose(hx.compile(path)(x), np.maximum(x, 0), rtol=1e-3)
+    ended = cli("emit", tmp_path / "open.onnx", "-o", tmp_path / "mil", "--target", "M4", "--input-shape", shapes)
+    assert "--input-shape: got several shapes of x, need -o NAME.mlpackage" in ended.err

@@ -40,6 +40,7 @@ from hexane.report.on_inputs import OnInputs, Seen, on_inputs, range_lines, rang
 from hexane.report.outcome import answer
 from hexane.report.preflight import examine
 from hexane.report.report import HEAD, SEGMENT_HEAD, WORDS, reads_packed, word_of
+from hexane.report.rules import Finding
 from hexane.targets import Chip, Family
 from hexane.targets.detect import detect_name
 from hexane.targets.query import chip_names, load_chip
@@ -121,6 +122,7 @@ def check(
         graph, known = read_graph(source, given, "check")
     graph = graph if repair is Repair.ON else without_repair(graph)
     reports = examine(graph, chips, model.name)
+    of_file = _of_package(source)
     if html is not None:
         _core.save_file(str(html), html_page(reports).encode("utf-8", "xmlcharrefreplace"))
     ranges, runs = _on_inputs(graph, reports, known)
@@ -128,6 +130,7 @@ def check(
     if json:
         record = _record(model, reports, node)
         record["repairs"] = [list(d) for d in repairs_of(repair_of(graph, reports[0].chip))]
+        record |= {"package": [finding.record() for finding in of_file]} if source.form == "coreml" else {}
         record |= {"ranges": [seen.record() for seen in ranges]} if ranges else {}
         for found in runs:
             (target_record,) = [one for one in record["targets"] if one["target"] == found.chip.name]
@@ -140,12 +143,25 @@ def check(
         for line in _first_of_all(runs):
             print(line)
         _print_report(reports[0]) if len(reports) == 1 else _print_matrix(reports, _heads(chips, target))
+        if of_file:
+            print("\n  ".join(["\nwhat Core ML does with this file:", *map(str, of_file)]))
         _print_numbers(graph, ranges, runs, reports)
     if failed is not None and not json:
         _print_failed(reports, failed)
     fine = all(report.ok for report in reports) and all(found.ok for found in runs)
     if any(failed.failed.values()) if failed is not None else not fine:
         raise typer.Exit(SOMEWHERE_NOT)
+
+
+def _of_package(source: sources.Module) -> tuple[Finding, ...]:
+    """What is known of a Core ML model as a file; nothing for other formats."""
+    if source.form != "coreml":
+        return ()
+    from hexane.importers.coreml.model import open_model  # late: not every model is Core ML's
+    from hexane.report.package_rules import find_package_rules
+
+    model = open_model(source.source)
+    return find_package_rules(model, source.asked or model.functions[0])
 
 
 def _on_inputs(graph: Graph, reports: Sequence[Report], known: Known) -> tuple[tuple[Seen, ...], list[OnInputs]]:

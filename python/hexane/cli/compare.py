@@ -31,9 +31,11 @@ from hexane.report.compare import HEAD, IEEE, compare
 from hexane.report.model_ports import ports_of
 from hexane.report.output_error import Furthest, furthest
 from hexane.report.plotting import check_plotting
+from hexane.report.two_models import compare_models, open_other
 from hexane.runtime import PortType
 
 THEY_PART = 3
+TWO_MODELS = 0.01  # relative L2: a converted model may be in fp16
 PLOTS = (".png", ".svg", ".pdf")
 
 
@@ -41,7 +43,7 @@ PLOTS = (".png", ".svg", ".pdf")
 def compare_targets(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX or MIL file.")],
     targets: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--targets",
             "--target",
@@ -52,7 +54,15 @@ def compare_targets(
                 " ops as TFLite computes them."
             ),
         ),
-    ],
+    ] = None,
+    other: Annotated[
+        Path | None,
+        typer.Option(
+            "--with",
+            metavar="MODEL",
+            help="Compare with this file of the same network, such as the one it was converted from, both on this CPU.",
+        ),
+    ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help=f"Of random inputs. [default: {SEED}]")] = None,
     tolerance: Annotated[
         float | None,
@@ -91,6 +101,7 @@ def compare_targets(
     hexane compare net.onnx --targets M4,ieee --seed 7 --plot parts.png
     hexane compare net.onnx --targets q31,ieee --input batch.npz
     hexane compare net.onnx --targets M1,ieee --input-shape image:1x3x224x224 --json
+    hexane compare Net.mlpackage --with net.onnx
 
     Of several inputs the layers are those of the one on which the outputs are furthest apart.
     Exit code 0: the outputs of no two are further apart than the tolerance (with --layers: no layer either); 3: some
@@ -101,7 +112,11 @@ def compare_targets(
         raise typer.BadParameter(f"--plot: got the file {str(plot)!r}, need one that ends in {', '.join(PLOTS)}")
     if plot is not None:
         check_plotting("compare")  # before minutes of running
-    names = names_of(targets)
+    if (targets is None) == (other is None):
+        raise typer.BadParameter("--targets: got both it and --with, or none, need one of the two")
+    if other is not None and (plot is not None or layers or calibration):
+        raise typer.BadParameter("--with: got --plot, --layers or --calibration too, need --input alone")
+    names = names_of(targets or "")
     if len(names) == 1 and names[0].casefold() not in (IEEE, "host"):
         names = [*names, IEEE]
     with working(f"importing {model.name}"):
@@ -109,6 +124,11 @@ def compare_targets(
         graph, known = read_graph(source, given, "compare")
     graph = graph if repair is Repair.ON else without_repair(graph)
     ports, seed = ports_of(graph), SEED if seed is None else seed
+    if other is not None:
+        if (line := random_line(ports, known.arrays, seed)) and not json:
+            print(f"{line}; {ADVICE}")
+        _print_two(model, graph, with_random(ports, known.arrays, seed), other, tolerance, json)
+        return
     with working(f"running {model.name} on {len(names)} targets"):
         arrays, chosen = _furthest(graph, names, ports, known, seed)
         found = compare(graph, names, arrays, tolerance=tolerance, layers=layers, name=model.name)
@@ -125,6 +145,20 @@ def compare_targets(
         print()
         print_table(HEAD, found.rows(), right=HEAD[3:6] + HEAD[7:])
         print("\n" + "\n".join(found.lines))
+    if not found.ok:
+        raise typer.Exit(THEY_PART)
+
+
+def _print_two(
+    model: Path, graph: Graph, arrays: Mapping[str, Array], other: Path, tolerance: float | None, json: bool
+) -> None:
+    """Compares two files of one network."""
+    with working(f"running {model.name} and {other.name}"):
+        second, feeds = open_other(sources.open_network(other, where="compare"), arrays)
+        names = (model.name, other.name) if model.name != other.name else (str(model), str(other))
+        limit = TWO_MODELS if tolerance is None else tolerance
+        found = compare_models((names[0], graph, arrays), (names[1], second, feeds), limit)
+    print_json(found.record()) if json else print("\n".join(found.lines))
     if not found.ok:
         raise typer.Exit(THEY_PART)
 

@@ -19,8 +19,10 @@ from hexane.cli.options import (
     Debug,
     Function,
     Inputs,
-    InputShapes,
     Json,
+    ListedShapes,
+    NamedShape,
+    NamedShapes,
     Repair,
     Repairs,
     Values,
@@ -99,7 +101,7 @@ def emit(
     labels: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Of a package: the classes of a classifier, a line for each.")
     ] = None,
-    input_shape: InputShapes = None,
+    input_shape: ListedShapes = None,
     inputs: Inputs = None,
     values: Values = None,
     function: Function = None,
@@ -119,7 +121,9 @@ def emit(
     inputs; --force writes it.
     """
     source = sources.open_network(model, function=function, where="emit")
-    given = Given.of(input_shape, inputs, values)
+    usual = [NamedShape(one.name, one.shapes[0]) for one in input_shape or ()]
+    several = [one for one in input_shape or () if len(one.shapes) > 1]
+    given = Given.of(usual, inputs, values)
     compressed = Compressor(mode, None, output, _feeds(source, given, mode), force)
     if form is Form.MLPACKAGE or (form is None and output.suffix.lower() == ".mlpackage"):
         if netplist:
@@ -129,9 +133,12 @@ def emit(
             record = write_package(
                 functions_of(source, function, also or (), given), target, compressed,
                 compute.value if compute else "fp16", opset, image or (), labels, output,
+                list(_listed(source, given, several)),
             )  # fmt: skip
         print_json({"model": str(model), **record}) if json else print(package_text(record, mode))
         return
+    if several:
+        raise Error(f"[emit] --input-shape: got several shapes of {several[0].name}, need -o NAME.mlpackage, or one")
     only = {"--compute": compute, "--opset": opset, "--image": image, "--labels": labels}
     if option := next((name for name, value in only.items() if value), ""):
         raise Error(f"[emit] {option}: got it for another form than a Core ML package, need -o NAME.mlpackage")
@@ -210,6 +217,16 @@ def emit(
         print(line)
     for left in host:
         print(f"segment {left['segment']} is the host's, {counted(len(left['ops']), 'op')}: {left['why']}")
+
+
+def _listed(source: sources.Module, given: Given, several: Sequence[NamedShapes]) -> Iterator[Graph]:
+    """The model for the other shapes of an input, one after the other."""
+    if len(several) > 1:
+        names = ", ".join(one.name for one in several)
+        raise Error(f"[emit] --input-shape: got several shapes of {names}, need them of one input")
+    for name, shapes in several:
+        for shape in shapes[1:]:
+            yield read_graph(source, replace(given, shapes={**given.shapes, name: shape}), "emit")[0]
 
 
 def _feeds(source: sources.Module, given: Given, mode: str | None) -> list[dict[str, Any]]:

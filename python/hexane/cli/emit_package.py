@@ -25,6 +25,7 @@ def write_package(
     images: Sequence[str],
     labels: Path | None,
     output: Path,
+    listed: Sequence[Graph] = (),
 ) -> dict[str, Any]:
     """Writes the package, and returns the record of it."""
     from hexane.runtime.coreml import save_coreml
@@ -36,7 +37,7 @@ def write_package(
     try:
         saved = save_coreml(
             functions, output, compute=compute, target=target, opset=opset, compression=compressed.mode,
-            images=pictures, labels=classes,
+            images=pictures, labels=classes, listed=[compressed(graph) for graph in listed],
         )  # fmt: skip
     except OSError as error:
         need = "need a place that can be written to"
@@ -50,6 +51,7 @@ def write_package(
     return {
         "output": str(output), "bytes": saved.bytes, "target": target or "", "compute": compute,
         "opset": f"iOS{saved.system}", "system": SYSTEMS[saved.system], "renamed": dict(saved.renamed),
+        "shapes": [ports_of(graph)["inputs"] for graph in listed],
         "functions": {
             name: {**ports_of(graph), "ops": sum(node.op not in LEAVES for node in graph.nodes)}
             for name, graph in saved.functions.items()
@@ -80,5 +82,6 @@ def package_text(record: dict[str, Any], mode: str | None) -> str:
     for name, made in record["functions"].items():
         ports = f"{', '.join(made['inputs'])} -> {', '.join(made['outputs'])}"
         lines.append(f"  {name}: {counted(made['ops'], 'op')} in {record['compute']}; {ports}")
+    lines += [f"  also for {', '.join(inputs)}" for inputs in record["shapes"]]
     lines += [f"  {old} is called {new}: Core ML takes letters, digits and _" for old, new in record["renamed"].items()]
     return "\n".join(lines)

@@ -120,6 +120,19 @@ def named_shape(text: str) -> NamedShape:
     return NamedShape(name, tuple(map(int, dims.split("x"))) if dims else ())
 
 
+class NamedShapes(NamedTuple):
+    """--input-shape NAME:1x3x224x224,1x3x320x320."""
+
+    name: str
+    shapes: tuple[tuple[int, ...], ...]
+
+
+def named_shapes(text: str) -> NamedShapes:
+    name, _, listed = text.rpartition(":")
+    found = [named_shape(f"{name}:{dims}") for dims in listed.split(",")]
+    return NamedShapes(name, tuple(one.shape for one in found))
+
+
 def numbers(text: str) -> tuple[float, ...]:
     try:
         return tuple(float(part) for part in text.split(","))
@@ -209,6 +222,15 @@ InputShapes = Annotated[
     list[NamedShape] | None,
     typer.Option(
         parser=named_shape, metavar="NAME:1x3x224x224", help="The shape of an input with free dims. Repeatable."
+    ),
+]
+ListedShapes = Annotated[
+    list[NamedShapes] | None,
+    typer.Option(
+        "--input-shape",
+        parser=named_shapes,
+        metavar="NAME:1x3x224x224",
+        help="The shape of an input with free dims. Repeatable. Of a package: several of one input, with commas.",
     ),
 ]
 Inputs = Annotated[

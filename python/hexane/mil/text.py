@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple, NoReturn
 
 from hexane.errors import Error
-from hexane.mil.tree import Argument, Bits, BlobFile, Function, Literal, Name, Statement, Type
+from hexane.mil.tree import Argument, Bits, BlobFile, Function, Literal, Name, Statement, StateType, Type
 from hexane.system.limits import MAX_RANK
 
 
@@ -23,7 +23,13 @@ class Place(NamedTuple):
 
 def parse_program(text: str, name: str = "MIL") -> Function:
     """The one function of a program. Raises Error with line and column for text that is no program."""
-    return _Parser(text, name).program()
+    (function,) = _Parser(text, name).program()
+    return function
+
+
+def parse_functions(text: str, name: str = "MIL") -> tuple[Function, ...]:
+    """All functions of a program, which may have states."""
+    return _Parser(text, name, of_system=True).program()
 
 
 _TOKEN = re.compile(
@@ -37,6 +43,7 @@ _TOKEN = re.compile(
 )
 _ESCAPE = re.compile(r"\\(.)")
 _MOST_DIGITS = 400
+_OFFSETS = (("uint64", None), ("uint64", ()))  # () before program(1.3)
 
 
 class _Token(NamedTuple):
@@ -48,7 +55,9 @@ class _Token(NamedTuple):
 class _Parser:
     """Recursive descent; lists alone nest, at most as deep as tensors have axes."""
 
-    def __init__(self, text: str, name: str) -> None:
+    def __init__(self, text: str, name: str, of_system: bool = False) -> None:
+        """of_system: Core ML's own programs, of several functions and states; the engine's have neither."""
+        self.of_system = of_system
         self.place = Place(text, name)
         self.tokens = self._tokens(text)
         self.next = self._advance()
@@ -93,7 +102,7 @@ class _Parser:
 
     # ---- the program ----
 
-    def program(self) -> Function:
+    def program(self) -> tuple[Function, ...]:
         self.need("program")
         self.need("(")
         self.token("number", "a version, as in program(1.3)")
@@ -104,22 +113,30 @@ class _Parser:
             self.dictionary()
             self.need("]")
         self.need("{")
-        function = self.function()
-        if self.next.text == "func":
-            self._fail("the end of the program: only programs of one function can be read")
+        functions = [self.function()]
+        while self.next.text == "func":
+            if not self.of_system:
+                self._fail("the end of the program: only programs of one function can be read")
+            functions.append(self.function())
         self.need("}")
         if self.next.kind != "end":
             self._fail("nothing behind the program")
-        return function
+        return tuple(functions)
 
     def word(self, text: str) -> None:
         if not (self.next.kind == "word" and self.take(text)):
             self._fail(repr(text))
 
     def dictionary(self) -> None:
-        """dict<string, string>({{"key", "value"}, ..}), which says who wrote the program and means nothing."""
+        """dict<string, string>({{"key", "value"}, ..}), which says who wrote the program and means nothing. Before
+        program(1.3) its types are tensor<string, []>."""
         for text in ("dict", "<", "string", ",", "string", ">", "(", "{"):
-            self.need(text)
+            if text != "string":
+                self.need(text)
+                continue
+            at = self.next.at
+            if (kind := self.type()) != ("string", None):
+                self.place.fail(at, f"got {str(kind)!r}, need 'string'")
         while self.take("{"):
             self.token("string", "a string")
             self.need(",")
@@ -163,15 +180,24 @@ class _Parser:
         return self.type(), self.token("word", "a name").text
 
     def statement(self) -> Statement:
-        results = [self.declaration()]
+        first = self.next
+        if first.kind == "word" and first.text not in ("tensor", "state"):  # a scalar's type, or an op without results
+            self.next = next(self.tokens)
+            if self.of_system and self.next.text == "(":
+                return self.call((), first)
+            results = [(Type(first.text, None), self.token("word", "a name").text)]
+        else:
+            results = [self.declaration()]
         while self.take(","):
             results.append(self.declaration())
         self.need("=")
-        op = self.token("word", "an op")
+        return self.call(tuple(results), self.token("word", "an op"))
+
+    def call(self, results: tuple[tuple[Type, str], ...], op: _Token) -> Statement:
         arguments = self.arguments("(", ")")
         attributes = self.arguments("[", "]") if self.next.text == "[" else {}
         self.need(";")
-        return Statement(tuple(results), op.text, arguments, attributes, op.at)
+        return Statement(results, op.text, arguments, attributes, op.at)
 
     def arguments(self, begin: str, end: str) -> dict[str, Argument]:
         self.need(begin)
@@ -213,6 +239,8 @@ class _Parser:
 
     def type(self) -> Type:
         if self.next.text == "state":
+            if self.of_system:
+                return self.state()
             self._fail("a type of tensors: states cannot be read, and the engine's programs have none")
         word = self.token("word", "a type, as in tensor<fp16, [1, 8]>")
         if word.text != "tensor":
@@ -230,7 +258,14 @@ class _Parser:
                 self.place.fail(number.at, f"got the extent {number.text[:40]}, need an integer that is not negative")
             dims.append(int(number.text))
         self.need(">")
-        return Type(dtype, tuple(dims))
+        return Type(dtype, None if dtype == "string" and not dims else tuple(dims))  # as program(1.0) writes a string
+
+    def state(self) -> Type:
+        self.need("state")
+        self.need("<")
+        held = self.type()
+        self.need(">")
+        return StateType(*held)
 
     def value(self, depth: int) -> Any:
         token = self.next
@@ -278,7 +313,7 @@ class _Parser:
         if (
             found.keys() != {"path", "offset"}
             or not (isinstance(path, Literal) and path.type == ("string", None) and isinstance(path.value, str))
-            or not (isinstance(offset, Literal) and offset.type == ("uint64", None) and type(offset.value) is int)
+            or not (isinstance(offset, Literal) and offset.type in _OFFSETS and type(offset.value) is int)
             or not 0 <= offset.value < 1 << 64
         ):
             self.place.fail(at, 'need BLOBFILE(path = string(".."), offset = uint64(..))')

@@ -33,6 +33,15 @@ class Type(NamedTuple):
         return self.dtype if self.shape is None else f"tensor<{self.dtype}, [{', '.join(map(str, self.shape))}]>"
 
 
+class StateType(Type):
+    """state<tensor<fp16, [1, 8]>>: what an input holds from call to call."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return f"state<{Type(*self)}>"
+
+
 class BlobFile(NamedTuple):
     """BLOBFILE(path = string("@model_path/weights/weights.bin"), offset = uint64(64))"""
 
@@ -72,8 +81,8 @@ Argument = Name | Literal | tuple["Name | Literal", ...]
 
 
 class Statement(NamedTuple):
-    """TYPE name, .. = op(argument = .., ..)[attribute = .., ..];  `at` is where the op stands in a text that was
-    read."""
+    """TYPE name, .. = op(argument = .., ..)[attribute = .., ..];  without results the op stands alone. `at` is where it
+    stands in a text that was read."""
 
     results: tuple[tuple[Type, str], ...]
     op: str

@@ -58,10 +58,15 @@ def find_rules(graph: Graph, layers: Sequence[Node] | None = None) -> tuple[Find
         if key in found:
             found[key] = replace(found[key], count=found[key].count + 1)
             continue
-        wrong, instead = (_text(text, rule, filled) for text in (rule.wrong, rule.instead))
-        found[key] = Finding(rule.name, op, where, 1, wrong, instead, rule.systems, rule.source, rule.status)
+        found[key] = finding_of(rule, op, where, filled)
     order = list(rules())
     return tuple(sorted(found.values(), key=lambda finding: order.index(finding.rule)))
+
+
+def finding_of(rule: Rule, op: str, where: str, filled: Filled) -> Finding:
+    """One op that breaks a rule; `filled` are the names in the texts."""
+    wrong, instead = (_text(text, rule, filled) for text in (rule.wrong, rule.instead))
+    return Finding(rule.name, op, where, 1, wrong, instead, rule.systems, rule.source, rule.status)
 
 
 def _broken(graph: Graph, layers: Sequence[Node] | None) -> Iterator[tuple[Rule, str, str, Filled]]:

@@ -36,6 +36,7 @@ def save_coreml(
     compression: str | Compression | None = None,
     images: Mapping[str, str] | None = None,
     labels: Sequence[str] = (),
+    listed: Sequence[Any] = (),
 ) -> SavedPackage:
     """Writes a network as a Core ML package (`NAME.mlpackage`), which Xcode takes.
 
@@ -46,7 +47,8 @@ def save_coreml(
     opset: iOS15 to iOS18, the oldest system that has all ops by default. compression: weights in fewer bits.
     images: inputs that are images, as {"x": "rgb,scale=1/255,bias=-0.5:-0.5:-0.5"}: the colors are rgb, bgr and gray;
     pixels from 0 to 255 are multiplied by scale, then bias is added, one number or one for each channel. labels: the
-    names of the classes, in the order of the output that has as many numbers.
+    names of the classes, in the order of the output that has as many numbers. listed: the same network for other shapes
+    of one input, as graphs or models; the package takes these shapes too, and computes the first one by default.
 
     Raises Error for ops that Core ML does not have, all at once, for a target with fp32, and for a path that does not
     end in .mlpackage.
@@ -63,10 +65,13 @@ def save_coreml(
     chip = load_chip(target) if isinstance(target, str) else target
     given = model if isinstance(model, Mapping) else {"main": model}
     graphs = {name: _lowered(_graph(one), chip, compression) for name, one in given.items()}
+    others = [_lowered(_graph(one), chip, compression) for one in listed]
     masks = compression is not None and "sparse" in as_compression(compression).mode
     parsed = {name: parse_image(text) for name, text in (images or {}).items()}
     system = None if opset is None else system_of(opset)
-    written = write_model(graphs, compute=compute, system=system, masks=masks, images=parsed, labels=labels)
+    written = write_model(
+        graphs, compute=compute, system=system, masks=masks, images=parsed, labels=labels, listed=others
+    )
     return SavedPackage(os.fspath(path), save_model(written, path), written.system, written.renamed, written.graphs)
 
 

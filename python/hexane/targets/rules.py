@@ -1,4 +1,5 @@
-"""What is known to go wrong with ops of some kinds, and what to write instead: `shared/rules.toml`."""
+"""What is known to go wrong with ops of some kinds, and what to write instead: `shared/rules.toml`.
+`shared/packages.toml` has the same of Core ML packages."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,11 +33,21 @@ class Rule:
 @cache
 def rules() -> Mapping[str, Rule]:
     """All rules by name, in the order of the file."""
-    return {name: _rule(name, given) for name, given in table("rules").items()}
+    return _read("rules")
 
 
-def _rule(name: str, given: dict[str, Any]) -> Rule:
-    file = Place("shared/rules.toml", "", "")
+@cache
+def package_rules() -> Mapping[str, Rule]:
+    """The rules of Core ML packages by name, in the order of the file."""
+    return _read("packages")
+
+
+def _read(file: str) -> Mapping[str, Rule]:
+    return {name: _rule(file, name, given) for name, given in table(file).items()}
+
+
+def _rule(of: str, name: str, given: dict[str, Any]) -> Rule:
+    file = Place(f"shared/{of}.toml", "", "")
     check_keys(file, name, given, KEYS)
     source, status = check_source(file, name, given)
     place = Place(file.file, source, status)

@@ -14,6 +14,7 @@ from hexane import _core
 from hexane.emit.coreml.images import Image
 from hexane.emit.coreml.indices import SINCE, with_positive_indices
 from hexane.emit.coreml.labels import LABEL, add_classify, classified, describe_classes
+from hexane.emit.coreml.listed_shapes import describe_shapes, forget_open_shapes, join, varied_input
 from hexane.emit.coreml.prepare import prepared
 from hexane.emit.coreml.program import SPARSE, FunctionWriter, least_system_of, sparse_weights
 from hexane.emit.coreml.systems import OPSETS
@@ -49,24 +50,30 @@ def write_model(
     masks: bool = False,
     images: Mapping[str, Image] | None = None,
     labels: Sequence[str] = (),
+    listed: Sequence[Graph] = (),
 ) -> Written:
     """The model of functions by their names. compute: fp16, or fp32 for the floats that the graphs have. system: the
     iOS that it is for, 15 to 18; None: the oldest that has all ops. masks: whether weights that are mostly
     zeros are worth a system that stores them with masks; where it is there, they always are. images: inputs that are
-    images, of all functions that have them. labels: the classes of the only function.
+    images, of all functions that have them. labels: the classes of the only function. listed: the only function for
+    other shapes of one input, which the package then takes too.
 
     Raises Error that names all ops at once that Core ML does not have.
     """
     if labels and len(graphs) > 1:
         raise Error("[emit] labels: got several functions, need one: Core ML's classifiers have one")
+    if listed and len(graphs) > 1:
+        raise Error("[emit] --input-shape: got several functions and several shapes, need one of the two")
+    varied = varied_input([*graphs.values(), *listed]) if listed else ""
     check_images(graphs, images or {})
     made = {name: prepared(graph, compute, _of_inputs(graph, images or {}), labels) for name, graph in graphs.items()}
+    variants = [prepared(graph, compute, _of_inputs(graph, images or {}), labels) for graph in listed]
     for name, graph in made.items():
         if not graph.inputs:
             raise Error(f"[emit] function {name!r}: got no inputs, need one: Core ML refuses others")
         if not graph.outputs:
             raise Error(f"[emit] function {name!r}: got no outputs, need one")
-    least = max(map(least_system_of, made.values()))
+    least = max(map(least_system_of, (*made.values(), *variants)))
     least = max(least, 18) if len(made) > 1 else least
     if masks and system is None and any(map(sparse_weights, made.values())):
         least = max(least, SPARSE)
@@ -75,6 +82,7 @@ def write_model(
         raise Error(f"[emit] opset: got iOS{year}, need iOS{least} or newer for the ops and dtypes of this model")
     if year >= SINCE:
         made = {name: with_positive_indices(graph) for name, graph in made.items()}
+        variants = [with_positive_indices(graph) for graph in variants]
     spec, weights, renamed = messages()["Model"](), Weights(), dict[str, str]()
     spec.specificationVersion = OPSETS[year][1]
     spec.mlProgram.version = 1
@@ -107,7 +115,25 @@ def write_model(
                 _describe(part.output.add(), writer.outputs[given.name], given.value)
     if len(made) > 1:
         described.defaultFunctionName = next(iter(made))
-    return Written(spec, weights.settle(), year, renamed, made)
+    if not listed:
+        return Written(spec, weights.settle(), year, renamed, made)
+    others = [_variant(graph, year, weights, labels) for graph in variants]
+    file = weights.settle()
+    (name,) = made
+    join(spec.mlProgram.functions[name], others)
+    shapes = [next(v.shape for v in g.inputs if v.node.attrs["name"] == varied) for g in (*graphs.values(), *listed)]
+    describe_shapes(described, renamed.get(varied, varied), shapes)
+    forget_open_shapes(described, spec.mlProgram.functions[name])
+    return Written(spec, file, year, renamed, made)
+
+
+def _variant(graph: Graph, year: int, weights: Weights, labels: Sequence[str]) -> Any:
+    """The function for another shape, with the weights of the first one."""
+    function, writer = messages()["Function"](), FunctionWriter(graph, year, weights)
+    writer.write(function)
+    if labels:
+        add_classify(writer.block, writer.outputs[classified(graph, labels).name], labels, writer.names.give(LABEL))
+    return function
 
 
 def _of_inputs(graph: Graph, images: Mapping[str, Image]) -> dict[str, Image]:

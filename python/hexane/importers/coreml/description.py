@@ -1,11 +1,11 @@
 """What a Core ML model says of its inputs and outputs: dtypes, shapes that may vary, images, defaults."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hexane.dtypes import DTYPES, FP32, DType
-from hexane.errors import Error
+from hexane.errors import Error, InputError
 from hexane.graph import Value
 from hexane.importers.coreml.program import Declared
 from hexane.importers.signature import Dim
@@ -20,7 +20,8 @@ COLORS = {10: "grayscale", 20: "rgb", 30: "bgr", 40: "grayscale_fp16"}
 class Feature:
     """An input. dims: fixed, or None for an axis that may vary; lows and highs: of such axes, -1 for no bound; sizes:
     whole shapes, if these are listed. usual: the shape that the author names. color: of an image, whose port is
-    uint8 (height, width[, 3]) in the order red, green, blue; "" for a tensor. default: of an optional input."""
+    uint8 (height, width[, 3]) in the order red, green, blue; "" for a tensor. default: of an optional input. leads: two
+    axes, sequence and batch, may stand before these."""
 
     name: str
     dtype: DType
@@ -31,6 +32,7 @@ class Feature:
     color: str = ""
     default: float | None = None
     doc: str = ""
+    leads: bool = False
 
     @staticmethod
     def of(name: str, kind: Declared) -> "Feature":
@@ -65,20 +67,22 @@ class Feature:
         return tuple(u if d is None else d for d, u in zip(self.dims, self.usual or (1,) * len(self.dims), strict=True))
 
     def given(self, shape: Sequence[int] | None) -> tuple[int, ...]:
-        """Raises Error for a shape that the model does not take."""
+        """Raises InputError for a shape that the model does not take."""
         if shape is None:
             shape = self.fixed_shape()
         found = tuple(int(d) for d in shape)
+        if self.leads and len(found) == len(self.dims) + 2:
+            return (*found[:2], *replace(self, leads=False).given(found[2:]))
         need = "x".join("?" if d is None else str(d) for d in self.dims) or "one number"
         if len(found) != len(self.dims) or any(d not in (None, e) for d, e in zip(self.dims, found, strict=True)):
-            raise Error(f"[coreml] input {self.name!r}: got the shape {found}, need {need}")
+            raise InputError(f"[coreml] input {self.name!r}: got the shape {found}, need {need}")
         if self.sizes and found not in self.sizes:
             listed = ", ".join("x".join(map(str, size)) for size in self.sizes[:8])
-            raise Error(f"[coreml] input {self.name!r}: got the shape {found}, need one of {listed}")
+            raise InputError(f"[coreml] input {self.name!r}: got the shape {found}, need one of {listed}")
         for axis, (extent, (low, high)) in enumerate(zip(found, self.ranges, strict=False)):
             if extent < low or (0 <= high < extent):
                 most = "any" if high < 0 else str(high)
-                raise Error(f"[coreml] input {self.name!r}: got {extent} on axis {axis}, need {low} to {most}")
+                raise InputError(f"[coreml] input {self.name!r}: got {extent} on axis {axis}, need {low} to {most}")
         return found
 
     def read(self, b: Builder, port: Value, kind: Declared) -> Value:

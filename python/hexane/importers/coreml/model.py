@@ -13,7 +13,14 @@ import numpy as np
 from hexane.errors import Error
 from hexane.graph import Array, Graph
 from hexane.importers.coreml.description import Feature, by_name
-from hexane.importers.coreml.package import Package, open_package
+from hexane.importers.coreml.networks.translate import (
+    NetworkTranslator,
+    network_encodings,
+    network_features,
+    network_labels,
+    read_network,
+)
+from hexane.importers.coreml.package import Package, network_of, open_package
 from hexane.importers.coreml.program import Constant, Program, read_function
 from hexane.importers.coreml.text import read_text
 from hexane.importers.coreml.translate import Translator
@@ -21,6 +28,7 @@ from hexane.importers.deciding import deciding_inputs
 from hexane.importers.signature import Input, Signature
 
 SYSTEMS = {
+    11: "iOS 11, macOS 10.13", 12: "iOS 12, macOS 10.14", 13: "iOS 13, macOS 10.15", 14: "iOS 14, macOS 11",
     15: "iOS 15, macOS 12", 16: "iOS 16, macOS 13", 17: "iOS 17, macOS 14", 18: "iOS 18, macOS 15",
     26: "iOS 26, macOS 26",
 }  # fmt: skip
@@ -43,7 +51,10 @@ class CoreMLModel:
     @cached_property
     def functions(self) -> tuple[str, ...]:
         if self.package.text:
-            return tuple(self._texts)
+            usual = self.package.usual or "main"
+            return tuple(sorted(self._texts, key=lambda name: (name != usual, name)))
+        if self.package.is_network:
+            return ("main",)
         names = list(self.package.spec.mlProgram.functions)
         usual = self.package.spec.description.defaultFunctionName or "main"
         return tuple(sorted(names, key=lambda name: (name != usual, name)))
@@ -59,6 +70,8 @@ class CoreMLModel:
             raise Error(f"[coreml] {self.package.path}: got the function {name!r}, need one of {need}")
         if self.package.text:
             return self._texts[name]
+        if self.package.is_network:
+            return read_network(self.package.spec)
         return read_function(name, self.package.spec.mlProgram.functions[name], self.package.weights)
 
     def description(self, name: str) -> Any:
@@ -70,10 +83,13 @@ class CoreMLModel:
 
     def features(self, name: str, program: Program) -> dict[str, Feature]:
         described = self.description(name)
-        return {} if described is None else by_name(described.input, dict(program.block.inputs))
+        found = {} if described is None else by_name(described.input, dict(program.block.inputs))
+        return network_features(found, network_of(self.package.spec)) if self.package.is_network else found
 
     def labels(self, name: str) -> tuple[str, ...]:
         """The classes of a classifier, in the order of its probabilities."""
+        if self.package.is_network:
+            return network_labels(network_of(self.package.spec))
         for operation in self.program(name).block.operations:
             if operation.op == "classify":
                 (given,) = operation.inputs.get("classes", ([],))
@@ -96,7 +112,12 @@ class CoreMLModel:
 
     def _deciding(self, program: Program, features: Mapping[str, Feature]) -> set[str]:
         inputs = {port: (found.fixed_shape(), found.dtype) for port, found in features.items()}
-        return deciding_inputs(lambda shapes, values: Translator(program, features).graph(shapes, values), inputs)
+        return deciding_inputs(lambda shapes, values: self._translator(program, features).graph(shapes, values), inputs)
+
+    def _translator(self, program: Program, features: Mapping[str, Feature]) -> Translator:
+        if self.package.is_network:
+            return NetworkTranslator(program, features, self.package.spec)
+        return Translator(program, features)
 
     def graph(
         self, name: str, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array] = MappingProxyType({})
@@ -109,10 +130,12 @@ class CoreMLModel:
         known = {port for port, kind in program.block.inputs if not kind.is_state}
         if unknown := set(shapes) - known:
             raise Error(f"[coreml] got a shape for {min(unknown)!r}, need inputs of {', '.join(sorted(known))}")
-        return Translator(program, self.features(name, program)).graph(shapes, values)
+        return self._translator(program, self.features(name, program)).graph(shapes, values)
 
     def encodings(self) -> list[tuple[str, int, int]]:
         """How weights are stored: the encoding, how many, and their bytes."""
+        if self.package.is_network:
+            return network_encodings(network_of(self.package.spec))
         found: dict[str, tuple[int, int]] = {}
         for function in self.functions:
             for operation in self.program(function).block.operations:
@@ -146,5 +169,5 @@ class CoreMLModel:
 
 
 def open_model(path: str | os.PathLike[str]) -> CoreMLModel:
-    """Raises Error for a model that is damaged, UnsupportedError for one that is no ML program."""
+    """Raises Error for a model that is damaged, UnsupportedError for one that is no network."""
     return CoreMLModel(open_package(Path(path)))

@@ -13,6 +13,7 @@ from hexane.errors import Error, UnsupportedError
 from hexane.importers.coreml.schema import messages
 from hexane.importers.files import open_inside, open_regular, read_all, read_view
 
+NETWORKS = ("neuralNetwork", "neuralNetworkClassifier", "neuralNetworkRegressor")
 MODEL_PATH = "@model_path/"
 MOST_BYTES = 1 << 31  # of a protobuf
 LFS = b"version https://git-lfs"
@@ -21,13 +22,20 @@ LFS = b"version https://git-lfs"
 @dataclass(frozen=True, slots=True)
 class Package:
     """spec: the Model message. folder: where the file lies that the program calls @model_path; None where it has no
-    weights. text: the MIL text of a compiled model, "" otherwise."""
+    weights. text: the MIL text of a compiled model, "" otherwise. usual: the function that a compiled model calls its
+    usual one, "" where it does not say."""
 
     path: Path
     spec: Any
     folder: Path | None
     inside: str = ""
     text: str = ""
+    usual: str = ""
+
+    @property
+    def is_network(self) -> bool:
+        """Whether it is a neural network, the format before ML programs."""
+        return self.spec is not None and network_of(self.spec) is not None
 
     def weights(self, name: str) -> Any:
         """The bytes of a file of weights."""
@@ -39,8 +47,13 @@ class Package:
         return read_view(open_inside(self.folder, location, "[coreml] weights"), f"[coreml] {name}")
 
 
+def network_of(spec: Any) -> Any:
+    """The neural network of a model; None for another kind."""
+    return next((getattr(spec, name) for name in NETWORKS if spec.HasField(name)), None)
+
+
 def open_package(path: Path) -> Package:
-    """Raises Error for a folder that is damaged, UnsupportedError for a kind of model that is no ML program."""
+    """Raises Error for a folder that is damaged, UnsupportedError for a kind of model that is no network."""
     if not path.is_dir():
         data = read_all(open_regular(path, f"[coreml] {path}", "Core ML model"), f"[coreml] {path}")
         return _checked(Package(path, _parsed(data, str(path)), None))
@@ -89,24 +102,19 @@ def _checked(package: Package) -> Package:
         if not spec.mlProgram.functions:
             raise Error(f"[coreml] {package.path}: got an ML program without functions, need one")
         return package
-    for name in ("neuralNetwork", "neuralNetworkClassifier", "neuralNetworkRegressor"):
-        if spec.HasField(name):
-            count = len(getattr(spec, name).layers)
-            raise UnsupportedError(
-                f"[coreml] {package.path}: got a neural network of version {spec.specificationVersion} with {count}"
-                " layers, Core ML's format before 2021, need an ML program: convert the original model again, with"
-                ' convert_to="mlprogram"'
-            )
+    if package.is_network:
+        if not network_of(spec).layers:
+            raise Error(f"[coreml] {package.path}: got a neural network without layers, need one")
+        return package
     if (pipeline := _pipeline(spec)) is not None:
         stages = Counter(_kind(model) for model in pipeline.models)
         listed = ", ".join(f"{count} x {kind}" for kind, count in stages.items()) or "none"
         raise UnsupportedError(
-            f"[coreml] {package.path}: got a pipeline of models ({listed}), need one ML program: give its stages one by"
-            " one"
+            f"[coreml] {package.path}: got a pipeline of models ({listed}), need one model: give its stages one by one"
         )
     raise UnsupportedError(
         f"[coreml] {package.path}: got {_kind(spec)} of version {spec.specificationVersion}, need an ML program"
-        " (version 6 or newer)"
+        " or a neural network"
     )
 
 
@@ -133,7 +141,7 @@ KINDS = {
 
 def _kind(spec: Any) -> str:
     """What kind of model, by the field that is set."""
-    for name in ("mlProgram", "neuralNetwork", "neuralNetworkClassifier", "neuralNetworkRegressor"):
+    for name in ("mlProgram", *NETWORKS):
         if spec.HasField(name):
             return "an ML program" if name == "mlProgram" else "a neural network"
     try:
@@ -150,11 +158,24 @@ def _compiled(path: Path) -> Package:
     if not (path / "model.mil").exists():
         raise UnsupportedError(
             f"[coreml] {path}: got a compiled model without model.mil, which is a neural network of Core ML's format"
-            " before 2021, need an ML program: give the package that it was compiled from"
+            " before 2021, need an ML program: give the .mlmodel that it was compiled from"
         )
     data = read_all(open_inside(path, "model.mil", f"[coreml] {path}"), f"[coreml] {path}: model.mil")
     try:
         text = data.decode()
     except UnicodeDecodeError:
         raise Error(f"[coreml] {path}: model.mil: got bytes that are no UTF-8, need text") from None
-    return Package(path, None, path, "", text)
+    return Package(path, None, path, "", text, _usual(path))
+
+
+def _usual(path: Path) -> str:
+    """The defaultFunctionName of metadata.json, a list of one object; "" where there is none."""
+    where = f"[coreml] {path}: metadata.json"
+    if not (path / "metadata.json").exists():
+        return ""
+    try:
+        (about,) = json.loads(read_all(open_inside(path, "metadata.json", f"[coreml] {path}"), where))
+        name = about.get("defaultFunctionName", "")
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        raise Error(f"{where}: got no description of a compiled model, need a list of one object") from None
+    return name if isinstance(name, str) else ""

@@ -1,5 +1,6 @@
 """The protobuf messages of Core ML models, as far as ML programs need them: names and numbers of Apple's `Model.proto`,
-`FeatureTypes.proto` and `MIL.proto` (read from the descriptors of coremltools 9.0).
+`FeatureTypes.proto` and `MIL.proto` (read from the descriptors of coremltools 9.0). `networks/schema.py` has the layers
+of older models.
 
 A line is a message and its fields, NAME:TYPE=NUMBER; `*` repeats a field, `{T}` is a map from strings to T. A field
 without a type is a string. Enums are int32: what they mean stands where they are read.
@@ -8,12 +9,12 @@ without a type is a string. Enums are int32: what they mean stands where they ar
 from functools import cache
 from typing import Any
 
+from hexane.importers.coreml.networks.schema import TABLE as NETWORKS
+
 TABLE = """
 Model specificationVersion:int32=1 description:ModelDescription=2 isUpdatable:bool=10 pipelineClassifier:Wrapped=200 pipelineRegressor:Wrapped=201 pipeline:Pipeline=202 neuralNetworkRegressor:NeuralNetwork=303 neuralNetworkClassifier:NeuralNetwork=403 neuralNetwork:NeuralNetwork=500 mlProgram:Program=502
 Wrapped pipeline:Pipeline=1
 Pipeline models:Model*=1 names:string*=2
-NeuralNetwork layers:NeuralNetworkLayer*=1
-NeuralNetworkLayer name=1
 ModelDescription input:FeatureDescription*=1 functions:FunctionDescription*=20 defaultFunctionName=21 output:FeatureDescription*=10 predictedFeatureName=11 predictedProbabilitiesName=12 state:FeatureDescription*=13 metadata:Metadata=100
 FunctionDescription name=1 input:FeatureDescription*=2 output:FeatureDescription*=3 predictedFeatureName=4 predictedProbabilitiesName=5 state:FeatureDescription*=6
 Metadata shortDescription=1 versionString=2 author=3 license=4 userDefined:{string}=100
@@ -75,7 +76,7 @@ def messages() -> dict[str, Any]:
         name: getattr(descriptor_pb2.FieldDescriptorProto, f"TYPE_{name.upper()}")
         for name in ("bool", "int32", "int64", "uint64", "float", "double", "string", "bytes")
     }
-    for line in TABLE.strip().splitlines():
+    for line in (TABLE + NETWORKS.lstrip()).strip().splitlines():
         name, *fields = line.split()
         message = file.message_type.add(name=name)
         for text in fields:

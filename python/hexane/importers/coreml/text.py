@@ -10,20 +10,24 @@ from hexane.dtypes import DTYPES
 from hexane.errors import Error
 from hexane.importers.coreml.package import Package
 from hexane.importers.coreml.program import Block, Constant, Declared, Operand, Operation, Program
-from hexane.mil.text import parse_program
-from hexane.mil.tree import BlobFile, Literal, Name, Statement, Type
+from hexane.mil.text import parse_functions
+from hexane.mil.tree import BlobFile, Function, Literal, Name, Statement, StateType, Type
 
 
 def read_text(package: Package) -> Mapping[str, Program]:
-    """The one function of a program in text."""
-    function = parse_program(package.text, str(package.path))
+    """The functions of a program in text."""
+    functions = parse_functions(package.text, str(package.path))
+    return {function.name: _program(package, function) for function in functions}
+
+
+def _program(package: Package, function: Function) -> Program:
     opset = function.opset.removeprefix("ios")
     if not opset.isdigit():
         raise Error(f"[coreml] {package.path}: got the opset {function.opset!r}, need ios15 or newer")
     operations = tuple(_operation(package, statement) for statement in function.statements)
     inputs = tuple((name, _declared(kind)) for kind, name in function.inputs)
     block = Block(inputs, operations, tuple(name for name, _ in function.outputs))
-    return {function.name: Program(function.name, int(opset), block)}
+    return Program(function.name, int(opset), block)
 
 
 def _declared(kind: Type) -> Declared:
@@ -31,7 +35,7 @@ def _declared(kind: Type) -> Declared:
         return Declared(None)
     if kind.dtype not in DTYPES:
         raise Error(f"[coreml] got the dtype {kind.dtype!r}, need one that is known")
-    return Declared(DTYPES[kind.dtype], tuple(kind.shape or ()))
+    return Declared(DTYPES[kind.dtype], tuple(kind.shape or ()), isinstance(kind, StateType))
 
 
 def _operation(package: Package, statement: Statement) -> Operation:

@@ -110,7 +110,7 @@ class Translator:
             )
         outputs: dict[str, Port] = {}
         for name in self.program.block.outputs:
-            found = self.values.get(name)
+            found = self.output(name)
             if not isinstance(found, Value):
                 if found is None or isinstance(found, list):
                     raise Error(f"[coreml] got the output {name!r}, need a tensor that the program computes")
@@ -123,6 +123,10 @@ class Translator:
         if not outputs and not updates:
             raise Error(f"[coreml] got the function {self.program.name!r} without outputs, need at least one")
         return with_lengths(Graph(tuple(inputs), tuple(outputs.values()), name=self.program.name, updates=updates))
+
+    def output(self, name: str) -> Item | None:
+        """What an output gives; None where the program does not compute it."""
+        return self.values.get(name)
 
     def _state(self, name: str, kind: Declared) -> None:
         if kind.dims is None or None in kind.dims or kind.dtype is None:

@@ -1,5 +1,6 @@
 """Slices, gathers and scatters, whose indices changed their meaning with iOS17."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -162,9 +163,13 @@ def slice_by_index(c: Context, operation: Any, /, x: Value, begin: Value, end: V
             known_array(end)
         return _at_run_time(c, operation, x, begin, **g)
     first, last = (known_array(v).reshape(-1).tolist() for v in (begin, end))
-    parts, dropped = _bounds(x.shape, first, last, g["stride"], g["begin_mask"], g["end_mask"], g["squeeze_mask"])
-    y = _cut(c.b, x, parts)
-    return _dropped(c.b, y, dropped)
+    return sliced(c.b, x, first, last, **g)
+
+
+def sliced(b: Builder, x: Value, begin: Sequence[int], end: Sequence[int], **g: Any) -> Value:
+    """x[begin:end:stride] by Python's rules, without the axes of squeeze_mask."""
+    parts, dropped = _bounds(x.shape, begin, end, g["stride"], g["begin_mask"], g["end_mask"], g["squeeze_mask"])
+    return _dropped(b, _cut(b, x, parts), dropped)
 
 
 def _dropped(b: Builder, y: Value, axes: list[int]) -> Value:

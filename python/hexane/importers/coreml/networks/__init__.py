@@ -1,0 +1,1 @@
+"""Core ML neural networks: the format before ML programs."""

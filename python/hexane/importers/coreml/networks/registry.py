@@ -1,0 +1,82 @@
+"""The layers of Core ML's neural networks that are read, by their names in Apple's `NeuralNetwork.proto`.
+
+Layers of images work on the last three axes (channels, height, width); all axes before count as the batch. Up to
+specification 3 every tensor has five axes: sequence, batch, channels, height, width. A sequence of one is left out
+here, so that an image network is one of four axes, until a layer asks for all five.
+"""
+
+from collections.abc import Callable
+from math import prod
+from typing import Any, NamedTuple
+
+from hexane.errors import Error
+from hexane.graph import Array, Value
+from hexane.importers.coreml import ops as _ops
+from hexane.importers.coreml.networks.weights import decoded
+from hexane.importers.coreml.registry import HANDLERS, Context
+from hexane.mil.arguments import parameters
+from hexane.mil.forms import READ
+from hexane.ops.compose import Builder
+
+assert _ops is not None  # registers MIL's ops
+
+
+class Layer(NamedTuple):
+    """b applies ops. is_exact: tensors have the axes that the description says, not five."""
+
+    b: Builder
+    is_exact: bool
+
+    def mil(self, op: str, /, **given: Any) -> Value:
+        """An op of ML programs that gives one tensor, with its defaults."""
+        handler = HANDLERS.get(op)
+        known = handler.parameters if handler is not None else parameters()[op]
+        arguments = {p.name: given.pop(p.name, p.default) for p in known}
+        assert not given, given
+        if handler is None:
+            made = READ[op](self.b, **arguments)
+        else:
+            made = handler.read(Context(self.b, 18, None), None, **arguments)  # type: ignore[arg-type]  # no blocks here
+        assert isinstance(made, Value)
+        return made
+
+    def weight(self, weights: Any, *shape: int, what: str = "weights", axis: int = 0) -> Array:
+        return decoded(weights, shape, what, axis)
+
+    def five(self, x: Value) -> Value:
+        """x (sequence, batch, channels, height, width)."""
+        if len(x.shape) == 5:
+            return x
+        if len(x.shape) == 4 and not self.is_exact:
+            return self.b.reshape(x, shape=(1, *x.shape))
+        raise Error(f"got x of {len(x.shape)} axes, need 5: sequence, batch, channels, height, width")
+
+    def least(self, x: Value) -> Value:
+        """Five axes without a sequence of one, where the description does not say the axes."""
+        return (
+            self.b.reshape(x, shape=x.shape[1:]) if not self.is_exact and len(x.shape) == 5 and x.shape[0] == 1 else x
+        )
+
+    def images(self, x: Value, layer: Callable[[Value], Value]) -> Value:
+        """A layer of (N, C, H, W) on x (..., C, H, W)."""
+        if len(x.shape) < 3:
+            raise Error(f"got x of {len(x.shape)} axes, need channels, height and width at least")
+        lead = x.shape[:-3]
+        if len(lead) == 1:
+            return layer(x)
+        y = layer(self.b.reshape(x, shape=(prod(lead), *x.shape[-3:])))
+        return self.b.reshape(y, shape=(*lead, *y.shape[1:]))
+
+
+Read = Callable[..., Any]  # of the context, the layer's parameters and its inputs
+LAYERS: dict[str, Read] = {}
+
+
+def reads(*kinds: str) -> Callable[[Read], Read]:
+    def register(read: Read) -> Read:
+        for kind in kinds:
+            assert kind not in LAYERS, kind
+            LAYERS[kind] = read
+        return read
+
+    return register

@@ -1,0 +1,194 @@
+"""A neural network as a graph: layer after layer."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from hexane.dtypes import FP32
+from hexane.errors import Error
+from hexane.graph import Value
+from hexane.importers.coreml.description import Feature
+from hexane.importers.coreml.networks import layers as _layers
+from hexane.importers.coreml.networks.registry import LAYERS, Layer
+from hexane.importers.coreml.networks.weights import encoding
+from hexane.importers.coreml.package import network_of
+from hexane.importers.coreml.program import Block, Constant, Declared, Operation, Program
+from hexane.importers.coreml.translate import Item, Translator
+from hexane.ops.compose import Builder
+from hexane.ops.fold import Folder
+
+assert _layers is not None  # registers them
+FIRST_KIND = 100  # the number of the first field that is a kind of layer
+SYSTEM_OF = {1: 11, 2: 11, 3: 12, 4: 13, 5: 14}  # the year of the system, by specification
+LABEL, PROBABILITIES = "classLabel", "classLabelProbs"  # names where the description says none
+COLORS = {"rgb": ("redBias", "greenBias", "blueBias"), "bgr": ("blueBias", "greenBias", "redBias")}
+
+
+def kind_of(layer: Any) -> str:
+    """The kind of a layer, "" for one that is not known."""
+    return next((str(f.name) for f, _ in layer.ListFields() if f.number >= FIRST_KIND), "")
+
+
+def read_network(spec: Any) -> Program:
+    """The layers of a network as operations, whose parameters are the layer's message. The specification is the
+    opset."""
+    network = network_of(spec)
+    inputs = tuple((port.name, Declared(FP32)) for port in spec.description.input)
+    operations = []
+    for i, layer in enumerate(network.layers):
+        kind = kind_of(layer)
+        given = {"layer": (Constant(getattr(layer, kind) if kind else None),), "x": tuple(layer.input)}
+        results = tuple((name, Declared(None)) for name in layer.output)
+        operations.append(Operation(kind or "layer", given, results, layer.name or f"layer {i}"))
+    outputs = tuple(port.name for port in spec.description.output)
+    return Program("main", SYSTEM_OF.get(spec.specificationVersion, 14), Block(inputs, tuple(operations), outputs))
+
+
+def network_features(features: Mapping[str, Feature], network: Any) -> dict[str, Feature]:
+    """Arrays may have a sequence and a batch in front where five axes stand for them."""
+    leads = not network.arrayInputShapeMapping
+    return {name: replace(f, leads=leads and not f.color) for name, f in features.items()}
+
+
+def network_labels(network: Any) -> tuple[str, ...]:
+    if network.stringClassLabels.values:
+        return tuple(network.stringClassLabels.values)
+    return tuple(map(str, network.int64ClassLabels.values))
+
+
+def network_encodings(network: Any) -> list[tuple[str, int, int]]:
+    """How weights are stored: the encoding, how many, and their bytes."""
+    found: dict[str, tuple[int, int]] = {}
+    for layer in network.layers:
+        for weights in _weights_of(layer):
+            name, size = encoding(weights)
+            if name:
+                count, before = found.get(name, (0, 0))
+                found[name] = count + 1, before + size
+    return [(name, count, size) for name, (count, size) in sorted(found.items())]
+
+
+def _weights_of(message: Any) -> list[Any]:
+    found: list[Any] = []
+    for field, value in message.ListFields():
+        if field.message_type is None:
+            continue
+        for one in [value] if hasattr(value, "ListFields") else value:
+            found += [one] if field.message_type.name == "WeightParams" else _weights_of(one)
+    return found
+
+
+class NetworkTranslator(Translator):
+    """What a layer that is not read would give is `missing`: layers after it are not complained about."""
+
+    def __init__(self, program: Program, features: Mapping[str, Feature], spec: Any) -> None:
+        super().__init__(program, features)
+        self.spec, self.network = spec, network_of(spec)
+        self.is_exact = bool(self.network.arrayInputShapeMapping)
+        self.missing: set[str] = set()
+
+    def block(self, block: Block) -> None:
+        for name, _ in block.inputs:
+            if isinstance(given := self.values.get(name), Value):
+                self.values[name] = self._input(name, given)
+        super().block(block)
+
+    def _input(self, name: str, x: Value) -> Value:
+        """An input with the axes that layers see, after the preprocessing of images."""
+        b: Builder = Folder(name)
+        feature = self.features[name]
+        if feature.color:
+            x = self._preprocessed(b, name, feature, x)
+            return b.reshape(x, shape=(1, *x.shape)) if self.is_exact and not self.network.imageInputShapeMapping else x
+        if self.is_exact:
+            return x
+        axes = len(feature.dims)
+        if axes not in (1, 3):
+            raise Error(f"[coreml] input {name!r}: got {axes} axes, need 1 or 3 in a network of five axes")
+        lead = x.shape[:2] if len(x.shape) > axes else (1, 1)
+        image = x.shape[-axes:] if axes == 3 else (*x.shape[-1:], 1, 1)
+        return Layer(b, False).least(b.reshape(x, shape=(*lead, *image)))
+
+    def _preprocessed(self, b: Builder, name: str, feature: Feature, x: Value) -> Value:
+        for p in self.network.preprocessing:
+            if p.featureName not in (name, ""):
+                continue
+            if p.HasField("meanImage"):
+                mean = np.array(p.meanImage.values, np.float32)
+                if mean.size != prod(x.shape):
+                    raise Error(f"[coreml] image {name!r}: got a mean of {mean.size} numbers, need {prod(x.shape)}")
+                x = b.sub(x, mean.reshape(x.shape))
+            elif p.HasField("scaler"):
+                if not p.scaler.channelScale:
+                    raise Error(f"[coreml] image {name!r}: got the channelScale 0, need another number")
+                names = COLORS.get(feature.color, ("grayBias",))
+                bias = np.array([getattr(p.scaler, n) for n in names], np.float32).reshape(-1, 1, 1)
+                x = b.mul(x, p.scaler.channelScale)
+                x = b.add(x, bias) if bias.any() else x
+        return x
+
+    def operation(self, operation: Operation) -> None:
+        if any(name in self.missing for name in operation.inputs["x"] if isinstance(name, str)):
+            self.missing |= {name for name, _ in operation.results}
+            return
+        super().operation(operation)
+
+    def _stand_in(self, operation: Operation) -> None:
+        self.missing |= {name for name, _ in operation.results}
+
+    def _operation(self, operation: Operation) -> None:
+        read = LAYERS.get(operation.op)
+        if read is None:
+            raise Error("got a layer that has no counterpart here, need another one")
+        (params,) = operation.inputs["layer"]
+        assert isinstance(params, Constant)
+        given = [self.item(name) for name in operation.inputs["x"] if isinstance(name, str)]
+        made = read(Layer(Folder(operation.label), self.is_exact), params.value, *given)
+        found = [made] if isinstance(made, Value) else list(made)
+        if len(found) < len(operation.results):
+            raise Error(f"got {len(operation.results)} results, need {len(found)}")
+        for (name, _), value in zip(operation.results, found, strict=False):  # states may be left out
+            self.values[name] = value
+
+    # ---- outputs ----
+
+    def output(self, name: str) -> Item | None:
+        described = self.spec.description
+        labels = network_labels(self.network)
+        if labels and name in (described.predictedFeatureName or LABEL, described.predictedProbabilitiesName):
+            return self._classified(name, is_label=name != described.predictedProbabilitiesName)
+        found = self.values.get(name)
+        return self._shaped(name, found) if isinstance(found, Value) else found
+
+    def _classified(self, name: str, is_label: bool) -> Value:
+        """The best class, by its number, or by its index where classes are texts; or the probabilities."""
+        layers = self.network.layers
+        source = self.network.labelProbabilityLayerName or (layers[-1].output[0] if layers else "")
+        found, b, count = self.values.get(source), Folder(name), len(network_labels(self.network))
+        if not isinstance(found, Value) or found.type.size != count:
+            got = found.type if isinstance(found, Value) else "nothing"
+            raise Error(f"[coreml] output {name!r}: got {got} in {source!r}, need a number for each of {count} classes")
+        flat = b.reshape(found, shape=(count,))
+        if not is_label:
+            return flat
+        best = b.reduce_argmax(flat, axis=0, keep_dims=True, dtype="int32")
+        numbers = self.network.int64ClassLabels.values
+        return b.gather(b.const(np.array(numbers, np.int64)), best, axis=0) if numbers else best
+
+    def _shaped(self, name: str, x: Value) -> Value:
+        """An output of five axes in the shape that the description says, or without its axes of one."""
+        if self.is_exact:
+            return x
+        port = next(port for port in self.spec.description.output if port.name == name)
+        said = tuple(int(d) for d in port.type.multiArrayType.shape)
+        five = (1,) * (5 - len(x.shape)) + tuple(x.shape)
+        if said and prod(said) == x.type.size:
+            shape = said
+        elif five[:2] != (1, 1):
+            shape = five
+        else:
+            shape = five[2:] if five[3:] != (1, 1) else five[2:3]
+        return x if shape == tuple(x.shape) else Folder(name).reshape(x, shape=shape)

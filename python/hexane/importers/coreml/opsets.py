@@ -1,0 +1,15 @@
+"""The first system of each op of ML programs that iOS 15 does not have. Source: the registry of coremltools 9.0."""
+
+from collections.abc import Mapping
+
+FIRST: Mapping[str, int] = {
+    op: year
+    for year, ops in {
+        16: "constexpr_affine_dequantize constexpr_cast constexpr_lut_to_dense constexpr_sparse_to_dense fill_like"
+        " pixel_unshuffle reshape_like",
+        17: "dequantize quantize resize",
+        18: "constexpr_blockwise_shift_scale constexpr_lut_to_sparse constexpr_sparse_blockwise_shift_scale read_state"
+        " scaled_dot_product_attention slice_update write_state",
+    }.items()
+    for op in ops.split()
+}

@@ -1,0 +1,315 @@
+"""Two files of one network on the same inputs, a converted model and its original: where the first parts from the
+second.
+
+Both run on the host in their own dtypes, with the results of all ops. Results of equal numbers are one value, whatever
+their names, shapes and layouts. What lies between the last such values and a wrong output parts.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf, prod
+from typing import Any
+
+import numpy as np
+
+from hexane import sources
+from hexane.errors import Error
+from hexane.graph import Array, Graph, Node, Port, Value
+from hexane.graph.decisions import counted
+from hexane.ops import LEAVES, evaluate_exactly
+from hexane.report.difference import Difference, difference
+from hexane.report.model_ports import graph_for, ports_of_module
+from hexane.runtime import Model, compile
+
+MOST_EXACT = 64  # ops that are computed exactly, to tell precision from conversion
+MOST_NAMED = 4  # ops of a list
+FEW = 8  # elements below which equal numbers may be chance
+
+
+@dataclass(frozen=True, slots=True)
+class PairedOutput:
+    """An output of both. difference: of the first from the second."""
+
+    name: str
+    other: str
+    difference: Difference
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Of one of the two: the model, the last value that both have, and the ops from there to the wrong output, the
+    first one first."""
+
+    model: str
+    last: str
+    ops: tuple[str, ...]
+
+    def record(self) -> dict[str, Any]:
+        return {"model": self.model, "last": self.last, "ops": list(self.ops)}
+
+    def __str__(self) -> str:
+        more = f" and {len(self.ops) - MOST_NAMED} more" if len(self.ops) > MOST_NAMED else ""
+        ops = ", ".join(self.ops[:MOST_NAMED]) + more if self.ops else "no op"
+        return f"{self.model}: after {self.last}: {ops}"
+
+
+@dataclass(frozen=True, slots=True)
+class TwoModels:
+    """shared: how many results of the first are results of the second too, of `total`. sides: where the two part, None
+    where they do not. cause: why, in words."""
+
+    names: tuple[str, str]
+    outputs: tuple[PairedOutput, ...]
+    shared: int
+    total: int
+    tolerance: float
+    sides: tuple[Side, Side] | None = None
+    cause: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return not any(one.difference.beyond(self.tolerance) for one in self.outputs)
+
+    @property
+    def lines(self) -> list[str]:
+        apart = [one for one in self.outputs if one.difference.beyond(self.tolerance)]
+        count = counted(len(self.outputs), "output")
+        if not apart:
+            first = f"{self.names[0]} computes what {self.names[1]} does: {count} within {self.tolerance:g}"
+        else:
+            first = f"{self.names[0]} parts from {self.names[1]} in {len(apart)} of {count}"
+        found = [first]
+        for one in self.outputs:
+            name = one.name if one.name == one.other else f"{one.name} ({one.other})"
+            found.append(f"  output {name}: {one.difference.distance:.3g} apart ({one.difference})")
+        found.append(f"  {self.shared} of {counted(self.total, 'result')} are results of both")
+        if self.sides is not None:
+            found += ["they part here:", *(f"  {side}" for side in self.sides)]
+        return found + ([self.cause] if self.cause else [])
+
+    def record(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            "models": list(self.names),
+            "ok": self.ok,
+            "tolerance": self.tolerance,
+            "outputs": [
+                {"name": o.name, "other": o.other, "distance": None if o.difference.distance == inf else
+                 o.difference.distance, **o.difference.record()} for o in self.outputs
+            ],
+            "shared": self.shared,
+            "results": self.total,
+            "sides": [] if self.sides is None else [side.record() for side in self.sides],
+            "cause": self.cause,
+        }  # fmt: skip
+
+
+def plain(name: str) -> str:
+    """A name as converters change it: letters and digits alone."""
+    return re.sub(r"[^0-9a-z]", "", name.lower())
+
+
+def open_other(other: sources.Module, arrays: Mapping[str, Array]) -> tuple[Graph, dict[str, Array]]:
+    """The graph of the second model and its inputs: those of the first by name, else in their order.
+
+    Raises Error for inputs that have no counterpart."""
+    ports, _, _ = ports_of_module(other)
+    by_name = {plain(name): array for name, array in arrays.items()}
+    if all(plain(port.name) in by_name for port in ports):
+        found = {port.name: by_name[plain(port.name)] for port in ports}
+    elif len(ports) == len(arrays):
+        found = {port.name: array for port, array in zip(ports, arrays.values(), strict=True)}
+    else:
+        need = ", ".join(port.name for port in ports)
+        raise Error(f"[compare] --with: got the inputs {', '.join(arrays)}, need {need}")
+    fitted = {port.name: _fitted(found[port.name], port.shape, port.dtype.numpy, port.name) for port in ports}
+    return graph_for(other, fitted)
+
+
+def _fitted(array: Array, shape: Sequence[Any], dtype: Any, name: str) -> Array:
+    """An array in the dtype and shape of another port; an image of pixels as channels, rows and columns."""
+    fixed = [d for d in shape if isinstance(d, int)]
+    if len(fixed) == len(shape) and tuple(array.shape) != tuple(shape):
+        if array.ndim == 3 and len(shape) == 4 and tuple(shape[1:]) == (array.shape[2], *array.shape[:2]):
+            array = array.transpose(2, 0, 1)
+        if array.size != prod(fixed):
+            raise Error(f"[compare] --with: input {name!r}: got {array.shape}, need {tuple(shape)}")
+        array = array.reshape(fixed)
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(array.astype(dtype))
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """arrays: of all results, in the order of the ops."""
+
+    name: str
+    graph: Graph
+    arrays: Mapping[Value, Array]
+
+    def label(self, value: Value) -> str:
+        if value.node.op == "input":
+            return f"input {value.node.attrs['name']}"
+        source = value.node.source
+        return f"{value.node.op} at {source}" if source else value.node.op
+
+
+def _run(graph: Graph, name: str, feeds: Mapping[str, Array]) -> _Run:
+    """Runs a graph on the host, every result an output."""
+    made = dict.fromkeys(v for node in graph.nodes if node.op not in LEAVES for v in node.values)
+    ports = tuple(Port(f"result{i}", value) for i, value in enumerate(made))
+    net = compile(Graph(graph.inputs, ports, name=graph.name, updates=graph.updates), numerics="ieee")
+    assert isinstance(net, Model)
+    found: Any = net({key: np.ascontiguousarray(array) for key, array in feeds.items()})
+    named = found if isinstance(found, dict) else {ports[0].name: found}
+    arrays = {port.value: np.array(named[port.name]) for port in ports}
+    given = {v: feeds[str(v.node.attrs["name"])] for v in graph.inputs if str(v.node.attrs["name"]) in feeds}
+    return _Run(name, graph, {**given, **arrays})
+
+
+def compare_models(
+    first: tuple[str, Graph, Mapping[str, Array]], second: tuple[str, Graph, Mapping[str, Array]], tolerance: float
+) -> TwoModels:
+    """first, second: a name, a graph and its inputs. tolerance: relative L2, or the share of integers that differ."""
+    a, b = (_run(graph, name, feeds) for name, graph, feeds in (first, second))
+    outputs = _paired(a, b)
+    pairs = _shared(a, b, tolerance)
+    total = sum(v.node.op != "input" for v in a.arrays)
+    shared = sum(v.node.op != "input" for v in pairs)
+    names = a.name, b.name
+    wrong = next((one for one in outputs if one.difference.beyond(tolerance)), None)
+    if wrong is None:
+        return TwoModels(names, outputs, shared, total, tolerance)
+    ends = (_output(a.graph, wrong.name), _output(b.graph, wrong.other))
+    regions = _region(ends[0], pairs.keys()), _region(ends[1], set(pairs.values()))
+    sides = tuple(_side(run, region, end) for run, region, end in zip((a, b), regions, ends, strict=True))
+    return TwoModels(
+        names, outputs, shared, total, tolerance, (sides[0], sides[1]), _cause(a, b, regions, ends, tolerance)
+    )
+
+
+def _output(graph: Graph, name: str) -> Value:
+    return next(port.value for port in graph.outputs if port.name == name)
+
+
+def _paired(a: _Run, b: _Run) -> tuple[PairedOutput, ...]:
+    """Outputs by name, else in their order."""
+    others = {plain(port.name): port for port in b.graph.outputs}
+    pairs = [(port, others[plain(port.name)]) for port in a.graph.outputs if plain(port.name) in others]
+    if not pairs:
+        pairs = list(zip(a.graph.outputs, b.graph.outputs, strict=False))
+    found = []
+    for one, other in pairs:
+        x, y = _known(a, one.value), _known(b, other.value)
+        if x.size != y.size:
+            raise Error(f"[compare] output {one.name!r}: got {x.shape}, need {y.shape}, which {other.name!r} has")
+        wide = np.float64 if "f" in (x.dtype.kind, y.dtype.kind) else np.int64
+        apart = difference(x.reshape(-1).astype(wide), y.reshape(-1).astype(wide))
+        found.append(PairedOutput(one.name, other.name, apart))
+    return tuple(found)
+
+
+def _known(run: _Run, value: Value) -> Array:
+    return run.arrays[value] if value in run.arrays else np.asarray(value.node.data)
+
+
+def _shared(a: _Run, b: _Run, tolerance: float) -> dict[Value, Value]:
+    """Values of the first, each with the value of the second that has its numbers: one of the same name, else the
+    first in the order of the ops, in the same layout or another."""
+    by_size: dict[int, list[Value]] = {}
+    for value, array in b.arrays.items():
+        by_size.setdefault(array.size, []).append(value)
+    inputs = {plain(str(v.node.attrs["name"])): v for v in b.graph.inputs}
+    found: dict[Value, Value] = {}
+    for value, array in a.arrays.items():
+        if value.node.op == "input":
+            name = plain(str(value.node.attrs["name"]))
+            found[value] = inputs[name] if name in inputs else b.graph.inputs[list(a.graph.inputs).index(value)]
+            continue
+        names = {plain(source) for source in value.node.sources}
+        others = by_size.get(array.size, [])
+        others = sorted(others, key=lambda v: not names & {plain(source) for source in v.node.sources})
+        if array.size < FEW:
+            others = [v for v in others if v.shape == value.shape]
+        partner = next((v for v in others if _alike(array, b.arrays[v], tolerance)), None)
+        if partner is not None:
+            found[value] = partner
+    return found
+
+
+def _alike(x: Array, y: Array, tolerance: float) -> bool:
+    """Whether two arrays have the same numbers, maybe in another order of their axes."""
+    if "f" not in (x.dtype.kind, y.dtype.kind):
+        return bool(np.array_equal(x.reshape(-1), y.reshape(-1)))
+    p, q = (v.reshape(-1).astype(np.float64) for v in (x, y))
+    with np.errstate(invalid="ignore", over="ignore"):
+        if not np.isclose(np.linalg.norm(p), np.linalg.norm(q), rtol=tolerance, atol=1e-30):
+            return False
+        if not difference(p, q).beyond(tolerance):
+            return True
+    if x.ndim < 2 and y.ndim < 2:
+        return False
+    return not difference(np.sort(p), np.sort(q)).beyond(tolerance / 4)
+
+
+def _region(end: Value, shared: Iterable[Value]) -> list[Node]:
+    """The ops between shared values and an output, operands first."""
+    stops, seen, order = set(shared), set(), list[Node]()
+    stack: list[tuple[Node, bool]] = [(end.node, False)]
+    while stack:
+        node, is_done = stack.pop()
+        if is_done:
+            order.append(node)
+            continue
+        if id(node) in seen or node.op in LEAVES:
+            continue
+        seen.add(id(node))
+        stack.append((node, True))
+        stack += [(v.node, False) for v in reversed(node.inputs) if v is not None and v not in stops]
+    return order
+
+
+def _side(run: _Run, region: Sequence[Node], end: Value) -> Side:
+    """What stands in front of the first op of a region."""
+    inside = {id(node) for node in region}
+    read = [v for node in region for v in node.inputs if v is not None and id(node) and id(v.node) not in inside]
+    last = next((v for v in read if v.node.op not in ("const", "param")), end)
+    return Side(run.name, run.label(last), tuple(run.label(node.values[0]) for node in region))
+
+
+def _cause(
+    a: _Run, b: _Run, regions: tuple[list[Node], list[Node]], ends: tuple[Value, Value], tolerance: float
+) -> str:
+    """Whether the first one's ops are right, and its dtypes are not; or the other way round; or the ops differ."""
+    wanted = _known(b, ends[1]), _known(a, ends[0])
+    for run, region, end, want, other in ((a, regions[0], ends[0], wanted[0], b.name),
+                                          (b, regions[1], ends[1], wanted[1], a.name)):  # fmt: skip
+        exact, wide = _exactly(run, region, end), want.reshape(-1).astype(np.float64)
+        if exact is not None and not difference(exact.reshape(-1), wide).beyond(tolerance):
+            return (
+                f"precision: the ops of {run.name} give what {other} gives, if they are computed exactly; its dtypes"
+                " do not hold their numbers"
+            )
+    if len(regions[0]) > MOST_EXACT:
+        return f"not told whether by precision or by conversion: {len(regions[0])} ops lie between"
+    return f"conversion: the ops differ, whatever the precision: {a.name} is wrong if {b.name} is the original"
+
+
+def _exactly(run: _Run, region: Sequence[Node], end: Value) -> Array | None:
+    """The output in fp64 from the shared values on; None for too many ops, and for those without an exact result."""
+    if not region or len(region) > MOST_EXACT:
+        return None
+    exact: dict[Value, Array] = {}
+    for node in region:
+        operands = [None if v is None else exact.get(v, _operand(run, v)) for v in node.inputs]
+        try:
+            results = evaluate_exactly(node, operands)
+        except (Error, ValueError, TypeError, NotImplementedError):
+            return None
+        exact.update(zip(node.values, results, strict=True))
+    return np.asarray(exact[end], np.float64)
+
+
+def _operand(run: _Run, value: Value) -> Array | None:
+    return run.arrays.get(value, value.node.data)

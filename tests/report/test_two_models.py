@@ -1,0 +1,91 @@
+"""A converted model and its original: where they part, and whether by precision or by conversion."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hexane as hx
+from hexane import sources
+from hexane.build import Tensor
+from hexane.errors import Error
+from hexane.graph import Graph
+from hexane.report.two_models import TwoModels, compare_models, open_other
+from networks import small_networks
+
+RNG = np.random.default_rng(4)
+PHOTO = RNG.integers(0, 256, (1, 3, 16, 16)).astype(np.float32)
+STEM, DEEP = (RNG.standard_normal(s).astype(np.float32) * 0.2 for s in ((8, 3, 3, 3), (8, 8, 3, 3)))
+
+
+def network(middle: Callable[[Tensor], Tensor] = hx.relu, name: str = "x", dtype: str = "fp32") -> Graph:
+    x = hx.input(name, PHOTO.shape, dtype)
+    weights = [w.astype(np.float16 if dtype == "fp16" else np.float32) for w in (STEM, DEEP)]
+    h = hx.relu(hx.conv(x, weights[0], pad=1))
+    h = middle(hx.conv(h, weights[1], pad=1))
+    return hx.graph(hx.reduce_mean(h, axes=(2, 3)))
+
+
+def compared(first: Graph, second: Graph, tolerance: float = 0.01) -> TwoModels:
+    def fed(graph: Graph) -> dict[str, np.ndarray]:
+        return {str(v.node.attrs["name"]): PHOTO.astype(v.dtype.numpy) for v in graph.inputs}
+
+    return compare_models(("a", first, fed(first)), ("b", second, fed(second)), tolerance)
+
+
+def test_equal_networks_of_other_names_share_all_results() -> None:
+    found = compared(network(), network(name="image"))
+    assert found.ok
+    assert found.sides is None
+    assert found.shared == found.total == 5
+    assert found.lines[0] == "a computes what b does: 1 output within 0.01"
+
+
+def test_the_op_that_a_converter_changed_is_named_on_both_sides() -> None:
+    found = compared(network(lambda h: hx.leaky_relu(h, alpha=0.3)), network())
+    assert not found.ok
+    assert found.sides is not None
+    first, second = found.sides
+    assert [op.split()[0] for op in first.ops] == ["leaky_relu", "reduce_mean"]
+    assert [op.split()[0] for op in second.ops] == ["relu", "reduce_mean"]
+    assert first.last.startswith("conv")
+    assert found.cause.startswith("conversion: the ops differ")
+
+
+def test_a_number_that_fp16_does_not_hold_is_precision_and_no_conversion() -> None:
+    def squared(h: Tensor) -> Tensor:
+        return hx.sqrt(hx.reduce_mean(h * h, axes=(1,), keep_dims=True))  # squares beyond 65504
+
+    found = compared(network(squared, dtype="fp16"), network(squared))
+    assert not found.ok
+    assert found.sides is not None
+    assert found.sides[0].ops[0].startswith("mul")
+    assert found.cause.startswith("precision: the ops of a give what b gives, if they are computed exactly")
+
+
+def test_another_layout_is_the_same_value() -> None:
+    def turned(h: Tensor) -> Tensor:
+        last = hx.relu(hx.transpose(h, perm=(0, 2, 3, 1)))
+        return hx.transpose(last, perm=(0, 3, 1, 2)) + 1.0
+
+    found = compared(network(turned), network())
+    assert found.sides is not None
+    assert [op.split()[0] for op in found.sides[0].ops] == ["add", "reduce_mean"]
+    assert [op.split()[0] for op in found.sides[1].ops] == ["reduce_mean"]
+
+
+def test_a_package_is_compared_with_the_onnx_model_that_it_was_made_of(tmp_path: Path) -> None:
+    import onnx
+
+    onnx.save(small_networks()["mobile-17"], tmp_path / "net.onnx")
+    hx.save_coreml(str(tmp_path / "net.onnx"), tmp_path / "net.mlpackage", compute="fp16")
+    module = sources.open_network(tmp_path / "net.mlpackage", where="compare")
+    graph = module.graph()
+    feeds = {str(v.node.attrs["name"]): RNG.random(v.shape).astype(v.dtype.numpy) for v in graph.inputs}
+    other, given = open_other(sources.open_network(tmp_path / "net.onnx", where="compare"), feeds)
+    found = compare_models(("net.mlpackage", graph, feeds), ("net.onnx", other, given), 0.01)
+    assert found.ok, found.lines
+    assert found.record()["ok"] is True
+    with pytest.raises(Error, match=r"--with: got the inputs a, b, need"):
+        open_other(sources.open_network(tmp_path / "net.onnx", where="compare"), {"a": PHOTO, "b": PHOTO})
