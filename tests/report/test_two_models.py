@@ -64,6 +64,15 @@ def test_a_number_that_fp16_does_not_hold_is_precision_and_no_conversion() -> No
     assert found.cause.startswith("precision: the ops of a give what b gives, if they are computed exactly")
 
 
+def test_ops_without_an_exact_result_are_not_called_a_wrong_conversion(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise NotImplementedError
+
+    monkeypatch.setattr("hexane.report.two_models.evaluate_exactly", refused)
+    found = compared(network(lambda h: hx.leaky_relu(h, alpha=0.3)), network())
+    assert found.cause.startswith("not told whether by precision or by conversion: 2 ops of a have no exact result")
+
+
 def test_another_layout_is_the_same_value() -> None:
     def turned(h: Tensor) -> Tensor:
         last = hx.relu(hx.transpose(h, perm=(0, 2, 3, 1)))

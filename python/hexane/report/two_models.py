@@ -282,23 +282,26 @@ def _cause(
     a: _Run, b: _Run, regions: tuple[list[Node], list[Node]], ends: tuple[Value, Value], tolerance: float
 ) -> str:
     """Whether the first one's ops are right, and its dtypes are not; or the other way round; or the ops differ."""
-    wanted = _known(b, ends[1]), _known(a, ends[0])
+    wanted, unknown = (_known(b, ends[1]), _known(a, ends[0])), None
     for run, region, end, want, other in ((a, regions[0], ends[0], wanted[0], b.name),
                                           (b, regions[1], ends[1], wanted[1], a.name)):  # fmt: skip
         exact, wide = _exactly(run, region, end), want.reshape(-1).astype(np.float64)
-        if exact is not None and not difference(exact.reshape(-1), wide).beyond(tolerance):
+        if exact is None:
+            unknown = unknown or (run.name, len(region))
+        elif not difference(exact.reshape(-1), wide).beyond(tolerance):
             return (
                 f"precision: the ops of {run.name} give what {other} gives, if they are computed exactly; its dtypes"
                 " do not hold their numbers"
             )
-    if len(regions[0]) > MOST_EXACT:
-        return f"not told whether by precision or by conversion: {len(regions[0])} ops lie between"
+    if unknown:
+        name, count = unknown
+        return f"not told whether by precision or by conversion: {count} ops of {name} have no exact result here"
     return f"conversion: the ops differ, whatever the precision: {a.name} is wrong if {b.name} is the original"
 
 
 def _exactly(run: _Run, region: Sequence[Node], end: Value) -> Array | None:
     """The output in fp64 from the shared values on; None for too many ops, and for those without an exact result."""
-    if not region or len(region) > MOST_EXACT:
+    if len(region) > MOST_EXACT:
         return None
     exact: dict[Value, Array] = {}
     for node in region:
@@ -308,7 +311,8 @@ def _exactly(run: _Run, region: Sequence[Node], end: Value) -> Array | None:
         except (Error, ValueError, TypeError, NotImplementedError):
             return None
         exact.update(zip(node.values, results, strict=True))
-    return np.asarray(exact[end], np.float64)
+    found = exact.get(end, _operand(run, end))
+    return None if found is None else np.asarray(found, np.float64)
 
 
 def _operand(run: _Run, value: Value) -> Array | None:
