@@ -13,6 +13,7 @@ from hexane.targets.tables import base_names, base_table, parse_toml, target_tab
 from hexane.targets.target import Chip, Space, Target
 
 ABOUT_THE_FILE = {"base", "source", "status", "inherited", "spaces"}
+SHOWN = "shown"  # the part of a file with the facts that nothing of the compiler reads; the same sections below it
 FILLED = ("name", "facts", "spaces", "asked")  # fields of a target that are no facts of a file
 SPACE_KINDS = ("arena", "weights", "state")
 NAMES = ("products", "dies")  # each name is a fact of its own: that it means this target
@@ -130,7 +131,12 @@ def _inherited(fact: Fact) -> Fact:
 def _own_facts(place: Place, name: str, own: dict[str, Any]) -> Iterator[tuple[str, Fact]]:
     kinds = schema(Chip)
     sections = {path.partition(".")[0] for path in kinds if "." in path}
-    for key, given in own.items():
+    shown = own.get(SHOWN, {})
+    if not isinstance(shown, dict):
+        raise error(place, SHOWN, shown, "a table of facts")
+    for key, given in (*own.items(), *shown.items()):
+        if key == SHOWN:
+            continue
         if key in NAMES:
             yield from _names(place, name, key, given)
         elif key in sections and isinstance(given, dict):
