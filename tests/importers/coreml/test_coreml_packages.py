@@ -3,6 +3,7 @@
 import shutil
 import warnings
 from collections.abc import Callable
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hexane.errors import UnsupportedError
 from hexane.importers.coreml.model import open_model
 from hexane.importers.coreml.program import unpacked
 from hexane.importers.coreml.schema import messages
+from hexane.importers.files import read_view
 from hexane.importers.signature import SpecialisationNeeded
 
 Build = Callable[..., Path]
@@ -249,3 +251,21 @@ def test_integers_of_few_bits_lie_lowest_bit_first(bits: int) -> None:
     assert unpacked(packed, bits, 66).tolist() == numbers.tolist()
     with pytest.raises(hx.Error, match="need 66 integers"):
         unpacked(packed[:-1], bits, 66)
+
+
+def test_the_file_of_weights_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy of the file for each constant took a minute and gigabytes with real networks."""
+    y = x = hx.input("x", (1, 16, 8, 8))
+    for _ in range(12):
+        y = hx.relu(hx.conv(y, weights(16, 16, 3, 3), pad=1))
+    written = hx.save_coreml(hx.graph({"y": y}), tmp_path / "net.mlpackage").path
+    reads = []
+
+    def counted(descriptor: int, where: str) -> memoryview:
+        reads.append(where)
+        return read_view(descriptor, where)
+
+    monkeypatch.setattr("hexane.importers.coreml.package.read_view", counted)
+    image = np.linspace(0, 255, prod(x.shape), dtype=np.float32).reshape(x.shape)
+    assert np.isfinite(hx.compile(written)(image)).all()
+    assert len(reads) == 1

@@ -70,9 +70,19 @@ class CoreMLModel:
             raise Error(f"[coreml] {self.package.path}: got the function {name!r}, need one of {need}")
         if self.package.text:
             return self._texts[name]
-        if self.package.is_network:
-            return read_network(self.package.spec)
-        return read_function(name, self.package.spec.mlProgram.functions[name], self.package.weights)
+        if name not in self._programs:
+            spec = self.package.spec
+            self._programs[name] = (
+                read_network(spec)
+                if self.package.is_network
+                else read_function(name, spec.mlProgram.functions[name], self.package.weights)
+            )
+        return self._programs[name]
+
+    @cached_property
+    def _programs(self) -> dict[str, Program]:
+        """The functions that were read."""
+        return {}
 
     def description(self, name: str) -> Any:
         """Of a function: of a model of several functions its own, else the model's."""

@@ -5,7 +5,7 @@ No path that a file names leads out of its folder.
 
 import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -31,20 +31,24 @@ class Package:
     inside: str = ""
     text: str = ""
     usual: str = ""
+    _files: dict[str, memoryview] = field(default_factory=dict, repr=False, compare=False)  # of weights, by location
 
     @property
     def is_network(self) -> bool:
         """Whether it is a neural network, the format before ML programs."""
         return self.spec is not None and network_of(self.spec) is not None
 
-    def weights(self, name: str) -> Any:
-        """The bytes of a file of weights."""
+    def weights(self, name: str) -> memoryview:
+        """The bytes of a file of weights, which is read once: all constants are views of it."""
         if self.folder is None:
             raise Error(f"got the file {name!r} in a model without a folder, need a package (.mlpackage)")
         if not name.startswith(MODEL_PATH):
             raise Error(f"got the path {name!r}, need one that begins with {MODEL_PATH}")
         location = str(PurePosixPath(self.inside) / name.removeprefix(MODEL_PATH))
-        return read_view(open_inside(self.folder, location, "[coreml] weights"), f"[coreml] {name}")
+        if location not in self._files:
+            opened = open_inside(self.folder, location, "[coreml] weights")
+            self._files[location] = read_view(opened, f"[coreml] {name}")
+        return self._files[location]
 
 
 def network_of(spec: Any) -> Any:
