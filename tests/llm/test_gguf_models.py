@@ -164,6 +164,37 @@ def test_pieces_without_a_prefix_begin_as_the_text_does(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("about", "drops"),
+    [
+        ({"general.architecture": "phi3"}, True),
+        ({"general.architecture": "llama", "general.name": "Phi-3 Mini 4k Instruct"}, True),
+        ({"general.architecture": "llama", "general.name": "TinyLlama"}, False),
+    ],
+)
+def test_phi_3_drops_the_space_after_its_marks(about: dict[str, str], drops: bool, tmp_path: Path) -> None:
+    """Its tokenizer.json has `rstrip` for <|user|> and the others, which a GGUF file cannot say; llama.cpp does so by
+    the model's name."""
+    made = load_tokenizer(gguf_writer.write(tmp_path / "m.gguf", {**sentence_pieces(), **about}, []))
+    pieces = [inner_piece(made, i) for i in made.encode("<start>\na<s> a", begin=False)]
+    assert pieces == ["<start>", *(["▁a"] if drops else ["▁", "\n", "a"]), "<s>", "▁", "▁a"]
+
+
+@pytest.mark.parametrize("kind", [1, 4, 3])
+def test_each_known_end_ends_a_text_whatever_its_type(kind: int, tmp_path: Path) -> None:
+    """A file has one eos_token_id; a model of chats may also end a text with the mark of a document. Converters have
+    written such marks as normal pieces."""
+    metadata = of_bytes("llama-bpe")
+    tokens = [*metadata["tokenizer.ggml.tokens"], "<end_of_turn>", "<|end_of_text|>"]
+    types = [*metadata["tokenizer.ggml.token_type"], kind, kind]
+    metadata |= {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": types}
+    made = load_tokenizer(gguf_writer.write(tmp_path / "m.gguf", metadata, []))
+    ends = {tokens.index(one) for one in ("<end_of_turn>", "<|end_of_text|>", "<|endoftext|>", "<|im_end|>")}
+    assert made.stops >= ends
+    ids = made.encode("an<end_of_turn>\n", begin=False)
+    assert [inner_piece(made, i) for i in ids] == ["an", "<end_of_turn>", "Ċ"]
+
+
+@pytest.mark.parametrize(
     ("key", "value", "message"),
     [
         ("model", "t5", "tokenizer.ggml.model: got 't5', need 'gpt2' or 'llama'"),
