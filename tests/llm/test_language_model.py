@@ -44,6 +44,27 @@ def greedy_in_numpy(ids: list[int], count: int, ends: frozenset[int]) -> list[in
     return found
 
 
+def test_an_added_token_may_have_no_row_in_the_model(tmp_path: Path) -> None:
+    """Gemma 3 of 1B has 262,144 rows, and the mark of images as token 262,144. A token of the vocabulary needs a row."""
+    tokenizers = pytest.importorskip("tokenizers")
+    path = tiny_llm.write(tmp_path / "tiny")
+    inner = tokenizers.Tokenizer.from_file(str(path / "tokenizer.json"))
+    inner.add_special_tokens(["<image>"])
+    inner.save(str(path / "tokenizer.json"))
+    made = hx.llm.load(path, threads=1, compress="int8", force=True)
+    assert made.encode("<image>") == [tiny_llm.VOCAB]
+    answer = made.generate("Once", **GREEDY)
+    answer.text()
+    assert 0 < len(answer.tokens) <= 12
+    assert max(answer.tokens) < tiny_llm.VOCAB
+    with pytest.raises(hx.Error, match=f"got the id {tiny_llm.VOCAB}, need 0 to {tiny_llm.VOCAB - 1}"):
+        made.generate("a <image>", **GREEDY)
+    assert hx.llm.facts(made, ()).tokens_per_second > 0
+    short = tiny_llm.write(tmp_path / "short", vocab=tiny_llm.VOCAB - 4)
+    with pytest.raises(hx.Error, match=f"got {tiny_llm.VOCAB - 4} tokens, need the tokenizer's {tiny_llm.VOCAB}"):
+        hx.llm.load(short)
+
+
 @pytest.mark.parametrize("length", [1, 2, 65, 320])
 def test_logits_of_every_token_are_those_of_the_definition(model: hx.llm.LanguageModel, length: int) -> None:
     c = tiny_llm.config()
