@@ -12,6 +12,7 @@ import hexane as hx
 import tiny_llm
 from command import in_this_process
 from decoders import decoder_weights
+from gguf_llm import sentence_pieces, write_model
 from hexane.graph import Array
 from hexane.train.text import load_tokenizer
 
@@ -46,12 +47,6 @@ def of_bytes(pre: str) -> dict[str, Any]:
     }
     found = {f"tokenizer.ggml.{key}": value for key, value in named.items()}
     return {**found, "tokenizer.chat_template": tiny_llm.TEMPLATE}
-
-
-def write_model(path: Path, metadata: dict[str, Any], kind: str = "F32") -> tuple[Path, hx.train.LlamaConfig]:
-    c = tiny_llm.config(vocab=len(metadata["tokenizer.ggml.tokens"]))
-    tensors = gguf_writer.tensors_of("llama", c, decoder_weights(c), kind)
-    return gguf_writer.write(path, {**gguf_writer.metadata_of("llama", c), **metadata}, tensors), c
 
 
 @pytest.fixture(scope="module")
@@ -133,17 +128,6 @@ def test_blocks_of_16_are_read_as_they_are(tmp_path: Path) -> None:
     ids = list(range(8))
     assert off(model.logits(ids), np.stack(list(plain.logits(ids)))) <= 2e-5
     assert model.memory["weights"] < 0.6 * 4 * config.parameters
-
-
-def sentence_pieces() -> dict[str, Any]:
-    """A piece with a higher score is joined before others."""
-    plain = ["▁", "a", "b", "c", "h", "e", "l", "o", "▁a", "▁h", "he", "ll", "llo", "hello", "▁hello", "ab", "\n"]
-    pieces = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *plain, "<start>"]
-    types = [2, 3, 3, *[6] * 256, *[1] * len(plain), 3]
-    scores = [*[0.0] * 259, *(float(-i) for i in range(len(plain))), 0.0]
-    named = {"model": "llama", "tokens": pieces, "token_type": types, "scores": scores}
-    named |= {"bos_token_id": 1, "eos_token_id": 2, "unknown_token_id": 0}
-    return {f"tokenizer.ggml.{key}": value for key, value in named.items()}
 
 
 def test_pieces_are_those_of_sentencepiece(tmp_path: Path) -> None:

@@ -32,8 +32,9 @@ class LanguageModel:
     """A decoder that is ready to make text. `load` makes it.
 
     path: of its files; config: its sizes, with `seq` the room of a context; longest: the context that the model takes;
-    tokenizer; stops: ids that end a text; published: whether it is a folder of Hugging Face or a GGUF file, whose
-    tokenizer says how a text begins; quality: the perplexities by which `compress` was judged, None without.
+    tokenizer, and tokenizer_file: where it was read; stops: ids that end a text; published: whether it is a folder of
+    Hugging Face or a GGUF file, whose tokenizer says how a text begins; quality: the perplexities by which `compress`
+    was judged, None without.
     """
 
     def __init__(
@@ -45,8 +46,9 @@ class LanguageModel:
         ends: frozenset[int],
         longest: int = 0,
         quality: Quality | None = None,
+        tokenizer_file: Path | None = None,
     ) -> None:
-        self.quality = quality
+        self.quality, self.tokenizer_file = quality, tokenizer_file
         self.longest = longest or config.seq
         self.path, self.config, self.tokenizer = path, config, tokenizer
         self.stops = tokenizer.stops | ends
@@ -86,7 +88,7 @@ class LanguageModel:
         Raises Error for messages without a chat template, and for no tokens.
         """
         if isinstance(prompt, str):
-            ids = self.tokenizer.encode(prompt, begin=self.tokenizer.adds_begin or not self.published)
+            ids = [*self.begins, *self.tokenizer.encode(prompt, begin=False)]
         elif messages := [one for one in prompt if not isinstance(one, (int, np.integer))]:
             ids = self.tokenizer.encode(self.render(messages), begin=False)
         else:
@@ -103,6 +105,11 @@ class LanguageModel:
             if not isinstance(one, Mapping) or not isinstance(one.get("content"), str) or "role" not in one:
                 raise Error(f"[llm.generate] messages: got {one!r}, need objects with role and content, both texts")
         return self._template(messages)
+
+    @property
+    def begins(self) -> list[int]:
+        """The ids before each text: one, or none."""
+        return self.tokenizer.encode("", begin=self.tokenizer.adds_begin or not self.published)
 
     @property
     def weights(self) -> Mapping[str, Array | Tensor]:
@@ -166,7 +173,8 @@ def load(
     """
     path = find_model(model)
     options = Options(target="host", device="cpu", threads=threads, compress=compress)
-    known = load_tokenizer(tokenizer_of(path) if tokenizer is None else Path(tokenizer))
+    tokenizer_file = tokenizer_of(path) if tokenizer is None else Path(tokenizer)
+    known = load_tokenizer(tokenizer_file)
     config, weights = _weights(path, stored=compress is None, lora=lora)
     longest = config.seq
     if context is None and at_most is not None:
@@ -184,7 +192,8 @@ def load(
         ids = calibration_ids(known, None if calibration is None else Path(calibration))
         weights, quality = judged(config, weights, options, asked, ids)
         options = replace(options, compress=None)
-    return LanguageModel(path, config, Steps(config, weights, options), known, end_ids(path), longest, quality)
+    steps = Steps(config, weights, options)
+    return LanguageModel(path, config, steps, known, end_ids(path), longest, quality, tokenizer_file)
 
 
 def _weights(

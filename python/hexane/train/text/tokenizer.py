@@ -82,6 +82,15 @@ class Tokenizer:
         text: str = self._inner.decode([i for i in plain if i not in self._markers], skip_special_tokens=True)
         return text
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes a tokenizer.json that encodes as this one without `begin`."""
+        made = type(self._inner).from_str(self._inner.to_str())
+        if self._prefix:
+            from tokenizers import normalizers
+
+            made.normalizer = normalizers.Prepend(self._prefix)
+        made.save(os.fspath(path))
+
 
 def find_tokenizer(folder: Path) -> Path | None:
     """tokenizer.json or tokenizer.bin in a folder; None: it has none."""
