@@ -44,6 +44,21 @@ def greedy_in_numpy(ids: list[int], count: int, ends: frozenset[int]) -> list[in
     return found
 
 
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        ("caf\udce9", r"got '\\udce9' at 3, need text in UTF-8"),
+        ([{"role": "user", "content": "\ud800"}], "need text in UTF-8"),
+        (None, "got NoneType, need a text, messages, or a list of ids"),
+        (5, "got int, need a text"),
+    ],
+)
+def test_what_is_no_prompt_is_an_error(model: hx.llm.LanguageModel, prompt: Any, message: str) -> None:
+    """A command gets bytes that are no UTF-8 as halves of surrogate pairs, and JSON may have them."""
+    with pytest.raises(hx.Error, match=message):
+        model.generate(prompt)
+
+
 def test_an_added_token_may_have_no_row_in_the_model(tmp_path: Path) -> None:
     """Gemma 3 of 1B has 262,144 rows, and the mark of images as token 262,144. A token of the vocabulary needs a row."""
     tokenizers = pytest.importorskip("tokenizers")

@@ -85,8 +85,10 @@ class LanguageModel:
     def encode(self, prompt: Prompt) -> list[int]:
         """The ids of a text or of messages; ids as they are.
 
-        Raises Error for messages without a chat template, and for no tokens.
+        Raises Error for messages without a chat template, for no tokens, and for what is no prompt.
         """
+        if not isinstance(prompt, (str, Sequence, np.ndarray)):
+            raise Error(f"[llm.generate] prompt: got {type(prompt).__name__}, need a text, messages, or a list of ids")
         if isinstance(prompt, str):
             ids = [*self.begins, *self.tokenizer.encode(prompt, begin=False)]
         elif messages := [one for one in prompt if not isinstance(one, (int, np.integer))]:

@@ -56,7 +56,13 @@ class Tokenizer:
         return frozenset(one for one in (self.begin, self.end, *self.chat_ends) if one is not None)
 
     def encode(self, text: str, *, begin: bool = True) -> list[int]:
-        """The ids of a document. begin: with the id that begins it, where there is one."""
+        """The ids of a document. begin: with the id that begins it, where there is one. Raises Error for a half of a
+        surrogate pair, which Python has for bytes that are no UTF-8."""
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            bad = text[error.start]
+            raise Error(f"[train.Tokenizer] encode: got {bad!r} at {error.start}, need text in UTF-8") from None
         ids = [self.begin] if begin and self.begin is not None else []
         for part in self._parts(f"{self._prefix}{text}" if text else ""):
             ids += self._inner.encode(part, add_special_tokens=False).ids
