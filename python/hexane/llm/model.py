@@ -163,7 +163,8 @@ def load(
 
     model: a folder of Hugging Face, a .safetensors file with config.json next to it, a repository (`org/name`) in the
     local cache of Hugging Face, a GGUF file, a file of llama2.c, or a checkpoint of `hexane train`. context: tokens
-    that a conversation has room for; None: as many as the model takes, or `at_most`. compress: the encoding of weights,
+    that a conversation has room for, each of which a further token attends to: an answer in a large context is slow.
+    None: as many as the model takes, or `at_most`. compress: the encoding of weights,
     such as "int8" or "blockwise4:b32" (docs/compression.md), or "auto": the fewest bits with which the perplexity is at
     most 1.02 times that of the weights as they are. Other modes may have 1.1 times that; `model.quality` has both
     numbers. None: as the file has them. threads: as `hx.Options` has them. tokenizer: a file; None: the one of the
