@@ -15,6 +15,7 @@ from decoders import decoder_weights, logits_in_numpy
 from hexane.graph import Array
 from hexane.llm.answer import Answer
 from hexane.ops.encodings import encoding_of
+from hexane.train.decoder.samples import Samples
 
 GREEDY: dict[str, Any] = {"temperature": 0, "steps": 12}
 CHAT = [{"role": "user", "content": "What is a tide?"}]
@@ -75,6 +76,10 @@ def test_an_added_token_may_have_no_row_in_the_model(tmp_path: Path) -> None:
     with pytest.raises(hx.Error, match=f"got the id {tiny_llm.VOCAB}, need 0 to {tiny_llm.VOCAB - 1}"):
         made.generate("a <image>", **GREEDY)
     assert hx.llm.facts(made, ()).tokens_per_second > 0
+    known = made.tokenizer
+    sample = Samples(made.config, known, "Once", threads=1)(decoder_weights(made.config).__getitem__, 0)
+    assert sample is not None
+    assert sample.startswith("Once")
     short = tiny_llm.write(tmp_path / "short", vocab=tiny_llm.VOCAB - 4)
     with pytest.raises(hx.Error, match=f"got {tiny_llm.VOCAB - 4} tokens, need the tokenizer's {tiny_llm.VOCAB}"):
         hx.llm.load(short)

@@ -186,8 +186,7 @@ def load(
         if isinstance(context, bool) or not isinstance(context, int) or not 1 <= context <= config.seq:
             raise Error(f"[llm.load] context: got {context!r}, need 1 to the {config.seq} of the model")
         config = replace(config, seq=context)
-    # Gemma 3 of 1B has no row for the mark of images in its tokenizer. A prompt with that mark is an error.
-    if any(one not in known.added for one in range(config.vocab, known.vocab)):
+    if not known.fits(config.vocab):
         raise Error(f"[llm.load] {path}: got {config.vocab} tokens, need the tokenizer's {known.vocab}")
     quality, asked = None, options.compression
     if asked == AUTOMATIC or (asked not in (None, Compression("none")) and not force):

@@ -55,6 +55,11 @@ class Tokenizer:
         document, as files of tokens may have nothing else between them."""
         return frozenset(one for one in (self.begin, self.end, *self.chat_ends) if one is not None)
 
+    def fits(self, rows: int) -> bool:
+        """Whether a model with so many rows has one for each token of the vocabulary. Added tokens may have none: the
+        tokenizer of Gemma 3 1B has the mark of images, which only the larger models read."""
+        return all(one in self.added for one in range(rows, self.vocab))
+
     def encode(self, text: str, *, begin: bool = True) -> list[int]:
         """The ids of a document. begin: with the id that begins it, where there is one. Raises Error for a half of a
         surrogate pair, which Python has for bytes that are no UTF-8."""
