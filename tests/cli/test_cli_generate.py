@@ -114,7 +114,7 @@ def test_mistakes_say_what_is_needed(cli: Cli, model: Path, tokenizer: Path, tmp
         ((alone / "plan.hxp", "--tokenizer", tokenizer), "plan.hxp"),
         ((alone / "other.hxp", "--tokenizer", tokenizer), "no checkpoint of a decoder"),
         ((model, "--top-p", 0), "top_p: got 0.0"),
-        ((model, "--prompt", "the cat " * 30), f"need at most the {SEQ} of the model"),
+        ((model, "--prompt", "the cat " * 30), f"need at most the {SEQ} of the context"),
     ):
         ended = cli("generate", *arguments)
         assert ended.code == 1, (arguments, ended)

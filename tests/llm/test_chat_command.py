@@ -81,11 +81,22 @@ def test_an_interrupt_stops_the_answer_alone(talk: Talk, folder: Path, monkeypat
 def test_a_message_that_has_no_room_leaves_the_chat_as_it_was(talk: Talk, folder: Path) -> None:
     ended = talk("one\n" + "a" * 400 + "\ntwo\n")
     assert ended.code == 0, ended.err
-    assert "need at most the 320 of the model; /reset begins anew" in " ".join(ended.err.split())
+    assert "need at most the 320 of the context; /reset begins anew" in " ".join(ended.err.split())
     assert ended.out == "".join(f"{text}\n" for text in answers(folder, "one", "two"))
     full = talk("one\n", "--context", 50)
     assert full.code == 0, full.err
     assert talk("a" * 400).code == 1
+
+
+def test_commands_keep_the_room_of_a_context_in_bounds(cli: Cli, tmp_path: Path) -> None:
+    """Llama 3.2 of 1B takes 131,072 tokens: a cache of so many has 8.6 GB, and each token would attend to all of it."""
+    path = tiny_llm.write(tmp_path / "long", seq=8192)
+    asked = ("generate", path, "--prompt", "a" * 4200, "--steps", 0, "--threads", 1)
+    ended = cli(*asked)
+    assert ended.code == 1
+    said = "need at most the 4096 of the context, or a larger context= (--context): the model takes 8192"
+    assert said in " ".join(ended.err.split())
+    assert cli(*asked, "--context", 8192).code == 0
 
 
 def test_a_model_without_a_template_says_so_at_once(cli: Cli, tmp_path: Path) -> None:

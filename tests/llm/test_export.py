@@ -1,6 +1,9 @@
 """`hexane llm -o`: a package with prefill and decode over one cache, and what an app needs next to it."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +12,7 @@ import pytest
 import hexane as hx
 import tiny_llm
 from command import Cli, in_this_process
+from gguf_llm import sentence_pieces, write_model
 from hexane.errors import Error
 from hexane.llm import export, load
 
@@ -66,6 +70,82 @@ def test_core_ml_s_tools_load_both_functions_and_the_states(folder: Path, tmp_pa
     assert set(functions) == {"prefill", "decode"}
     for function in functions.values():
         assert sorted(state.name for state in function.state) == sorted(about["states"])
+
+
+CORE_ML = """
+import types
+import numpy as np
+import hexane as hx
+
+held = {}
+
+
+class MLModel:
+    def __init__(self, path, function_name, compute_units):
+        self.net = held.setdefault(path, hx.compile_functions(path))[function_name]
+
+    def make_state(self):
+        return "state"
+
+    def predict(self, given, state):
+        return {"logits": np.asarray(self.net(**given))}
+
+
+models = types.SimpleNamespace(MLModel=MLModel)
+ComputeUnit = types.SimpleNamespace(CPU_AND_NE=0)
+"""
+
+
+def text_of_script(folder: Path, prompt: str, place: Path) -> str:
+    """What run.py prints where Hexane stands in for Core ML."""
+    place.mkdir()
+    (place / "coremltools.py").write_text(CORE_ML)
+    paths = os.pathsep.join([str(place), *filter(None, sys.path)])
+    ended = subprocess.run(
+        [sys.executable, folder / "run.py", prompt],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout.removesuffix("\n")
+
+
+def test_the_script_makes_the_text_of_a_folder_s_model(tmp_path: Path) -> None:
+    """The tokenizer joins words by spaces, as SentencePiece does, and the model has rows beyond it."""
+    tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed: pip install 'hexane[train]'")
+    path = tiny_llm.write(tmp_path / "tiny", vocab=tiny_llm.VOCAB + 30)
+    words = {f"▁{one}": i for i, one in enumerate([*tiny_llm.LETTERS[1:], *"éñ漢字"])}
+    words["<s>"] = len(words)
+    inner = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="▁?"))
+    inner.pre_tokenizer, inner.decoder = tokenizers.pre_tokenizers.Metaspace(), tokenizers.decoders.Metaspace()
+    inner.add_special_tokens(["<s>"])
+    inner.post_processor = tokenizers.processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", words["<s>"])]
+    )
+    inner.save(str(path / "tokenizer.json"))
+    model = load(path, context=48, threads=1)
+    export(model, tmp_path / "out", prefill=16)
+    want = model.generate("a b c", temperature=0).text()
+    assert " " in want.strip()
+    assert text_of_script(tmp_path / "out", "a b c", tmp_path / "fake") == want
+
+
+def test_the_script_has_the_tokenizer_of_a_gguf_file(tmp_path: Path) -> None:
+    """A tokenizer.json next to the file may be that of another model."""
+    metadata = sentence_pieces()
+    kept = [i for i, kind in enumerate(metadata["tokenizer.ggml.token_type"]) if kind != 6]  # random bytes are no text
+    for key in ("tokens", "token_type", "scores"):
+        metadata[f"tokenizer.ggml.{key}"] = [metadata[f"tokenizer.ggml.{key}"][i] for i in kept]
+    file, _ = write_model(tmp_path / "m.gguf", metadata)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    (tmp_path / "config.json").write_text("{}")
+    model = load(file, context=24, threads=1)
+    export(model, tmp_path / "out", prefill=16)
+    assert not (tmp_path / "out" / "config.json").exists()
+    want = model.generate("hello a", temperature=0).text()
+    assert len(want) > 10
+    assert text_of_script(tmp_path / "out", "hello a", tmp_path / "fake") == want
 
 
 def test_weights_are_stored_once_and_in_the_model_s_encoding(folder: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import hexane as hx
 import tiny_llm
 from command import in_this_process
 from decoders import decoder_weights
+from gguf_llm import sentence_pieces, write_model
 from hexane.graph import Array
 from hexane.train.text import load_tokenizer
 
@@ -46,12 +47,6 @@ def of_bytes(pre: str) -> dict[str, Any]:
     }
     found = {f"tokenizer.ggml.{key}": value for key, value in named.items()}
     return {**found, "tokenizer.chat_template": tiny_llm.TEMPLATE}
-
-
-def write_model(path: Path, metadata: dict[str, Any], kind: str = "F32") -> tuple[Path, hx.train.LlamaConfig]:
-    c = tiny_llm.config(vocab=len(metadata["tokenizer.ggml.tokens"]))
-    tensors = gguf_writer.tensors_of("llama", c, decoder_weights(c), kind)
-    return gguf_writer.write(path, {**gguf_writer.metadata_of("llama", c), **metadata}, tensors), c
 
 
 @pytest.fixture(scope="module")
@@ -135,17 +130,6 @@ def test_blocks_of_16_are_read_as_they_are(tmp_path: Path) -> None:
     assert model.memory["weights"] < 0.6 * 4 * config.parameters
 
 
-def sentence_pieces() -> dict[str, Any]:
-    """A piece with a higher score is joined before others."""
-    plain = ["▁", "a", "b", "c", "h", "e", "l", "o", "▁a", "▁h", "he", "ll", "llo", "hello", "▁hello", "ab", "\n"]
-    pieces = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *plain, "<start>"]
-    types = [2, 3, 3, *[6] * 256, *[1] * len(plain), 3]
-    scores = [*[0.0] * 259, *(float(-i) for i in range(len(plain))), 0.0]
-    named = {"model": "llama", "tokens": pieces, "token_type": types, "scores": scores}
-    named |= {"bos_token_id": 1, "eos_token_id": 2, "unknown_token_id": 0}
-    return {f"tokenizer.ggml.{key}": value for key, value in named.items()}
-
-
 def test_pieces_are_those_of_sentencepiece(tmp_path: Path) -> None:
     made = load_tokenizer(write_model(tmp_path / "m.gguf", sentence_pieces())[0])
     pieces = [inner_piece(made, i) for i in made.encode("hello abé\nhe")]
@@ -161,6 +145,37 @@ def test_pieces_without_a_prefix_begin_as_the_text_does(tmp_path: Path) -> None:
     made = load_tokenizer(write_model(tmp_path / "m.gguf", metadata)[0])
     assert [inner_piece(made, i) for i in made.encode("helloll", begin=False)] == ["hello", "ll"]
     assert made.decode(made.encode(" hello")) == " hello"
+
+
+@pytest.mark.parametrize(
+    ("about", "drops"),
+    [
+        ({"general.architecture": "phi3"}, True),
+        ({"general.architecture": "llama", "general.name": "Phi-3 Mini 4k Instruct"}, True),
+        ({"general.architecture": "llama", "general.name": "TinyLlama"}, False),
+    ],
+)
+def test_phi_3_drops_the_space_after_its_marks(about: dict[str, str], drops: bool, tmp_path: Path) -> None:
+    """Its tokenizer.json has `rstrip` for <|user|> and the others, which a GGUF file cannot say; llama.cpp does so by
+    the model's name."""
+    made = load_tokenizer(gguf_writer.write(tmp_path / "m.gguf", {**sentence_pieces(), **about}, []))
+    pieces = [inner_piece(made, i) for i in made.encode("<start>\na<s> a", begin=False)]
+    assert pieces == ["<start>", *(["▁a"] if drops else ["▁", "\n", "a"]), "<s>", "▁", "▁a"]
+
+
+@pytest.mark.parametrize("kind", [1, 4, 3])
+def test_each_known_end_ends_a_text_whatever_its_type(kind: int, tmp_path: Path) -> None:
+    """A file has one eos_token_id; a model of chats may also end a text with the mark of a document. Converters have
+    written such marks as normal pieces."""
+    metadata = of_bytes("llama-bpe")
+    tokens = [*metadata["tokenizer.ggml.tokens"], "<end_of_turn>", "<|end_of_text|>"]
+    types = [*metadata["tokenizer.ggml.token_type"], kind, kind]
+    metadata |= {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": types}
+    made = load_tokenizer(gguf_writer.write(tmp_path / "m.gguf", metadata, []))
+    ends = {tokens.index(one) for one in ("<end_of_turn>", "<|end_of_text|>", "<|endoftext|>", "<|im_end|>")}
+    assert made.stops >= ends
+    ids = made.encode("an<end_of_turn>\n", begin=False)
+    assert [inner_piece(made, i) for i in ids] == ["an", "<end_of_turn>", "Ċ"]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from decoders import decoder_weights, logits_in_numpy
 from hexane.graph import Array
 from hexane.llm.answer import Answer
 from hexane.ops.encodings import encoding_of
+from hexane.train.decoder.samples import Samples
 
 GREEDY: dict[str, Any] = {"temperature": 0, "steps": 12}
 CHAT = [{"role": "user", "content": "What is a tide?"}]
@@ -42,6 +43,46 @@ def greedy_in_numpy(ids: list[int], count: int, ends: frozenset[int]) -> list[in
             break
         found.append(token)
     return found
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        ("caf\udce9", r"got '\\udce9' at 3, need text in UTF-8"),
+        ([{"role": "user", "content": "\ud800"}], "need text in UTF-8"),
+        (None, "got NoneType, need a text, messages, or a list of ids"),
+        (5, "got int, need a text"),
+    ],
+)
+def test_what_is_no_prompt_is_an_error(model: hx.llm.LanguageModel, prompt: Any, message: str) -> None:
+    """A command gets bytes that are no UTF-8 as halves of surrogate pairs, and JSON may have them."""
+    with pytest.raises(hx.Error, match=message):
+        model.generate(prompt)
+
+
+def test_an_added_token_may_have_no_row_in_the_model(tmp_path: Path) -> None:
+    """Gemma 3 of 1B has 262,144 rows, and the mark of images as token 262,144. A token of the vocabulary needs a row."""
+    tokenizers = pytest.importorskip("tokenizers")
+    path = tiny_llm.write(tmp_path / "tiny")
+    inner = tokenizers.Tokenizer.from_file(str(path / "tokenizer.json"))
+    inner.add_special_tokens(["<image>"])
+    inner.save(str(path / "tokenizer.json"))
+    made = hx.llm.load(path, threads=1, compress="int8", force=True)
+    assert made.encode("<image>") == [tiny_llm.VOCAB]
+    answer = made.generate("Once", **GREEDY)
+    answer.text()
+    assert 0 < len(answer.tokens) <= 12
+    assert max(answer.tokens) < tiny_llm.VOCAB
+    with pytest.raises(hx.Error, match=f"got the id {tiny_llm.VOCAB}, need 0 to {tiny_llm.VOCAB - 1}"):
+        made.generate("a <image>", **GREEDY)
+    assert hx.llm.facts(made, ()).tokens_per_second > 0
+    known = made.tokenizer
+    sample = Samples(made.config, known, "Once", threads=1)(decoder_weights(made.config).__getitem__, 0)
+    assert sample is not None
+    assert sample.startswith("Once")
+    short = tiny_llm.write(tmp_path / "short", vocab=tiny_llm.VOCAB - 4)
+    with pytest.raises(hx.Error, match=f"got {tiny_llm.VOCAB - 4} tokens, need the tokenizer's {tiny_llm.VOCAB}"):
+        hx.llm.load(short)
 
 
 @pytest.mark.parametrize("length", [1, 2, 65, 320])

@@ -85,6 +85,48 @@ def test_the_model_is_listed(app: Any) -> None:
     assert asyncio.run(one(app, "/health", None)) == (200, b"ok")
 
 
+def test_one_model_is_named(app: Any) -> None:
+    """`client.models.retrieve(name)` of OpenAI's package."""
+    status, body = asyncio.run(one(app, "/v1/models/tiny", None))
+    assert (status, json.loads(body)["id"]) == (200, "tiny")
+    status, body = asyncio.run(one(app, "/v1/models/org/other", None))
+    assert (status, json.loads(body)["error"]["code"]) == (404, "model_not_found")
+
+
+def test_a_message_of_the_developer_is_one_of_the_system(app: Any) -> None:
+    """OpenAI's newer name of the role, of which published templates know nothing: many leave such a message out."""
+    asked = {"temperature": 0, "max_tokens": 8}
+    found = [
+        ask(app, CHATS, messages=[{"role": role, "content": "Be brief."}, *CHAT], **asked)[1]
+        for role in ("system", "developer")
+    ]
+    assert found[0]["choices"] == found[1]["choices"]
+    assert found[0]["usage"]["prompt_tokens"] == found[1]["usage"]["prompt_tokens"]
+
+
+def test_fields_that_change_nothing_are_taken(app: Any) -> None:
+    neutral = {"tool_choice": "none", "top_logprobs": 0, "modalities": ["text"], "ignore_eos": False, "user": "u"}
+    assert ask(app, CHATS, messages=CHAT, max_tokens=1, metadata={}, store=False, **neutral)[0] == 200
+
+
+def test_a_caller_that_goes_away_before_its_request_ends_is_no_failure(app: Any) -> None:
+    sent = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "http_version": "1.1", "method": "POST",
+        "scheme": "http", "path": CHATS, "raw_path": CHATS.encode(), "query_string": b"", "root_path": "",
+        "headers": [], "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80),
+    }  # fmt: skip
+    asyncio.run(app(scope, receive, send))
+    assert sent[0]["status"] == 400
+
+
 def test_an_answer_is_that_of_the_model(app: Any, model: hx.llm.LanguageModel) -> None:
     want = model.generate(CHAT, temperature=0, steps=12)
     status, found = ask(app, CHATS, model="tiny", messages=CHAT, temperature=0, max_tokens=12)
@@ -158,6 +200,16 @@ def test_a_caller_that_goes_away_leaves_its_place(model: hx.llm.LanguageModel) -
         (CHATS, {"messages": ["x"]}, "messages[0]"),
         (CHATS, {"messages": [{"role": "user", "content": None}]}, "messages[0].content"),
         (CHATS, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content"),
+        (CHATS, {"messages": [{"role": "wizard", "content": "x"}]}, "messages[0].role"),
+        (CHATS, {"messages": [*CHAT, {"role": "tool", "content": "x"}]}, "messages[1].role"),
+        (CHATS, {"messages": [{"role": "assistant", "content": "", "tool_calls": [{}]}]}, "messages[0].tool_calls"),
+        (CHATS, {"messages": [{"role": "user", "content": "\ud800"}]}, "messages"),
+        (TEXTS, {"prompt": "a\udcff"}, "prompt"),
+        (CHATS, {"messages": CHAT, "tool_choice": "required"}, "tool_choice"),
+        (CHATS, {"messages": CHAT, "top_logprobs": 3}, "top_logprobs"),
+        (CHATS, {"messages": CHAT, "ignore_eos": True}, "ignore_eos"),
+        (CHATS, {"messages": CHAT, "repeat_penalty": 1.1}, "repeat_penalty"),
+        (CHATS, {"messages": CHAT, "chat_template_kwargs": {"enable_thinking": False}}, "chat_template_kwargs"),
         (CHATS, {"messages": CHAT, "temperature": "hot"}, "temperature"),
         (CHATS, {"messages": CHAT, "temperature": -1}, None),
         (CHATS, {"messages": CHAT, "top_p": 0}, None),

@@ -47,6 +47,27 @@ def test_marks_and_the_words_of_transformers_are_there(tmp_path: Path) -> None:
     assert len(ChatTemplate("{{ strftime_now('%Y') }}", {})(ASKED)) == 4
 
 
+def test_a_template_that_asks_for_tools_by_none_gets_none(tmp_path: Path) -> None:
+    """As Mistral's and Command R's do; transformers gives both names to each template."""
+    pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install 'hexane[chat]'")
+    asks = "{% if tools is not none %}TOOLS{% endif %}{% if documents is not none %}DOCUMENTS{% endif %}x"
+    assert load_chat_template(folder(tmp_path, asks))(ASKED) == "x"
+
+
+def test_special_tokens_of_a_file_of_their_own_are_there(tmp_path: Path) -> None:
+    """transformers 4 writes them into both files, other programs into one; tokenizer_config.json counts first."""
+    pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install 'hexane[chat]'")
+    marks = {"bos_token": {"content": "<s>", "lstrip": False}, "eos_token": "</s>"}
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps(marks))
+    text = "{{ bos_token + messages[0].content + eos_token }}"
+    assert load_chat_template(folder(tmp_path, text))([{"role": "user", "content": "a"}]) == "<s>a</s>"
+    made = load_chat_template(folder(tmp_path, text, eos_token="<|im_end|>"))
+    assert made([{"role": "user", "content": "a"}]) == "<s>a<|im_end|>"
+    (tmp_path / "special_tokens_map.json").write_text("[]")
+    with pytest.raises(hx.Error, match=r"special_tokens_map\.json: got list, need an object"):
+        load_chat_template(tmp_path)
+
+
 @pytest.mark.parametrize("text", ["{{ ''.__class__.__mro__[1].__subclasses__() }}", "{% set _ = messages.append(1) %}"])
 def test_a_template_cannot_leave_its_sandbox(text: str) -> None:
     pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install 'hexane[chat]'")

@@ -9,6 +9,7 @@ from hexane.cli.encoding import Calibration, Encoding, Force, say_quality
 from hexane.cli.errors import command
 from hexane.cli.options import Debug
 from hexane.cli.output import working
+from hexane.cli.sampling import ROOM, Context, MinP, RepetitionPenalty, Temperature, Threads, TopK, TopP
 from hexane.errors import Error
 from hexane.llm import Conversation, find_model, load
 from hexane.train.decoder.generate import NotFinite
@@ -28,23 +29,17 @@ def chat(
     ],
     system: Annotated[str, typer.Option(metavar="TEXT", help="A message of the system, before all others.")] = "",
     steps: Annotated[int, typer.Option(min=1, help="Tokens of an answer, at most.")] = 1024,
-    temperature: Annotated[float, typer.Option(min=0, help="0: the likeliest token each time.")] = 0.8,
-    top_p: Annotated[float, typer.Option(help="The share of the likeliest tokens that one is drawn of.")] = 0.9,
-    top_k: Annotated[int, typer.Option(min=0, help="How many of the likeliest tokens one is drawn of; 0: all.")] = 0,
-    min_p: Annotated[
-        float, typer.Option(min=0, max=1, help="The part of the likeliest token's share that others need.")
-    ] = 0.0,
-    repetition_penalty: Annotated[
-        float, typer.Option(help="Above 1: tokens that the text has become less likely.")
-    ] = 1.0,
+    temperature: Temperature = 0.8,
+    top_p: TopP = 0.9,
+    top_k: TopK = 0,
+    min_p: MinP = 0.0,
+    repetition_penalty: RepetitionPenalty = 1.0,
     seed: Annotated[int, typer.Option(min=0, help="The same seed and messages, the same answers.")] = 0,
-    context: Annotated[
-        int | None, typer.Option(min=1, help="Room for so many tokens. [default: as many as the model takes]")
-    ] = None,
+    context: Context = None,
     compress: Encoding = None,
     calibration: Calibration = None,
     force: Force = False,
-    threads: Annotated[int | None, typer.Option(min=1, max=256, help="How many. [default: all cores]")] = None,
+    threads: Threads = None,
     debug: Debug = False,
 ) -> None:
     """Talk with a language model: each line of stdin is a message, and the answer is printed as it comes.
@@ -58,7 +53,10 @@ def chat(
     """
     path = find_model(model)
     with working(f"reading {path.name}"):
-        made = load(path, context=context, compress=compress, threads=threads, calibration=calibration, force=force)
+        made = load(
+            path, context=context, compress=compress, threads=threads, calibration=calibration, force=force,
+            at_most=ROOM,
+        )  # fmt: skip
     say_quality(made, "chat")
     first = [{"role": "system", "content": system}] if system else []
     options = {

@@ -10,6 +10,7 @@ from hexane.cli.encoding import Calibration, Encoding, Force, say_quality
 from hexane.cli.errors import command
 from hexane.cli.options import Debug, Json
 from hexane.cli.output import print_json, working
+from hexane.cli.sampling import ROOM, Context, MinP, RepetitionPenalty, Temperature, Threads, TopK, TopP
 from hexane.cli.train_start import note_of_vocab
 from hexane.graph.decisions import counted
 from hexane.llm import find_model, load
@@ -43,26 +44,20 @@ def generate(
         ),
     ] = None,
     steps: Annotated[int, typer.Option(min=0, help="Tokens to make, at most.")] = 256,
-    temperature: Annotated[float, typer.Option(min=0, help="0: the likeliest token each time.")] = 0.8,
-    top_p: Annotated[float, typer.Option(help="The share of the likeliest tokens that one is drawn of.")] = 0.9,
-    top_k: Annotated[int, typer.Option(min=0, help="How many of the likeliest tokens one is drawn of; 0: all.")] = 0,
-    min_p: Annotated[
-        float, typer.Option(min=0, max=1, help="The part of the likeliest token's share that others need.")
-    ] = 0.0,
-    repetition_penalty: Annotated[
-        float, typer.Option(help="Above 1: tokens that the text has become less likely.")
-    ] = 1.0,
+    temperature: Temperature = 0.8,
+    top_p: TopP = 0.9,
+    top_k: TopK = 0,
+    min_p: MinP = 0.0,
+    repetition_penalty: RepetitionPenalty = 1.0,
     chat: Annotated[
         bool, typer.Option("--chat", help="--prompt is a user's message, in the template of MODEL: print the answer.")
     ] = False,
     seed: Annotated[int, typer.Option(min=0, help="The same seed, the same text.")] = 0,
-    context: Annotated[
-        int | None, typer.Option(min=1, help="Room for so many tokens. [default: as many as the model takes]")
-    ] = None,
+    context: Context = None,
     compress: Encoding = None,
     calibration: Calibration = None,
     force: Force = False,
-    threads: Annotated[int | None, typer.Option(min=1, max=256, help="How many. [default: all cores]")] = None,
+    threads: Threads = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -89,6 +84,7 @@ def generate(
             force=force,
             lora=lora,
             tokenizer=tokenizer or tokenizer_of(path),
+            at_most=ROOM,
         )
     say_quality(made, "generate")
     if not made.published and (note := note_of_vocab(made.tokenizer, made.config)):
@@ -128,6 +124,8 @@ def generate(
     print()
     told = "" if rate is None else f", {rate:.1f} tokens/s"
     told += "" if first is None else f", the first after {first:.2f} s ({counted(len(ids), 'token')} of the prompt)"
-    note = f"; the model takes no more than {made.config.seq}" if why == "seq" else ""
+    room = made.config.seq
+    full = f"; the model takes no more than {room}" if room == made.longest else f"; the --context is full at {room}"
+    note = full if why == "seq" else ""
     sys.stdout.flush()
     print(f"{counted(len(found), 'token')}{told}{note}", file=sys.stderr)

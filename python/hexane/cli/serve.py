@@ -10,6 +10,7 @@ from hexane.cli.encoding import Calibration, Encoding, Force, say_quality
 from hexane.cli.errors import command
 from hexane.cli.options import Debug
 from hexane.cli.output import working
+from hexane.cli.sampling import ROOM, Context
 from hexane.errors import Error
 from hexane.llm import find_model, load
 from hexane.llm.server import NEEDED, application
@@ -31,9 +32,7 @@ def serve(
     name: Annotated[
         str | None, typer.Option(help="The model's name in requests. [default: that of the folder or repository]")
     ] = None,
-    context: Annotated[
-        int | None, typer.Option(min=1, help="Room for so many tokens. [default: as many as the model takes]")
-    ] = None,
+    context: Context = None,
     compress: Encoding = None,
     calibration: Calibration = None,
     force: Force = False,
@@ -58,7 +57,10 @@ def serve(
         raise Error(NEEDED.format("uvicorn")) from None
     path = find_model(model)
     with working(f"reading {path.name}"):
-        made = load(path, context=context, compress=compress, threads=threads, calibration=calibration, force=force)
+        made = load(
+            path, context=context, compress=compress, threads=threads, calibration=calibration, force=force,
+            at_most=ROOM,
+        )  # fmt: skip
     say_quality(made, "serve")
     app = application(made, name or (path.name if Path(model).exists() else model), contexts=contexts, waiting=waiting)
     try:

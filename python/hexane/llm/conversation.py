@@ -83,6 +83,11 @@ class Conversation:
         """
         model = self._model
         ids = model.encode(prompt)
+        if model.config.seq < len(ids) <= model.longest:
+            raise Error(
+                f"[llm.generate] prompt: got {len(ids)} tokens, need at most the {model.config.seq} of the context, or"
+                f" a larger context= (--context): the model takes {model.longest}"
+            )
         check_request(model.config, ids, steps, temperature, top_p, seed, model.tokenizer.vocab)
         draw = Sampler(temperature, top_p, seed, top_k=top_k, min_p=min_p, repetition_penalty=repetition_penalty)
         stream = TextStream(model.tokenizer, ids)

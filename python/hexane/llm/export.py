@@ -19,12 +19,14 @@ from hexane.report.preflight import preflight
 from hexane.runtime.coreml import save_coreml
 from hexane.runtime.functions import Functions, compile_functions
 from hexane.targets.query import load_chip
+from hexane.train.decoder.formats import holds_gguf
 from hexane.train.decoder.one_token import block, one_token
 
 PACKAGE, MANIFEST, SCRIPT = "model.mlpackage", "manifest.json", "run.py"
+TOKENIZER = "tokenizer.json"
 NEXT_TO = (
-    "config.json", "generation_config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json",
-    "special_tokens_map.json", "chat_template.jinja",
+    "config.json", "generation_config.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json",
+    "chat_template.jinja",
 )  # fmt: skip
 CHECKED = 8  # tokens that are decoded one by one behind the prompt
 MOST_DISTANCE = 0.05  # relative, of logits in fp16 from those of the model in memory
@@ -125,15 +127,22 @@ def _logits(functions: Functions, ids: Sequence[int], prefill: int) -> Array:
 
 
 def _write(model: LanguageModel, made: Exported, renamed: dict[str, str], folder: Path) -> None:
-    for name in NEXT_TO:
-        if (source := folder_of(model.path) / name).is_file():
-            shutil.copyfile(source, folder / name)
+    if not holds_gguf(model.path):  # files next to one need not be its own
+        for name in NEXT_TO:
+            if (source := folder_of(model.path) / name).is_file():
+                shutil.copyfile(source, folder / name)
+    if model.tokenizer_file is not None and model.tokenizer_file.suffix.lower() == ".json":
+        shutil.copyfile(model.tokenizer_file, folder / TOKENIZER)
+    else:
+        model.tokenizer.save(folder / TOKENIZER)
     record = {
         "format": "coreml",
         "model": PACKAGE,
         "functions": {"prefill": made.prefill, "decode": 1},
         "context": made.context,
         "vocabulary": model.config.vocab,
+        "tokens": min(model.config.vocab, model.tokenizer.vocab),
+        "begins": model.begins,
         "ends": sorted(model.stops),
         "states": [renamed.get(name, name) for name in model.state_names],
         "target": made.target,
@@ -158,7 +167,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 HERE = Path(__file__).parent
-about = json.loads((HERE / "manifest.json").read_text())
+about = json.loads((HERE / "manifest.json").read_text(encoding="utf-8"))
 tokenizer = Tokenizer.from_file(str(HERE / "tokenizer.json"))
 
 
@@ -169,8 +178,12 @@ def function(name):
 
 prefill, decode = function("prefill"), function("decode")
 state = prefill.make_state()  # keys and values, which both functions read and write
-ids = tokenizer.encode(sys.argv[1] if len(sys.argv) > 1 else "Once upon a time").ids
+prompt = sys.argv[1] if len(sys.argv) > 1 else "Once upon a time"
+ids = about["begins"] + tokenizer.encode(prompt, add_special_tokens=False).ids
+if not 0 < len(ids) <= about["context"]:
+    sys.exit(f"the prompt has {len(ids)} tokens; this package takes 1 to {about['context']}")
 count, place, logits = about["functions"]["prefill"], 0, None
+shown = tokenizer.decode(ids)
 
 while place < len(ids):
     part = ids[place : place + count]
@@ -185,12 +198,16 @@ while place < len(ids):
         place += 1
 
 while place < about["context"]:
-    token = int(np.argmax(logits))
+    token = int(np.argmax(np.reshape(logits, -1)[: about["tokens"]]))  # rows beyond the tokenizer are padding
     if token in about["ends"]:
         break
-    print(tokenizer.decode([token]), end="", flush=True)
+    ids.append(token)
+    text = tokenizer.decode(ids)  # of all tokens, as spaces and characters may depend on the token before
+    if not text.endswith("\\N{REPLACEMENT CHARACTER}"):  # a part of a character
+        print(text[len(shown) :], end="", flush=True)
+        shown = text
     given = {"token": np.array([token], np.int32), "position": np.array([place], np.int32)}
     logits = decode.predict(given, state)["logits"]
     place += 1
-print()
+print(tokenizer.decode(ids)[len(shown) :])
 '''

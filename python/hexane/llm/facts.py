@@ -139,7 +139,7 @@ def _measured(model: LanguageModel) -> tuple[float, float]:
     """Tokens a second of a prompt and of single tokens, once their programs are compiled."""
     config = model.config
     count = min(PROMPT, config.seq)
-    ids = np.random.default_rng(0).integers(0, model.tokenizer.vocab, count).tolist()
+    ids = np.random.default_rng(0).integers(0, min(config.vocab, model.tokenizer.vocab), count).tolist()
     steps = model._steps.context()
     steps.prompt(ids)
     start = time.perf_counter()

@@ -32,8 +32,9 @@ class LanguageModel:
     """A decoder that is ready to make text. `load` makes it.
 
     path: of its files; config: its sizes, with `seq` the room of a context; longest: the context that the model takes;
-    tokenizer; stops: ids that end a text; published: whether it is a folder of Hugging Face or a GGUF file, whose
-    tokenizer says how a text begins; quality: the perplexities by which `compress` was judged, None without.
+    tokenizer, and tokenizer_file: where it was read; stops: ids that end a text; published: whether it is a folder of
+    Hugging Face or a GGUF file, whose tokenizer says how a text begins; quality: the perplexities by which `compress`
+    was judged, None without.
     """
 
     def __init__(
@@ -45,8 +46,9 @@ class LanguageModel:
         ends: frozenset[int],
         longest: int = 0,
         quality: Quality | None = None,
+        tokenizer_file: Path | None = None,
     ) -> None:
-        self.quality = quality
+        self.quality, self.tokenizer_file = quality, tokenizer_file
         self.longest = longest or config.seq
         self.path, self.config, self.tokenizer = path, config, tokenizer
         self.stops = tokenizer.stops | ends
@@ -83,10 +85,12 @@ class LanguageModel:
     def encode(self, prompt: Prompt) -> list[int]:
         """The ids of a text or of messages; ids as they are.
 
-        Raises Error for messages without a chat template, and for no tokens.
+        Raises Error for messages without a chat template, for no tokens, and for what is no prompt.
         """
+        if not isinstance(prompt, (str, Sequence, np.ndarray)):
+            raise Error(f"[llm.generate] prompt: got {type(prompt).__name__}, need a text, messages, or a list of ids")
         if isinstance(prompt, str):
-            ids = self.tokenizer.encode(prompt, begin=self.tokenizer.adds_begin or not self.published)
+            ids = [*self.begins, *self.tokenizer.encode(prompt, begin=False)]
         elif messages := [one for one in prompt if not isinstance(one, (int, np.integer))]:
             ids = self.tokenizer.encode(self.render(messages), begin=False)
         else:
@@ -103,6 +107,11 @@ class LanguageModel:
             if not isinstance(one, Mapping) or not isinstance(one.get("content"), str) or "role" not in one:
                 raise Error(f"[llm.generate] messages: got {one!r}, need objects with role and content, both texts")
         return self._template(messages)
+
+    @property
+    def begins(self) -> list[int]:
+        """The ids before each text: one, or none."""
+        return self.tokenizer.encode("", begin=self.tokenizer.adds_begin or not self.published)
 
     @property
     def weights(self) -> Mapping[str, Array | Tensor]:
@@ -154,7 +163,8 @@ def load(
 
     model: a folder of Hugging Face, a .safetensors file with config.json next to it, a repository (`org/name`) in the
     local cache of Hugging Face, a GGUF file, a file of llama2.c, or a checkpoint of `hexane train`. context: tokens
-    that a conversation has room for; None: as many as the model takes, or `at_most`. compress: the encoding of weights,
+    that a conversation has room for, each of which a further token attends to: an answer in a large context is slow.
+    None: as many as the model takes, or `at_most`. compress: the encoding of weights,
     such as "int8" or "blockwise4:b32" (docs/compression.md), or "auto": the fewest bits with which the perplexity is at
     most 1.02 times that of the weights as they are. Other modes may have 1.1 times that; `model.quality` has both
     numbers. None: as the file has them. threads: as `hx.Options` has them. tokenizer: a file; None: the one of the
@@ -166,7 +176,8 @@ def load(
     """
     path = find_model(model)
     options = Options(target="host", device="cpu", threads=threads, compress=compress)
-    known = load_tokenizer(tokenizer_of(path) if tokenizer is None else Path(tokenizer))
+    tokenizer_file = tokenizer_of(path) if tokenizer is None else Path(tokenizer)
+    known = load_tokenizer(tokenizer_file)
     config, weights = _weights(path, stored=compress is None, lora=lora)
     longest = config.seq
     if context is None and at_most is not None:
@@ -175,7 +186,7 @@ def load(
         if isinstance(context, bool) or not isinstance(context, int) or not 1 <= context <= config.seq:
             raise Error(f"[llm.load] context: got {context!r}, need 1 to the {config.seq} of the model")
         config = replace(config, seq=context)
-    if known.vocab > config.vocab:
+    if not known.fits(config.vocab):
         raise Error(f"[llm.load] {path}: got {config.vocab} tokens, need the tokenizer's {known.vocab}")
     quality, asked = None, options.compression
     if asked == AUTOMATIC or (asked not in (None, Compression("none")) and not force):
@@ -183,7 +194,8 @@ def load(
         ids = calibration_ids(known, None if calibration is None else Path(calibration))
         weights, quality = judged(config, weights, options, asked, ids)
         options = replace(options, compress=None)
-    return LanguageModel(path, config, Steps(config, weights, options), known, end_ids(path), longest, quality)
+    steps = Steps(config, weights, options)
+    return LanguageModel(path, config, steps, known, end_ids(path), longest, quality, tokenizer_file)
 
 
 def _weights(

@@ -10,11 +10,17 @@ from typing import Any
 from hexane.errors import Error
 
 MOST_STOPS = 4
-# Fields that are not supported, with the values that do not change an answer.
+# OpenAI's newer name of a role, and the roles that every chat template knows.
+ROLES: Mapping[str, str] = {"developer": "system", "system": "system", "user": "user", "assistant": "assistant"}
+# Fields that are not supported, with the values that do not change an answer: those of OpenAI's API, then those with
+# which other servers change an answer.
 REFUSED: Mapping[str, tuple[Any, ...]] = {
     "tools": (None, []),
+    "tool_choice": (None, "none", "auto"),
     "functions": (None, []),
+    "function_call": (None, "none", "auto"),
     "logprobs": (None, False, 0),
+    "top_logprobs": (None, 0),
     "response_format": (None, {"type": "text"}),
     "frequency_penalty": (None, 0),
     "presence_penalty": (None, 0),
@@ -23,6 +29,32 @@ REFUSED: Mapping[str, tuple[Any, ...]] = {
     "best_of": (None, 1),
     "suffix": (None, ""),
     "echo": (None, False),
+    "modalities": (None, ["text"]),
+    "audio": (None,),
+    "reasoning_effort": (None,),
+    "verbosity": (None,),
+    "web_search_options": (None,),
+    "min_tokens": (None, 0),
+    "ignore_eos": (None, False),
+    "repeat_penalty": (None, 1),
+    "length_penalty": (None, 1),
+    "use_beam_search": (None, False),
+    "typical_p": (None, 1),
+    "mirostat": (None, 0),
+    "bad_words": (None, []),
+    "stop_token_ids": (None, []),
+    "prompt_logprobs": (None, 0),
+    "grammar": (None, ""),
+    "json_schema": (None,),
+    "guided_json": (None,),
+    "guided_regex": (None,),
+    "guided_choice": (None,),
+    "guided_grammar": (None,),
+    "structured_outputs": (None,),
+    "chat_template": (None,),
+    "chat_template_kwargs": (None, {}),
+    "add_generation_prompt": (None, True),
+    "continue_final_message": (None, False),
 }
 
 
@@ -83,6 +115,14 @@ def _message(i: int, given: Any) -> dict[str, str]:
     name = f"messages[{i}]"
     if not isinstance(given, dict) or not isinstance(given.get("role"), str):
         raise BadRequest(f"{name}: need an object with role and content", name)
+    role = ROLES.get(given["role"])
+    if role is None:
+        raise BadRequest(f"{name}.role: got {_short(given['role'])}, need one of {', '.join(ROLES)}", f"{name}.role")
+    for calls in ("tool_calls", "function_call"):
+        if given.get(calls):
+            raise BadRequest(
+                f"{name}.{calls}: got {_short(given[calls])}, which is not supported here", f"{name}.{calls}"
+            )
     content = given.get("content")
     if isinstance(content, list):  # parts
         if not all(isinstance(p, dict) and p.get("type") == "text" and isinstance(p.get("text"), str) for p in content):
@@ -90,7 +130,7 @@ def _message(i: int, given: Any) -> dict[str, str]:
         content = "".join(part["text"] for part in content)
     if not isinstance(content, str):
         raise BadRequest(f"{name}.content: got {_short(content)}, need text", f"{name}.content")
-    return {"role": given["role"], "content": content}
+    return {"role": role, "content": content}
 
 
 def _request(fields: Mapping[str, Any], prompt: str | list[dict[str, str]], most: str, room: int) -> Request:

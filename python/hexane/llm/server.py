@@ -56,7 +56,7 @@ class Pool:
 
 
 def application(model: LanguageModel, name: str, *, contexts: int = 4, waiting: int = 32) -> Any:
-    """GET /v1/models, POST /v1/chat/completions and /v1/completions, with streams; GET /health.
+    """GET /v1/models and /v1/models/NAME, POST /v1/chat/completions and /v1/completions, with streams; GET /health.
 
     name: of the model in requests and answers; contexts: conversations that run at the same time, each with a cache;
     waiting: further requests that wait, others are answered by 503. Raises Error without the package starlette.
@@ -69,9 +69,18 @@ def application(model: LanguageModel, name: str, *, contexts: int = 4, waiting: 
         raise Error(NEEDED.format("starlette")) from None
     pool, created = Pool(model, contexts, waiting), int(time.time())
 
+    row = {"id": name, "object": "model", "created": created, "owned_by": "hexane"}
+
     async def models(_: Any) -> Any:
-        row = {"id": name, "object": "model", "created": created, "owned_by": "hexane"}
         return JSONResponse({"object": "list", "data": [row]})
+
+    async def of_name(request: Any) -> Any:
+        asked = request.path_params["name"]
+        if asked == name:
+            return JSONResponse(row)
+        return JSONResponse(
+            problem(f"got the model {asked!r}, need {name!r}", "model", "model_not_found"), status_code=404
+        )
 
     async def health(_: Any) -> Any:
         return PlainTextResponse("ok")
@@ -96,6 +105,7 @@ def application(model: LanguageModel, name: str, *, contexts: int = 4, waiting: 
 
     routes = [
         Route("/v1/models", models),
+        Route("/v1/models/{name:path}", of_name),
         Route("/v1/chat/completions", endpoint(True), methods=["POST"]),
         Route("/v1/completions", endpoint(False), methods=["POST"]),
         Route("/health", health),
@@ -112,11 +122,16 @@ def problem(message: str, param: str | None = None, code: str | None = None, *, 
 
 
 async def _body(request: Any) -> Any:
+    from starlette.requests import ClientDisconnect
+
     data = bytearray()
-    async for piece in request.stream():
-        data += piece
-        if len(data) > MOST_BYTES:
-            raise BadRequest(f"got more than {MOST_BYTES} bytes, need fewer", status=413)
+    try:
+        async for piece in request.stream():
+            data += piece
+            if len(data) > MOST_BYTES:
+                raise BadRequest(f"got more than {MOST_BYTES} bytes, need fewer", status=413)
+    except ClientDisconnect:
+        raise BadRequest("the caller went away") from None
     try:
         return json.loads(bytes(data))
     except (ValueError, RecursionError) as error:

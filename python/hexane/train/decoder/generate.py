@@ -381,7 +381,7 @@ def check_request(
     if not ids:
         raise Error(f"{where} prompt: got no tokens, need at least one, such as the mark that begins a text")
     if len(ids) > config.seq:
-        raise Error(f"{where} prompt: got {len(ids)} tokens, need at most the {config.seq} of the model")
+        raise Error(f"{where} prompt: got {len(ids)} tokens, need at most the {config.seq} of the context")
     for one in ids:
         if not 0 <= one < config.vocab:
             raise Error(f"{where} prompt: got the id {one}, need 0 to {config.vocab - 1}: the model's vocabulary")

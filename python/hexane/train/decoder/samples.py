@@ -26,7 +26,7 @@ class Samples:
     def __init__(
         self, config: LlamaConfig, tokenizer: Tokenizer, prompt: str = "", *, seed: int = 0, threads: int | None = None
     ) -> None:
-        if tokenizer.vocab > config.vocab:
+        if not tokenizer.fits(config.vocab):
             raise Error(f"[train] the tokenizer: got {tokenizer.vocab} tokens, need at most the model's {config.vocab}")
         self._ids = tokenizer.encode(prompt)
         if not self._ids:
@@ -50,7 +50,7 @@ class Samples:
                     steps=TOKENS,
                     seed=self._seed + step,
                     stop=self._tokenizer.stops,
-                    vocab=self._tokenizer.vocab,
+                    vocab=min(self._tokenizer.vocab, self._generator.config.vocab),
                 )
             )
         except NotFinite:

@@ -10,9 +10,11 @@ from hexane.errors import Error
 from hexane.importers.files import open_inside, read_all
 
 TEMPLATE = "chat_template.jinja"
-CONFIG = "tokenizer_config.json"
+CONFIG, SPECIAL = "tokenizer_config.json", "special_tokens_map.json"
 LARGEST = 1 << 24  # bytes
 MARKS = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token")
+# What transformers gives each template. Templates ask `tools is not none`, which is true of a name that is not defined.
+NOT_GIVEN = {"tools": None, "documents": None}
 
 
 class ChatTemplate:
@@ -58,7 +60,7 @@ class ChatTemplate:
         """
         try:
             text: str = self._template.render(
-                **self._marks, messages=[dict(one) for one in messages], add_generation_prompt=True
+                **NOT_GIVEN, **self._marks, messages=[dict(one) for one in messages], add_generation_prompt=True
             )
         except (KeyboardInterrupt, SystemExit):
             raise
@@ -70,12 +72,13 @@ class ChatTemplate:
 
 
 def read_chat_template(folder: Path) -> ChatTemplate:
-    """The template of a model's folder: chat_template.jinja, or the one in tokenizer_config.json.
+    """The template of a model's folder: chat_template.jinja, or the one in tokenizer_config.json. The special tokens
+    that it names are those of tokenizer_config.json, else of special_tokens_map.json.
 
     Raises Error for a folder without one, and as `ChatTemplate` does.
     """
     where = f"[train.load_chat_template] {folder}"
-    config = _config(folder, where) if (folder / CONFIG).exists() else {}
+    config = _object(folder, CONFIG, where)
     if (folder / TEMPLATE).exists():
         text: object = _read(folder, TEMPLATE, where)
     else:
@@ -85,7 +88,7 @@ def read_chat_template(folder: Path) -> ChatTemplate:
             text = named[0].get("template") if named else None
     if not isinstance(text, str):
         raise Error(f"{where}: got no chat template, need {TEMPLATE}, or chat_template in {CONFIG}")
-    return ChatTemplate(text, _marks(config), where)
+    return ChatTemplate(text, {**_marks(_object(folder, SPECIAL, where)), **_marks(config)}, where)
 
 
 def _marks(config: Mapping[str, Any]) -> dict[str, str]:
@@ -98,13 +101,16 @@ def _marks(config: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def _config(folder: Path, where: str) -> dict[str, Any]:
+def _object(folder: Path, name: str, where: str) -> dict[str, Any]:
+    """The fields of a file; none where there is no such file."""
+    if not (folder / name).exists():
+        return {}
     try:
-        found = json.loads(_read(folder, CONFIG, where))
+        found = json.loads(_read(folder, name, where))
     except (ValueError, RecursionError) as error:
-        raise Error(f"{where}: {CONFIG}: {error}, need JSON") from None
+        raise Error(f"{where}: {name}: {error}, need JSON") from None
     if not isinstance(found, dict):
-        raise Error(f"{where}: {CONFIG}: got {type(found).__name__}, need an object")
+        raise Error(f"{where}: {name}: got {type(found).__name__}, need an object")
     return found
 
 

@@ -9,7 +9,7 @@ from hexane.errors import Error
 from hexane.importers.gguf import open_gguf
 from hexane.train.text.chat import ChatTemplate
 from hexane.train.text.sentencepiece import MOST_PIECES
-from hexane.train.text.tokenizer import CHAT_ENDINGS, Tokenizer
+from hexane.train.text.tokenizer import CHAT_ENDINGS, ENDINGS, Tokenizer
 
 WHERE = "[train.load_tokenizer]"
 UNKNOWN, CONTROL, USER, BYTE = 2, 3, 4, 6  # of tokenizer.ggml.token_type
@@ -36,6 +36,8 @@ WORDS: Mapping[str, str] = {
     "tekken": "tekken",
 }
 WHOLE_WORDS = ("llama-bpe", "llama3", "llama-v3", "tekken")  # a word of the vocabulary needs no merges
+# Pieces of Phi-3 after which a tokenizer of SentencePiece's kind drops white space: all control tokens but these.
+KEEP_SPACE = ("<unk>", "<s>", "<|endoftext|>")
 BEGUN = ("llama-bpe", "llama3", "llama-v3", "tekken")  # texts begin with BOS where the file does not say
 
 
@@ -132,7 +134,8 @@ class _Metadata:
         begin, end = self.id_of("bos"), self.id_of("eos")
         if begin is None and kind == "llama":
             begin = self.ids.get("<s>")
-        chat_ends = {self.ids[name] for name in CHAT_ENDINGS if name in self.ids} | {
+        # A file names one end. Instruct models have two: of the answer, and of the document.
+        chat_ends = {self.ids[name] for name in (*CHAT_ENDINGS, *ENDINGS) if name in self.ids} | {
             one for one in (self.id_of("eot"), self.id_of("eom")) if one is not None
         }
         marks = frozenset(one for one in (begin, end) if one is not None)
@@ -194,9 +197,20 @@ class _Metadata:
         return inner
 
     def mark(self, package: Any, inner: Any) -> None:
-        """Pieces that a text may name, before it is cut."""
-        special = [self.pieces[i] for i, kind in enumerate(self.types) if kind == CONTROL]
-        plain = [self.pieces[i] for i, kind in enumerate(self.types) if kind == USER]
-        made = package.AddedToken
-        inner.add_special_tokens([made(one, special=True, normalized=False) for one in special])
+        """Pieces that a text may name, before it is cut. The ends of a text are among them, whatever their type."""
+        named = {*CHAT_ENDINGS, *ENDINGS}
+        typed = list(zip(self.pieces, self.types, strict=True))
+        special = [piece for piece, kind in typed if kind == CONTROL or piece in named]
+        plain = [piece for piece, kind in typed if kind == USER and piece not in named]
+        made, drops = package.AddedToken, self.drops_space()
+        inner.add_special_tokens(
+            [made(one, special=True, normalized=False, rstrip=drops and one not in KEEP_SPACE) for one in special]
+        )
         inner.add_tokens([made(one, special=False, normalized=False) for one in plain])
+
+    def drops_space(self) -> bool:
+        """Whether white space after a control token is dropped. Files of Phi-3 and 3.5 do not say so; their
+        tokenizer.json and llama.cpp do."""
+        name = str(self.metadata.get("general.name", "")).lower()
+        is_phi3 = self.metadata.get("general.architecture") == "phi3" or "phi-3" in name or "phi3" in name
+        return is_phi3 and self.metadata.get("tokenizer.ggml.model") == "llama"

@@ -29,7 +29,7 @@ PART = 1 << 16  # characters, at least
 class Tokenizer:
     """A tokenizer and what is put before each document. vocab: ids are below it; begin: the id that begins a document,
     end: the one that ends it; None: there is none. adds_begin: whether the tokenizer itself puts `begin` before a text.
-    chat_ends: the ids that end an answer in a chat."""
+    chat_ends: the ids that end an answer in a chat. added: the ids of tokens that were added to the vocabulary."""
 
     def __init__(
         self,
@@ -42,9 +42,10 @@ class Tokenizer:
         lines_apart: bool = False,
         adds_begin: bool = True,
         chat_ends: frozenset[int] = frozenset(),
+        added: frozenset[int] = frozenset(),
     ) -> None:
         self.vocab, self.begin, self.end = vocab, begin, end
-        self.adds_begin, self.chat_ends = adds_begin, chat_ends
+        self.adds_begin, self.chat_ends, self.added = adds_begin, chat_ends, added
         self._inner, self._markers = inner, markers
         self._prefix, self._lines_apart = prefix, lines_apart
 
@@ -54,8 +55,19 @@ class Tokenizer:
         document, as files of tokens may have nothing else between them."""
         return frozenset(one for one in (self.begin, self.end, *self.chat_ends) if one is not None)
 
+    def fits(self, rows: int) -> bool:
+        """Whether a model with so many rows has one for each token of the vocabulary. Added tokens may have none: the
+        tokenizer of Gemma 3 1B has the mark of images, which only the larger models read."""
+        return all(one in self.added for one in range(rows, self.vocab))
+
     def encode(self, text: str, *, begin: bool = True) -> list[int]:
-        """The ids of a document. begin: with the id that begins it, where there is one."""
+        """The ids of a document. begin: with the id that begins it, where there is one. Raises Error for a half of a
+        surrogate pair, which Python has for bytes that are no UTF-8."""
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            bad = text[error.start]
+            raise Error(f"[train.Tokenizer] encode: got {bad!r} at {error.start}, need text in UTF-8") from None
         ids = [self.begin] if begin and self.begin is not None else []
         for part in self._parts(f"{self._prefix}{text}" if text else ""):
             ids += self._inner.encode(part, add_special_tokens=False).ids
@@ -80,6 +92,15 @@ class Tokenizer:
                 raise Error(f"[train.Tokenizer] decode: got the id {i}, need one below the vocabulary's {self.vocab}")
         text: str = self._inner.decode([i for i in plain if i not in self._markers], skip_special_tokens=True)
         return text
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes a tokenizer.json that encodes as this one without `begin`."""
+        made = type(self._inner).from_str(self._inner.to_str())
+        if self._prefix:
+            from tokenizers import normalizers
+
+            made.normalizer = normalizers.Prepend(self._prefix)
+        made.save(os.fspath(path))
 
 
 def find_tokenizer(folder: Path) -> Path | None:
@@ -132,8 +153,8 @@ def _from_json(tokenizers: Any, data: bytes, where: str) -> Tokenizer:
         inner.no_truncation()  # else long documents lose their ends
         inner.no_padding()
         ids = inner.get_vocab(with_added_tokens=True)
-        added = _added(inner)
-        begin = added if added is not None else next((ids[name] for name in BEGINNINGS if name in ids), None)
+        marked = _marked(inner)
+        begin = marked if marked is not None else next((ids[name] for name in BEGINNINGS if name in ids), None)
         special = {token.content: i for i, token in inner.get_added_tokens_decoder().items()}
         chat_ends = frozenset(special[name] for name in CHAT_ENDINGS if name in special)
         end = next((ids[name] for name in ENDINGS if name in ids), None)
@@ -143,11 +164,11 @@ def _from_json(tokenizers: Any, data: bytes, where: str) -> Tokenizer:
         raise Error(f"{where}: {error}, need a tokenizer.json") from None
     if not ids:
         raise Error(f"{where}: got an empty vocabulary, need tokens")
-    adds = added is not None
-    return Tokenizer(inner, max(ids.values()) + 1, begin, end, adds_begin=adds, chat_ends=chat_ends)
+    vocab, adds, added = max(ids.values()) + 1, marked is not None, frozenset(special.values())
+    return Tokenizer(inner, vocab, begin, end, adds_begin=adds, chat_ends=chat_ends, added=added)
 
 
-def _added(inner: Any) -> int | None:
+def _marked(inner: Any) -> int | None:
     """What the tokenizer itself puts before a text."""
     marked = inner.encode("a", add_special_tokens=True)
     return int(marked.ids[0]) if marked.special_tokens_mask[:1] == [1] else None
