@@ -65,6 +65,8 @@ bool visit_plan(id<CoreMLPlan> plan, const char* function, const Visitor& visito
   NSDictionary* functions = [program functions];
   NSString* name = [NSString stringWithUTF8String:function ? function : "main"];
   id<CoreMLStructure> found = [functions objectForKey:name];
+  if (!found && !function && [functions count] == 1)
+    for (NSString* only in functions) found = [functions objectForKey:only];
   if (!found) return fail(error, "plan", "no function %s in the plan", [name UTF8String]);
   visit_block(plan, [found block], visitor);
   return true;

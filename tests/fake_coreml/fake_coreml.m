@@ -465,6 +465,7 @@ static NSArray* lines_of(NSURL* folder, NSError** error) {
   if (![[NSFileManager defaultManager] fileExistsAtPath:[package path]])
     return failure(error, 0, @"%@ is not there", [package path]);
   fake_coreml_reply reply = {NULL, NULL};
+  if (!describe_function) return failure(error, 3, @"nobody set a host");
   describe_function([[package path] UTF8String], &reply);
   if (reply.refusal || !reply.text) {
     failure(error, 3, @"%s", reply.refusal ? reply.refusal : "no answer");

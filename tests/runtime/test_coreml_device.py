@@ -245,7 +245,7 @@ def test_the_probe_says_what_a_system_lacks(mac: CoreMLStandIn) -> None:
 
 @pytest.mark.skipif(coreml_library.missing() == "", reason="this machine has Core ML")
 def test_other_systems_say_what_to_use_instead() -> None:
-    with pytest.raises(hx.Error, match=r"\[compile\] device: got 'coreml', need a Mac: this is .*'cpu' runs the same"):
+    with pytest.raises(hx.Error, match=r"\[compile\] Core ML: got \w+ on \w+, need a Mac; device='cpu' runs the same"):
         hx.compile(network(), device="coreml")
 
 
@@ -254,6 +254,7 @@ def test_other_systems_say_what_to_use_instead() -> None:
     [
         ({"numerics": "engine", "target": "M1"}, r"\[compile\] numerics: got it for the device 'coreml'"),
         ({"dtype": "bf16"}, r"\[compile\] dtype: got 'bf16' for the device 'coreml'"),
+        ({"threads": 2, "contexts": 3}, r"\[compile\] threads, contexts: got it for the device 'coreml'"),
         ({"fallback": "error"}, r"\[compile\] fallback: got it for the device 'coreml'"),
     ],
 )

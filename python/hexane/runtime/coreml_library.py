@@ -291,8 +291,8 @@ def _free_state(model: LoadedModel, api: CoreML, handle: int) -> None:
 def missing() -> str:
     """Why Core ML cannot be used here; "" where it can."""
     if platform.system() != "Darwin":
-        return f"this is {platform.system()} on {platform.machine()}"
-    return "" if _path().exists() else f"{_path().name} is missing next to {Path(_core.__file__).name}"
+        return f"{platform.system()} on {platform.machine()}"
+    return "" if _path().exists() else f"no {_path().name} next to {Path(_core.__file__).name}"
 
 
 def _path() -> Path:
@@ -303,7 +303,7 @@ def own_coreml(where: str = "compile") -> CoreML:
     """This Mac's Core ML. Raises Error that says what to use where there is none."""
     if why := missing():
         raise Error(
-            f"[{where}] device: got 'coreml', need a Mac: {why}; 'cpu' runs the same model here, and hx.save_coreml"
+            f"[{where}] Core ML: got {why}, need a Mac; device='cpu' runs the same model here, and hx.save_coreml"
             " writes the package"
         )
     return _own()

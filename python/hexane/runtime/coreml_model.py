@@ -21,6 +21,7 @@ from hexane.runtime.coreml import save_coreml
 from hexane.runtime.coreml_library import (
     NUMPY_OF,
     CompiledModel,
+    CoreML,
     CoreMLPort,
     LoadedModel,
     PlannedOp,
@@ -131,10 +132,12 @@ class CoreMLProgram:
         outputs = self.results()
 
         def done(error: DeviceError | None) -> None:
-            if error is not None:
-                future.set_exception(error)
-            else:
+            try:
+                if error is not None:
+                    raise error
                 future.set_result(self.taken(outputs))
+            except Exception as failure:  # nobody else hears of it: the caller is a thread of Core ML's
+                future.set_exception(failure)
 
         future.set_running_or_notify_cancel()
         self.loaded.start(self.given(given), outputs, done)
@@ -288,12 +291,17 @@ class CoreMLModel(Model):
 
 
 def compile_on_coreml(
-    opened: sources.Module, options: Options, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Any]
+    opened: sources.Module,
+    options: Options,
+    shapes: Mapping[str, Sequence[int]],
+    values: Mapping[str, Any],
+    api: CoreML | None = None,
 ) -> CoreMLModel:
     """The model on this Mac's Core ML. A Core ML model goes there as it is, unless `target` or `compress` are given;
-    any other is written as a package first. Raises Error where there is no Core ML, and that says what it refuses."""
+    any other is written as a package first. Raises Error where there is no Core ML, and that says what it refuses. api:
+    another Core ML than the system's."""
     check_options(options)
-    api = coreml_library.own_coreml()
+    api = api or coreml_library.own_coreml()
     try:
         graph = opened.function().graph(shapes, {name: np.asarray(value) for name, value in values.items()})
     except SpecialisationNeeded as error:
@@ -301,7 +309,8 @@ def compile_on_coreml(
     units = options.placed.compute_units or "cpu_and_ne"
     path = Path(opened.source) if opened.form == "coreml" else None
     if path is not None and path.suffix in _AS_IT_IS and not options.target and options.compress is None:
-        loaded = LoadedModel(CompiledModel(api, path), units, opened.asked)
+        function = opened.asked or ("main" if len(opened.functions) > 1 else None)
+        loaded = LoadedModel(CompiledModel(api, path), units, function)
         return CoreMLModel(CoreMLProgram(loaded, _ports(graph, loaded, {})))
     with tempfile.TemporaryDirectory(prefix="hexane") as folder:
         package = Path(folder) / "model.mlpackage"
@@ -320,7 +329,7 @@ def compile_on_coreml(
 def check_options(options: Options) -> None:
     """Raises Error for options that Core ML does not follow."""
     fresh = Options(device=options.device)
-    takes = ("device", "target", "dtype", "compress", "threads", "contexts")
+    takes = ("device", "target", "dtype", "compress")
     given = [n for n in Options.__dataclass_fields__ if n not in takes and getattr(options, n) != getattr(fresh, n)]
     if given:
         raise Error(f"[compile] {', '.join(given)}: got it for the device 'coreml', need another device for it")
