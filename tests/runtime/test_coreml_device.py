@@ -268,3 +268,52 @@ def test_compute_units_need_core_ml() -> None:
         hx.Device("cpu", compute_units="all")
     with pytest.raises(hx.Error, match=r"\[compile\] compute_units: got 'gpu', need one of"):
         hx.Device("coreml", compute_units="gpu")
+
+
+def test_a_call_that_fails_later_raises_where_it_is_awaited(
+    mac: CoreMLStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net, x = on_coreml(network()), pixels(3, 64)
+    mac.set(**{"raise": 1})
+    with pytest.raises(hx.DeviceError, match=r"\[coreml\] evaluate: got com.apple.CoreML 0: as it was asked for"):
+        asyncio.run(net.run_async(x))
+    mac.set(**{"raise": 0})
+    monkeypatch.setattr(type(net._on), "taken", lambda *_: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        net.submit(x).result(timeout=20)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "error"),
+    [
+        ({"z": (3, 64)}, {"wide": (3, 32)}, "there is no input z"),
+        ({}, {"wide": (3, 32)}, "Required input feature not passed"),
+        ({"x": (64, 3)}, {"wide": (3, 32)}, "does not match the shape"),
+        ({"x": (3, 64)}, {"other": (3, 32)}, "there is no output other"),
+        ({"x": (3, 64)}, {"wide": (32, 3)}, "does not match the shape"),
+    ],
+)
+def test_the_stand_in_refuses_what_core_ml_refuses(
+    mac: CoreMLStandIn, inputs: dict[str, Any], outputs: dict[str, Any], error: str
+) -> None:
+    loaded = on_coreml(network())._on.loaded
+    sides = [coreml_library.Views({n: np.ones(s, np.float32) for n, s in side.items()}) for side in (inputs, outputs)]
+    with pytest.raises(hx.DeviceError, match=error):
+        loaded.predict(*sides)
+
+
+def test_a_state_of_another_model_is_refused(mac: CoreMLStandIn) -> None:
+    net, other = on_coreml(counter())._on, on_coreml(counter())._on
+    with pytest.raises(hx.DeviceError, match="the state is another model's"):
+        net.loaded.predict(net.given([np.ones((1, 32), np.float32)]), net.results(), other._state)
+    with pytest.raises(hx.DeviceError, match="a model with states needs a state"):
+        net.loaded.predict(net.given([np.ones((1, 32), np.float32)]), net.results())
+
+
+def test_a_function_of_several_needs_macos_15(mac: CoreMLStandIn, tmp_path: Path) -> None:
+    x = hx.input("x", (1, 4))
+    two = {"main": hx.graph({"y": hx.relu(x)}), "other": hx.graph({"y": hx.sigmoid(x)})}
+    hx.save_coreml(two, tmp_path / "Net.mlpackage")
+    mac.set(macos=1404)
+    with pytest.raises(hx.DeviceError, match=r"function main: got a system before macOS 15, need that"):
+        on_coreml(str(tmp_path / "Net.mlpackage"))
