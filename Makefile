@@ -8,7 +8,7 @@ STEP := .ci/step
 BUILD := build/editable
 # The folders of the package too: the installation says for each module of it whether it is a file or a folder.
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard python/hexane/*/__init__.py) $(shell find csrc -name '*.cpp' -o -name '*.c' -o -name '*.h')
-CPP_FILES := $(shell find csrc tests/cpp tests/c99 tests/fake_ane -name '*.cpp' -o -name '*.c' -o -name '*.h' -o -name '*.mm' -o -name '*.m')
+CPP_FILES := $(shell find csrc tests/cpp tests/c99 tests/fake_ane tests/fake_coreml -name '*.cpp' -o -name '*.c' -o -name '*.h' -o -name '*.mm' -o -name '*.m')
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export CMAKE_COLOR_DIAGNOSTICS := OFF
 # Tests start Python hundreds of times, and half of that time would be compiling modules anew.

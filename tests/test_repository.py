@@ -57,7 +57,7 @@ def test_pre_commit_runs_the_checkers_of_lint() -> None:
     assert [command.removesuffix(" .").removesuffix(" $(CPP_FILES)") for command in commands] == list(hooks)
     pattern = hooks["$(BIN)/clang-format --dry-run -Werror"]["files"]
     tracked = subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines()
-    roots = ("csrc/", "tests/cpp/", "tests/c99/", "tests/fake_ane/")
+    roots = ("csrc/", "tests/cpp/", "tests/c99/", "tests/fake_ane/", "tests/fake_coreml/")
     sources = [path for path in tracked if path.startswith(roots) and path.endswith((".cpp", ".c", ".h", ".mm", ".m"))]
     assert sources == [path for path in tracked if re.search(pattern, path)]
 

@@ -13,6 +13,7 @@ from hexane.targets import Chip, Target
 from hexane.targets.dispatch import dispatch
 
 MOST_THREADS = 256
+COMPUTE_UNITS = ("cpu_and_ne", "all", "cpu_and_gpu", "cpu")  # of Core ML
 SCHEDULES = ("apple", "optimal")  # of a chip
 
 
@@ -41,9 +42,13 @@ class Device:
     kind: str = "auto"
     """Where it runs. "ane": its layers on the Neural Engine itself, the rest on the host; Error that says what is
     missing where this machine has no engine. "cpu": all of it on the CPU, in the engine's arithmetic. "auto": on the
-    engine where there is one; `device` of the model says what was chosen and why."""
+    engine where there is one; `device` of the model says what was chosen and why. "coreml": through Apple's public
+    API, on a Mac (docs/coreml.md)."""
 
     _: KW_ONLY
+
+    compute_units: str = ""
+    """For "coreml", the devices that Core ML may choose from: "cpu_and_ne" (and ""), "all", "cpu_and_gpu", "cpu"."""
 
     qos: int | None = None
     """The class of the engine's queues in which calls wait, 0 to 63 (docs/macos.md). No effect on the CPU."""
@@ -53,8 +58,13 @@ class Device:
     (docs/cache.md). False: each is compiled anew."""
 
     def __post_init__(self) -> None:
-        if self.kind not in ("auto", "cpu", "ane"):
-            raise Error(f"[compile] device: got {self.kind!r}, need 'auto', 'cpu' or 'ane'")
+        if self.kind not in ("auto", "cpu", "ane", "coreml"):
+            raise Error(f"[compile] device: got {self.kind!r}, need 'auto', 'cpu', 'ane' or 'coreml'")
+        if self.compute_units not in ("", *COMPUTE_UNITS):
+            need = ", ".join(map(repr, COMPUTE_UNITS))
+            raise Error(f"[compile] compute_units: got {self.compute_units!r}, need one of {need}")
+        if self.compute_units and self.kind != "coreml":
+            raise Error(f"[compile] compute_units: got it for the device {self.kind!r}, need 'coreml' for it")
         if self.qos is not None and (type(self.qos) is not int or not 0 <= self.qos <= dispatch().most_qos):
             raise Error(f"[compile] qos: got {self.qos!r}, need an integer from 0 to {dispatch().most_qos}")
         if type(self.cache) is not bool:
@@ -79,7 +89,7 @@ class Options:
     Neural Engine and `device` is not "cpu", else the host; HEXANE_TARGET names another."""
 
     device: str | Device = "auto"
-    """Where the program of a chip runs: "auto", "ane", "cpu", or an hx.Device, which has more fields."""
+    """Where the program of a chip runs: "auto", "ane", "cpu", "coreml", or an hx.Device, which has more fields."""
 
     dtype: str = ""
     """The dtype of the host. "fp16": it stores everything between the ports in fp16 and accumulates in fp32. "bf16":

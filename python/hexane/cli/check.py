@@ -30,17 +30,21 @@ from hexane.cli.output import print_json, print_table, working
 from hexane.errors import Error
 from hexane.graph import Graph
 from hexane.graph.decisions import counted
+from hexane.options import Options
 from hexane.passes.repair import repair as repair_of
 from hexane.passes.repair import repairs_of, without_repair
 from hexane.report import Entry, Report, html_page
 from hexane.report.advice import listed, others_known, told, what_to_do
 from hexane.report.conditions import Conditions, errors_on, parse_conditions
+from hexane.report.coreml_plan import HEAD as PLAN_HEAD
+from hexane.report.coreml_plan import ComparedPlan, compare_plan
 from hexane.report.model_ports import ports_of
 from hexane.report.on_inputs import OnInputs, Seen, on_inputs, range_lines, ranges_of, unknown_line
 from hexane.report.outcome import answer
 from hexane.report.preflight import examine
 from hexane.report.report import HEAD, SEGMENT_HEAD, WORDS, reads_packed, word_of
 from hexane.report.rules import Finding
+from hexane.runtime import coreml_library
 from hexane.targets import Chip, Family
 from hexane.targets.detect import detect_name
 from hexane.targets.query import chip_names, load_chip
@@ -96,6 +100,13 @@ def check(
             " inputs); commas between them.",
         ),
     ] = None,
+    measured: Annotated[
+        bool,
+        typer.Option(
+            "--measured",
+            help="On a Mac: what Core ML plans for each op (macOS 14.4), next to the forecast for the first chip.",
+        ),
+    ] = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -123,6 +134,7 @@ def check(
     graph = graph if repair is Repair.ON else without_repair(graph)
     reports = examine(graph, chips, model.name)
     of_file = _of_package(source)
+    plan = _measured(source, graph, reports[0], known) if measured else None
     if html is not None:
         _core.save_file(str(html), html_page(reports).encode("utf-8", "xmlcharrefreplace"))
     ranges, runs = _on_inputs(graph, reports, known)
@@ -131,6 +143,7 @@ def check(
         record = _record(model, reports, node)
         record["repairs"] = [list(d) for d in repairs_of(repair_of(graph, reports[0].chip))]
         record |= {"package": [finding.record() for finding in of_file]} if source.form == "coreml" else {}
+        record |= {"measured": plan.record()} if plan is not None else {}
         record |= {"ranges": [seen.record() for seen in ranges]} if ranges else {}
         for found in runs:
             (target_record,) = [one for one in record["targets"] if one["target"] == found.chip.name]
@@ -145,6 +158,9 @@ def check(
         _print_report(reports[0]) if len(reports) == 1 else _print_matrix(reports, _heads(chips, target))
         if of_file:
             print("\n  ".join(["\nwhat Core ML does with this file:", *map(str, of_file)]))
+        if plan is not None:
+            print(f"\n{plan.summary}\n")
+            print_table(PLAN_HEAD, [op.row() for op in plan.ops], right=("cost",))
         _print_numbers(graph, ranges, runs, reports)
     if failed is not None and not json:
         _print_failed(reports, failed)
@@ -162,6 +178,18 @@ def _of_package(source: sources.Module) -> tuple[Finding, ...]:
 
     model = open_model(source.source)
     return find_package_rules(model, source.asked or model.functions[0])
+
+
+def _measured(source: sources.Module, graph: Graph, report: Report, known: Known) -> ComparedPlan:
+    """Core ML's plan of the file itself, or of the package that it is written as. Raises Error where there is none."""
+    from hexane.runtime.coreml_model import compile_on_coreml  # late: what most checks do not need
+
+    coreml_library.own_coreml("check")
+    with working("asking Core ML"):
+        opened = source if source.form == "coreml" else sources.open_network(graph, where="check")
+        given = (known.shapes, known.values) if source.form == "coreml" else ({}, {})
+        made = compile_on_coreml(opened, Options(device="coreml"), *given)
+        return compare_plan(report, made.compute_plan())
 
 
 def _on_inputs(graph: Graph, reports: Sequence[Report], known: Known) -> tuple[tuple[Seen, ...], list[OnInputs]]:

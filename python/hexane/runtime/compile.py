@@ -26,6 +26,7 @@ from hexane.runtime import engine
 from hexane.runtime.chip import chip_program
 from hexane.runtime.collector import collector_paused
 from hexane.runtime.compressed import Compressed, Feeds, compressed, relative_error
+from hexane.runtime.coreml_model import compile_on_coreml
 from hexane.runtime.dump import Dump
 from hexane.runtime.engine import OnEngine
 from hexane.runtime.model import Model, PortType
@@ -79,12 +80,16 @@ def compile(
               "repair": repair, "threads": threads, "contexts": contexts, "schedule": schedule,
               "memory": memory, "compress": compress,
               "trim_output_transpose": trim_output_transpose, "dump": dump}  # fmt: skip
-    compiler = _Compiler.of((options or DEFAULTS).given(fields))
+    asked = (options or DEFAULTS).given(fields)
+    on_coreml = asked.placed.kind == "coreml"
+    compiler = None if on_coreml else _Compiler.of(asked)
     opened = sources.open_network(model, where="compile")
     if updates:
         if opened.form != "tensors":
             raise Error(f"[compile] updates: got some with {opened.title}, need tensors (hx.graph takes updates too)")
         opened = sources.open(graph(opened.source, updates))
+    if compiler is None:
+        return compile_on_coreml(opened, asked, input_shapes or {}, input_values or {})
     return _compile_function(opened.function(), compiler, input_shapes or {}, input_values or {})
 
 
@@ -182,6 +187,8 @@ class _Compiler:
     @classmethod
     def of(cls, options: Options) -> "_Compiler":
         """Raises Error for options that do not go together, or not with the target."""
+        if options.placed.kind == "coreml":
+            raise Error("[compile] device: got 'coreml', need 'auto', 'cpu' or 'ane' here; hx.compile takes 'coreml'")
         target = target_of(options)
         options.check_for(target)
         if options.placed.kind == "ane":

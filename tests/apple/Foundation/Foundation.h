@@ -53,7 +53,9 @@ typedef struct {
 + (NSNumber *)numberWithInt:(int)value;
 + (NSNumber *)numberWithUnsignedLongLong:(unsigned long long)value;
 - (NSUInteger)unsignedIntegerValue;
++ (NSNumber *)numberWithLongLong:(long long)value;
 - (unsigned long long)unsignedLongLongValue;
+- (long long)longLongValue;
 @end
 
 @interface NSData : NSObject
@@ -74,6 +76,7 @@ typedef struct {
 - (NSUInteger)count;
 - (id)objectAtIndex:(NSUInteger)index;
 - (BOOL)containsObject:(id)object;
+- (BOOL)isEqualToArray:(NSArray *)other;
 @end
 
 @interface NSMutableArray : NSArray
@@ -84,6 +87,7 @@ typedef struct {
 + (instancetype)dictionary;
 + (instancetype)dictionaryWithObjects:(const id *)objects forKeys:(const id *)keys count:(NSUInteger)count;
 - (id)objectForKey:(id)key;
+- (NSUInteger)count;
 @end
 
 @interface NSMutableDictionary : NSDictionary
@@ -103,6 +107,11 @@ extern NSString *const NSUnderlyingErrorKey;
 + (void)raise:(NSString *)name format:(NSString *)format, ... __attribute__((noreturn));
 - (NSString *)name;
 - (NSString *)reason;
+@end
+
+@interface NSURL : NSObject
++ (NSURL *)fileURLWithPath:(NSString *)path;
+- (NSString *)path;
 @end
 
 @interface NSPropertyListSerialization : NSObject

@@ -15,13 +15,15 @@ Values = dict[str, Any]  # what a case found, for JSON
 @dataclass(frozen=True, slots=True)
 class Context:
     """What cases are given. salt: a word in the texts of all programs of one report, so that the service keeps none of
-    them from before. programs: how many are compiled and loaded to find the limits. target: the chip of the engine."""
+    them from before. coreml: what stands in for Core ML, "" for the system's. programs: how many are compiled and
+    loaded to find the limits. target: the chip of the engine."""
 
     library: str
     framework: str
     salt: str
     programs: int
     target: str
+    coreml: str = ""
 
     def setup(self, *, limited: bool = True) -> _core.AneSetup:
         """limited: False for a process that goes on beyond the known limits."""

@@ -2,6 +2,7 @@
 
 from hexane.report.mac.benchmarks import BENCHMARKS
 from hexane.report.mac.catalogue import CATALOGUE
+from hexane.report.mac.coreml import COREML
 from hexane.report.mac.interface import ATTRIBUTES, INTERFACE, SELF_TEST, SYSTEM
 from hexane.report.mac.lifecycle import ALIVE, ERRORS, FORK, KEPT, LIFECYCLE, THREADS, WEIGHTS
 from hexane.report.mac.limits import ARGUMENTS, BLOBS, MANY, SPELLING, SURFACES
@@ -10,7 +11,7 @@ from hexane.report.mac.reductions import REDUCTIONS
 
 PROBES = (
     SYSTEM, INTERFACE, SELF_TEST, ATTRIBUTES, LIFECYCLE, KEPT, WEIGHTS, ERRORS, SPELLING, ARGUMENTS, BLOBS, SURFACES,
-    THREADS, FORK, REDUCTIONS, CATALOGUE, BENCHMARKS, MANY,
+    THREADS, FORK, REDUCTIONS, CATALOGUE, BENCHMARKS, COREML, MANY,
 )  # fmt: skip
 # Asked after a case that gave no answer: does the engine still work?
 RECOVERY = Probe("recovery", "Does the engine work again after a process that hung or crashed?", ALIVE)

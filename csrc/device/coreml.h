@@ -1,0 +1,41 @@
+// What the Objective-C++ files of Core ML share.
+#pragma once
+
+#include <mutex>
+
+#import "device/ane.h"
+#import "device/coreml_api.h"
+#include "device/hexane_coreml.h"
+
+namespace hexane::coreml {
+
+using ane::advise;
+using ane::fail;
+using ane::guarded;
+
+bool open_framework(const char* path, hexane_ane_error* error);
+inline Class find(const char* name) { return (Class)objc_getClass(name); }  // nil where there is none
+Class class_of(const char* name);                                           // raises where there is none
+id configuration(hexane_coreml_units units, const char* function);  // autoreleased; raises what the system lacks
+NSURL* url_of(const char* path);
+const CoreMLDtypeName* dtype_of(NSInteger number);  // null for one that is not known
+
+// An MLMultiArray over the caller's memory, autoreleased; raises what Core ML refuses.
+id array_over(const hexane_coreml_array& array);
+// Copies between an MLMultiArray and the caller's memory. Raises where dtype or shape differ.
+void copy_out(id array, const hexane_coreml_array& to);
+void copy_in(id array, const hexane_coreml_array& from);
+
+}  // namespace hexane::coreml
+
+struct hexane_coreml_model {
+  id model = nil;
+  hexane_coreml_port* ports[3] = {};
+  size_t num_ports[3] = {};
+  std::mutex mutex;
+};
+
+struct hexane_coreml_state {
+  hexane_coreml_model* model;
+  id state = nil;
+};

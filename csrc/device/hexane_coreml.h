@@ -1,0 +1,109 @@
+/* Core ML's public API in C99: compiled models, predictions over the caller's memory, states, and what Core ML plans.
+ *
+ *   hexane_coreml_compile(NULL, "Net.mlpackage", folder, sizeof folder, &error);    // the caller deletes the folder
+ *   hexane_coreml_model *model = hexane_coreml_load(NULL, folder, HEXANE_COREML_CPU_AND_NE, NULL, &error);
+ *   hexane_coreml_predict(model, NULL, inputs, num_inputs, outputs, num_outputs, &error);
+ *   hexane_coreml_free(model);
+ *
+ * What fails returns NULL or false and fills the error; its text begins with the domain and number of the NSError.
+ * `framework` is the path of the library to open, NULL: macOS' own. Any thread may call; predictions of one model wait
+ * for each other, as Apple asks for, but those of hexane_coreml_predict_async.
+ */
+#pragma once
+
+#include "hexane_ane.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct hexane_coreml_model hexane_coreml_model;
+typedef struct hexane_coreml_state hexane_coreml_state;
+
+/* The devices that Core ML may choose from. */
+typedef enum hexane_coreml_units {
+  HEXANE_COREML_CPU = 0,
+  HEXANE_COREML_CPU_AND_GPU = 1,
+  HEXANE_COREML_ALL = 2,
+  HEXANE_COREML_CPU_AND_NE = 3, /* macOS 13 */
+} hexane_coreml_units;
+
+typedef enum hexane_coreml_side { HEXANE_COREML_INPUT, HEXANE_COREML_OUTPUT, HEXANE_COREML_STATE } hexane_coreml_side;
+
+typedef struct hexane_coreml_port {
+  const char* name;
+  const char* kind;  /* "array", or of a feature that is none: "image", "string", "number", "other" */
+  const char* dtype; /* of an array: "fp64", "fp32", "fp16", "int32" or "int8"; else "" */
+  size_t rank;
+  const int64_t* shape; /* the default one of a shape that varies */
+  bool optional;
+} hexane_coreml_port;
+
+/* The caller's memory of a port. */
+typedef struct hexane_coreml_array {
+  const char* name;
+  const char* dtype;
+  void* data;
+  size_t rank; /* at least 1 */
+  const int64_t* shape;
+  const int64_t* strides; /* in elements, as Core ML counts them; not negative */
+  bool copied;            /* set for outputs: Core ML used memory of its own, and the result was copied from there */
+} hexane_coreml_array;
+
+/* Writes the path of the compiled model, a folder in the temporary folder, which the caller deletes. */
+HEXANE_ANE_API bool hexane_coreml_compile(const char* framework, const char* package, char* folder, size_t folder_bytes,
+                                          hexane_ane_error* error);
+/* function: of a package of several; NULL: the default one. */
+HEXANE_ANE_API hexane_coreml_model* hexane_coreml_load(const char* framework, const char* folder,
+                                                       hexane_coreml_units units, const char* function,
+                                                       hexane_ane_error* error);
+HEXANE_ANE_API void hexane_coreml_free(hexane_coreml_model* model);
+
+HEXANE_ANE_API size_t hexane_coreml_num_ports(const hexane_coreml_model* model, hexane_coreml_side side);
+HEXANE_ANE_API hexane_coreml_port hexane_coreml_port_at(const hexane_coreml_model* model, hexane_coreml_side side,
+                                                        size_t index);
+
+/* state: NULL for a model without states. Outputs are written to where the arrays say. */
+HEXANE_ANE_API bool hexane_coreml_predict(hexane_coreml_model* model, hexane_coreml_state* state,
+                                          const hexane_coreml_array* inputs, size_t num_inputs,
+                                          hexane_coreml_array* outputs, size_t num_outputs, hexane_ane_error* error);
+/* Whether this system starts predictions without a wait (macOS 14). */
+HEXANE_ANE_API bool hexane_coreml_has_async(const hexane_coreml_model* model);
+/* Starts a prediction; `done` is called once, from another thread, with NULL or the error. All arrays, with what they
+ * point to, stay until then. False, and no call of `done`, where it cannot be started. */
+typedef void (*hexane_coreml_done)(void* context, const hexane_ane_error* error);
+HEXANE_ANE_API bool hexane_coreml_predict_async(hexane_coreml_model* model, const hexane_coreml_array* inputs,
+                                                size_t num_inputs, hexane_coreml_array* outputs, size_t num_outputs,
+                                                hexane_coreml_done done, void* context, hexane_ane_error* error);
+
+/* All states of a model, zeros at first (macOS 15). Predictions of one state wait for each other. */
+HEXANE_ANE_API hexane_coreml_state* hexane_coreml_new_state(hexane_coreml_model* model, hexane_ane_error* error);
+HEXANE_ANE_API void hexane_coreml_free_state(hexane_coreml_state* state);
+/* Copies the state of the array's name to the array, or into the state. */
+HEXANE_ANE_API bool hexane_coreml_read_state(hexane_coreml_state* state, hexane_coreml_array* array,
+                                             hexane_ane_error* error);
+HEXANE_ANE_API bool hexane_coreml_write_state(hexane_coreml_state* state, const hexane_coreml_array* array,
+                                              hexane_ane_error* error);
+
+/* What Core ML plans for an operation (macOS 14.4). Devices: "cpu", "gpu", "ne". */
+typedef struct hexane_coreml_operation {
+  const char* operator_name; /* "ios16.relu" */
+  const char* output;        /* the name of its first result */
+  const char* preferred;     /* "": it says none, as of constants */
+  const char* supported;     /* "cpu,ne" */
+  double cost;               /* share of the model's, 0 to 1; negative: it says none */
+} hexane_coreml_operation;
+typedef void (*hexane_coreml_visit)(void* context, const hexane_coreml_operation* operation);
+/* Calls `visit` for each operation in order, from the calling thread. */
+HEXANE_ANE_API bool hexane_coreml_plan(const char* framework, const char* folder, hexane_coreml_units units,
+                                       const char* function, hexane_coreml_visit visit, void* context,
+                                       hexane_ane_error* error);
+
+/* Calls `line` for each class and method that is used: kind "class" or "selector", found "yes" or "", and as `need`
+ * the first macOS that has it. */
+HEXANE_ANE_API bool hexane_coreml_probe(const char* framework, hexane_ane_line line, void* context,
+                                        hexane_ane_error* error);
+
+#ifdef __cplusplus
+}
+#endif
