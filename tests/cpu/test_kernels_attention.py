@@ -225,3 +225,19 @@ def test_attention_reads_a_cache_in_place() -> None:
         got = net(position=np.int32([at]), new_k=cache[0][:, at : at + 1], new_v=cache[1][:, at : at + 1], q=query)
         want = wanted([query, cache[0][:, : at + 1], cache[1][:, : at + 1]], scale=0.25)
         np.testing.assert_allclose(got, want, atol=1e-6)
+
+
+@DTYPE
+@pytest.mark.parametrize("mask", ["bool", "float"])
+@pytest.mark.parametrize("shown", [1, 63, 64, 65, 700, 1000])
+def test_one_query_reads_the_keys_that_its_mask_shows(shown: int, mask: str, dtype: str) -> None:
+    """A cache with room for 1,000 keys costs what is filled: nothing reads the rest, which is NaN here."""
+    query, key, value = operands((3, 1, 32), (3, 1000, 32), 40, dtype)
+    shows = np.arange(1000) < shown
+    given = shows if mask == "bool" else np.where(shows, 0, -np.inf).astype(dtype)
+    want = wanted([query * 2, key, value * 300, given])
+    key[:, (shown + 63) // 64 * 64 :] = np.nan
+    value[:, (shown + 63) // 64 * 64 :] = np.nan
+    got = poisoned(want.shape, dtype)
+    run(NAME, [query * 2, key, value * 300, given], [got], PLAIN)
+    assert np.abs(got - want).max() <= TOLERANCE[dtype] * max(1, np.abs(want).max())

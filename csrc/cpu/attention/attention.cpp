@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "cpu/attention/attention.h"
 #include "cpu/elementwise/elementwise.h"
@@ -37,20 +38,52 @@ void engine_row(const Arithmetic& arithmetic, const std::byte* from, int64_t str
   for (int64_t i = 0; i < n; ++i) arithmetic.to_floats(from + i * stride, DType::kFp16, 1, to + i);
 }
 
-void mask_row(const Call& call, const AttentionState& s, const AttentionOffsets& at, float* scores) {
-  if (s.causal && at.position + 1 < s.num_keys) std::fill(scores + at.position + 1, scores + s.num_keys, -kInfinity);
+// Sums over a multiple of this many keys, and zeros for the rest, have the order of sums over all keys.
+constexpr int64_t kShownKeys = 64;
+
+// How many leading keys a row of one call reads: the rest is hidden by -infinity, so that its weights are 0. All keys
+// where the mask hides each of them.
+int64_t shown_keys(const Call& call, const AttentionState& s, const AttentionOffsets& at) {
+  int64_t shown = s.causal ? std::min(at.position + 1, s.num_keys) : s.num_keys;
+  if (s.masked && s.mask_column != 0) {
+    const Tensor& mask = call.inputs[3];
+    const std::byte* from = mask.data + at.mask;
+    const auto last = [&](auto hides) {
+      while (shown > 0 && hides(from + (shown - 1) * s.mask_column)) --shown;
+    };
+    if (mask.dtype == DType::kBool) {
+      if (call.attributes<AttentionAttributes>().hidden == -INFINITY)
+        last([](const std::byte* at) { return *at == std::byte{0}; });
+    } else if (mask.dtype == DType::kFp32) {
+      last([](const std::byte* at) {
+        float value;
+        std::memcpy(&value, at, sizeof value);
+        return value == -kInfinity;
+      });
+    } else {
+      last([](const std::byte* at) {
+        uint16_t bits;
+        std::memcpy(&bits, at, sizeof bits);
+        return bits == 0xfc00;  // -infinity
+      });
+    }
+  }
+  return shown == 0 ? s.num_keys : std::min(ceil_div(shown, kShownKeys) * kShownKeys, s.num_keys);
+}
+
+void mask_row(const Call& call, const AttentionState& s, const AttentionOffsets& at, int64_t keys, float* scores) {
+  if (s.causal && at.position + 1 < keys) std::fill(scores + at.position + 1, scores + keys, -kInfinity);
   if (!s.masked) return;
   const Tensor& mask = call.inputs[3];
   const std::byte* from = mask.data + at.mask;
   if (mask.dtype == DType::kBool)
-    keep_masked(from, s.mask_column, s.num_keys, static_cast<float>(call.attributes<AttentionAttributes>().hidden),
-                scores);
+    keep_masked(from, s.mask_column, keys, static_cast<float>(call.attributes<AttentionAttributes>().hidden), scores);
   else if (mask.dtype == DType::kFp32)
-    add_mask<float>(from, s.mask_column, s.num_keys, scores);
+    add_mask<float>(from, s.mask_column, keys, scores);
   else if (s.maps.exp)
-    add_mask<engine_half>(from, s.mask_column, s.num_keys, scores);
+    add_mask<engine_half>(from, s.mask_column, keys, scores);
   else
-    add_mask<float16_t>(from, s.mask_column, s.num_keys, scores);
+    add_mask<float16_t>(from, s.mask_column, keys, scores);
 }
 
 // Products in the engine's arithmetic to rows of weights: scale, mask and softmax, each rounded to fp16. In place.
@@ -60,7 +93,7 @@ void engine_weights(const Call& call, const AttentionState& s, const AttentionOf
   const V scale = set(as_fp16(attributes.scale));
   map(scores, scores, n, [&](V x) HWY_ATTR { return rounded(hn::Mul(x, scale)); });
   if (s.masked || s.causal) {
-    mask_row(call, s, at, scores);
+    mask_row(call, s, at, n, scores);
     map(scores, scores, n, [](V x) HWY_ATTR { return rounded(x); });
   }
   if (s.zero_hidden && row_max(scores, n) == -kInfinity) return void(std::fill_n(scores, n, 0.0f));
@@ -68,9 +101,9 @@ void engine_weights(const Call& call, const AttentionState& s, const AttentionOf
 }
 
 // In place. A row is padded to whole vectors; the padding has no meaning.
-void softmax(const AttentionState& s, float* scores) {
-  const int64_t n = s.row_floats();
-  std::fill(scores + s.num_keys, scores + n, -kInfinity);
+void softmax(const AttentionState& s, int64_t keys, float* scores) {
+  const int64_t n = ceil_div(keys, kPanelLanes) * kPanelLanes;
+  std::fill(scores + keys, scores + n, -kInfinity);
   const float sum = exponentials(scores, scores, n, row_max(scores, n));
   if (s.zero_hidden && std::isnan(sum)) return std::fill(scores, scores + n, 0.0f);
   const V factor = set(1 / sum);
@@ -114,9 +147,10 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
         else
           scaled_row<T>(from, s.query_column, s.depth, scale, queries + i * s.depth);
       }
+      const int64_t keys = s.direct ? shown_keys(call, s, locate(0)) : s.num_keys;  // direct: a row at a time
       if (s.direct) {
-        multiply_row(queries, key.data + base.key, key.dtype, s.key_column, s.key_row, s.depth, s.num_keys,
-                     {0, s.num_keys}, scores);
+        multiply_row(queries, key.data + base.key, key.dtype, s.key_column, s.key_row, s.depth, s.num_keys, {0, keys},
+                     scores);
       } else {
         tile.length = s.depth;
         tile.panel_bytes = s.key_panel_bytes;
@@ -137,14 +171,14 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
           engine_weights(call, s, locate(i), scores + i * pitch);
           continue;
         }
-        if (s.masked || s.causal) mask_row(call, s, locate(i), scores + i * pitch);
-        softmax(s, scores + i * pitch);
+        if (s.masked || s.causal) mask_row(call, s, locate(i), keys, scores + i * pitch);
+        softmax(s, keys, scores + i * pitch);
       }
-      tile.length = s.num_keys;
+      tile.length = keys;
       tile.num_columns = s.width;
       tile.half_output = sizeof(T) == 2;
       if (s.direct) {
-        multiply_row(scores, value.data + base.value, value.dtype, s.value_row, s.value_column, s.num_keys, s.width,
+        multiply_row(scores, value.data + base.value, value.dtype, s.value_row, s.value_column, keys, s.width,
                      {0, s.width}, results);
         tile.out[0] = out.data + locate(0).out;
         tile.column = 0;
