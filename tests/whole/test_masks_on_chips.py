@@ -81,6 +81,17 @@ def test_a_constant_that_is_clamped_is_not_wide() -> None:
     assert not wide_readers(graph.nodes, lambda node: True)
 
 
+def test_a_truth_that_was_an_integer_is_not_wide() -> None:
+    """As converters of transformers write a mask: truths pass through int8, since Core ML gathers no bool."""
+    shown = hx.cast(hx.gather(hx.cast(hx.input("m", (1, 8), "bool"), dtype="int8"), np.arange(8), axis=1), dtype="bool")
+    scores = hx.input("scores", (2, 8)) + (1 - hx.cast(shown, dtype="fp32")) * np.float32(-30000)
+    graph = hx.graph(hx.softmax(scores))
+    assert not wide_readers(graph.nodes, lambda node: True)
+    net, mask = hx.compile(graph, target="M4"), np.arange(8)[None] < 5
+    y = np.asarray(net(m=mask, scores=np.full((2, 8), 20, np.float32)))
+    np.testing.assert_allclose(y, np.repeat(mask / 5, 2, 0), atol=2e-3)
+
+
 def test_a_wide_product_is_the_hosts() -> None:
     x = hx.cast(hx.input("n", (2, 8), "uint8"), dtype="fp32")
     graph = hx.graph(hx.relu(x * np.float32(300)))

@@ -204,6 +204,8 @@ def _ends(node: Node, known: Mapping[Value, Ends], hides: Sequence[int], clamps:
                 ends = max(ends[0], -LARGEST), min(ends[1], LARGEST)
         assert ends is not None
         operands.append(ends)
+    if operands and kind.dtype.kind == "bool":  # a cast of wider numbers too
+        return 0.0, 1.0
     return _combined(node, operands) if operands else None
 
 
