@@ -314,7 +314,67 @@ PRODUCTS = {
         "engine",
     ),
 }
-CASES = NORMS | SUMS | LOGARITHMS | PRODUCTS
+BIAS = np.random.default_rng(8).normal(0, 30, (1, 16, 16)).astype(np.float32)
+AHEAD = np.triu(np.ones((1, 16, 16), bool), 1)
+POSITIONS = np.random.default_rng(9).normal(0, 2, (1, 16, 31)).astype(np.float32)
+
+
+def shifted(x: hx.Tensor) -> hx.Tensor:
+    """As Conformer and XLNet shift the scores of relative positions: a pad, a reshape and two slices."""
+    x = hx.reshape(hx.pad(x, begin=(0, 0, 1), end=(0, 0, 0)), shape=(4, 32, 16))
+    return hx.reshape(x[:, 1:], shape=(4, 16, 31))[:, :, :16]
+
+
+def shifted_array(x: Array) -> Array:
+    x = np.pad(x, ((0, 0), (0, 0), (1, 0))).reshape(4, 32, 16)
+    return x[:, 1:].reshape(4, 16, 31)[:, :, :16]
+
+
+def positions(x: Array) -> Array:
+    return shifted_array(x.reshape(4, 16, 16) @ POSITIONS.astype(np.float64)) / 64
+
+
+# Ops between scores and their scale.
+BETWEEN = {
+    "scores by einsum": Case(
+        attended(lambda q, k: hx.einsum(q, k, equation="bqd,bdk->bqk") / 64.0),
+        normal(120),
+        attention(1 / 64),
+        "engine",
+    ),
+    "scores reshaped before their scale": Case(
+        attended(
+            lambda q, k: hx.reshape(hx.reshape(hx.matmul(q, k), shape=(2, 2, 16, 16)) * 0.015625, shape=(4, 16, 16))
+        ),
+        normal(120),
+        attention(1 / 64),
+        "engine",
+    ),
+    "scores of two kinds, scaled as one": Case(
+        attended(lambda q, k: (hx.matmul(q, k) + shifted(hx.matmul(q, POSITIONS))) / 64.0),
+        normal(120),
+        lambda x: attention(1 / 64, positions(x))(x),
+    ),
+    "a bias before the scale": Case(
+        attended(lambda q, k: (hx.matmul(q, k) + BIAS) * 0.015625), normal(120), attention(1 / 64, BIAS / 64.0)
+    ),
+    "a mask of -1e9 before the scale": Case(
+        attended(lambda q, k: (hx.matmul(q, k) + np.where(AHEAD, np.float32(-1e9), np.float32(0))) * 0.015625),
+        normal(120),
+        attention(1 / 64, np.where(AHEAD, -1e7, 0)),
+    ),
+    "keys hidden before the scale": Case(
+        attended(lambda q, k: hx.select(AHEAD, np.float32(-np.inf), hx.matmul(q, k)) * 0.015625),
+        normal(120),
+        attention(1 / 64, np.where(AHEAD, -np.inf, 0)),
+    ),
+    "a computed bias before the scale": Case(
+        attended(lambda q, k: (hx.matmul(q, k) + hx.abs(q)) * 0.015625),
+        normal(120),
+        lambda x: attention(1 / 64, np.abs(x.reshape(4, 16, 16)) / 64)(x),
+    ),
+}
+CASES = NORMS | SUMS | LOGARITHMS | PRODUCTS | BETWEEN
 
 
 def off(case: Case, target: str, numerics: str, repairs: bool) -> float:
