@@ -21,9 +21,9 @@ _FLOATS = (FP16, FP32)
 Change = Callable[[Node, Sequence[Value | None]], Value]
 
 
-def changed(graph: Graph, node: Node, change: Change) -> Graph:
-    """The graph in which the change stands for the only result of the node. Taps go along."""
-    return graph.rewrite(lambda n, inputs: [change(n, inputs)] if n is node else None)
+def changed(graph: Graph, nodes: Collection[Node], change: Change) -> Graph:
+    """The graph in which the change stands for the only result of each of these nodes. Taps go along."""
+    return graph.rewrite(lambda n, inputs: [change(n, inputs)] if n in nodes else None)
 
 
 def product_in(graph: Graph, number: int, known: Collection[int], sources: Sequence[str]) -> Node | None:
