@@ -30,7 +30,7 @@ def cause_of_break(graph: Graph, number: int, a: Run, b: Run) -> Cause:
     blame = blamed(graph.nodes[number], known, lambda value: numbers.get(value.node, -1) in a.layers)
     if blame is None or blame.node.where == cause.where:
         return cause
-    return _of_operand(blame, a.label, known) or _of_blame(blame, a.label, cause.change)
+    return _of_operand(blame, a.label, known) or _of_blame(blame, a.label)
 
 
 def _of_operand(blame: Blame, label: str, known: Callable[[Value], Array | None]) -> Cause | None:
@@ -50,12 +50,11 @@ def _of_operand(blame: Blame, label: str, known: Callable[[Value], Array | None]
         why = f"{label}: {where}: {array[index]:g} becomes infinite: it is beyond fp16"
         why += f"; {blame.node.where} reads it, and {blame.exact:g} becomes {became}"
         evidence = f"element {[int(i) for i in index]} of {value.type} is {array[index]:g}"
-        return Cause("overflow", where, doubted(value.node, why), evidence, by_a_power(overflow=True))
+        return Cause("overflow", where, doubted(value.node, why), evidence, by_a_power(True, value.node))
     return None
 
 
-def _of_blame(blame: Blame, label: str, change: str) -> Cause:
-    """change: what is advised if nothing better is known."""
+def _of_blame(blame: Blame, label: str) -> Cause:
     where, kind = blame.node.where, blame.node.types[0]
     evidence = (
         f"element {list(blame.index)} of {kind} is {blame.exact:g}, and {blame.stored:g} in fp16; with its exact result"
@@ -66,9 +65,5 @@ def _of_blame(blame: Blame, label: str, change: str) -> Cause:
         return Cause("magnified", where, doubted(blame.node, why), evidence, CANCELS)
     became = "infinite: it is beyond fp16" if blame.kind == "overflow" else "0, or loses its digits: it is below fp16"
     why = f"{label}: {where}: {blame.exact:g} becomes {became}"
-    known = (
-        change
-        if change.startswith("the numbers that this op reads have to be")
-        else by_a_power(blame.kind == "overflow")
-    )
+    known = by_a_power(blame.kind == "overflow", blame.node)
     return Cause(blame.kind, where, doubted(blame.node, why), evidence, known)

@@ -31,7 +31,7 @@ from hexane.report.trial import (
 from hexane.runtime import Model
 from hexane.runtime.debug import stop_at
 from hexane.runtime.observe import Observation, tapped
-from hexane.runtime.products import LIMIT, Sum, by_winograd, has_products, sum_of
+from hexane.runtime.products import LIMIT, Sum, by_winograd, has_products, kind_of, sum_of
 from hexane.targets import Chip
 from hexane.targets.activations import Activation
 from hexane.validate.hazards import hazard
@@ -184,12 +184,25 @@ def doubted(node: Node, why: str) -> str:
     return f"{why}; where chips round sums is inferred (docs/numerics.md), `hexane doctor --report` on a Mac settles it"
 
 
-def by_a_power(overflow: bool) -> str:
+DIVIDES = ("real_div", "div", "inverse", "rsqrt")
+
+
+def by_a_power(overflow: bool, node: Node) -> str:
+    """What to do about numbers that leave fp16 in this op; not tried."""
+    if overflow and _divides(node):
+        return f"{TOO_SMALL_A_DIVISOR}: by a power of two that is taken back where numbers are small again (not tried)"
     wanted, where = ("smaller", "small") if overflow else ("larger", "large")
     return (
         f"the numbers that this op reads have to be {wanted}: a power of two in front of it, taken back where numbers"
         f" are {where} again, keeps what products, sums and powers compute (not tried)"
     )
+
+
+TOO_SMALL_A_DIVISOR = "what this op divides by has to be larger, or what it divides smaller"
+
+
+def _divides(node: Node) -> bool:
+    return kind_of(node) in DIVIDES
 
 
 CANCELS = (
@@ -264,10 +277,8 @@ def _overflow(pair: _Pair, run: Run, part: _Part) -> Cause | None:
             )
         where = step.node.where if product is None else product.where
         evidence = f"element {list(stop.index)} of {stop.type} is {stop.value}"
-        change = change or (
-            "no change that keeps what the network computes is known to help: the numbers that this op reads have to be"
-            " smaller"
-        )
+        wanted = TOO_SMALL_A_DIVISOR if _divides(step.node) else "the numbers that this op reads have to be smaller"
+        change = change or f"no change that keeps what the network computes is known to help: {wanted}"
         return Cause("overflow", where, f"{run.label}: {stop.why}", evidence, change)
     return None
 
@@ -309,12 +320,13 @@ def _of_fault(pair: _Pair, run: Run, part: _Part, fault: Fault, after: float) ->
     apart = pair.apart
     now = f"{apart.overflows} of {apart.size} numbers infinite" if apart.overflows else f"{apart.distance:.2g}"
     evidence = f"{fault.evidence}; without it this layer would be {after:.2g} apart, not {now}"
-    change = by_a_power(fault.overflow)
+    change = by_a_power(fault.overflow, step.node)
     stop = stop_at(0, step, run.seen[step.node.values[0]], run.operands(step.node))
     said = fault.words if stop is None else stop.why if product else f"{fault.words} ({stop.why})"
     kind = "overflow" if fault.overflow else "vanished"
-    why = doubted(step.node, f"{run.label}: {step.node.where}: {said}")
-    return Cause(kind, step.node.where, why, evidence, change)
+    user = pair.product(step) if product and any(s is step for s in part.steps) else None
+    where = step.node.where if user is None else user.where
+    return Cause(kind, where, doubted(step.node, f"{run.label}: {where}: {said}"), evidence, change)
 
 
 def _by_scaling(pair: _Pair, products: Sequence[Node], factor: float, run: Run) -> str:
