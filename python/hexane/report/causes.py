@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, floor, fsum, log2
+from math import ceil, floor, fsum, inf, log2
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -116,7 +116,9 @@ class _Pair:
         """The advice to allow a tolerance; that nothing helps where the layer is wrong."""
         if self.apart.distance <= FAR:
             return change
-        far = f"{self.apart.distance:.2g} is more than a result loses when it is rounded"
+        apart = self.apart
+        size = f"{apart.max_abs:.2g} apart from zeros" if apart.distance == inf else f"{apart.distance:.2g}"
+        far = f"{size} is more than a result loses when it is rounded"
         return f"none was found: {far}, and a tolerance would hide it"
 
     def product(self, step: Step, layer: int | None = None) -> Node | None:
@@ -537,7 +539,7 @@ def _magnified(pair: _Pair, parts: Mapping[str, _Part]) -> Cause | None:
     if apart.distance <= FAR:
         return None
     own = max((_off(run, step) for run in (pair.a, pair.b) for step in parts[run.name].steps), default=0.0)
-    if own > apart.distance / 4:
+    if own == inf or own > apart.distance / 4:  # the exact result is 0
         return None
     reads = {
         n: difference(pair.a.array(n), pair.b.array(n)).distance
