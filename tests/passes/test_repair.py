@@ -314,7 +314,153 @@ PRODUCTS = {
         "engine",
     ),
 }
-CASES = NORMS | SUMS | LOGARITHMS | PRODUCTS
+BIAS = np.random.default_rng(8).normal(0, 30, (1, 16, 16)).astype(np.float32)
+AHEAD = np.triu(np.ones((1, 16, 16), bool), 1)
+POSITIONS = np.random.default_rng(9).normal(0, 2, (1, 16, 31)).astype(np.float32)
+
+
+def shifted(x: hx.Tensor) -> hx.Tensor:
+    """As Conformer and XLNet shift the scores of relative positions: a pad, a reshape and two slices."""
+    x = hx.reshape(hx.pad(x, begin=(0, 0, 1), end=(0, 0, 0)), shape=(4, 32, 16))
+    return hx.reshape(x[:, 1:], shape=(4, 16, 31))[:, :, :16]
+
+
+def shifted_array(x: Array) -> Array:
+    x = np.pad(x, ((0, 0), (0, 0), (1, 0))).reshape(4, 32, 16)
+    return x[:, 1:].reshape(4, 16, 31)[:, :, :16]
+
+
+def positions(x: Array) -> Array:
+    return shifted_array(x.reshape(4, 16, 16) @ POSITIONS.astype(np.float64)) / 64
+
+
+# Ops between scores and their scale.
+BETWEEN = {
+    "scores by einsum": Case(
+        attended(lambda q, k: hx.einsum(q, k, equation="bqd,bdk->bqk") / 64.0),
+        normal(120),
+        attention(1 / 64),
+        "engine",
+    ),
+    "scores reshaped before their scale": Case(
+        attended(
+            lambda q, k: hx.reshape(hx.reshape(hx.matmul(q, k), shape=(2, 2, 16, 16)) * 0.015625, shape=(4, 16, 16))
+        ),
+        normal(120),
+        attention(1 / 64),
+        "engine",
+    ),
+    "scores of two kinds, scaled as one": Case(
+        attended(lambda q, k: (hx.matmul(q, k) + shifted(hx.matmul(q, POSITIONS))) / 64.0),
+        normal(120),
+        lambda x: attention(1 / 64, positions(x))(x),
+    ),
+    "a bias before the scale": Case(
+        attended(lambda q, k: (hx.matmul(q, k) + BIAS) * 0.015625), normal(120), attention(1 / 64, BIAS / 64.0)
+    ),
+    "a mask of -1e9 before the scale": Case(
+        attended(lambda q, k: (hx.matmul(q, k) + np.where(AHEAD, np.float32(-1e9), np.float32(0))) * 0.015625),
+        normal(120),
+        attention(1 / 64, np.where(AHEAD, -1e7, 0)),
+    ),
+    "keys hidden before the scale": Case(
+        attended(lambda q, k: hx.select(AHEAD, np.float32(-np.inf), hx.matmul(q, k)) * 0.015625),
+        normal(120),
+        attention(1 / 64, np.where(AHEAD, -np.inf, 0)),
+    ),
+    "a computed bias before the scale": Case(
+        attended(lambda q, k: (hx.matmul(q, k) + hx.abs(q)) * 0.015625),
+        normal(120),
+        lambda x: attention(1 / 64, np.abs(x.reshape(4, 16, 16)) / 64)(x),
+    ),
+}
+OTHER = normal(300, shape=(4, 256))[::-1].copy()
+
+
+def by_row(x: hx.Tensor) -> hx.Tensor:
+    return x / hx.sqrt(hx.matmul(x, hx.transpose(x, perm=(0, 2, 1))) / 256.0 + 1e-6)
+
+
+def of_softmax(x: Array) -> Array:
+    powers = np.exp(x - x.max(1, keepdims=True))
+    return powers / powers.sum(1, keepdims=True)
+
+
+def similarity(x: Array) -> Array:
+    return unit(x) @ unit(OTHER.astype(np.float64)).T
+
+
+# Sums of squares as products, similarities, logarithms of powers, and softmaxes in other parts.
+PARTS = {
+    "rms_norm by einsum": Case(
+        lambda x: x * hx.rsqrt(hx.expand_dims(hx.einsum(x, x, equation="ij,ij->i"), axes=(1,)) * (1 / 256) + 1e-6),
+        spiky(300),
+        rms,
+        "engine",
+    ),
+    "rms_norm by einsum with an ellipsis": Case(
+        lambda x: x / hx.sqrt(hx.reshape(hx.einsum(x, x, equation="...d,...d->..."), shape=(4, 1)) / 256.0 + 1e-6),
+        spiky(300),
+        rms,
+        "engine",
+    ),
+    "rms_norm by a product of a row with itself": Case(
+        lambda x: hx.reshape(by_row(hx.reshape(x, shape=(4, 1, 256))), shape=(4, 256)), spiky(300), rms, "engine"
+    ),
+    "rms_norm of a sum without its axis": Case(
+        lambda x: x / hx.sqrt(hx.expand_dims(hx.reduce_mean(x * x, axes=(1,), keep_dims=False), axes=(1,)) + 1e-6),
+        spiky(300),
+        rms,
+    ),
+    "similarities over an outer product of norms": Case(
+        lambda x: hx.matmul(x, OTHER.T) / hx.matmul(hx.reduce_l2_norm(x, **LAST), np.linalg.norm(OTHER, axis=1)[None]),
+        spiky(300),
+        similarity,
+    ),
+    "similarities over one norm, then the other": Case(
+        lambda x: hx.matmul(x, OTHER.T) / hx.reduce_l2_norm(x, **LAST) / np.linalg.norm(OTHER, axis=1)[None],
+        spiky(300),
+        similarity,
+    ),
+    "a cosine over the root of a product": Case(
+        lambda x: total(x * (x + OTHER)) / hx.maximum(hx.sqrt(total(x * x) * total((x + OTHER) * (x + OTHER))), 1e-8),
+        normal(300),
+        lambda x: (unit(x) * unit(x + OTHER)).sum(1, keepdims=True),
+    ),
+    "a cosine with a constant": Case(
+        lambda x: total(x * OTHER) / (hx.reduce_l2_norm(x, **LAST) * np.linalg.norm(OTHER, axis=1, keepdims=True)),
+        OTHER + normal(100),
+        lambda x: (unit(x) * unit(OTHER.astype(np.float64))).sum(1, keepdims=True),
+    ),
+    "the logarithm of a power": Case(
+        lambda x: hx.log(hx.maximum(x * x, 1e-10)), spiky(30), lambda x: np.log(np.maximum(x * x, 1e-10))
+    ),
+    "the logarithm of a spectrum's power": Case(
+        lambda x: hx.log(x * x + hx.square(x - OTHER) + 1e-6),
+        spiky(300),
+        lambda x: np.log(x * x + (x - OTHER) ** 2 + 1e-6),
+    ),
+    "the logarithm of an energy": Case(
+        lambda x: hx.log(total(hx.square(x)) + 1e-6), spiky(300), lambda x: np.log((x * x).sum(1, keepdims=True) + 1e-6)
+    ),
+    "a ratio of energies": Case(
+        lambda x: hx.log(total(x * x) / (total(hx.square(x + OTHER)) + 1e-8)),
+        normal(30),
+        lambda x: np.log((x**2).sum(1, keepdims=True) / ((x + OTHER) ** 2).sum(1, keepdims=True)),
+    ),
+    "the logarithm of a mean of exponentials": Case(
+        lambda x: hx.log(mean(hx.exp(x))), normal(20), lambda x: log_sum_exp(x) - np.log(256)
+    ),
+    "softmax times a reciprocal": Case(lambda x: hx.exp(x) * hx.inverse(total(hx.exp(x))), normal(20), of_softmax),
+    "softmax over an L1 norm": Case(lambda x: hx.exp(x) / hx.reduce_l1_norm(hx.exp(x), **LAST), normal(20), of_softmax),
+    "softmax by lp_norm": Case(lambda x: hx.lp_norm(hx.exp(x), p=1, axis=1), normal(20), of_softmax),
+    "sigmoid in parts": Case(lambda x: hx.exp(x) / (hx.exp(x) + 1.0), normal(20), lambda x: 1 / (1 + np.exp(-x))),
+    "tanh of one exponential": Case(lambda x: (hx.exp(x * 2.0) - 1.0) / (hx.exp(x * 2.0) + 1.0), normal(10), np.tanh),
+    "tanh of two exponentials": Case(
+        lambda x: (hx.exp(x) - hx.exp(-x)) / (hx.exp(x) + hx.exp(-x)), normal(20), np.tanh
+    ),
+}
+CASES = NORMS | SUMS | LOGARITHMS | PRODUCTS | BETWEEN | PARTS
 
 
 def off(case: Case, target: str, numerics: str, repairs: bool) -> float:

@@ -1,6 +1,7 @@
 """`compare`: small networks whose differences between chips are known by hand."""
 
 import json
+import re
 from collections.abc import Callable
 from types import SimpleNamespace
 
@@ -283,7 +284,7 @@ def test_changes_that_are_tried_keep_what_a_network_computes(op: str, parts: int
     (node,) = [n for n in graph.nodes if n.op == op]
     want = hx.compile(graph)(feed)
     for change in (scaled(2.0**parts), scaled(2.0**-parts), split(parts)):
-        np.testing.assert_allclose(hx.compile(changed(graph, node, change))(feed), want, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(hx.compile(changed(graph, [node], change))(feed), want, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("op", ["reduce_sum", "reduce_mean"])
@@ -293,7 +294,7 @@ def test_a_sum_by_a_product_with_ones_is_the_sum(op: str, axes: tuple[int, ...],
     graph = hx.graph({"y": getattr(hx, op)(hx.input("x", (2, 3, 4)), axes=axes, keep_dims=keep_dims)})
     feed = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
     (node,) = [n for n in graph.nodes if n.op == op]
-    got = hx.compile(changed(graph, node, added_by_a_product))(feed)
+    got = hx.compile(changed(graph, [node], added_by_a_product))(feed)
     np.testing.assert_allclose(got, hx.compile(graph)(feed), rtol=1e-5, atol=1e-6)
 
 
@@ -440,3 +441,45 @@ def test_no_tolerance_is_advised_where_an_output_is_far_off(off: float, said: st
     cause = Cause("table", "sigmoid", "", "", "nothing in the network is wrong; allow a tolerance")
     runs = [SimpleNamespace(outputs={"y": np.float32([y])}) for y in (1 + off, 1)]
     assert said in _untolerated(cause, *runs).change  # type: ignore[arg-type]
+
+
+def test_two_products_that_both_lose_small_numbers_are_scaled_together() -> None:
+    """The mean of two heads, as a distilled transformer has it: scaling one of them alone changes little."""
+    rng = np.random.default_rng(3)
+    heads = (rng.standard_normal((2, 10, 256)) * 4e-3).astype(np.float32)
+    x = hx.input("x", (1, 256))
+    both = [hx.linear(hx.relu(x * factor), weight) for factor, weight in zip((2.0, 3.0), heads, strict=True)]
+    feed = {"x": (rng.standard_normal((1, 256)) * 1e-3).astype(np.float32)}
+    cause = parting(compare((both[0] + both[1]) * 0.5, ["h16g", "ieee"], feed), "h16g", "ieee").cause
+    assert cause is not None
+    assert cause.kind == "dropped"
+    assert cause.change.startswith("scale the inputs of linear at ")
+    assert cause.change.count("linear at ") == 2
+    before, after = (float(n) for n in re.findall(r"relative L2 (\S+) (?:before|after)", cause.change))
+    assert after < 2e-3 < 0.3 < before
+
+
+@pytest.mark.parametrize("is_input", [False, True])
+def test_an_operand_that_fp16_does_not_hold_is_the_cause_of_a_nan(is_input: bool) -> None:
+    """Infinite over infinite: the quotient of 0.2 is NaN, because its operands are beyond fp16."""
+    rng = np.random.default_rng(4)
+    x, y = hx.input("x", (4, 256)), hx.input("y", (4, 10))
+    numbers = np.abs(rng.standard_normal((4, 256)) * 4000).astype(np.float32)
+    weight = np.abs(rng.standard_normal((256, 10))).astype(np.float32)
+    above, feed = hx.matmul(x, weight), {"x": numbers}
+    if is_input:
+        feed = {**feed, "y": numbers @ weight}
+    below = y if is_input else hx.matmul(x, weight[::-1].copy())
+    cause = parting(compare(above / below, ["h16g", "ieee"], feed), "h16g", "ieee").cause
+    assert cause is not None
+    assert cause.kind == "overflow"
+    assert not cause.where.startswith("real_div")
+    assert "becomes infinite: it is beyond fp16; real_div at " in cause.why
+    assert cause.why.endswith("becomes NaN")
+
+
+def test_a_mean_that_is_zero_is_not_said_to_be_infinitely_far_off() -> None:
+    x = hx.input("x", (1, 8, 16))
+    numbers = np.linspace(-60000, 60000, 128, dtype=np.float32).reshape(1, 8, 16)
+    found = compare(hx.reduce_mean(x, axes=(1, 2)), ["h13", "ieee"], {"x": numbers})
+    assert "inf" not in str(parting(found, "h13", "ieee").cause)

@@ -53,6 +53,8 @@ PLANTS: dict[str, tuple[Make, tuple[str, ...]]] = {
         lambda h: hx.reduce_mean(hx.square(h + 60.0), **LAST) - hx.square(hx.reduce_mean(h + 60.0, **LAST)),
         ("sub", "reduce_mean", "square"),
     ),
+    "a square that vanishes, times a constant beyond fp16": (lambda h: hx.square(h * 1e-4) * 1e8, ("square",)),
+    "a quotient by small numbers": (lambda h: h / (hx.abs(h) * 1e-6 + 1e-7) * 1e-6, ("real_div",)),
     "a product of two": (lambda h: (h * 300.0) * (h * 400.0) * 1e-5, ("mul",)),
     "exp without its largest": (
         lambda h: hx.exp(h * 4.0 + 8.0) / hx.reduce_sum(hx.exp(h * 4.0 + 8.0), **LAST),
@@ -73,6 +75,9 @@ def test_the_op_that_was_planted_is_the_op_that_is_named(name: str, seed: int) -
     op, _, place = parted.cause.where.partition(" at ")
     assert op in ops
     assert "test_culprit.py" in place
+    if op == "real_div" and parted.cause.kind == "overflow":
+        assert "divides by has to be larger" in parted.cause.change
+    assert parted.cause.kind != "accumulated", "what the layer reads is exact"
 
 
 @pytest.mark.parametrize("seed", range(4))

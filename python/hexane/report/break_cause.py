@@ -1,11 +1,14 @@
 """Why a layer that `culprit` found breaks the outputs: by the rules of its program, and op by op where a chip computes
 several as one layer."""
 
+from collections.abc import Callable
 from math import inf
+
+import numpy as np
 
 from hexane.graph import Array, Graph, Value
 from hexane.report.causes import CANCELS, Cause, Run, by_a_power, cause_of, doubted
-from hexane.report.culprit import Blame, blamed
+from hexane.report.culprit import LARGEST, Blame, blamed
 
 ROUNDED = ("overflow", "vanished", "magnified", "accumulated", "table", "reduction", "fp16")
 
@@ -27,11 +30,31 @@ def cause_of_break(graph: Graph, number: int, a: Run, b: Run) -> Cause:
     blame = blamed(graph.nodes[number], known, lambda value: numbers.get(value.node, -1) in a.layers)
     if blame is None or blame.node.where == cause.where:
         return cause
-    return _of_blame(blame, a.label, cause.change)
+    return _of_operand(blame, a.label, known) or _of_blame(blame, a.label)
 
 
-def _of_blame(blame: Blame, label: str, change: str) -> Cause:
-    """change: what is advised if nothing better is known."""
+def _of_operand(blame: Blame, label: str, known: Callable[[Value], Array | None]) -> Cause | None:
+    """An op whose own result fp16 holds, but not one that it reads: infinite over infinite is NaN."""
+    if blame.kind != "overflow" or abs(blame.exact) >= LARGEST:
+        return None
+    for value in blame.node.inputs:
+        array = None if value is None else known(value)
+        if value is None or array is None or array.dtype.kind != "f":
+            continue
+        size = np.abs(array.astype(np.float64))
+        if not (size >= LARGEST).any():
+            continue
+        where = f"input {value.node.attrs['name']!r}" if value.node.op == "input" else value.node.where
+        index = np.unravel_index(int(np.argmax(size)), size.shape)
+        became = "NaN" if np.isnan(blame.stored) else "infinite"
+        why = f"{label}: {where}: {array[index]:g} becomes infinite: it is beyond fp16"
+        why += f"; {blame.node.where} reads it, and {blame.exact:g} becomes {became}"
+        evidence = f"element {[int(i) for i in index]} of {value.type} is {array[index]:g}"
+        return Cause("overflow", where, doubted(value.node, why), evidence, by_a_power(True, value.node))
+    return None
+
+
+def _of_blame(blame: Blame, label: str) -> Cause:
     where, kind = blame.node.where, blame.node.types[0]
     evidence = (
         f"element {list(blame.index)} of {kind} is {blame.exact:g}, and {blame.stored:g} in fp16; with its exact result"
@@ -42,9 +65,5 @@ def _of_blame(blame: Blame, label: str, change: str) -> Cause:
         return Cause("magnified", where, doubted(blame.node, why), evidence, CANCELS)
     became = "infinite: it is beyond fp16" if blame.kind == "overflow" else "0, or loses its digits: it is below fp16"
     why = f"{label}: {where}: {blame.exact:g} becomes {became}"
-    known = (
-        change
-        if change.startswith("the numbers that this op reads have to be")
-        else by_a_power(blame.kind == "overflow")
-    )
+    known = by_a_power(blame.kind == "overflow", blame.node)
     return Cause(blame.kind, where, doubted(blame.node, why), evidence, known)

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, floor, fsum, log2
+from math import ceil, floor, fsum, inf, log2
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,7 +31,7 @@ from hexane.report.trial import (
 from hexane.runtime import Model
 from hexane.runtime.debug import stop_at
 from hexane.runtime.observe import Observation, tapped
-from hexane.runtime.products import LIMIT, Sum, by_winograd, has_products, sum_of
+from hexane.runtime.products import LIMIT, Sum, by_winograd, has_products, kind_of, sum_of
 from hexane.targets import Chip
 from hexane.targets.activations import Activation
 from hexane.validate.hazards import hazard
@@ -39,6 +39,7 @@ from hexane.validate.hazards import hazard
 SAMPLES = 16  # elements of a product that are looked at one by one
 HEADROOM = LIMIT / 2
 MOST_PARTS = 8  # into which a report advises to split a product
+MOST_IN_FRONT = 8  # layers whose products are scaled together with those of the layer
 ORDINALS = {2: "second", 4: "fourth", 8: "eighth"}
 
 
@@ -115,18 +116,26 @@ class _Pair:
         """The advice to allow a tolerance; that nothing helps where the layer is wrong."""
         if self.apart.distance <= FAR:
             return change
-        far = f"{self.apart.distance:.2g} is more than a result loses when it is rounded"
+        apart = self.apart
+        size = f"{apart.max_abs:.2g} apart from zeros" if apart.distance == inf else f"{apart.distance:.2g}"
+        far = f"{size} is more than a result loses when it is rounded"
         return f"none was found: {far}, and a tolerance would hide it"
 
-    def product(self, step: Step) -> Node | None:
-        """The user's product that the step computes."""
-        return product_in(self.graph, self.number, self.a.layers.keys() & self.b.layers.keys(), step.node.sources)
+    def product(self, step: Step, layer: int | None = None) -> Node | None:
+        """The user's product that the step computes. layer: in front, to which the step belongs."""
+        known = self.a.layers.keys() & self.b.layers.keys()
+        return product_in(self.graph, self.number if layer is None else layer, known, step.node.sources)
 
-    def tried(self, node: Node, change: Change, run: Run) -> tuple[Difference, Difference] | None:
-        """How far the run is from the other before and after the change. The numbers of a model in its own dtypes are
-        those of the model as it was. None: it does not compile."""
+    def products(self, steps: Sequence[tuple[int, Step]]) -> list[Node]:
+        """The user's products that these steps of layers compute; none where one of them is not known."""
+        found = [self.product(step, layer) for layer, step in steps]
+        return [] if None in found else list(dict.fromkeys(node for node in found if node is not None))
+
+    def tried(self, nodes: Sequence[Node], change: Change, run: Run) -> tuple[Difference, Difference] | None:
+        """How far the run is from the other before and after the change of these nodes. The numbers of a model in its
+        own dtypes are those of the model as it was. None: it does not compile."""
         other = self.b if run is self.a else self.a
-        graph = changed(tapped(self.graph), node, change)
+        graph = changed(tapped(self.graph), nodes, change)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # those of the network were given before
@@ -177,12 +186,25 @@ def doubted(node: Node, why: str) -> str:
     return f"{why}; where chips round sums is inferred (docs/numerics.md), `hexane doctor --report` on a Mac settles it"
 
 
-def by_a_power(overflow: bool) -> str:
+DIVIDES = ("real_div", "div", "inverse", "rsqrt")
+
+
+def by_a_power(overflow: bool, node: Node) -> str:
+    """What to do about numbers that leave fp16 in this op; not tried."""
+    if overflow and _divides(node):
+        return f"{TOO_SMALL_A_DIVISOR}: by a power of two that is taken back where numbers are small again (not tried)"
     wanted, where = ("smaller", "small") if overflow else ("larger", "large")
     return (
         f"the numbers that this op reads have to be {wanted}: a power of two in front of it, taken back where numbers"
         f" are {where} again, keeps what products, sums and powers compute (not tried)"
     )
+
+
+TOO_SMALL_A_DIVISOR = "what this op divides by has to be larger, or what it divides smaller"
+
+
+def _divides(node: Node) -> bool:
+    return kind_of(node) in DIVIDES
 
 
 CANCELS = (
@@ -250,15 +272,32 @@ def _overflow(pair: _Pair, run: Run, part: _Part) -> Cause | None:
         change = ""
         if product is not None:
             factor = _down(step, array, operands)
-            change = _by_scaling(pair, product, 1 / factor, run) or _by_splitting(pair, product, factor, run)
+            change = (
+                _by_scaling(pair, [product], 1 / factor, run)
+                or _by_splitting(pair, product, factor, run)
+                or _all_smaller(pair, part, run)
+            )
         where = step.node.where if product is None else product.where
         evidence = f"element {list(stop.index)} of {stop.type} is {stop.value}"
-        change = change or (
-            "no change that keeps what the network computes is known to help: the numbers that this op reads have to be"
-            " smaller"
-        )
+        wanted = TOO_SMALL_A_DIVISOR if _divides(step.node) else "the numbers that this op reads have to be smaller"
+        change = change or f"no change that keeps what the network computes is known to help: {wanted}"
         return Cause("overflow", where, f"{run.label}: {stop.why}", evidence, change)
     return None
+
+
+def _all_smaller(pair: _Pair, part: _Part, run: Run) -> str:
+    """The advice to scale all products that overflow, of the layer and of the layers in front of it; "" where there is
+    one, or it does not help."""
+    own: list[tuple[int, Step, Array]] = []
+    for layer, step in _also_in_front(pair, run, part):
+        array = run.seen[step.node.values[0]]
+        is_over = has_products(step.node) and not np.isfinite(array.astype(np.float64)).all()
+        if is_over and stop_at(0, step, array, run.operands(step.node)) is not None:
+            own.append((layer, step, array))
+    products = pair.products([(layer, step) for layer, step, _ in own])
+    if len(products) < 2:
+        return ""
+    return _by_scaling(pair, products, 1 / max(_down(s, array, run.operands(s.node)) for _, s, array in own), run)
 
 
 def _left_range(
@@ -283,29 +322,33 @@ def _of_fault(pair: _Pair, run: Run, part: _Part, fault: Fault, after: float) ->
     apart = pair.apart
     now = f"{apart.overflows} of {apart.size} numbers infinite" if apart.overflows else f"{apart.distance:.2g}"
     evidence = f"{fault.evidence}; without it this layer would be {after:.2g} apart, not {now}"
-    change = by_a_power(fault.overflow)
+    change = by_a_power(fault.overflow, step.node)
     stop = stop_at(0, step, run.seen[step.node.values[0]], run.operands(step.node))
     said = fault.words if stop is None else stop.why if product else f"{fault.words} ({stop.why})"
     kind = "overflow" if fault.overflow else "vanished"
-    why = doubted(step.node, f"{run.label}: {step.node.where}: {said}")
-    return Cause(kind, step.node.where, why, evidence, change)
+    user = pair.product(step) if product and any(s is step for s in part.steps) else None
+    where = step.node.where if user is None else user.where
+    return Cause(kind, where, doubted(step.node, f"{run.label}: {where}: {said}"), evidence, change)
 
 
-def _by_scaling(pair: _Pair, product: Node, factor: float, run: Run) -> str:
-    """The advice to scale what a product reads; "" where it does not help."""
-    tried = None if factor == 1 else pair.tried(product, scaled(factor), run)
+def _by_scaling(pair: _Pair, products: Sequence[Node], factor: float, run: Run) -> str:
+    """The advice to scale what products read, all by one factor; "" where it does not help."""
+    tried = None if factor == 1 or not products else pair.tried(products, scaled(factor), run)
     if tried is None or not better(tried[1], tried[0]):
         return ""
-    bias = " and the bias" if has_bias(product) else ""
     up, down = (f"{factor:g}", f"1/{factor:g}") if factor > 1 else (f"1/{1 / factor:g}", f"{1 / factor:g}")
-    return f"scale the input{bias} of {product.where} by {up} and its result by {down} ({as_tried(*tried)})"
+    several, biased = len(products) > 1, [has_bias(product) for product in products]
+    bias = "" if not any(biased) else " and the biases" if several else " and the bias"
+    where = " and of ".join(product.where for product in products)
+    reads, results = ("inputs", "their results") if several else ("input", "its result")
+    return f"scale the {reads}{bias} of {where} by {up} and {results} by {down} ({as_tried(*tried)})"
 
 
 def _by_splitting(pair: _Pair, product: Node, parts: int, run: Run) -> str:
     """The advice to add a product in several; "" where it does not help."""
     if parts > MOST_PARTS or not can_split(product, parts):
         return ""
-    tried = pair.tried(product, split(parts), run)
+    tried = pair.tried([product], split(parts), run)
     if tried is None or not better(tried[1], tried[0]):
         return ""
     return (
@@ -369,20 +412,9 @@ def _products(pair: _Pair, run: Run, part: _Part) -> Cause | None:
 
     Where an activation follows, they are the cause if what they lose is half of the distance there too.
     """
-    for step in part.steps:
-        if step.numerics.family != "engine" or not has_products(step.node) or by_winograd(step):
-            continue
-        array, operands = run.seen[step.node.values[0]], run.operands(step.node)
-        off = np.abs(array.astype(np.float64) - evaluate(step.node, operands)[0]).reshape(-1)
-        worst = np.argsort(-off, kind="stable")[:SAMPLES]
-        sums = [sum_of(step.node, _index(at, array), operands) for at in worst]
-        lost = {
-            "dropped": fsum(abs(s.lost_by_drops) for s in sums),
-            "rounding": fsum(abs(s.lost_by_rounding) for s in sums),
-        }
-        kind = max(lost, key=lambda name: lost[name])
-        if lost[kind] < 0.5 * off[worst].sum():
-            continue  # rounding to fp16 does more
+    losses = [loss for step in part.steps if (loss := _loss(step, run)) is not None]
+    for step, array, worst, sums, kind in losses:
+        operands = run.operands(step.node)
         first, factor = sums[0], _up(array, operands, sums)
         count = int(first.dropped.sum())
         evidence = (
@@ -395,7 +427,8 @@ def _products(pair: _Pair, run: Run, part: _Part) -> Cause | None:
             "rounding": f"{run.label} rounds every product to a multiple of 2^-16",
         }[kind]
         product = pair.product(step)
-        change = "" if product is None else _by_scaling(pair, product, factor, run)
+        change = "" if product is None else _by_scaling(pair, [product], factor, run)
+        change = change or _all_larger(pair, run, part)
         if not change and not _is_most(pair, run, part):
             continue
         where = step.node.where if product is None else product.where
@@ -407,6 +440,61 @@ def _products(pair: _Pair, run: Run, part: _Part) -> Cause | None:
         )
         return Cause(kind, where, why, evidence, change)
     return None
+
+
+class _Loss(NamedTuple):
+    """A step whose products lose more than the rounding of its result does. worst: the elements that are furthest from
+    their exact sums, flat; sums: how these were added; kind: dropped or rounding."""
+
+    step: Step
+    array: Array
+    worst: Array
+    sums: list[Sum]
+    kind: str
+
+
+def _loss(step: Step, run: Run) -> _Loss | None:
+    if step.numerics.family != "engine" or not has_products(step.node) or by_winograd(step):
+        return None
+    array, operands = run.seen[step.node.values[0]], run.operands(step.node)
+    off = np.abs(array.astype(np.float64) - evaluate(step.node, operands)[0]).reshape(-1)
+    worst = np.argsort(-off, kind="stable")[:SAMPLES]
+    sums = [sum_of(step.node, _index(at, array), operands) for at in worst]
+    lost = {
+        "dropped": fsum(abs(s.lost_by_drops) for s in sums),
+        "rounding": fsum(abs(s.lost_by_rounding) for s in sums),
+    }
+    kind = max(lost, key=lambda name: lost[name])
+    return _Loss(step, array, worst, sums, kind) if lost[kind] >= 0.5 * off[worst].sum() else None
+
+
+def _all_larger(pair: _Pair, run: Run, part: _Part) -> str:
+    """The advice to scale all products that lose, of the layer and of the layers in front of it; "" where there is one,
+    or it does not help."""
+    steps = _also_in_front(pair, run, part)
+    found = [(layer, loss) for layer, step in steps if (loss := _loss(step, run)) is not None]
+    products = pair.products([(layer, loss.step) for layer, loss in found])
+    if len(products) < 2:
+        return ""
+    factor = min(_up(loss.array, run.operands(loss.step.node), loss.sums) for _, loss in found)
+    return _by_scaling(pair, products, factor, run)
+
+
+def _also_in_front(pair: _Pair, run: Run, part: _Part) -> list[tuple[int, Step]]:
+    """The steps of the layer, of the layers that it reads, and of those that these read, up to MOST_IN_FRONT layers;
+    each with the number of its layer."""
+    shared = pair.a.layers.keys() & pair.b.layers.keys()
+    found = {id(step): (pair.number, step) for step in part.steps}
+    waiting, met = list(part.reads), set[int]()
+    while waiting and len(met) < MOST_IN_FRONT:
+        layer = waiting.pop(0)
+        if layer not in met:
+            met.add(layer)
+            own = _part(run, layer, shared)
+            for step in own.steps:
+                found.setdefault(id(step), (layer, step))
+            waiting += own.reads
+    return list(found.values())
 
 
 def _is_most(pair: _Pair, run: Run, part: _Part) -> bool:
@@ -451,7 +539,7 @@ def _magnified(pair: _Pair, parts: Mapping[str, _Part]) -> Cause | None:
     if apart.distance <= FAR:
         return None
     own = max((_off(run, step) for run in (pair.a, pair.b) for step in parts[run.name].steps), default=0.0)
-    if own > apart.distance / 4:
+    if own == inf or own > apart.distance / 4:  # the exact result is 0
         return None
     reads = {
         n: difference(pair.a.array(n), pair.b.array(n)).distance
@@ -498,7 +586,7 @@ def _other(pair: _Pair, parts: Mapping[str, _Part]) -> Cause:
         )
     elif steps and node.op.startswith("reduce_"):
         kind = "reduction"
-        tried = pair.tried(node, added_by_a_product, a) if node.op in SUMS else None
+        tried = pair.tried([node], added_by_a_product, a) if node.op in SUMS else None
         if tried is not None and better(tried[1], tried[0]):
             change = f"add by a product with ones instead ({as_tried(*tried)})"
     change = change if change.startswith("add by") else pair.tolerated(change)

@@ -123,6 +123,7 @@ def in_order(layers: Mapping[int, Value], order: Sequence[Node], seen: Observati
 
 MOST_NODES = 48  # of the user's graph, that are followed back from a layer
 LARGEST = 65520.0  # from where on a number is infinite in fp16
+BITS = 11  # of an fp16's significand
 FEW = 2.0**-8  # relative error of a number that has lost its digits
 
 
@@ -227,7 +228,12 @@ def _leaf(value: Value | None, known: Callable[[Value], Array | None]) -> Array 
 
 
 def _half(array: Array | None, value: Value) -> Array | None:
-    return None if array is None else _rounded(array, value)
+    """What an op reads from outside. A constant has the 11 bits of fp16 at any size: compilers write 1e8 as two
+    factors."""
+    if array is None or value.node.op != "const" or array.dtype.kind != "f":
+        return None if array is None else _rounded(array, value)
+    fraction, exponent = np.frexp(array.astype(np.float64))
+    return np.asarray(np.ldexp(np.round(np.ldexp(fraction, BITS)), exponent - BITS))
 
 
 def _rounded(array: Array, value: Value) -> Array:

@@ -15,7 +15,7 @@ from hexane.ops import LEAVES, evaluate_exactly
 from hexane.program import Step
 from hexane.report.difference import difference
 from hexane.runtime.observe import Observation
-from hexane.runtime.products import has_products, kind_of
+from hexane.runtime.products import LIMIT, has_products, kind_of
 from hexane.targets.activations import TABLE_OF, Activation, activations
 
 LARGEST = 65520.0  # from where on a number is infinite in fp16
@@ -51,7 +51,10 @@ class Fault:
             why = f": {self.dtype} has no digits for it" if abs(self.exact) < SMALLEST_NORMAL else ""
             return f"{self.exact:g} {what}{why}"
         what = "NaN" if np.isnan(self.value) else "infinite" if np.isinf(self.value) else f"{self.value:g}"
-        return f"{self.exact:g} becomes {what}: it is beyond {self.dtype}"
+        if abs(self.exact) < LARGEST and has_products(self.step.node) and self.step.numerics.family == "engine":
+            return f"{self.exact:g} becomes {what}: the accumulator reaches {LIMIT:g}, from where on it is infinite"
+        why = "" if abs(self.exact) < LARGEST else f": it is beyond {self.dtype}"
+        return f"{self.exact:g} becomes {what}{why}"
 
     @property
     def dtype(self) -> str:

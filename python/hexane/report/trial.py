@@ -5,7 +5,7 @@ sum is a product with ones, or the sum of its parts. No factor passes through an
 """
 
 from collections.abc import Callable, Collection, Sequence
-from math import prod
+from math import isinf, prod
 
 import numpy as np
 
@@ -21,9 +21,9 @@ _FLOATS = (FP16, FP32)
 Change = Callable[[Node, Sequence[Value | None]], Value]
 
 
-def changed(graph: Graph, node: Node, change: Change) -> Graph:
-    """The graph in which the change stands for the only result of the node. Taps go along."""
-    return graph.rewrite(lambda n, inputs: [change(n, inputs)] if n is node else None)
+def changed(graph: Graph, nodes: Collection[Node], change: Change) -> Graph:
+    """The graph in which the change stands for the only result of each of these nodes. Taps go along."""
+    return graph.rewrite(lambda n, inputs: [change(n, inputs)] if n in nodes else None)
 
 
 def product_in(graph: Graph, number: int, known: Collection[int], sources: Sequence[str]) -> Node | None:
@@ -129,6 +129,8 @@ def as_tried(before: Difference, after: Difference) -> str:
 
 
 def _said(d: Difference) -> str:
+    if not d.overflows and isinf(d.relative_l2):  # from an exact 0
+        return f"{d.max_abs:.2g} apart"
     return f"{d.overflows} of {d.size} infinite or NaN" if d.overflows else f"relative L2 {d.relative_l2:.2g}"
 
 

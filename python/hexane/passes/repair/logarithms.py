@@ -4,13 +4,13 @@ exp(x) is infinite in fp16 from 11.1 on, and 0 below -17. Reported from devices:
 10.4), #2690 (logsumexp is 0 from 7.63 on over 32 channels), ultralytics#24944 (boxes of RT-DETR, log(a / b)).
 """
 
-from math import inf
+from math import inf, log, prod, sqrt
 
-from hexane.graph import Value
+from hexane.graph import Node, Value
 from hexane.ops.match import Found, made_by, op, scalar
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.repair.form import Form
-from hexane.passes.repair.squares import axes_of
+from hexane.passes.repair.squares import at_least, axes_of, factored, is_added_squares, squared, sum_of_squares
 
 
 def log_softmax(m: Found) -> Value | None:
@@ -22,18 +22,42 @@ def log_softmax(m: Found) -> Value | None:
 
 
 def log_sum_exp(m: Found) -> Value | None:
-    """log(reduce_sum(exp(%x)))  ->  reduce_log_sum_exp(%x)"""
+    """log(reduce_sum(exp(%x)) * c)  ->  reduce_log_sum_exp(%x) + log(c); a mean is a sum with a factor"""
+    factor = 1.0
     if m.node.op == "log":
-        maker = made_by(m.node.inputs[0], "reduce_sum")
+        total, factor = factored(m.node.inputs[0])
+        maker = made_by(total, "reduce_sum", "reduce_mean")
         inner = None if maker is None else maker.inputs[0]
     else:
         maker, inner = m.node, m.node.inputs[0]
     exp = made_by(inner, "exp")
-    if maker is None or exp is None:
+    if maker is None or exp is None or inner is None or not 0 < factor < inf:
         return None
     x = m.now(exp.inputs[0])
     assert x is not None
-    return held_log_sum_exp(m, x, maker.attrs["axes"], maker.attrs["keep_dims"])
+    if maker.op == "reduce_mean":
+        factor /= prod(inner.shape[a] for a in axes_of(maker.attrs["axes"], inner.type.rank))
+    y = held_log_sum_exp(x, m.node.sources, maker)
+    return y if factor == 1 else Rewriter(*m.node.sources).add(y, log(factor))
+
+
+def log_of_squares(m: Found) -> Value | None:
+    """log(max(%x^2, e))  ->  2 * log(max(|%x|, sqrt(e))); of a sum of squares twice the logarithm of its root"""
+    value, least = m.node.inputs[0], 0.0
+    if value is not None and (limited := at_least(value)) is not None:
+        value, least = limited
+    b, now = Rewriter(*m.node.sources), m.now(value)
+    if value is None or now is None:
+        return None
+    if (x := squared(value)) is not None:
+        own = m.now(x)
+        assert own is not None
+        size = b.abs(own)
+    elif sum_of_squares(value) is not None or is_added_squares(value):
+        size = b.sqrt(now)
+    else:
+        return None
+    return b.mul(b.log(b.maximum(size, sqrt(least)) if least else size), 2.0)
 
 
 HIGHEST = 10.0  # softplus(x) - x is 4.5e-5 there, and fp16 has steps of 0.0078
@@ -66,14 +90,15 @@ def native_log_sum_exp(m: Found) -> Value | None:
     now = m.now(x)
     if x is None or now is None or _less_its_largest(x):
         return None
-    return held_log_sum_exp(m, now, m.node.attrs["axes"], m.node.attrs["keep_dims"])
+    return held_log_sum_exp(now, m.node.sources, m.node)
 
 
-def held_log_sum_exp(m: Found, x: Value, axes: tuple[int, ...], keep_dims: bool) -> Value:
-    b = Rewriter(*m.node.sources)
+def held_log_sum_exp(x: Value, sources: tuple[str, ...], total: Node) -> Value:
+    """total: the sum, for its axes and its shape."""
+    b, axes = Rewriter(*sources), total.attrs["axes"]
     top = b.reduce_max(x, axes=axes)
     y = b.add(b.reduce_log_sum_exp(b.sub(x, top), axes=axes), top)
-    return y if keep_dims else b.reshape(y, shape=m.node.types[0].shape)
+    return y if total.attrs["keep_dims"] else b.reshape(y, shape=total.types[0].shape)
 
 
 def softplus(m: Found) -> Value | None:
@@ -111,14 +136,14 @@ def rest_of_sigmoid(m: Found) -> Value | None:
 
 def softmax_with_epsilon(m: Found) -> Value | None:
     """exp(%x) / (reduce_sum(exp(%x)) + e)  ->  p / (reduce_sum(p) + e * exp(-max(%x))), p = exp(%x - max(%x))"""
-    exp, by = m.node.inputs
+    exp, by = quotient(m.node)
     added = made_by(by, "add")
     maker = made_by(exp, "exp")
     x = None if maker is None else maker.inputs[0]
     if added is None or x is None or _less_its_largest(x):
         return None
     for sums, e in (added.inputs, added.inputs[::-1]):
-        total, epsilon = made_by(sums, "reduce_sum"), scalar(e)
+        total, epsilon = made_by(sums, "reduce_sum", "reduce_l1_norm"), scalar(e)
         if total is None or epsilon is None or epsilon < 0 or total.inputs[0] != exp or not total.attrs["keep_dims"]:
             continue
         b, now = Rewriter(*m.node.sources), m.now(x)
@@ -131,12 +156,15 @@ def softmax_with_epsilon(m: Found) -> Value | None:
 
 
 def log_of_quotient(m: Found) -> Value | None:
-    """log(%a / %b)  ->  log(%a) - log(%b), where both are positive"""
+    """log(%a / %b)  ->  log(%a) - log(%b), where %b is positive and %a positive or 0"""
     maker = made_by(m.node.inputs[0], "real_div")
-    if maker is None or not all(v is not None and is_positive(v) for v in maker.inputs):
+    if maker is None or not all(v is not None and is_positive(v, i == 0) for i, v in enumerate(maker.inputs)):
         return None
     b = Rewriter(*m.node.sources)
     return b.sub(*(b.log(m.now(v)) for v in maker.inputs))
+
+
+NOT_NEGATIVE = ("relu", "relu6", "abs", "square", "sqrt", "reduce_l1_norm", "reduce_l2_norm", "reduce_sum_square")
 
 
 def is_positive(value: Value, least: bool = False) -> bool:
@@ -150,6 +178,8 @@ def is_positive(value: Value, least: bool = False) -> bool:
         return bool(node.attrs["alpha"] >= 0 if least else node.attrs["alpha"] > 0)
     if node.op == "maximum":
         return any(v is not None and is_positive(v, least) for v in inputs)
+    if least and squared(value) is not None:
+        return True
     if node.op in ("minimum", "mul", "real_div"):
         return all(v is not None and is_positive(v, least) for v in inputs)
     if node.op == "add":
@@ -157,13 +187,17 @@ def is_positive(value: Value, least: bool = False) -> bool:
         return zero and (least or any(v is not None and is_positive(v) for v in inputs))
     if node.op in ("reshape", "transpose", "slice_by_size", "expand_dims", "squeeze", "identity", "gather"):
         return inputs[0] is not None and is_positive(inputs[0], least)
-    return least and node.op in ("relu", "relu6", "abs", "square", "sqrt")
+    if node.op in ("reduce_sum", "reduce_mean", "reduce_max", "reduce_min"):
+        return inputs[0] is not None and is_positive(inputs[0], least)
+    return least and node.op in NOT_NEGATIVE
 
 
 def softmax(m: Found) -> Value | None:
     """exp(%x) / reduce_sum(exp(%x))  ->  softmax(%x)"""
-    exp, by = m.node.inputs
-    total = made_by(by, "reduce_sum")
+    if m.node.op == "lp_norm":
+        return _softmax_by_norm(m)
+    exp, by = quotient(m.node)
+    total = made_by(by, "reduce_sum", "reduce_l1_norm")
     maker = made_by(exp, "exp")
     if total is None or maker is None or total.inputs[0] != exp or not total.attrs["keep_dims"]:
         return None
@@ -173,6 +207,66 @@ def softmax(m: Found) -> Value | None:
     if len(axes) != 1 or _less_its_largest(x):
         return None
     return m.make("softmax", [m.now(x)], axis=axes[0])[0]
+
+
+def _softmax_by_norm(m: Found) -> Value | None:
+    """lp_norm(exp(%x), p=1)  ->  softmax(%x)"""
+    maker = made_by(m.node.inputs[0], "exp")
+    x = None if maker is None else maker.inputs[0]
+    if x is None or m.node.attrs["p"] != 1 or _less_its_largest(x):
+        return None
+    return m.make("softmax", [m.now(x)], axis=m.node.attrs["axis"])[0]
+
+
+def quotient(node: Node) -> tuple[Value | None, Value | None]:
+    """a and b, of a / b and a * (1 / b)."""
+    if node.op == "real_div":
+        return node.inputs[0], node.inputs[1]
+    for above, inverse in (node.inputs, node.inputs[::-1]):
+        maker = made_by(inverse, "inverse", "real_div", "pow")
+        if maker is None or above is None or above.shape != node.types[0].shape:
+            continue
+        if maker.op == "inverse" or (maker.op == "pow" and scalar(maker.inputs[1]) == -1):
+            return above, maker.inputs[0]
+        if maker.op == "real_div" and scalar(maker.inputs[0]) == 1:
+            return above, maker.inputs[1]
+    return None, None
+
+
+def sigmoid(m: Found) -> Value | None:
+    """exp(%x) / (exp(%x) + 1)  ->  sigmoid(%x)"""
+    above, below = quotient(m.node)
+    exp, added = made_by(above, "exp"), made_by(below, "add")
+    if (
+        exp is None
+        or added is None
+        or not any(v == above and scalar(one) == 1 for v, one in (added.inputs, added.inputs[::-1]))
+    ):
+        return None
+    return Rewriter(*m.node.sources).sigmoid(m.now(exp.inputs[0]))
+
+
+def tanh(m: Found) -> Value | None:
+    """(exp(%x) - 1) / (exp(%x) + 1)  ->  tanh(%x / 2), and (exp(%x) - exp(-%x)) / (exp(%x) + exp(-%x))  ->  tanh(%x)"""
+    above, below = quotient(m.node)
+    less, added = made_by(above, "sub"), made_by(below, "add")
+    if less is None or added is None:
+        return None
+    first, second = less.inputs
+    exp = made_by(first, "exp")
+    if exp is None:
+        return None
+    b, x = Rewriter(*m.node.sources), exp.inputs[0]
+    if scalar(second) == 1:
+        is_same = any(v == first and scalar(one) == 1 for v, one in (added.inputs, added.inputs[::-1]))
+        return b.tanh(b.mul(m.now(x), 0.5)) if is_same else None
+    other = made_by(second, "exp")
+    inner, factor = (None, 1.0) if other is None else factored(other.inputs[0])
+    negated = made_by(inner, "neg")
+    is_negative = (inner == x and factor == -1) or (negated is not None and negated.inputs[0] == x and factor == 1)
+    if not is_negative or set(added.inputs) != {first, second}:
+        return None
+    return b.tanh(m.now(x))
 
 
 def _less_its_largest(x: Value) -> bool:
@@ -186,11 +280,18 @@ FORMS = (
     Form("rest of a sigmoid", op("sub"), rest_of_sigmoid, quiet=True),
     Form(
         "softmax with an epsilon",
-        op("real_div"),
+        op("real_div") | op("mul"),
         softmax_with_epsilon,
         f"the largest number is taken off first: {EXP}",
     ),
-    Form("softmax", op("real_div"), softmax, f"written as softmax, which takes off the largest number: {EXP}"),
+    Form(
+        "softmax",
+        op("real_div") | op("mul") | op("lp_norm"),
+        softmax,
+        f"written as softmax, which takes off the largest number: {EXP}",
+    ),
+    Form("sigmoid", op("real_div") | op("mul"), sigmoid, f"written as sigmoid: {EXP}"),
+    Form("tanh", op("real_div") | op("mul"), tanh, f"written as tanh: {EXP}"),
     Form(
         "log_softmax",
         op("log"),
@@ -238,5 +339,12 @@ FORMS = (
         log_of_quotient,
         "written as the difference of two logarithms: the quotient leaves fp16",
         "ultralytics#24944, reported from devices",
+    ),
+    Form(
+        "log of squares",
+        op("log"),
+        log_of_squares,
+        "written as twice the logarithm of the root: squares of numbers beyond 256 are infinite in fp16, those of"
+        " numbers below 0.0002 are 0",
     ),
 )

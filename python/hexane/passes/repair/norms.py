@@ -88,6 +88,23 @@ def mean_of_sum(m: Found) -> Value | None:
     return m.make("reduce_mean", [now], axes=axes, keep_dims=maker.attrs["keep_dims"])[0]
 
 
+def kept(m: Found) -> Value | None:
+    """expand_dims(reduce_sum(%x^2) {keep_dims=false})  ->  reduce_sum(%x^2), of one shape, and of a mean
+
+    einsum(%x, %x) {equation="bij,bij->bi"} is such a sum.
+    """
+    inner, _ = factored(m.node.inputs[0])
+    found = None if inner is None or inner != m.node.inputs[0] else squares(inner)
+    if found is None or found.keep_dims:
+        return None
+    shape = tuple(1 if a in found.axes else extent for a, extent in enumerate(found.x.shape))
+    if m.node.types[0].shape != shape:
+        return None
+    b, x = Rewriter(*m.node.sources), m.now(found.x)
+    assert x is not None
+    return (b.reduce_mean if found.is_mean else b.reduce_sum)(b.square(x), axes=found.axes)
+
+
 def variance(m: Found) -> Value | None:
     """mean(%x^2) - mean(%x)^2  ->  mean((%x - mean(%x))^2), whose digits do not cancel"""
     first, second = m.node.inputs
@@ -279,6 +296,84 @@ def cosine(m: Found) -> Value | None:
     return w.reduce_sum(w.mul(*sides), axes=axes, keep_dims=dot.attrs["keep_dims"])
 
 
+def dot_over_root(m: Found) -> Value | None:
+    """matmul(%a, %b) / (sqrt(sum(%a^2)) * %z)  ->  matmul(l2_norm(%a), %b) / %z, and the same of reduce_sum(%a * %b)
+
+    Similarities whose other norm is transposed, or a constant by now.
+    """
+    above, by = m.node.inputs
+    while by is not None and by.node.op in ("maximum", "clip", "add") and (inner := _small(by)) is not None:
+        by = inner
+    is_limited = by != m.node.inputs[1]
+    dot = made_by(above, "reduce_sum", "matmul")
+    if dot is None or above is None or above.shape != m.node.types[0].shape:
+        return None
+    product = made_by(dot.inputs[0], "mul") if dot.op == "reduce_sum" else dot
+    if product is None or (len(product.inputs) > 2 and product.inputs[2] is not None):
+        return None
+    first, second = product.inputs[:2]
+    if first is None or second is None or (is_constant(first.node) and is_constant(second.node)):
+        return None
+    for one, z in _factors_of(by):
+        found = root(one)
+        if found is None or found.is_inverse:
+            continue
+        sums = found.squares
+        plain = found.is_plain and not found.inside and isclose(sums.factor, 1, rel_tol=1e-6)
+        epsilon = 1e-12 if plain else epsilon_of_l2(found)
+        place = _side_of(dot, product, sums)
+        if place is None or epsilon is None or not sums.keep_dims:
+            continue
+        w, sides = Rewriter(*m.node.sources), [m.now(first), m.now(second)]
+        sides[place] = w.l2_norm(sides[place], axes=sums.axes, epsilon=epsilon)
+        if dot.op == "matmul":
+            (y,) = m.make("matmul", sides, **dot.attrs)
+        else:
+            y = w.reduce_sum(w.mul(*sides), axes=dot.attrs["axes"], keep_dims=dot.attrs["keep_dims"])
+        if z is None:
+            return y
+        other = m.now(z)
+        assert other is not None
+        return w.real_div(y, w.maximum(other, simpler.LEAST) if is_limited and not is_constant(z.node) else other)
+    return None
+
+
+def _factors_of(value: Value | None) -> list[tuple[Value | None, Value | None]]:
+    """Each factor of a product of norms with the other one; the outer product of a column and a row is one."""
+    node = made_by(value, "mul", "matmul")
+    if node is None:
+        return [(value, None)]
+    x, y = node.inputs[:2]
+    if x is None or y is None:
+        return []
+    is_outer = x.shape[-1:] == (1,) and y.shape[-2:-1] == (1,) and not any(node.attrs.values())
+    has_bias = len(node.inputs) > 2 and node.inputs[2] is not None
+    return [(x, y), (y, x)] if node.op == "mul" or (is_outer and not has_bias) else []
+
+
+def _side_of(dot: Node, product: Node, sums: Squares) -> int | None:
+    """Which operand of the product is the one whose norm this is, along the axis that is added."""
+    for place, x in enumerate(product.inputs[:2]):
+        if x != sums.x or x is None:
+            continue
+        if dot.op == "reduce_sum":
+            same = axes_of(dot.attrs["axes"], x.type.rank) == sums.axes and x.shape == product.types[0].shape
+            return place if same else None
+        turned = dot.attrs["transpose_x" if place == 0 else "transpose_y"]
+        added = x.type.rank - 2 if turned == (place == 0) else x.type.rank - 1
+        return place if sums.axes == (added,) else None
+    return None
+
+
+def root_of_product(m: Found) -> Value | None:
+    """sqrt(sum(%a^2) * sum(%b^2))  ->  sqrt(sum(%a^2)) * sqrt(sum(%b^2))"""
+    product = made_by(m.node.inputs[0], "mul")
+    if product is None or any(squares(v) is None for v in product.inputs):
+        return None
+    b = Rewriter(*m.node.sources)
+    return b.mul(*(b.sqrt(m.now(v)) for v in product.inputs))
+
+
 def _small(value: Value) -> Value | None:
     """x, of max(x, e) or x + e where e is as good as nothing."""
     node = value.node
@@ -360,6 +455,7 @@ SOURCE = "coremltools#2585, #2821, reported from devices"
 ROOTS = ("sqrt", "rsqrt", "pow", "reduce_l2_norm", "maximum", "clip", "inverse")
 
 FORMS = (
+    Form("kept", _any_of("expand_dims", "reshape"), kept, quiet=True),
     Form("mean", _any_of("mul", "real_div"), mean_of_sum, quiet=True),
     Form(
         "variance",
@@ -371,7 +467,11 @@ FORMS = (
     Form("never negative", _any_of("relu", "clip"), never_negative, quiet=True),
     Form("shifted", op("add"), shifted, quiet=True),
     Form("shifted alone", op("sub"), shifted_alone, quiet=True),
+    Form("root of a product", op("sqrt"), root_of_product, quiet=True),
     Form("cosine", op("real_div"), cosine, f"both sides are normalised first: {SQUARES}", "transformers.js#1728"),
+    Form(
+        "similarity", op("real_div"), dot_over_root, f"one side is normalised first: {SQUARES}", "transformers.js#1728"
+    ),
     Form("hypotenuse", _any_of("sqrt", "pow"), hypotenuse, f"scaled before it is squared: {SQUARES}"),
     Form("norm", _any_of("real_div", "mul"), over_root, f"written as a norm: {SQUARES}", SOURCE),
     Form("root", _any_of(*ROOTS), root_alone, f"scaled by its largest number before it is squared: {SQUARES}", SOURCE),

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from math import isclose, isinf, prod, sqrt
 
-from hexane.graph import Value
+from hexane.graph import Node, Value
 from hexane.ops.match import made_by, scalar
 
 MOST_READ = 1 << 16  # numbers of a constant that are looked at
@@ -101,6 +101,8 @@ def squares(value: Value | None) -> Squares | None:
     x = node.inputs[0] if node.inputs else None
     if x is None:
         return None
+    if (own := _product_with_itself(node)) is not None:
+        return replace(own, factor=factor)
     if node.op == "square" and x.node.op == "reduce_l2_norm":
         node, x = x.node, x.node.inputs[0]
     elif node.op in ("reduce_mean", "reduce_sum"):
@@ -111,6 +113,42 @@ def squares(value: Value | None) -> Squares | None:
         return None
     found = Squares(x, axes_of(node.attrs["axes"], x.type.rank), node.attrs["keep_dims"], factor)
     return replace(found, factor=factor / found.count) if node.op == "reduce_mean" else found
+
+
+def _product_with_itself(node: Node) -> Squares | None:
+    """The sum of squares that einsum(%x, %x) {equation="bij,bij->bi"} is, or matmul(%x, transpose(%x)) of one row."""
+    x = node.inputs[0]
+    if x is None or len(node.inputs) < 2:
+        return None
+    other = node.inputs[1]
+    if node.op == "einsum" and x == other and len(node.inputs) == 2:
+        axes = _added_by_einsum(node.attrs["equation"], x.type.rank)
+        return Squares(x, axes, False, 1.0) if axes else None
+    if node.op != "matmul" or node.inputs[2] is not None or x.type.rank < 2 or node.values[0].shape[-2:] != (1, 1):
+        return None
+    if node.attrs["transpose_x"] or node.values[0].type.rank != x.type.rank:
+        return None
+    if not node.attrs["transpose_y"]:
+        swapped = (*range(x.type.rank - 2), x.type.rank - 1, x.type.rank - 2)
+        turned = made_by(other, "transpose", "reshape")
+        if turned is None or (turned.op == "transpose" and tuple(turned.attrs["perm"]) != swapped):
+            return None  # of one row any reshape to this shape is the transpose
+        other = turned.inputs[0]
+    return Squares(x, (x.type.rank - 1,), True, 1.0) if other == x and other.shape[:-2] == x.shape[:-2] else None
+
+
+def _added_by_einsum(equation: str, rank: int) -> tuple[int, ...]:
+    """The axes that "bij,bij->bi" and "...d,...d->..." add; () of an equation of another kind."""
+    terms, _, out = equation.replace(" ", "").partition("->")
+    first, _, second = terms.partition(",")
+    if first != second or first.startswith("...") != out.startswith("..."):
+        return ()
+    letters, kept = first.removeprefix("..."), out.removeprefix("...")
+    if not letters.isalpha() or len(set(letters)) != len(letters):
+        return ()
+    if kept != "".join(letter for letter in letters if letter in kept):
+        return ()
+    return tuple(rank - len(letters) + i for i, letter in enumerate(letters) if letter not in kept)
 
 
 def root(value: Value | None) -> Root | None:
@@ -124,12 +162,12 @@ def root(value: Value | None) -> Root | None:
     if node.op == "real_div" and scalar(first) == 1:
         return _inverted(root(inputs[1]))
     if node.op == "rsqrt" or (node.op == "pow" and scalar(inputs[1]) == -0.5):
-        return _inverted(_of_sum(first))
+        return _inverted(sum_of_squares(first))
     if node.op == "sqrt" or (node.op == "pow" and scalar(inputs[1]) == 0.5):
-        return _of_sum(first)
+        return sum_of_squares(first)
     if node.op == "reduce_l2_norm" and first is not None:
         return Root(Squares(first, axes_of(node.attrs["axes"], first.type.rank), node.attrs["keep_dims"], 1.0))
-    if (limited := _at_least(value)) is not None:
+    if (limited := at_least(value)) is not None:
         found = root(limited[0])
         plain = found is not None and not found.is_inverse and not found.added
         return replace(found, least=limited[1]) if found is not None and plain and not found.least else None
@@ -149,19 +187,29 @@ def _inverted(found: Root | None) -> Root | None:
     return None if found is None or found.is_inverse else replace(found, is_inverse=True)
 
 
-def _of_sum(value: Value | None) -> Root | None:
+def sum_of_squares(value: Value | None) -> Root | None:
+    """The root that the square root of the value is."""
     inside = least = 0.0
-    if value is not None and (limited := _at_least(value)) is not None:
+    if value is not None and (limited := at_least(value)) is not None:
         value, least = limited
     if value is not None and (more := _plus(value)) is not None:
         value, inside = more
-    if value is not None and not least and (limited := _at_least(value)) is not None:
+    if value is not None and not least and (limited := at_least(value)) is not None:
         value, least = limited[0], limited[1] + inside  # max(s, a) + e is max(s + e, a + e)
     found = squares(value)
     return None if found is None else Root(found, inside, least)
 
 
-def _at_least(value: Value) -> tuple[Value | None, float] | None:
+def is_added_squares(value: Value | None) -> bool:
+    """Whether it is a sum of squares and numbers that are not negative, without a reduction."""
+    if value is None or value.node.op != "add":
+        return False
+    terms = value.node.inputs
+    known = [squared(v) is not None or is_added_squares(v) for v in terms]
+    return any(known) and all(is_it or (number(v) or -1.0) >= 0 for is_it, v in zip(known, terms, strict=True))
+
+
+def at_least(value: Value) -> tuple[Value | None, float] | None:
     """x and e, of max(x, e); e is 0 or more."""
     node, inputs = value.node, value.node.inputs
     if node.op == "relu":
