@@ -110,7 +110,7 @@ FIRES: dict[str, tuple[Build, str, str, bool]] = {
     "linear_of_five": (lambda: hx.linear(x(2, 1, 3, 4, 6), w(5, 6), w(5)), "h13", "written on 2 axes", True),
     "windows": (lambda: hx.transpose(hx.reshape(x(1, 4, 6, 3), shape=(1, 2, 2, 3, 2, 3)), perm=(0, 1, 3, 2, 4, 5)), "h13", "written on 4 axes", True),
     "transpose_batch": (lambda: hx.transpose(x(2, 3, 2, 3, 2), perm=(3, 1, 0, 4, 2)), "h13", "written as two transposes", True),
-    "attention_of_five": (lambda: hx.scaled_dot_product_attention(x(2, 1, 2, 3, 4), x(2, 1, 2, 3, 4, name="k"), x(2, 1, 2, 3, 4, name="v")), "h13", "written on 4 axes", False),
+    "attention_of_five": (lambda: hx.scaled_dot_product_attention(x(2, 1, 2, 3, 4), x(2, 1, 2, 3, 4, name="k"), x(2, 1, 2, 3, 4, name="v")), "h13", "written as mul, matmul, softmax", False),
     "nearest_by_2": (lambda: hx.upsample_nearest_neighbor(x(2, 3, 4, 5), **RESIZED), "h13", "written as resize_nearest_neighbor", True),
     "nearest_by_others": (lambda: hx.resize(x(1, 3, 4, 5), sizes=(7, 3), mode="nearest"), "h13", "written as resize_nearest_neighbor", True),
     "linear_by_2": (lambda: hx.upsample_bilinear(x(1, 3, 4, 5), align_corners=False, half_pixel_centers=True, **RESIZED), "h13", "written as resize_bilinear; written as a transposed convolution with triangles", False),

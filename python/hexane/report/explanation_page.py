@@ -5,7 +5,6 @@ from dataclasses import asdict
 from typing import Any
 
 from hexane.graph import Node
-from hexane.passes.retarget import becomes
 from hexane.program.layers import Layer, Stay, Tensor
 from hexane.program.work import Work
 from hexane.report.explain import Explanation
@@ -71,7 +70,7 @@ class _Data:
 
     def _op(self, node: Node) -> list[Any]:
         """[op with its place and result, verdict, reason, who says so, sources]"""
-        v = becomes(node, self.found.chip)
+        v = self.stories.becomes(node)
         texts = (typed(node), v.verdict, v.reason, f"{v.source}, {v.status}")
         return [*map(self.words.place, texts), [self.sources.place(source) for source in node.sources]]
 

@@ -10,7 +10,7 @@ from hexane.ops import LEAVES
 from hexane.passes.legalize.to_fp16 import lost_factors, may_lose_factors
 from hexane.passes.repair import repair as repaired
 from hexane.passes.repair import without_repair
-from hexane.passes.retarget import border_of, operands_of_form, rewritten
+from hexane.passes.retarget import among_others, border_of, operands_of_form, rewritten
 from hexane.passes.retarget.views import ROUNDING, VIEWS, has_too_many_axes, join_views
 from hexane.passes.retarget.writer import BORDER, FIT
 from hexane.pipeline import divide, engine_form
@@ -64,6 +64,7 @@ def examine(model: Graph, chips: Sequence[Chip], name: str = "") -> list[Report]
         key = id(verdicts), chip.name if by_segments or borders else ""
         if key not in shared:
             known = _written_without(model, nodes, _joined(model, nodes, verdicts, chip), chip)
+            known = list(map(among_others(model, chip), nodes, known))
             known = _within_fp16(model, nodes, known)
             known = _with_lost_factors(model, nodes, known, chip) if loses else known
             known = _apart_from_products(model, nodes, known, chip) if by_segments else known

@@ -12,11 +12,11 @@ from hexane.graph import Graph, Node
 from hexane.graph.decisions import Decision, counted
 from hexane.ops import LEAVES
 from hexane.passes.engine.lower_segment import PHASES
-from hexane.passes.retarget import becomes
+from hexane.passes.retarget import among_others, becomes
 from hexane.program import Program
 from hexane.program.layers import Allocation, Layer, Stay, Tensor
 from hexane.report.report import DEVICES
-from hexane.targets import Chip
+from hexane.targets import Chip, Verdict
 
 ABOUT_A_LAYER = {"schedule": "order", "partition": "partition", "co_issue": "co-issue", "pack": "weights"}
 OTHERS = {"retarget": "retarget", "segment": "segment", "numerics": "this CPU", "place": "this CPU"}
@@ -100,6 +100,7 @@ class Stories:
 
     def __init__(self, graph: Graph, program: Program, chip: Chip) -> None:
         self.program, self.chip = program, chip
+        self._in_network = among_others(graph, chip)
         self.ops = [node for node in graph.nodes if node.op not in LEAVES]
         self.known = {source for node in self.ops for source in node.sources}  # in the model
         self.of_layer = _by_layer(program)
@@ -120,6 +121,10 @@ class Stories:
             if decision.stage not in (*ABOUT_A_LAYER, "allocate"):  # tensors say what "allocate" does
                 for source in self._sources(decision.node):
                     self.decisions.setdefault(source, []).append(decision)
+
+    def becomes(self, node: Node) -> Verdict:
+        """What becomes of an op of the model."""
+        return self._in_network(node, becomes(node, self.chip))
 
     def find(self, wanted: str) -> Story:
         """Of the layer of this number, of the op `op3` as `hexane check` numbers it, or of what comes from this source.
@@ -146,7 +151,7 @@ class Stories:
     def of_op(self, number: int) -> Story:
         node = self.ops[number]
         if not node.sources:
-            verdict = becomes(node, self.chip)
+            verdict = self.becomes(node)
             line = Line("retarget", node.where, verdict.verdict, verdict.reason, f"{verdict.source}, {verdict.status}")
             left = Line(
                 "layers", node.where, "not known", "the model names no source, by which its layers would be found", ""
@@ -174,7 +179,7 @@ class Stories:
         for number in _of_all(self.ops_of, sources):
             node = self.ops[number]
             alike.setdefault(typed(node), []).append(number)
-            verdict = becomes(node, self.chip)
+            verdict = self.becomes(node)
             if verdict.verdict == "native":
                 source = f"{verdict.source}, {verdict.status}"
                 lines.append(Line("retarget", node.where, "native", verdict.reason, source))

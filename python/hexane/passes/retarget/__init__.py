@@ -1,5 +1,13 @@
 """Writes a network as one that a chip runs: ops as other ops, tensors that are too large in pieces."""
 
-from hexane.passes.retarget.retarget import becomes, border_of, operands_of_form, retarget, rewritten, takes
+from hexane.passes.retarget.retarget import (
+    among_others,
+    becomes,
+    border_of,
+    operands_of_form,
+    retarget,
+    rewritten,
+    takes,
+)
 
-__all__ = ["becomes", "border_of", "operands_of_form", "retarget", "rewritten", "takes"]
+__all__ = ["among_others", "becomes", "border_of", "operands_of_form", "retarget", "rewritten", "takes"]

@@ -324,6 +324,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
     "logical_or": (logical_or,),
     "logical_xor": (logical_xor,),
     "rms_norm": (paired_rms_norm,),
+    "scaled_dot_product_attention": (attention,),  # fused pieces would cut the network
     "hard_swish": (hard_swish,),
     "selu": (selu,),
     "prelu": (prelu,),
@@ -339,7 +340,6 @@ FORMS: dict[str, tuple[Form, ...]] = {
 
 # Where an op cannot be tiled.
 FORMS_OF_WHOLE: dict[str, tuple[Form, ...]] = {
-    "scaled_dot_product_attention": (attention,),
     "rms_norm": (rms_norm,),
     "layer_norm": (layer_norm,),
     "l2_norm": (l2_norm,),

@@ -1,6 +1,6 @@
 """Writes a network as one that a chip runs, and says what becomes of each op of it."""
 
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +10,7 @@ from hexane.ops import LEAVES, OPS
 from hexane.ops.checkpoints import CHECKPOINTED
 from hexane.passes.retarget.clamp_masks import clamp_masks
 from hexane.passes.retarget.forms import FORMS
+from hexane.passes.retarget.marked import marked_programs
 from hexane.passes.retarget.traffic import instead_of, said_of_traffic
 from hexane.passes.retarget.views import join_views
 from hexane.passes.retarget.writer import BORDER, Note, Writer, is_border
@@ -23,6 +24,9 @@ from hexane.validate.node import BY_NUMBERS, judge
 from hexane.validate.small_constants import SMALL_CONSTANT
 from hexane.validate.verdict_cache import kind_of
 
+ATTENTION = "scaled_dot_product_attention"
+CUT = "fused, the engine runs an attention as a segment of its own"
+
 
 def retarget(graph: Graph, target: Target) -> Graph:
     """relu(%x : fp32[1, 3, 8, 20000])  ->  concat(relu(%x[.., :10000]), relu(%x[.., 10000:])) for a chip whose rows end at 16384
@@ -30,7 +34,8 @@ def retarget(graph: Graph, target: Target) -> Graph:
     Every op that the chip does not run as it is, and that has a form of ops it runs (passes/retarget/forms.py): in its
     place, the same results. What has none stays as it is, for the host. Slices and concatenations of tensors that are
     larger than the chip takes stay too: the host cuts and joins them. Each of these is a Decision, and each place where
-    the chip may give other numbers. Masks far below fp16 get numbers that fp16 holds first. Leaves graphs for other targets alone.
+    the chip may give other numbers. A fused attention among other ops is products and a softmax: fused, it would cut the
+    network in three. Masks far below fp16 get numbers that fp16 holds first. Leaves graphs for other targets alone.
     """  # noqa: E501
     if not isinstance(target, Chip):
         return graph
@@ -43,6 +48,7 @@ def retarget(graph: Graph, target: Target) -> Graph:
 def _written(graph: Graph, chip: Chip) -> Graph:
     decisions = list[Decision]()
     wide = kept_whole(graph.nodes, graph.use_counts())
+    fused = _cutting(graph)
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         if id(node) in wide:  # what it is written as might leave fp16 halfway
@@ -50,8 +56,14 @@ def _written(graph: Graph, chip: Chip) -> Graph:
             return None
         if node.op == CHECKPOINTED and inputs[0] is not None and is_constant(inputs[0].node):
             return (inputs[0],)  # or a program would compute nothing but a constant
+        cuts = id(node) in fused
         node = node.with_inputs(inputs)
         verdict = None if node.op in LEAVES else judge(node, chip)
+        if verdict is not None and verdict.verdict == "native" and cuts:
+            values, writer = _written_out(node, chip)
+            if values is not None:
+                decisions.extend(_of_notes(node, writer))
+            return values
         if verdict is None or verdict.verdict == "native":
             return None
         values, writer = _attempt(node, chip)
@@ -64,6 +76,40 @@ def _written(graph: Graph, chip: Chip) -> Graph:
     outside = {node.where for node in made.nodes if node.op not in LEAVES and is_border(node, chip)}
     before = tuple([d for d in made.decisions if d.verdict != "outside" or d.node in outside])
     return made.annotated(decisions=before).decided(*decisions)
+
+
+def _cutting(graph: Graph) -> set[int]:
+    """By id: the attentions that other ops of the network surround, but for those of programs that were cut out
+    before."""
+    alone = sum(node.op not in LEAVES and not is_constant(node) for node in graph.nodes) == 1
+    marked = marked_programs(graph).number
+    return set() if alone else {id(n) for n in graph.nodes if n.op == ATTENTION and id(n) not in marked}
+
+
+def _written_out(node: Node, chip: Chip) -> tuple[tuple[Value, ...] | None, Writer]:
+    """A native attention as products and a softmax; None where the chip does not run these."""
+    values, writer = _attempt(node, chip)
+    if values is None or writer.outside:
+        return None, writer
+    note = writer.notes[-1]
+    writer.notes[-1] = note._replace(verdict=replace(note.verdict, reason=CUT, source="guide ch22", status="decoded"))
+    return values, writer
+
+
+def among_others(graph: Graph, chip: Chip) -> Callable[[Node, Verdict], Verdict]:
+    """What a verdict on a node by itself becomes in its network: a native attention among other ops is written out."""
+    fused = _cutting(graph)
+
+    def judged(node: Node, verdict: Verdict) -> Verdict:
+        if id(node) not in fused or verdict.verdict != "native":
+            return verdict
+        values, writer = _written_out(node, chip)
+        if values is None:
+            return verdict
+        note = writer.notes[-1]
+        return replace(note.verdict, verdict="decomposed", form=note.how, reason=_because(note.how, note.verdict))
+
+    return judged
 
 
 _known: dict[Any, Verdict] = {}
