@@ -159,7 +159,7 @@ def test_pieces_are_as_few_as_brute_force_finds(graph: Graph) -> None:
 @settings(max_examples=200, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
 @given(networks(9, alone=True))
 def test_hard_cuts_leave_sound_segments(graph: Graph) -> None:
-    _, segments = divide(graph, H13)
+    _, segments = segment(graph, H13)  # `retarget` writes attentions out
     check(graph, segments)
     assert len(segments) <= fewest_pieces(graph, segments) + 1
 
@@ -223,15 +223,27 @@ def test_the_smaller_value_crosses() -> None:
     assert [n.op for n in segments[0].nodes] == ["relu", "slice_by_size"]
 
 
-def test_an_attention_is_cut_off_and_a_written_out_one_is_not() -> None:
+def test_an_attention_is_cut_off_unless_it_is_written_out() -> None:
     q = hx.relu(hx.input("q", (1, 2, 4, 8)))
-    graph, segments = divide(hx.graph({"y": hx.relu(hx.scaled_dot_product_attention(q, q, q))}), H13)
+    fused = hx.graph({"y": hx.relu(hx.scaled_dot_product_attention(q, q, q))})
+    graph, segments = segment(fused, H13)
     assert [[n.op for n in s.nodes] for s in segments] == [["relu"], ["scaled_dot_product_attention"], ["relu"]]
     assert {s.device for s in segments} == {"ane"}
     (cut,) = [d for d in graph.decisions if d.verdict == "cut" and "attention" in d.reason and d.source != "hexane"]
     assert cut.source == "guide ch22, decoded"
-    scores = hx.softmax(hx.matmul(q, q, transpose_y=True) * 0.35)
-    assert len(divide(hx.graph({"y": hx.relu(scores @ q)}), H13)[1]) == 1
+    graph, segments = divide(fused, H13)
+    assert len(segments) == 1
+    (written,) = [d for d in graph.decisions if d.verdict == "decomposed"]
+    assert "a segment of its own" in written.reason
+    assert written.source == "guide ch22, decoded"
+    report = hx.preflight(fused, H13)
+    assert [e.verdict.verdict for e in report.entries if e.node.op == "scaled_dot_product_attention"] == ["decomposed"]
+
+
+def test_an_attention_alone_stays_fused() -> None:
+    q = hx.input("q", (1, 2, 4, 8))
+    graph, segments = divide(hx.graph({"y": hx.scaled_dot_product_attention(q, q, q)}), H13)
+    assert [[n.op for n in s.nodes] for s in segments] == [["scaled_dot_product_attention"]]
 
 
 def test_an_op_that_only_a_netplist_has_is_cut_off() -> None:
