@@ -55,7 +55,7 @@ def _keeps_shapes(loop: onnx.NodeProto) -> bool:
         if attr.type == attr.GRAPH:
             carried = {value.name for value in attr.g.input[2:]}
             grows = any(
-                "Sequence" in node.op_type or (node.op_type == "Concat" and carried.intersection(node.input))
+                "Sequence" in str(node.op_type) or (node.op_type == "Concat" and carried.intersection(node.input))
                 for node in (n for outer in attr.g.node for n in (outer, *_inside(outer)))
             )
             return len(attr.g.output) == 1 + len(carried) and not grows
