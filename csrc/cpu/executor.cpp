@@ -160,8 +160,17 @@ void Executor::run_whole(size_t index, Range range, const ThreadPool::Lease& lea
 template <bool observed, bool overlaps>
 void Executor::run_all(const Observer* observer) {
   std::optional<ThreadPool::Caller> caller;
-  if (steps_.any_parallel()) caller.emplace(ThreadPool::of_process());
-  const auto lease = caller ? caller->try_lease(steps_.threads()) : ThreadPool::Lease();
+  std::optional<ThreadPool::Lease> lease(std::in_place);
+  const auto take_threads = [&] {
+    if (!steps_.any_parallel()) return;
+    caller.emplace(ThreadPool::of_process());
+    lease.emplace(caller->try_lease(steps_.threads()));
+  };
+  const auto leave_threads = [&] {
+    lease.emplace();
+    caller.reset();
+  };
+  take_threads();
   const Step* const steps = steps_.steps().data();
   size_t at = 0;
   size_t started = kNone;  // the step that the lane runs
@@ -189,8 +198,11 @@ void Executor::run_all(const Observer* observer) {
         started = at;
         return;
       }
-      if constexpr (observed) begin = now();  // it may have waited
-      run_step(at, range, lease);
+      if constexpr (observed) begin = now();                       // it may have waited
+      const bool leaves = step.kernel && step.kernel->runs_steps;  // the threads to the steps of a body
+      if (leaves) leave_threads();
+      run_step(at, range, *lease);
+      if (leaves) take_threads();
     }
     if constexpr (observed) observer->ran({at, begin, now(), last});
   };

@@ -55,6 +55,8 @@ struct Call {
   const void* numerics;        // parameters of the family's arithmetic, e.g. those of one chip; null for ieee
   MemoryPool* pool = nullptr;  // memory that programs share, or null
   bool asks = false;           // the call is never run: prepare() need not pack weights
+  int threads = 1;             // that may share the steps of a body
+  int depth = 0;               // bodies that the step lies in
 
   // Packed weights, for prepare(): the memory itself, or the same bytes of another program.
   Block share(Memory packed) const {
@@ -153,6 +155,9 @@ struct Kernel {
   // one after the other, in order. Then no thread shares a step, and an output that is a ring may be shorter than a
   // range.
   bool in_order = false;
+
+  // Whether run() runs a plan of its own, whose steps the threads share in place of this plan's.
+  bool runs_steps = false;
 };
 
 // Every table of the library, for the best instruction set of this machine.

@@ -109,8 +109,11 @@ bool reads_constants(const Step& step, const Call& call, const std::byte* begin,
 }
 
 ResolvedSteps::ResolvedSteps(const plan::Plan& plan, std::span<std::byte* const> bases, std::span<const Piece> pieces,
-                             MemoryPool* pool, int threads, std::span<const uint32_t> changing)
-    : plan_(plan), threads_(std::clamp(threads, 1, ThreadPool::kMostThreads)), in_space_(plan.spaces.size()) {
+                             MemoryPool* pool, int threads, std::span<const uint32_t> changing, int depth)
+    : plan_(plan),
+      threads_(std::clamp(threads, 1, ThreadPool::kMostThreads)),
+      depth_(depth),
+      in_space_(plan.spaces.size()) {
   size_t count = 0;
   for (const PlanStep& row : plan_.steps) count += size_t{row.num_inputs} + row.num_outputs;
   operands_.reserve(count);
@@ -150,7 +153,8 @@ ResolvedSteps::ResolvedSteps(const plan::Plan& plan, std::span<std::byte* const>
   any_parallel_ = shared_cost >= kParallelRun;
   for (Step& step : steps_) {
     if (!any_parallel_) step.chunk = 0;
-    const bool alone = step.kept < 0 && step.outdates.empty() && !step.elsewhere && !step.waits;
+    const bool alone = step.kept < 0 && step.outdates.empty() && !step.elsewhere && !step.waits &&
+                       !(step.kernel && step.kernel->runs_steps);
     step.plain = alone && !step.empty && !step.begins && step.moving.empty() && !step.chunk;
     cost_ = std::min(cost_ + step.cost, kMostCost);
     const uint64_t users = step.chunk ? static_cast<uint64_t>(threads_) : 1;
@@ -181,7 +185,10 @@ void ResolvedSteps::resolve_all(MemoryPool* pool) {
                  plan_.string(0).data(),
                  nullptr,
                  numerics.bytes ? plan_.attrs.data() + numerics.offset : nullptr,
-                 pool};
+                 pool,
+                 false,
+                 threads_,
+                 depth_};
     first_operand += size_t{row.num_inputs} + row.num_outputs;
   }
   std::unordered_map<std::string, size_t> first;

@@ -44,6 +44,7 @@ class ResolvedSteps {
   // `bases` is where each space of the plan begins whose bytes are constants. It is null for spaces of an executor, and
   // for weights that are in `pieces`, ordered by offset. Packed weights are shared through the pool, if there is one.
   // `changing`: spaces of states that no step writes, and whose contents differ from run to run all the same.
+  // `depth`: bodies that the plan lies in.
   // The plan's bytes have to outlive the steps. Throws Error if a kernel is missing or refuses the operands of its
   // step.
   struct Piece {
@@ -51,7 +52,7 @@ class ResolvedSteps {
     std::byte* data;
   };
   ResolvedSteps(const plan::Plan& plan, std::span<std::byte* const> bases, std::span<const Piece> pieces,
-                MemoryPool* pool, int threads, std::span<const uint32_t> changing = {});
+                MemoryPool* pool, int threads, std::span<const uint32_t> changing = {}, int depth = 0);
   ResolvedSteps(const ResolvedSteps&) = delete;
   ResolvedSteps& operator=(const ResolvedSteps&) = delete;
 
@@ -102,6 +103,7 @@ class ResolvedSteps {
 
   const plan::Plan plan_;
   const int threads_;
+  const int depth_;
   std::vector<Step> steps_;
   std::vector<plan::Run> runs_;
   std::vector<std::vector<Placed>> in_space_;

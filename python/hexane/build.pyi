@@ -992,6 +992,22 @@ def non_max_suppression(
 ) -> tuple[Tensor, ...]:
     """Rows (batch, class, box) of boxes by falling score, at most max_output for each class, without those that overlap one before them by more than iou_threshold of both, or score no more than score_threshold; and how many. Boxes are (y, x, y, x) of two corners, or (x, y, width, height) about the center."""
 
+def loop(
+    limit: Operand | None = None,
+    condition: Operand | None = None,
+    *values: Operand | Sequence[Operand],
+    body: object,
+    carried: int,
+    most: int = ...,
+    whole: bool = ...,
+) -> tuple[Tensor, ...]:
+    """Runs `body` until its condition is False or `limit` steps are done. Of the values, the first `carried` are those of the next step; the body reads the others in every step. The body takes step (int64), condition (bool) and the values; it gives the next condition, the next carried values, and rows of stacks. Results: carried values, stacks with room for `most` steps, and the number of steps. whole: it has `most` steps in every call."""
+
+def cond(
+    condition: Operand, *values: Operand | Sequence[Operand], then: object, otherwise: object
+) -> tuple[Tensor, ...]:
+    """The results of `then` where condition is True, else those of `otherwise`: graphs whose inputs are the values. Only one of them is computed."""
+
 def random(stream: Operand, *, shape: int | Sequence[int]) -> Tensor:
     """Uniform fp32 numbers in [0, 1), multiples of 2^-24."""
 

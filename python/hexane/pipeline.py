@@ -3,8 +3,17 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
+
+from hexane import _core
 from hexane.compression.streams import stored_decisions
-from hexane.graph import Graph
+from hexane.emit.plan import emit_plan
+from hexane.errors import Error
+from hexane.graph import Graph, Node, Value, constant
+from hexane.graph.decisions import Decision
+from hexane.memory import Memory
+from hexane.ops import OPS, apply
+from hexane.ops.records.control import COMPILED, LOOP, type_text
 from hexane.options import DEFAULTS, Options
 from hexane.passes.engine.in_engine_steps import in_engine_steps
 from hexane.passes.engine.lower_segment import PHASES
@@ -55,7 +64,42 @@ def lower(
     watch: Watch | None = None,
 ) -> Graph:
     """The graph after the passes of "host", but those named in `skip`, which tests switch off."""
-    return run_checked(passes("host", target, options), graph, target, skip, watch)
+    return compile_bodies(run_checked(passes("host", target, options), graph, target, skip, watch), target, options)
+
+
+def compile_bodies(graph: Graph, target: Target, options: Options = DEFAULTS) -> Graph:
+    """loop(%limit, none, %x) {body=graph}  ->  compiled_loop(const of a plan, %limit, none, %x)
+
+    Each body becomes a plan of its own, which the step holds as a constant. Raises Error for memory limits: the memory
+    of a body is not counted.
+    """
+
+    def compiled(body: Graph) -> Value:
+        program = compile_graph(body, target, replace(options, memory=Memory(), io=DEFAULTS.io))
+        return constant(np.frombuffer(_core.plan_write(emit_plan(program)), np.uint8))
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...]:
+        memory = options.memory
+        if memory.runs_on != "host" or memory.sram is not None:
+            need = "need runtime='host'" if memory.runs_on != "host" else "need no limit"
+            raise Error(
+                f"[{node.where}] got a loop or branch that is decided at run time, with a memory limit or for the"
+                f" runtime {memory.runs_on!r}, {need}: give its trip count or condition as a constant (hexane.compile's"
+                " input_values=)"
+            )
+        made = [compiled(value) for value in node.attrs.values() if isinstance(value, Graph)]
+        attrs = {"types": tuple(map(type_text, node.types))}
+        if node.op == LOOP:
+            attrs["carried"] = node.attrs["carried"]
+        said.append(
+            Decision("bodies", node.where, "kept", "the data decide its course: each body is a plan of its own")
+        )
+        return apply(OPS[COMPILED[node.op]], [*made, *inputs], attrs, node.sources)
+
+    said: list[Decision] = []
+    if not graph.ops.intersection(COMPILED):
+        return graph
+    return graph.rewrite(change, only=COMPILED.keys()).decided(*said)
 
 
 def compile_graph(

@@ -10,7 +10,7 @@ PATH = Path(__file__).parents[1] / "build.pyi"
 START = "# ---- derived from the records ----\n"
 _KINDS = {
     "int": "int", "float": "float", "bool": "bool", "str": "str", "ints": "int | Sequence[int]",
-    "floats": "float | Sequence[float]", "texts": "str | Sequence[str]", "dtype": "object",
+    "floats": "float | Sequence[float]", "texts": "str | Sequence[str]", "dtype": "object", "graph": "object",
 }  # fmt: skip
 
 

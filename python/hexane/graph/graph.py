@@ -68,8 +68,11 @@ class Graph:
         return [str(value.node.attrs["name"]) for value in self.inputs]
 
     def constants(self) -> dict[str, Array]:
-        """The arrays of consts, params and states by the digest they print as."""
-        return {printer.digest(node.data): node.data for node in self.nodes if node.data is not None}
+        """The arrays of consts, params and states by the digest they print as, those of bodies too."""
+        found = {printer.digest(node.data): node.data for node in self.nodes if node.data is not None}
+        for _, body in printer.bodies(self):
+            found.update(body.constants())
+        return found
 
     def users(self) -> dict[Value, list[Node]]:
         """Who reads a value; a node that reads it twice counts twice. Outputs are not listed."""

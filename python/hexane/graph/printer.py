@@ -26,8 +26,24 @@ MAX_INLINE = 16  # a constant of at most so many elements is printed whole
 _UNSAID = {"epilogue": (), "rounds": ("output",)}  # what nearly every layer has
 
 
+def bodies(graph: Graph) -> list[tuple[str, Graph]]:
+    """The graphs that are attributes of its nodes, by the attribute's name."""
+    return [pair for node in graph.nodes for pair in _bodies(node)]
+
+
+def _bodies(node: Node) -> list[tuple[str, Graph]]:
+    return [(name, value) for name, value in node.attrs.items() if hasattr(value, "nodes")]
+
+
 def print_graph(graph: Graph, sources: bool = True) -> str:
-    """The graph as text; with `sources`, where each node comes from in the user's model."""
+    """The graph as text; with `sources`, where each node comes from in the user's model. The bodies of a node stand
+    above it, indented:
+
+      body: graph "body" (%step: int64[], ...)
+        ...
+        return ...
+      %3 = loop(%n, none, %x) {body=graph, ...} : fp32[8], int64[]
+    """
     names = value_names(graph)
     ports = ", ".join(f"{names[v]}: {v.type}" for v in graph.inputs)
     lines = [f"graph {quote(graph.name)} ({ports})"]
@@ -35,6 +51,9 @@ def print_graph(graph: Graph, sources: bool = True) -> str:
         if node.op == "input":
             continue
         comment = f"  # {node.source}".replace("\n", " ") if sources and node.sources else ""
+        for name, body in _bodies(node):
+            first, *others = print_graph(body, sources).splitlines()
+            lines += [f"  {name}: {first}", *(f"  {line}" for line in others)]
         lines.append(f"  {print_node(node, names)}{comment}")
     lines += [f"  update {names[v]}" for v in graph.updates]
     lines.append("  return " + ", ".join(print_port(p, names) for p in graph.outputs))
@@ -83,7 +102,7 @@ def print_attr(value: object) -> str:
         return quote(value)
     if isinstance(value, (bool, int, float)):
         return repr(value)
-    return str(value)
+    return "graph" if hasattr(value, "nodes") else str(value)
 
 
 def print_array(node: Node) -> str:

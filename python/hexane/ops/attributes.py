@@ -9,10 +9,10 @@ import numpy as np
 
 from hexane.dtypes import dtype
 from hexane.errors import Error
-from hexane.graph import AttrValue, EpilogueSlot, TensorType
+from hexane.graph import AttrValue, EpilogueSlot, Graph, TensorType
 
 REQUIRED = object()
-AttrKind = Literal["int", "float", "bool", "str", "ints", "floats", "texts", "dtype", "slots"]
+AttrKind = Literal["int", "float", "bool", "str", "ints", "floats", "texts", "dtype", "slots", "graph"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,10 @@ def numbers(default: object = REQUIRED) -> Attr:
 
 def element_type(default: object = REQUIRED) -> Attr:
     return Attr("dtype", default, typed=True)
+
+
+def body() -> Attr:
+    return Attr("graph")
 
 
 def typed(attr: Attr) -> Attr:
@@ -127,6 +131,12 @@ def _flag(value: Any) -> bool:
     return bool(value)
 
 
+def _graph(value: Any) -> Graph:
+    if not isinstance(value, Graph):
+        raise TypeError
+    return value
+
+
 def _slot(value: Any) -> EpilogueSlot:
     if not isinstance(value, EpilogueSlot):
         raise TypeError
@@ -147,6 +157,7 @@ _CONVERT: dict[str, Callable[[Any], AttrValue]] = {
     "texts": _texts,
     "dtype": dtype,
     "slots": lambda v: tuple(_slot(s) for s in v),
+    "graph": _graph,
 }
 _NEED = {
     "int": "an integer",
@@ -158,4 +169,5 @@ _NEED = {
     "texts": "strings",
     "dtype": "a dtype",
     "slots": "epilogue slots",
+    "graph": "a graph",
 }

@@ -15,6 +15,7 @@ from hexane.ops import OPS, apply
 _NAME = r'(?:[A-Za-z_]\w*|"(?:[^"\\]|\\.)*")'
 _VALUE = rf"%(?:{_NAME}|\d+)"
 _TYPE = r"\w+\[[\d, ]*\]"
+_BODY = re.compile(r"(\w+): (graph .*)$")
 _HEADER = re.compile(rf"graph ({_NAME}) \((.*)\)$")
 _INPUT = re.compile(rf"({_VALUE}): ({_TYPE})")
 _LINE = re.compile(rf"({_VALUE}(?:, {_VALUE})*) = ([\w.]+)(.*?) : ({_TYPE}(?:, {_TYPE})*)(?:  # (.*))?$")
@@ -31,17 +32,27 @@ def parse(source: str, constants: Mapping[str, Array] | None = None) -> Graph:
     Raises Error naming the line for text that is not a graph, and for ops that refuse their inputs.
     """
     reader = _Reader(constants or {})
+    around: list[tuple[str, _Reader]] = []  # who reads on after a body, and the body's name
     lines = source.splitlines()
     for number, line in enumerate(lines, 1):
         try:
+            if number > 1 and (body := _BODY.match(line.strip())):
+                around.append((body[1], reader))
+                reader = _Reader(constants or {})
+                reader.line(body[2], first=True)
+                continue
             reader.line(line.strip(), first=number == 1)
+            if around and reader.outputs:
+                (name, outer), made = around.pop(), reader.graph()
+                outer.bodies[name] = made
+                reader = outer
         except Error as error:
             raise Error(f"[line {number}] {error}") from None
         except (ValueError, SyntaxError, KeyError) as error:
             raise Error(f"[line {number}] cannot be read: {error}; got {line.strip()!r}") from None
-    if not reader.outputs:
+    if not reader.outputs or around:
         raise Error(f"[line {len(lines)}] got no return, need one")
-    return Graph(tuple(reader.inputs), tuple(reader.outputs), tuple(reader.updates), reader.name)
+    return reader.graph()
 
 
 class _Reader:
@@ -52,6 +63,10 @@ class _Reader:
         self.inputs: list[Value] = []
         self.outputs: list[Port] = []
         self.updates: list[Value] = []
+        self.bodies: dict[str, Graph] = {}  # of the next node
+
+    def graph(self) -> Graph:
+        return Graph(tuple(self.inputs), tuple(self.outputs), tuple(self.updates), self.name)
 
     def line(self, line: str, first: bool) -> None:
         if first:
@@ -101,6 +116,8 @@ class _Reader:
             raise Error(f"got {op}{rest}, need an op of the catalogue with its operands")
         inputs = [None if v == "none" else self.value(v) for v in re.findall(rf"none|{_VALUE}", match[1])]
         attrs = {k: _slots(v) if k == "epilogue" else _attr(v) for k, v in _ATTR.findall(match[2] or "")}
+        attrs.update(self.bodies)
+        self.bodies = {}
         return apply(OPS[op], inputs, attrs, sources)
 
     def value(self, name: str) -> Value:

@@ -62,6 +62,8 @@ def _check_node(node: Node) -> None:
     if checked in _sound_kinds:
         return
     _check_kind(op, node, operands)
+    if any(isinstance(value, Graph) for value in node.attrs.values()):
+        return  # remembered, it would keep the weights of the body
     if len(_sound_kinds) >= MOST_KINDS:
         _sound_kinds.clear()
     _sound_kinds.add(checked)

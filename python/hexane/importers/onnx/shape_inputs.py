@@ -25,6 +25,8 @@ def find_shape_inputs(
     def positions(node: onnx.NodeProto) -> Collection[int]:
         if node.op_type == "If" and not conditions:
             return ()
+        if node.op_type == "Loop" and plain_domain(node.domain) == "" and _keeps_shapes(node):
+            return ()
         key = plain_domain(node.domain), node.op_type
         if key not in known:
             known[key] = ()  # what a recursive call sees; recursion is refused later
@@ -45,6 +47,19 @@ def find_shape_inputs(
         return [i for i, name in enumerate(body.input) if name in found]
 
     return _depended_on(nodes, positions) & set(inputs)
+
+
+def _keeps_shapes(loop: onnx.NodeProto) -> bool:
+    """Whether no shape depends on the number of steps: nothing is stacked, and no carried value grows."""
+    for attr in loop.attribute:
+        if attr.type == attr.GRAPH:
+            carried = {value.name for value in attr.g.input[2:]}
+            grows = any(
+                "Sequence" in str(node.op_type) or (node.op_type == "Concat" and carried.intersection(node.input))
+                for node in (n for outer in attr.g.node for n in (outer, *_inside(outer)))
+            )
+            return len(attr.g.output) == 1 + len(carried) and not grows
+    return False
 
 
 def _depended_on(nodes: Sequence[onnx.NodeProto], positions: Callable[[onnx.NodeProto], Iterable[int]]) -> set[str]:

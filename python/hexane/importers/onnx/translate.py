@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapp
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import onnx
 
@@ -12,9 +13,10 @@ from hexane.errors import Error
 from hexane.graph import Value, constant, tensor_type, unique
 from hexane.importers.onnx.foreign import unknown
 from hexane.importers.onnx.handlers import DOMAIN_OPS, ONNX_OPS
+from hexane.importers.onnx.handlers.bodies import Around
 from hexane.importers.onnx.handlers.dynamic import check_whole
 from hexane.importers.onnx.load import check_text, read_tensor
-from hexane.importers.onnx.node import Builder, Item, OnnxNode, Outputs, TensorList
+from hexane.importers.onnx.node import Builder, Capture, Item, OnnxNode, Outputs, TensorList
 from hexane.importers.onnx.order import label, reads, sort_nodes
 from hexane.importers.onnx.registry import DomainOp
 from hexane.importers.onnx.schema import (
@@ -244,6 +246,8 @@ class Translator:
         graph: onnx.GraphProto,
         given: Sequence[Item] = (),
         step: int | None = None,
+        captured: Capture | None = None,
+        trial: bool = False,
     ) -> Outputs:
         """The outputs of a subgraph, as `Run` says. `initializers` keeps those of each subgraph, so that a loop reads
         them once."""
@@ -252,11 +256,16 @@ class Translator:
         if id(graph) not in initializers:
             initializers[id(graph)] = self.initializers(graph)
         own = {**initializers[id(graph)], **{i.name: v for i, v in zip(graph.input, given, strict=True)}}
-        inner = ChainMap(dict(own), scope)
+        around: Any = scope if captured is None else Around(scope, captured.item)
+        inner = ChainMap(dict(own), around)
         prefix, steps = (f"{where}/", ()) if step is None else (f"{where}/{step}/", (step,))
         reported = len(self.problems)
         with self._inline("", 1 + len(graph.node), steps):
             self.nodes(graph.node, inner, opsets, own, outer, prefix)
+        if len(self.problems) > reported and trial:
+            problem = self.problems[reported]
+            del self.problems[reported:]
+            raise Error(problem)
         if len(self.problems) > reported:
             return None
         for output in graph.output:

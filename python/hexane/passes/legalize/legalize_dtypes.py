@@ -8,6 +8,7 @@ from hexane.dtypes import DTYPES, DType
 from hexane.graph import Graph, Node, Value
 from hexane.ops import LEAVES, OPS, Op, apply
 from hexane.ops.fold import fold_node
+from hexane.ops.records.control import COMPILED
 from hexane.targets import Kernels, Target
 
 # Dtypes that hold all values of a dtype, nearest first. Integers wrap, so that the low bits of a wider result are the
@@ -49,6 +50,8 @@ def legalize_dtypes(graph: Graph, target: Target) -> Graph:
 def has_kernel(node: Node, kernels: Kernels) -> bool:
     """Whether one takes the node's dtypes, or wider ones in their place."""
     kernel, dtypes = OPS[node.op].kernel, _dtypes(node)
+    if node.op in COMPILED:  # the kernel is told more when the bodies are plans
+        return kernel in kernels
     return kernel in kernels and (kernels.has(kernel, *dtypes) or _wider(kernels, kernel, *dtypes, False) is not None)
 
 

@@ -13,6 +13,7 @@ from hexane.graph.decisions import Decision
 from hexane.lowering.halves import half, keeps_scale, weights_of_products
 from hexane.ops import OPS, Op, apply
 from hexane.ops.fold import fold_node
+from hexane.ops.records.control import COND, LOOP
 from hexane.ops.records.decode import DECODE
 from hexane.ops.records.encoded_product import ENCODED
 from hexane.system.room import Room
@@ -41,7 +42,7 @@ def to_fp16(graph: Graph, target: Target, wide: Container[int] = frozenset()) ->
     in_mil = isinstance(target, Chip) and route_of(target) == "mil"
     narrowed = weights_of_products(graph) if in_mil and "decode_blocks" in graph.ops else set[Node]()
     for node in graph.nodes:
-        if id(node) in wide:
+        if id(node) in wide or node.op in (LOOP, COND):  # the body has its own types
             whole = [None if v is None else kept.get(v) or _widened(v, table[v]) for v in node.inputs]
             kept.update(zip(node.values, apply(OPS[node.op], whole, node.attrs, node.sources), strict=True))
             table.update((v, _cast(kept[v], FP16) if v.dtype in _SINGLE else kept[v]) for v in node.values)

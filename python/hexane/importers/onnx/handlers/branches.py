@@ -1,13 +1,17 @@
-"""If: one branch where the condition is known at import. Else both are computed, and the condition selects between
-their results; an index that is out of range is then an error in either."""
+"""If: one branch where the condition is known at import. Else one op that computes only the chosen branch; where both
+branches are a few elementwise ops, both are computed, and the condition selects between their results."""
 
 from collections.abc import Sequence
 
 from hexane.errors import Error
-from hexane.graph import Value
+from hexane.graph import Graph, Value
+from hexane.importers.onnx.handlers.bodies import run_branches
 from hexane.importers.onnx.handlers.dynamic import check_whole
 from hexane.importers.onnx.node import Builder, Item, OnnxNode, Outputs
 from hexane.importers.onnx.registry import onnx_op
+from hexane.ops import LEAVES, OPS
+
+CHEAP_OPS = 8
 
 
 @onnx_op("If", shape_inputs=(0,), valid_lengths=True)
@@ -17,8 +21,20 @@ def branch(b: Builder, n: OnnxNode) -> Outputs:
         raise Error(f"got a condition of {condition.type.size} elements, need 1")
     if condition.node.op == "const":
         return n.run(branches[0 if n.scalar(0) else 1])
+    try:
+        made = run_branches(b, n, condition, branches, _is_cheap)
+        if made is not None:
+            return made
+    except Error:
+        pass  # written out, the branches may be possible, and say what is not
     then, otherwise = map(n.run, branches)
     return None if then is None or otherwise is None else choose(b, condition, then, otherwise)
+
+
+def _is_cheap(graph: Graph) -> bool:
+    """Whether computing it costs less than a branch, and cannot fail."""
+    ops = [OPS[node.op] for node in graph.nodes if node.op not in LEAVES]
+    return len(ops) <= CHEAP_OPS and all(op.elementwise or op.view for op in ops)
 
 
 def choose(b: Builder, condition: Value, then: Sequence[Item], otherwise: Sequence[Item]) -> list[Item]:

@@ -1,16 +1,19 @@
-"""Loop and Scan with a number of steps that is known at import, one step's nodes after the other's."""
+"""Loop and Scan: with a number of steps that is known at import, one step's nodes after the other's; else, or where
+there would be many nodes, as one op whose body is a graph."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx
 
 from hexane.errors import Error
 from hexane.graph import Value
+from hexane.importers.onnx.handlers.bodies import Body, run_loop
 from hexane.importers.onnx.node import Builder, Item, OnnxNode, Outputs, TensorList, axis_of
 from hexane.importers.onnx.registry import onnx_op
 
-MAX_STEPS = 4096
+MAX_STEPS = 4096  # that are written out
+LONG_STEPS, LONG_NODES = 64, 2000  # above both a loop is one op
 
 
 @onnx_op("Loop", shape_inputs=(0, 1), valid_lengths=True)
@@ -18,22 +21,31 @@ def loop(b: Builder, n: OnnxNode) -> Outputs:
     """Carried values after the last step, then what each step gives out, stacked."""
     graph = n.attrs["body"]
     state = [n.item(i) for i in range(2, len(n.inputs))]
+    _check(graph, 2 + len(state), 1 + len(state))
+    limit, condition = n.optional(0), n.optional(1)
+    if any(v is not None and v.node.op != "const" for v in (limit, condition)):
+        return run_loop(b, n, graph, state, limit, condition)
     count = n.integer(0) if n.has(0) else MAX_STEPS + 1
     going = bool(n.scalar(1)) if n.has(1) else True
-    _check(graph, 2 + len(state), 1 + len(state))
+    if count > MAX_STEPS or _is_long(graph, count) or count <= 0 or not going:
+        try:
+            return run_loop(b, n, graph, state, limit, condition, trial=True)
+        except Error:
+            if n.has(0) and count > MAX_STEPS:
+                raise  # no loop of so many steps is written out
     stacks: list[list[Value]] = [[] for _ in graph.output[1 + len(state) :]]
     step = 0
     while going and step < count:
         if step == MAX_STEPS:
-            raise Error(f"got more than {MAX_STEPS} steps, need fewer")
+            return run_loop(b, n, graph, [n.item(i) for i in range(2, len(n.inputs))], limit, condition)
         given = [b.const(np.array(step, np.int64)), b.const(np.array(going)), *state]
         found = n.run(graph, given, step)
         if found is None:
             return None
-        condition = _tensor(found[0]).node.data
-        if condition is None or condition.size != 1:
-            raise Error("got a condition that is computed at run time, need one that is known at import")
-        going = bool(condition.reshape(()))
+        decided = _tensor(found[0]).node.data
+        if decided is None or decided.size != 1:
+            return run_loop(b, n, graph, [n.item(i) for i in range(2, len(n.inputs))], limit, condition)
+        going = bool(decided.reshape(()))
         state = list(found[1 : 1 + len(state)])
         for stack, value in zip(stacks, found[1 + len(state) :], strict=True):
             stack.append(_tensor(value))
@@ -56,10 +68,20 @@ def scan(b: Builder, n: OnnxNode) -> Outputs:
     num_out = len(graph.output) - len(state)
     axes = [axis_of(a, len(v.shape)) for a, v in zip(_each(n, "scan_input_axes", num), scanned, strict=True)]
     lengths = {v.shape[a] for v, a in zip(scanned, axes, strict=True)}
-    if len(lengths) != 1 or not 1 <= max(lengths) <= MAX_STEPS:
-        raise Error(f"got the lengths {sorted(lengths)}, need one for all, 1 to {MAX_STEPS}")
+    if len(lengths) != 1 or min(lengths) < 1:
+        raise Error(f"got the lengths {sorted(lengths)}, need one for all, of at least 1")
     (length,) = lengths
     backwards = _each(n, "scan_input_directions", num)
+    if length > MAX_STEPS or _is_long(graph, length):
+        slices = [_piece(b, v, a, length - 1 if back else None)
+                  for v, a, back in zip(scanned, axes, backwards, strict=True)]  # fmt: skip
+        try:
+            made = run_loop(b, n, graph, state, b.const(np.array(length)), None, trial=True, scanned=slices)
+            assert made is not None
+            return [*made[: len(state)], *_turned(b, n, made[len(state) :], length)]
+        except Error:
+            if length > MAX_STEPS:
+                raise
     stacks: list[list[Value]] = [[] for _ in range(num_out)]
     for step in range(length):
         pieces = [_slice(b, v, a, length - 1 - step if back else step)
@@ -74,6 +96,36 @@ def scan(b: Builder, n: OnnxNode) -> Outputs:
         if front:
             stack.reverse()
     return [*state, *_stacked(b, stacks, _each(n, "scan_output_axes", num_out))]
+
+
+def _is_long(graph: onnx.GraphProto, steps: int) -> bool:
+    """Whether the loop is one op though its steps are known: written out, it would take long to compile."""
+    return steps > LONG_STEPS and steps * len(graph.node) > LONG_NODES
+
+
+def _piece(b: Builder, x: Value, axis: int, last: int | None) -> Callable[[Value, Body], Value]:
+    """What gives the slice of a scan input by the step. last: the first step's index, of one that is read backwards."""
+
+    def piece(step: Value, body: Body) -> Value:
+        index = step if last is None else b.sub(b.const(np.array(last)), step)
+        result: Value = b.gather(body.capture(x), index, axis=axis)
+        return result
+
+    return piece
+
+
+def _turned(b: Builder, n: OnnxNode, stacks: Sequence[Value], length: int) -> list[Value]:
+    """The stacks of a Scan in its directions, along its axes."""
+    result = []
+    backwards, axes = (_each(n, f"scan_output_{what}", len(stacks)) for what in ("directions", "axes"))
+    for stack, back, axis in zip(stacks, backwards, axes, strict=True):
+        if back:
+            stack = b.gather(stack, b.const(np.arange(length)[::-1].copy()), axis=0)
+        at = axis_of(axis, len(stack.shape))
+        order = [*range(1, len(stack.shape))]
+        order.insert(at, 0)
+        result.append(b.transpose(stack, perm=tuple(order)) if at else stack)
+    return result
 
 
 def _tensor(item: Item) -> Value:

@@ -1,0 +1,191 @@
+"""Loops and branches of ONNX whose course the data decide, against onnxruntime."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto as T
+from onnx import helper as h
+from onnx import numpy_helper
+
+import hexane as hx
+from hexane import _core
+from hexane.importers.onnx import import_onnx
+from hexane.ops.reference import run_reference
+
+W = np.random.default_rng(5).normal(size=(8, 8)).astype(np.float32) / 3
+
+
+def info(name: str, dtype: int, shape: list[int]) -> Any:
+    return h.make_tensor_value_info(name, dtype, shape)
+
+
+def tensor(name: str, value: Any) -> Any:
+    return numpy_helper.from_array(np.asarray(value), name)
+
+
+def model(nodes: list[Any], inputs: list[Any], outputs: list[Any], constants: list[Any] | None = None) -> bytes:
+    made = h.make_model(
+        h.make_graph(nodes, "g", inputs, outputs, constants or []), opset_imports=[h.make_opsetid("", 17)]
+    )
+    made.ir_version = 10
+    onnx.checker.check_model(made)
+    return bytes(made.SerializeToString())
+
+
+def check(net: hx.Model, made: bytes, feeds: dict[str, Any]) -> None:
+    session = onnxruntime.InferenceSession(made, providers=["CPUExecutionProvider"])
+    got = net(**feeds)
+    for array, want in zip(
+        [got] if isinstance(got, np.ndarray) else got.values(), session.run(None, feeds), strict=True
+    ):
+        assert (array.shape, array.dtype) == (want.shape, want.dtype)
+        np.testing.assert_allclose(array, want, rtol=1e-5, atol=1e-5)
+
+
+def while_loop() -> bytes:
+    """Until the largest element is 1.2 or n steps are done; b is of the graph around."""
+    body = h.make_graph(
+        [
+            h.make_node("MatMul", ["s", "W"], ["m"]),
+            h.make_node("Tanh", ["m"], ["t"]),
+            h.make_node("Add", ["t", "b"], ["s2"]),
+            h.make_node("ReduceMax", ["s2"], ["largest"], keepdims=0),
+            h.make_node("Less", ["largest", "end"], ["c2"]),
+            h.make_node("Add", ["k", "i"], ["k2"]),
+            h.make_node("Not", ["odd"], ["odd2"]),
+        ],
+        "body",
+        [info("i", T.INT64, []), info("c", T.BOOL, []), info("s", T.FLOAT, [2, 8]), info("k", T.INT64, []), info("odd", T.BOOL, [])],
+        [info("c2", T.BOOL, []), info("s2", T.FLOAT, [2, 8]), info("k2", T.INT64, []), info("odd2", T.BOOL, [])],
+        [tensor("W", W), tensor("end", np.float32(1.2))],
+    )  # fmt: skip
+    return model(
+        [h.make_node("Mul", ["x", "tenth"], ["b"]), h.make_node("Loop", ["n", "go", "x", "k0", "odd0"], ["y", "k", "odd"], body=body)],
+        [info("x", T.FLOAT, [2, 8]), info("n", T.INT64, []), info("go", T.BOOL, [])],
+        [info("y", T.FLOAT, [2, 8]), info("k", T.INT64, []), info("odd", T.BOOL, [])],
+        [tensor("tenth", np.float32(0.1)), tensor("k0", np.int64(0)), tensor("odd0", np.array(False))],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("go", [True, False])
+@pytest.mark.parametrize("steps", [0, 1, 7, 100])
+def test_a_loop_runs_as_often_as_limit_and_condition_say(steps: int, go: bool, tmp_path: Path) -> None:
+    made, rng = while_loop(), np.random.default_rng(steps)
+    net = hx.compile(made)
+    assert isinstance(net, hx.Model)
+    net.save(tmp_path / "net.hxp")
+    feeds = {"x": rng.normal(size=(2, 8)).astype(np.float32), "n": np.array(steps), "go": np.array(go)}
+    check(net, made, feeds)
+    loaded = hx.load(tmp_path / "net.hxp")
+    assert isinstance(loaded, hx.Model)
+    check(loaded, made, feeds)
+
+
+def test_the_text_of_a_loop_has_its_body_and_reads_back() -> None:
+    graph = import_onnx(while_loop())
+    assert "  body: graph body (%step: int64[]" in str(graph)
+    again = hx.parse(str(graph), graph.constants())
+    assert str(again) == str(graph)
+    feeds = {"x": np.ones((2, 8), np.float32), "n": np.array(3), "go": np.array(True)}
+    np.testing.assert_allclose(run_reference(again, feeds)["y"], hx.compile(graph)(**feeds)["y"], rtol=1e-5)
+
+
+def test_a_long_scan_is_one_op_with_the_bits_of_steps_written_out() -> None:
+    body = h.make_graph(
+        [
+            h.make_node("MatMul", ["s", "W"], ["m"]),
+            h.make_node("Add", ["m", "piece"], ["a"]),
+            h.make_node("Sigmoid", ["a"], ["gate"]),
+            h.make_node("Tanh", ["a"], ["t"]),
+            h.make_node("Mul", ["gate", "t"], ["s2"]),
+            h.make_node("Neg", ["s2"], ["row"]),
+        ],
+        "body",
+        [info("s", T.FLOAT, [1, 8]), info("piece", T.FLOAT, [1, 8])],
+        [info("s2", T.FLOAT, [1, 8]), info("row", T.FLOAT, [1, 8])],
+        [tensor("W", W)],
+    )
+    node = h.make_node(
+        "Scan", ["s0", "x"], ["y", "rows"], body=body, num_scan_inputs=1, scan_input_axes=[1], scan_output_axes=[-1],
+        scan_input_directions=[1], scan_output_directions=[1],
+    )  # fmt: skip
+    made = model([node], [info("x", T.FLOAT, [1, 512, 8])], [info("y", T.FLOAT, [1, 8]), info("rows", T.FLOAT, [1, 8, 512])],
+                 [tensor("s0", np.zeros((1, 8), np.float32))])  # fmt: skip
+    assert "loop" in import_onnx(made).ops
+    check(hx.compile(made), made, {"x": np.random.default_rng(1).normal(size=(1, 512, 8)).astype(np.float32)})
+
+
+def test_a_loop_in_a_loop_reads_both_graphs_around_it() -> None:
+    inner = h.make_graph(
+        [h.make_node("Mul", ["z", "x"], ["p"]), h.make_node("Add", ["p", "s"], ["z2"]), h.make_node("Identity", ["d"], ["d2"])],
+        "inner",
+        [info("j", T.INT64, []), info("d", T.BOOL, []), info("z", T.FLOAT, [4])],
+        [info("d2", T.BOOL, []), info("z2", T.FLOAT, [4])],
+    )  # fmt: skip
+    outer = h.make_graph(
+        [h.make_node("Loop", ["i", "", "s"], ["s2"], body=inner), h.make_node("Identity", ["c"], ["c2"])],
+        "outer",
+        [info("i", T.INT64, []), info("c", T.BOOL, []), info("s", T.FLOAT, [4])],
+        [info("c2", T.BOOL, []), info("s2", T.FLOAT, [4])],
+    )
+    made = model([h.make_node("Loop", ["n", "", "x"], ["y"], body=outer)], [info("x", T.FLOAT, [4]), info("n", T.INT64, [])],
+                 [info("y", T.FLOAT, [4])])  # fmt: skip
+    net = hx.compile(made)
+    for steps in (0, 1, 4):
+        check(net, made, {"x": np.linspace(0.1, 0.9, 4).astype(np.float32), "n": np.array(steps)})
+
+
+@pytest.mark.parametrize("positive", [True, False])
+def test_only_the_chosen_branch_is_computed(positive: bool) -> None:
+    """The other one would read an index out of range."""
+    then = h.make_graph(
+        [h.make_node("Gather", ["W", "index"], ["a"])], "then", [], [info("a", T.FLOAT, [8])], [tensor("W", W)]
+    )
+    other = h.make_graph(
+        [h.make_node("ReduceMax", ["x"], ["b"], axes=[0], keepdims=0)], "else", [], [info("b", T.FLOAT, [8])]
+    )
+    made = model(
+        [h.make_node("ReduceSum", ["x"], ["sum"], keepdims=0), h.make_node("Greater", ["sum", "zero"], ["c"]),
+         h.make_node("If", ["c"], ["y"], then_branch=then, else_branch=other)],
+        [info("x", T.FLOAT, [2, 8]), info("index", T.INT64, [])], [info("y", T.FLOAT, [8])], [tensor("zero", np.float32(0))],
+    )  # fmt: skip
+    sign = 1 if positive else -1
+    x = sign * np.random.default_rng(3).uniform(0.5, 1, (2, 8)).astype(np.float32)
+    check(hx.compile(made), made, {"x": x, "index": np.array(5 if positive else 99)})
+
+
+def test_stacked_outputs_of_an_unknown_number_of_steps_are_refused() -> None:
+    body = h.make_graph(
+        [h.make_node("Identity", ["c"], ["c2"]), h.make_node("Add", ["s", "s"], ["s2"]), h.make_node("Identity", ["s2"], ["r"])],
+        "body",
+        [info("i", T.INT64, []), info("c", T.BOOL, []), info("s", T.FLOAT, [1, 2])],
+        [info("c2", T.BOOL, []), info("s2", T.FLOAT, [1, 2]), info("r", T.FLOAT, [1, 2])],
+    )  # fmt: skip
+    made = model(
+        [h.make_node("ReduceMax", ["x"], ["m"], keepdims=0), h.make_node("Cast", ["m"], ["n"], to=T.INT64),
+         h.make_node("Loop", ["n", "", "x"], ["y", "rows"], body=body)],
+        [info("x", T.FLOAT, [1, 2])], [info("y", T.FLOAT, [1, 2]), info("rows", T.FLOAT, [None, 1, 2])],
+    )  # fmt: skip
+    with pytest.raises(hx.Error, match="need its largest value: give the trip count"):
+        hx.compile(made)
+
+
+def test_damaged_bodies_are_refused_or_run() -> None:
+    plan = hx.compile(while_loop()).plan_bytes()
+    read = _core.plan_read(plan)
+    rng, ran = np.random.default_rng(11), 0
+    feeds = {"x": np.ones((2, 8), np.float32), "n": np.array(3), "go": np.array(True)}
+    for _ in range(300):
+        weights = np.array(read["weights"])
+        weights[rng.integers(len(weights), size=2)] = rng.integers(256, size=2)
+        sections = {name: np.array(rows) for name, rows in read.items()} | {"weights": weights}
+        try:
+            _core.Program(sections, 1).run(feeds)
+            ran += 1
+        except hx.Error:
+            pass
+    assert ran < 300
