@@ -94,7 +94,7 @@ def test_the_text_of_a_loop_has_its_body_and_reads_back() -> None:
     np.testing.assert_allclose(run_reference(again, feeds)["y"], hx.compile(graph)(**feeds)["y"], rtol=1e-5)
 
 
-def test_a_long_scan_is_one_op_with_the_bits_of_steps_written_out() -> None:
+def test_a_long_scan_is_one_op() -> None:
     body = h.make_graph(
         [
             h.make_node("MatMul", ["s", "W"], ["m"]),
@@ -189,3 +189,15 @@ def test_damaged_bodies_are_refused_or_run() -> None:
         except hx.Error:
             pass
     assert ran < 300
+
+
+def test_packages_and_chips_say_what_they_do_with_a_loop(tmp_path: Path) -> None:
+    made, rng = while_loop(), np.random.default_rng(3)
+    feeds = {"x": rng.normal(size=(2, 8)).astype(np.float32), "n": np.array(7), "go": np.array(True)}
+    with pytest.raises(hx.Error, match=r"\[emit\] .*got a loop .*need a fixed number of steps"):
+        hx.save_coreml(made, tmp_path / "net.mlpackage")
+    with pytest.warns(hx.FallbackWarning, match="the data decide how often its body runs"):
+        net = hx.compile(made, target="M4")
+    want, got = hx.compile(made)(**feeds), net(**feeds)
+    for name, array in want.items():
+        np.testing.assert_allclose(got[name], array, rtol=1e-2, atol=1e-2)

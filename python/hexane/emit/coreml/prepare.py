@@ -15,6 +15,7 @@ from hexane.lowering.held_batch_norms import held_batch_norms
 from hexane.lowering.mil_ops import as_constants
 from hexane.lowering.round_attributes import round_attributes
 from hexane.ops import OPS, apply
+from hexane.ops.records.control import COMPILED
 from hexane.passes.legalize.to_fp16 import to_fp16
 from hexane.passes.repair import repair
 from hexane.passes.retarget.clamp_masks import clamp_masks
@@ -43,6 +44,11 @@ def in_precision(graph: Graph, compute: str) -> Graph:
             raise Error(f"[emit] output {port.name!r}: got an extent that the data decides, need one that is known")
     if random := next((n for n in graph.nodes if n.inputs and "stream" in OPS[n.op].inputs), None):
         raise Error(f"[emit] {random.where}: got random numbers, need them as an input: Core ML draws others")
+    if body := next((n for n in graph.nodes if n.op in COMPILED), None):
+        raise Error(
+            f"[emit] {body.where}: got a {body.op} whose steps the data decide, need a fixed number of steps: packages"
+            " are written without loops and branches"
+        )
     if compute == "fp16":  # what a chip's program has already is left as it is
         graph = held_batch_norms(clamp_masks(repair(graph, load_chip("M1"))))
     graph = with_plain_ports(in_coreml_dtypes(as_constants(graph)))
