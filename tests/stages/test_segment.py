@@ -242,7 +242,7 @@ def test_an_attention_is_cut_off_unless_it_is_written_out() -> None:
 
 def test_an_attention_alone_stays_fused() -> None:
     q = hx.input("q", (1, 2, 4, 8))
-    graph, segments = divide(hx.graph({"y": hx.scaled_dot_product_attention(q, q, q)}), H13)
+    _, segments = divide(hx.graph({"y": hx.scaled_dot_product_attention(q, q, q)}), H13)
     assert [[n.op for n in s.nodes] for s in segments] == [["scaled_dot_product_attention"]]
 
 
