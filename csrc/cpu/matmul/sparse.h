@@ -1,6 +1,6 @@
-// The right-hand side of a matrix product of which many numbers are 0: a bit for each number, and the numbers whose bit
-// is set. They are multiplied as they are stored: a vector of them is spread to the lanes that the bits name, with 0 in
-// the others, so that the sums have the bits of those of the whole matrix.
+// The right-hand side of a matrix product with many zeros: a bit for each number, and the numbers with a set bit. They
+// are multiplied as they are stored: a vector of them is spread to the lanes that the bits name, with 0 in the others,
+// so that the sums have the bits of those of the whole matrix.
 //
 //   64 columns, term 0:  mask 1011..   numbers a b c ..
 //               term 1:  mask 0100..           d ..         Terms of the next 64 columns follow the last one of these.
@@ -44,7 +44,7 @@ struct SparseOps {
 };
 const SparseOps& sparse_ops();
 
-// As multiply() in gemm.h. decoded: as for multiply_decoded(), if there are more than spread_rows.
+// Like multiply() in gemm.h. decoded: as for multiply_decoded(), if there are more than spread_rows.
 template <class Locate>
 void multiply_sparse(Tile& tile, const SparsePanels& panels, int64_t num_rows, Range columns, float* decoded,
                      Locate&& locate) {

@@ -1,8 +1,8 @@
 // The geometry of a convolution, and the window of input rows that it reads through a table of row pointers.
 //
-// Rows are read in place where they are fp32 and nothing is padded; else they are copied to scratch as fp32 with zeros
-// around, just the rows that a chunk of output rows needs. In both cases a kernel row of taps at one output pixel is
-// `kernel_w` pixels, `dilation_w` apart, in one row.
+// Rows are read in place if they are fp32 and unpadded. Otherwise they are copied to scratch as fp32 with zeros around,
+// just the rows that a chunk of output rows needs. In both cases a kernel row of taps at one output pixel is `kernel_w`
+// pixels, `dilation_w` apart, in one row.
 #pragma once
 
 #include "cpu/matmul/sparse.h"
