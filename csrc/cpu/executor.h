@@ -62,7 +62,7 @@ class Executor {
   [[noreturn]] void rethrow(const Error& error, size_t index) const;
 
   const ResolvedSteps& steps_;
-  std::vector<Tensor> operands_;        // as those of the steps; calls look into it
+  std::vector<Tensor> operands_;        // copies of the steps' operands; calls point into it
   std::vector<Call> calls_;             // of all steps
   std::vector<Call> moved_calls_;       // with the second set of operands, for steps that have one
   std::vector<uint8_t> is_kept_;        // results that are up to date

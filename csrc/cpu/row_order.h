@@ -31,8 +31,8 @@ class RowOrder {
     int64_t index;
   };
   struct Written {
-    std::map<uint64_t, uint64_t> bytes;  // what the loop writes in all, by its begin
-    std::map<uint64_t, Row> rows;        // those that are there
+    std::map<uint64_t, uint64_t> bytes;  // all bytes that the loop writes, by their begin
+    std::map<uint64_t, Row> rows;        // the valid rows
     uint64_t interleaved = 0;            // the most bytes of a row that has elements of another between its own
 
     // The first row there that may have bytes from `begin` on.

@@ -11,8 +11,8 @@
 //   BoundedSums     no accumulator reaches 32768, and so no product does: a product is converted to an integer
 //   AnyProducts     in fp64, with a look at the accumulator at each step
 //
-// A way has a type for what it accumulates, `start` (from the bias), `weight` and `input` (an operand with what is
-// found of it once), `add` and `result` (fp16 values).
+// A way has a type for its accumulators, `start` (from the bias), `weight` and `input` (an operand with values derived
+// from it once), `add` and `result` (fp16 values).
 //
 // Included once per target, inside foreach_target.
 #if defined(HEXANE_CPU_ENGINE_FIXED_POINT_INL_H_) == defined(HWY_TARGET_TOGGLE)

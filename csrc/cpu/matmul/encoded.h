@@ -13,8 +13,8 @@
 
 namespace hexane::cpu {
 
-inline constexpr int64_t kTableColumns = 8;  // columns of one table are whole runs of so many
-// Of tables: those of four bits, and of eight.
+inline constexpr int64_t kTableColumns = 8;  // a table serves a multiple of this many columns
+// Entries of a table with indices of four bits, and of the two kinds with eight.
 inline constexpr int64_t kTableEntries = 16, kLongTableEntries = 64, kWideTableEntries = 256;
 
 struct EncodedPanels {

@@ -64,8 +64,8 @@ struct Tile {
   int num_panels;
   int64_t column;       // of the first panel
   int64_t num_columns;  // of the whole right-hand side
-  // Of a sum that is made block by block (gemm_blocks.h), else null: the total of the blocks before, in `sums_pitch`
-  // floats for each row, to which that of this tile is added. Only the last block ends in the output.
+  // For a sum made block by block (gemm_blocks.h), else null: the total of the previous blocks, in `sums_pitch` floats
+  // for each row; this tile's sum is added to it. Only the last block ends in the output.
   float* sums;
   int64_t sums_pitch;
   bool first_block, last_block;

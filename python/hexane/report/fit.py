@@ -1,5 +1,5 @@
-"""Finds if a model fits into memory, the contents of the arena at its peak, and the cost of other ways of computing
-it."""
+"""Finds whether a model fits into memory, the contents of the arena at its peak, and the cost of other ways of
+computing it."""
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
@@ -309,7 +309,7 @@ def fit(
     **options: Any,
 ) -> Fit:
     """The memory that a model takes on one thread of this CPU, or on a small device with
-    memory=hx.Memory(runtime="c99"), and a verdict if it fits into `memory`. options: the options of `compile` except
+    memory=hx.Memory(runtime="c99"), and whether it fits into `memory`. options: the options of `compile` except
     threads and target.
 
     Raises Error as `compile` does, and for a model of open shapes.

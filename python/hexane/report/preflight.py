@@ -36,8 +36,8 @@ def preflight(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     repair: bool = True,
 ) -> Report:
-    """Predicts if a chip runs a network, op by op: native, decomposed, oversize, on the host or rejected, with rule and
-    source.
+    """Predicts whether a chip runs a network, op by op: native, decomposed, oversize, on the host or rejected, with
+    rule and source.
 
     model: a Graph, tensors (one, a sequence, or a mapping of names), the path of MIL text (.mil) or of a netplist
     (.plist), or an ONNX path, bytes or ModelProto. The input_shapes fix its free dims. repair: as in hx.Options.

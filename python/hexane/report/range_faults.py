@@ -75,7 +75,7 @@ def find_faults(steps: Mapping[int, Step], seen: Observation, layer: Value) -> l
 def fault_that_matters(
     faults: Sequence[Fault], seen: Observation, layer: Value, want: Array
 ) -> tuple[Fault, float] | None:
-    """The last fault that, together with later faults, causes more than half of the layer's distance from the other
+    """The last fault that, together with later faults, causes at least half of the layer's distance from the other
     target (`want`), and the distance without them. An earlier fault changes nothing that these do not hide."""
     before = difference(seen[layer], want)
 

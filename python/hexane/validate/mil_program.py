@@ -1,4 +1,4 @@
-"""Decides if a MIL program can hold a node, by its ops, its operands and results, and the compiler's refusals."""
+"""Decides whether a MIL program can hold a node, by its ops, its operands and results, and the compiler's refusals."""
 
 from collections.abc import Callable, Iterator, Sequence
 from math import prod

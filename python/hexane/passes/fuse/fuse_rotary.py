@@ -40,7 +40,7 @@ class _Turn:
     sin: Value
     interleaved: bool = False
     doubled: bool = False  # the tables have each angle twice, for both halves
-    stacked: bool = False  # the tables have another axis of extent 1, that of the pairs
+    stacked: bool = False  # the tables have another axis of extent 1, for the pairs
 
 
 def fuse_rotary(graph: Graph, target: Target) -> Graph:

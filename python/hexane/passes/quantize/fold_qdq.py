@@ -29,8 +29,8 @@ def fold_qdq(graph: Graph, target: Target) -> Graph:
     each output channel; sums may not overflow int32. A product gives fp32 if no quantize with one constant scale
     follows it, or if its result has another reader. A transposed convolution of constant weights becomes one of stride
     1 whose channels are neighbours of the result, unless that takes more than four times the products. An int32 product
-    that is cast and scaled (dynamic quantisation) becomes one op, too. A mean is one of integers, rounded once. Every
-    dequantize that somebody still reads stays; those of constants are folded then.
+    that is cast and scaled (dynamic quantisation) becomes one op, too. A mean is one of integers, rounded once. A
+    dequantize that still has a reader stays; a dequantize of constants is folded then.
     """
     return _stored(_products(graph))
 

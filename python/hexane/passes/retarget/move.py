@@ -146,7 +146,7 @@ def broadcast_by_tile(b: Writer, node: Node) -> Written | None:
 
 
 def views(b: Writer, node: Node) -> Written | None:
-    """reshape(reshape(%x))  ->  reshape(%x): what lies between may have more axes than the chip takes"""
+    """reshape(reshape(%x))  ->  reshape(%x): the tensor between may have more axes than the chip takes"""
     (x,) = node.inputs
     assert x is not None
     if x.node.op != "reshape":
