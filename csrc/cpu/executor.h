@@ -1,6 +1,6 @@
 // Runs resolved steps for one caller, in memory of its own: where operands are, scratch, and which results are kept. It
-// allocates nothing after it is made. A step of another device runs beside those that follow it, until the first that
-// touches what it reads or writes.
+// allocates nothing after it is made. A step of another device overlaps the steps after it, until the first that
+// touches its operands or results.
 #pragma once
 
 #include <functional>
@@ -24,7 +24,7 @@ struct Ran {
 // Watches a call from outside.
 struct Observer {
   std::function<void(const Ran&)> ran;  // after each run of a step
-  bool overlaps = true;                 // whether steps of a device may run beside others
+  bool overlaps = true;                 // steps of a device may overlap others
 };
 
 class Executor {
@@ -38,13 +38,13 @@ class Executor {
   Executor& operator=(const Executor&) = delete;
 
   void set_base(uint32_t space, std::byte* base);
-  void take_constants();  // as they are now: where weights are, and what is prepared of them
+  void take_constants();  // takes the current addresses of weights, and their prepared data
 
-  // Constants in the caller's memory, such as a state that no step writes: what is prepared of bytes there is made
-  // again, and is the caller's own. `only_own`: but not by steps that still use what all callers share.
+  // Constants in the caller's memory, such as a state that no step writes: prepared data of bytes there is made again,
+  // and is the caller's own. `only_own`: but not by steps that still use what all callers share.
   bool prepares(const std::byte* begin, const std::byte* end) const;
   void prepare(const std::byte* begin, const std::byte* end, bool only_own = false);
-  void outdate(const std::byte* begin, const std::byte* end);  // what has been made of the bytes there
+  void outdate(const std::byte* begin, const std::byte* end);  // invalidates results computed from the bytes there
 
   void run(const Observer* observer = nullptr);
 
@@ -62,13 +62,13 @@ class Executor {
   [[noreturn]] void rethrow(const Error& error, size_t index) const;
 
   const ResolvedSteps& steps_;
-  std::vector<Tensor> operands_;        // as those of the steps; calls look into it
+  std::vector<Tensor> operands_;        // copies of the steps' operands; calls point into it
   std::vector<Call> calls_;             // of all steps
-  std::vector<Call> moved_calls_;       // with the second set of operands, of the steps that have one
-  std::vector<uint8_t> is_kept_;        // results that are as if they had just been made
+  std::vector<Call> moved_calls_;       // with the second set of operands, for steps that have one
+  std::vector<uint8_t> is_kept_;        // results that are up to date
   std::vector<Prepared> own_prepared_;  // of all steps, of constants in the caller's memory; empty while there are none
   Memory scratch_;
-  std::vector<std::function<void()>> elsewhere_;  // what runs steps of devices
+  std::vector<std::function<void()>> elsewhere_;  // run the steps of devices
   std::unique_ptr<Lane> lane_;  // runs steps of devices; null where none can run at the same time as others
 };
 

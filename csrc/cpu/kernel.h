@@ -42,7 +42,7 @@ struct Tensor {
   }
 };
 
-// What prepare() makes of a call when a plan is loaded: packed weights, coalesced strides, resolved activations.
+// The result of prepare() for a call when a plan is loaded: packed weights, coalesced strides, resolved activations.
 using Prepared = std::shared_ptr<const void>;
 
 // A step with its operands resolved.
@@ -51,8 +51,8 @@ struct Call {
   std::span<const Tensor> outputs;
   const void* attrs;           // the kernel's attribute struct
   const char* strings;         // section "strings" of the plan: a string attribute is an offset into it
-  const void* prepared;        // what prepare() returned, or null
-  const void* numerics;        // parameters of the family's arithmetic, e.g. those of one chip; null for ieee
+  const void* prepared;        // the result of prepare(), or null
+  const void* numerics;        // parameters of the family's arithmetic, e.g. of one chip; null for ieee
   MemoryPool* pool = nullptr;  // memory that programs share, or null
   bool asks = false;           // the call is never run: prepare() need not pack weights
   int threads = 1;             // that may share the steps of a body
@@ -107,8 +107,8 @@ struct Cuts {
 struct Kernel {
   const char* name;
 
-  // "fp32,fp32->fp32"; "*" any dtype, "8b" "16b" "32b" "64b" any dtype of that size; a trailing "..." repeats the dtype
-  // before it for every further operand on its side; an absent input matches any token.
+  // "fp32,fp32->fp32"; "*" is any dtype, "8b" "16b" "32b" "64b" any dtype of that size. A trailing "..." repeats the
+  // last dtype for every further operand on its side. An absent input matches any token.
   const char* dtypes;
 
   // The arithmetic: "ieee", "engine", "q31"; or "any", of a kernel that computes nothing from the elements' values, and
@@ -119,20 +119,20 @@ struct Kernel {
   int64_t attrs_bytes = 0;  // sizeof the attribute struct
   const char* accepts;      // strides of operands: "strided" any, "rows" innermost axis dense, "dense" no gaps
 
-  // All are pure but those that compute, which write only their outputs and scratch.
+  // All are pure except those that compute; these write only their outputs and scratch.
 
   // Null: nothing to prepare. Reads constant inputs only; throws Error (where = kernel name) if shapes, strides or
   // attributes do not fit.
   Prepared (*prepare)(const Call&) = nullptr;
   // Best axis for threads first; null: in one piece.
   void (*cuts)(const Call&, Cuts&) = nullptr;
-  // The box of a present input that a box of the first output needs, and the same box of each other output, whose shape
-  // is that of the first. No byte outside this box has any influence. The box lies inside the tensor; an axis of it may
-  // be empty. Null: all of every input. Call it through needed_box().
+  // The box of a present input that a box of the outputs needs; all outputs have the shape of the first. No byte
+  // outside this box has any influence. The box lies inside the tensor; an axis of it may be empty. Null: all of every
+  // input. Call it through needed_box().
   Box (*needs)(const Call&, int input, const Box& out) = nullptr;
   // About how many nanoseconds one core takes; null: as long as moving the operands' bytes.
   int64_t (*cost)(const Call&) = nullptr;
-  // Bytes each thread needs beside the output; null: none.
+  // Bytes each thread needs in addition to the output; null: none.
   int64_t (*scratch)(const Call&) = nullptr;
   // Bytes one call needs, filled by begin() before the first run(); null: none.
   int64_t (*shared_scratch)(const Call&) = nullptr;
@@ -144,15 +144,15 @@ struct Kernel {
   void (*begin_part)(const Call&, int64_t part, std::byte* shared) = nullptr;
   void (*run)(const Call&, int axis, Range range, std::byte* scratch, const std::byte* shared);
 
-  // Whether run() changes what lies in the outputs before it; null: it may.
+  // True if run() changes the old contents of the outputs before it; null: it may.
   bool (*changes)(const Call&) = nullptr;
 
-  // Whether run() finds the rows of input 0 in a ring (Tensor::kept_row), windows that span its end included. All other
+  // True if run() finds the rows of input 0 in a ring (Tensor::kept_row), also for windows that span its end. All other
   // rings are made to look whole by run_rows() in rings.h.
   bool reads_ring = false;
 
-  // Whether a run along axis 1 reads the row before its range from output 0, which it finds in a ring: ranges are run
-  // one after the other, in order. Then no thread shares a step, and an output that is a ring may be shorter than a
+  // True if a run along axis 1 reads the row before its range from output 0, which it finds in a ring. Ranges are then
+  // run one after the other, in order. Then no thread shares a step, and an output that is a ring may be shorter than a
   // range.
   bool in_order = false;
 
@@ -166,7 +166,7 @@ std::span<const std::span<const Kernel>> kernel_tables();
 // The row for these operands in that family, or in "any"; throws Error naming what there is if there is none.
 const Kernel& find_kernel(std::string_view name, std::string_view family, const Call& call);
 
-// Whether there is one, for operands of these dtypes; an absent one is not looked at.
+// True if there is one for operands of these dtypes; absent operands are ignored.
 bool has_kernel(std::string_view name, std::string_view family, std::span<const Tensor> inputs,
                 std::span<const Tensor> outputs);
 

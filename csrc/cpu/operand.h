@@ -16,8 +16,8 @@ void check_operand(const char* kernel, const char* operand, const Tensor& tensor
 // Also that the elements follow each other without gaps, in order.
 void check_dense(const char* kernel, const char* operand, const Tensor& tensor);
 
-// As check_operand, and that no two elements share bytes, so that every element has one writer and size() cannot
-// overflow.
+// Like check_operand, and also checks that no two elements share bytes. Then every element has one writer, and size()
+// cannot overflow.
 void check_written(const char* kernel, const char* operand, const Tensor& tensor);
 
 // Throws Error unless channels, the last axis, are dense and all strides whole elements.

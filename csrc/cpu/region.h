@@ -1,4 +1,4 @@
-// Which box of an input a box of the output needs: the question to a kernel, and the answers that kernels share.
+// The box of an input that a box of the output needs: the query to a kernel, and answers that kernels share.
 #pragma once
 
 #include "cpu/kernel.h"
@@ -14,7 +14,7 @@ Box needed_box(const Kernel& kernel, const Call& call, int input, const Box& out
 
 // For the kernels.
 
-// The box of a tensor whose axes are aligned at the end with those of `out`, and where they have one element broadcast.
+// The box of a tensor that broadcasts to `out`, with their axes aligned at the end.
 Box aligned(const Tensor& tensor, const Box& out);
 
 // `out` with all of one axis of a tensor of the same rank.

@@ -1,5 +1,5 @@
 // The steps of one plan, resolved once for all callers: kernels found, constants packed, ranges and threads decided.
-// Executors, one for each caller, run them beside each other.
+// Executors, one for each caller, run them concurrently.
 #pragma once
 
 #include <span>
@@ -13,7 +13,7 @@
 
 namespace hexane::cpu {
 
-// What a run needs to know of a step. It never changes; addresses are those of an executor.
+// The data of a step that a run needs. It is constant; addresses belong to an executor.
 struct Step {
   const Kernel* kernel = nullptr;
   int axis = -1;
@@ -30,9 +30,9 @@ struct Step {
   int64_t chunk = 0;            // indices of the axis that a thread takes at a time; 0: one thread runs the whole range
   size_t waited = 0;            // the step that waits until this one has ended: the next, unless some run meanwhile
   std::vector<uint8_t> moving;  // operands whose address the executor advances
-  int moved = -1;               // which second set of operands, of which the executor advances some; -1: none
+  int moved = -1;               // index of the second set of operands, partly advanced by the executor; -1: none
   size_t moved_operands = 0;    // the first of them
-  int kept = -1;                // which result is kept while what it is made of stays the same; -1: none
+  int kept = -1;                // index of a result that is kept while its operands stay the same; -1: none
   std::vector<int> outdates;    // results that are kept, and that this step outdates
   int64_t cost = 0;             // nanoseconds on one core, estimated
   const PlanStep* row = nullptr;
@@ -75,13 +75,13 @@ class ResolvedSteps {
   };
   std::span<const Placed> in_space(uint32_t space) const { return in_space_[space]; }
 
-  // What an executor begins with. Operands have the addresses of constants; the others are addresses that can be
-  // compared with each other, and nothing is there. The call of a step has its operands, and what is prepared of them.
+  // The initial data of an executor. Operands have the addresses of constants; the others are addresses that can be
+  // compared with each other, and nothing is there. The call of a step has its operands and their prepared data.
   const std::vector<Tensor>& operands() const { return operands_; }
   const std::vector<Call>& calls() const { return calls_; }
 
-  // Constants that have changed, while no executor runs: what is prepared of bytes there is made again. Executors have
-  // to take what is new.
+  // Constants that have changed, while no executor runs: prepared data of bytes there is made again. Executors have to
+  // take the new data.
   void set_base(uint32_t space, std::byte* base);
   bool prepares(const std::byte* begin, const std::byte* end) const;  // whether any step does
   void prepare(const std::byte* begin, const std::byte* end);
@@ -121,7 +121,7 @@ class ResolvedSteps {
 // For each tensor of the plan, whether its bytes are the same in every call: a weight, or a state that no step writes.
 std::vector<bool> constant_tensors(const plan::Plan& plan);
 
-// Whether a step makes something of constants in [begin, end) when it is prepared.
+// True if a step prepares data from constants in [begin, end).
 bool reads_constants(const Step& step, const Call& call, const std::byte* begin, const std::byte* end);
 
 int64_t extent_bytes(const Tensor& tensor);  // from the first to the last byte that it touches

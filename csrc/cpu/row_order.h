@@ -1,4 +1,4 @@
-// Whether a loop reads only rows that are there: written by an earlier run, and not overwritten since.
+// Checks that a loop reads only valid rows: written by an earlier run, and not overwritten since.
 #pragma once
 
 #include <map>
@@ -10,13 +10,13 @@
 
 namespace hexane::cpu {
 
-// Follows the runs of one loop, row by row. Tensors that the loop writes and reads lie row behind row along the axis
-// that is cut; rings keep the last rows of axis 1. A row may be written in pieces, as those of a concatenation, and
-// read in others.
+// Follows the runs of one loop, row by row. Tensors that the loop writes and reads have their rows in sequence along
+// the cut axis; rings keep the last rows of axis 1. A row may be written in pieces, as by a concatenation, and read in
+// other pieces.
 class RowOrder {
  public:
-  // Follows the steps [first, end) of the plan. What lies over bytes that these write is there when they begin where an
-  // earlier step wrote it, as it is read, and no step since.
+  // Follows the steps [first, end) of the plan. A tensor that overlaps bytes written by these steps is valid at their
+  // begin if an earlier step wrote it as it is read, and no step wrote there since.
   RowOrder(const plan::Plan& plan, size_t first, size_t end);
 
   // The next run: these rows of the first output, along the step's cut axis. Throws Error for a row that it reads and
@@ -31,8 +31,8 @@ class RowOrder {
     int64_t index;
   };
   struct Written {
-    std::map<uint64_t, uint64_t> bytes;  // what the loop writes in all, by its begin
-    std::map<uint64_t, Row> rows;        // those that are there
+    std::map<uint64_t, uint64_t> bytes;  // all bytes that the loop writes, by their begin
+    std::map<uint64_t, Row> rows;        // the valid rows
     uint64_t interleaved = 0;            // the most bytes of a row that has elements of another between its own
 
     // The first row there that may have bytes from `begin` on.

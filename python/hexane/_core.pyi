@@ -35,7 +35,7 @@ def kernels() -> list[KernelRow]:
     """Every kernel row of the library, for the best instruction set of this machine."""
 
 def has_kernel(name: str, family: str, inputs: Sequence[str | None], outputs: Sequence[str | None]) -> bool:
-    """Whether a kernel of this name and family, or "any", takes and gives these dtypes; None: an operand that is absent."""
+    """True if a kernel of this name and family (or "any") has these dtypes; None means an absent operand."""
 
 Described = tuple[str, Sequence[int], Sequence[int], int, Array | None]
 """An operand as a plan has it: dtype, shape, strides, the rows that are kept of axis 1 (0: all), and bytes from its first
@@ -56,8 +56,8 @@ def kernel_cuts(
     strings: bytes,
     numerics: bytes = b"",
 ) -> list[tuple[int, int, int]]:
-    """The axes of the first output along which it can be cut, best for threads first: (axis, extent, grain); pieces begin
-    and end at multiples of the grain, or at the end. Raises Error if the kernel does not take the call."""
+    """The axes of the first output along which the call can be cut, best for threads first: (axis, extent, grain). Each
+    piece begins at a multiple of the grain. Raises Error if the kernel does not take the call."""
 
 def kernel_needs(
     name: str,
@@ -98,19 +98,18 @@ def kernel_scratch(
     in_loop: bool,
     threads: int,
 ) -> tuple[int, int, int]:
-    """Bytes of scratch of a step for a run and for each of so many threads, and the cost of what they share. cut: axis,
-    begin and end of what a run computes; None for all. in_loop: the step runs more than once. Raises Error if the kernel
-    does not take the call."""
+    """Scratch of a step: bytes per run, bytes per thread, and the cost of the shared part. cut: (axis, begin, end) of
+    one run; None for the whole output. in_loop: the step runs more than once. Raises Error if the kernel does not take
+    the call."""
 
 def scratch_bytes(steps: Sequence[tuple[int, int, int]], threads: int) -> int:
-    """Of a program whose steps these are, as `kernel_scratch` gives them."""
+    """Bytes of scratch of a program with these steps, each a result of `kernel_scratch`."""
 
 def numerics_families() -> dict[str, str]:
     """The layout string of the parameter block of every family of arithmetic, by name."""
 
 def instruction_sets() -> list[str]:
-    """The instruction sets of this machine for which there are kernels, the best first: the one that runs unless another
-    is chosen."""
+    """The instruction sets of this machine that have kernels, the best first, which is also the default."""
 
 def use_instruction_set(name: str) -> None:
     """For tests: kernels of this instruction set from now on. Before the first kernel is looked up, since tables are kept."""
@@ -141,8 +140,9 @@ def run_kernel(
     numerics: bytes = b"",
     repeats: int = 1,
 ) -> list[float]:
-    """Runs one kernel by itself, its cut number `which` in so many pieces; 99: in one. Seconds of each repeat, without what
-    is done once when a plan is loaded. `numerics` is the parameter block of the family's arithmetic, b"": none."""
+    """Runs one kernel by itself, its cut number `which` in so many pieces; 99: in one. Returns the seconds of each
+    repeat, without the work done once when a plan is loaded. `numerics` is the parameter block of the family's
+    arithmetic, b"": none."""
 
 def run_part(
     name: str,
@@ -156,8 +156,9 @@ def run_part(
     rings: Mapping[int, int] = {},
     family: str = "ieee",
 ) -> None:
-    """Runs one kernel on [begin, end) of an axis along which it can be cut. `rings`: operands, counted over inputs and
-    outputs, whose arrays keep only some of so many rows of axis 1, row i at place i modulo what they keep; axis is 1.
+    """Runs one kernel on [begin, end) of an axis along which it can be cut. `rings`: maps an operand (counted over
+    inputs, then outputs) to its full number of rows along axis 1. Its array is a ring buffer: row i lies at i modulo
+    the rows it has. The axis must be 1.
     """
 
 # ---- bytes ----
@@ -181,16 +182,17 @@ def blob_write(arrays: Sequence[tuple[str, object]]) -> tuple[bytes, list[int]]:
     """The bytes of a WeightFile, and its offsets."""
 
 def blob_read(data: object, offset: int) -> tuple[str, Array]:
-    """The dtype's name and the bytes of the blob whose metadata lies at the offset: read-only, over `data`; elements smaller than a byte
-    as an array of their own, a byte each."""
+    """The dtype name and the data of the blob whose metadata is at this offset. The data is a read-only view of `data`;
+    elements smaller than a byte are copied to an array with one byte each."""
 
 def quantise_int8(weights: Array, outer: int, channels: int, inner: int) -> tuple[Array, Array]:
     """Integers and a scale for each channel of float32 weights [outer][channels][inner]: scale = largest magnitude / 127, rounded to
     fp16. The integers are flat. Error for weights that are not finite."""
 
 def quantise_palette(halves: Array, bits: int, less: int = 0) -> tuple[Array, Array, float]:
-    """The palette of at most 2^bits - less entries with the least sum of squared distances, for weights given by their fp16 bits as uint16:
-    (entries as fp16 bits, flat int32 indices, that sum). Error for weights that are not finite."""
+    """The palette of at most 2^bits - less entries with the smallest sum of squared distances. The weights are given by
+    their fp16 bits as uint16. Returns (entries as fp16 bits, flat int32 indices, that sum). Error for weights that are
+    not finite."""
 
 def quantise_groups(halves: Array, outer: int, groups: int, bits: int, threads: int) -> tuple[Array, Array]:
     """A palette for each group of weights [outer][groups][inner] given by their fp16 bits as uint16: (entries [groups][2^bits] as fp16
@@ -199,25 +201,26 @@ def quantise_groups(halves: Array, outer: int, groups: int, bits: int, threads: 
 def quantise_vectors(
     halves: Array, outer: int, vectors: int, size: int, bits: int, threads: int
 ) -> tuple[Array, Array, float]:
-    """A palette of vectors for weights [outer][vectors][size][inner] given by their fp16 bits as uint16: (entries [2^bits][size] as
-    fp16 bits, flat uint8 indices [outer][vectors][inner], sum of squared distances). size: 2 or 4. Error for weights that are not
-    finite, and for parts that are not equal."""
+    """A palette of vectors for weights [outer][vectors][size][inner], given by their fp16 bits as uint16. Returns
+    (entries [2^bits][size] as fp16 bits, flat uint8 indices [outer][vectors][inner], sum of squared distances). The
+    size is 2 or 4. Error for weights that are not finite, and for parts that are not equal."""
 
 def quantise_blocks(
     weights: Array, blocks: int, bits: int, threads: int, importance: Array | None = None
 ) -> tuple[Array, Array]:
-    """Integers of 4 bits (-8 to 7) or 8 (-127 to 127) and a scale, a number of fp16, for each of so many blocks of float32 weights, one
-    after the other: (flat int8 integers, float32 scales). importance: how much a squared error counts, [rows][channels of a block] in
-    floats; the blocks lie in as many runs of one length as there are rows, and the numbers of a channel are neighbours. Error for
-    weights that are not finite, blocks that are not equal, and an importance that is negative, not finite, or does not fit."""
+    """Quantises equal consecutive blocks of float32 weights to 4 bits (-8 to 7) or 8 bits (-127 to 127), with one scale
+    per block that fp16 holds. Returns (flat int8 integers, float32 scales). importance: weights of the squared errors,
+    float [rows][channels of a block]. The blocks form equally long runs, one per row, and the weights of a channel are
+    neighbours. Error for weights that are not finite, blocks of unequal size, and an importance that is negative, not
+    finite, or of another shape."""
 
 def save_file(path: str, data: object, sync: bool = True) -> None:
-    """Writes a buffer, a list of buffers one after the other, or a WeightFile to a file atomically: PATH.part beside it, synced, renamed;
-    a failure leaves the old file. A link is followed; what is no regular file is refused. Without sync a loss of power soon afterwards may
-    leave a file that is too short."""
+    """Writes a buffer, a list of buffers one after the other, or a WeightFile to a file atomically. It writes
+    PATH.part, syncs it and renames it, so a failure leaves the old file. A link is followed; anything but a regular
+    file is refused. Without sync a loss of power soon afterwards may leave a file that is too short."""
 
 def file_has(path: str, data: object) -> bool:
-    """Whether there is a regular file of just these bytes: a buffer, a list of buffers, or a WeightFile."""
+    """True if the path is a regular file with exactly these bytes: a buffer, a list of buffers, or a WeightFile."""
 
 def exchange_folders(one: str, other: str) -> bool:
     """Two folders change places at one moment. False where the system or the file system cannot do that."""
@@ -235,13 +238,15 @@ def alloc_solve(
     places: NDArray[np.int64] | None = None,
     gaps: NDArray[np.int64] | None = None,
 ) -> tuple[NDArray[np.int64], int, int]:
-    """Offsets (bytes) of buffers live at the steps lower <= step < upper, so that no two live ones overlap; height of the
-    arena; and a bound below which no packing exists (at least `alloc_bound`; equal to the height: proven optimal). With a
-    capacity, an error if no packing fits it or none is found within the work budget (a count of small steps, by default
-    worth about 0.1 s, or 10 s to meet a capacity).
+    """Packs buffers that are live at the steps lower <= step < upper, so that no two live buffers overlap. Returns
+    their offsets in bytes, the height of the arena, and a lower bound of the height. The bound is at least
+    `alloc_bound`; if it equals the height, the packing is optimal. With a capacity, raises Error if no packing fits, or
+    if the search finds none within the work budget. The budget counts small steps; by default it is worth about 0.1 s,
+    or 10 s with a capacity.
 
-    alignments: of each buffer's offset, 0 for none of its own. places: the offset it has to have, -1 for any. gaps: rows
-    (buffer, lower, upper) of steps at which others may lie in a buffer, inside its live range and in order."""
+    alignments: one per buffer; 0 takes `alignment`. places: a fixed offset per buffer, or -1. gaps: rows (buffer,
+    lower, upper) of steps at which other buffers may use its memory. Gaps lie inside the buffer's live range, in
+    order."""
 
 def alloc_check(
     lower: NDArray[np.int64],
@@ -273,8 +278,9 @@ def alloc_bound(
 class Scheduling:
     """Layers 0..num_layers - 1 and the tensors between them, to be put in order.
 
-    A tensor takes its bytes from the step of its producer (-1: it is there before the first) to that of its last reader, both
-    included, or to the end where it is kept. Raises Error for layers that do not exist, or wait for one another in a circle.
+    A tensor takes its bytes from the step of its producer to the step of its last reader, both included. A producer of
+    -1 means that it exists before the first step; a kept tensor stays to the end. Raises Error for layers that do not
+    exist, or wait for one another in a circle.
     """
 
     def __init__(
@@ -288,34 +294,36 @@ class Scheduling:
         scratch: NDArray[np.int64] | None = None,
         rings: NDArray[np.int64] | None = None,
     ) -> None:
-        """bytes, producers, kept: one for each tensor. reads: rows (tensor, layer). edges: rows (layer, layer behind it).
-        scratch: bytes that a layer needs while it runs. rings: whether a layer reads or writes a ring buffer."""
+        """bytes, producers, kept: one for each tensor. reads: rows (tensor, layer). edges: rows (layer, a later layer).
+        scratch: extra bytes of each running layer. rings: true for layers that read or write a ring buffer."""
 
     def greedy(self, ceiling: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The list scheduler's order, and a row for each step: the number of the tie-break that told it from the next best
-        (0: nothing else was ready), then what it was chosen for: ring, branch sibling and merge sibling scores, when the
-        branch around it was begun (0: never), the footprint in bytes of the branch that it begins (0: does not fit)."""
+        """The list scheduler's order, and a row for each step. The row starts with the number of the tie-break that
+        decided (0: nothing else was ready). Its other entries are scores: ring, branch sibling, merge sibling, the step
+        where the surrounding branch began (0: never), and the footprint in bytes of a branch that begins here (0: does
+        not fit)."""
 
     def optimal(
         self, start: NDArray[np.int64], work_budget: int | None = None
     ) -> tuple[NDArray[np.int64], int, int, int]:
         """The order of the lowest peak, that peak, a bound below which no order is, and the number of sets of layers that the
-        search met. Peak and bound are equal where the order is proven optimal. Never needs more than `start`; what the
-        work budget (a count of small steps) allows is tried, by default some 20 s in the worst case."""
+        search met. Peak and bound are equal where the order is proven optimal. The result never needs more than
+        `start`. The search stops when the work budget, a count of small steps, is spent; by default it takes 20 s at
+        worst."""
 
     def peak(self, order: NDArray[np.int64]) -> int:
         """The most bytes live at a step."""
 
     def partition(self, order: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
-        """A row for each partition: the first position in the order, one behind the last, the most bytes in use at a step,
-        bytes loaded from main memory, bytes stored there."""
+        """A row for each partition: the half-open range [first, end) of its positions in the order, its peak bytes, and
+        the bytes it loads from and stores to main memory."""
 
     def pairs(self, layers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """For each layer its partner, with which it may be issued together (-1: none), and the verdict on it and the layer
-        behind it: 0 a pair, 1 not in the order, 2 of one class of engine, 3 given to different engines, 4 one waits for the
-        other, 5 an input is chained, 6 both outputs stream, 7 no neighbours in a partition, 8 in a pair already.
-        layers: rows (class: 0 multiply-accumulate, 1 planar, 2 transfer; engine; position in the order or -1; partition; an
-        input is chained; the output goes to main memory; it is a product with a resident weight)."""
+        """For each layer its co-issue partner (-1: none), and a verdict on it and the next layer. Verdicts: 0 a pair, 1
+        not in the order, 2 same class of engine, 3 given to different engines, 4 one waits for the other, 5 an input is
+        chained, 6 both outputs stream, 7 no neighbours in a partition, 8 in a pair already. The rows of `layers` are
+        (class, engine, position or -1, partition, input is chained, output goes to main memory, product with a resident
+        weight). A class is 0 multiply-accumulate, 1 planar or 2 transfer."""
 
     def why_not_together(self, layers: NDArray[np.int64], a: int, b: int) -> int:
         """The verdict on two layers."""
@@ -334,12 +342,13 @@ class Scheduling:
 def allocation_types(
     layers: NDArray[np.int64], tensors: NDArray[np.int64], reads: NDArray[np.int64], chaining: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """For each tensor its allocation type (0..8, csrc/alloc/types.h) and why it is not chained: 0 it is, 1 no edge on chip or
-    no memory of its own, 2 the chip does not chain, 3 fan-out, 4 other class of engine, 5 other engine, 6 tiles differ, 7 not
-    the next layer of its partition, 8 too few rows for the reader's first tile.
-    layers: rows (class of engine, engine, position, partition). tensors: rows (producer or -1, kept, ring, the tensor it
-    rewrites or -1; width, height, channels of the producer's tiles, the same of the reader's; rows emitted when the reader
-    may begin, rows that its first tile needs). reads: rows (tensor, layer)."""
+    """For each tensor its allocation type (0..8, csrc/alloc/types.h) and the reason why it is not chained. Reasons: 0
+    it is, 1 no edge on chip or no memory of its own, 2 the chip does not chain, 3 fan-out, 4 other class of engine, 5
+    other engine, 6 tiles differ, 7 not the next layer of its partition, 8 too few rows for the reader's first tile. The
+    rows of `layers` are (class of engine, engine, position, partition). The rows of `tensors` begin with (producer or
+    -1, kept, ring, the rewritten tensor or -1). Then follow width, height and channels of the producer's tiles, and of
+    the reader's. Last come the rows emitted before the reader may begin, and the rows that its first tile needs. The
+    rows of `reads` are (tensor, layer)."""
 
 def check_allocation_types(
     layers: NDArray[np.int64],
@@ -348,15 +357,15 @@ def check_allocation_types(
     types: NDArray[np.int64],
     chaining: bool,
 ) -> None:
-    """Raises the first tensor whose type does not hold what it says."""
+    """Raises Error for the first tensor whose type contradicts its uses."""
 
 def working_set(
     tensors: NDArray[np.int64], touches: NDArray[np.int64], capacity: int, alignment: int
 ) -> tuple[list[bool], list[list[int]], int, int]:
-    """Which tensors of a partition are spilled, their offsets on chip (one each, or one for every touch of a spilled one),
-    bytes in use, and bytes of extra traffic. tensors: rows (bytes; bytes of a tile, which a spilled tensor takes at a touch;
-    made by its first touch; stored anyway; may not be spilled). touches: rows (tensor, step), steps rising. Raises Error
-    where they do not fit even so."""
+    """Fits a partition into the capacity. Returns the spilled tensors, the offsets on chip (one per tensor, or one per
+    touch of a spilled tensor), the bytes in use, and the extra traffic in bytes. tensors: rows (bytes; bytes of the
+    tile that a spilled tensor takes at a touch; made by its first touch; stored anyway; may not be spilled). touches:
+    rows (tensor, step), steps rising. Raises Error where they do not fit even so."""
 
 def check_working_set(
     tensors: NDArray[np.int64],
@@ -457,11 +466,11 @@ class DeviceProgram:
     def load(self, qos: int) -> None: ...
     def unload(self) -> None: ...
     def purge(self) -> None:
-        """Has the device forget what it keeps of the program for later processes."""
+        """Removes the program from the device's cache for later processes."""
 
     def attributes(self, qos: int) -> str:
-        """What the device itself says of the program, as an XML property list where it can be one. A program that is not loaded is
-        so meanwhile. It works as well where its ports are not understood, and `load` fails."""
+        """The device's own description of the program, as an XML property list if possible. A program that is not
+        loaded is so meanwhile. It works as well where its ports are not understood, and `load` fails."""
 
     def run(
         self,
@@ -471,8 +480,9 @@ class DeviceProgram:
         surface_bytes: Sequence[int] = (),
         least_surface_bytes: int = 0,
     ) -> dict[str, Array]:
-        """Runs the loaded program once, on surfaces of its own: the outputs by name, with four axes. surface_bytes: of the surfaces,
-        inputs first; those that are left out, and 0, have what their ports need, but no less than least_surface_bytes."""
+        """Runs the loaded program once, on surfaces of its own, and returns the outputs by name, with four axes.
+        surface_bytes: sizes of the surfaces, inputs first. A missing size, or 0, means the size that the port needs,
+        but at least least_surface_bytes."""
 
     @property
     def inputs(self) -> list[DevicePort]: ...
@@ -480,16 +490,16 @@ class DeviceProgram:
     def outputs(self) -> list[DevicePort]: ...
 
 class Device:
-    """What compiles MIL text, and runs what it becomes."""
+    """Compiles MIL text, and runs the resulting programs."""
 
     @property
     def name(self) -> str: ...
     def compile(self, mil: str, weights: Mapping[str, bytes], qos: int) -> DeviceProgram:
-        """weights: the files that the text names, by their paths behind @model_path/."""
+        """weights: the files that the text names, by their paths relative to @model_path/."""
 
     def find(self, mil: str, weights: Mapping[str, bytes]) -> DeviceProgram | None:
-        """The program that the device keeps of this text and these weights, without compiling it; None where it keeps none. Loading
-        it may still raise DeviceError; `compile` then makes it anew."""
+        """The program that the device has cached for this text and these weights; None if there is none. Nothing is
+        compiled. Loading it may still raise DeviceError; `compile` then makes it anew."""
 
     @property
     def counters(self) -> dict[str, int]:
@@ -508,9 +518,9 @@ def null_device(inputs: Sequence[DevicePort], outputs: Sequence[DevicePort]) -> 
 def callback_program(
     inputs: Sequence[DevicePort], outputs: Sequence[DevicePort], bind: Callable[..., Callable[[], None]]
 ) -> DeviceProgram:
-    """A program that is a function of this process. `bind` gets the bytes of each surface, uint8, the inputs' (read-only) before the
-    outputs', and gives the function that is called in every run, from a thread of its own where other steps can run meanwhile. What it
-    raises becomes the Error of the run."""
+    """A program that is a function of this process. `bind` gets the bytes of each surface as uint8, the inputs'
+    (read-only) before the outputs', and returns the function to call in every run. If other steps can run meanwhile,
+    that call is on its own thread. An exception in it becomes the Error of the run."""
 
 # A loaded program, the names of the ports that are the operands of its step, and the quality of service.
 MadeProgram = tuple[DeviceProgram, list[str], list[str], int]
@@ -535,9 +545,10 @@ class Program:
         swaps: Sequence[tuple[str, str]] = (),
     ) -> None:
         """From a plan's bytes (bytes-like) or from its sections (`Sections`: no checksum, no copy). They are kept alive
-        and weights are used in place where aligned to 16 bytes: do not change them afterwards. With a pool, which only
-        sections may have, weights are copied to it instead, and the section is let go. programs: those of its steps of a device, in order.
-        swaps: names of memories that change places after each call: that of a state, and where a device computes it anew.
+        and weights are used in place where aligned to 16 bytes: do not change them afterwards. With a pool, which
+        requires sections, weights are copied to the pool and the section is released. programs: the programs of its
+        device steps, in order. swaps: pairs of memories that are exchanged after each call: a state, and the buffer
+        into which a device computes its new value.
         """
 
     @staticmethod
@@ -555,11 +566,12 @@ class Program:
         """(step, begin, end) in nanoseconds of one clock, of the last call that was profiled, in order of their begins."""
     @property
     def surfaces(self) -> tuple[dict[str, Surface], dict[str, Surface]]:
-        """Of the inputs and of the outputs that are surfaces, by name."""
+        """The inputs and the outputs that are surfaces, by name."""
 
     @property
     def arithmetics(self) -> list[str]:
-        """What steps compute in, by the name of the target it belongs to; that of the program's own target is the first."""
+        """The arithmetic of the steps, by the name of the target that it belongs to; the program's own target comes
+        first."""
 
     @property
     def threads(self) -> int: ...
@@ -575,7 +587,7 @@ class Program:
         """Bytes of each memory (arenas, weights, state), by name."""
 
     def share_states(self, other: Program) -> None:
-        """From now on its states are those of the other program, which stays alive. One of them runs at a time. Raises
+        """From now on it uses the states of the other program, which stays alive. One of them runs at a time. Raises
         Error for states of other names, places or types."""
 
     def limit_callers(self, most: int) -> None:
@@ -656,10 +668,11 @@ def isa() -> str:
     """Highway's name of the instruction set the kernels run on: "AVX3", "AVX2", "NEON", ..."""
 
 def give_back_free_memory() -> None:
-    """To the system, what the C library keeps of freed memory."""
+    """Returns the freed memory that the C library keeps to the system."""
 
 class AneSetup:
-    """Where the library of hexane_ane.h and the private framework are ("": the system's), and what the system takes."""
+    """Paths of the library of hexane_ane.h and of the private framework ("": the system's), and the limits of the
+    system."""
 
     def __init__(
         self,
@@ -674,8 +687,8 @@ class AneSetup:
     ) -> None: ...
 
 def probe_ane(setup: AneSetup) -> list[tuple[str, str, str, str]]:
-    """Rows (kind, name, found, need): kind "class", "selector" or "device"; found is "" for what is missing, need where nothing
-    certain is known. Raises DeviceError where there is no framework."""
+    """Rows (kind, name, found, need), where the kind is "class", "selector" or "device". A missing item has found = "";
+    an item without a known requirement has need = "". Raises DeviceError where there is no framework."""
 
 def ane_methods(setup: AneSetup) -> list[tuple[str, str, str, str]]:
     """The same for every method of every class whose name begins with _ANE, known or not: ("method", name, encoding, "")."""
@@ -689,8 +702,8 @@ def run_on_ane(
     least_surface_bytes: int,
     qos: int,
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, Array]]:
-    """Compiles a program, loads it, runs it once and lets it go: the ports of its inputs and of its outputs (name, dtype, shape,
-    strides in bytes), and the outputs by name."""
+    """Compiles a program, loads it, runs it once and unloads it. Returns the ports of its inputs and of its outputs
+    (name, dtype, shape, strides in bytes), and the outputs by name."""
 
 def ane_counters(setup: AneSetup) -> tuple[int, int, int]:
     """How many programs this process has compiled, and has loaded now."""
@@ -728,9 +741,9 @@ class Surface:
         dtype: str | None = None,
         out: Array | None = None,
     ) -> Array:
-        """A copy of some channels, or all; fp16 comes as fp32 where dtype says so, or where `out` is fp32. out: the array to fill and give
-        back, C-contiguous and of just that shape; reading into the same one again spares the system giving memory for each copy. Raises
-        Error for channels, a dtype or an `out` that do not fit."""
+        """A copy of some channels, or all; fp16 is converted to fp32 if dtype or `out` is fp32. out: a C-contiguous
+        array of exactly that shape, which is filled and returned. Reusing one array spares the system a new allocation
+        for each copy. Raises Error for channels, a dtype or an `out` that do not fit."""
 
     def view(self) -> Array:
         """The tensor where it lies. The array keeps the surface alive."""

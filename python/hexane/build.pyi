@@ -314,7 +314,7 @@ def shift_left(x: Operand, y: Operand) -> Tensor:
     """The bits of x moved up by y, broadcast."""
 
 def shift_right(x: Operand, y: Operand) -> Tensor:
-    """The bits of x moved down by y, copies of its sign behind them, broadcast."""
+    """The bits of x moved down by y and filled with copies of the sign bit, broadcast."""
 
 def bit_cast(x: Operand, *, dtype: object) -> Tensor:
     """The same bits as another dtype of the same size."""
@@ -461,7 +461,7 @@ def scaled_dot_product_attention(
     zero_hidden: bool = ...,
     hidden: float = ...,
 ) -> Tensor:
-    """softmax(query @ key.T * scale + mask) @ value; scale 0 stands for 1 / sqrt(E); a bool mask keeps True, and scores elsewhere are `hidden`; with zero_hidden, NaN weights (every key is hidden) are 0."""
+    """softmax(query @ key.T * scale + mask) @ value. A scale of 0 stands for 1 / sqrt(E). A bool mask keeps True; other scores become `hidden`. With zero_hidden, the NaN weights of a row whose keys are all hidden become 0."""
 
 def rotary_embedding(x: Operand, cos: Operand, sin: Operand, *, interleaved: bool = ...) -> Tensor:
     """Rotates pairs of the last axis by angles: neighbours where interleaved, else first and second half."""
@@ -476,12 +476,12 @@ def det(x: Operand) -> Tensor:
     """The determinants of square matrices (..., n, n) of up to 4 rows."""
 
 def einsum(*values: Operand | Sequence[Operand], equation: str) -> Tensor:
-    """Products of tensors summed over the axes that the output leaves out, as `numpy.einsum` writes them: 'bij,bjk->bik' is a batched matrix product. '...' stands for axes that broadcast; a letter twice in a term takes the diagonal."""
+    """Products of tensors, summed over the axes that the output leaves out, in the notation of `numpy.einsum`. For example, 'bij,bjk->bik' is a batched matrix product. The ellipsis '...' stands for axes that broadcast; a letter twice in a term takes the diagonal."""
 
 def cross_entropy(
     logits: Operand, labels: Operand, *, ignored: int = ..., label_smoothing: float = ..., reduction: str = ...
 ) -> Tensor:
-    """How unlikely softmax(logits) makes the labels: -log of the label's share, averaged over the labels that are not `ignored`. logits (.., classes), labels (..) integers. label_smoothing: the share of a label that all classes get evenly. NaN for the mean of no label."""
+    """-log of the label's share of softmax(logits), averaged over the labels that are not `ignored`. The logits are (.., classes), the labels (..) integers. label_smoothing: the share of a label that all classes get evenly. NaN for the mean of no label."""
 
 def mse(x: Operand, y: Operand, *, reduction: str = ...) -> Tensor:
     """The mean of (x - y)^2, or their sum, or each of them."""
@@ -497,7 +497,7 @@ def batch_norm_training(
     momentum: float = ...,
     axis: int = ...,
 ) -> tuple[Tensor, ...]:
-    """`batch_norm` by the mean and variance of x itself, over all axes but `axis`, and what the running ones are after it: `momentum` of the batch's mean and unbiased variance, and the rest as it was. hx.train.batch_norm has the params for it."""
+    """`batch_norm` with the mean and variance of x itself over all axes but `axis`. Also returns the new running statistics: `momentum` times the batch's mean and unbiased variance, plus 1 - `momentum` times the old ones. hx.train.batch_norm has the params for it."""
 
 def accumulate_step(s: Operand, g: Operand, first: Operand) -> Tensor:
     """The sum of the gradients of several batches: g where it is the `first`, a bool of shape (1,), else s + g."""
@@ -556,7 +556,7 @@ def rnn(
     clip: float = ...,
     batch_first: bool = ...,
 ) -> tuple[Tensor, ...]:
-    """A recurrent network: h = f(weight x + recurrent h + both biases). x (time, batch, input), weight (directions, 1 * hidden, input), recurrent (directions, 1 * hidden, hidden), bias (directions, 2 * 1 * hidden), lengths (batch,), initial states (directions, batch, hidden) -> y (time, directions, batch, hidden) and the last states; batch_first: batch before time and directions. activations: tanh by default, for one or each direction. clip bounds their operands, 0 does not."""
+    """A recurrent network: h = f(weight x + recurrent h + both biases). Shapes: x (time, batch, input), weight (directions, 1 * hidden, input), recurrent (directions, 1 * hidden, hidden), bias (directions, 2 * 1 * hidden), lengths (batch,), initial states (directions, batch, hidden). Returns y (time, directions, batch, hidden) and the last states; with batch_first, batch comes before time and directions. The activations are tanh by default, for one or each direction. A clip other than 0 bounds their operands."""
 
 def gru(
     x: Operand,
@@ -572,7 +572,7 @@ def gru(
     batch_first: bool = ...,
     linear_before_reset: bool = ...,
 ) -> tuple[Tensor, ...]:
-    """Gated recurrent units, their gates in the order update, reset, new. linear_before_reset: the reset gate scales the product with the recurrent weight, else what is multiplied. x (time, batch, input), weight (directions, 3 * hidden, input), recurrent (directions, 3 * hidden, hidden), bias (directions, 2 * 3 * hidden), lengths (batch,), initial states (directions, batch, hidden) -> y (time, directions, batch, hidden) and the last states; batch_first: batch before time and directions. activations: sigmoid, tanh by default, for one or each direction. clip bounds their operands, 0 does not."""
+    """Gated recurrent units, with the gates in the order update, reset, new. With linear_before_reset the reset gate scales the product with the recurrent weight, else the product's operand h. Shapes: x (time, batch, input), weight (directions, 3 * hidden, input), recurrent (directions, 3 * hidden, hidden), bias (directions, 2 * 3 * hidden), lengths (batch,), initial states (directions, batch, hidden). Returns y (time, directions, batch, hidden) and the last states; with batch_first, batch comes before time and directions. The activations are sigmoid, tanh by default, for one or each direction. A clip other than 0 bounds their operands."""
 
 def lstm(
     x: Operand,
@@ -589,7 +589,7 @@ def lstm(
     clip: float = ...,
     batch_first: bool = ...,
 ) -> tuple[Tensor, ...]:
-    """Long short-term memory, its gates in the order input, output, forget, new; the peephole (directions, 3 * hidden) lets the first three see the cell. x (time, batch, input), weight (directions, 4 * hidden, input), recurrent (directions, 4 * hidden, hidden), bias (directions, 2 * 4 * hidden), lengths (batch,), initial states (directions, batch, hidden) -> y (time, directions, batch, hidden) and the last states; batch_first: batch before time and directions. activations: sigmoid, tanh, tanh by default, for one or each direction. clip bounds their operands, 0 does not."""
+    """Long short-term memory, with the gates in the order input, output, forget, new. The peephole (directions, 3 * hidden) lets the first three see the cell. Shapes: x (time, batch, input), weight (directions, 4 * hidden, input), recurrent (directions, 4 * hidden, hidden), bias (directions, 2 * 4 * hidden), lengths (batch,), initial states (directions, batch, hidden). Returns y (time, directions, batch, hidden) and the last states; with batch_first, batch comes before time and directions. The activations are sigmoid, tanh, tanh by default, for one or each direction. A clip other than 0 bounds their operands."""
 
 def conv(
     x: Operand,
@@ -602,7 +602,7 @@ def conv(
     groups: int = ...,
     layout: str = ...,
 ) -> Tensor:
-    """Convolution (cross-correlation) of x (N, C, spatial...) with weight (out, C / groups, kernel...) and bias (out,). strides, dilations: one number, or one for each spatial axis; pad also as (begin, end) of every axis. layout nhwc: x and the result have channels last."""
+    """Convolution (cross-correlation) of x (N, C, spatial...) with weight (out, C / groups, kernel...) and bias (out,). Strides and dilations are one number, or one for each spatial axis; pad also takes (begin, end) of every axis. With layout nhwc, x and the result have channels last."""
 
 def conv_transpose(
     x: Operand,
@@ -616,7 +616,7 @@ def conv_transpose(
     groups: int = ...,
     layout: str = ...,
 ) -> Tensor:
-    """Transposed convolution, the gradient of a convolution by its input: x (N, C, spatial...), weight (C, out / groups, kernel...), bias (out,). output_padding adds to the end of every spatial axis."""
+    """Transposed convolution, the gradient of a convolution by its input: x (N, C, spatial...), weight (C, out / groups, kernel...), bias (out,). An output_padding adds to the end of every spatial axis."""
 
 def conv_weight_gradient(
     x: Operand,
@@ -652,7 +652,7 @@ def max_pool_gradient(
     pad: int | Sequence[int] = ...,
     ceil_mode: bool = ...,
 ) -> Tensor:
-    """What x (N, H, W, C) gets of the gradient g (N, H', W', C) of its max_pool: the first of the largest elements of each window gets it."""
+    """The gradient of x (N, H, W, C) from the gradient g (N, H', W', C) of its max_pool: the first largest element of each window gets it."""
 
 def avg_pool(
     x: Operand,
@@ -688,7 +688,7 @@ def max_pool_with_indices(
     ceil_mode: bool = ...,
     column_major: bool = ...,
 ) -> tuple[Tensor, ...]:
-    """max_pool of x (N, C, spatial...), and which element of x, counted through all of it, each maximum is (the first one); column_major counts the last two axes the other way around."""
+    """max_pool of x (N, C, spatial...), and the index of each maximum (the first one) in the flattened x. With column_major, indices count the last two axes in exchanged order."""
 
 def max_unpool(
     x: Operand,
@@ -735,7 +735,7 @@ def checkpointed(y: Operand, *starts: Operand | Sequence[Operand]) -> Tensor:
     """y, a result of `hx.checkpoint`, which began at these starts."""
 
 def reshape(x: Operand, *, shape: int | Sequence[int]) -> Tensor:
-    """x's elements in another shape, in the same order; one dim may be -1, which stands for what is left."""
+    """x's elements in another shape, in the same order; one dim may be -1 and takes all remaining elements."""
 
 def transpose(x: Operand, *, perm: int | Sequence[int] = ...) -> Tensor:
     """x with its axes in another order: axis i of the result is axis perm[i] of x; reversed unless perm is given."""
@@ -771,7 +771,7 @@ def stack(*values: Operand | Sequence[Operand], axis: int) -> Tensor:
 def pad(
     x: Operand, *, begin: int | Sequence[int], end: int | Sequence[int], mode: str = ..., value: float = ...
 ) -> Tensor:
-    """x with begin[i] elements added before and end[i] behind axis i (or cut off, where negative): `value`, x reflected without its edge, its edge, or x wrapped around."""
+    """x with begin[i] elements added before and end[i] after axis i; a negative number cuts elements off. By mode they are `value`, x reflected without its edge, its edge, or x wrapped around."""
 
 def tile(x: Operand, *, reps: int | Sequence[int]) -> Tensor:
     """x repeated reps[i] times along axis i."""
@@ -811,7 +811,7 @@ def interleave(
     shape: int | Sequence[int],
     groups: int = ...,
 ) -> Tensor:
-    """(N, H, W, G * R * S * C) -> (N, *shape, G * C): the channels of a pixel, in each of `groups`, are R x S = `block` pixels of the result, which starts at `begin`."""
+    """(N, H, W, G * R * S * C) -> (N, *shape, G * C): unpacks channels into pixels. In each of `groups` the channels of a pixel become R x S = `block` pixels of the result, which starts at `begin`."""
 
 def reverse_sequence(x: Operand, lengths: Operand, *, seq_axis: int = ..., batch_axis: int = ...) -> Tensor:
     """The first lengths[i] steps along seq_axis of each item of batch_axis turned around."""
@@ -830,7 +830,7 @@ def resize_nearest_neighbor(
     mode: str = ...,
     layout: str = ...,
 ) -> Tensor:
-    """An image (N, C, H, W) resized to height x width: output i reads the element nearest to (i * scale + offset) / unit, rounded by `mode` as the exact number."""
+    """An image (N, C, H, W) resized to height x width. Output i reads the element nearest to (i * scale + offset) / unit, rounded by `mode` in exact arithmetic."""
 
 def resize_bilinear(
     x: Operand,
@@ -845,7 +845,7 @@ def resize_bilinear(
     unit_w: float = ...,
     layout: str = ...,
 ) -> Tensor:
-    """An image (N, C, H, W) resized to height x width: output i is interpolated at the source coordinate (i * scale + offset) / unit."""
+    """An image (N, C, H, W) resized to height x width. Output i is interpolated at the source coordinate (i * scale + offset) / unit."""
 
 def resize(
     x: Operand,
@@ -861,7 +861,7 @@ def resize(
     cubic_coeff_a: float = ...,
     exclude_outside: bool = ...,
 ) -> Tensor:
-    """x with `axes` (those behind the channels, unless named) resized to `sizes`: output i reads the source around (i * scale + offset) / unit; without scales and offsets, pixels' centres correspond. widths above 1 widen the kernel, against aliasing where an axis shrinks. Outside, the edge is read, or nothing with exclude_outside."""
+    """x with `axes` (by default all after the channels) resized to `sizes`. Output i reads the source around (i * scale + offset) / unit; without scales and offsets, pixels' centres correspond. Widths above 1 widen the kernel, against aliasing where an axis shrinks. Outside, the edge is read, or nothing with exclude_outside."""
 
 def upsample_nearest_neighbor(
     x: Operand, *, scale_factor_height: float = ..., scale_factor_width: float = ...
@@ -881,10 +881,10 @@ def upsample_bilinear(
 def grid_sample(
     x: Operand, grid: Operand, *, mode: str = ..., padding_mode: str = ..., align_corners: bool = ...
 ) -> Tensor:
-    """x (N, C, D...) read at the points of a grid (N, points..., axes) -> (N, C, points...). A point's coordinates lie in -1..1, that of x's last axis first: from centre to centre of the outermost elements with align_corners, else from edge to edge. padding_mode says what lies outside."""
+    """x (N, C, D...) read at the points of a grid (N, points..., axes) -> (N, C, points...). A point's coordinates lie in -1..1, with x's last axis first. They run from centre to centre of the outermost elements with align_corners, else from edge to edge. The padding_mode decides the values outside."""
 
 def affine_grid(theta: Operand, *, size: int | Sequence[int], align_corners: bool = ...) -> Tensor:
-    """The grid that grid_sample takes, of theta (N, 2, 3) for a result of `size` (N, C, H, W), or (N, 3, 4) and (N, C, D, H, W): theta @ (x, y, 1) of every point."""
+    """The grid for grid_sample: theta @ (x, y, 1) of every point. A theta of (N, 2, 3) belongs to a result of `size` (N, C, H, W), one of (N, 3, 4) to (N, C, D, H, W)."""
 
 def affine(
     x: Operand,
@@ -896,7 +896,7 @@ def affine(
     padding_mode: str = ...,
     align_corners: bool = ...,
 ) -> Tensor:
-    """An image (N, C, H, W) under the transform (N, 2, 3), which maps coordinates of the result in -1..1 to those of x -> (N, C, output_height, output_width): affine_grid and grid_sample."""
+    """An image (N, C, H, W) under the transform (N, 2, 3) -> (N, C, output_height, output_width). The transform maps coordinates of the result in -1..1 to coordinates of x: affine_grid, then grid_sample."""
 
 def roi_align(
     x: Operand,
@@ -910,7 +910,7 @@ def roi_align(
     spatial_scale: float = ...,
     coordinate_transformation_mode: str = ...,
 ) -> Tensor:
-    """Regions of images (N, C, H, W), each read on a grid of bins -> (R, C, output_height, output_width). rois (R, 4) are x1, y1, x2, y2, batch_indices (R,) name their image. A bin is the mean (or maximum) of sampling_ratio^2 points; 0: as many along each axis as a bin has elements of the image, for regions of up to twice its size. half_pixel is aligned=True elsewhere."""
+    """Regions of images (N, C, H, W), each read on a grid of bins -> (R, C, output_height, output_width). The rois (R, 4) are x1, y1, x2, y2; batch_indices (R,) name their images. A bin is the mean (or maximum) of sampling_ratio^2 points. With sampling_ratio 0, each axis of a bin has as many points as image elements, for regions up to twice the image's size. The mode half_pixel is aligned=True elsewhere."""
 
 def deform_conv(
     x: Operand,
@@ -925,10 +925,10 @@ def deform_conv(
     groups: int = ...,
     offset_groups: int = ...,
 ) -> Tensor:
-    """A convolution whose taps are moved by offset (N, offset_groups * taps * 2, H, W), dy and dx for each tap and output, and weighed by mask (N, offset_groups * taps, H, W). x (N, C, ...), weight (out, C / groups, height, width), bias (out,)."""
+    """A convolution whose taps are moved by offset (N, offset_groups * taps * 2, H, W), dy and dx for each tap and output. The mask (N, offset_groups * taps, H, W) weighs the taps. Shapes: x (N, C, ...), weight (out, C / groups, height, width), bias (out,)."""
 
 def dft(x: Operand, *, axis: int = ..., length: int = ..., inverse: bool = ..., onesided: bool = ...) -> Tensor:
-    """The discrete Fourier transform along an axis of x (..., 1) or (..., 2), real or real and imaginary -> (..., 2). length (0: x's own) cuts or adds zeros first; onesided leaves out what mirrors the rest, of a real signal; inverse divides by length, and with onesided returns a real signal (..., 1)."""
+    """The discrete Fourier transform along an axis of x (..., 1) or (..., 2), real or real and imaginary -> (..., 2). A length other than 0 cuts x or appends zeros first. With onesided, a real signal loses the mirrored half of its transform. The inverse divides by length, and with onesided returns a real signal (..., 1)."""
 
 def stft(
     signal: Operand, window: Operand | None = None, *, frame_step: int, frame_length: int = ..., onesided: bool = ...
@@ -936,7 +936,7 @@ def stft(
     """The Fourier transforms of frames of a signal (batch, length, 1 or 2), frame_length long, one every frame_step, weighed by a window (frame_length,) -> (batch, frames, bins, 2)."""
 
 def decode_palette(indices: Operand, tables: Operand) -> Tensor:
-    """out[i, j] = tables[i // h, j // w, indices[i, j]]: a table for each block of h x w indices; the shape of tables says how many blocks an axis has. An index beyond the last entry names the last."""
+    """out[i, j] = tables[i // h, j // w, indices[i, j]]: one table for each block of h x w indices. The shape of tables gives the number of blocks along each axis. An index beyond the last entry names the last."""
 
 def decode_scaled_palette(indices: Operand, tables: Operand, scales: Operand) -> Tensor:
     """out[i, j] = tables[i // h, j // w, indices[i, j]] * scales[i // h, j // w, 0]: decode_palette with tables of int8, each with a scale in the dtype of the result."""
@@ -954,10 +954,10 @@ def gather_nd(x: Operand, indices: Operand, *, batch_dims: int = ...) -> Tensor:
     """Slices of x at coordinates: the last axis of indices (..., k) holds k of them; batch_dims leading axes are shared."""
 
 def scatter_along_axis(x: Operand, indices: Operand, updates: Operand, *, axis: int = ..., mode: str = ...) -> Tensor:
-    """x with out[i, indices[i, j]] = updates[i, j] (for axis 1): an index for each update, along one axis. mode: written, or combined with what is there."""
+    """x with out[i, indices[i, j]] = updates[i, j] (for axis 1): an index for each update, along one axis. By mode, an update replaces the old element or is combined with it."""
 
 def scatter_nd(x: Operand, indices: Operand, updates: Operand, *, mode: str = ...) -> Tensor:
-    """x with slices written at coordinates, the last axis of indices (..., k): updates (..., x.shape[k:]). mode: written, or combined with what is there."""
+    """x with slices written at coordinates, the last axis of indices (..., k): updates (..., x.shape[k:]). By mode, an update replaces the old slice or is combined with it."""
 
 def one_hot(
     indices: Operand, *, axis: int = ..., depth: int, on: float = ..., off: float = ..., dtype: object = ...
@@ -979,7 +979,7 @@ def non_zero(x: Operand) -> tuple[Tensor, ...]:
     """Where x is not zero: coordinates in row-major order, one row for each axis, and how many."""
 
 def unique(x: Operand, *, axis: int = ..., sorted: bool = ...) -> tuple[Tensor, ...]:
-    """The distinct slices of x along an axis (NaN equals NaN), the index of the first of each, which of them each slice is, how often each is there, and how many there are. Not sorted: in the order they come."""
+    """The distinct slices of x along an axis (NaN equals NaN). Also the first index of each, the place of each slice of x among them, the count of each, and their number. Not sorted: in the order they come."""
 
 def non_max_suppression(
     boxes: Operand,
@@ -990,7 +990,7 @@ def non_max_suppression(
     score_threshold: float = ...,
     center_point_box: bool = ...,
 ) -> tuple[Tensor, ...]:
-    """Rows (batch, class, box) of boxes by falling score, at most max_output for each class, without those that overlap one before them by more than iou_threshold of both, or score no more than score_threshold; and how many. Boxes are (y, x, y, x) of two corners, or (x, y, width, height) about the center."""
+    """Rows (batch, class, box) of the selected boxes by falling score, at most max_output for each class, and their number. A box is dropped if its IoU with an earlier one exceeds iou_threshold, or if its score is no more than score_threshold. Boxes are (y, x, y, x) of two corners, or (x, y, width, height) about the center."""
 
 def loop(
     limit: Operand | None = None,
@@ -1039,7 +1039,7 @@ def dequantize(
     """(x - zero) * scale."""
 
 def decode_blocks(x: Operand, scales: Operand) -> Tensor:
-    """out[i, j] = x[i, j] * scales[i // h, j // w]: a scale for each block of h x w integers; the shape of scales says how many blocks an axis has."""
+    """out[i, j] = x[i, j] * scales[i // h, j // w]: one scale for each block of h x w integers. The shape of scales gives the number of blocks along each axis."""
 
 def lookup(x: Operand, table: Operand) -> Tensor:
     """The element of a table of 256 that each byte of x names."""
@@ -1203,4 +1203,4 @@ def q31_avg_pool(
     ceil_mode: bool = ...,
     layout: str = ...,
 ) -> Tensor:
-    """The mean of each window of integers, as TFLite computes it: rounded, halves away from 0. Padding does not count, and the grid stays what it is."""
+    """The mean of each window of integers, as TFLite computes it: rounded, halves away from 0. Padding does not count, and the result keeps x's scale and zero point."""

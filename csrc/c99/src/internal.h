@@ -1,4 +1,4 @@
-/* What the loader, the executor and the kernels share. */
+/* Shared by the loader, the executor and the kernels. */
 #ifndef HEXANE_INTERNAL_H_
 #define HEXANE_INTERNAL_H_
 
@@ -13,7 +13,7 @@
 #error "floats have to be computed as floats: use SSE (-msse2 -mfpmath=sse) or another FPU than x87"
 #endif
 
-/* Of functions with large frames, which else may join into one that is too large. */
+/* Keeps functions with large frames apart: inlined, they may join into one frame that is too large. */
 #if defined(__GNUC__)
 #define HX_NOINLINE __attribute__((noinline))
 #else
@@ -178,7 +178,7 @@ typedef struct hx_call {
   uint32_t num_inputs, num_outputs;
 } hx_call;
 
-/* How the rows of an output need those of an input. */
+/* The rows of an input that each row of an output needs. */
 typedef enum hx_needs {
   HX_NEEDS_ALL,  /* each needs all of them */
   HX_NEEDS_SAME, /* each needs the row of the same index; so for every input whose extent there is the output's */
@@ -245,7 +245,7 @@ struct hx_activation {
 
 /* ---- the plan ---- */
 
-/* What memories are for. */
+/* The kinds of memory. */
 typedef enum hx_kind {
   HX_WEIGHTS_SPACE,
   HX_ARENA_SPACE,
@@ -272,18 +272,19 @@ static inline uint32_t hx_operand_id(const hx_net* net, uint32_t i) { return hx_
 
 const char* hx_string(const hx_net* net, uint64_t offset);
 int hx_same(const char* a, const char* b);
-/* Which of the names, each with a zero byte behind it and another behind all; how many there are if it is none. */
+/* The index of the name in a list of names, each ended by a zero byte and the list by another; the number of names
+ * if it is not in the list. */
 int hx_index_of(const char* name, const char* names);
 hx_kind hx_kind_of(const hx_net* net, uint32_t space);
-/* Of a row of the section HX_INPUTS or HX_OUTPUTS. */
+/* The space of a row of the section HX_INPUTS or HX_OUTPUTS. */
 uint32_t hx_port_space(const hx_net* net, int section, uint32_t i);
 const char* hx_port_name(const hx_net* net, int section, uint32_t i);
 /* With HX_SHORT_ERRORS the texts of `what` are left out, which are some 5 KiB: then it is "". */
 hx_status hx_fail(hx_net* net, hx_status status, const char* where, uint32_t row, const char* name, const char* what);
 static inline int hx_is_byte(hx_dtype dtype) { return hx_is(dtype, HX_INT8) || hx_is(dtype, HX_UINT8); }
-/* Of an 8-bit dtype. */
+/* True for a signed 8-bit dtype. */
 static inline int hx_is_signed(hx_dtype dtype) { return !hx_is(dtype, HX_UINT8); }
-/* Whether an 8-bit dtype has the number. */
+/* True if an 8-bit dtype holds the number. */
 static inline int hx_holds(hx_dtype dtype, int32_t zero) {
   return hx_is_signed(dtype) ? zero >= -128 && zero < 128 : zero >= 0 && zero < 256;
 }
@@ -305,14 +306,14 @@ void hx_tensor(const hx_net* net, uint32_t id, hx_view* view);
 #define hx_bad_step(net, step, what) (hx_bad_step)(net, step, ((void)(what), ""))
 #define hx_refuse(call, what) (hx_refuse)(call, ((void)(what), ""))
 #endif
-/* Operand i, the outputs behind the inputs; 0 for an optional one that is not there. */
+/* Operand i, counted over inputs and then outputs; 0 for an absent optional one. */
 int hx_operand(const hx_call* call, uint32_t i, hx_view* view);
 /* An input; 0 for an optional one that is not there. */
 int hx_input(const hx_call* call, uint32_t i, hx_view* view);
 static inline int hx_output(const hx_call* call, uint32_t i, hx_view* view) {
   return hx_operand(call, call->num_inputs + i, view);
 }
-/* The first inputs and the output behind them; 0 if an input is not there. */
+/* The first inputs, followed by the output; 0 if an input is absent. */
 int hx_views(const hx_call* call, uint32_t inputs, hx_view* views);
 /* The same of a step with so many inputs; 0 too if it has more. */
 int hx_operands(const hx_call* call, uint32_t inputs, hx_view* views);
@@ -326,7 +327,7 @@ const hx_activation* hx_find_activation(const hx_net* net, const char* name);
 
 /* Word i of the attributes. */
 static inline int64_t hx_attr_i(const hx_call* call, uint32_t i) { return hx_i64(call->attrs + 8 * i); }
-/* As 32 bits; what does not fit is INT32_MIN, which no check takes. */
+/* As 32 bits; a value that does not fit becomes INT32_MIN, which every check refuses. */
 int32_t hx_attr_n(const hx_call* call, uint32_t i);
 static inline float hx_attr_f(const hx_call* call, uint32_t i) { return hx_to_float(hx_u64(call->attrs + 8 * i)); }
 static inline const char* hx_attr_s(const hx_call* call, uint32_t i) {
@@ -335,7 +336,7 @@ static inline const char* hx_attr_s(const hx_call* call, uint32_t i) {
 #define HX_LIST_WORDS 9u /* count, 8 values */
 #define HX_EPILOGUE_WORDS 17u
 
-/* Whether the string attribute in word i lies in the section "strings". */
+/* True if the string attribute in word i lies in the section "strings". */
 int hx_is_string(const hx_call* call, uint32_t i);
 
 /* Points the weights to the plan, and looks whether the other memories are there. */
@@ -350,14 +351,14 @@ const char* hx_section_name(uint32_t section);
 #endif
 hx_status hx_verify(hx_net* net);
 
-/* A program whose plan has no packed weights may leave out what they need. */
+/* A program whose plan has no packed weights may leave out their code. */
 #if !defined(HX_NO_BLOCKS)
 /* Unpacks the blocks from row *next on whose steps begin at `step` or before it. */
 hx_status hx_unpack_blocks(hx_net* net, uint32_t* next, uint32_t step);
 /* Where bytes of packed weights are in this step; null if they are not there. */
 uint8_t* hx_unpacked(const hx_net* net, uint32_t step, uint32_t offset, uint32_t bytes);
 hx_status hx_verify_blocks(hx_net* net);
-/* That packed weights are there in the step, and that nothing else it touches shares their bytes. */
+/* Checks that packed weights are unpacked in the step, and that no other operand of it shares their bytes. */
 hx_status hx_verify_operand(hx_net* net, uint32_t step, uint32_t id);
 #else
 #define hx_unpack_blocks(net, next, step) ((void)(next), (void)(step), HX_OK)
@@ -368,15 +369,15 @@ static inline hx_status hx_verify_blocks(hx_net* net) {
 }
 #endif
 
-/* Rows [begin, the result) of all operands that lie in rings without going round; those of input 0 the kernel finds
- * itself if it has rows(). */
+/* Rows [begin, the result) of all operands in rings, without wrapping around. A kernel with rows() finds the rows of
+ * input 0 itself. */
 int32_t hx_turn_end(const hx_call* call, hx_range range);
 
-/* A program whose plan has no streamed ports may leave out what they need. */
+/* A program whose plan has no streamed ports may leave out their code. */
 #if !defined(HX_NO_STREAMED_PORTS)
 /* Port i of HX_INPUTS or HX_OUTPUTS. */
 int hx_is_streamed(const hx_net* net, int section, uint32_t i);
-/* Whether the step is the copy of a streamed port. */
+/* True if the step is the copy of a streamed port. */
 int hx_streams(const hx_call* call);
 /* In place of that copy: the hook brings or takes the rows. What it gives. */
 int hx_move_rows(const hx_call* call, int axis, hx_range range);
@@ -441,7 +442,7 @@ typedef struct hx_walk {
 int hx_walk_begin(hx_walk* walk, const hx_view* views, int num, int axis, hx_range range);
 int hx_walk_next(hx_walk* walk);
 
-/* Whether `view` broadcasts to `out`. */
+/* True if `view` broadcasts to `out`. */
 int hx_broadcasts(const hx_view* view, const hx_view* out);
 int hx_same_shape(const hx_view* a, const hx_view* b);
 /* The innermost axis has no gaps. */
@@ -482,7 +483,7 @@ static inline float hx_clamp(float x, float low, float high) {
   return x > high ? high : x;
 }
 
-/* Whether doubles are computed by hardware. */
+/* True if the hardware computes doubles. */
 #if !defined(HX_SOFT_DOUBLES) && (!defined(__arm__) || (defined(__ARM_FP) && __ARM_FP & 8))
 #define HX_HAS_DOUBLES 1
 #else

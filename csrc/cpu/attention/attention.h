@@ -1,7 +1,7 @@
-// What prepare() learns about a call of scaled_dot_product_attention.
+// The plan of a call of scaled_dot_product_attention, made by prepare().
 //
-// The output's axes but the last are batches, then queries. The outer ones change keys or values; over the others many
-// queries meet the same keys: those of all heads of a group, where heads share keys.
+// The output's axes but the last are batches, then queries. The outer ones change keys or values. Over the others many
+// queries meet the same keys: the queries of all heads of a group, where heads share keys.
 #pragma once
 
 #include "cpu/matmul/gemm.h"

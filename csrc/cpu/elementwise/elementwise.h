@@ -1,4 +1,4 @@
-// Shared by the files of elementwise kernels, beside the loop.
+// Shared by the files of elementwise kernels, in addition to the loop.
 #pragma once
 
 #include <algorithm>
@@ -76,7 +76,7 @@ void widen(const std::byte* from, int64_t stride, float* to, int64_t n) {
   for (int64_t i = 0; i < n; ++i) to[i] = to_float(*reinterpret_cast<const Half*>(from + i * stride));
 }
 
-// Whether a piece of a call is all of it.
+// True if a piece of a call is all of it.
 inline bool covers(const Call& call, int axis, Range range) {
   return axis < 0 || (range.begin == 0 && range.end == call.outputs[0].shape[axis]);
 }

@@ -17,7 +17,7 @@ T& at(std::byte* from, int64_t stride, int64_t i) {
   return *reinterpret_cast<T*>(from + i * stride);
 }
 
-// Constant strides, where they are what they mostly are, let the compiler vectorise.
+// Passing the most frequent strides as constants lets the compiler vectorise.
 template <class Op, class T, class R>
 void binary_row(std::byte* const* p, const int64_t* strides, int64_t n, const void*) {
   const auto loop =

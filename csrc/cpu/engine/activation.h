@@ -1,4 +1,4 @@
-// Unary ops in the engine's arithmetic. There are only 65536 inputs: what an op makes of each is computed once.
+// Unary ops in the engine's arithmetic. There are only 65536 inputs, so the result of an op for each is computed once.
 #pragma once
 
 #include <array>
@@ -15,11 +15,11 @@ struct HalfMap {
   engine_half operator()(engine_half x) const { return of[x.bits]; }
 };
 
-// What that op's kernel in the family "engine" makes of every fp16; null if there is none. `numerics` is its parameter
-// block. Calls with equal arguments get the same map, as long as somebody holds it.
+// The results of that op's kernel in the family "engine" for every fp16; null if there is none. `numerics` is its
+// parameter block. Calls with equal arguments get the same map, as long as somebody holds it.
 std::shared_ptr<const HalfMap> half_map(std::string_view op, double alpha, double beta, const void* numerics);
 
-// What softmax looks up.
+// The tables of softmax.
 struct SoftmaxMaps {
   std::shared_ptr<const HalfMap> exp, inverse;
 };

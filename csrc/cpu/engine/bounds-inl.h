@@ -1,5 +1,5 @@
-// What rules out a product of 64 or an accumulator of 32768, and so which way to add products is taken. A panel ends
-// with what bounds its products: the largest weight, and the largest norm of a column. Included once per target, inside
+// Bounds that rule out a product of 64 or an accumulator of 32768, and so choose the way to add products. A panel ends
+// with its bounds: the largest weight, and the largest norm of a column. Included once per target, inside
 // foreach_target.
 #if defined(HEXANE_CPU_ENGINE_BOUNDS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEXANE_CPU_ENGINE_BOUNDS_INL_H_
@@ -21,7 +21,7 @@ struct Bound {
   float norm;     // of a row or column
 };
 
-// Behind the k rows of a panel.
+// Follows the k rows of a panel.
 struct PanelEnd {
   Bound bound;
   float unused[14];
@@ -68,14 +68,14 @@ HWY_INLINE Bound row_bound(const Tile& t, int row) {
   return {hn::GetLane(hn::MaxOfLanes(d, largest)), std::sqrt(hn::GetLane(hn::SumOfLanes(d, squares)))};
 }
 
-// The fastest way that gives these sums: of so many products, of which none and whose squares' root is not larger.
+// The fastest way that gives exact sums. `largest` bounds each product, `sum` every partial sum.
 enum class Way { kSmall, kBounded, kAny };
 inline Way way(float largest, float sum) {
   if (!(sum < 32760.0f)) return Way::kAny;
   return largest < 63.9f ? Way::kSmall : Way::kBounded;
 }
 
-// Of the columns of a tile: its panels and its biases.
+// The bounds of the columns of a tile: its panels and its biases.
 struct ColumnBound {
   Bound panels;
   float bias;

@@ -1,6 +1,6 @@
 // The engine's multiply-accumulate path: fp16 products in fixed point, exact to the bit.
 //
-// A product is rounded to a multiple of 2^-16, halves away from zero, and left out where the exponents of its factors
+// A product is rounded to a multiple of 2^-16, halves away from zero. It is left out if the exponents of its factors
 // add up to -17 or less (a subnormal counts as exponent -14; exponent 31 is a number like any other). The accumulator
 // holds whole multiples of 2^-16; one that reaches 32768 in size stays infinite. The result is rounded to fp16, halves
 // away from zero. This reproduces what M1, M2 Max, M4 Max, M5 Pro and M6 return (docs/numerics.md).
@@ -11,8 +11,8 @@
 //   BoundedSums     no accumulator reaches 32768, and so no product does: a product is converted to an integer
 //   AnyProducts     in fp64, with a look at the accumulator at each step
 //
-// A way has a type for what it accumulates, `start` (from the bias), `weight` and `input` (an operand with what is
-// found of it once), `add` and `result` (fp16 values).
+// A way has a type for its accumulators, `start` (from the bias), `weight` and `input` (an operand with values derived
+// from it once), `add` and `result` (fp16 values).
 //
 // Included once per target, inside foreach_target.
 #if defined(HEXANE_CPU_ENGINE_FIXED_POINT_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -58,21 +58,21 @@ HWY_INLINE V unpacked(V x) {
   return hn::BitCast(D(), hn::Add(bits, place));
 }
 
-// What sums start from, in units: a vector of biases, or nothing.
+// The start of the sums, in units: a vector of biases, or nothing.
 HWY_INLINE VI start_units(const float* bias) {
   if (!bias) return hn::Zero(DI());
   const V x = load(bias);
   return hn::ConvertTo(DI(), hn::MulAdd(x, hn::Set(D(), 0x1p16f), hn::CopySign(hn::Set(D(), 0.5f), x)));
 }
 
-// Of accumulators below 32768: fp16 values, halves away from zero.
+// Accumulators below 32768 as fp16 values, halves away from zero.
 HWY_INLINE V round_fixed(VI acc) {
   const D d;
   const DI di;
   const hn::RebindToUnsigned<D> du;
   const VI sign = hn::BroadcastSignBit(acc);
   const VI size = hn::Sub(hn::Xor(acc, sign), sign);
-  // What fp32 cannot hold lies below the place that decides.
+  // Digits that fp32 cannot hold are below the deciding place.
   const auto wide = hn::Gt(size, hn::Set(di, (1 << 24) - 1));
   const V exact = hn::ConvertTo(d, hn::IfThenElse(wide, hn::And(size, hn::Set(di, ~0xff)), size));
   const auto up = hn::Add(hn::BitCast(du, exact), hn::Set(du, 0x1000u));
@@ -94,10 +94,10 @@ HWY_INLINE V least_weight(V x) {
 
 // ---- three ways ----
 
-// Added to 192, any product below 64 is rounded to 2^-16, because that is the last place of numbers from 128 to 256;
-// its bits less those of 192 are the integer to accumulate. To turn ties to even into ties away from zero, weights are
-// packed one fp32 place larger in size: that moves a product of two 11-bit significands by no more than half of its own
-// last place, so only ties change sides.
+// A product below 64 is added to 192. That rounds it to 2^-16, the last place of numbers from 128 to 256, and its bits
+// minus the bits of 192 are the integer to accumulate. Weights are packed one fp32 place larger in size, which turns
+// ties to even into ties away from zero. That moves a product of two 11-bit significands by no more than half of its
+// own last place, so only ties change sides.
 struct SmallProducts {
   using Sum = VI;
   struct Weight {
@@ -130,8 +130,8 @@ struct SmallProducts {
   static HWY_INLINE V result(Sum sum) { return round_fixed(sum); }
 };
 
-// A product in units and a half of its sign, cut off. fp32 holds that sum, or, of a product from 128 on, which is a
-// multiple of four units, rounds the half away.
+// A product in units plus half of its sign, truncated. fp32 holds that sum. Only for a product from 128 on, a multiple
+// of four units, it rounds the half away.
 struct BoundedSums {
   using Sum = VI;
   struct Weight {

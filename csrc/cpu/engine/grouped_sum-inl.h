@@ -1,5 +1,5 @@
-// The sum of a reduction on the engine, by the best model there is: four numbers after another are added in order, each
-// addition with 11 bits behind the exponent of the larger operand and what falls below cut off; the sums of four are
+// The sum of a reduction on the engine, by the best known model. Groups of four consecutive numbers are added in order.
+// Each addition keeps 11 bits after the exponent of the larger operand and truncates the rest. The sums of four are
 // added exactly. It explains every published probe of short sums, and no published sum of 4096 numbers
 // (docs/numerics.md). Included once per target, inside foreach_target.
 #if defined(HEXANE_CPU_GROUPED_SUM_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -25,7 +25,7 @@ HWY_INLINE V add_aligned(V a, V b) {
   return hn::Add(cut(a), cut(b));
 }
 
-// Of values that come one after the other, a group in the lanes of four vectors.
+// Adds a stream of values, each group in the lanes of four vectors.
 class GroupedSum {
  public:
   HWY_INLINE void add(const float* values, int64_t n) {

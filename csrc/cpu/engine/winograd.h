@@ -4,7 +4,8 @@
 //   y1 = (d1 + d2) (g0 + g1 + g2) / 2 - (d2 - d1) (g0 - g1 + g2) / 2 - (d1 - d3) g2
 //
 // with every factor rounded to fp16, halves away from zero. So the outputs of even and of odd columns are two
-// convolutions with three taps and stride 3, of rows that hold the three factors of each output one after the other.
+// convolutions with three taps and stride 3. Their input rows hold the three factors of each output, one output after
+// the other.
 #pragma once
 
 #include <cstdint>

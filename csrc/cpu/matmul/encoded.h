@@ -1,10 +1,10 @@
-// The right-hand side of a matrix product as it is stored: integers with scales, or indices of tables of floats, where
-// an index may name a number of each of 2 or 4 neighbouring columns. Numbers are decoded in registers where one row of
+// The right-hand side of a matrix product in its stored form: integers with scales, or indices of tables of floats. An
+// index may name one number for each of 2 or 4 neighbouring columns. Numbers are decoded in registers where one row of
 // x meets them, else a few panels at a time, into memory that caches hold.
 //
-// Panels have 16 columns, as those of gemm.h: for each k (two of them in four bits: the lower half of a byte comes
-// first) a byte of each column, or of each 2 or 4 columns that an index serves. A decoded number is rounded once, to
-// what a constant of the decoded weights holds.
+// Panels have 16 columns, as in gemm.h. For each k they hold a byte of each column, or of each 2 or 4 columns that
+// share an index; with four bits a byte holds two k, the lower half first. A decoded number is rounded once, like a
+// constant of the decoded weights.
 #pragma once
 
 #include "cpu/matmul/gemm.h"
@@ -13,15 +13,15 @@
 
 namespace hexane::cpu {
 
-inline constexpr int64_t kTableColumns = 8;  // columns of one table are whole runs of so many
-// Of tables: those of four bits, and of eight.
+inline constexpr int64_t kTableColumns = 8;  // a table serves a multiple of this many columns
+// Entries of a table with indices of four bits, and of the two kinds with eight.
 inline constexpr int64_t kTableEntries = 16, kLongTableEntries = 64, kWideTableEntries = 256;
 
 struct EncodedPanels {
   const std::byte* panels;
-  // Scales [blocks][columns rounded up to panels], or tables [groups], each its entries in floats and the same in fp16,
-  // the lower bytes first, then the upper ones (of wide tables whole halves); after all of them is a float that is not
-  // 0 where fp16 holds the entries. Tables of vectors have floats alone, the numbers of an entry next to each other.
+  // Scales [blocks][columns rounded up to panels], or tables [groups]. A table has its entries in floats and again in
+  // fp16, first the lower bytes, then the upper ones (wide tables have whole halves). A float follows them all that is
+  // not 0 if fp16 holds the entries. Tables of vectors have floats alone, the numbers of an entry next to each other.
   const float* numbers;
   int64_t panel_bytes;
   int64_t k, block;       // terms of a column, and those of one scale
@@ -43,7 +43,7 @@ int64_t number_bytes(const EncodedPanels& panels);
 void pack_encoded(const Tensor& weight, const Tensor& numbers, const EncodedPanels& shape, int64_t num_columns,
                   std::byte* panels, std::byte* to_numbers);
 
-// With its addresses: numbers lie behind the panels.
+// With its addresses: numbers follow the panels.
 inline EncodedPanels at_address(EncodedPanels shape, const std::byte* packed, int64_t bytes_of_panels) {
   shape.panels = packed;
   shape.numbers = reinterpret_cast<const float*>(packed + bytes_of_panels);
@@ -73,7 +73,7 @@ inline int64_t decoded_panels(int64_t k) {
   return std::clamp<int64_t>(kInnerPanelBytes / (std::max<int64_t>(k, 1) * kPanelLanes * 4), 2, kTilePanels);
 }
 
-// As multiply() in gemm.h. decoded: k * 16 floats for each of decoded_panels(), which decode(columns) fills.
+// Like multiply() in gemm.h. decoded: k * 16 floats for each of decoded_panels(), which decode(columns) fills.
 template <class Decode, class Locate>
 void multiply_decoded(Tile& tile, int64_t k, int64_t num_rows, Range columns, const float* decoded, Decode&& decode,
                       Locate&& locate) {

@@ -24,7 +24,7 @@ constexpr int kTableRuns = static_cast<int>(kPanelLanes / kTableColumns);  // of
 constexpr int kTableParts = 16 / kLanes;                                   // vectors of a table
 
 // kTables: all columns of a panel have one; kHalfTables: whose entries fp16 holds, as two tables of bytes. The long
-// and the wide ones have indices of eight bits. Of vectors a panel has one table, and half or a quarter of the codes.
+// and the wide ones have indices of eight bits. With vectors a panel has one table, and half or a quarter of the codes.
 enum class Code {
   kBytes,
   kHalfBytes,
@@ -252,7 +252,7 @@ class Numbers {
     return hn::Mul(hn::ConvertTo(D(), hn::Sub(code, hn::Set(DI(), 8))), scales_[v]);
   }
 
-  // Of tables that registers do not hold, number by number: a gather takes twice as long.
+  // Reads tables that do not fit into registers, number by number: a gather takes twice as long.
   HWY_INLINE V single_entries(int v) const {
     const auto quad = [&](int i) HWY_ATTR {
       const int lane = v * kLanes + 4 * i;

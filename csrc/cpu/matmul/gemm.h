@@ -1,8 +1,8 @@
 // The multiply-accumulate core shared by matrix multiply and convolution.
 //
 // The right-hand side lies in panels of 16 columns, each K-major: panel p holds K rows of 16 lanes, zero past the last
-// column. A tile is at most 6 rows of the output by 4 panels; each of its elements is one chain of fused multiply-adds
-// over k in order, in every tile shape, so how the work is cut never shows in the bits. Long sums are many such chains:
+// column. A tile is at most 6 rows of the output by 4 panels. Each of its elements is one chain of fused multiply-adds
+// over k in order, in every tile shape, so the cutting of work never shows in the bits. Long sums are many such chains:
 // one for each block of k (sums.h).
 //
 //            panel 0   panel 1  ...          a row of the left-hand side is a list of segments: a matrix row is one,
@@ -44,8 +44,8 @@ struct ResolvedEpilogue {
   ResolvedSlot slots[kMaxSlots];
 };
 
-// Throws Error unless every added operand has the output's shape and dtype and a dense innermost axis. engine:
-// functions are those of that family, as far as it has them.
+// Throws Error unless every added operand has the output's shape and dtype and a dense innermost axis. With `engine`,
+// functions of the engine's family are used as far as it has them.
 ResolvedEpilogue resolve_epilogue(const char* kernel, const Call& call, const Epilogue& epilogue, bool engine = false);
 // One more slot, which adds that operand; throws the same.
 void add_operand(const char* kernel, const Call& call, int64_t operand, ResolvedEpilogue& epilogue);
@@ -64,8 +64,8 @@ struct Tile {
   int num_panels;
   int64_t column;       // of the first panel
   int64_t num_columns;  // of the whole right-hand side
-  // Of a sum that is made block by block (gemm_blocks.h), else null: the total of the blocks before, in `sums_pitch`
-  // floats for each row, to which that of this tile is added. Only the last block ends in the output.
+  // For a sum made block by block (gemm_blocks.h), else null: the total of the previous blocks, in `sums_pitch` floats
+  // for each row; this tile's sum is added to it. Only the last block ends in the output.
   float* sums;
   int64_t sums_pitch;
   bool first_block, last_block;
@@ -92,16 +92,16 @@ void multiply_row(const float* x, const std::byte* y, DType dtype, int64_t k_str
 
 inline constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// How products are added, which is what the families of arithmetic differ in. The kernels around it are the same.
+// The addition of products, which differs between families of arithmetic. The kernels around it are the same.
 struct Arithmetic {
   void (*to_floats)(const std::byte* from, DType dtype, int64_t n, float* to);  // operands, as the tile reads them
   void (*tile)(const Tile&);                                                    // panels of fp32
   void (*end_panel)(std::byte* panel,
-                    int64_t k) = nullptr;  // what it needs beside its k rows, once they are there; null: nothing
+                    int64_t k) = nullptr;  // fills the end of a panel after its k rows; null: nothing
   int64_t end_bytes = 0;
-  // Of bf16 (bf16.h), two terms of k are one item of 32 bits.
+  // With bf16 (bf16.h), two terms of k are one item of 32 bits.
   int64_t terms = 1;
-  int64_t segment_items = 1;  // of which segments in panels are multiples, by zeros at their ends
+  int64_t segment_items = 1;  // segments in panels are padded with zeros to a multiple
   int64_t rows = kTileRows;   // of a tile at most
   // Around the tiles of one thread; null: nothing.
   void (*begin)() = nullptr;
@@ -109,7 +109,7 @@ struct Arithmetic {
 
   // How many items so many terms that follow each other are.
   int64_t items(int64_t count) const { return (count + terms - 1) / terms; }
-  // Those of a panel's column.
+  // The items of a panel's column.
   int64_t column_items(int64_t num_segments, int64_t length) const {
     return num_segments * (ceil_div(length, segment_items) * segment_items);
   }
@@ -128,7 +128,7 @@ struct Columns {
   int64_t k() const { return shape[0] * shape[1] * shape[2]; }
 };
 
-// Packs columns into panels that are `panel_bytes` apart: floats of the arithmetic with what it ends a panel with, or
+// Packs columns into panels that are `panel_bytes` apart: floats of the arithmetic followed by its end of a panel, or
 // halves as they are.
 void pack_panels(const Columns& columns, bool halves, std::byte* to, int64_t panel_bytes,
                  const Arithmetic& arithmetic = ieee_arithmetic());

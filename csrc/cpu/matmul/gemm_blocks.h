@@ -1,7 +1,7 @@
-// A product whose right-hand side changes with every call: whoever multiplies with a block of it packs the block just
-// before, into memory of its own, which the second-level cache holds. So no thread waits for another that packs, and
-// the packed matrix never lies in memory as a whole. A block of terms is a block of the sum (sums.h): the bits are
-// those of multiply() in gemm.h.
+// A product whose right-hand side changes with every call. Each thread packs a block of it right before use, into
+// memory of its own that fits the second-level cache. So no thread waits for another that packs, and the packed matrix
+// never lies in memory as a whole. A block of terms is a block of the sum (sums.h), so the bits equal the bits of
+// multiply() in gemm.h.
 #pragma once
 
 #include "cpu/matmul/gemm.h"
@@ -11,7 +11,7 @@
 
 namespace hexane::cpu {
 
-inline constexpr int64_t kBlockRows = 44 * kTileRows;  // that meet a packed block; their sums so far lie beside it
+inline constexpr int64_t kBlockRows = 44 * kTileRows;  // rows per packed block; their partial sums follow it
 inline constexpr int64_t kBlockColumns = kTilePanels * kPanelLanes;
 
 inline int64_t block_terms(int64_t k) { return std::min(k, kShortSum); }
@@ -31,7 +31,7 @@ struct BlockRows {
   const std::byte* extra[kMaxSlots][kBlockRows];
 };
 
-// As multiply(), straight from the columns. locate(row, i, rows) puts a row into place i.
+// Like multiply(), straight from the columns. locate(row, i, rows) puts a row into place i.
 template <class Locate>
 void multiply_blocks(Tile& tile, const Columns& y, int64_t num_rows, Range columns, float* scratch, Locate&& locate) {
   const int64_t k = y.k(), terms = block_terms(k);

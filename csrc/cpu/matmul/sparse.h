@@ -1,6 +1,6 @@
-// The right-hand side of a matrix product of which many numbers are 0: a bit for each number, and the numbers whose bit
-// is set. They are multiplied as they are stored: a vector of them is spread to the lanes that the bits name, with 0 in
-// the others, so that the sums have the bits of those of the whole matrix.
+// The right-hand side of a matrix product with many zeros: a bit for each number, and the numbers with a set bit. They
+// are multiplied as they are stored: a vector of them is spread to the lanes that the bits name, with 0 in the others,
+// so the sums equal the whole matrix's to the bit.
 //
 //   64 columns, term 0:  mask 1011..   numbers a b c ..
 //               term 1:  mask 0100..           d ..         Terms of the next 64 columns follow the last one of these.
@@ -36,7 +36,7 @@ void find_groups(const char* kernel, const SparseShape& shape, const Tensor& mas
 
 // Functions that exist once for each instruction set.
 struct SparseOps {
-  int64_t spread_rows;  // up to so many rows of x meet numbers that are spread anew for each tile of them
+  int64_t spread_rows;  // most rows of x for which numbers are spread anew per tile; more rows decode them first
   // Some rows of the output; `tile` as for GemmOps, but for its panels.
   void (*rows)(const Tile& tile, const SparsePanels& panels, Range columns);
   // The panels of these columns as floats, k * 16 floats each.
@@ -44,7 +44,7 @@ struct SparseOps {
 };
 const SparseOps& sparse_ops();
 
-// As multiply() in gemm.h. decoded: as for multiply_decoded(), if there are more than spread_rows.
+// Like multiply() in gemm.h. decoded: as for multiply_decoded(), if there are more than spread_rows.
 template <class Locate>
 void multiply_sparse(Tile& tile, const SparsePanels& panels, int64_t num_rows, Range columns, float* decoded,
                      Locate&& locate) {

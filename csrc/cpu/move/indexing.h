@@ -32,7 +32,7 @@ struct Indexing {
   Coordinate coordinates[8];
   int64_t coordinate_stride = 0;  // in bytes, between the indices of one element
   CopyAxis tail[8];               // in: the side that is read, out: the side that is written
-  int64_t tail_begin = 0;         // what a cut of a tail axis adds to both sides
+  int64_t tail_begin = 0;         // offset of a cut of a tail axis, on both sides
   int64_t far_tail_begin = 0;
   bool wide = false;  // indices are int64
 };

@@ -31,7 +31,7 @@ StridedCopy plan_copy(const CopyAxis* axes, int num_axes, int64_t item_bytes);
 void run_copy(const StridedCopy& copy, std::byte* out, const std::byte* in);
 
 // Bodies for units of `bytes` bytes. units: any rows and columns. fill: columns that repeat one unit, dense in the
-// output. transpose: columns are dense in the output and rows in the input; null if there is no such body.
+// output. transpose: columns dense in the output and rows dense in the input; null if there is no such body.
 StridedCopy::Body units_body(int64_t bytes);
 StridedCopy::Body fill_body(int64_t bytes);
 StridedCopy::Body transpose_body(int64_t bytes);

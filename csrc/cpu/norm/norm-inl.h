@@ -15,8 +15,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace hexane::cpu::HWY_NAMESPACE {
 
-// kSums sums over n places, each in four vectors of partial sums. step(i, count, sums) adds to each of them what the
-// places from i on give, a whole vector or `count` of it.
+// kSums sums over n places, each in four vectors of partial sums. step(i, count, sums) adds the terms of the places
+// from i on to each, for a whole vector or `count` of it.
 template <int kSums, class F>
 HWY_INLINE void sums_of_places(int64_t n, const F& step, float (&sums)[kSums]) {
   constexpr int kWays = 4;
@@ -59,8 +59,8 @@ HWY_INLINE void row_sums(const T* x, int64_t n, float fill, const F& step, float
       sums);
 }
 
-// A row is normalised as (x - mean) * scale + shift. Numbers that vary little about a large mean need more digits of it
-// than fp32 has: shift takes away what the rounded mean lacks.
+// A row is normalised as (x - mean) * scale + shift. Numbers that vary little about a large mean need more of its
+// digits than fp32 has: shift subtracts the rounding error of the mean.
 struct Moments {
   float mean = 0, scale, shift = 0;  // scale: 1 / sqrt(variance + epsilon)
 };

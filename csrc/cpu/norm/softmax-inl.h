@@ -59,8 +59,8 @@ HWY_INLINE float exponentials(const T* x, float* exps, int64_t n, float top) {
   return hn::GetLane(hn::SumOfLanes(D(), hn::Add(hn::Add(total[0], total[1]), hn::Add(total[2], total[3]))));
 }
 
-// The logarithm of a line's sum keeps what maxima add to it (e^0 each) apart from the rest: beside a 1 most of a small
-// rest would be rounded away, and where one element dominates its result is that rest.
+// The logarithm of a line's sum keeps the share of the maxima (e^0 each) apart from the rest. Added to 1, most of a
+// small rest would be rounded away, and if one element dominates, its result is that rest.
 
 // The sum of a line's exponentials, in two parts: the number of its maxima, and the sum of all others.
 struct LogSum {

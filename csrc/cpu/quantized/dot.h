@@ -17,7 +17,7 @@ namespace hexane::cpu {
 inline constexpr int64_t kDotBytes = 4 * kPanelLanes;  // four k of a panel
 inline constexpr int64_t kColumnPadding = 64;          // vectors of columns may be read past the last one, as far
 
-// From sums to what is stored. Where the epilogue only clamps, an 8-bit integer is
+// From sums to stored results. Where the epilogue only clamps, an 8-bit integer is
 //   round(sum * scale + bias) + zero, saturated,     with scale and bias in steps of the output, scale as two floats.
 // Else f = sum * scale + bias in fp32, the epilogue, and then fp32, or round(f * inverse_scale) + zero.
 // With q31, an 8-bit integer is rescale(sum, multiplier, shift) of q31.h, moved by zero and clamped.
@@ -39,8 +39,8 @@ struct DotTile {
   bool has_slack;  // three bytes past each segment may be read; their values do not matter
   const std::byte* panels;
   int64_t panel_bytes;
-  // For each column, padded: the start of the sum, the factor of the row's sum, which is taken away (or null), the
-  // scale, the rest that the scale lacks, the bias. They begin at column 0.
+  // For each column, padded: the start of the sum, the factor of the row's sum to subtract (or null), the scale and its
+  // rest, the bias. They begin at column 0.
   const int32_t* start;
   const int32_t* row_factor;
   const float* scale;
@@ -75,8 +75,8 @@ struct DotOps {
   void (*flip)(const uint8_t* from, int64_t n, uint8_t* to);  // the sign bit of n bytes
 };
 
-// The best for this machine. Only tests ask for what is best without the dot product instructions that a CPU may have
-// beside its Highway target: AVX-512-VNNI, AVX-VNNI, NEON's dotprod.
+// The best for this machine. Only tests ask for the best without the dot product instructions that a CPU may have in
+// addition to its Highway target: AVX-512-VNNI, AVX-VNNI, NEON's dotprod.
 const DotOps& dot_ops(bool extensions = true);
 
 }  // namespace hexane::cpu

@@ -52,7 +52,7 @@ HWY_NOINLINE void apply_epilogue(const DotTile& t, int64_t column, int row, int6
   }
 }
 
-// x, less than 2^31, to the nearest integer; what is too small becomes the smallest.
+// x, less than 2^31, to the nearest integer; numbers that are too small become the smallest.
 template <class D32, class F>
 HWY_INLINE hn::Vec<D32> nearest(D32, F x) {
 #if HWY_ARCH_X86
@@ -354,8 +354,8 @@ void tile_any(const DotTile& t) {
 
 constexpr int kPixels = kPanelVectors == 1 ? 4 : 2;
 
-// A block of bytes of neighbouring channels with its 4-byte pieces in such an order that four of them, interleaved
-// within 128-bit lanes, come out as vectors of channels in order.
+// A block of bytes of neighbouring channels, with its 4-byte pieces reordered. Four blocks interleaved within 128-bit
+// lanes give vectors of channels in order.
 template <class D8>
 HWY_INLINE hn::Vec<D8> load_channels(D8 d, const uint8_t* from, int64_t n, hn::Vec<D8> flip) {
   constexpr int kBytes = static_cast<int>(hn::MaxLanes(D8()));

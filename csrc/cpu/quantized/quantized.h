@@ -10,9 +10,9 @@
 
 namespace hexane::cpu {
 
-inline constexpr int kNumQuantizedInputs = 6;  // before what the epilogue adds
+inline constexpr int kNumQuantizedInputs = 6;  // without the epilogue's operands
 inline constexpr int kNumQ31Inputs = 7;
-inline constexpr int64_t kSlack = 8;  // bytes behind copied rows, for DotTile::has_slack
+inline constexpr int64_t kSlack = 8;  // bytes after copied rows, for DotTile::has_slack
 
 struct QuantizedAttrs {
   double output_scale;
@@ -20,7 +20,7 @@ struct QuantizedAttrs {
   Epilogue epilogue;
 };
 
-// With q31: the scale is a multiplier of int32, and behind the other operands there is its shift, of int8.
+// With q31: the scale is an int32 multiplier, and its int8 shift follows the other operands.
 struct Q31Attrs {
   int64_t output_zero, low, high;
 };
@@ -59,7 +59,7 @@ inline int64_t column_bytes(const QuantizedState& s, int64_t num_starts) {
   return 4 * s.padded_columns * (num_starts + 4);
 }
 
-// `sums` are those of the right-hand side, [num_starts][padded_columns]; k is how many terms a sum has.
+// `sums`: sums of the right-hand side, [num_starts][padded_columns]; k: the number of terms of a sum.
 void fill_columns(const QuantizedState& s, const Call& call, const int32_t* sums, int64_t num_starts, int64_t k,
                   std::byte* to);
 

@@ -36,7 +36,7 @@ struct RecurrentFunction {
 
 // A right-hand side in panels, and its bias, in a packed direction. Offsets in bytes.
 struct PackedMatrix {
-  int64_t first_row, columns, k;  // of which rows of the weight it consists
+  int64_t first_row, columns, k;  // the rows of the weight that it holds
   int64_t panel_bytes, panels, bias;
   bool recurrent;
 

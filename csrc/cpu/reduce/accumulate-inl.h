@@ -1,5 +1,5 @@
-// What reductions accumulate, and how: four vectors of partial results, which every kSteps steps are added to the next
-// level, and that again, so that the rounding errors of long sums stay small. Included once per target.
+// Accumulators of reductions: four vectors of partial results, which are added to the next level every kSteps steps,
+// and so on, so that the rounding errors of long sums stay small. Included once per target.
 #if defined(HEXANE_CPU_ACCUMULATE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEXANE_CPU_ACCUMULATE_INL_H_
 #undef HEXANE_CPU_ACCUMULATE_INL_H_

@@ -32,7 +32,7 @@ using hexane::HWY_NAMESPACE::store_half;
 HWY_INLINE V load(const float* from) { return hn::LoadU(D(), from); }
 HWY_INLINE V load(const hwy::float16_t* from) { return load_half(D(), from); }
 
-// Masked moves of 16-bit lanes that touch no memory behind the mask.
+// Masked moves of 16-bit lanes that touch no memory after the mask.
 constexpr bool kHasMasks = HEXANE_HAS_AVX512;
 
 // The first n of kLanes values at `from`, zeros after.

@@ -1,6 +1,6 @@
-// Elementary functions on fp32 vectors, over their whole domain: within 4 ulp of the true value, subnormal results
-// included, NaN and infinities as in C; x times a sigmoid is its limit, 0, at -infinity. Included once per target, in
-// foreach_target.
+// Elementary functions on fp32 vectors, over their whole domain: within 4 ulp of the true value, with subnormal
+// results, and with NaN and infinities as in C. At -infinity, x times a sigmoid is its limit, 0. Included once per
+// target, in foreach_target.
 //
 // Polynomials are minimax fits of the relative error over the reduced range; each says what of.
 #if defined(HEXANE_CPU_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -81,12 +81,12 @@ HWY_INLINE V limit(V x, float low, float high) { return hn::Max(set(low), hn::Mi
 
 // r = x - k ln 2, |r| <= ln 2 / 2; both products are exact. |x| < 2^21.
 HWY_INLINE V reduce_exp(V x, V& k) {
-  const V magic = set(0x1.8p23f);  // what is added to it is rounded to a whole number
+  const V magic = set(0x1.8p23f);  // adding to it rounds to a whole number
   k = hn::Sub(hn::MulAdd(x, set(1.44269504f), magic), magic);
   return hn::NegMulAdd(k, set(-2.12194440e-4f), hn::NegMulAdd(k, set(0.693359375f), x));
 }
 
-// The same with 2^k for |x| < 87: its exponent is what the rounding left in the low bits.
+// The same with 2^k for |x| < 87: its exponent is left in the low bits by the rounding.
 HWY_INLINE V reduce_exp_power(V x, V& power) {
   const V magic = set(0x1.8p23f + 127), rounded = hn::MulAdd(x, set(1.44269504f), magic), k = hn::Sub(rounded, magic);
   power = hn::BitCast(D(), hn::ShiftLeft<23>(hn::BitCast(DI(), rounded)));
@@ -293,8 +293,8 @@ HWY_INLINE V erf(V x) {
   return hn::IfThenElse(hn::Lt(a, set(1.0f)), small, hn::CopySign(hn::Sub(set(1.0f), rest), x));
 }
 
-// x times the probability of less than x. The tail is never a difference from 1, so it keeps its digits; what t^2 and u
-// lost by rounding is put back to first order (the ratio goes with about the power 1 + 1.84 u of u).
+// x times the probability of less than x. The tail is never a difference from 1, so it keeps its digits. The rounding
+// errors of t^2 and u are corrected to first order (the ratio goes with about the power 1 + 1.84 u of u).
 HWY_INLINE V gelu(V x) {
   const V one = set(1.0f), t = hn::Min(set(17.0f), hn::Abs(x));  // beyond, the tail is 0
   const V square = hn::Mul(t, t), square_lost = product_error(t, t, square);

@@ -1,8 +1,8 @@
 // The geometry of a convolution, and the window of input rows that it reads through a table of row pointers.
 //
-// Rows are read in place where they are fp32 and nothing is padded; else they are copied to scratch as fp32 with zeros
-// around, just the rows that a chunk of output rows needs. In both cases a kernel row of taps at one output pixel is
-// `kernel_w` pixels, `dilation_w` apart, in one row.
+// Rows are read in place if they are fp32 and unpadded. Otherwise they are copied to scratch as fp32 with zeros around,
+// just the rows that a chunk of output rows needs. In both cases a kernel row of taps at one output pixel is `kernel_w`
+// pixels, `dilation_w` apart, in one row.
 #pragma once
 
 #include "cpu/matmul/sparse.h"
@@ -78,7 +78,7 @@ Box conv_needs(const ConvGeometry& g, const Call& call, int input, int first_ext
 
 struct ConvState : ConvGeometry {
   ExtraImages extra;
-  bool margins;                      // rows are read with what pads them; those of depthwise are not
+  bool margins;                      // rows are read with their padding; depthwise ones are not
   bool in_place;                     // rows are read where they lie
   int64_t pixel_floats, row_floats;  // of a row as it is read
   int64_t chunk_rows;                // output rows whose input rows are in scratch at once
@@ -91,7 +91,7 @@ struct ConvState : ConvGeometry {
   int64_t panel_bytes, group_bytes;
   int64_t num_bias;
   size_t bias_input = 2;
-  bool encoded = false;  // weights are `encoded_w`, whose addresses are those of a call
+  bool encoded = false;  // weights are `encoded_w`, with the addresses of a call
   EncodedPanels encoded_w;
   bool sparse = false;  // weights are `sparse_w`, read where they lie
   SparseShape sparse_w{};

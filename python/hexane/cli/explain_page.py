@@ -27,7 +27,7 @@ hexane explain net.onnx --target A14 --json                # all records and dec
 ```
 
 In Python: `found = hx.explain(model, "A14", schedule="apple")`, then `print(found)`, `found.story("conv_3")`, `found.record()`.
-A network of which the engine computes nothing is an error, which lists the reasons.
+It is an error, with a list of reasons, if no op of the network runs on the engine.
 
 ## Words and numbers
 
@@ -41,26 +41,29 @@ A network of which the engine computes nothing is an error, which lists the reas
 | moved | bytes from and to main memory: tensors loaded and stored, spills included, and the layer's weights, which are read once |
 | operations | of products two for a multiply-add, padding included, as `hexane bench` counts them; of other layers the elements that they read or make, whichever are more; 0 for transfers |
 
-What dominates are the layers with most operations, and those that move most bytes. Operations for each byte say which of the two is scarce.
-These numbers are counts: times, with what binds each layer, are those of `hexane estimate` ([cost.md](cost.md)). The trace's
-unit is a share: a bar is as long as the layer's part of all operations (lanes NE, PE and host) or of all bytes moved (lane DMA), in millionths.
-Layers follow each other in it, as they were seen to on silicon; what a layer moves and what it computes begin together.
+The layers that dominate have the most operations, or move the most bytes. Operations for each byte say which of the two
+is scarce. These numbers are counts; `hexane estimate` gives times and the bottleneck of each layer
+([cost.md](cost.md)). The trace's unit is a share. The length of a bar is the layer's part of all operations (lanes NE,
+PE and host) or of all bytes moved (lane DMA), in millionths. Layers follow each other in it, as measured on silicon; a
+layer's transfers and its computation begin together.
 
-A story has the phases in order: the op in the model, retarget, segment, lowering, fusion (or the barrier), legalisation, then for each layer that came from it
-its slots, order, partition, co-issue, weights, and for each tensor it makes allocation, offset, banks, chain. Each line ends with its source.
-What belongs to a node is found by where the model names it: decisions carry that from pass to pass. Passes in front of the layers that simplify, or that
+A story has the phases in order: the op in the model, retarget, segment, lowering, fusion (or the barrier),
+legalisation. Then, for each layer that came from it, the slots, order, partition, co-issue and weights follow, and for
+each of its tensors the allocation, offset, banks and chain. Each line ends with its source. A story is found by the
+node's place in the model: decisions carry that from pass to pass. Passes in front of the layers that simplify, or that
 recognise attention, norms and GELU, record nothing. An op that they took in has no layer of its own.
 
 ## The page
 
-`--html` writes one file that loads nothing. Its panels share one axis, the layers in the order they run: who reads whom, on which engine,
-the bytes on chip beside the limit of partitions and what there is, and the allocator's picture, a rectangle for each tensor from its first layer to its
-last at its offset. A click on a layer or a rectangle opens the story. Filters (text, engine, segment, partition, stage) hold for the panels and for the tables of
-layers and decisions; the address keeps the view. Ten thousand layers are drawn a part at a time.
+`--html` writes one file that loads nothing. Its panels share one axis, the layers in the order they run. They show who
+reads whom, the engine of each layer, and the bytes on chip with the limit of partitions and the capacity. The last one
+is the allocator's picture: a rectangle for each tensor at its offset, from its first layer to its last. A click on a
+layer or a rectangle opens the story. Filters (text, engine, segment, partition, stage) hold for the panels and for the
+tables of layers and decisions; the address keeps the view. Ten thousand layers are drawn a part at a time.
 
 ## A block of a ResNet
 
-Two convolutions of 3 x 3, the first with a stride of 2; a convolution of 1 x 1 beside them; their sum, and a ReLU.
+Two convolutions of 3 x 3, the first with a stride of 2; a parallel convolution of 1 x 1; their sum, and a ReLU.
 """
 
 

@@ -107,8 +107,8 @@ def _with_room_in_halves(target: Target, options: Options) -> bool:
 class Pass:
     """A pass, and the pipelines that run it.
 
-    wanted: whether it runs for this target and these options. legal: in "engine", whose ops have been judged before, it
-    makes only ops that the chip takes. level: of the graph from here on, where it changes.
+    wanted: whether it runs for this target and these options. legal: in "engine", it makes only ops that the chip
+    takes, because ops are judged earlier. level: the graph's level after this pass, if it changes.
     """
 
     run: Callable[[Graph, Any], Graph]  # the target is the chip in passes over layers
@@ -133,7 +133,7 @@ ORDER = (
     Pass(keep_encoded_halves, ("host",), _in_halves, level="lowering"),
     # Likewise, of weights that are in fp16 before the network is.
     Pass(keep_encoded_fp16, ("host",), lambda _, options: options.memory.runs_on == "host", level="lowering"),
-    # After the pass that leaves it what no kernel reads in few bits. Not where working memory is short: the whole
+    # After the pass that takes every weight with a kernel for few bits. Not where working memory is short: the whole
     # weight lies in it.
     Pass(decode_in_calls, ("host",), _with_room, level="lowering"),
     # Likewise.
@@ -149,7 +149,7 @@ ORDER = (
     # Before constants are folded: products of scales are exact while they are written out.
     Pass(use_q31, ("host",), lambda _, options: options.numerics == "q31"),
     Pass(fold, ("host", "engine", "mil", "layers")),
-    # Before those that look for neighbours: nothing stands between them any more.
+    # Before the passes that match neighbours: no removable op separates them any more.
     Pass(simplify, ("host", "engine", "mil"), legal=True),
     # Before precision drops: the constants of a written-out GELU are recognised by their digits.
     Pass(fuse_gelu, ("host", "engine", "mil"), legal=True),
@@ -198,7 +198,7 @@ ORDER = (
     Pass(fuse_cross_entropy, ("host",), level="lowering"),
     Pass(fuse_attention_gradient, ("host",), level="lowering"),
     Pass(fuse_norm_gradient, ("host",), level="lowering"),
-    # When weights are as kernels would have them: what was folded into them, and their order.
+    # After weights have their final values and order.
     Pass(keep_sparse, ("host",), _with_zeros_left_out, level="lowering"),
     # From here on ops have epilogues. When axes have their order, which a kernel may not read.
     Pass(select_kernels, ("host", "layers"), level="kernel"),
@@ -206,7 +206,7 @@ ORDER = (
     Pass(fuse_accumulation, ("host",)),
     # When products have their epilogues, and before states are saved, which it may read otherwise.
     Pass(keep_halves, ("host",), lambda _, options: not options.memory.rows),
-    # Likewise; what is in fp16 stays there.
+    # Likewise; values in fp16 stay in fp16.
     Pass(use_bf16, ("host",), lambda _, options: options.dtype == "bf16"),
     # When nothing moves any more: a reader may have come to need the update as well. After "layers" it runs on the
     # segments together.

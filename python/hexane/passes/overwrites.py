@@ -9,15 +9,15 @@ from hexane.ops import OPS
 
 @dataclass(frozen=True, slots=True)
 class Overwrites:
-    """readers: for each write_state (by id) the nodes that have to run before it because they read what it overwrites.
-    version: the state, or write_state result, whose memory a value (or view) is."""
+    """readers: for each write_state (by id), the nodes that read its old contents and so run before it. version: the
+    state or write_state result that holds the memory of each value (or view)."""
 
     readers: dict[int, list[Node]]
     version: dict[Value, Value]
 
 
 def overwrites(graph: Graph) -> Overwrites:
-    """Who overwrites states, and who reads them. Raises Error where one is overwritten twice."""
+    """Finds the writes to states and their readers. Raises Error where one is overwritten twice."""
     version: dict[Value, Value] = {}
     readers: dict[Value, list[Node]] = {}
     writer: dict[Value, Node] = {}

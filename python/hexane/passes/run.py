@@ -12,7 +12,7 @@ from hexane.passes.retarget import takes
 from hexane.program import Program
 from hexane.targets import Chip, Target
 
-Watch = Callable[[str, Graph | Program], None]  # is told of each pass or stage by name, and what it made
+Watch = Callable[[str, Graph | Program], None]  # called after each pass or stage, with its name and result
 
 
 def run_checked(
@@ -44,7 +44,7 @@ def _run(p: Pass, graph: Graph, target: Target) -> Graph:
 
 
 def verify_after(name: str, graph: Graph, level: GraphLevel, target: Target, before: Graph) -> None:
-    """`verify`, whose Error names the pass as well; and what was decided before is still there."""
+    """Runs `verify`, with the pass's name in its Error, and checks that earlier decisions are kept."""
     try:
         verify(graph, level, target)
     except Error as error:

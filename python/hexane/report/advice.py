@@ -1,4 +1,4 @@
-"""What to do about a network: the few changes that bring most, each with its gain and its place."""
+"""Advice on a network: the few changes with the largest gain, each with its place."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -18,8 +18,8 @@ HEADING = "what to do:"
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """chips: those for which it holds, as they were asked for. rule: the one that it follows, "" where it takes ops off
-    the CPU. source: who says so of a rule."""
+    """chips: where it holds, by the names asked for. rule: the rule behind it; "" if it takes ops off the CPU. source:
+    the source of the rule."""
 
     change: str
     gain: str
@@ -29,7 +29,7 @@ class Advice:
     source: str = ""
 
     def record(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """A dict for JSON."""
         return {**asdict(self), "chips": list(self.chips)}
 
     def __str__(self) -> str:
@@ -44,8 +44,8 @@ class _Found(NamedTuple):
 
 
 def what_to_do(reports: "Sequence[Report]", most: int = MOST) -> tuple[Advice, ...]:
-    """At most so many changes for a network on these chips: first those that take most ops off the CPU, then those
-    that avoid what is known to go wrong."""
+    """At most `most` changes for a network on these chips: first the changes that take most ops off the CPU, then those
+    for known failures."""
     found: dict[tuple[str, str], _Found] = {}
     for report in reports:
         for change, place, ops, whole in _of_cpu(report):
@@ -79,7 +79,7 @@ def _of_cpu(report: "Report") -> Iterator[tuple[str, str, int, bool]]:
 
 
 def _change(entry: "Entry", chip: Chip) -> str | None:
-    """What takes an op off the CPU, "" where nobody knows; None where the CPU has nothing of it."""
+    """The change that takes an op off the CPU, "" if none is known; None if the CPU does no part of it."""
     verdict = entry.verdict
     if verdict.verdict == "native":
         return None
@@ -105,13 +105,13 @@ def _place(op: str, where: str, count: int) -> str:
 
 
 def told(advice: Sequence[Advice], chips: int) -> list[str]:
-    """As lines of text; those that hold for some of the chips only name them."""
+    """Lines of text; a line that holds for some of the chips only names them."""
     lines = listed({f"  {number}. {one}": one.chips for number, one in enumerate(advice, 1)}, chips)
     return [HEADING, *lines] if lines else []
 
 
 def others_known(reports: "Sequence[Report]") -> dict[str, list[str]]:
-    """What is known of the ops of a network and is no advice already, with the chips for which it holds."""
+    """The known facts about the ops of a network that are not yet advice, with their chips."""
     advised = {(one.rule, one.place) for one in what_to_do(reports)}
     found: dict[str, list[str]] = {}
     for report in reports:
@@ -122,5 +122,5 @@ def others_known(reports: "Sequence[Report]") -> dict[str, list[str]]:
 
 
 def listed(texts: Mapping[str, Sequence[str]], chips: int) -> list[str]:
-    """Lines; those that hold for some of the chips only name them."""
+    """Lines of text; a line that holds for some of the chips only names them."""
     return [text + (f" [{', '.join(on)}]" if len(on) < chips else "") for text, on in texts.items()]

@@ -1,4 +1,4 @@
-"""Draws an arena: what lies at which bytes from which step to which."""
+"""Draws an arena: the byte range of each buffer over the steps of its live range."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""What a change of a network does on a chip: where it runs, in how many parts, and for how long, before and after."""
+"""The effect of a change of a network on a chip: placement, number of parts and latency, before and after."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ SLOWER = 1.1  # times the latency before, from which a sentence says so
 
 @dataclass(frozen=True, slots=True)
 class OnChip:
-    """latency: None where no op runs on the engine."""
+    """latency: None if no op runs on the engine."""
 
     outcome: Outcome
     latency: Estimate | None
@@ -33,7 +33,7 @@ class OnChip:
         return f"{self.outcome}; about {found.latency_us:.0f} us ({interval})"
 
     def record(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """A dict for JSON."""
         found = self.latency
         times = None if found is None else [found.latency_us, found.p10_us, found.p90_us]
         names = ("latency_us", "p10_us", "p90_us")
@@ -60,7 +60,7 @@ class BeforeAfter:
         return None if before is None or after is None else after.latency_us / before.latency_us
 
     def lines(self, instead: str) -> list[str]:
-        """instead: what else to do where the change makes the network slower."""
+        """instead: the advice if the change makes the network slower."""
         found = [f"{self.chip.label} before: {self.before}", f"{self.chip.label} after: {self.after}"]
         times = self.times
         if times is not None and times >= SLOWER:
@@ -70,5 +70,5 @@ class BeforeAfter:
         return found
 
     def record(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """A dict for JSON."""
         return {"target": self.chip.name, "before": self.before.record(), "after": self.after.record()}

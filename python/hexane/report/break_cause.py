@@ -14,8 +14,9 @@ ROUNDED = ("overflow", "vanished", "magnified", "accumulated", "table", "reducti
 
 
 def cause_of_break(graph: Graph, number: int, a: Run, b: Run) -> Cause:
-    """Why a layer of a chip's program is wrong though what it reads is exact. a: the run with exact values in front of
-    it; b: the model in its own dtypes. Where the chip computes several ops as one layer, the one that breaks it."""
+    """The cause of a wrong result of a layer of a chip's program with exact operands. a: the run with exact values in
+    front of it; b: the model in its own dtypes. If the chip computes several ops as one layer, the op that breaks
+    it."""
     cause = cause_of(graph, number, a, b, exact=True)
     if cause.kind not in ROUNDED or "tried" in cause.change.replace("(not tried)", ""):
         return cause

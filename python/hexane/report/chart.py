@@ -53,7 +53,7 @@ def chart(comparison: Comparison, kind: str) -> bytes:
 
 
 def _alike(comparison: Comparison) -> list[list[str]]:
-    """The targets that differ; those of the same numbers in every layer share a line."""
+    """The targets that differ; targets with equal numbers in every layer share a line."""
     found: dict[object, list[str]] = {}
     for name in comparison.targets:
         seen = tuple((layer.ranges.get(name), _from_base(comparison, layer, name)) for layer in comparison.layers)

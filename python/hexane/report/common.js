@@ -1,10 +1,10 @@
 "use strict";
-// What the pages share: their data, elements made from it, and words for numbers.
+// Shared by the pages: their data, elements made from it, and words for numbers.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const FIRST = 200; // rows and nodes shown before more are asked for
 
-/** An element. Texts only ever become text nodes: what a model names is never read as markup. */
+/** An element. Texts only become text nodes, so a name from a model is never read as markup. */
 function make(tag, attributes, ...children) {
   return filled(document.createElement(tag), attributes, children);
 }

@@ -46,7 +46,7 @@ class Layer:
     differences: Mapping[str, Difference]
 
     def record(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """A dict for JSON."""
         ranges = {name: None if found is None else list(found) for name, found in self.ranges.items()}
         differences = {name: d.record() for name, d in self.differences.items()}
         return {
@@ -62,15 +62,15 @@ class Layer:
 
 @dataclass(frozen=True)
 class Output:
-    """An output of the network, and how far each target is from the base. same_top: in how many of the rows of scores
-    the largest one is at the same place, and how many rows there are; of outputs with two axes."""
+    """An output of the network, and the distance of each target from the base. same_top: for outputs with two axes, the
+    number of rows of scores with their largest score at the same place, and the number of rows."""
 
     name: str
     differences: Mapping[str, Difference]
     same_top: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """A dict for JSON."""
         found: dict[str, Any] = {"name": self.name}
         found["differences"] = {name: d.record() for name, d in self.differences.items()}
         if self.same_top:
@@ -90,7 +90,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Parting:
-    """Which outputs of two targets are further apart than the tolerance, the first layer that is, and why.
+    """The outputs of two targets that differ by more than the tolerance, the first layer that does, and the cause.
 
     layer None: the outputs are near enough, or no layer that both have is further apart. within: a layer that is,
     though the outputs are near enough.
@@ -111,8 +111,8 @@ class Parting:
         return bool(self.outputs) or self.layer is not None
 
     def lines(self, labels: Mapping[str, str], others: Sequence[str] = ()) -> list[str]:
-        """What is said of it, and of the pairs of others with `second` that part in the same way. labels: what targets
-        are called."""
+        """Its text, shared with the pairs of others with `second` that part in the same way. labels: the names of the
+        targets."""
         pair = f"{', '.join(labels[name] for name in (self.first, *others))} and {labels[self.second]}"
         near = "the same numbers" if self.tolerance == 0 else f"within {self.tolerance:g}"
         if self.layer is None or self.difference is None or self.cause is None:
@@ -150,7 +150,7 @@ class Parting:
         return [f"  why: {self.cause.kind}: {self.cause.why}", *seen, f"  change: {self.cause.change}"]
 
     def record(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """A dict for JSON."""
         found: dict[str, Any] = {"targets": [self.first, self.second], "tolerance": self.tolerance, "layer": None}
         found["outputs"] = list(self.outputs)
         if self.layer is not None and self.difference is not None and self.cause is not None:
@@ -164,9 +164,9 @@ class Parting:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What several targets make of a network and its inputs. base: the target that the others' differences are from.
-    missing: for each target the numbers of layers that others have. notes: what the numbers do not show. labels: what
-    each target is called: "M1 (h13)"."""
+    """The results of several targets for a network and its inputs. base: the target from which the others' differences
+    are measured. missing: for each target the numbers of layers that only others have. notes: remarks that the numbers
+    do not show. labels: the name of each target: "M1 (h13)"."""
 
     name: str
     targets: tuple[str, ...]
@@ -180,12 +180,12 @@ class Comparison:
 
     @property
     def ok(self) -> bool:
-        """Whether no two targets part."""
+        """True if no two targets part."""
         return not any(p.apart for p in self.partings)
 
     @property
     def first_lines(self) -> list[str]:
-        """How far the outputs of each target are from those of the base; targets of equal differences share a line."""
+        """The distances of each target's outputs from the base's; targets with equal differences share a line."""
         shared: dict[object, list[str]] = {}
         for name in self.targets:
             if name != self.base:
@@ -226,7 +226,7 @@ class Comparison:
 
     @property
     def lines(self) -> list[str]:
-        """What is said beside the table."""
+        """The text next to the table."""
         shared: dict[object, list[Parting]] = {}
         for p in self.partings:
             where = (
@@ -249,7 +249,7 @@ class Comparison:
         return [*found, *self.notes]
 
     def record(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """A dict for JSON."""
         return {
             "model": self.name,
             "targets": list(self.targets),
@@ -297,19 +297,18 @@ def compare(
 ) -> Comparison:
     """Runs a model as each of the targets computes it, and compares the outputs and every layer that they share.
 
-    targets: chips in any spelling, in their engines' arithmetic; "ieee" (or "host"), the model in its own dtypes on
-    this CPU; "q31", the same with quantised ops as TFLite computes them. The differences in the table are from "ieee"
-    where it is there, else from the first. tolerance: how far an output may be apart, as relative L2, or as the share
-    of elements that differ where they are integers or truths; None: 0.01 from ieee, and any bit between chips. layers:
-    whether the same holds for every layer. repair: as
-    hx.Options has it. model, input_shapes: as `preflight` takes them. inputs: by name; they give free dims their
-    extents, and inputs that decide shapes their values. name: what reports call it.
-    Raises Error for fewer than two targets, for one that is unknown or that the model does not compile for, and for
-    inputs that do not fit.
+    targets: chips in any spelling, computed in their engines' arithmetic; "ieee" (or "host") for the model in its own
+    dtypes on this CPU; "q31" for the same with TFLite's arithmetic of quantised ops. The table shows differences from
+    "ieee" if given, else from the first target. tolerance: the largest distance of an output, as relative L2, or for
+    integers and bools as the share of different elements. None means 0.01 from ieee, and no different bit between
+    chips. layers: holds every layer to it as well. The option repair is that of hx.Options. model, input_shapes: as in
+    `preflight`. inputs: arrays by name; they fix free dims, and the values of inputs that decide shapes. name: the
+    model's name in reports. Raises Error for fewer than two targets, for one that is unknown or that the model does not
+    compile for, and for inputs that do not fit.
     """
     if tolerance is not None and not 0 <= tolerance < np.inf:
         raise Error(f"[compare] tolerance: got {tolerance}, need a number from 0 on")
-    chips = {_name(target): target for target in reversed(targets)}  # what it was first asked for as
+    chips = {_name(target): target for target in reversed(targets)}  # the spelling asked for first
     names = list(dict.fromkeys(_name(target) for target in targets))
     if len(names) < 2:
         raise Error(
@@ -375,7 +374,7 @@ def _run(graph: Graph, target: str | Target, feeds: Mapping[str, Array]) -> Run:
 
 
 def _computes(run: Run, number: int, node: Node) -> bool:
-    """Whether the run has the layer, and it does not only move what another layer has made."""
+    """True if the run has the layer, and the layer does not only move the result of another one."""
     if number not in run.layers:
         return False
     moves = bool(OPS[node.op].moves) or OPS[node.op].view
@@ -405,7 +404,7 @@ def _output(name: str, runs: Sequence[Run], base: Run) -> Output:
 
 
 def _is_scores(array: Array) -> bool:
-    """Whether it has two axes, rows of several floats."""
+    """True if the array has two axes, rows of several floats."""
     return array.ndim == 2 and array.dtype.kind == "f" and array.shape[0] > 0 and array.shape[1] > 1
 
 

@@ -1,5 +1,5 @@
-"""Compressed weights as one HTML file that needs no network: the outputs' error over bytes, and the choice of each
-layer among what it might have become."""
+"""Compressed weights as one HTML file that needs no network: the outputs' error over bytes, and each layer's choice
+among its options."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -18,8 +18,7 @@ def compression_page(
     name: str, target: str, made: Compressed, remarks: Mapping[str, Sequence[str]], limit: float | None
 ) -> str:
     """The page. `made` needs a survey. remarks: on how a file has the weights of layers. limit: of the error, if one
-    was asked for. Names are data in the page, never markup; it may run its own script and nothing else, and load
-    nothing."""
+    was asked for. Names are data in the page, never markup. It runs only its own script and loads nothing."""
     survey = made.survey
     assert survey is not None
     data = {

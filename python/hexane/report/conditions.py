@@ -1,4 +1,4 @@
-"""What must not be true of a network on a chip, for checks that run without people: `hexane check --fail-on`."""
+"""Conditions that fail a check which runs without people: `hexane check --fail-on`."""
 
 import warnings
 from collections.abc import Iterable, Sequence
@@ -19,15 +19,15 @@ FORMS = f"{', '.join(VERDICTS)}, segments=N and error=X, with commas between the
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """verdicts: no op may have one of these. segments: there may be no more. error: outputs may be no further from
-    those of the model in its own dtypes, as relative L2; None: any."""
+    """verdicts: no op may have one of these. segments: the most segments allowed. error: the largest relative L2 error
+    of outputs against the model in its own dtypes; None: any."""
 
     verdicts: tuple[str, ...] = ()
     segments: int | None = None
     error: float | None = None
 
     def broken(self, report: Report) -> list[str]:
-        """What is true of the network but for its error, in words; nothing where all is well."""
+        """The broken conditions except the error, in words; empty if there are none."""
         found = []
         for verdict in self.verdicts:
             ops = [entry for entry in report.entries if entry.verdict.verdict == verdict]
@@ -71,7 +71,7 @@ def _worst(errors: Sequence[OutputError], most: float) -> str:
 
 
 def parse_conditions(texts: Sequence[str]) -> Conditions:
-    """ "host,segments=3,error=1e-2". Raises Error for what is no condition, and for one that is given twice."""
+    """ "host,segments=3,error=1e-2". Raises Error for an unknown condition, and for one given twice."""
     verdicts, segments, error = [], None, None
     for text in (part.strip() for given in texts for part in given.split(",")):
         name, _, value = text.partition("=")

@@ -1,4 +1,4 @@
-"""What Core ML plans for each operation of a model, next to what is forecast of a chip: `hexane check --measured`."""
+"""Core ML's plan for each operation of a model, next to the forecast for a chip: `hexane check --measured`."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ class ComparedOp:
 
     @property
     def agrees(self) -> bool | None:
-        """None where nothing is forecast."""
+        """None without a forecast."""
         return None if not self.forecast else (self.planned.preferred == "ne") == (self.forecast == "engine")
 
     def row(self) -> tuple[str, ...]:
@@ -35,7 +35,7 @@ class ComparedOp:
         return planned.op, planned.output, WORDS[planned.preferred], devices, cost, self.forecast, mark
 
     def record(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """A dict for JSON."""
         p = self.planned
         return {"op": p.op, "result": p.output, "preferred": p.preferred, "supported": list(p.supported),
                 "cost": p.cost, "forecast": self.forecast, "agrees": self.agrees}  # fmt: skip
@@ -50,7 +50,7 @@ class ComparedPlan:
 
     @property
     def share(self) -> float | None:
-        """Of the operations with a forecast, those where Core ML and the forecast agree on the engine."""
+        """The share of operations, among those with a forecast, where Core ML and the forecast agree on the engine."""
         known = [op.agrees for op in self.ops if op.agrees is not None]
         return sum(known) / len(known) if known else None
 
@@ -64,7 +64,7 @@ class ComparedPlan:
         return f"{said}; the forecast for {self.label} agrees on {sum(known)} of {len(known)} ({self.share:.0%})"
 
     def record(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """A dict for JSON."""
         return {"forecast_for": self.label, "agree": self.share, "operations": [op.record() for op in self.ops]}
 
 
@@ -77,7 +77,7 @@ def compare_plan(report: Report, plan: Sequence[PlannedOp]) -> ComparedPlan:
 
 
 def _find(forecasts: Mapping[str, str], name: str) -> str:
-    """A second value of one name has a number behind it."""
+    """A second value with the same name has a numeric suffix."""
     return forecasts.get(name) or forecasts.get(re.sub(r"_\d+$", "", name), "")
 
 
@@ -100,5 +100,5 @@ def _forecasts(report: Report) -> dict[str, str]:
 
 
 def _names(given: Iterable[str]) -> list[str]:
-    """As they are written in MIL."""
+    """The names as MIL spells them."""
     return [Names(()).give(name) for name in given]

@@ -1,4 +1,4 @@
-"""Whether a network compiles for a chip: all of the compiler runs, and nothing of the network."""
+"""Checks that a network compiles for a chip: runs the whole compiler, and nothing of the network."""
 
 from collections.abc import Mapping, Sequence
 
@@ -21,7 +21,7 @@ def cross_compile_check(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> bool:
     """Compiles a model for a chip up to its plan, which is checked too. True: all of it is for the engine; False: some
-    ops are left to the host, which a FallbackWarning names. What the chip computes otherwise is a HazardWarning.
+    ops are left to the host, which a FallbackWarning names. A silent deviation of the chip is a HazardWarning.
 
     against: a chip on which the network is known to be right, by default this machine's, if it has one. Where numbers
     may differ between the two there is one CrossChipFP16Warning: `predict_fp16_divergence` has all of it. model and

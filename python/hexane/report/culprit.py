@@ -1,5 +1,4 @@
-"""The layer that breaks the outputs of a chip's program: the exact values are put back, layer by layer, in front of it
-and behind it.
+"""Finds the layer that breaks the outputs of a chip's program, by replacing results with exact values, layer by layer.
 
 With exact values up to a layer the program runs on as the chip does. The outputs are wrong as long as the layer that
 breaks them still computes; they are right once its own result is exact too. A binary search finds it in few runs.
@@ -25,9 +24,8 @@ Watched = tuple[Observation, Mapping[str, Array]]  # and the outputs, by name
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
-    """number: of the layer. seen: the run whose values in front of the layer are exact. before, after: how far the
-    outputs are from exact ones, as relative L2, with exact values in front of the layer, and with its own result exact
-    too."""
+    """number: its number. seen: the run with exact values in front of the layer. before, after: the relative L2 error
+    of the outputs with exact values in front of the layer, and with its own result exact too."""
 
     number: int
     seen: Observation
@@ -36,7 +34,7 @@ class Culprit:
 
     @property
     def breaks(self) -> bool:
-        """Whether the layer makes more than half of the distance, alone."""
+        """True if the layer alone causes more than half of the distance."""
         return self.before == inf or self.before > 2 * self.after
 
 
@@ -48,9 +46,9 @@ def find_culprit(
     watch: Callable[[Mapping[Value, Array]], Watched],
     tolerance: float,
 ) -> Culprit | None:
-    """layers: what the program has of the user's graph, by number, in the order in which they run. exact: the same of
-    the exact run, whose outputs are given. seen: a run of the program. watch: runs the program with other results of
-    its steps. None where no exact values bring the outputs within the tolerance."""
+    """layers: the values of the user's graph that the program has, by number, in the order in which they run. exact:
+    their values in the exact run, whose outputs are given. seen: a run of the program. watch: runs the program with
+    some results of its steps replaced. None if no exact values bring the outputs within the tolerance."""
     places = {number: place for number, value in layers.items() if (place := _place(seen, value)) is not None}
     numbers = [number for number in layers if number in places and number in exact]
     runs: dict[int, tuple[Observation, float]] = {}
@@ -129,9 +127,9 @@ FEW = 2.0**-8  # relative error of a number that has lost its digits
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Blame:
-    """The op whose result has to be kept in more than fp16. kind: overflow, vanished or cancelled. index: the first
-    element that is so, or the one that is furthest off; exact, stored: what it is, and what fp16 makes of it. before,
-    after: how far the layer is from exact numbers without and with the op's exact result, as relative L2."""
+    """The op whose result needs more than fp16. kind: overflow, vanished or cancelled. index: the first such element,
+    or the one that is furthest off; exact, stored: its value, and its value in fp16. before, after: the relative L2
+    error of the layer without and with the op's exact result."""
 
     node: Node
     kind: str
@@ -143,10 +141,10 @@ class Blame:
 
 
 def blamed(layer: Node, known: Callable[[Value], Array | None], is_layer: Callable[[Value], bool]) -> Blame | None:
-    """The op that breaks a layer: each op in front of it is computed exactly and rounded to fp16, and exact results are
-    put back from the first op on. known: exact values. is_layer: whether the chip's program has a value as a layer,
-    behind which nobody looks if fp16 holds it. None where such roundings do not break the layer, and where a product
-    of matrices is in the way."""
+    """The op that breaks a layer. Each op in front of the layer is computed exactly and rounded to fp16; then exact
+    results replace the rounded ones from the first op on. known: exact values. is_layer: true for values that the
+    chip's program has as layers; the search stops there if fp16 holds the value. None if such roundings do not break
+    the layer, or if a product of matrices is in the way."""
     region = _region(layer, lambda value: is_layer(value) and _is_held(known(value)))
     exact: dict[Value, Array] = {}
     for node in region:
@@ -196,7 +194,7 @@ def _first(node: Node, region: Sequence[Node], exact: Mapping[Value, Array], hal
 
 
 def _is_held(array: Array | None) -> bool:
-    """Whether fp16 holds these numbers, none as an infinity and nearly all with their digits."""
+    """True if fp16 holds these numbers: no infinity, and nearly all keep their digits."""
     if array is None or array.dtype.kind != "f":
         return array is not None
     size = np.abs(array.astype(np.float64))
@@ -228,8 +226,7 @@ def _leaf(value: Value | None, known: Callable[[Value], Array | None]) -> Array 
 
 
 def _half(array: Array | None, value: Value) -> Array | None:
-    """What an op reads from outside. A constant has the 11 bits of fp16 at any size: compilers write 1e8 as two
-    factors."""
+    """An operand from outside. A constant has the 11 bits of fp16 at any size: compilers write 1e8 as two factors."""
     if array is None or value.node.op != "const" or array.dtype.kind != "f":
         return None if array is None else _rounded(array, value)
     fraction, exponent = np.frexp(array.astype(np.float64))

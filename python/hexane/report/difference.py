@@ -14,10 +14,10 @@ _EDGES = (0, 1, 3, 15, 255)
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Of `got` from `want`. max_abs and relative_l2 are of the elements that are finite in both; overflow: the first
-    element that is not finite in `got` only, of `overflows`; ulps: how many elements are how far apart when rounded to
-    fp16, by BUCKETS, where both are finite floats. counted: integers and truths, whose distance is the share of
-    elements that differ: an index that is off by one is as wrong as one that is off by a hundred."""
+    """The difference of `got` from `want`. max_abs and relative_l2 cover the elements that are finite in both.
+    overflow: the first of `overflows` elements that are finite in `want` only. ulps: a histogram (by BUCKETS) of the
+    distances in fp16 units, for finite floats. counted: the elements are integers or bools, where the distance is the
+    share of different elements: an index that is off by one is as wrong as one that is off by a hundred."""
 
     size: int
     different: int
@@ -34,7 +34,7 @@ class Difference:
         return self.different / max(self.size, 1) if self.counted else self.relative_l2
 
     def beyond(self, tolerance: float) -> bool:
-        """Whether the two are further apart: by their distance, or by an overflow; at 0 by any bit."""
+        """True if the distance exceeds the tolerance or an element overflows; at tolerance 0, if any bit differs."""
         return bool(self.overflows) or (self.different > 0 if tolerance == 0 else self.distance > tolerance)
 
     def __str__(self) -> str:
@@ -47,7 +47,7 @@ class Difference:
         return ", ".join([*over, *([f"at most {self.max_abs:.2g} apart"] if self.max_abs or not over else [])])
 
     def record(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """A dict for JSON."""
         return {
             "different": self.different,
             "max_abs": self.max_abs,
@@ -59,7 +59,7 @@ class Difference:
 
 
 def difference(got: Array, want: Array) -> Difference:
-    """Of two arrays of one shape, whose dtypes may differ."""
+    """The difference of two arrays with one shape, whose dtypes may differ."""
     floats = "f" in (got.dtype.kind, want.dtype.kind)
     a, b = got.astype(np.float64), want.astype(np.float64)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
@@ -77,7 +77,7 @@ def difference(got: Array, want: Array) -> Difference:
 
 
 def are_apart(x: Array, y: Array, tolerance: float) -> bool:
-    """Whether `difference` of the two, in either direction, is beyond the tolerance: the same answer in less time."""
+    """True if `difference` of the two, in either direction, is beyond the tolerance; faster than computing it."""
     if x.dtype == y.dtype and x.tobytes() == y.tobytes():
         return False
     if tolerance == 0 or all(array.dtype.kind in "iub" for array in (x, y)):

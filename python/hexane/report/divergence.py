@@ -1,5 +1,4 @@
-"""Whether a network's numbers may differ between two chips, and whether they may overflow: from the graph alone,
-nothing runs."""
+"""Predicts from the graph alone where a network's numbers may differ between two chips, and where they may overflow."""
 
 import json
 from collections import Counter
@@ -26,8 +25,8 @@ HEAD = ("verdict", "op", "field", "why", "overflow")
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One op: the verdict, the fact of the chips that drives it ("" for none) with its value on both, and the bound of
-    its numbers (None where it computes no floats)."""
+    """One op: the verdict, the deciding fact of the chips ("" for none) with its value on both, and the bound of its
+    numbers (None without floats)."""
 
     number: int
     node: Node
@@ -42,7 +41,7 @@ class Judged:
         return "" if self.bound is None or OPS[self.node.op].moves else str(self.bound)
 
     def record(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """A dict for JSON."""
         b = self.bound
         numbers = (
             None
@@ -63,7 +62,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class DivergenceReport:
-    """What may differ between two chips, op by op, in the order of the graph, and where numbers may overflow."""
+    """Possible differences between two chips, op by op, in the order of the graph, and possible overflows."""
 
     name: str
     first: Chip
@@ -113,7 +112,7 @@ class DivergenceReport:
             yield op.verdict, op.node.where, "", "", op.overflow + more
 
     def record(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """A dict for JSON."""
         pair = [self.first.name, self.second.name]
         return {"model": self.name, "targets": pair, "verdict": self.verdict, "ops": [op.record() for op in self.ops]}
 
@@ -142,13 +141,13 @@ def predict_fp16_divergence(
     ranges: Mapping[str, Any] | None = None,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> DivergenceReport:
-    """Which ops of a network may give other numbers on one chip than on the other, and which may overflow. Nothing is
-    run or compiled.
+    """The ops of a network that may give other numbers on one chip than on the other, and the ops that may overflow.
+    Nothing is run or compiled.
 
-    Verdicts, strongest first: saturation: a slice makes numbers above a limit infinite on one of them, which the bounds
-    below may rule out. round1: one of them rounds once more (a reduction that is squared; Winograd's transforms of a
-    3x3 convolution; scaled weights where the other adds products of bytes as integers). ulp1: one of them adds a
-    reduction in another order. none: no known fact of the two chips differs.
+    Verdicts, strongest first. "saturation": a slice makes numbers above a limit infinite on one of them, which the
+    bounds below may rule out. "round1": one of them rounds once more. Examples are a reduction that is squared,
+    Winograd's transforms of a 3x3 convolution, and scaled weights where the other adds products of bytes as integers.
+    "ulp1": one of them adds a reduction in another order. "none": no known fact of the two chips differs.
 
     Bounds follow from `ranges`, by name of an input: (smallest, largest); an array of the input's shape, that very
     input; or samples, with one axis more in front. Inputs without one may be any finite fp16. They are never too small:
@@ -230,7 +229,7 @@ def _extent(node: Node) -> int | None:
 
 
 def _multiplies_bytes(node: Node) -> bool:
-    """Whether both operands are int8 without a zero point, the one with one scale, the other constant."""
+    """True if both operands are int8 without a zero point, one with a single scale, the other constant."""
     if node.op not in ("conv", "linear", "matmul"):
         return False
     makers = []

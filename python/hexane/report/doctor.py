@@ -1,4 +1,4 @@
-"""What this machine has for programs of the Neural Engine, and whether it works: `hexane doctor`."""
+"""Checks this machine's support for programs of the Neural Engine: `hexane doctor`."""
 
 import os
 import platform
@@ -27,7 +27,7 @@ class Examination:
 
     @property
     def ok(self) -> bool:
-        """False for an engine that does not do what it should."""
+        """False if there is an engine and a check of it fails."""
         return not self.has_engine or (not self.problem and all(check.ok for check in self.checks))
 
 

@@ -7,7 +7,7 @@ const [WIDTH, LINE, LEFT, RIGHT] = [1240, 24, 150, 60];
 const time = (us) => (us >= 1e6 ? `${(us / 1e6).toPrecision(3)} s` : us >= 1000 ? `${(us / 1000).toPrecision(3)} ms` : `${us >= 100 ? Math.round(us) : us.toPrecision(2)} us`);
 const number = (text) => make("td", { class: "number" }, text);
 
-/** Microseconds by what they go to. Layers overlap with those that only move data: their sum is brought to the engine's time. */
+/** Splits the microseconds by purpose. Layers overlap with layers that only move data, so their sum is scaled to the engine's time. */
 function parts(chip) {
   const found = { dispatch: chip.floor_us, copies: chip.copies_us, host: chip.host_us, compute: 0, weights: 0, activations: 0 };
   const all = chip.layers.reduce((sum, layer) => sum + layer[3], 0) || 1;

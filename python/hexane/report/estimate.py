@@ -1,4 +1,4 @@
-"""What a network will cost on a chip: compiled for it, then counted by the formula of `hexane.cost`."""
+"""The cost of a network on a chip: compiles it, and applies the formula of `hexane.cost`."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -32,10 +32,10 @@ def estimate(
     it runs for a moment: the latency of this CPU is measured.
 
     model: a Graph, tensors (one, a sequence, or a mapping of names), the path of MIL text (.mil), or an ONNX path,
-    bytes or ModelProto; input_shapes fix free dims of those. target: a chip in any spelling; M5 and M5 Pro have rates
-    of their own. rates: a file of `hexane bench --calibrate`, whose rates count for the chip that it measured, and for
-    those without measurements that it is nearest to. Raises Error for an unknown target, for a model without fixed
-    shapes, and for one of which no op runs on the engine.
+    bytes or ModelProto. The input_shapes fix its free dims. target: a chip in any spelling; M5 and M5 Pro have rates of
+    their own. rates: a file of `hexane bench --calibrate`. Its rates count for the measured chip, and for the chips
+    without measurements that are nearest to it. Raises Error for an unknown target, for a model without fixed shapes,
+    and for a model without an op on the engine.
     """
     asked = load_target(target)
     graph = sources.open_network(model, where="estimate").graph(input_shapes)
@@ -45,7 +45,7 @@ def estimate(
 
 
 def program_for(graph: Graph, chip: Chip) -> Program:
-    """The program whose cost is estimated. Raises Error for a graph of which no op runs on the engine."""
+    """The program whose cost is estimated. Raises Error if no op of the graph runs on the engine."""
     with collector_paused():
         divided, segments = divide(graph, chip)
         if not any(segment.device == "ane" for segment in segments):
@@ -58,7 +58,7 @@ def program_for(graph: Graph, chip: Chip) -> Program:
 
 
 def remarks(found: Estimate) -> list[str]:
-    """What the reader of an estimate should know, as sentences."""
+    """Remarks for the reader of an estimate, as sentences."""
     if found.measured_on == THIS_CPU:
         return [f"measured here, {found.source}; p10 and p90 are of its calls"]
     lines = []

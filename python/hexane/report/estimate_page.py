@@ -1,5 +1,5 @@
-"""What a network will cost, as one HTML file that needs no network: latencies with intervals across chips, and layer by
-layer what binds them."""
+"""The cost of a network as one HTML file that needs no network: latencies with intervals across chips, and the
+bottleneck of each layer."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,8 +15,8 @@ SCRIPTS = ("common.js", "parts.js", "estimate.js")
 
 
 def estimate_page(name: str, chips: Sequence[Target], found: Sequence[Estimate | Error]) -> str:
-    """The page on estimates of one network, one for each chip, or why there is none. What comes from a model is data in
-    it, never markup; it may run its own script and nothing else, and load nothing."""
+    """The page on estimates of one network, one for each chip, or why there is none. Content from a model is data in
+    it, never markup. It runs only its own script and loads nothing."""
     words = Table()
     rows = [
         {"target": chip.label, "error": str(one)} if isinstance(one, Error) else _chip(one, words)

@@ -1,4 +1,4 @@
-"""What a chip's compiler made of a network: layers, partitions, on-chip memory and traffic; and the story of each
+"""The compiler's result for a network on a chip: layers, partitions, on-chip memory and traffic; and the story of each
 node."""
 
 import json
@@ -55,12 +55,12 @@ def explain(
     schedule: str = "apple",
     input_shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> "Explanation":
-    """What compiling a network for a chip makes of it, and why: nothing runs, no chip is needed.
+    """The result of compiling a network for a chip, with reasons. Nothing runs, and no chip is needed.
 
     model: a Graph, tensors (one, a sequence, or a mapping of names), the path of MIL text (.mil), or an ONNX path,
-    bytes or ModelProto; input_shapes fix free dims of those. target: a chip in any spelling. schedule: "apple" or
+    bytes or ModelProto. The input_shapes fix its free dims. target: a chip in any spelling. schedule: "apple" or
     "optimal", as `compile` has it. Raises Error for a target that is no chip, for a model without fixed shapes, and for
-    one of which no op runs on the engine.
+    a model without an op on the engine.
     """
     chip = load_chip(target)
     opened = sources.open_network(model, where="explain")
@@ -97,8 +97,8 @@ class Explanation:
         return Stories(self.graph, self.program, self.chip)
 
     def story(self, wanted: str | int) -> Story:
-        """Of a layer by its number, of an op by `op3`, its number in the graph, or of all that comes from a source in
-        the model."""
+        """The story of a layer by its number, of an op by `op3`, its number in the graph, or of all layers from a
+        source in the model."""
         return self.stories.find(str(wanted))
 
     @cached_property
@@ -112,12 +112,12 @@ class Explanation:
 
     @cached_property
     def estimate(self) -> Estimate:
-        """What a call takes on the chip, with an interval: docs/cost.md."""
+        """The latency of a call on the chip, with an interval: docs/cost.md."""
         return estimate_program(self.program, self.chip)
 
     @cached_property
     def host_operations(self) -> dict[int, int]:
-        """Of each segment of the host, by its number."""
+        """The operations of each segment of the host, by its number."""
         return {s.index: s.work.operations for s in self.program.segments if s.device == "host"}
 
     @property
@@ -145,8 +145,8 @@ class Explanation:
 
     @property
     def lines(self) -> list[str]:
-        """The chip, its latency, segments, layers, on-chip memory, main memory, what dominates and what is known of
-        ops, a line each."""
+        """One line each: the chip, its latency, segments, layers, on-chip memory, main memory, the dominant layers and
+        the known facts about ops."""
         known = (f"known: {finding}" for finding in self.findings)
         found = (self._segment_lines, self._layer_lines, self._memory_lines, self._dominant_lines, known)
         return [
@@ -157,7 +157,7 @@ class Explanation:
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """What is known to go wrong with ops of this network: a finding for each rule and op."""
+        """Known failures of ops of this network: a finding for each rule and op."""
         layers = [node for s in self.program.segments if s.device == "ane" for node in s.nodes]
         return find_rules(self.graph, layers)
 
@@ -282,7 +282,7 @@ class Explanation:
     # ---- JSON ----
 
     def record(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """A dict for JSON."""
         p, every = self.program, total(self.work)
         return {
             "model": self.name,
@@ -342,7 +342,7 @@ def offset_text(stay: Stay | None) -> str:
 
 
 def slots_text(layer: Layer) -> str:
-    """Names of slots, and the activation of those that have one: gain_offset, post_activation(relu)."""
+    """Names of slots, with activations in parentheses: gain_offset, post_activation(relu)."""
     return ", ".join(_short(slot) for slot in layer.slots)
 
 
@@ -353,7 +353,7 @@ def _short(slot: str) -> str:
 
 
 def text_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns of plain text; those of numbers flush right."""
+    """Columns of plain text; columns of numbers are flush right."""
     columns = list(zip(head, *rows, strict=True))
     widths = [max(map(len, column)) for column in columns]
     right = [all(cell.replace(".", "", 1).isdecimal() or not cell for cell in column[1:]) for column in columns]

@@ -1,5 +1,5 @@
 
-// Makes the page of `hexane explain` from its data. The state of the filters is the part of the address behind "#".
+// Makes the page of `hexane explain` from its data. The state of the filters is the part of the address after "#".
 
 // ---- the program ----
 
@@ -45,7 +45,7 @@ const timeline = new Timeline(layers, edges, rectangles, limit, capacity, (layer
 
 // ---- filters ----
 
-/** Whether a layer passes all filters but the text. */
+/** True if a layer passes all filters but the text. */
 function inScope(layer) {
   const staged = !state.stage || ownedStages[layer.number].has(state.stage) || layer.sources.some((source) => stagesOf.get(source)?.has(state.stage));
   return staged && (!state.engine.size || state.engine.has(layer.engine)) && (state.segment === "" || layer.segment === Number(state.segment)) && (state.partition === "" || layer.partition === Number(state.partition));

@@ -1,4 +1,5 @@
-"""Whether a model fits into memory, what lies there when most does, and what other ways of computing it would take."""
+"""Finds whether a model fits into memory, the contents of the arena at its peak, and the cost of other ways of
+computing it."""
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
@@ -50,8 +51,8 @@ class LayerBytes:
 
 @dataclass(frozen=True, slots=True)
 class StepBytes:
-    """A step of the streamed program: its layer and kernel, rows that a run computes (0: all), bytes of the arena that
-    are live meanwhile, of weights that it reads, and multiply-accumulates."""
+    """A step of the streamed program: its layer and kernel, the rows of one run (0: all), the live bytes of the arena,
+    the bytes of weights that it reads, and its multiply-accumulates."""
 
     layer: str
     kernel: str
@@ -63,8 +64,8 @@ class StepBytes:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """What takes memory when most of the arena is live: bytes of a layer's result, why they lie there, and what would
-    help."""
+    """A tensor in memory at the peak of the arena: bytes of a layer's result, the reason why it is live, and the
+    remedy."""
 
     layer: str
     bytes: int
@@ -74,9 +75,9 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way of computing a model. total: bytes of arena, what counts beside it, and slow memory; read, written: bytes
-    that a call moves from and to slow memory; runs: of kernels in a call; repeated: multiply-accumulates that are done
-    more than once, in stripes of columns."""
+    """A way of computing a model. total: bytes of arena, other counted memory, and slow memory. read, written: bytes
+    per call from and to slow memory. runs: kernel runs per call. repeated: multiply-accumulates that are recomputed in
+    stripes of columns."""
 
     name: str
     total: int
@@ -89,19 +90,28 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Bytes that a model takes on one thread. whole, streamed: of arena, in whole tensors and at one row at a time.
-    bound: that are live at once in the streamed program, below which no placement gets; floor: below which no plan
-    gets. scratch: of kernels, beside the arena. inputs, outputs, weights: beside both; streamed inputs and outputs are
-    in the arena, as the rows that are needed at once. held: of the arena with hold_ports, streamed. flash: what there
-    is for plan and code, None where nobody said; in_flash: what they take. each: the steps of the streamed program.
-    latency: estimates for microcontrollers. layers: those that read and write most. causes: what lies in the streamed
-    arena when most does. ways: those that nothing beats in memory, traffic, repeated products and runs. striped: of
-    those in stripes of columns the one that needs least; None where stripes need no less than rows.
-    timeline: of the streamed program's arena, which has so many
-    steps. sram: what there is for arena and what counts beside it, None where nobody said. runtime: what runs the plan
-    (hx.Memory). refused: why the C99 runtime, where it is asked for, does not run the plan that goes by rows. planned:
-    what the plan takes that `compile` makes with this memory, or why it makes none; in_sram: the same without a limit
-    of flash. None where nobody said what there is. strategy: as `memory` has it."""
+    """Memory of a model on one thread. Sizes are in bytes.
+
+    whole, streamed: the arena with whole tensors, and with one row at a time.
+    bound: peak of the live bytes in the streamed program; no packing is smaller.
+    floor: a bound that holds for every plan.
+    scratch: working memory of kernels, in addition to the arena.
+    inputs, outputs, weights: in addition to both. Streamed ports are in the arena, as the rows in use.
+    held: the streamed arena with hold_ports.
+    layers: the layers that read and write most.
+    causes: the contents of the streamed arena at its peak.
+    ways: the Pareto-optimal ways by memory, traffic, repeated products and runs.
+    striped: the smallest way in stripes of columns; None if stripes need no less than rows.
+    each: the steps of the streamed program. timeline: its arena over `steps` steps.
+    sram: the space for the arena and other counted memory; None if not given.
+    flash: the space for plan and code; None if not given. in_flash: their size.
+    runtime: the runtime of the plan (hx.Memory).
+    refused: the reason why the C99 runtime, if asked for, does not run the plan by rows.
+    planned: the plan that `compile` makes with this memory, or the reason why it makes none; None without a size.
+    in_sram: the same without a limit of flash.
+    latency: estimates for microcontrollers.
+    strategy: as in `memory`.
+    """
 
     sram: int | None
     whole: int
@@ -133,14 +143,14 @@ class Fit:
 
     @property
     def beside(self) -> int:
-        """Bytes that count beside the arena."""
+        """Bytes that count in addition to the arena."""
         return self.scratch + (0 if self.runtime == "host" else self.inputs + self.outputs)
 
     @property
     def fits(self) -> bool | None:
-        """Whether some way of computing it fits; None where nobody said into what.
+        """True if some way of computing it fits; None if no size is given.
 
-        What the C99 runtime refuses fits nowhere."""
+        A plan that the C99 runtime refuses fits nowhere."""
         if self.refused:
             return False
         return None if self.planned is None else isinstance(self.planned, Way)
@@ -299,8 +309,8 @@ def fit(
     **options: Any,
 ) -> Fit:
     """The memory that a model takes on one thread of this CPU, or on a small device with
-    memory=hx.Memory(runtime="c99"), and whether it fits into `memory`. options: those of `compile` but threads and
-    target.
+    memory=hx.Memory(runtime="c99"), and whether it fits into `memory`. options: the options of `compile` except
+    threads and target.
 
     Raises Error as `compile` does, and for a model of open shapes.
     """
@@ -406,7 +416,7 @@ def _planned(program: Program, memory: Memory, order: str, beside: Beside) -> Pr
 def _way_of(
     found: Program | str | None, memory: Memory, beside: Beside, by_rows: Set[int], striped: Sequence[Way]
 ) -> Way | str | None:
-    """What a plan takes. by_rows: how many runs of kernels those by rows have; striped: those in stripes."""
+    """The cost of a plan. by_rows: the numbers of kernel runs of the ways by rows; striped: the ways in stripes."""
     if not isinstance(found, Program):
         return found
     moved, pools = slow_traffic(found, memory), len(memory.pools) or 1
@@ -461,7 +471,7 @@ def _by_rows(program: Program, count: int, rows: int) -> Way:
 
 
 def _runs(program: Program) -> int:
-    """Of kernels in a call, those that find no row left included."""
+    """The number of kernel runs in a call, including runs that find no row left."""
     times = [1] * len(program.steps)
     for loop in program.loops:
         for i in range(loop.first, loop.first + len(loop.moves)):
@@ -489,7 +499,7 @@ def _staged(program: Program, order: str, beside: Beside) -> Iterator[Way]:
 
 
 def _undominated(ways: list[Way]) -> tuple[Way, ...]:
-    """Those that no other is as good as in all and better in one, smallest first."""
+    """The Pareto-optimal ways, smallest first."""
     costs = [(way.total, way.read + way.written, way.repeated, way.runs) for way in ways]
     kept = [
         way

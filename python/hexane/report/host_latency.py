@@ -1,4 +1,4 @@
-"""How long a network takes on this CPU: measured by a short run of what is compiled for it, not estimated."""
+"""The latency of a network on this CPU, measured by a short run, not estimated."""
 
 import time
 from collections.abc import Mapping

@@ -14,8 +14,7 @@ FOLDER = Path(__file__).parent
 def html_document(title: str, words: str, data: Any, styles: Sequence[str], scripts: Sequence[str]) -> str:
     """A page of these files of this folder over this data. words: for those who run no scripts.
 
-    What comes from a model is data in the page, never markup; the page may run its own script and nothing else, and
-    load nothing.
+    Content from a model is data in the page, never markup. The page runs only its own script and loads nothing.
     """
     style, script = (
         "".join((FOLDER / name).read_text(encoding="utf-8") for name in names) for names in (styles, scripts)
@@ -41,7 +40,7 @@ def html_document(title: str, words: str, data: Any, styles: Sequence[str], scri
 
 
 def _source(text: str) -> str:
-    """What a policy allows by its content."""
+    """A policy source that allows exactly this content."""
     return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
 
 

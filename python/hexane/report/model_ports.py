@@ -13,8 +13,8 @@ def ports_of(graph: Graph) -> list[PortType]:
 
 
 def ports_of_module(model: sources.Module, *, every: bool = False) -> tuple[list[PortType], list[PortType], set[str]]:
-    """The inputs, those that have a default, and the names of those whose values decide shapes. every: of all functions
-    of an asset, each name once."""
+    """The required inputs, the inputs with a default, and the names of the inputs whose values decide shapes. every:
+    merges all functions of an asset, each name once."""
     found = [one.signature for one in (model.functions.values() if every else [model.function()])]
     ports, optional = dict[str, PortType](), dict[str, PortType]()
     for one in found:
@@ -28,7 +28,7 @@ def ports_of_module(model: sources.Module, *, every: bool = False) -> tuple[list
 def graph_for(
     model: sources.Module, arrays: Mapping[str, Array], shapes: Mapping[str, Sequence[int]] | None = None
 ) -> tuple[Graph, dict[str, Array]]:
-    """The graph of a model, and the arrays that it reads. Free dims that `shapes` leaves out are those of the arrays;
+    """The graph of a model, and the arrays that it reads. Free dims that `shapes` leaves out are taken from the arrays;
     arrays that decide shapes become constants."""
     shapes = dict(shapes or {})
     if not model.function().is_open:

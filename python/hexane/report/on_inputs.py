@@ -1,5 +1,5 @@
-"""What a chip makes of given inputs: how far the outputs are from the model in its own dtypes, which op breaks them,
-and which ranges fp16 does not hold. Without inputs: which ops depend on the numbers."""
+"""A chip's results for given inputs: the distance of the outputs from the model in its own dtypes, the op that breaks
+them, and the ranges that fp16 does not hold. Without inputs: which ops depend on the numbers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ STEEP = ("exp", "exp2", "pow", "square", "cumsum", "cumprod", "reduce_prod", "re
 @dataclass(frozen=True, slots=True)
 class Seen:
     """The range of a layer in the model's own dtypes. beyond: its largest numbers are infinite in fp16; tiny: all of
-    its numbers are below those that fp16 has with all digits."""
+    its numbers are subnormal in fp16."""
 
     number: int
     node: Node
@@ -44,7 +44,7 @@ class Seen:
         return 0 < max(-self.low, self.high) < TINY
 
     def record(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """A dict for JSON."""
         return {
             "number": self.number,
             "op": self.node.op,
@@ -67,7 +67,7 @@ class OnInputs:
 
     @property
     def ok(self) -> bool:
-        """Whether all outputs are within 1 % of the model's own dtypes."""
+        """True if all outputs are within 1 % of the model's own dtypes."""
         return self.comparison.ok
 
     @property
@@ -81,7 +81,7 @@ class OnInputs:
         return lines
 
     def record(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """A dict for JSON."""
         return {
             "ok": self.ok,
             "outputs": [output.record() for output in self.comparison.outputs],
@@ -142,7 +142,7 @@ def range_lines(ranges: Sequence[Seen]) -> list[str]:
 
 
 def depends_on_numbers(graph: Graph) -> list[Node]:
-    """The ops of which only numbers can say whether fp16 holds their results. graph: after `repair`."""
+    """The ops whose results may leave fp16 depending on the inputs. graph: after `repair`."""
     found = []
     for node in graph.nodes:
         if node.op in LEAVES or is_constant(node) or node.types[0].dtype.kind != "float":

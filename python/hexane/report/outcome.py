@@ -38,7 +38,7 @@ class Outcome:
         return f"{self.engine} of {ops} {noun} on the engine, {self.host} on the CPU, in {counted(self.parts, 'part')}"
 
     def record(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """A dict for JSON."""
         return {"verdict": str(self), "runs": self.kind, "engine_ops": self.engine, "host_ops": self.host}
 
 

@@ -18,7 +18,7 @@ Feed = Mapping[str, Array]
 
 @dataclass(frozen=True, slots=True)
 class OutputError:
-    """Of one output on one input. feed: what the input is called. same_top: as `compare` has it."""
+    """The error of one output on one input. feed: the name of the input. same_top: as in `compare`."""
 
     target: str
     feed: str
@@ -28,7 +28,7 @@ class OutputError:
 
     @property
     def size(self) -> tuple[bool, float]:
-        """What errors are ordered by: one that is infinite or NaN comes last."""
+        """The key by which errors are ordered: infinite and NaN come last."""
         d = self.difference
         return bool(d.overflows) or bool(np.isnan(d.distance)), d.distance
 
@@ -36,8 +36,8 @@ class OutputError:
 def output_errors(
     graph: Graph, targets: Sequence[str | Target], base: str | Target, feeds: Iterable[tuple[str, Feed]]
 ) -> list[OutputError]:
-    """Of each target, input and output, from what the base computes. Targets are those of `compare`, under its names;
-    each is compiled once. Raises Error for a model that does not compile for one."""
+    """The error of each target, input and output against the base's results. Targets are named as in `compare`; each is
+    compiled once. Raises Error for a model that does not compile for one."""
     whole, nets = _compiled(graph, base), {_name(target): _compiled(graph, target) for target in targets}
     found = []
     for label, feed in feeds:
@@ -77,9 +77,9 @@ def _outputs(graph: Graph, net: Model, feed: Feed) -> dict[str, Array]:
 
 @dataclass(frozen=True, slots=True)
 class Furthest:
-    """Of several inputs the one on which the outputs are furthest apart. median: of the distances of its
-    output over all inputs. same_top: in how many rows of scores the largest one is at the same place, and how many
-    there are; None without scores."""
+    """The input with the largest distance of an output. median: the median distance of that output over all inputs.
+    same_top: the number of rows of scores with their largest score at the same place, and the number of rows; None
+    without scores."""
 
     feed: str
     count: int
@@ -96,7 +96,7 @@ class Furthest:
         )
 
     def record(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """A dict for JSON."""
         distance = self.worst.difference.distance
         return {
             "count": self.count,

@@ -1,4 +1,5 @@
-// Makes the page of `hexane check` from its data. The state of the filters is the part of the address behind "#", so that a view can be linked to.
+// Makes the page of `hexane check` from its data. The state of the filters is the part of the address after "#", so
+// that a view can be linked to.
 
 const MARKS = { native: "\u2713", decomposed: "\u2248", "made to fit": "\u25a5", oversize: "\u25b2", host: "\u25cb", rejected: "\u2715" };
 /** The class of a kind, without spaces. */
@@ -7,7 +8,7 @@ const badge = (kind) =>
   make("span", { class: `badge ${style(data.kinds[kind])}`, title: data.kinds[kind] },
     make("span", { "aria-hidden": "true" }, MARKS[data.kinds[kind]]), make("span", { class: "word" }, data.kinds[kind]));
 
-// ---- what is looked at ----
+// ---- the state of the view ----
 
 const nodes = data.nodes.map(([op, type, pattern, where], number) => ({
   number, op: data.ops[op], type: data.types[type], pattern, where, text: `${data.ops[op]} ${where}`.toLowerCase(),
@@ -73,7 +74,7 @@ function advice() {
   return make("section", { id: "advice" }, make("h2", {}, "What to do"), make("ol", {}, ...lines));
 }
 
-/** What is known to go wrong with ops of these kinds, and what to write instead. */
+/** Known failures of ops of these kinds, and the advised rewrites. */
 function known() {
   if (!data.known.length) return null;
   return make("section", { id: "known" }, make("h2", {}, "Known of these ops"),
@@ -88,7 +89,7 @@ function chipCards() {
   return make("section", {}, make("h2", {}, "Chips", make("small", {}, "choose one to see its ops alone")), make("div", { class: "tiers" }, ...rows), ...netplists());
 }
 
-/** The chips that no program in MIL reaches, and what the compiler says of one. */
+/** The chips that no program in MIL reaches, and the compiler's message for one. */
 function netplists() {
   const found = new Map();
   for (const chip of data.chips.filter(({ mil }) => mil)) found.set(chip.mil, [...(found.get(chip.mil) || []), chip]);
@@ -111,7 +112,7 @@ function card(chip) {
     make("div", { class: "bar" }, ...bars));
 }
 
-/** What lists call a chip: the name it was asked for by, or those that people know, with its own behind. */
+/** A chip's name in lists: the name it was asked for by, or its common names, followed by its own. */
 function called(chip) {
   return chip.lead === chip.name ? chip.name : `${chip.lead} (${chip.name})`;
 }

@@ -17,8 +17,7 @@ def html_page(reports: Sequence[Report]) -> str:
     """The page on reports of one network, one for each chip. Raises Error for reports of several networks, and for
     none.
 
-    What comes from a model is data in the page, never markup; the page may run its own script and nothing else, and
-    load nothing.
+    Content from a model is data in the page, never markup. The page runs only its own script and loads nothing.
     """
     if not reports or any(report.graph is not reports[0].graph for report in reports):
         raise Error(f"[page] got {len(reports)} reports, need one or more on one graph")
@@ -28,9 +27,9 @@ def html_page(reports: Sequence[Report]) -> str:
 
 
 def _data(reports: Sequence[Report]) -> dict[str, Any]:
-    """verdicts: each once; patterns: for each group of chips with equal verdicts the verdict of a node, each pattern
-    once; nodes: (op, type, pattern, where), all but the last by their place in a list; divisions: lists of segments,
-    each once; chips: their group and division beside what is known of them."""
+    """verdicts: each once. patterns: one verdict of a node for each group of chips with equal verdicts, each pattern
+    once. nodes: (op, type, pattern, where), all but the last as indices. divisions: lists of segments, each once.
+    chips: their group, their division and their facts."""
     groups: dict[int, list[Verdict]] = {}
     divisions, division = Table(), {}
     for i, report in enumerate(reports):
@@ -38,7 +37,7 @@ def _data(reports: Sequence[Report]) -> dict[str, Any]:
         if id(report.entries) not in groups:
             groups[id(report.entries)] = [entry.verdict for entry in report.entries]
     verdicts, patterns, ops, types = Table(), Table(), Table(), Table()
-    number: dict[int, int] = {}  # of verdicts, most of which are one object for many nodes
+    number: dict[int, int] = {}  # the index of each verdict; most are one object for many nodes
     nodes = []
     for entry, *found in zip(reports[0].entries, *groups.values(), strict=True):
         for verdict in found:
@@ -66,7 +65,7 @@ def _data(reports: Sequence[Report]) -> dict[str, Any]:
 
 
 def _known(reports: Sequence[Report]) -> list[tuple[str, list[str]]]:
-    """What is known of the ops, with the chips for which it holds."""
+    """The known facts about the ops, with the chips for which they hold."""
     found: dict[str, list[str]] = {}
     for report in reports:
         for finding in report.findings:

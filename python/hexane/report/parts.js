@@ -1,4 +1,4 @@
-// What the pages of fit and estimate share: sections, figures, tables, elements of drawings.
+// Shared by the pages of fit and estimate: sections, figures, tables, elements of drawings.
 
 const SVG = "http://www.w3.org/2000/svg";
 const draw = (tag, attributes, ...children) => filled(document.createElementNS(SVG, tag), attributes, children);

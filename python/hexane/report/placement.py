@@ -1,4 +1,5 @@
-"""Why a system may not place on the engine what its compiler takes: size ceilings and floors, with their sources."""
+"""Reasons why a system may not place an eligible program on the engine: size ceilings and floors, with their
+sources."""
 
 from collections.abc import Sequence
 

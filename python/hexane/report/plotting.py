@@ -1,4 +1,4 @@
-"""Whether pictures can be drawn: matplotlib is an extra."""
+"""Checks that pictures can be drawn: matplotlib is an extra."""
 
 from hexane.errors import Error
 

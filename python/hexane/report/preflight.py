@@ -1,4 +1,4 @@
-"""Says what a chip does with a network, from the graph alone: nothing is compiled, no chip is needed."""
+"""Predicts a chip's verdicts on a network from the graph alone: compiles nothing and needs no chip."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -36,13 +36,12 @@ def preflight(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     repair: bool = True,
 ) -> Report:
-    """Whether a chip runs a network, op by op: native, decomposed, oversize, on the host or rejected, with rule and
-    source.
+    """Predicts whether a chip runs a network, op by op: native, decomposed, oversize, on the host or rejected, with
+    rule and source.
 
     model: a Graph, tensors (one, a sequence, or a mapping of names), the path of MIL text (.mil) or of a netplist
-    (.plist), or an ONNX path, bytes or ModelProto; input_shapes fix free dims of those. repair: as hx.Options has it.
-    target: a chip in any spelling.
-    Raises Error for a target that is no chip and for a model without fixed shapes.
+    (.plist), or an ONNX path, bytes or ModelProto. The input_shapes fix its free dims. repair: as in hx.Options.
+    target: a chip in any spelling. Raises Error for a target that is no chip and for a model without fixed shapes.
     """
     chip = load_chip(target)
     opened = sources.open_network(model, where="preflight")
@@ -51,8 +50,8 @@ def preflight(
 
 
 def examine(model: Graph, chips: Sequence[Chip], name: str = "") -> list[Report]:
-    """The report on a graph for each chip. Chips of which all verdicts are equal share their entries, unless segments
-    decide some of them. The ops are those of the graph as `repair` writes it for chips."""
+    """The report on a graph for each chip. Chips with equal verdicts share their entries, unless segments decide some
+    of them. The ops are the graph's after `repair`."""
     model = repaired(model, chips[0]) if chips else model
     nodes = [node for node in model.nodes if node.op not in LEAVES]
     by_segments = scales_of_run_time(model.nodes)
@@ -75,7 +74,7 @@ def examine(model: Graph, chips: Sequence[Chip], name: str = "") -> list[Report]
 
 
 def _joined(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict], chip: Chip) -> Sequence[Verdict]:
-    """The verdicts, with views of too many axes of which nothing remains where they meet others."""
+    """The verdicts, where views with too many axes are decomposed if they cancel with their neighbours."""
     joined = join_views(model, chip)
     if joined is model:
         return verdicts
@@ -92,8 +91,8 @@ def _joined(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict], ch
 
 
 def _written_without(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict], chip: Chip) -> Sequence[Verdict]:
-    """The verdicts, with views that the chip refuses, but whose readers are all written as ops that do not read them:
-    a form may begin with the inverse of the view."""
+    """The verdicts, where a refused view is decomposed if every reader's form avoids reading it: a form may begin with
+    the inverse of the view."""
     refused = {node for node, verdict in zip(nodes, verdicts, strict=True) if node.op in VIEWS and not verdict.runs} - {
         port.value.node for port in model.outputs
     }
@@ -113,7 +112,7 @@ def _written_without(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Ver
 
 
 def _within_fp16(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict]) -> Sequence[Verdict]:
-    """The verdicts, with what the host computes because numbers would leave fp16."""
+    """The verdicts, with the nodes that the host computes because their numbers would leave fp16."""
     wide = host_numbers(model.nodes, _running(nodes, verdicts), model.use_counts())
     if not wide:
         return verdicts
@@ -130,7 +129,8 @@ def _within_fp16(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict
 def _with_lost_factors(
     model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict], chip: Chip
 ) -> Sequence[Verdict]:
-    """The verdicts, with what compiling warns of: factors of which fp16 keeps few digits, or that it does not hold."""
+    """The verdicts, with the compiler's warnings about factors that keep few digits in fp16 or that it does not
+    hold."""
     divided, segments = divide(model, chip)
     lost = list[tuple[str, frozenset[str], str]]()
     for found, piece in zip(segments, Parts(divided, segments).graphs(), strict=True):
@@ -148,7 +148,7 @@ def _with_lost_factors(
 
 
 def _may_be_borders(node: Node, verdict: Verdict, chip: Chip) -> bool:
-    """Whether the engine runs an op, but for what the host cuts and joins of it."""
+    """True if the engine runs the op, except for slices and joins on the host."""
     return verdict.runs and verdict.verdict != "native" and verdict is not FOLDED and bool(border_of(node, chip))
 
 
@@ -189,8 +189,8 @@ def _left_by_borders(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Ver
 def _apart_from_products(
     model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict], chip: Chip
 ) -> Sequence[Verdict]:
-    """The verdicts, with what the host computes because no product of the engine is next to it. The segments say what
-    that is, since ops that are written as others stand next to these."""
+    """The verdicts, with the nodes that the host computes because no product of the engine is next to them. The
+    segments say what that is, since ops that are written as others stand next to these."""
     _, segments = divide(model, chip)
     where = {node: found.device for found in segments for node in found.nodes}
     kept = [node for node, device in where.items() if device == "ane"]
@@ -213,6 +213,6 @@ def _apart_from_products(
 
 
 def _running(nodes: Sequence[Node], verdicts: Sequence[Verdict]) -> Callable[[Node], bool]:
-    """Whether the engine computes a node at run time, by these verdicts."""
+    """A predicate by these verdicts: the engine computes the node at run time."""
     runs = {id(node) for node, verdict in zip(nodes, verdicts, strict=True) if verdict.runs and verdict is not FOLDED}
     return lambda node: id(node) in runs

@@ -1,4 +1,4 @@
-"""Where the time of a model goes on this CPU, and how near each step is to what the machine can do."""
+"""The time of each step of a model on this CPU, compared with the machine's limits."""
 
 import os
 import time
@@ -24,10 +24,10 @@ SEED = 0
 
 @dataclass(frozen=True, slots=True)
 class ProfiledStep:
-    """A kernel call. source: the ops of the model that it computes. us: microseconds of the median call; share: of all
-    steps. operations: two for each multiply-add, one for each element of other steps; moved: bytes of its operands and
-    results. Both are None for a loaded plan, which has no graph. of_roofline: the least time that this machine needs
-    for the work over `us`; above 1 where operands come from a cache."""
+    """A kernel call. source: the ops of the model that it computes. us: microseconds of the median call; share: its
+    share of all steps. operations: two for each multiply-add, one for each element of other steps. moved: bytes of its
+    operands and results. Both are None for a loaded plan, which has no graph. of_roofline: this machine's minimal time
+    for the work, divided by `us`; above 1 if operands come from a cache."""
 
     kernel: str
     source: str
@@ -87,7 +87,7 @@ class Profile:
 
     @property
     def machine(self) -> str:
-        """One line on what the last column compares with; "" where nothing was measured."""
+        """One line about the reference of the last column; "" without a measurement."""
         if self.roofline is None:
             return ""
         rates = ", ".join(f"{rate:.0f} GFLOP/s in {dtype}" for dtype, rate in self.roofline.gflops.items())
@@ -116,8 +116,8 @@ def profile(
         print(hx.profile(net, {"x": image}))
 
     model: on this CPU; an open model is profiled for the shapes of the inputs. inputs: arrays by name, else random ones
-    of a fixed seed. trace: writes the last call as a Chrome trace there.
-    roofline: measures this machine for 0.3 s, once for each process; False leaves that column out.
+    with a fixed seed. trace: the path for the last call as a Chrome trace. roofline: measures this machine for 0.3 s,
+    once for each process; False leaves that column out.
 
     Raises Error for inputs that do not fit, and where the trace cannot be written.
     """
@@ -170,7 +170,7 @@ def _profiled(step: Any, whole: int, node: Node | None, machine: Roofline | None
 
 
 def work_of(node: Node) -> Work:
-    """Of one call of a kernel: operations, and bytes of operands and results."""
+    """The work of one call of a kernel: operations, and bytes of operands and results."""
     values = [v.type for v in (*node.values, *(v for v in node.inputs if v is not None))]
     elements = max((t.size for t in values), default=0)
     return Work(_products(node) or elements, sum(t.size * t.dtype.bits // 8 for t in values))

@@ -1,8 +1,8 @@
 """Numbers that leave fp16 on the way to a layer: overflows, NaN and values that vanish, and whether they change it.
 
-Every step of the program is looked at, those inside a fused layer too. A fault matters if the layer comes nearer to the
-other target once the faulty elements are kept as they are in real numbers and all that follows them has 11 bits of any
-size.
+Every step of the program is looked at, those inside a fused layer too. A fault matters if a correction brings the layer
+nearer to the other target. The correction keeps the faulty elements as real numbers, and gives everything after them 11
+bits of any size.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,15 +25,16 @@ BITS = 11  # of an fp16's significand
 
 
 def table_of(step: Step) -> Activation | None:
-    """The table by which an engine computes a step, or what is fused behind it."""
+    """The table by which an engine computes a step, or an activation fused into it."""
     ops = (kind_of(step.node), *(slot.op for slot in step.attrs.get("epilogue", ())))
     return next((found for op in ops if (found := activations().get(TABLE_OF.get(op, op))) is not None), None)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Fault:
-    """A step of which some elements left fp16. kept: its result with these elements in fp64. index: the first one, of
-    `count`; value: what is stored there; exact: what the step's operands give. overflow: else they vanished."""
+    """A step with elements that left fp16. kept: its result with these elements in fp64. index: the first of `count`
+    such elements; value: its stored value; exact: the value from the step's operands. overflow: they overflowed;
+    otherwise they vanished."""
 
     step: Step
     index: tuple[int, ...]
@@ -45,7 +46,7 @@ class Fault:
 
     @property
     def words(self) -> str:
-        """What happened, without where."""
+        """The fault in words, without its place."""
         if not self.overflow:
             what = "becomes 0" if self.value == 0 else f"is stored as {self.value:g}"
             why = f": {self.dtype} has no digits for it" if abs(self.exact) < SMALLEST_NORMAL else ""
@@ -67,15 +68,15 @@ class Fault:
 
 
 def find_faults(steps: Mapping[int, Step], seen: Observation, layer: Value) -> list[Fault]:
-    """What left fp16 before the layer, in the order of the steps. steps: of the program, by the id of the node."""
+    """The faults before the layer, in the order of the steps. steps: the program's steps, by the id of the node."""
     return list(_faults(steps, seen, layer))
 
 
 def fault_that_matters(
     faults: Sequence[Fault], seen: Observation, layer: Value, want: Array
 ) -> tuple[Fault, float] | None:
-    """The last fault that, with those after it, keeps the layer from half of its distance from the other target's
-    (`want`), and what the distance is without them. An earlier fault changes nothing that these do not hide."""
+    """The last fault that, together with later faults, causes at least half of the layer's distance from the other
+    target (`want`), and the distance without them. An earlier fault changes nothing that these do not hide."""
     before = difference(seen[layer], want)
 
     def near(start: int) -> float | None:

@@ -57,7 +57,7 @@ class Entry(NamedTuple):
         return ", ".join(map(str, self.node.types))
 
     def record(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """A dict for JSON."""
         v = self.verdict
         return {
             "number": self.number,
@@ -92,7 +92,7 @@ class Weights:
 
 
 def weights_of(nodes: Iterable[Node]) -> Weights:
-    """What the constants and params among the nodes of a graph take."""
+    """The size of the constants and params among the nodes of a graph."""
     nodes = list(nodes)
     encodings = [encoding_of(node.values[0]) for node in nodes if is_encoded(node)]
     # Here indices are held in 8 or 32 bits, and integers in 8.
@@ -106,7 +106,7 @@ def weights_of(nodes: Iterable[Node]) -> Weights:
 
 
 def reads_packed(streams: Sequence[str]) -> str:
-    """Which encodings of weights a chip reads. It says nothing of the weights that the network has."""
+    """The weight encodings that a chip reads, as text. It says nothing of the weights that the network has."""
     if not streams:
         return "this chip reads no packed weights"
     kinds = " and ".join(filter(None, (", ".join(streams[:-1]), streams[-1])))
@@ -115,7 +115,7 @@ def reads_packed(streams: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Report:
-    """What a chip does with every op of a network. Lists are in the order of the graph.
+    """A chip's verdict on every op of a network. Lists are in the order of the graph.
 
     native: runs as it is. decomposed: runs on the engine as other ops. oversize: larger than the chip takes. host:
     computed outside the engine. rejected: refused by the engine's compiler. ok: the whole network runs on the engine,
@@ -138,8 +138,8 @@ class Report:
 
     @cached_property
     def latency(self) -> Least | None:
-        """The least that a call takes on the chip; `hx.estimate` compiles the network and says more. None where the
-        engine computes nothing."""
+        """The least that a call takes on the chip; `hx.estimate` compiles the network and says more. None if the engine
+        computes nothing."""
         return least(self.segments, self.chip)
 
     @property
@@ -155,18 +155,18 @@ class Report:
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """What is known to go wrong with ops of this network, and with layers that it is written as: a finding for each
-        rule and op."""
+        """Known failures of ops of this network, and of the layers that it is written as: a finding for each rule and
+        op."""
         return find_rules(self.graph, [node for s in self.segments if s.device == "ane" for node in s.nodes])
 
     @cached_property
     def advice(self) -> tuple[Advice, ...]:
-        """What to do, what brings most first."""
+        """The advice, with the largest gain first."""
         return what_to_do([self])
 
     @cached_property
     def doubts(self) -> tuple[str, ...]:
-        """Why a system may leave to the CPU what the engine's compiler takes, a sentence each."""
+        """Reasons why a system may leave an eligible program to the CPU, a sentence each."""
         return doubts(self.segments)
 
     @property
@@ -210,7 +210,7 @@ class Report:
 
     @property
     def host_nodes(self) -> list[Node]:
-        """What the host computes of the network as it is written for the chip."""
+        """The nodes that the host computes in the network as written for the chip."""
         return [node for segment in self.segments if segment.device == "host" for node in segment.nodes]
 
     @property
@@ -236,7 +236,7 @@ class Report:
 
     @property
     def mil(self) -> Verdict | None:
-        """Why programs in MIL do not reach the chip, where they do not: what is reported then is true of netplists."""
+        """The verdict if programs in MIL do not reach the chip; the report then holds for netplists."""
         return None if route_of(self.chip) == "mil" else mil_status("add", self.chip)
 
     @property
@@ -247,7 +247,7 @@ class Report:
 
     @property
     def weights_line(self) -> str:
-        """One line on the weights, which encodings the chip streams, and what it does with those of the network."""
+        """One line on the weights, the encodings that the chip streams, and their use for this network."""
         return f"weights: {self.weights}; {reads_packed(self.streams)}{self._stored}"
 
     @cached_property
@@ -291,7 +291,7 @@ class Report:
                 yield kind, op, entries[0].where + more, reason + said, f"{v.source}, {v.status}", v.change
 
     def record(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """A dict for JSON."""
         return {
             "target": self.chip.name,
             "asked": self.chip.asked,
@@ -359,7 +359,7 @@ class Report:
 
 
 def segment_record(segment: Segment) -> dict[str, Any]:
-    """As JSON has it."""
+    """A dict for JSON."""
     return {
         "device": segment.device,
         "ops": len(segment.nodes),

@@ -1,5 +1,4 @@
-"""Finds in a network what is known to go wrong (`targets/shared/rules.toml`), one finding for each rule and kind of
-op."""
+"""Finds known failures in a network (`targets/shared/rules.toml`), one finding for each rule and kind of op."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -36,7 +35,7 @@ class Finding:
     status: str
 
     def record(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """A dict for JSON."""
         return {**asdict(self), "systems": list(self.systems)}
 
     def __str__(self) -> str:
@@ -51,8 +50,8 @@ class Finding:
 
 
 def find_rules(graph: Graph, layers: Sequence[Node] | None = None) -> tuple[Finding, ...]:
-    """The rules that a network breaks, in the order of the file. layers: what it is written as for the engine of a
-    chip, which the rules on strides and dilations judge; None: its own nodes."""
+    """The rules that a network breaks, in the order of the file. layers: its layers on the engine of a chip, to which
+    the rules on strides and dilations apply; None: its own nodes."""
     found: dict[tuple[str, str], Finding] = {}
     for rule, op, where, filled in _broken(graph, layers):
         key = rule.name, op
@@ -116,7 +115,7 @@ def _spoken(value: Any) -> str:
 
 
 def _kernel_dma(node: Node, rule: Rule) -> Filled | None:
-    """Whether the bytes that a core streams are near a multiple at which the prefetcher stops."""
+    """Breaks the rule if the bytes that a core streams are near a multiple at which the prefetcher stops."""
     found = _product(node)
     if found is None:
         return None
@@ -199,7 +198,7 @@ def _dilations(node: Node, rule: Rule) -> Filled | None:
 
 
 def _rest(number: int, factors: tuple[int, ...]) -> int:
-    """What is left of a number without these factors."""
+    """The number without these prime factors."""
     for factor in factors:
         while number % factor == 0:
             number //= factor

@@ -1,5 +1,5 @@
-"""A program of which one run shows whether the Neural Engine and Hexane understand each other: rows of surfaces, ports
-by name, weights of each layer, numbers. What goes wrong is told apart by what the program returns."""
+"""A program whose single run tests the interface between the Neural Engine and Hexane: rows of surfaces, ports by name,
+weights of each layer, numbers. Its results tell the possible faults apart."""
 
 from dataclasses import dataclass
 from functools import cache

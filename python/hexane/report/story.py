@@ -1,4 +1,4 @@
-"""What the compiler did with one layer, or with one op of the user's model, phase by phase, and why."""
+"""The compiler's decisions about one layer, or about one op of the user's model, phase by phase, with reasons."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,7 +45,7 @@ _TYPES = "guide ch22, table 22.2"
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A decision, or what a record says, under the phase it belongs to."""
+    """A decision, or a statement from a record, with its phase."""
 
     phase: str
     node: str
@@ -59,8 +59,8 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """title: what it is about; sources: where in the user's model that comes from; layers: numbers of those that come
-    from there."""
+    """title: its subject. sources: the subject's places in the user's model. layers: the numbers of the layers from
+    there."""
 
     title: str
     sources: tuple[str, ...]
@@ -68,7 +68,7 @@ class Story:
     lines: tuple[Line, ...]
 
     def record(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """A dict for JSON."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -95,8 +95,8 @@ def phase_of(stage: str) -> str:
 
 
 class Stories:
-    """Finds what the program and its decisions say of a place in the model. A decision belongs to a place where they
-    share a source."""
+    """Finds the statements of the program and its decisions about a place in the model. A decision belongs to a place
+    where they share a source."""
 
     def __init__(self, graph: Graph, program: Program, chip: Chip) -> None:
         self.program, self.chip = program, chip
@@ -127,8 +127,8 @@ class Stories:
         return self._in_network(node, becomes(node, self.chip))
 
     def find(self, wanted: str) -> Story:
-        """Of the layer of this number, of the op `op3` as `hexane check` numbers it, or of what comes from this source.
-        Raises Error where there is none."""
+        """The story of the layer with this number, of the op `op3` as `hexane check` numbers it, or of all layers from
+        this source. Raises Error where there is none."""
         if wanted in self.known:
             return self.of_source(wanted)
         kind, number = ("op", wanted[2:]) if wanted.startswith("op") else ("layer", wanted)
@@ -174,7 +174,7 @@ class Stories:
     # ---- lines ----
 
     def _before(self, sources: tuple[str, ...]) -> Iterator[Line]:
-        """What happened to ops before they were layers, and to layers before they were ordered."""
+        """The history of ops before they were layers, and of layers before they were ordered."""
         lines, alike = [], dict[str, list[int]]()
         for number in _of_all(self.ops_of, sources):
             node = self.ops[number]
@@ -274,13 +274,13 @@ def place_text(stay: Stay) -> str:
 
 
 def orders(program: Program) -> dict[int, Decision]:
-    """What was decided about the order of each segment of the engine as a whole."""
+    """The decision about the order of each segment of the engine as a whole."""
     found = [d for d in program.decisions if d.stage == "schedule" and not d.verdict.startswith("step ")]
     return dict(zip([s.index for s in program.segments if s.device == "ane"], found, strict=True))
 
 
 def _of_all(found: Mapping[str, Sequence[Found]], sources: Sequence[str]) -> list[Found]:
-    """What is under these sources, each once."""
+    """The entries of these sources, each once."""
     return list(dict.fromkeys(one for source in sources for one in found.get(source, ())))
 
 
@@ -289,8 +289,7 @@ def typed(node: Node) -> str:
 
 
 def _by_layer(program: Program) -> list[dict[str, Decision]]:
-    """The decisions about each layer by stage. Layers of one name are told apart by their order, which is that of the
-    log."""
+    """The decisions about each layer by stage. Layers with the same name are told apart by their order in the log."""
     waiting: dict[tuple[str, str], deque[Decision]] = {}
     for decision in program.decisions:
         if decision.stage in ABOUT_A_LAYER and (decision.stage != "schedule" or decision.verdict.startswith("step ")):

@@ -1,7 +1,8 @@
 
 // ---- the timeline ----
-// Layers in order, in panels over one axis: who reads whom, on which engine, the bytes on chip, and where each tensor lies. Only what
-// is in view is drawn, in few long paths, and what lies under the pointer is computed: ten thousand layers are no more work than fifty.
+// Layers in order, in panels over one axis: who reads whom, on which engine, the bytes on chip, and where each tensor
+// lies. Only the visible part is drawn, in few long paths, and the item at the pointer is computed, so ten thousand
+// layers are no more work than fifty.
 
 const GUTTER = 76;
 const PANELS = { head: [0, 40], arcs: [44, 62], lanes: [108, 84], occupancy: [222, 116], offsets: [378, 270] }; // [top, height]
@@ -40,9 +41,9 @@ class Timeline {
     addEventListener("resize", () => this.draw());
   }
 
-  // ---- what is in view ----
+  // ---- the visible part ----
 
-  /** What the top of the panels stands for: all there is on chip, or the highest byte in use. */
+  /** The value at the top of the panels: the capacity on chip, or the highest byte in use. */
   scale(fits) {
     this.fits = fits;
     this.top = fits ? this.highest * 1.04 : Math.max(this.capacity, this.highest);
@@ -86,7 +87,7 @@ class Timeline {
     this.width = Math.max(this.plot.clientWidth - GUTTER, 60);
     this.step = this.width / (this.to - this.from);
     const picture = svg("svg", { width: this.width + GUTTER, height: HEIGHT, role: "img", "aria-label": "Layers, bytes on chip and offsets in the order layers run" });
-    const inside = svg("svg", { x: GUTTER, width: this.width, height: HEIGHT }); // clips what is out of view
+    const inside = svg("svg", { x: GUTTER, width: this.width, height: HEIGHT }); // clips the hidden part
     inside.append(...this.grounds(), ...this.arcs(), ...this.lanes(), ...this.areas(), ...this.places(), ...this.axis());
     picture.append(inside, ...this.labels());
     this.plot.replaceChildren(picture);
@@ -123,7 +124,7 @@ class Timeline {
     return made;
   }
 
-  /** Segments of the engine as ranges of layers; those of the host, which have none, are named in the one behind them. */
+  /** Segments of the engine as ranges of layers; segments of the host have none and are named in the next one. */
   segments() {
     const found = [];
     let host = "";
@@ -229,7 +230,7 @@ class Timeline {
     return made;
   }
 
-  /** What stands left of the panels. */
+  /** The labels left of the panels. */
   labels() {
     const made = [];
     const say = (y, text, name = "tick") => made.push(svg("text", { class: name, x: GUTTER - 8, y, "text-anchor": "end" }, text));
@@ -283,7 +284,7 @@ class Timeline {
     this.tip.style.top = `${this.plot.offsetTop + found.y + 16}px`;
   }
 
-  /** What the pointer is on, in lines. */
+  /** The item at the pointer, in lines. */
   said({ layer, place, y }) {
     const it = this.layers[layer];
     if (y < PANELS.head[1]) {
@@ -302,7 +303,7 @@ class Timeline {
   }
 }
 
-/** As much of a text as fits into so many pixels; nothing where that is less than `least` characters. */
+/** The part of a text that fits into the given pixels; empty if that is less than `least` characters. */
 function shortened(text, pixels, least = 3) {
   const fits = Math.floor(pixels / CHARACTER);
   if (text.length <= fits) return text;

@@ -1,10 +1,10 @@
 """The order of a chip's program as a Chrome trace: a process for each segment, with lanes for its engines, or one for
 the host.
 
-No source turns work into time, so the unit is a share: how long a bar is says how much of the whole program's
-operations (NE, PE, host) or of the bytes from and to main memory (DMA) a layer has, in millionths, and at least 1.
-Layers run one after the other: what a layer moves and what it computes begin together, and the next begins when both
-have ended. Arrows lead from the layer that makes a tensor to those that read it.
+No source turns work into time, so the unit is a share: the length of a bar is the layer's share of the program's
+operations (NE, PE, host) or of its bytes from and to main memory (DMA). It is in millionths, and at least 1. Layers run
+one after the other. A layer's transfers and its computation begin together, and the next layer begins after both.
+Arrows lead from the layer that makes a tensor to its readers.
 """
 
 import json

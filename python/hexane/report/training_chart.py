@@ -1,4 +1,4 @@
-"""Draws a training: its loss with evaluations, and under it what else the log has of each step."""
+"""Draws a training: its loss with evaluations, and below it the other metrics of its log."""
 
 import io
 from math import isfinite

@@ -1,6 +1,6 @@
-"""Changes of a network that keep what it computes, to be tried before a report advises them.
+"""Changes of a network that keep its results, to be tried before a report advises them.
 
-Only what is exact in real numbers is here: a power of two may pass through a product, whose bias goes with it, and a
+Only exact changes (in real numbers) are here. A power of two may pass through a product, whose bias goes with it, and a
 sum is a product with ones, or the sum of its parts. No factor passes through an activation.
 """
 
@@ -119,7 +119,7 @@ def added_by_a_product(node: Node, inputs: Sequence[Value | None]) -> Value:
 
 
 def better(after: Difference, before: Difference) -> bool:
-    """Whether a change is worth its advice: no overflow is left, and half of the distance at most."""
+    """True if a change is worth its advice: no overflow is left, and half of the distance at most."""
     return not after.overflows and (bool(before.overflows) or after.relative_l2 <= before.relative_l2 / 2)
 
 

@@ -2,7 +2,7 @@
 second.
 
 Both run on the host in their own dtypes, with the results of all ops. Results of equal numbers are one value, whatever
-their names, shapes and layouts. What lies between the last such values and a wrong output parts.
+their names, shapes and layouts. The models part between the last such values and a wrong output.
 """
 
 import re
@@ -38,8 +38,8 @@ class PairedOutput:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Of one of the two: the model, the last value that both have, and the ops from there to the wrong output, the
-    first one first."""
+    """One of the two models: its name, the last value that both have, and the ops from there to the wrong output, in
+    order."""
 
     model: str
     last: str
@@ -89,7 +89,7 @@ class TwoModels:
         return found + ([self.cause] if self.cause else [])
 
     def record(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """A dict for JSON."""
         return {
             "models": list(self.names),
             "ok": self.ok,
@@ -111,7 +111,7 @@ def plain(name: str) -> str:
 
 
 def open_other(other: sources.Module, arrays: Mapping[str, Array]) -> tuple[Graph, dict[str, Array]]:
-    """The graph of the second model and its inputs: those of the first by name, else in their order.
+    """The graph of the second model, and its inputs: the first model's inputs, matched by name or else by order.
 
     Raises Error for inputs that have no counterpart."""
     ports, _, _ = ports_of_module(other)
@@ -215,8 +215,8 @@ def _known(run: _Run, value: Value) -> Array:
 
 
 def _shared(a: _Run, b: _Run, tolerance: float) -> dict[Value, Value]:
-    """Values of the first, each with the value of the second that has its numbers: one of the same name, else the
-    first in the order of the ops, in the same layout or another."""
+    """Maps values of the first to values of the second with the same numbers, in the same layout or another. A value
+    with the same name comes first, else the first in the order of the ops."""
     by_size: dict[int, list[Value]] = {}
     for value, array in b.arrays.items():
         by_size.setdefault(array.size, []).append(value)
@@ -239,7 +239,7 @@ def _shared(a: _Run, b: _Run, tolerance: float) -> dict[Value, Value]:
 
 
 def _alike(x: Array, y: Array, tolerance: float) -> bool:
-    """Whether two arrays have the same numbers, maybe in another order of their axes."""
+    """True if two arrays have the same numbers, possibly with their axes in another order."""
     if "f" not in (x.dtype.kind, y.dtype.kind):
         return bool(np.array_equal(x.reshape(-1), y.reshape(-1)))
     p, q = (v.reshape(-1).astype(np.float64) for v in (x, y))
@@ -271,7 +271,7 @@ def _region(end: Value, shared: Iterable[Value]) -> list[Node]:
 
 
 def _side(run: _Run, region: Sequence[Node], end: Value) -> Side:
-    """What stands in front of the first op of a region."""
+    """The ops of a region, and the value in front of the first op."""
     inside = {id(node) for node in region}
     read = [v for node in region for v in node.inputs if v is not None and id(node) and id(v.node) not in inside]
     last = next((v for v in read if v.node.op not in ("const", "param")), end)
@@ -281,7 +281,7 @@ def _side(run: _Run, region: Sequence[Node], end: Value) -> Side:
 def _cause(
     a: _Run, b: _Run, regions: tuple[list[Node], list[Node]], ends: tuple[Value, Value], tolerance: float
 ) -> str:
-    """Whether the first one's ops are right, and its dtypes are not; or the other way round; or the ops differ."""
+    """Tells the cause: the dtypes of the first, the dtypes of the second, or different ops."""
     wanted, unknown = (_known(b, ends[1]), _known(a, ends[0])), None
     for run, region, end, want, other in ((a, regions[0], ends[0], wanted[0], b.name),
                                           (b, regions[1], ends[1], wanted[1], a.name)):  # fmt: skip

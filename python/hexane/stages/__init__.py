@@ -1,1 +1,1 @@
-"""The stages behind the passes: from a graph to a program whose steps have an order and whose buffers have offsets."""
+"""The stages after the passes: from a graph to a program with ordered steps and buffer offsets."""

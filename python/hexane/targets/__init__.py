@@ -1,4 +1,4 @@
-"""What programs are compiled for: the host, and every generation of Apple's engine, as data with its sources."""
+"""Compile targets: the host and every generation of Apple's engine, as data with sources."""
 
 from hexane.targets.detect import detect
 from hexane.targets.divergence import fp16_divergence

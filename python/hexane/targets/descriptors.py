@@ -29,8 +29,8 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """One generation. patch_width: offset of that field in bytes, None where there are no patches or nobody knows it.
-    families: those a published table gives it; targets: the chips whose files name it. defect: of the compiler, or
+    """One generation. patch_width: the byte offset of that field; None if there are no patches or it is unknown.
+    families: as a published table groups them. targets: the chips whose files name it. defect: a compiler defect, or
     ""."""
 
     generation: int

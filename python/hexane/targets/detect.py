@@ -1,4 +1,4 @@
-"""Which target this machine is."""
+"""Detects the target of this machine."""
 
 import os
 import subprocess
@@ -41,8 +41,8 @@ def detect_name(brand: Callable[[], str] = read_brand) -> Name:
 def this_machine(brand: Callable[[], str] = read_brand) -> str:
     """The name of the chip that `brand` names, else "host".
 
-    An Apple chip that no target knows gets the oldest one that runs programs in MIL, with one warning: what is compiled
-    for it runs on every later one.
+    An Apple chip without a target gets the oldest target that runs MIL programs, with one warning. A program for that
+    target runs on every later chip.
     """
     return _machine_name(brand).target
 

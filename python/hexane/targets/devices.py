@@ -1,4 +1,4 @@
-"""Which chip a device has, and the names by which people know chips."""
+"""Chips by device, and the common names of chips."""
 
 from collections.abc import Iterator
 from functools import cache

@@ -1,4 +1,4 @@
-"""What the service that compiles and loads programs on macOS takes: numbers of the operating system, whatever the
+"""Limits of the macOS service that compiles and loads programs. They depend on the operating system, not on the
 chip."""
 
 from collections.abc import Mapping
@@ -11,10 +11,10 @@ from hexane.targets.fact_file import read_facts
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """compile_limit: programs that one process may compile; load_limit: that it may have loaded. load_retry_ms: a load
-    that failed is tried once more after it. build_limit_ms, evaluate_limit_ms: a compile or load, and an evaluation,
-    that takes longer is given up. least_surface_bytes: of any surface. qos_values: the numbers of the classes of
-    service named in qos_names; any number up to most_qos is taken, and the others mean default_qos."""
+    """compile_limit, load_limit: the most programs that one process may compile, and have loaded. load_retry_ms: the
+    wait before the one retry of a failed load. build_limit_ms, evaluate_limit_ms: timeouts of a compile or load, and of
+    an evaluation. least_surface_bytes: the smallest surface. qos_values: the values of the service classes in
+    qos_names. Values up to most_qos are accepted; any other means default_qos."""
 
     compile_limit: int
     load_limit: int

@@ -1,5 +1,4 @@
-"""Whether two chips may give different numbers for one op in fp16, from what is known of both, without running
-anything."""
+"""Predicts without a run whether two chips may give different numbers for one op in fp16."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -56,5 +55,5 @@ def fp16_divergence(
 
 
 def _transposes(route: int | None, extent: int | None) -> object:
-    """Whether a reduction goes through a transpose; for an extent that is not known, what decides it."""
+    """True if a reduction goes through a transpose; for an unknown extent, the extent from which it does."""
     return route if extent is None or route is None else extent >= route

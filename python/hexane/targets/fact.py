@@ -1,4 +1,4 @@
-"""A fact about hardware: a value, who says so, and how they know. Read strictly from what a TOML file says."""
+"""A fact about hardware: a value, who says so, and how they know. Reads TOML strictly."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -19,7 +19,7 @@ STATUSES = {
     "disputed": "sources disagree: every claim is kept, the value is what silicon showed, where it showed anything",
     "unknown": "no source gives it",
 }
-# Those that a file may give. "unknown" is said by the value, "inherited" follows from who measured what.
+# The statuses that a file may give. "unknown" is said by the value, "inherited" follows from who measured what.
 GIVEN = tuple(status for status in STATUSES if status not in ("unknown", "inherited"))
 
 
@@ -34,7 +34,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """value is None for what is unknown, and where the source says that there is no such limit or route."""
+    """value is None if it is unknown, or if the source says that there is no such limit or route."""
 
     value: Any
     source: str
@@ -44,7 +44,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a value stands, and what its file says about values that name no source of their own."""
+    """The place of a value, and the source and status that its file gives by default."""
 
     file: str
     source: str
@@ -52,7 +52,8 @@ class Place:
 
 
 def read_fact(place: Place, path: str, given: Any, kind: Any) -> Fact:
-    """The fact behind `path = given`: a value of that kind, or a table {value, source, status} and maybe claims."""
+    """The fact of the entry `path = given`: a value of that kind, or a table {value, source, status} and maybe
+    claims."""
     if given == "unknown":
         if NoneType not in get_args(kind):
             raise error(place, path, given, describe(kind))

@@ -1,4 +1,4 @@
-"""What is known of a family or a tier, asked for by itself, by its name ("family A13"), or by a chip of it."""
+"""Facts about a family or a tier, asked for by its name ("family A13") or by one of its chips."""
 
 from typing import NamedTuple, TypeVar
 
@@ -13,15 +13,16 @@ Group = TypeVar("Group", Family, Tier)
 
 
 class Costs(NamedTuple):
-    """What the compiler's analytic cost model has for a family. clamps: of the bandwidth, for one bucket of sizes each,
-    as far as they are published; ramp: the first and the last setup latency. Units are not published."""
+    """The compiler's analytic costs for a family. clamps: the published bandwidth clamps, one per bucket of sizes.
+    ramp: the first and the last setup latency. Units are not published."""
 
     clamps: tuple[float, ...]
     ramp: tuple[float, float]
 
 
 def analytic_costs(family: Family | str | Chip) -> Costs:
-    """Those of a family, or of a chip's family: "A13" is the chip A13, whose family is A12; "family A13" is the family.
+    """The costs of a family, or of a chip's family: "A13" is the chip A13, whose family is A12; "family A13" is the
+    family.
 
     Source: guide ch35, table 35.7, decoded. Raises Error for a tier, which is another ordering.
     """

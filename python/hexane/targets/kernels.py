@@ -1,4 +1,4 @@
-"""Which operands the kernels of a target take: the one place that asks the C++ library."""
+"""The operands that each kernel of a target takes. Only this file asks the C++ library."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -9,7 +9,7 @@ from hexane.errors import Error
 DtypeNames = Sequence[str | None]
 
 
-# What runs a program of a device has no row among the CPU's kernels.
+# The step that runs a device's program has no row among the CPU's kernels.
 _PROGRAM: "_core.KernelRow" = {
     "name": "program", "dtypes": "*...->*...", "family": "any", "attrs": "", "attrs_bytes": 0, "accepts": "strided",
     "reads_ring": False, "packs": False,
@@ -17,7 +17,7 @@ _PROGRAM: "_core.KernelRow" = {
 
 
 class Kernels:
-    """The kernels of this library for one family of arithmetic, and those that serve any."""
+    """The kernels of this library for one family of arithmetic, including family "any"."""
 
     def __init__(self, family: str) -> None:
         self.family = family
@@ -39,15 +39,15 @@ class Kernels:
         return ("nchw", "nhwc") if "layout:" in self.layout(kernel) else ("nhwc",)
 
     def reads_ring(self, kernel: str) -> bool:
-        """Whether it finds the rows of its first input in a ring."""
+        """True if it can read its first input from a ring buffer."""
         return self._row(kernel)["reads_ring"]
 
     def packs(self, kernel: str) -> bool:
-        """Whether it packs its inputs 1 and 2, of some dtypes, before it computes, where they are not constant."""
+        """True if it packs non-constant inputs 1 and 2 of some dtypes before it computes."""
         return kernel in self._packing
 
     def has(self, kernel: str, inputs: DtypeNames, outputs: DtypeNames) -> bool:
-        """Whether there is one for operands of these dtypes, by name; None for an operand that is not there."""
+        """True if there is a kernel for operands of these dtypes, by name; None is an absent operand."""
         return kernel in self._rows and _core.has_kernel(kernel, self.family, inputs, outputs)
 
     def __contains__(self, kernel: str) -> bool:

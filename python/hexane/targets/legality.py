@@ -1,5 +1,5 @@
-"""Which ops are legal on a chip, by each route into the engine: the one table behind `check`, `preflight` and the
-compiler."""
+"""Legality of ops on a chip, by each route into the engine: the one table that `check`, `preflight` and the compiler
+share."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,12 +24,12 @@ ROUTES: tuple[Route, ...] = ("mil", "netplist")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What becomes of an op on a chip.
+    """The verdict on an op for a chip.
 
     verdict: "native" runs as it is; "decomposed" runs on the engine as other ops; "oversize" is larger than the chip
-    takes; "host" is computed outside the engine; "rejected" is refused by the engine's compiler. rule: what decided it.
-    reject: what the validator says, word for word if `published`. change: what to write instead. form: what the
-    compiler writes instead by itself ("tiled: width, 3 pieces"), where a node does not run as it is.
+    takes; "host" runs outside the engine; "rejected" is refused by the engine's compiler. rule: the rule that decided.
+    reject: the validator's message, verbatim if `published`. change: the advised rewrite. form: the compiler's own
+    rewrite of the node ("tiled: width, 3 pieces").
     """
 
     verdict: Kind
@@ -45,7 +45,7 @@ class Verdict:
 
     @property
     def runs(self) -> bool:
-        """Whether the engine computes it: as it is, as other ops, or in pieces."""
+        """True if the engine computes it: as it is, as other ops, or in pieces."""
         return self.verdict in ("native", "decomposed") or bool(self.form)
 
     def __str__(self) -> str:
@@ -73,8 +73,8 @@ class Floor:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A layer of a netplist. gate: the field of Chip.gates that its validator reads. fails: code generation fails on
-    families before that one, or "always". export: has a validator of its own; authored: can be written without one."""
+    """A layer of a netplist. gate: the field of Chip.gates that its validator reads. fails: the first family with
+    working code generation, or "always". export: has a validator of its own. authored: can be written without one."""
 
     name: str
     gate: str
@@ -88,7 +88,7 @@ class Layer:
 
 @cache
 def floors() -> Mapping[str, Floor]:
-    """Every op of MIL, and what other sources name beside them, by name."""
+    """Every op of MIL, and further ops that other sources name, by name."""
     data = table("floors")
     found = {}
     for group in data["group"]:
@@ -134,8 +134,7 @@ def _family(name: str | None) -> Family | None:
 
 
 def mil_ops(op: str) -> tuple[str, ...] | None:
-    """What an op is in MIL: its own name, or the ops that are written for it, () for none; None for an op nobody
-    knows."""
+    """The MIL ops for an op: its own name, or the ops that it is written as; () for none, None for an unknown op."""
     other = table("floors")["ops"]
     return tuple(other[op]) if op in other else (op,) if op in floors() else None
 
@@ -154,8 +153,8 @@ def route_of(chip: Chip) -> Route:
 
 
 def from_family(family: Family | None) -> str:
-    """What to do where chips from a family on are needed, by names that people know: a family is named after another
-    chip than those it has. "needs iPhone 13 (A15, M2) or later"."""
+    """The advice if chips from a family on are needed, with product names, because a family is named after a chip
+    outside of it. "needs iPhone 13 (A15, M2) or later"."""
     if family is None:
         return ""
     products = target_table(table("families")["family_arch"][str(family)]).get("products", [])
@@ -168,13 +167,12 @@ def from_family(family: Family | None) -> str:
 
 
 def layer_unit(layer: str) -> str:
-    """The unit that runs a layer of a netplist: that of the first op of MIL that is such a layer; "" where nobody
-    says."""
+    """The unit that runs a layer of a netplist, taken from the first MIL op that maps to the layer; "" if unknown."""
     found = next((floor.unit for floor in floors().values() if floor.layer == layer and floor.unit != "none"), "")
     return found or _UNITS.get(layer, "")
 
 
-# Of layers that no op of MIL is: by their names among the compiler's units and fused operations.
+# Layers without a MIL op, by their names among the compiler's units and fused operations.
 _UNITS = {
     "CrossCorrelation": "mac",
     "GOC": "planar",
@@ -185,8 +183,7 @@ _UNITS = {
 
 
 def op_status(op: str, target: str | Chip, route: Route = "mil") -> Verdict:
-    """Whether a chip runs an op (a name of MIL or of Hexane), as far as that does not depend on its shapes and
-    attributes.
+    """The verdict on an op (a name of MIL or of Hexane) for a chip, without its shapes and attributes.
 
     route: "mil", which a floor for each family decides, or "netplist", which the bytes of the chip decide. Raises Error
     for an op nobody knows and for a target that is no chip.
@@ -362,6 +359,6 @@ def _offset(gate: str) -> str:
 
 
 def disputes() -> Mapping[str, Any]:
-    """The ops about which sources disagree: what is taken and why, and every claim."""
+    """The ops on which sources disagree: the value taken, the reason, and every claim."""
     found: Mapping[str, Any] = table("floors")["disputes"]
     return found

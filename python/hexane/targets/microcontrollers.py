@@ -1,4 +1,4 @@
-"""What the C99 runtime takes on a microcontroller: bytes of code, and instructions for each multiply-accumulate."""
+"""Costs of the C99 runtime on a microcontroller: bytes of code, and instructions per multiply-accumulate."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -30,8 +30,8 @@ def cores() -> tuple[Core, ...]:
 
 
 def code_bytes(kernels: Iterable[str], activations: Iterable[str], codecs: Iterable[str], streams: bool = False) -> int:
-    """Of an app with these for a Cortex-M4 at -Os, verification included. streams: it has streamed ports. An upper
-    estimate: functions before they are linked, which makes some of them smaller."""
+    """The code bytes of an app with these parts, for a Cortex-M4 at -Os, including verification. streams: it has
+    streamed ports. An upper estimate: functions before they are linked, which makes some of them smaller."""
     code: dict[str, Any] = table("microcontrollers")["code"]
     parts: set[int] = set()
     for title, names in (("kernels", kernels), ("activations", activations), ("codecs", codecs)):

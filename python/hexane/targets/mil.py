@@ -1,4 +1,4 @@
-"""What the engine's compiler takes of a program in MIL: `shared/mil.toml`."""
+"""Limits of a MIL program in the engine's compiler: `shared/mil.toml`."""
 
 from dataclasses import dataclass, fields
 from functools import cache
@@ -18,9 +18,9 @@ class MilLimit:
 @dataclass(frozen=True, slots=True)
 class MilLimits:
     """ports: dtypes of inputs and outputs. conv_inputs: input channels of a convolution, exclusive. norm_elements,
-    affine_norm_elements: what a layer norm goes over, exclusive. program_bytes: of weights. conv_speedup: of a 1x1
-    convolution over a matmul with constant weights. row_elements: a multiple of them is fast. softmax_power: one person
-    saw other extents than its powers fail."""
+    affine_norm_elements: elements that a layer norm reduces, exclusive. program_bytes: bytes of weights. conv_speedup:
+    the speedup of a 1x1 convolution over a matmul with constant weights. row_elements: multiples of it are fast.
+    softmax_power: one person saw extents fail that are not its powers."""
 
     ports: MilLimit
     conv_inputs: MilLimit

@@ -1,5 +1,4 @@
-"""Which target a spelling means: the name of a target, a die, a product, or a device that has it, also by its
-identifier."""
+"""Finds the target of a spelling: a target, die or product name, or a device by name or identifier."""
 
 import re
 from difflib import get_close_matches
@@ -18,7 +17,7 @@ ALIKE = (
     1 / 2
 )  # how alike a name and a spelling are that an error proposes it for; short names need less than difflib's own
 
-# What a family, a tier or a target is not, and where its name is.
+# Hints for a Family or a Tier given as a spelling: the function that names a target of it.
 _HINTS = {
     "Family": " (hexane.targets.arch_for_family names one of a family)",
     "Tier": " (hexane.targets.arch_for_tier names one of a tier)",
@@ -36,7 +35,7 @@ def parse(spelling: str | Target) -> str:
     """The target's name: "h13" for "H13", "T8101", "A14", "Apple M1", "iPhone 12", "iPhone13,2", or that target itself.
     Case, spaces and hyphens do not count.
 
-    Raises Error for a spelling that is no target's, with those that are near, and for what is no text.
+    Raises Error for an unknown spelling, with the nearest known ones, and for a value that is not text.
     """
     return lookup(spelling).target
 
@@ -69,7 +68,7 @@ def find(spelling: str) -> Name | None:
 
 
 def _said(plain: str) -> str:
-    """What the error says of a spelling that is no target's."""
+    """The error text about an unknown spelling."""
     for name, about in unknown_names().items():
         if plain == _plain(name):
             return about
@@ -91,15 +90,15 @@ def _said(plain: str) -> str:
 
 
 def group(spelling: str) -> tuple[str, str] | None:
-    """The family or tier of that name: ("family", "A13") for "family A13"; None for what is none."""
+    """The family or tier of that name: ("family", "A13") for "family A13"; None for any other name."""
     found = re.fullmatch(r"(family|tier)(\w+)", _plain(spelling))
     members = [] if found is None else list(Family if found[1] == "family" else Tier)
     return next(((found[1], member.name) for member in members if found and member.name.casefold() == found[2]), None)
 
 
 def _plain(spelling: str) -> str:
-    """As spellings are compared. "iPad Air (5th generation)" is "iPad Air 5", "MacBook Air (M2, 2022)" is "MacBook Air
-    M2"."""
+    """The form in which spellings are compared. "iPad Air (5th generation)" is "iPad Air 5", "MacBook Air (M2, 2022)"
+    is "MacBook Air M2"."""
     named = re.sub(r",\s*20\d\d\s*\)", ")", spelling.casefold())
     joined = re.sub(r"[\s_(),-]+", "", named).removeprefix("apple")
     return re.sub(r"(\d)(st|nd|rd|th)generation$", r"\1", joined)

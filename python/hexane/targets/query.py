@@ -15,8 +15,8 @@ from hexane.targets.target import Chip, Target
 
 
 def load_target(name: str | Target) -> Target:
-    """The target a spelling means, which remembers what it was asked for as; the same object for every call with that
-    name. A target is itself. Raises Error for an unknown spelling or a broken file."""
+    """The target of a spelling; it remembers the spelling. Each spelling gives the same object every time. A target is
+    itself. Raises Error for an unknown spelling or a broken file."""
     if isinstance(name, Target):
         return name
     found = lookup(name)
@@ -29,15 +29,15 @@ def _asked(name: Name) -> Target:
 
 
 def chip_names(*, all: bool = False) -> tuple[str, ...]:
-    """The names of the targets that are chips and that some product has; all: those without a product too, which are
-    reference targets, embedded parts and variants that no device reports."""
+    """The names of the chips that a product has. all: also reference targets, embedded parts and variants that no
+    device reports."""
     names = target_names() if all else listed_names()
     return tuple(name for name in names if isinstance(load_target(name), Chip))
 
 
 def load_chip(target: str | Target) -> Chip:
-    """The same for what needs a chip; a chip is itself. Raises Error for the host, and for what is neither name nor
-    chip."""
+    """Like `load_target`, for a chip; a Chip is returned unchanged. Raises Error for the host, and for any value that
+    is neither name nor chip."""
     found = load_target(target)
     if not isinstance(found, Chip):
         raise Error(
@@ -47,8 +47,8 @@ def load_chip(target: str | Target) -> Chip:
 
 
 def fact(target: str | Target, name: str | int) -> Fact:
-    """What is known under a name ("extents.width", or "width" where that is clear) or an offset of the parameter block
-    (0x138, "0x138"), with source and status. Raises Error for a name or offset that a target does not have.
+    """The fact with this name ("extents.width", or "width" if that is unambiguous) or at this offset of the parameter
+    block (0x138, "0x138"), with source and status. Raises Error for a name or offset that a target does not have.
     """
     known = load_target(target)
     path = str(name) if name in known.facts else _path(name)
@@ -58,12 +58,12 @@ def fact(target: str | Target, name: str | int) -> Fact:
 
 
 def limit(target: str | Target, name: str | int) -> Any:
-    """The plain value of that fact: None where nobody knows it, or there is no such limit."""
+    """The plain value of that fact: None if the value is unknown, or if there is no such limit."""
     return fact(target, name).value
 
 
 def native_streams(target: str | Target) -> tuple[str, ...]:
-    """The encodings of weights that stay compressed up to the engine; what the others save, they save on disk only."""
+    """The weight encodings that stay compressed up to the engine; other encodings only save space on disk."""
     streams: tuple[str, ...] = limit(target, "formats.streams")
     return streams
 

@@ -90,8 +90,8 @@ def _values(kind: Any, prefix: str, facts: dict[str, Fact]) -> dict[str, Any]:
 
 
 def _facts(name: str, file: str, own: dict[str, Any], above: tuple[str, ...] = ()) -> dict[str, Fact]:
-    """The facts of a file over those of its bases. above: the files that led here; a file without any is that of a
-    target."""
+    """The facts of a file over the facts of its bases. above: the files that led here; it is empty for a target's own
+    file."""
     if file in above:
         raise Error(f"[{file}] base: got a circle {' -> '.join((*above, file))}, need an end")
     place = _place(file, own)

@@ -1,5 +1,5 @@
-"""What is known to go wrong with ops of some kinds, and what to write instead: `shared/rules.toml`.
-`shared/packages.toml` has the same of Core ML packages."""
+"""Known failures of some kinds of ops, and the advised rewrites: `shared/rules.toml`. `shared/packages.toml` has the
+same of Core ML packages."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

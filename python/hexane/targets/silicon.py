@@ -1,4 +1,5 @@
-"""Which silicon a source measured: a value measured on one chip is inherited by the others that share its file."""
+"""Finds the silicon that a source measured. A value measured on one chip is inherited by the other chips that share its
+file."""
 
 from collections.abc import Collection
 
@@ -9,7 +10,7 @@ SEEN = ("measured", "verified")
 
 
 def measured_on(source: str, products: Collection[str]) -> bool:
-    """Whether the source measured one of these products: `shared/measured_on.toml`."""
+    """True if the source measured one of these products: `shared/measured_on.toml`."""
     return source.startswith(sources_of(products))
 
 

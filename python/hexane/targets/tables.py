@@ -16,7 +16,7 @@ FOLDER = Path(__file__).parent
 
 
 def parse_toml(text: str, file: str) -> dict[str, Any]:
-    """Raises Error for what is no TOML."""
+    """Raises Error for invalid TOML."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -1,5 +1,5 @@
-"""What a target is. A Target holds what any compiler pass asks for; a Chip adds what is known about one generation of
-the engine.
+"""Target and Chip. A Target holds the data that every pass needs; a Chip adds the facts about one generation of the
+engine.
 
 Plain values are fields; who says so stands under the same name in `facts`: `chip.extents.width`,
 `chip.facts["extents.width"]`. A field that may be None is unknown for some chip, or has no such limit there; its fact's
@@ -39,10 +39,10 @@ class Space:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """numerics: the family of arithmetic that kernels are looked up by. residual_epilogue: may a layer absorb the
-    addition of a second live tensor. channels_last: do images stay NHWC from kernel to kernel. alignment: of buffers,
-    in bytes. spaces: the memories where buffers lie, the preferred one of a kind first. asked: the name it was asked
-    for by ("A14"), "" for its own."""
+    """numerics: the family of arithmetic whose kernels run. residual_epilogue: a layer may absorb the addition of a
+    second live tensor. channels_last: images stay NHWC from kernel to kernel. alignment: alignment of buffers, in
+    bytes. spaces: the memories for buffers, the preferred one of a kind first. asked: the name by which it was asked
+    for ("A14"), or ""."""
 
     name: str
     device: str
@@ -56,12 +56,12 @@ class Target:
 
     @property
     def label(self) -> str:
-        """As messages and reports name it: "A14 (h13)" where A14 was asked for, else "h13"."""
+        """Its name in messages and reports: "A14 (h13)" where A14 was asked for, else "h13"."""
         return f"{self.asked} ({self.name})" if self.asked else self.name
 
     @property
     def kernels(self) -> Kernels:
-        """The query for what its kernels take."""
+        """The query for the operands that its kernels take."""
         return kernels(self.numerics)
 
     @property
@@ -76,7 +76,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clocks:
-    """Megahertz; points of one list belong to those of the other."""
+    """Megahertz; points at the same place of two lists belong together."""
 
     engine: tuple[int, ...] | None
     effective: tuple[int, ...] | None
@@ -123,8 +123,8 @@ class Extents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Sizes and alignments, in bytes, and the banks. partition_percent: of the working set, what a partition may
-    use."""
+    """Sizes and alignments in bytes, and the banks. partition_percent: the share of the working set that a partition
+    may use."""
 
     working_set: int
     partition_percent: int
@@ -143,7 +143,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gates:
-    """What the chip has, or what its compiler switches on for it."""
+    """Features of the chip, or switches that its compiler sets for it."""
 
     collective: bool
     kernel_streaming: bool
@@ -259,11 +259,10 @@ class Chip(Target):
 
     @property
     def lead(self) -> str:
-        """The name that tables and pages lead with: what was asked for, else the names that people know, else its
-        own."""
+        """The name that tables and pages lead with: the name asked for, else the common names, else its own."""
         return self.asked or ", ".join(self.known) or self.name
 
     @property
     def title(self) -> str:
-        """As the first line of a report names it: "A14 (h13)" where A14 was asked for, else "h13 (iPhone 12, M1)"."""
+        """Its name in the first line of a report: "A14 (h13)" where A14 was asked for, else "h13 (iPhone 12, M1)"."""
         return self.label if self.asked or not self.known else f"{self.name} ({', '.join(self.known)})"

@@ -8,7 +8,8 @@ from hexane.targets.tables import table
 
 @cache
 def unknown_names() -> Mapping[str, str]:
-    """By name, what an error says of it after "got NAME": what it is, who says so, and what to ask for instead."""
+    """For each unknown name, the error text after "got NAME": a description, its source, and the advised
+    replacement."""
     found = {}
     for name, row in table("unknown_names").items():
         said = f"{row['about']} ({row['source']}, {row['status']}), need another, such as {' or '.join(row['near'])}"

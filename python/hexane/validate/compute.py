@@ -66,7 +66,7 @@ def _groups(c: Call) -> Found:
 
 
 def _padded(c: Call) -> Found:
-    """Whether the kernel reaches over the padded input: extent + pads < dilation * (kernel - 1) + 1 along some axis."""
+    """True if the kernel exceeds the padded input along some axis: extent + pads < dilation * (kernel - 1) + 1."""
     kernel, dilations = _kernel(c), c.get("dilations", ())
     if c.get("transposed", False) or (dilations in ONES and not any(map(gt, kernel, c.x[2:]))):
         return False

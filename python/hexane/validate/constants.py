@@ -7,7 +7,7 @@ FOLDED = judged("native", "computed when the program is compiled", "constants fo
 
 
 def is_constant(node: Node) -> bool:
-    """Whether a node is computed when the program is compiled: from constants alone."""
+    """True if a node is computed when the program is compiled: from constants alone."""
     return node.is_constant
 
 

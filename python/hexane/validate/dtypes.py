@@ -11,7 +11,7 @@ from hexane.validate.rule import judged, refused
 INDEXED = GATHERS | {"topk", "argsort", "reduce_argmax", "reduce_argmin", "quantize", "dequantize", "quantized_matmul"}
 INDEXED |= {"quantized_conv", "quantized_add", "write_state"}
 INDEXED |= {"random", "random_uniform", "random_normal", "bernoulli", "dropout", "multinomial"}
-# Sums of squares and what is made of them, of which a step of training has a few: fp16 would make them infinite.
+# Sums of squares and numbers computed from them occur a few times in a step of training; fp16 would make them infinite.
 WIDE_NUMBER = judged(
     "host", "single numbers of fp64 stay on the host, where they keep their digits and their range", "numbers of fp64"
 )

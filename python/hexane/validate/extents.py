@@ -1,4 +1,4 @@
-"""The extents of tensors: what a chip takes on each axis, and what single ops bound in addition."""
+"""The extents of tensors: the limits of a chip for each axis, and further limits of single ops."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ def largest(t: TensorType, axis: int, chip: Chip) -> int:
 
 
 def fits(t: TensorType, chip: Chip) -> bool:
-    """Whether the chip takes the tensor at all."""
+    """True if the chip takes the tensor at all."""
     most = cache_of(chip).largest.get(t.rank)
     return most is not None and not any(map(gt, t.shape, most))
 
@@ -37,7 +37,7 @@ def live_types(op: str, types: Types, constant: tuple[bool, ...]) -> list[Tensor
 
 
 def plain(types: Sequence[TensorType], cache: VerdictCache) -> bool:
-    """Whether they are floats or bools that the chip takes, as nearly all are: `dtypes.integers` and `extents` have
+    """True if all are floats or bools that the chip takes, as nearly all are: `dtypes.integers` and `extents` have
     nothing to say."""
     for t in types:
         shape, most = t.shape, cache.largest.get(len(t.shape))
@@ -79,7 +79,7 @@ def _groups(x: TensorType, attrs: Mapping[str, Any], chip: Chip) -> Iterator[Ver
             yield _oversize(chip, axis, got, "normalise smaller images")
 
 
-# What ops bound in addition to the extents of their tensors.
+# Limits of ops in addition to the extents of their tensors.
 OWN_EXTENTS = {"transpose": _transposed, "group_norm": _groups}
 
 

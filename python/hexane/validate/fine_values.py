@@ -1,5 +1,5 @@
-"""Values whose small numbers decide a result and are lost in fp16: products with tiny factors that are scaled up again,
-and the terms and limits that keep a logarithm or a reciprocal finite.
+"""Values whose small numbers decide a result and are lost in fp16. They are products with tiny factors that are scaled
+up again, and the terms and limits that keep a logarithm or a reciprocal finite.
 
     relu(%x)  ->  add(.., 1e-8)  ->  log          log(0 + 1e-8) is -18.4; fp16 rounds 1e-8 to 6e-8, or to 0
      engine        host              host
@@ -43,8 +43,8 @@ class Fine(NamedTuple):
 
 
 class Makers(NamedTuple):
-    """found, by id: the nodes that have to be computed beyond fp16 because small numbers decide, and why. large:
-    reciprocals of small numbers that are beyond fp16 in turn, and their size."""
+    """found: the nodes, by id, that have to be computed beyond fp16 because small numbers decide, and the reason.
+    large: reciprocals of small numbers that overflow fp16, and their size."""
 
     found: dict[int, str]
     large: dict[Value, float]
@@ -93,7 +93,7 @@ def fine_makers(nodes: Sequence[Node], counts: Mapping[Value, int], may_leave: C
 
 
 def _reciprocal(node: Node, size: float) -> float:
-    """The size of what a division by such a number gives; 0 for other ops."""
+    """The size of the quotient if the node divides by such a number; 0 for other ops."""
     if node.op == "rsqrt":
         return float(size**-0.5)
     top = _numbers(node.inputs[0]) if node.op == "real_div" else None
@@ -125,7 +125,7 @@ def _needs_digits(node: Node, fine: Mapping[Value, Fine], readers: Mapping[Value
 
 
 def _scales_its_operand(node: Node, readers: Mapping[Value, list[Node]]) -> bool:
-    """Whether a reciprocal is a factor of computed numbers alone, as in a normalisation."""
+    """True if a reciprocal only multiplies computed numbers, as in a normalisation."""
     users = readers.get(node.values[0], [])
     return bool(users) and all(
         user.op == "mul" and all(v is not None and v.node.op != "const" for v in user.inputs) for user in users
@@ -155,7 +155,7 @@ def _gain(node: Node, gains: Mapping[Value, float]) -> float | None:
 
 
 def _made(node: Node, fine: Mapping[Value, Fine], gains: Mapping[Value, float]) -> Fine | None:
-    """What small numbers a node makes, or hands on; None for none."""
+    """The small numbers that a node makes or passes on; None if there are none."""
     operands = [v for v in node.inputs if v is not None]
     if node.op in ("mul", "real_div"):
         top = _numbers(node.inputs[0]) if node.op == "real_div" else None
@@ -240,7 +240,7 @@ def _own(node: Node) -> Fine | None:
 
 
 def _numbers(value: Value | None) -> Array | None:
-    """Those of a constant in floats, as fp64; None for others, and for large ones."""
+    """A float constant as fp64; None for other values and for large constants."""
     if value is None or value.node.op != "const" or value.dtype.kind != "float" or not 0 < value.type.size <= MOST_READ:
         return None
     assert value.node.data is not None
@@ -248,8 +248,8 @@ def _numbers(value: Value | None) -> Array | None:
 
 
 def unheld(node: Node, hides: Sequence[int]) -> tuple[float, float] | None:
-    """The size of the results and of the largest constant, where fp16 holds a constant of an op neither as it is nor in
-    two factors, and a limit does not make it harmless; None for others."""
+    """The sizes of the results and of the largest constant, if fp16 holds a constant neither directly nor as two
+    factors, and no limit makes that harmless; else None."""
     constants = [(i, _numbers(v)) for i, v in enumerate(node.inputs) if i not in hides]
     sizes = {i: _size(numbers) for i, numbers in constants if numbers is not None}
     attrs = {k: float(v) for k, v in node.attrs.items() if isinstance(v, float) and np.isfinite(v)}

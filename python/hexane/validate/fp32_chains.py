@@ -3,8 +3,8 @@
     input positions  ->  cast  ->  mul(.., frequencies)  ->  sin  ->  engine
                           host            host               host
 
-Angles: fp16 holds whole numbers up to 2048, so that an angle of a position of 40,000 is off by up to 16 radians.
-exp(x), its running sum and the logarithm of that: the sum begins with numbers that fp16 does not hold beside its last.
+Angles: fp16 holds whole numbers up to 2048, so an angle of position 40,000 is off by up to 16 radians. The logarithm of
+a running sum of exp(x): its first terms are too small for fp16 next to its last ones.
 """
 
 from collections.abc import Sequence

@@ -17,7 +17,7 @@ class Hazard(NamedTuple):
 
 
 def hazard(node: Node, chip: Chip) -> Hazard | None:
-    """What a chip silently computes otherwise in a node that it takes."""
+    """The silent deviation of a chip in a node that it runs."""
     if joins_width_slices(node) and chip.hazards.width_slice_concat:
         return joined_slices(chip)
     return hazard_of(node.op, tuple([None if v is None else v.type for v in node.inputs]), node.attrs, chip)

@@ -1,5 +1,5 @@
-"""What the host computes because fp16 does not hold its numbers: one answer for compiling, its reports and the forms of a
-chip."""
+"""Nodes that the host computes because fp16 does not hold their numbers. Compiling, its reports and the chip's forms
+share this answer."""
 
 from collections.abc import Callable, Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""The validators of the engine's compiler, one for each kind of layer, and what fails behind them.
+"""The validators of the engine's compiler, one for each kind of layer, and the failures of its later code generation.
 
 They run twice in the compiler: when it looks which ops the engine may have, and when it compiles. So does this code:
 `check`, `preflight` and the compiler ask here.
@@ -38,8 +38,8 @@ def validate(
     """Why the validator rejects a layer, and if it accepts it, why code generation then fails; [] where the layer is
     legal.
 
-    types: of the inputs, (N, C, H, W) or (N, C, D, H, W); weights that are part of the layer do not count.
-    attrs: by the names in the file of the layer's rules. Raises Error for a kind of layer that there is not.
+    types: the input types, (N, C, H, W) or (N, C, D, H, W), without weights that are part of the layer. attrs: by the
+    names in the file of the layer's rules. Raises Error for a kind of layer that there is not.
     """
     if layer not in layers():
         raise Error(f"[validate] layer: got {layer!r}, need one of {', '.join(layers())}")

@@ -1,4 +1,4 @@
-"""The third check of a program: what the driver looks at again when a compiled program is loaded.
+"""The third check of a program: the driver validates a compiled program again when it loads it.
 
 Its existence and the four forms of tensors are published, its conditions are not: these are the rules that tensors of
 loaded programs were seen to keep.

@@ -1,5 +1,4 @@
-"""Whether a program in MIL can hold a node: its ops, what passes into it and out of it, and what the compiler refuses
-of them."""
+"""Decides whether a MIL program can hold a node, by its ops, its operands and results, and the compiler's refusals."""
 
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
@@ -28,8 +27,8 @@ _known: dict[Any, str | list[Node]] = {}
 
 
 def mil_program(node: Node, constant: Sequence[bool], kind: Any) -> str | list[Node]:
-    """The ops of MIL that a node becomes, or why no program can hold it. constant: which operands are computed when the
-    program is compiled. kind: what this depends on, so that it is remembered for the next node of the kind."""
+    """The MIL ops of a node, or the reason why no program can hold it. constant: the operands that are computed when
+    the program is compiled. kind: the key under which the answer is cached."""
     found = _known.get(kind)
     if found is None:
         if len(_known) >= MOST_KNOWN:
@@ -39,8 +38,7 @@ def mil_program(node: Node, constant: Sequence[bool], kind: Any) -> str | list[N
 
 
 def beyond_types(node: Node, constant: Sequence[bool]) -> tuple[Any, ...]:
-    """What the form of a node in MIL depends on besides its types and attributes: numbers of small constants, and what
-    it writes to."""
+    """The inputs of the MIL form besides types and attributes: values of small constants, and the target of a write."""
     if node.op == "write_state":
         return (node.inputs[0].node.op, node.inputs[1].node.op in LEAVES) if node.inputs[0] and node.inputs[1] else ()
     if node.op in ("mul", "real_div", "batch_norm"):
@@ -150,13 +148,13 @@ def _conv(node: Node) -> None:
 
 
 def _stored(weight: Value) -> bool:
-    """Whether it is constants, or computed from constants alone."""
+    """True if the weight is constant, or computed from constants alone."""
     inputs = [v for v in weight.node.inputs if v is not None]
     return weight.node.op == "const" or (bool(inputs) and all(map(_stored, inputs)))
 
 
 def _mul(node: Node) -> None:
-    """What fails is the code generation of a reduction times 0."""
+    """Code generation fails for a reduction times 0."""
     for value, other in zip(node.inputs, reversed(node.inputs), strict=True):
         assert value is not None
         assert other is not None

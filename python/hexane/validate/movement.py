@@ -13,12 +13,12 @@ from hexane.validate.rule import Call, Found, Rule, bottoms, inputs, made_of_fac
 
 
 def _made(c: Call, numbers: Iterable[int]) -> bool:
-    """Whether they are products of the factors that the chip has."""
+    """True if every number is a product of the chip's factors."""
     return all(made_of_factors(number, c.chip.extents.stride_factors) for number in numbers)
 
 
 def _no_factor(c: Call, numbers: Iterable[int]) -> bool:
-    """Whether one of them is neither 1 nor a factor that the chip has."""
+    """True if one of the numbers is neither 1 nor a factor of the chip."""
     return any(number not in (1, *c.chip.extents.stride_factors) for number in numbers)
 
 
@@ -46,8 +46,7 @@ def _elements(c: Call) -> Found:
 
 
 def _flattens(c: Call) -> bool:
-    """Whether a reshape is a flatten, which is all that chips before family A13 have: (N, C, H, W) to (N, C * H *
-    W)."""
+    """True if a reshape is a flatten, (N, C, H, W) to (N, C * H * W); chips before family A13 have no other."""
     if c.output is None or not c.types:
         return True
     x, y = c.types[0].shape, tuple(d for i, d in enumerate(c.output.shape) if i < 2 or d != 1)

@@ -1,4 +1,4 @@
-"""What the compiler checks beside single layers: its five other exports.
+"""The compiler's checks besides single layers: its five other exports.
 
 | export | here |
 |---|---|
@@ -36,8 +36,8 @@ class Unit:
 def validate_module(
     version: tuple[int, ...], names: Iterable[str], records: Collection[str] | None = None
 ) -> list[Verdict]:
-    """Why a module is refused before it is converted: newer than the compiler, two units of one name, a unit that has
-    no conversion record (records: the names that have one; None: all)."""
+    """The reasons to refuse a module before it is converted: a schema newer than the compiler, two units with one name,
+    or a unit without a conversion record. records: the names that have one; None: all."""
     names = list(names)
     found = []
     if version > SCHEMA:
@@ -60,8 +60,8 @@ def validate_network(
     bonded: bool = False,
     records: Collection[str] | None = None,
 ) -> dict[str, list[Verdict]]:
-    """The umbrella: what is refused, by the unit's name, "" for the network. bonded: it is part of a network over
-    several dies."""
+    """The umbrella check: refusals by unit name, "" for the network. bonded: it is part of a network over several
+    dies."""
     whole = validate_module(version, [unit.name for unit in units], records)
     if bonded and not chip.gates.collective:
         whole.append(_refused("bonded networks", BONDED))

@@ -1,4 +1,4 @@
-"""The verdict on a node of a graph: what a chip does with it, from its op, types and attributes alone."""
+"""The verdict on a node of a graph for a chip, from its op, types and attributes alone."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -28,10 +28,10 @@ CHANNELS_LAST = judged("decomposed", _TRANSPOSES, "layout nchw", "guide ch4", "m
 
 
 def judge(node: Node, chip: Chip) -> Verdict:
-    """Whether a chip runs a node as it is: the worst of what its op, its extents, its dtypes and its layer's rules say.
+    """The verdict on a node as it is: the worst of its op, its extents, its dtypes and its layer's rules.
 
-    By the route that programs take to the chip: MIL, or a netplist before family A13. What compiling makes of a node
-    that does not run as it is, `passes.retarget.becomes` says.
+    By the route that programs take to the chip: MIL, or a netplist before family A13. For a node that does not run as
+    it is, `passes.retarget.becomes` gives the result of compiling.
     """
     if is_constant(node):
         return FOLDED
@@ -40,7 +40,7 @@ def judge(node: Node, chip: Chip) -> Verdict:
 
 
 def judge_inside(node: Node, chip: Chip) -> Verdict:
-    """Whether a chip runs a node of MIL's that stands between others: `judge` without what ports hold."""
+    """The verdict on a MIL node inside a program: `judge` without what ports hold."""
     constant = constant_inputs(node)
     return _by_rules(key_of(node, constant), node, constant, cache_of(chip))
 
@@ -134,7 +134,7 @@ def _in_a_program(
 
 
 def _kept_as_is(verdict: Verdict, key: tuple[Any, ...], node: Node) -> bool:
-    """Whether the engine gets the node itself, and not what retargeting makes of it."""
+    """True if the engine gets the node unchanged, without retargeting."""
     return verdict.verdict == "native" or (
         verdict.verdict == "decomposed" and in_mil(node.op, key[1], node.attrs) == (node.op,)
     )
@@ -164,7 +164,7 @@ def _judge(node: Node, key: Any, constant: tuple[bool, ...], cache: VerdictCache
         else:
             for call in calls:
                 refused = validate(call.layer, call.types, call.attrs, chip, call.output)
-                if call.layer != own and len(calls) > 1:  # retargeting writes the op, or says what it lacks
+                if call.layer != own and len(calls) > 1:  # retargeting rewrites the op, or reports the reason
                     refused = [replace(v, verdict="decomposed") for v in refused]
                 found += refused
     if last:

@@ -1,4 +1,4 @@
-"""What a validator is made of: a rule with the words it rejects with, and the layer it looks at."""
+"""The parts of a validator: a rule with its message, and the layer that it checks."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ FLOATS = ("fp16", "fp32", "bf16")  # the engine computes all of them in fp16
 
 
 def made_of_factors(number: int, factors: tuple[int, ...]) -> bool:
-    """Whether a number is a product of the factors."""
+    """True if a number is a product of the factors."""
     for factor in factors:
         while number > 1 and number % factor == 0:
             number //= factor
@@ -34,7 +34,7 @@ class Dims(NamedTuple):
 
 
 def dims(shape: Sequence[int]) -> Dims:
-    """The extents of (N, C, D, H, W), (N, C, H, W), (C, H, W), (C, W) or (C,), what is not there being 1."""
+    """The extents of (N, C, D, H, W), (N, C, H, W), (C, H, W), (C, W) or (C,); missing axes are 1."""
     s = tuple(shape)
     if len(s) == 4:
         return Dims(s[0], s[1], 1, s[2], s[3])
@@ -46,11 +46,10 @@ def dims(shape: Sequence[int]) -> Dims:
 
 
 class Call:
-    """A layer that is to be judged. types: its inputs, which the compiler calls bottoms; output: what it gives, where
-    known.
+    """A layer to be judged. types: its inputs, which the compiler calls bottoms. output: its result type, if known.
 
-    attrs: by the names of the rules' own files; what is not given has its usual value. x, out: the extents of the first
-    input and of the output.
+    attrs: by the names in the rules' files; a missing one has its default. x, out: the extents of the first input and
+    of the output.
     """
 
     __slots__ = ("attrs", "chip", "get", "out", "output", "types", "x")
@@ -84,8 +83,9 @@ class Rule:
     gives.
 
     refuses(call) is a tuple of those values, or True where there are none; None or False where the layer is in order.
-    stage: "lowering" is what the validator accepts and code generation then refuses. kind: "oversize" compares with an
-    extent of the chip, so that smaller pieces would be legal; "decomposed" is what the engine runs as other layers.
+    stage: "lowering" rules describe layers that the validator accepts and code generation then refuses. kind:
+    "oversize" compares with an extent of the chip, so smaller pieces would be legal; "decomposed" means that the engine
+    runs other layers instead.
     """
 
     reject: str
@@ -104,7 +104,7 @@ def own(reject: str, refuses: Callable[[Call], Found], **more: Any) -> Rule:
 
 
 def fails(reject: str, refuses: Callable[[Call], Found], **more: Any) -> Rule:
-    """What the validator accepts and code generation then refuses."""
+    """A rule of code generation, for layers that the validator accepts."""
     return Rule(reject, refuses, published=False, stage="lowering", **{"status": "measured", **more})
 
 

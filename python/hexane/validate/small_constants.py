@@ -1,5 +1,5 @@
-"""Constants of which fp16 keeps few digits, or none: factors and divisors next to 0, the reciprocals that a division
-becomes, and variances of batch norms."""
+"""Constants that lose digits in fp16: factors and divisors near 0, reciprocals that replace divisions, and variances of
+batch norms."""
 
 from weakref import WeakKeyDictionary
 
@@ -25,7 +25,7 @@ _norms: "WeakKeyDictionary[Node, bool]" = WeakKeyDictionary()
 
 
 def loses_digits(node: Node) -> bool:
-    """Whether a product or a division by a constant, or a scale, would lose digits in fp16 that two factors keep."""
+    """True if a product or division by a constant, or a scale, would lose digits in fp16 that two factors keep."""
     if node.op == "mul":
         return any(v is not None and _of(v)[0] for v in node.inputs)
     if node.op == "real_div":
@@ -51,8 +51,8 @@ def held_norm(node: Node) -> Affine | None:
 
 
 def _norm_loses(node: Node) -> bool:
-    """Whether a batch norm of constants has another scale or shift when these are rounded to fp16, and could have the
-    right ones. Channels whose results fp16 has with few digits anyway do not count."""
+    """True if rounding the constants of a batch norm to fp16 changes its scale or shift, and exact ones are possible.
+    Channels whose results fp16 has with few digits anyway do not count."""
     affine = held_norm(node)
     if affine is None or not affine.scale.size:
         return False
@@ -80,8 +80,8 @@ def lost_digits(node: Node) -> Verdict | None:
 
 
 def _of(value: Value) -> tuple[bool, bool]:
-    """Of a constant: whether fp16 loses digits of it as a factor, next to 0 or beyond its range, and as a divisor, on
-    either side of it or its reciprocal."""
+    """Two answers for a constant: fp16 loses digits of it as a factor (near 0 or beyond the range), or as a divisor (of
+    itself or of its reciprocal)."""
     node = value.node
     if node.op != "const" or value.dtype.kind != "float" or not 0 < value.type.size <= MOST:
         return False, False

@@ -1,4 +1,4 @@
-"""Validators of what the texture engine does.
+"""Validators of the texture engine.
 
 Resize: sizes, scales, axes (names), software (whether the compiler can write it out). CropResize: methods (one for each
 axis), crop (height, width). Resample: padding_mode, method. AffineTransform: none.

@@ -1,4 +1,4 @@
-"""Verdicts that are known already: what a verdict depends on, and where it is kept."""
+"""A cache of verdicts, and its keys."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ MOST_KNOWN = 1 << 16
 
 
 class VerdictCache:
-    """Verdicts by what they depend on, for all chips in which the rules read the same facts."""
+    """Verdicts by key, for all chips whose rules read the same facts."""
 
     def __init__(self, chip: Chip) -> None:
         self.chip, self.route = chip, route_of(chip)
@@ -53,11 +53,11 @@ def cache_of(chip: Chip) -> VerdictCache:
 
 
 def key_of(node: Node, constant: tuple[bool, ...]) -> tuple[Any, ...]:
-    """What a verdict depends on, in addition to the chip."""
+    """The inputs of a verdict besides the chip."""
     types = tuple([None if v is None else v.node.types[v.output] for v in node.inputs])
     return node.op, types, constant, node.types, tuple(node.attrs.values()), *beyond_types(node, constant)
 
 
 def kind_of(node: Node, chip: Chip) -> tuple[Any, ...]:
-    """What a verdict depends on, and which chips look like this one."""
+    """The inputs of a verdict, including the class of equivalent chips."""
     return cache_of(chip), *key_of(node, constant_inputs(node))

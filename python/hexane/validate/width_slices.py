@@ -6,12 +6,12 @@ JOINS = ("concat", "stack")
 
 
 def joins_width_slices(node: Node) -> bool:
-    """Whether a concatenation or stack reads two or more slices that begin inside a row."""
+    """True if a concatenation or stack reads two or more slices that begin inside a row."""
     return node.op in JOINS and sum(is_width_slice(v) for v in node.inputs if v is not None) > 1
 
 
 def is_width_slice(value: Value) -> bool:
-    """Whether a value is a slice of another along its last axis, from a place that is not the first."""
+    """True if a value is a slice along the last axis that does not begin at 0."""
     node = value.node
     if node.op in ("slice_by_index", "slice_by_size"):
         begin = node.attrs["begin"]

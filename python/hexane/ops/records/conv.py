@@ -301,9 +301,9 @@ POOL = {"kernel_sizes": integers(), **WINDOW, "ceil_mode": flag(False)}
 OPS = (
     Op(
         name="conv",
-        doc="Convolution (cross-correlation) of x (N, C, spatial...) with weight (out, C / groups, kernel...) and bias (out,). strides, "
-            "dilations: one number, or one for each spatial axis; pad also as (begin, end) of every axis. layout nhwc: x and the "
-            "result have channels last.",
+        doc="Convolution (cross-correlation) of x (N, C, spatial...) with weight (out, C / groups, kernel...) and "
+            "bias (out,). Strides and dilations are one number, or one for each spatial axis; pad also takes (begin, "
+            "end) of every axis. With layout nhwc, x and the result have channels last.",
         inputs=("x", "weight", "bias?"), attrs={**WINDOW, "groups": integer(1), "layout": LAYOUT}, shape=convolved_shape,
         dtype=floating, canonical=window_attrs, kernel="conv", kernel_attrs=window_kernel_attrs, layout="spatial", epilogue=True, product=over_rows, padding=0.0, ref=convolve,
         cases=(
@@ -317,8 +317,8 @@ OPS = (
     ),
     Op(
         name="conv_transpose",
-        doc="Transposed convolution, the gradient of a convolution by its input: x (N, C, spatial...), weight (C, out / groups, "
-            "kernel...), bias (out,). output_padding adds to the end of every spatial axis.",
+        doc="Transposed convolution, the gradient of a convolution by its input: x (N, C, spatial...), weight (C, out "
+            "/ groups, kernel...), bias (out,). An output_padding adds to the end of every spatial axis.",
         inputs=("x", "weight", "bias?"),
         attrs={**WINDOW, "output_padding": integers((0,)), "groups": integer(1), "layout": LAYOUT},
         shape=_conv_transpose_shape, dtype=floating, canonical=window_attrs, kernel="conv_transpose", kernel_attrs=window_kernel_attrs, layout="spatial",
@@ -357,8 +357,8 @@ OPS = (
     ),
     Op(
         name="max_pool_gradient",
-        doc="What x (N, H, W, C) gets of the gradient g (N, H', W', C) of its max_pool: the first of the largest elements of "
-            "each window gets it.",
+        doc="The gradient of x (N, H, W, C) from the gradient g (N, H', W', C) of its max_pool: the first largest "
+            "element of each window gets it.",
         inputs=("x", "g"), attrs=POOL, shape=_pool_gradient_shape, dtype=floating, canonical=_image_attrs,
         kernel="max_pool_gradient", expand=grads.expand_max_pool_gradient, kernel_attrs=window_kernel_attrs,
         ref=_pool_gradient,

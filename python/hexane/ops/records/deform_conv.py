@@ -130,8 +130,9 @@ def _deform_conv(
 OPS = (
     Op(
         name="deform_conv",
-        doc="A convolution whose taps are moved by offset (N, offset_groups * taps * 2, H, W), dy and dx for each tap and output, and "
-            "weighed by mask (N, offset_groups * taps, H, W). x (N, C, ...), weight (out, C / groups, height, width), bias (out,).",
+        doc="A convolution whose taps are moved by offset (N, offset_groups * taps * 2, H, W), dy and dx for each tap "
+            "and output. The mask (N, offset_groups * taps, H, W) weighs the taps. Shapes: x (N, C, ...), weight "
+            "(out, C / groups, height, width), bias (out,).",
         inputs=("x", "weight", "offset", "bias?", "mask?"),
         attrs={"strides": integers((1,)), "dilations": integers((1,)), "pad": integers((0,)), "groups": integer(1),
                "offset_groups": integer(1)},

@@ -123,8 +123,8 @@ OPS = (
     ),
     Op(
         name="unique",
-        doc="The distinct slices of x along an axis (NaN equals NaN), the index of the first of each, which of them each "
-            "slice is, how often each is there, and how many there are. Not sorted: in the order they come.",
+        doc="The distinct slices of x along an axis (NaN equals NaN). Also the first index of each, the place of each "
+            "slice of x among them, the count of each, and their number. Not sorted: in the order they come.",
         inputs=("x",), outputs=("values", "first", "inverse", "counts", "length"),
         attrs={"axis": integer(0), "sorted": flag(True)}, canonical=one_axis, shape=_unique_shape,
         dtype=_unique_dtype, kernel="unique", ref=_unique,
@@ -139,9 +139,10 @@ OPS = (
     ),
     Op(
         name="non_max_suppression",
-        doc="Rows (batch, class, box) of boxes by falling score, at most max_output for each class, without those that "
-            "overlap one before them by more than iou_threshold of both, or score no more than score_threshold; and how "
-            "many. Boxes are (y, x, y, x) of two corners, or (x, y, width, height) about the center.",
+        doc="Rows (batch, class, box) of the selected boxes by falling score, at most max_output for each class, and "
+            "their number. A box is dropped if its IoU with an earlier one exceeds iou_threshold, or if its score is "
+            "no more than score_threshold. Boxes are (y, x, y, x) of two corners, or (x, y, width, height) about the "
+            "center.",
         inputs=("boxes", "scores"), outputs=("selected", "length"),
         attrs={"max_output": integer(), "iou_threshold": number(0.0), "score_threshold": number(-np.inf),
                "center_point_box": flag(False)},

@@ -265,7 +265,7 @@ OPS = (
             ("bitwise_or", "The bits set in either, broadcast.", np.bitwise_or, ("BitwiseOr",)),
             ("bitwise_xor", "The bits set in one of the two, broadcast.", np.bitwise_xor, ("BitwiseXor",)),
             ("shift_left", "The bits of x moved up by y, broadcast.", np.left_shift, ()),
-            ("shift_right", "The bits of x moved down by y, copies of its sign behind them, broadcast.", np.right_shift, ()),
+            ("shift_right", "The bits of x moved down by y and filled with copies of the sign bit, broadcast.", np.right_shift, ()),
         )
     ),
     Op(

@@ -228,7 +228,9 @@ def _expand_vectors(b: Builder, indices: Value, tables: Value, axis: int) -> Val
 
 OPS = (
     Op(
-        name="decode_palette", doc="out[i, j] = tables[i // h, j // w, indices[i, j]]: a table for each block of h x w indices; the shape of tables says how many blocks an axis has. An index beyond the last entry names the last.",
+        name="decode_palette", doc="out[i, j] = tables[i // h, j // w, indices[i, j]]: one table for each block of h "
+            "x w indices. The shape of tables gives the number of blocks along each axis. An index beyond the last "
+            "entry names the last.",
         inputs=("indices", "tables"), shape=_palette_shape, dtype=_palette_dtype, expand=_expand_palette, ref=_decode_palette,
         cases=(Case(arrays=(np.arange(24, dtype=np.uint8).reshape(4, 6) % 5, np.arange(8, dtype=np.float32).reshape(2, 1, 4))),
                Case(arrays=(np.arange(24, dtype=np.uint8).reshape(4, 6) % 3, np.arange(18, dtype=np.float32).reshape(2, 3, 3)))),
@@ -272,8 +274,8 @@ OPS = (
                     attrs={"batch_dims": 1})), grad=grads.gather_nd,
     ),
     Op(
-        name="scatter_along_axis", doc="x with out[i, indices[i, j]] = updates[i, j] (for axis 1): an index for each update, along one axis. mode: written, or "
-            "combined with what is there.",
+        name="scatter_along_axis", doc="x with out[i, indices[i, j]] = updates[i, j] (for axis 1): an index for each "
+            "update, along one axis. By mode, an update replaces the old element or is combined with it.",
         inputs=("x", "indices", "updates"), attrs={"axis": integer(0), "mode": _MODE}, canonical=one_axis,
         shape=_scatter_along_axis_shape, dtype=_scatter_dtype, kernel="scatter_along_axis", ref=_scatter_along_axis,
         cases=(Case(arrays=(np.zeros((3, 3), np.float32), np.array([[1, 0, 2]]), np.ones((1, 3), np.float32))),
@@ -281,8 +283,8 @@ OPS = (
                     attrs={"axis": 1, "mode": "add"})), grad=grads.scatter_along_axis,
     ),
     Op(
-        name="scatter_nd", doc="x with slices written at coordinates, the last axis of indices (..., k): updates (..., x.shape[k:]). mode: written, or "
-            "combined with what is there.",
+        name="scatter_nd", doc="x with slices written at coordinates, the last axis of indices (..., k): updates "
+            "(..., x.shape[k:]). By mode, an update replaces the old slice or is combined with it.",
         inputs=("x", "indices", "updates"), attrs={"mode": _MODE}, shape=_scatter_nd_shape, dtype=_scatter_dtype,
         kernel="scatter_nd", updates=("x",), ref=_scatter_nd,
         cases=(Case(arrays=(np.zeros((4, 2), np.float32), np.array([[1], [3]]), np.ones((2, 2), np.float32))),

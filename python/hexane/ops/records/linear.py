@@ -194,8 +194,9 @@ OPS = (
     ),
     Op(
         name="scaled_dot_product_attention",
-        doc="softmax(query @ key.T * scale + mask) @ value; scale 0 stands for 1 / sqrt(E); a bool mask keeps True, and "
-        "scores elsewhere are `hidden`; with zero_hidden, NaN weights (every key is hidden) are 0.",
+        doc="softmax(query @ key.T * scale + mask) @ value. A scale of 0 stands for 1 / sqrt(E). A bool mask keeps "
+            "True; other scores become `hidden`. With zero_hidden, the NaN weights of a row whose keys are all hidden "
+            "become 0.",
         inputs=("query", "key", "value", "mask?"),
         attrs={"scale": number(0.0), "causal": flag(False), "zero_hidden": flag(False),
                "hidden": number(-math.inf)},

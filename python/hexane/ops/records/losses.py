@@ -121,9 +121,9 @@ _LOGITS = np.random.default_rng(0).standard_normal((3, 2, 5)).astype(np.float32)
 OPS = (
     Op(
         name="cross_entropy",
-        doc="How unlikely softmax(logits) makes the labels: -log of the label's share, averaged over the labels that are not "
-            "`ignored`. logits (.., classes), labels (..) integers. label_smoothing: the share of a label that all classes get "
-            "evenly. NaN for the mean of no label.",
+        doc="-log of the label's share of softmax(logits), averaged over the labels that are not `ignored`. The "
+            "logits are (.., classes), the labels (..) integers. label_smoothing: the share of a label that all "
+            "classes get evenly. NaN for the mean of no label.",
         inputs=("logits", "labels"), attrs={"ignored": integer(-100), "label_smoothing": number(0.0), "reduction": REDUCTION},
         shape=_cross_entropy_shape, dtype=_cross_entropy_dtype, check=(_share,), expand=_expand_cross_entropy, grad=_cross_entropy_gradient, ref=_cross_entropy,
         cases=(*(Case(arrays=(_LOGITS, _LABELS), attrs={"reduction": r}) for r in ("mean", "sum", "none")),

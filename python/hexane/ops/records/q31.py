@@ -316,7 +316,8 @@ OPS = (
         ),
     ),
     Op(
-        name="q31_avg_pool", doc="The mean of each window of integers, as TFLite computes it: rounded, halves away from 0. Padding does not count, and the grid stays what it is.",
+        name="q31_avg_pool", doc="The mean of each window of integers, as TFLite computes it: rounded, halves away "
+            "from 0. Padding does not count, and the result keeps x's scale and zero point.",
         inputs=("x",), attrs={**POOL, "layout": LAYOUT}, shape=pool_shape, dtype=_pool_dtype, canonical=window_attrs,
         kernel="q31_avg_pool", kernel_attrs=_kernel_attrs, layout="spatial", ref=_q31_avg_pool,
         cases=(

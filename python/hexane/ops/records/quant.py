@@ -169,7 +169,8 @@ OPS = (
         ), grad=grads.dequantize,
     ),
     Op(
-        name="decode_blocks", doc="out[i, j] = x[i, j] * scales[i // h, j // w]: a scale for each block of h x w integers; the shape of scales says how many blocks an axis has.",
+        name="decode_blocks", doc="out[i, j] = x[i, j] * scales[i // h, j // w]: one scale for each block of h x w "
+            "integers. The shape of scales gives the number of blocks along each axis.",
         inputs=("x", "scales"), shape=_blocks_shape, dtype=_blocks_dtype, expand=_expand_blocks, ref=_decode_blocks,
         cases=(Case(arrays=(image(SIGNED, 4, 6), array("float32", 0.5, 0.25, 1, 2).reshape(2, 2))),
                Case(arrays=(image(WEIGHT, 3, 4, 2, 2), array("float16", 0.1, 0.2, 0.3, 0.4, 0.5, 0.6).reshape(3, 2, 1, 1)))),

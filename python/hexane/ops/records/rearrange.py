@@ -206,8 +206,8 @@ OPS = (
         moves=("x",), ref=_unshuffle, cases=(Case(((1, 2, 4, 6),), {"downscale_factor": 2}),),
     ),
     Op(
-        name="interleave", doc="(N, H, W, G * R * S * C) -> (N, *shape, G * C): the channels of a pixel, in each of `groups`, are R x S = `block` pixels "
-            "of the result, which starts at `begin`.", inputs=("x",),
+        name="interleave", doc="(N, H, W, G * R * S * C) -> (N, *shape, G * C): unpacks channels into pixels. In each "
+            "of `groups` the channels of a pixel become R x S = `block` pixels of the result, which starts at `begin`.", inputs=("x",),
         attrs={"block": integers(), "begin": integers((0, 0)), "shape": integers(), "groups": integer(1)}, shape=_interleave_shape, dtype=same_dtype,
         kernel="interleave", kernel_attrs=lambda types, attrs: {name: attrs[name] for name in ("block", "begin", "groups")},
         moves=("x",), ref=_interleave,

@@ -328,10 +328,10 @@ _ATTRS: dict[str, Attr] = {
     "clip": number(0.0), "batch_first": flag(False),
 }  # fmt: skip
 _SHAPES = (
-    " x (time, batch, input), weight (directions, {n} * hidden, input), recurrent (directions, {n} * hidden, hidden),"
-    " bias (directions, 2 * {n} * hidden), lengths (batch,), initial states (directions, batch, hidden) -> y (time,"
-    " directions, batch, hidden) and the last states; batch_first: batch before time and directions. activations: {a},"
-    " for one or each direction. clip bounds their operands, 0 does not."
+    " Shapes: x (time, batch, input), weight (directions, {n} * hidden, input), recurrent (directions, {n} * hidden, "
+    "hidden), bias (directions, 2 * {n} * hidden), lengths (batch,), initial states (directions, batch, hidden). "
+    "Returns y (time, directions, batch, hidden) and the last states; with batch_first, batch comes before time and "
+    "directions. The activations are {a}, for one or each direction. A clip other than 0 bounds their operands."
 )
 
 
@@ -372,16 +372,16 @@ OPS = (
                Case(arrays=_sequences(1, 1, 5, 2), attrs={**_BOTH, "activations": ("relu", "softsign")})),
     ),
     _network(
-        "gru", "Gated recurrent units, their gates in the order update, reset, new. linear_before_reset: the reset gate scales "
-        "the product with the recurrent weight, else what is multiplied.",
+        "gru", "Gated recurrent units, with the gates in the order update, reset, new. With linear_before_reset the "
+            "reset gate scales the product with the recurrent weight, else the product's operand h.",
         Cell(3, 1, ("sigmoid", "tanh"), _gru_step, _gru_next), attrs={"linear_before_reset": flag(False)},
         cases=(Case(((5, 2, 3), (1, 12, 3), (1, 12, 4), (1, 24)), {"linear_before_reset": True}, low=-1, high=1),
                Case(((2, 5, 3), (1, 12, 3), (1, 12, 4)), {"direction": "reverse", "batch_first": True}, low=-1, high=1),
                Case(arrays=_sequences(3, 1, 4, 0, 5), attrs={**_BOTH, "clip": 0.5})),
     ),
     _network(
-        "lstm", "Long short-term memory, its gates in the order input, output, forget, new; the peephole (directions, 3 * hidden) "
-        "lets the first three see the cell.",
+        "lstm", "Long short-term memory, with the gates in the order input, output, forget, new. The peephole "
+            "(directions, 3 * hidden) lets the first three see the cell.",
         Cell(4, 2, ("sigmoid", "tanh", "tanh"), _lstm_step, _lstm_next), extra=("peephole?",),
         cases=(Case(((5, 2, 3), (1, 16, 3), (1, 16, 4), (1, 32)), low=-1, high=1),
                Case(((2, 5, 3), (2, 16, 3), (2, 16, 4)), {**_BOTH, "batch_first": True}, low=-1, high=1),

@@ -314,7 +314,8 @@ _FACTORS: dict[str, Attr] = {"scale_factor_height": number(1.0), "scale_factor_w
 OPS = (
     Op(
         name="resize_nearest_neighbor",
-        doc="An image (N, C, H, W) resized to height x width: output i reads the element nearest to (i * scale + offset) / unit, rounded by `mode` as the exact number.", inputs=("x",),
+        doc="An image (N, C, H, W) resized to height x width. Output i reads the element nearest to (i * scale + "
+            "offset) / unit, rounded by `mode` in exact arithmetic.", inputs=("x",),
         attrs={**_RESIZE, "mode": text("floor", tuple(ROUNDINGS)), "layout": LAYOUT}, shape=_resize_shape,
         dtype=same_dtype, check=(_on_short_lines,), kernel="resize_nearest", kernel_attrs=_in_integers, layout="spatial", moves=("x",), ref=_resize_nearest,
         cases=(Case(((1, 3, 4, 5),), {"height": 8, "width": 10, "scale_h": 0.5, "scale_w": 0.5}),
@@ -325,7 +326,7 @@ OPS = (
     ),
     Op(
         name="resize_bilinear",
-        doc="An image (N, C, H, W) resized to height x width: output i is interpolated at the source coordinate (i * scale + offset) / unit.", inputs=("x",),
+        doc="An image (N, C, H, W) resized to height x width. Output i is interpolated at the source coordinate (i * scale + offset) / unit.", inputs=("x",),
         attrs={**_RESIZE, "layout": LAYOUT}, shape=_resize_shape, dtype=floating, check=(_on_lines,), kernel="resize_linear",
         layout="spatial", ref=_resize_linear,
         cases=(Case(((1, 3, 4, 5),), {"height": 8, "width": 10, "scale_h": 0.5, "scale_w": 0.5, "offset_h": -0.25,
@@ -333,9 +334,10 @@ OPS = (
     ),
     Op(
         name="resize",
-        doc="x with `axes` (those behind the channels, unless named) resized to `sizes`: output i reads the source around (i * scale "
-            "+ offset) / unit; without scales and offsets, pixels' centres correspond. widths above 1 widen the kernel, against aliasing where an "
-            "axis shrinks. Outside, the edge is read, or nothing with exclude_outside.",
+        doc="x with `axes` (by default all after the channels) resized to `sizes`. Output i reads the source around "
+            "(i * scale + offset) / unit; without scales and offsets, pixels' centres correspond. Widths above 1 "
+            "widen the kernel, against aliasing where an axis shrinks. Outside, the edge is read, or nothing with "
+            "exclude_outside.",
         inputs=("x",),
         attrs={"sizes": integers(), "axes": integers(()), "mode": text("linear", tuple(_REACH)), "scales": numbers(()),
                "offsets": numbers(()), "units": numbers(()), "widths": numbers(()), "nearest_mode": text("round_prefer_floor", tuple(ROUNDINGS)),

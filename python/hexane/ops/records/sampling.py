@@ -309,9 +309,9 @@ _IMAGES = np.random.default_rng(0).uniform(-1, 1, (2, 3, 9, 8)).astype(np.float3
 OPS = (
     Op(
         name="grid_sample",
-        doc="x (N, C, D...) read at the points of a grid (N, points..., axes) -> (N, C, points...). A point's coordinates lie in "
-            "-1..1, that of x's last axis first: from centre to centre of the outermost elements with align_corners, else from "
-            "edge to edge. padding_mode says what lies outside.",
+        doc="x (N, C, D...) read at the points of a grid (N, points..., axes) -> (N, C, points...). A point's "
+            "coordinates lie in -1..1, with x's last axis first. They run from centre to centre of the outermost "
+            "elements with align_corners, else from edge to edge. The padding_mode decides the values outside.",
         inputs=("x", "grid"), attrs=_GRID, shape=_grid_shape, dtype=_first_of_floats, expand=_expand_grid_sample,
         ref=_grid_sample,
         cases=(
@@ -323,8 +323,8 @@ OPS = (
     ),
     Op(
         name="affine_grid",
-        doc="The grid that grid_sample takes, of theta (N, 2, 3) for a result of `size` (N, C, H, W), or (N, 3, 4) and "
-            "(N, C, D, H, W): theta @ (x, y, 1) of every point.",
+        doc="The grid for grid_sample: theta @ (x, y, 1) of every point. A theta of (N, 2, 3) belongs to a result of "
+            "`size` (N, C, H, W), one of (N, 3, 4) to (N, C, D, H, W).",
         inputs=("theta",), attrs={"size": integers(), "align_corners": flag(False)}, shape=_grid_of,
         dtype=_first_of_floats, check=(_bounded_grid,), expand=_expand_affine_grid, ref=_affine_grid,
         cases=(Case(((2, 2, 3),), {"size": (2, 3, 4, 5)}),
@@ -332,8 +332,8 @@ OPS = (
     ),
     Op(
         name="affine",
-        doc="An image (N, C, H, W) under the transform (N, 2, 3), which maps coordinates of the result in -1..1 to those of x -> "
-            "(N, C, output_height, output_width): affine_grid and grid_sample.",
+        doc="An image (N, C, H, W) under the transform (N, 2, 3) -> (N, C, output_height, output_width). The "
+            "transform maps coordinates of the result in -1..1 to coordinates of x: affine_grid, then grid_sample.",
         inputs=("x", "transform_matrix"), attrs={"output_height": integer(), "output_width": integer(), **_GRID},
         shape=lambda x, theta, output_height, output_width, align_corners, **options: _grid_shape(
             x, _grid_of(theta, (*x[:2], output_height, output_width)), **options),
@@ -348,10 +348,10 @@ OPS = (
     ),
     Op(
         name="roi_align",
-        doc="Regions of images (N, C, H, W), each read on a grid of bins -> (R, C, output_height, output_width). rois (R, 4) are x1, "
-            "y1, x2, y2, batch_indices (R,) name their image. A bin is the mean (or maximum) of sampling_ratio^2 points; 0: as "
-            "many along each axis as a bin has elements of the image, for regions of up to twice its size. half_pixel is "
-            "aligned=True elsewhere.",
+        doc="Regions of images (N, C, H, W), each read on a grid of bins -> (R, C, output_height, output_width). The "
+            "rois (R, 4) are x1, y1, x2, y2; batch_indices (R,) name their images. A bin is the mean (or maximum) of "
+            "sampling_ratio^2 points. With sampling_ratio 0, each axis of a bin has as many points as image elements, "
+            "for regions up to twice the image's size. The mode half_pixel is aligned=True elsewhere.",
         inputs=("x", "rois", "batch_indices"),
         attrs={"mode": text("avg", ("avg", "max")), "output_height": integer(1), "output_width": integer(1),
                "sampling_ratio": integer(0), "spatial_scale": number(1.0),

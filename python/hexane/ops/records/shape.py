@@ -272,7 +272,8 @@ OPS = (
         cases=(Case(((3, 4), (2,))),),
     ),
     Op(
-        name="reshape", doc="x's elements in another shape, in the same order; one dim may be -1, which stands for what is left.", inputs=("x",),
+        name="reshape", doc="x's elements in another shape, in the same order; one dim may be -1 and takes all "
+            "remaining elements.", inputs=("x",),
         attrs={"shape": typed(integers())}, canonical=_resolve_shape, shape=lambda x, shape: shape, dtype=same_dtype,
         kernel="copy", view=True, moves=("x",), lengths="reshape", ref=lambda x, shape: np.reshape(x, shape),
         cases=(Case(((2, 6),), {"shape": (3, -1)}), Case(((2, 3, 4),), {"shape": (-1, 4)}), Case(((1,),), {"shape": ()})), grad=grads.reshape,
@@ -334,8 +335,8 @@ OPS = (
         moves=("values",), ref=lambda *values, axis: np.stack(values, axis), cases=(Case(((2, 3), (2, 3)), {"axis": 1}),),
     ),
     Op(
-        name="pad", doc="x with begin[i] elements added before and end[i] behind axis i (or cut off, where negative): `value`, x reflected "
-            "without its edge, its edge, or x wrapped around.",
+        name="pad", doc="x with begin[i] elements added before and end[i] after axis i; a negative number cuts "
+            "elements off. By mode they are `value`, x reflected without its edge, its edge, or x wrapped around.",
         inputs=("x",),
         attrs={"begin": integers(), "end": integers(),
                "mode": text("constant", ("constant", "reflect", "edge", "wrap")), "value": number(0.0)},

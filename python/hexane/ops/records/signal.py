@@ -133,9 +133,10 @@ _ONESIDED = {"onesided": flag(False)}
 OPS = (
     Op(
         name="dft",
-        doc="The discrete Fourier transform along an axis of x (..., 1) or (..., 2), real or real and imaginary -> (..., 2). length "
-            "(0: x's own) cuts or adds zeros first; onesided leaves out what mirrors the rest, of a real signal; inverse divides by "
-            "length, and with onesided returns a real signal (..., 1).",
+        doc="The discrete Fourier transform along an axis of x (..., 1) or (..., 2), real or real and imaginary -> "
+            "(..., 2). A length other than 0 cuts x or appends zeros first. With onesided, a real signal loses the "
+            "mirrored half of its transform. The inverse divides by length, and with onesided returns a real signal "
+            "(..., 1).",
         inputs=("x",), attrs={"axis": integer(-2), "length": integer(0), "inverse": flag(False), **_ONESIDED},
         canonical=_dft_canonical, shape=_dft_shape, dtype=floating, expand=_expand_dft, ref=_dft,
         cases=(

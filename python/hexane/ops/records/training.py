@@ -83,8 +83,9 @@ def _batch_norm(
 OPS = (
     Op(
         name="batch_norm_training",
-        doc="`batch_norm` by the mean and variance of x itself, over all axes but `axis`, and what the running ones are after it: "
-            "`momentum` of the batch's mean and unbiased variance, and the rest as it was. hx.train.batch_norm has the params for it.",
+        doc="`batch_norm` with the mean and variance of x itself over all axes but `axis`. Also returns the new "
+            "running statistics: `momentum` times the batch's mean and unbiased variance, plus 1 - `momentum` times "
+            "the old ones. hx.train.batch_norm has the params for it.",
         inputs=("x", "mean", "variance", "gamma?", "beta?"), outputs=("out", "mean", "variance"),
         attrs={"epsilon": number(1e-5), "momentum": number(0.1), "axis": integer(1)},
         shape=_batch_norm_shape, dtype=floating, check=(finite("epsilon"), in_range, _share), canonical=one_axis,

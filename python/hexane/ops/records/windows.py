@@ -273,8 +273,8 @@ OPS = (
     ),
     Op(
         name="max_pool_with_indices",
-        doc="max_pool of x (N, C, spatial...), and which element of x, counted through all of it, each maximum is (the first one); "
-            "column_major counts the last two axes the other way around.",
+        doc="max_pool of x (N, C, spatial...), and the index of each maximum (the first one) in the flattened x. With "
+            "column_major, indices count the last two axes in exchanged order.",
         inputs=("x",), outputs=("values", "indices"), attrs={**POOL, "column_major": flag(False)}, shape=_indexed_shape,
         dtype=lambda x, **_: [floating(x), INT64], canonical=_indexed_attrs, expand=_expand_indexed, ref=_indexed,
         cases=(Case(((2, 3, 8, 8),), {"kernel_sizes": 2, "strides": 2}),

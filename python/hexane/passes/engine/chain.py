@@ -1,4 +1,4 @@
-"""What the passes over layers share: who reads a value, which axis is the channels, and putting a slot on a layer."""
+"""Helpers of the passes over layers: count readers, find the channel axis, put a slot on a layer."""
 
 from collections.abc import Sequence
 from math import prod
@@ -13,7 +13,7 @@ from hexane.validate import validate
 
 TABLE = "guide ch22, table 22.3"
 LISTING = "guide ch22, listing 22.3"
-ALIKE = ("anec.neuron", "anec.gain_offset_control")  # what is done to each element, whichever way it is moved
+ALIKE = ("anec.neuron", "anec.gain_offset_control")  # the same operation on each element, in any layout
 
 
 class Readers:
@@ -23,7 +23,7 @@ class Readers:
     def __init__(self, graph: Graph) -> None:
         self._counts = graph.use_counts()
         self._seen: set[Value] = set()
-        self._readers: dict[Value, int] = {}  # of what has taken the place of values that were seen
+        self._readers: dict[Value, int] = {}  # readers of the new values that replaced seen ones
 
     def see(self, node: Node, inputs: Sequence[Value | None]) -> None:
         for old, new in zip(node.inputs, inputs, strict=True):
@@ -32,7 +32,7 @@ class Readers:
                 self._readers[new] = self._readers.get(new, 0) + self._counts[old]
 
     def alone(self, value: Value) -> bool:
-        """Whether only one reader has the value. What a pass has just made has one."""
+        """True if the value has at most one reader. A value just made by a pass counts as having one."""
         return self._readers.get(value, 0) <= 1
 
 
@@ -42,7 +42,7 @@ def slots_of(node: Node) -> tuple[EpilogueSlot, ...]:
 
 
 def takes(node: Node, kind: str) -> bool:
-    """Whether the layer has slots, and none at this one or behind it is filled."""
+    """True if the layer takes slots and neither this slot nor a later one of CHAIN is filled."""
     op = OPS.get(node.op)
     if op is None or op.level != "engine" or not op.takes_slots or node.types[0].dtype.kind != "float":
         return False
@@ -51,8 +51,8 @@ def takes(node: Node, kind: str) -> bool:
 
 
 def put(producer: Node, last: EpilogueSlot, operands: Sequence[Value], reader: Node) -> tuple[Value, ...]:
-    """The layer with one slot more at its end, which reads these operands as its inputs -2, -3, ..; it is what the
-    reader was."""
+    """Appends one slot to the layer. The slot's indices -2, -3, .. mean these operands. `reader` is the node that the
+    slot replaces."""
     first = len(producer.inputs)
     placed = moved(last, {-2 - i: first + i for i in range(len(operands))})
     attrs = {**producer.attrs, "epilogue": (*slots_of(producer), placed)}
@@ -84,14 +84,14 @@ def fused(stage: str, node: Node, into: Node, what: str, source: str = TABLE) ->
 
 
 class Channels:
-    """Which axis of a value is the channels, followed back to the layer that gives them their place. Each value is
-    looked at once."""
+    """Finds the channel axis of a value by following moves back to the layer that sets it. Each value is looked at
+    once."""
 
     def __init__(self) -> None:
         self._known: dict[Value, int | None] = {}
 
     def axis(self, value: Value) -> int | None:
-        """None where a reshape has mixed them with another axis."""
+        """The channel axis, or None if a reshape has merged it with another axis."""
         path: list[Value] = []
         at: Value | None = value
         while at is not None and at not in self._known:
@@ -108,8 +108,8 @@ class Channels:
 
 
 def own_channel_axis(node: Node) -> int:
-    """Where a layer has its channels when nothing has moved them: rows of a product, the last axis behind a linear
-    layer."""
+    """The channel axis of the layer's result: the rows of a product, the last axis of a linear layer, with the layer's
+    own transpose applied."""
     rank = node.types[0].rank
     if node.op == "anec.linear":
         axis = rank - 1

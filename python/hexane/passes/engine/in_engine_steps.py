@@ -1,4 +1,4 @@
-"""Writes layers as the steps that the chip's arithmetic has kernels for, each of which is rounded to fp16."""
+"""Writes layers as steps that have kernels in the chip's arithmetic; each step rounds to fp16."""
 
 from collections.abc import Callable
 from functools import partial
@@ -30,9 +30,9 @@ _SCALED = ("quantize", "dequantize")  # their scales are fp32
 def in_engine_steps(graph: Graph, target: Target) -> Graph:
     """anec.matmul(%x, %y, %gain) {epilogue=(gain_offset(gain=2, ..), post_activation(mode=relu, ..))}  ->  relu(mul(matmul(%x, %y), %gain))
 
-    For programs in the chip's arithmetic, in which a layer that one kernel does not finish is steps in fp16. Where
-    nobody knows better each step is rounded; a gain and the offset behind it are rounded once, and so are the squares
-    of a reduction, its sum, and its own gain and offset. Constants are fp16.
+    For programs in the chip's arithmetic, in which a layer that one kernel does not finish is steps in fp16. Each step
+    is rounded unless the hardware is known to do otherwise. A gain and its offset are rounded once together, and so are
+    a reduction's squares, sum, gain and offset. Constants are fp16.
     """  # noqa: E501
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
@@ -67,7 +67,7 @@ class Steps(Rewriter):
 
     def __init__(self, *sources: str) -> None:
         super().__init__(*sources, legal=_has_kernel)
-        self._products: dict[Value, list[Value | None]] = {}  # what was multiplied, for the sum that may follow
+        self._products: dict[Value, list[Value | None]] = {}  # the operands of each product, for a sum that may follow
 
     def several(self, name: str, *inputs: Operand, **attrs: Any) -> tuple[Value, ...]:
         operands = lift(inputs, self.sources)
@@ -134,7 +134,7 @@ def _reduction(
     epilogue: tuple[EpilogueSlot, ...],
     rounds: tuple[str, ...],
 ) -> Value:
-    """The squares or magnitudes, their sum, and a gain and offset right behind it are rounded once."""
+    """The squares or magnitudes, their sum, and a directly following gain and offset are rounded once together."""
     assert isinstance(b, Steps)
     affine = dict(epilogue[0].attributes) if epilogue and epilogue[0].op == "gain_offset" else None
     if kind not in ("sum", "avg") or (operand == "none" and affine is None) or "accumulate" in rounds:
@@ -156,7 +156,7 @@ def _reduction(
 
 
 def _along(b: Builder, constant: Value | None, behind: int) -> Value | None:
-    """One number, or one for each index of an axis with so many behind it."""
+    """Broadcasts one number, or one per index of an axis that `behind` more axes follow."""
     return constant if constant is None or not constant.shape else b.reshape(constant, shape=(-1, *[1] * behind))
 
 
@@ -218,8 +218,8 @@ def _deconvolution(
 
 
 class _Phase(NamedTuple):
-    """Of one axis: the taps that its outputs meet (of the kernel turned around), how far apart their inputs are, and
-    the pads that bring them. No taps: zeros."""
+    """The outputs of one phase of a stride, along one axis: the taps that they use (of the reversed kernel), the
+    spacing of their inputs, and the pads. No taps: zeros."""
 
     taps: range
     rate: int

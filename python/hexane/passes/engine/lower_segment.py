@@ -55,7 +55,7 @@ PHASES = (
     Phase("fold_scale", fold_scale),
     Phase("merge_fusable_activation_pairs", merge_fusable_activation_pairs),
     Phase("hoist_goc_or_activation_for_conv_fusion", hoist_goc_or_activation_for_conv_fusion),
-    # What stood between two transposes has moved away, and convolutions have what they can take.
+    # Nothing stands between two transposes any more, and the slots of convolutions are filled.
     Phase("collapse_transpose", collapse_transpose),
     Phase("channels_first", channels_first),
     Phase("join_moves", join_moves),
@@ -69,7 +69,7 @@ PHASES = (
     # The scale of quantised weights is in front of the chain that the passes above have begun.
     Phase("collapse_quant_dequant", collapse_quant_dequant),
     Phase("simple_activation", simple_activation),
-    # The last slots last: nothing may be put behind them.
+    # The last slots come last: no slot can be added after them.
     Phase("ne_transpose_fusion", ne_transpose_fusion),
     Phase("fuse_output_quant", fuse_output_quant),
     Phase("record_barriers", record_barriers),
@@ -79,7 +79,7 @@ PHASES = (
     Phase("slice_matmul_along_height", slice_matmul_along_height),
     Phase("split_kernel_memory", split_kernel_memory),
     Phase("fold_axes", fold_axes),
-    # Behind whatever may have taken a transpose out of a slot again.
+    # After every pass that may take a transpose out of a slot.
     Phase("split_transposes", split_transposes),
     # The reshapes that the two before have made meet.
     Phase("collapse_transpose", collapse_transpose),

@@ -43,8 +43,8 @@ def step_of(node: Node) -> Step:
 
 
 def traced(value: Value, more: Sequence[Step] = ()) -> tuple[Value, list[Step]]:
-    """(source, steps): the chain that ends in the value, and these steps behind it, from as far back as its order has
-    parts."""
+    """(source, steps): the chain of moves that ends in the value, extended by these steps. It starts at the farthest
+    value that `parts_of` still describes."""
     steps, found = list(more), (value, list(more))
     while value.node.op in MOVES and value.node.inputs[0] is not None:
         steps.insert(0, step_of(value.node))
@@ -57,7 +57,7 @@ def traced(value: Value, more: Sequence[Step] = ()) -> tuple[Value, list[Step]]:
 
 @lru_cache(maxsize=1 << 14)
 def parts_of(shape: Shape, steps: tuple[Step, ...]) -> Parts | None:
-    """The order of the elements behind these steps; None where an axis that moves is no run of parts."""
+    """The order of the elements after these steps; None if a moved axis is not a run of parts."""
     parts = _merged([(1, prod(shape))])
     for kind, values in steps:
         if kind == "reshape":
@@ -106,9 +106,9 @@ def _by_axis(parts: Parts, shape: Shape) -> list[list[tuple[int, int]]] | None:
 
 
 def ways(source: TensorType, steps: Sequence[Step], chip: Chip) -> list[tuple[Step, ...]]:
-    """The chains of at most four moves that the chip takes and that read the source in this order: a reshape may come
-    before the transpose or behind it, before both a transpose that puts channels last, or behind both one that
-    exchanges rows and columns. Empty where there is none."""
+    """The chains of at most four moves that read the source in this order and that the chip takes. A reshape may come
+    before or after the transpose. A transpose that puts channels last may precede both, or a transpose that exchanges
+    rows and columns may follow both. Empty where there is none."""
     shape = shape_behind(tuple(source.shape), steps)
     parts = parts_of(tuple(source.shape), tuple(steps))
     if parts is None or 0 in shape:
@@ -123,12 +123,12 @@ def shape_behind(shape: Shape, steps: Sequence[Step]) -> Shape:
 
 
 def is_layer(step: Step, shape: Shape) -> bool:
-    """Whether a layer has to run for a step from this shape: not where a reshape keeps the rows."""
+    """True if the step runs a layer on this shape; a reshape that keeps the rows does not."""
     return step[0] == "transpose" or not keeps_rows(shape, step[1])
 
 
 def keeps_rows(before: Shape, after: Shape) -> bool:
-    """Whether both shapes are the same rows (the last axis) in the same order. A layer reads such a tensor under the
+    """True if both shapes have the same rows (the last axis) in the same order. A layer reads such a tensor under the
     other shape: engines are told the strides of channels and heights."""
     return (tuple(before) or (1,))[-1] == (tuple(after) or (1,))[-1]
 
@@ -145,7 +145,8 @@ def _ways(source: Shape, parts: Parts, shape: Shape) -> tuple[tuple[Step, ...], 
         if rest is not None and len(rest) > 1:
             made += [(("transpose", CHANNELS_LAST), *way) for way in _at_once(moved, rest, shape)]
     if len(shape) > 2 and len(parts) > 2:
-        # A product behind may exchange rows and columns, which leaves the rest to the slot of the layer in front.
+        # A product that reads the result may exchange rows and columns itself; the rest is left to the slot of the
+        # layer in front.
         last: Step = ("transpose", (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2))
         swapped = shape_behind(shape, [last])
         rest = parts_of(source, (*_between(parts, shape), last))
@@ -238,7 +239,7 @@ def _is_legal(source: TensorType, way: Sequence[Step], chip: Chip) -> bool:
 
 
 def _taken(source: TensorType, step: Step, chip: Chip) -> TensorType | None:
-    """What the step makes; None where the chip refuses it."""
+    """The type after the step; None if the chip refuses the step."""
     kind, values = step
     if kind == "reshape":
         made = tensor_type(source.dtype, values)
@@ -251,28 +252,28 @@ def _taken(source: TensorType, step: Step, chip: Chip) -> TensorType | None:
 
 
 def swaps_rows(step: Step) -> bool:
-    """Whether it exchanges the last two axes, which a product can read."""
+    """True if the step exchanges the last two axes, which a product can do as it reads."""
     kind, perm = step
     rank = len(perm)
     return kind == "transpose" and perm == (*range(rank - 2), rank - 1, rank - 2)
 
 
 def writes(node: Node, step: Step) -> bool:
-    """Whether the layer writes its result transposed by itself, where nothing else reads it."""
+    """True if the layer itself can write its result transposed, given that nothing else reads it."""
     return step[0] == "transpose" and (takes(node, "transpose") or (node.op == "anec.sdpa" and swaps_rows(step)))
 
 
 def reads(nodes: Sequence[Node], value: Value) -> bool:
-    """Whether all these layers, readers of the value, exchange its rows and columns by themselves."""
+    """True if every reader of the value can exchange its rows and columns as it reads."""
     return bool(nodes) and all(
         node.op in READ_TRANSPOSED and value not in node.inputs[len(READ_TRANSPOSED[node.op]) :] for node in nodes
     )
 
 
 def layers_of(way: Sequence[Step], shape: Shape, source: Node | None, for_product: bool) -> float:
-    """How many layers a chain is that starts from this shape. source: the layer in front where nothing else reads it,
-    which may transpose its result, at the price of a part of a layer; for_product: those behind exchange rows and
-    columns themselves."""
+    """The number of layers in a chain that starts from this shape. source: the layer before it, if nothing else reads
+    it; it may transpose its result for a fraction of a layer. for_product: the readers exchange rows and columns
+    themselves."""
     count = 0.0
     for i, step in enumerate(way):
         if step[0] == "transpose":

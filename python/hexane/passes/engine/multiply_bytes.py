@@ -22,9 +22,9 @@ def multiply_bytes(graph: Graph, chip: Chip) -> Graph:
     """anec.convolution(anec.dequant(%q, %a), const int8, none, %s) {epilogue=(kernel_scale(scale=3, ..))}  ->  dequantize(quantized_conv(%q, const int8), %a * %s)
 
     For programs in the chip's arithmetic, on chips that multiply bytes at twice the rate (0x55d), where both operands
-    are int8 without a zero point. The sum is an integer of 32 bits. Both scales are one, which the register behind the
-    accumulator holds in fp16, so the bias is an integer too, in which the sum begins. That the compiler joins a
-    dequantisation in front of the layer to it is inferred.
+    are int8 without a zero point. The sum is an integer of 32 bits. Both scales become one, in fp16, in the register
+    that follows the accumulator. The sum starts from the bias, so the bias is an integer too. It is inferred that the
+    compiler joins a preceding dequantisation to the layer.
     """  # noqa: E501
     if chip.gates.double_int8 is not True:
         return graph
@@ -50,8 +50,8 @@ def multiply_bytes(graph: Graph, chip: Chip) -> Graph:
 
 
 def _scale(node: Node, inputs: tuple[Value | None, ...], maker: Node) -> Array | None:
-    """What a sum of products is multiplied with, one number or one for each output channel; None where the layer
-    multiplies no bytes."""
+    """The factor of the integer sum: one number, or one per output channel; None if the layer does not multiply
+    bytes."""
     chain, weight = slots_of(node), inputs[1]
     if weight is None or not chain or chain[0].op != "kernel_scale":
         return None

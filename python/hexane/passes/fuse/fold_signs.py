@@ -11,8 +11,8 @@ from hexane.targets import Target
 def fold_signs(graph: Graph, target: Target) -> Graph:
     """mul(concat(neg(%x), %y), const)  ->  mul(concat(%x, %y), const with its first part negative)
 
-    As rotary embedding is written out. A factor that is computed is multiplied by the signs once for all its readers.
-    Nothing else reads what is negated, nor the concatenation. No result changes: signs are exact.
+    The usual spelling of rotary embedding. A factor that is computed is multiplied by the signs once for all its
+    readers. The negation and the concatenation must have no other reader. No result changes: signs are exact.
     """
     if not {"concat", "mul"} <= graph.ops:
         return graph
@@ -47,7 +47,7 @@ def fold_signs(graph: Graph, target: Target) -> Graph:
 
 
 def _negated(node: Node | None) -> Value | None:
-    """What the node gives with the other sign."""
+    """x, if the node computes -x."""
     if node is None or node.op == "neg":
         return None if node is None else node.inputs[0]
     for x, factor in (node.inputs, node.inputs[::-1]):

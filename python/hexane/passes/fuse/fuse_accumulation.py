@@ -11,7 +11,7 @@ from hexane.targets import Target
 def fuse_accumulation(graph: Graph, target: Target) -> Graph:
     """accumulate_step(%s, cpu.matmul(%x, %y), %first)  ->  cpu.accumulating_matmul(%x, %y, %s, %first)
 
-    Where nothing else reads the product, which has no bias and no epilogue. The bits are the same.
+    The product has no other reader, no bias and no epilogue. The bits are the same.
     """
     counts = graph.use_counts()
 

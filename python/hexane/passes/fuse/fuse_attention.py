@@ -18,7 +18,7 @@ SHOWN = 4096.0  # the largest bias of a key that is seen: a score of -16384 next
 
 @dataclass(frozen=True, slots=True)
 class _Weights:
-    """What values are multiplied with: the softmax of product * scale, masked."""
+    """The weights of the values: softmax(product * scale), masked."""
 
     product: Node
     scale: float
@@ -32,13 +32,12 @@ def fuse_attention(graph: Graph, target: Target) -> Graph:
     """matmul(softmax(matmul(%q, %k) {transpose_y=True} * 0.125 + %mask), %v)  ->  scaled_dot_product_attention(%q, %k, %v, %mask) {scale=0.125}
 
     The scale may be a factor or a divisor of the scores, of %q, of %k, or of several, but has to be constant. On chips
-    a factor below 1 of %q or %k stays there, because scores may leave the accumulator before a later one. %k may be
-    transposed by a transpose, which may stand between reshapes of the leading axes. The mask may be missing, added, if
-    need be as the product's bias, or choose between scores and a constant. A softmax that is NaN may become 0, and so
-    may whole rows of it. Nothing else may read the scores or their softmax, which in fp16 are not rounded any more. One
-    form means what is written for finite numbers only: rows that become 0 are 0 whatever values they would have met.
-    On chips, scores that are clipped at -32768 behind a constant mask are not clipped any more, where each row shows a
-    key.
+    a factor below 1 of %q or %k stays there, because the unscaled scores may overflow the accumulator. A transpose of
+    %k is absorbed, also between reshapes of its leading axes. The mask may be missing, added, if need be as the
+    product's bias, or choose between scores and a constant. A softmax that is NaN may become 0, and so may whole rows
+    of it. Nothing else may read the scores or their softmax, which in fp16 are not rounded any more. One accepted form
+    equals the original for finite numbers only: rows set to 0 stay 0 whatever their values. On chips, the clip of
+    scores at -32768 is dropped if a constant mask shows a key in each row.
     """  # noqa: E501
 
     def build(m: Found) -> tuple[Value, ...] | None:
@@ -106,8 +105,8 @@ def _weights(m: Found, on_chip: bool) -> _Weights | None:
 
 
 def _changes_nothing(clip: Node, masked: Node | None, scores: Value) -> bool:
-    """Whether it is the clip that `clamp_masks` puts behind a sum, which is for rows of hidden keys alone, and each row
-    of the mask is a constant that shows a key: the others have weights of 0 with it and without."""
+    """True if the clip was made by `clamp_masks` and has no effect. It matters only for rows whose keys are all hidden,
+    and here each row of the constant mask shows a key."""
     if masked is None or masked.op != "add" or (clip.attrs["alpha"], clip.attrs["beta"]) != (FLOOR, math.inf):
         return False
     mask = _other(masked, scores)
@@ -135,14 +134,14 @@ def _zeroed(select: Node) -> Node | None:
 
 
 def _chooses_nan(select: Node, softmax: Value) -> bool:
-    """Whether the select asks where the softmax is not itself, and takes it where it is."""
+    """True if the select replaces the NaNs of the softmax and keeps the rest."""
     where = made_by(select.inputs[0], "equal", "not_equal")
     place = 1 if where is not None and where.op == "equal" else 2
     return where is not None and where.inputs == (softmax, softmax) and select.inputs[place] == softmax
 
 
 def _hides(masked: Node, scores: Value) -> bool:
-    """Whether it adds to the scores, or chooses between them and what hides them."""
+    """True if the node adds to the scores, or selects between them and a constant."""
     if masked.op == "add":
         return True
     other = scalar(_other(masked, scores))
@@ -150,7 +149,7 @@ def _hides(masked: Node, scores: Value) -> bool:
 
 
 def _other(masked: Node, scores: Value) -> Value | None:
-    """What is added to the scores, or chosen in their place."""
+    """The operand that is added to the scores, or selected in their place."""
     a, b = masked.inputs[-2:]
     return b if a == scores else a
 
@@ -167,14 +166,14 @@ def _mask(found: _Weights, m: Found) -> Value | None:
 
 
 def _hidden(found: _Weights) -> float:
-    """What scores become where the mask is not true."""
+    """The score of a hidden key."""
     chosen = None if found.masked is None or found.masked.op == "add" else scalar(_other(found.masked, found.scores))
     return -math.inf if chosen is None else chosen
 
 
 def _rows(value: Value, swap: bool, ahead: bool) -> tuple[Value, float]:
-    """(x, c), where the value is x times the constant c, its last axes in the other order if they have to be. ahead: a
-    factor below 1 stays a part of x."""
+    """(x, c) such that the value is x times the constant c, with the last axes exchanged if `swap`. ahead: a factor
+    below 1 stays part of x."""
     inner, outer = _unscaled(value)
     inner, factor = _unscaled(_swapped(inner) if swap else inner)
     factor *= outer

@@ -38,7 +38,7 @@ def fuse_attention_gradient(graph: Graph, target: Target) -> Graph:
     ->  attention_gradient(%q, %k, %v, %g, %mask) {scale=0.125}
 
     All in fp32, of one shape. The mask may be missing, added, or choose between scores and a constant. Nothing else may
-    read what lies between, which is never in memory then. Sums over keys and queries may have another order.
+    read the intermediate values, which are then never in memory. Sums over keys and queries may have another order.
     """
     if not {"softmax", "reduce_sum", "sub"} <= graph.ops:
         return graph
@@ -124,7 +124,7 @@ def _of_parts(slopes: Value, softmax: Node, products: Node, counts: Counts, user
 
 
 def _unmasked(chosen: Node) -> tuple[Value | None, Value | None, float]:
-    """(the mask, the scores, what they are where it is not true); no scores where it is no mask."""
+    """(mask, scores, the score of a hidden key); scores is None if the node is no mask."""
     if chosen.op == "select":
         mask, scores, other = chosen.inputs
         known = scalar(other)
@@ -146,7 +146,7 @@ def _unscaled(value: Value | None, counts: Counts) -> tuple[Value | None, float]
 
 
 def _only_user(value: Value, users: Users, counts: Counts, op: str) -> Node | None:
-    """What reads a value that nothing else reads, if it is this op."""
+    """The only reader of a value, if it is this op."""
     readers = users.get(value, [])
     return readers[0] if counts[value] == len(readers) == 1 and readers[0].op == op else None
 
@@ -158,7 +158,7 @@ def _operands(product: Node, **transposes: bool) -> tuple[Value | None, Value | 
 
 
 def _product(nodes: list[Node], operands: tuple[Value, Value], transpose_x: bool) -> Value | None:
-    """What one of the nodes makes of these operands."""
+    """The result of the matmul among the nodes that has these operands."""
     for node in nodes:
         if node.op == "matmul" and _operands(node, transpose_x=transpose_x) == operands:
             return node.values[0]
@@ -166,7 +166,7 @@ def _product(nodes: list[Node], operands: tuple[Value, Value], transpose_x: bool
 
 
 def _is_causal(mask: Value | None, rows: int) -> bool:
-    """Whether it is a constant that keeps the keys up to each query's place."""
+    """True if the mask is a constant lower triangle."""
     data = None if mask is None or mask.dtype is not BOOL else mask.node.data
     if data is None or data.shape[-2:] != (rows, rows) or data.size != rows * rows:
         return False

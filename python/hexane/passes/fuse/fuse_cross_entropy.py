@@ -1,4 +1,4 @@
-"""Recognises what a cross-entropy and its gradient read of softmax: one place of each row."""
+"""Recognises that a cross-entropy and its gradient read one element of each row of a softmax."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ def fuse_cross_entropy(graph: Graph, target: Target) -> Graph:
 
 
 def _is_of_rows(value: Value, bound: Bound) -> bool:
-    """Whether a softmax is of fp32 and along its last axis, which has elements."""
+    """True if the softmax is in fp32, along its last axis, and not empty."""
     kind = value.type
     return bool(kind.dtype is FP32 and kind.rank and kind.shape[-1] and value.node.attrs["axis"] == kind.rank - 1)
 

@@ -15,9 +15,9 @@ FUSED = tuple(DTYPES[name] for name in ("fp32", "fp16", "bf16"))  # what kernels
 def fuse_epilogue(graph: Graph, target: Target) -> Graph:
     """relu(cpu.add(cpu.conv(%x, %w, %b), %r))  ->  cpu.conv(%x, %w, %b, %r) {epilogue=(add(3), relu())}
 
-    Where nothing else reads what is absorbed, and a slot holds all of its attributes. A residual has to have the
-    output's type, and only ops that multiply and accumulate take one, if the target's `residual_epilogue` allows it;
-    elementwise ops take activations only.
+    The absorbed node has no other reader, and a slot holds all of its attributes. A residual has to have the output's
+    type, and only ops that multiply and accumulate take one, if the target's `residual_epilogue` allows it; elementwise
+    ops take activations only.
     """
     counts = graph.use_counts()
     position = {id(node): i for i, node in enumerate(graph.nodes)}
@@ -28,7 +28,7 @@ def fuse_epilogue(graph: Graph, target: Target) -> Graph:
             for i, old in enumerate(node.inputs)
             if old is not None and counts[old] == 1 and inputs[i] is not None and _takes(inputs[i].node, node)  # type: ignore[union-attr]
         ]
-        # Of two producers the later one absorbs: the other's result is there by then.
+        # With two candidates the later producer absorbs: the other's result is ready by then.
         for _, i in sorted(candidates, reverse=True):
             producer = inputs[i]
             assert producer is not None
@@ -45,7 +45,7 @@ def fuse_epilogue(graph: Graph, target: Target) -> Graph:
 
 
 def _takes(producer: Node, node: Node) -> bool:
-    """Whether the producer can apply the node to its accumulator."""
+    """True if the producer can apply the node to its accumulator."""
     op = OPS.get(producer.op)
     if op is None or not op.takes_slots or producer.types[0] != node.types[0] or producer.types[0].dtype not in FUSED:
         return False
@@ -58,7 +58,7 @@ def _takes(producer: Node, node: Node) -> bool:
 
 
 def activation(node: Node) -> EpilogueSlot | None:
-    """The slot that does to an accumulator what the node does to its one operand."""
+    """The slot that applies the node's function to an accumulator; None if the node is no such activation."""
     record = OPS.get(node.op)
     if record is None or not record.elementwise or not record.kernel or len(record.inputs) != 1:
         return None

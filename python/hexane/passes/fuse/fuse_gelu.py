@@ -10,7 +10,7 @@ from hexane.targets import Target
 def fuse_gelu(graph: Graph, target: Target) -> Graph:
     """0.5 * (x * (1 + erf(x / sqrt 2)))  ->  gelu(x)
 
-    In any order of the factors. The constants have to be those of GELU to 6 digits.
+    In any order of the factors. The constants must match GELU's to 6 digits.
     """
     return fuse_gated(graph, "gelu", _OPENED)
 

@@ -9,7 +9,7 @@ def fuse_layer_norm(graph: Graph, target: Target) -> Graph:
     """(x - mean(x)) / sqrt(mean((x - mean(x))^2) + epsilon) * %gamma + %beta  ->  layer_norm(x, %gamma, %beta)
 
     Over the last axes, in the usual spellings of the square and of the division. %gamma and %beta join if they have one
-    element for each that is normalised and nothing else reads what they are applied to.
+    element per normalised element and the value that they apply to has no other reader.
     """
     if graph.ops.isdisjoint(("reduce_mean", "layer_norm")):
         return graph

@@ -28,8 +28,8 @@ def fuse_norm_gradient(graph: Graph, target: Target) -> Graph:
     """r = rsqrt(mean(%x^2) + epsilon), n = %x * r, h = %g * %gamma, (h - n * mean(h * n)) * r, %g * n
     ->  rms_norm_gradient(%x, %g, %gamma)
 
-    Over the last axis, all in fp32; n may be an rms_norm. Its second result stands for %g * n, of which gamma gets the
-    sums. The sums of a row may have another order.
+    Over the last axis, all in fp32; n may be an rms_norm. Its second result replaces %g * n, which is summed into the
+    gradient of gamma. The sums of a row may have another order.
     """
     if not {"rsqrt", "reduce_mean", "sub"} <= graph.ops:
         return graph
@@ -83,6 +83,6 @@ def _bound(node: Node, graph: Graph) -> Bound | None:
 
 
 def _share(bound: Bound, users: Mapping[Value, list[Node]]) -> Node | None:
-    """The product of the gradient and what is normalised."""
+    """The product of the gradient and the normalised value."""
     wanted = {bound["gradient"], bound["normal"]}
     return next((n for n in users[bound["normal"]] if n.op == "mul" and set(n.inputs) == wanted), None)

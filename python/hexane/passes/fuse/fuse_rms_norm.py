@@ -9,8 +9,8 @@ from hexane.targets import Target
 def fuse_rms_norm(graph: Graph, target: Target) -> Graph:
     """x * rsqrt(mean(x^2) + epsilon) * %gamma  ->  rms_norm(x, %gamma)
 
-    Over the last axes, in the usual spellings of the square and of the division. %gamma joins if it has one element for
-    each that is normalised and nothing else reads what it is applied to.
+    Over the last axes, in the usual spellings of the square and of the division. %gamma joins if it has one element per
+    normalised element and the value that it applies to has no other reader.
     """
     if graph.ops.isdisjoint(("reduce_mean", "rms_norm")):
         return graph

@@ -40,15 +40,15 @@ class _Turn:
     sin: Value
     interleaved: bool = False
     doubled: bool = False  # the tables have each angle twice, for both halves
-    stacked: bool = False  # the tables have another axis of extent 1, that of the pairs
+    stacked: bool = False  # the tables have another axis of extent 1, for the pairs
 
 
 def fuse_rotary(graph: Graph, target: Target) -> Graph:
     """%x * %cos + concat(-%x[.., 2:], %x[.., :2]) * %sin  ->  rotary_embedding(%x, %cos[.., :2], %sin[.., :2])
 
-    Where the tables' second half is seen to repeat the first. Also joined from both results of each pair, %a * %cos -
-    %b * %sin and %a * %sin + %b * %cos, which are halves of %x or, interleaved, neighbours. What %x, %cos and %sin go
-    through on the way is read by nothing else, and in fp16 not rounded any more.
+    Where the tables' second half is seen to repeat the first. It also joins the two results of each pair, %a * %cos -
+    %b * %sin and %a * %sin + %b * %cos, where %a and %b are the halves of %x or, interleaved, its even and odd
+    elements. The intermediate values have no other reader, and in fp16 they are no longer rounded.
     """
 
     def build(m: Found) -> tuple[Value, ...] | None:
@@ -104,7 +104,7 @@ def _part(value: Value | None) -> _Part | None:
 
 
 def _repeats(value: Value, x: Value, depth: int = _DEPTH) -> bool:
-    """Whether the second half of the value's rows, as long as those of x, is the first again."""
+    """True if the second half of each row of the value repeats the first. The rows are as long as x's."""
     node, columns = value.node, x.shape[-1]
     if value.type.rank == 0 or value.shape[-1] != columns or not depth:
         return False

@@ -11,7 +11,7 @@ _MOST_AXES = 7  # one more is added
 def group_heads(graph: Graph, target: Target) -> Graph:
     """scaled_dot_product_attention(%q : (N, 8, L, E), reshape(broadcast_to(%k)), reshape(broadcast_to(%v)))  ->  scaled_dot_product_attention(%q : (N, 2, 4, L, E), %k : (N, 2, 1, S, E), %v : (N, 2, 1, S, V)), reshaped
 
-    Where the broadcasts repeat an axis behind the heads. The mask may have one head or all of them.
+    The broadcasts repeat an axis that directly follows the heads. The mask may have one head or all of them.
     """  # noqa: E501
 
     def build(m: Found) -> tuple[Value, ...] | None:
@@ -45,7 +45,7 @@ def _before_repeat(value: Value | None) -> Value | None:
 
 
 def _grouped(value: Value, heads: int) -> Value:
-    """The value with its axis of heads in two: those of keys, and those that share one."""
+    """The value with its head axis split in two: the key heads, and the query heads that share each."""
     if value.type.rank < 3:
         return value
     *batch, count, rows, columns = value.shape

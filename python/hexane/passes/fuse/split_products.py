@@ -17,9 +17,9 @@ _PRODUCTS = ("matmul", "linear")
 def split_products(graph: Graph, target: Target) -> Graph:
     """split(matmul(%x, const [64, 192], %b) : [32, 192]) {axis=1, num_splits=3}  ->  matmul(%x, const [64, 64], %b[:64]), ..
 
-    Queries, keys and values are often one product. Where its weights are a constant matrix, a bias is constant, and all
-    that reads it are a split or slices of its columns that do not overlap, perhaps behind reshapes that keep columns:
-    each part is a product of its own, and nothing has to be cut. Each result has the factors and the order it had.
+    Queries, keys and values are often one product. Such a product is cut into one product per part if its weights are a
+    constant matrix and its bias is constant. Its readers must be a split or slices of its columns that do not overlap,
+    possibly after reshapes that keep the columns. Each result has the factors and the order it had.
     """  # noqa: E501
     counts, users = graph.use_counts(), graph.users()
 
@@ -54,7 +54,7 @@ def _spans(node: Node) -> list[tuple[int, int]] | None:
 
 
 def _is_parted(value: Value, readers: list[Node], counts: Counter[Value]) -> bool:
-    """Whether all that reads a value are cuts of its columns, none of which overlap."""
+    """True if every reader of the value cuts out columns, and no two cuts overlap."""
     found = [_spans(reader) for reader in readers]
     if len(readers) != counts[value] or any(spans is None for spans in found):
         return False

@@ -15,9 +15,9 @@ from hexane.targets import Target
 def channels_last(graph: Graph, target: Target) -> Graph:
     """conv(%x) {layout=nchw}  ->  transpose(conv(transpose(%x) {perm=(0, 2, 3, 1)}) {layout=nhwc}) {perm=(0, 3, 1, 2)}
 
-    Ops between two convolutions follow their operand, so that transposes meet and vanish; what is left of them stands
-    at the ports and before ops that need the model's own axis order. What a transpose brought into channels-first order
-    is there in both: ops that compute every element alike follow its operand. A port is quantised in the order that is
+    Ops between two convolutions follow their operand, so transposes meet and cancel. The remaining transposes stand at
+    the ports and before ops that need the model's own axis order. If the model itself transposes an image to channels
+    first, both forms of it exist, and elementwise ops follow their operand. A port is quantised in the order that is
     wanted, which its rows allow as they are. Images that are resized to the nearest where neither side is channels last
     stay as they are, each channel an image of one.
     """
@@ -41,7 +41,7 @@ def channels_last(graph: Graph, target: Target) -> Graph:
 
 
 class _Moved:
-    """What stands for each value of the old graph: itself, its channels-last form, or both."""
+    """Maps each value of the old graph to its unchanged form, its channels-last form, or both."""
 
     def __init__(self) -> None:
         self._plain: dict[Value, Value] = {}
@@ -51,8 +51,7 @@ class _Moved:
         (self._last if last else self._plain).update(zip(node.values, values, strict=True))
 
     def leads(self, node: Node, alike: bool) -> bool:
-        """Whether an operand exists in its channels-last form only; where that is as good as the other, whether all
-        exist in it."""
+        """True if an operand exists in its channels-last form only. alike: also true if all operands exist in it."""
         computed = [v for v in node.inputs if v is not None and v.node.op != "const"]
         if any(v in self._last and v not in self._plain for v in computed):
             return True
@@ -86,18 +85,19 @@ _STARTS = frozenset((_PLANES, *(op.name for op in OPS.values() if op.layout == "
 
 
 def _may_start(node: Node) -> bool:
-    """Whether a channels-last form may begin here, without one of an operand."""
+    """True if a channels-last form may begin at this node."""
     return node.op in _STARTS or _is_to_first(node)
 
 
 def _is_to_first(node: Node) -> bool:
-    """Whether it brings an image into channels-first order; of rank 3 it may exchange any two axes."""
+    """True if the node transposes an image to channels first. Rank 3 does not count: such a transpose may exchange any
+    two axes."""
     rank = node.types[0].rank
     return node.op == "transpose" and rank > 3 and node.attrs["perm"] == first_perm(rank)
 
 
 def _is_beside_last(node: Node, moved: _Moved, users: Mapping[Value, Sequence[Node]]) -> bool:
-    """Whether its operand is there in its channels-last form, or its result is wanted in it."""
+    """True if its operand exists in its channels-last form, or a reader wants its result in it."""
     spatial = (
         user.op in OPS and user.op != _PLANES and OPS[user.op].layout == "spatial"
         for user in users.get(node.values[0], ())
@@ -118,8 +118,8 @@ def _planes(node: Node, moved: _Moved) -> tuple[Value, ...]:
 def in_layout(
     layout: str, node: Node, inputs: tuple[Value | None, ...], run: Callable[[tuple[Value | None, ...]], Value]
 ) -> tuple[Value]:
-    """What `run` gives for the inputs, the first of them and the result in this layout, between transposes if the
-    node's is the other."""
+    """Runs `run` with the first input and the result in this layout, between transposes if the node has the other
+    layout."""
     image = inputs[0]
     if image is None or node.attrs["layout"] == layout:
         return (run(inputs),)
@@ -198,7 +198,7 @@ def _reduce(node: Node, moved: _Moved) -> bool:
     attrs = {**node.attrs, "axes": tuple(_place(a, rank) for a in axes)}
     kept = [a for a in range(1, rank) if a not in axes]
     if not node.attrs["keep_dims"] and 1 in kept and len(kept) > 1:
-        return False  # what remains is spatial axes and channels, in another order than the model's
+        return False  # spatial axes and channels remain, in an order that is not the model's
     moved.add(node, apply(OPS[node.op], [moved.last(value)], attrs, node.sources), last=bool(node.attrs["keep_dims"]))
     return True
 

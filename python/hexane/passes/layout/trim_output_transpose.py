@@ -1,4 +1,4 @@
-"""Leaves the layout of outputs to whoever reads them."""
+"""Returns outputs in the layout in which they were computed."""
 
 from dataclasses import replace
 
@@ -10,8 +10,8 @@ from hexane.targets import Target
 def trim_output_transpose(graph: Graph, target: Target) -> Graph:
     """return y=transpose(%0)  ->  return y=%0
 
-    Off unless it is asked for: outputs change their shape. The model's own transposes at its outputs go, and those that
-    channels_last put there.
+    Off unless it is asked for: outputs change their shape. Removes the model's own transposes at its outputs, and the
+    transposes that channels_last put there.
     """
     return replace(graph, outputs=tuple(map(_trimmed, graph.outputs)))
 

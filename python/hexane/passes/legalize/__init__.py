@@ -1,1 +1,1 @@
-"""Writes what no kernel takes as what kernels take."""
+"""Rewrites ops without a kernel as ops that have one."""

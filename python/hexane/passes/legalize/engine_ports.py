@@ -1,4 +1,5 @@
-"""Makes the ports of a graph what a program of the engine can hold: truths as numbers, indices in 16 bits."""
+"""Converts the ports of a graph to dtypes that a program of the engine can hold: booleans become fp16, indices
+uint16."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,7 +18,7 @@ def engine_ports(graph: Graph, target: Target) -> Graph:
     ->  graph (%m: fp16) .. return i=cast(topk(select(greater(%m, 0.5), ..))) : uint16
 
     Truths pass as the numbers 0 and 1, and the indices that an op finds as uint16, where the axis is short enough for
-    them. Whoever feeds or reads the ports casts. Other integers stay as they are.
+    them. The caller casts at the ports. Other integers stay as they are.
     """
     truths = {v: _renewed(v) for v in graph.inputs if v.dtype is BOOL}
     if not truths and all(p.value.dtype.kind == "float" for p in graph.outputs):

@@ -8,8 +8,8 @@ from hexane.targets import Kernels, Target
 
 
 def kernel_ops(*sources: str, kernels: Kernels | None = None) -> Rewriter:
-    """Applies ops, and expands those that these kernels do not take; where none are given, those that have no kernel at
-    all."""
+    """Applies ops, and expands each op that these kernels do not run. With kernels=None it expands only ops without any
+    kernel."""
 
     def legal(node: Node) -> bool:
         return has_kernel(node, kernels) if kernels is not None else bool(OPS[node.op].kernel)

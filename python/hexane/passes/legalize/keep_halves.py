@@ -55,7 +55,7 @@ def keep_halves(graph: Graph, target: Target, became: dict[Value, Value] | None 
 
 
 def _source(value: Value) -> Value | None:
-    """What is in fp16 and cast to the value, which is in fp32."""
+    """The fp16 source of an fp32 value that a cast made."""
     node = made_by(value, "cast")
     source = None if node is None or value.dtype is not FP32 else node.inputs[0]
     return source if source is not None and source.dtype is FP16 else None
@@ -66,7 +66,7 @@ def _cast(value: Value, dtype: DType) -> Value:
 
 
 def _base(value: Value) -> Value:
-    """What the value is a view of."""
+    """The value at the start of a chain of views."""
     while value.node.op in _VIEWS:
         source = value.node.inputs[0]
         assert source is not None
@@ -84,7 +84,7 @@ def _seen(value: Value, base: Value, narrow: Value) -> Value:
 
 
 def _halves(value: Value | None) -> Value | None:
-    """The fp32 value in fp16, if it is a view of what is cast from there."""
+    """The fp32 value in fp16, if it is a view of a value cast from fp16."""
     base = None if value is None else _base(value)
     source = None if base is None else _source(base)
     return None if value is None or base is None or source is None else _seen(value, base, source)

@@ -13,8 +13,8 @@ from hexane.targets import Target
 def keep_recurrent(graph: Graph, target: Target) -> Graph:
     """%y, %h, %c = lstm(%x, %w, %r, %b)  ->  %y, %h, %c = cpu.lstm(%x, %w, %r, %b) {sequence=True}
 
-    The same for gru and rnn. Not in dtypes without a kernel, not of no elements, and not where gradients have the steps
-    written out already: the loop would compute their results a second time. Keeps the bits of fp32.
+    The same for gru and rnn. Not in dtypes without a kernel, and not for empty tensors. Not if the gradients have
+    already written the steps out: the loop would compute their results a second time. Keeps the bits of fp32.
     """
     if not graph.ops.intersection(RECURRENT):
         return graph

@@ -1,4 +1,4 @@
-"""Copies what a state holds where it is read after it has been overwritten."""
+"""Copies the old contents of a state for readers that run after it has been overwritten."""
 
 from collections.abc import Iterator
 
@@ -11,8 +11,8 @@ from hexane.targets import Target
 def save_states(graph: Graph, target: Target) -> Graph:
     """write_state(%s, slice(%s), 0)  ->  write_state(%s, concat(slice(%s)), 0)
 
-    States are updated in place, so readers of the old contents run first. Those that cannot (they need the update too,
-    or take part in it) read a copy, which a concat of one makes.
+    States are updated in place, so readers of the old contents run first. A reader that cannot (it needs the update
+    too, or is part of it) reads a copy, made by a concat of one input.
     """
     if "write_state" not in graph.ops:
         return graph
@@ -80,8 +80,8 @@ def _before(node: Node, table: Overwrites) -> Iterator[Node]:
 
 
 def _breakable(cycle: list[Node], table: Overwrites) -> tuple[Node, Node]:
-    """The reader and the write of an edge in the cycle that a copy takes out of it: the edge only says who comes first,
-    and goes on to something else than the old contents, which a copy would need as well."""
+    """The reader and the write of an edge in the cycle that a copy removes. The edge must only order the two, and the
+    next edge must not be another read of the old contents, which the copy would need as well."""
     for write, reader, behind in zip(cycle, cycle[1:], [*cycle[2:], cycle[1]], strict=False):
         ordered = any(reader is r for r in table.readers.get(id(write), ()))
         if not ordered or any(v is not None and v.node is reader for v in write.inputs):

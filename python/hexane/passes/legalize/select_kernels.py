@@ -9,8 +9,8 @@ from hexane.targets import Target
 def select_kernels(graph: Graph, target: Target) -> Graph:
     """conv(%x, %w) {layout=nchw}  ->  transpose(cpu.conv(transpose(%x) {perm=(0, 2, 3, 1)}, %w) {layout=nhwc}) {perm=(0, 3, 1, 2)}
 
-    An op whose kernel is told more than its user says becomes that of the kernel. Where the kernel does not read the
-    op's order of axes, it reads a transpose, which gives another one back. Other ops are the same for both.
+    An op becomes its kernel's op if the kernel has more attributes than the user's op. Where the kernel does not read
+    the op's order of axes, it reads a transpose, which gives another one back. Other ops are the same for both.
     """  # noqa: E501
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:

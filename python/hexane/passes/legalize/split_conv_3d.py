@@ -35,7 +35,8 @@ def split_conv_3d(graph: Graph, target: Target) -> Graph:
 
 
 def sum_of_taps(b: Builder, operands: Sequence[Value | None], attrs: Any) -> Value:
-    """Of channels first; all floats of one dtype, in which the sum is rounded."""
+    """The convolution as a sum over the taps of its depth, channels first. All floats have one dtype, in which the sum
+    is rounded."""
     x, weight, bias = operands
     assert x is not None
     assert weight is not None

@@ -1,4 +1,4 @@
-"""Writes transposed 3-D convolutions as what they are the gradients of."""
+"""Writes transposed 3-D convolutions as convolutions of a spread input."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +14,7 @@ from hexane.targets import Target
 def spread_conv_transpose_3d(graph: Graph, target: Target) -> Graph:
     """conv_transpose(%x : (N, C, D, H, W), %w) {strides=s}  ->  conv(%x with s - 1 zeros between elements, %w turned around)
 
-    With in and out channels of %w exchanged and pads of what its kernel reaches less those given. Channels last between
+    Exchanges the in and out channels of %w; each pad is the kernel's reach minus the given pad. Channels last between
     transposes.
     """  # noqa: E501
 

@@ -29,11 +29,11 @@ _NORMAL = 0x0400  # the bits of the smallest number of fp16 with all digits
 def to_fp16(graph: Graph, target: Target, wide: Container[int] = frozenset()) -> Graph:
     """add(%x, const fp32) : fp32  ->  cast(add(cast(%x) : fp16, const fp16) : fp16) : fp32
 
-    Inputs and outputs keep the model's dtypes; constants, params, states and all wider floats between become fp16, each
-    rounded once; constants beyond the range of fp16 become its largest number, those that would vanish its smallest.
-    Casts to fp32 that the model has become casts to fp16. Scales of blocks become fp16 in weights of a chip's products,
-    where fp16 keeps all digits that it has of them; other weights in blocks become whole, if fp16 does not have their
-    scales. Factors that fp16 does not hold are a decision: "hazard". wide: the nodes, by id, that stay as they are.
+    Inputs and outputs keep the model's dtypes. Constants, params, states and all wider floats between become fp16, each
+    rounded once. A constant beyond the range of fp16 becomes its largest number, one that would vanish its smallest.
+    Casts to fp32 that the model has become casts to fp16. In weights of a chip's products, block scales become fp16 if
+    all their fp16 digits are kept. Other weights in blocks are decoded unless fp16 holds their scales exactly. Factors
+    that fp16 does not hold are a decision: "hazard". wide: the nodes, by id, that stay as they are.
     """
     table: dict[Value, Value] = {}
     kept: dict[Value, Value] = {}  # results that are not rounded yet
@@ -60,12 +60,12 @@ def to_fp16(graph: Graph, target: Target, wide: Container[int] = frozenset()) ->
 
 
 def lost_factors(decisions: Iterable[Decision]) -> list[Decision]:
-    """What `to_fp16` said of factors that fp16 does not hold."""
+    """The decisions of `to_fp16` about factors that fp16 does not hold."""
     return [d for d in decisions if d.verdict == "hazard" and d.stage == "to_fp16"]
 
 
 def may_lose_factors(node: Node) -> bool:
-    """Whether a product has constants of which `to_fp16` may say that fp16 does not hold them, by a quick look."""
+    """True if a product may have constants that fp16 does not hold, judged by a quick look."""
     if node.op not in _MULTIPLIES:
         return False
     for value in node.inputs:
@@ -78,10 +78,10 @@ def may_lose_factors(node: Node) -> bool:
 
 
 def _lost(factors: Array | None, halves: Array | None, is_factor: bool = True) -> str:
-    """What fp16 loses of a factor: its size, or the digits of all its numbers; "" for neither.
+    """The loss of a factor in fp16: its size, or the digits of all its numbers; "" for neither.
 
-    A factor may multiply a large number, so its digits count. What is added changes a result by no more than the
-    rounding of the result to fp16 does, unless it is too large.
+    A factor may multiply a large number, so its digits count. A term changes a sum by no more than the rounding of the
+    sum to fp16 does, unless it is too large.
     """
     if (
         factors is None
@@ -134,7 +134,7 @@ def _halved(node: Node, inputs: list[Value | None], room: Room, narrows: bool) -
 
 
 def _takes_halves(op: Op, inputs: list[Value | None], attrs: dict[str, Any]) -> bool:
-    """Whether the op computes in fp16 by its record's own rule; others only know fp32."""
+    """True if the op's record lets it compute in fp16; other ops only know fp32."""
     try:
         found = op.dtype(*(None if v is None else v.dtype for v in inputs), **attrs)
     except Error:
@@ -155,8 +155,8 @@ def _quantised(node: Node, inputs: list[Value | None]) -> tuple[Value, ...]:
 
 
 def _blocks(node: Node, inputs: list[Value | None], room: Room, narrows: bool) -> tuple[Value, ...]:
-    """With its scales in fp16 where that has them exactly, or, where it narrows, with all digits of fp16; else what it
-    decodes to, which is rounded once."""
+    """Keeps the encoding with fp16 scales if those are exact or, with `narrows`, keep all digits of fp16; else decodes
+    it and rounds once."""
     scales, narrow = node.inputs[-1], inputs[-1]
     assert scales is not None
     assert narrow is not None

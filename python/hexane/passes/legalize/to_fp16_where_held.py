@@ -13,8 +13,8 @@ SCALES = ("mul", "real_div", "batch_norm")  # ops whose constants are factors; o
 def to_fp16_where_held(graph: Graph, target: Target) -> Graph:
     """mul(mul(%x, 1e6), 1e-6)  ->  cast(mul(mul(cast(%x) : fp32, 1e6), 1e-6)) : fp16
 
-    As to_fp16. Ops with constants that fp16 does not hold, or makes too large numbers with, stay in the model's dtype,
-    and so do those that read such numbers, and squares, exponentials and sums until they are divided by.
+    As to_fp16. Ops stay in the model's dtype if fp16 does not hold their constants, or their results overflow. So do
+    the readers of such results, and squares, exponentials and sums up to the division that scales them back.
     """
     wide = wide_readers(graph.nodes, lambda node: True, graph.use_counts()).keys()
     lossy = {id(node) for node in graph.nodes if node.op in SCALES and loses_digits(node)}

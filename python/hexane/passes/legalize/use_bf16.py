@@ -21,8 +21,8 @@ def use_bf16(graph: Graph, target: Target) -> Graph:
     cpu.matmul(%x, %y) : bf16  ->  cast(cpu.bf16_matmul(cast(%x) : fp32, %y)) : bf16
 
     Both operands are rounded to bf16, x as the kernel reads it; sums, bias, epilogue and result are in fp32. Constant
-    weights are rounded here. Depthwise convolutions, those of narrow groups, and products of a few rows with a matrix
-    that is computed stay as they are.
+    weights are rounded here. Depthwise convolutions, convolutions with narrow groups, and products of a few rows with a
+    computed matrix stay in fp32.
     """
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:

@@ -26,7 +26,7 @@ from hexane.targets import Target
 def decode_in_calls(graph: Graph, target: Target) -> Graph:
     """conv_transpose(%x, dequantize(const, const))  ->  conv_transpose(%x, cpu.decode(const, const))
 
-    Of convolutions whose weight keep_encoded and keep_encoded_fp16 leave, as far as decodes_in_calls says; on the same
+    For convolutions whose weight keep_encoded and keep_encoded_fp16 leave, if decodes_in_calls allows it; on the same
     terms.
     """
     return _in_calls(graph, rounds=False)
@@ -35,7 +35,7 @@ def decode_in_calls(graph: Graph, target: Target) -> Graph:
 def decode_in_calls_halves(graph: Graph, target: Target) -> Graph:
     """conv_transpose(%x, dequantize(const, const))  ->  conv_transpose(%x, cpu.decode(const, const))
 
-    As decode_in_calls, for a network that becomes fp16, on the terms of keep_encoded_halves.
+    Like decode_in_calls, for a network that becomes fp16, on the terms of keep_encoded_halves.
     """
     return _in_calls(graph, rounds=True)
 
@@ -102,7 +102,8 @@ def _axis_of_numbers(weight: Node) -> int:
 
 
 def _in_terms(weight: Value) -> Stored | None:
-    """Of integers in blocks (out, rest..), whose rows are cut along their outermost axis alone."""
+    """The encoding of integers in blocks (out, rest..), if the blocks divide only the outermost of the remaining
+    axes."""
     integers, scales = (None if v is None else v.node.data for v in weight.node.inputs)
     assert integers is not None
     assert scales is not None

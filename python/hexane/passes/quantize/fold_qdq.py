@@ -26,11 +26,11 @@ def fold_qdq(graph: Graph, target: Target) -> Graph:
     """quantize(relu(conv(dequantize(%x), dequantize(%w), %b)))  ->  quantized_conv(%x, %w, %s, %b) {dtype=int8, ..}
 
     Convolutions, matrix products, sums and means. Activations are 8-bit integers of one scale, weights also of one for
-    each output channel; sums may not overflow int32. Without a quantize of one constant scale behind it, or where its
-    result has another reader, a product gives fp32. A transposed convolution of constant weights becomes one of stride
+    each output channel; sums may not overflow int32. A product gives fp32 if no quantize with one constant scale
+    follows it, or if its result has another reader. A transposed convolution of constant weights becomes one of stride
     1 whose channels are neighbours of the result, unless that takes more than four times the products. An int32 product
-    that is cast and scaled (dynamic quantisation) becomes one op, too. A mean is one of integers, rounded once. Every
-    dequantize that somebody still reads stays; those of constants are folded then.
+    that is cast and scaled (dynamic quantisation) becomes one op, too. A mean is one of integers, rounded once. A
+    dequantize that still has a reader stays; a dequantize of constants is folded then.
     """
     return _stored(_products(graph))
 
@@ -130,7 +130,7 @@ def _rescaled(m: Found) -> tuple[Value, ...] | None:
     return apply(OPS[product.op], operands, {**product.attrs, "dtype": FP32}, sources)
 
 
-# ---- what is quantised again ----
+# ---- results that are quantised again ----
 
 
 def _stored(graph: Graph) -> Graph:
@@ -198,7 +198,7 @@ def _mean(maker: Node, attrs: dict[str, object], to: Grid, sources: tuple[str, .
 def _undivided(maker: Node, slots: list[EpilogueSlot]) -> tuple[list[Value | None], float]:
     """The product's operands with the scale of its weights alone, and the scale of x, which no rounding has met then.
 
-    The sums are in steps of x's scale, which the bias and what is done to them must not mind.
+    The sums are in steps of x's scale, so the bias and the epilogue must not depend on that scale.
     """
     inputs = list(maker.inputs)
     product = made_by(inputs[2], "mul")

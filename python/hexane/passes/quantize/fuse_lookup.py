@@ -14,8 +14,9 @@ MAX_NODES = 32
 def fuse_lookup(graph: Graph, target: Target) -> Graph:
     """quantize(sigmoid(dequantize(%x, 0.1)), 0.05)  ->  lookup(%x, const uint8[256])
 
-    Whatever elementwise ops make of 8-bit integers, and of constants of one element, until they are quantised again. x
-    itself where that gives back every integer, clip(x) where it only limits them. Scales and zero points are constants.
+    Replaces elementwise ops between a dequantize and a quantize of 8-bit integers by a table; other operands are
+    constants of one element. The result is x itself if every integer maps to itself, and clip(x) if the ops only limit
+    it. Scales and zero points are constants.
     """
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
@@ -64,16 +65,16 @@ def _cone(root: Value) -> tuple[Value, list[Node]] | None:
 
 
 def _elementwise(node: Node) -> bool:
-    """Whether each element of the result depends on one element of each operand."""
+    """True if each element of the result depends on one element of each operand."""
     if node.op in LEAVES or (node.op in ("quantize", "quantized_add") and node.types[0].dtype in BYTES):
-        return False  # what is still a quantize here depends on more than one byte
+        return False  # a quantize that is left here depends on more than one byte
     if node.op == "lookup":
         return known(node.inputs[1]) is not None
     return node.op == "dequantize" or OPS[node.op].elementwise
 
 
 def _table(source: Value, nodes: list[Node]) -> Array:
-    """What the last node gives for each byte."""
+    """The result of the last node for each byte."""
     found: dict[Value, Array] = {source: np.arange(256, dtype=np.uint8).view(source.dtype.numpy)}
     for node in nodes:
         if node.op == "const":

@@ -35,9 +35,9 @@ from hexane.targets import Target
 def keep_encoded_halves(graph: Graph, target: Target) -> Graph:
     """conv(%x, dequantize(const : int8[96, 64, 3, 3], const))  ->  cpu.encoded_conv(%x, const, const, none)
 
-    As keep_encoded, for a network that becomes fp16 and rounds each decoded number to it. Not where a number may be
-    beyond fp16, which a whole weight has as the largest of fp16, and not rows of an embedding whose scales fp16 does
-    not hold, since these would be rounded first.
+    Like keep_encoded, for a network that becomes fp16; each decoded number is rounded to fp16. Not if a number may be
+    beyond fp16: a decoded weight would clamp it to the largest fp16. Not for rows of an embedding if fp16 does not hold
+    their scales, since these would be rounded first.
     """
     return _kept(graph, fits_rounded, ("conv", "gather", "linear", "matmul"), rounds=True)
 
@@ -45,8 +45,8 @@ def keep_encoded_halves(graph: Graph, target: Target) -> Graph:
 def keep_encoded_fp16(graph: Graph, target: Target) -> Graph:
     """linear(%x : fp16, dequantize(const, const) : fp16)  ->  cpu.encoded_matmul(%x, const, const, none) : fp16
 
-    As keep_encoded_halves, of weights that the model has in fp16 itself, or casts to it. Not where fp16 does not hold
-    the scales of integers, unless these are decoded in fp32 first, as the kernels do it.
+    Like keep_encoded_halves, for weights that the model has in fp16 or casts to fp16. Requires that fp16 holds the
+    scales of integers, or that these are decoded in fp32 first, as the kernels do.
     """
     return _kept(graph, fits_rounded, ("conv", "gather", "linear", "matmul"), FP16, rounds=True)
 
@@ -57,8 +57,8 @@ def keep_encoded(graph: Graph, target: Target) -> Graph:
     conv(%x, dequantize(const : int8[96, 64, 3, 3], const))  ->  cpu.encoded_conv(%x, const, const, none)
     gather(decode_blocks(%x, %s), %i)             ->  decode_blocks(gather(%x, %i), gather(%s, %i))
 
-    Products of fp32, convolutions of one group, and rows of an embedding, with a weight of at least LEAST_NUMBERS, in
-    integers with scales or in indices of tables, as far as the kernels read them. Not where x comes of integers, since
+    For fp32 products, convolutions with one group, and embedding rows. The weight has at least LEAST_NUMBERS numbers,
+    as integers with scales or as palette indices, in a form that the kernels read. Not where x comes of integers, since
     such a product may be one of integers, nor where the columns are scaled by constants next, since these go into whole
     weights.
     """
@@ -68,8 +68,8 @@ def keep_encoded(graph: Graph, target: Target) -> Graph:
 def keep_encoded_vectors(graph: Graph, target: Target) -> Graph:
     """linear(%x, decode_vectors(const, const), %b)  ->  cpu.encoded_matmul(%x, const, const, %b) {bits=4, palette=True}
 
-    As keep_encoded, where an index names the numbers of 2 or 4 neighbouring columns of a product or channels of a
-    convolution's output.
+    Like keep_encoded, for indices that each name 2 or 4 numbers: neighbouring columns of a product, or output channels
+    of a convolution.
     """
     return _kept(graph, lambda found, _: found.numbers.ndim == 3, ("conv", "linear", "matmul"))
 
@@ -77,8 +77,8 @@ def keep_encoded_vectors(graph: Graph, target: Target) -> Graph:
 def _kept(
     graph: Graph, fits: Callable[[Stored, DType], bool], ops: tuple[str, ...], dtype: DType = FP32, rounds: bool = False
 ) -> Graph:
-    """Of weights in this dtype. fits: with the dtype that they are decoded in. rounds: whether decoded numbers are
-    rounded to fp16."""
+    """For weights in this dtype. fits: tests an encoding, given the dtype in which it is decoded. rounds: decoded
+    numbers are rounded to fp16."""
     readers = graph.users()
     stored: dict[Value, Stored | None] = {}
     made: list[Decision] = []
@@ -162,8 +162,8 @@ def _of_windows(conv: Node, weight: Value) -> Value | None:
 
 
 def _rows_fit(table: Node) -> bool:
-    """Whether rows that are decoded in fp16 have the bits of the decoded table's: products of integers and scales are
-    rounded once, and an entry of a palette is the number itself."""
+    """True if rows decoded in fp16 have the same bits as the decoded table: a product of integer and scale is rounded
+    once, and a palette entry is the number itself."""
     scales = table.inputs[1]
     if table.op not in ("dequantize", "decode_blocks"):
         return True

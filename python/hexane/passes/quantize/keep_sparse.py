@@ -17,9 +17,9 @@ def keep_sparse(graph: Graph, target: Target) -> Graph:
     """matmul(%x, const : fp32[512, 256], %b) {transpose_y=True}  ->  cpu.sparse_matmul(%x, const, const, %b)
     conv(%x, const : fp32[96, 64, 3, 3], %b)  ->  cpu.sparse_conv(%x, const, const, %b)
 
-    Products of fp32 with a constant matrix of at least LEAST_NUMBERS, and convolutions of one group over one or two
-    axes with such a weight, where at least LEAST_ZEROS of them are 0. Not where something else reads the weight too: it
-    would be stored twice.
+    For fp32 products with a constant matrix, and convolutions with one group over one or two axes. The weight has at
+    least LEAST_NUMBERS numbers, and a share of at least LEAST_ZEROS are 0. Not where something else reads the weight
+    too: it would be stored twice.
     """
     readers = graph.users()
     stored: dict[tuple[Value, bool], tuple[Value, Value] | None] = {}

@@ -16,10 +16,10 @@ _MAX_CHAIN = 16
 def move_qdq_past_data_movement(graph: Graph, target: Target) -> Graph:
     """max_pool(dequantize(%x, %s))  ->  dequantize(max_pool(%x), %s)
 
-    Likewise other ops that only move elements, and concatenations of tensors of one scale; in the other direction
-    quantize(concat(%x, %y), %s) becomes concat(quantize(%x, %s), quantize(%y, %s)) where nothing else reads what is
-    moved. The scale is one for the tensor, or belongs to an axis that a transpose takes along; for max_pool it is a
-    constant above 0. A dequantize that has another reader stays for it.
+    Likewise for other ops that only move elements, and for concatenations of tensors with one scale. In the other
+    direction quantize(concat(%x, %y), %s) becomes concat(quantize(%x, %s), quantize(%y, %s)) if the moved ops have no
+    other reader. The scale is one for the tensor, or belongs to an axis that a transpose takes along; for max_pool it
+    is a constant above 0. A dequantize that has another reader stays for it.
     """
     graph = graph.rewrite(_sunk, _MOVING)
     counts = graph.use_counts()
@@ -40,7 +40,7 @@ def _raised(
     counts: Mapping[Value, int],
     left: int,
 ) -> Value:
-    """The quantised form of a value; `old` is what it was in the graph whose readers are counted."""
+    """The quantised form of `new`. `old` is the same value in the graph whose readers are counted."""
     assert old is not None
     assert new is not None
     if left == 0 or counts[old] != 1 or not _rises(old) or (_picks(old) and grid(inputs[1], inputs[2]) is None):
@@ -67,7 +67,7 @@ _MOVING = {
 
 
 def _rises(value: Value | None) -> bool:
-    """Whether quantising what it is made of is no more work."""
+    """True if quantising its operands instead is no more work."""
     if value is None:
         return False
     operands = [value.node.inputs[i] for i in _moved(value.node)]

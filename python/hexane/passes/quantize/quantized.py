@@ -1,4 +1,4 @@
-"""What the passes over quantised graphs ask of a value: the integers behind it, and the grid they lie on."""
+"""The integers of a quantised value, and their grid: scale, zero point and axis."""
 
 from typing import NamedTuple
 
@@ -31,7 +31,7 @@ class Quantized(NamedTuple):
         return self.scale.type.rank == 0
 
     def same_grid(self, other: "Quantized") -> bool:
-        """Whether equal integers stand for equal numbers: constants are one value when their bits are equal."""
+        """True if equal integers mean equal numbers in both. Constants are one value if their bits are equal."""
         same = self.value.dtype is other.value.dtype and self.real is other.real and self.scale == other.scale
         return same and self.zero == other.zero and self.single and other.single
 

@@ -28,14 +28,14 @@ class Stored(NamedTuple):
 
 
 def comes_of_integers(x: Value) -> bool:
-    """Whether a product of x may be one of integers."""
+    """True if a product of x may become an integer product."""
     while x.node.op in MOVES and x.node.inputs[0] is not None:
         x = x.node.inputs[0]
     return x.node.op == "dequantize"
 
 
 def scales_follow(product: Value, readers: "dict[Value, list[Node]]") -> bool:
-    """Whether its one reader scales the columns by constants."""
+    """True if its only reader scales the columns by constants; additions of constants may come first."""
     while len(found := readers.get(product, [])) == 1:
         (node,) = found
         others = [v for v in node.inputs if v is not None and v != product]
@@ -64,7 +64,7 @@ def encoded(value: Value) -> Value | None:
 
 
 def before_rounding(value: Value) -> Value:
-    """What is cast from fp32 to the value, which is in fp16 and perhaps moved; other values as they are."""
+    """The fp32 source of an fp16 value made by a cast and perhaps moved; any other value is returned unchanged."""
     node = value.node
     source = node.inputs[0] if node.op in (*MOVES, "cast") else None
     if source is None or value.dtype is not FP16:
@@ -76,14 +76,14 @@ def before_rounding(value: Value) -> Value:
 
 
 def fits_rounded(stored: Stored, dtype: DType) -> bool:
-    """Whether kernels that round to fp32 and then to fp16 make the numbers of a weight in this dtype, rounded to fp16:
-    one in fp32 is rounded twice as well. fp32 has the products of integers with scales that fp16 has."""
+    """True if kernels that round to fp32 and then to fp16 give this weight's numbers, rounded to fp16. fp32 holds every
+    product of an integer with a scale in fp16, and a weight in fp32 is rounded twice as well."""
     return fits_halves(stored) and (dtype is FP32 or stored.palette or held(stored.numbers))
 
 
 def _cast(weight: Value, dtype: DType) -> Value | None:
     """A palette with its entries cast; integers to fp16 where it holds their scales, so that products are rounded
-    once. Not those that are rounded to fp16 and become fp32."""
+    once. None for a weight in fp16 that is cast to fp32."""
     node, floats = weight.node, (FP16, FP32)
     if weight.dtype is dtype or weight.dtype not in floats or dtype not in floats:
         return weight if weight.dtype is dtype else None
@@ -102,7 +102,7 @@ def _cast(weight: Value, dtype: DType) -> Value | None:
 
 
 def stored_rows(weight: Value) -> Stored | None:
-    """Of (out, in), or of (out, kernel.., in) with all but the first axis as one."""
+    """The stored form of a weight (out, in), or (out, kernel.., in) with all axes but the first merged."""
     first, second, *more = (None if v is None else v.node.data for v in weight.node.inputs)
     assert first is not None
     assert second is not None
@@ -135,18 +135,18 @@ def stored_rows(weight: Value) -> Stored | None:
 
 
 def fits_halves(stored: Stored) -> bool:
-    """Whether all its numbers are within fp16."""
+    """True if all its numbers are within fp16."""
     return within_halves(stored.numbers, 0 if stored.palette else stored.bits)
 
 
 def within_halves(numbers: Array, bits: int) -> bool:
-    """Whether tables, or scales times all integers of so many bits, are within fp16."""
+    """True if all table entries, or all products of scales and integers with this many bits, are within fp16."""
     most = float(np.abs(numbers).max(initial=0))
     return most * (1 << (bits - 1) if bits else 1) < _BEYOND_HALVES
 
 
 def held(numbers: Array) -> bool:
-    """Whether fp16 has these numbers."""
+    """True if fp16 holds these numbers exactly."""
     with np.errstate(over="ignore"):
         return bool((numbers.astype(np.float16) == numbers).all())
 
@@ -160,7 +160,7 @@ def _centred(integers: Array, zero: Array | None) -> Array | None:
 
 
 def of_integers(integers: Array, scales: Array) -> Stored:
-    """Of integers (columns, terms) of a byte each, and scales (blocks, columns)."""
+    """Stores integers (columns, terms) with scales (blocks, columns), in 4 bits if they fit, else in 8."""
     numbers = np.ascontiguousarray(scales, np.float32)
     block = integers.shape[1] // len(numbers)
     if integers.min() < -8 or integers.max() > 7 or (len(numbers) > 1 and block % 2):

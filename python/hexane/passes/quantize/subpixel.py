@@ -19,12 +19,13 @@ from hexane.passes.fuse.fuse_transpose import transposed
 from hexane.passes.legalize.expand import kernel_ops
 from hexane.passes.quantize.quantized import dequantized, known
 
-# Of products, for what the node has: weights that fill up a multiple of the stride are multiplied as well.
+# The largest ratio of multiplications to the node's own: weights that pad the kernel to a multiple of the stride are
+# multiplied too.
 _MAX_GROWTH = 4
 
 
 class _Window(NamedTuple):
-    """Of one spatial axis: each element of the result is a sum of ceil(kernel / stride) elements of x."""
+    """One spatial axis: each element of the result is a sum of ceil(kernel / stride) elements of x."""
 
     stride: int
     taps: int
@@ -35,7 +36,7 @@ class _Window(NamedTuple):
 
     @property
     def pixels(self) -> int:
-        """What the convolution gives."""
+        """The extent of the convolution's result."""
         return -(-(self.cut + self.out) // self.stride)
 
 
@@ -75,7 +76,7 @@ def convolution(node: Node, inputs: tuple[Value | None, ...]) -> Node | None:
 
 
 def interleaved(product: Value, node: Node) -> Value:
-    """The result of a conv_transpose, of what its `convolution` gives."""
+    """The result of a conv_transpose from the result of its `convolution`."""
     windows = _windows(node)
     if len(windows) == 2:
         attrs = {
@@ -144,7 +145,7 @@ def _real(operands: list[Value | None], real: DType, node: Node) -> Value:
 
 
 def _gathered(vector: Value | None, channels: Array, node: Node) -> Value | None:
-    """The elements of a vector at these indices: where it is quantised, those of its integers."""
+    """The elements of a vector at these indices; a quantised vector keeps its quantised form."""
     if vector is None or vector.type.rank == 0:
         return vector
     found = dequantized(vector)

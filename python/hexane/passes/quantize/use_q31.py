@@ -32,8 +32,8 @@ def use_q31(graph: Graph, target: Target) -> Graph:
 
     multiplier / 2^31 * 2^shift is scale / s, rounded as TFLite's converter rounds it; a bias of real numbers becomes
     integers, and clamps of the epilogue bounds. Sums, products and means of windows between dequantize and quantize
-    become integers too. What TFLite has no integer arithmetic for, or what is not known before the model runs, stays as
-    it is, and the decisions say which and why.
+    become integers too. An op stays unchanged if TFLite has no integer arithmetic for it, or if its constants are
+    unknown before the model runs. The decisions name each such op and the reason.
     """  # noqa: E501
     counts = graph.use_counts()
     kept: list[Decision] = []

@@ -1,4 +1,4 @@
-"""A safe form: what it replaces, what it writes, and why."""
+"""A safe form: the ops that it replaces, its result, and the reason."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ from hexane.ops.match import Found, Pattern
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """pattern: the ops that a match ends with. build: the value that stands for the node's, equal in exact arithmetic;
-    None where the form does not apply. quiet: no Decision, since the form only brings a spelling to the one that later
-    forms know. reason: what is written, and what fp16 does to the old form. source: who reported that."""
+    """pattern: the ops at the end of a match. build: makes a value that equals the node's in exact arithmetic; None if
+    the form does not apply. quiet: records no Decision, since the form only rewrites one spelling to another that later
+    forms know. reason: the replacement, and the failure of the old form in fp16. source: who reported it."""
 
     name: str
     pattern: Pattern

@@ -168,7 +168,7 @@ NOT_NEGATIVE = ("relu", "relu6", "abs", "square", "sqrt", "reduce_l1_norm", "red
 
 
 def is_positive(value: Value, least: bool = False) -> bool:
-    """Whether the maker of a value promises that it is above 0; least: or 0."""
+    """True if the op that makes the value guarantees that it is > 0, or with `least` >= 0."""
     node, inputs = value.node, value.node.inputs
     if (known := scalar(value)) is not None:
         return known >= 0 if least else known > 0
@@ -270,7 +270,7 @@ def tanh(m: Found) -> Value | None:
 
 
 def _less_its_largest(x: Value) -> bool:
-    """Whether x is %a - max(%a): fp16 holds its exponentials."""
+    """True if x is %a - max(%a): fp16 holds its exponentials."""
     node = made_by(x, "sub")
     return node is not None and made_by(node.inputs[1], "reduce_max") is not None
 

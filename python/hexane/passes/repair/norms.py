@@ -45,12 +45,12 @@ def bound(value: Value) -> float:
 
 
 def is_safe(found: Squares) -> bool:
-    """Whether fp16 holds the squares and their sum whatever the network is given."""
+    """True if fp16 holds the squares and their sum for any input of the network."""
     return bound(found.x) ** 2 * found.count < LARGEST_SAFE**2 * 255 or is_scaled(found.x)
 
 
 def is_scaled(value: Value) -> bool:
-    """Whether it is x over its largest number, or times a factor that comes from that."""
+    """True if the value is x divided by its largest magnitude, or multiplied by a factor computed from that."""
     node = value.node
     if node.op not in ("mul", "real_div"):
         return False
@@ -59,7 +59,7 @@ def is_scaled(value: Value) -> bool:
 
 
 def _largest_of(value: Value | None) -> Value | None:
-    """x, of what is computed from max(|x|) and constants alone."""
+    """x, if the value is computed from max(|x|) and constants alone."""
     while value is not None and value.node.op in (*MOVES, "inverse", "mul", "maximum", "add", "real_div", "clip"):
         value = next((v for v in value.node.inputs if v is not None and not is_constant(v.node)), None)
     top = made_by(value, "reduce_max")
@@ -150,7 +150,7 @@ def shifted_alone(m: Found) -> Value | None:
 
 
 def _moved(m: Found, product: Value, moved: Value | None) -> Value | None:
-    """(%x - mean(%x)) * %k, where the product is %x * %k and what is moved mean(%x) * %k."""
+    """(%x - mean(%x)) * %k, if the product is %x * %k and the moved term is mean(%x) * %k."""
     scaled, by = made_by(product, "mul"), made_by(moved, "mul")
     if scaled is None or by is None:
         return None
@@ -164,7 +164,7 @@ def _moved(m: Found, product: Value, moved: Value | None) -> Value | None:
 
 
 def _over_root(k: Value | None) -> tuple[Root, Value | None, Value] | None:
-    """Of a factor: the root that it is 1 over, what else multiplies it, and the value that is the root."""
+    """Splits a factor 1 / root: the root, the other factor, and the value that is the root."""
     if k is None:
         return None
     if (found := root(k)) is not None and found.is_inverse:
@@ -181,7 +181,7 @@ def _over_root(k: Value | None) -> tuple[Root, Value | None, Value] | None:
 
 
 def _divided(node: Node) -> Iterator[tuple[Value | None, Root, Value | None]]:
-    """Of a product or quotient: what is divided, the root, and what else multiplies it."""
+    """Splits a product or quotient: the dividend, the root, and the other factor."""
     if node.op == "real_div":
         found = root(_unrepeated(node.inputs[1]))
         if found is not None and not found.is_inverse:
@@ -207,7 +207,7 @@ def over_root(m: Found) -> Value | None:
 
 
 def _unrepeated(value: Value | None) -> Value | None:
-    """What a broadcast or an identity repeats."""
+    """The source of a chain of broadcasts and identities."""
     while value is not None and value.node.op in ("broadcast_to", "identity", "stop_gradient"):
         value = value.node.inputs[0]
     return value
@@ -352,7 +352,7 @@ def _factors_of(value: Value | None) -> list[tuple[Value | None, Value | None]]:
 
 
 def _side_of(dot: Node, product: Node, sums: Squares) -> int | None:
-    """Which operand of the product is the one whose norm this is, along the axis that is added."""
+    """The index of the product's operand whose norm `sums` is, along the axis that is added."""
     for place, x in enumerate(product.inputs[:2]):
         if x != sums.x or x is None:
             continue
@@ -422,7 +422,7 @@ def hypotenuse(m: Found) -> Value | None:
 
 
 def _is_held(value: Value) -> bool:
-    """Whether it is a number times a factor that `hypotenuse` makes."""
+    """True if the value is a product with a factor made by `hypotenuse`."""
     factors = value.node.inputs if value.node.op == "mul" else ()
     return any(v is not None and v.node.op == "inverse" for v in factors)
 

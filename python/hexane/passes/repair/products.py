@@ -1,4 +1,4 @@
-"""Products of two computed tensors whose factor comes behind them: attention scores before their scale."""
+"""Products of two computed tensors that are scaled only afterwards, like attention scores."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -26,9 +26,9 @@ MOST_OPS = 24  # between the factor and its products
 def factor_ahead(m: Found) -> Value | None:
     """matmul(%q, %k) * 0.125  ->  matmul(%q * 0.125, %k), for two computed operands
 
-    The power of two moves, which changes no digit; the rest of the factor, from 1 to 2, stays behind. Ops that a factor
-    passes may stand between: a reshape, a transpose, the sum of two products (positions of Conformer and XLNet), a
-    mask. Nothing else may read what stands there.
+    Moves the power of two, which changes no digit; the rest of the factor, from 1 to 2, stays in place. Ops that a
+    factor passes may stand between: a reshape, a transpose, the sum of two products (positions of Conformer and XLNet),
+    a mask. Nothing else may read the ops between.
     """
     inner, factor = factored(m.node.values[0])
     power = _power(factor)
@@ -44,8 +44,8 @@ def factor_ahead(m: Found) -> Value | None:
 
 @dataclass(slots=True)
 class _Between:
-    """What stands between a factor and the products that it moves to. is_positive: the factor. takes_others: whether
-    other tensors may be added, which are multiplied by it."""
+    """The ops between a factor and the products that it moves to. is_positive: the factor is. takes_others: other
+    tensors may be added; they are multiplied by the factor."""
 
     is_positive: bool
     takes_others: bool
@@ -53,7 +53,7 @@ class _Between:
     has_product: bool = False
 
     def reach(self, value: Value | None) -> bool:
-        """Whether the factor passes all ops down to products of two computed tensors, and constants."""
+        """True if the factor can pass every op down to products of two computed tensors and constants."""
         if value is None or value.node in self.nodes or is_constant(value.node):
             return value is not None
         node = value.node
@@ -90,14 +90,14 @@ def _data_of(node: Node) -> tuple[Value | None, ...]:
 
 
 def _is_read_here_alone(graph: Graph, inner: Value, between: _Between) -> bool:
-    """Whether all readers of what stands between stand there too, so that nothing is computed twice."""
+    """True if all readers of the ops between are among them too, so that nothing is computed twice."""
     readers = Counter(v for node in between.nodes if node.op not in PRODUCTS for v in _data_of(node) if v is not None)
     readers[inner] += 1
     return all(graph.use_counts()[v] == readers[v] for node in between.nodes for v in node.values)
 
 
 def _moved(m: Found, value: Value, power: int, made: dict[Value, Value | None]) -> Value:
-    """The value times a power of two. made: what stands between, and what became of it."""
+    """The value times a power of two. made: maps each value between to its new value."""
     if (known := made.get(value)) is not None:
         return known
     node, b = value.node, Rewriter(*m.node.sources)
@@ -147,7 +147,7 @@ def _scaled(b: Rewriter, power: int, x: Value | None, y: Value | None) -> tuple[
 
 
 def _is_fixed(value: Value | None) -> bool:
-    """Whether it is a weight: its factor is folded into it or is the layer's gain."""
+    """True if the value is a weight, into which its factor is folded, or which takes it as the layer's gain."""
     return value is None or value.node.op == "param" or is_constant(value.node)
 
 

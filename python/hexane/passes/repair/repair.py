@@ -14,9 +14,9 @@ FORMS = (sums.WEIGHTED, sums.MOVED, *logarithms.FORMS, *norms.FORMS, sums.SQUARE
 def repair(graph: Graph, target: Target) -> Graph:
     """x / sqrt(sum(x^2))  ->  l2_norm(x), and other forms that are equal in exact arithmetic and hold in fp16
 
-    The forms stand in the files beside this one, each with what breaks and who reported it. Each change is a Decision
-    of the stage "repair". A second run changes nothing. Leaves graphs for other targets alone, and those of
-    `without_repair`.
+    The forms are in the other files of this folder, each with the failure and its source. Each change is a Decision of
+    the stage "repair". A second run changes nothing. Graphs for other targets, and graphs from `without_repair`, stay
+    unchanged.
     """
     if not isinstance(target, Chip) or OFF in graph.decisions:
         return graph
@@ -33,12 +33,12 @@ MASK = "limited to -49152: what callers give to hide a key is -infinity in fp16,
 
 
 def without_repair(graph: Graph) -> Graph:
-    """The graph, of which `repair` changes nothing."""
+    """The graph, marked so that `repair` leaves it unchanged."""
     return graph if OFF in graph.decisions else graph.decided(OFF)
 
 
 def repairs_of(graph: Graph) -> tuple[Decision, ...]:
-    """What was repaired in a graph."""
+    """The repairs recorded in a graph."""
     return tuple(d for d in graph.decisions if d.stage == OFF.stage and d != OFF)
 
 

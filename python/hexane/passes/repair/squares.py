@@ -21,7 +21,7 @@ class Squares:
 
     @property
     def count(self) -> int:
-        """Of the numbers that one sum has."""
+        """The number of terms in one sum."""
         return prod(self.x.shape[a] for a in self.axes)
 
     @property
@@ -42,7 +42,7 @@ class Root:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it has one epsilon at most, under the root."""
+        """True if its only epsilon, if any, is under the root."""
         return not (self.least_inside or self.least or self.added)
 
 
@@ -201,7 +201,7 @@ def sum_of_squares(value: Value | None) -> Root | None:
 
 
 def is_added_squares(value: Value | None) -> bool:
-    """Whether it is a sum of squares and numbers that are not negative, without a reduction."""
+    """True if the value adds squares and nonnegative numbers, without a reduction."""
     if value is None or value.node.op != "add":
         return False
     terms = value.node.inputs

@@ -1,6 +1,6 @@
-"""Sums whose factor stands behind other ops: the sum is infinite in fp16 before the factor makes a mean of it.
+"""Sums whose factor comes after other ops: in fp16 the sum overflows before the factor makes it a mean.
 
-A reduction is rounded behind its own factor (docs/numerics.md), so a factor that is moved to it loses nothing.
+A reduction is rounded only after its own factor (docs/numerics.md), so moving the factor into it loses nothing.
 """
 
 from math import isclose, ldexp, prod
@@ -105,7 +105,7 @@ def mean_of_sum(m: Found) -> Value | None:
 def weighted_mean(m: Found) -> Value | None:
     """reduce_sum(%x * %w) / reduce_sum(%w)  ->  (reduce_sum(%x * %w) * c) / (reduce_sum(%w) * c), for n numbers
 
-    c is the power of two next to 1 / n. Moves may stand between, and a limit or an epsilon behind the lower sum.
+    c is the power of two next to 1 / n. Moves may stand between, and a limit or an epsilon may follow the lower sum.
     """
     above, below = m.node.inputs
     total = _behind(above, MOVES)
@@ -132,7 +132,7 @@ def weighted_mean(m: Found) -> Value | None:
 
 
 def _behind(value: Value | None, ops: tuple[str, ...]) -> Value | None:
-    """What these ops, with constants for their other operands, start from."""
+    """The source of a chain of these ops, whose other operands are constants."""
     while value is not None and value.node.op in ops:
         others = [v for v in value.node.inputs if v is not None and v.node.op != "const"]
         value = others[0] if len(others) == 1 else None
@@ -140,11 +140,11 @@ def _behind(value: Value | None, ops: tuple[str, ...]) -> Value | None:
 
 
 def _root(value: Value | None) -> Value | None:
-    """What moves and casts start from."""
+    """The source of a chain of moves and casts."""
     return _behind(value, (*MOVES, "cast"))
 
 
-# What multiplies a mean: a larger factor makes a sum of it, which fp16 seldom holds.
+# The largest factor of a mean: a larger one makes a sum of it, which fp16 seldom holds.
 MOST_TIMES = 4.0
 
 MOVED = Form(

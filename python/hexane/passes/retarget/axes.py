@@ -14,7 +14,7 @@ ELEMENTWISE = frozenset(op.name for op in elementwise.OPS)
 
 
 def lines(node: Node) -> Lines:
-    """The axes of a node's results along which pieces are independent; none for an op of which nothing is known."""
+    """The axes of a node's results along which pieces are independent; none for an unknown op."""
     if node.op in ELEMENTWISE:
         return _aligned(node)
     known = _KINDS.get(node.op)
@@ -31,7 +31,7 @@ def aligned_axis(v: Value | None, axis: int, rank: int) -> int | None:
 
 
 def _aligned(node: Node, *apart: int) -> Lines:
-    """All axes but those that are named, inputs broadcast."""
+    """All axes except `apart`; inputs broadcast."""
     rank = node.types[0].rank
     return {i: tuple([aligned_axis(v, i, rank) for v in node.inputs]) for i in range(rank) if i not in apart}
 
@@ -67,7 +67,7 @@ def _reduction(node: Node) -> Lines:
 
 
 def reduced_axes(node: Node) -> tuple[int, ...]:
-    """Of a reduction, and of argmax and argmin."""
+    """The axes of a reduction, an argmax or an argmin."""
     x = node.inputs[0]
     assert x is not None
     given = (node.attrs["axis"],) if "axis" in node.attrs else node.attrs["axes"]
@@ -108,7 +108,7 @@ def _matmul(node: Node) -> Lines:
 
 
 def _attention(node: Node) -> Lines:
-    """Batch axes; rows of the query, unless what a row sees depends on its number."""
+    """Batch axes, and the rows of the query unless the attention is causal."""
     query, _, value, mask = node.inputs
     assert query is not None
     assert value is not None

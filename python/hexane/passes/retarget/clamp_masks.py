@@ -13,10 +13,10 @@ from hexane.ops import OPS, apply
 def clamp_masks(graph: Graph, target: object = None) -> Graph:
     """softmax(select(%m, -3.4e38, %scores))  ->  softmax(select(%m, -49152, %scores))
 
-    Constants that hide keys from a softmax, and the attribute `hidden` of attention. fp16 would make -infinity of
-    -3.4e38 where the host hands it over, and of -65504 when a score is added: a row whose keys are all hidden would be
-    NaN. The weights of hidden keys are 0 before and after. A sum of scores and one mask is clipped, so that hidden
-    scores are all the same, as they are in fp32. Infinities of the model stay: a row of these is NaN on the host too.
+    Changes constants that hide keys from a softmax, and the attribute `hidden` of attention. In fp16, -3.4e38 becomes
+    -infinity at the border, and so does -65504 when a score is added; a row whose keys are all hidden would be NaN. The
+    weights of hidden keys are 0 before and after. A sum of scores and one mask is clipped, so that hidden scores are
+    all the same, as they are in fp32. Infinities of the model stay: a row of these is NaN on the host too.
     """
     masks = mask_operands(graph.nodes)
     known = levels(graph.nodes, masks)

@@ -1,4 +1,4 @@
-"""Forms of single ops as other ops: functions, comparisons, divisions, and what the records themselves expand."""
+"""Forms that write single ops as others: functions, comparisons, divisions, and expansions from the records."""
 
 from math import fsum, isinf, pi
 
@@ -16,7 +16,7 @@ from hexane.validate.small_constants import TINY, held_norm, loses_digits, two_f
 
 
 def expand(b: Writer, node: Node) -> Written | None:
-    """rms_norm(%x)  ->  what its record writes it as"""
+    """rms_norm(%x)  ->  its record's expansion"""
     op = OPS[node.op]
     if op.expand is None:
         return None
@@ -248,7 +248,7 @@ def norm_by_factors(b: Writer, node: Node) -> Written | None:
 
 
 def _held(factors: Array) -> bool:
-    """Whether fp16 has numbers near these: neither infinity nor, with fewer digits, one next to 0."""
+    """True if fp16 approximates each number: no overflow, and no subnormal with fewer digits."""
     with np.errstate(over="ignore"):
         narrow = np.abs(factors).astype(np.float16)
     return bool((np.isfinite(narrow) & ((narrow >= SMALLEST_NORMAL) | (factors == 0))).all())

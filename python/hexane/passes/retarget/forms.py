@@ -9,7 +9,7 @@ from hexane.passes.retarget.writer import Form
 
 # Their numbers are the host's: a stream gives the same ones wherever the rest runs.
 HOSTS = frozenset(("random", "random_uniform", "random_normal", "bernoulli", "dropout", "multinomial"))
-# Of the op itself first; in pieces before it is taken apart, which would make more of it.
+# Forms of the op itself come first. Tiling comes before expansion, which would give more pieces.
 FORMS: Mapping[str, Sequence[Form]] = {
     name: (
         *windows.FORMS.get(name, ()),

@@ -49,8 +49,8 @@ def marked_programs(graph: Graph) -> Marked:
 
 
 def _between(place: Mapping[int, int], begin: Node, end: Node) -> Iterator[Node]:
-    """Of the nodes that have a place, by id, those that the end is made of, in the order of their places: which depend
-    on the begin, or read params, states and constants alone."""
+    """Yields, in order of place (by id), the nodes between `begin` and `end` that depend on `begin`, or on params,
+    states and constants alone."""
     needed, stack = dict[int, Node](), [end]
     while stack:
         node = stack.pop()

@@ -43,7 +43,7 @@ def _every(b: Writer, x: Value, axis: int, step: int, count: int) -> Value:
         one = b.cut(x, axis, last, last + 1)
         return one if count == 1 else b.join([_every(b, b.cut(x, axis, 0, last), axis, step, count - 1), one], axis)
     before, after = x.shape[:axis], x.shape[axis + 1 :]
-    # Rows of `step` elements: with the axis behind it in one, or by itself where it is the last.
+    # Rows of `step` elements: merged with the next axis, or alone if it is the last.
     if after:
         rows = b.view(x, (*before, count, step * after[0], *after[1:]))
         return b.cut(rows, axis + 1, 0, after[0])
@@ -54,7 +54,7 @@ def _every(b: Writer, x: Value, axis: int, step: int, count: int) -> Value:
 def pad_axis_by_axis(b: Writer, node: Node) -> Written | None:
     """pad(%x) of channels, or by copies of its edge  ->  concat of it with the margins
 
-    Reflections are slices in the opposite order. What is cut off, where a side is negative, is sliced off first.
+    Reflections are slices in the opposite order. A negative pad is sliced off first.
     """
     (x,) = node.inputs
     assert x is not None
@@ -85,7 +85,7 @@ def pad_axis_by_axis(b: Writer, node: Node) -> Written | None:
 def _margins(
     b: Writer, x: Value, axis: int, before: int, after: int, node: Node
 ) -> tuple[Value | None, Value | None] | None:
-    """What stands before and behind an axis; None where a margin is longer than what it is made of."""
+    """The margins before and after an axis; None if a margin is longer than its source."""
     mode, extent = node.attrs["mode"], x.shape[axis]
     if mode == "constant":
         return tuple([_filled(b, x, axis, n, node.attrs["value"]) for n in (before, after)])  # type: ignore[return-value]
@@ -146,7 +146,7 @@ def broadcast_by_tile(b: Writer, node: Node) -> Written | None:
 
 
 def views(b: Writer, node: Node) -> Written | None:
-    """reshape(reshape(%x))  ->  reshape(%x): what lies between may have more axes than the chip takes"""
+    """reshape(reshape(%x))  ->  reshape(%x): the tensor between may have more axes than the chip takes"""
     (x,) = node.inputs
     assert x is not None
     if x.node.op != "reshape":

@@ -111,7 +111,7 @@ def _remapped(node: Node, groups: list[list[int]]) -> dict[str, object]:
 
 
 def fold_transpose(b: Writer, node: Node) -> Written | None:
-    """transpose(%x : [2, 1, 3, 4, 5, 6], perm=(0, 1, 4, 5, 2, 3))  ->  of three axes: those that stay together are one, those of extent 1 none"""  # noqa: E501
+    """transpose(%x : [2, 1, 3, 4, 5, 6], perm=(0, 1, 4, 5, 2, 3))  ->  transpose on three axes: merges axes that stay together, drops axes of extent 1"""  # noqa: E501
     (x,) = node.inputs
     assert x is not None
     if x.type.rank <= b.chip.extents.rank and (x.type.rank < 5 or node.attrs["perm"][0] == 0):

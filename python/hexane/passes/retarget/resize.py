@@ -112,7 +112,8 @@ def linear_by_deconvolution(b: Writer, node: Node) -> Written | None:
 
 
 def _triangle(line: Line) -> tuple[Array, int]:
-    """What one element adds to the outputs around it, and the first of these outputs, counted from its own first.
+    """The weights with which one element enters the outputs around it, and the first of these outputs, relative to the
+    element's own first output.
 
     Output i reads the source at i / factor + start, so the element at 0 reaches outputs between (-1 - start) * factor
     and (1 - start) * factor.

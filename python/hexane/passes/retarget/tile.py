@@ -1,4 +1,4 @@
-"""Forms of ops whose tensors are larger than the chip takes: in pieces that it takes, joined behind."""
+"""Cuts ops with too large tensors into pieces that the chip takes, and joins the results."""
 
 from collections.abc import Callable, Mapping
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Ops that cost a chip far more than they look: what is written for them moves many times the bytes of their own
+"""Ops that cost a chip far more than they seem to: their rewritten form moves many times the bytes of their own
 tensors."""
 
 from collections.abc import Iterable
@@ -8,8 +8,8 @@ from hexane.graph import Node, TensorType
 from hexane.graph.printer import size_text
 from hexane.ops import OPS
 
-SEVERAL = 4  # times the bytes of its own tensors: what is worth a word
-LEAST = 1 << 20  # bytes: less than that is moved in no time that anybody notices
+SEVERAL = 4  # times the bytes of the op's own tensors: worth reporting
+LEAST = 1 << 20  # bytes: less traffic takes no noticeable time
 
 
 def said_of_traffic(node: Node, made: Iterable[Node]) -> str:
@@ -22,7 +22,7 @@ def said_of_traffic(node: Node, made: Iterable[Node]) -> str:
 
 
 def instead_of(node: Node) -> str:
-    """What to write in place of an op that moves too much; "" where nothing is known."""
+    """The advised replacement for an op that moves too much; "" if none is known."""
     x, y = node.inputs[0], node.types[0]
     if x is None or ("resize" not in node.op and "upsample" not in node.op) or x.type.rank != y.rank:
         return ""

@@ -19,10 +19,10 @@ SOURCE = "hexane, exact"
 def join_views(graph: Graph, chip: Chip) -> Graph:
     """reshape(transpose(reshape(%x) : [1, 8, 7, 8, 7, 96]) : [1, 8, 8, 7, 7, 96])  ->  reshape(transpose(reshape(%x) : [8, 7, 8, 672]))
 
-    A window of an image is a tensor of six axes between two reshapes. On axes that stay together, and without those of
-    extent 1, the transpose has four, and nothing of six axes remains. The order of all elements is the same. A quantize
-    or dequantize of one scale between two of these is computed before both. A view at which a program begins or ends
-    stays: it has the form that the program takes or gives.
+    A window of an image is a tensor of six axes between two reshapes. The transpose merges axes that stay together and
+    drops axes of extent 1: it has four, and no tensor with six axes remains. The order of all elements is the same. A
+    quantize or dequantize of one scale between two of these is computed before both. A view at which a program begins
+    or ends stays: it has the form that the program takes or gives.
     """  # noqa: E501
     most, decisions = chip.extents.rank, list[Decision]()
     if all(t.rank <= most for node in graph.nodes for t in node.types):
@@ -65,14 +65,14 @@ def join_views(graph: Graph, chip: Chip) -> Graph:
 
 
 def has_too_many_axes(node: Node, chip: Chip) -> bool:
-    """Whether the node reads or gives a tensor of more axes than the chip takes."""
+    """True if the node reads or gives a tensor with more axes than the chip takes."""
     most = chip.extents.rank
     return any(t.rank > most for t in node.types) or any(v.type.rank > most for v in node.inputs if v is not None)
 
 
 def folded(shape: tuple[int, ...], perm: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """The shape and the permutation of a transpose on fewer axes: those that stay together are one, those of extent 1
-    none. None where these are no fewer."""
+    """The shape and permutation of an equal transpose on fewer axes: merges axes that stay together, drops axes of
+    extent 1. None if that saves no axis."""
     runs: list[list[int]] = []
     for axis in perm:
         if shape[axis] == 1:
@@ -90,7 +90,7 @@ def folded(shape: tuple[int, ...], perm: tuple[int, ...]) -> tuple[tuple[int, ..
 
 
 def _one_scale(node: Node) -> bool:
-    """Whether one scale and zero point hold for all elements."""
+    """True if one scale and zero point hold for all elements."""
     return all(v is None or v.type.rank == 0 for v in node.inputs[1:])
 
 
@@ -99,8 +99,8 @@ def _is_view(x: Value) -> bool:
 
 
 def _is_taken(made: Value, x: Value, chip: Chip, fixed: Container[Value]) -> bool:
-    """Whether the chip computes a view that stands for the views of x, or the host does because a tensor of it has too
-    many axes. No view that the chip refuses for another reason is hidden in the latter."""
+    """True if the chip computes the view that replaces the views of x, or the host does because one of its tensors has
+    too many axes. No view that the chip refuses for another reason is hidden in the latter."""
     if made.node.op != "reshape" or judge(made.node, chip).verdict == "native":
         return True
     return is_border(made.node, chip) and all(

@@ -40,7 +40,7 @@ class Window(NamedTuple):
 
 
 def windows(node: Node) -> list[Window]:
-    """Of the height and the width."""
+    """The windows along the height and the width."""
     x, weight = node.inputs[0], node.inputs[1] if len(node.inputs) > 1 else None
     assert x is not None
     kernel = weight.shape[2:] if weight is not None else node.attrs["kernel_sizes"]
@@ -273,7 +273,7 @@ def split_kernel(b: Writer, node: Node) -> Written | None:
 
 
 def _part(b: Writer, node: Node, found: list[Window], w: Window, taps: tuple[int, int]) -> Value | None:
-    """What some taps of a kernel add; None where they only see zeros around the image."""
+    """The sum over some taps of a kernel; None if they only see zeros around the image."""
     x, weight, _ = node.inputs
     assert x is not None
     assert weight is not None
@@ -308,7 +308,7 @@ def _part_transposed(b: Writer, node: Node, found: list[Window], w: Window, taps
 
 
 def tile_image(b: Writer, node: Node) -> Written | None:
-    """conv(%x : [N, C, 20000, W])  ->  convolutions of its upper and its lower rows, with those that both read, joined"""  # noqa: E501
+    """conv(%x : [N, C, 20000, W])  ->  concat of two convolutions: the upper and the lower rows, with a shared halo"""
     if not is_image(node) or node.op == "conv_transpose":
         return None
     found = windows(node)
@@ -327,7 +327,7 @@ def tile_image(b: Writer, node: Node) -> Written | None:
 
 
 def _rows(b: Writer, node: Node, found: list[Window], w: Window, first: int, last: int) -> Value | None:
-    """Some rows (or columns) of the result; None where they only see what is around the image."""
+    """Some rows (or columns) of the result; None if they only see padding."""
     x, *rest = node.inputs
     assert x is not None
     start = first * w.stride - w.before
@@ -335,7 +335,7 @@ def _rows(b: Writer, node: Node, found: list[Window], w: Window, first: int, las
     low, high = max(start, 0), min(stop, w.extent)
     if low >= high:
         return None
-    # Under ceil_mode the last window may end behind the padding.
+    # Under ceil_mode the last window may end after the padding.
     after = min(stop - high, w.after)
     if max(low - start, after) >= w.reach and node.op not in ("conv", "conv_transpose"):
         return None

@@ -1,4 +1,4 @@
-"""What forms are written with: `b` applies ops by name, and writes what the chip does not run in other ops in turn."""
+"""The builder for forms. `b` applies ops by name, and rewrites each op that the chip does not run."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -15,7 +15,8 @@ from hexane.validate.width_slices import is_width_slice
 
 
 class Written(NamedTuple):
-    """What a form made. how: in words, for people. hazard: where results may differ, on the chip or by rounding."""
+    """The result of a form. how: a description for users. hazard: a possible difference in results, on the chip or by
+    rounding."""
 
     values: tuple[Value, ...]
     how: str
@@ -31,7 +32,8 @@ class Note(NamedTuple):
     hazard: str
 
 
-# A form of an op: None where it does not apply. It raises Stuck where something that it needs does not run on the chip.
+# A form of an op: Returns None if it does not apply. It raises Stuck where something that it needs does not run on the
+# chip.
 Form = Callable[["Writer", Node], Written | None]
 
 
@@ -46,8 +48,8 @@ class Stuck(Exception):
 class Writer(Rewriter):
     """The `b` of forms for one node: `b.add(x, 1.0)` makes a value that the chip computes, from the node's source.
 
-    notes: what has been written otherwise, the outermost last. made: what the chip computes for it. outside: slices,
-    joins and views of tensors that are larger than the chip takes, which the host does at the borders of the engine.
+    notes: the rewrites so far, the outermost last. made: the nodes that the chip computes. outside: slices, joins and
+    views of tensors too large for the chip, which the host does at the borders of the engine.
     """
 
     def __init__(self, chip: Chip, sources: tuple[str, ...], forms: Mapping[str, Sequence[Form]]) -> None:
@@ -81,8 +83,7 @@ class Writer(Rewriter):
         return super().several(node.op, *inputs, **{**node.attrs, **changed})
 
     def write(self, node: Node) -> tuple[Value, ...] | None:
-        """The outputs of a node that does not run as it is, by the first of its op's forms that works; None where none
-        does."""
+        """The outputs of a node that the chip does not run, by the first form that works; None if no form does."""
         if node in self._active or any(
             0 in t.shape for t in (*node.types, *[v.type for v in node.inputs if v is not None])
         ):
@@ -111,8 +112,8 @@ class Writer(Rewriter):
         return None if written is None else written.values
 
     def cut(self, x: Value, axis: int, start: int, stop: int) -> Value:
-        """x[start:stop] along an axis. A concatenation along the axis is looked through: what is cut is what it
-        joined."""
+        """x[start:stop] along an axis. Looks through a concatenation along the same axis, and cuts its inputs
+        instead."""
         if (start, stop) == (0, x.shape[axis]):
             return x
         if x.node.op == "concat" and x.node.attrs["axis"] == axis:
@@ -149,8 +150,8 @@ class Writer(Rewriter):
         return self.apply("transpose", rows, perm=perm)  # type: ignore[no-any-return]
 
     def view(self, x: Value, shape: Sequence[int]) -> Value:
-        """x in another shape. A reshape is looked through: what is viewed is what it viewed, where the chip or the
-        host at a border does that. Raises Stuck where neither does."""
+        """x in another shape. Looks through reshapes, and views their source instead if the chip or the host at a
+        border does that. Raises Stuck where neither does."""
         viewed = [x]
         while viewed[-1].node.op == "reshape" and viewed[-1].node.inputs[0] is not None:
             viewed.append(viewed[-1].node.inputs[0])
@@ -186,8 +187,8 @@ BORDERS |= {"expand_dims", "squeeze", "flatten", "flatten2d", "identity", "broad
 
 
 def is_border(node: Node, chip: Chip) -> bool:
-    """Whether a node only cuts, joins, repeats or views tensors of which one is larger than the chip takes: the host
-    does it."""
+    """True if the node only cuts, joins, repeats or views tensors, and one of them is larger than the chip takes: the
+    host runs it."""
     if node.op not in BORDERS or judge(node, chip).verdict == "native":
         return False
     tensors = (*[v.type for v in node.inputs if v is not None], *node.types)

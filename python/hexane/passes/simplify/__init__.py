@@ -1,1 +1,1 @@
-"""Makes a graph smaller without another kernel: what undoes itself, what is constant."""
+"""Makes a graph smaller without new kernels: cancels inverse ops, folds constants."""

@@ -21,7 +21,7 @@ def fold_batch_norm(graph: Graph, target: Target) -> Graph:
 def fold_batch_norm_halves(graph: Graph, target: Target) -> Graph:
     """mul(conv(%x, %w), const [C, 1, 1])  ->  conv(%x, %w * const)
 
-    As fold_batch_norm, for a network that becomes fp16: where fp16 keeps as many digits of the new weights as of the
+    Like fold_batch_norm, for a network that becomes fp16. Requires that the new weights keep as many fp16 digits as the
     old ones.
     """
     return _folded(graph, True)
@@ -30,7 +30,7 @@ def fold_batch_norm_halves(graph: Graph, target: Target) -> Graph:
 def _folded(graph: Graph, in_halves: bool) -> Graph:
     """in_halves: whether the weights are rounded to fp16 afterwards."""
     counts = graph.use_counts()
-    folded: dict[Value, tuple[Node, Affine]] = {}  # what stands for a product, its old maker, and what it absorbed
+    folded: dict[Value, tuple[Node, Affine]] = {}  # the folded product -> its old maker and the affine it absorbed
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         for i, product in enumerate(inputs[:2]):

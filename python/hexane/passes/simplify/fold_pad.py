@@ -13,9 +13,9 @@ from hexane.targets import Target
 def fold_pad(graph: Graph, target: Target) -> Graph:
     """conv(pad(%x) {begin=(0, 0, 1, 1), end=(0, 0, 2, 2)}, %w) {pad=(0, 0, 0, 0)}  ->  conv(%x, %w) {pad=(1, 2, 1, 2)}
 
-    Where constants are added to spatial axes only, and they are what the op itself pads with: 0 for conv and avg_pool,
-    -inf for max_pool, or 0 where nothing pooled is below. avg_pool then counts its padding, which it must not already
-    leave out. What else reads the pad keeps it.
+    The pad adds a constant to spatial axes only, the op's own padding value: 0 for conv and avg_pool, -inf for
+    max_pool, or 0 if the pooled tensor is nonnegative. avg_pool then counts its padding, so it must not exclude it
+    already. Other readers keep the pad.
     """
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
@@ -57,7 +57,7 @@ def _padded(node: Node, pad: Node, fill: float) -> dict[str, Any] | None:
 
 
 def _zeros_lose(node: Node, pad: Node) -> bool:
-    """Whether zeros lose against whatever a max_pool reads beside them: every window without gaps reads such an
+    """True if max_pool never picks a padded zero over an element: each window without gaps reads a nonnegative
     element."""
     x = pad.inputs[0]
     dense = OPS[node.op].picks and set(node.attrs["dilations"]) == {1}

@@ -19,11 +19,10 @@ Rule = Callable[[Node, Value], Value | None]
 def simplify(graph: Graph, target: Target) -> Graph:
     """transpose(transpose(%x) {perm=(0, 2, 1)}) {perm=(0, 2, 1)}  ->  %x
 
-    Transposes, reshapes, casts that lose nothing, reversals, negations and limits (relu, relu6, clip) of one another
-    become one or none; transposes that move nothing, slices of everything, joins of one tensor, broadcasts to the same
-    shape, x * 1, x / 1 and x - 0 become x. Not x + 0, which turns -0 into 0. A celu of alpha 1 is an elu, which chips
-    have. A select whose condition is the same everywhere becomes what it takes. Of two limits the first may not have
-    another reader.
+    Two transposes, reshapes, lossless casts, reversals, negations or limits (relu, relu6, clip) in a row become one or
+    none. Transposes that move nothing, full slices, joins of one tensor, broadcasts to the same shape, x * 1, x / 1 and
+    x - 0 become x. Not x + 0, which turns -0 into 0. A celu of alpha 1 is an elu, which chips have. A select whose
+    condition is constant everywhere becomes the chosen operand. The first of two limits may not have another reader.
     """
     counts = graph.use_counts()
 
@@ -73,7 +72,7 @@ def _cast(node: Node, x: Value) -> Value | None:
 
 
 def _holds(wide: DType, narrow: DType) -> bool:
-    """Whether every number of `narrow` is one of `wide`."""
+    """True if `wide` holds every number of `narrow`."""
     if narrow.kind == "bool":
         return True
     if wide.kind == "bool":
@@ -168,7 +167,7 @@ def _taken(node: Node, inputs: tuple[Value | None, ...]) -> Value | None:
     return taken if taken is not None and taken.type == node.types[0] else None
 
 
-# What leaves every x as it is, bit for bit, and on which side it may stand.
+# The operand that leaves every x unchanged, bit for bit, and the sides where it may stand.
 _NEUTRAL: dict[str, tuple[float, tuple[int, ...]]] = {"mul": (1.0, (0, 1)), "real_div": (1.0, (1,)), "sub": (0.0, (1,))}
 
 

@@ -1,4 +1,4 @@
-"""What a Mac does with its Neural Engine, asked and read by `hexane doctor`, --report and --read-report."""
+"""Behaviour of a Mac's Neural Engine, probed and read by `hexane doctor`, --report and --read-report."""
 
 from hexane.report.mac.collect import collect, new_salt
 from hexane.report.mac.facts import proposed_facts

@@ -1,4 +1,4 @@
-"""What Hexane believes about the engine's framework, and which case of a report decides it."""
+"""Hexane's beliefs about the engine's framework, and the case of a report that decides each."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,8 @@ HOLDS, OTHERWISE, OPEN = "holds", "is otherwise", "open"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """state: whether the belief holds. found: what the report says. fact: the value to write down, if there is one."""
+    """state: the belief holds, fails or is open. found: the report's text. fact: the value to write down, if there is
+    one."""
 
     state: str
     found: str
@@ -44,7 +45,7 @@ class Belief:
 
 
 def _value(case: tuple[str, str], key: str, want: Any = True) -> Callable[[MachineReport], Verdict]:
-    """Whether a case found this. One that failed with an error decides nothing."""
+    """Holds if the case found this value. One that failed with an error decides nothing."""
 
     def read(report: MachineReport) -> Verdict:
         record = report.find(*case)
@@ -59,7 +60,7 @@ def _value(case: tuple[str, str], key: str, want: Any = True) -> Callable[[Machi
 
 
 def _works(case: tuple[str, str], key: str, want: bool = True) -> Callable[[MachineReport], Verdict]:
-    """Whether a case works, with the right result. An error is an answer here: the framework refuses it."""
+    """Holds if the case works, with the right result. An error is an answer here: the framework refuses it."""
 
     def read(report: MachineReport) -> Verdict:
         record = report.find(*case)

@@ -1,4 +1,4 @@
-"""What the engine does at best: each configuration of `hexane bench`, which has a process of its own."""
+"""Probes the engine's best rates: each configuration of `hexane bench`, in a process of its own."""
 
 from functools import partial
 

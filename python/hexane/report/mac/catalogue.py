@@ -20,7 +20,7 @@ PER_PROCESS = 30  # programs are compiled in each
 
 
 def on_engine(op: Op, example: Case, context: Context) -> Values:
-    """What the engine computes for an example of an op, next to the CPU."""
+    """The engine's result for an example of an op, next to the CPU's."""
     given = arrays(op, example)
     graph = graph_of(op, example, given)
     chip = load_chip(context.target)
@@ -46,7 +46,7 @@ def _all(results: object) -> list[Array]:
 
 
 def distance(got: list[Array], want: list[Array]) -> Values:
-    """error: of the norm of the difference by that of the result, the largest of all outputs. Infinite where one has
+    """error: the norm of the difference over the norm of the result, at most over all outputs. Infinite where one has
     other shapes, or not the same infinities and NaNs, and for another number of outputs."""
     equal = len(got) == len(want)
     worst = 0.0 if equal else float("inf")

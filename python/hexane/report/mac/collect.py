@@ -42,9 +42,9 @@ def collect(
     program: str = PROGRAM,
     limit: float | None = None,
 ) -> Path:
-    """The path of the report, a zip in the folder. It is written whole or not at all; where this process is killed, the
-    records so far lie next to it, as .jsonl. told: hears of each record as it is there. limit: seconds for a case, in
-    place of its probe's. program: what the processes run.
+    """The path of the report, a zip in the folder. It is written whole or not at all. If this process is killed, the
+    records so far are next to it, as .jsonl. told: called with each record at once. limit: seconds for a case, in place
+    of its probe's. program: the program that the processes run.
     """
     folder.mkdir(parents=True, exist_ok=True)
     name = f"hexane-report-{context.target}-{time.strftime('%Y%m%d-%H%M%S')}-{context.salt}"
@@ -168,7 +168,7 @@ def _lines(path: Path) -> list[Record]:
 
 
 def _system_log() -> str:
-    """What the engine's service wrote in the last minute; "" where there is no such log."""
+    """The engine service's log of the last minute; "" if there is no such log."""
     if sys.platform != "darwin":
         return ""
     try:

@@ -1,4 +1,4 @@
-"""What Core ML's public API has on this machine, whether it runs a network, and where it plans to."""
+"""Probes Core ML's public API on this machine: its interface, a run of a network, and its planned placement."""
 
 from pathlib import Path
 

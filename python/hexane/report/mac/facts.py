@@ -10,8 +10,8 @@ NEAR = 0.01  # relative distance up to which a result is another rounding
 
 
 def proposed_facts(report: MachineReport) -> str:
-    """TOML text: [dispatch] has the keys of shared/dispatch.toml, [framework] what decided a belief, [ops] the ops of
-    the catalogue whose numbers are others than those of the CPU. Every value has this machine as its source."""
+    """TOML text. The part [dispatch] has the keys of shared/dispatch.toml, [framework] the values that decided beliefs,
+    [ops] the ops of the catalogue with other numbers than on the CPU. Every value has this machine as its source."""
     chip, system = report.machine.get("chip", "unknown"), report.machine.get("system", "unknown")
     lines = [
         "# Proposed by hexane doctor --read-report. Read the page of the report before you copy a line.",
@@ -35,7 +35,7 @@ def proposed_facts(report: MachineReport) -> str:
 
 
 def _ops(report: MachineReport) -> dict[str, str]:
-    """By op: what the worst of its cases did, where it ran on the engine with other bits, or not at all."""
+    """By op: the worst outcome of its cases, if one ran on the engine with other bits, or not at all."""
     found: dict[str, str] = {}
     for record in report.of("catalogue"):
         op = record["case"].rpartition(" ")[0]

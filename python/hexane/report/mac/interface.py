@@ -1,4 +1,4 @@
-"""What the machine, its framework and loaded programs say of themselves."""
+"""Descriptions that the machine, its framework and loaded programs give of themselves."""
 
 import platform
 import plistlib
@@ -39,7 +39,7 @@ def machine(_: Context) -> Values:
 
 
 def needed(context: Context) -> Values:
-    """Classes and selectors that Hexane needs: what is there, and which are other than known."""
+    """The classes and selectors that Hexane needs: those found, and those with another signature."""
     rows = _core.probe_ane(context.setup())
     parts = [row for row in rows if row[0] != "device"]
     return {

@@ -1,4 +1,4 @@
-"""What becomes of a program: compiled, loaded, unloaded, kept, used by threads and by forked processes."""
+"""The life of a program: compiled, loaded, unloaded, cached, used by threads and by forked processes."""
 
 import os
 import select
@@ -44,7 +44,7 @@ def compiled(context: Context, name: str) -> tuple[_core.Device, _core.DevicePro
 
 
 def folders(context: Context, name: str) -> list[str]:
-    """What the folder of that program has, where there is one: names of files."""
+    """The file names in the program's folder, if there is one."""
     word = f"{name}_{context.salt}"
     places = {os.environ.get("TMPDIR", ""), os.environ.get("TMP", ""), tempfile.gettempdir()} - {""}
     found = [
@@ -88,7 +88,7 @@ def two_models_of_one_text(context: Context) -> Values:
 
 
 def load_without_program(context: Context) -> Values:
-    """A load of what the service was made to forget."""
+    """Loads a program that the service was made to forget."""
     device, program = compiled(context, "forgotten")
     program.purge()
     program.load(dispatch().default_qos)
@@ -173,10 +173,10 @@ def fork(context: Context) -> Values:
 
 
 def _in_a_child(body: Callable[[], str]) -> str:
-    """What a forked child says, or that it does not."""
+    """The text from a forked child, or a note that it gives none."""
     reader, writer = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads: that is what is asked about
+        warnings.simplefilter("ignore", DeprecationWarning)  # about a fork next to threads, which is under test
         child = os.fork()
     if child == 0:
         try:
@@ -198,7 +198,7 @@ def _in_a_child(body: Callable[[], str]) -> str:
 
 
 def alive(context: Context) -> Values:
-    """Whether a program is compiled, loaded and run: asked after a case that hung or crashed, too."""
+    """Checks that a program compiles, loads and runs, also after a case that hung or crashed."""
     _, program = compiled(context, "alive")
     program.load(dispatch().default_qos)
     return {"right": is_relu(program)}

@@ -126,7 +126,7 @@ def many_compiles(context: Context) -> Values:
 
 
 def many_loads(context: Context) -> Values:
-    """One process, all programs loaded at once. Those that the case before had compiled are found, not compiled."""
+    """One process, all programs loaded at once. Programs that the previous case compiled are found, not compiled."""
     device, qos = context.device(limited=False), dispatch().default_qos
     held, found = [], 0
     for i in range(context.programs):

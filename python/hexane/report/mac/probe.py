@@ -9,14 +9,14 @@ from hexane import _core
 from hexane.runtime.engine import ane_setup
 from hexane.targets.dispatch import dispatch
 
-Values = dict[str, Any]  # what a case found, for JSON
+Values = dict[str, Any]  # the results of a case, for JSON
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What cases are given. salt: a word in the texts of all programs of one report, so that the service keeps none of
-    them from before. coreml: what stands in for Core ML, "" for the system's. programs: how many are compiled and
-    loaded to find the limits. target: the chip of the engine."""
+    """The parameters of cases. salt: a word in the texts of all programs of one report, so that the service has none of
+    them cached. coreml: a replacement of Core ML, "" for the system's. programs: the number of programs that are
+    compiled and loaded to find the limits. target: the chip of the engine."""
 
     library: str
     framework: str
@@ -50,8 +50,8 @@ Case = Callable[[Context], Values]
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """cases: by name, in their order: later ones may rely on what earlier ones left with the service. seconds: for each
-    case. per_process: so many cases share a process while all goes well."""
+    """cases: by name, in order; a later case may rely on state that an earlier one left in the service. seconds: the
+    limit per case. per_process: the number of cases that share a process while all goes well."""
 
     name: str
     question: str

@@ -30,7 +30,7 @@ class MachineReport:
         return [record for record in self.records if record["probe"] == probe]
 
     def values(self, probe: str, case: str) -> dict[str, Any]:
-        """What a case found; nothing where it was not asked, or did not get through."""
+        """The results of a case; empty if it was not asked, or failed."""
         record = self.find(probe, case)
         return {} if record is None or record["outcome"] != "done" else dict(record["values"])
 
@@ -47,7 +47,7 @@ class MachineReport:
 
 
 def read_report(path: Path) -> MachineReport:
-    """Raises Error for what is no report of this version."""
+    """Raises Error for a file that is no report of this version."""
     try:
         with zipfile.ZipFile(path) as file:
             texts = {info.filename: _text(file, info, path) for info in file.infolist() if not info.is_dir()}

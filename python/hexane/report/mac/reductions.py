@@ -1,4 +1,5 @@
-"""Where a reduction rounds: sums beyond fp16 with and without a factor behind them, and norms of large numbers."""
+"""Probes the rounding of reductions: sums beyond fp16 with and without a factor after them, and norms of large
+numbers."""
 
 from collections.abc import Sequence
 

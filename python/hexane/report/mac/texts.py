@@ -1,4 +1,4 @@
-"""MIL texts of small programs, written here and not by the emitter: what is asked about is the text itself."""
+"""MIL texts of small programs, written by hand and not by the emitter, because the text itself is under test."""
 
 from collections.abc import Mapping, Sequence
 

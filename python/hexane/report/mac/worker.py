@@ -1,6 +1,7 @@
-"""Runs cases of one probe: `python -m hexane.report.mac.worker FILE` reads from stdin which, and appends to the file, for
-each, a line when it begins and a line with what it found. So a process that ends in between has named its last case.
-"""  # noqa: E501
+"""Runs cases of one probe: `python -m hexane.report.mac.worker FILE` reads their names from stdin. For each it appends
+a line to the file when it begins, and a line with its results. So a process that ends in between has named its last
+case.
+"""
 
 import json
 import math
@@ -40,7 +41,7 @@ def _write(file: Any, record: Record) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON can have it: it has no NaN, no bytes and no dates."""
+    """The value in JSON, which has no NaN, no bytes and no dates."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,5 +1,5 @@
-"""Which values share memory before anything is placed: outputs with their ports, operands of a concatenation with its
-result. And when each value's memory is read for the last time, through views and concatenations as well."""
+"""Finds the values that share memory before anything is placed: outputs with their ports, operands of a concatenation
+with its result. And when each value's memory is read for the last time, through views and concatenations as well."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,8 +17,9 @@ from hexane.targets import Kernels, Target
 
 @dataclass(frozen=True, slots=True)
 class Aliases:
-    """home: where a value has to be computed, in one of `buffers`. ports: the views of the outputs that need no copy,
-    by name. last_use: position of the last node that may read a value's memory; beyond the last node for outputs."""
+    """home: the place in one of `buffers` where a value has to be computed. ports: the views of the outputs that need
+    no copy, by name. last_use: position of the last node that may read a value's memory; beyond the last node for
+    outputs."""
 
     buffers: list[Buffer]
     home: dict[Value, View]
@@ -99,12 +100,12 @@ def window(node: Node, source: View) -> View | None:
 
 
 def reads(kernels: Kernels, user: Node, view: View) -> bool:
-    """Whether the kernel of the user reads these strides."""
+    """True if the kernel of the user reads these strides."""
     return user.op == "concat" or OPS[user.op].view or accepts(kernels, user, view)
 
 
 def accepts(kernels: Kernels, node: Node, view: View) -> bool:
-    """Whether the node's kernel takes operands with the view's strides."""
+    """True if the node's kernel takes operands with the view's strides."""
     accepted = kernels.accepts(OPS[node.op].kernel)
     if accepted == "strided" or view.dense:
         return True
@@ -112,7 +113,7 @@ def accepts(kernels: Kernels, node: Node, view: View) -> bool:
 
 
 def is_computed(value: Value) -> bool:
-    """Whether a step writes the value where it is told to."""
+    """True if a step writes the value to a place that can be chosen."""
     return value.node.op not in (*LEAVES, "write_state") and not OPS[value.node.op].view
 
 
@@ -144,7 +145,7 @@ def _last_uses(graph: Graph, order: Sequence[Node]) -> dict[Value, int]:
 
 
 def canonical(strides: Sequence[int], kind: TensorType) -> tuple[int, ...]:
-    """The strides in one form. That of an axis of extent 1 has no meaning: it becomes the dense one."""
+    """The strides in one form. The stride of an axis of extent 1 has no meaning: it becomes the dense one."""
     result = list(strides)
     for i in reversed(range(kind.rank)):
         if kind.shape[i] == 1:

@@ -16,8 +16,8 @@ def allocate(program: Program) -> Program:
     """The program with offsets, each memory by itself: arenas by strip packing over live ranges, the others one buffer
     after another.
 
-    A buffer is live from the step that first writes it to the one that last reads it. The solution is checked by code
-    that the solver does not share. Raises Error for a memory whose limit is too small.
+    A buffer is live from its first write to its last read. The solution is checked by code that the solver does not
+    share. Raises Error for a memory whose limit is too small.
     """
     live = live_ranges(program)
     offsets = [0] * len(program.buffers)
@@ -51,8 +51,8 @@ def live_bytes(program: Program) -> list[int]:
 
 
 def live_ranges(program: Program) -> dict[int, tuple[int, int]]:
-    """For each buffer that a step touches the first and the last such step; what a loop touches lives through all of
-    it, but for `spans`, and what weights are unpacked to through the steps of their block."""
+    """The first and the last step that touch each buffer. A buffer touched in a loop lives through the whole loop,
+    except for `spans`; unpacked weights live through the steps of their block."""
     around: dict[int, Loop] = {}
     for found in program.loops:
         for i in range(len(found.moves)):
@@ -90,7 +90,7 @@ def _pack(
 
 
 def _append(program: Program, space: Space, buffers: list[int], offsets: list[int]) -> Extent:
-    """Packed weights last, those of a block together."""
+    """Packed weights come last, with the weights of a block together."""
     packed = dict.fromkeys(i for block in program.blocks for i in block.buffers)
     total = 0
     for i in (*(i for i in buffers if i not in packed), *(i for i in packed if i in buffers)):

@@ -9,11 +9,12 @@ from hexane.ops.records.program import PROGRAM
 
 
 def by_gradients(graph: Graph) -> Iterator[tuple[Value, ...]]:
-    """The roots, or more values to compute first, in orders that may keep less live than that of the roots.
+    """The roots, possibly preceded by values to compute first, in orders that may keep less live than the order of the
+    roots.
 
     A gradient that is far from the inputs of the graph is computed late, when the backward pass is near the beginning
-    of the network. So updates run by this distance: each right after its gradient, or, where updates need all
-    gradients (their norm), all gradients first, each as soon as the backward pass comes to it.
+    of the network. So updates run by this distance, each right after its gradient. If updates need all gradients (their
+    norm), all gradients come first, each as soon as the backward pass comes to it.
     """
     levels = _levels(graph)
     found: list[tuple[int, Value, list[Value]]] = []

@@ -13,15 +13,15 @@ from hexane.stages.bufferize.gradients import by_gradients, in_states, late_prog
 
 
 def schedule(graph: Graph, kind: str = "", first: Sequence[Value] = ()) -> list[Node]:
-    """The nodes, operands first, whoever reads a state before whoever overwrites it. What `first` needs comes first, in
-    this order.
+    """The nodes, operands first, where every reader of a state precedes the write that overwrites it. The operands of
+    `first` come first, in this order.
 
-    kind "": of some depth-first orders, the one whose live values are smallest: those that visit operands first to last
-    and last to first (the latter not where states are overwritten), and those that compute results, or gradients and
-    updates, in the order in which a backward pass comes to them. kind "optimal": the order whose live values are
-    smallest, or the best that is found with bounded work; `first` is where it starts from, not what it keeps. Programs
-    that are late run as soon as their operands are there, and all that needs none of their results before what does.
-    Raises Error where a state is overwritten twice, or read after it is overwritten (save_states sees to that).
+    kind "": the depth-first order with the smallest live values among a few. They visit operands first to last, or last
+    to first (unless states are overwritten), or compute results, or gradients and updates, in the order in which a
+    backward pass comes to them. The kind "optimal" searches the order with the smallest live values, with bounded work.
+    It starts from `first` but does not keep it. Programs that are late run as soon as their operands are there, and all
+    that needs none of their results before what does. Raises Error where a state is overwritten twice, or read after it
+    is overwritten (save_states sees to that).
     """
     found = orders(graph, first)
     order = found[0] if len(found) == 1 else min(found, key=live_bytes(graph))
@@ -29,7 +29,7 @@ def schedule(graph: Graph, kind: str = "", first: Sequence[Value] = ()) -> list[
 
 
 def orders(graph: Graph, first: Sequence[Value] = ()) -> list[list[Node]]:
-    """Those of which `schedule` takes the best."""
+    """The candidate orders of `schedule`."""
     after = overwrites(graph).readers
     if late := late_programs(graph):
         return [list(_ordered((*graph.inputs, *first, *late, *graph.roots), after))]
@@ -91,16 +91,16 @@ def _orders(nodes: Sequence[Node], index: dict[int, int], root: dict[Value, Valu
 
 
 def peak_bytes(graph: Graph, order: Sequence[Node]) -> int:
-    """The largest sum of bytes of values that are live at once, views counted with what they look at. A value that
-    replaces a whole state takes none: it is computed there."""
+    """The largest sum of bytes of simultaneously live values; a view counts with its source. A value that replaces a
+    whole state takes none: it is computed there."""
     return live_bytes(graph)(order)
 
 
 def live_bytes(graph: Graph) -> Callable[[Sequence[Node]], int]:
     """`peak_bytes` of a graph, for several orders of its nodes."""
-    memory: dict[Value, int] = {}  # the number of what a value, or view, lies in; leaves and states take no more
+    memory: dict[Value, int] = {}  # the number of the memory of a value or view; leaves and states have none
     sizes: list[int] = []
-    rows: dict[int, tuple[list[int], list[int]]] = {}  # by node: what it reads, and what it makes
+    rows: dict[int, tuple[list[int], list[int]]] = {}  # by node: the memories that it reads, and those it makes
     elsewhere = {*in_states(graph)}
     for node in graph.nodes:
         if node.op in LEAVES:

@@ -1,5 +1,5 @@
-"""Gives every value a place: views cost nothing where strides can say them, elementwise results overwrite an operand
-that nobody reads any more, the others have memory of their own or lie where their aliases say."""
+"""Gives every value a place. Views are free if strides can express them, elementwise results overwrite an operand after
+its last read, and other values have memory of their own or the place of an alias."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -27,9 +27,9 @@ def place(
     apart: bool = False,
     runtime: str = "host",
 ) -> Program:
-    """Graph -> Program without offsets: steps in order, each operand a view into a buffer. order, first: as `schedule`
-    has them. apart: operands of concatenations are computed elsewhere and copied, so that their result need not be
-    there before it is read. runtime: what runs the steps (hx.Memory)."""
+    """Graph -> Program without offsets: steps in order, each operand a view into a buffer. order, first: as in
+    `schedule`. apart: operands of concatenations are computed elsewhere and copied, so that the result need not exist
+    before it is read. runtime: the runtime of the steps (hx.Memory)."""
     placer = _Placer(graph, target, order, first, apart)
     placer.run()
     buffers = equal_sizes(placer.buffers, placer.operands.values(), placer.swaps)
@@ -48,7 +48,7 @@ def place(
 
 
 class _Placer:
-    """Fills `views`, `buffers` and `copies` (by the id of the node behind whose step they come), in the order of the
+    """Fills `views`, `buffers` and `copies` (by the id of the node after whose step they run), in the order of the
     nodes."""
 
     def __init__(self, graph: Graph, target: Target, order: str, first: Sequence[Value], apart: bool) -> None:
@@ -58,7 +58,7 @@ class _Placer:
         self.index = {id(node): i for i, node in enumerate(self.order)}
         aliases = find_aliases(graph, self.order)
         claim_surfaces(graph, self.order, aliases, target, self.users)
-        self.whole = {  # by buffer: what a surface holds, of which other views are parts
+        self.whole = {  # by buffer: the whole view of a surface; other views are parts
             view.buffer: view for view in aliases.home.values() if aliases.buffers[view.buffer].surface
         }
         claim_concatenations(graph, self.order, aliases, target, self.users, apart)
@@ -71,8 +71,8 @@ class _Placer:
         self.operands: dict[int, Operands] = {}  # of programs, by the id of the node
         self.in_surface: dict[tuple[Value, tuple[int, ...]], View] = {}
         self.overwritten = overwrites(graph).readers
-        self.swaps: list[tuple[int, int]] = []  # the buffer of a state, and the one of what it is after the call
-        self.done: set[int] = set()  # writes, by id, that are no steps
+        self.swaps: list[tuple[int, int]] = []  # the buffers of a state and of its value after the call
+        self.done: set[int] = set()  # writes, by id, that need no step
         self.decisions: list[Decision] = []
 
     def surfaces(self) -> list[Space]:
@@ -141,8 +141,8 @@ class _Placer:
         self.views[node.values[0]] = self.whole[view.buffer] = view
 
     def _place_write(self, node: Node) -> None:
-        """In the state, unless the update was computed there. Where a program computes all of it in a surface like that
-        of the state: there, and the two change places after the call."""
+        """In the state, unless the update was computed there. If a program computes the whole update in a surface like
+        the state's, the write stays there and the two surfaces are swapped after the call."""
         state, update, _ = node.inputs
         assert state is not None
         assert update is not None
@@ -161,7 +161,7 @@ class _Placer:
         self.done.add(id(node))
 
     def _is_next_of(self, new: View, old: View) -> bool:
-        """Whether a program writes the one, and the other is a state that nothing else writes."""
+        """True if a program writes the new buffer, and the old one is a state without another write."""
         after, state = self.buffers[new.buffer], self.buffers[old.buffer]
         free = old.buffer not in [first for first, _ in self.swaps] and new.buffer not in [b for _, b in self.swaps]
         kinds = (after.kind, state.kind) == ("arena", "state") and after.surface and state.surface
@@ -211,7 +211,7 @@ class _Placer:
         self.views[value] = seen
 
     def _in_state(self, node: Node, index: int) -> View | None:
-        """The state that a result replaces as a whole, where everybody who reads the old contents has done so: the node
+        """The state that a result replaces as a whole, if all other readers of the old contents have run. The node
         itself may read each element right before it writes it."""
         value = node.values[index]
         writes = [u for u in self.users.get(value, ()) if u.op == "write_state" and u.inputs[1] == value]

@@ -30,15 +30,15 @@ def into_pools(program: Program, sizes: Sequence[int], slow: bool = False) -> Pr
     """The program with its arena in memories of at most so many bytes, named arena, arena.1 and so on; None where they
     are too small.
 
-    Each buffer, the largest first, lies in the first memory that has room for it while it is live. slow: the last
-    memory is; then what lies there is chosen so that a call moves as few bytes as can be from and to it. Offsets are
+    Each buffer, the largest first, goes to the first memory with room for it during its live range. slow: the last
+    memory is slow; buffers are then assigned so that a call moves as few bytes as possible from and to it. Offsets are
     solved in each by itself.
     """
     if slow:
         moved = traffic(program)
         held = _held(program, moved)
         room = sum(sizes[:-1])
-        for most in (room, room * 15 // 16, room * 7 // 8):  # what is packed may need more than is live
+        for most in (room, room * 15 // 16, room * 7 // 8):  # a packing may exceed the live bound
             fast = _fast(held, most)
             behind = {one.buffer for one in held} - fast
             if (found := _divided(program, sizes, moved, behind)) is not None:
@@ -49,7 +49,7 @@ def into_pools(program: Program, sizes: Sequence[int], slow: bool = False) -> Pr
 
 
 def slow_bytes(program: Program, pools: int) -> Traffic:
-    """What a call of a program in so many memories reads from the last of them, and writes there."""
+    """The bytes that a call of a program with this many memories reads from the last one, and writes to it."""
     name = _names(program.space("arena"), pools)[-1]
     mine = [t for i, t in traffic(program).items() if program.buffers[i].space == name]
     return Traffic(sum(t.read for t in mine), sum(t.written for t in mine))
@@ -69,10 +69,10 @@ def _held(program: Program, moved: Mapping[int, Traffic]) -> list[_Held]:
 
 
 def _fast(held: Sequence[_Held], most: int) -> set[int]:
-    """The buffers of which at most so many bytes are live at a time, and which are moved most.
+    """The buffers with the most traffic, of which at most `most` bytes are live at a time.
 
-    Goes through the buffers as they become live. A state is what is live and fast: bytes until each last step; of equal
-    ones that with most bytes moved is kept.
+    Goes through the buffers as they become live. A state maps each last step to the live bytes in fast memory; of equal
+    states the one with the most bytes moved is kept.
     """
     states: dict[tuple[tuple[int, int], ...], tuple[int, tuple[int, ...]]] = {(): (0, ())}
     for one in sorted(held, key=lambda one: (one.first, -one.moved / max(1, one.bytes), one.buffer)):
@@ -93,7 +93,7 @@ def _fast(held: Sequence[_Held], most: int) -> set[int]:
 def _divided(
     program: Program, sizes: Sequence[int], moved: Mapping[int, Traffic], behind: Set[int] = frozenset()
 ) -> Program | None:
-    """behind: buffers for the last memory."""
+    """behind: the buffers that go to the last memory."""
     arena = program.space("arena")
     names = _names(arena, len(sizes))
     live = live_ranges(program)

@@ -1,4 +1,4 @@
-"""Gives inputs and outputs places in the arena, for who has no other memory.
+"""Places inputs and outputs in the arena, for devices without other memory.
 
     y = conv(quantize(x))    ->    load: q = quantize(x)    body: r = conv(q)    store: y = dequantize(r)
 
@@ -18,8 +18,7 @@ CASTS = ("copy", "quantize", "dequantize")
 
 
 class Body(NamedTuple):
-    """The steps [first, end) of a program: what is before them loads inputs into the arena, what is behind stores
-    outputs."""
+    """The steps [first, end) of a program: earlier steps load inputs into the arena, later ones store outputs."""
 
     first: int
     end: int
@@ -27,7 +26,7 @@ class Body(NamedTuple):
 
 @dataclass(slots=True)
 class _Steps:
-    """loads, stores: of steps by their places, which go before and behind all others."""
+    """loads, stores: steps that go before and after all others, by their places."""
 
     program: Program
     steps: list[Step | None]  # None: is among the loads or stores
@@ -53,7 +52,7 @@ class _Steps:
         return len(self.buffers) - 1
 
     def operand(self, i: int) -> View | None:
-        """What a step moves, casts or computes with, element by element; None for one that does something else."""
+        """The one operand of a step that moves, casts or computes element by element; None for other steps."""
         step = self.step(i)
         record = OPS.get(step.node.op)
         simple = step.kernel in CASTS or (record is not None and record.elementwise and record.kernel == step.kernel)
@@ -64,11 +63,11 @@ class _Steps:
         return views[0] if same else None
 
     def is_stored(self, buffer: int) -> bool:
-        """Whether a step that went behind all others reads the buffer: then who writes it has to stay in front."""
+        """True if a step moved to the end reads the buffer; then its writer has to stay in front."""
         return any(view is not None and view.buffer == buffer for step in self.stores for view in step.inputs)
 
     def is_mine(self, view: View) -> bool:
-        """Whether the view is all of a buffer of the arena."""
+        """True if the view is a whole buffer of the arena."""
         buffer = self.buffers[view.buffer]
         return buffer.kind == "arena" and not buffer.surface and not view.ring and buffer.bytes == view.type.bytes
 

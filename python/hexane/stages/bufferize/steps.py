@@ -31,9 +31,9 @@ def emit_steps(
     operands: Mapping[int, Operands],
     done: Collection[int] = (),
 ) -> Iterator[Step]:
-    """The step of each node that computes something, and behind it the copies of the node, which are given by its id.
-    operands: by the id of nodes that read and write in other places than `views` has them. done: nodes, by id, that
-    need no step."""
+    """The step of each node that computes something, followed by the node's copies, which are given by its id.
+    operands: other places to read and write than in `views`, by the id of the node. done: nodes, by id, that need no
+    step."""
     for node in order:
         if node.op not in (*LEAVES, "concat") and not OPS[node.op].view and id(node) not in done:
             elsewhere = operands.get(id(node))
@@ -46,7 +46,7 @@ def emit_steps(
 
 
 def kernel_attrs(node: Node, kernels: Kernels) -> Mapping[str, Any]:
-    """What goes into the kernel's attribute struct."""
+    """The values for the kernel's attribute struct."""
     record = OPS[node.op]
     if record.kernel_attrs is not None:
         return record.kernel_attrs(node.inputs, node.attrs)

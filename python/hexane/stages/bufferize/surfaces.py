@@ -1,4 +1,4 @@
-"""Which values lie in surfaces: the memory that programs of a device read and write, where steps of the host compute
+"""Chooses the values in surfaces: memory that programs of a device read and write, and where steps of the host compute
 too.
 
 conv -> y          y has the rows that the program wants, if conv can write and all readers can read such rows;
@@ -18,8 +18,7 @@ from hexane.targets import Kernels, Target
 def claim_surfaces(
     graph: Graph, order: Sequence[Node], aliases: Aliases, target: Target, users: Mapping[Value, Sequence[Node]]
 ) -> None:
-    """Gives results of programs their surfaces, and what is computed for programs, where the kernels can live with the
-    rows."""
+    """Gives results of programs their surfaces, and also operands of programs if their kernels can use the rows."""
     ports = {port.value: port.name for port in reversed(graph.outputs)}
     for node in order:
         if node.op != PROGRAM:
@@ -80,8 +79,8 @@ def equal_sizes(
     """The buffers, with surfaces of one size for all inputs of a program, and for all its outputs: as large as the
     largest (constraints 2 and 18 of docs/mil.md).
 
-    A surface that several programs share makes all of theirs as large, and so does a state that changes places with
-    what is written to it.
+    A surface that several programs share makes all their surfaces as large. So does a state that is swapped with its
+    update.
     """
     group = list(range(len(buffers)))
 
@@ -107,7 +106,7 @@ def _operands(node: Node) -> Iterator[tuple[Value | None, Layout]]:
 
 
 def _made_by_program(node: Node) -> Layout | None:
-    """The layout of what is written to a state, where a program computes all of it."""
+    """The layout of a state's update, if a program computes all of it."""
     update = node.inputs[1] if node.op == "write_state" else None
     if update is None or update.node.op != PROGRAM or node.types[0] != update.type:
         return None
@@ -115,7 +114,7 @@ def _made_by_program(node: Node) -> Layout | None:
 
 
 def _same_memory(value: Value, users: Mapping[Value, Sequence[Node]]) -> Iterator[Value]:
-    """The value, and what it is after each write to it."""
+    """The value, and its version after each write to it."""
     yield value
     for node in users.get(value, ()):
         if node.op == "write_state" and node.inputs[0] == value:

@@ -1,4 +1,4 @@
-"""The tensors of a program: what its buffers hold, one after the other where a step overwrites its operand."""
+"""The tensors of a program: the contents of its buffers, one after the other where a step overwrites its operand."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -8,8 +8,8 @@ from hexane.program import Program, View
 
 @dataclass(slots=True)
 class Contents:
-    """What a buffer holds between two steps that overwrite all of it. writers, readers: (step, operand of its side), in
-    order; views: those that they have. A concatenation has several writers."""
+    """The contents of a buffer between two steps that overwrite all of it. writers, readers: (step, operand of its
+    side), in order; views: their views. A concatenation has several writers."""
 
     buffer: int
     version: int
@@ -30,8 +30,8 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class Tensors:
-    """all: in the order of their buffers and versions. inputs, outputs: of each step, the places in `all` of its
-    operands; None for what no step writes, or is absent."""
+    """all: in the order of their buffers and versions. inputs, outputs: the places in `all` of each step's operands;
+    None for absent operands and for operands that no step writes."""
 
     all: list[Contents]
     inputs: list[tuple[int | None, ...]]
@@ -76,7 +76,7 @@ def find_tensors(program: Program) -> Tensors:
 
 
 def overwrites(inputs: Iterable[View | None], out: View) -> bool:
-    """Whether a step computes its result over an operand."""
+    """True if a step computes its result over an operand."""
     return any(
         view is not None and (view.buffer, view.offset, view.strides) == (out.buffer, out.offset, out.strides)
         for view in inputs

@@ -51,11 +51,11 @@ def footprint(kind: TensorType, memory: Memory) -> Footprint:
 
 
 class LayerProblem:
-    """Layers in the graph's order, tensors in the order they are first touched. What comes with a layer (its weights,
-    the operands of its slots, one number for each channel) is no tensor. A reshape that keeps the rows and a view of
-    whole rows are no layers, and their result is the tensor that they read: engines are told an address and the strides
-    of channels and heights. The result of write_state lies in the state, in main memory: who writes it does not touch
-    it on chip."""
+    """Layers in the graph's order, tensors in the order they are first touched. Operands that come with a layer (its
+    weights, its slots' operands, one number per channel) are no tensors. A reshape that keeps the rows and a view of
+    whole rows are no layers. Their result is the tensor that they read: engines are told an address and the strides of
+    channels and heights. The result of write_state lies in the state, in main memory: who writes it does not touch it
+    on chip."""
 
     def __init__(self, graph: Graph, memory: Memory) -> None:
         roots, counts = set(graph.roots), graph.use_counts()
@@ -103,9 +103,9 @@ class LayerProblem:
         self.footprints = [footprint(v.type, memory) for v in self.values]
 
     def _state_edges(self) -> list[tuple[int, int]]:
-        """(before, after): who writes a state runs before who reads the result, and behind who reads what it
-        overwrites. A reader that needs the update as well reads a copy, which is another tensor in main memory:
-        save_states makes it."""
+        """(before, after): a write precedes the readers of its result and follows the readers of the old value. A
+        reader that needs the update as well reads a copy, which is another tensor in main memory: save_states makes
+        it."""
         written = [(self.rewrites[t], t) for t in range(len(self.values)) if self.rewrites[t] >= 0]
         edges = [(self.producers[t], reader) for _, t in written for reader in self.readers[t]]
         edges += [(self.producers[old], self.producers[t]) for old, t in written if self.producers[old] >= 0]
@@ -178,8 +178,8 @@ class LayerProblem:
         return [known[node.op] for node in self.layers]
 
     def scheduling(self, traffic: bool) -> _core.Scheduling:
-        """For orders: what layers make, which is on chip until its last reader has run. traffic: for partitions, what
-        they load, and what they have to store, as well."""
+        """For orders: the results of layers, each on chip until its last reader has run. traffic: for partitions;
+        includes tensors that they load and have to store."""
         chosen = [
             t
             for t in range(len(self.values))
@@ -199,7 +199,7 @@ class LayerProblem:
 
 
 def _is_other_shape(node: Node, roots: Collection[Value], counts: Mapping[Value, int]) -> bool:
-    """Whether a node says no more than under which shape its readers take a tensor.
+    """True if a node only changes the shape under which its readers take a tensor.
 
     At the end of a segment a layer has to write the tensor, for this reader alone.
     """
@@ -212,7 +212,7 @@ def _is_other_shape(node: Node, roots: Collection[Value], counts: Mapping[Value,
 
 
 def _is_part(node: Node, roots: Collection[Value]) -> bool:
-    """Whether a node says no more than which rows of a layer's result its readers take.
+    """True if a node only selects the rows of a layer's result that its readers take.
 
     Their addresses are multiples of the stride of rows. At the end of a segment a layer has to write the part alone,
     and of a tensor in main memory only the part should be loaded.
@@ -226,7 +226,7 @@ def _is_part(node: Node, roots: Collection[Value]) -> bool:
 
 
 def _comes_with(node: Node, place: int, value: Value) -> bool:
-    """Whether an operand is part of the layer."""
+    """True if an operand is part of the layer."""
     op = OPS[node.op]
     if op.takes_slots and place >= len(op.inputs):
         return True

@@ -18,11 +18,11 @@ def engine_arithmetic(chip: Chip) -> Numerics:
 
 
 def in_engine_numerics(program: Program, chip: Chip, host: Numerics) -> Program:
-    """The program whose steps on the engine compute as the chip does, as far as that is known. host: the arithmetic of
-    the host, which casts what goes to the engine.
+    """The program whose steps on the engine compute as the chip does, as far as known. host: the arithmetic of the
+    host, which casts the values that go to the engine.
 
-    A decision for each such step says by which rule it computes, and how that is known (`engine_rules`). What only
-    moves elements gets none: it is the same in any arithmetic.
+    A decision for each such step says by which rule it computes, and how that is known (`engine_rules`). Steps that
+    only move elements get none: they are the same in any arithmetic.
     """
     known, moves = kernels("engine"), kernels("any")
     arithmetic = engine_arithmetic(chip)
@@ -56,7 +56,7 @@ def in_engine_numerics(program: Program, chip: Chip, host: Numerics) -> Program:
 
 
 def _is_port_cast(step: Step, computed: set[int]) -> bool:
-    """Whether a step casts to fp16 what the segment reads: an input of the model, or a result of the host."""
+    """True if a step casts an operand of the segment to fp16: an input of the model, or a result of the host."""
     if step.kernel != "cast" or step.outputs[0].type.dtype is not FP16:
         return False
     source = step.node.inputs[0]

@@ -16,13 +16,13 @@ _WEIGHTED = ("anec.convolution", "anec.deconvolution", "anec.linear")
 
 
 def pack_weights(node: Node, chip: Chip) -> Weights | None:
-    """None for a layer that has no weights of its own. Nobody says how those of transposed convolutions are packed:
-    they are counted as those of a convolution with the same channels.
+    """None for a layer that has no weights of its own. No source says how the weights of transposed convolutions are
+    packed: they are counted like a convolution's with the same channels.
 
-    Groups are of the size that was measured on M6, and no larger than the power of two that holds the output channels
-    of a group of the convolution: an engine's group has channels of one such group only. Pruned weights are a mask of
-    one bit each, dealt likewise, and their numbers. A constant that ops other than products read too is written whole,
-    and counted pruned.
+    Groups have the size measured on M6, but at most the power of two that holds the output channels of one convolution
+    group, because an engine's group has channels of one such group only. Pruned weights are a mask of one bit each,
+    dealt likewise, and their numbers. A constant that ops other than products read too is written whole, and counted
+    pruned.
     """
     if node.op not in _WEIGHTED or not is_weight(node.inputs[1]):
         return None

@@ -64,8 +64,8 @@ class PlacedLayers:
 
 
 def place_layers(made: LayerSchedule, chip: Chip, segment: int, before: PlacedLayers) -> PlacedLayers:
-    """What a segment's layers are on chip, numbered from those of the segments before it. With HEXANE_VERIFY=1 each
-    answer is checked by code of its own."""
+    """A segment's layers on chip, numbered from the layers of the segments before it. With HEXANE_VERIFY=1 each answer
+    is checked by code of its own."""
     placer = _Placer(made, chip, segment, (len(before.layers), len(before.tensors), len(before.partitions)))
     placer.choose_types()
     placer.find_pairs()
@@ -74,7 +74,7 @@ def place_layers(made: LayerSchedule, chip: Chip, segment: int, before: PlacedLa
 
 
 class _Placer:
-    """Numbers of layers and tensors are those of the problem until `records`: a layer's number is the step in which it
+    """Layers and tensors are numbered as in the problem until `records`: a layer's number is the step in which it
     runs."""
 
     def __init__(self, made: LayerSchedule, chip: Chip, segment: int, first: tuple[int, int, int]) -> None:
@@ -91,7 +91,7 @@ class _Placer:
         self.stored = [self._is_stored(t) for t in range(len(self.problem.values))]
 
     def _is_stored(self, tensor: int) -> bool:
-        """Whether it goes to main memory: it is needed behind the segment, or by a later partition."""
+        """True if the tensor goes to main memory, because it is needed after the segment or by a later partition."""
         p, touches = self.problem, self.touches[tensor]
         crosses = bool(touches) and self.partition[touches[0]] != self.partition[touches[-1]]
         return p.producers[tensor] >= 0 and (p.kept[tensor] or crosses)
@@ -108,7 +108,7 @@ class _Placer:
 
     def _operand(self, tensor: int) -> tuple[int, ...]:
         """A tile is a block of rows: as many blocks as M6 was seen to cut a tensor into, one more than it fills on-chip
-        memory. The producer is two tiles ahead; the reader's first needs what its kernel overlaps as well."""
+        memory. The producer is two tiles ahead; the reader's first tile also needs its kernel's overlap."""
         p = self.problem
         shape = (1, 1, 1, *p.values[tensor].shape)[-3:]
         blocks = p.footprints[tensor].bytes // self.chip.memory.working_set + 1

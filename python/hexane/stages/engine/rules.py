@@ -86,15 +86,15 @@ _RULES = {
         f"{_FORMULA}, in fp32 up to it; what the texture engine's weights are is not published", "open"
     ),
 }
-_IEEE = {  # what no kernel computes in the engine's arithmetic, and why
+_IEEE = {  # no kernel computes these in the engine's arithmetic
     **dict.fromkeys(("argsort", "topk", "reduce_argmax", "reduce_argmin"), Rule("no rounding", "inferred")),
     "quantize": Rule("how the chip rounds to integers, halves above all, is not published", "open"),
 }
 
 
 def rule_of(kernel: str, epilogue: Sequence[EpilogueSlot] = ()) -> Rule:
-    """The rule of a kernel that the engine's family has; what is fused behind it has its own rules and the status
-    "open" where none is known."""
+    """The rule of a kernel of the engine's family. Fused activations have their own rules, with the status "open" if
+    none is known."""
     rule = _rule(kernel)
     for slot in epilogue:
         after = _rule(slot.op)

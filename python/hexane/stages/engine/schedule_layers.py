@@ -16,8 +16,8 @@ _SOURCE = "guide ch22"
 
 @dataclass(frozen=True, slots=True)
 class LayerSchedule:
-    """problem: its layers numbered in the order they run; rules: for each the tie-break that chose it, "" where the
-    order is not the list scheduler's. partitions: a row for each, as `_core.Scheduling.partition` gives them."""
+    """problem: its layers in the order they run. rules: the tie-break that chose each layer; "" if the order is not the
+    list scheduler's. partitions: rows as returned by `_core.Scheduling.partition`."""
 
     problem: LayerProblem
     rules: list[str]
@@ -27,7 +27,7 @@ class LayerSchedule:
 
     @property
     def values(self) -> list[list[Value]]:
-        """What each layer makes, in the order they run."""
+        """The results of each layer, in the order they run."""
         return [list(node.values) for node in self.problem.layers]
 
 
@@ -82,7 +82,7 @@ def schedule_layers(graph: Graph, chip: Chip, kind: str = "apple") -> LayerSched
 
 
 def _why(rule: str, row: list[int]) -> str:
-    """What the list scheduler compared; scores that are 0 say nothing."""
+    """The comparison that the list scheduler made; zero scores are left out."""
     _, ring, branch, merge, begun, footprint = row
     scores = {"ring": ring, "branch": branch, "merge": merge, "branch begun": begun, "footprint": footprint}
     said = ", ".join([f"{name} {score}" for name, score in scores.items() if score])

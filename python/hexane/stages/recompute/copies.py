@@ -1,4 +1,4 @@
-"""Copies of nodes for readers that come much later, so that what the nodes gave first need not be kept.
+"""Copies nodes for much later readers, so that their first results need not be kept.
 
     h = tanh(x)  ...  dx = f(dy, h)      h is kept all the way
     h = tanh(x)  ...  x0 = barrier(x, dy);  h0 = tanh(x0);  dx = f(dy, h0)
@@ -26,7 +26,8 @@ def recomputed(graph: Graph, found: Sequence[Region]) -> Graph:
 
 
 class _Copies:
-    """Of one region. late: the position from which readers read copies. after: what they wait for."""
+    """The copies of one region. late: the position from which readers read copies. after: the value for which they
+    wait."""
 
     def __init__(self, region: Region, late: int, after: Value) -> None:
         self.region, self.late, self.after = region, late, after

@@ -1,7 +1,7 @@
-"""The checkpoints of a graph, found again in what the passes made of it.
+"""Finds the checkpoints of a graph again after the passes.
 
-A checkpoint changes nothing of what the passes do, so that the bits are those without it: its marks are taken out
-first, and taps say what became of the values inside.
+A checkpoint does not change what passes do, so the bits are the same without it. Its marks are taken out first, and
+taps tell where the values inside have gone.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ _TAP = "%recompute."
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """By checkpoint, outer ones first: the numbers of the taps on what lies inside, and on its results."""
+    """By checkpoint, outer ones first: the numbers of the taps on values inside, and on its results."""
 
     inside: tuple[frozenset[int], ...]
     results: tuple[frozenset[int], ...]
@@ -24,7 +24,7 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """nodes: what is computed again, by id. kept: the values of them that stay."""
+    """nodes: the nodes to compute again, by id. kept: their values that stay."""
 
     nodes: dict[int, Node]
     kept: frozenset[Value]
@@ -71,20 +71,20 @@ def regions(graph: Graph, marks: Marks) -> tuple[Graph, list[Region]]:
 
 
 def _live(value: Value, live: set[int]) -> Value:
-    """What the graph has in place of a value: the same elements in another order or dtype."""
+    """The graph's replacement of a value: the same elements in another order or dtype."""
     while id(value.node) not in live and _is_seen_through(value.node):
         (value,) = [v for v in value.node.inputs[:1] if v is not None]
     return value
 
 
 def _is_seen_through(node: Node) -> bool:
-    """Whether a node gives its operand's elements. What was folded to a constant is itself."""
+    """True if a node gives its operand's elements. A value folded to a constant stands for itself."""
     return node.op not in LEAVES and (node.op == "cast" or bool(OPS[node.op].view))
 
 
 def _region(graph: Graph, named: Mapping[Value, set[int]], inside: frozenset[int], results: frozenset[int]) -> Region:
-    """Nodes whose value is one inside, and those without a tap between them. A value with several names is the first
-    of them, of which the others are views or casts that do nothing."""
+    """Nodes whose value is one inside, and those without a tap between them. A value with several names counts under
+    the first; the other names are views or casts that do nothing."""
     kept = frozenset(value for value, numbers in named.items() if numbers & results)
     nodes: set[int] = set()
     stack = [value.node for value, numbers in named.items() if min(numbers) in inside]

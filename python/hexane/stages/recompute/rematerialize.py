@@ -3,8 +3,8 @@
     h = tanh(x)  ...  dx = f(dy, h)                 h is kept all the way
     h = tanh(x)  ...  h0 = tanh(x);  dx = f(dy, h0)
 
-Greedy: where most is live, some values wait for a later reader. The one that frees most bytes for what its copy costs
-is dropped, and computed again in front of that reader. Copies may be dropped like all others.
+Greedy: where most is live, some values wait for a later reader. It drops the value that frees most bytes for the cost
+of its copy, and computes it again before that reader. Copies may be dropped like all others.
 """
 
 from bisect import bisect_left
@@ -24,10 +24,10 @@ from hexane.program.work import multiply_adds
 from hexane.stages.bufferize.gradients import in_states
 from hexane.stages.recompute.copies import barrier
 
-MOST_TRIED = 12  # values, those that promise most, before no other is dropped
+MOST_TRIED = 12  # most promising values tried before the search ends
 MOST_DROPPED = 4  # values, for each node of the graph
-OPERATIONS_PER_BYTE = 16  # that take about as long as reading or writing a byte
-STEP = 0.97  # of the bytes needed: each graph needs at most this share of those of the one before
+OPERATIONS_PER_BYTE = 16  # they take about as long as reading or writing a byte
+STEP = 0.97  # each graph needs at most this share of the bytes of the previous one
 
 
 class Ref(NamedTuple):
@@ -41,8 +41,8 @@ Inputs = tuple[Ref | None, ...]
 
 
 class Facts(NamedTuple):
-    """Of a node: whether its results are views; whether they lie in memory of their own, outside of the arena; whether
-    the first may overwrite an operand; bytes of arena of each; and about how long it takes, in bytes moved."""
+    """is_view: its results are views. is_leaf: they are in memory of their own, outside of the arena. overwrites: the
+    first may overwrite an operand. sizes: bytes of arena of each result. cost: its approximate time, in bytes moved."""
 
     node: Node
     is_view: bool
@@ -55,7 +55,7 @@ class Facts(NamedTuple):
 @dataclass(frozen=True)
 class _Entries:
     """A graph whose nodes are computed once or more. facts, inputs: by the number of an entry. order: entries as they
-    run, without leaves. origin: of each copy, the entry that it is a copy of. roots: what is read at the end."""
+    run, without leaves. origin: the original entry of each copy. roots: the values read at the end."""
 
     facts: dict[int, Facts]
     inputs: dict[int, Inputs]
@@ -69,7 +69,7 @@ class _Entries:
 
     @cached_property
     def base(self) -> dict[Ref, Ref]:
-        """Of each view, the value whose memory it shows."""
+        """Maps each view to the value whose memory it shows."""
         found: dict[Ref, Ref] = {}
         for entry in self.order:
             if self.facts[entry].is_view:
@@ -103,7 +103,7 @@ class _Entries:
 
     @cached_property
     def writes(self) -> dict[Ref, int]:
-        """By state, or what a write to one gives: the position from which its memory holds something else."""
+        """By state, or result of a write to one: the position from which its memory holds something else."""
         found: dict[Ref, int] = {}
         for i, entry in enumerate(self.order):
             state = self.inputs[entry][0] if self.facts[entry].node.op == "write_state" else None
@@ -147,16 +147,16 @@ class _Entries:
         return most, int(np.count_nonzero(self.live == most))
 
     def is_there(self, base: Ref, position: int) -> bool:
-        """Whether a value that is no view is kept until this position, or a state not overwritten before it."""
+        """True if a value other than a view is kept until this position, or a state is not overwritten before it."""
         if self.facts[base.entry].is_leaf:
             return self.writes.get(base, position) >= position
         return self.position.get(base.entry, position) < position <= self.uses.get(base, [-1])[-1]
 
 
 def rematerialized(graph: Graph, order: Sequence[Node], limit: int) -> Iterator[tuple[Graph, list[Value]]]:
-    """Graphs in which values are computed again so that about `limit` bytes are live at most, and the values of all
-    their nodes in the order in which they are to run: first the one with fewest copies, then others that need less. The
-    last one needs least. None where no copy helps.
+    """Graphs in which values are computed again so that about `limit` bytes are live at most, with the values of all
+    their nodes in execution order. The graph with fewest copies comes first, then others that need less. The last one
+    needs least. Yields nothing if no copy helps.
 
     order: the nodes of the graph, operands first.
     """
@@ -227,8 +227,8 @@ def _with_one_dropped(entries: _Entries) -> _Entries | None:
 
 
 class _Copies:
-    """Of a value that is dropped, and of what it is computed from, in front of a position, for the readers from there
-    on. made: the copies, by the entries they are copies of."""
+    """Copies of a dropped value and of its operands, in front of a position, for the readers from there on. made: the
+    copies, by their original entries."""
 
     def __init__(self, entries: _Entries, dropped: Ref, position: int) -> None:
         self._entries, self._dropped, self._at = entries, dropped, position
@@ -327,7 +327,7 @@ def _graph(graph: Graph, entries: _Entries) -> tuple[Graph, list[Value]]:
 
 
 def _there(entries: _Entries, made: dict[int, Node], position: int) -> Iterator[Value]:
-    """What a barrier may wait for: values that are there at a position and are read then or later, the last first."""
+    """The values that a barrier may wait for: they exist at a position and are read then or later, the last first."""
     for entry in reversed(entries.order[:position]):
         facts = entries.facts[entry]
         if not facts.is_view and not facts.is_leaf and entries.is_there(Ref(entry, 0), position):

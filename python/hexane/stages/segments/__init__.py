@@ -1,1 +1,1 @@
-"""Which device computes which ops, and the segments that follow."""
+"""Assigns ops to devices, and forms the segments."""

@@ -1,4 +1,4 @@
-"""Which steps of a chip's program compute which segment, and which layer of the engine."""
+"""Assigns the steps of a chip's program to segments and to layers of the engine."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ _MARK = "%layer"
 
 
 def with_layers(graph: Graph, layers: Roots, first: int) -> Graph:
-    """The graph with what each layer makes as taps, numbered from `first` on, so that it is found again behind the
+    """The graph with the results of each layer as taps, numbered from `first` on, so that they can be found after the
     passes."""
     marks = [Port(f"{_MARK}{i}", v) for i, values in enumerate(layers, first) for v in values]
     return graph.annotated(taps=(*graph.taps, *marks))
@@ -24,7 +24,7 @@ def with_layers(graph: Graph, layers: Roots, first: int) -> Graph:
 def found_layers(graph: Graph, count: int) -> tuple[Graph, list[list[Value]]]:
     """The graph without the taps of `with_layers`, and what each of so many layers became.
 
-    Of a value that the graph does not compute any more, what it was moved or cast from.
+    For a value that the graph no longer computes: the value that it was moved or cast from.
     """
     there = {id(node) for node in graph.nodes}
     layers: list[list[Value]] = [[] for _ in range(count)]
@@ -42,9 +42,10 @@ def found_layers(graph: Graph, count: int) -> tuple[Graph, list[list[Value]]]:
 
 
 def assign_steps(program: Program, segments: Sequence[Segment], layers: Roots, roots: Roots, host: Target) -> Program:
-    """The program with the steps of each segment and layer; those that are not the engine's have the host's arithmetic.
+    """The program with the steps of each segment and layer; steps outside the engine have the host's arithmetic.
 
-    layers: the roots of each layer of the program; roots: of each segment, which come behind those of its layers.
+    layers: the roots of each layer of the program. roots: the roots of each segment, which follow the roots of its
+    layers.
     """
     items = in_order(program.layers, layers, roots)
     owner = _owners(items)
@@ -92,7 +93,7 @@ def _segment_work(segment: Segment, program: Program) -> Work:
 
 
 def in_order(layers: Sequence[Layer], made: Roots, roots: Roots) -> list[Sequence[Value]]:
-    """Roots in the order they are computed: of each segment those of its layers, then its own."""
+    """Roots in the order they are computed: for each segment its layers' roots, then its own."""
     inside: list[list[Sequence[Value]]] = [[] for _ in roots]
     for layer, values in zip(layers, made, strict=True):
         inside[layer.segment].append(values)

@@ -1,5 +1,4 @@
-"""Which device computes each op of a network: the engine what the chip takes, the host the rest, so that few values
-cross.
+"""Assigns each op of a network to a device: legal ops to the engine, others to the host, so that few values cross.
 
 An op that computes stays on the engine wherever its verdict allows. One that only moves elements gives the same bits on
 both, so it goes to the host where that saves crossings: a minimum cut says which. Where nothing is saved, it stays on
@@ -35,7 +34,7 @@ class Cut(NamedTuple):
 
 
 class Programs(Protocol):
-    """What programs of the engine can hold, where they are written for the engine itself."""
+    """Limits of programs that are written for the engine itself."""
 
     def refused(self, graph: Graph, nodes: Sequence[Node]) -> Mapping[int, str]:
         """By id: the nodes of those given that no program can have though the chip runs each alone, and why."""
@@ -43,9 +42,10 @@ class Programs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """nodes: all that compute something at run time, operands first. By id: the device of each and its verdict; which
-    went to the host to save crossings; which the chip runs but no program of its engine can have, and why; which are
-    cut off from other ops of the engine, and why; the program that they were cut into before."""
+    """nodes: all that compute something at run time, operands first. By id: `device` and `verdicts` of each; `moved`:
+    those that went to the host to save crossings. `refused`: the chip runs them but no program of its engine can hold
+    them, and why. `alone`: those cut off from other ops of the engine, and why. `marked`: the program into which they
+    were cut before."""
 
     nodes: list[Node]
     device: Mapping[int, Device]
@@ -57,25 +57,24 @@ class Devices:
 
 
 def crossing_type(kind: TensorType) -> TensorType:
-    """What a value is while it passes from one device to the other: floats are fp16, which is all that the engine
-    has."""
+    """The type of a value that passes between devices: floats become fp16, the engine's only float dtype."""
     return TensorType(FP16, kind.shape) if kind.dtype.kind == "float" else kind
 
 
 def is_leaf(node: Node) -> bool:
-    """Whether a node is nothing that a device computes: an input, a constant, what folds to one, a param or state."""
+    """True if no device computes the node: an input, a constant, a node that folds to one, a param or state."""
     return node.op in LEAVES or is_constant(node)
 
 
 def crosses(value: Value) -> bool:
-    """Whether a value has to be handed over when another segment reads it. Leaves and states lie in memory that all can
+    """True if a value has to be handed over when another segment reads it. Leaves and states lie in memory that all can
     reach."""
     return value.node.op != "write_state" and not is_leaf(value.node)
 
 
 def assign_devices(graph: Graph, chip: Chip, refused: Mapping[int, str] = MappingProxyType({})) -> Devices:
-    """The devices of a graph's nodes: the fewest values that are read on another device, or beyond a hard cut; then the
-    fewest bytes. refused: nodes, by id, that the engine does not get, and why."""
+    """The devices of a graph's nodes. They minimise the values that are read on another device or beyond a hard cut,
+    then their bytes. refused: nodes, by id, that may not run on the engine, and why."""
     (judged,) = judge_all(graph.nodes, [chip], rewritten)
     computed = (node for node in graph.nodes if node.op not in LEAVES)
     verdicts = {id(node): verdict for node, verdict in zip(computed, judged, strict=True) if not is_constant(node)}
@@ -138,7 +137,7 @@ def _moved(
 
 
 def _components(values: Mapping[Value, list[Node]], free: set[int]) -> list[list[Value]]:
-    """The values in groups that share no free node, each of which can be solved by itself."""
+    """The values in groups without common free nodes, so that each group can be solved by itself."""
     touching: dict[int, list[Value]] = {}
     for value, users in values.items():
         for node in (value.node, *users):

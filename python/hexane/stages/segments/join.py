@@ -14,9 +14,9 @@ from hexane.stages.segments.devices import is_leaf
 class Parts:
     """The graphs of the segments, in the order of the segments. A state that another segment wrote is an input, too.
 
-    Params and states that the engine touches are kept in fp16 and cast for whoever computes in another dtype; halved:
-    all of them. A param that an optimiser updates stays as it is, and crosses to the engine as results of the host do:
-    fp16 would lose the small steps.
+    Params and states that the engine touches are kept in fp16, and cast for readers that compute in another dtype;
+    halved: all of them. A param that an optimiser updates stays as it is, and crosses to the engine as results of the
+    host do: fp16 would lose the small steps.
     """
 
     def __init__(self, graph: Graph, segments: Sequence[Segment], halved: bool = False) -> None:
@@ -33,7 +33,7 @@ class Parts:
         } | set(graph.roots)
 
     def constants(self) -> Graph | None:
-        """The outputs that only depend on constants, which belong to no segment; None where there are none."""
+        """The outputs that only depend on constants, which belong to no segment; None if there are none."""
         values = dict.fromkeys(v for v in self.graph.roots if v.node.op not in LEAVES and is_leaf(v.node))
         ports = tuple(Port(f"%{i}", v) for i, v in enumerate(values))
         return Graph((), ports, name=f"{self.graph.name}, constants") if ports else None
@@ -52,11 +52,11 @@ class Parts:
         return self._narrow.get(leaf.node, leaf)
 
     def results(self, segment: Segment) -> list[Value]:
-        """What the graph of a segment has as outputs, in order, as values of the divided graph."""
+        """The outputs of a segment's graph, in order, as values of the divided graph."""
         return [v for node in segment.nodes for v in node.values if v in self._read_elsewhere]
 
     def operands(self, segment: Segment) -> list[Value]:
-        """What it has as inputs."""
+        """Its inputs."""
         found = dict.fromkeys(v for node in segment.nodes for v in node.inputs if v is not None)
         on_engine = segment.device == "ane"
         return [
@@ -107,8 +107,7 @@ class Parts:
 def join(
     parts: Parts, lowered: Sequence[Graph], constants: Graph | None, narrow: bool
 ) -> tuple[Graph, list[list[Value]]]:
-    """The graph of what the segments were lowered to, and for each segment its roots: what has to be computed by its
-    end.
+    """The graph joined from the lowered segments, and the roots of each segment: the values to be computed by its end.
 
     Values are cast where a segment takes them in another dtype, and at the ports of the model; narrow: those are fp16,
     too.

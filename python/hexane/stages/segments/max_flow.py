@@ -4,7 +4,7 @@ from collections import deque
 
 
 class Network:
-    """Nodes 0 (the source), 1 (the sink) and those that `node` adds, with directed edges of a capacity each."""
+    """Nodes 0 (the source), 1 (the sink) and the nodes added with `node`, with directed edges that have a capacity."""
 
     SOURCE, SINK = 0, 1
 

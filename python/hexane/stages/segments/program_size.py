@@ -15,13 +15,13 @@ def weights_of(nodes: Sequence[Node]) -> dict[int, Node]:
 
 
 def weight_bytes(weight: Node) -> int:
-    """As a chip's program has it: floats as fp16, integers as they are stored."""
+    """Bytes in a chip's program: floats as fp16, integers as they are stored."""
     kind = weight.types[0]
     return kind.size * 2 if kind.dtype.kind == "float" else kind.bytes
 
 
 def program_bytes(nodes: Sequence[Node]) -> int:
-    """Of the weights, each once."""
+    """The bytes of the weights, each counted once."""
     return sum(weight_bytes(weight) for weight in weights_of(nodes).values())
 
 
@@ -57,7 +57,8 @@ def _sizes(nodes: Sequence[Node]) -> list[int]:
 
 
 def _crossing(nodes: Sequence[Node]) -> list[int]:
-    """The bytes that nodes before each place compute for those from it on; of a place behind the last as well."""
+    """For each place, and for the place after the last node: the bytes computed by earlier nodes and read by later
+    ones."""
     last: dict[Value, int] = {}
     made: dict[Value, int] = {}
     for i, node in enumerate(nodes):

@@ -4,8 +4,8 @@
     x -> conv -> relu |-> topk -> gather |-> linear -> y
 
 Nodes get levels, even ones on the engine and odd ones on the host, no lower than those they read; a level is a segment.
-So there are as few as the longest alternation on a path asks for. What the engine runs by itself (an attention) stands
-behind its level. A piece whose weights are larger than the system places on the engine becomes several.
+So there are as few as the longest alternation on a path asks for. An op that the engine runs by itself (an attention)
+follows its level. A piece whose weights are larger than the system places on the engine becomes several.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -28,16 +28,16 @@ from hexane.validate.run_time_scales import REASON
 
 TO_HOST = "to the host: "  # begins the reason of ops that move elements
 FEWER = f"{TO_HOST}it only moves elements, and fewer values cross this way"
-Level = tuple[int, int]  # the level, and for what stands alone its place behind it, from 1 on
-Group = tuple[Level, int]  # and the node that stands alone, or the program that was cut out before; -1: neither
+Level = tuple[int, int]  # the level; the place after it of an op that runs alone, from 1 on, else 0
+Group = tuple[Level, int]  # and the node that runs alone, or the program that was cut out before; -1: neither
 
 
 def segment(graph: Graph, chip: Chip, programs: Programs | None = None) -> tuple[Graph, tuple[Segment, ...]]:
-    """The graph with what was decided, and its segments in the order they run. programs: what those of the engine can
-    hold; None where the CPU runs them in its place, which takes everything.
+    """The graph with the decisions, and its segments in the order they run. programs: the limits of the engine's
+    programs; None if the CPU runs them in its place, which takes everything.
 
-    Every node that computes something is in one segment; constants belong to whoever reads them. No segment needs a
-    later one.
+    Every node that computes something is in one segment; constants belong to their readers. No segment needs a later
+    one.
     """
     graph = save_states(graph, chip)
     devices = assign_devices(graph, chip)
@@ -60,8 +60,8 @@ def _divided(graph: Graph, devices: Devices) -> tuple[Segment, ...]:
 
 
 def _small_enough(pieces: Sequence[list[Node]], devices: Devices) -> tuple[list[list[Node]], set[int]]:
-    """The pieces, those of the engine within the size that systems place there, and the nodes, by id, before which one
-    was cut for that."""
+    """The pieces, where the engine's are within the size that systems place there, and the nodes, by id, before which a
+    piece was cut for that."""
     most = placement().most_program_bytes
     small: list[list[Node]] = []
     cut: set[int] = set()
@@ -76,7 +76,7 @@ def _small_enough(pieces: Sequence[list[Node]], devices: Devices) -> tuple[list[
 def _pieces(
     graph: Graph, order: Sequence[Node], before: Mapping[int, list[Node]], devices: Devices
 ) -> list[list[Node]]:
-    """The nodes of each level, and of what stands alone, in the order they run."""
+    """The nodes of each level, and of each op that runs alone, in the order they run."""
     levels = min(
         (_levels(order, before, devices, start) for start in (1, -1)), key=lambda found: len(set(found.values()))
     )
@@ -101,8 +101,8 @@ def _operands_first(
     home: Mapping[int, Group],
     before: Mapping[int, list[Node]],
 ) -> list[Group]:
-    """The groups in an order in which each follows those of its level that it needs: a program that was cut out before
-    may read what another one of the same level computes."""
+    """The groups, each after the groups of its level that it needs: a program that was cut out before may read a result
+    of another one of the same level."""
     found: dict[Group, None] = {}
 
     def add(key: Group, ahead: tuple[Group, ...]) -> None:
@@ -119,8 +119,7 @@ def _operands_first(
 
 
 def _before(order: Sequence[Node], readers: Mapping[int, list[Node]]) -> dict[int, list[Node]]:
-    """For each node those that have to run before it: its operands, and for a write those that read the old
-    contents."""
+    """The predecessors of each node: its operands, and for a write the readers of the old contents."""
     found = {}
     for node in order:
         operands = [v.node for v in node.inputs if v is not None]
@@ -152,7 +151,7 @@ def _levels(order: Sequence[Node], before: Mapping[int, list[Node]], devices: De
 def _move_later(
     graph: Graph, order: Sequence[Node], before: Mapping[int, list[Node]], devices: Devices, levels: dict[int, Level]
 ) -> None:
-    """Moves nodes to the level of their readers where no more values cross then: what is needed late is computed
+    """Moves nodes to the level of their readers if no more values cross then, so that values needed late are computed
     late. Where a node alone had better stay, it moves with what only it needs if fewer cross."""
     after: dict[int, list[Node]] = {}
     for node in order:
@@ -188,7 +187,7 @@ def _with_its_own(
     devices: Devices,
     levels: Mapping[int, Level],
 ) -> list[Node]:
-    """A node, and those of its level and device that nothing else needs."""
+    """A node, and the nodes of its level and device that only it needs."""
     found, there = [node], {id(node)}
     for one in found:
         for earlier in before[id(one)]:
@@ -204,8 +203,8 @@ def _with_its_own(
 def _run_beside(
     order: Sequence[Node], before: Mapping[int, list[Node]], devices: Devices, levels: dict[int, Level]
 ) -> None:
-    """Puts host work that no later program of the engine needs, such as gradients of weights, after the start of the
-    next program: the host computes it while the engine runs that program."""
+    """Moves host work after the start of the next program of the engine if no later program needs it, as for gradients
+    of weights. The host computes it while the engine runs that program."""
     needed: set[int] = set()
     for node in reversed(order):
         if devices.device[id(node)] == "ane" or id(node) in needed:
@@ -231,7 +230,7 @@ def _latest(reader: int, reader_on_host: bool, host: bool) -> int:
 def _cost(
     nodes: Sequence[Node], users: Mapping[Value, list[Node]], devices: Devices, levels: Mapping[int, Level], at: int
 ) -> tuple[int, int]:
-    """The values and bytes that cross because these nodes are at a level, among those they compute and those that only
+    """The values and bytes that cross because these nodes are at a level, among their results and the values that only
     they read."""
     own = {id(n) for n in nodes}
 
@@ -252,7 +251,7 @@ def _cost(
 
 
 def _type_between(devices: Devices, value: Value, *readers: Node) -> TensorType:
-    """What a value crosses as: fp16 where the engine computes or reads it, else as the model has it."""
+    """The type in which a value crosses: fp16 if the engine computes or reads it, else the model's."""
     engine = any(devices.device.get(id(n)) == "ane" for n in (value.node, *readers))
     return crossing_type(value.type) if engine else value.type
 
@@ -293,7 +292,7 @@ def _too_large() -> str:
 
 
 def _in_memory(value: Value) -> bool:
-    """Whether a value is read where it lies, without a port: constants, params and states."""
+    """True if a value is read in place, without a port: constants, params and states."""
     return value.node.op != "input" and not crosses(value)
 
 

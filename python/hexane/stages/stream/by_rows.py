@@ -84,8 +84,8 @@ def _in_order_of_source(step: Step, program: Program) -> Step:
 
 
 def in_order_of(copy: Step, view: View) -> Step:
-    """The copy with its axes in the order in which one of its operands has them in memory, those of extent 1 behind the
-    others, but one before all."""
+    """The copy with its axes in the memory order of one of its operands. Axes of extent 1 follow the others, except for
+    one that comes first."""
     source, target = copy.inputs[0], copy.outputs[0]
     assert source is not None
     shape = view.type.shape

@@ -1,5 +1,5 @@
-"""Chooses which parts of a program are computed in stripes of columns, and in how many: those that repeat fewest
-products among those by which a program needs no more than so much."""
+"""Chooses the parts of a program to compute in stripes of columns, and the number of stripes: the choice with the least
+recomputation within a memory limit."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -31,7 +31,7 @@ class Chosen(NamedTuple):
 
 
 class StripeChoice:
-    """Of a program of whole tensors. order, holds_ports: as `Streams` has them."""
+    """The choice for a program of whole tensors. order, holds_ports: as in `Streams`."""
 
     def __init__(self, program: Program, order: str = "", holds_ports: bool = False) -> None:
         self._program, self._holds_ports = program, holds_ports
@@ -65,8 +65,8 @@ class StripeChoice:
         return Streams(program, None, self._holds_ports, found.stripe_of).stream(1)
 
     def _chosen(self, most: float) -> Chosen | None:
-        """The choice with fewest repeated products, of those that cost at most so much, by dynamic programming over the
-        steps at which a part may begin and end; None where there is none."""
+        """The choice with the fewest repeated products among those within `most`, or None, by dynamic programming over
+        the steps at which a part may begin and end."""
         count = len(self._nodes)
         fewest: list[float] = [0.0] + [inf] * count
         parts: list[tuple[int, Part | None]] = [(0, None)] * (count + 1)
@@ -109,7 +109,7 @@ class StripeChoice:
         return None
 
     def _rings(self, begin: int, end: int) -> float:
-        """What a region costs above the tensors that live beyond its ends."""
+        """The cost of a region above the tensors that live beyond its ends."""
         return max(0.0, self._choice.solve(begin, end, 1)[0] - self._choice.crossing(begin, end))
 
     def _solve(self, begin: int, end: int, stripes: int) -> tuple[float, Part | None]:
@@ -132,7 +132,7 @@ class StripeChoice:
                     yield tensor
 
     def _shares(self, begin: int, end: int, part: Part) -> dict[int, float]:
-        """Of tensors that only these steps touch, what there is of them in the widest stripe."""
+        """For each tensor that only these steps touch, its share in the widest stripe."""
         found = {}
         for step in range(begin, end):
             for i, tensor in enumerate(self._choice.tensors.outputs[step]):
@@ -142,8 +142,8 @@ class StripeChoice:
         return found
 
     def _first_begins(self, known: set[Node]) -> Sequence[int]:
-        """For each step the first one from which on all can be in stripes with it; the step behind it where it cannot
-        itself. The rows of streamed inputs and outputs go by once."""
+        """For each step the earliest begin of a part of stripes that includes it; the next step if it cannot be in
+        stripes. The rows of streamed inputs and outputs go by once."""
         ports = {port.view.buffer for port in (*self._program.inputs, *self._program.outputs) if port.streamed}
         begins: list[int] = []
         for step, node in enumerate(self._nodes):

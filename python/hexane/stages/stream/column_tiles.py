@@ -1,10 +1,10 @@
-"""Writes parts of a graph in stripes of columns, for images of which a few rows are still too much.
+"""Writes parts of a graph in stripes of columns, for images whose rows are too long to keep even a few.
 
     y = conv(conv(x))  ->  y = concat(conv(conv(x[:, :, :9])), conv(conv(x[:, :, 7:])))
 
-A stripe is computed before the next one begins, so that what lies between its steps is as narrow as it is. Columns that
-both need are computed twice. An image is padded where it ends, and nowhere between stripes: every element is the sum of
-the same terms in the same order.
+A stripe is finished before the next one begins, so all tensors inside are as narrow as the stripe. Columns that both
+need are computed twice. An image is padded where it ends, and nowhere between stripes: every element is the sum of the
+same terms in the same order.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ OF_FIRST = ("lookup", "quantize", "dequantize")  # of whose operands only the fi
 
 
 class Columns(NamedTuple):
-    """Of each stripe the first column that it has, and the one behind its last, along an axis of a value."""
+    """Half-open column range of each stripe, along an axis of a value."""
 
     axis: int
     first: NDArray[np.int64]
@@ -45,15 +45,15 @@ class Columns(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What is computed in stripes. columns: of each value in it, in the order they are computed; results: those of its
-    values that are read elsewhere, and the columns that each stripe gives."""
+    """A part computed in stripes. columns: for each value in it, in execution order. results: its values that are read
+    elsewhere, and the columns that each stripe gives."""
 
     columns: Mapping[Value, Columns]
     results: Mapping[Value, Columns]
     stripes: int
 
     def share(self, value: Value) -> float:
-        """Of the columns of a value, those of its widest stripe."""
+        """The share of a value's columns in its widest stripe."""
         columns = self.columns.get(value)
         return 1.0 if columns is None else columns.widest / max(1, value.shape[columns.axis])
 
@@ -73,7 +73,7 @@ def _multiply_adds(value: Value) -> int:
 
 
 class Parts:
-    """Finds what a part of a graph needs to be computed in stripes. order: of its nodes, as they run."""
+    """Finds the columns that a part of a graph needs in stripes. order: the nodes in execution order."""
 
     def __init__(self, graph: Graph, order: Sequence[Node]) -> None:
         self._place = {node: i for i, node in enumerate(order)}
@@ -136,7 +136,7 @@ class Parts:
         return self._read_until[value]
 
     def _is_between(self, node: Node, inside: set[Node]) -> bool:
-        """Whether it only moves what nodes inside make, or an input of the model."""
+        """True if it only moves results of nodes inside, or an input of the model."""
         if not passes_on(node):
             return False
         sources = [v.node for v in node.inputs if v is not None]
@@ -145,7 +145,7 @@ class Parts:
         return any(source in inside or self._is_between(source, inside) for source in sources)
 
     def _hangs_on(self, node: Node, inside: set[Node]) -> bool:
-        """Whether it is a view, of another kind, of what nodes inside make."""
+        """True if it is a view of another kind of a result of nodes inside."""
         while node.op not in LEAVES and OPS[node.op].view and node.inputs[0] is not None:
             node = node.inputs[0].node
             if node in inside:
@@ -201,7 +201,7 @@ class _Writer:
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self._part = {value.node: part for part in parts for value in part.columns}
-        self.now: dict[Value, Value] = {}  # what a value has become
+        self.now: dict[Value, Value] = {}  # the new value of each value
         self.order: list[Value] = []
         self.stripe_of: dict[Node, int] = {}
         self._stripes = 0
@@ -225,7 +225,7 @@ class _Writer:
             self.order.append(self.now[value])
 
     def _write_stripe(self, part: Part, i: int) -> dict[Value, Value]:
-        """What stripe i gives of each result."""
+        """Stripe i of each result."""
         made: dict[Value, Value] = {}
         for value, columns in part.columns.items():
             node = value.node
@@ -266,14 +266,14 @@ class _Writer:
 
 
 def is_window(node: Node) -> bool:
-    """Whether it is a convolution or a pool of an image with channels last."""
+    """True if it is a convolution or a pool of an image with channels last."""
     a = node.attrs
     known = "strides" in a and "dilations" in a and "pad" in a and a.get("layout") == "nhwc"
     return known and node.types[0].rank == 4 and "output_padding" not in a and not a.get("ceil_mode")
 
 
 def passes_on(node: Node) -> bool:
-    """Whether it makes no element, and its result can be had in stripes of columns."""
+    """True if it makes no element, and its result can be computed in stripes of columns."""
     return node.op in ("concat", "transpose", "slice_by_index") and node.types[0].rank == 4
 
 
@@ -322,13 +322,13 @@ def _windows(node: Node, columns: Columns) -> dict[int, Columns] | None:
     if (first >= behind).any():  # a window of padding alone
         return None
     found = {0: Columns(COLUMNS, first, behind)}
-    for i in range(len(OPS[node.op].inputs), len(node.inputs)):  # what the epilogue adds
+    for i in range(len(OPS[node.op].inputs), len(node.inputs)):  # the epilogue's operands
         found[i] = columns
     return found
 
 
 def _reach(node: Node, columns: Columns) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The columns of the operand that windows see, those of its padding included."""
+    """The columns of the operand that windows see, including the padding."""
     a = node.attrs
     weight = node.inputs[1] if "kernel_sizes" not in a else None
     kernel = a["kernel_sizes"][1] if weight is None else weight.shape[3]
@@ -338,7 +338,7 @@ def _reach(node: Node, columns: Columns) -> tuple[NDArray[np.int64], NDArray[np.
 
 
 def _attrs(node: Node, columns: Columns, i: int) -> Mapping[str, object]:
-    """Those of the node for stripe i."""
+    """The node's attributes for stripe i."""
     a = dict(node.attrs)
     if is_window(node):
         x = node.inputs[0]

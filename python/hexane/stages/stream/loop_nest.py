@@ -12,8 +12,8 @@ MOST_LEVELS = 8  # of loops in each other
 
 
 class Order:
-    """The order in which steps run, by their rates: one with twice the rate of another runs twice as often. runs: of
-    each in a trip of the outermost loop; steps: in the order of such a trip."""
+    """The order of steps by their rates: a step with twice the rate of another runs twice as often. runs: of each step
+    in a trip of the outermost loop. steps: in the order of such a trip."""
 
     def __init__(self, rates: Sequence[int]) -> None:
         levels = [1]  # runs in a trip of the outermost loop
@@ -37,8 +37,8 @@ class Order:
         return self._before[writer, reader]
 
     def around(self, low: int, high: int) -> tuple[int, int, int]:
-        """The steps from `low` to `high`, with all of the loops that have only some of these; and how often the
-        smallest loop that has all of them runs in a trip of the outermost."""
+        """The steps from `low` to `high`, extended to whole loops where they cut one, and the runs per outermost trip
+        of the smallest loop around all of them."""
         runs = 1
         begin, last = low, high
         for first, end, often in self._loops:  # outer ones first
@@ -80,8 +80,8 @@ class Order:
 class Nest:
     """Loops in each other. rows: that the slowest step computes in a trip.
 
-    Runs of a step are counted from 0, the first of trip 0 of the outermost loop, and end a chunk of rows further each;
-    below 0 and beyond the last row nothing is computed.
+    Runs of a step are counted from 0, the first run in trip 0 of the outermost loop. Each run ends a chunk of rows
+    further; rows below 0 and beyond the last are skipped.
     """
 
     def __init__(self, order: Order, rows: int) -> None:
@@ -121,7 +121,7 @@ class Nest:
         return trip * self._runs[writer] + self._order.before(writer, reader)[within]
 
     def times(self, step: int, rows: NDArray[np.int64], ahead: int) -> NDArray[np.int64]:
-        """When a step computes these rows: the number of its run among those of all steps."""
+        """The time at which a step computes these rows: the number of its run among the runs of all steps."""
         trip, within = np.divmod(self.runs_of_rows(step, rows, ahead), self._runs[step])
         return trip * len(self._order.steps) + self._order.places[step][within]
 

@@ -1,4 +1,4 @@
-"""Which tensor that a region writes may lie over one that it is the last to read."""
+"""Chooses a tensor written by a region that may overlay one whose last reads are in the region."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,8 +12,8 @@ from hexane.stages.stream.rows import AXIS, StepRows, lies_in_rows
 
 
 class Overlay(NamedTuple):
-    """A tensor that is written `shift` bytes behind the start of another, over rows that nobody reads any more. Both by
-    their places among all; the shift may be negative."""
+    """A tensor that is written `shift` bytes after the start of another, over rows that have had their last read. Both
+    by their places among all; the shift may be negative."""
 
     under: int
     over: int
@@ -26,7 +26,7 @@ class Overlay(NamedTuple):
 
 
 class Overlays:
-    """Those of the regions of a program. steps: of the program."""
+    """The overlays of the regions of a program. steps: of the program."""
 
     def __init__(self, tensors: Tensors, steps: Sequence[StepRows]) -> None:
         self.tensors, self.steps = tensors, steps
@@ -34,8 +34,8 @@ class Overlays:
         self._rows: dict[int, bool] = {}  # whether tensors lie in whole rows
 
     def best(self, first: int, end: int, nest: Nest, ahead: Sequence[int], alignment: int) -> Overlay | None:
-        """The one that saves most in the steps [first, end), each of which has computed so many rows after its run
-        0."""
+        """The overlay that saves most in the steps [first, end). ahead: the rows that each step has computed after its
+        run 0."""
         under = self._last_read(first, end)
         over = self._first_written(first, end)
         if not under or not over:
@@ -67,7 +67,7 @@ class Overlays:
         return same and len(contents.writers) == 1 and contents.writers[0][0] < first <= contents.readers[0][0]
 
     def _first_written(self, first: int, end: int) -> list[int]:
-        """The tensors that lie in whole rows, are written in the region, and read behind it as well."""
+        """The tensors in whole rows that are written in the region and also read after it."""
         written = {t for step in range(first, end) for t in self.tensors.outputs[step]}
         return [
             t
@@ -111,8 +111,8 @@ class Overlays:
     def _shift(
         self, under: int, deaths: NDArray[np.int64], over: int, births: NDArray[np.int64], alignment: int
     ) -> int:
-        """The most bytes, at most 0, by which the one may begin behind the other."""
+        """The largest shift in bytes, at most 0, between the starts of the two tensors."""
         pitch, own = (self.tensors.all[t].views[0].strides[AXIS] for t in (under, over))
-        dead = np.searchsorted(deaths, births)  # rows of the one that nobody reads when a row of the other is written
+        dead = np.searchsorted(deaths, births)  # rows of `under` that are dead when a row of `over` is written
         room = (pitch * dead - own * (np.arange(len(births)) + 1))[dead < len(deaths)]
         return min(0, int(room.min(initial=0)) // alignment * alignment)

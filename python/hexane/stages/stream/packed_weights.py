@@ -21,8 +21,8 @@ class Candidate:
 
 
 def candidates(program: Program, pack: Callable[[bytes], bytes]) -> list[Candidate]:
-    """What is worth packing, what saves most first. A unit is a step, or a loop with all its steps, for its weights are
-    needed together; weights of several units are unpacked for each."""
+    """The weights worth packing, the largest saving first. A unit is a step, or a loop with all its steps, for its
+    weights are needed together; weights of several units are unpacked for each."""
     users: dict[int, set[tuple[int, int]]] = {}
     for unit in _units(program):
         for step in program.steps[unit[0] : sum(unit)]:

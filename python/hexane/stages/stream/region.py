@@ -3,9 +3,8 @@
     e = conv(x); d = depthwise(e); p = conv(d) + x
     ->  for each row of p: the rows of e that d needs now, the row of d, the row of p
 
-All run in one loop, each some rows ahead of its readers, and what lies between them is a ring of a few rows that is
-long enough for all of them. Steps whose images are larger run more often: their loop is inside that of the others. Each
-row is computed once.
+All run in one loop, each some rows ahead of its readers. Between two steps a ring buffer keeps the few rows that all
+its readers need. Steps with larger images run more often, in an inner loop. Each row is computed once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,9 +29,9 @@ SLOWEST = 64  # rows of the last step for one of a step that shares no data with
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """The steps from `first` on, with the range of rows of each at its first run, in loops, the outermost first. rings:
-    rows kept of tensors, by their places among all. spans: of those rings of which nothing is left from one trip of a
-    loop to the next, the steps from and to which they live in a trip."""
+    """The steps from `first` on, with the row range of each at its first run, in loops, the outermost first. rings: the
+    rows kept of tensors, by their places among all. spans: the live range within a trip, in steps, of each ring that
+    carries nothing between trips of a loop."""
 
     first: int
     cuts: tuple[tuple[int, int], ...]
@@ -63,8 +62,7 @@ class _Read(NamedTuple):
 
 
 class _Flow(NamedTuple):
-    """What is the same for all numbers of rows: who reads what, which of it may be rings, and in which order steps
-    run."""
+    """The data independent of the number of rows: reads, possible rings, and the order of steps."""
 
     links: list[_Link]
     rings: set[int]
@@ -83,11 +81,11 @@ class Regions:
         self._overlays = Overlays(tensors, self.steps)
 
     def can_run(self, step: int) -> bool:
-        """Whether the step may be part of a region."""
+        """True if the step may be part of a region."""
         return self.steps[step].is_cut and self.program.buffers[self.steps[step].out.buffer].kind in ("arena", "port")
 
     def solve(self, first: int, end: int, rows: int) -> Region | None:
-        """The steps [first, end), the least of which compute so many rows in one run; None where they cannot run row by
+        """The steps [first, end), where the slowest computes `rows` rows in one run; None if they cannot run row by
         row."""
         if (first, end) not in self._flows:
             self._flows[first, end] = self._flow(first, end)
@@ -109,8 +107,8 @@ class Regions:
         return Region(first, cuts, tuple(nest.loops(first, trips)), rings, spans)
 
     def overlay(self, region: Region, rows: int, alignment: int) -> Overlay | None:
-        """The one that saves most of those in which a tensor that the region writes lies over one that it is the last
-        to read."""
+        """The overlay that saves most: a tensor that the region writes lies over one that it reads for the last
+        time."""
         first, end = region.first, region.end
         flow = self._flows[first, end]
         assert flow is not None
@@ -141,7 +139,7 @@ class Regions:
         return links
 
     def _reads_of(self, reader: int) -> "list[_Read]":
-        """What the step reads of other steps."""
+        """The operands that the step reads from other steps."""
         if reader not in self._reads:
             self._reads[reader] = [
                 _Read(
@@ -175,7 +173,7 @@ class Regions:
             if step in found:
                 continue
             ratio = Fraction(self.steps[step].extent, self.steps[end - 1].extent)
-            found[step] = max(ratio.limit_denominator(SLOWEST), Fraction(1, SLOWEST))  # 4 rows beside 2,000: not 0
+            found[step] = max(ratio.limit_denominator(SLOWEST), Fraction(1, SLOWEST))  # 4 rows next to 2,000: not 0
             reached = [step]
             while reached:
                 at = reached.pop()
@@ -289,8 +287,7 @@ class _Pace:
         return self._kept[key]
 
     def is_within_a_trip(self, ahead: int, extent: int, often: int) -> bool:
-        """Whether no row is needed that the writer computed in an earlier trip of a loop that runs so often in one of
-        the outermost."""
+        """True if no row is needed from an earlier trip of a loop that runs `often` times per outermost trip."""
         key = ahead, extent, often
         if key not in self._within:
             writes, reads = self._often

@@ -1,5 +1,4 @@
-"""What kernels say about rows: whether a step computes them one by one, and which rows of its operands each of them
-needs."""
+"""Row facts from the kernels: a step can be computed row by row, and the operand rows that each row needs."""
 
 from fractions import Fraction
 from functools import cached_property
@@ -16,9 +15,7 @@ from hexane.stages.bufferize.tensors import Contents
 AXIS = 1  # of rows
 LONGEST_PERIOD = 8
 
-Needs = tuple[
-    NDArray[np.int64], NDArray[np.int64]
-]  # for each row of the output the first row, and the one behind the last
+Needs = tuple[NDArray[np.int64], NDArray[np.int64]]  # for each row of the output a half-open range of rows
 
 
 class StepRows:
@@ -38,7 +35,7 @@ class StepRows:
 
     @cached_property
     def is_cut(self) -> bool:
-        """Whether rows of one image can be computed one by one."""
+        """True if the rows of one image can be computed one by one."""
         shape = self.out.type.shape
         if len(self.step.outputs) != 1 or len(shape) < 3 or shape[0] != 1 or self.extent < 2 or self.out.type.size == 0:
             return False
@@ -62,11 +59,11 @@ class StepRows:
         return self._needed[i]
 
     def is_packed(self, i: int) -> bool:
-        """Whether the kernel packs all of input i before it computes any row."""
+        """True if the kernel packs all of input i before it computes any row."""
         return i in (1, 2) and self._target.kernels.packs(self.step.kernel)
 
     def reads_ring(self, i: int) -> bool:
-        """Whether input i may be a ring."""
+        """True if input i may be a ring."""
         if i not in self._rings:
             self._rings[i] = self._may_be_ring(i)
         return self._rings[i]
@@ -81,8 +78,8 @@ class StepRows:
         return bool((first == rows).all() and (behind == rows + 1).all())
 
     def stride(self, i: int) -> Fraction:
-        """Rows of input i from one row of the output to the next, away from the edges. Good for speed and memory alone:
-        what is there when is found from `needs`."""
+        """Rows of input i from one row of the output to the next, away from the edges. It only guides speed and memory;
+        correctness follows from `needs`."""
         if i not in self._strides:
             self._strides[i] = self._find_stride(i)
         return self._strides[i]
@@ -121,7 +118,7 @@ class StepRows:
 
 
 def lies_in_rows(tensor: Contents) -> bool:
-    """Whether all that write and read a tensor see the same rows, one behind the other."""
+    """True if all writers and readers of a tensor see the same rows, one after the other."""
     views = tensor.views
     if any(view.type.rank <= AXIS or view.type.shape[0] != 1 for view in views):
         return False

@@ -1,8 +1,8 @@
 """Chooses which steps run row by row where fast memory is not enough: so that a call moves few bytes from and to slow
 memory.
 
-What lies between the steps of a region are rings in fast memory; what lies between regions is written to slow memory
-and read back, as far as it has no room beside the rings.
+Tensors inside a region are rings in fast memory. Tensors between regions are written to slow memory and read back if
+they do not fit next to the rings.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,9 +21,9 @@ MOST_ROWS = 32
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Steps that run as a region, or one alone. live: bytes in any memory. rings: bytes of them at most at a time.
-    moved: for each tensor in the arena that is not a ring, its bytes and those that the steps read and write of it,
-    those that are moved most often first."""
+    """Steps that run as a region, or one alone. live: live bytes in any memory. rings: the peak bytes of rings. moved:
+    for each tensor in the arena that is not a ring, its size and its traffic in bytes; tensors with the highest traffic
+    per byte come first."""
 
     region: Region | None
     live: float
@@ -47,9 +47,8 @@ class _Part:
 class SlowChoice:
     """The choice for any size of fast memory.
 
-    begins: for each step the first one from which on all can be in a region with it. live: bytes that are live at each
-    step alone. solve: makes the region of the steps [first, end) with so many rows to a run, and says what is live in
-    it.
+    begins: for each step the earliest begin of a region that includes it. live: the live bytes at each step alone.
+    solve: makes the region of the steps [first, end) with a number of rows per run, and gives its live bytes.
     """
 
     def __init__(
@@ -68,8 +67,7 @@ class SlowChoice:
         self._alone = [self._part(range(i, i + 1), None, bytes_live) for i, bytes_live in enumerate(live)]
 
     def regions(self, fast: int, most: int) -> list[Region]:
-        """Those with which fewest bytes are moved; with so many, those that have fewest steps. most: bytes of all
-        memories."""
+        """The regions with the least traffic, then with the fewest steps. most: bytes of all memories."""
         best: list[tuple[float, int]] = [(0.0, 0)]
         chosen: list[_Part] = []
         before: list[int] = []

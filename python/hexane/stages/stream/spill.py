@@ -2,8 +2,8 @@
 measured against.
 
 Steps go into a stage while its tensors fit into fast memory; what other stages read is written to slow memory and read
-back. A step that does not fit alone goes by rows, and with it those behind it that do not fit either: as many as fit
-together, as many rows at a time as fit.
+back. A step that does not fit alone goes by rows, together with as many following steps that do not fit either, and
+with as many rows at a time, as fit.
 """
 
 from collections.abc import Callable
@@ -23,9 +23,8 @@ from hexane.stages.stream.traffic import Traffic
 
 @dataclass(frozen=True, slots=True)
 class Spilled:
-    """A program in stages. budget: bytes of fast memory that it was made for; fast, slow: bytes of either that it
-    takes; moved: from and to the slow one in a call. stages, looped: how many there are, and how many of them go by
-    rows."""
+    """A program in stages. budget: the fast memory in bytes that it was made for. fast, slow: its bytes of each. moved:
+    its traffic from and to slow memory in a call. stages, looped: the number of stages, and of stages by rows."""
 
     budget: int
     program: Program
@@ -65,7 +64,7 @@ class Spills:
 
     @cached_property
     def _unspilled(self) -> Program:
-        """In whole tensors, of which none leaves fast memory."""
+        """The program in whole tensors, all in fast memory."""
         return allocate(hold(self._program)[0] if self._holds_ports else self._program)
 
     @cached_property
@@ -74,7 +73,7 @@ class Spills:
 
     @cached_property
     def _apart(self) -> "_Cuts":
-        """What concatenations join is computed elsewhere and copied."""
+        """Computes the operands of concatenations elsewhere and copies them."""
         whole = self._program
         program = place(whole.graph, whole.target, self._order or "", apart=True, runtime=whole.runtime)
         return _Cuts(program, self._holds_ports)
@@ -157,12 +156,12 @@ def _fits(stage: Stage | None, budget: int) -> bool:
 
 
 def _last(first: int, most: int, fits: Callable[[int], bool]) -> int:
-    """The last number from `first` to `most` up to which all fit, where those behind one that does not fit do not
-    either. `first` counts as one that does."""
+    """The last number from `first` to `most` that fits, by a search that assumes monotonicity. `first` is assumed to
+    fit."""
     low, step = first, 1
     while low < most and fits(min(low + step, most)):
         low, step = min(low + step, most), 2 * step
-    high = min(low + step, most + 1)  # the first that is known not to fit, or behind all
+    high = min(low + step, most + 1)  # the first number known not to fit, or the end
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)

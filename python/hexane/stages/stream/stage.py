@@ -2,9 +2,9 @@
 
     y = conv(x); z = relu(y)    ->    X = copy(x); Y = conv(X); Z = relu(Y); z = copy(Z)      capitals: in fast memory
 
-What steps behind the stage read is copied out as soon as it is written; what steps before it wrote is copied in right
-before it is read. A stage in a loop does all that some rows at a time: each copy goes through a ring, which keeps the
-rows that a window needs again.
+A result read after the stage is copied out as soon as it is written; an operand written before the stage is copied in
+right before it is read. A stage in a loop does all that some rows at a time: each copy goes through a ring, which keeps
+the rows that a window needs again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,14 +24,14 @@ from hexane.stages.stream.region import Regions
 from hexane.stages.stream.rows import AXIS, StepRows
 from hexane.stages.stream.stream import with_regions
 
-SLOW = "arena.1"  # the slow memory, as `into_pools` names it behind one of sram
+SLOW = "arena.1"  # the slow memory, by its name from `into_pools` with one fast memory
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """The steps [first, end) of a program as those of one of their own, which has the tensors of the stage behind all
-    other buffers. rows: that its last step computes in a trip at least, 0 where it is in no loop. fast: bytes that its
-    tensors take."""
+    """The steps [first, end) of a program as a program of their own, which has the stage's tensors after all other
+    buffers. rows: the fewest rows that its last step computes in a trip; 0 outside loops. fast: the bytes of its
+    tensors."""
 
     first: int
     end: int
@@ -40,7 +40,7 @@ class Stage:
     fast: int
 
 
-_Key = tuple[int, int, TensorType, tuple[int, ...]]  # a tensor by its place among all, and what is seen of it
+_Key = tuple[int, int, TensorType, tuple[int, ...]]  # a tensor by its place among all, and the view of it
 
 
 class StageMaker:
@@ -53,7 +53,7 @@ class StageMaker:
         others = [space for space in program.spaces if space.name != arena.name]
         self.spaces = (replace(arena, limit=0), replace(arena, name=SLOW, limit=0), *others)
         slow = [Buffer("arena", tensor.bytes, space=SLOW) for tensor in self.tensors.all]
-        self.buffers = (*program.buffers, *slow)  # of which those are used whose tensors pass between stages
+        self.buffers = (*program.buffers, *slow)  # only those of tensors that pass between stages are used
         self._rows: dict[object, StepRows] = {}
 
     def whole(self, first: int, end: int) -> Stage:
@@ -64,8 +64,8 @@ class StageMaker:
         return self._stage(made, 0, self._program(made))
 
     def by_rows(self, first: int, end: int, rows: int) -> Stage | None:
-        """The steps [first, end) in loops, the least of which computes so many rows in a trip; None where they cannot
-        run so."""
+        """The steps [first, end) in loops, where the slowest computes `rows` rows in a trip; None if they cannot run
+        so."""
         if not all(self._of(self.program.steps[i]).is_cut for i in range(first, end)):
             return None
         made = _Steps(self, first, end, self._read_whole(first, end))
@@ -93,7 +93,7 @@ class StageMaker:
         return self._stage(made, rows, with_regions(program, [region], regions.tensors))
 
     def _is_there(self, tensor: Contents, first: int, end: int) -> bool:
-        """Whether what the stage writes and reads of a tensor can be followed row by row: it is all written in the
+        """True if the stage's accesses to a tensor can be followed row by row, because all of it is written in the
         loop."""
         if not tensor.writers or not tensor.readers:
             return True
@@ -102,7 +102,7 @@ class StageMaker:
         return all(map(_in_rows, tensor.views)) and (not is_slow or self.is_local(place, first, end))
 
     def _read_whole(self, first: int, end: int) -> tuple[_Key, ...]:
-        """What is read of tensors of other stages, and not row by row."""
+        """The views of other stages' tensors that are not read row by row."""
         found: dict[_Key, None] = {}
         for i in range(first, end):
             rows = self._of(self.program.steps[i])
@@ -121,7 +121,7 @@ class StageMaker:
             yield view, tensor if tensor is not None and self.tensors.all[tensor].in_arena else None
 
     def is_local(self, tensor: int, first: int, end: int) -> bool:
-        """Whether all of the tensor is written by the steps [first, end)."""
+        """True if all of the tensor is written by the steps [first, end)."""
         return all(first <= step < end for step, _ in self.tensors.all[tensor].writers)
 
     def slow(self, tensor: int) -> int:
@@ -162,8 +162,8 @@ class StageMaker:
 
 
 class _Steps:
-    """Fills `steps` and `buffers`, those of the stage, step by step. whole: what is copied in as a whole before its
-    loop; None: the stage is in no loop. sums: copies that wait until its loop has ended."""
+    """Fills the stage's `steps` and `buffers` step by step. whole: the views copied in as a whole before its loop;
+    None: the stage is in no loop. sums: copies that wait until its loop has ended."""
 
     def __init__(self, maker: StageMaker, first: int, end: int, whole: Sequence[_Key] | None = None) -> None:
         self._maker, self.first, self.end = maker, first, end
@@ -171,11 +171,11 @@ class _Steps:
         self.steps: list[Step] = []
         self.sums: list[Step] = []
         self.buffers: list[Buffer] = []
-        self._homes: dict[int, int] = {}  # the buffers of tensors that are written here alone
-        self._parts: dict[_Key, View] = {}  # of other tensors, what is here
+        self._homes: dict[int, int] = {}  # the buffers of tensors that only this stage writes
+        self._parts: dict[_Key, View] = {}  # the loaded parts of other tensors
 
     def add(self, i: int) -> None:
-        """A step, what it needs before and what has to leave behind it."""
+        """Adds a step, with its loads before it and its stores after it."""
         step = self._maker.program.steps[i]
         inputs = tuple(self._input(view, tensor, step) for view, tensor in self._maker.reads(i))
         outputs = [self._output(view, tensor, step, inputs) for view, tensor in self._outputs(i)]
@@ -185,7 +185,7 @@ class _Steps:
                 self._store(view, fast, tensor, step)
 
     def load(self, key: _Key, near: Step) -> View:
-        """A copy in fast memory of what is seen of a tensor, in the order of its bytes."""
+        """A copy in fast memory of a view of a tensor, in the order of its bytes."""
         if key not in self._parts:
             tensor, offset, kind, strides = key
             shape = tuple(1 if stride == 0 else n for n, stride in zip(kind.shape, strides, strict=True))
@@ -202,8 +202,7 @@ class _Steps:
             yield view, tensor if self._maker.tensors.all[tensor].in_arena else None
 
     def _leaves(self, tensor: int, view: View, i: int) -> bool:
-        """Whether what step i writes is read behind the stage, or here with more of its tensor that comes from slow
-        memory."""
+        """True if a result of step i is read by a later stage, or here together with data loaded from slow memory."""
         local = self._has_home(tensor)
 
         def elsewhere(step: int, operand: int) -> bool:
@@ -231,8 +230,8 @@ class _Steps:
         return replace(view, buffer=self._homes[tensor])
 
     def _has_home(self, tensor: int) -> bool:
-        """Whether all of the tensor lies here as it does elsewhere: it is written here alone, and in loops row behind
-        row."""
+        """True if all of the tensor has the same place here as elsewhere: it is written here alone, and in loops row
+        after row."""
         contents = self._maker.tensors.all[tensor]
         views = [self._maker.program.steps[step].outputs[k] for step, k in contents.writers]
         in_rows = not self._loops or all(map(_in_rows, views))
@@ -253,7 +252,7 @@ class _Steps:
             self.steps.append(self._copy(fast, slow, step))
             return
         rows = tuple(view.ring if axis == AXIS else n for axis, n in enumerate(view.type.shape))
-        kept = replace(view.type, shape=rows)  # sums: those of all rows, when the last has been added
+        kept = replace(view.type, shape=rows)  # sums are copied as a whole, after the last addition
         end = self._copy(replace(fast, type=kept, ring=0), replace(slow, type=kept, ring=0), step)
         (self.sums if self._loops else self.steps).append(end)
 
@@ -280,6 +279,6 @@ def _key(tensor: int, view: View) -> _Key:
 
 
 def _in_rows(view: View) -> bool:
-    """Whether the elements of a row lie behind those of the row before."""
+    """True if the elements of a row follow the elements of the previous row."""
     others = [s for axis, s in enumerate(view.strides) if axis != AXIS and view.type.shape[axis] > 1]
     return view.type.rank > AXIS and view.strides[AXIS] >= max(others, default=0)

@@ -1,8 +1,7 @@
-"""Streams parts of a program row by row, so that what lies between their steps are rings of a few rows instead of whole
-tensors.
+"""Streams parts of a program row by row, so that ring buffers of a few rows replace the tensors between their steps.
 
-Which parts: those by which the program needs least arena, or no more than is asked for with fewest steps in loops.
-The bits are the same, and every row is computed once.
+The chosen parts minimise the arena, or stay within a budget with the fewest steps in loops. The bits are the same, and
+every row is computed once.
 """
 
 from collections.abc import Iterator, Mapping
@@ -38,9 +37,9 @@ def stream(
 ) -> Program:
     """The program with offsets, and with regions in loops where it needs less arena with them.
 
-    rows: what one run of a step computes at least. budget: bytes of arena that are few enough; 0 for as few as there
-    can be. order: by which `place` made the program; then it may make another, where what concatenations join is apart.
-    holds_ports: inputs and outputs lie in the arena.
+    rows: the fewest rows that one run of a step computes. budget: target arena size in bytes; 0 for the smallest
+    possible. order: the order with which `place` made the program; then it may make another, with the operands of
+    concatenations apart. holds_ports: inputs and outputs are in the arena.
     """
     return Streams(program, order, holds_ports).stream(rows, budget)
 
@@ -68,7 +67,7 @@ class Streams:
 
     def for_slow(self, fast: int, most: int) -> list[Program]:
         """Programs that move few bytes from and to slow memory, for so much fast memory, which is not enough for all.
-        most: bytes of both. Those for each size are among those for the next larger one."""
+        most: bytes of both. The programs for each size are among the programs for the next larger one."""
         found = self._whole.for_slow(fast, most)
         if "concat" in self._program.graph.ops and self._order is not None:
             found += self._apart.for_slow(fast, most)
@@ -80,7 +79,7 @@ class Streams:
 
     @cached_property
     def _apart(self) -> "_Streamable":
-        """What concatenations join is computed elsewhere and copied."""
+        """Computes the operands of concatenations elsewhere and copies them."""
         whole = self._program
         program = place(whole.graph, whole.target, self._order or "", apart=True, runtime=whole.runtime)
         program = stream_ports_as(program, whole)
@@ -139,9 +138,9 @@ class _Streamable:
 
 
 def _costs(choice: "Choice", rows: int, budget: int) -> Iterator[tuple[float, bool]]:
-    """What a choice may cost, and whether tensors lie over others in it, dearest first, down to the least: what is
-    packed may need more than is live. The steps between are the same for every budget, so that what is found for one is
-    found for each larger one."""
+    """The costs to try for a choice, with or without overlays, from the dearest to the least: a packing may exceed the
+    live bound. The steps between are the same for every budget, so a choice found for one budget is also found for each
+    larger one."""
     apart = choice.least(rows, False)
     steps = int(log(budget / apart, COST_STEP)) if apart and budget > apart else 0
     for step in reversed(range(steps + 1)):
@@ -159,13 +158,13 @@ def arena_bytes(program: Program) -> int:
 class Choice:
     """The best disjoint regions, by dynamic programming over the steps at which one may begin and end.
 
-    A region costs the bytes that are live in it: its rings, the whole tensors that it reads and writes, and those that
-    only lie there. A choice costs what its dearest region or step does.
+    A region costs its live bytes: its rings, the whole tensors that it reads and writes, and other live tensors. A
+    choice costs as much as its dearest region or step.
     """
 
     def __init__(self, program: Program, body: Body | None = None, stripe_of: Mapping[Node, int] | None = None) -> None:
-        """body: the steps of which no region has some and others as well. stripe_of: of nodes whose steps are in one
-        region, or in none."""
+        """body: no region may straddle the ends of this range. stripe_of: the stripe of each node; the steps of a
+        stripe are in one region, or in none."""
         self.program = program
         stripes = [(stripe_of or {}).get(step.node) for step in program.steps]
         self._in_stripe = [a is not None and a == b for a, b in pairwise((*stripes, None))]  # with the next step
@@ -192,8 +191,8 @@ class Choice:
         return SlowChoice(self.program, self.tensors, self._regions.steps, self.begins, self.steps, self.solve)
 
     def regions(self, rows: int, most: float, overlays: bool) -> list[Region]:
-        """Those of a choice that costs at most so much, with fewest steps in them. overlays: where it costs more
-        without."""
+        """The regions of a choice within `most` that has the fewest steps in loops. overlays: allowed in a region that
+        would exceed `most` without one."""
         fewest = [0.0] + [inf] * self._count
         chosen: list[Region | None] = [None] * (self._count + 1)
         for end in range(1, self._count + 1):
@@ -226,7 +225,7 @@ class Choice:
         return region
 
     def least(self, rows: int, overlays: bool) -> float:
-        """What the cheapest choice costs."""
+        """The cost of the cheapest choice."""
         least = [0.0]
         for end in range(1, self._count + 1):
             cost = max(least[end - 1], self.steps[end - 1])
@@ -240,8 +239,8 @@ class Choice:
         return least[-1]
 
     def solve(self, begin: int, end: int, rows: int, enough: float = inf) -> tuple[float, Region | None]:
-        """A region and its cost. What it writes lies over what it has read only where it costs more than is enough
-        without."""
+        """A region and its cost. Results overlay operands only if the region would cost more than `enough` without
+        that."""
         key = begin, end, rows
         if key not in self._solved:
             region = self._regions.solve(begin, end, rows)
@@ -290,7 +289,7 @@ class Choice:
         return cost + max(accumulate(change))
 
     def _costs_of_steps(self) -> list[int]:
-        """Bytes live at each step by itself. What overwrites its operand is counted once."""
+        """Bytes live at each step by itself. A result that overwrites its operand is counted once."""
         change = np.zeros(self._count + 1, np.int64)
         np.add.at(change, self._first, self._bytes)
         np.add.at(change, self._last + 1, -self._bytes)
@@ -301,8 +300,8 @@ class Choice:
         return [int(live) for live in np.cumsum(change)[: self._count]]
 
     def _floors_of_regions(self) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
-        """What a region costs at least, by its first step and the one behind it: the tensors that live beyond either
-        end, of which one may lie over another."""
+        """A lower bound of a region's cost, by its half-open range of steps: the tensors that live beyond either end,
+        of which one may overlay another."""
         at = np.arange(self._count + 1)[:, None]
         crosses = ((self._first < at) & (self._last >= at)).astype(np.float64)
         alone = crosses @ self._bytes
@@ -311,8 +310,7 @@ class Choice:
         return np.asarray(floors - np.minimum(largest[:, None], largest[None, :]))
 
     def _first_begins(self) -> list[int]:
-        """For each step the first one from which on all can be in a region with it; the step behind it where it cannot
-        itself."""
+        """For each step the earliest begin of a region that includes it; the next step if it cannot be in a region."""
         begins: list[int] = []
         for step in range(self._count):
             before = max([begins[-1] if begins else 0, *(barrier for barrier in self._barriers if barrier <= step)])
@@ -321,11 +319,11 @@ class Choice:
 
 
 def with_regions(program: Program, regions: list[Region], tensors: Tensors) -> Program:
-    """The program with these regions. There, what is computed over an operand gets a buffer of its own."""
+    """The program with these regions. In them, a result that overwrote its operand gets a buffer of its own."""
     steps, buffers = list(program.steps), list(program.buffers)
     rings = {tensor: rows for region in regions for tensor, rows in region.rings.items()}
     inside = {step for region in regions for step in range(region.first, region.end)}
-    now: dict[int, int] = {}  # where what a buffer holds is now
+    now: dict[int, int] = {}  # the new buffer of each buffer's contents
     homes = []
     for i, tensor in enumerate(tensors.all):
         if tensor.version and tensor.first in inside:

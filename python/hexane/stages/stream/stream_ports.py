@@ -1,10 +1,10 @@
-"""Gives the rows of inputs and outputs places in the arena, for who has no memory for all of them: a camera, a
+"""Places the rows of inputs and outputs in the arena, for devices without memory for the whole port: a camera, a
 microphone.
 
     y = conv(x)    ->    r = copy(x); s = conv(r); y = copy(s)
 
-The copies go through all rows in order, each once, so that a device may have each row brought to its place in the
-arena, or fetched from there, in their place. Row streaming makes rings of these places as of all others.
+The copies go through all rows in order, each once. A device may replace them: it brings each row to its place in the
+arena, or fetches it from there. Row streaming makes rings of these places as of all others.
 """
 
 from collections.abc import Collection
@@ -71,7 +71,7 @@ def _buffers(step: Step) -> set[int]:
 
 
 def _is_whole(view: View, kind: TensorType) -> bool:
-    """Whether a view into a tensor without gaps has each of its elements once."""
+    """True if a view into a dense tensor has each of its elements once."""
     axes = sorted((stride, extent) for stride, extent in zip(view.strides, view.type.shape, strict=True) if extent > 1)
     size = kind.dtype.bits // 8
     for stride, extent in axes:
@@ -82,7 +82,7 @@ def _is_whole(view: View, kind: TensorType) -> bool:
 
 
 def _moved(step: Step, own: View, held: View) -> Step:
-    """The step with what it has of the port where that is held."""
+    """The step with its views of the port replaced by views of the held rows."""
 
     def moved(view: View) -> View:
         if view.buffer != own.buffer:
@@ -94,7 +94,7 @@ def _moved(step: Step, own: View, held: View) -> Step:
 
 
 def _as_rows(program: Program, step: Step, port: View, is_input: bool) -> Step | None:
-    """A copy that does what is wanted already, through the axes in the order in which the arena has them."""
+    """A copy that already has the wanted effect, with its axes in the arena's order."""
     if step.kernel != "copy" or step.cut is not None:
         return None
     source, target = step.inputs[0], step.outputs[0]

@@ -1,4 +1,4 @@
-"""How many bytes steps read from and write to each buffer in a call: what it costs to have it in a slow memory."""
+"""The traffic of steps per buffer in a call: the cost of a buffer in slow memory."""
 
 from collections import defaultdict
 from typing import NamedTuple
@@ -17,8 +17,8 @@ class Traffic(NamedTuple):
 
 
 def traffic(program: Program) -> dict[int, Traffic]:
-    """Of each buffer. A run of a step reads the rows that it needs once each, and so those of its neighbours again; a
-    step that is not cut reads and writes all of its operands once."""
+    """Of each buffer. A run of a step reads each needed row once, and so rereads the rows shared with neighbouring
+    runs. A step that is not cut reads and writes all of its operands once."""
     read: dict[int, int] = defaultdict(int)
     written: dict[int, int] = defaultdict(int)
     moves = {i: move for loop in program.loops for i, move in enumerate(loop.moves, loop.first)}  # of the innermost
@@ -40,7 +40,7 @@ def _reads(program: Program, step: Step, chunk: int) -> dict[int, int]:
 
 
 def bytes_read(rows: StepRows, operand: int, chunk: int) -> int:
-    """Of an operand, by a step with so many rows to a run; 0 for all rows at once."""
+    """The bytes of an operand read by a step with `chunk` rows per run; a chunk of 0 means all rows at once."""
     view = rows.step.inputs[operand]
     assert view is not None
     if not chunk:

@@ -49,22 +49,22 @@ def _can_be_divided(program: Program, step: Step, weight: View) -> bool:
 
 
 def _axis(step: Step) -> int:
-    """Of a weight: that of the output channels."""
+    """The axis of a weight's output channels."""
     if step.kernel.endswith("conv"):
         return 0
     return -2 if step.attrs["transpose_y"] else -1
 
 
 def _is_constant(program: Program, view: View) -> bool:
-    """Whether the view is all of a weight that nobody calls by its name."""
+    """True if the view is all of a constant weight without a name."""
     buffer = program.buffers[view.buffer]
     whole = buffer.bytes == view.type.bytes and view.dense and not view.offset
     return buffer.kind == "weights" and not buffer.name and buffer.data is not None and whole
 
 
 def in_slices(program: Program, at: int, count: int) -> tuple[Program, frozenset[int]]:
-    """The program with one step in at most so many, each for some of its channels; and the buffers of what it has of
-    constants."""
+    """The program with one step cut into at most `count` steps, each for some of its channels; and the buffers of their
+    slices of constants."""
     step, buffers = program.steps[at], list(program.buffers)
     first_new, out = len(buffers), step.outputs[0]
     channels = out.type.shape[-1]

@@ -45,9 +45,9 @@ def channels_first(graph: Graph, chip: Chip) -> Graph:
       ->  anec.convolution(layer_norm(anec.convolution(%x, %v) : [1, 64, 1, 32]) {axes=(1)}, %w)
 
     Layers that compute elements, or along one axis, do so in any layout. Such layers that read each other are a group.
-    A group gets another layout where fewer transposes and reshapes are left around it and the chip takes its layers:
-    its values as (batch, rows, tokens, channels), missing axes in front, with the channels second, or the last two
-    axes exchanged. Constants are transposed when the program is compiled. No result changes.
+    A group changes its layout if this leaves fewer transposes and reshapes around it and the chip takes every layer.
+    The new layout is (batch, rows, tokens, channels), padded with leading axes of extent 1, with the channels second or
+    the last two axes exchanged. Constants are transposed when the program is compiled. No result changes.
     """
     if graph.ops.isdisjoint(MOVES) or not 0 < chip.extents.rank >= RANK:
         return graph
@@ -65,7 +65,7 @@ class _Group:
 
 @dataclass(frozen=True, slots=True)
 class _Edge:
-    """A chain of moves, or a value by itself, between layers. group: that of the layers that read it, None for others;
+    """A chain of moves, or a bare value, between layers. group: the group of the layers that read it, or None.
     for_product: only products read it."""
 
     source: Value
@@ -74,11 +74,11 @@ class _Edge:
     for_product: bool
 
 
-# ---- what has any layout ----
+# ---- layers that run in any layout ----
 
 
 def _flexible(node: Node) -> bool:
-    """Whether the layer may compute its values in another layout."""
+    """True if the layer may compute its values in another layout."""
     if max((t.rank for t in node.types), default=0) > RANK or len(node.types) != 1:
         return False
     if not any(v is not None and v.node.op != "const" for v in node.inputs):
@@ -105,7 +105,7 @@ def _laid(shape: Shape, layout: Shape) -> Shape:
 
 
 def _operands(node: Node) -> int:
-    """How many of the inputs are tensors with the axes of the result: behind them come numbers of channels."""
+    """The number of leading inputs that have the axes of the result; later inputs have one number per channel."""
     first = {"anec.layer_norm": 1, "anec.reduction": 1, "anec.l2_norm": 1, "anec.gain_offset_control": 1}
     if node.op in first:
         return first[node.op]
@@ -186,7 +186,7 @@ class _Plan:
         return found
 
     def _joins_a_product(self, node: Node) -> bool:
-        """Whether the layer in front, which has one layout, will do what the node does in a slot."""
+        """True if the layer in front has a fixed layout and can take the node into a slot."""
         x = node.inputs[0]
         if x is None or node.op not in ALIKE or self.counts[x] != 1 or _flexible(x.node):
             return False
@@ -288,7 +288,7 @@ class _Plan:
         return min(layers_of(way, tuple(source.shape), alone, edge.for_product) for way in found)
 
     def _is_taken(self, group: _Group, layout: Shape) -> bool:
-        """Whether the chip takes every layer of the group in the layout."""
+        """True if the chip takes every layer of the group in the layout."""
         for node in group.nodes:
             if node.op in MOVES:
                 continue

@@ -1,4 +1,4 @@
-"""Dequantises what is concatenated once, behind the concatenation."""
+"""Replaces the dequantisations before a concatenation by one after it."""
 
 from hexane.graph import Graph, Node, Value
 from hexane.graph.decisions import Decision

@@ -49,8 +49,8 @@ def fold_scale(graph: Graph, target: Target) -> Graph:
 
 
 def into_slot(node: Node, inputs: tuple[Value | None, ...], producer: Node, axis: int) -> Value | None:
-    """The producer whose last slot, a gain and offset, does what the node does too. axis: that of the node, in the
-    producer."""
+    """Merges the node into the last slot of the producer, if that is a gain and offset. axis: the node's axis, numbered
+    as in the producer."""
     slots = slots_of(producer)
     if not slots or slots[-1].op != "gain_offset" or slots_of(node):
         return None
@@ -78,7 +78,7 @@ def into_slot(node: Node, inputs: tuple[Value | None, ...], producer: Node, axis
 
 
 def _axis(first: Node, inputs: tuple[Value | None, ...], second: Node) -> int | None:
-    """That of the two which has one; None where they have different ones."""
+    """The one axis given; None if the two differ."""
     axes = {
         n.attrs["axis"]
         for n, operands in ((first, first.inputs), (second, inputs))
@@ -92,7 +92,7 @@ def _numbers(value: Value | None) -> Array | None:
 
 
 def _held(numbers: Array | None) -> bool:
-    """Whether fp16 has a number near each of these, with all digits unless it is the number itself."""
+    """True if fp16 holds each number: exactly, or within its normal range."""
     if numbers is None:
         return True
     limits = np.finfo(np.float16)

@@ -19,8 +19,8 @@ STAGE = "fold_weights_with_scale"
 def fold_weights_with_scale(graph: Graph, target: Target) -> Graph:
     """anec.convolution(%x, %w, none, %g) {epilogue=(gain_offset(gain=3, ..))}  ->  anec.convolution(%x, %w * %g)
 
-    Where the gain is the first slot, weights and gain are constants, and every product is one of the weights' dtype:
-    another would be rounded, and the gain keeps its slot, as it may (table 22.3).
+    Requires that the gain is the first slot, that weights and gain are constants, and that every product is exact in
+    the weights' dtype. Otherwise the gain keeps its slot (table 22.3).
     """
     decisions: list[Decision] = []
 

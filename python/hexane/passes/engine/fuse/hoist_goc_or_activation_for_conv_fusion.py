@@ -16,9 +16,9 @@ MOVES = ("anec.transpose", "anec.reshape")
 def hoist_goc_or_activation_for_conv_fusion(graph: Graph, target: Target) -> Graph:
     """anec.gain_offset_control(anec.transpose(anec.convolution(%x, %w)), none, %b)  ->  anec.transpose(anec.convolution(%x, %w, none, %b))
 
-    Past transposes, reshapes and concatenations that may be fused (`is_fusable_concat`), where nothing else reads what
-    is moved past. A gain and offset fill the slot of any layer that they follow directly; an activation is left right
-    behind it, for `simple_activation`.
+    Moves the node forward past transposes, reshapes and fusable concatenations (`is_fusable_concat`) that have no other
+    reader. A gain and offset fill the slot of the layer that they then follow; an activation stays a layer of its own,
+    for `simple_activation`.
     """  # noqa: E501
     if graph.ops.isdisjoint(ALIKE):
         return graph
@@ -47,7 +47,7 @@ def hoist_goc_or_activation_for_conv_fusion(graph: Graph, target: Target) -> Gra
 
 
 def past_moves(value: Value, readers: Readers) -> tuple[list[Node], Value]:
-    """The moves in front of a value that nothing else reads, last first, and what they start from."""
+    """The single-reader moves that end in the value, last first, and their source."""
     path = []
     while value.node.op in MOVES and readers.alone(value) and value.node.inputs[0] is not None:
         path.append(value.node)
@@ -66,7 +66,8 @@ def moved_axis(node: Node, path: list[Node]) -> int | None:
 
 
 def _done(node: Node, inputs: tuple[Value | None, ...], x: Value, axis: int, decisions: list[Decision]) -> Value | None:
-    """What the node does, done to x: in a slot of its layer where that is free, else as a layer behind it."""
+    """Applies the node to x: a gain and offset go into a slot of x's layer (None if it is taken), an activation becomes
+    a layer."""
     if node.op == "anec.gain_offset_control":
         made = put_affine(node, inputs, x.node, axis) or into_slot(node, inputs, x.node, axis)
         if made is not None:
@@ -78,9 +79,8 @@ def _done(node: Node, inputs: tuple[Value | None, ...], x: Value, axis: int, dec
 
 
 def is_fusable_concat(node: Node, reader: Node, readers: Readers) -> bool:
-    """The compiler has a predicate of this name, whose conditions are not published. Ours: every input comes from a
-    layer that multiplies and accumulates, nothing else reads it, and the slot that the reader would fill is free in
-    each; the reader treats all channels alike.
+    """The compiler has a predicate of this name, whose conditions are not published. Ours requires: each input comes
+    from a convolution that has no other reader and a free slot of this kind. The reader treats all channels alike.
     """
     kind = "post_activation" if reader.op == "anec.neuron" else "gain_offset"
     alike = reader.op == "anec.neuron" or all(v is None or not v.shape for v in reader.inputs[1:3])
@@ -90,7 +90,7 @@ def is_fusable_concat(node: Node, reader: Node, readers: Readers) -> bool:
 
 
 def _room(node: Node, kind: str) -> bool:
-    """Whether the slot is free, or is one that gains and offsets join in."""
+    """True if the slot is free, or if a gain and offset can be merged into it."""
     slots = slots_of(node)
     return takes(node, kind) or (kind == "gain_offset" and bool(slots) and slots[-1].op == "gain_offset")
 

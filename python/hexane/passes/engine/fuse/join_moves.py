@@ -23,8 +23,8 @@ def join_moves(graph: Graph, chip: Chip) -> Graph:
     """anec.transpose(anec.reshape(anec.transpose(%x : [1, 64, 1, 32]) : [1, 1, 32, 64]) : [1, 32, 4, 16]) : [1, 4, 32, 16]
       ->  anec.transpose(anec.reshape(%x) : [1, 4, 16, 32]) : [1, 4, 32, 16]
 
-    Where that takes fewer layers, or as many of which the layer in front, or a product behind, does one more. A move
-    that other layers read stays where it is.
+    Requires that the new chain has fewer layers, or as many with one more of them absorbed by the layer before or the
+    product after. A move that other layers read stays where it is.
     """  # noqa: E501
     if graph.ops.isdisjoint(MOVES):
         return graph

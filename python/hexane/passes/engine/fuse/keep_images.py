@@ -1,4 +1,4 @@
-"""Lets convolutions of one pixel, and what stands between them, read images as they are, not as rows of pixels."""
+"""Lets 1x1 convolutions and the layers between them read images instead of rows of pixels."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -82,7 +82,7 @@ def _with_images(graph: Graph, image: _Image, chip: Chip) -> Graph:
 
 
 def _is_alike(node: Node) -> bool:
-    """Whether the layer computes each pixel from its channels alone."""
+    """True if the layer computes each pixel from its channels alone."""
     if any(s.op not in ("gain_offset", "pre_activation", "post_activation") for s in slots_of(node)):
         return False
     if any(s.op == "gain_offset" and dict(s.attributes)["axis"] not in (0, 1) for s in slots_of(node)):
@@ -100,14 +100,14 @@ def _is_alike(node: Node) -> bool:
 
 
 def _operands(node: Node) -> int:
-    """How many of the inputs have pixels: behind them come weights and numbers of channels."""
+    """The number of leading inputs that have pixels; later inputs are weights and numbers per channel."""
     if node.op == "anec.concat":
         return len(node.inputs)
     return len(OPS[node.op].inputs) if node.op in _EACH else 1
 
 
 def _is_flat(value: Value | None, image: _Image) -> bool:
-    """Whether a reshape has flattened images of this extent."""
+    """True if the value is a reshape that flattens images of this extent."""
     x = None if value is None or value.node.op != "anec.reshape" else value.node.inputs[0]
     return value is not None and x is not None and _flattened(x.shape, value.shape) == image
 

@@ -43,7 +43,7 @@ def mirror_by_product(graph: Graph, chip: Chip) -> Graph:
 
 
 def _negates(node: Node, x: Value) -> bool:
-    """Whether it is the tensor times -1, under any shape of the same rows."""
+    """True if the node multiplies the tensor by -1; reshapes that keep the rows may stand between."""
     source = node.inputs[0]
     gain = node.inputs[1] if len(node.inputs) > 1 else None
     if source is None or gain is None or any(v is not None for v in node.inputs[2:]) or slots_of(node):

@@ -20,9 +20,9 @@ SOURCE = "guide ch22 and ch35, field 0x1b8"
 def replace_matmul_with_conv(graph: Graph, chip: Chip) -> Graph:
     """anec.matmul(%x, const [K, N]) : [B, M, N]  ->  transpose(anec.convolution(transpose(%x) : [B, K, 1, M], const [N, K, 1, 1]))
 
-    Where the right-hand operand is a constant matrix of at most the chip's working set (a larger one stays a product,
-    which is cut along its rows), rows and columns fit the extents of an image, and the chip takes the reshapes. A
-    linear layer likewise. Rows become the width, columns the channels.
+    Requires that the right-hand operand is a constant matrix within the chip's working set, that rows and columns fit
+    the extents of an image, and that the chip takes the reshapes. A larger matrix stays a product, which is cut along
+    its rows. A linear layer likewise. Rows become the width, columns the channels.
     """  # noqa: E501
     decisions: list[Decision] = []
 

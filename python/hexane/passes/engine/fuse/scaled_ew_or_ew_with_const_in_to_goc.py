@@ -16,9 +16,9 @@ _AFFINE = ("anec.add", "anec.sub", "anec.mul", "anec.div", "anec.batch_norm")
 def scaled_ew_or_ew_with_const_in_to_goc(graph: Graph, target: Target) -> Graph:
     """anec.add(%x, const [C, 1, 1])  ->  anec.gain_offset_control(%x, none, const [C]) {axis=1}
 
-    Where one operand is computed, the other a constant of one number or one for each channel, and the result has the
-    shape of what is computed: the guard "Must have 2 inputs when convert EW to GOC" of the compiler. A division becomes
-    one where every reciprocal is exact, so that no result changes. A batch norm of constants is one too.
+    One operand is computed, the other is a constant with one number or one per channel. The result has the shape of the
+    computed operand: the compiler's guard "Must have 2 inputs when convert EW to GOC". A division becomes one where
+    every reciprocal is exact, so that no result changes. A batch norm of constants is one too.
     """
 
     channels = Channels()
@@ -42,7 +42,7 @@ def scaled_ew_or_ew_with_const_in_to_goc(graph: Graph, target: Target) -> Graph:
 def _affine(
     node: Node, inputs: tuple[Value | None, ...], i: int, channels: Channels
 ) -> tuple[Value, Value | None, Value | None, int] | None:
-    """(x, gain, offset, axis) where input i is what is computed."""
+    """(x, gain, offset, axis), where input i is the computed operand x."""
     x, other = inputs[i], inputs[1 - i]
     assert x is not None
     assert other is not None

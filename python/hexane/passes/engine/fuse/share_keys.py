@@ -17,8 +17,8 @@ def share_keys(graph: Graph, chip: Chip) -> Graph:
     """anec.matmul(%q : [1, 8, 32, 64], anec.reshape(anec.broadcast(%k : [1, 2, 1, 64, 32])) : [1, 8, 64, 32])
       ->  anec.reshape(anec.matmul(anec.reshape(%q) : [2, 4, 32, 64], anec.reshape(%k) : [2, 1, 64, 32])) : [1, 8, 32, 32]
 
-    Likewise an attention whose keys and values are both repeated. Each head of the keys is an image of the batch, and
-    the product repeats it for the heads that share it: nothing is copied, and no tensor has five axes.
+    Likewise an attention whose keys and values are both repeated. Each head of the keys becomes an image of the batch,
+    and the product repeats it for the heads that share it. This copies nothing and needs no tensor with five axes.
     """  # noqa: E501
     if graph.ops.isdisjoint(("anec.broadcast", "anec.tile")):
         return graph

@@ -12,9 +12,9 @@ STAGE = "simple_activation"
 def simple_activation(graph: Graph, target: Target) -> Graph:
     """anec.neuron(anec.convolution(%x, %w)) {mode=relu}  ->  anec.convolution(%x, %w) {epilogue=(post_activation(mode=relu, ..))}
 
-    Where nothing else reads the layer and no slot behind is filled. What a gain, an offset or another activation
-    follows goes in front of the gain and offset, everything else behind them; a gain and offset that the activation
-    stood before then fill their slot.
+    Requires that nothing else reads the layer and that no later slot is filled. An activation goes before the gain and
+    offset if a gain, an offset or another activation follows it, else after them. A gain and offset that followed the
+    activation then fill their slot.
     """  # noqa: E501
     if graph.ops.isdisjoint(ALIKE):
         return graph

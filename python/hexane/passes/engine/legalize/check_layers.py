@@ -12,8 +12,8 @@ from hexane.validate.rule import AXES
 def check_layers(graph: Graph, chip: Chip) -> Graph:
     """The graph as it is.
 
-    Raises Error for the first layer that a validator of the chip rejects, or that has a tensor larger than the chip
-    takes, with the words of the validator: what the passes before could not make legal.
+    Raises Error, in the validator's words, for the first layer that a validator of the chip rejects or that has too
+    large a tensor for the chip.
     """
     for node in graph.nodes:
         check_layer(node, chip)
@@ -26,7 +26,7 @@ def check_layer(node: Node, chip: Chip) -> None:
     if op is None or op.level != "engine":
         return
     too_large(node, chip)
-    # The shape of a weight is what its reader says: no layer has to run for it.
+    # A weight takes the shape that its reader needs: its reshape runs no layer.
     if op.call is None or (op.layer == "Reshape" and is_weight(node.inputs[0])):
         return
     layer, types, attrs, output = op.call(node)

@@ -1,4 +1,4 @@
-"""Which kernels may be stored compressed, and what they take."""
+"""Rules for compressed kernels, and their size."""
 
 from hexane.dtypes import FP16
 from hexane.ops.encodings import Encoding
@@ -8,15 +8,15 @@ LEAST_BITS = 8  # guide ch35: "only kernels of at least eight bits are compressi
 
 
 def is_valid_for_compression(bits: int, chip: Chip) -> bool:
-    """Whether kernels of so many bits per weight may be: the compiler's gate of this name. The chip has to stream
-    kernels at all (byte 0x48f), and less than 8 bits never are (guide ch35)."""
+    """True if kernels with this many bits per weight may be compressed: the compiler's gate of this name. The chip has
+    to stream kernels at all (byte 0x48f), and less than 8 bits never are (guide ch35)."""
     return bits >= LEAST_BITS and chip.gates.kernel_streaming
 
 
 def kernel_bits(encoding: Encoding, chip: Chip) -> int:
-    """Bits of a weight in kernel memory. Where the chip streams the encoding, integers stay as small as they are
-    stored, and indices of a palette have the fewest bits that name its entries and that the chip takes. Elsewhere the
-    compiler has made fp16 of them (guide ch7 and ch35, table 35.4).
+    """Bits of a weight in kernel memory. On a chip that streams the encoding, integers keep their stored size, and
+    palette indices have the smallest width that the chip takes and that covers all entries. Elsewhere the compiler has
+    made fp16 of them (guide ch7 and ch35, table 35.4).
     """
     if encoding.stored.dtype.kind == "float":
         return encoding.bits
@@ -27,6 +27,6 @@ def kernel_bits(encoding: Encoding, chip: Chip) -> int:
 
 
 def kernel_bytes(encoding: Encoding, chip: Chip) -> int:
-    """What weights take in kernel memory, without the palette. Pruned ones count whole: no source says how they do
+    """Bytes of the weights in kernel memory, without the palette. Pruned ones count whole: no source says how they do
     there."""
     return (encoding.stored.type.size * kernel_bits(encoding, chip) + 7) // 8

@@ -29,7 +29,7 @@ def slice_matmul_along_height(graph: Graph, chip: Chip) -> Graph:
         if pieces < 2 or node.types[0].rank != x.type.rank:
             return None
         slots = slots_of(node)
-        # What knows rows, or moves them, stays behind the concatenation.
+        # Slots that depend on the row, or move rows, become layers after the concatenation.
         alike = [i for i, s in enumerate(slots) if not _each(node, s)]
         own = slots[: alike[0]] if alike else slots
         most = -(-rows // pieces)
@@ -45,7 +45,7 @@ def slice_matmul_along_height(graph: Graph, chip: Chip) -> Graph:
 
 
 def _each(node: Node, s: EpilogueSlot) -> bool:
-    """Whether a slot does the same to every element."""
+    """True if the slot does the same to every element."""
     operands = [node.inputs[i] for i in operands_of(s)]
     return s.op in ("pre_activation", "post_activation") or (
         s.op == "gain_offset" and all(v is not None and not v.shape for v in operands)

@@ -1,4 +1,4 @@
-"""Takes slots off a layer again: what is cut into pieces may have to do behind them what it did itself."""
+"""Takes slots off a layer: once the layer is cut into pieces, they may have to run after the pieces are joined."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +19,7 @@ def with_inputs(node: Node, inputs: Sequence[Value | None]) -> Node:
 
 
 def with_slots(node: Node, inputs: Sequence[Value | None], slots: Sequence[EpilogueSlot], **attrs: Any) -> Value:
-    """The layer on these named inputs, with some of its slots, whose operands are those of the node."""
+    """The layer with these inputs and some of its slots; the slots' operands are the node's."""
     place: dict[int, int] = {}
     operands = list(inputs)
     for s in slots:
@@ -31,7 +31,7 @@ def with_slots(node: Node, inputs: Sequence[Value | None], slots: Sequence[Epilo
 
 
 def behind(y: Value, node: Node, slots: Sequence[EpilogueSlot]) -> Value:
-    """What these slots of the node do, as layers behind y."""
+    """Applies these slots of the node to y, as layers."""
     for s in slots:
         v = dict(s.attributes)
 

@@ -22,8 +22,8 @@ SOURCE = "guide ch35, listing 35.2"
 
 
 class Kernel(NamedTuple):
-    """What a layer's weights need: bytes, and the most that may be; in memory that the cores share or in that of each
-    core."""
+    """Kernel memory of a layer's weights: demand and limit in bytes, in the memory shared by the cores or in each
+    core's own."""
 
     demand: int
     limit: int
@@ -31,7 +31,7 @@ class Kernel(NamedTuple):
 
 
 def is_streamable(node: Node) -> bool:
-    """Whether weights may be streamed: unit strides, no dilation, constant (guide ch24 and ch25)."""
+    """True if the weights may be streamed: constant, unit strides, no dilation (guide ch24 and ch25)."""
     return (
         is_constant(node.inputs[1])
         and set(node.attrs.get("strides", (1,))) == {1}
@@ -40,8 +40,8 @@ def is_streamable(node: Node) -> bool:
 
 
 def output_channels(node: Node) -> int:
-    """Of a product with weights; those of a transposed convolution have the channels of a group as their second
-    axis."""
+    """The number of output channels of a product with weights. The weights of a transposed convolution hold the
+    channels of one group on their second axis."""
     weight = node.inputs[1]
     assert weight is not None
     return weight.shape[1] * int(node.attrs["groups"]) if node.op == "anec.deconvolution" else weight.shape[0]
@@ -53,9 +53,9 @@ def table_of(node: Node) -> Value | None:
 
 
 def kernel_of(node: Node, chip: Chip) -> Kernel:
-    """The selector of listing 35.2: the shared memory (16 MB, field 0x210) is for layers that ask for it on a chip
-    whose compiler builds shared kernels and whose byte 0x48f is set; all others have that of each core (64 KB, field
-    0x200), which holds the output channels of that core: every so-many-th, as many as there are cores.
+    """The selector of listing 35.2. The shared memory (16 MB, field 0x210) serves layers that ask for it, on a chip
+    whose compiler builds shared kernels and whose byte 0x48f is set. All others use the memory of each core (64 KB,
+    field 0x200), which holds every n-th output channel for n cores.
     """
     weight = node.inputs[1]
     assert weight is not None
@@ -75,10 +75,10 @@ def exceeds_kernel_memory_limit(node: Node, chip: Chip) -> bool:
 def split_kernel_memory(graph: Graph, chip: Chip) -> Graph:
     """anec.convolution(%x, %w) : [1, 512, H, W]  ->  anec.concat(anec.convolution(%x, %w[:256]), anec.convolution(%x, %w[256:]))
 
-    Pieces are as few as fit, whole groups of output channels. Slots that know channels are cut with them; transposes
-    and quantisation that the layer had absorbed are layers behind the concatenation again. Where the weights of one
-    output channel alone are too many, input channels are cut and the parts added: their sums are rounded once more,
-    which is recorded as a hazard.
+    Pieces are as few as fit, whole groups of output channels. Per-channel slots are cut with them. Transposes and
+    quantisation that the layer had absorbed become layers after the concatenation. If the weights of one output channel
+    alone are too large, input channels are cut and the partial sums added. That rounds once more, which is recorded as
+    a hazard.
     """  # noqa: E501
     decisions: list[Decision] = []
 

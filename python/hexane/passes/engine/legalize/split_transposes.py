@@ -10,9 +10,9 @@ from hexane.validate.rule import dims
 
 
 def is_valid_ne_transpose_configuration(kind: TensorType, perm: tuple[int, ...], chip: Chip) -> bool:
-    """Whether the chip transposes such a tensor at once: at most five axes, height and width within fields 0x468 and
-    0x470 (guide ch35), and not more elements than were seen to work. The compiler checks divisibility too, of what is
-    not published."""
+    """True if the chip transposes such a tensor at once: at most five axes, height and width within fields 0x468 and
+    0x470 (guide ch35), and no more elements than were seen to work. The compiler also checks a divisibility, whose
+    values are not published."""
     e = chip.extents
     if kind.rank > e.rank:
         return False
@@ -25,9 +25,8 @@ def is_valid_ne_transpose_configuration(kind: TensorType, perm: tuple[int, ...],
 def split_transposes(graph: Graph, chip: Chip) -> Graph:
     """anec.transpose(%x) : rank 6  ->  anec.reshape(anec.transpose(anec.reshape(%x)))
 
-    Axes that stay neighbours are one. What still has more axes than the chip takes is done in several passes, each of
-    which moves one group of axes. A tensor beyond the bounds of a transpose is cut into pieces, which are transposed
-    and concatenated.
+    Axes that stay neighbours are one. If more axes than the chip takes remain, several passes each move one group of
+    axes. A tensor beyond the bounds of a transpose is cut into pieces, which are transposed and concatenated.
     """
     decisions: list[Decision] = []
 
