@@ -1,5 +1,6 @@
 """Multiplies in bf16."""
 
+from collections.abc import Callable, Collection
 from math import prod
 
 from hexane.dtypes import BF16, FP32, DType
@@ -25,19 +26,44 @@ def use_bf16(graph: Graph, target: Target) -> Graph:
     that is computed stay as they are.
     """
 
+    return _in_bf16(graph, bf16_products(graph))
+
+
+def use_bf16_in(numbers: Collection[int]) -> Callable[[Graph, Target], Graph]:
+    """The pass, but for some products alone, by their numbers in `bf16_products`."""
+
+    def use_bf16(graph: Graph, target: Target) -> Graph:
+        found = bf16_products(graph)
+        return _in_bf16(graph, [found[i] for i in numbers])
+
+    return use_bf16
+
+
+def bf16_products(graph: Graph) -> list[Node]:
+    """The products that the pass takes, in the order of the graph."""
+    return [node for node in graph.nodes if node.op in _PRODUCTS and _is_taken(node)]
+
+
+def _in_bf16(graph: Graph, chosen: Collection[Node]) -> Graph:
+    known = set(chosen)
+
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        dtype, (x, y) = node.types[0].dtype, inputs[:2]
-        assert x is not None
-        assert y is not None
-        if dtype not in (FP32, BF16) or any(v is not None and v.dtype is not dtype for v in inputs):
-            return None
-        if not _gains(node, x, y):
+        if node not in known:
             return None
         operands = [v and _cast(v, BF16 if i == 1 else FP32) for i, v in enumerate(inputs)]
         made = apply(OPS[_PRODUCTS[node.op]], operands, node.attrs, node.sources)
-        return (_cast(made[0], dtype),)
+        return (_cast(made[0], node.types[0].dtype),)
 
     return graph.rewrite(change, tuple(_PRODUCTS))
+
+
+def _is_taken(node: Node) -> bool:
+    dtype, (x, y) = node.types[0].dtype, node.inputs[:2]
+    assert x is not None
+    assert y is not None
+    if dtype not in (FP32, BF16) or any(v is not None and v.dtype is not dtype for v in node.inputs):
+        return False
+    return _gains(node, x, y)
 
 
 def _cast(value: Value, dtype: DType) -> Value:
