@@ -98,6 +98,15 @@ def test_operands_may_be_transposed_and_computed(
     assert same_bits(got, emulated(form, x, y.astype(np.float32)))
 
 
+@pytest.mark.parametrize("k", [1, 31, 32, 33, 64, 99])
+@pytest.mark.parametrize("transpose_y", [False, True])
+def test_computed_operands_are_packed_with_subnormals_as_0(form: str, transpose_y: bool, k: int) -> None:
+    x, y = random((18, k), 255.0), narrow(random((k, 35), 1e-5, seed=1))
+    y.reshape(-1)[::3] = ml_dtypes.bfloat16(1e-39)  # subnormal
+    got = matmul(x, np.ascontiguousarray(y.T) if transpose_y else y, transpose_y=transpose_y, constant=False)
+    assert same_bits(got, emulated(form, x, y.astype(np.float32)))
+
+
 def test_matrices_of_a_batch(form: str) -> None:
     x, y = random((2, 3, 18, 40)), narrow(random((3, 40, 33), seed=1))
     got = matmul(x, y, constant=False)
