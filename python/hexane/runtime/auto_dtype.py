@@ -14,7 +14,7 @@ from hexane.errors import Error
 from hexane.graph import Array, Graph, Node
 from hexane.graph.decisions import Decision, counted
 from hexane.options import MOST_FEEDS, AutoDtype
-from hexane.passes.legalize.use_bf16 import bf16_products
+from hexane.passes.legalize.use_bf16 import ATTENTION, bf16_products
 from hexane.passes.run import Watch
 from hexane.program import Program
 from hexane.runtime.compressed import SEED, Feeds, relative_error
@@ -205,7 +205,7 @@ def _step_times(model: Model, feed: Any) -> dict[Any, float]:
     us = {node: step["median"] / 1000 for node, step in zip(nodes, steps, strict=True)}
     groups: dict[Any, list[float]] = {}
     for node, own in us.items():
-        if _op(node) not in ("cpu.matmul", "cpu.conv"):
+        if _op(node) not in ("matmul", "conv", ATTENTION):
             continue
         right = node.inputs[1]
         cast = 0.0 if right is None or right.node.op != "cast" else us.get(right.node, 0.0)
@@ -214,7 +214,7 @@ def _step_times(model: Model, feed: Any) -> dict[Any, float]:
 
 
 def _op(node: Node) -> str:
-    return node.op.replace("bf16_", "")
+    return node.op.rpartition(".")[2].removeprefix("bf16_")
 
 
 def _key(node: Node) -> Any:

@@ -3,27 +3,34 @@
 from collections.abc import Callable, Collection
 from math import prod
 
-from hexane.dtypes import BF16, FP32, DType
+from hexane.dtypes import BF16, BOOL, FP32, DType
 from hexane.graph import Graph, Node, Value
 from hexane.ops import OPS, apply
 from hexane.ops.fold import fold_node
-from hexane.ops.records.bf16_product import BF16_CONV, BF16_MATMUL
+from hexane.ops.records.bf16_product import BF16_ATTENTION, BF16_CONV, BF16_MATMUL
 from hexane.targets import Target
 
-_PRODUCTS = {"cpu.matmul": BF16_MATMUL, "cpu.conv": BF16_CONV}  # what they become
+ATTENTION = "scaled_dot_product_attention"
+_PRODUCTS = {  # what they become
+    "cpu.matmul": BF16_MATMUL,
+    "cpu.conv": BF16_CONV,
+    ATTENTION: BF16_ATTENTION,
+}
 
 FEW_ROWS = 3  # which a matrix that is computed meets: to pack it costs more than that gains
 PANEL = 16  # columns of a tile
+LEAST_QUERIES, LEAST_KEYS = 64, 192  # of attention: with fewer, packing and softmax take most of the time
 
 
 def use_bf16(graph: Graph, target: Target) -> Graph:
     """cpu.matmul(%x, %y) : fp32  ->  cpu.bf16_matmul(%x, cast(%y) : bf16) : fp32
     cpu.conv(%x, %w) : fp32  ->  cpu.bf16_conv(%x, cast(%w) : bf16) : fp32
+    scaled_dot_product_attention(%q, %k, %v)  ->  cpu.bf16_scaled_dot_product_attention(%q, %k, %v)
     cpu.matmul(%x, %y) : bf16  ->  cast(cpu.bf16_matmul(cast(%x) : fp32, %y)) : bf16
 
     Both operands are rounded to bf16, x as the kernel reads it; sums, bias, epilogue and result are in fp32. Constant
     weights are rounded here. Depthwise convolutions, those of narrow groups, and products of a few rows with a matrix
-    that is computed stay as they are.
+    that is computed stay as they are. So does attention of less than 64 queries or 192 keys.
     """
 
     return _in_bf16(graph, bf16_products(graph))
@@ -50,7 +57,10 @@ def _in_bf16(graph: Graph, chosen: Collection[Node]) -> Graph:
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         if node not in known:
             return None
-        operands = [v and _cast(v, BF16 if i == 1 else FP32) for i, v in enumerate(inputs)]
+        narrow = () if node.op == ATTENTION else (1,)  # what the kernel reads in bf16
+        operands = [
+            v if v is None or v.dtype is BOOL else _cast(v, BF16 if i in narrow else FP32) for i, v in enumerate(inputs)
+        ]
         made = apply(OPS[_PRODUCTS[node.op]], operands, node.attrs, node.sources)
         return (_cast(made[0], node.types[0].dtype),)
 
@@ -61,8 +71,11 @@ def _is_taken(node: Node) -> bool:
     dtype, (x, y) = node.types[0].dtype, node.inputs[:2]
     assert x is not None
     assert y is not None
-    if dtype not in (FP32, BF16) or any(v is not None and v.dtype is not dtype for v in node.inputs):
+    takes = (dtype, BOOL) if node.op == ATTENTION else (dtype,)  # a mask
+    if dtype not in (FP32, BF16) or any(v is not None and v.dtype not in takes for v in node.inputs):
         return False
+    if node.op == ATTENTION:
+        return x.shape[-2] >= LEAST_QUERIES and y.shape[-2] >= LEAST_KEYS
     return _gains(node, x, y)
 
 
