@@ -22,7 +22,7 @@ from hexane.importers.safetensors import load_weights
 from hexane.importers.torch import from_torch
 from hexane.memory import Memory
 from hexane.ops.parse import parse
-from hexane.options import Device, Options
+from hexane.options import AutoDtype, Device, Options
 from hexane.quant import Quantization, QuantizedLayer
 from hexane.report import (
     Comparison,
@@ -57,6 +57,7 @@ from hexane.runtime import (
 
 __version__ = "0.1.0"
 __all__ = [
+    "AutoDtype",
     "Comparison",
     "Compression",
     "Context",

@@ -3,9 +3,10 @@
 import os
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
+from math import inf
 from typing import Any
 
-from hexane.compression.request import Compression, as_compression
+from hexane.compression.request import Compression, Feeds, as_compression, feeds_of
 from hexane.errors import Error
 from hexane.memory import Memory
 from hexane.system.field_docs import with_field_docs
@@ -13,6 +14,8 @@ from hexane.targets import Chip, Target
 from hexane.targets.dispatch import dispatch
 
 MOST_THREADS = 256
+DEFAULT_TOLERANCE = 1e-2  # of the dtype "auto"
+MOST_FEEDS = 8  # on which it is measured
 COMPUTE_UNITS = ("cpu_and_ne", "all", "cpu_and_gpu", "cpu")  # of Core ML
 SCHEDULES = ("apple", "optimal")  # of a chip
 
@@ -74,6 +77,32 @@ class Device:
 
 
 @with_field_docs
+@dataclass(frozen=True, slots=True)
+class AutoDtype:
+    """The dtype "auto" with its numbers. Raises Error for a tolerance that is no number above 0."""
+
+    tolerance: float = DEFAULT_TOLERANCE
+    """The largest relative error of an output, |y - y'| / |y| in Euclidean norms, y being that in fp32."""
+
+    _: KW_ONLY
+
+    calibration: Feeds | None = None
+    """Inputs by name, or a sequence of them, of which the first 8 count. The error and the times are measured on them.
+    Inputs that they leave out, and all where there are none, are seeded random numbers: pixels of 0..255 in one of two
+    feeds for images, else of the normal distribution."""
+
+    def __post_init__(self) -> None:
+        given = self.tolerance
+        if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 < given < inf:
+            raise Error(f"[compile] dtype: got the tolerance {given!r}, need a number above 0, such as 0.01")
+
+    @property
+    def feeds(self) -> list[Mapping[str, Any]]:
+        """The calibration inputs."""
+        return feeds_of(self.calibration)
+
+
+@with_field_docs
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """How a model is compiled. `compile` takes one of these, or the same names as keywords.
@@ -91,10 +120,12 @@ class Options:
     device: str | Device = "auto"
     """Where the program of a chip runs: "auto", "ane", "cpu", "coreml", or an hx.Device, which has more fields."""
 
-    dtype: str = ""
+    dtype: str | AutoDtype = ""
     """The dtype of the host. "fp16": it stores everything between the ports in fp16 and accumulates in fp32. "bf16":
     matrix products and convolutions of fp32 multiply in bf16, 8 bits of precision, and accumulate in fp32; everything
-    else is as in the model (docs/python.md). "fp32": the model's own dtypes, as ""."""
+    else is as in the model (docs/python.md). "auto": bf16 for the products that are faster in it on this CPU, measured,
+    as far as the outputs stay within 1e-2 of those in fp32; an hx.AutoDtype has another tolerance and inputs to measure
+    on. "fp32": the model's own dtypes, as ""."""
 
     numerics: str = ""
     """The arithmetic in which this CPU computes. "engine": that of the chip as far as it is known (docs/numerics.md):
@@ -147,8 +178,10 @@ class Options:
 
     def __post_init__(self) -> None:
         self.placed  # noqa: B018  raises Error
-        if self.dtype not in ("", "fp32", "fp16", "bf16"):
-            raise Error(f"[compile] dtype: got {self.dtype!r}, need 'fp16', 'bf16', or 'fp32' for the model's own")
+        if not isinstance(self.dtype, AutoDtype) and self.dtype not in ("", "fp32", "fp16", "bf16", "auto"):
+            raise Error(
+                f"[compile] dtype: got {self.dtype!r}, need 'fp16', 'bf16', 'auto', or 'fp32' for the model's own"
+            )
         if self.fallback not in ("host", "error"):
             raise Error(f"[compile] fallback: got {self.fallback!r}, need 'host' or 'error'")
         if type(self.repair) is not bool:
@@ -170,6 +203,13 @@ class Options:
     def placed(self) -> Device:
         """`device` with all its fields."""
         return self.device if isinstance(self.device, Device) else Device(self.device)
+
+    @property
+    def auto_dtype(self) -> AutoDtype | None:
+        """`dtype` with all its fields where it is "auto"; None for others."""
+        if isinstance(self.dtype, AutoDtype):
+            return self.dtype
+        return AutoDtype() if self.dtype == "auto" else None
 
     @property
     def compression(self) -> Compression | None:
@@ -212,8 +252,9 @@ class Options:
             return
         if self.numerics == "q31":
             raise Error(f"[compile] numerics: got 'q31' for {target.label}, need the host as the target")
-        if self.dtype in ("fp32", "bf16"):
-            raise Error(f"[compile] dtype: got {self.dtype!r} for {target.label}, which computes in fp16, need none")
+        if self.dtype in ("fp32", "bf16") or self.auto_dtype is not None:
+            dtype = "auto" if self.auto_dtype is not None else self.dtype
+            raise Error(f"[compile] dtype: got {dtype!r} for {target.label}, which computes in fp16, need none")
         memory = self.memory
         of_host = ("hold_ports", "stream_input", "stream_output", "whole_weights")
         if given := [*memory.limits, *(name for name in of_host if getattr(memory, name))]:

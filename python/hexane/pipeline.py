@@ -1,6 +1,6 @@
 """The pipeline: what happens to a graph on its way to a program, in order."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 import numpy as np
@@ -21,6 +21,7 @@ from hexane.passes.engine.multiply_bytes import multiply_bytes
 from hexane.passes.engine.saturate_slices import saturate_slices
 from hexane.passes.engine.scale_weights import scale_weights
 from hexane.passes.legalize.save_states import save_states
+from hexane.passes.legalize.use_bf16 import use_bf16, use_bf16_in
 from hexane.passes.order import Pass, passes
 from hexane.passes.repair import repair
 from hexane.passes.retarget import retarget
@@ -62,9 +63,15 @@ def lower(
     *,
     skip: frozenset[str] = frozenset(),
     watch: Watch | None = None,
+    in_bf16: Collection[int] | None = None,
 ) -> Graph:
-    """The graph after the passes of "host", but those named in `skip`, which tests switch off."""
-    return compile_bodies(run_checked(passes("host", target, options), graph, target, skip, watch), target, options)
+    """The graph after the passes of "host", but those named in `skip`, which tests switch off. in_bf16: the products
+    that become bf16 where the dtype is "auto", by their numbers in `bf16_products`."""
+    chosen = passes("host", target, options)
+    if options.auto_dtype is not None:
+        some = use_bf16_in(in_bf16 or ())
+        chosen = [replace(p, run=some) if p.run is use_bf16 else p for p in chosen]
+    return compile_bodies(run_checked(chosen, graph, target, skip, watch), target, options)
 
 
 def compile_bodies(graph: Graph, target: Target, options: Options = DEFAULTS) -> Graph:
@@ -110,14 +117,15 @@ def compile_graph(
     skip: frozenset[str] = frozenset(),
     watch: Watch | None = None,
     planned: bool = True,
+    in_bf16: Collection[int] | None = None,
 ) -> Program:
-    """Graph -> Program within the memory of the options, ready to be emitted. skip: as `lower` has it. planned: False
-    for the program of whole tensors that plans are made from."""
+    """Graph -> Program within the memory of the options, ready to be emitted. skip, in_bf16: as `lower` has them.
+    planned: False for the program of whole tensors that plans are made from."""
     assert not isinstance(target, Chip), "compile_segments compiles for chips"
     if watch is not None:
         watch("graph", graph)
     graph, marks = marked(graph)
-    graph = lower(graph, target, options, skip=skip, watch=watch)
+    graph = lower(graph, target, options, skip=skip, watch=watch, in_bf16=in_bf16)
     if marks is not None:
         graph = save_states(recomputed(*regions(graph, marks)), target)
         if watch is not None:

@@ -116,6 +116,36 @@ def test_run_and_compile_multiply_in_bf16_when_told_to(cli, model, x, x_file, tm
         np.testing.assert_allclose(result, exact, atol=0.01 * np.abs(exact).max())
 
 
+def test_dtype_auto_is_for_run_compile_and_check(cli, model, x, x_file, tmp_path):
+    plan, exact = tmp_path / "m.hxp", x.reshape(1, -1).astype(float) @ weights(24).astype(float)
+    given = ("--dtype", "auto", "--tolerance", "0.01")
+    compiled = cli("compile", model, "-o", plan, *given, "--calibration", x_file)
+    assert "dtype auto: " in compiled.out
+    for path, options in ((model, given), (plan, ())):
+        ended = cli("run", path, "--input", f"x={x_file}", *options, "--output", tmp_path)
+        assert ("dtype auto: " in ended.out) == bool(options)
+        got = np.load(tmp_path / "y.npy")
+        assert np.linalg.norm(got - exact) <= 0.011 * np.linalg.norm(exact)
+    checked = cli("check", model, "--target", "M4", *given, "--json")
+    first = json.loads(checked.out)["dtype"][0]
+    assert (first["stage"], first["node"]) == ("use_bf16", "network")
+    assert "dtype auto on this CPU: " in cli("check", model, "--target", "M4", *given).out
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (("--tolerance", "0.1"), "--tolerance: got 0.1 without --dtype auto"),
+        (("--dtype", "bf16", "--tolerance", "0.1"), "--tolerance: got 0.1 without --dtype auto"),
+        (("--dtype", "auto", "--tolerance", "0"), "dtype: got the tolerance 0.0, need a number above 0"),
+    ],
+)
+def test_a_tolerance_is_of_dtype_auto(cli, model, given, words):
+    ended = cli("run", model, *given)
+    assert ended.code == 1
+    assert words in ended.err
+
+
 def test_output_files_keep_names_apart_and_inside_the_folder():
     names = dict.fromkeys(["y", "Y", "../y", "a/b", "a:b", ".hidden", ""])
     assert file_names(names) == ["y", "Y_1", "_y", "a_b", "a_b_1", "hidden", "output"]

@@ -98,6 +98,15 @@ def test_operands_may_be_transposed_and_computed(
     assert same_bits(got, emulated(form, x, y.astype(np.float32)))
 
 
+@pytest.mark.parametrize("k", [1, 31, 32, 33, 64, 99])
+@pytest.mark.parametrize("transpose_y", [False, True])
+def test_computed_operands_are_packed_with_subnormals_as_0(form: str, transpose_y: bool, k: int) -> None:
+    x, y = random((18, k), 255.0), narrow(random((k, 35), 1e-5, seed=1))
+    y.reshape(-1)[::3] = ml_dtypes.bfloat16(1e-39)  # subnormal
+    got = matmul(x, np.ascontiguousarray(y.T) if transpose_y else y, transpose_y=transpose_y, constant=False)
+    assert same_bits(got, emulated(form, x, y.astype(np.float32)))
+
+
 def test_matrices_of_a_batch(form: str) -> None:
     x, y = random((2, 3, 18, 40)), narrow(random((3, 40, 33), seed=1))
     got = matmul(x, y, constant=False)
@@ -253,3 +262,44 @@ def test_groups_of_an_odd_number_of_channels_are_refused() -> None:
 @on_others
 def test_products_in_bf16_on_an_instruction_set(name: str) -> None:
     assert_passes_on(name, "not on_an_instruction_set and not very_many", [Path(__file__)])
+
+
+def weights_of(query: Array, key: Array, mask: Array | None) -> Array:
+    """In fp64, of numbers rounded to bf16."""
+    scores = rounded(query).astype(float) @ np.swapaxes(rounded(key), -1, -2).astype(float)
+    if mask is not None:
+        scores = scores + mask
+    exponentials = np.exp(scores - scores.max(-1, keepdims=True))
+    return exponentials / exponentials.sum(-1, keepdims=True)
+
+
+ATTENTIONS = [((2, 3, 70, 64), 200, 64), ((1, 66, 33), 193, 17), ((5, 64, 7), 222, 1), ((1, 1, 65, 80), 320, 40)]
+
+
+@pytest.mark.parametrize(("query", "keys", "width"), ATTENTIONS)
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(("name", "scale"), RANGES, ids=[name for name, _ in RANGES])
+def test_attention_is_near_the_one_in_fp64(
+    form: str, query: tuple[int, ...], keys: int, width: int, masked: bool, name: str, scale: float
+) -> None:
+    """Queries are scaled, keys are normal, values have the range: 255, 20,000, 1e-5."""
+    q, k = random(query, query[-1] ** -0.5), random((*query[:-2], keys, query[-1]), seed=1)
+    v = random((*query[:-2], keys, width), scale, seed=2)
+    mask = random((query[-2], keys), 3.0, seed=3) if masked else None
+    attrs = {"scale": 1.0, "causal": 0, "zero_hidden": 0, "hidden": -np.inf}
+    got = pieced("bf16_scaled_dot_product_attention", [q, k, v, mask], attrs, (*query[:-1], width), constant=False)
+    weights = weights_of(q, k, mask)
+    exact, size = weights @ rounded(v).astype(float), weights @ np.abs(rounded(v)).astype(float)
+    assert np.all(np.abs(got - exact) <= size * (2.0**-8 + (keys + 80) * 2.0**-23))
+
+
+def test_attention_hides_keys_by_masks_and_order(form: str) -> None:
+    q, k, v = random((1, 64, 32)), random((1, 192, 32), seed=1), random((1, 192, 16), 255.0, seed=2)
+    shown = np.arange(192) < 100
+    attrs = {"scale": 32**-0.5, "causal": 0, "zero_hidden": 0, "hidden": -np.inf}
+    name, shape = "bf16_scaled_dot_product_attention", (1, 64, 16)
+    masked = pieced(name, [q, k, v, np.tile(shown, (64, 1))], attrs, shape, constant=False)
+    loud = np.where(shown[:, None], v, np.float32(1e30))
+    assert same_bits(masked, pieced(name, [q, k, loud, np.tile(shown, (64, 1))], attrs, shape, constant=False))
+    causal = pieced(name, [q, k, v, None], {**attrs, "causal": 1}, shape, constant=False)
+    np.testing.assert_array_equal(causal[0, 0], rounded(v)[0, 0])

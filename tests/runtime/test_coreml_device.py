@@ -254,6 +254,7 @@ def test_other_systems_say_what_to_use_instead() -> None:
     [
         ({"numerics": "engine", "target": "M1"}, r"\[compile\] numerics: got it for the device 'coreml'"),
         ({"dtype": "bf16"}, r"\[compile\] dtype: got 'bf16' for the device 'coreml'"),
+        ({"dtype": "auto"}, r"\[compile\] dtype: got 'auto' for the device 'coreml'"),
         ({"threads": 2, "contexts": 3}, r"\[compile\] threads, contexts: got it for the device 'coreml'"),
         ({"fallback": "error"}, r"\[compile\] fallback: got it for the device 'coreml'"),
     ],

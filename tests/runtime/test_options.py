@@ -24,7 +24,7 @@ def test_keywords_of_compile_are_the_fields_of_options() -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "kind"), [(options, hx.Options), (options, hx.Device), (memory, hx.Memory)], ids=["Options", "Device", "Memory"]
+    ("module", "kind"), [(options, hx.Options), (options, hx.Device), (options, hx.AutoDtype), (memory, hx.Memory)], ids=["Options", "Device", "AutoDtype", "Memory"]
 )  # fmt: skip
 def test_every_field_has_its_own_description(module: Any, kind: Any) -> None:
     source = Path(module.__file__).read_text().partition(f"class {kind.__name__}:")[2]
@@ -67,6 +67,8 @@ def test_a_value_of_no_field_is_refused_where_it_is_written(given: dict[str, Any
         ({"target": "h13", "memory": hx.Memory(hold_ports=True)}, "memory: got hold_ports for h13"),
         ({"target": "h13", "trim_output_transpose": True}, "trim_output_transpose: got it for h13"),
         ({"target": "h13", "dtype": "fp32"}, "dtype: got 'fp32' for h13"),
+        ({"target": "h13", "dtype": "auto"}, "dtype: got 'auto' for h13"),
+        ({"target": "h13", "dtype": hx.AutoDtype(1e-3)}, "dtype: got 'auto' for h13"),
         ({"target": "h13", "numerics": "q31"}, "numerics: got 'q31' for h13"),
         ({"target": "host", "numerics": "engine"}, "numerics: got 'engine' for host"),
         ({"target": "host", "schedule": "apple"}, "schedule: got 'apple'"),

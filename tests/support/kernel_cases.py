@@ -99,8 +99,8 @@ def kernel_cases() -> tuple[KernelCase, ...]:
     """Each distinct step of all cases, in every row of its kernel that takes it."""
     seen: set[tuple[Any, ...]] = set()
     found: list[KernelCase] = []
-    for graph, given_to_it in _examples():
-        net = hx.compile(graph, threads=1)
+    for graph, given_to_it, dtype in (*((*one, "") for one in _examples()), *((*one, "bf16") for one in _in_bf16())):
+        net = hx.compile(graph, threads=1, dtype=dtype)
         for step, given, outputs in traced(net, given_to_it):
             strings = Strings()
             attrs = pack(ROWS[step.kernel][0]["attrs"], step.attrs, strings)
@@ -113,6 +113,17 @@ def kernel_cases() -> tuple[KernelCase, ...]:
                 if case := _of_row(row, given, outputs, attrs, strings.tobytes()):
                     found.append(case)
     return tuple(found)
+
+
+def _in_bf16() -> Iterator[tuple[Graph, Mapping[str, Array]]]:
+    """Attention with a mask of each dtype."""
+    rng = np.random.default_rng(4)
+    shapes = {"q": (2, 64, 5), "k": (2, 192, 5), "v": (2, 192, 3)}
+    given: dict[str, Array] = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    for mask in (rng.standard_normal((64, 192)).astype(np.float32), rng.random((64, 192)) > 0.5):
+        ports = [hx.input(name, shape) for name, shape in shapes.items()]
+        seen = hx.input("mask", mask.shape, str(mask.dtype).replace("float32", "fp32"))
+        yield hx.graph(hx.scaled_dot_product_attention(*ports, seen)), {**given, "mask": mask}
 
 
 def _examples() -> Iterator[tuple[Graph, Mapping[str, Array]]]:

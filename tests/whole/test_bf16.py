@@ -91,6 +91,20 @@ def test_weights_take_half_the_bytes(tmp_path: Path) -> None:
     assert np.array_equal(np.asarray(saved(x)), np.asarray(hx.compile(text_network(), dtype="bf16")(x)))
 
 
+def test_attention_of_many_keys_is_in_bf16() -> None:
+    rng = np.random.default_rng(4)
+    for keys, op in ((191, "scaled_dot_product_attention"), (192, "cpu.bf16_scaled_dot_product_attention")):
+        q, k, v = (hx.input(n, (2, s, 32)) for n, s in (("q", 64), ("k", keys), ("v", keys)))
+        graph = hx.graph([hx.scaled_dot_product_attention(q, k, v)])
+        feed = {p.name: rng.standard_normal(p.shape).astype(np.float32) for p in hx.compile(graph).inputs}
+        nets = [hx.compile(graph, dtype="bf16", threads=n) for n in (1, 2)]
+        assert [step.node.op for step in nets[0].program.steps] == [op]
+        got, again = (np.asarray(net(feed)) for net in nets)
+        assert got.tobytes() == again.tobytes()
+        want = np.asarray(hx.compile(graph)(feed))
+        assert np.linalg.norm(got - want) <= 0.01 * np.linalg.norm(want)
+
+
 def test_a_chip_refuses_the_dtype() -> None:
     with pytest.raises(Error, match=r"dtype: got 'bf16' for M5 \(h17\), which computes in fp16"):
         hx.compile(text_network(), target="M5", dtype="bf16")

@@ -1,4 +1,5 @@
-// scaled_dot_product_attention: softmax(query key' scale + mask) value, a block of queries at a time, in fp32.
+// scaled_dot_product_attention: softmax(query key' scale + mask) value, a block of queries at a time, in fp32 or in
+// bf16.
 //
 //            keys                    The scores of a block of queries exist in scratch only: products into rows, mask
 //   q [ s s s s s s ]  x  values     and softmax in place, products with the values into the output.
@@ -16,6 +17,7 @@
 
 #include "cpu/attention/attention.h"
 #include "cpu/elementwise/elementwise.h"
+#include "cpu/matmul/bf16.h"
 #include "cpu/tables.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -123,7 +125,12 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
   float* results = scores + s.block_rows * pitch;
   [[maybe_unused]] const float scale = static_cast<float>(call.attributes<AttentionAttributes>().scale);
 
-  const float* rows[kTileRows];
+  const bool pairs = is_bf16(*s.arithmetic);
+  const auto to_pairs = [&](float* row, int64_t n) {  // in place
+    s.arithmetic->to_floats(reinterpret_cast<const std::byte*>(row), DType::kFp32, n, row);
+  };
+
+  const float* rows[kMaxTileRows];
   Tile tile{};
   tile.a = rows;
   tile.num_segments = 1;
@@ -146,13 +153,14 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
           engine_row(*s.arithmetic, from, s.query_column, s.depth, queries + i * s.depth);
         else
           scaled_row<T>(from, s.query_column, s.depth, scale, queries + i * s.depth);
+        if (pairs) to_pairs(queries + i * s.depth, s.depth);
       }
       const int64_t keys = s.direct ? shown_keys(call, s, locate(0)) : s.num_keys;  // direct: a row at a time
       if (s.direct) {
         multiply_row(queries, key.data + base.key, key.dtype, s.key_column, s.key_row, s.depth, s.num_keys, {0, keys},
                      scores);
       } else {
-        tile.length = s.depth;
+        tile.length = s.arithmetic->items(s.depth);
         tile.panel_bytes = s.key_panel_bytes;
         tile.num_columns = pitch;
         tile.half_output = false;
@@ -173,8 +181,9 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
         }
         if (s.masked || s.causal) mask_row(call, s, locate(i), keys, scores + i * pitch);
         softmax(s, keys, scores + i * pitch);
+        if (pairs) to_pairs(scores + i * pitch, keys);
       }
-      tile.length = keys;
+      tile.length = s.arithmetic->items(keys);
       tile.num_columns = s.width;
       tile.half_output = sizeof(T) == 2;
       if (s.direct) {
@@ -219,10 +228,19 @@ constexpr Kernel attention(const char* dtypes) {
   };
 }
 
+// All operands of products are rounded to bf16, softmax is in fp32.
+constexpr Kernel bf16_attention(const char* dtypes) {
+  Kernel kernel = attention<float>(dtypes);
+  kernel.name = "bf16_scaled_dot_product_attention";
+  kernel.prepare = prepare_bf16_attention;
+  return kernel;
+}
+
 const Kernel kTable[] = {
     attention<float>("fp32,fp32,fp32,fp32->fp32"),       attention<float>("fp32,fp32,fp32,bool->fp32"),
     attention<float16_t>("fp16,fp16,fp16,fp16->fp16"),   attention<float16_t>("fp16,fp16,fp16,bool->fp16"),
     attention<engine_half>("fp16,fp16,fp16,fp16->fp16"), attention<engine_half>("fp16,fp16,fp16,bool->fp16"),
+    bf16_attention("fp32,fp32,fp32,fp32->fp32"),         bf16_attention("fp32,fp32,fp32,bool->fp32"),
 };
 
 std::span<const Kernel> attention_kernels() { return kTable; }

@@ -33,7 +33,8 @@ struct AttentionState {
   bool shared;           // keys and values are packed when a call begins, not for each piece
   int64_t num_matrices;  // products of the outer extents
   int64_t block_rows;    // queries at once
-  // Sizes of packed keys (depth rows of num_keys columns) and values (num_keys rows of width columns), as fp32.
+  // Sizes of packed keys (depth rows of num_keys columns) and values (num_keys rows of width columns), as the
+  // arithmetic reads them.
   int64_t key_panel_bytes, value_panel_bytes, key_bytes, value_bytes;
 
   const Arithmetic* arithmetic;
@@ -43,6 +44,7 @@ struct AttentionState {
 };
 
 Prepared prepare_attention(const Call& call);
+Prepared prepare_bf16_attention(const Call& call);
 Prepared prepare_engine_attention(const Call& call);
 void attention_cuts(const Call& call, Cuts& cuts);
 Box attention_needs(const Call& call, int input, const Box& out);

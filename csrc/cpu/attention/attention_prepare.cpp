@@ -3,6 +3,7 @@
 
 #include "cpu/attention/attention.h"
 #include "cpu/engine/engine_tile.h"
+#include "cpu/matmul/bf16.h"
 #include "cpu/region.h"
 
 namespace hexane::cpu {
@@ -107,8 +108,11 @@ std::shared_ptr<AttentionState> prepare_in(const Arithmetic& arithmetic, const C
   checked_product(kName, {s.num_keys, kPanelLanes, 4, std::max<int64_t>(value_panels, 1), matrices});
   checked_product(kName, {s.depth, 4, kBlockRows});
   checked_product(kName, {s.num_keys, 4, kBlockRows});
-  s.key_panel_bytes = s.depth * kPanelLanes * 4 + arithmetic.end_bytes;
-  s.value_panel_bytes = s.num_keys * kPanelLanes * 4 + arithmetic.end_bytes;
+  const auto panel_bytes = [&](int64_t k) {
+    return arithmetic.column_items(1, arithmetic.items(k)) * kPanelLanes * 4 + arithmetic.end_bytes;
+  };
+  s.key_panel_bytes = panel_bytes(s.depth);
+  s.value_panel_bytes = panel_bytes(s.num_keys);
   s.key_bytes = s.direct ? 0 : s.key_panel_bytes * key_panels;
   s.value_bytes = s.direct ? 0 : s.value_panel_bytes * value_panels;
   const int64_t tiles = std::max<int64_t>(1, kScoreBytes / (std::max<int64_t>(s.num_keys, 1) * 4 * kTileRows));
@@ -119,6 +123,8 @@ std::shared_ptr<AttentionState> prepare_in(const Arithmetic& arithmetic, const C
 }  // namespace
 
 Prepared prepare_attention(const Call& call) { return prepare_in(ieee_arithmetic(), call); }
+
+Prepared prepare_bf16_attention(const Call& call) { return prepare_in(bf16_arithmetic(), call); }
 
 Prepared prepare_engine_attention(const Call& call) {
   auto state = prepare_in(engine_arithmetic(), call);

@@ -34,6 +34,14 @@ void to_pairs(const std::byte* from, DType dtype, int64_t n, float* to) {
   };
   int64_t i = 0;
   if (dtype == DType::kBf16) {
+    const hn::ScalableTag<uint16_t> d;
+    const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+    for (; i + lanes <= n; i += lanes) {
+      const auto bits = hn::LoadU(d, reinterpret_cast<const uint16_t*>(from) + i);
+      const auto normal = hn::Ne(hn::And(bits, hn::Set(d, 0x7f80)), hn::Zero(d));
+      const auto sign = hn::And(bits, hn::Set(d, 0x8000));
+      hn::StoreU(hn::IfThenElse(normal, bits, sign), d, reinterpret_cast<uint16_t*>(halves) + i);
+    }
     for (; i < n; ++i) {
       bf16 x;
       std::memcpy(&x, from + 2 * i, 2);

@@ -99,13 +99,57 @@ void pack_rows(const Columns& c, std::byte* to, int64_t panel_bytes) {
   }
 }
 
+// Pairs of terms, a row of 16 columns after the other: two rows of the matrix become one.
+void pair_rows(const std::byte* from, int64_t stride, const Columns& c, int64_t columns, std::byte* to,
+               const Arithmetic& arithmetic) {
+  const int64_t item = c.dtype == DType::kFp32 ? 4 : 2;
+  alignas(64) std::byte row[kPanelLanes * 4];
+  alignas(64) float lanes[kPanelLanes];
+  alignas(64) uint16_t terms[2][kPanelLanes] = {};
+  for (int64_t k = 0; k < c.shape[2]; k += 2, to += kPanelLanes * 4) {
+    if (k + 1 == c.shape[2]) std::memset(terms[1], 0, sizeof terms[1]);
+    for (int64_t half = 0; half < std::min<int64_t>(2, c.shape[2] - k); ++half) {
+      const std::byte* source = from + (k + half) * stride;
+      if (c.column_stride != item) {
+        for (int64_t lane = 0; lane < columns; ++lane)
+          std::memcpy(row + lane * item, source + lane * c.column_stride, item);
+        source = row;
+      }
+      arithmetic.to_floats(source, c.dtype, columns, lanes);
+      std::memcpy(terms[half], lanes, columns * 2);
+    }
+    alignas(64) uint32_t pairs[kPanelLanes];
+    for (int64_t lane = 0; lane < kPanelLanes; ++lane)
+      pairs[lane] = terms[0][lane] | static_cast<uint32_t>(terms[1][lane]) << 16;
+    std::memcpy(to, pairs, sizeof pairs);
+  }
+}
+
+// The same of a matrix whose columns are dense: each gives pairs at once, and blocks of 16 columns are transposed.
+void pair_columns(const std::byte* from, const Columns& c, int64_t columns, std::byte* to,
+                  const Arithmetic& arithmetic) {
+  constexpr int64_t kTerms = 2 * kPanelLanes;
+  const int64_t item = c.dtype == DType::kFp32 ? 4 : 2;
+  const TransposeFunction transpose = transpose_block(4);
+  alignas(64) float block[kPanelLanes][kPanelLanes] = {};
+  alignas(64) std::byte turned[sizeof block];
+  for (int64_t k = 0; k < c.shape[2]; k += kTerms, to += sizeof block) {
+    const int64_t terms = std::min(kTerms, c.shape[2] - k);
+    for (int64_t n = 0; n < columns; ++n)
+      arithmetic.to_floats(from + n * c.column_stride + k * item, c.dtype, terms, block[n]);
+    if (terms == kTerms) {
+      transpose(reinterpret_cast<const std::byte*>(block), sizeof block[0], to);
+      continue;
+    }
+    transpose(reinterpret_cast<const std::byte*>(block), sizeof block[0], turned);
+    std::memcpy(to, turned, arithmetic.items(terms) * kPanelLanes * 4);
+  }
+}
+
 // Pairs of terms of a bf16 or fp32 matrix.
 void pack_pairs(const Columns& c, std::byte* to, int64_t panel_bytes, const Arithmetic& arithmetic) {
   const int64_t item = c.dtype == DType::kFp32 ? 4 : 2, pairs = arithmetic.items(c.shape[2]);
   const int64_t segment = arithmetic.column_items(1, c.joined ? c.shape[1] * pairs : pairs);
-  alignas(64) float lanes[2][kPanelLanes];
-  alignas(64) std::byte row[2][kPanelLanes * 4];
-  uint16_t terms[2][kPanelLanes];
   for (int64_t n = 0; n < c.num_columns; n += kPanelLanes, to += panel_bytes) {
     const int64_t columns = std::min(kPanelLanes, c.num_columns - n);
     std::memset(to, 0, panel_bytes);
@@ -113,22 +157,11 @@ void pack_pairs(const Columns& c, std::byte* to, int64_t panel_bytes, const Arit
       for (int64_t j = 0; j < c.shape[1]; ++j) {
         const std::byte* from = c.from + n * c.column_stride + i * c.strides[0] + j * c.strides[1];
         const int64_t first = c.joined ? i * segment + j * pairs : (i * c.shape[1] + j) * segment;
-        uint16_t* at = reinterpret_cast<uint16_t*>(to) + first * 2 * kPanelLanes;
-        for (int64_t k = 0; k < c.shape[2]; k += 2, at += 2 * kPanelLanes) {
-          const int64_t count = std::min<int64_t>(2, c.shape[2] - k);
-          for (int64_t half = 0; half < count; ++half) {
-            const std::byte* term = from + (k + half) * c.strides[2];
-            const std::byte* source = term;
-            if (c.column_stride != item) {
-              for (int64_t lane = 0; lane < columns; ++lane)
-                std::memcpy(row[half] + lane * item, term + lane * c.column_stride, item);
-              source = row[half];
-            }
-            arithmetic.to_floats(source, c.dtype, columns, lanes[half]);
-            std::memcpy(terms[half], lanes[half], columns * 2);
-            for (int64_t lane = 0; lane < columns; ++lane) at[2 * lane + half] = terms[half][lane];
-          }
-        }
+        std::byte* at = to + first * kPanelLanes * 4;
+        if (c.strides[2] == item && c.shape[2] > 1)
+          pair_columns(from, c, columns, at, arithmetic);
+        else
+          pair_rows(from, c.strides[2], c, columns, at, arithmetic);
       }
   }
 }

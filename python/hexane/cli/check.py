@@ -3,16 +3,19 @@
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
+import hexane
 from hexane import _core, sources
 from hexane.cli.errors import command
 from hexane.cli.given import Given, Known, read_graph
 from hexane.cli.inputs import ADVICE, random_line, with_random
+from hexane.cli.model import choices, dtype_of
 from hexane.cli.options import (
     CalibrationFiles,
     Debug,
@@ -20,16 +23,18 @@ from hexane.cli.options import (
     Inputs,
     InputShapes,
     Json,
+    Precision,
     Preprocessing,
     Repair,
     Repairs,
+    Tolerance,
     Values,
     names_of,
 )
 from hexane.cli.output import print_json, print_table, working
 from hexane.errors import Error
 from hexane.graph import Graph
-from hexane.graph.decisions import counted
+from hexane.graph.decisions import Decision, counted
 from hexane.options import Options
 from hexane.passes.repair import repair as repair_of
 from hexane.passes.repair import repairs_of, without_repair
@@ -55,6 +60,12 @@ ALL = "all"
 MOST_RUN = 4  # chips whose programs run on given inputs
 MOST_REPAIRS = 5  # that are listed
 MOST_NUMBERS = 12  # of nodes in an error
+
+
+class OwnDtype(str, Enum):
+    """--dtype: what is said of this CPU."""
+
+    AUTO = "auto"
 
 
 @command
@@ -85,6 +96,13 @@ def check(
     preprocess: Preprocessing = None,
     function: Function = None,
     repair: Repairs = Repair.ON,
+    dtype: Annotated[
+        OwnDtype | None,
+        typer.Option(
+            help="auto: say too which products this CPU would compute in bf16 with `hexane compile --dtype auto`."
+        ),
+    ] = None,
+    tolerance: Tolerance = None,
     html: Annotated[
         Path | None,
         typer.Option(
@@ -138,12 +156,14 @@ def check(
     if html is not None:
         _core.save_file(str(html), html_page(reports).encode("utf-8", "xmlcharrefreplace"))
     ranges, runs = _on_inputs(graph, reports, known)
+    chosen = _chosen(graph, dtype, tolerance, known)
     failed = None if conditions is None else _failed(conditions, graph, reports, known)
     if json:
         record = _record(model, reports, node)
         record["repairs"] = [list(d) for d in repairs_of(repair_of(graph, reports[0].chip))]
         record |= {"package": [finding.record() for finding in of_file]} if source.form == "coreml" else {}
         record |= {"measured": plan.record()} if plan is not None else {}
+        record |= {"dtype": [decision._asdict() for decision in chosen]} if chosen else {}
         record |= {"ranges": [seen.record() for seen in ranges]} if ranges else {}
         for found in runs:
             (target_record,) = [one for one in record["targets"] if one["target"] == found.chip.name]
@@ -161,6 +181,9 @@ def check(
         if plan is not None:
             print(f"\n{plan.summary}\n")
             print_table(PLAN_HEAD, [op.row() for op in plan.ops], right=("cost",))
+        if chosen:
+            print(f"\ndtype auto on this CPU: {chosen[0].reason}\n")
+            print_table(("product", "dtype", "why"), [(d.node, d.verdict, d.reason) for d in chosen[1:]])
         _print_numbers(graph, ranges, runs, reports)
     if failed is not None and not json:
         _print_failed(reports, failed)
@@ -178,6 +201,17 @@ def _of_package(source: sources.Module) -> tuple[Finding, ...]:
 
     model = open_model(source.source)
     return find_package_rules(model, source.asked or model.functions[0])
+
+
+def _chosen(graph: Graph, dtype: OwnDtype | None, tolerance: float | None, known: Known) -> list[Decision]:
+    """What the dtype "auto" chooses on this CPU, first for the network."""
+    asked = dtype_of(None if dtype is None else Precision.AUTO, tolerance, known)
+    if not asked:
+        return []
+    with working("measuring products in fp32 and bf16"):
+        made = hexane.compile(graph, target="host", dtype=asked)
+    assert isinstance(made, hexane.Model)
+    return choices(made)
 
 
 def _measured(source: sources.Module, graph: Graph, report: Report, known: Known) -> ComparedPlan:

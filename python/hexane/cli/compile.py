@@ -11,9 +11,10 @@ import hexane
 from hexane import sources
 from hexane.cli.errors import command
 from hexane.cli.given import Given
-from hexane.cli.model import open_model
+from hexane.cli.model import choice_line, open_model
 from hexane.cli.options import (
     Arithmetic,
+    CalibrationFiles,
     Debug,
     Dtype,
     Fallback,
@@ -21,11 +22,14 @@ from hexane.cli.options import (
     Inputs,
     InputShapes,
     Json,
+    Precision,
+    Preprocessing,
     Repair,
     Repairs,
     RunsOn,
     Strategy,
     Target,
+    Tolerance,
     Values,
 )
 from hexane.cli.output import named_option, print_json, working
@@ -48,9 +52,12 @@ def compile_model(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX or MIL file, or a netplist.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.hxp", help="Where the plan goes.")],
     dtype: Dtype = None,
+    tolerance: Tolerance = None,
     input_shape: InputShapes = None,
     inputs: Inputs = None,
     values: Values = None,
+    calibration: CalibrationFiles = None,
+    preprocess: Preprocessing = None,
     function: Function = None,
     target: Target = None,
     fallback: Annotated[
@@ -138,6 +145,8 @@ def compile_model(
     source = sources.open_network(model, function=function, where="compile")
     if output.exists() and output.samefile(model):
         raise Error(f"[compile] {output}: got the model itself as the output, need another file")
+    if calibration is not None and dtype is not Precision.AUTO:
+        raise Error("[compile] --calibration: got it without --dtype auto, need both")
     if slow is not None and sram is None:
         raise Error("[compile] --slow: got it alone, need --sram as well")
     if strategy is Strategy.STAGES and sram is None:
@@ -185,7 +194,8 @@ def compile_model(
             target=target,
             threads=1 if memory.limits else None,
             dtype=dtype,
-            given=Given.of(input_shape, inputs, values),
+            tolerance=tolerance,
+            given=Given.of(input_shape, inputs, values, calibration=calibration, preprocess=preprocess),
             dump=dump,
             fallback=fallback,
             repair=repair,
@@ -210,6 +220,8 @@ def compile_model(
     sizes = ", ".join(f"{name} {size_text(count)}" for name, count in net.memory.items())
     chip = "" if net.target == "host" else f" for {net.target_label}"
     print(f"{output}: {size_text(file_bytes)}, {counted(len(net.steps), 'step')}{chip}; {sizes}")
+    if line := choice_line(net):
+        print(line)
     if in_flash is not None:
         print(
             f"flash: plan {in_flash.plan} bytes, of them {in_flash.in_place} of weights read in place and"

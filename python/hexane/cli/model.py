@@ -1,5 +1,6 @@
 """Loads the plan that a command is given, or compiles the model."""
 
+from itertools import islice
 from pathlib import Path
 
 import hexane
@@ -8,6 +9,9 @@ from hexane.cli.given import Given, Known
 from hexane.cli.options import Fallback, Numerics, Precision, Repair
 from hexane.cli.output import working
 from hexane.errors import Error
+from hexane.graph.decisions import Decision
+from hexane.options import DEFAULT_TOLERANCE, MOST_FEEDS
+from hexane.runtime.auto_dtype import STAGE
 from hexane.runtime.load import load_function
 
 
@@ -17,6 +21,7 @@ def open_model(
     target: str | None = None,
     threads: int | None = None,
     dtype: Precision | None = None,
+    tolerance: float | None = None,
     given: Given | None = None,
     dump: Path | None = None,
     fallback: Fallback = Fallback.HOST,
@@ -29,7 +34,13 @@ def open_model(
     given = given or Given.of(None)
     name = Path(source.name).name
     if source.form in ("plan", "plans"):
-        options = {"--target": target, "--dtype": dtype, "--input-shape": given.shapes, "--numerics": numerics}
+        options = {
+            "--target": target,
+            "--dtype": dtype,
+            "--tolerance": tolerance,
+            "--input-shape": given.shapes,
+            "--numerics": numerics,
+        }
         if unfit := [name for name, value in options.items() if value]:
             raise Error(
                 f"[open] {source.name}: got a plan and {', '.join(unfit)}, need an ONNX model to compile that way"
@@ -40,7 +51,7 @@ def open_model(
         return net, Known(arrays=arrays, origins=origins)
     known = given.read(sources.open_network(source))
     with working(f"compiling {name}"):
-        chosen = dtype.value if dtype else ""
+        chosen = dtype_of(dtype, tolerance, known)
         made = hexane.compile(
             source,
             target=target,
@@ -55,3 +66,26 @@ def open_model(
             memory=memory,
         )
     return made, known
+
+
+def dtype_of(dtype: Precision | None, tolerance: float | None, known: Known) -> str | hexane.AutoDtype:
+    """--dtype and --tolerance; "auto" is measured on what is given for the inputs. Raises Error for a tolerance of
+    another dtype."""
+    if dtype is not Precision.AUTO:
+        if tolerance is not None:
+            raise Error(f"[compile] --tolerance: got {tolerance:g} without --dtype auto, need both")
+        return dtype.value if dtype else ""
+    given = islice(known.named_feeds(), MOST_FEEDS)
+    feeds = [{k: v for k, v in feed.items() if k not in known.values} for _, feed in given if feed]
+    return hexane.AutoDtype(DEFAULT_TOLERANCE if tolerance is None else tolerance, calibration=feeds)
+
+
+def choices(net: hexane.Model) -> list[Decision]:
+    """What --dtype auto chose, first for the network; nothing for another dtype, and for a plan."""
+    return [] if net.program is None else [d for d in net.program.graph.decisions if d.stage == STAGE]
+
+
+def choice_line(net: hexane.Model) -> str:
+    """The first of the choices; "" where there are none."""
+    found = choices(net)
+    return f"dtype auto: {found[0].reason}" if found else ""

@@ -33,11 +33,13 @@ class NamedShape(NamedTuple):
 
 
 class Precision(str, Enum):
-    """--dtype: what is stored between the ports; fp32: the model's own dtypes; bf16: those, with products in bf16."""
+    """--dtype: what is stored between the ports; fp32: the model's own dtypes; bf16: those, with products in bf16;
+    auto: with those products in bf16 that are faster and keep the outputs within a tolerance."""
 
     FP32 = "fp32"
     FP16 = "fp16"
     BF16 = "bf16"
+    AUTO = "auto"
 
 
 class Fallback(str, Enum):
@@ -210,8 +212,17 @@ RunsOn = Annotated[
 Dtype = Annotated[
     Precision | None,
     typer.Option(
-        help="fp16: store fp16 between the ports, accumulate fp32. bf16: multiply in bf16, accumulate fp32."
+        help="fp16: store fp16 between the ports, accumulate fp32. bf16: multiply in bf16, accumulate fp32. auto: bf16"
+        " for products that are faster so on this CPU, measured, while outputs stay within --tolerance."
         " [default: the model's]"
+    ),
+]
+Tolerance = Annotated[
+    float | None,
+    typer.Option(
+        metavar="E",
+        help="Of --dtype auto: the largest relative error of an output, as L2 from fp32. [default: 0.01]",
+        show_default=False,
     ),
 ]
 Function = Annotated[

@@ -10,7 +10,7 @@ from hexane import sources
 from hexane.cli.errors import command
 from hexane.cli.given import Given, Known
 from hexane.cli.inputs import SEED, random_line, with_random
-from hexane.cli.model import open_model
+from hexane.cli.model import choice_line, open_model
 from hexane.cli.options import (
     Arithmetic,
     Debug,
@@ -20,6 +20,7 @@ from hexane.cli.options import (
     InputShapes,
     Json,
     Target,
+    Tolerance,
     Values,
     numbers,
 )
@@ -48,6 +49,7 @@ def run(
         Path | None, typer.Option(metavar="F.json", help="Write a profiled call as a Chrome trace (Perfetto reads it).")
     ] = None,
     dtype: Dtype = None,
+    tolerance: Tolerance = None,
     input_shape: InputShapes = None,
     inputs: Inputs = None,
     values: Values = None,
@@ -74,6 +76,7 @@ def run(
         target=target,
         threads=threads,
         dtype=dtype,
+        tolerance=tolerance,
         given=given,
         numerics=numerics,
         memory=hexane.Memory(runtime="c99") if runtime is Runtime.C99 else None,
@@ -112,6 +115,8 @@ def run(
     if line := random_line(net.inputs, known.arrays):
         print(line)
     print_outputs(record["outputs"])
+    if line := choice_line(net):
+        print(line)
     print(f"latency  median {timed['median_us']:.1f} us, p90 {timed['p90_us']:.1f} us over {timed['runs']} runs")
     print(f"ran on   {record['device']}, threads: {record['threads']}")
     if difference is not None:

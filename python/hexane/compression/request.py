@@ -102,8 +102,12 @@ class Compression:
     @property
     def feeds(self) -> list[Mapping[str, Any]]:
         """The calibration inputs."""
-        given = self.calibration
-        return [] if given is None else [given] if isinstance(given, Mapping) else list(given)
+        return feeds_of(self.calibration)
+
+
+def feeds_of(given: Feeds | None) -> list[Mapping[str, Any]]:
+    """The inputs as a list."""
+    return [] if given is None else [given] if isinstance(given, Mapping) else list(given)
 
 
 def as_compression(given: object) -> Compression:

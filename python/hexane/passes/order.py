@@ -207,7 +207,7 @@ ORDER = (
     # When products have their epilogues, and before states are saved, which it may read otherwise.
     Pass(keep_halves, ("host",), lambda _, options: not options.memory.rows),
     # Likewise; values in fp16 stay in fp16.
-    Pass(use_bf16, ("host",), lambda _, options: options.dtype == "bf16"),
+    Pass(use_bf16, ("host",), lambda _, options: options.dtype == "bf16" or options.auto_dtype is not None),
     # When nothing moves any more: a reader may have come to need the update as well. After "layers" it runs on the
     # segments together.
     Pass(save_states, ("host",)),

@@ -1,7 +1,7 @@
 """Compiles a model of any form, and loads compiled ones."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,13 +16,14 @@ from hexane.graph import Graph
 from hexane.graph.printer import size_text
 from hexane.importers.signature import SpecialisationNeeded, known_dims
 from hexane.memory import Memory
-from hexane.options import DEFAULTS, Device, Options
+from hexane.options import DEFAULTS, AutoDtype, Device, Options
 from hexane.passes.legalize.narrow_ports import narrow_ports
 from hexane.passes.run import Watch
 from hexane.pipeline import compile_graph
 from hexane.planning.search import slow_traffic
 from hexane.program import Program
 from hexane.runtime import engine
+from hexane.runtime.auto_dtype import ChosenProducts, choose_products, in_fp32
 from hexane.runtime.chip import chip_program
 from hexane.runtime.collector import collector_paused
 from hexane.runtime.compressed import Compressed, Feeds, compressed, relative_error
@@ -42,7 +43,7 @@ def compile(
     *,
     target: str | Target | None = None,
     device: str | Device | None = None,
-    dtype: str | None = None,
+    dtype: str | AutoDtype | None = None,
     numerics: str | None = None,
     fallback: str | None = None,
     repair: bool | None = None,
@@ -237,12 +238,15 @@ class _Compiler:
     def _build(
         self, model: Graph, pool: _core.MemoryPool | None, programs: "Sequence[_core.MadeProgram]" = ()
     ) -> Model:
+        chosen = self._chosen(model, is_fixed=pool is None)
+        if chosen is not None:
+            model = model.decided(*chosen.decisions)
         on_engine, why = self.engine()
         known = [] if on_engine is None else on_engine.made
         known += programs
         dump = self.options.dump
         watch = None if dump is None else Dump(dump)
-        program = self.program(model, on_engine, watch)
+        program = self.program(model, on_engine, watch, None if chosen is None else chosen.numbers)
         made = engine.in_order(known, program)
         if pool is not None:
             self._check_call(program)
@@ -277,11 +281,33 @@ class _Compiler:
         qos = dispatch().default_qos if device.qos is None else device.qos
         return OnEngine(found, self.target, qos, device.cache), ""
 
-    def program(self, model: Graph, on_engine: OnEngine | None = None, watch: Watch | None = None) -> Program:
+    def _chosen(self, model: Graph, *, is_fixed: bool) -> ChosenProducts | None:
+        """The products in bf16 where the dtype is "auto"; None for other dtypes."""
+        asked = self.options.auto_dtype
+        if asked is None:
+            return None
+        if self.options.memory.runs_on != "host":
+            return in_fp32("the runtime for small devices has no bf16")
+        whole = replace(self, planned=False)
+
+        def trial(numbers: Collection[int], watch: Watch | None = None) -> Model:
+            program = whole.program(model, None, watch, numbers)
+            swaps = [(program.buffers[state].space, program.buffers[after].space) for state, after in program.swaps]
+            return Model(_core.Program(emit_plan(program), self.options.num_threads, None, [], swaps), program)
+
+        return choose_products(model, asked, trial, is_fixed=is_fixed)
+
+    def program(
+        self,
+        model: Graph,
+        on_engine: OnEngine | None = None,
+        watch: Watch | None = None,
+        in_bf16: Collection[int] | None = None,
+    ) -> Program:
         if isinstance(self.target, Chip):
             return chip_program(model, self.target, self.options, watch=watch, on_engine=on_engine)
         graph = narrow_ports(model, self.target) if self.options.io == "fp16" else model
-        return compile_graph(graph, self.target, self.options, watch=watch, planned=self.planned)
+        return compile_graph(graph, self.target, self.options, watch=watch, planned=self.planned, in_bf16=in_bf16)
 
 
 def target_of(options: Options) -> Target:

@@ -333,8 +333,9 @@ def check_options(options: Options) -> None:
     given = [n for n in Options.__dataclass_fields__ if n not in takes and getattr(options, n) != getattr(fresh, n)]
     if given:
         raise Error(f"[compile] {', '.join(given)}: got it for the device 'coreml', need another device for it")
-    if options.dtype == "bf16":
-        raise Error("[compile] dtype: got 'bf16' for the device 'coreml', need 'fp16' or 'fp32'")
+    if options.dtype == "bf16" or options.auto_dtype is not None:
+        dtype = "auto" if options.auto_dtype is not None else options.dtype
+        raise Error(f"[compile] dtype: got {dtype!r} for the device 'coreml', need 'fp16' or 'fp32'")
 
 
 def _ports(graph: Graph, loaded: LoadedModel, renamed: Mapping[str, str]) -> dict[str, list[_Port]]:

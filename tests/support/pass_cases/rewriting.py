@@ -79,6 +79,12 @@ FIRES: dict[str, Case] = {
         use_bf16,
         lambda: selected(hx.matmul(hx.input("x", (5, 4), "bf16"), hx.input("y", (4, 3), "bf16"))),
     ),
+    "use_bf16_of_attention": (
+        use_bf16,
+        lambda: selected(
+            hx.scaled_dot_product_attention(*(hx.input(n, (1, s, 2)) for n, s in (("q", 64), ("k", 192), ("v", 192))))
+        ),
+    ),
     "use_bf16_of_two_that_are_computed": (
         use_bf16,
         lambda: selected(hx.matmul(hx.input("x", (2, 5, 3)), hx.input("y", (2, 4, 3)), transpose_y=True)),
@@ -221,6 +227,12 @@ LEAVES: dict[str, Case] = {
     "a_few_rows_with_a_matrix_that_is_computed": (
         use_bf16,
         lambda: selected(hx.matmul(hx.input("x", (2, 3, 3)), hx.input("y", (2, 3, 4)))),
+    ),
+    "attention_of_few_keys": (
+        use_bf16,
+        lambda: selected(
+            hx.scaled_dot_product_attention(*(hx.input(n, (1, s, 2)) for n, s in (("q", 64), ("k", 191), ("v", 191))))
+        ),
     ),
     "a_depthwise_convolution": (
         use_bf16,

@@ -19,11 +19,14 @@ from hexane.ops.records.conv import (
     window_kernel_attrs,
 )
 from hexane.ops.records.linear import OPS as PRODUCTS
+from hexane.ops.records.linear import attention_weights
 from hexane.ops.spec import Op
 
 BF16_MATMUL = "cpu.bf16_matmul"
 BF16_CONV = "cpu.bf16_conv"
+BF16_ATTENTION = "cpu.bf16_scaled_dot_product_attention"
 _MATMUL = next(op for op in PRODUCTS if op.name == "matmul")
+_ATTENTION = next(op for op in PRODUCTS if op.name == "scaled_dot_product_attention")
 
 
 def in_bf16(x: Array) -> Array:
@@ -47,6 +50,11 @@ def _conv(x: Array, weight: Array, bias: Array | None = None, **attrs: Any) -> A
     return convolve(in_bf16(x), in_bf16(weight), bias, **attrs)
 
 
+def _attention(query: Array, key: Array, value: Array, mask: Array | None = None, **attrs: Any) -> Any:
+    weights = attention_weights(in_bf16(query * attrs["scale"]), in_bf16(key), mask, **{**attrs, "scale": 1.0})
+    return np.matmul(in_bf16(weights), in_bf16(value))
+
+
 OPS = (
     Op(
         name=BF16_MATMUL, doc="matmul of x, rounded to bf16, and y in bf16: products and sums in fp32.",
@@ -60,5 +68,13 @@ OPS = (
         inputs=("x", "weight", "bias?"), attrs={**WINDOW, "groups": integer(1), "layout": LAYOUT, "epilogue": SLOTS},
         shape=convolved_shape, dtype=_dtype, canonical=window_attrs, kernel="conv", kernel_attrs=window_kernel_attrs,
         layout="spatial", level="kernel", epilogue=True, product=over_rows, padding=0.0, ref=_conv, cases=(),
+    ),
+    Op(
+        name=BF16_ATTENTION,
+        doc="scaled_dot_product_attention whose queries, times the scale, keys, values and weights are rounded to bf16: "
+        "products, sums and softmax in fp32.",
+        inputs=_ATTENTION.inputs, attrs=_ATTENTION.attrs, shape=_ATTENTION.shape, dtype=_ATTENTION.dtype,
+        check=_ATTENTION.check, canonical=_ATTENTION.canonical, kernel="bf16_scaled_dot_product_attention", level="kernel",
+        ref=_attention, cases=(),
     ),
 )  # fmt: skip

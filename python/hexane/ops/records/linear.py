@@ -88,23 +88,21 @@ def _explicit_scale(types: Any, attrs: dict[str, Any]) -> dict[str, Any]:
     return {**attrs, "scale": attrs["scale"] or 1 / math.sqrt(max(depth, 1))}
 
 
-def _attention(
-    query: Array,
-    key: Array,
-    value: Array,
-    mask: Array | None,
-    scale: float,
-    causal: bool,
-    zero_hidden: bool,
-    hidden: float,
+def attention_weights(
+    query: Array, key: Array, mask: Array | None, scale: float, causal: bool, zero_hidden: bool, hidden: float
 ) -> Array:
+    """The softmax of scores."""
     scores = np.matmul(query, np.swapaxes(key, -1, -2)) * scale
     if causal:
         scores = np.where(np.tri(*scores.shape[-2:], dtype=np.bool_), scores, -np.inf)
     if mask is not None:
         scores = np.where(mask, scores, hidden) if mask.dtype == np.bool_ else scores + mask
     weights = softmax(scores, -1)
-    return np.matmul(np.where(np.isnan(weights), 0, weights) if zero_hidden else weights, value)
+    return np.where(np.isnan(weights), 0, weights) if zero_hidden else weights
+
+
+def _attention(query: Array, key: Array, value: Array, mask: Array | None, **attrs: Any) -> Array:
+    return np.matmul(attention_weights(query, key, mask, **attrs), value)
 
 
 def _expand_attention(

@@ -1,43 +1,82 @@
 """Multiplies in bf16."""
 
+from collections.abc import Callable, Collection
 from math import prod
 
-from hexane.dtypes import BF16, FP32, DType
+from hexane.dtypes import BF16, BOOL, FP32, DType
 from hexane.graph import Graph, Node, Value
 from hexane.ops import OPS, apply
 from hexane.ops.fold import fold_node
-from hexane.ops.records.bf16_product import BF16_CONV, BF16_MATMUL
+from hexane.ops.records.bf16_product import BF16_ATTENTION, BF16_CONV, BF16_MATMUL
 from hexane.targets import Target
 
-_PRODUCTS = {"cpu.matmul": BF16_MATMUL, "cpu.conv": BF16_CONV}  # what they become
+ATTENTION = "scaled_dot_product_attention"
+_PRODUCTS = {  # what they become
+    "cpu.matmul": BF16_MATMUL,
+    "cpu.conv": BF16_CONV,
+    ATTENTION: BF16_ATTENTION,
+}
 
 FEW_ROWS = 3  # which a matrix that is computed meets: to pack it costs more than that gains
 PANEL = 16  # columns of a tile
+LEAST_QUERIES, LEAST_KEYS = 64, 192  # of attention: with fewer, packing and softmax take most of the time
 
 
 def use_bf16(graph: Graph, target: Target) -> Graph:
     """cpu.matmul(%x, %y) : fp32  ->  cpu.bf16_matmul(%x, cast(%y) : bf16) : fp32
     cpu.conv(%x, %w) : fp32  ->  cpu.bf16_conv(%x, cast(%w) : bf16) : fp32
+    scaled_dot_product_attention(%q, %k, %v)  ->  cpu.bf16_scaled_dot_product_attention(%q, %k, %v)
     cpu.matmul(%x, %y) : bf16  ->  cast(cpu.bf16_matmul(cast(%x) : fp32, %y)) : bf16
 
     Both operands are rounded to bf16, x as the kernel reads it; sums, bias, epilogue and result are in fp32. Constant
     weights are rounded here. Depthwise convolutions, convolutions with narrow groups, and products of a few rows with a
-    computed matrix stay in fp32.
+    computed matrix stay in fp32. So does attention of less than 64 queries or 192 keys.
     """
 
+    return _in_bf16(graph, bf16_products(graph))
+
+
+def use_bf16_in(numbers: Collection[int]) -> Callable[[Graph, Target], Graph]:
+    """The pass, but for some products alone, by their numbers in `bf16_products`."""
+
+    def use_bf16(graph: Graph, target: Target) -> Graph:
+        found = bf16_products(graph)
+        return _in_bf16(graph, [found[i] for i in numbers])
+
+    return use_bf16
+
+
+def bf16_products(graph: Graph) -> list[Node]:
+    """The products that the pass takes, in the order of the graph."""
+    return [node for node in graph.nodes if node.op in _PRODUCTS and _is_taken(node)]
+
+
+def _in_bf16(graph: Graph, chosen: Collection[Node]) -> Graph:
+    known = set(chosen)
+
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        dtype, (x, y) = node.types[0].dtype, inputs[:2]
-        assert x is not None
-        assert y is not None
-        if dtype not in (FP32, BF16) or any(v is not None and v.dtype is not dtype for v in inputs):
+        if node not in known:
             return None
-        if not _gains(node, x, y):
-            return None
-        operands = [v and _cast(v, BF16 if i == 1 else FP32) for i, v in enumerate(inputs)]
+        narrow = () if node.op == ATTENTION else (1,)  # what the kernel reads in bf16
+        operands = [
+            v if v is None or v.dtype is BOOL else _cast(v, BF16 if i in narrow else FP32) for i, v in enumerate(inputs)
+        ]
         made = apply(OPS[_PRODUCTS[node.op]], operands, node.attrs, node.sources)
-        return (_cast(made[0], dtype),)
+        return (_cast(made[0], node.types[0].dtype),)
 
     return graph.rewrite(change, tuple(_PRODUCTS))
+
+
+def _is_taken(node: Node) -> bool:
+    dtype, (x, y) = node.types[0].dtype, node.inputs[:2]
+    assert x is not None
+    assert y is not None
+    takes = (dtype, BOOL) if node.op == ATTENTION else (dtype,)  # a mask
+    if dtype not in (FP32, BF16) or any(v is not None and v.dtype not in takes for v in node.inputs):
+        return False
+    if node.op == ATTENTION:
+        return x.shape[-2] >= LEAST_QUERIES and y.shape[-2] >= LEAST_KEYS
+    return _gains(node, x, y)
 
 
 def _cast(value: Value, dtype: DType) -> Value:
