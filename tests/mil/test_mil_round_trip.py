@@ -31,10 +31,12 @@ UNWRITTEN = {
     "bitwise_or",
     "bitwise_xor",
     "col2im",
-    "max_pool_gradient",  # has a col2im
+    "cond",
     "fmod",
     "interleave",
     "lookup",
+    "loop",
+    "max_pool_gradient",  # has a col2im
     "max_unpool",
     "non_max_suppression",
     "non_zero",

@@ -139,11 +139,13 @@ silicon = "M7"
 products = ["M7"]
 dies = []
 cores = 16
-hardware_version = "unknown"
 cpu_subtype = 12
 descriptor = 25
 
-[hal]
+[shown]
+hardware_version = "unknown"
+
+[shown.hal]
 num_nes = 8
 """
 

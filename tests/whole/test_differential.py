@@ -46,7 +46,11 @@ KINDS = ("fp32", "exact", "quantized", "quantized exact")
 # Of each seed all kinds.
 SEEDS = first_quick(range(75), 40)
 LARGE = {"steps": 6, "limit": 200_000}  # of a size that is worth two threads
-NOT_DRAWN = {"write_state": "test_random_states.py writes states"}
+NOT_DRAWN = {
+    "write_state": "test_random_states.py writes states",
+    "loop": "tests/importers/test_import_bodies.py has loops",
+    "cond": "tests/importers/test_import_bodies.py has branches",
+}
 # Capacities and random draws are no values that oracles have: test_dynamic.py and test_random.py are for them. TFLite's arithmetic is not
 # ONNX's: tests/runtime/test_q31.py compares it.
 APART = {
