@@ -120,7 +120,9 @@ def assert_written(op: Op, index: int, chips: list[str], behind: int) -> None:
 def test_every_row_of_floors_that_names_ops_for_one_is_walked() -> None:
     walked = {op.name for op, _ in WRITTEN}
     alone = {op.name for op, _ in CASES if op.expand is None}  # a kernel of its own, and nothing else
-    assert set(table("floors")["ops"]) <= walked | alone
+    assert (
+        set(table("floors")["ops"]) - {"loop"} <= walked | alone
+    )  # whose cases are in tests/importers/test_import_bodies.py
 
 
 def graph_behind_the_engine(op: Op, index: int, behind: int) -> Graph:
