@@ -9,19 +9,10 @@ import pytest
 import hexane as hx
 from hexane.errors import Error, UnsupportedError
 from hexane.importers.tflite.opened import open_model
+from tflite_references import reference
 from tflite_writer import TfliteModel
 
 RNG = np.random.default_rng(7)
-
-
-def reference(data: bytes, *feeds: np.ndarray) -> list[np.ndarray]:
-    litert = pytest.importorskip("ai_edge_litert.interpreter", reason="ai-edge-litert is not installed")
-    made = litert.Interpreter(model_content=data, experimental_op_resolver_type=litert.OpResolverType.BUILTIN_REF)
-    made.allocate_tensors()
-    for port, array in zip(made.get_input_details(), feeds, strict=True):
-        made.set_tensor(port["index"], array)
-    made.invoke()
-    return [made.get_tensor(port["index"]) for port in made.get_output_details()]
 
 
 def ints(kind: str, *shape: int) -> np.ndarray:

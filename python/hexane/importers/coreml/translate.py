@@ -1,6 +1,10 @@
 """A function of an ML program as a graph: operation after operation, shapes as constants, blocks in line."""
 
-from collections.abc import Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
+from copy import copy
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,6 +13,7 @@ from hexane.dtypes import DTYPES, FP32, DType
 from hexane.errors import Error, UnsupportedError
 from hexane.graph import Array, Graph, Port, Value, constant, tensor_type, unique
 from hexane.graph.names import check_name
+from hexane.importers.bodies import Around, Body
 from hexane.importers.coreml import ops as _ops
 from hexane.importers.coreml.description import Feature
 from hexane.importers.coreml.known import ComputedError, known_array
@@ -55,7 +60,7 @@ class Translator:
 
     def __init__(self, program: Program, features: Mapping[str, Feature]) -> None:
         self.program, self.features = program, features
-        self.values: dict[str, Item] = {}
+        self.values: MutableMapping[str, Item] = {}
         self.states: dict[str, Value] = {}
         self.leaves: dict[str, Value] = {}
         self.constexprs: set[Value] = set()
@@ -154,13 +159,30 @@ class Translator:
     def inline(self, block: Block, arguments: Sequence[Item]) -> list[Item]:
         """The results of a block for these arguments. Its names end with it."""
         outer = self.values
-        self.values = {**outer, **{name: item for (name, _), item in zip(block.inputs, arguments, strict=True)}}
+        given = {name: item for (name, _), item in zip(block.inputs, arguments, strict=True)}
+        self.values = ChainMap(given, outer)
         try:
             for operation in block.operations:
                 self.operation(operation)
             return [self.item(name) for name in block.outputs]
         finally:
             self.values = outer
+
+    @contextmanager
+    def body(self, body: Body) -> Iterator[None]:
+        """Blocks that are read within it belong to a body that runs as often as the data decide. Raises Error for one
+        that writes a state."""
+        values, states = self.values, self.states
+        around: Any = Around(values, partial(_captured, body))
+        self.values = ChainMap({}, around)
+        self.states = {name: body.capture(value) for name, value in states.items()}
+        begins = dict(self.states)
+        try:
+            yield
+            if self.states != begins:
+                raise Error("got a state that a loop or branch writes, need writes outside of it")
+        finally:
+            self.values, self.states = values, states
 
     def _problem(self, operation: Operation, text: str) -> None:
         what = text.partition("] ")[2] if text.startswith("[") and "] " in text else text
@@ -296,6 +318,15 @@ class Translator:
             dense = fold_node(item.node)
             return dense[0] if dense else item
         return item
+
+
+def _captured(body: Body, item: Item) -> Item:
+    """What a value around a block is in its body."""
+    if isinstance(item, list):
+        item = copy(item)
+        item[:] = [_captured(body, element) for element in item]
+        return item
+    return body.capture(item) if isinstance(item, Value) else item
 
 
 INSISTED: Mapping[tuple[str, str], Any] = {

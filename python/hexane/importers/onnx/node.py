@@ -30,16 +30,10 @@ Item = Value | TensorList
 Outputs = Sequence[Item] | None
 
 
-class Capture(Protocol):
-    """A body under construction: gives the input that a value of the graph around it is."""
-
-    def item(self, item: Item | None) -> Item | None: ...
-
-
 class Run(Protocol):
-    """Translates a subgraph of a node, as the body of a loop where `step` is its number. captured: the body whose
-    inputs become what the subgraph reads of the graph around it. trial: Error is raised for a node that cannot be
-    translated, and nothing reported.
+    """Translates a subgraph of a node, as the body of a loop where `step` is its number. captured: gives the
+    body's input for a value that the subgraph reads of the graph around it. trial: Error is raised for a node that
+    cannot be translated, and nothing reported.
 
     Returns its outputs for these inputs; None where a node of it could not be translated, which has been reported.
     """
@@ -49,7 +43,7 @@ class Run(Protocol):
         graph: onnx.GraphProto,
         given: Sequence[Item] = (),
         step: int | None = None,
-        captured: "Capture | None" = None,
+        captured: "Callable[[Item | None], Item | None] | None" = None,
         trial: bool = False,
     ) -> Outputs: ...
 

@@ -1,7 +1,7 @@
 """The walk over an ONNX graph: names to values, node by node, problems collected on the way."""
 
 from collections import ChainMap
-from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -11,12 +11,12 @@ import onnx
 
 from hexane.errors import Error
 from hexane.graph import Value, constant, tensor_type, unique
+from hexane.importers.bodies import Around
 from hexane.importers.onnx.foreign import unknown
 from hexane.importers.onnx.handlers import DOMAIN_OPS, ONNX_OPS
-from hexane.importers.onnx.handlers.bodies import Around
 from hexane.importers.onnx.handlers.dynamic import check_whole
 from hexane.importers.onnx.load import check_text, read_tensor
-from hexane.importers.onnx.node import Builder, Capture, Item, OnnxNode, Outputs, TensorList
+from hexane.importers.onnx.node import Builder, Item, OnnxNode, Outputs, TensorList
 from hexane.importers.onnx.order import label, reads, sort_nodes
 from hexane.importers.onnx.registry import DomainOp
 from hexane.importers.onnx.schema import (
@@ -246,7 +246,7 @@ class Translator:
         graph: onnx.GraphProto,
         given: Sequence[Item] = (),
         step: int | None = None,
-        captured: Capture | None = None,
+        captured: Callable[[Item | None], Item | None] | None = None,
         trial: bool = False,
     ) -> Outputs:
         """The outputs of a subgraph, as `Run` says. `initializers` keeps those of each subgraph, so that a loop reads
@@ -256,7 +256,7 @@ class Translator:
         if id(graph) not in initializers:
             initializers[id(graph)] = self.initializers(graph)
         own = {**initializers[id(graph)], **{i.name: v for i, v in zip(graph.input, given, strict=True)}}
-        around: Any = scope if captured is None else Around(scope, captured.item)
+        around: Any = scope if captured is None else Around(scope, captured)
         inner = ChainMap(dict(own), around)
         prefix, steps = (f"{where}/", ()) if step is None else (f"{where}/{step}/", (step,))
         reported = len(self.problems)

@@ -1,6 +1,7 @@
 """A subgraph of a TFLite file as a graph: operator after operator, constants folded, variables as states."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,6 +10,7 @@ from hexane.dtypes import FP32
 from hexane.errors import Error, UnsupportedError
 from hexane.graph import Array, Graph, Port, TensorType, Value, constant, tensor_type, unique
 from hexane.graph.names import check_name
+from hexane.importers.bodies import Body
 from hexane.importers.coreml.known import ComputedError, known_array
 from hexane.importers.signature import SpecialisationNeeded
 from hexane.importers.tflite import ops as _ops
@@ -151,6 +153,20 @@ class Translator:
             return [self.value(scope, i) for i in graph.outputs]
         finally:
             self.depth -= 1
+
+    @contextmanager
+    def body(self, body: Body) -> Iterator[None]:
+        """Subgraphs that are read within it belong to a body that runs as often as the data decide. Raises Error for
+        one that writes a variable."""
+        outer = self.states
+        self.states = inner = {name: body.capture(value) for name, value in outer.items()}
+        begins = dict(inner)
+        try:
+            yield
+            if self.states != begins:
+                raise Error("got a variable that a loop or branch writes, need a known condition, or no variables")
+        finally:
+            self.states = outer
 
     def value(self, scope: Scope, i: int) -> Value:
         """The newest value of a tensor. Raises Error for one that nothing has computed yet."""

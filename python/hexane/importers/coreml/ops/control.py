@@ -1,32 +1,54 @@
-"""Branches, loops, lists and states. Conditions and lengths are known when the model is opened, or refused."""
+"""Branches, loops, lists and states. Lengths of lists are known when the model is opened, or refused."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from hexane.dtypes import BOOL, DTYPES, FP32
+from hexane.dtypes import DTYPES, FP32
 from hexane.errors import Error
 from hexane.graph import Value
-from hexane.importers.coreml.known import known_array
+from hexane.importers.bodies import MOST_STEPS, Body, cond_op, is_long, loop_op, truth
+from hexane.importers.coreml.known import ComputedError, deciding_inputs, known_array
 from hexane.importers.coreml.registry import Context, reads
 from hexane.ops.compose import cast
 
-MOST_ROUNDS = 4096
+MOST_ELEMENTS = 4096  # of a list
 STATE = "state "
 
 
 @reads("cond pred")
 def cond(c: Context, operation: Any, /, pred: Value) -> Any:
-    """One branch where the condition is known; else both, and a choice between their results."""
-    then, otherwise = operation.blocks
-    if pred.node.data is not None:
+    """One branch where the condition is known. Else one op that computes only the chosen branch; both, and a choice
+    between their results, where that is cheaper."""
+    blocks = then, otherwise = operation.blocks
+    if pred.node.op == "const" and pred.node.data is not None:
         return c.translator.inline(then if pred.node.data.reshape(-1)[0] else otherwise, ())
+    flag = truth(c.b, pred)
+    bodies = [Body() for _ in blocks]
+    try:
+        results = [_tensors(_inside(c, body, block, ())) for body, block in zip(bodies, blocks, strict=True)]
+        if (made := cond_op(c.b, flag, bodies, results)) is not None:
+            return made
+    except Error:
+        pass  # computed both, the branches may be possible, and say what is not
     before = dict(c.translator.states)
-    found = [c.translator.inline(block, ()) for block in (then, otherwise)]
+    found = [c.translator.inline(block, ()) for block in blocks]
     if before != c.translator.states:
         raise Error("got a state that is written in a branch, need writes outside of it")
-    flag = cast(c.b, c.b.reshape(pred, shape=()), BOOL)
     return [_choice(c, flag, a, z) for a, z in zip(*found, strict=True)]
+
+
+def _inside(c: Context, body: Body, block: Any, arguments: Sequence[Any]) -> list[Any]:
+    with c.translator.body(body):
+        return c.translator.inline(block, arguments)
+
+
+def _tensors(items: Sequence[Any]) -> list[Value]:
+    """Raises Error for lists and states."""
+    if any(not isinstance(item, Value) for item in items):
+        raise Error("got a list or state in a loop or branch that the data decide, need tensors")
+    return list(items)
 
 
 def _choice(c: Context, flag: Value, a: Any, z: Any) -> Any:
@@ -39,17 +61,42 @@ def _choice(c: Context, flag: Value, a: Any, z: Any) -> Any:
 
 @reads("while_loop loop_vars:items")
 def while_loop(c: Context, operation: Any, /, loop_vars: tuple[Any, ...]) -> Any:
-    """Written out round after round, as long as the condition is known."""
+    """Rounds one after the other, as long as the condition is known; else, or where there would be many operations,
+    one op."""
     condition, body = operation.blocks
-    carried = list(loop_vars)
-    for _ in range(MOST_ROUNDS):
+    carried, may_be_one = list(loop_vars), True
+    operations = len(condition.operations) + len(body.operations)
+    for step in range(MOST_STEPS):
         (goes_on,) = c.translator.inline(condition, carried)
         if not isinstance(goes_on, Value):
             raise Error("got no condition, need one")
+        if goes_on.node.op != "const" or goes_on.node.data is None:
+            try:
+                return _one_loop(c, operation.blocks, loop_vars, goes_on if step == 0 else None)
+            except Error as error:
+                raise ComputedError(str(error), deciding_inputs(goes_on)) from None  # or with their values
         if not known_array(goes_on).reshape(-1)[0]:
             return carried
+        if may_be_one and is_long(step, operations):
+            try:
+                return _one_loop(c, operation.blocks, loop_vars, None)
+            except Error:
+                may_be_one = False
         carried = c.translator.inline(body, carried)
-    raise Error(f"got a loop of more than {MOST_ROUNDS} rounds, need fewer")
+    return _one_loop(c, operation.blocks, loop_vars, None)
+
+
+def _one_loop(c: Context, blocks: Sequence[Any], start: Sequence[Any], first: Value | None) -> tuple[Value, ...]:
+    """A loop whose end the data decide. first: the condition of its first round; None: True."""
+    carried = _tensors(start)
+    body = Body.of_loop(carried)
+    with c.translator.body(body):
+        found = c.translator.inline(blocks[1], body.given[2:])
+        (goes_on,) = c.translator.inline(blocks[0], found)
+    goes_on, *results = _tensors([goes_on, *found])
+    return loop_op(
+        c.b, body, carried, [truth(c.b, goes_on), *results], None, None if first is None else truth(c.b, first)
+    )
 
 
 # ---- lists ----
@@ -72,8 +119,8 @@ class MilList(list[Any]):
 
 @reads("make_list init_length:int=1 dynamic_length:bool=true elem_shape:items dtype:str=fp32")
 def make_list(c: Context, _: Any, /, init_length: int, dynamic_length: bool, elem_shape: Any, dtype: str) -> Any:
-    if init_length > MOST_ROUNDS:
-        raise Error(f"init_length: got {init_length}, need {MOST_ROUNDS} at most")
+    if init_length > MOST_ELEMENTS:
+        raise Error(f"init_length: got {init_length}, need {MOST_ELEMENTS} at most")
     made = MilList([None] * init_length)
     made.dtype = DTYPES.get(dtype)
     flat: list[int] = []
@@ -102,8 +149,8 @@ def _zeros(c: Context, items: MilList) -> list[Value]:
 @reads("list_write ls:any index value")
 def list_write(c: Context, _: Any, /, ls: MilList, index: Value, value: Value) -> Any:
     at, made = _index(index), MilList.of(ls)
-    if not 0 <= at <= MOST_ROUNDS:
-        raise Error(f"index: got {at}, need 0 to {MOST_ROUNDS}")
+    if not 0 <= at <= MOST_ELEMENTS:
+        raise Error(f"index: got {at}, need 0 to {MOST_ELEMENTS}")
     made += [None] * (at + 1 - len(made))
     made[at] = value
     return [made]
@@ -129,8 +176,8 @@ def list_gather(c: Context, _: Any, /, ls: MilList, indices: Value) -> Any:
 def list_scatter(c: Context, _: Any, /, ls: MilList, indices: Value, value: Value) -> Any:
     made = MilList.of(ls)
     for i, at in enumerate(known_array(indices).reshape(-1).tolist()):
-        if not 0 <= at <= MOST_ROUNDS:
-            raise Error(f"indices: got {at}, need 0 to {MOST_ROUNDS}")
+        if not 0 <= at <= MOST_ELEMENTS:
+            raise Error(f"indices: got {at}, need 0 to {MOST_ELEMENTS}")
         made += [None] * (at + 1 - len(made))
         made[at] = c.b.squeeze(
             c.b.slice_by_index(value, begin=(i, *[0] * (len(value.shape) - 1)), end=(i + 1, *value.shape[1:])),

@@ -4,14 +4,11 @@ branches are a few elementwise ops, both are computed, and the condition selects
 from collections.abc import Sequence
 
 from hexane.errors import Error
-from hexane.graph import Graph, Value
+from hexane.graph import Value
 from hexane.importers.onnx.handlers.bodies import run_branches
 from hexane.importers.onnx.handlers.dynamic import check_whole
 from hexane.importers.onnx.node import Builder, Item, OnnxNode, Outputs
 from hexane.importers.onnx.registry import onnx_op
-from hexane.ops import LEAVES, OPS
-
-CHEAP_OPS = 8
 
 
 @onnx_op("If", shape_inputs=(0,), valid_lengths=True)
@@ -22,19 +19,13 @@ def branch(b: Builder, n: OnnxNode) -> Outputs:
     if condition.node.op == "const":
         return n.run(branches[0 if n.scalar(0) else 1])
     try:
-        made = run_branches(b, n, condition, branches, _is_cheap)
+        made = run_branches(b, n, condition, branches)
         if made is not None:
             return made
     except Error:
         pass  # written out, the branches may be possible, and say what is not
     then, otherwise = map(n.run, branches)
     return None if then is None or otherwise is None else choose(b, condition, then, otherwise)
-
-
-def _is_cheap(graph: Graph) -> bool:
-    """Whether computing it costs less than a branch, and cannot fail."""
-    ops = [OPS[node.op] for node in graph.nodes if node.op not in LEAVES]
-    return len(ops) <= CHEAP_OPS and all(op.elementwise or op.view for op in ops)
 
 
 def choose(b: Builder, condition: Value, then: Sequence[Item], otherwise: Sequence[Item]) -> list[Item]:

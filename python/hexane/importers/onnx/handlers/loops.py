@@ -8,12 +8,10 @@ import onnx
 
 from hexane.errors import Error
 from hexane.graph import Value
-from hexane.importers.onnx.handlers.bodies import Body, run_loop
+from hexane.importers.bodies import MOST_STEPS, Body, is_long
+from hexane.importers.onnx.handlers.bodies import run_loop
 from hexane.importers.onnx.node import Builder, Item, OnnxNode, Outputs, TensorList, axis_of
 from hexane.importers.onnx.registry import onnx_op
-
-MAX_STEPS = 4096  # that are written out
-LONG_STEPS, LONG_NODES = 64, 2000  # above both a loop is one op
 
 
 @onnx_op("Loop", shape_inputs=(0, 1), valid_lengths=True)
@@ -25,18 +23,18 @@ def loop(b: Builder, n: OnnxNode) -> Outputs:
     limit, condition = n.optional(0), n.optional(1)
     if any(v is not None and v.node.op != "const" for v in (limit, condition)):
         return run_loop(b, n, graph, state, limit, condition)
-    count = n.integer(0) if n.has(0) else MAX_STEPS + 1
+    count = n.integer(0) if n.has(0) else MOST_STEPS + 1
     going = bool(n.scalar(1)) if n.has(1) else True
-    if count > MAX_STEPS or _is_long(graph, count) or count <= 0 or not going:
+    if count > MOST_STEPS or is_long(count, len(graph.node)) or count <= 0 or not going:
         try:
             return run_loop(b, n, graph, state, limit, condition, trial=True)
         except Error:
-            if n.has(0) and count > MAX_STEPS:
+            if n.has(0) and count > MOST_STEPS:
                 raise  # no loop of so many steps is written out
     stacks: list[list[Value]] = [[] for _ in graph.output[1 + len(state) :]]
     step = 0
     while going and step < count:
-        if step == MAX_STEPS:
+        if step == MOST_STEPS:
             return run_loop(b, n, graph, [n.item(i) for i in range(2, len(n.inputs))], limit, condition)
         given = [b.const(np.array(step, np.int64)), b.const(np.array(going)), *state]
         found = n.run(graph, given, step)
@@ -72,7 +70,7 @@ def scan(b: Builder, n: OnnxNode) -> Outputs:
         raise Error(f"got the lengths {sorted(lengths)}, need one for all, of at least 1")
     (length,) = lengths
     backwards = _each(n, "scan_input_directions", num)
-    if length > MAX_STEPS or _is_long(graph, length):
+    if length > MOST_STEPS or is_long(length, len(graph.node)):
         slices = [_piece(b, v, a, length - 1 if back else None)
                   for v, a, back in zip(scanned, axes, backwards, strict=True)]  # fmt: skip
         try:
@@ -80,7 +78,7 @@ def scan(b: Builder, n: OnnxNode) -> Outputs:
             assert made is not None
             return [*made[: len(state)], *_turned(b, n, made[len(state) :], length)]
         except Error:
-            if length > MAX_STEPS:
+            if length > MOST_STEPS:
                 raise
     stacks: list[list[Value]] = [[] for _ in range(num_out)]
     for step in range(length):
@@ -96,11 +94,6 @@ def scan(b: Builder, n: OnnxNode) -> Outputs:
         if front:
             stack.reverse()
     return [*state, *_stacked(b, stacks, _each(n, "scan_output_axes", num_out))]
-
-
-def _is_long(graph: onnx.GraphProto, steps: int) -> bool:
-    """Whether the loop is one op though its steps are known: written out, it would take long to compile."""
-    return steps > LONG_STEPS and steps * len(graph.node) > LONG_NODES
 
 
 def _piece(b: Builder, x: Value, axis: int, last: int | None) -> Callable[[Value, Body], Value]:

@@ -1,12 +1,10 @@
 """Other subgraphs, and variables."""
 
-from hexane.dtypes import BOOL
 from hexane.errors import Error
 from hexane.graph import Value
-from hexane.importers.coreml.known import known_array
+from hexane.importers.bodies import MOST_STEPS, Body, cond_op, is_long, loop_op, truth
+from hexane.importers.coreml.known import ComputedError, deciding_inputs
 from hexane.importers.tflite.registry import Context, reads
-
-MOST_ROUNDS = 4096  # of a loop
 
 
 def _truth(value: Value) -> bool | None:
@@ -20,36 +18,82 @@ def _truth(value: Value) -> bool | None:
 
 @reads("IF")
 def if_else(c: Context) -> list[Value]:
-    """One branch of a condition that is known; else both, and a choice between their results."""
+    """One branch where the condition is known. Else one op that computes only the chosen branch; both, and a choice
+    between their results, where that is cheaper."""
     condition, arguments = c.x(0), [c.x(i) for i in range(1, len(c.op.inputs))]
     known = _truth(condition)
     branches = [int(c.o["then_subgraph_index"]), int(c.o["else_subgraph_index"])]
     if known is not None:
         return c.translator.inline(branches[0 if known else 1], arguments)
+    one = truth(c.b, condition)
+    bodies, results = [Body() for _ in branches], []
+    try:
+        for number, body in zip(branches, bodies, strict=True):
+            with c.translator.body(body):
+                results.append(c.translator.inline(number, [_input(c, body, v) for v in arguments]))
+        if any(v in c.translator.resources for values in results for v in values):
+            raise Error("got a branch that gives a variable, need tensors")
+        if (made := cond_op(c.b, one, bodies, results)) is not None:
+            return list(made)
+    except Error:
+        pass  # computed both, the branches may be possible, and say what is not
     before = dict(c.translator.states)
     first, second = (c.translator.inline(n, arguments) for n in branches)
     if any(c.translator.states[n] is not v for n, v in before.items()) or len(before) != len(c.translator.states):
         raise Error("got a branch that writes a variable, need a condition that is known, or no variables")
-    b = c.b
     if any(x.type != y.type for x, y in zip(first, second, strict=True)):
         raise Error("got branches with results of different shapes, need a condition that is known")
-    if condition.dtype is not BOOL or condition.type.size != 1:
-        raise Error(f"got the condition {condition.type}, need one truth")
-    one = b.reshape(condition, shape=())
-    return [b.select(one, x, y) for x, y in zip(first, second, strict=True)]
+    return [x if x is y else c.b.select(one, x, y) for x, y in zip(first, second, strict=True)]
+
+
+def _input(c: Context, body: Body, value: Value) -> Value:
+    """Of a body, for a value of the graph around it. Resources have their names everywhere."""
+    return value if value in c.translator.resources else body.capture(value)
 
 
 @reads("WHILE", "STABLEHLO_WHILE")
 def while_loop(c: Context) -> list[Value]:
-    """A loop whose rounds are known, unrolled. Inputs of few elements that decide the end have to be known."""
-    values = [c.x(i) for i in range(len(c.op.inputs))]
-    condition, body = int(c.o["cond_subgraph_index"]), int(c.o["body_subgraph_index"])
-    for _ in range(MOST_ROUNDS):
-        (going,) = c.translator.inline(condition, values)
-        if not known_array(going).reshape(-1)[0]:
+    """Rounds one after the other, as long as the condition is known; else, or where there would be many operators, one
+    op."""
+    start = [c.x(i) for i in range(len(c.op.inputs))]
+    numbers = int(c.o["cond_subgraph_index"]), int(c.o["body_subgraph_index"])
+    graphs = c.translator.file.subgraphs
+    operators = sum(len(graphs[n].operators) for n in numbers if 0 <= n < len(graphs))
+    values, may_be_one = start, True
+    for step in range(MOST_STEPS):
+        (going,) = c.translator.inline(numbers[0], values)
+        known = _truth(going)
+        if known is False:
             return values
-        values = c.translator.inline(body, values)
-    raise Error(f"got a loop of more than {MOST_ROUNDS} rounds, need fewer")
+        if known is None:
+            try:
+                return _one_loop(c, numbers, start, going if values is start else None)
+            except Error as error:
+                raise ComputedError(str(error), deciding_inputs(going)) from None  # or with their values
+        if may_be_one and is_long(step, operators):
+            try:
+                return _one_loop(c, numbers, start, None)
+            except Error:
+                may_be_one = False
+        values = c.translator.inline(numbers[1], values)
+    return _one_loop(c, numbers, start, None)
+
+
+def _one_loop(c: Context, numbers: tuple[int, int], start: list[Value], going: Value | None) -> list[Value]:
+    """A loop whose end the data decide. going: the condition of its first round; None: True."""
+    carried = [v for v in start if v not in c.translator.resources]
+    body = Body.of_loop(carried)
+    given = iter(body.given[2:])
+    arguments = [v if v in c.translator.resources else next(given) for v in start]
+    with c.translator.body(body):
+        found = c.translator.inline(numbers[1], arguments)
+        (condition,) = c.translator.inline(numbers[0], found)
+    if any(v in c.translator.resources and v is not w for v, w in zip(start, found, strict=True)):
+        raise Error("got a loop that exchanges variables, need the same one in every round")
+    results = [w for v, w in zip(start, found, strict=True) if v not in c.translator.resources]
+    first = None if going is None else truth(c.b, going)
+    made = iter(loop_op(c.b, body, carried, [truth(c.b, condition), *results], None, first))
+    return [v if v in c.translator.resources else next(made) for v in start]
 
 
 @reads("CALL")

@@ -1,0 +1,144 @@
+"""Bodies of loops and branches that run as often as the data decide: graphs of their own, whatever the format."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from hexane.dtypes import BOOL, INT64
+from hexane.errors import Error
+from hexane.graph import Graph, Port, TensorType, Value, unique
+from hexane.ops import LEAVES, OPS
+from hexane.ops.compose import Builder, cast
+from hexane.ops.encodings import is_encoded
+from hexane.ops.valid_lengths import length_of
+
+STEP, TRUTH = TensorType(INT64, ()), TensorType(BOOL, ())
+MOST_STEPS = 4096  # that are written out
+LONG_STEPS, LONG_NODES = 64, 2000  # above both a loop is one op
+CHEAP_OPS = 8  # of a branch
+_Item = TypeVar("_Item")
+
+
+class Body:
+    """A subgraph under construction: its inputs are `given`, then the values that it reads of the graph around it."""
+
+    def __init__(self, given: Sequence[tuple[str, TensorType]] = ()) -> None:
+        self.given = [unique("input", name, kind) for name, kind in given]
+        self.captured: dict[Value, Value] = {}  # values outside, and the inputs that they are
+        self._inputs = set(self.given)
+
+    @staticmethod
+    def of_loop(carried: Sequence[Value]) -> "Body":
+        """Its inputs are step, condition, and the carried values."""
+        values = [(f"carried{i}", v.type) for i, v in enumerate(carried)]
+        return Body([("step", STEP), ("condition", TRUTH), *values])
+
+    def capture(self, value: Value) -> Value:
+        """The input that a value of the graph around is. A constant, or an encoded weight, is itself. Raises Error for
+        a value of which the data decide how much is valid."""
+        if value.node.op == "const" or is_encoded(value.node) or value in self._inputs:
+            return value
+        if value not in self.captured:
+            if (length := length_of(value)) is not None:
+                raise Error(
+                    f"got {value.type}, of whose axis {length.axis} the data decides how much is valid, in a loop or "
+                    "branch that the data decide: need a shape that is known"
+                )
+            self.captured[value] = unique("input", f"captured{len(self.captured)}", value.type)
+            self._inputs.add(self.captured[value])
+        return self.captured[value]
+
+    def graph(self, outputs: Sequence[tuple[str, Value]], outer: Sequence[Value]) -> Graph:
+        """outer: the values that it may read of the graph around it, each an input."""
+        inputs = (*self.given, *(self.capture(value) for value in outer))
+        return Graph(inputs, tuple(Port(name, value) for name, value in outputs), name="body")
+
+
+class Around(Mapping[str, _Item]):
+    """The names around a subgraph, whose values become inputs of the body when they are looked up."""
+
+    def __init__(self, scope: Mapping[str, _Item], capture: Callable[[_Item], _Item]) -> None:
+        self._scope, self._capture = scope, capture
+
+    def __getitem__(self, name: str) -> _Item:
+        return self._capture(self._scope[name])
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._scope
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._scope)
+
+    def __len__(self) -> int:
+        return len(self._scope)
+
+
+def is_long(steps: int, nodes: int) -> bool:
+    """Whether a loop is one op though its steps are known: written out, it would take long to compile."""
+    return steps > LONG_STEPS and steps * nodes > LONG_NODES
+
+
+def is_cheap(graph: Graph) -> bool:
+    """Whether computing it costs less than a branch, and cannot fail."""
+    ops = [OPS[node.op] for node in graph.nodes if node.op not in LEAVES]
+    return len(ops) <= CHEAP_OPS and all(op.elementwise or op.view for op in ops)
+
+
+def truth(b: Builder, condition: Value) -> Value:
+    """A condition as one bool. Raises Error for several elements."""
+    if condition.type.size != 1:
+        raise Error(f"got a condition {condition.type}, need one bool")
+    return cast(b, b.reshape(condition, shape=()), BOOL)
+
+
+def loop_op(
+    b: Builder,
+    body: Body,
+    carried: Sequence[Value],
+    results: Sequence[Value],
+    limit: Value | None,
+    condition: Value | None,
+    most: int | None = None,
+    whole: bool = False,
+) -> tuple[Value, ...]:
+    """Carried values and stacks. results: the next condition, the next carried values, and rows of the stacks, which
+    have room for `most` steps; whole: every call has that many. Raises Error for a carried value that changes its
+    type."""
+    for i, (old, new) in enumerate(zip(carried, results[1:], strict=False)):
+        if old.type != new.type:
+            raise Error(
+                f"carried value {i}: got {old.type} before a step and {new.type} after it, need one shape in a loop "
+                "whose steps the data decide: give the trip count as a constant (input_values=), or keep the shape"
+            )
+    stacks = len(results) - 1 - len(carried)
+    names = ["condition", *(f"carried{i}" for i in range(len(carried))), *(f"stack{i}" for i in range(stacks))]
+    outer = list(body.captured)
+    graph = body.graph(list(zip(names, results, strict=True)), outer)
+    operands = [*carried, *outer]
+    if not operands:  # the op has at least one value
+        operands = [b.const(np.array(0))]
+        graph = Graph((*graph.inputs, unique("input", "nothing", operands[0].type)), graph.outputs, name="body")
+    limit, condition = (None if v is None else b.reshape(v, shape=()) for v in (limit, condition))
+    made = b.several(
+        "loop", limit, condition, *operands, body=graph, carried=len(carried), most=-1 if most is None else most,
+        whole=whole and most is not None,
+    )  # fmt: skip
+    return tuple(made[:-1])
+
+
+def cond_op(
+    b: Builder, condition: Value, bodies: Sequence[Body], found: Sequence[Sequence[Value]]
+) -> tuple[Value, ...] | None:
+    """The results of the chosen branch, which alone is computed. None where both are cheap. Raises Error for branches
+    of different types."""
+    outer = list(dict.fromkeys(value for body in bodies for value in body.captured))
+    if not outer:
+        return None
+    then, otherwise = (
+        body.graph([(f"result{i}", value) for i, value in enumerate(values)], outer)
+        for body, values in zip(bodies, found, strict=True)
+    )
+    if is_cheap(then) and is_cheap(otherwise):
+        return None
+    return tuple(b.several("cond", truth(b, condition), *outer, then=then, otherwise=otherwise))
