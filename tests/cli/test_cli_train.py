@@ -1,5 +1,6 @@
 """`hexane train`: a decoder on a file of tokens; nothing is lost, and a run that goes on is that of one run."""
 
+import importlib
 import json
 import os
 import signal
@@ -264,6 +265,19 @@ def test_an_interrupt_leaves_a_checkpoint_that_goes_on(
     options = ("--schedule", "constant", "--warm-up", 5, "--steps", steps)
     cli("train", "--data", data, *COMMON, *options, "-o", tmp_path / "whole")
     assert_same(run, tmp_path / "whole")
+
+
+@pytest.mark.parametrize("place", ["start_of", "DecoderTraining", "keep_tokenizer", "_head"])
+def test_sigterm_before_the_first_batch_leaves_no_folder(
+    cli: Cli, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    module = importlib.import_module("hexane.cli.train")
+    if place == "keep_tokenizer":
+        monkeypatch.setattr(module, "tokenizer_of", lambda *given, **options: None)
+    monkeypatch.setattr(module, place, lambda *given, **options: signal.raise_signal(signal.SIGTERM))
+    tokenizer = ("--tokenizer", data) if place == "keep_tokenizer" else ()
+    assert cli("train", "--data", data, *COMMON, *tokenizer, "-o", tmp_path / "a" / "run").code == 143
+    assert not (tmp_path / "a").exists()
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])

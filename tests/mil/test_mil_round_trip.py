@@ -11,6 +11,7 @@ from cases import CASES, IDS, arrays
 from hexane.build import FUNCTIONS
 from hexane.errors import Error
 from hexane.graph import Graph
+from hexane.importers.mil import load_mil
 from hexane.mil.arguments import parameters
 from hexane.mil.forms import READ, WRITE
 from hexane.ops import USER_OPS, Op
@@ -213,3 +214,19 @@ def test_params_are_constants() -> None:
     mil = program(hx.graph({"y": hx.add(x, hx.param("p", np.arange(4, dtype=np.float16)))}))
     assert [node.op for node in mil.graph.nodes] == ["input", "const", "add"]
     assert_read_back(mil)
+
+
+@pytest.mark.parametrize(("dtype", "ends"), [("uint8", (-1, 5)), ("uint8", (3, 300)), ("int8", (-200.5, 200))])
+def test_ends_of_a_clip_beyond_its_integers_are_read_back(dtype: str, ends: tuple[float, float]) -> None:
+    x = hx.input("x", (7,), dtype)
+    mil = program(hx.graph({"y": hx.clip(x, alpha=ends[0], beta=ends[1])}))
+    again = load_mil(mil.text, mil.weights)
+    given = np.array([0, 1, 3, 4, 5, 100, 127], dtype)
+    got = hx.compile(again)(given)
+    np.testing.assert_array_equal(got, np.clip(given.astype(np.float64), *ends).astype(dtype))
+
+
+def test_depth_to_space_of_int64_is_refused_by_name() -> None:
+    x = hx.input("x", (1, 4, 2, 2), "int64")
+    with pytest.raises(Error, match=r"\[emit\] depth_to_space: got int64\[1, 4, 2, 2\]"):
+        program(hx.graph(hx.depth_to_space(x, block_size=2)))

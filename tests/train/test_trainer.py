@@ -173,6 +173,39 @@ def test_a_handler_of_the_program_keeps_sigterm(tmp_path: Path) -> None:
     assert len(read_log(tmp_path)) == 3
 
 
+@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_does_not_cut_off_the_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: signal.Signals, second: signal.Signals
+) -> None:
+    made = trainer(tmp_path)
+    save = made.save
+
+    def interrupted() -> None:
+        signal.raise_signal(second)
+        save()
+
+    monkeypatch.setattr(made, "save", interrupted)
+    with pytest.raises(SystemExit if first == signal.SIGTERM else KeyboardInterrupt):
+        made.fit(lambda i: (signal.raise_signal(first) if i == 4 else None, batch(i))[1], 9, progress=False)
+    rest, whole = trainer(tmp_path), trainer()
+    rest.load()
+    assert rest.calls == 4
+    rest.fit(batch, 9, progress=False)
+    whole.fit(batch, 9, progress=False)
+    assert_same(rest, whole)
+
+
+def test_a_signal_at_the_end_comes_after_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = trainer(tmp_path)
+    save = made.save
+    monkeypatch.setattr(made, "save", lambda: (signal.raise_signal(signal.SIGINT), save()))
+    with pytest.raises(KeyboardInterrupt):
+        made.fit(batch, 3, progress=False)
+    made.load()
+    assert made.calls == 3
+
+
 HELD = """
 import os, signal, sys
 sys.path[:0] = {tests!r}

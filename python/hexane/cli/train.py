@@ -1,6 +1,5 @@
 """`hexane train`: a decoder on a file of tokens, with a log, checkpoints, and going on after an interruption."""
 
-import signal
 import sys
 from enum import Enum
 from pathlib import Path
@@ -29,7 +28,7 @@ from hexane.graph.decisions import counted
 from hexane.train.decoder import save_llama
 from hexane.train.decoder.adapter_files import write_adapter
 from hexane.train.decoder.training import DecoderTraining
-from hexane.train.interrupts import interrupted_by_sigterm
+from hexane.train.interrupts import ended_by_sigterm
 from hexane.train.log import last_entry
 from hexane.train.trainer import CHECKPOINT, LOG, checkpoint_in
 
@@ -66,6 +65,7 @@ class ScheduleName(str, Enum):
 
 @ends_the_job
 @command
+@ended_by_sigterm()
 def train(
     data: Annotated[Path | None, typer.Option(metavar="TOKENS.bin", help="What `hexane tokenize` wrote.")] = None,
     model: Annotated[
@@ -189,7 +189,7 @@ def train(
 
     With --tokenizer tokenizer.bin --sample-every 100 --prompt "Once" it shows a text of 64 tokens every 100 steps.
 
-    RUN gets log.jsonl, a line for each batch, and checkpoint.hxc, also on Ctrl-C; at the end model.bin.
+    RUN gets log.jsonl, a line for each batch, and checkpoint.hxc, also on Ctrl-C and SIGTERM; at the end model.bin.
 
     With --model stories15M.bin --lora 8 it trains adapters of rank 8 on that model (LoRA): checkpoint.hxc has them
     alone, and at the end RUN/adapter is a folder of PEFT: `hexane generate stories15M.bin --lora RUN/adapter`.
@@ -243,31 +243,29 @@ def train(
                 base=start.base,
                 communicator=job.communicator,
             )
-    if tokenizer is not None and is_first:
-        keep_tokenizer(tokenizer, output)
-    if is_first and (note := note_of_vocab(known, start.config)):
-        print(f"[train] {note}", file=sys.stderr)
-    trainer = training.trainer
-    start.weights = None  # the program has its own
-    if not json and is_first:
-        print(_head(training, job.count), flush=True)
-    try:
-        with removed_if_empty(made), interrupted_by_sigterm() as terminated, Meter(meter_of_power) as meter:
-            training.run(
-                evaluate_every=eval_every,
-                checkpoint_every=checkpoint_every,
-                resume=resume,
-                trace=trace,
-                sample_every=sample_every or 0,
-                watch=lambda: {f"mw.{part}": drawn for part, drawn in meter.last.items()},
-            )
-    except KeyboardInterrupt:
-        if trainer.calls and is_first:
-            done = counted(trainer.calls // start.options.accumulate, "step")
-            print(f"interrupted: {output / CHECKPOINT} has {done}; --resume goes on from it", file=sys.stderr)
-        if terminated:
-            raise typer.Exit(128 + signal.SIGTERM) from None
-        raise
+        if tokenizer is not None and is_first:
+            keep_tokenizer(tokenizer, output)
+        if is_first and (note := note_of_vocab(known, start.config)):
+            print(f"[train] {note}", file=sys.stderr)
+        trainer = training.trainer
+        start.weights = None  # the program has its own
+        if not json and is_first:
+            print(_head(training, job.count), flush=True)
+        try:
+            with Meter(meter_of_power) as meter:
+                training.run(
+                    evaluate_every=eval_every,
+                    checkpoint_every=checkpoint_every,
+                    resume=resume,
+                    trace=trace,
+                    sample_every=sample_every or 0,
+                    watch=lambda: {f"mw.{part}": drawn for part, drawn in meter.last.items()},
+                )
+        except KeyboardInterrupt:
+            if trainer.calls and is_first:
+                done = counted(trainer.calls // start.options.accumulate, "step")
+                print(f"interrupted: {output / CHECKPOINT} has {done}; --resume goes on from it", file=sys.stderr)
+            raise
     if not is_first:
         return
     adapter = None

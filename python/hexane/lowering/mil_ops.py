@@ -370,8 +370,9 @@ def _cast(b: Builder, x: Value, dtype: DType) -> Value:
 
 
 def _depth_to_space(b: Builder, x: Value, block_size: int, mode: str) -> Value:
-    """MIL's own is of the other mode."""
-    assert mode == "CRD"
+    """MIL's own is of the other mode. That one comes here only in dtypes that MIL lacks."""
+    if mode != "CRD":
+        raise Error(f"[emit] depth_to_space: got {x.type}, need dtypes that MIL has, or the host")
     return b.pixel_shuffle(x, upscale_factor=block_size)
 
 

@@ -2,7 +2,7 @@
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -33,17 +33,56 @@ def held_interrupts() -> Iterator[None]:
 
 
 @contextmanager
+def first_interrupt() -> Iterator[Callable[[], None]]:
+    """Within the block one Ctrl-C or SIGTERM raises. Later signals do nothing, so that a save that the first one causes
+    is not cut off. The function that the block gets holds back the first one too, until the end of the block."""
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+    came: list[int] = []
+    is_held = False
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def hold() -> None:
+        nonlocal is_held
+        is_held = True
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal is_held
+        if is_held:
+            came.append(number)
+            return
+        is_held = True
+        handler = before[signal.Signals(number)]
+        assert callable(handler)
+        handler(number, frame)
+        is_held = False  # the program's handler has taken note, and the block goes on
+
+    handled = {number: handler for number, handler in before.items() if callable(handler)}
+    for number in handled:
+        signal.signal(number, interrupt)
+    try:
+        yield hold
+    finally:
+        for number, handler in handled.items():
+            signal.signal(number, handler)
+    if came:
+        signal.raise_signal(came[0])
+
+
+@contextmanager
 def interrupted_by_sigterm() -> Iterator[list[int]]:
     """Within the block SIGTERM, by which schedulers and `kill` end a process, is a KeyboardInterrupt as Ctrl-C is. The
-    list has the signal then. Other threads than the main one change nothing."""
+    list has the signal then, and a second SIGTERM does nothing. Other threads than the main one change nothing."""
     came: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield came
         return
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        came.append(number)
-        raise KeyboardInterrupt
+        if not came:
+            came.append(number)
+            raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGTERM, interrupt)
     try:

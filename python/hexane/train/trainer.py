@@ -21,7 +21,7 @@ from hexane.runtime.compile import compile_with_programs
 from hexane.targets import Chip, load_target
 from hexane.train.all_reduce import AllReduce
 from hexane.train.evaluating import evaluating
-from hexane.train.interrupts import ended_by_sigterm, held_interrupts
+from hexane.train.interrupts import ended_by_sigterm, first_interrupt, held_interrupts
 from hexane.train.kernels import Variant, on_engine
 from hexane.train.log import Log
 from hexane.train.measured import Measured
@@ -184,6 +184,8 @@ class Trainer:
             stack.enter_context(ranks.signals())
             hold = held_interrupts if ranks.communicator is None else nullcontext
             numbered = _from(batches, self.calls, steps)
+            hold_signals = stack.enter_context(first_interrupt())
+            stack.callback(lambda: self._save_last(entries))
             try:
                 for number, batch in ranks.each(numbered, lambda: self._is_between_updates):
                     with hold():
@@ -206,11 +208,8 @@ class Trainer:
                         ranks.first(self.save)
                 if trace is not None and entries and ranks.is_first:
                     self.net.save_trace(trace)
-            finally:  # also on Ctrl-C and SIGTERM
-                if entries and self._is_whole and ranks.ended_together:
-                    ranks.first(lambda: None if self._folder is None else self.save())
-                elif entries and self._is_whole and ranks.is_first and self._folder is not None:
-                    self.save()
+            finally:  # a signal before this line is the first one, and holds back later ones itself
+                hold_signals()
         return entries
 
     def evaluate(self, batches: Iterable[Batch]) -> dict[str, float]:
@@ -259,6 +258,13 @@ class Trainer:
         except Error as error:
             raise Error(f"[train.load] {str(error).removeprefix('[load_states] ')}") from None
         self._is_torn = False
+
+    def _save_last(self, entries: Sequence[Mapping[str, Any]]) -> None:
+        """The checkpoint at the end of a call of `fit`, also on Ctrl-C and SIGTERM."""
+        if entries and self._is_whole and self._ranks.ended_together:
+            self._ranks.first(lambda: None if self._folder is None else self.save())
+        elif entries and self._is_whole and self._ranks.is_first and self._folder is not None:
+            self.save()
 
     def _check_whole(self, what: str) -> None:
         if self._is_torn:

@@ -351,3 +351,11 @@ def test_what_is_written_for_a_chip_is_finite_in_fp16(name: str) -> None:
     got = np.asarray(hx.compile(import_asset(read_asset(emit_asset(graph), "f")))(x), np.float64)
     want = formula(x.astype(np.float64))
     assert np.linalg.norm(got - want) <= 3e-3 * np.linalg.norm(want)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_a_padded_max_pool_of_integers_is_read_back(dtype: str) -> None:
+    x = hx.input("x", (1, 2, 5, 5), dtype)
+    graph = hx.graph(hx.max_pool(x, kernel_sizes=(3, 3), strides=(2, 2), pad=(1, 1, 1, 1)))
+    low = np.iinfo(dtype).min
+    same(graph, {"x": np.random.default_rng(2).integers(low, low + 90, (1, 2, 5, 5)).astype(dtype)})

@@ -19,7 +19,7 @@ from hexane.coreai.table import (
     STEP_OF_SCATTER,
     UNARY,
 )
-from hexane.dtypes import FP32, INT32
+from hexane.dtypes import FP32, INT32, DType
 from hexane.emit.coreai.asset import ELEMENT_OF
 from hexane.emit.coreai.scope import Scope, Typed
 from hexane.graph import Node, tensor_type
@@ -238,10 +238,15 @@ def _pad(s: Scope, node: Node, x: list[Typed]) -> Typed:
     return _padded(s, x[0], a["begin"], a["end"], a["value"], a["mode"])
 
 
+def _least(dtype: DType) -> float:
+    """Where a maximum starts."""
+    return -inf if dtype.kind == "float" else int(np.iinfo(dtype.numpy).min)
+
+
 @form("max_pool")
 def _max_pool(s: Scope, node: Node, x: list[Typed]) -> Typed:
     a = node.attrs
-    padded = _padded(s, x[0], (0, 0, *a["pad"][::2]), (0, 0, *_ends(node)), -inf)
+    padded = _padded(s, x[0], (0, 0, *a["pad"][::2]), (0, 0, *_ends(node)), _least(x[0].type.dtype))
     operands = (
         padded, s.extents(a["kernel_sizes"]), s.extents(a["strides"]), s.extents(a["dilations"]),
         s.const(np.array(False)),
