@@ -65,7 +65,7 @@ INTS = tuple(d for d in DTYPES.values() if d.kind in ("int", "uint") and d.bits 
 NUMERIC = (*FLOATS, *INTS)
 
 # NumPy's own names count too: float32, float16, ...
-_BY_NUMPY = {d.numpy: d for d in DTYPES.values() if d.name not in ("uint1", "uint3", "uint6")}
+BY_NUMPY = {d.numpy: d for d in DTYPES.values() if d.name not in ("uint1", "uint3", "uint6")}
 
 
 def dtype(spec: object) -> DType:
@@ -78,9 +78,20 @@ def dtype(spec: object) -> DType:
     if isinstance(spec, str) and spec in DTYPES:
         return DTYPES[spec]
     try:
-        found = _BY_NUMPY.get(np.dtype(spec))  # type: ignore[call-overload]
+        found = BY_NUMPY.get(np.dtype(spec))  # type: ignore[call-overload]
     except TypeError:
         found = None
     if found is None:
         raise Error(f"[dtype] got {spec!r}, need one of {', '.join(DTYPES)}")
     return found
+
+
+def integers(numbers: Any, kind: "np.dtype[Any]") -> Any:
+    """Python's integers, also nested, as an array of an integer dtype. Raises OverflowError for one that the dtype does
+    not hold: NumPy before 2 lets it wrap."""
+    found = np.array(numbers, object)
+    iinfo: Any = ml_dtypes.iinfo  # knows int4 as well
+    limits = iinfo(kind)
+    if any(not limits.min <= n <= limits.max for n in found.flat):
+        raise OverflowError(f"{kind} holds {limits.min} to {limits.max}")
+    return found.astype(kind)

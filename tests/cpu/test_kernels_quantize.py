@@ -29,7 +29,7 @@ def parameters(shape: Any, axis: int, dtype: str, per_axis: bool) -> tuple[Array
     """Scales of about 1 / 50 and zero points of a fifth of the range."""
     own = (shape[axis],) if per_axis and shape else ()
     scale = (np.abs(values(own, "float32", 1)) + 1) / np.float32(80)
-    return np.asarray(scale), np.asarray(values(own, dtype, 2) // 5)
+    return np.asarray(scale, np.float32), np.asarray(values(own, dtype, 2) // 5, dtype)
 
 
 def quantized(x: Array, scale: Array, zero: Array, dtype: str) -> Array:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hexane.dtypes import integers
 from hexane.errors import Error
 from hexane.feeds import Preprocess
 from hexane.feeds.arrays import read_npy
@@ -42,7 +43,8 @@ def filled(port: PortType, numbers: Sequence[int | float]) -> Array:
         raise Error(f"{where}: got {', '.join(map(str, numbers))}, need true or false")
     try:
         with np.errstate(over="ignore"):
-            array = np.array([n if port.dtype.kind == "float" else int(n) for n in numbers], object).astype(dtype)
+            exact = port.dtype.kind in ("int", "uint")
+            array = integers([int(n) for n in numbers], dtype) if exact else np.array(numbers).astype(dtype)
     except (OverflowError, ValueError):
         raise Error(f"{where}: got {', '.join(map(str, numbers))}, need {port.dtype}") from None
     if port.dtype.kind == "float" and (np.isfinite(np.array(numbers, np.float64)) & ~np.isfinite(array)).any():

@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from hexane.dtypes import BF16, FP32, FP64, INT64, DType
+from hexane.dtypes import BF16, BY_NUMPY, FP32, FP64, INT64, DType, integers
 from hexane.errors import Error, UnsupportedError
 from hexane.graph import Array, Value, constant
 from hexane.system.limits import MAX_GROWTH_BYTES
@@ -55,11 +55,12 @@ def lift(inputs: Sequence[Operand], sources: tuple[str, ...]) -> list[Value | No
 def held(number: float, dtype: Any) -> Array:
     """A number as an array of this dtype. A finite one stays finite: a float dtype that does not reach so far gets its
     largest number, as `to_fp16` gives. Raises Error for one that an integer dtype does not hold."""
+    kind = np.dtype(dtype)
     try:
         with np.errstate(over="ignore"):
-            found = np.array(number, dtype)
-    except OverflowError:
-        raise Error(f"[constant] value: got {number:g}, need a number that {np.dtype(dtype)} holds") from None
+            found = integers(int(number), kind) if BY_NUMPY[kind].kind in ("int", "uint") else np.array(number, kind)
+    except (OverflowError, ValueError):
+        raise Error(f"[constant] value: got {number:g}, need a number that {kind} holds") from None
     if (found.dtype.kind == "f" or found.dtype == BF16.numpy) and np.isinf(found) and isfinite(number):
         return np.array(copysign(_largest(found.dtype), number), dtype)
     return found

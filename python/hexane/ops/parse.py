@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hexane.dtypes import DTYPES
+from hexane.dtypes import DTYPES, integers
 from hexane.errors import Error
 from hexane.graph import Array, EpilogueSlot, Graph, Port, TensorType, Value, constant, tensor_type, unique
 from hexane.ops import OPS, apply
@@ -48,7 +48,7 @@ def parse(source: str, constants: Mapping[str, Array] | None = None) -> Graph:
                 reader = outer
         except Error as error:
             raise Error(f"[line {number}] {error}") from None
-        except (ValueError, SyntaxError, KeyError) as error:
+        except (ValueError, OverflowError, SyntaxError, KeyError) as error:
             raise Error(f"[line {number}] cannot be read: {error}; got {line.strip()!r}") from None
     if not reader.outputs or around:
         raise Error(f"[line {len(lines)}] got no return, need one")
@@ -131,7 +131,9 @@ class _Reader:
                 raise Error(f"got the constant {data}, need its array in `constants`")
             return self.constants[data]
         elements = literal_eval(re.sub(r"\binf\b", "1e999", data))
-        return np.array(elements, kind.dtype.numpy).reshape(kind.shape)
+        exact = kind.dtype.kind in ("int", "uint")
+        found = integers(elements, kind.dtype.numpy) if exact else np.array(elements, kind.dtype.numpy)
+        return found.reshape(kind.shape)
 
 
 def _type(text: str) -> TensorType:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from hexane import _core
-from hexane.dtypes import DTYPES
+from hexane.dtypes import DTYPES, integers
 from hexane.errors import Error
 from hexane.importers.coreml.package import Package
 from hexane.importers.coreml.program import Block, Constant, Declared, Operand, Operation, Program
@@ -66,6 +66,7 @@ def _operand(package: Package, given: Name | Literal) -> Operand:
 
 def _array(value: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
     try:
-        return np.asarray(value).astype(dtype).reshape(shape)
+        exact = dtype.kind in "iu" and not isinstance(value, np.ndarray)
+        return (integers(value, dtype) if exact else np.asarray(value).astype(dtype)).reshape(shape)
     except (ValueError, TypeError, OverflowError):
         raise Error(f"[coreml] got {value!r}, need numbers of the shape {shape}") from None
