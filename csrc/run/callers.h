@@ -16,7 +16,7 @@ class Callers {
   // With states, callbacks or surfaces all calls go to the first context, in turn.
   explicit Callers(std::shared_ptr<Context> first);
 
-  // At most so many contexts, 1 or more; those that there are stay.
+  // The most contexts, 1 or more; existing ones stay.
   void limit(int most);
   int made() const { return made_.load(std::memory_order_acquire); }
 

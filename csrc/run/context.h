@@ -1,5 +1,5 @@
 // One caller of an image: states, arena, scratch, ports and surfaces of its own. It runs one call at a time; contexts
-// of one image run beside each other.
+// of one image run at the same time.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,7 @@ class Context {
   uint64_t scratch_bytes() const { return executor_->scratch_bytes(); }
   uint64_t bytes() const;                                                 // arena, states, scratch and surfaces
   uint64_t table_bytes() const { return executor_->table_bytes(); }       // addresses of operands
-  std::vector<std::pair<std::string_view, uint64_t>> own_memory() const;  // what bytes() are, by name
+  std::vector<std::pair<std::string_view, uint64_t>> own_memory() const;  // the parts of bytes(), by name
   std::vector<cpu::Profile::Times> times();                               // of all steps, since profile(true)
   std::vector<cpu::Profile::Span> timeline();                             // of the last call that was profiled
 

@@ -30,15 +30,15 @@ struct Swap {
 
 class DeviceSteps {
  public:
-  // The programs are those of the plan's device steps, in their order. Throws Error where they are not, where a tensor
-  // does not lie as a port says, and for a swap of other memories than a state in a surface and one that only programs
-  // write, of equal size.
+  // programs: of the plan's device steps, in their order. A swap exchanges a state in a surface and a surface of equal
+  // size that only programs write. Throws Error for other programs or swaps, and for a tensor that does not lie as its
+  // port says.
   DeviceSteps(const plan::Plan& plan, std::span<const DeviceProgram> programs, std::span<const Swap> swaps);
 
-  // What a space is, null for memory that no device touches.
+  // The surface of a space, null for memory that no device touches.
   const std::shared_ptr<device::Surface>& surface(uint32_t space) const { return surfaces_[space]; }
   device::Layout layout(const PlanTensor& tensor) const;
-  std::function<void()> step(size_t row) const { return steps_[row]; }  // what runs it
+  std::function<void()> step(size_t row) const { return steps_[row]; }  // a function that runs it
   void swap() { turn_->odd = !turn_->odd; }                             // of all swaps, between two calls
 
  private:

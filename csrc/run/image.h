@@ -1,4 +1,4 @@
-// What all callers of a plan share: the plan, its weights, the steps resolved, and the programs of devices. Any number
+// The parts of a plan that all callers share: its weights, the resolved steps, and the programs of devices. Any number
 // of contexts run it at the same time. Only its weights change, while no context runs.
 #pragma once
 
@@ -18,12 +18,12 @@ namespace hexane::run {
 
 class Context;
 
-// Whether a tensor lies in memory of that kind. Params that a device reads are weights in surfaces of their own.
+// True for a tensor that lies in memory of that kind. Params that a device reads are weights in surfaces of their own.
 inline bool is_kind(const plan::Plan& plan, const PlanTensor& tensor, std::string_view kind) {
   return plan.kind(tensor) == kind || (kind == "weights" && plan.kind(tensor) == "param");
 }
 
-// What states, and params that a device reads, hold at first.
+// The first contents of states, and of params that a device reads.
 struct FirstContents {
   struct Block {  // that is not all zero
     uint32_t space;
@@ -32,15 +32,15 @@ struct FirstContents {
   };
   std::vector<Block> blocks;
   std::vector<plan::Piece> pieces;    // of the section "state"
-  std::shared_ptr<const void> owner;  // of their bytes, unless it is that of the plan
+  std::shared_ptr<const void> owner;  // of their bytes, if not the plan's owner
 };
 
 class Image {
  public:
-  // `owner` keeps the plan's bytes alive. Weights are used where they are if aligned well enough, else copied; those of
-  // a plan that has packed ones are copied and unpacked once. With a pool they are copied to where images share them,
+  // `owner` keeps the plan's bytes alive. Aligned weights are used in place, others are copied.
+  // Packed weights are unpacked once, into a copy of all. With a pool they are copied to where images share them,
   // and the plan's are not looked at again.
-  // `programs` are what the plan's steps of a device run, in their order; `swaps` states that they compute anew.
+  // `programs`: of the plan's device steps, in their order; `swaps`: states that these programs compute anew.
   // `state_owner` keeps the first contents of states, if `owner` does not.
   Image(const plan::Plan& plan, std::shared_ptr<const void> owner, int threads, std::shared_ptr<MemoryPool> pool = {},
         std::span<const DeviceProgram> programs = {}, std::span<const Swap> swaps = {},
@@ -53,8 +53,8 @@ class Image {
   bool calls_back() const { return calls_back_; }
   const PlanTensor& find(std::string_view kind, std::string_view name) const;  // throws Error naming what there is
 
-  // Replaces a weight, and what is prepared of it, for all contexts. It waits for calls that run in them; no other
-  // begins meanwhile.
+  // Replaces a weight, and everything prepared from it, for all contexts. It waits for running calls; no other begins
+  // meanwhile.
   void update(const PlanTensor& weight, const std::byte* packed);
 
   std::shared_ptr<const FirstContents> first_contents();  // null if they have been dropped
@@ -96,7 +96,7 @@ class Image {
   const bool calls_back_;
   std::unique_ptr<cpu::ResolvedSteps> steps_;
 
-  // What follows changes: a thread that uses it holds the mutex.
+  // The members below change: a thread that uses them holds the mutex.
   ForkMutex changing_;
   std::shared_ptr<const FirstContents> first_contents_;
   std::vector<std::weak_ptr<Context>> contexts_;
@@ -104,8 +104,8 @@ class Image {
   bool updated_ = false;                 // the weights, since they came from the plan
   bool params_updated_ = false;          // in the surfaces of contexts, since they came from the plan
   std::byte* weights_;                   // null while they are in pieces
-  std::vector<SharedPiece> pieces_;      // shared weights, and one block of those too small to share
-  std::vector<Memory> first_constants_;  // of each space: first contents that steps have prepared something of
+  std::vector<SharedPiece> pieces_;      // shared weights, and one block of the small ones
+  std::vector<Memory> first_constants_;  // of each space: first contents from which steps have prepared something
 };
 
 }  // namespace hexane::run

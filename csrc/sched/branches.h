@@ -1,9 +1,11 @@
 // The diamonds of a graph: a layer (the fork) whose results go separate ways that meet again in one layer (the merge).
 //
-//            +-- b -- c --+           Two branches, b c and d. A branch is a run of layers, or of further diamonds,
-//            that
-//     fork --+            +-- merge   nothing enters but through its head, and nothing leaves but into the merge.
-//            +---- d -----+           A direct way from fork to merge is no branch.
+//            +-- b -- c --+           Two branches: b c and d.
+//     fork --+            +-- merge
+//            +---- d -----+
+//
+// A branch is a run of layers, or of inner diamonds. It is entered at its head only, and leads to the merge only. A
+// direct edge from fork to merge is no branch.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +18,8 @@ namespace hexane::sched {
 struct Branch {
   int32_t head = 0;   // the layer that begins it
   int32_t outer = 0;  // the branch that its fork is in; -1: none
-  int64_t ends = 0;   // bytes of what its fork and its merge make
-  // The most bytes of its own tensors that are live while it runs alone, branches inside it by falling footprint.
+  int64_t ends = 0;   // bytes of the results of fork and merge
+  // The most live bytes of its own tensors while it runs alone. Its inner branches run by falling footprint.
   int64_t footprint = 0;
 };
 

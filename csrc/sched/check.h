@@ -10,14 +10,15 @@
 namespace hexane::sched {
 
 // Throws the first broken rule with the layers, got and need:
-//   every layer is in the order once, behind the producers of what it reads and behind the edges into it; the most
-//   bytes live at a step are `peak`, if that is given.
+//   every layer is in the order once, after the producers of its inputs and after the edges into it;
+//   `peak`, if given, is the most bytes live at a step.
 void check_order(const Problem& problem, std::span<const int32_t> order, std::optional<int64_t> peak = {});
 
 // The order must be sound. Throws the first broken rule:
-//   partitions are not empty, follow one another and hold the whole order; peak, loaded and stored bytes are what the
-//   tensors say; no partition of several layers exceeds the limit; none is closed before a layer that would have
-//   fitted.
+//   partitions are not empty, follow one another and hold the whole order;
+//   peak, loaded and stored bytes agree with the tensors;
+//   no partition of several layers exceeds the limit;
+//   no partition is closed before a layer that would have fitted.
 void check_partitions(const Problem& problem, std::span<const int32_t> order, std::span<const Partition> partitions,
                       int64_t limit);
 

@@ -15,7 +15,7 @@ namespace hexane::sched {
 
 enum class Unit : uint8_t { kNe, kPe, kDma };  // multiply-accumulate array, planar engine, transfers
 
-// What the rules ask of a layer.
+// The facts of a layer that the rules read.
 struct Issue {
   Unit unit = Unit::kNe;
   int32_t engine = 0;     // the engine of the chip that it was given to
@@ -32,7 +32,7 @@ enum class Disqualifier : uint8_t {
   kUnscheduled,
   kSameClass,      // or one is a transfer: a pair has one layer of each engine
   kOtherEngine,    // they were given to different engines of the chip
-  kDependent,      // one reads what the other makes, or must run before it
+  kDependent,      // one reads a result of the other, or must run before it
   kChainedInput,   // chained layers are in a pipeline already
   kBothStream,     // and would share one channel, but for a product with a resident weight
   kNotNeighbours,  // other layers run between them, or a partition ends
@@ -44,7 +44,7 @@ Disqualifier why_not_together(const Problem& problem, std::span<const Issue> iss
 
 struct Pairs {
   std::vector<int32_t> partner;       // by layer; -1: none
-  std::vector<Disqualifier> verdict;  // by layer: of it and the one behind it in the order; the last has kUnscheduled
+  std::vector<Disqualifier> verdict;  // by layer: of it and the next one in the order; the last has kUnscheduled
 };
 
 // Pairs of neighbours, from the first layer to the last.

@@ -1,5 +1,5 @@
-// The sets of layers of a part that a search has met, with the live bytes behind them and the way there. A forward
-// search adds layers whose predecessors are in the set (downsets), a backward one those whose successors are.
+// The sets of layers of a part that a search has met, with the live bytes after them and the way there. A forward
+// search adds layers whose predecessors are in the set (downsets). A backward search adds layers whose successors are.
 #pragma once
 
 #include <algorithm>
@@ -16,22 +16,22 @@ enum class Direction : uint8_t { kForward, kBackward };
 class Downsets {
  public:
   struct State {
-    int64_t live = 0;     // bytes behind it
+    int64_t live = 0;     // bytes after it
     int64_t peak = 0;     // the most on the best way to it
     int32_t parent = -1;  // the state before; -1: the root
-    int32_t layer = -1;   // what ran first after the parent; the rest was free
+    int32_t layer = -1;   // that ran first after the parent; the rest was free
     int32_t num_layers = 0;
     bool done = false;  // for the search to mark
   };
 
-  // The root is the empty set, after what is free at `peak`.
+  // The root is the empty set, after the layers that are free at `peak`.
   Downsets(const Part& part, Direction direction, int64_t peak);
 
   int32_t size() const { return static_cast<int32_t>(states_.size()); }
   State& operator[](int32_t state) { return states_[state]; }
   bool is_full(int32_t state) const { return states_[state].num_layers == part_.num_layers(); }
 
-  // Runs each layer that is ready in `state`, then what is free. Calls met(child) for every child with a peak below
+  // Runs each layer that is ready in `state`, then the free ones. Calls met(child) for every child with a peak below
   // `limit` that is new, or was met on a worse way and is not done.
   template <typename Met>
   void expand(int32_t state, int64_t limit, Met met) {
@@ -71,14 +71,14 @@ class Downsets {
   const Part& part_;
   Direction direction_;
   size_t num_words_;
-  std::vector<uint64_t> waits_;    // by layer: the set of those it waits for
+  std::vector<uint64_t> waits_;    // by layer: the set of its predecessors
   std::vector<uint64_t> readers_;  // by freed tensor: the set of its readers
   std::vector<State> states_;
   std::vector<uint64_t> sets_;                    // by state
   std::vector<int32_t> table_;                    // hash -> state; -1: free
   std::vector<std::vector<int32_t>> neighbours_;  // by layer: who it lets run, or frees something together with
   std::vector<uint64_t> scratch_;                 // a set in the making
-  std::vector<int32_t> ran_;                      // what ran free since the set was begun
+  std::vector<int32_t> ran_;                      // layers that ran free since the set was begun
   bool restarted_ = false;
   int64_t work_ = 0;
 };

@@ -8,7 +8,7 @@
 
 namespace hexane::sched {
 
-// Lists of numbers, one for each owner, behind one another in memory.
+// Lists of numbers, one for each owner, contiguous in memory.
 class Lists {
  public:
   Lists() = default;
@@ -30,8 +30,8 @@ struct Graph {
   Lists makes;                   // by layer: tensors
   std::vector<int32_t> level;    // by layer: the longest way from a layer without predecessors
   std::vector<int32_t> sorted;   // the layers by level, then number
-  std::vector<int64_t> outputs;  // by layer: bytes of what it makes
-  std::vector<int64_t> stays;    // by layer: bytes of what it makes that somebody reads or keeps
+  std::vector<int64_t> outputs;  // by layer: bytes of its results
+  std::vector<int64_t> stays;    // by layer: bytes of its results that are read or kept
 };
 
 // The problem must be valid. Throws if the layers wait for one another in a circle.

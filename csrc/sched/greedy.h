@@ -1,11 +1,11 @@
-// The list scheduler: of the layers whose predecessors have run, the best by six rules, each of which decides where
-// those before leave a tie.
+// The list scheduler: the best of the layers whose predecessors have run, by six rules. Each rule decides the ties of
+// the rules before it.
 //
 //   1 ring            a layer at a ring buffer goes first
 //   2 branch sibling  the layer with more operands that no other layer waits for: running it frees them
 //   3 merge sibling   the layer that more merges wait for and nothing else: a merge has several predecessors
-//   4 working set     the layer in the branch that was begun last; of the heads of branches, whose fork and merge fit
-//                     the ceiling together, the one with the larger footprint, if live bytes and footprint fit as well
+//   4 working set     the layer in the branch that was begun last; then the head of a branch with the larger footprint,
+//                     if fork and merge fit the ceiling, and live bytes and footprint as well
 //   5 topological     the layer closer to the beginning of the graph (fewer layers on the longest way to it)
 //   6 number          the layer with the lower number
 //
@@ -22,7 +22,7 @@ namespace hexane::sched {
 
 enum class Rule : uint8_t { kOnly, kRing, kBranch, kMerge, kWorkingSet, kTopological, kNumber };
 
-// What a layer was chosen for, highest first but for the last two.
+// The scores by which a layer is chosen: the highest first, but the lowest for the last two.
 struct Score {
   bool ring = false;
   int32_t branch = 0;

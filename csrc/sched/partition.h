@@ -1,8 +1,8 @@
 // Cuts an order into partitions: stretches whose tensors lie in on-chip memory together.
 //
-// In a partition a tensor takes its bytes from the step that first touches it to the step that last does. A layer is
-// added on trial; where the bytes in use at any step of the live ranges it stretches exceed the limit, the partition is
-// closed before the layer. A layer that exceeds the limit alone has a partition of its own.
+// In a partition a tensor takes its bytes from its first touch to its last. A layer is added on trial and lengthens
+// some live ranges. If the bytes in use at one of their steps then exceed the limit, the partition is closed before the
+// layer. A layer that exceeds the limit alone has a partition of its own.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@ namespace hexane::sched {
 
 struct Partition {
   int32_t first = 0;   // position in the order
-  int32_t end = 0;     // one behind the last
+  int32_t end = 0;     // one past the last
   int64_t peak = 0;    // bytes in use at one step
   int64_t loaded = 0;  // bytes of tensors that come from main memory
   int64_t stored = 0;  // bytes of tensors that go there: a later partition reads them, or they are kept
   bool operator==(const Partition&) const = default;
 };
 
-// order: all layers, each behind those it waits for. limit: bytes.
+// order: all layers, each after its predecessors. limit: bytes.
 std::vector<Partition> partition(const Problem& problem, std::span<const int32_t> order, int64_t limit);
 
 }  // namespace hexane::sched

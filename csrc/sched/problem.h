@@ -1,4 +1,4 @@
-// What the scheduler is asked: layers, the tensors between them, and what must run before what.
+// A scheduling problem: layers, the tensors between them, and edges (one layer must run before another).
 //
 //        +--- b ---+        tensor   bytes   producer   readers
 //    a --+         +-- d    a -> b c    8        a        b c
@@ -6,7 +6,7 @@
 //                           c -> d      2        c        d
 //
 // A tensor takes memory from the step of its producer to the step of its last reader, both included. The bytes of an
-// order are the most that is live at one of its steps: a b c d needs 8 + 4 + 2 at step c, a c b d the same at step b.
+// order are the most bytes live at one step: a b c d needs 8 + 4 + 2 at step c, a c b d the same at step b.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace hexane::sched {
 
-inline constexpr int32_t kOutside = -1;  // the producer of what is there before the first step
+inline constexpr int32_t kOutside = -1;  // the producer of tensors that are there before the first step
 
 struct Layer {
   int64_t scratch = 0;  // bytes that it needs while it runs
@@ -42,8 +42,8 @@ struct Problem {
   std::vector<Edge> edges;  // order that no tensor makes: who reads a state runs before who overwrites it
 };
 
-// Throws unless producers, readers and edges name layers, no tensor is read by its producer or twice by one layer, no
-// size is negative, and all bytes together fit an int64. Cycles are found by `make_graph`.
+// Throws where a producer, reader or edge names no layer, where a tensor is read by its producer or twice by one layer,
+// where a size is negative, and where all bytes together exceed an int64. Cycles are found by `make_graph`.
 void validate(const Problem& problem);
 
 }  // namespace hexane::sched
