@@ -15,7 +15,7 @@ from hexane.importers.onnx import SpecialisationNeeded, import_onnx, signature
 from hexane.ops.reference import run_reference
 from hexane.passes.legalize.expand import expand
 from hexane.targets import load_target
-from onnx_models import by_onnx, by_onnxruntime, image, ints, model, onnxruntime_saturates, rand
+from onnx_models import AGED, by_onnx, by_onnxruntime, image, ints, model, onnxruntime_saturates, rand
 
 
 @dataclass(frozen=True)
@@ -447,6 +447,8 @@ def test_an_attribute_that_would_change_the_result_is_refused(case, message):
 def test_an_op_means_what_onnx_says(case):
     """In both forms: as imported, and expanded into ops with kernels."""
     proto, feeds = one_node(case)
+    if AGED and case.op == "LayerNormalization" and case.num_outputs > 1:
+        pytest.skip("this onnxruntime rounds the mean and the deviation to fp16")
     graph = import_onnx(proto, shapes=empty_shapes(feeds))
     saturates = case.op in INTEGER_PRODUCTS and onnxruntime_saturates()
     results = (by_onnx if saturates else case.oracle)(proto, feeds)

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
+import pytest
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
+from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented, RuntimeException
 
 from hexane.graph import Graph
 from hexane.ops.reference import run_reference
@@ -47,11 +49,20 @@ def run(graph: Graph, *arrays: Any) -> dict[str, Any]:
     return run_reference(graph, dict(zip(graph.input_names(), arrays, strict=True)))
 
 
+AGED = tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 24)  # the newest for Python 3.10
+
+
 def by_onnxruntime(proto: onnx.ModelProto, feeds: Mapping[str, Any]) -> list[Any]:
+    """Its results. A test of an op that an onnxruntime before 1.24 does not compute is skipped."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return session.run(None, dict(feeds))
+    try:
+        session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        return session.run(None, dict(feeds))
+    except (NotImplemented, RuntimeException):
+        if AGED:
+            pytest.skip(f"onnxruntime {onnxruntime.__version__} does not compute it")
+        raise
 
 
 def by_onnx(proto: onnx.ModelProto, feeds: Mapping[str, Any]) -> list[Any]:
