@@ -15,6 +15,7 @@ import hexane as hx
 from hexane import _core
 from hexane.importers.onnx import import_onnx
 from hexane.ops.reference import run_reference
+from hexane.report.estimate import remarks
 
 W = np.random.default_rng(5).normal(size=(8, 8)).astype(np.float32) / 3
 
@@ -201,3 +202,9 @@ def test_packages_and_chips_say_what_they_do_with_a_loop(tmp_path: Path) -> None
     want, got = hx.compile(made)(**feeds), net(**feeds)
     for name, array in want.items():
         np.testing.assert_allclose(got[name], array, rtol=1e-2, atol=1e-2)
+
+
+def test_an_estimate_says_that_a_loop_is_not_counted() -> None:
+    found = hx.estimate(while_loop(), "M4")
+    assert found.open_loops == 1
+    assert any("the data decide the number of steps" in line for line in remarks(found))

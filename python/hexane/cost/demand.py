@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
 
+from hexane.ops.records.control import COMPILED, LOOP
 from hexane.program import Program
 from hexane.program.layers import Layer
 
@@ -49,7 +50,7 @@ class Demand:
     """kind: that of all layers that compute, or "network" for several. read, written: bytes of the values that go to
     the engine and come from it, fp16, one copy for each submission; border_read, border_written: those of them that
     come from another segment, and that another segment reads. host_operations, host_bytes: of the segments that the
-    CPU computes."""
+    CPU computes, without `open_loops` loops, whose number of steps the data decide."""
 
     kind: str
     submissions: int
@@ -60,6 +61,7 @@ class Demand:
     host_operations: int
     host_bytes: int
     layers: tuple[LayerDemand, ...]
+    open_loops: int = 0
 
 
 def demand(program: Program) -> Demand:
@@ -77,6 +79,7 @@ def demand(program: Program) -> Demand:
         sum(s.work.operations for s in host),
         sum(s.work.bytes for s in host),
         layers,
+        sum(step.node.op == COMPILED[LOOP] for step in program.steps),
     )
 
 

@@ -55,7 +55,8 @@ class Estimate:
     kind on this product; energy_span_uj: p10_us times the least of it, p90_us times the most. Both are None where fewer
     than two programs were published, and for programs that the host computes parts of. further: the part of its time
     alone that each layer of a network but the longest takes, by the published networks on this product; 1 where there
-    are none, and for programs of other kinds."""
+    are none, and for programs of other kinds. open_loops: loops whose number of steps the data decide; their time is
+    not in the estimate."""
 
     target: str
     latency_us: float
@@ -78,6 +79,7 @@ class Estimate:
     energy_uj: float | None = None
     energy_span_uj: tuple[float, float] | None = None
     further: float = 1.0
+    open_loops: int = 0
 
     @property
     def leaving_us(self) -> float:
@@ -142,6 +144,7 @@ def _total(found: Demand, known: Calibration, layers: tuple[LayerCost, ...], mem
         None if power is None else latency * middle / 1000,
         None if power is None else (latency * low * least / 1000, latency * high * most / 1000),
         known.further,
+        found.open_loops,
     )
 
 

@@ -89,7 +89,11 @@ def truth(b: Builder, condition: Value) -> Value:
     """A condition as one bool. Raises Error for several elements."""
     if condition.type.size != 1:
         raise Error(f"got a condition {condition.type}, need one bool")
-    return cast(b, b.reshape(condition, shape=()), BOOL)
+    return cast(b, scalar(b, condition), BOOL)
+
+
+def scalar(b: Builder, x: Value) -> Value:
+    return b.reshape(x, shape=()) if x.shape else x
 
 
 def loop_op(
@@ -119,7 +123,7 @@ def loop_op(
     if not operands:  # the op has at least one value
         operands = [b.const(np.array(0))]
         graph = Graph((*graph.inputs, unique("input", "nothing", operands[0].type)), graph.outputs, name="body")
-    limit, condition = (None if v is None else b.reshape(v, shape=()) for v in (limit, condition))
+    limit, condition = (None if v is None else scalar(b, v) for v in (limit, condition))
     made = b.several(
         "loop", limit, condition, *operands, body=graph, carried=len(carried), most=-1 if most is None else most,
         whole=whole and most is not None,

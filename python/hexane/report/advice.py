@@ -94,7 +94,7 @@ def _of_rules(reports: "Sequence[Report]") -> Iterator[Advice]:
     for report in reports:
         for rule in report.findings:
             key = rule.instead, _place(rule.op, rule.where, rule.count)
-            advice = Advice(rule.instead, f"ends this: {rule.wrong}", key[1], (), rule.rule, rule.evidence)
+            advice = Advice(rule.instead, f"now {rule.wrong}", key[1], (), rule.rule, rule.evidence)
             known = found.setdefault(key, advice)
             found[key] = replace(known, chips=(*known.chips, report.chip.label))
     yield from found.values()

@@ -76,6 +76,9 @@ def remarks(found: Estimate) -> list[str]:
             f"calls dominate: {found.submissions} x {one:.0f} us are {100 * calls:.0f} % of the latency; {batch}"
             f"compiled as one with a network before or after it, it takes {one:.0f} us less"
         )
+    if found.open_loops:
+        one_or_more = "a loop" if found.open_loops == 1 else f"{found.open_loops} loops"
+        lines.append(f"the time of {one_or_more} on the CPU is not counted: the data decide the number of steps")
     if found.submissions > 1 or found.host_us:
         lines.append(
             f"leaving the engine costs about {found.leaving_us:.0f} us: {found.floor_us - one:.0f} for"

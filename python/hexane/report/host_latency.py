@@ -24,7 +24,7 @@ def host_latency(graph: Graph, given: Mapping[str, Array] | None = None) -> Esti
     assert isinstance(net, Model)
     ports = [PortType(str(v.node.attrs["name"]), v.shape, v.dtype) for v in graph.inputs]
     arrays = random_arrays(ports, SEED) | {p.name: given[p.name] for p in ports if given and p.name in given}
-    call = net.bind(**{name: np.ascontiguousarray(array) for name, array in arrays.items()})
+    call = net.bind(**{name: np.asarray(array, order="C") for name, array in arrays.items()})
     call()
     runs: list[int] = []
     end = time.perf_counter() + MOST_SECONDS

@@ -70,7 +70,7 @@ def _compiled(graph: Graph, target: str | Target) -> Model:
 def _outputs(graph: Graph, net: Model, feed: Feed) -> dict[str, Array]:
     if net.state_names:
         net.reset_state()
-    got: Any = net({name: np.ascontiguousarray(array) for name, array in feed.items()})
+    got: Any = net({name: np.asarray(array, order="C") for name, array in feed.items()})
     named = got if isinstance(got, dict) else {graph.outputs[0].name: got}
     return {name: np.array(array) for name, array in named.items()}
 

@@ -142,7 +142,7 @@ def profile(
 
 def latency(net: Any, arrays: Mapping[str, Array]) -> dict[str, Any]:
     """Median and 90th percentile of bound calls, in microseconds."""
-    call = net.bind(**{name: np.ascontiguousarray(array) for name, array in arrays.items()})
+    call = net.bind(**{name: np.asarray(array, order="C") for name, array in arrays.items()})
     call()
     nanoseconds: list[int] = []
     end = time.perf_counter() + MOST_SECONDS

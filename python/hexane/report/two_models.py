@@ -137,7 +137,7 @@ def _fitted(array: Array, shape: Sequence[Any], dtype: Any, name: str) -> Array:
             raise Error(f"[compare] --with: input {name!r}: got {array.shape}, need {tuple(shape)}")
         array = array.reshape(fixed)
     with np.errstate(over="ignore"):
-        return np.ascontiguousarray(array.astype(dtype))
+        return np.asarray(array, dtype, order="C")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ def _run(graph: Graph, name: str, feeds: Mapping[str, Array]) -> _Run:
     ports = tuple(Port(f"result{i}", value) for i, value in enumerate(made))
     net = compile(Graph(graph.inputs, ports, name=graph.name, updates=graph.updates), numerics="ieee")
     assert isinstance(net, Model)
-    found: Any = net({key: np.ascontiguousarray(array) for key, array in feeds.items()})
+    found: Any = net({key: np.asarray(array, order="C") for key, array in feeds.items()})
     named = found if isinstance(found, dict) else {ports[0].name: found}
     arrays = {port.value: np.array(named[port.name]) for port in ports}
     given = {v: feeds[str(v.node.attrs["name"])] for v in graph.inputs if str(v.node.attrs["name"]) in feeds}

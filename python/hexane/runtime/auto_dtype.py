@@ -188,7 +188,7 @@ def _times(products: Sequence[Node], wide: Model, narrow: Model, feed: Any) -> l
 def _step_times(model: Model, feed: Any) -> dict[Any, float]:
     assert model.program is not None
     dtypes = {port.name: port.dtype.numpy for port in model.inputs}
-    arrays = {name: np.ascontiguousarray(array, dtypes[name]) for name, array in feed.items() if name in dtypes}
+    arrays = {name: np.asarray(array, dtypes[name], order="C") for name, array in feed.items() if name in dtypes}
     if model.state_names:
         model.reset_state()
     model(arrays)

@@ -72,7 +72,7 @@ class C99Model:
             raise Error(f"[c99] {self._loaded.refusal}")
 
     def __call__(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        arrays = [np.ascontiguousarray(feeds[port.name]) for port in self.inputs]
+        arrays = [np.asarray(feeds[port.name], order="C") for port in self.inputs]
         results = [np.zeros(port.shape, dtype(port.dtype).numpy) for port in self.outputs]
         for port, array in zip(self.inputs, arrays, strict=True):
             if port.rows is None:

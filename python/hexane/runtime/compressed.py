@@ -153,7 +153,7 @@ class Feeds:
         for feed in self.feeds:
             if getattr(net, "state_names", ()):
                 net.reset_state()  # type: ignore[attr-defined]
-            got = net({k: np.ascontiguousarray(v, dtypes.get(k)) for k, v in feed.items()})
+            got = net({k: np.asarray(v, dtypes.get(k), order="C") for k, v in feed.items()})
             yield [np.array(y) for y in (got.values() if isinstance(got, dict) else [got])]
 
 

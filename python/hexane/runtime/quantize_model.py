@@ -98,7 +98,7 @@ def _runs(proto: "onnx.ModelProto", threads: int | None) -> "Run":
     net = compile(_serialised(proto), threads=threads)
 
     def run(feed: "Feed") -> Mapping[str, Array]:
-        found = net({name: np.ascontiguousarray(array) for name, array in feed.items()})
+        found = net({name: np.asarray(array, order="C") for name, array in feed.items()})
         return found if isinstance(found, dict) else {names[0]: found}
 
     return run

@@ -32,7 +32,7 @@ def write_states(path: Path, states: Mapping[str, Array]) -> None:
     Raises Error for a dtype that safetensors does not have, and for a place that cannot be written to.
     """
     entries: dict[str, object] = {"__metadata__": {"hexane.states": VERSION, "xxh64": NO_SUM.decode()}}
-    arrays = {name: np.ascontiguousarray(array) for name, array in states.items()}
+    arrays = {name: np.asarray(array, order="C") for name, array in states.items()}
     end = 0
     for name, array in arrays.items():
         kind = dtype_name(f"[save_states] state '{name}'", dtype(array.dtype))

@@ -128,7 +128,7 @@ class Ranks:
         if self.communicator is None:
             return
         for name in net.state_names:
-            array = np.ascontiguousarray(net.read_state(name))
+            array = np.asarray(net.read_state(name), order="C")
             self.communicator.Bcast(array.reshape(-1).view(np.uint8), root=0)
             if not self.is_first:
                 net.write_state(name, array)

@@ -271,7 +271,7 @@ class Steps:
 
 def _kept(pool: _core.MemoryPool, given: Array | Tensor) -> Array | Tensor:
     """A weight in the memory from which all programs compute."""
-    return given if isinstance(given, Tensor) else pool.keep(np.ascontiguousarray(given))
+    return given if isinstance(given, Tensor) else pool.keep(np.asarray(given, order="C"))
 
 
 def _padded(part: Sequence[int]) -> Array:

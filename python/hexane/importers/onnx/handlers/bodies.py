@@ -9,7 +9,7 @@ import onnx
 from hexane.dtypes import BOOL
 from hexane.errors import Error
 from hexane.graph import Value
-from hexane.importers.bodies import Body, cond_op, loop_op
+from hexane.importers.bodies import Body, cond_op, loop_op, scalar
 from hexane.importers.onnx.handlers.dynamic import check_whole
 from hexane.importers.onnx.node import Builder, Item, OnnxNode, TensorList, known
 
@@ -51,7 +51,7 @@ def run_loop(
         results.insert(0, b.const(np.array(True)))
     if results[0].dtype is not BOOL or results[0].type.size != 1:
         raise Error(f"got a condition {results[0].type}, need one bool")
-    results[0] = b.reshape(results[0], shape=())
+    results[0] = scalar(b, results[0])
     most = None if limit is None or (number := known(limit)) is None else max(int(number.reshape(())), 0)
     num_stacks = len(results) - 1 - len(carried)
     if num_stacks and most is None:

@@ -66,7 +66,7 @@ def _read(path: Path) -> tuple[LlamaConfig, dict[str, Array]]:
     for name, one in sources.items():
         # What is read no more is let go, so that of bf16 there is not a whole second copy.
         array = found.pop(one.name) if last[one.name] == name else found[one.name]
-        weights[name] = _as_fp32(folder, one.name, np.ascontiguousarray(one.part(array)))
+        weights[name] = _as_fp32(folder, one.name, np.asarray(one.part(array), order="C"))
     return config, weights
 
 
