@@ -1,5 +1,6 @@
 """Language models from folders, as a user of `hx.llm` meets them."""
 
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -334,6 +335,28 @@ def test_a_cache_that_leads_elsewhere_is_refused(folder: Path, tmp_path: Path, m
         hx.llm.load("org/tiny")
     with pytest.raises(hx.Error, match=r"need a model's, or a repository such as org/name"):
         hx.llm.load("../etc/passwd")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json"])
+@pytest.mark.parametrize("place", ["folder", "snapshot"])
+def test_a_link_that_leaves_the_folder_is_refused_by_name(folder: Path, tmp_path: Path, place: str, name: str) -> None:
+    path = cached(tmp_path, folder)
+    if place == "folder":
+        path = Path(shutil.copytree(path, tmp_path / "model"))  # copies what the links lead to
+    (tmp_path / "secret").write_bytes((path / name).read_bytes())
+    (path / name).unlink()
+    (path / name).symlink_to(tmp_path / "secret")
+    with pytest.raises(hx.Error, match=rf"'{name}': got a link to '.*secret', need .*; copy the file into the folder"):
+        hx.llm.load(path, threads=1).generate(CHAT, **GREEDY)
+    assert hx.llm.load(folder, threads=1)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
+def test_a_link_to_a_file_of_the_same_folder_is_followed(folder: Path, tmp_path: Path, name: str) -> None:
+    path = Path(shutil.copytree(folder, tmp_path / "model"))
+    (path / name).rename(path / "other")
+    (path / name).symlink_to("other")
+    assert hx.llm.load(path, threads=1).generate("tide", **GREEDY).text()
 
 
 def test_a_file_of_weights_next_to_its_config_is_a_model(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hexane.errors import Error
-from hexane.importers.files import open_inside, read_all
+from hexane.importers.files import open_next_to, read_all
 
 TEMPLATE = "chat_template.jinja"
 CONFIG, SPECIAL = "tokenizer_config.json", "special_tokens_map.json"
@@ -115,7 +115,7 @@ def _object(folder: Path, name: str, where: str) -> dict[str, Any]:
 
 
 def _read(folder: Path, name: str, where: str) -> str:
-    data = read_all(open_inside(folder, name, where), where)
+    data = read_all(open_next_to(folder, name, where), where)
     if len(data) > LARGEST:
         raise Error(f"{where}: {name}: got {len(data)} bytes, need at most {LARGEST}")
     try:

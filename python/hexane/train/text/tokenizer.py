@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hexane.errors import Error
-from hexane.importers.files import open_regular, read_all
+from hexane.importers.files import open_next_to, open_regular, read_all
 from hexane.train.text.sentencepiece import read_pieces
 
 BEGINNINGS = ("<s>", "<|begin_of_text|>", "<bos>", "<|startoftext|>", "[BOS]", "<|endoftext|>")
@@ -104,8 +104,12 @@ class Tokenizer:
 
 
 def find_tokenizer(folder: Path) -> Path | None:
-    """tokenizer.json or tokenizer.bin in a folder; None: it has none."""
-    return next((folder / name for name in NAMES if (folder / name).is_file()), None)
+    """tokenizer.json or tokenizer.bin in a folder; None: it has none. Raises Error for a link that leaves the folder."""
+    name = next((name for name in NAMES if (folder / name).is_file()), None)
+    if name is None:
+        return None
+    os.close(open_next_to(folder, name, f"[train.load_tokenizer] {folder}"))
+    return folder / name
 
 
 def read_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
