@@ -14,6 +14,7 @@ from hexane.emit.mil.write import sparse, weights_of_products
 from hexane.graph import Array, Graph, Node, TensorType, Value
 from hexane.mil.arguments import IN_BRACKETS, Parameter
 from hexane.mil.forms import Written
+from hexane.mil.forms.form import values_of
 from hexane.mil.forms.quantised import LUT_SCALE
 from hexane.ops import LEAVES
 

@@ -104,7 +104,10 @@ class Tokenizer:
 
 
 def find_tokenizer(folder: Path) -> Path | None:
-    """tokenizer.json or tokenizer.bin in a folder; None: it has none. Raises Error for a link that leaves the folder."""
+    """tokenizer.json or tokenizer.bin in a folder; None: it has none.
+
+    Raises Error for a link that leaves the folder.
+    """
     name = next((name for name in NAMES if (folder / name).is_file()), None)
     if name is None:
         return None
