@@ -1,5 +1,6 @@
 """Language models from folders, as a user of `hx.llm` meets them."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -111,6 +112,22 @@ def test_messages_go_through_the_template(model: hx.llm.LanguageModel) -> None:
     assert answer.prompt == model.tokenizer.encode(text, begin=False)
     answer.text()
     assert answer.tokens == greedy_in_numpy(answer.prompt, 12, model.stops)
+
+
+@pytest.mark.parametrize("file", ["tokenizer_config.json", "special_tokens_map.json"])
+@pytest.mark.parametrize("form", ["text", "object"])
+def test_the_end_that_the_tokenizers_files_name_ends_a_text(tmp_path: Path, file: str, form: str) -> None:
+    """A chat format of its own: its end has no name that others use, and config.json names another token."""
+    path = tiny_llm.write(tmp_path / "tiny")
+    whole = hx.llm.load(path, threads=1).generate("tide", **GREEDY)
+    whole.text()
+    tokenizer = json.loads((path / "tokenizer.json").read_text())
+    name = next(text for text, one in tokenizer["model"]["vocab"].items() if one == whole.tokens[0])
+    given = json.loads((path / file).read_text()) if (path / file).exists() else {}
+    (path / file).write_text(json.dumps(given | {"eos_token": name if form == "text" else {"content": name}}))
+    answer = hx.llm.load(path, threads=1).generate("tide", **GREEDY)
+    assert answer.text() == ""
+    assert answer.ended_by == "end"
 
 
 def test_a_conversation_runs_only_new_tokens_and_says_the_same(model: hx.llm.LanguageModel) -> None:

@@ -91,6 +91,13 @@ def read_chat_template(folder: Path) -> ChatTemplate:
     return ChatTemplate(text, {**_marks(_object(folder, SPECIAL, where)), **_marks(config)}, where)
 
 
+def read_end_mark(folder: Path) -> str | None:
+    """The text of the token that ends a text, as the files next to a tokenizer.json name it; None: they name none."""
+    where = f"[train.load_tokenizer] {folder}"
+    marks = {**_marks(_object(folder, SPECIAL, where)), **_marks(_object(folder, CONFIG, where))}
+    return marks.get("eos_token")
+
+
 def _marks(config: Mapping[str, Any]) -> dict[str, str]:
     found = {}
     for name in MARKS:

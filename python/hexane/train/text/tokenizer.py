@@ -55,6 +55,11 @@ class Tokenizer:
         document, as files of tokens may have nothing else between them."""
         return frozenset(one for one in (self.begin, self.end, *self.chat_ends) if one is not None)
 
+    def id_of(self, token: str) -> int | None:
+        """The id of a token by its whole text."""
+        found = self._inner.token_to_id(token)
+        return None if found is None else int(found)
+
     def fits(self, rows: int) -> bool:
         """Whether a model with so many rows has one for each token of the vocabulary. Added tokens may have none: the
         tokenizer of Gemma 3 1B has the mark of images, which only the larger models read."""
