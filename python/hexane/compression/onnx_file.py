@@ -45,9 +45,9 @@ class StoredWeight:
 
 
 class _Place(NamedTuple):
-    """A node of the model by its index, and the operand that is the weight. is_turned: the transposed weight."""
+    """The index of a node of the model, and the operand that is the weight. is_turned: the transposed weight."""
 
-    index: int
+    node: int
     operand: int
     is_turned: bool
 
