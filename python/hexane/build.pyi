@@ -224,7 +224,7 @@ def sigmoid_hard(x: Operand, *, alpha: float = ..., beta: float = ...) -> Tensor
     """clip(alpha * x + beta, 0, 1)."""
 
 def clip(x: Operand, *, alpha: float = ..., beta: float = ...) -> Tensor:
-    """x limited to alpha..beta; NaN stays NaN."""
+    """x limited to alpha..beta; NaN stays NaN. Limits of integers become the nearest integers between them."""
 
 def scaled_tanh(x: Operand, *, alpha: float = ..., beta: float = ...) -> Tensor:
     """alpha * tanh(beta * x)."""

@@ -86,12 +86,18 @@ def dtype(spec: object) -> DType:
     return found
 
 
+def integer_range(kind: "np.dtype[Any]") -> tuple[int, int]:
+    """The least and the largest number of an integer dtype, int4 and the like among them."""
+    iinfo: Any = ml_dtypes.iinfo  # knows int4 as well
+    limits = iinfo(kind)
+    return int(limits.min), int(limits.max)
+
+
 def integers(numbers: Any, kind: "np.dtype[Any]") -> Any:
     """Python's integers, also nested, as an array of an integer dtype. Raises OverflowError for one that the dtype does
     not hold: NumPy before 2 lets it wrap."""
     found = np.array(numbers, object)
-    iinfo: Any = ml_dtypes.iinfo  # knows int4 as well
-    limits = iinfo(kind)
-    if any(not limits.min <= n <= limits.max for n in found.flat):
-        raise OverflowError(f"{kind} holds {limits.min} to {limits.max}")
+    least, most = integer_range(kind)
+    if any(not least <= n <= most for n in found.flat):
+        raise OverflowError(f"{kind} holds {least} to {most}")
     return found.astype(kind)

@@ -284,6 +284,11 @@ def test_a_comparison_tells_dates_loads_and_intervals(tmp_path: Path, capsys: py
         ({"load": {"before": "much"}}, "load.before: got str, need a number"),
         ({"environment": {"cores": "two"}}, "environment.cores: got str, need a number"),
         ({"results": [result("a", 1, 2) | {"repeats": [{}]}]}, r"results\[0\].repeats: got something else"),
+        ({"results": [result("a", 1, 2) | {"repeats": [{"p50_us": 0}]}]}, r"results\[0\].repeats: got something else"),
+        ({"results": [result("a", 1, 2) | {"repeats": [{"p50_us": float("inf")}]}]}, r"repeats\[0\].p50_us: got inf"),
+        ({"results": [result("a", float("nan"), 2)]}, r"results\[0\].times_us.min: got nan, need a finite number"),
+        ({"results": [result("a", 0, 0)]}, r"results\[0\]: got no name, or neither positive times"),
+        ({"load": {"before": float("-inf")}}, "load.before: got -inf"),
     ],
 )
 def test_repeats_dates_and_loads_of_another_form_are_refused(tmp_path: Path, change: dict[str, Any], says: str) -> None:
@@ -476,7 +481,7 @@ def test_the_command_measures_and_compares(
     assert re.search(r"^model +not told +Mac16,1 *$", told, re.MULTILINE)
     assert not re.search(r"^numpy", told, re.MULTILINE)
     assert told.count(SAME) == 2
-    assert "1 configurations of A alone are left out" in told
+    assert "1 configuration of A alone is left out" in told
 
 
 def test_the_command_ends_with_1_where_a_result_is_wrong(
@@ -484,7 +489,7 @@ def test_the_command_ends_with_1_where_a_result_is_wrong(
 ) -> None:
     monkeypatch.setattr("hexane.bench.configurations", lambda probe, device: [SMALL[4]])
     assert command("bench", "peak", "--seconds", 0.01, "--repeats", 2) == 1
-    assert "got 1 of 1 configurations without a right result" in capsys.readouterr().err
+    assert "got 1 of 1 configuration without a right result" in capsys.readouterr().err
 
 
 def test_files_that_cannot_be_written_are_told_before_anything_is_measured(

@@ -141,5 +141,5 @@ def test_an_engine_that_is_measured_is_estimated_too(
     result = {"probe": "p", "name": "n", "network": "conv_chain", "mode": "bound", **found}
     where = {"asked": "", "target": "h13", "os_build": "none", "energy": ""}
     text = calibrated({"environment": where, "results": [result]})
-    assert 'source = "measured on h13, OS build none, 1 configurations' in text
+    assert 'source = "measured on h13, OS build none, 1 configuration' in text
     assert "estimate" not in run(Configuration("p", "n", "conv_chain", sizes, "fp16"), "cpu", 0.01, 1)

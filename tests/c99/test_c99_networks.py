@@ -261,6 +261,25 @@ def test_an_app_in_fp32_computes_its_golden_output(cli: Cli, tmp_path: Path) -> 
     assert "output.bin is golden/output.bin" in checked.stdout, checked.stderr
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_the_golden_input_of_bytes_has_all_values(cli: Cli, tmp_path: Path, dtype: str) -> None:
+    """Zeros and ones tell nothing of an image; an index into a small table still has them."""
+    image, index = hx.input("x", (1, 3, 16, 16), dtype), hx.input("i", (5,), dtype)
+    table = np.arange(8, dtype=np.float32).reshape(2, 4)
+    for name, y in (
+        ("image", hx.cast(image, dtype="fp32") * 0.5),
+        ("index", hx.gather(table, hx.cast(index, dtype="int32"))),
+    ):
+        hx.compile(hx.graph({"y": y})).save(tmp_path / f"{name}.hxp")
+        assert cli("codegen", tmp_path / f"{name}.hxp", "-o", tmp_path / name).code == 0
+    golden = np.fromfile(tmp_path / "image" / "golden" / "input.bin", dtype)
+    assert len(np.unique(golden)) > 200
+    np.testing.assert_array_equal(
+        np.fromfile(tmp_path / "image" / "golden" / "output.bin", np.float32), golden.astype(np.float32) * 0.5
+    )
+    assert set(np.fromfile(tmp_path / "index" / "golden" / "input.bin", dtype).tolist()) <= {0, 1}
+
+
 def test_run_says_that_the_bits_are_the_hosts(cli: Cli, tmp_path, monkeypatch):
     quickly = partial(library, ("-O0", "-fno-lto"))
     monkeypatch.setattr("hexane.runtime.c99.library", quickly)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime
@@ -274,3 +275,63 @@ def test_only_an_onnx_model_becomes_one(cli: Cli, tmp_path: Path) -> None:
     ended = cli("compress", tmp_path / "net.mil", "--mode", "int8", "-o", tmp_path / "small.onnx")
     assert ended.code == 1
     assert "got no ONNX file, need one to write small.onnx" in ended.err
+
+
+def tied(form: str, kind: int = TensorProto.FLOAT) -> onnx.ModelProto:
+    """An embedding, and a head that reads the same table transposed, as exporters write it."""
+    table = numpy_helper.from_array(numbers(128, 64), "emb")
+    nodes = [helper.make_node("Gather", ["emb", "x"], ["h"], name="embed")]
+    tensors = [table]
+    if form == "Gemm":
+        nodes += [
+            helper.make_node("Squeeze", ["h", "zero"], ["row"]),
+            helper.make_node("Gemm", ["row", "emb"], ["y"], transB=1, name="head"),
+        ]
+        tensors.append(numpy_helper.from_array(np.array([0]), "zero"))
+    else:
+        if form == "Transpose":
+            nodes.append(helper.make_node("Transpose", ["emb"], ["turned"], perm=[1, 0], name="turn"))
+        else:
+            tensors.append(numpy_helper.from_array(np.ascontiguousarray(numbers(128, 64).T), "turned"))
+        nodes.append(helper.make_node("MatMul", ["h", "turned"], ["y"], name="head"))
+    given = helper.make_tensor_value_info("x", TensorProto.INT64, [1, 5])
+    made = helper.make_tensor_value_info("y", kind, [None] * (2 if form == "Gemm" else 3))
+    graph = helper.make_graph(nodes, "g", [given], [made], tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+@pytest.mark.parametrize("form", ["Transpose", "constant", "Gemm"])
+@pytest.mark.parametrize("mode", ["int8", "blockwise4:b32", "palette4", "palette4:g16", "palette4:v2"])
+def test_a_tied_table_is_stored_and_counted_once(cli: Cli, tmp_path: Path, form: str, mode: str) -> None:
+    """onnxruntime computes the decoded numbers: no product becomes one that rounds its other operand."""
+    model = tied(form)
+    onnx.save(model, tmp_path / "m.onnx")
+    done = cli("compress", tmp_path / "m.onnx", "-o", tmp_path / "c.onnx", "--mode", mode, "--force")
+    assert done.code == 0, done.err
+    assert "1 weight " in done.out
+    written = onnx.load(tmp_path / "c.onnx")
+    large = [t for t in written.graph.initializer if np.prod(t.dims) >= 2048]
+    assert len(large) == 1
+    feed = {"x": np.array([[3, 0, 127, 64, 3]])}
+    (want,) = onnx.reference.ReferenceEvaluator(written).run(None, feed)
+    (got,) = onnxruntime.InferenceSession(written.SerializeToString()).run(None, feed)
+    np.testing.assert_allclose(got, want, rtol=0, atol=CLOSE * np.abs(want).max())
+    np.testing.assert_allclose(hx.compile(written)(feed["x"]), want, rtol=0, atol=CLOSE * np.abs(want).max())
+
+
+def test_a_weight_that_no_encoding_takes_is_said(cli: Cli, tmp_path: Path) -> None:
+    table = numpy_helper.from_array(numbers(128, 64), "t")
+    table.ClearField("raw_data")
+    table.data_type = TensorProto.BFLOAT16
+    table.raw_data = numbers(128, 64).astype(ml_dtypes.bfloat16).tobytes()
+    nodes = [
+        helper.make_node("Gather", ["t", "x"], ["h"], name="embed"),
+        helper.make_node("Cast", ["h"], ["wide"], to=TensorProto.FLOAT),
+        helper.make_node("MatMul", ["wide", "w"], ["y"], name="head"),
+    ]
+    given = helper.make_tensor_value_info("x", TensorProto.INT64, [1, 5])
+    made = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 5, 96])
+    graph = helper.make_graph(nodes, "g", [given], [made], [table, numpy_helper.from_array(numbers(64, 96), "w")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), tmp_path / "m.onnx")
+    done = cli("compress", tmp_path / "m.onnx", "-o", tmp_path / "c.onnx", "--mode", "int8")
+    assert "gather at embed: whole, in bf16: encodings take weights in fp32 and fp16" in done.out

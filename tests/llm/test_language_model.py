@@ -1,5 +1,7 @@
 """Language models from folders, as a user of `hx.llm` meets them."""
 
+import json
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -110,6 +112,22 @@ def test_messages_go_through_the_template(model: hx.llm.LanguageModel) -> None:
     assert answer.prompt == model.tokenizer.encode(text, begin=False)
     answer.text()
     assert answer.tokens == greedy_in_numpy(answer.prompt, 12, model.stops)
+
+
+@pytest.mark.parametrize("file", ["tokenizer_config.json", "special_tokens_map.json"])
+@pytest.mark.parametrize("form", ["text", "object"])
+def test_the_end_that_the_tokenizers_files_name_ends_a_text(tmp_path: Path, file: str, form: str) -> None:
+    """A chat format of its own: its end has no name that others use, and config.json names another token."""
+    path = tiny_llm.write(tmp_path / "tiny")
+    whole = hx.llm.load(path, threads=1).generate("tide", **GREEDY)
+    whole.text()
+    tokenizer = json.loads((path / "tokenizer.json").read_text())
+    name = next(text for text, one in tokenizer["model"]["vocab"].items() if one == whole.tokens[0])
+    given = json.loads((path / file).read_text()) if (path / file).exists() else {}
+    (path / file).write_text(json.dumps(given | {"eos_token": name if form == "text" else {"content": name}}))
+    answer = hx.llm.load(path, threads=1).generate("tide", **GREEDY)
+    assert answer.text() == ""
+    assert answer.ended_by == "end"
 
 
 def test_a_conversation_runs_only_new_tokens_and_says_the_same(model: hx.llm.LanguageModel) -> None:
@@ -334,6 +352,28 @@ def test_a_cache_that_leads_elsewhere_is_refused(folder: Path, tmp_path: Path, m
         hx.llm.load("org/tiny")
     with pytest.raises(hx.Error, match=r"need a model's, or a repository such as org/name"):
         hx.llm.load("../etc/passwd")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json"])
+@pytest.mark.parametrize("place", ["folder", "snapshot"])
+def test_a_link_that_leaves_the_folder_is_refused_by_name(folder: Path, tmp_path: Path, place: str, name: str) -> None:
+    path = cached(tmp_path, folder)
+    if place == "folder":
+        path = Path(shutil.copytree(path, tmp_path / "model"))  # copies what the links lead to
+    (tmp_path / "secret").write_bytes((path / name).read_bytes())
+    (path / name).unlink()
+    (path / name).symlink_to(tmp_path / "secret")
+    with pytest.raises(hx.Error, match=rf"'{name}': got a link to '.*secret', need .*; copy the file into the folder"):
+        hx.llm.load(path, threads=1).generate(CHAT, **GREEDY)
+    assert hx.llm.load(folder, threads=1)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
+def test_a_link_to_a_file_of_the_same_folder_is_followed(folder: Path, tmp_path: Path, name: str) -> None:
+    path = Path(shutil.copytree(folder, tmp_path / "model"))
+    (path / name).rename(path / "other")
+    (path / name).symlink_to("other")
+    assert hx.llm.load(path, threads=1).generate("tide", **GREEDY).text()
 
 
 def test_a_file_of_weights_next_to_its_config_is_a_model(

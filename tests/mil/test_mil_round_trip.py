@@ -1,6 +1,8 @@
 """Graph -> MIL -> graph: the examples of every op, names, and what cannot be written."""
 
+import math
 import re
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -99,8 +101,7 @@ def test_the_example_of_an_op_is_read_back(op: Op, i: int) -> None:
             assert str(found).startswith("[emit]")
             continue
         assert not re.search(r"\b\w+\(BLOBFILE", found.text)  # the compiler takes no scalar from a file
-        if not any(t.dtype.name in ("int64", "fp64") for node in found.graph.nodes for t in node.types):
-            assert_read_back(found)
+        assert_read_back(found)
 
 
 @pytest.mark.parametrize("op", USER_OPS.values(), ids=lambda op: op.name)
@@ -224,6 +225,64 @@ def test_ends_of_a_clip_beyond_its_integers_are_read_back(dtype: str, ends: tupl
     given = np.array([0, 1, 3, 4, 5, 100, 127], dtype)
     got = hx.compile(again)(given)
     np.testing.assert_array_equal(got, np.clip(given.astype(np.float64), *ends).astype(dtype))
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+@pytest.mark.parametrize("op", ["equal", "greater", "reduce_argmax"])
+def test_ports_in_dtypes_that_mil_lacks_are_refused_by_name(op: str, dtype: str) -> None:
+    """Results of comparisons are bool, and positions uint16, so that the result alone does not tell."""
+    x = hx.input("x", (3, 5), dtype)
+    y = hx.reduce_argmax(x, axis=1, dtype="uint16") if op == "reduce_argmax" else FUNCTIONS[op](x, 3)
+    with pytest.raises(Error, match=rf"\[emit\] {op}"):
+        program(hx.graph(y))
+
+
+@pytest.mark.parametrize("op", USER_OPS.values(), ids=lambda op: op.name)
+def test_the_examples_in_wide_dtypes_are_read_back_or_refused(op: Op) -> None:
+    for case, dtype in product(op.cases, ("int64", "uint64", "uint32", "fp64", "bf16")):
+        shapes = case.shapes or [None if a is None else np.shape(a) for a in case.arrays]
+        tensors = [None if s is None else hx.input(f"x{i}", s, dtype) for i, s in enumerate(shapes)]
+        try:
+            results = FUNCTIONS[op.name](*tensors, **dict(case.attrs or {}))
+            graph = hx.graph(list(results) if isinstance(results, tuple) else results)
+        except Error:
+            continue  # not of this dtype
+        try:
+            assert_read_back(program(graph))
+        except Error as error:
+            found = str(error)
+        else:
+            found = "[emit]"
+        assert found.startswith("[emit]")
+
+
+@pytest.mark.parametrize("ends", [(0.5, 2.5), (-1.5, 2.5), (-2.5, -0.5), (-300.0, -200.0)])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint32", "int64"])
+def test_a_clip_of_integers_is_one_everywhere(dtype: str, ends: tuple[float, float]) -> None:
+    """Folded, the ends were truncated; on the host they were rounded inwards, and of uint32 a negative end wrapped."""
+    limits = np.iinfo(dtype)
+    low, high = (min(max(n, limits.min), limits.max) for n in (math.ceil(ends[0]), math.floor(ends[1])))
+    given = np.arange(8).astype(dtype) if limits.min == 0 else np.arange(-4, 4).astype(dtype)
+    want = [min(max(int(n), low), high) for n in given]
+    x = hx.input("x", (8,), dtype)
+    graph = hx.graph({"y": hx.clip(x, alpha=ends[0], beta=ends[1])})
+    assert hx.compile(graph)(given).tolist() == want
+    assert hx.compile(hx.graph({"y": hx.clip(hx.const(given), alpha=ends[0], beta=ends[1])}))().tolist() == want
+    if dtype in ("int8", "uint8", "int32"):
+        mil = program(graph)
+        assert_read_back(mil)
+        assert hx.compile(load_mil(mil.text, mil.weights))(given).tolist() == want
+
+
+def test_a_clip_of_constants_keeps_integers_beyond_2_to_53() -> None:
+    given = np.array([2**53 + 1, -(2**53) - 1, 7])
+    made = hx.compile(hx.graph({"y": hx.clip(hx.const(given), alpha=-(2.0**60), beta=2.0**60)}))
+    assert made().tolist() == given.tolist()
+
+
+def test_a_clip_between_two_integers_is_refused() -> None:
+    with pytest.raises(Error, match=r"clip.*got alpha 0.2 and beta 0.8, need an integer between them"):
+        hx.clip(hx.input("x", (4,), "int32"), alpha=0.2, beta=0.8)
 
 
 def test_depth_to_space_of_int64_is_refused_by_name() -> None:

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from cases import CASES, IDS, arrays, feeds, graph_of
 from compare import assert_close, assert_within_ulps
 from engine_planar import block
 from hexane import _core
+from hexane.build import FUNCTIONS
 from hexane.cli.ops_page import page
 from hexane.cli.stub import PATH, stub
 from hexane.ops import OPS, USER_OPS, Op
@@ -271,3 +273,21 @@ def test_an_error_names_the_op_and_the_users_line() -> None:
     x = hx.input("x", (1, 3))
     with pytest.raises(hx.Error, match=r"\[add at test_catalogue\.py:\d+\]"):
         x + np.ones((7,), "f")
+
+
+DTYPE_WORDS = ("bool", "bf16", "fp16", "fp64", "fp8e4m3", "int4", "uint32", "int64")
+
+
+@pytest.mark.parametrize(("op", "i"), CASES, ids=IDS)
+def test_attributes_of_another_kind_are_refused_by_name(op: Op, i: int) -> None:
+    """Any dtype, and numbers that are none: an Error, no exception of NumPy's."""
+    case = op.cases[i]
+    inputs = [None if a is None else hx.input(f"x{j}", np.shape(a), a.dtype) for j, a in enumerate(arrays(op, case))]
+    given = dict(case.attrs or {})
+    for name, attr in (op.attrs or {}).items():
+        others: tuple[Any, ...] = DTYPE_WORDS if attr.kind == "dtype" else ()
+        if attr.kind == "float":
+            others = (float("nan"), float("inf"), -1e300)
+        for other in others:
+            with suppress(hx.Error):
+                FUNCTIONS[op.name](*inputs, **{**given, name: other})

@@ -37,7 +37,8 @@ def calibrated(document: Mapping[str, Any]) -> str:
     before = calibration(chip)
     rates, fed = fit([(_demand(r["demand"]), r["times_us"]["p50"]) for r in known], before.rates)
     build = where["os_build"] or "unknown"
-    source = f"measured on {chip.label}, OS build {build}, {len(known)} configurations of hexane bench"
+    count = f"{len(known)} configuration{'s' if len(known) > 1 else ''}"
+    source = f"measured on {chip.label}, OS build {build}, {count} of hexane bench"
     kept = Fact(None, f"{before.source}; rates of {before.measured_on}", before.status)
     lines = [
         "# Written by `hexane bench --calibrate`, for `hexane estimate --rates`.",

@@ -1,7 +1,8 @@
 """Documents of results: read, checked, and compared."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ def read(path: Path) -> dict[str, Any]:
         found = json.loads(path.read_bytes())
     except ValueError as error:
         raise Error(f"[bench] {path}: got no JSON ({error}), need a document of `hexane bench --json`") from None
+    if wrong := next(_not_finite(found), None):
+        raise Error(f"[bench] {path}: {wrong[0]}: got {wrong[1]}, need a finite number: measure again")
     if not isinstance(found, dict) or found.get("format") != "hexane-bench":
         raise Error(f"[bench] {path}: got JSON of another kind, need a document of `hexane bench --json`")
     if found.get("version") != VERSION:
@@ -37,22 +40,40 @@ def read(path: Path) -> dict[str, Any]:
             raise Error(f"[bench] {path}: {key}: got {type(value).__name__}, need a number")
     for i, result in enumerate(found["results"]):
         if not isinstance(result, dict) or not isinstance(result.get("name"), str) or not _complete(result):
-            raise Error(f"[bench] {path}: results[{i}]: got no name, or neither times nor an error; need both")
+            raise Error(f"[bench] {path}: results[{i}]: got no name, or neither positive times nor an error; need both")
         if not _has_repeats(result):
             raise Error(f"[bench] {path}: results[{i}].repeats: got something else, need a list with p50_us in each")
     return found
 
 
+def _not_finite(value: object, where: str = "") -> Iterator[tuple[str, float]]:
+    """The numbers that are infinite or NaN, with their places: JSON has none, Python reads them."""
+    if isinstance(value, float) and not isfinite(value):
+        yield where, value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _not_finite(inner, f"{where}.{key}".lstrip("."))
+    elif isinstance(value, list):
+        for i, inner in enumerate(value):
+            yield from _not_finite(inner, f"{where}[{i}]")
+
+
 def _complete(result: Mapping[str, Any]) -> bool:
     times = result.get("times_us")
-    measured = isinstance(times, dict) and all(isinstance(times.get(key), (int, float)) for key in TIMES)
+    measured = isinstance(times, dict) and all(_is_number(times.get(key)) for key in TIMES) and times["p50"] > 0
     return isinstance(result.get("probe"), str) and (isinstance(result.get("error"), str) or measured)
 
 
 def _has_repeats(result: Mapping[str, Any]) -> bool:
     """Whether the repeats can be compared, if there are any."""
     repeats = result.get("repeats", [])
-    return isinstance(repeats, list) and all(isinstance(r, dict) and _is_number(r.get("p50_us")) for r in repeats)
+    return isinstance(repeats, list) and all(
+        isinstance(r, dict)
+        and _is_number(r.get("p50_us"))
+        and r["p50_us"] > 0
+        and all(_is_number(r.get(key, 0)) for key in ("mean_us", "calls_per_second"))
+        for r in repeats
+    )
 
 
 def _is_number(value: object) -> bool:

@@ -46,7 +46,7 @@ def bars(rows: Sequence[Bar], unit: str, samples: bool = True, most: float = 0) 
         f'<path class="axis" d="M{left} 2V{height - 20}"/>'
         f'<text class="tick" x="{left}" y="{height - 6}">{escape(unit + said)}</text>'
     )
-    return _svg(height, f"{unit} of {len(rows)} configurations", parts)
+    return _svg(height, f"{unit} of {len(rows)} configuration{'s' if len(rows) > 1 else ''}", parts)
 
 
 def curve(points: Sequence[Mapping[str, float]], breaks: Sequence[Mapping[str, Any]], x_name: str, y_name: str) -> str:

@@ -138,7 +138,7 @@ def bench(
             print(f"wrote {path}")
     if wrong := [r for r in document["results"] if "error" in r]:
         raise Error(
-            f"[bench] got {len(wrong)} of {len(chosen)} configurations without a right result, the first:"
+            f"[bench] got {len(wrong)} of {_configurations(len(chosen))} without a right result, the first:"
             f" {wrong[0]['name']}: {wrong[0]['error']}"
         )
 
@@ -191,7 +191,11 @@ def _compare(*files: Path) -> None:
     print_table(COMPARED, cells, right=COMPARED[2:7])
     for name, one in (("A", a), ("B", b)):
         if left := len(one["results"]) - len(found):
-            print(f"{left} configurations of {name} alone are left out")
+            print(f"{_configurations(left)} of {name} alone {'is' if left == 1 else 'are'} left out")
+
+
+def _configurations(count: int) -> str:
+    return f"{count} configuration{'' if count == 1 else 's'}"
 
 
 def _shown(value: float | tuple[float, float] | None) -> str:

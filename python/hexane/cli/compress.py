@@ -26,6 +26,7 @@ from hexane.cli.options import (
 from hexane.cli.output import named_option, print_json, print_table, working
 from hexane.compression import MODES, Compression
 from hexane.compression.request import TOLERANCE
+from hexane.compression.weights import left_whole
 from hexane.errors import Error
 from hexane.graph import Graph
 from hexane.graph.decisions import counted
@@ -152,6 +153,8 @@ def compress(
         print_table(HEAD, [_row(one) for one in made.layers], right=HEAD[2:5])
         for remark, layers in _remarks(made, written).items():
             print(f"{_listed(layers)}: {remark}")
+        for kind, layers in _whole(graph).items():
+            print(f"{_listed(layers)}: whole, in {kind}: encodings take weights in fp32 and fp16")
         print(_totals(made, output, written, chip))
         if random and made.error is not None:
             print(f"{random if known.arrays else 'inputs: random'}; {ADVICE}")
@@ -254,6 +257,14 @@ def _remarks(made: Compressed, written: _Written) -> dict[str, list[str]]:
     for layer, stored in zip(made.layers, written.layers, strict=False):
         if stored.remark:
             found.setdefault(stored.remark, []).append(layer.layer)
+    return found
+
+
+def _whole(graph: Graph) -> dict[str, list[str]]:
+    """The layers of weights that no encoding takes, by dtype."""
+    found: dict[str, list[str]] = {}
+    for where, kind in left_whole(graph).items():
+        found.setdefault(kind, []).append(where)
     return found
 
 

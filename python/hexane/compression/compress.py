@@ -8,7 +8,7 @@ from hexane.compression.encode import as_stored, encode, kept_whole, stored_byte
 from hexane.compression.fit import Fitted
 from hexane.compression.request import ALIASES, Compression
 from hexane.compression.streams import said
-from hexane.compression.weights import LEAST_NUMBERS, Weight, find_weights, operand_of
+from hexane.compression.weights import LEAST_NUMBERS, Weight, find_weights, operand_of, with_tied_weights
 from hexane.errors import Error
 from hexane.graph import Graph, Node, Value
 from hexane.graph.decisions import Decision
@@ -23,6 +23,7 @@ def compress(graph: Graph, asked: Compression, target: Target, threads: int = 1)
     The weights of `find_weights`, in the mode that each layer is given; "auto" is none here. Raises Error for a pattern
     that fits no layer. Runs nothing: scales of blocks are those without calibration.
     """
+    graph = with_tied_weights(graph)
     weights = find_weights(graph)
     return compress_weights(graph, dict(zip(weights, modes(weights, asked), strict=True)), target, threads)[0]
 

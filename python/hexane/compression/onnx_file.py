@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from math import prod
+from typing import NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -15,8 +16,8 @@ import onnx
 
 from hexane.compression.encode import without_mask
 from hexane.compression.request import ALIASES, blocks_of, palette_of, zeros_of
-from hexane.compression.weights import Weight, operand_of
-from hexane.graph import Array, Graph, Value
+from hexane.compression.weights import Weight, is_transposed, operand_of, with_tied_weights
+from hexane.graph import Array, Graph, Value, constant
 from hexane.importers.onnx import import_onnx
 from hexane.importers.onnx.order import label, reads
 from hexane.ops.encodings import is_encoded
@@ -41,6 +42,14 @@ class StoredWeight:
 
     bytes: int
     remark: str
+
+
+class _Place(NamedTuple):
+    """The index of a node of the model, and the operand that is the weight. is_turned: the transposed weight."""
+
+    node: int
+    operand: int
+    is_turned: bool
 
 
 @dataclass(slots=True)
@@ -73,6 +82,7 @@ def write_compressed(
     opsets = {entry.domain: entry.version for entry in network.proto.opset_import}
     opset = opsets.get("", opsets.get("ai.onnx", LEAST_OPSET))
     file = _File(network, Writer(network.names), opset >= NIBBLE_OPSET)
+    graph = with_tied_weights(graph)
     readers = _readers(network, graph, {weight.value for weight, _ in weights}, shapes, input_values)
     nodes = list(network.nodes)
     stored = []
@@ -86,13 +96,17 @@ def write_compressed(
         elif not places:
             stored.append(StoredWeight(whole, ELSEWHERE))
         else:
-            first, operand = min(places)
+            first, operand, _ = min(places)
             name = nodes[first].input[operand]
             before = len(file.writer.tensors)
             result, remark = _write(file, name, weight, value, encoding)
+            turned = ""
+            if any(place.is_turned for place in places):
+                turned = file.writer.node("Transpose", [result], f"{name}_turned_back", perm=[1, 0])
+                turned = _reshaped(file, turned, name, weight.whole.shape[::-1])
             made.setdefault(first, []).extend(file.writer.nodes)
             file.writer.nodes = []
-            file.reads |= dict.fromkeys(places, result)
+            file.reads |= {(at, i): turned if is_turned else result for at, i, is_turned in places}
             added = sum(len(tensor.raw_data) for tensor in file.writer.tensors[before:])
             stored.append(StoredWeight(added, remark))
     return _assembled(file, made), stored
@@ -134,19 +148,19 @@ def _readers(
     wanted: Collection[Value],
     shapes: Mapping[str, Sequence[int]] | None,
     input_values: Mapping[str, Array] | None,
-) -> dict[Value, list[tuple[int, int]]]:
-    """For these values, which layers read as their weight, the model's nodes, by their index, and the operands that
-    are it. Left out are values that an op of another kind computes with: the model has them nowhere."""
+) -> dict[Value, list[_Place]]:
+    """Where the model reads these values as weights. Left out are values that an op of another kind computes with: the
+    model has them nowhere."""
     nodes = list(network.nodes)
     by_label: dict[str, list[int]] = {}
     for index, node in enumerate(nodes):
         by_label.setdefault(label(node, index), []).append(index)
-    found: dict[Value, list[tuple[int, int]]] = {value: [] for value in wanted}
+    read: dict[Value, list[tuple[int, int]]] = {value: [] for value in wanted}
     unknown: set[Value] = set()
     for reader in graph.nodes:
         place = operand_of(reader)
         value = None if place is None else reader.inputs[place]
-        if value is None or value not in found:
+        if value is None or value not in read:
             continue
         for source in reader.sources:
             indices = by_label.get(source, [])
@@ -154,13 +168,20 @@ def _readers(
             if operand is None:
                 unknown.add(value)
             else:
-                found[value].append((indices[0], operand))
-    names = {nodes[i].input[operand] for places in found.values() for i, operand in places}
+                read[value].append((indices[0], operand))
+    names = {nodes[i].input[operand] for places in read.values() for i, operand in places}
     values = _values(network, names, shapes, input_values)
-    for value, places in found.items():
-        if not all(_is(values[nodes[i].input[operand]], value) for i, operand in places):
-            unknown.add(value)
-    return {value: places for value, places in found.items() if value not in unknown}
+    found: dict[Value, list[_Place]] = {}
+    for value, places in read.items():
+        tensors = [values[nodes[i].input[operand]] for i, operand in places]
+        ways = [
+            False if _is(tensor, value) else True if is_transposed(_constant(tensor), value) else None
+            for tensor in tensors
+        ]
+        # The first of all places names the tensors: it reads the weight as it is.
+        if value not in unknown and None not in ways and (not ways or not ways[places.index(min(places))]):
+            found[value] = [_Place(*place, bool(way)) for place, way in zip(places, ways, strict=True)]
+    return found
 
 
 def _operand(node: onnx.NodeProto) -> int | None:
@@ -180,6 +201,10 @@ def _values(
         graph = import_onnx(showing(network.proto, computed), shapes=shapes, values=input_values)
         found |= {port.name: port.value for port in graph.outputs}
     return found
+
+
+def _constant(tensor: Array | Value) -> Value:
+    return tensor if isinstance(tensor, Value) else constant(tensor)
 
 
 def _is(tensor: Array | Value, value: Value) -> bool:

@@ -3,8 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from hexane.dtypes import FP16, FP32
-from hexane.graph import Graph, Node, Value, topological
+from hexane.graph import Array, Graph, Node, Value, topological
+from hexane.ops import OPS, apply
 from hexane.ops.encodings import is_encoded
 from hexane.ops.fold import fold_node
 
@@ -64,6 +67,54 @@ def find_weights(graph: Graph) -> list[Weight]:
         if whole is not None and not (node.op == "gather" and _are_factors(node, users)):
             found[value] = Weight(node, value, whole, *axes_of(node))
     return list(found.values())
+
+
+def left_whole(graph: Graph) -> dict[str, str]:
+    """The dtype of each weight that no encoding takes, by the op that reads it: fp64, and bf16 that is not widened."""
+    found: dict[str, str] = {}
+    for node in graph.nodes:
+        place = _OPERANDS.get(node.op)
+        value = None if place is None else node.inputs[place]
+        if value is None or value.type.rank < 2 or value.type.size < LEAST_NUMBERS or not _is_compressible(node, value):
+            continue
+        if value.dtype.kind == "float" and value.dtype not in (FP16, FP32) and _folded(value) is not None:
+            found[node.where] = value.dtype.name
+    return found
+
+
+def with_tied_weights(graph: Graph) -> Graph:
+    """gather(%w, %ids), matmul(%x, transpose(%w))  ->  gather(%w, %ids), matmul(%x, %w) {transpose_y=True}
+
+    A constant that an embedding and a product share, which reads it transposed, or as a constant that is the transposed
+    one. Both then read one weight, which is stored once.
+    """
+    tables = [node.inputs[0] for node in graph.nodes if node.op == "gather" and node.inputs[0] is not None]
+    tables = [table for table in dict.fromkeys(tables) if table.type.rank == 2 and _folded(table) is not None]
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        turned = inputs[1]
+        table = None if turned is None else next((t for t in tables if is_transposed(turned, t)), None)
+        if table is None:
+            return None
+        attrs = {**node.attrs, "transpose_y": not node.attrs["transpose_y"]}
+        return apply(OPS["matmul"], [inputs[0], table, *inputs[2:]], attrs, node.sources)
+
+    return graph.rewrite(change, ("matmul",)) if tables else graph
+
+
+def is_transposed(value: Value, matrix: Value) -> bool:
+    """Whether the value is the matrix with its axes exchanged: computed, or as another constant."""
+    if value.dtype is not matrix.dtype or value.shape != matrix.shape[::-1] or len(value.shape) != 2:
+        return False
+    if value.node.op == "transpose":
+        return value.node.inputs[0] == matrix
+    data, other = value.node.data, matrix.node.data
+    return data is not None and other is not None and _equal(data, other.T)
+
+
+def _equal(array: Array, other: Array) -> bool:
+    """Whether arrays of one shape are equal. Most that differ do so in the first row."""
+    return np.array_equal(array[:1], other[:1], equal_nan=True) and np.array_equal(array, other, equal_nan=True)
 
 
 def operand_of(node: Node) -> int | None:

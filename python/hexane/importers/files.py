@@ -85,6 +85,23 @@ def open_inside(folder: Path, location: str, where: str) -> int:
     return opened
 
 
+def open_next_to(folder: Path, name: str, where: str) -> int:
+    """As open_inside, for a file that nobody named but that belongs to the folder. It may also be a link to a file of
+    the same folder, by its plain name."""
+    try:
+        target = os.readlink(folder / name)
+    except OSError:
+        return open_inside(folder, name, where)
+    near = target.removeprefix("./")
+    try:
+        return open_inside(folder, near if "/" not in near and near not in ("", ".", "..") else name, where)
+    except Error:
+        raise Error(
+            f"{where}: {name!r}: got a link to {target!r}, need the file itself or a link to one in the same folder (in"
+            " a cache of Hugging Face: to a blob of the same repository); copy the file into the folder"
+        ) from None
+
+
 def _into(opened: int, part: str, flag: int) -> int:
     """A descriptor of the part, no link, of the opened directory, which is closed. Raises OSError, the directory still
     open."""

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from hexane.errors import Error
-from hexane.importers.files import open_regular, read_all
+from hexane.importers.files import open_next_to, open_regular, read_all
 from hexane.train.trainer import checkpoint_in
 
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
@@ -36,6 +36,8 @@ def _gguf_in(path: Path) -> Path:
     files = sorted(one.name for one in path.iterdir() if one.suffix.lower() == ".gguf")
     if len(files) > 1:
         raise Error(f"[llm.load] {path}: got {', '.join(files[:8])}, need the path of one")
+    if files:
+        os.close(open_next_to(path, files[0], f"[llm.load] {path}"))
     return path / files[0] if files else path
 
 

@@ -23,7 +23,15 @@ from hexane.train.decoder import LlamaConfig, merge_adapters, read_adapter, read
 from hexane.train.decoder.files import read_stored
 from hexane.train.decoder.formats import end_ids, holds_gguf
 from hexane.train.decoder.generate import Steps, check_request
-from hexane.train.text import NAMES, ChatTemplate, Tokenizer, find_tokenizer, load_chat_template, load_tokenizer
+from hexane.train.text import (
+    NAMES,
+    ChatTemplate,
+    Tokenizer,
+    find_tokenizer,
+    load_chat_template,
+    load_tokenizer,
+    read_end_mark,
+)
 
 FP32 = 4  # bytes of a number of the cache
 
@@ -195,7 +203,16 @@ def load(
         weights, quality = judged(config, weights, options, asked, ids)
         options = replace(options, compress=None)
     steps = Steps(config, weights, options)
-    return LanguageModel(path, config, steps, known, end_ids(path), longest, quality, tokenizer_file)
+    ends = end_ids(path) | _named_end(path, known)
+    return LanguageModel(path, config, steps, known, ends, longest, quality, tokenizer_file)
+
+
+def _named_end(path: Path, known: Tokenizer) -> frozenset[int]:
+    """The `eos_token` of the tokenizer's own files: the template of a chat may end its messages with a token that
+    config.json does not name."""
+    mark = None if holds_gguf(path) else read_end_mark(folder_of(path))
+    found = None if mark is None else known.id_of(mark)
+    return frozenset() if found is None else frozenset((found,))
 
 
 def _weights(

@@ -15,7 +15,7 @@ from hexane.lowering.halves import half, keeps_scale
 from hexane.lowering.round_attributes import rounded
 from hexane.mil.arguments import parameters_of
 from hexane.mil.forms import WRITE, Written
-from hexane.mil.forms.form import FINDS, finds_indices
+from hexane.mil.forms.form import FINDS, finds_indices, values_of
 from hexane.mil.forms.products import PRODUCTS
 from hexane.mil.forms.quantised import palette
 from hexane.mil.forms.resizing import in_mil_lines
@@ -27,7 +27,7 @@ from hexane.ops.records.linear import scale_first
 from hexane.ops.rewriter import Pattern, Rewriter
 from hexane.targets.mil import mil_limits
 
-UINT64 = DTYPES["uint64"]
+_WIDE = (INT64, DTYPES["uint64"])  # dtypes that MIL lacks; doubles become fp16
 
 
 def in_mil_ops(graph: Graph) -> Graph:
@@ -73,7 +73,10 @@ def written(node: Node) -> Written | None:
     found = None if write is None else write(view)
     if found is not None:
         check(view, "form in MIL")
-    if found is None or any(kind.dtype in (INT64, UINT64) for kind in node.types):
+    if found is None:
+        return None
+    read = [value.type for argument in found.arguments.values() for value in values_of(argument)]
+    if any(kind.dtype in _WIDE for kind in (*node.types, *read)):
         return None
     if not _takes(node):
         return None

@@ -10,8 +10,8 @@ from hexane.ops.compose import Builder, Operand
 
 
 def clip(b: Builder, x: Value, alpha: float, beta: float) -> Value:
-    """minimum(maximum(x, alpha), beta), without a limit that is none. Limits of integers are truncated into their
-    range, as the kernel has them."""
+    """minimum(maximum(x, alpha), beta), without a limit that is none. Limits of integers are integers, cut to
+    their range."""
     x = x if isinf(alpha) else b.maximum(x, _limit(x, alpha))
     return x if isinf(beta) else b.minimum(x, _limit(x, beta))
 

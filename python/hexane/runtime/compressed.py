@@ -12,7 +12,7 @@ from hexane.compression.fit import Fitted, fit_scales
 from hexane.compression.request import PALETTES, Compression, palette_of
 from hexane.compression.search import MARGIN, Choice, least_bytes, search, within, within_bytes
 from hexane.compression.streams import said, streams
-from hexane.compression.weights import Weight, find_weights
+from hexane.compression.weights import Weight, find_weights, with_tied_weights
 from hexane.errors import Error
 from hexane.graph import Array, Graph, Value, unique
 from hexane.graph.decisions import Decision, counted
@@ -206,6 +206,7 @@ def compressed(
     it is within. With a budget of bytes too, the least error within the budget counts, if it is within the tolerance.
     Raises Error where a budget or a tolerance cannot be kept.
     """
+    graph = with_tied_weights(graph)
     weights = find_weights(graph)
     wanted = modes(weights, asked)
     fitted: dict[Weight, Fitted] = {}

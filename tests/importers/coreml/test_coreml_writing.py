@@ -18,6 +18,7 @@ from hexane import sources
 from hexane.emit.coreml.forms import form_of
 from hexane.emit.coreml.package import save_model, write_model
 from hexane.emit.coreml.prepare import in_precision
+from hexane.errors import HazardWarning
 from hexane.graph import Array, Graph
 from hexane.importers.coreml.model import open_model
 from hexane.ops import LEAVES
@@ -415,3 +416,33 @@ def test_an_image_that_cannot_be_is_named(images: dict[str, str], said: str, tmp
     graph = hx.graph({"y": hx.relu(hx.input("x", (1, 3, 4, 6)))})
     with pytest.raises(hx.Error, match=said):
         hx.save_coreml(graph, tmp_path / "net.mlpackage", images=images)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint32", "uint64"])
+def test_integers_beyond_int32_are_refused_by_name_or_only_ordered(dtype: str, tmp_path: Path) -> None:
+    """They became the ends of int32 without a word."""
+    x = hx.input("x", (4,), dtype)
+    large = np.array([1, 2**31, 3, 4]).astype(dtype)
+    for y in (x + hx.const(large), hx.mod(hx.reshape(x, shape=(2, 2)), hx.reshape(hx.const(large), shape=(2, 2)))):
+        with pytest.raises(
+            hx.Error, match=rf"\[emit\] (add|mod) at .*got the {dtype} constant 2147483648, need one of int32"
+        ):
+            hx.save_coreml(hx.graph({"y": y}), tmp_path / "m.mlpackage")
+    none = hx.const(np.full(4, np.iinfo(dtype).max, dtype))
+    first = hx.reduce_min(hx.select(hx.greater(x, 2), x, none), axes=(0,))
+    hx.save_coreml(hx.graph({"y": first}), tmp_path / "m.mlpackage")
+    with pytest.raises(hx.Error, match=r"output 'y': got the"):
+        hx.save_coreml(hx.graph({"y": hx.select(hx.greater(x, 2), x, none)}), tmp_path / "n.mlpackage")
+
+
+@pytest.mark.parametrize("op", ["pow", "cumprod", "square", "mul"])
+def test_products_of_wide_integers_are_warned_of(op: str, tmp_path: Path) -> None:
+    x = hx.input("x", (4,), "int64")
+    y = {
+        "pow": lambda: hx.pow(x, 3),
+        "cumprod": lambda: hx.cumprod(x, axis=0),
+        "square": lambda: hx.square(x),
+        "mul": lambda: x * x,
+    }
+    with pytest.warns(HazardWarning, match=rf"{op} at .*wide integers in int32, where results beyond"):
+        hx.save_coreml(hx.graph({"y": y[op]()}), tmp_path / "m.mlpackage")

@@ -83,7 +83,8 @@ def _written_in_its_ops(graph: Graph) -> Graph:
             problems.setdefault(f"{node.op} of {node.types[0]}", []).append(node.where)
     if problems:
         listed = "\n  ".join(f"{what}: {', '.join(where[:3])}" for what, where in problems.items())
-        raise Error(f"[emit] {len(problems)} kinds of ops have no form in Core AI:\n  {listed}")
+        kinds = "1 kind of ops has" if len(problems) == 1 else f"{len(problems)} kinds of ops have"
+        raise Error(f"[emit] {kinds} no form in Core AI:\n  {listed}")
     return made
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from hexane.dtypes import BF16, DTYPES, FP32, FP64, INT32, INT64, DType
+from hexane.errors import Error, HazardWarning, warn
 from hexane.graph import Array, Graph, TensorType, Value, constant, unique
 from hexane.ops import OPS, apply
 
@@ -14,13 +15,24 @@ _BECOME: Mapping[DType, DType] = {
 }  # fmt: skip
 
 
+# Ops that ask for the order of numbers, which the ends of int32 keep among numbers of int32.
+_ORDER = (
+    *("argsort", "greater", "greater_equal", "less", "less_equal", "maximum", "minimum"),
+    *("reduce_argmax", "reduce_argmin", "reduce_max", "reduce_min", "topk"),
+)
+_PRODUCTS = ("cumprod", "mul", "pow", "reduce_prod", "square")
+
+
 def in_coreml_dtypes(graph: Graph) -> Graph:
     """add(%x : int64, const int64)  ->  add(%x : int32, const int32)
 
-    Constants beyond int32 become its ends.
+    Constants beyond int32 become its ends where only their order counts. Raises Error for others, and warns of products
+    of wide integers.
     """
     if not any(kind.dtype in _BECOME for node in graph.nodes for kind in node.types):
         return graph
+    _check_constants(graph)
+    _warn_of_products(graph)
     table: dict[Value, Value] = {}
     for node in graph.nodes:
         if not node.inputs:
@@ -36,6 +48,60 @@ def in_coreml_dtypes(graph: Graph) -> Graph:
             is_wanted = value.dtype is wanted
             table[old] = value if is_wanted else apply(OPS["cast"], [value], {"dtype": wanted}, node.sources)[0]
     return graph.replace(table)
+
+
+def _check_constants(graph: Graph) -> None:
+    """Refuses constants beyond int32 whose numbers count."""
+    readers, outputs = graph.users(), {port.value: port.name for port in graph.outputs}
+    for node in graph.nodes:
+        if node.op != "const" or _BECOME.get(node.types[0].dtype) is not INT32:
+            continue
+        beyond = _beyond(node.data)
+        pending, seen = [node.values[0]] if beyond is not None else [], set[Value]()
+        while pending:
+            value = pending.pop()
+            if value in seen:
+                continue
+            seen.add(value)
+            where = f"output {outputs[value]!r}" if value in outputs else ""
+            for reader in readers.get(value, ()):
+                moved = OPS[reader.op].moves
+                if moved and reader.op != "bit_cast":
+                    pending += reader.values
+                elif reader.op not in _ORDER:
+                    where = reader.where
+            if where:
+                got = f"the {node.types[0].dtype} constant {beyond}"
+                raise Error(
+                    f"[emit] {where}: got {got}, need one of int32: Core ML has no wider integers; scale it, or compute"
+                    " in floats"
+                )
+
+
+def _beyond(data: Array | None) -> int | None:
+    """A number that int32 does not hold, None if it holds all."""
+    assert data is not None
+    if not data.size:
+        return None
+    return next((int(n) for n in (data.max(), data.min()) if not -(2**31) <= int(n) < 2**31), None)
+
+
+def _warn_of_products(graph: Graph) -> None:
+    """Products of computed integers soon leave int32, in which they wrap."""
+    found = [
+        node.where
+        for node in graph.nodes
+        if node.op in _PRODUCTS
+        and _BECOME.get(node.types[0].dtype) is INT32
+        and all(v is None or v.node.op != "const" or node.op == "pow" for v in node.inputs)
+    ]
+    if found:
+        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+        warn(
+            f"[emit] {', '.join(found[:3])}{more}: Core ML computes these products of wide integers in int32, where"
+            " results beyond 2^31 - 1 wrap; cast to fp32 in front of them if they may get there",
+            HazardWarning,
+        )
 
 
 def narrow_attributes(attrs: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,10 +10,11 @@ from hexane.emit.coreml.forms import arguments_known, form_of
 from hexane.emit.coreml.systems import OLDEST, OPSETS, arguments_of, least_system
 from hexane.emit.coreml.values import Weights, fill_array, fill_text, fill_type
 from hexane.emit.mil.names import Names, label_of
-from hexane.emit.mil.write import sparse, values_of, weights_of_products
+from hexane.emit.mil.write import sparse, weights_of_products
 from hexane.graph import Array, Graph, Node, TensorType, Value
 from hexane.mil.arguments import IN_BRACKETS, Parameter
 from hexane.mil.forms import Written
+from hexane.mil.forms.form import values_of
 from hexane.mil.forms.quantised import LUT_SCALE
 from hexane.ops import LEAVES
 

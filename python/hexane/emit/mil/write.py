@@ -15,6 +15,7 @@ from hexane.graph import Graph, Node, TensorType, Value, constant, unique
 from hexane.lowering.mil_ops import written
 from hexane.mil.arguments import IN_BRACKETS, Parameter, parameters_of
 from hexane.mil.forms import Written
+from hexane.mil.forms.form import values_of
 from hexane.mil.forms.products import PRODUCTS
 from hexane.mil.forms.quantised import LUT_SCALE
 from hexane.mil.tree import Argument, BlobFile, Function, Literal, Name, Statement, Type
@@ -233,12 +234,6 @@ def _constant(p: Parameter, value: Any) -> Literal:
     if p.kind == "ints":
         return Literal(Type("int32", (len(value),)), tuple([int(v) for v in value]))
     return Literal(Type("bool", (len(value),)), tuple([bool(v) for v in value]))
-
-
-def values_of(argument: Any) -> tuple[Value, ...]:
-    """The tensors among arguments."""
-    several = (argument,) if isinstance(argument, Value) or not isinstance(argument, tuple) else argument
-    return tuple(v for v in several if isinstance(v, Value))
 
 
 def weights_of_products(forms: Sequence[Written], given: Iterable[Value]) -> list[Value]:

@@ -50,15 +50,10 @@ def _read_gelu(b: Builder, x: Value, mode: str) -> Value:
 
 
 def _write_clip(node: Node) -> Written | None:
-    """Text has no infinity, so a clip of one side is a maximum or a minimum. Ends beyond an integer dtype become its
-    own."""
-    ends = dict(node.attrs)
-    if math.isinf(ends["alpha"]) or math.isinf(ends["beta"]):
+    """Text has no infinity, so a clip of one side is a maximum or a minimum."""
+    if math.isinf(node.attrs["alpha"]) or math.isinf(node.attrs["beta"]):
         return None
-    if node.types[0].dtype.kind != "float":
-        limits = np.iinfo(node.types[0].dtype.numpy)
-        ends = {name: min(max(end, limits.min), limits.max) for name, end in ends.items()}
-    return Written("clip", {"x": node.inputs[0], **ends})
+    return Written("clip", {"x": node.inputs[0], **node.attrs})
 
 
 def _read_clip(b: Builder, x: Value, alpha: float, beta: float) -> Value:

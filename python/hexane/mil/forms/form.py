@@ -20,6 +20,12 @@ class Written(NamedTuple):
     arguments: Arguments
 
 
+def values_of(argument: Any) -> tuple[Value, ...]:
+    """The tensors among arguments."""
+    several = (argument,) if isinstance(argument, Value) or not isinstance(argument, tuple) else argument
+    return tuple(v for v in several if isinstance(v, Value))
+
+
 PORT_AXES = 4  # of integers at the ports of a program, which the engine cannot reshape
 FINDS = ("topk", "reduce_argmax", "reduce_argmin")  # ops whose indices have a dtype that MIL lets one choose
 

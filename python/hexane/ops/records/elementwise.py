@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hexane.dtypes import BOOL
+from hexane.dtypes import BOOL, DType, integer_range
 from hexane.graph import Value
 from hexane.ops.attributes import Attr, element_type, flag, number
 from hexane.ops.compose import Builder
@@ -127,6 +127,29 @@ def _ordered(types: Any, attrs: Mapping[str, Any]) -> None:
         raise op_error("clip", f"got alpha {attrs['alpha']} and beta {attrs['beta']}, need alpha <= beta")
 
 
+def _clip_attrs(types: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """The ends of integers are the nearest ones inside the range that their dtype has."""
+    if types[0].dtype.kind not in ("int", "uint") or attrs["alpha"] > attrs["beta"]:
+        return dict(attrs)
+    low, high = (_whole(types[0].dtype, *end) for end in ((attrs["alpha"], math.ceil), (attrs["beta"], math.floor)))
+    if low > high:
+        raise op_error("clip", f"got alpha {attrs['alpha']} and beta {attrs['beta']}, need an integer between them")
+    return {**attrs, "alpha": low, "beta": high}
+
+
+def _whole(dtype: DType, end: float, step: Callable[[float], int]) -> float:
+    least, most = integer_range(dtype.numpy)
+    return float(min(max(step(end), least), most)) if math.isfinite(end) else end
+
+
+def _clip(x: Array, alpha: float, beta: float) -> Array:
+    if x.dtype.kind not in "iu":
+        return np.minimum(np.maximum(x, alpha), beta).astype(x.dtype)
+    least, most = integer_range(x.dtype)  # not in fp64, which lacks integers beyond 2^53
+    low, high = (int(min(max(end, least), most)) for end in (alpha, beta))
+    return np.minimum(np.maximum(x, x.dtype.type(low)), x.dtype.type(high))
+
+
 def _select_shape(*shapes: Any, **_: Any) -> Any:
     return broadcast(*shapes)
 
@@ -216,10 +239,9 @@ OPS = (
            lambda x, alpha, beta: np.clip(alpha * x + beta, 0, 1), {"alpha": number(0.2), "beta": number(0.5)},
            onnx=("HardSigmoid",), not_negative=True, grad=grads.sigmoid_hard),
     Op(
-        name="clip", doc="x limited to alpha..beta; NaN stays NaN.", inputs=("x",),
+        name="clip", doc="x limited to alpha..beta; NaN stays NaN. Limits of integers become the nearest integers between them.", inputs=("x",),
         attrs={"alpha": number(-math.inf), "beta": number(math.inf)}, shape=same, dtype=numeric, check=(_ordered,),
-        kernel="clip", elementwise=True, results=("alpha", "beta"),
-        ref=lambda x, alpha, beta: np.minimum(np.maximum(x, alpha), beta).astype(x.dtype),
+        canonical=_clip_attrs, kernel="clip", elementwise=True, results=("alpha", "beta"), ref=_clip,
         cases=(Case(((2, 3, 17),), {"alpha": -1.0, "beta": 0.5}), Case(((7,),), {"beta": 1.0}),
                Case(((9,),), {"alpha": 2, "beta": 5}, dtypes=("int32",), low=0, high=9)), grad=grads.clip,
     ),

@@ -73,6 +73,7 @@ def _stored(total: Array, dtype: DType, output_zero: int, low: int, high: int) -
 
 
 def _check_output(types: Types, attrs: Mapping[str, Any]) -> None:
+    need(attrs["dtype"], "dtype", *BYTES)
     info = np.iinfo(attrs["dtype"].numpy)
     if not info.min <= attrs["output_zero"] <= info.max:
         raise Error(f"output_zero: got {attrs['output_zero']}, need one of {attrs['dtype']}")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from math import ceil, floor
+from math import ceil, floor, inf
 from typing import Any
 
 import numpy as np
@@ -243,10 +243,10 @@ def _cubic(t: float, a: float) -> float:
 
 
 def _upsampled(x: Shape, scale_factor_height: float, scale_factor_width: float, **_: Any) -> Shape:
-    if len(x) != 4 or min(scale_factor_height, scale_factor_width) <= 0:
+    if len(x) != 4 or not all(0 < factor < inf for factor in (scale_factor_height, scale_factor_width)):
         raise Error(
             f"got x {x} and the factors {scale_factor_height} and {scale_factor_width}, need (N, C, H, W) and positive"
-            " ones"
+            " finite ones"
         )
     out = (*x[:2], floor(x[2] * scale_factor_height), floor(x[3] * scale_factor_width))
     if 0 in out:

@@ -123,7 +123,11 @@ def _halved(node: Node, inputs: list[Value | None], room: Room, narrows: bool) -
         return _blocks(node, inputs, room, narrows)
     attrs = {k: FP16 if isinstance(v, DType) and v in _SINGLE else v for k, v in node.attrs.items()}
     if not _takes_halves(OPS[node.op], inputs, attrs):
-        operands = [v if v is None or v.dtype is not FP16 else _cast(v, FP32) for v in inputs]
+        operands = [
+            v if v is None or old is None or v.dtype is not FP16
+            else _cast(v, old.dtype if node.op == "bit_cast" else FP32)  # the bits of another dtype are other numbers
+            for v, old in zip(inputs, node.inputs, strict=True)
+        ]  # fmt: skip
         results = apply(OPS[node.op], operands, node.attrs, node.sources)
         halves = tuple(_cast(v, FP16) if v.dtype in _SINGLE else v for v in results)
         # [0, 1) stays without its end, to which the last numbers below it are rounded.

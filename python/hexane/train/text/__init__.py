@@ -1,6 +1,6 @@
 """Text for decoders: tokenizers, files of tokens, and the batches of a training over them."""
 
-from hexane.train.text.chat import ChatTemplate
+from hexane.train.text.chat import ChatTemplate, read_end_mark
 from hexane.train.text.learn import learn_tokenizer
 from hexane.train.text.load import load_chat_template, load_tokenizer
 from hexane.train.text.stream import TextStream
@@ -19,6 +19,7 @@ __all__ = [
     "learn_tokenizer",
     "load_chat_template",
     "load_tokenizer",
+    "read_end_mark",
     "save_tokens",
     "token_dtype",
 ]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hexane.errors import Error
-from hexane.importers.files import open_inside, read_all
+from hexane.importers.files import open_next_to, read_all
 
 TEMPLATE = "chat_template.jinja"
 CONFIG, SPECIAL = "tokenizer_config.json", "special_tokens_map.json"
@@ -91,6 +91,13 @@ def read_chat_template(folder: Path) -> ChatTemplate:
     return ChatTemplate(text, {**_marks(_object(folder, SPECIAL, where)), **_marks(config)}, where)
 
 
+def read_end_mark(folder: Path) -> str | None:
+    """The text of the token that ends a text, as the files next to a tokenizer.json name it; None: they name none."""
+    where = f"[train.load_tokenizer] {folder}"
+    marks = {**_marks(_object(folder, SPECIAL, where)), **_marks(_object(folder, CONFIG, where))}
+    return marks.get("eos_token")
+
+
 def _marks(config: Mapping[str, Any]) -> dict[str, str]:
     found = {}
     for name in MARKS:
@@ -115,7 +122,7 @@ def _object(folder: Path, name: str, where: str) -> dict[str, Any]:
 
 
 def _read(folder: Path, name: str, where: str) -> str:
-    data = read_all(open_inside(folder, name, where), where)
+    data = read_all(open_next_to(folder, name, where), where)
     if len(data) > LARGEST:
         raise Error(f"{where}: {name}: got {len(data)} bytes, need at most {LARGEST}")
     try:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hexane.errors import Error
-from hexane.importers.files import open_regular, read_all
+from hexane.importers.files import open_next_to, open_regular, read_all
 from hexane.train.text.sentencepiece import read_pieces
 
 BEGINNINGS = ("<s>", "<|begin_of_text|>", "<bos>", "<|startoftext|>", "[BOS]", "<|endoftext|>")
@@ -54,6 +54,11 @@ class Tokenizer:
         """The ids at which a text ends: the mark that ends a document or an answer in a chat, and that of the next
         document, as files of tokens may have nothing else between them."""
         return frozenset(one for one in (self.begin, self.end, *self.chat_ends) if one is not None)
+
+    def id_of(self, token: str) -> int | None:
+        """The id of a token by its whole text."""
+        found = self._inner.token_to_id(token)
+        return None if found is None else int(found)
 
     def fits(self, rows: int) -> bool:
         """Whether a model with so many rows has one for each token of the vocabulary. Added tokens may have none: the
@@ -104,8 +109,15 @@ class Tokenizer:
 
 
 def find_tokenizer(folder: Path) -> Path | None:
-    """tokenizer.json or tokenizer.bin in a folder; None: it has none."""
-    return next((folder / name for name in NAMES if (folder / name).is_file()), None)
+    """tokenizer.json or tokenizer.bin in a folder; None: it has none.
+
+    Raises Error for a link that leaves the folder.
+    """
+    name = next((name for name in NAMES if (folder / name).is_file()), None)
+    if name is None:
+        return None
+    os.close(open_next_to(folder, name, f"[train.load_tokenizer] {folder}"))
+    return folder / name
 
 
 def read_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:

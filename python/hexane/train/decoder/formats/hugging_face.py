@@ -17,8 +17,8 @@ from safetensors.numpy import save_file as save_safetensors
 
 from hexane.errors import Error
 from hexane.graph import Array
-from hexane.importers.files import open_inside, read_all
-from hexane.importers.safetensors import load_weights
+from hexane.importers.files import open_next_to, read_all
+from hexane.importers.safetensors import load_weights, read_tensors
 from hexane.train.decoder.config import EMBEDDING, HEAD, LlamaConfig
 from hexane.train.decoder.formats.hugging_face_config import config_in, fields_of, short
 from hexane.train.decoder.formats.hugging_face_names import as_named, count_of_tensors, is_buffer, source
@@ -74,8 +74,10 @@ def _tensors(folder: Path) -> dict[str, Array]:
     """Those of the model, where a folder has other files of weights next to it."""
     if not folder.is_dir():
         return load_weights(folder)
-    alone = folder / WEIGHTS
-    return load_weights(alone if alone.is_file() and not (folder / INDEX).exists() else folder)
+    if not (folder / WEIGHTS).is_file() or (folder / INDEX).exists():
+        return load_weights(folder)
+    where = f"[load_weights] {folder}"
+    return read_tensors(open_next_to(folder, WEIGHTS, where), f"{where}/{WEIGHTS}")
 
 
 def _same(one: Array, other: Array) -> bool:
@@ -112,7 +114,7 @@ def family(folder: Path) -> str:
 
 def _fields(folder: Path, where: str, name: str = CONFIG) -> dict[str, Any]:
     try:
-        found = json.loads(read_all(open_inside(folder, name, f"[train.load_llama] {folder}"), where))
+        found = json.loads(read_all(open_next_to(folder, name, f"[train.load_llama] {folder}"), where))
     except OSError as error:
         raise Error(f"[train.load_llama] {folder}: {error.strerror}, need a readable folder") from None
     except (ValueError, RecursionError) as error:
