@@ -76,7 +76,7 @@ def factor_into(m: Found) -> Value | None:
     return made if rest == 1 else Rewriter(*m.node.sources).mul(made, rest)
 
 
-LEAST_GAIN = -3  # 1 / 8: a smaller gain is not worth a layer
+LEAST_GAIN = -3  # factors below 1 / 4: a smaller gain is not worth a layer
 LEAST_GAIN_OF_LAYERS = -5  # scales of queries are larger: their layers stay as they are
 SMALLEST_WEIGHT = 2.0**-4  # of the largest weight of a layer: one of 1 / 1024 of it is a normal number of fp16
 
