@@ -291,3 +291,31 @@ def test_a_product_that_is_read_elsewhere_is_not_computed_twice() -> None:
     product = x * hx.relu6(x + 3.0)
     model = graph({"scaled": product / 6.0, "product": product})
     assert repair(model, load_target("h13")).nodes == model.nodes
+
+
+@pytest.mark.filterwarnings("ignore::hexane.FallbackWarning")
+@pytest.mark.parametrize("factor", [0.1, 1e-3, 1e-4, 1e-5, 1e-7])
+@pytest.mark.parametrize("numerics", ["engine", "ieee"])
+def test_products_of_small_numbers_keep_the_digits_that_they_had(factor: float, numerics: str) -> None:
+    """Neither operand's range is known: results that are normal numbers of fp16 are as right as in the risky form."""
+    rng = np.random.default_rng(0)
+    x, y = hx.input("x", (64,)), hx.input("y", (64,))
+    nets = [hx.compile(x * y * factor, target="h13", numerics=numerics, repair=on) for on in (True, False)]
+    for size in (1e-3, 1e-2, 1.0, 100.0, 1e4):
+        for other in (1e-3, 1.0, 1e3):
+            a, b = (rng.normal(0, s, 64).astype(np.float16).astype(np.float32) for s in (size, other))
+            want = a.astype(np.float64) * b * factor
+            if abs(want).max() < 65504 and (abs(want).max() > 1e-3 or factor < 2**-16):
+                here, before = (np.linalg.norm(net(a, b) - want) / np.linalg.norm(want) for net in nets)
+                assert here < 3e-3 or here <= 1.5 * before, (size, other)
+                assert factor >= 2**-16 or here < 1e-6, "the host computes what is as small as this"
+
+
+def test_no_more_of_a_factor_moves_than_bounded_operands_need() -> None:
+    """65504 * 6 is below 2^19: a sixteenth of it is within the accumulator."""
+    x, gate = hx.input("x", (4, 256)), hx.input("gate", (4, 256))
+    made = repair(graph(hx.relu6(gate) * x * 1e-4), load_target("h13"))
+    factors = [float(v.node.data) for n in made.nodes for v in n.inputs if v is not None and v.node.data is not None]
+    assert sorted(factors) == pytest.approx([1e-4 * 16, 1 / 16])
+    bounded = graph(hx.relu6(gate) * hx.relu6(x) * 1e-4)
+    assert repair(bounded, load_target("h13")).nodes == bounded.nodes

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
-from math import frexp, inf, ldexp
+from math import ceil, frexp, inf, ldexp, log2
 
 from hexane.graph import Graph, Node, Value, constant
 from hexane.ops.match import Found, op
@@ -27,6 +27,9 @@ ADDS = ("avg_pool", "reduce_sum", "reduce_mean")  # windows of LRN, sums of prod
 QUOTIENTS = ("real_div", "inverse", "rsqrt", "pow", "exp")  # operands whose product is near 1 as a rule
 
 
+SMALLEST_OF_GATE = 2.0**-4  # a smaller factor takes digits of the gate: `factor_into` moves as much as is needed
+
+
 def gate_ahead(m: Found) -> Value | None:
     """%x * relu6(%x + 3) / 6  ->  %x * (relu6(%x + 3) / 6), where an operand is bounded by more than 2
 
@@ -35,7 +38,7 @@ def gate_ahead(m: Found) -> Value | None:
     """
     inner, factor = factored(m.node.values[0])
     product = m.alone(inner, "mul")
-    if product is None or inner is None or inner.dtype.kind != "float" or not 0 < abs(factor) < 1:
+    if product is None or inner is None or inner.dtype.kind != "float" or not SMALLEST_OF_GATE <= abs(factor) < 1:
         return None
     for x, gate in (product.inputs, product.inputs[::-1]):
         if x is None or gate is None or is_constant(x.node) or is_constant(gate.node) or x.shape != inner.shape:
@@ -60,7 +63,7 @@ def factor_into(m: Found) -> Value | None:
     and sums of such products may stand between. Nothing else may read the ops between.
     """
     inner, factor = factored(m.node.values[0])
-    power = _power(factor)
+    power = _power(factor, LEAST_OF_ELEMENTS)
     if inner is None or power is None or power > LEAST_GAIN or inner.dtype.kind != "float":
         return None
     between = _Between(factor > 0, takes_others=False, of_elements=True)
@@ -69,6 +72,8 @@ def factor_into(m: Found) -> Value | None:
     headroom = [_headroom(node) for node in between.nodes if _is_layer(node)]
     if headroom:
         power = max(power, -min(headroom))
+    elif all(node.op in MOVES or _is_of_elements(node) for node in between.nodes):  # no sums, which may be larger
+        power = max(power, -max(_needed(node) for node in between.nodes if _is_of_elements(node)))
     if power > (LEAST_GAIN_OF_LAYERS if headroom else LEAST_GAIN):
         return None
     made = _moved(m, inner, power, {v: None for node in between.nodes for v in node.values})
@@ -76,6 +81,7 @@ def factor_into(m: Found) -> Value | None:
     return made if rest == 1 else Rewriter(*m.node.sources).mul(made, rest)
 
 
+LEAST_OF_ELEMENTS = -17  # no product of two numbers of fp16 needs more
 LEAST_GAIN = -3  # factors below 1 / 4: a smaller gain is not worth a layer
 LEAST_GAIN_OF_LAYERS = -5  # scales of queries are larger: their layers stay as they are
 SMALLEST_WEIGHT = 2.0**-4  # of the largest weight of a layer: one of 1 / 1024 of it is a normal number of fp16
@@ -130,6 +136,18 @@ def _is_of_elements(node: Node) -> bool:
         and bound(v) > LARGEST_GATE
         for v in operands
     )
+
+
+def _needed(node: Node) -> int:
+    """The exponent of the power of two that a product of elements is divided by, to stay within the accumulator."""
+    x = squared(node.values[0])
+    operands = node.inputs if x is None else (x, x)
+    most = [min(bound(v), LARGEST) for v in operands if v is not None]
+    return max(0, ceil(log2(most[0] * most[1] / ACCUMULATED))) if min(most) > 0 else 0
+
+
+LARGEST = 65504.0
+ACCUMULATED = 32768.0
 
 
 def _is_enlarged(node: Node) -> bool:
@@ -275,7 +293,9 @@ def _elements(m: Found, node: Node, power: int) -> Value:
     for place in (0, 1):
         if (known := number(node.inputs[place])) is not None:
             return b.mul(m.now(node.inputs[1 - place]), known * ldexp(1, power))
-    return b.mul(*_scaled(b, power, *(m.now(v) for v in node.inputs)))
+    # A factor that one operand takes alone is the larger one's.
+    operands = sorted(node.inputs, key=lambda v: 0.0 if v is None else -min(bound(v), LARGEST))
+    return b.mul(*_scaled(b, power, *(m.now(v) for v in operands)))
 
 
 def _times(value: Value, power: int) -> Value:
@@ -284,11 +304,11 @@ def _times(value: Value, power: int) -> Value:
     return constant((value.node.data * ldexp(1, power)).astype(value.dtype.numpy), value.node.sources)
 
 
-def _power(factor: float) -> int | None:
+def _power(factor: float, least: int = LEAST_POWER) -> int | None:
     """The exponent of the power of two that moves; None where the factor is not below 1."""
     if not ldexp(1, -LARGEST_SHIFT) <= abs(factor) < 1:
         return None
-    return max(frexp(factor)[1] - 1, LEAST_POWER)
+    return max(frexp(factor)[1] - 1, least)
 
 
 LARGEST_SHIFT = 40  # a factor below is no scale of scores
