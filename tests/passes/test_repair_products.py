@@ -177,6 +177,48 @@ SQUARES = {
 }
 
 
+BEHIND = {
+    "a cube times a factor": Case(lambda x: x * x * x * 1e-9, normal(9000), lambda x: x**3 * 1e-9),
+    "a product of three, divided": Case(
+        lambda x: hx.relu(x * x[::-1] * (x + 1.0)) / 1e9,
+        normal(9000),
+        lambda x: np.maximum(x * x[::-1] * (x + 1), 0) / 1e9,
+    ),
+    "a factor before a quotient": Case(
+        lambda x: x * 16.0 / (hx.reduce_l2_norm(x, **LAST) + 1e-6),
+        normal(9000),
+        lambda x: 16 * x / np.linalg.norm(x, axis=1, keepdims=True),
+    ),
+    "a norm beyond fp16 times a factor": Case(
+        lambda x: hx.sqrt(total(hx.square(x)) + 1e-6) * 1e-3,
+        normal(12000),
+        lambda x: np.linalg.norm(x, axis=1, keepdims=True) * 1e-3,
+    ),
+    "a norm beyond fp16 over a number": Case(
+        lambda x: hx.reduce_l2_norm(x, **LAST) / 16.0,
+        normal(12000),
+        lambda x: np.linalg.norm(x, axis=1, keepdims=True) / 16,
+    ),
+    "a variance beyond fp16 times a factor": Case(
+        lambda x: mean(hx.square(x - mean(x))) * 1e-5, normal(9000), lambda x: x.var(1, keepdims=True) * 1e-5
+    ),
+    "a covariance beyond fp16 over a number": Case(
+        lambda x: mean(x * (x[::-1] + x)) / 1e6,
+        normal(9000),
+        lambda x: (x * (x[::-1] + x)).mean(1, keepdims=True) / 1e6,
+    ),
+    "scores of numbers of 9,000": Case(
+        lambda x: hx.matmul(x, x, transpose_y=True) * 1e-8, normal(9000), lambda x: x @ x.T * 1e-8
+    ),
+    "a running mean above the accumulator's end": Case(
+        lambda x: hx.cumsum(x, axis=1) / COUNTS, normal(3000, 42000), lambda x: np.cumsum(x, 1) / COUNTS
+    ),
+    "local response normalisation of numbers of 60,000": Case(
+        response, normal(15000, shape=(1, 16, 8, 8)), response_array
+    ),
+}
+
+
 def apart(x: Array, y: Array) -> Array:
     return ((x[:, None] - y[None]) ** 2).sum(-1)
 
@@ -241,7 +283,7 @@ PARTS = {
         lambda x: np.log(np.exp(x) + np.exp(x / 2).sum(1, keepdims=True)),
     ),
 }
-CASES = GATES | FACTORS | SQUARES | PARTS
+CASES = BEHIND | GATES | FACTORS | SQUARES | PARTS
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import reduce
 from math import ceil, frexp, inf, ldexp, log2
 
 from hexane.graph import Graph, Node, Value, constant
@@ -12,7 +13,7 @@ from hexane.passes.repair.form import Form
 from hexane.passes.repair.squares import factored, number, squared
 from hexane.validate.constants import is_constant
 
-LEAST_POWER = -16
+LEAST_POWER = -48  # where operands then have few digits, their product is too small to matter
 SHARED_FROM = -6  # smaller powers of two scale both operands, so that neither leaves fp16's normal numbers
 
 
@@ -72,6 +73,8 @@ def factor_into(m: Found) -> Value | None:
     headroom = [_headroom(node) for node in between.nodes if _is_layer(node)]
     if headroom:
         power = max(power, -min(headroom))
+    elif any(len(_factors(m.graph, node)) > 2 for node in between.nodes if _is_of_elements(node)):
+        power = _power(factor, LEAST_OF_SEVERAL) or power
     elif all(node.op in MOVES or _is_of_elements(node) for node in between.nodes):  # no sums, which may be larger
         power = max(power, -max(_needed(node) for node in between.nodes if _is_of_elements(node)))
     if power > (LEAST_GAIN_OF_LAYERS if headroom else LEAST_GAIN):
@@ -82,6 +85,7 @@ def factor_into(m: Found) -> Value | None:
 
 
 LEAST_OF_ELEMENTS = -17  # no product of two numbers of fp16 needs more
+LEAST_OF_SEVERAL = -40
 LEAST_GAIN = -3  # factors below 1 / 4: a smaller gain is not worth a layer
 LEAST_GAIN_OF_LAYERS = -5  # scales of queries are larger: their layers stay as they are
 SMALLEST_WEIGHT = 2.0**-4  # of the largest weight of a layer: one of 1 / 1024 of it is a normal number of fp16
@@ -282,9 +286,27 @@ def _moved(m: Found, value: Value, power: int, made: dict[Value, Value | None]) 
     return now
 
 
+def _factors(graph: Graph, node: Node, depth: int = 0) -> tuple[Value, ...]:
+    """The operands of a product of elements, and of the products among them that nothing else reads."""
+    x = squared(node.values[0])
+    found: list[Value] = []
+    for v in node.inputs if x is None else (x, x):
+        assert v is not None
+        alone = x is None and graph.use_counts()[v] == 1 and _is_of_elements(v.node)
+        found += _factors(graph, v.node, depth + 1) if alone and depth < MOST_NESTED else (v,)
+    return tuple(found)
+
+
+MOST_NESTED = 3
+
+
 def _elements(m: Found, node: Node, power: int) -> Value:
     """The product of elements times a power of two."""
     b = Rewriter(*m.node.sources)
+    if _is_of_elements(node) and len(factors := _factors(m.graph, node)) > 2:
+        shares = [(power * (i + 1)) // len(factors) - (power * i) // len(factors) for i in range(len(factors))]
+        scaled = [b.mul(m.now(v), ldexp(1, share)) for v, share in zip(factors, shares, strict=True)]
+        return reduce(b.mul, scaled)
     if (x := squared(node.values[0])) is not None:
         half, now = power // 2, m.now(x)
         assert now is not None
@@ -311,7 +333,7 @@ def _power(factor: float, least: int = LEAST_POWER) -> int | None:
     return max(frexp(factor)[1] - 1, least)
 
 
-LARGEST_SHIFT = 40  # a factor below is no scale of scores
+LARGEST_SHIFT = 48  # a factor below is no scale of scores
 
 
 def _scaled(b: Rewriter, power: int, x: Value | None, y: Value | None) -> tuple[Value, Value]:

@@ -3,7 +3,7 @@
 from hexane.graph import Graph, Value
 from hexane.graph.decisions import Decision
 from hexane.ops.match import Found, rewrite
-from hexane.passes.repair import distances, logarithms, norms, products, sums
+from hexane.passes.repair import distances, factors, logarithms, norms, products, sums
 from hexane.passes.repair.form import Form
 from hexane.passes.repair.masks import clamp_mask_inputs
 from hexane.targets import Chip, Target
@@ -11,6 +11,7 @@ from hexane.targets import Chip, Target
 FORMS = (
     sums.WEIGHTED,
     sums.MOVED,
+    factors.BEHIND,
     *logarithms.FORMS,
     *norms.FORMS,
     distances.DISTANCE,
@@ -19,6 +20,8 @@ FORMS = (
     sums.RUNNING,
     sums.QUOTIENT,
     sums.MEAN,
+    factors.SCALED,
+    factors.OUT,
     products.PRODUCT,
     products.GATE,
     products.INTO,

@@ -75,8 +75,11 @@ def mean_of_squares(m: Found) -> Value | None:
     found = squares(inner)
     is_mean = node.op == "reduce_mean"
     whole = inner is not None and inner.node.op in WEIGHTED_SUMS and inner.node == node
-    if inner is None or found is None or not (whole or inner.node.op in (("reduce_mean",) if is_mean else ADDED)):
+    known = ("reduce_mean",) if is_mean or _is_factored(m, inner) else ADDED
+    if inner is None or found is None or not (whole or inner.node.op in (*known, *ADDED[: 0 if is_mean else None])):
         return None
+    if is_mean and _is_factored(m, inner):
+        return None  # with its factor
     times = by * found.factor * found.count
     if is_safe(found) or not 0 < abs(times) <= MOST_TIMES:
         return None
@@ -103,7 +106,9 @@ def mean_of_products(m: Found) -> Value | None:
     inner, factor = factored(node.values[0])
     maker = made_by(inner, "reduce_mean", "reduce_sum")
     product = m.alone(maker.inputs[0], "mul") if maker is not None else None
-    if maker is None or product is None or (node.op == "reduce_mean") != (maker.op == "reduce_mean"):
+    if maker is None or product is None or (node.op == "reduce_mean" and _is_factored(m, inner)):
+        return None
+    if node.op != "reduce_mean" and maker.op == "reduce_mean" and not _is_factored(m, inner):
         return None
     x, y = product.inputs
     if x is None or y is None or x == y or x.shape != y.shape or x.dtype.kind != "float":
@@ -117,8 +122,20 @@ def mean_of_products(m: Found) -> Value | None:
     b, sides = Rewriter(*node.sources), [m.now(x), m.now(y)]
     (u, f), (v, g) = (simpler.held(b, side, axes) for side in sides if side is not None)
     total = b.reduce_mean(b.mul(u, v), axes=axes)
+    if abs(times) <= SMALL_TIMES:  # as for squares: its root is one of each step
+        step = sqrt(abs(times))
+        y = b.mul(b.mul(total, b.real_div(step, f)), b.real_div(step if times > 0 else -step, g))
+        return fitted(b, y, node.types[0].shape)
     total = total if isclose(times, 1, rel_tol=1e-5) else b.mul(total, times)
     return fitted(b, b.real_div(b.real_div(total, f), g), node.types[0].shape)
+
+
+def _is_factored(m: Found, value: Value | None) -> bool:
+    """True for a mean that only a factor below 1 reads: m * c, m / s."""
+    if value is None or m.graph.use_counts()[value] != 1:
+        return False
+    (reader,) = m.graph.readers(value) or (None,)
+    return reader is not None and factored(reader.values[0])[0] == value and 0 < abs(factored(reader.values[0])[1]) < 1
 
 
 def _has_factor(value: Value) -> bool:
@@ -155,9 +172,11 @@ def running_mean(m: Found) -> Value | None:
         return None
     is_read = order[:, None] >= order if running.attrs["reverse"] else order[:, None] <= order
     is_read &= (order[:, None] != order) | (not running.attrs["exclusive"])
-    matrix = constant((is_read * factors).astype(above.dtype.numpy), m.node.sources)
+    # Halves: the accumulator is infinite from 32768 on.
+    matrix = constant((is_read * factors / 2).astype(above.dtype.numpy), m.node.sources)
     b, x = Rewriter(*m.node.sources), m.now(running.inputs[0])
-    return b.matmul(x, matrix) if axis == rank - 1 else b.matmul(b.transpose(matrix, perm=(1, 0)), x)
+    y = b.matmul(x, matrix) if axis == rank - 1 else b.matmul(b.transpose(matrix, perm=(1, 0)), x)
+    return b.add(y, y)  # a factor of 2 would be folded into the weights again
 
 
 def quotient_of_products(m: Found) -> Value | None:
