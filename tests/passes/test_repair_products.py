@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 
 import hexane as hx
+from architectures import ARCHITECTURES
 from hexane.build import graph
+from hexane.cost.estimate import estimate_program
 from hexane.passes.repair import repair
 from hexane.targets import load_target
+from hexane.targets.query import load_chip
 from repair_cases import (
     LAST,
     Array,
@@ -361,3 +364,24 @@ def test_no_more_of_a_factor_moves_than_bounded_operands_need() -> None:
     assert sorted(factors) == pytest.approx([1e-4 * 16, 1 / 16])
     bounded = graph(hx.relu6(gate) * hx.relu6(x) * 1e-4)
     assert repair(bounded, load_target("h13")).nodes == bounded.nodes
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v3", "vit", "swin", "gpt2"])
+@pytest.mark.filterwarnings("ignore::hexane.FallbackWarning")
+def test_repairs_cost_two_percent_at_most_by_the_estimate(name: str) -> None:
+    chip = load_chip("h13")
+    with_it, without = (
+        estimate_program(hx.compile(ARCHITECTURES[name](), target="h13", repair=on).program, chip).latency_us
+        for on in (True, False)
+    )
+    assert with_it <= 1.02 * without
+
+
+def test_a_long_chain_of_products_is_repaired() -> None:
+    """The search for the operands of a product ends, however deep products are nested."""
+    x = hx.input("x", (4, 64))
+    y = x
+    for i in range(2000):
+        y = y * x * 1e-3 if i % 10 == 0 else y * x
+    made = repair(graph(y), load_target("h13"))
+    assert len(made.nodes) < 3 * 2000

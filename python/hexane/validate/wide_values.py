@@ -52,7 +52,7 @@ ONE_SIDED = ("leaky_relu", "prelu")
 NORMS = ("layer_norm", "instance_norm", "group_norm", "rms_norm")  # results do not depend on the size of x
 HEIGHTS = ("elu", "scaled_tanh", "selu")  # activations whose bounded side ends at alpha, or alpha * beta
 # Ops whose results are as large as their largest operand, but for a side that is bounded.
-KEEPING = (
+KEEPING: tuple[str, ...] = (
     "add",
     "sub",
     "max_pool",
@@ -164,10 +164,10 @@ def _keeps_size(node: Node) -> bool:
 
 
 def _is_gated(node: Node) -> bool:
-    """True for a product of two computed tensors, %x * sigmoid(%x), of which neither is a reciprocal."""
+    """True for a product of two computed tensors of one shape, %x * sigmoid(%x), of which neither is a reciprocal."""
     values = [v for v in node.inputs if v is not None]
-    if node.op != "mul" or any(v.node.op in LEAVES for v in values):
-        return False
+    if node.op != "mul" or any(v.node.op in LEAVES or v.shape != node.types[0].shape for v in values):
+        return False  # what repeats is a scale, which may bring numbers back
     for value in values:
         depth = 0
         while depth < MOST_BESIDE and (value.node.op in BESIDE or _is_over_constant(value.node)):

@@ -35,7 +35,10 @@ def factor_behind_quotient(m: Found) -> Value | None:
 
 
 def factor_of_scaled(m: Found) -> Value | None:
-    """%u / f * c  ->  %u * (2^n / f) * rest, where f is a scale from 1 / 512 to 1 that another form made, and c below 1"""
+    """%u / f * c  ->  %u * (2^n / f) * rest, where f is a scale from 1 / 512 to 1 that another form made
+
+    c is below 1 / 2, and n is the exponent of its power of two.
+    """
     inner, factor = factored(m.node.values[0])
     quotient = m.alone(inner, "real_div")
     scale = None if quotient is None else quotient.inputs[1]
