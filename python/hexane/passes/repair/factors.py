@@ -19,14 +19,16 @@ MOVES = ("reshape", "expand_dims", "squeeze", "pad", "transpose")
 
 
 def factor_behind_quotient(m: Found) -> Value | None:
-    """%x * 8 / %d  ->  %x / %d * 8, for a computed %d and factors from 1 to 16"""
+    """%x * 8 / %d  ->  %x / %d * 8, for a computed %d and factors from 2 to 16"""
     above, divisor = m.node.inputs
     product = m.alone(above, "mul")
     if product is None or divisor is None or is_constant(divisor.node) or m.node.types[0].dtype.kind != "float":
         return None
+    if made_by(factored(divisor)[0], "inverse") is not None:  # a scale that another form made
+        return None
     for x, by in (product.inputs, product.inputs[::-1]):
         factor = number(by)
-        if factor is None or x is None or is_constant(x.node) or not 1 < abs(factor) <= MOST_BEHIND:
+        if factor is None or x is None or is_constant(x.node) or not 2 <= abs(factor) <= MOST_BEHIND:
             continue
         if x.shape == m.node.types[0].shape and bound(x) * abs(factor) > LARGEST:
             b = Rewriter(*m.node.sources)
