@@ -45,6 +45,7 @@ class Graph:
     _order: list[list[Node]] = field(default_factory=list, init=False, repr=False, compare=False)
     _ops: list[frozenset[str]] = field(default_factory=list, init=False, repr=False, compare=False)
     _counts: list[Counter[Value]] = field(default_factory=list, init=False, repr=False, compare=False)
+    _users: list[dict[Value, list[Node]]] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
     def roots(self) -> tuple[Value, ...]:
@@ -90,6 +91,12 @@ class Graph:
             counts.update(value for node in self.nodes for value in node.inputs if value is not None)
             self._counts.append(counts)
         return self._counts[0]
+
+    def readers(self, value: Value) -> tuple[Node, ...]:
+        """Who reads one value, as `users` has it, which is remembered for this."""
+        if not self._users:
+            self._users.append(self.users())
+        return tuple(self._users[0].get(value, ()))
 
     def rewrite(
         self,
@@ -177,7 +184,7 @@ class Graph:
     def annotated(self, **notes: Any) -> "Graph":
         """The same nodes with other decisions, taps, `takes` or another name. What is remembered of the nodes stays."""
         made = replace(self, **notes)
-        for remembered in ("_order", "_ops", "_counts"):
+        for remembered in ("_order", "_ops", "_counts", "_users"):
             object.__setattr__(made, remembered, getattr(self, remembered))
         return made
 

@@ -65,8 +65,10 @@ def fine_makers(nodes: Sequence[Node], counts: Mapping[Value, int], may_leave: C
 
     def decided(value: Value | None, reason: str) -> None:
         while value is not None and value in fine:
-            if may_leave(value.node):
-                found.setdefault(id(value.node), reason)
+            shares = [v.node for v in value.node.inputs if v is not None and _is_share(value.node, v, gains)]
+            for node in (value.node, *shares):
+                if may_leave(node):
+                    found.setdefault(id(node), reason)
             value = fine[value].before
 
     for node in nodes:
@@ -146,8 +148,22 @@ def _by_constant(node: Node) -> tuple[Value | None, float]:
     return x, float(1 / size.min() if node.op == "real_div" else size.max())
 
 
+def _is_share(node: Node, value: Value, gains: Mapping[Value, float]) -> bool:
+    """True for an operand of a product that only takes a share of its factor: %x * 2^-8."""
+    is_product = node.op == "square" or (node.op == "mul" and not _constants(node))
+    return is_product and gains.get(value, 1.0) < 1 and value.node.op in ("mul", "real_div")
+
+
+def _constants(node: Node) -> list[Value]:
+    return [v for v in node.inputs if v is not None and v.node.op == "const"]
+
+
 def _gain(node: Node, gains: Mapping[Value, float]) -> float | None:
     x = node.inputs[0] if node.inputs else None
+    if node.op == "square":
+        return gains[x] ** 2 if x is not None and x in gains else None
+    if node.op == "mul" and not _constants(node) and any(v in gains for v in node.inputs if v is not None):
+        return float(np.prod([gains.get(v, 1.0) for v in node.inputs if v is not None]))
     if node.op in ("mul", "real_div"):
         x, factor = _by_constant(node)
         return None if x is None or not factor else gains.get(x, 1.0) * factor
@@ -162,6 +178,8 @@ def _made(node: Node, fine: Mapping[Value, Fine], gains: Mapping[Value, float]) 
         if top is not None:  # of divisors near 1
             size = _size(top)
             return Fine(size, True, None) if 0 < size < FEW_DIGITS else None
+        if (share := _shared(node, gains)) is not None:
+            return share
         value, factor = _by_constant(node)
         if value is None or not factor:
             return None
@@ -177,6 +195,8 @@ def _made(node: Node, fine: Mapping[Value, Fine], gains: Mapping[Value, float]) 
     if node.op == "square" and operands[0] in fine:
         before = fine[operands[0]]
         return Fine(before.size**2, before.whole, operands[0])
+    if node.op == "square":
+        return _shared(node, gains)
     if (own := _own(node)) is not None:
         return own
     if node.op not in KEEP and not OPS[node.op].moves:
@@ -189,6 +209,13 @@ def _made(node: Node, fine: Mapping[Value, Fine], gains: Mapping[Value, float]) 
         return None
     first, value = min(known, key=lambda pair: pair[0].size)
     return Fine(first.size, all(v in fine and fine[v].whole for v in moved), value)
+
+
+def _shared(node: Node, gains: Mapping[Value, float]) -> Fine | None:
+    """What a product makes of operands that share a tiny factor: (%x * 2^-8) * (%y * 2^-9)."""
+    shares = [gains.get(v, 1.0) for v in node.inputs if v is not None and _is_share(node, v, gains)]
+    size = float(np.prod(shares)) ** (2 if node.op == "square" else 1)
+    return Fine(size, True, None) if len(shares) == len(node.inputs) and size < FEW_DIGITS else None
 
 
 def _own(node: Node) -> Fine | None:

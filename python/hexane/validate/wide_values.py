@@ -51,6 +51,36 @@ BIASED = ("conv", "conv_transpose", "linear", "matmul")
 ONE_SIDED = ("leaky_relu", "prelu")
 NORMS = ("layer_norm", "instance_norm", "group_norm", "rms_norm")  # results do not depend on the size of x
 HEIGHTS = ("elu", "scaled_tanh", "selu")  # activations whose bounded side ends at alpha, or alpha * beta
+# Ops whose results are as large as their largest operand, but for a side that is bounded.
+KEEPING: tuple[str, ...] = (
+    "add",
+    "sub",
+    "max_pool",
+    "avg_pool",
+    "relu",
+    "silu",
+    "gelu",
+    "mish",
+    "hard_swish",
+    "softplus",
+    "leaky_relu",
+    "elu",
+)
+KEEPING += (
+    "abs",
+    "neg",
+    "prelu",
+    "sqrt",
+    "maximum",
+    "minimum",
+    "reduce_max",
+    "reduce_min",
+    "reduce_mean",
+    "reduce_l2_norm",
+)
+RECIPROCALS = ("inverse", "rsqrt", "real_div", "exp", "softmax", "log", *NORMS, "l2_norm")
+BESIDE = ("add", "mul", "sub", "maximum", "broadcast_to", "reshape", "transpose", "expand_dims")
+MOST_BESIDE = 4
 Ends = tuple[float, float]  # of the numbers of a value, the smallest and the largest
 ROUNDS = "it makes whole numbers of 16 bits, of which fp16 holds those up to 2048"
 
@@ -118,6 +148,8 @@ def _walk(nodes: Sequence[Node], may_leave: Callable[[Node], bool], counts: Mapp
             ends = known[wide]  # beside operands near 1
             if wide in scaled or node.op in BIASED:
                 scaled.add(node.values[0])
+        if wide is not None and wide in scaled and OPS[node.op].moves:
+            scaled.add(node.values[0])
         if node.values and node.values[0] in fine.large:
             ends = -fine.large[node.values[0]], fine.large[node.values[0]]
             scaled.add(node.values[0])
@@ -128,7 +160,34 @@ def _walk(nodes: Sequence[Node], may_leave: Callable[[Node], bool], counts: Mapp
 
 def _keeps_size(node: Node) -> bool:
     """Whether results are about as large as the largest operand."""
-    return node.op in ("add", "sub", "max_pool", "avg_pool") or bool(OPS[node.op].moves)
+    return node.op in KEEPING or bool(OPS[node.op].moves) or _is_gated(node) or 0 < _exponent(node) <= 1
+
+
+def _is_gated(node: Node) -> bool:
+    """True for a product of two computed tensors of one shape, %x * sigmoid(%x), of which neither is a reciprocal."""
+    values = [v for v in node.inputs if v is not None]
+    if node.op != "mul" or any(v.node.op in LEAVES or v.shape != node.types[0].shape for v in values):
+        return False  # what repeats is a scale, which may bring numbers back
+    for value in values:
+        depth = 0
+        while depth < MOST_BESIDE and (value.node.op in BESIDE or _is_over_constant(value.node)):
+            computed = next((v for v in value.node.inputs if v is not None and v.node.op not in LEAVES), None)
+            value, depth = computed or value, depth + 1
+        if value.node.op in RECIPROCALS or _exponent(value.node) < 0:
+            return False
+    return True
+
+
+def _exponent(node: Node) -> float:
+    """The exponent of a power by a constant; 0 for other ops."""
+    numbers = _numbers(node.inputs[1]) if node.op == "pow" and node.inputs[1] is not None else None
+    return 0.0 if numbers is None or numbers.size != 1 else float(numbers.reshape(-1)[0])
+
+
+def _is_over_constant(node: Node) -> bool:
+    """True for %x / 6."""
+    divisor = node.inputs[1] if node.op == "real_div" else None
+    return divisor is not None and divisor.node.op == "const"
 
 
 def _scales(node: Node, wide: Value, scaled: Set[Value]) -> bool:

@@ -499,3 +499,15 @@ def test_a_product_with_weights_that_may_change_stays() -> None:
         hx.split(hx.input("x", (5, 8)) @ hx.param("w", np.ones((8, 12), np.float32)), num_splits=3, axis=1)
     )
     assert split_products(graph, load_chip("h13")) is graph
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_a_number_of_the_whole_tensor_may_stand_among_layers_that_move(chip: str) -> None:
+    """A scalar has no axes to give its factor a place on."""
+    rng = np.random.default_rng(0)
+    weights = rng.normal(0, 0.1, (64, 64)).astype(np.float32)
+    h = hx.gelu(hx.matmul(hx.input("x", (8, 64)), weights))
+    most = hx.maximum(hx.reduce_max(hx.abs(h), axes=(0, 1), keep_dims=False), 1.0) * 0.3
+    y = hx.matmul(h * hx.reshape(hx.inverse(most), shape=(1, 1)), weights)
+    x = rng.normal(0, 1, (8, 64)).astype(np.float32)
+    np.testing.assert_allclose(hx.compile(y, target=chip)(x), hx.compile(y)(x), atol=2e-2)

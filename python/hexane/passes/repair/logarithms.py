@@ -9,8 +9,9 @@ from math import inf, log, prod, sqrt
 from hexane.graph import Node, Value
 from hexane.ops.match import Found, made_by, op, scalar
 from hexane.ops.rewriter import Rewriter
+from hexane.passes.repair.ends import ends
 from hexane.passes.repair.form import Form
-from hexane.passes.repair.squares import at_least, axes_of, factored, is_added_squares, squared, sum_of_squares
+from hexane.passes.repair.squares import at_least, axes_of, factored, is_added_squares, number, squared, sum_of_squares
 
 
 def log_softmax(m: Found) -> Value | None:
@@ -113,6 +114,57 @@ def softplus(m: Found) -> Value | None:
             assert x is not None
             return held_softplus(Rewriter(*m.node.sources), x)
     return None
+
+
+MOST_TERMS = 8
+
+
+def log_of_added(m: Found) -> Value | None:
+    """log(exp(%a) + exp(%b) + e)  ->  log(exp(%a - t) + exp(%b - t) + exp(log(e) - t)) + t, with t the largest exponent
+
+    Equal because exp(t) is a factor of every term. A term may have a factor, or be a sum of exponentials.
+    """
+    waiting, terms, constant = [m.node.inputs[0]], list[tuple[Value, Node | None, float]](), 0.0
+    if made_by(m.node.inputs[0], "add") is None:
+        return None
+    while waiting:
+        value = waiting.pop()
+        if (added := made_by(value, "add")) is not None:
+            waiting += added.inputs
+            continue
+        if (known := number(value)) is not None and known >= 0:
+            constant += known
+            continue
+        inner, factor = factored(value)
+        total = made_by(inner, "reduce_sum")
+        exp = made_by(inner if total is None else total.inputs[0], "exp")
+        x = None if exp is None else exp.inputs[0]
+        if x is None or not 0 < factor < inf or len(terms) == MOST_TERMS:
+            return None
+        terms.append((x, total, factor))
+    if all(_less_its_largest(x) or _is_difference(x) for x, _, _ in terms):
+        return None
+    b, exponents = Rewriter(*m.node.sources), list[Value]()
+    for x, total, factor in terms[::-1]:
+        now = m.now(x)
+        assert now is not None
+        now = now if total is None else held_log_sum_exp(now, m.node.sources, total)
+        exponents.append(now if factor == 1 else b.add(now, log(factor)))
+    top = exponents[0]
+    for x in exponents[1:]:
+        top = b.maximum(top, x)
+    top = b.maximum(top, log(constant)) if constant else top
+    y = b.exp(b.sub(exponents[0], top))
+    for x in exponents[1:]:
+        y = b.add(y, b.exp(b.sub(x, top)))
+    y = b.add(y, b.exp(b.sub(log(constant), top))) if constant else y
+    return b.add(b.log(y), top)
+
+
+def _is_difference(x: Value) -> bool:
+    """True if x is %a - t of a largest number t, or limited from above: fp16 holds its exponential."""
+    node = made_by(x, "sub")
+    return ends(x)[1] <= HIGHEST or (node is not None and made_by(node.inputs[1], "maximum") is not None)
 
 
 def log_sigmoid(m: Found) -> Value | None:
@@ -327,6 +379,13 @@ FORMS = (
         "coremltools#2690, reported from M3 Max",
     ),
     Form("softplus", op("log"), softplus, f"written as softplus: {EXP}", "coremltools#2687, reported from devices"),
+    Form(
+        "log of exponentials",
+        op("log"),
+        log_of_added,
+        f"the largest exponent is taken off first: {EXP}",
+        "coremltools#2690, reported from a device",
+    ),
     Form(
         "log_sigmoid",
         op("log"),

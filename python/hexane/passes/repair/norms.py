@@ -5,12 +5,13 @@ networks: coremltools#2585 and #2821 (RMSNorm of language models), transformers.
 """
 
 from collections.abc import Iterator
-from math import isclose
+from math import isclose, prod
 
 from hexane.graph import Node, Value
 from hexane.ops import OPS, simpler
 from hexane.ops.match import Found, Pattern, made_by, op, scalar
 from hexane.ops.rewriter import Rewriter
+from hexane.passes.repair.ends import bound, ends
 from hexane.passes.repair.form import Form
 from hexane.passes.repair.squares import (
     MOVES,
@@ -20,6 +21,7 @@ from hexane.passes.repair.squares import (
     centred,
     epsilon_of_l2,
     factored,
+    fitted,
     number,
     root,
     squared,
@@ -28,20 +30,6 @@ from hexane.passes.repair.squares import (
 from hexane.validate import is_constant
 
 LARGEST_SAFE = 16.0  # the sum of 255 squares of such numbers is a number of fp16
-
-
-def bound(value: Value) -> float:
-    """The largest size that the maker of a value promises."""
-    node = value.node
-    if node.op in ("sigmoid", "tanh", "softmax", "sigmoid_hard", "softsign", "erf", "sin", "cos", "hardmax", "one_hot"):
-        return 1.0
-    if node.op == "relu6":
-        return 6.0
-    if node.op == "clip":
-        return float(max(abs(node.attrs["alpha"]), abs(node.attrs["beta"])))
-    if node.op in ("reshape", "transpose", "slice_by_size", "expand_dims", "squeeze", "identity") and node.inputs[0]:
-        return bound(node.inputs[0])
-    return float("inf")
 
 
 def is_safe(found: Squares) -> bool:
@@ -268,7 +256,103 @@ def root_alone(m: Found) -> Value | None:
     u, factor = _held(b, x, found.squares)
     y = _scaled_root(b, u, factor, found)
     y = b.real_div(factor, y) if found.is_inverse else b.real_div(y, factor)
-    return y if y.shape == m.node.types[0].shape else b.reshape(y, shape=m.node.types[0].shape)
+    return fitted(b, y, m.node.types[0].shape)
+
+
+def root_of_windows(m: Found) -> Value | None:
+    """sqrt(avg_pool(%x^2) * c + e)  ->  sqrt(avg_pool((%x * f)^2) * c + e * f^2) / f, with one f for each plane
+
+    Equal because a mean of a window is linear, and f is the same in all of it. A convolution adds channels: one f for
+    each image.
+    """
+    value, epsilon = m.node.inputs[0], 0.0
+    if m.node.op == "pow" and scalar(m.node.inputs[1]) != 0.5:
+        return None
+    if (more := _with_epsilon(value)) is not None:
+        value, epsilon = more
+    pooled, factor = factored(value)
+    pool = made_by(pooled, "avg_pool", "conv")
+    x = None if pool is None else squared(pool.inputs[0])
+    if pool is None or x is None or not factor > 0 or pool.attrs["layout"] != "nchw" or bound(x) <= LARGEST_SAFE:
+        return None
+    weights, bias = pool.inputs[1:3] if pool.op == "conv" else (None, None)
+    if _is_held(x) or bias is not None or (weights is not None and not is_constant(weights.node)):
+        return None
+    b, now = Rewriter(*m.node.sources), m.now(x)
+    assert now is not None
+    axes = tuple(range(2 if pool.op == "avg_pool" else 1, x.type.rank))
+    top = b.maximum(b.reduce_max(b.abs(now), axes=axes), simpler.LARGEST_SQUARED)
+    f = b.inverse(b.mul(top, 1 / simpler.LARGEST_SQUARED))
+    (total,) = m.make(pool.op, [b.square(b.mul(now, f)), *map(m.now, pool.inputs[1:])], **pool.attrs)
+    total = total if factor == 1 else b.mul(total, factor)
+    total = b.add(total, b.mul(b.mul(f, epsilon), f)) if epsilon else total
+    return b.mul(b.rsqrt(total), f) if m.node.op == "rsqrt" else b.real_div(b.sqrt(total), f)
+
+
+def _with_epsilon(value: Value | None) -> tuple[Value, float] | None:
+    """x and e, of x + e for e of 0 or more."""
+    added = made_by(value, "add")
+    if added is None:
+        return None
+    for x, by in (added.inputs, added.inputs[::-1]):
+        if x is not None and (known := number(by)) is not None and known >= 0 and x.shape == added.types[0].shape:
+            return x, known
+    return None
+
+
+def generalised_mean(m: Found) -> Value | None:
+    """pow(mean(pow(%x, p)), 1 / p)  ->  pow(mean(pow(%x / t, p)), 1 / p) * t, with t = max(%x), for %x of 0 or more
+
+    Equal because t^p is a factor of every term, and t that of the root. GeM pooling of image retrieval, p = 3.
+    """
+    p_inverse = scalar(m.node.inputs[1])
+    total, factor = factored(m.node.inputs[0])
+    maker = made_by(total, "reduce_mean", "reduce_sum", "avg_pool")
+    power = made_by(maker.inputs[0], "pow") if maker is not None else None
+    x, p = power.inputs if power is not None else (None, None)
+    size = scalar(p)
+    if maker is None or x is None or size is None or p_inverse is None or not factor > 0:
+        return None
+    if not size > 1 or not isclose(size * p_inverse, 1, rel_tol=1e-3) or ends(x)[0] < 0 or _is_quotient_of_top(x):
+        return None
+    if ends(x)[1] ** size * prod(x.shape) < LARGEST_SAFE**2 * 255:
+        return None
+    if maker.op == "avg_pool":
+        if (
+            maker.attrs["layout"] != "nchw"
+            or tuple(maker.attrs["kernel_sizes"]) != x.shape[2:]
+            or any(maker.attrs["pad"])
+        ):
+            return None
+        axes, op_name = tuple(range(2, x.type.rank)), "reduce_mean"
+    else:
+        axes, op_name = axes_of(maker.attrs["axes"], x.type.rank), maker.op
+    b, now = Rewriter(*m.node.sources), m.now(x)
+    assert now is not None
+    top = b.maximum(b.reduce_max(now, axes=axes), simpler.LEAST)
+    powers = b.pow(b.real_div(now, top), size)
+    (y,) = m.make(op_name, [powers], axes=axes, keep_dims=True)
+    y = b.mul(b.pow(y if factor == 1 else b.mul(y, factor), p_inverse), top)
+    return fitted(b, y, m.node.types[0].shape)
+
+
+def _is_quotient_of_top(value: Value) -> bool:
+    """True if the value is x over its largest number."""
+    while value.node.op == "abs" and value.node.inputs[0] is not None:
+        value = value.node.inputs[0]
+    top = made_by(value.node.inputs[1], "maximum") if value.node.op == "real_div" else None
+    return top is not None and made_by(top.inputs[0], "reduce_max") is not None
+
+
+def square_behind(m: Found) -> Value | None:
+    """reduce_mean(reshape(%x^2))  ->  reduce_mean(reshape(%x)^2), and of other moves and sums"""
+    mover = m.alone(m.node.inputs[0], "reshape", "expand_dims", "squeeze", "transpose")
+    x = squared(mover.inputs[0]) if mover is not None else None
+    if mover is None or x is None or x.dtype.kind != "float" or bound(x) <= LARGEST_SAFE:
+        return None
+    (now,) = m.make(mover.op, [m.now(x)], **mover.attrs)
+    inputs = [Rewriter(*m.node.sources).square(now), *map(m.now, m.node.inputs[1:])]
+    return m.make(m.node.op, inputs, **m.node.attrs)[0]
 
 
 def cosine(m: Found) -> Value | None:
@@ -455,6 +539,9 @@ SOURCE = "coremltools#2585, #2821, reported from devices"
 ROOTS = ("sqrt", "rsqrt", "pow", "reduce_l2_norm", "maximum", "clip", "inverse")
 
 FORMS = (
+    Form(
+        "square behind", _any_of("reduce_mean", "reduce_sum", "avg_pool", "linear", "matmul"), square_behind, quiet=True
+    ),
     Form("kept", _any_of("expand_dims", "reshape"), kept, quiet=True),
     Form("mean", _any_of("mul", "real_div"), mean_of_sum, quiet=True),
     Form(
@@ -473,6 +560,15 @@ FORMS = (
         "similarity", op("real_div"), dot_over_root, f"one side is normalised first: {SQUARES}", "transformers.js#1728"
     ),
     Form("hypotenuse", _any_of("sqrt", "pow"), hypotenuse, f"scaled before it is squared: {SQUARES}"),
+    Form(
+        "root of windows", _any_of("sqrt", "rsqrt", "pow"), root_of_windows, f"scaled before it is squared: {SQUARES}"
+    ),
+    Form(
+        "generalised mean",
+        op("pow"),
+        generalised_mean,
+        "divided by its largest number before its power: cubes of numbers beyond 40 are infinite in fp16",
+    ),
     Form("norm", _any_of("real_div", "mul"), over_root, f"written as a norm: {SQUARES}", SOURCE),
     Form("root", _any_of(*ROOTS), root_alone, f"scaled by its largest number before it is squared: {SQUARES}", SOURCE),
     Form("lp_norm", op("lp_norm"), lp_norm, f"written with numbers that are scaled first: {SQUARES}", SOURCE),

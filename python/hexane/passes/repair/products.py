@@ -1,17 +1,19 @@
-"""Products of two computed tensors that are scaled only afterwards, like attention scores."""
+"""Products that are scaled only afterwards: attention scores, gates, layers with weights."""
 
 from collections import Counter
 from dataclasses import dataclass, field
-from math import frexp, ldexp
+from functools import reduce
+from math import ceil, frexp, inf, ldexp, log2
 
 from hexane.graph import Graph, Node, Value, constant
 from hexane.ops.match import Found, op
 from hexane.ops.rewriter import Rewriter
+from hexane.passes.repair.ends import LARGEST_GATE, bound
 from hexane.passes.repair.form import Form
-from hexane.passes.repair.squares import factored
+from hexane.passes.repair.squares import factored, number, squared
 from hexane.validate.constants import is_constant
 
-LEAST_POWER = -16
+LEAST_POWER = -48  # where operands then have few digits, their product is too small to matter
 SHARED_FROM = -6  # smaller powers of two scale both operands, so that neither leaves fp16's normal numbers
 
 
@@ -21,6 +23,143 @@ MOVES += ("slice_by_size", "slice_by_index", "gather", "gather_along_axis", "pad
 JOINS = ("add", "sub", "concat", "maximum", "minimum", "select")
 PRODUCTS = ("matmul", "einsum")
 MOST_OPS = 24  # between the factor and its products
+LAYERS = ("linear", "conv", "conv_transpose", "matmul")  # with weights, into which a factor is folded
+ADDS = ("avg_pool", "reduce_sum", "reduce_mean")  # windows of LRN, sums of products
+QUOTIENTS = ("real_div", "inverse", "rsqrt", "pow", "exp")  # operands whose product is near 1 as a rule
+
+
+SMALLEST_OF_GATE = 2.0**-4  # a smaller factor takes digits of the gate: `factor_into` moves as much as is needed
+
+
+def gate_ahead(m: Found) -> Value | None:
+    """%x * relu6(%x + 3) / 6  ->  %x * (relu6(%x + 3) / 6), where an operand is bounded by more than 2
+
+    Equal because products commute. Both forms round twice: the gate's quotient has an error of half a step as the
+    product had. No layer is added.
+    """
+    inner, factor = factored(m.node.values[0])
+    product = m.alone(inner, "mul")
+    if product is None or inner is None or inner.dtype.kind != "float" or not SMALLEST_OF_GATE <= abs(factor) < 1:
+        return None
+    for x, gate in (product.inputs, product.inputs[::-1]):
+        if x is None or gate is None or is_constant(x.node) or is_constant(gate.node) or x.shape != inner.shape:
+            continue
+        if not LARGEST_GATE < bound(gate) < bound(x):
+            continue
+        b, now = Rewriter(*m.node.sources), m.now(gate)
+        assert now is not None
+        is_whole = m.node.op == "real_div" and m.node.inputs[0] == inner
+        scaled = b.real_div(now, 1 / factor) if is_whole else b.mul(now, factor)
+        return b.mul(m.now(x), scaled)
+    return None
+
+
+def factor_into(m: Found) -> Value | None:
+    """linear(%x, W) * 0.001  ->  linear(%x, W * 2^-10) * 1.024
+
+    %a * %b * 0.001  ->  (%a * 2^-5) * (%b * 2^-5) * 1.024
+
+    Equal because a product is linear in each operand; a power of two changes no digit of a normal number. Weights take
+    as much of it as leaves their largest at 1 / 16 or more; two computed operands share it. Reshapes, transposes, relu
+    and sums of such products may stand between. Nothing else may read the ops between.
+    """
+    inner, factor = factored(m.node.values[0])
+    power = _power(factor, LEAST_OF_ELEMENTS)
+    if inner is None or power is None or power > LEAST_GAIN or inner.dtype.kind != "float":
+        return None
+    between = _Between(factor > 0, takes_others=False, of_elements=True)
+    if not between.reach(inner) or not between.has_product or not _is_read_here_alone(m.graph, inner, between):
+        return None
+    headroom = [_headroom(node) for node in between.nodes if _is_layer(node)]
+    if headroom:
+        power = max(power, -min(headroom))
+    elif any(len(_factors(m.graph, node)) > 2 for node in between.nodes if _is_of_elements(node)):
+        power = _power(factor, LEAST_OF_SEVERAL) or power
+    elif all(node.op in MOVES or _is_of_elements(node) for node in between.nodes):  # no sums, which may be larger
+        power = max(power, -max(_needed(node) for node in between.nodes if _is_of_elements(node)))
+    if power > (LEAST_GAIN_OF_LAYERS if headroom else LEAST_GAIN):
+        return None
+    made = _moved(m, inner, power, {v: None for node in between.nodes for v in node.values})
+    rest = factor / ldexp(1, power)
+    return made if rest == 1 else Rewriter(*m.node.sources).mul(made, rest)
+
+
+LEAST_OF_ELEMENTS = -17  # no product of two numbers of fp16 needs more
+LEAST_OF_SEVERAL = -40
+LEAST_GAIN = -3  # factors below 1 / 4: a smaller gain is not worth a layer
+LEAST_GAIN_OF_LAYERS = -5  # scales of queries are larger: their layers stay as they are
+SMALLEST_WEIGHT = 2.0**-4  # of the largest weight of a layer: one of 1 / 1024 of it is a normal number of fp16
+
+
+def _is_layer(node: Node) -> bool:
+    """True if the node multiplies a computed tensor by constant weights, with a constant bias or none."""
+    if node.op not in LAYERS or len(node.inputs) < 2 or _adds_products(node):
+        return False
+    x, weight, *rest = node.inputs
+    return (
+        x is not None
+        and not _is_fixed(x)
+        and weight is not None
+        and weight.node.op == "const"
+        and weight.dtype.kind == "float"
+        and all(v is None or v.node.op == "const" for v in rest)
+    )
+
+
+def _adds_products(node: Node) -> bool:
+    """True for ops that add what they read, with weights of their own: of squares the factor goes to the squares."""
+    if node.op in ADDS:
+        return True
+    x = node.inputs[0] if node.inputs else None
+    return node.op == "conv" and x is not None and node.inputs[2] is None and _is_of_elements(x.node)
+
+
+def _headroom(node: Node) -> int:
+    """The exponent of the power of two by which the weights of a layer may be divided."""
+    weight = node.inputs[1]
+    assert weight is not None
+    assert weight.node.data is not None
+    largest = float(abs(weight.node.data).max(initial=0))
+    return frexp(largest / SMALLEST_WEIGHT)[1] - 1 if 0 < largest < inf else 0
+
+
+def _is_of_elements(node: Node) -> bool:
+    """True for %a * %b and %a^2 of computed tensors that may both be large, and that no factor scales yet."""
+    if (x := squared(node.values[0])) is not None:
+        operands: tuple[Value | None, ...] = (x, x)
+    elif node.op == "mul":
+        operands = node.inputs
+    else:
+        return False
+    return all(
+        v is not None
+        and not _is_fixed(v)
+        and v.shape == node.types[0].shape
+        and v.node.op not in QUOTIENTS
+        and abs(factored(v)[1]) >= 1
+        and bound(v) > LARGEST_GATE
+        for v in operands
+    )
+
+
+def _needed(node: Node) -> int:
+    """The exponent of the power of two that a product of elements is divided by, to stay within the accumulator."""
+    x = squared(node.values[0])
+    operands = node.inputs if x is None else (x, x)
+    most = [min(bound(v), LARGEST) for v in operands if v is not None]
+    return max(0, ceil(log2(most[0] * most[1] / ACCUMULATED))) if min(most) > 0 else 0
+
+
+LARGEST = 65504.0
+ACCUMULATED = 32768.0
+
+
+def _is_enlarged(node: Node) -> bool:
+    """True for %x * c of a number c that is 2 or more: (q - z) * s of large scales s."""
+    return node.op == "mul" and any(
+        (known := number(v)) is not None and abs(known) >= 2 and x is not None and x.shape == node.types[0].shape
+        for x, v in (node.inputs, node.inputs[::-1])
+    )
 
 
 def factor_ahead(m: Found) -> Value | None:
@@ -45,10 +184,12 @@ def factor_ahead(m: Found) -> Value | None:
 @dataclass(slots=True)
 class _Between:
     """The ops between a factor and the products that it moves to. is_positive: the factor is. takes_others: other
-    tensors may be added; they are multiplied by the factor."""
+    tensors may be added; they are multiplied by the factor. of_elements: the products are of elements, or layers with
+    weights."""
 
     is_positive: bool
     takes_others: bool
+    of_elements: bool = False
     nodes: dict[Node, None] = field(default_factory=dict)
     has_product: bool = False
 
@@ -59,7 +200,14 @@ class _Between:
         node = value.node
         if len(self.nodes) == MOST_OPS or value.dtype.kind != "float":
             return False
-        if node.op in PRODUCTS and self._is_product(node):
+        if self.of_elements:
+            if _is_layer(node) or _is_of_elements(node) or _is_enlarged(node):
+                self.nodes[node], self.has_product = None, True
+                return True
+            if _adds_products(node):
+                self.nodes[node] = None
+                return self.reach(node.inputs[0])
+        elif node.op in PRODUCTS and self._is_product(node):
             self.nodes[node] = None
             return True
         if not self._passes(node):
@@ -91,9 +239,14 @@ def _data_of(node: Node) -> tuple[Value | None, ...]:
 
 def _is_read_here_alone(graph: Graph, inner: Value, between: _Between) -> bool:
     """True if all readers of the ops between are among them too, so that nothing is computed twice."""
-    readers = Counter(v for node in between.nodes if node.op not in PRODUCTS for v in _data_of(node) if v is not None)
+    readers = Counter(v for node in between.nodes if not _ends(node) for v in _data_of(node) if v is not None)
     readers[inner] += 1
     return all(graph.use_counts()[v] == readers[v] for node in between.nodes for v in node.values)
+
+
+def _ends(node: Node) -> bool:
+    """True if the node is a product, whose operands are not between."""
+    return node.op in (*PRODUCTS, *LAYERS, "mul", "square", "pow") and not _adds_products(node)
 
 
 def _moved(m: Found, value: Value, power: int, made: dict[Value, Value | None]) -> Value:
@@ -102,12 +255,18 @@ def _moved(m: Found, value: Value, power: int, made: dict[Value, Value | None]) 
         return known
     node, b = value.node, Rewriter(*m.node.sources)
     if value not in made:
-        if node.op == "const" and node.data is not None:  # fp16 would limit a mask of -1e9 before its factor
-            return constant((node.data * ldexp(1, power)).astype(value.dtype.numpy), node.sources)
+        if node.op == "const":  # fp16 would limit a mask of -1e9 before its factor
+            return _times(value, power)
         now = m.now(value)
         assert now is not None
         return b.mul(now, ldexp(1, power))
-    if node.op in PRODUCTS:
+    if node.op in ("mul", "square", "pow"):
+        made[value] = now = _elements(m, node, power)
+        return now
+    if _is_layer(node):
+        weights = [None if v is None else _times(v, power) for v in node.inputs[1:]]
+        inputs = [m.now(node.inputs[0]), *weights]
+    elif node.op in PRODUCTS:
         x, y = (m.now(v) for v in node.inputs[:2])
         fixed = [_is_fixed(v) for v in node.inputs[:2]]
         if any(fixed):
@@ -127,14 +286,54 @@ def _moved(m: Found, value: Value, power: int, made: dict[Value, Value | None]) 
     return now
 
 
-def _power(factor: float) -> int | None:
+def _factors(graph: Graph, node: Node, depth: int = 0) -> tuple[Value, ...]:
+    """The operands of a product of elements, and of the products among them that nothing else reads."""
+    x = squared(node.values[0])
+    found: list[Value] = []
+    for v in node.inputs if x is None else (x, x):
+        assert v is not None
+        alone = x is None and graph.use_counts()[v] == 1 and _is_of_elements(v.node)
+        found += _factors(graph, v.node, depth + 1) if alone and depth < MOST_NESTED else (v,)
+    return tuple(found)
+
+
+MOST_NESTED = 3
+
+
+def _elements(m: Found, node: Node, power: int) -> Value:
+    """The product of elements times a power of two."""
+    b = Rewriter(*m.node.sources)
+    if _is_of_elements(node) and len(factors := _factors(m.graph, node)) > 2:
+        shares = [(power * (i + 1)) // len(factors) - (power * i) // len(factors) for i in range(len(factors))]
+        scaled = [b.mul(m.now(v), ldexp(1, share)) for v, share in zip(factors, shares, strict=True)]
+        return reduce(b.mul, scaled)
+    if (x := squared(node.values[0])) is not None:
+        half, now = power // 2, m.now(x)
+        assert now is not None
+        y = b.square(b.mul(now, ldexp(1, half)))
+        return y if power % 2 == 0 else b.mul(y, 2.0)
+    for place in (0, 1):
+        if (known := number(node.inputs[place])) is not None:
+            return b.mul(m.now(node.inputs[1 - place]), known * ldexp(1, power))
+    # A factor that one operand takes alone is the larger one's.
+    operands = sorted(node.inputs, key=lambda v: 0.0 if v is None else -min(bound(v), LARGEST))
+    return b.mul(*_scaled(b, power, *(m.now(v) for v in operands)))
+
+
+def _times(value: Value, power: int) -> Value:
+    """A constant times a power of two."""
+    assert value.node.data is not None
+    return constant((value.node.data * ldexp(1, power)).astype(value.dtype.numpy), value.node.sources)
+
+
+def _power(factor: float, least: int = LEAST_POWER) -> int | None:
     """The exponent of the power of two that moves; None where the factor is not below 1."""
     if not ldexp(1, -LARGEST_SHIFT) <= abs(factor) < 1:
         return None
-    return max(frexp(factor)[1] - 1, LEAST_POWER)
+    return max(frexp(factor)[1] - 1, least)
 
 
-LARGEST_SHIFT = 40  # a factor below is no scale of scores
+LARGEST_SHIFT = 48  # a factor below is no scale of scores
 
 
 def _scaled(b: Rewriter, power: int, x: Value | None, y: Value | None) -> tuple[Value, Value]:
@@ -156,3 +355,11 @@ WHY = (
     "infinite in the engine's accumulator"
 )
 PRODUCT = Form("product", op("mul") | op("real_div"), factor_ahead, WHY)
+ELEMENTS = "a product beyond 65504 is infinite in fp16 before its factor"
+GATE = Form("gate", op("mul") | op("real_div"), gate_ahead, f"the factor is moved to the bounded operand: {ELEMENTS}")
+INTO = Form(
+    "factor of a product",
+    op("mul") | op("real_div"),
+    factor_into,
+    f"the power of two in the factor is moved into the product, or into the layer's weights: {ELEMENTS}",
+)

@@ -3,12 +3,29 @@
 from hexane.graph import Graph, Value
 from hexane.graph.decisions import Decision
 from hexane.ops.match import Found, rewrite
-from hexane.passes.repair import logarithms, norms, products, sums
+from hexane.passes.repair import distances, factors, logarithms, norms, products, sums
 from hexane.passes.repair.form import Form
 from hexane.passes.repair.masks import clamp_mask_inputs
 from hexane.targets import Chip, Target
 
-FORMS = (sums.WEIGHTED, sums.MOVED, *logarithms.FORMS, *norms.FORMS, sums.SQUARES, sums.MEAN, products.PRODUCT)
+FORMS = (
+    sums.WEIGHTED,
+    sums.MOVED,
+    factors.BEHIND,
+    *logarithms.FORMS,
+    *norms.FORMS,
+    distances.DISTANCE,
+    sums.SQUARES,
+    sums.PRODUCTS,
+    sums.RUNNING,
+    sums.QUOTIENT,
+    sums.MEAN,
+    factors.SCALED,
+    factors.OUT,
+    products.PRODUCT,
+    products.GATE,
+    products.INTO,
+)
 
 
 def repair(graph: Graph, target: Target) -> Graph:

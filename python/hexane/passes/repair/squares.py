@@ -5,6 +5,7 @@ from math import isclose, isinf, prod, sqrt
 
 from hexane.graph import Node, Value
 from hexane.ops.match import made_by, scalar
+from hexane.ops.rewriter import Rewriter
 
 MOST_READ = 1 << 16  # numbers of a constant that are looked at
 MOVES = ("reshape", "expand_dims", "squeeze", "broadcast_to", "identity", "stop_gradient")
@@ -95,14 +96,17 @@ def number(value: Value | None) -> float | None:
 def squares(value: Value | None) -> Squares | None:
     """The sum or mean of squares that the value is."""
     inner, factor = factored(value)
+    while inner is not None and inner.node.op == "broadcast_to":
+        inner, more = factored(inner.node.inputs[0])
+        factor *= more
     if inner is None or inner.dtype.kind != "float" or not factor > 0:
         return None
     node = inner.node
     x = node.inputs[0] if node.inputs else None
     if x is None:
         return None
-    if (own := _product_with_itself(node)) is not None:
-        return replace(own, factor=factor)
+    if (own := _product_with_itself(node) or _by_weights(node)) is not None:
+        return replace(own, factor=factor * own.factor) if own.factor > 0 else None
     if node.op == "square" and x.node.op == "reduce_l2_norm":
         node, x = x.node, x.node.inputs[0]
     elif node.op in ("reduce_mean", "reduce_sum"):
@@ -113,6 +117,55 @@ def squares(value: Value | None) -> Squares | None:
         return None
     found = Squares(x, axes_of(node.attrs["axes"], x.type.rank), node.attrs["keep_dims"], factor)
     return replace(found, factor=factor / found.count) if node.op == "reduce_mean" else found
+
+
+def _by_weights(node: Node) -> Squares | None:
+    """The sum of squares that a product with equal weights is: matmul(%x^2, c), linear, a 1x1 convolution, einsum; and
+    the mean that an average over the whole plane is."""
+    x = squared(node.inputs[0]) if node.inputs else None
+    if x is None:
+        return None
+    rank, shape = x.type.rank, node.types[0].shape
+    if node.op == "avg_pool":
+        whole = node.attrs["layout"] == "nchw" and tuple(node.attrs["kernel_sizes"]) == x.shape[2:]
+        if not whole or any(node.attrs["pad"]) or set(node.attrs["dilations"]) != {1} or set(shape[2:]) != {1}:
+            return None
+        return Squares(x, tuple(range(2, rank)), True, 1 / prod(x.shape[2:]))
+    if node.op not in ("matmul", "linear", "conv", "einsum") or len(node.inputs) < 2:
+        return None
+    weight, has_bias = node.inputs[1], any(v is not None for v in node.inputs[2:])
+    factor = None if weight is None or has_bias else number(weight)
+    if factor is None or weight is None:
+        return None
+    if node.op == "einsum":
+        axes = _added_by_vector(node.attrs["equation"], rank)
+        return Squares(x, axes, False, factor) if axes else None
+    if node.op == "conv":
+        one = node.attrs["layout"] == "nchw" and node.attrs["groups"] == 1 and set(node.attrs["strides"]) == {1}
+        if not one or any(node.attrs["pad"]) or set(weight.shape[2:]) != {1} or shape[1] not in (1, x.shape[1]):
+            return None
+        return Squares(x, (1,), True, factor)
+    if node.op == "matmul" and (node.attrs["transpose_x"] or weight.type.rank != 2 or rank < 2):
+        return None
+    return Squares(x, (rank - 1,), True, factor) if shape[-1] in (1, x.shape[-1]) else None
+
+
+def _added_by_vector(equation: str, rank: int) -> tuple[int, ...]:
+    """The axes that "ij,j->i" adds, of weights that are all equal; () of an equation of another kind."""
+    terms, _, out = equation.replace(" ", "").partition("->")
+    first, _, second = terms.partition(",")
+    if not first.isalpha() or len(set(first)) != len(first) or not set(second) <= set(first) or len(first) != rank:
+        return ()
+    if out != "".join(letter for letter in first if letter not in second):
+        return ()
+    return tuple(i for i, letter in enumerate(first) if letter in second)
+
+
+def fitted(b: Rewriter, y: Value, shape: tuple[int, ...]) -> Value:
+    """A sum in the shape of the op that it replaces, which may drop its axes or repeat it."""
+    if y.shape == shape:
+        return y
+    return b.reshape(y, shape=shape) if prod(y.shape) == prod(shape) else b.broadcast_to(y, shape=shape)
 
 
 def _product_with_itself(node: Node) -> Squares | None:

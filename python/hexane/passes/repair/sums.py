@@ -3,20 +3,26 @@
 A reduction is rounded only after its own factor (docs/numerics.md), so moving the factor into it loses nothing.
 """
 
-from math import isclose, ldexp, prod
+from math import isclose, ldexp, prod, sqrt
 
-from hexane.graph import Value
+import numpy as np
+
+from hexane.graph import Value, constant
 from hexane.ops import simpler
-from hexane.ops.match import Found, op
+from hexane.ops.match import Found, made_by, only_along, op
 from hexane.ops.rewriter import Rewriter
+from hexane.passes.repair.ends import LARGEST_GATE, bound
 from hexane.passes.repair.form import Form
 from hexane.passes.repair.norms import is_safe
-from hexane.passes.repair.squares import axes_of, factored, squares
+from hexane.passes.repair.squares import axes_of, factored, fitted, squares
+from hexane.validate import is_constant
 
 SUMS = ("reduce_sum", "reduce_sum_square", "reduce_l1_norm")
 MOVES = ("reshape", "expand_dims", "squeeze", "transpose", "broadcast_to", "tile", "identity", "slice_by_size", "neg")
 EVEN = ("relu", "abs", "leaky_relu")  # f(x * c) is f(x) * c for c above 0
-ADDED = ("reduce_sum", "reduce_sum_square")
+ADDED = ("reduce_sum", "reduce_sum_square", "linear", "matmul", "conv", "einsum", "avg_pool")
+WEIGHTED_SUMS = ADDED[2:]  # with weights that are all equal
+SMALL_TIMES = 2.0**-10
 JOINS = ("add", "sub", "concat")
 LIMITS = ("clip", "maximum", "add", "threshold")
 LEAST_COUNT = 4  # numbers of a sum that are worth a factor
@@ -65,21 +71,128 @@ def _times(m: Found, value: Value, factor: float) -> Value:
 def mean_of_squares(m: Found) -> Value | None:
     """mean(%x^2)  ->  mean((%x * f)^2) / f / f, of numbers that f brings within fp16's squares"""
     node = m.node
-    inner, _ = factored(node.values[0])
-    found = squares(node.values[0])
+    inner, by = factored(node.values[0])
+    found = squares(inner)
     is_mean = node.op == "reduce_mean"
-    if inner is None or found is None or inner.node.op not in (("reduce_mean",) if is_mean else ADDED):
+    whole = inner is not None and inner.node.op in WEIGHTED_SUMS and inner.node == node
+    known = ("reduce_mean",) if is_mean or _is_factored(m, inner) else ADDED
+    if inner is None or found is None or not (whole or inner.node.op in (*known, *ADDED[: 0 if is_mean else None])):
         return None
-    times = found.factor * found.count
-    if is_safe(found) or not times <= MOST_TIMES:
+    if is_mean and _is_factored(m, inner):
+        return None  # with its factor
+    times = by * found.factor * found.count
+    if is_safe(found) or not 0 < abs(times) <= MOST_TIMES:
         return None
     b, x = Rewriter(*node.sources), m.now(found.x)
     assert x is not None
     u, factor = simpler.held(b, x, found.axes)
     y = b.reduce_mean(b.square(u), axes=found.axes)
-    y = y if found.is_mean else b.mul(y, times)
-    y = b.real_div(b.real_div(y, factor), factor)
-    return y if y.shape == node.types[0].shape else b.reshape(y, shape=node.types[0].shape)
+    if abs(times) > SMALL_TIMES:
+        y = y if isclose(times, 1, rel_tol=1e-5) else b.mul(y, times)
+        y = b.real_div(b.real_div(y, factor), factor)
+    else:  # fp16 has few digits for so small a factor: its root is one of each step
+        step = b.real_div(sqrt(abs(times)), factor)
+        y = b.mul(b.mul(y, step), step)
+        y = b.neg(y) if times < 0 else y
+    return fitted(b, y, node.types[0].shape)
+
+
+def mean_of_products(m: Found) -> Value | None:
+    """mean(%x * %y)  ->  mean((%x * f) * (%y * g)) / f / g, of numbers that f and g bring within 128
+
+    Equal because f and g are the same in all of a mean.
+    """
+    node = m.node
+    inner, factor = factored(node.values[0])
+    maker = made_by(inner, "reduce_mean", "reduce_sum")
+    product = m.alone(maker.inputs[0], "mul") if maker is not None else None
+    if maker is None or product is None or (node.op == "reduce_mean" and _is_factored(m, inner)):
+        return None
+    if node.op != "reduce_mean" and maker.op == "reduce_mean" and not _is_factored(m, inner):
+        return None
+    x, y = product.inputs
+    if x is None or y is None or x == y or x.shape != y.shape or x.dtype.kind != "float":
+        return None
+    if any(is_constant(v.node) or bound(v) <= LARGEST_GATE or _has_factor(v) for v in (x, y)):
+        return None
+    axes = axes_of(maker.attrs["axes"], x.type.rank)
+    times = factor * (1 if maker.op == "reduce_mean" else prod(x.shape[a] for a in axes))
+    if not 0 < abs(times) <= MOST_TIMES:
+        return None
+    b, sides = Rewriter(*node.sources), [m.now(x), m.now(y)]
+    (u, f), (v, g) = (simpler.held(b, side, axes) for side in sides if side is not None)
+    total = b.reduce_mean(b.mul(u, v), axes=axes)
+    if abs(times) <= SMALL_TIMES:  # as for squares: its root is one of each step
+        step = sqrt(abs(times))
+        y = b.mul(b.mul(total, b.real_div(step, f)), b.real_div(step if times > 0 else -step, g))
+        return fitted(b, y, node.types[0].shape)
+    total = total if isclose(times, 1, rel_tol=1e-5) else b.mul(total, times)
+    return fitted(b, b.real_div(b.real_div(total, f), g), node.types[0].shape)
+
+
+def _is_factored(m: Found, value: Value | None) -> bool:
+    """True for a mean that only a factor below 1 reads: m * c, m / s."""
+    if value is None or m.graph.use_counts()[value] != 1:
+        return False
+    (reader,) = m.graph.readers(value) or (None,)
+    return reader is not None and factored(reader.values[0])[0] == value and 0 < abs(factored(reader.values[0])[1]) < 1
+
+
+def _has_factor(value: Value) -> bool:
+    """True for %x * f, of a factor f that is computed from the largest number."""
+    return value.node.op == "mul" and any(v is not None and v.node.op == "inverse" for v in value.node.inputs)
+
+
+MOST_RUNNING = 1024  # rows of the matrix of a running mean: 2 MB of weights
+
+
+def running_mean(m: Found) -> Value | None:
+    """cumsum(%x) * c  ->  matmul(%x, T), with T[i, j] = c[j] for i <= j, where no |c[j]| * (j + 1) is above 4
+
+    Equal because a running sum is a product with a triangle of ones. The sum itself is never rounded to fp16.
+    """
+    above, by = m.node.inputs
+    if m.node.op == "mul" and (above is None or above.node.op != "cumsum"):
+        above, by = by, above
+    running = m.alone(above, "cumsum")
+    if running is None or above is None or by is None or by.node.op != "const" or above.shape != m.node.types[0].shape:
+        return None
+    rank, numbers = above.type.rank, by.node.data
+    axis = running.attrs["axis"] % rank
+    count = above.shape[axis]
+    if above.dtype.kind != "float" or numbers is None or rank < 2 or axis < rank - 2 or not 1 < count <= MOST_RUNNING:
+        return None
+    if numbers.size not in (1, count) or (numbers.size == count and not only_along(by, axis, above.shape)):
+        return None
+    factors = np.broadcast_to(numbers.reshape(-1).astype(np.float64), (count,))
+    factors = 1 / factors if m.node.op == "real_div" and (factors != 0).all() else factors
+    order = np.arange(count)
+    number = count - order if running.attrs["reverse"] else order + 1
+    if not (abs(factors) * number <= MOST_TIMES).all() or (m.node.op == "real_div" and not (numbers != 0).all()):
+        return None
+    is_read = order[:, None] >= order if running.attrs["reverse"] else order[:, None] <= order
+    is_read &= (order[:, None] != order) | (not running.attrs["exclusive"])
+    # Halves: the accumulator is infinite from 32768 on.
+    matrix = constant((is_read * factors / 2).astype(above.dtype.numpy), m.node.sources)
+    b, x = Rewriter(*m.node.sources), m.now(running.inputs[0])
+    y = b.matmul(x, matrix) if axis == rank - 1 else b.matmul(b.transpose(matrix, perm=(1, 0)), x)
+    return b.add(y, y)  # a factor of 2 would be folded into the weights again
+
+
+def quotient_of_products(m: Found) -> Value | None:
+    """(%a * %b) / (%c * %d)  ->  (%a / %c) * (%b / %d), of computed values of one shape
+
+    Equal because division distributes over a product. SSIM divides products of squares of pixels.
+    """
+    products = [m.alone(v, "mul") for v in m.node.inputs]
+    factors = [v for product in products if product is not None for v in product.inputs]
+    if len(factors) != 4 or any(v is None or is_constant(v.node) or bound(v) <= LARGEST_GATE for v in factors):
+        return None
+    if any(v is None or v.shape != m.node.types[0].shape for v in factors):
+        return None
+    a, b, c, d = map(m.now, factors)
+    w = Rewriter(*m.node.sources)
+    return w.mul(w.real_div(a, c), w.real_div(b, d))
 
 
 def mean_of_sum(m: Found) -> Value | None:
@@ -155,7 +268,7 @@ MOVED = Form(
 )
 SQUARES = Form(
     "mean of squares",
-    op("reduce_mean") | op("mul") | op("real_div"),
+    op("reduce_mean") | op("mul") | op("real_div") | op("linear") | op("matmul") | op("conv") | op("avg_pool"),
     mean_of_squares,
     "scaled by its largest number before it is squared: squares of numbers beyond 256 are infinite in fp16",
     "coremltools#2585, #2821, reported from devices",
@@ -165,5 +278,23 @@ WEIGHTED = Form(
     op("real_div"),
     weighted_mean,
     "both sums are scaled to means: a sum above 65504 is infinite in fp16 before it is divided",
+)
+PRODUCTS = Form(
+    "mean of products",
+    op("reduce_mean") | op("mul") | op("real_div"),
+    mean_of_products,
+    "both sides are scaled by their largest number first: a product beyond 65504 is infinite in fp16",
+)
+RUNNING = Form(
+    "running mean",
+    op("mul") | op("real_div"),
+    running_mean,
+    "written as a product with a triangle of factors: a running sum above 65504 is infinite in fp16",
+)
+QUOTIENT = Form(
+    "quotient of products",
+    op("real_div"),
+    quotient_of_products,
+    "divided factor by factor: the products leave fp16",
 )
 MEAN = Form("mean of a sum", op("mul") | op("real_div"), mean_of_sum, quiet=True)

@@ -123,7 +123,8 @@ def _relaid(node: Node, operands: Sequence[Value | None], layout: Shape) -> Valu
     rank = given.type.rank if "axes" in node.attrs else node.types[0].rank
 
     def to(axis: int) -> int:
-        return layout.index(axis % rank + RANK - rank)
+        at = axis % rank if rank else rank - 1  # one number: each of its axes has one element
+        return layout.index(at + RANK - rank)
 
     if "axis" in attrs:
         attrs["axis"] = to(attrs["axis"])

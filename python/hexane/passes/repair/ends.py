@@ -1,0 +1,57 @@
+"""The range of a value that the ops which make it promise, for any input of the network."""
+
+from math import inf, isinf
+
+from hexane.graph import Value
+from hexane.passes.repair.squares import number
+
+LARGEST_GATE = 2.0  # |x * gate| is at most 2 |x|: no factor is needed
+MOST_BOUNDED = 16  # ops of a chain whose ends are asked
+ENDS = {
+    **dict.fromkeys(("sigmoid", "softmax", "sigmoid_hard", "hardmax", "one_hot"), (0.0, 1.0)),
+    **dict.fromkeys(("tanh", "softsign", "erf", "sin", "cos"), (-1.0, 1.0)),
+}
+LIMITS = {"relu": (0.0, inf), "relu6": (0.0, 6.0), "abs": (0.0, inf)}
+SAME = ("reshape", "transpose", "slice_by_size", "slice_by_index", "expand_dims", "squeeze", "identity", "broadcast_to")
+
+
+def bound(value: Value) -> float:
+    """The largest size that the ops which make a value promise."""
+    low, high = ends(value)
+    return max(abs(low), abs(high))
+
+
+def ends(value: Value | None, depth: int = 0) -> tuple[float, float]:
+    """The smallest and the largest number that the ops which make a value promise."""
+    if value is None or depth == MOST_BOUNDED or not value.node.inputs:
+        return -inf, inf
+    node, first = value.node, value.node.inputs[0]
+    if node.op in ENDS:
+        return ENDS[node.op]
+    if node.op == "cast" and first is not None and first.dtype.kind == "bool":
+        return 0.0, 1.0
+    if node.op in SAME:
+        return ends(first, depth + 1)
+    if node.op in LIMITS or node.op == "clip":
+        least, most = LIMITS.get(node.op) or (float(node.attrs["alpha"]), float(node.attrs["beta"]))
+        low, high = ends(first, depth + 1)
+        if node.op == "abs":
+            return 0.0, max(abs(low), abs(high))
+        return min(max(low, least), most), min(max(high, least), most)
+    if node.op not in ("maximum", "minimum", "add", "mul", "real_div"):
+        return -inf, inf
+    for x, by in (node.inputs, node.inputs[::-1]):
+        if (known := number(by)) is None or (node.op == "real_div" and by is first):
+            continue
+        low, high = ends(x, depth + 1)
+        if node.op == "maximum":
+            return max(low, known), max(high, known)
+        if node.op == "minimum":
+            return min(low, known), min(high, known)
+        if node.op == "add":
+            return low + known, high + known
+        factor = known if node.op == "mul" else 1 / known if known else 0.0
+        if not factor or isinf(factor):
+            return -inf, inf
+        return min(low * factor, high * factor), max(low * factor, high * factor)
+    return -inf, inf
