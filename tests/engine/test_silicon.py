@@ -50,7 +50,7 @@ def test_linear_returns_what_chips_returned(n: int) -> None:
 def test_convolution_returns_what_chips_returned(channels: int, batch: int, winograd: bool) -> None:
     rng = np.random.default_rng(1)
     x = rng.standard_normal((batch, channels, 64, 64)).astype(np.float32)[0]
-    w = rng.standard_normal((channels, channels, 3, 3)).astype(np.float32) * np.sqrt(2.0 / (channels * 9))
+    w = np.float64(rng.standard_normal((channels, channels, 3, 3)).astype(np.float32)) * np.sqrt(2.0 / (channels * 9))
     padded = np.pad(x.astype(np.float64), ((0, 0), (1, 1), (1, 1)))
     want = sum(
         np.tensordot(w[:, :, i, j].astype(np.float64), padded[:, i : i + 64, j : j + 64], 1)

@@ -236,7 +236,7 @@ def test_a_computed_condition_selects_between_both_branches(shape: tuple[int, ..
     net = hx.compile(proto, threads=1)
     assert isinstance(net, hx.Model)
     for sign in (1, -1):
-        x = np.asarray(sign * np.abs(rand(*shape)))
+        x = np.asarray(sign * np.abs(rand(*shape)), np.float32)
         assert_matches(net(x), by_onnxruntime(proto, {"x": x})[0])
 
 

@@ -109,7 +109,7 @@ def test_a_slice_that_saturates_is_said_with_its_place() -> None:
     assert "would make 1 numbers" in said or "slice: M1 (h13)" in said
     assert "[1, 1]" in said
     assert "slice along another axis" in said
-    below = compare(hx.relu(x)[:, 4:], ["M1", "M5"], {"x": np.minimum(numbers, 4000)})
+    below = compare(hx.relu(x)[:, 4:], ["M1", "M5"], {"x": np.minimum(numbers, np.float16(4000))})
     assert below.ok
     assert below.notes == ()
 

@@ -17,8 +17,9 @@ from hexane.dtypes import DType
 from hexane.graph import Array, Graph, Node, Value
 from hexane.ops import OPS, evaluate
 from hexane.passes.legalize.expand import kernel_ops
+from onnx_models import AGED
 
-OPSET = 26  # the newest that onnxruntime takes
+OPSET = 23 if AGED else 26  # the newest that onnxruntime takes
 IR_VERSION = 11
 
 

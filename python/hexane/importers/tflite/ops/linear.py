@@ -12,7 +12,7 @@ from hexane.importers.tflite.ops.activations import activated
 from hexane.importers.tflite.ops.hybrid import quantised
 from hexane.importers.tflite.ops.windows import MOST_PRODUCTS
 from hexane.importers.tflite.registry import INT8, INT16, NARROW, UINT8, Context, reads
-from hexane.ops.compose import Builder, cast
+from hexane.ops.compose import Builder, cast, held
 
 EXACT_BITS = 53
 
@@ -60,7 +60,7 @@ def sums(b: Builder, x: Value, y: Value, x_zero: int, y_zero: int, transpose_y: 
     """The integer product, in int64: of bytes by the integer kernel, of wider ones in doubles, which hold it."""
     terms = x.shape[-1]
     if x.dtype in (INT8, UINT8) and y.dtype in (INT8, UINT8) and terms <= MOST_PRODUCTS:
-        zeros = [b.const(np.array(z, v.dtype.numpy)) if z else None for z, v in ((x_zero, x), (y_zero, y))]
+        zeros = [b.const(held(z, v.dtype.numpy)) if z else None for z, v in ((x_zero, x), (y_zero, y))]
         return cast(b, b.quantized_matmul(x, y, None, None, *zeros, transpose_y=transpose_y, dtype="int32"), INT64)
     bits = sum(17 if v.dtype is INT16 else 9 for v in (x, y))
     if x.dtype not in NARROW or y.dtype not in NARROW or terms > 1 << (EXACT_BITS - bits):

@@ -11,7 +11,7 @@ from hexane.importers.tflite.integer import bounds, clamped, multipliers, one, s
 from hexane.importers.tflite.ops.activations import activated
 from hexane.importers.tflite.ops.hybrid import quantised
 from hexane.importers.tflite.registry import INT8, INT16, NARROW, UINT8, Context, reads
-from hexane.ops.compose import Builder, cast
+from hexane.ops.compose import Builder, cast, held
 
 SAME = 0
 BIAS_INT32 = 2  # TensorType of quantized_bias_type
@@ -105,7 +105,7 @@ def finished(c: Context, x: Value, w: Value, bias: Value | None, attrs: dict[str
         zeros = b.const(np.array(weights.zeros[0], w.dtype.numpy))
     if dtype not in (INT8, UINT8):
         total = b.quantized_conv(
-            x, w, None, None, b.const(np.array(grid.zero, x.dtype.numpy)), zeros, **attrs, dtype="int32"
+            x, w, None, None, b.const(held(grid.zero, x.dtype.numpy)), zeros, **attrs, dtype="int32"
         )
         total = cast(b, total, INT64) if bias is None else b.add(cast(b, total, INT64), cast(b, bias, INT64))
         return stored(b, two(b, total, m, shift), dtype, to.zero, (low, high))
@@ -115,7 +115,7 @@ def finished(c: Context, x: Value, w: Value, bias: Value | None, attrs: dict[str
     if m.size == 1:
         numbers = [b.const(m.astype(np.int32).reshape(())), b.const(shift.astype(np.int8).reshape(()))]
     return b.q31_conv(
-        x, w, numbers[0], bias, b.const(np.array(grid.zero, x.dtype.numpy)), zeros, numbers[1], **attrs, dtype=dtype,
+        x, w, numbers[0], bias, b.const(held(grid.zero, x.dtype.numpy)), zeros, numbers[1], **attrs, dtype=dtype,
         output_zero=to.zero, low=low, high=high,
     )  # fmt: skip
 
