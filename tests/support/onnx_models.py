@@ -50,6 +50,7 @@ def run(graph: Graph, *arrays: Any) -> dict[str, Any]:
 
 
 AGED = tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 24)  # the newest for Python 3.10
+TOO_OLD = f"onnxruntime {onnxruntime.__version__} does not compute it"
 
 
 def by_onnxruntime(proto: onnx.ModelProto, feeds: Mapping[str, Any]) -> list[Any]:
@@ -61,7 +62,7 @@ def by_onnxruntime(proto: onnx.ModelProto, feeds: Mapping[str, Any]) -> list[Any
         return session.run(None, dict(feeds))
     except (NotImplemented, RuntimeException):
         if AGED:
-            pytest.skip(f"onnxruntime {onnxruntime.__version__} does not compute it")
+            pytest.skip(TOO_OLD)
         raise
 
 

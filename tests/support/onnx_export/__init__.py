@@ -11,15 +11,16 @@ from typing import Any
 
 import numpy as np
 import onnx
+import pytest
 from onnx import helper
 
 from hexane.dtypes import DType
 from hexane.graph import Array, Graph, Node, Value
 from hexane.ops import OPS, evaluate
 from hexane.passes.legalize.expand import kernel_ops
-from onnx_models import AGED
+from onnx_models import AGED, TOO_OLD
 
-OPSET = 23 if AGED else 26  # the newest that onnxruntime takes
+OPSET = 26  # the newest that onnxruntime takes
 IR_VERSION = 11
 
 
@@ -108,7 +109,10 @@ def element_type(dtype: DType) -> int:
 
 
 def export(graph: Graph, cut: Callable[[Node], bool] = lambda node: False) -> Model:
-    """The model of a graph without states. `cut`: nodes whose results are to be given."""
+    """The model of a graph without states. `cut`: nodes whose results are to be given. A test is skipped where
+    onnxruntime is too old for the opset."""
+    if AGED:
+        pytest.skip(TOO_OLD)
     e = Exporter(cut)
     e.names.update({v: str(v.node.attrs["name"]) for v in graph.inputs})
     for port in graph.outputs:
