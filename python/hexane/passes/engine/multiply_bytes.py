@@ -80,7 +80,7 @@ def _multiplied(node: Node, inputs: tuple[Value | None, ...], q: Value, scale: A
         v = dict(chain[0].attributes)
         offset = None if v["gain"] >= 0 else inputs[v["offset"]]
         if offset is not None and offset.node.data is not None and v["axis"] == axis:
-            exact = np.broadcast_to(offset.node.data / scale.astype(np.float64), start.shape)
+            exact = np.broadcast_to(np.asarray(offset.node.data, np.float64) / np.float64(scale), start.shape)
             if not (np.abs(exact) < LIMIT / 2).all():
                 return None
             start, chain = (np.sign(exact) * np.floor(np.abs(exact) + 0.5)).astype(np.int64), chain[1:]
