@@ -1,4 +1,4 @@
-"""Opens a Core AI asset: a folder `NAME.aimodel` with the program, its hash and what its author says of it."""
+"""Opens a Core AI asset: a folder `NAME.aimodel` with the program, its hash and its author's notes."""
 
 import hashlib
 import json
@@ -26,7 +26,7 @@ FUNCTION_PROPERTIES = (
 
 @dataclass(frozen=True, slots=True)
 class AssetPort:
-    """An input, a state or an output. type: Tensor, Handle or what else Core AI has at the border."""
+    """An input, a state or an output. type: Tensor, Handle or another of Core AI's port types."""
 
     name: str
     type: Any
