@@ -49,7 +49,8 @@ class Factor:
 @dataclass(frozen=True, slots=True)
 class Stop:
     """The first number that is infinite or NaN though all operands are finite. index: in the step's order of axes, as
-    in `type`. products: the largest ones; path: the accumulator after so many products. Both are empty for other ops."""
+    in `type`. products: the largest ones; path: the accumulator after so many products. Both are empty for other
+    ops."""
 
     step: int
     where: str
