@@ -3,8 +3,8 @@
     y = mul(x, w)            dy given
     loss = reduce_sum(y)     dx = dy * w,  dw = dy * x
 
-An op without a rule is differentiated as what it expands to, its inputs held fixed. Starts and results of
-checkpoints are names of other values: contributions go to those, in the order in which they come without a checkpoint.
+An op without a rule is differentiated through its expansion, with its inputs held fixed. Starts and results of
+checkpoints are aliases of other values: contributions go to those, in the same order as without a checkpoint.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,11 +26,11 @@ def backward(
     sums: DType | None = None,
     held: frozenset[Value] = frozenset(),
 ) -> list[Value | None]:
-    """The gradient of each wanted value: None where nothing that has a seed depends on it.
+    """The gradient of each wanted value: None if no seeded value depends on it.
 
-    seeds: by value, the gradients that are known. sums: the dtype in which several contributions are added; None: fp32
-    for values of fewer bits. held: wanted values that count as given, whatever computes them. Raises Error for an op
-    that cannot be differentiated, with the path from it.
+    seeds: known gradients, by value. sums: the dtype in which several contributions are added; None: fp32 for values of
+    fewer bits. held: wanted values that count as given, however they are computed. Raises Error for an op that cannot
+    be differentiated, with the path from it.
     """
     targets = frozenset(wanted)
     order = _before(seeds, held)
@@ -70,7 +70,7 @@ def _before(seeds: Iterable[Value], held: frozenset[Value]) -> list[Node]:
             seen.add(id(node))
             stack.append((node, True))
             if not held.issuperset(node.values):
-                # What a checkpoint starts from is in front of its result, and comes in the order it has without one.
+                # The start of a checkpoint precedes its result, in the same order as without a checkpoint.
                 inputs = node.inputs[:1] if node.op == CHECKPOINTED else node.inputs
                 stack += [(value.node, False) for value in inputs if value is not None]
     return order
@@ -109,7 +109,7 @@ def _total(parts: Sequence[Value], value: Value, sums: DType | None, sources: tu
 
 
 def _of_inputs(node: Node, gradients: Sequence[Value | None], order: Sequence[Node]) -> Sequence[Value | None]:
-    """The gradients of a node's inputs, by its rule, or by those of what it expands to."""
+    """The gradients of a node's inputs, by its rule or through its expansion."""
     op, b = OPS[node.op], Folder(*node.sources)
     try:
         if op.grad is not None:
@@ -132,7 +132,7 @@ def _of_inputs(node: Node, gradients: Sequence[Value | None], order: Sequence[No
 
 
 def _path(node: Node, order: Sequence[Node]) -> str:
-    """The ops from a node to what is differentiated."""
+    """The ops from a node to the differentiated value."""
     path, last = [node], node
     for later in order[order.index(node) + 1 :]:
         if any(v is not None and v.node is last for v in later.inputs):

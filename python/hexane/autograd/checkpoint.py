@@ -12,12 +12,12 @@ from hexane.ops.valid_lengths import apply
 
 
 def checkpoint(f: Callable[..., Any], *xs: Tensor) -> Any:
-    """f(*xs), of which `hx.grad` keeps nothing but the xs and the results: what lies between them is computed again
-    when the backward pass comes to it, so that the arena is smaller and a step takes longer.
+    """f(*xs), recomputed in the backward pass: `hx.grad` keeps only the xs and the results. This makes the arena
+    smaller and a step slower.
 
     f gives a tensor, or several in a list, tuple or mapping, which is the result. It may read other tensors (params,
-    values from before), which are kept; what it computes of these alone is kept too. Checkpoints may lie inside others.
-    Every bit is the same as without, and random ops draw the same numbers again. Updates of states run once.
+    values from before). These are kept, and so is everything computed from them alone. Checkpoints may be nested. Every
+    bit is the same as without, and random ops draw the same numbers again. Updates of states run once.
 
     It has an effect on the host; programs of chips compute everything once.
 

@@ -32,15 +32,15 @@ def grad(
 ) -> "Tensor | list[Tensor]":
     """The gradients of a loss with respect to tensors it is computed from: tensors of the same graph.
 
-    loss: one number, or any tensor with a `seed` of its shape, the gradient that it has itself; several are added up.
-    wrt: inputs, params, states, or values in between; the gradients have their shapes and dtypes. dtype: in which the
-    gradients of a value that is read several times are added; None: fp32 for values of fewer bits.
+    loss: one number, or any tensor with a `seed`, its own gradient, of the same shape; several are added up. wrt:
+    inputs, params, states, or values in between; the gradients have their shapes and dtypes. dtype: in which the
+    gradients of a value with several readers are added; None: fp32 for values of fewer bits.
 
     Where a derivative is a convention (relu at 0, equal maxima, the ends of a clip) it is PyTorch 2.13's. Gradients are
     ops like any others, so that they may be differentiated again.
 
     Raises Error for a loss that is no float or has more than one element and no seed, for a tensor that the loss does
-    not depend on, and for an op on the way that has no gradient.
+    not depend on, and for an op in between that has no gradient.
     """
     losses, tensors = _floats("loss", loss), _floats("wrt", wrt)
     seeds: dict[Value, Value] = {}

@@ -1,7 +1,7 @@
-"""Fits the rates of the cost model to what was measured on this machine's engine: `hexane bench --calibrate`.
+"""Fits the rates of the cost model to measurements on this machine's engine: `hexane bench --calibrate`.
 
-A rate is the known one times a factor that a penalty keeps near 1, so that a rate which no configuration depends on
-stays what it was. Residuals are logarithms; large ones count linearly (Huber).
+A rate is the known one times a factor. A penalty keeps the factor near 1, so that a rate without influence on any
+configuration keeps its value. Residuals are logarithms; large ones count linearly (Huber).
 """
 
 from collections.abc import Mapping, Sequence
@@ -56,7 +56,7 @@ def calibrated(document: Mapping[str, Any]) -> str:
 
 
 def fit(results: Sequence[tuple[Demand, float]], start: Rates) -> tuple[Rates, frozenset[str]]:
-    """The rates for demands with their microseconds, and the names of those that some result depends on."""
+    """The rates for demands with their microseconds, and the names of rates that influence some result."""
     first, measured = np.array([getattr(start, name) for name in RATES]), np.log([us for _, us in results])
 
     def rates(x: np.ndarray[Any, Any]) -> Rates:
@@ -96,5 +96,5 @@ def _demand(given: Mapping[str, Any]) -> Demand:
 
 
 def _quoted(text: str) -> str:
-    """As a string of TOML."""
+    """The text as a string of TOML."""
     return '"' + "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08x}" for c in text) + '"'

@@ -1,5 +1,5 @@
-"""Finds what a call costs at no bytes, and where time stops growing as it did: a continuous line in pieces through
-(bytes, time), and how sure its floor and its breaks are."""
+"""Finds the cost of a call at no bytes, and the sizes where time grows differently: a continuous piecewise line through
+(bytes, time), and confidence intervals of its floor and breaks."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -81,7 +81,7 @@ class _Fit:
 
 
 def _drawn(fit: _Fit, t: Array, random: np.random.Generator) -> Iterator[Array]:
-    """Times as they might have been: those of the fit, with its own errors in another order."""
+    """Bootstrap samples of the times: those of the fit, with its own errors drawn again."""
     errors = (t - fit.values) / fit.values
     for _ in range(ROUNDS):
         yield fit.values * (1 + random.choice(errors, len(t)))

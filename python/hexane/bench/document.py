@@ -16,8 +16,7 @@ TIMES = ("min", "p10", "p50", "p90", "p99", "variation", "samples", "calls_per_s
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A document that `hexane bench --json` wrote. Raises Error for a file that is none, naming what is wrong with
-    it."""
+    """A document that `hexane bench --json` wrote. Raises Error for any other file, with the reason."""
     try:
         found = json.loads(path.read_bytes())
     except ValueError as error:
@@ -65,7 +64,7 @@ def _complete(result: Mapping[str, Any]) -> bool:
 
 
 def _has_repeats(result: Mapping[str, Any]) -> bool:
-    """Whether the repeats can be compared, if there are any."""
+    """True if the repeats can be compared, or there are none."""
     repeats = result.get("repeats", [])
     return isinstance(repeats, list) and all(
         isinstance(r, dict)
@@ -112,12 +111,12 @@ def compare(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _key(result: Mapping[str, Any]) -> tuple[object, ...]:
-    """What two results of one measurement have in common: the same name with other sizes is another one."""
+    """The key of a measurement: the same name with other sizes is another one."""
     return tuple(str(result.get(key)) for key in ("probe", "name", "network", "sizes", "dtype", "mode", "threads"))
 
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """What differs between the machines and the ways in which they were measured: (key, of a, of b)."""
+    """Differences between the machines and the measurement settings: (key, of a, of b)."""
     whole = [
         {"device": d["device"], **{key: d.get(key) for key in ("hexane", "seconds", "repeats")}, **d["environment"]}
         for d in (a, b)

@@ -36,7 +36,7 @@ def meter_command(every_ms: int = 100) -> tuple[list[str], str]:
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """Means over samples in mW, of the whole machine and not only of what is measured."""
+    """Means over samples in mW, of the whole machine, not only of the measured program."""
 
     cpu_mw: float
     gpu_mw: float
@@ -45,9 +45,8 @@ class Power:
 
 
 class Meter:
-    """Runs a command that prints samples while it is entered. `power` is what they say, None where there were none;
-    `last` is the last one while the command runs, in mW by part of the machine ("cpu", "gpu", "ane"), empty before the
-    first."""
+    """Runs a command that prints samples while it is entered. `power` is their mean, None without samples; `last` is
+    the last one while the command runs, in mW by part of the machine ("cpu", "gpu", "ane"), empty before the first."""
 
     def __init__(self, command: list[str]) -> None:
         self.command = command

@@ -1,4 +1,4 @@
-"""What a result has to say of the machine it comes from."""
+"""Facts about the machine for a result."""
 
 import os
 import platform
@@ -35,8 +35,7 @@ def environment() -> dict[str, Any]:
 
 
 def load() -> float | None:
-    """The system's load average of the last minute: programs that compute or wait for a core. None where it has
-    none."""
+    """The system's load average of the last minute: programs that compute or wait for a core. None if unavailable."""
     try:
         return round(os.getloadavg()[0], 2)
     except (AttributeError, OSError):
@@ -64,13 +63,13 @@ def _power() -> str:
 
 
 def power_of_pmset(text: str) -> str:
-    """What the first line of `pmset -g batt` says: Now drawing from 'AC Power'."""
+    """The power source from the first line of `pmset -g batt`: Now drawing from 'AC Power'."""
     line = text.partition("\n")[0]
     return "mains" if "'AC Power'" in line else "battery" if "'Battery Power'" in line else ""
 
 
 def _said(*command: str) -> str:
-    """What a command of macOS prints; "" elsewhere, and where it cannot be run."""
+    """The output of a command of macOS; "" elsewhere, and if it cannot be run."""
     if sys.platform != "darwin":
         return ""
     try:

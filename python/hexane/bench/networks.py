@@ -18,11 +18,10 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A graph, inputs, the output they must give, and what a call costs.
+    """A graph, inputs, the expected output, and the cost of a call.
 
-    operations: multiplications and additions. weight_bytes, activation_bytes: of what is read and written once
-    (activations: inputs, results between layers, output), a float taking the `stored` bytes that the device keeps it
-    in.
+    operations: multiplications and additions. weight_bytes, activation_bytes: of data read and written once
+    (activations: inputs, results between layers, output). A float counts as `stored` bytes, its size on the device.
     """
 
     graph: Graph
@@ -133,7 +132,7 @@ def int8_chain(dtype: str, stored: int, channels: int, depth: int, height: int, 
 def _int8_weights(channels: int) -> tuple[int, int]:
     """(shift, bound): layers of uniform weights up to bound, times 2^-shift, make numbers larger by a factor of 1.02.
 
-    Numbers that shrank would soon need fewer than 8 bits. Clipping holds those that grow.
+    Shrinking numbers would soon need fewer than 8 bits. Clipping limits growing ones.
     """
     gain = 1.02
     shift = int(np.floor(np.log2(127 * (channels / 3) ** 0.5 / gain)))

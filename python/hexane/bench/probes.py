@@ -1,4 +1,4 @@
-"""What is measured: configurations by probe, and those of the benchmark programs that others published figures of."""
+"""Configurations to measure, by probe, and those of benchmark programs with published figures."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Configuration:
 
 
 def configurations(probe: str, device: Device) -> list[Configuration]:
-    """Those of a probe; "all" is every probe that the device has. Raises Error for a name that is none."""
+    """The configurations of a probe; "all" is every probe of the device. Raises Error for an unknown name."""
     if probe == "all":
         return [c for name in PROBES if device == "ane" or name not in ANE_ONLY for c in PROBES[name](device)]
     made = PROBES.get(probe) or PUBLISHED.get(probe)
@@ -51,7 +51,7 @@ def _conv(
 
 
 def _dispatch(device: Device) -> Iterator[Configuration]:
-    """What a call costs when it has nothing to do, and when the device has slept."""
+    """The cost of a call without work, also after the device has slept."""
     small = {"elements": 64}
     yield Configuration("dispatch", "bound call", "relu", small)
     yield Configuration("dispatch", "call", "relu", small, mode="call")
@@ -61,8 +61,7 @@ def _dispatch(device: Device) -> Iterator[Configuration]:
 
 
 def _threads(device: Device) -> Iterator[Configuration]:
-    """What a call costs while other threads call programs of their own: one with nothing to do, and one that
-    computes."""
+    """The cost of a call while other threads call programs of their own: one without work, and one that computes."""
     chain = {"channels": 256, "depth": 8, "height": 1, "width": 64}
     for network, sizes in (("relu", {"elements": 64}), ("conv_chain", chain)):
         for threads in (1, 2, 4, 8):
@@ -111,7 +110,7 @@ def _sram(device: Device) -> Iterator[Configuration]:
 
 
 def _io(device: Device) -> Iterator[Configuration]:
-    """What moving the ports costs: arrays given and returned, beside buffers that are bound."""
+    """The cost of moving the ports: arrays given and returned, compared with bound buffers."""
     modes: tuple[Mode, ...] = ("bound", "call")
     for elements in (1 << 12, 1 << 16, 768 * 256, 1 << 20):
         for dtype in ("fp16", "fp32"):
@@ -130,7 +129,7 @@ def _qos(
 
 
 def _int8(device: Device) -> Iterator[Configuration]:
-    """Chains in 8 bits beside the same chains in floats."""
+    """Chains in 8 bits, and the same chains in floats."""
     chains = ((512, 128), (512, 64), (256, 256), (256, 128), (384, 128)) if device == "ane" else ((256, 8), (512, 8))
     side = 64 if device == "ane" else 16
     for channels, depth in chains:
@@ -195,7 +194,7 @@ PUBLISHED: dict[str, Callable[[Device], Iterator[Configuration]]] = {
 
 
 def _dtype(device: Device) -> str:
-    """What a device computes best in: an engine knows fp16 alone, a CPU's units are for fp32."""
+    """The fastest dtype of a device: engines compute only in fp16, a CPU's units are for fp32."""
     return "fp16" if device == "ane" else "fp32"
 
 

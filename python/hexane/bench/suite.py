@@ -18,7 +18,7 @@ from hexane.bench.probes import Configuration, Device
 from hexane.errors import Error
 from hexane.runtime.engine import find_engine, own_chip
 
-PATIENCE = 300  # seconds, beside those of the measurement
+PATIENCE = 300  # seconds, in addition to those of the measurement
 
 
 def run(
@@ -112,8 +112,7 @@ def _measured(configuration: Configuration, device: Device, seconds: float, thre
 
 
 def _cliffs(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The fit of time over bytes, for each probe and side of which bytes grow: floor, breaks, and times without the
-    floor."""
+    """The fit of time over bytes, for each probe and growing side: floor, breaks, and times without the floor."""
     found = []
     for probe, side in sorted({(r["probe"], r["side"]) for r in results if r["side"]}):
         ours = [r for r in results if (r["probe"], r["side"]) == (probe, side) and "error" not in r]

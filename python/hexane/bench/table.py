@@ -46,7 +46,7 @@ def rows(document: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 
 
 def estimate_rows(document: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Under ESTIMATE_HEAD what was measured next to what was estimated, where an engine ran."""
+    """Measured and estimated times of an engine, for the columns of ESTIMATE_HEAD."""
     for r in estimated(document):
         e, p50 = r["estimate"], r["times_us"]["p50"]
         name = e["measured_on"] + (" (extrapolated)" if e["extrapolated"] else "")
@@ -60,7 +60,7 @@ def estimated(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def findings(document: Mapping[str, Any]) -> Iterator[str]:
-    """What the results say, in sentences: the best rate of each probe, what 8 bits gain, where memory ends."""
+    """Findings in sentences: the best rate of each probe, the gain of 8 bits, the ends of memory."""
     right = [r for r in document["results"] if "error" not in r]
     for (probe, kind), best in peaks(right).items():
         fastest = best["operations"] / best["times_us"]["min"] / 1000
@@ -149,7 +149,7 @@ def peaks(right: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Mapping[s
 
 
 def summary(document: Mapping[str, Any]) -> str:
-    """What was measured, where, in a line."""
+    """The measurement and the machine, in a line."""
     e = document["environment"]
     how = "the CPU, not a Neural Engine" if document["device"] == "cpu" else "the Neural Engine"
     power = f", on {e['power']}" if e["power"] else ""
@@ -177,7 +177,7 @@ def warning(document: Mapping[str, Any]) -> str:
 
 
 def markdown(document: Mapping[str, Any]) -> str:
-    """The summary, a table, and what the fits say."""
+    """The summary, a table, and the findings of the fits."""
     lines = [
         summary(document),
         "",

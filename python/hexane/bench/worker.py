@@ -1,8 +1,7 @@
-"""Measures one configuration in this process: `python -m hexane.bench.worker` reads it from stdin, prints what it
-found.
+"""Measures one configuration in this process: `python -m hexane.bench.worker` reads it from stdin and prints results.
 
-A process of its own: the first call is then truly the first, no program before it has warmed or filled anything, and
-the Neural Engine's limit on compilations per process is never reached.
+It is a process of its own: the first call is then truly the first, with nothing warm, and the Neural Engine's limit on
+compilations per process is never reached.
 """
 
 import json
@@ -26,14 +25,14 @@ from hexane.runtime import Model, compile, engine
 from hexane.targets.detect import detect_name
 from hexane.targets.query import load_chip
 
-# Relative distance (L2) from NumPy's result. Weights that are not those of the network give about 1; the fixed-point
-# sums of an engine 0.01 for each layer, growing with the root of their number.
+# Relative distance (L2) from NumPy's result. Wrong weights give about 1; the fixed-point sums of an engine 0.01 for
+# each layer, growing with the root of the number of layers.
 FARTHEST = 0.2
 IDLE = 0.5  # seconds
 
 
 def run(c: Configuration, device: Device, seconds: float, threads: int | None) -> dict[str, Any]:
-    """What the call costs and whether its result is right, as the document of results has it (docs/bench.md)."""
+    """The cost of the call and the check of its result, as in the document of results (docs/bench.md)."""
     stored = 4 if device == "cpu" and c.dtype == "fp32" else 2  # an engine keeps every float in fp16
     network = NETWORKS[c.network](c.dtype, stored, **c.sizes)
     before = _compiles(device)
@@ -77,7 +76,7 @@ def run(c: Configuration, device: Device, seconds: float, threads: int | None) -
 
 
 def _estimated(network: Network) -> dict[str, Any]:
-    """What the call was estimated to take, and what it asks of the chip: a calibration needs both."""
+    """The estimated time of the call, and its demand on the chip: a calibration needs both."""
     chip = load_chip(detect_name().written)
     program = program_for(network.graph, chip)
     found = estimate_program(program, chip)
@@ -94,7 +93,7 @@ def _compiles(device: Device) -> int:
 def _compile(network: Network, c: Configuration, device: Device, threads: int | None, cold: bool = True) -> Model:
     """The program: of this machine's chip, on its engine and nowhere else, or of the CPU in the dtypes of the network.
 
-    cold: what the engine's service keeps of it is purged first, so that the compile is one.
+    cold: the engine service's copy is purged first, so that it really compiles.
     """
     if device == "ane":
         net = compile(network.graph, device=options.Device("ane", qos=c.qos, cache=not cold), fallback="error")
@@ -107,7 +106,7 @@ def _compile(network: Network, c: Configuration, device: Device, threads: int | 
 def _times(
     c: Configuration, network: Network, net: Model, device: Device, seconds: float
 ) -> tuple[Times, list[Array], dict[str, float]]:
-    """The times, what the calls that were timed have computed, and what else the record says of them."""
+    """The times, the results of the timed calls, and further entries of the record."""
     if c.mode == "call":
         kept: list[Any] = [None]
 

@@ -20,9 +20,8 @@ MOST_EXPANDED = 64  # ops of an expansion whose bounds are followed
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Of the results of a node: the interval they stay in; overflow: whether one is beyond what holds it (limit) for
-    the ranges given: for none of them, perhaps, or for all. peak: of a product, the largest size of any partial sum,
-    None for other ops."""
+    """The interval of a node's results; overflow: whether a result exceeds its limit for the ranges given: for none of
+    them, perhaps, or for all. peak: of a product, the largest size of any partial sum, None for other ops."""
 
     number: int
     node: Node
@@ -44,10 +43,10 @@ class Bound:
 def analyse(graph: Graph, ranges: Mapping[str, Any] | None = None, winograd: bool = True) -> list[Bound]:
     """The bound of every node of floats that is not constant, in the order of the graph.
 
-    ranges: by name of an input, (smallest, largest), or an array: of the input's shape, that very input; with one axis
-    more in front, samples, between whose smallest and largest each element stays. An input without one is any finite
-    fp16. winograd: bounds hold for chips that compute 3x3 convolutions so, too. Raises Error for names that the graph
-    does not have and ranges that do not fit.
+    ranges: by name of an input, (smallest, largest), or an array. An array of the input's shape is the input itself;
+    with one more axis in front it holds samples that bound each element. An input without a range is any finite fp16.
+    winograd: bounds also hold for chips that compute 3x3 convolutions so. Raises Error for names that the graph does
+    not have and ranges that do not fit.
     """
     return [bound for bound, _ in walk(graph, ranges, winograd)]
 
@@ -61,8 +60,8 @@ def walk(graph: Graph, ranges: Mapping[str, Any] | None, winograd: bool) -> Iter
         )
     uses = Counter(v for node in graph.nodes for v in node.inputs if v is not None)
     known: dict[Value, Interval] = {}
-    exact: dict[Value, Array] = {}  # constants, and what is folded with one rounding
-    constants: set[Value] = set()  # what depends on constants alone
+    exact: dict[Value, Array] = {}  # constants, and constants folded with one rounding
+    constants: set[Value] = set()  # values that depend on constants only
     for number, node in enumerate(graph.nodes):
         operands = [None if v is None else known[v] for v in node.inputs]
         results = _results(node, operands, given, exact, winograd)
@@ -86,7 +85,7 @@ def _results(
         return [_leaf(node, given, exact)]
     if node.inputs and all(v is None or v in exact for v in node.inputs) and not _written_out(node):
         arrays = evaluate(node, [None if v is None else exact[v] for v in node.inputs])
-        if node.op != "dequantize":  # which stays as it is stored: what is computed of it is rounded at each step
+        if node.op != "dequantize":  # it stays in its stored form: later ops on it round at each step
             exact.update(zip(node.values, arrays, strict=True))
         return [constant(a) for a in arrays]
     if len(node.types) > 1:
@@ -103,8 +102,7 @@ def _results(
 
 
 def _expanded(node: Node, operands: list[Interval | None], winograd: bool) -> Interval | None:
-    """The bounds of an op without a rule: those of the ops that it is written as; None where these are too many, or
-    none."""
+    """The bounds of an op without a rule, from those of its expansion; None if there is none, or too many ops."""
     expand = OPS[node.op].expand
     if expand is None or not _float(node.types[0]):
         return None
@@ -156,7 +154,7 @@ def _with_nan(node: Node, operands: list[Interval | None], found: Interval) -> I
 
 
 def _written_out(node: Node) -> bool:
-    """Whether it is folded as other ops, each of which rounds."""
+    """True if it is folded as other ops, each of which rounds."""
     op = OPS[node.op]
     return op.expand is not None and not op.kernel and _float(node.types[0])
 

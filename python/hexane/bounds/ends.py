@@ -22,20 +22,20 @@ def apply(node: Node, arrays: Sequence[Array | None]) -> Array:
 
 
 def corners(node: Node, operands: Sequence[Pair]) -> Pair:
-    """Of an op that is monotone in each operand, at the ends of them all."""
+    """The range of an op that is monotone in each operand, from the ends of them all."""
     found = [apply(node, ends) for ends in product(*operands)]
     return np.minimum.reduce(found), np.maximum.reduce(found)
 
 
 def of_size(node: Node, low: Array, high: Array) -> Pair:
-    """Of abs and square."""
+    """The range of abs and square."""
     size = np.maximum(np.abs(low), np.abs(high))
     least = np.where((low <= 0) & (high >= 0), 0.0, np.minimum(np.abs(low), np.abs(high)))
     return (least, size) if node.op == "abs" else (least * least, size * size)
 
 
 def by_constants(node: Node, low: Array, high: Array) -> Pair:
-    """Of an op that is monotone in x, beside constants: batch_norm, dequantize."""
+    """The range of an op that is monotone in x, with constant other operands: batch_norm, dequantize."""
     rest = [None if v is None else v.node.data for v in node.inputs[1:]]
     found = [apply(node, [end, *rest]) for end in (low, high)]
     return np.minimum(*found), np.maximum(*found)

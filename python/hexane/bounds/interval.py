@@ -7,7 +7,7 @@ import numpy as np
 
 from hexane.graph import Array, TensorType
 
-LARGEST = 65504.0  # of fp16
+LARGEST = 65504.0  # fp16's largest number
 ROUNDED = 2.0**-9  # relative: several roundings to fp16, each of at most 2^-11
 SMALLEST = 2.0**-23  # several roundings of numbers that fp16 keeps as subnormal ones
 TABLE = 2.0**-6  # relative and absolute: more than any activation table is off by, the steps around it included
@@ -15,10 +15,10 @@ TABLE = 2.0**-6  # relative and absolute: more than any activation table is off 
 
 @dataclass(frozen=True)
 class Sums:
-    """Of each element of a product's result, while passes may fold the ops that follow into the product's weights.
+    """Bounds for each element of a product's result, valid while passes may fold later ops into the product's weights.
 
-    partial: a bound on the size of every partial sum. lost: what rounding takes away at most however small the weights
-    become: products are rounded to a multiple of 2^-16, weights to one of fp16's smallest number.
+    partial: a bound on the size of every partial sum. lost: the largest possible rounding loss, however small the
+    weights become: products are rounded to a multiple of 2^-16, weights to a multiple of fp16's smallest number.
     """
 
     partial: Array
@@ -30,7 +30,7 @@ class Interval:
     """low <= element <= high, in fp64; infinite where nothing is known.
 
     sums: of the result of a product; None for other values. overflowed: an element may be infinite because of an
-    overflow. nan: one that is infinite on both sides may be NaN as well.
+    overflow. nan: an element infinite on both sides may be NaN as well.
     """
 
     low: Array
@@ -55,7 +55,7 @@ class Interval:
 
 
 def whole_range(kind: TensorType) -> tuple[float, float] | None:
-    """Of integers of up to 16 bits, and of truths as numbers."""
+    """The range of integers of up to 16 bits, and of truths as numbers."""
     if kind.dtype.kind == "bool":
         return 0.0, 1.0
     if kind.dtype.kind not in ("int", "uint") or kind.dtype.bits > 16:
@@ -89,7 +89,7 @@ def widened(low: Array, high: Array, relative: float = ROUNDED, absolute: float 
 
 
 def stored(low: Array, high: Array, overflowed: bool = False, sums: Sums | None = None) -> Interval:
-    """What is kept of a result: infinite where it may be beyond fp16; NaN bounds are unknown."""
+    """The interval of a stored result: infinite where it may exceed fp16; NaN bounds are unknown."""
     bad = np.isnan(low) | np.isnan(high)
     low, high = np.where(bad, -inf, low), np.where(bad, inf, high)
     overflowed, nan = overflowed or bool(bad.any()), bool(bad.any())

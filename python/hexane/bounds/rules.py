@@ -1,8 +1,8 @@
 """The interval of each op's result from those of its operands, by the op's record where it is monotone. An op without a
 rule may be anything.
 
-Each rule holds for the op by itself and for what a chip's compiler may make of it: fused with its neighbours, written
-in other ops, read from a table, or summed in another order.
+Each rule holds for the op by itself and in any form that a chip's compiler may choose: fused with its neighbours,
+written in other ops, read from a table, or summed in another order.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ from hexane.ops.match import channel_axis, has_winograd_s_shape
 Operands = Sequence[Interval | None]
 Rule = Callable[[Node, Operands], Interval]
 
-UNIT = 2.0**-16  # what products are rounded to; one that is dropped is less than twice this
+UNIT = 2.0**-16  # products are rounded to multiples of it; a dropped product is less than twice this
 LIMIT = 2.0**15  # of the engine's accumulator
 LOG_OF_0 = -46000.0  # and some more: -45440 on the engine
 SUBNORMAL = 2.0**-24  # the smallest number of fp16
@@ -41,7 +41,7 @@ SMALLEST_DIVISOR = 2.0**-15  # fp16 holds its inverse, by which engines multiply
 
 
 def exact(node: Node, operands: Operands) -> Interval:
-    """Monotone in x, and no new numbers: what is rounded already stays as it is."""
+    """For ops that are monotone in x and only move numbers: nothing is rounded again."""
     (x,) = operands
     assert x is not None
     return Interval(*corners(node, [(x.low, x.high)]), None, x.overflowed)
@@ -231,7 +231,7 @@ STAY = (
 
 
 def _stays_as_it_is(node: Node) -> bool:
-    """Whether every chip moves the elements without computing anything."""
+    """True if every chip moves the elements without computing anything."""
     return node.op in STAY or (node.op == "slice_by_index" and set(node.attrs["stride"]) <= {1})
 
 
@@ -289,7 +289,7 @@ def _reduced(node: Node) -> int:
 
 def products(node: Node, operands: Operands, winograd: bool) -> Interval:
     """Center and radius: the sum of the centers, and absolute weights times the radii. Sums of absolute products bound
-    what is lost."""
+    the rounding loss."""
     x, weight, bias = (*operands, None)[:3]
     assert x is not None
     assert weight is not None
@@ -322,15 +322,15 @@ def products(node: Node, operands: Operands, winograd: bool) -> Interval:
 
 
 def _by_winograd(node: Node, x: Interval, weight: Interval) -> tuple[Array, bool]:
-    """The sum of the sizes of F(2, 3)'s products, which are more and others than those of the convolution; and whether
-    all transformed pixels are within fp16, beyond which they are clamped.
+    """The sum of the sizes of F(2, 3)'s products, which differ from the convolution's and are more; and whether all
+    transformed pixels are within fp16, beyond which they are clamped.
 
     For the outputs 2j and 2j + 1 and their pixels d0 .. d3, and for three taps g0 .. g2:
 
         d0 - d2  d1 + d2  d2 - d1  d1 - d3      of which 2j meets the first three, and 2j + 1 the last
            g0    (g0 + g1 + g2) / 2   (g0 - g1 + g2) / 2   g2
 
-    Both sides are rounded to fp16; a tap is counted as a little more, for those that fp16 has as subnormal numbers.
+    Both sides are rounded to fp16; a tap is counted as a little more, because fp16 may have it as a subnormal number.
     """
     width, pad = 3 if node.attrs["layout"] == "nchw" else 2, node.attrs["pad"]
     margins = [(pad[2], pad[3]) if axis == width else (0, 0) for axis in range(4)]
@@ -438,7 +438,7 @@ def attention(node: Node, operands: Operands) -> Interval:
 
 
 def _shows(mask: Interval, truth: bool) -> bool:
-    """Whether a mask surely leaves something of each row."""
+    """True if a mask surely leaves something of each row."""
     if truth:
         return bool((mask.low >= 1).any(-1).all())
     return not mask.overflowed and bool((np.abs(mask.low) < LIMIT).any(-1).all() and mask.whole[1] < LIMIT)

@@ -1,4 +1,4 @@
-"""What `hexane info` says of a Core AI asset beyond what it says of every model: its functions, states and files."""
+"""The additional lines of `hexane info` for a Core AI asset: its functions, states and files."""
 
 from pathlib import Path
 from typing import Any

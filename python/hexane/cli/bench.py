@@ -1,4 +1,4 @@
-"""`hexane bench`: what the device does at best, and two such results next to each other."""
+"""`hexane bench`: the device's peak rates, and a comparison of two such results."""
 
 import os
 import sys

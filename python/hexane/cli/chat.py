@@ -104,7 +104,7 @@ def _answer(
         for piece in answer:
             said += piece
             print(piece, end="", flush=True)
-    except KeyboardInterrupt:  # the cache has the whole tokens of what was said
+    except KeyboardInterrupt:  # the cache has the whole tokens of the text so far
         print(" ..", end="", file=sys.stderr, flush=True)
     except NotFinite:
         talk.reset()

@@ -193,7 +193,7 @@ def check(
 
 
 def _of_package(source: sources.Module) -> tuple[Finding, ...]:
-    """What is known of a Core ML model as a file; nothing for other formats."""
+    """Findings about a Core ML model's file; nothing for other formats."""
     if source.form != "coreml":
         return ()
     from hexane.importers.coreml.model import open_model  # late: not every model is Core ML's
@@ -204,7 +204,7 @@ def _of_package(source: sources.Module) -> tuple[Finding, ...]:
 
 
 def _chosen(graph: Graph, dtype: OwnDtype | None, tolerance: float | None, known: Known) -> list[Decision]:
-    """What the dtype "auto" chooses on this CPU, first for the network."""
+    """The choices of the dtype "auto" on this CPU, first for the network."""
     asked = dtype_of(None if dtype is None else Precision.AUTO, tolerance, known)
     if not asked:
         return []
@@ -227,7 +227,7 @@ def _measured(source: sources.Module, graph: Graph, report: Report, known: Known
 
 
 def _on_inputs(graph: Graph, reports: Sequence[Report], known: Known) -> tuple[tuple[Seen, ...], list[OnInputs]]:
-    """The ranges of the ops on the inputs, and what the first chips make of these, where a user gives all of them."""
+    """The ranges of the ops on the inputs, and the first chips' results for them, if a user gives all inputs."""
     _, given = next(iter(known.named_feeds()), ("", known.arrays))
     if not given or {port.name for port in ports_of(graph)} - given.keys():
         return (), []
@@ -271,15 +271,15 @@ def _print_numbers(graph: Graph, ranges: Sequence[Seen], runs: Sequence[OnInputs
 
 @dataclass(frozen=True, slots=True)
 class _Failed:
-    """What is true of --fail-on for each chip. advice: errors on random inputs, which decide nothing. inputs: what the
-    errors were measured on, "" where nobody asked for one."""
+    """The conditions of --fail-on that hold for each chip. advice: errors on random inputs, which decide nothing.
+    inputs: where the errors were measured, "" if not asked for."""
 
     failed: Mapping[str, list[str]]
     advice: Mapping[str, list[str]]
     inputs: str
 
     def record(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The result as a JSON object."""
         found: dict[str, Any] = {"ok": not any(self.failed.values()), "failed": dict(self.failed)}
         return found | ({"advice": dict(self.advice), "inputs": self.inputs} if self.inputs else {})
 
@@ -311,8 +311,7 @@ def _print_failed(reports: Sequence[Report], failed: _Failed) -> None:
 
 
 def _chips(given: str | None, unowned: bool) -> list[Chip]:
-    """The chips a list of names means, each once, in the order asked for. unowned: all are also those that no product
-    has."""
+    """The chips named in a list, each once, in that order. unowned: "all" includes chips without a known product."""
     if given is None:
         found = detect_name()
         given = ALL if unowned or found.target == "host" else found.written
@@ -334,7 +333,7 @@ def _chips(given: str | None, unowned: bool) -> list[Chip]:
 
 
 def _heads(chips: Sequence[Chip], given: str | None) -> dict[str, str]:
-    """What the matrix calls each chip: what was asked for, else the names that people know, with its own behind."""
+    """Column heads of the matrix: the name asked for, else the popular name followed by the chip's own."""
     named = {name.lower() for name in names_of(given or "")}
     return {
         chip.name: chip.name if chip.name in (*named, chip.lead) else f"{chip.lead} ({chip.name})" for chip in chips
@@ -342,7 +341,7 @@ def _heads(chips: Sequence[Chip], given: str | None) -> dict[str, str]:
 
 
 def _find(report: Report, wanted: str) -> list[Entry]:
-    """The ops with that number, or those that come from the node of that name."""
+    """The ops with that number, or from the node of that name."""
     found = [e for e in report.entries if str(e.number) == wanted] or [
         e for e in report.entries if wanted in e.node.sources
     ]
@@ -388,7 +387,7 @@ def _print_report(report: Report) -> None:
 
 
 def _print_findings(reports: Sequence[Report]) -> None:
-    """Those of some of the chips name them."""
+    """Findings about only some of the chips name these."""
     if found := others_known(reports):
         print("\n  ".join(["\nknown of these ops:", *listed(found, len(reports))]))
 

@@ -134,8 +134,8 @@ def _print_bodies(found: Assignment) -> None:
 
 def _golden(plan: Path, view: PlanView) -> dict[str, bytes]:
     """An input.bin of random numbers, as the app reads it, and the output.bin that it writes: whole inputs in order,
-    then the rows of a streamed one; the rows of a streamed output, then whole ones. None where several ports are
-    streamed at once, whose rows the app mixes, and for a plan that does not take any numbers."""
+    then the rows of a streamed one; the rows of a streamed output, then whole ones. Empty if several ports are streamed
+    at once, because the app mixes their rows, and for a plan that refuses some numbers."""
     if any(sum(port.rows is not None for port in ports) > 1 for ports in (view.inputs, view.outputs)):
         return {}
     if any(port.rows is not None and port.rows.shape[0] > 1 for port in (*view.inputs, *view.outputs)):

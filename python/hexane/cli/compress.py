@@ -163,7 +163,7 @@ def compress(
 
 
 def _change(asked: Compression) -> str:
-    """What to do where the error is too large."""
+    """Advice for an error that is too large."""
     own = "" if asked.feeds else "give --calibration with inputs of the model's own, "
     return f"{own}try --mode auto, a mode of more bits, or --layer PATTERN=none for the layers of large errors"
 

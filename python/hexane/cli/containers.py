@@ -1,4 +1,4 @@
-"""What `hexane info` shows of a container of Apple's compilers."""
+"""The output of `hexane info` for a container of Apple's compilers."""
 
 from pathlib import Path
 from typing import Any

@@ -70,7 +70,7 @@ def dashboard(
 
 
 class _Reader:
-    """The log of a folder, and what its checkpoint says of the run."""
+    """The log of a folder, and its checkpoint's facts about the run."""
 
     def __init__(self, folder: Path) -> None:
         self.log = RunLog(folder / LOG)
@@ -85,7 +85,7 @@ class _Reader:
     def look(self) -> Run:
         """The run as it is now. Raises Error for a log that cannot be read.
 
-        The checkpoint is read again only where what is known of it does not fit the log.
+        The checkpoint is read again only if its known facts do not fit the log.
         """
         if self.log.read() or self._run is None:
             self._run = run_of(self.log, self._plan)

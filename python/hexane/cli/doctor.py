@@ -1,4 +1,4 @@
-"""`hexane doctor`: what this machine has for programs of the Neural Engine, and whether it works."""
+"""`hexane doctor`: this machine's support for programs of the Neural Engine, and whether it works."""
 
 from dataclasses import asdict
 from pathlib import Path

@@ -239,7 +239,7 @@ def _feeds(source: sources.Module, given: Given, mode: str | None) -> list[dict[
 
 
 def _advice(graph: Graph) -> Iterator[str]:
-    """What is slow or not known to work, a line for each reason with the first op that has it; --json has all."""
+    """Slow ops and ops not known to work, a line for each reason with its first op; --json has all."""
     said: dict[str, list[Decision]] = {}
     for decision in graph.decisions:
         if decision.stage == STAGE:
@@ -257,18 +257,17 @@ def _save(programs: Mapping[int, Mil | Netplist], output: Path) -> None:
         save_mil(program, output) if isinstance(program, Mil) else save_netplist(program, output)
 
 
-LEFT = ("host", "border", "moved")  # verdicts on what the host has
+LEFT = ("host", "border", "moved")  # verdicts on ops of the host
 
 
 def _why(graph: Graph, ops: list[str]) -> str:
-    """Why the host computes the first segment, by what was decided of its ops."""
+    """The reason why the host computes the first segment, from the decisions about its ops."""
     decided = (d for d in graph.decisions if d.stage == "segment" and d.verdict in LEFT and d.node in ops)
     return next((f"{d.node}: {d.reason}" for d in decided), "it does not run on the engine")
 
 
 def _check_folder(output: Path, folders: set[Path], name: str) -> None:
-    """Raises Error for a program that would be left beside those that are written into the folders, and look like one
-    of them."""
+    """Raises Error for an old program next to the written ones, which could be mistaken for one of them."""
     for text in sorted((output / name, *output.glob(f"segment_*/{name}"))):
         if text.exists() and text.parent not in folders:
             raise Error(f"[emit] {text}: got a program of another model or chip there, need a folder without it")

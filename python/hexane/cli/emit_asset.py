@@ -1,4 +1,4 @@
-"""The part of `hexane emit` that writes Core AI assets: their functions, and what is said of them."""
+"""The part of `hexane emit` that writes Core AI assets and describes them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -57,8 +57,8 @@ class Compressor:
 
 
 def functions_of(source: sources.Module, function: str | None, also: Iterable[str], given: Given) -> dict[str, Graph]:
-    """The functions of what is written: those of an asset or package under their names, or the one that is asked for,
-    or another model, as `main`; and others, NAME=MODEL."""
+    """The functions to write: those of an asset or package under their names, or the selected one, or another model, as
+    `main`; and further ones, NAME=MODEL."""
     if function is None and source.form in ("aimodel", "coreml"):
         found = _all_functions(source, given.read(source, every=True).shapes)
     else:
@@ -117,7 +117,7 @@ def ports_of(graph: Graph) -> dict[str, list[str]]:
 
 
 def asset_text(record: dict[str, Any], mode: str | None) -> str:
-    """What is printed of it: a line, and one for each function where there are several."""
+    """The printed text: a line, and one for each function if there are several."""
     stored = f"; {counted(len(record['weights']), 'weight')} as {mode}" if mode is not None else ""
     head = f"{record['output']}: {size_text(record['bytes'])}{stored}"
     functions = {

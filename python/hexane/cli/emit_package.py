@@ -1,4 +1,4 @@
-"""The part of `hexane emit` that writes Core ML packages, and what is said of them."""
+"""The part of `hexane emit` that writes Core ML packages and describes them."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -76,7 +76,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def package_text(record: dict[str, Any], mode: str | None) -> str:
-    """What is printed of it: a line, one for each function, and ports that have other names."""
+    """The printed text: a line, one for each function, and ports that have other names."""
     stored = f", {counted(len(record['weights']), 'weight')} as {mode}" if mode is not None else ""
     lines = [f"{record['output']}: {size_text(record['bytes'])}{stored}, for {record['system']} and newer"]
     for name, made in record["functions"].items():

@@ -1,5 +1,5 @@
-"""`hexane explain`: what a chip's compiler made of a network, as text, as JSON, as a page and as a trace; and the story
-of a node."""
+"""`hexane explain`: a chip's compiled form of a network, as text, as JSON, as a page and as a trace; and the story of a
+node."""
 
 from enum import Enum
 from pathlib import Path

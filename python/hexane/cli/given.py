@@ -1,4 +1,4 @@
-"""What a command is given for the inputs of its model: arrays, numbers and shapes, and what follows from them."""
+"""The given inputs of a command's model: arrays, numbers and shapes, and their consequences."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,9 +23,9 @@ from hexane.runtime import PortType
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the command line says about a model's inputs. shapes: of inputs with free dims; values: of inputs that
-    decide shapes, which become constants; arrays: of the inputs that are left, the first of `feeds`. origins: where an
-    array is from. feeds: of --calibration, values among them."""
+    """Model inputs given on the command line. shapes: of inputs with free dims; values: of inputs that decide shapes,
+    which become constants; arrays: of the other inputs, the first of `feeds`. origins: the source of each array. feeds:
+    of --calibration, values among them."""
 
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     values: dict[str, Array] = field(default_factory=dict)

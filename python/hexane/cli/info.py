@@ -1,5 +1,5 @@
-"""`hexane info`: the interface, ops, weights and memory of an ONNX model, MIL text or a plan; what a container of
-Apple's has."""
+"""`hexane info`: the interface, ops, weights and memory of an ONNX model, MIL text or a plan; the contents of a
+container of Apple's."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -19,7 +19,7 @@ from hexane.runtime import PortType
 from hexane.runtime.random_arrays import random_arrays
 
 SEED = 0
-WHERE = "[input]"  # what an error begins with
+WHERE = "[input]"  # prefix of errors
 ADVICE = "numbers on random inputs are advice: --input or --calibration gives the model's own"
 
 
@@ -63,7 +63,7 @@ def filled(port: PortType, numbers: Sequence[int | float]) -> Array:
 
 def with_random(ports: Sequence[PortType], given: Mapping[str, Array], seed: int = SEED) -> dict[str, Array]:
     """The given arrays of these ports, and seeded random ones for the others: floats from the normal distribution;
-    integers 0 or 1, which index any table of two rows. Which inputs are given does not change the others."""
+    integers 0 or 1, which index any table of two rows. The given inputs do not change the random ones."""
     if all(port.name in given for port in ports):
         return {port.name: given[port.name] for port in ports}
     known = [replace(p, shape=given[p.name].shape) if p.name in given else p for p in ports]
@@ -72,7 +72,7 @@ def with_random(ports: Sequence[PortType], given: Mapping[str, Array], seed: int
 
 
 def random_line(ports: Sequence[PortType], given: Mapping[str, Array], seed: int = SEED) -> str:
-    """What a report says of random inputs; "" where there are none."""
+    """A report's line about random inputs; "" without any."""
     rest = [port.name for port in ports if port.name not in given]
     if not rest:
         return ""

@@ -1,4 +1,4 @@
-"""When a result is not written: its outputs are too far from those of the model that it was made of."""
+"""Refuses to write a result whose outputs are too far from the original model's."""
 
 from math import isfinite
 from pathlib import Path
@@ -17,7 +17,7 @@ Force = Annotated[
 
 
 def is_too_large(error: float | None, tolerance: float | None) -> bool:
-    """Whether the error is beyond MOST, or beyond a larger tolerance that was asked for. None: nobody measured it."""
+    """True if the error exceeds MOST and the tolerance asked for. None: not measured."""
     return error is not None and not error <= max(MOST, tolerance or 0.0)
 
 

@@ -1,4 +1,4 @@
-"""The command `hexane`: its subcommands, and what it does without one."""
+"""The command `hexane`: its subcommands, and its help."""
 
 from typing import Annotated
 

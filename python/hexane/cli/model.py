@@ -29,8 +29,8 @@ def open_model(
     numerics: Numerics | None = None,
     memory: hexane.Memory | None = None,
 ) -> tuple[hexane.Model | hexane.OpenModel, Known]:
-    """A loaded plan or a compiled model, and what is given for its inputs. Raises Error for a plan with options that
-    only compiling can follow."""
+    """A loaded plan or a compiled model, and the given inputs. Raises Error for a plan with options that only compiling
+    can follow."""
     given = given or Given.of(None)
     name = Path(source.name).name
     if source.form in ("plan", "plans"):
@@ -69,8 +69,8 @@ def open_model(
 
 
 def dtype_of(dtype: Precision | None, tolerance: float | None, known: Known) -> str | hexane.AutoDtype:
-    """--dtype and --tolerance; "auto" is measured on what is given for the inputs. Raises Error for a tolerance of
-    another dtype."""
+    """--dtype and --tolerance; "auto" is measured on the given inputs. Raises Error for a tolerance of another
+    dtype."""
     if dtype is not Precision.AUTO:
         if tolerance is not None:
             raise Error(f"[compile] --tolerance: got {tolerance:g} without --dtype auto, need both")
@@ -81,7 +81,7 @@ def dtype_of(dtype: Precision | None, tolerance: float | None, known: Known) -> 
 
 
 def choices(net: hexane.Model) -> list[Decision]:
-    """What --dtype auto chose, first for the network; nothing for another dtype, and for a plan."""
+    """The choices of --dtype auto, first for the network; nothing for another dtype, and for a plan."""
     return [] if net.program is None else [d for d in net.program.graph.decisions if d.stage == STAGE]
 
 

@@ -156,8 +156,8 @@ def by_name(items: Iterable[Item], option: str) -> dict[str, Item]:
 
 
 def names_of(text: str) -> list[str]:
-    """The names in a list with commas between them. Those in brackets are part of a name: "MacBook Air (M2, 2022)". So
-    is that of an identifier: "iPhone13,2"."""
+    """The names in a list separated by commas. A comma in brackets is part of a name, "MacBook Air (M2, 2022)", and so
+    is one of an identifier: "iPhone13,2"."""
     found: list[str] = []
     for part in map(str.strip, re.split(r",(?![^(]*\))", text)):
         if found and part.isdecimal() and (joined := f"{found[-1]},{part}").casefold() in _identifiers():

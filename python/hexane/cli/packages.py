@@ -1,4 +1,4 @@
-"""What `hexane info` says of a Core ML model."""
+"""The lines of `hexane info` for a Core ML model."""
 
 from pathlib import Path
 from typing import Any

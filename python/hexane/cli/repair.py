@@ -57,7 +57,7 @@ def _write(what: str, path: Path, old: Asset, program: bytes, output: Path, done
         raise Error(f"[{what}] --output: got {output}, need a folder that ends in .aimodel")
     if output.exists() and not output.is_dir():
         raise Error(f"[{what}] --output: got the file {output}, need a folder")
-    read_asset(program, str(output))  # what is written is read first
+    read_asset(program, str(output))  # check the program before writing it
     metadata: dict[str, Any] = {"assetVersion": "2.0", "producer": f"hexane {hexane.__version__}", **old.metadata}
     with named_option("--output", output):
         save_asset(output, program, metadata)

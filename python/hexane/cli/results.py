@@ -32,7 +32,7 @@ def write_outputs(folder: Path, outputs: Mapping[str, Array]) -> dict[str, Path]
 
 
 def file_names(names: Mapping[str, object]) -> list[str]:
-    """A file name for each output name: no separators, nothing hidden, none twice even where case does not count."""
+    """A file name for each output name: no separators, no hidden files, unique even without case."""
     taken: set[str] = set()
     found = []
     for name in names:

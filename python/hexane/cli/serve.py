@@ -1,4 +1,4 @@
-"""`hexane serve`: a language model behind OpenAI's API."""
+"""`hexane serve`: a language model with OpenAI's API."""
 
 import socket
 from pathlib import Path

@@ -15,7 +15,7 @@ _KINDS = {
 
 
 def stub() -> str:
-    """The text of build.pyi: the part above START as it is, and behind it a typed function for each op."""
+    """The text of build.pyi: the part above START unchanged, then a typed function for each op."""
     lines = []
     for op in USER_OPS.values():
         optional = {n for n in op.inputs if n.endswith("?") or (op.name, n) in LEFT_OUT}

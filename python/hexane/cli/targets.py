@@ -156,7 +156,7 @@ def _print_target(target: Target) -> None:
 
 
 def image_formats(chip: Chip) -> str:
-    """What is known of the images that a chip's ports take, in a sentence."""
+    """The image formats of a chip's ports, in a sentence."""
     count = chip.hal.interchange_formats
     if not count:
         return "Ports take no image format (guide ch34, decoded); Hexane's are plain tensors."
@@ -177,7 +177,7 @@ def _rows(target: Target) -> Iterator[tuple[str, ...]]:
 
 
 def use_text(path: str) -> str:
-    """What the compiler does with a field: "" where it uses it."""
+    """The compiler's use of a field: "" if it uses it."""
     return {True: "", False: "not used", "reports": "reports only"}[field_table()[field_of(path)].get("used", True)]
 
 

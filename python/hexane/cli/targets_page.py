@@ -1,4 +1,4 @@
-"""What is known of the chips as the page docs/targets.md: `python -m hexane.cli.targets_page > docs/targets.md`."""
+"""Facts about the chips as the page docs/targets.md: `python -m hexane.cli.targets_page > docs/targets.md`."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -127,7 +127,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _chips() -> tuple[list[Chip], list[Chip]]:
-    """Those that a product has, and the others."""
+    """The chips of known products, and the others."""
     every = [load_chip(name) for name in chip_names(all=True)]
     return [chip for chip in every if chip.products], [chip for chip in every if not chip.products]
 

@@ -1,4 +1,4 @@
-"""`hexane train --lora`: the adapters that are asked for, and those of a run that is resumed."""
+"""`hexane train --lora`: the adapters asked for, and those of a run that is resumed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class AskedLora:
             raise Error(f"[train] --lora: {str(error).removeprefix('[train.Lora] ')}") from None
 
     def check_kept(self, where: str, kept: Lora | None) -> None:
-        """Raises Error where an option that is given is not what the checkpoint has."""
+        """Raises Error if a given option differs from the checkpoint's."""
         asked = (
             self.made if kept is None or self.rank is not None else AskedLora(kept.rank, self.alpha, self.targets).made
         )

@@ -1,4 +1,4 @@
-"""What `hexane train` starts from, and where it writes: checked before anything is computed."""
+"""The start and output folder of `hexane train`: checked before anything is computed."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -55,9 +55,9 @@ def start_of(
     resume: bool,
     lora: AskedLora,
 ) -> Start:
-    """The model that is trained and how: what the checkpoint has where there is one, else what is asked for.
+    """The model to train and its options: from the checkpoint if there is one, else as asked for.
 
-    Raises Error for a checkpoint that is not to be resumed, or is one of another model or of other options.
+    Raises Error for a checkpoint that is not to be resumed, or is of another model or of other options.
     """
     if not checkpoint.exists():
         adapters = lora.made
@@ -100,7 +100,7 @@ def start_of(
 def _asked(
     model: str | None, sizes: Mapping[str, int | None], seq: int | None, known: LlamaConfig | None = None
 ) -> tuple[LlamaConfig, dict[str, Array] | None]:
-    """The model by the options. known: that of a checkpoint, which what is not asked for is taken from."""
+    """The model by the options. known: a checkpoint's config, used for sizes not asked for."""
     changes: dict[str, Any] = {name: value for name, value in sizes.items() if value is not None}
     row = seq or (SEQ if known is None else known.seq)
     if model is None and known is not None:
@@ -147,7 +147,7 @@ def removed_if_empty(folders: Sequence[Path]) -> Iterator[None]:
 
 
 def note_of_vocab(known: Tokenizer | None, config: LlamaConfig) -> str:
-    """What to say where a model has more tokens than its tokenizer; "" where it has not."""
+    """A note if a model has more tokens than its tokenizer, else ""."""
     if known is None or known.vocab >= config.vocab:
         return ""
     unused = config.vocab - known.vocab

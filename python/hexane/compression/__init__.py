@@ -1,4 +1,4 @@
-"""Weights with fewer bits: what is asked for, which weights, their encodings, and the search for those a network bears
+"""Weights with fewer bits: the request, the weights, their encodings, and the search for encodings within a tolerance
 (docs/compression.md)."""
 
 from hexane.compression.compress import compress, compress_weights

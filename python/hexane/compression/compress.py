@@ -52,8 +52,8 @@ def compress_weights(
     threads: int = 1,
     fitted: Mapping[Weight, Fitted] | None = None,
 ) -> tuple[Graph, list[Value]]:
-    """The graph with each weight in its encoding, and a decision for each; and the weights as they are stored.
-    fitted: weights that are in their encoding already, with scales for activations."""
+    """The graph with each weight in its encoding, with a decision for each; and the weights as stored. fitted: weights
+    that are already encoded, with scales fitted to activations."""
     known = fitted or {}
 
     def make(weight: Weight, encoding: str) -> Value:
@@ -68,7 +68,7 @@ def compress_weights(
 
 
 def exchanged(graph: Graph, became: Mapping[Weight, Value]) -> Graph:
-    """The graph that reads other values where its layers read these weights. What else reads the constant keeps it."""
+    """The graph whose layers read other values for these weights. Other readers of the constant keep it."""
     table = {weight.value: value for weight, value in became.items()}
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:

@@ -27,11 +27,11 @@ from hexane.ops.encodings import PALETTE_BITS, encoding_of, fewest_bits, kept
 def encode(weight: Weight, encoding: str, threads: int = 1, importance: Array | None = None) -> Value:
     """dequantize(const int8, scale), decode_blocks(const int8, scales), gather(table, const indices),
     decode_palette(const indices, tables), where entry 0 is 0 for "sparse:0.5+palette4",
-    decode_scaled_palette(const indices, const int8, scales), or decode_vectors(const indices, table); for "sparse:0.5"
-    a constant of which the smallest half is 0; the constant itself for "none" and "sparse". importance: of an error in
+    decode_scaled_palette(const indices, const int8, scales), or decode_vectors(const indices, table). For "sparse:0.5"
+    a constant with its smallest half set to 0; for "none" and "sparse" the constant itself. importance: of an error in
     each input channel, for scales of blocks (importance.py).
 
-    Raises Error for weights that are not finite, or that fp16 does not hold.
+    Raises Error for weights that are not finite or overflow fp16.
     """
     whole = weight.whole
     data = whole.node.data
@@ -75,7 +75,7 @@ def encode(weight: Weight, encoding: str, threads: int = 1, importance: Array | 
 
 
 def _looked_up(weight: Weight, indices: Array, tables: Array) -> Value:
-    """The entries that indices name, in one table or in those of groups; tables: [groups][entries]."""
+    """The table entries at the indices, from one table or from one for each group; tables: [groups][entries]."""
     sources, shape = weight.whole.node.sources or weight.node.sources, weight.whole.shape
     indices = indices.reshape(shape)
     if len(tables) == 1:
@@ -256,19 +256,19 @@ def as_stored(encoding: str, value: Value) -> str:
 
 
 def has_blocks(weight: Weight, encoding: str) -> bool:
-    """Whether an output channel gets several scales."""
+    """True if an output channel gets several scales."""
     blocks, inputs = blocks_of(encoding), weight.whole.shape[weight.input_axis]
     return blocks is not None and inputs % blocks[1] == 0 and inputs > blocks[1]
 
 
 def has_vectors(weight: Weight, encoding: str) -> bool:
-    """Whether an index of the weight's palette names several numbers."""
+    """True if an index of the weight's palette stands for several numbers."""
     return vector_of(encoding) > 1 and not kept_whole(weight, encoding)
 
 
 def kept_whole(weight: Weight, encoding: str) -> str:
-    """Why a weight gets one table where tables of groups are asked for, one scale for an output channel where blocks
-    are, or one number for an index where vectors are; "" where it gets these."""
+    """The reason why a weight gets one table instead of tables of groups, one scale for an output channel instead of
+    blocks, or one number for an index instead of vectors; "" if it gets the encoding asked for."""
     blocks, inputs = blocks_of(encoding), weight.whole.shape[weight.input_axis]
     if blocks is not None and inputs % blocks[1] != 0:
         return f"a scale for each output channel, since {inputs} input channels are no multiple of {blocks[1]}"
@@ -286,7 +286,7 @@ def kept_whole(weight: Weight, encoding: str) -> str:
 
 
 def stored_bytes(weight: Weight, name: str, value: Value) -> int:
-    """Of a weight as it is stored in the encoding of this name, with its scales or table, in fp16."""
+    """Bytes of a weight stored in the encoding of this name, with its scales or table, in fp16."""
     if zeros_of(name) is not None and not without_mask(weight, name):
         data = value.node.data
         assert data is not None

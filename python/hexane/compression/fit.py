@@ -1,7 +1,7 @@
 """Scales of blocks that are fitted to calibration inputs, in the output channels where they help.
 
-The importance of channels says what an error costs where they are independent of each other. They are not after a ReLU,
-or between neighbouring pixels: so the layer's output is measured with both kinds of scales.
+The importance of channels predicts the cost of an error only if channels are independent. After a ReLU, or between
+neighbouring pixels, they are not: so the layer's output is measured with both kinds of scales.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +38,7 @@ class Fitted:
 
 
 def fit_scales(graph: Graph, chosen: Mapping[Weight, str], run: Run, threads: int = 1) -> dict[Weight, Fitted]:
-    """Of the products that get scales of blocks, those of which at least one output channel gains.
+    """The products with scales of blocks for which at least one output channel gains.
 
     Raises Error for calibration inputs that make a layer's input infinite or NaN."""
     kernels = [w for w, mode in chosen.items() if w.is_kernel and blocks_of(mode) is not None]
@@ -67,8 +67,8 @@ def fit_scales(graph: Graph, chosen: Mapping[Weight, str], run: Run, threads: in
 
 
 def output_errors(graph: Graph, pairs: Mapping[Weight, tuple[Value, Value]]) -> Graph:
-    """conv(%x, const)  ->  reduce_sum_square(conv(%x, const error), axes=(0, 2, 3)), two outputs for each weight: by
-    output channel, what the one and the other encoding of it add to what its layers give."""
+    """conv(%x, const)  ->  reduce_sum_square(conv(%x, const error), axes=(0, 2, 3)), two outputs for each weight: the
+    error that each of its two encodings adds to the layer's output, by output channel."""
     ports = [
         Port(f"%error{i}.{j}", _output_error(graph, weight, encoded))
         for i, (weight, pair) in enumerate(pairs.items())
@@ -87,7 +87,7 @@ def _output_error(graph: Graph, weight: Weight, encoded: Value) -> Value:
 
 
 def _product(node: Node, weight: Value) -> Value:
-    """What the layer gives with another weight, in fp32 and without a bias."""
+    """The layer's output with another weight, in fp32 and without a bias."""
     (wide,) = apply(OPS["cast"], [activation_of(node)], {"dtype": FP32})
     (made,) = apply(OPS[node.op], [wide, weight, None], node.attrs)
     return made

@@ -29,7 +29,7 @@ NIBBLE_OPSET, NIBBLE_IR = INT16_OPSET, INT16_IR  # these have 4-bit integers too
 ELSEWHERE = (
     "whole in the file, where it is no operand of a Conv, ConvTranspose, MatMul, Gemm or Gather outside functions"
 )
-LARGE_TABLE = 10  # how many times its bytes are more than those of the indices
+LARGE_TABLE = 10  # a table is large if it has this many times the bytes of its indices
 COMBINED = f"its tables of combined indices take much in the file; a model of opset {NIBBLE_OPSET} needs none"
 NO_MASK = "dense in the file, since ONNX has no mask"
 # Where an op of ONNX has its weight: other ops that become a product compute with it first.
@@ -38,7 +38,7 @@ _OPERANDS = {"Conv": 1, "ConvTranspose": 1, "MatMul": 1, "Gemm": 1, "Gather": 0}
 
 @dataclass(frozen=True, slots=True)
 class StoredWeight:
-    """What a weight takes in the file, with scales or table, and what has to be said of it; "" for nothing."""
+    """The bytes of a weight in the file, with scales or table, and a remark for the user, or ""."""
 
     bytes: int
     remark: str
@@ -56,8 +56,8 @@ class _Place(NamedTuple):
 class _File:
     network: Network
     writer: Writer
-    nibbles: bool  # whether the opset has integers of 4 bits
-    reads: dict[tuple[int, int], str] = field(default_factory=dict)  # by node and operand what it reads instead
+    nibbles: bool  # true if the opset has integers of 4 bits
+    reads: dict[tuple[int, int], str] = field(default_factory=dict)  # (node, operand) -> its new input
 
 
 def least_opset(modes: Iterable[str]) -> int:
@@ -75,9 +75,8 @@ def write_compressed(
 ) -> tuple[onnx.ModelProto, list[StoredWeight]]:
     """The model with these weights as they are stored, and what each of them takes in the file.
 
-    graph: what the importer made of the network with these shapes and values of inputs; the weights are from it. A
-    weight that is no operand of a Conv, ConvTranspose, MatMul, Gemm or Gather of the model itself stays whole, with a
-    remark.
+    graph: the network as imported with these shapes and values of inputs; it has the weights. A weight that is not an
+    operand of a Conv, ConvTranspose, MatMul, Gemm or Gather of the model itself stays whole, with a remark.
     """
     opsets = {entry.domain: entry.version for entry in network.proto.opset_import}
     opset = opsets.get("", opsets.get("ai.onnx", LEAST_OPSET))
@@ -113,7 +112,7 @@ def write_compressed(
 
 
 def _assembled(file: _File, made: dict[int, list[onnx.NodeProto]]) -> onnx.ModelProto:
-    """The nodes with what they read now, without those that nothing reads any more."""
+    """The nodes with their new inputs, without nodes that became unused."""
     for index, node in enumerate(file.network.nodes):
         file.writer.nodes += made.get(index, [])
         new = onnx.NodeProto()
@@ -194,7 +193,7 @@ def _values(
     shapes: Mapping[str, Sequence[int]] | None,
     input_values: Mapping[str, Array] | None,
 ) -> dict[str, Array | Value]:
-    """These tensors of the model: arrays of its constants, and what the importer makes of those that it computes."""
+    """These tensors of the model: arrays of its constants, and the importer's values of computed ones."""
     computed = sorted(names - network.constants.keys())
     found: dict[str, Array | Value] = {name: network.constants[name] for name in names - set(computed)}
     if computed:
@@ -279,7 +278,7 @@ def _blocks(file: _File, name: str, weight: Weight, integers: Array, scales: Arr
 
 
 def _width(bits: int, stored: float) -> str:
-    """What the file makes of indices of so many bits, where it stores them in others."""
+    """A remark if the file stores indices of this many bits in wider ones."""
     if stored == bits:
         return ""
     more = f"; opset {NIBBLE_OPSET} stores 4" if stored == 8 and bits <= 4 else ""

@@ -1,4 +1,4 @@
-"""What a user asks for: the encoding of weights, for all layers or some, a tolerance, or a budget of bytes."""
+"""A user's request: the encoding of weights, for all layers or some, a tolerance, or a budget of bytes."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from hexane.errors import Error
 from hexane.memory import byte_count
 
 PALETTES = {f"palette{bits}": bits for bits in (1, 2, 3, 4, 6, 8)}
-# int4: what the chips' facts call so.
+# int4: the name in the chips' facts.
 ALIASES = {"int4": "palette4", "blockwise": "blockwise4:b32"}
 MODES = (
     "none",
@@ -86,7 +86,7 @@ class Compression:
 
     @property
     def searches(self) -> bool:
-        """Whether some layer's encoding depends on the tolerance."""
+        """True if some layer's encoding depends on the tolerance."""
         return "auto" in (self.mode, *self.per_layer.values())
 
     @property
@@ -139,7 +139,7 @@ def vector_of(encoding: str) -> int:
 
 
 def has_int8_tables(encoding: str) -> bool:
-    """Whether the entries of a palette are integers with a scale for each table."""
+    """True if the entries of a palette are integers with a scale for each table."""
     return _INT8_TABLES.fullmatch(encoding) is not None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-ROUNDS = 4  # in which the sum of the layers' errors is fitted to what was measured of all together
+ROUNDS = 4  # in each, the sum of the layers' errors is fitted to the measured error of the whole
 MARGIN = 0.95
 LEAST_GAIN = 1e-9  # of a pair of exchanges: rounding errors are smaller
 
@@ -25,8 +25,8 @@ def search(
 ) -> tuple[list[str], float]:
     """An encoding for each layer, and the error measured with all of them, which is at most the tolerance.
 
-    Each layer needs a choice without error. Errors of layers add up as squares do, more or less; the factor is what was
-    measured. Where a measurement is above the tolerance the next try is more careful.
+    Each layer needs a choice without error. Errors of layers add up roughly as squares, times a factor that is
+    measured. If a measurement exceeds the tolerance, the next round is more careful.
     """
     budget, found = tolerance**2, None
     for _ in range(ROUNDS):
@@ -66,7 +66,7 @@ def within(layers: Sequence[Sequence[Choice]], budget: float) -> list[Choice]:
 
 
 def least_bytes(layers: Sequence[Sequence[Choice]]) -> int:
-    """Of all layers with their smallest choices."""
+    """Bytes of all layers with their smallest choices."""
     return sum(min(c.bytes for c in choices) for choices in layers)
 
 
@@ -74,8 +74,8 @@ def within_bytes(layers: Sequence[Sequence[Choice]], budget: int) -> list[Choice
     """Choices of no more bytes than the budget, with a small sum of squared errors. The budget is at least
     `least_bytes`.
 
-    From the smallest on, the exchange that saves most error for a byte is made, of those that the budget allows; then
-    pairs of exchanges, one of which pays for the other, as long as they save error.
+    Starts from the smallest choices. Makes the exchange that saves most error for a byte within the budget, then pairs
+    of exchanges, one paying for the other, as long as they save error.
     """
     chosen = [min(choices, key=lambda c: (c.bytes, c.error)) for choices in layers]
     possible = [_exchanges(i, choices, now) for i, (choices, now) in enumerate(zip(layers, chosen, strict=True))]
@@ -105,7 +105,7 @@ def _exchanges(layer: int, choices: Sequence[Choice], now: Choice) -> list[_Exch
 
 
 def _best(possible: Sequence[Sequence[_Exchange]], room: int) -> list[_Exchange]:
-    """The one that saves most for a byte, of those with room."""
+    """The exchange that saves most for a byte, of those that fit the room."""
     taken = [e for exchanges in possible for e in exchanges if e.saves > 0 and e.bytes <= room]
     return [max(taken, key=lambda e: e.saves / max(e.bytes, 1))] if taken else []
 
@@ -113,7 +113,7 @@ def _best(possible: Sequence[Sequence[_Exchange]], room: int) -> list[_Exchange]
 def _best_pair(possible: Sequence[Sequence[_Exchange]], room: int) -> list[_Exchange]:
     """The two of different layers that save most together, with room for both; none where no two save anything."""
     ordered = sorted(chain.from_iterable(possible), key=lambda e: e.bytes)
-    leaders: list[tuple[_Exchange, ...]] = []  # among the first n: the one that saves most, and that of another layer
+    leaders: list[tuple[_Exchange, ...]] = []  # of the first n: the one that saves most, and the best of another layer
     for e in ordered:
         known = {k.layer: k for k in sorted([*(leaders[-1] if leaders else ()), e], key=lambda k: k.saves)}
         leaders.append(tuple(sorted(known.values(), key=lambda k: -k.saves)[:2]))

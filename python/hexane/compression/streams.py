@@ -1,4 +1,4 @@
-"""What a target does with an encoding: its engine streams it, or the compiler folds it to fp16."""
+"""A target's use of an encoding: its engine streams it, or the compiler folds it to fp16."""
 
 from collections.abc import Iterator
 
@@ -26,7 +26,7 @@ SOURCE = "formats.streams"
 
 
 def streams(weight: Weight, encoding: str, target: Target) -> bool:
-    """Whether the encoding of a weight stays compressed up to the engine."""
+    """True if the weight stays compressed up to the engine."""
     if not isinstance(target, Chip) or not weight.is_kernel or encoding == "none" or weight.node.op == "conv_transpose":
         return False
     if zeros_of(encoding) is not None:
@@ -60,7 +60,7 @@ def said(weight: Weight, encoding: str, target: Target) -> str:
 
 
 def _cpu_reads(weight: Weight, encoding: str) -> bool:
-    """Whether it stays in few bits on a CPU, by passes/quantize/keep_encoded.py and decode_in_calls.py."""
+    """True if it stays in few bits on a CPU, by passes/quantize/keep_encoded.py and decode_in_calls.py."""
     of_windows = (weight.node.op == "conv" and can_be_encoded(weight.node)) or decodes_in_calls(weight.node)
     of_rows = weight.node.op in ("gather", "linear", "matmul") and weight.whole.type.rank == 2
     if not (of_windows or of_rows):

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from hexane.graph import Array
 
 MOST = 127
-_FEWEST = 64  # the largest entry is at least this integer: scales above would be twice those that are tried
+_FEWEST = 64  # the largest entry is at least this integer; larger scales would be twice a scale already tried
 _SMALLEST = 2.0**-24  # of fp16
 
 
@@ -14,9 +14,8 @@ def int8_tables(tables: Array, counts: Array) -> tuple[NDArray[np.int8], NDArray
     """Integers from -127 to 127 [groups][entries] and scales [groups][1], whose products in fp16 are close to the
     tables [groups][entries].
 
-    The scale that makes the largest entry 127 is tried, those that make it 126 .. 64, and the least-squares scale for
-    the integers of each; the one with the least squared error is kept. counts: how many numbers have the entry, which
-    weigh its error.
+    Tries the scales that map the largest entry to 127 .. 64, and for the integers of each the least-squares scale; the
+    least squared error wins. counts: numbers with each entry, as weights of its error.
     """
     wide = tables.astype(np.float64)
     largest = np.abs(wide).max(1, keepdims=True)
@@ -40,7 +39,7 @@ def int8_tables(tables: Array, counts: Array) -> tuple[NDArray[np.int8], NDArray
 
 
 def _halves(scales: Array) -> Array:
-    """As fp16 has them, above 0, and no larger than that 127 of them are a number of fp16."""
+    """Scales in fp16, above 0, and small enough that 127 times a scale does not overflow fp16."""
     found: Array = np.clip(scales, _SMALLEST, 65504 / MOST).astype(np.float16)
     down = np.nextafter(found, np.float16(0))
     return np.where(found.astype(np.float64) * MOST > 65504, down, found).astype(np.float64)

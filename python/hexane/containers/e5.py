@@ -1,10 +1,10 @@
-"""A program of Core ML's runtime (.e5): a FlatBuffer, of which the engine's programs are one kind of operation.
+"""A program of Core ML's runtime (.e5): a FlatBuffer. Engine programs are one kind of its operations.
 
     root: [names of symbols], [(key, value) of the build], [sections], version of the format
 
-Source: the ANE guide (chapter 23): the fields and their order, seven pairs, version 4. A FlatBuffer says where its
-fields are but not what they are, so a file of another order is refused where the order shows, by the byte. What is
-inside a section is not published.
+Source: the ANE guide (chapter 23): the fields and their order, seven pairs, version 4. A FlatBuffer gives the places of
+fields but not their meaning. A file with another order is refused, with the byte, where that can be seen. The contents
+of sections are not published.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ VERSION = 4
 
 @dataclass(frozen=True, slots=True)
 class E5:
-    """What an .e5 file has. sections: the offset of each in the file."""
+    """The contents of an .e5 file. sections: the offset of each in the file."""
 
     version: int
     symbols: tuple[str, ...]
@@ -25,7 +25,7 @@ class E5:
 
 
 def read_e5(data: bytes) -> E5:
-    """What the file has. Raises Error, which names the byte, for what is no such file, and for what leads out of it."""
+    """The file's contents. Raises Error, with the byte, for another format, or a reference that leaves the file."""
     file = _File(data, "e5")
     root = file.reference(0, "root")
     symbols, build, sections, version = (file.field(root, slot, "root") for slot in range(4))

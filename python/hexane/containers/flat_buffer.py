@@ -1,4 +1,4 @@
-"""Files of FlatBuffers: tables, vectors and strings at offsets, each of which is checked."""
+"""FlatBuffer files: tables, vectors and strings at offsets, with every offset checked."""
 
 from collections.abc import Iterator
 
@@ -41,7 +41,7 @@ class FlatBuffer(FileBytes):
         return table + offset
 
     def references(self, field: int | None, what: str) -> Iterator[int]:
-        """What the elements of a vector of tables or strings are at; none for an absent field."""
+        """The offsets of the elements of a vector of tables or strings; empty for an absent field."""
         if field is None:
             return
         vector = self.reference(field, what)

@@ -54,7 +54,7 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Hwx:
-    """What an .hwx file has. commands: kind and bytes of each load command, in order."""
+    """The contents of an .hwx file. commands: kind and bytes of each load command, in order."""
 
     cpu_subtype: int
     file_type: int
@@ -65,8 +65,8 @@ class Hwx:
 
     @property
     def chips(self) -> tuple[str, ...]:
-        """The targets whose generation is that of the file, by the field `cpu_subtype`; those that no product has only
-        where there are no others."""
+        """The targets with the file's generation, by the field `cpu_subtype`. Targets without a known product are named
+        only if there are no others."""
         every = [name for name in chip_names(all=True) if load_chip(name).cpu_subtype == self.cpu_subtype]
         return tuple(name for name in every if load_chip(name).known) or tuple(every)
 
@@ -77,7 +77,7 @@ class Hwx:
 
     @property
     def weight_bytes(self) -> int:
-        """Of the sections __KERN_0, __KERN_1, .."""
+        """Bytes of the sections __KERN_0, __KERN_1, .."""
         return sum(s.bytes for segment in self.segments for s in segment.sections if _is_kernel(segment, s))
 
     @property
@@ -87,7 +87,7 @@ class Hwx:
 
 
 def read_hwx(data: bytes) -> Hwx:
-    """What the file has. Raises Error, which names the byte, for what is no such file, and for what leads out of it."""
+    """The file's contents. Raises Error, with the byte, for another format, or a reference that leaves the file."""
     file = FileBytes(data, "hwx")
     magic = file.number(0, 4, "magic")
     if magic != MAGIC:

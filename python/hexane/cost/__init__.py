@@ -1,5 +1,5 @@
-"""What a chip's program will cost: a formula with parameters for each chip, fitted to published latencies, and
-intervals from how far the formula was off where it had not seen the measurement (docs/cost.md)."""
+"""Estimates the cost of a chip's program: a formula whose parameters are fitted to published latencies for each chip,
+with intervals from its errors on measurements left out of the fit (docs/cost.md)."""
 
 from hexane.cost.estimate import Estimate, LayerCost, estimate_program
 from hexane.cost.least import Least, least

@@ -1,5 +1,5 @@
-"""What a program asks of its chip, without any number of the chip: submissions, bytes across the border, and for each
-layer operations and bytes."""
+"""The work of a program, independent of chip rates: submissions, bytes across the border, and operations and bytes of
+each layer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,10 +21,10 @@ _NORMS = ("LayerNorm", "InstanceNorm", "GroupNorm", "RMSNorm", "L2Norm", "LRN", 
 
 @dataclass(frozen=True, slots=True)
 class LayerDemand:
-    """kind: what its rate is looked up by. operations: of a product two for a multiply-add, else elements. weights:
-    bytes of the second operand of a product, which the engine streams; data: bytes of the first one, in a batch of
-    products those of one product. traffic: bytes from and to main memory, without weights. constant: the second operand
-    is the same for all inputs of a batch."""
+    """kind: selects the rate. operations: two for each multiply-add of a product, else elements. weights: bytes of a
+    product's second operand, which the engine streams; data: bytes of the first one; in a batch of products, of one
+    product. traffic: bytes from and to main memory, without weights. constant: all inputs of a batch share the second
+    operand."""
 
     kind: Kind
     operations: int
@@ -34,7 +34,7 @@ class LayerDemand:
     constant: bool = True
 
     def batched(self, inputs: int) -> "LayerDemand":
-        """Of as many inputs in one call."""
+        """The demand of this many inputs in one call."""
         grows = 1 if self.constant else inputs
         return replace(
             self,
@@ -47,10 +47,10 @@ class LayerDemand:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """kind: that of all layers that compute, or "network" for several. read, written: bytes of the values that go to
-    the engine and come from it, fp16, one copy for each submission; border_read, border_written: those of them that
-    come from another segment, and that another segment reads. host_operations, host_bytes: of the segments that the
-    CPU computes, without `open_loops` loops, whose number of steps the data decide."""
+    """kind: that of all layers that compute, or "network" for several. read, written: bytes of the values copied to and
+    from the engine, fp16, once a submission; border_read, border_written: the part of them from and to other segments.
+    host_operations, host_bytes: of the CPU's segments, without `open_loops` loops, whose number of steps depends on
+    data."""
 
     kind: str
     submissions: int
@@ -65,7 +65,7 @@ class Demand:
 
 
 def demand(program: Program) -> Demand:
-    """What a chip's program asks for. Layers come in the order of `program.layers`."""
+    """The work of a chip's program. Layers come in the order of `program.layers`."""
     layers = tuple(_of_layer(program, layer) for layer in program.layers)
     engine = [s for s in program.segments if s.device == "ane"]
     host = [s for s in program.segments if s.device == "host"]

@@ -17,10 +17,9 @@ BATCH = 16  # inputs in one call, of `Estimate.batched_us`
 
 @dataclass(frozen=True, slots=True)
 class LayerCost:
-    """us: in a network less or more than alone, by what published networks on the product took. bound: what takes the
-    time: "compute", "weights" or "activations", "" for a layer that costs nothing. utilisation: the part of the time
-    that it takes alone in which it could compute at its rate. traffic: bytes of activations from and to
-    main memory; weights: bytes of weights."""
+    """us: in a network less or more than alone, by published networks on the product. bound: the limit: "compute",
+    "weights" or "activations", "" for a layer without cost. utilisation: time at the compute rate / time of the layer
+    alone. traffic: bytes of activations from and to main memory; weights: bytes of weights."""
 
     index: int
     name: str
@@ -35,8 +34,8 @@ class LayerCost:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes in the main memory: weights as the engine streams them, surfaces of the inputs and outputs of all
-    submissions, tensors between layers that do not stay on chip; on_chip: the most that lies on chip at once."""
+    """Bytes in main memory: weights as the engine streams them, surfaces of the inputs and outputs of all submissions,
+    tensors between layers that do not stay on chip; on_chip: the peak on chip."""
 
     weights: int
     surfaces: int
@@ -46,17 +45,16 @@ class Memory:
 
 @dataclass(frozen=True)
 class Estimate:
-    """latency_us: of one call, from the caller's arrays to the caller's arrays: floor_us + copies_us + engine_us +
-    host_us. engine_us: the sum of the layers that compute, or of those that move data, whichever is larger. p10_us,
-    p90_us: measured latencies of programs of this kind lie between them in eight of ten cases. measured_on: the product
-    whose rates were used; extrapolated: it is not the one asked for; source, status: of the rates. batched_us: of each
-    of BATCH inputs in one call; None where the host computes as well. border_us: the part of copies_us between
-    segments. energy_uj: of the engine alone, latency_us times the median of the published power of programs of this
-    kind on this product; energy_span_uj: p10_us times the least of it, p90_us times the most. Both are None where fewer
-    than two programs were published, and for programs that the host computes parts of. further: the part of its time
-    alone that each layer of a network but the longest takes, by the published networks on this product; 1 where there
-    are none, and for programs of other kinds. open_loops: loops whose number of steps the data decide; their time is
-    not in the estimate."""
+    """latency_us: of one call, from and to the caller's arrays: floor_us + copies_us + engine_us + host_us. engine_us:
+    the sum of the layers that compute, or of those that move data, whichever is larger. p10_us, p90_us: an 80 %
+    interval for measured latencies of programs of this kind. measured_on: the product of the rates; extrapolated: it is
+    another than asked for; source, status: of the rates. batched_us: of each of BATCH inputs in one call; None if the
+    host computes as well. border_us: the part of copies_us between segments. energy_uj: of the engine only, latency_us
+    times the median published power for programs of this kind on this product; energy_span_uj: p10_us times the least
+    and p90_us times the most power. Both are None for fewer than two published programs, and if the host computes
+    parts. further: the fraction of its time alone that each layer of a network except the longest takes, by published
+    networks on this product; 1 without any, and for programs of other kinds. open_loops: loops whose number of steps
+    depends on data; the estimate leaves their time out."""
 
     target: str
     latency_us: float
@@ -83,7 +81,7 @@ class Estimate:
 
     @property
     def leaving_us(self) -> float:
-        """What leaving the engine costs: its further submissions, copies between segments, and the host's work."""
+        """The cost of leaving the engine: further submissions, copies between segments, and the host's work."""
         return self.floor_us * (1 - 1 / max(self.submissions, 1)) + self.border_us + self.host_us
 
     @property
@@ -95,12 +93,12 @@ class Estimate:
         return max(parts, key=lambda name: parts[name])
 
     def record(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The estimate as a JSON object."""
         return {**asdict(self), "leaving_us": self.leaving_us, "dominant": self.dominant}
 
 
 def estimate_program(program: Program, chip: Chip, own: RateFacts | None = None) -> Estimate:
-    """What a call of a chip's program costs. own: rates by product, which replace those of `shared/cost.toml`."""
+    """The cost of a call of a chip's program. own: rates by product; they replace those of `shared/cost.toml`."""
     found, known = demand(program), calibration(chip, own)
     known = known if found.kind == "network" else replace(known, further=1.0)
     times = layer_times(found.layers, known)
@@ -149,7 +147,7 @@ def _total(found: Demand, known: Calibration, layers: tuple[LayerCost, ...], mem
 
 
 def predicted_us(found: Demand, rates: Rates) -> float:
-    """The latency of a demand at these rates, without the host's part; each layer takes what it takes alone."""
+    """The latency of a demand at these rates, without the host's part, each layer as if alone."""
     layers = [(layer.kind, float(layer_us(*layer_parts(layer, rates).values()))) for layer in found.layers]
     return found.submissions * rates.floor_us + _copies_us(found.read, found.written, rates) + _engine_us(layers)
 
@@ -159,7 +157,7 @@ def _copies_us(read: int, written: int, rates: Rates) -> float:
 
 
 def _engine_us(layers: Sequence[tuple[str, float]]) -> float:
-    """Of layers with their kinds."""
+    """The engine's time for layers, given by kind."""
     moving = fsum(us for kind, us in layers if kind == "move")
     return float(engine_us(fsum(us for kind, us in layers if kind != "move"), moving))
 

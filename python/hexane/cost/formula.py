@@ -14,7 +14,7 @@ BOUNDS = ("compute", "weights", "activations")
 
 
 def call_us(submissions: Any, read: Any, written: Any, floor_us: Any, read_gbps: Any, write_gbps: Any) -> Any:
-    """What calls cost before the engine computes anything: a floor for each, and the copies to and from the engine."""
+    """The time of calls without the engine's work: a floor for each, and the copies to and from the engine."""
     return submissions * floor_us + transfer_us(read, read_gbps) + transfer_us(written, write_gbps)
 
 
@@ -38,16 +38,16 @@ def layer_us(compute: Any, weights: Any, activations: Any) -> Any:
 
 
 def engine_us(computing: Any, moving: Any) -> Any:
-    """Layers that only move data run on another unit than those that compute: the two sums overlap."""
+    """Layers that only move data run on another unit than layers that compute: the two sums overlap."""
     return _largest(computing, moving)
 
 
 def in_network(computing: Any, longest: Any, further: Any) -> Any:
-    """What the layers of a network take, of what they take alone: the longest one whole, of the others the part
-    `further`, so that no network gets faster by one more layer."""
+    """The time of a network's layers, as a fraction of their times alone: the longest in full, of each other the
+    fraction `further`. So one more layer never makes a network faster."""
     return (longest + further * (computing - longest)) / computing
 
 
 def _largest(a: Any, b: Any) -> Any:
-    """Of two numbers without NumPy, which takes ten times as long for them."""
+    """The larger of two numbers. For plain numbers NumPy would take ten times as long."""
     return np.maximum(a, b) if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) else max(a, b)

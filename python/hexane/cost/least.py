@@ -28,12 +28,12 @@ class Least:
     extrapolated: bool
 
     def record(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The lower bound as a JSON object."""
         return asdict(self)
 
 
 def least(segments: Sequence[Segment], chip: Chip) -> Least | None:
-    """The least that the segments of a network take on a chip. None where the engine computes nothing."""
+    """The least time of a network's segments on a chip. None if the engine computes nothing."""
     engine, known = [segment for segment in segments if segment.device == "ane"], calibration(chip)
     if not engine:
         return None
@@ -51,7 +51,7 @@ def _fp16_bytes(port: SegmentPort) -> int:
 
 
 def _product_us(node: Node, rates: Rates) -> float:
-    """Of a product alone, at the faster of the rates that it may be computed at, its constant weights read once."""
+    """The time of a product alone, at the fastest rate open to it, reading its constant weights once."""
     operations = 2 * multiply_adds(node)
     if not operations:
         return 0.0

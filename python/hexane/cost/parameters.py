@@ -18,9 +18,9 @@ from hexane.targets.tables import parse_toml, table
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """floor_us: of a submission. gbps: 10^9 bytes a second; gops: 10^9 operations a second, of a product two for a
-    multiply-add, else elements. read, write: copies to and from the engine, as a call does them; stream: weights;
-    traffic: activations in main memory. tile_bytes: of the first operand, for which the weights are read once."""
+    """floor_us: of a submission. gbps: 10^9 bytes a second; gops: 10^9 operations a second (two for each multiply-add
+    of a product, else elements). read, write: copies to and from the engine, once a call; stream: weights; traffic:
+    activations in main memory. tile_bytes: bytes of the first operand for each reading of the weights."""
 
     floor_us: float
     read_gbps: float
@@ -49,9 +49,9 @@ SCALED = ("gemm_gops", "conv_gops", "attention_gops")  # with the engine's peak,
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The rates of a chip. measured_on: the product whose latencies they were fitted to; extrapolated: another chip
-    than the one asked for, whose rates were scaled by `scale`, the ratio of peaks. source, status: of the rates.
-    further: the part of its time alone that each further layer of a network takes."""
+    """The rates of a chip. measured_on: the product that they were fitted to; extrapolated: that is another chip, so
+    the rates were scaled by `scale`, the ratio of peaks. source, status: of the rates. further: the fraction of its
+    time alone that each further layer of a network takes."""
 
     rates: Rates
     measured_on: str
@@ -64,15 +64,15 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True)
 class HostRates:
-    """Of the segments that the CPU computes."""
+    """Rates of the segments computed by the CPU."""
 
     gops: float
     gbps: float
 
 
 def calibration(chip: Chip, own: RateFacts | None = None) -> Calibration:
-    """The rates of a product where it was measured, else of the measured chip that is nearest to it. own: rates by
-    product, which replace those of `shared/cost.toml`."""
+    """The measured rates of a product, or of the measured chip nearest to it. own: rates by product; they replace those
+    of `shared/cost.toml`."""
     own = own or {}
     known = {name: rates_of(name) for name in measured()} | {name: plain(facts) for name, facts in own.items()}
     found = choose(chip, known)
@@ -82,7 +82,7 @@ def calibration(chip: Chip, own: RateFacts | None = None) -> Calibration:
 
 
 def choose(chip: Chip, known: Mapping[str, Rates]) -> Calibration:
-    """The rates for a chip from those of measured products, without their source."""
+    """The rates for a chip from a table of measured products, without their source."""
     asked = product_of(chip)
     own = next((name for name in known if name.casefold() == asked), None)
     if own is None and not chip.asked:  # asked for by the target's own name: its first product that was measured
@@ -96,7 +96,7 @@ def choose(chip: Chip, known: Mapping[str, Rates]) -> Calibration:
 
 
 def product_of(chip: Chip) -> str:
-    """What a chip was asked for as, in lower case and without "Apple"; for a device the product in it."""
+    """The product that a chip was asked for, in lower case and without "Apple"; for a device, the product in it."""
     plain = chip.asked.casefold().removeprefix("apple ").strip()
     return _products().get(plain, plain)
 
@@ -140,7 +140,7 @@ def clock_of(target: str) -> Fact:
 
 
 def peak_ratio(chip: Chip, other: Chip) -> float:
-    """Cores times clock of a chip, over those of another one; a clock that no source gives is left out of both."""
+    """Cores times clock of a chip, divided by those of another. If a clock is unknown, both are left out."""
     clocks = (clock_of(chip.name).value, clock_of(other.name).value)
     cores = (chip.cores or 1) / (other.cores or 1)
     return cores if None in clocks else cores * clocks[0] / clocks[1]
@@ -207,17 +207,16 @@ def host_facts() -> Mapping[str, Fact]:
 
 @cache
 def further_layers(product: str) -> float:
-    """Of a product whose published networks tell it, the part of its time alone that each further layer of a network
-    takes; 1 for others."""
+    """The fraction of its time alone that each further layer of a network takes, by published networks on the product;
+    1 without any."""
     given = table("cost")["networks"].get(product)
     return 1.0 if given is None else float(read_fact(_place(), f"networks.{product}", given, float).value)
 
 
 @cache
 def residuals(kind: str, extrapolated: bool) -> tuple[float, float]:
-    """The quantiles p10 and p90 of measured / estimated for programs of a kind, on latencies that the fit had not
-    seen; on chips that it had not seen for an extrapolated one. "plain_network": of a product whose further layers no
-    network tells."""
+    """The quantiles p10 and p90 of measured / estimated for programs of a kind, on latencies left out of the fit; for
+    an extrapolated chip, on chips left out of the fit. "plain_network": a product without published networks."""
     which = "unseen_chips" if extrapolated else "unseen_rows"
     spans = table("cost")[which]
     known = kind if kind in spans else "other"
@@ -228,8 +227,8 @@ def residuals(kind: str, extrapolated: bool) -> tuple[float, float]:
 
 @cache
 def power_mw(product: str, kind: str) -> Fact | None:
-    """The power of the engine of a product, in programs of a kind: least, median and most of what was published. None
-    for fewer than two programs."""
+    """The published power of a product's engine for programs of a kind: least, median and most. None for fewer than two
+    programs."""
     given = table("power")
     row = given["chips"].get(product, {}).get(kind)
     place = Place("shared/power.toml", given["source"], given["status"])

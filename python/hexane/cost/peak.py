@@ -18,9 +18,9 @@ MEGA = 1e6
 @dataclass(frozen=True)
 class Peak:
     """tflops: 10^12 fp16 operations a second, two for a multiply-add, at the top clock; relative_to_m1: that over M1's;
-    ghz: the top clock. They are None where no source gives a clock. end_to_end: how much shorter calls were than on M1,
-    least and most, as measured; None for a chip that was not. caveat: what the peak does not say. facts: cores, clock
-    (MHz), multiply_adds_per_core_cycle and end_to_end with source, status and claims."""
+    ghz: the top clock. They are None if no source gives a clock. end_to_end: measured speed-up of whole calls over M1,
+    least and most; None if not measured. caveat: the limits of the peak as a prediction. facts: cores, clock (MHz),
+    multiply_adds_per_core_cycle and end_to_end with source, status and claims."""
 
     target: str
     tflops: float | None
@@ -32,7 +32,7 @@ class Peak:
     facts: Mapping[str, Fact] = field(repr=False)
 
     def record(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The peak as a JSON object."""
         plain = ("target", "tflops", "relative_to_m1", "cores", "ghz", "end_to_end", "caveat")
         said = {
             name: {
@@ -47,7 +47,7 @@ class Peak:
 
 def project_peak(target: str | Chip) -> Peak:
     """The most that a chip's cores could compute: cores x multiply-adds in a cycle x 2 x the top clock. Do not read a
-    speed-up from it: `hx.estimate` says what a network takes.
+    speed-up from it: use `hx.estimate` for the time of a network.
 
     target: a chip in any spelling. Raises Error for one that is unknown, and for the host, which has no engine.
     """
@@ -83,7 +83,7 @@ def _tflops(chip: Chip) -> float | None:
 
 
 def _clock(chip: Chip) -> Fact:
-    """The top clock in MHz; that of the same generation where the target's own is unknown."""
+    """The top clock in MHz; if unknown for the target, its generation's."""
     found = clock_of(chip.name)
     if found.value is None and chip.name in table("peak")["clocks"]:
         return read_fact(_place(), f"clocks.{chip.name}", table("peak")["clocks"][chip.name], int)

@@ -1,4 +1,4 @@
-"""Which steps of a plan CMSIS-NN computes, with the same bits, what it needs for them, and why not the others."""
+"""The steps of a plan that CMSIS-NN computes with the same bits, its needs for them, and reasons for the others."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ _KINDS = {"int8": np.int8, "uint8": np.uint8, "int32": np.int32}
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A step that CMSIS-NN computes: which body of csrc/c99/cmsis_nn does, bytes of scratch for each of EXTENSIONS,
-    bytes of rows that it copies where they go round in a ring, and for each channel the shift and, where the plan does
-    not have them so, the multiplier and bias."""
+    """A step computed by CMSIS-NN: the body in csrc/c99/cmsis_nn, bytes of scratch for each of EXTENSIONS, bytes of
+    rows copied out of a ring buffer, and for each channel the shift and, if the plan has them in another form, the
+    multiplier and bias."""
 
     step: int
     name: str
@@ -44,7 +44,7 @@ class _Tensor:
 
     @property
     def is_dense(self) -> bool:
-        """Of bytes, without gaps between pixels and rows; images may lie apart."""
+        """True for bytes without gaps between pixels and rows; images may lie apart."""
         steps = [prod(self.shape[axis + 1 :]) for axis in range(len(self.shape))]
         axes = range(1, len(self.shape))
         return all(self.shape[axis] == 1 or self.strides[axis] == steps[axis] for axis in axes)
@@ -216,7 +216,7 @@ def _values_of(tensor: _Tensor | None) -> np.ndarray[Any, Any]:
 
 
 def _lies_in_order(weight: _Tensor, order: Sequence[int]) -> bool:
-    """Whether the axes lie in this order, outermost first, without gaps."""
+    """True if the axes are contiguous in this order, outermost first."""
     step = 1
     for axis in reversed(order):
         if weight.shape[axis] > 1 and weight.strides[axis] != step:
@@ -245,7 +245,8 @@ def _check_windows(
 
 
 def _window_bytes(x: _Tensor, reach: int, stride: int, rows: int) -> int:
-    """Of the input's rows for `rows` of the output, where they may go round in a ring. reach: rows of a window."""
+    """Bytes of the input's rows for `rows` of the output, if they may wrap around in a ring buffer. reach: rows of a
+    window."""
     if not x.ring or not rows:
         return 0
     count = min((rows - 1) * stride + reach, x.ring)
@@ -254,9 +255,9 @@ def _window_bytes(x: _Tensor, reach: int, stride: int, rows: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What computes the steps of a plan. steps: for each its row, its kernel, and its body or why it has none; scratch:
-    by the row of a step, for one of EXTENSIONS; partly: steps of which it does not compute rows that go round in a
-    ring, for want of room; sizes: bytes of each arena, by its row, with scratch."""
+    """The assignment of a plan's steps. steps: for each its row, its kernel, and its body or the reason for none;
+    scratch: by the row of a step, for one of EXTENSIONS; partly: steps whose rows that wrap around in a ring buffer are
+    left to the runtime, for want of room; sizes: bytes of each arena, by its row, with scratch."""
 
     steps: tuple[tuple[int, str, Body | str], ...]
     scratch: Mapping[int, Scratch]

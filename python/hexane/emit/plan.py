@@ -1,4 +1,4 @@
-"""Writes a program as the sections of a flat plan (csrc/plan/plan.h says what they are)."""
+"""Writes a program as the sections of a flat plan (defined in csrc/plan/plan.h)."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -141,7 +141,7 @@ class _Writer:
                 "shape": (*shape, *[0] * (8 - rank)),
                 "strides": (*view.strides, *[0] * (8 - rank)),
             }
-            # Buffers that follow one another in the same bytes share a row, unless these are those of a ring.
+            # Buffers that use the same bytes one after the other share a row, unless they are ring buffers.
             same = tuple(row.values())
             if view.ring or same not in self.same_rows:
                 self.same_rows[same] = len(self.tensors)
@@ -158,7 +158,7 @@ class _Writer:
                 self.tensor(View(i, 0, buffer.type, buffer.strides or dense_strides(buffer.type)))
 
     def has_place(self, number: int) -> bool:
-        """Whether the buffer has memory: weights that no step reads have none."""
+        """True if the buffer has memory: unused weights have none."""
         return self.program.buffers[number].kind != "weights" or number in self.touched
 
     def ports(self, ports: Sequence[PortView]) -> list[dict[str, Any]]:
@@ -231,12 +231,12 @@ class _Writer:
 
 
 def _source(step: Step) -> str:
-    """Where a step comes from, without the op if that is what its kernel is called."""
+    """The place of a step in the model, without the op if the kernel has its name."""
     return step.node.source if step.node.op.rpartition(".")[2] == step.kernel else step.node.where
 
 
 def _place(moves: list[int], those: Sequence[int]) -> int:
-    """Where those stand in the list one behind the other, to whose end they go if they do not."""
+    """The start of these moves in the list; they are appended if absent."""
     for place in range(len(moves) - len(those) + 1):
         if moves[place : place + len(those)] == list(those):
             return place

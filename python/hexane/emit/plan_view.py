@@ -23,7 +23,7 @@ _INSTEAD = {  # what to do about kernels of the host alone
     **dict.fromkeys(("decode", "sparse_conv", "sparse_matmul"), f"{_C99}has that weight whole"),
     "recurrent": f"{_C99}has the steps of that network written out",
 }
-_INSTALLED = Path(__file__).parents[1] / "c99"  # beside the package where that is installed
+_INSTALLED = Path(__file__).parents[1] / "c99"  # next to the installed package
 _CHECKOUT = Path(__file__).parents[3]
 
 
@@ -48,7 +48,7 @@ def supported() -> tuple[list[str], list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """A memory of a plan: its name, what it is for, bytes, and where it may begin."""
+    """A memory of a plan: its name, its kind, bytes, and alignment."""
 
     name: str
     kind: str
@@ -58,8 +58,8 @@ class Space:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """How a streamed port goes by rows, as the runtime's hooks bring and take them: so many, of so many bytes each.
-    shape, strides: of all of them as a view into the port's array."""
+    """The rows of a streamed port, as the runtime's hooks bring and take them: their count, and bytes of each. shape,
+    strides: of all of them as a view into the port's array."""
 
     count: int
     bytes: int
@@ -83,7 +83,7 @@ class Port:
 
     @property
     def text(self) -> str:
-        """For a comment in C: what it is, and what its rows are."""
+        """A comment in C: the port's name and type, and its rows."""
         text = f"{self.name.encode('ascii', 'replace').decode().replace('*/', '* /')}: {self.dtype}{list(self.shape)}"
         if self.rows is None:
             return text
@@ -99,7 +99,7 @@ class Port:
 
     @property
     def in_other_order(self) -> bool:
-        """Whether the rows, one behind the other, are not the bytes of the port's array."""
+        """True if the rows in sequence differ from the bytes of the port's array."""
         if self.rows is None:
             return False
         item = dtype(self.dtype).bits // 8
@@ -112,7 +112,7 @@ _DTYPES = ("bool", "int8", "uint8", "int16", "uint16", "fp16", "int32", "uint32"
 
 
 class PlanView:
-    """What code generation reads in a plan. Raises Error for a file that is no sound plan."""
+    """The parts of a plan that code generation reads. Raises Error for an invalid plan."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -150,7 +150,7 @@ class PlanView:
         return Port(self.string(row["name"]), space, self.string(tensor["dtype"]), shape, rows)
 
     def _rows(self, space: int, whole: Any) -> Rows:
-        """As the one step that touches the port goes through them; of one that no step does, all of it is a row."""
+        """The rows that the one step touching the port goes through; if no step does, all of it is a row."""
         tensors = self.sections["tensors"]
         used = [tensors[i] for i in self.sections["operands"].tolist() if i != ABSENT and tensors[i]["space"] == space]
         tensor = used[0] if used else whole
@@ -161,16 +161,16 @@ class PlanView:
 
     @property
     def port_bytes(self) -> int:
-        """What inputs and outputs take that are not streamed."""
+        """Bytes of inputs and outputs that are not streamed."""
         return sum(self.spaces[port.space].bytes for port in (*self.inputs, *self.outputs) if not port.rows)
 
     @property
     def streams(self) -> bool:
-        """Whether it has streamed ports."""
+        """True if it has streamed ports."""
         return any(port.rows for port in (*self.inputs, *self.outputs))
 
     def used(self) -> tuple[list[str], list[str]]:
-        """The kernels and activations that the steps need. Raises Error for those that the runtime has not got."""
+        """The kernels and activations that the steps need. Raises Error for any that the runtime lacks."""
         kernels, activations = supported()
         layouts = {row["name"]: row["attrs"] for row in _core.kernels()}
         used: set[str] = set()
@@ -194,21 +194,21 @@ class PlanView:
         return Error(f"[codegen] {self.step_text(index)}: {got}, need one of {', '.join(need)}{way}")
 
     def step_text(self, index: int) -> str:
-        """Step 3, softmax at model.py:7: its place in the plan, what it computes and, if known, where it comes from."""
+        """Step 3, softmax at model.py:7: its place in the plan, its op and, if known, its place in the model."""
         step = self.sections["steps"][index]
         kernel, source = self.string(step["kernel"]), self.string(step["source"])
         known = not source or " at " in source or source in OPS
         return f"step {index}, {source or kernel}" if known else f"step {index}, {kernel} at {source}"
 
     def way_to_host(self) -> str:
-        """What to do with a plan that is for a chip."""
+        """Advice for a plan that is for a chip."""
         target = next((self.string(row["name"]) for row in self.sections["numerics"]), "host")
         if target not in chip_names():
             return ""
         return f"; it is for {target}: compile the model with --target host (target='host')"
 
     def only_clamps(self) -> bool:
-        """Whether epilogues do nothing but clamp, and every quantised product gives 8 bits."""
+        """True if epilogues only clamp, and every quantised product gives 8 bits."""
         layouts = {row["name"]: row["attrs"] for row in _core.kernels()}
         for step in self.sections["steps"]:
             name = self.string(step["kernel"])
@@ -226,7 +226,7 @@ class PlanView:
         return sum(1 << _DTYPES.index(name) for name in used if name in _DTYPES)
 
     def has_states(self) -> bool:
-        """Whether it has memory that a run leaves to the next, or that comes with first contents."""
+        """True if it has memory that a run leaves to the next, or with initial contents."""
         return any(space.bytes and space.kind in ("state", "param") for space in self.spaces)
 
     def _slots(self, step: Any) -> set[str]:
@@ -248,11 +248,11 @@ def text_at(strings: bytes, offset: int) -> str:
 
 
 def memory_bytes(plan: PlanView, found: Assignment | None, space: int) -> int:
-    """What a space takes, with the scratch of steps."""
+    """Bytes of a space, with the scratch of steps."""
     return plan.spaces[space].bytes if found is None else found.sizes.get(space, plan.spaces[space].bytes)
 
 
 def arena_bytes(plan: PlanView, found: Assignment | None) -> int:
-    """What all arenas and states take, with the scratch of steps."""
+    """Bytes of all arenas and states, with the scratch of steps."""
     kinds = [space.kind for space in plan.spaces]
     return sum(memory_bytes(plan, found, i) for i, kind in enumerate(kinds) if kind not in ("weights", "port"))

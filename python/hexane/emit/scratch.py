@@ -1,7 +1,7 @@
 """Where kernels of a plan may keep their scratch while a step runs: the lowest free gap of an arena.
 
-With all tensors placed, the scratch of one step (or of the steps of a loop, which take turns) meets only what is live
-meanwhile, and no other scratch. So the lowest gap is the best one for each step by itself.
+With all tensors placed, the scratch of one step (or of the steps of a loop, which run in turn) overlaps in time only
+with live tensors, not with other scratch. So the lowest gap is the best one for each step by itself.
 """
 
 from collections import defaultdict
@@ -52,8 +52,8 @@ class Gaps:
         return dict(self._sizes)
 
     def place(self, step: int, size: int, grows: bool = True) -> Scratch | None:
-        """The lowest gap of `size` bytes beside what is live at a step: in an arena as it is, else behind one whose
-        limit allows it. None where there is none, or where an arena would have to grow and may not."""
+        """The lowest gap of `size` bytes among the tensors live at a step: inside an arena, else at the end of an arena
+        that may grow. None if there is no gap, or if an arena would have to grow and may not."""
         found = [Scratch(space, self._gap(space, step, size), size) for space in self._live]
         ends = {one.space: one.offset + one.bytes for one in found}
         for one in found:
@@ -94,7 +94,7 @@ class Gaps:
         return {unit: sorted(ranges) for unit, ranges in live.items()}
 
     def _accesses(self, space: int) -> Iterator[tuple[int, int, _Access]]:
-        """First byte, last one + 1, and access, in the order of the steps: what a step reads before what it writes."""
+        """First byte, last one + 1, and access, in the order of the steps: the reads of a step before its writes."""
         tensors, operands = self._sections["tensors"], self._sections["operands"]
         for port in self._sections["inputs"]:
             if int(tensors[port["tensor"]]["space"]) == space:
@@ -143,8 +143,7 @@ class Gaps:
         return end - begin == size
 
     def _covers(self, index: int, id: int) -> bool:
-        """Whether the runs of a step, of which the reader knows that they leave no row out between the first and the
-        last, write all."""
+        """True if the runs of a step write all rows. The caller knows that they skip none between first and last."""
         step = self._sections["steps"][index]
         axis, begin, end = int(step["cut_axis"]), int(step["begin"]), int(step["end"])
         if axis < 0:

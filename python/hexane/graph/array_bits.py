@@ -56,7 +56,7 @@ class ArrayBits:
 
 
 def _is_of(array: Array, base: object) -> bool:
-    """Whether the array is these bytes, and no others."""
+    """True if the array is exactly these bytes."""
     return type(base) is bytes and len(base) == array.nbytes
 
 

@@ -5,13 +5,13 @@ from typing import Any
 
 from hexane.graph import printer
 
-AttrValue = Any  # bool, int, float, str, DType, EpilogueSlot, and tuples of them: what the record of the op declares
+AttrValue = Any  # bool, int, float, str, DType, EpilogueSlot, and tuples of them, as declared in the op's record
 _INT = frozenset((int,))  # and no bool, which is equal to an int
 
 
 @dataclass(frozen=True, slots=True)
 class EpilogueSlot:
-    """One thing that a kernel does to its accumulators before it stores them: an op of one operand with all of its
+    """One operation of a kernel on its accumulators before it stores them: an op of one operand with all of its
     attributes, or the addition of the node's input number `operand`."""
 
     op: str

@@ -1,13 +1,13 @@
-"""What the compiler decided about a network, and why: the one record of it, in order, kept from the first pass to the
+"""The compiler's decisions about a network, with reasons: the one record of them, in order, from the first pass to the
 program."""
 
 from typing import NamedTuple
 
 
 class Decision(NamedTuple):
-    """stage: the pass or stage that decided. node: the op and where it comes from in the user's model ("conv at
-    net.py:12"), which stays true when the node is rewritten. verdict: what became of it, in a word or two. source: who
-    says that it has to be so, "hexane" where it is our own choice."""
+    """stage: the pass or stage that decided. node: the op and its place in the user's model ("conv at net.py:12"),
+    which survives rewriting. verdict: the outcome, in a word or two. source: the authority for the reason, "hexane" for
+    our own choice."""
 
     stage: str
     node: str

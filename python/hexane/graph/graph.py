@@ -14,8 +14,8 @@ from hexane.graph.topological import topological
 
 
 class Port(NamedTuple):
-    """A named output. Where its extent along an axis is only known when it has been computed, the shape is the largest
-    there may be, and `length` names the output that says how much of it is valid."""
+    """A named output. If its extent along an axis depends on data, the shape is the largest possible, and `length`
+    names the output with the number of valid elements."""
 
     name: str
     value: Value
@@ -27,11 +27,11 @@ class Port(NamedTuple):
 class Graph:
     """A program: inputs in the order of its signature, named outputs, and the states it updates.
 
-    `updates` are values of write_state that have to run though no output depends on them. `decisions` say what passes
-    decided so far; they are no part of what the graph is. A pass that makes a graph of new ports keeps them by
-    `dataclasses.replace`. `taps` are values that somebody wants to find again behind the passes. They keep nothing in
-    the graph and stop no fusion: a tap may come to name a node that is no longer part of the graph. `takes` says which
-    nodes a pass may bring in: a change that would make another is not made. None: all of them.
+    `updates` are values of write_state that must run though no output depends on them. `decisions` record choices of
+    passes so far; they do not count in comparisons. A pass that makes a graph of new ports keeps them by
+    `dataclasses.replace`. `taps` are values to be found again after the passes. They keep nothing alive in the graph
+    and prevent no fusion: a tap may come to name a node outside the graph. `takes` tells which nodes a pass may add: a
+    change that adds others is not made. None: all of them.
     """
 
     inputs: tuple[Value, ...]
@@ -41,7 +41,7 @@ class Graph:
     decisions: tuple[Decision, ...] = field(default=(), repr=False, compare=False)
     taps: tuple[Port, ...] = field(default=(), repr=False, compare=False)
     takes: Callable[[Node], bool] | None = field(default=None, repr=False, compare=False)
-    # Each holds what it remembers, once that is whole. Two threads may both compute it; the first one's stays.
+    # Caches, stored only when complete. Two threads may both compute one; the first result stays.
     _order: list[list[Node]] = field(default_factory=list, init=False, repr=False, compare=False)
     _ops: list[frozenset[str]] = field(default_factory=list, init=False, repr=False, compare=False)
     _counts: list[Counter[Value]] = field(default_factory=list, init=False, repr=False, compare=False)
@@ -69,14 +69,14 @@ class Graph:
         return [str(value.node.attrs["name"]) for value in self.inputs]
 
     def constants(self) -> dict[str, Array]:
-        """The arrays of consts, params and states by the digest they print as, those of bodies too."""
+        """The arrays of consts, params and states by their printed digests, including bodies."""
         found = {printer.digest(node.data): node.data for node in self.nodes if node.data is not None}
         for _, body in printer.bodies(self):
             found.update(body.constants())
         return found
 
     def users(self) -> dict[Value, list[Node]]:
-        """Who reads a value; a node that reads it twice counts twice. Outputs are not listed."""
+        """The readers of each value; a node that reads it twice counts twice. Outputs are not listed."""
         table: dict[Value, list[Node]] = {}
         for node in self.nodes:
             for value in node.inputs:
@@ -135,7 +135,7 @@ class Graph:
         return self.replace(table) if table else self
 
     def _takes_all(self, values: Sequence[Value], known: set[Node]) -> bool:
-        """Whether the graph takes all nodes behind the values that are not known, which they are then."""
+        """True if the graph takes all unknown nodes upstream of the values; they become known."""
         assert self.takes is not None
         fresh: dict[Node, None] = {}
         stack = [value.node for value in values]
@@ -161,10 +161,10 @@ class Graph:
         )
 
     def tapped(self, became: Callable[[Value], Value]) -> tuple[Port, ...]:
-        """The taps in a graph in which `became` says what stands for each value of this one.
+        """The taps of this graph in a new one; `became` gives the new value of each value of this graph.
 
-        A tap that is no longer part of this graph is made anew of what its operands became, so that a reshape which a
-        pass went around is still found. `became` is asked of values of this graph only.
+        A tap outside this graph is rebuilt from its operands' new values, so that a reshape that a pass went around is
+        still found. `became` is called only with values of this graph.
         """
         live = {id(node) for node in self.nodes} if self.taps else ()
         now: dict[Value, Value] = {}
@@ -182,14 +182,14 @@ class Graph:
         return tuple(port._replace(value=stands_for(port.value)) for port in self.taps)
 
     def annotated(self, **notes: Any) -> "Graph":
-        """The same nodes with other decisions, taps, `takes` or another name. What is remembered of the nodes stays."""
+        """The same nodes with other decisions, taps, `takes` or another name. Caches about the nodes are kept."""
         made = replace(self, **notes)
         for remembered in ("_order", "_ops", "_counts", "_users"):
             object.__setattr__(made, remembered, getattr(self, remembered))
         return made
 
     def decided(self, *decisions: Decision) -> "Graph":
-        """The same graph with these decisions behind its own, but for those that an earlier pass took already.
+        """The same graph with these decisions appended, except those that an earlier pass made already.
 
         Two that are equal may be about two nodes of one line, so both are kept.
         """

@@ -14,7 +14,7 @@ def check_name(what: str, name: str) -> None:
 
 
 def free_name(name: str, taken: set[str]) -> str:
-    """The name, or with the first number behind it that nobody has taken."""
+    """The name, with the first free number appended if it is taken."""
     if name not in taken:
         return name
     number = 1

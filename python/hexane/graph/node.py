@@ -1,7 +1,7 @@
 """Immutable nodes, made once each (hash-consed), and their values.
 
-One Node serves every level, from the ops a user calls to what the executor runs; the record of its op (`hexane.ops`)
-says what it means.
+One Node class serves every level, from users' ops to the executor's kernels; the op's record (`hexane.ops`) defines its
+meaning.
 """
 
 import threading
@@ -76,7 +76,7 @@ class Node:
         return tuple(Value(self, i) for i in range(len(self.types)))
 
     def with_inputs(self, inputs: "tuple[Value | None, ...]") -> "Node":
-        """The same op of other inputs, whose types are those of its own."""
+        """The same op with other inputs of the same types."""
         if inputs == self.inputs:
             return self
         return self._kind.node(inputs, self.sources)
@@ -128,7 +128,7 @@ _interned: dict[object, _Interned] = {}
 
 
 def _forget(place: _Interned, table: dict[object, _Interned] = _interned, lock: Any = _lock) -> None:
-    """Of a node that has died. Defaults, because the module's names may be gone when the last nodes die."""
+    """Remove a node that has died. Defaults, because the module's names may be gone when the last nodes die."""
     with lock:
         if table.get(place.identity) is place:
             del table[place.identity]
@@ -152,13 +152,13 @@ def make_node(
 
 
 def kind_of(op: str, attrs: Mapping[str, AttrValue], types: Sequence[TensorType]) -> Kind:
-    """What nodes of this op share that have these attributes and types."""
+    """The kind shared by nodes of this op with these attributes and types."""
     return _kind(op, attrs, tuple(types), tuple((k, attr_bits(v)) for k, v in attrs.items()))
 
 
 def constant(array: Array, sources: tuple[str, ...] = (), dtype: DType | None = None) -> Value:
     """A const node holding the array (copied when it is not C-contiguous; never modified). Equal bits merge. dtype: for
-    those that NumPy keeps in the bytes of another, uint1, uint3 and uint6; the array has just such elements."""
+    uint1, uint3 and uint6, which NumPy stores as another dtype."""
     data = truths(array if array.flags.c_contiguous else np.ascontiguousarray(array))
     if not data.dtype.isnative:
         raise Error(f"[const] got the byte order {data.dtype.byteorder!r}, need the machine's own")
@@ -209,7 +209,7 @@ def _intern(
 
 
 def _are_constant(inputs: "tuple[Value | None, ...]") -> bool:
-    """Whether there are operands, all of them constant."""
+    """True if there are operands, all of them constant."""
     for value in inputs:
         if value is not None and not value.node.is_constant:
             return False

@@ -128,7 +128,7 @@ def quote(name: str) -> str:
 
 
 def print_program(program: Program, sources: bool = True) -> str:
-    """The program as text: steps in order, then the bytes of every memory and what was decided. sources: as
+    """The program as text: steps in order, then the bytes of every memory and the decisions. sources: as
     `print_graph`.
 
     program "digits" for host

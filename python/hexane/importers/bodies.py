@@ -35,8 +35,8 @@ class Body:
         return Body([("step", STEP), ("condition", TRUTH), *values])
 
     def capture(self, value: Value) -> Value:
-        """The input that a value of the graph around is. A constant, or an encoded weight, is itself. Raises Error for
-        a value of which the data decide how much is valid."""
+        """The body's input for a value of the surrounding graph. A constant, or an encoded weight, is used directly.
+        Raises Error for a value whose valid extent depends on data."""
         if value.node.op == "const" or is_encoded(value.node) or value in self._inputs:
             return value
         if value not in self.captured:
@@ -75,12 +75,12 @@ class Around(Mapping[str, _Item]):
 
 
 def is_long(steps: int, nodes: int) -> bool:
-    """Whether a loop is one op though its steps are known: written out, it would take long to compile."""
+    """True if a loop stays one op though its steps are known: unrolled, it would take long to compile."""
     return steps > LONG_STEPS and steps * nodes > LONG_NODES
 
 
 def is_cheap(graph: Graph) -> bool:
-    """Whether computing it costs less than a branch, and cannot fail."""
+    """True if computing it costs less than a branch, and cannot fail."""
     ops = [OPS[node.op] for node in graph.nodes if node.op not in LEAVES]
     return len(ops) <= CHEAP_OPS and all(op.elementwise or op.view for op in ops)
 
@@ -134,8 +134,8 @@ def loop_op(
 def cond_op(
     b: Builder, condition: Value, bodies: Sequence[Body], found: Sequence[Sequence[Value]]
 ) -> tuple[Value, ...] | None:
-    """The results of the chosen branch, which alone is computed. None where both are cheap. Raises Error for branches
-    of different types."""
+    """The results of the chosen branch; the other is not computed. None if both are cheap. Raises Error for branches of
+    different types."""
     outer = list(dict.fromkeys(value for body in bodies for value in body.captured))
     if not outer:
         return None

@@ -1,4 +1,4 @@
-"""Opening files: regular ones only, and those that an untrusted file names only inside its own folder."""
+"""Opens files: only regular ones. Names from an untrusted file may only lead inside its own folder."""
 
 import os
 import stat
@@ -17,7 +17,7 @@ def read_all(descriptor: int, where: str) -> bytes:
 
 
 def read_view(descriptor: int, where: str) -> memoryview:
-    """As read_all, in large pages, as a view that nobody writes to."""
+    """Like read_all, in large pages, as a read-only view."""
     with os.fdopen(descriptor, "rb", buffering=0) as file:
         size = os.fstat(descriptor).st_size
         check_memory(where, size)
@@ -86,8 +86,8 @@ def open_inside(folder: Path, location: str, where: str) -> int:
 
 
 def open_next_to(folder: Path, name: str, where: str) -> int:
-    """As open_inside, for a file that nobody named but that belongs to the folder. It may also be a link to a file of
-    the same folder, by its plain name."""
+    """Like open_inside, for a file that belongs to the folder without being named by a user. It may also be a link to a
+    file of the same folder, by its plain name."""
     try:
         target = os.readlink(folder / name)
     except OSError:
@@ -117,7 +117,7 @@ def _blob(path: Path, opened: int) -> PurePosixPath | None:
         models--ORG--NAME/snapshots/REVISION/[FOLDER/]FILE  ->  [../]../../blobs/HASH
 
     The link may be written in another way, also as an absolute path, as long as it names a file of this repository's
-    `blobs`. What is opened is the path above, from `opened`, the directory that holds the link.
+    `blobs`. The path above is opened, from `opened`, the directory that holds the link.
     """
     try:
         target = os.readlink(path.name, dir_fd=opened)

@@ -10,7 +10,7 @@ BATCH, COLORS, IMAGE, LINE, FEATURES, TOKENS, SAMPLES = 1, 3, 224, 320, 32, 128,
 LINE_HEIGHTS = (32, 48, 64)  # of images of one line of text
 COLOR_COUNTS = (1, 3, 4)
 SOUND = ("audio", "wave", "speech", "signal", "pcm", "input_values")
-# What the words in the name of a dim say about its extent. The first that is found counts.
+# The extent suggested by a word in the name of a dim. The first match counts.
 BY_WORD = (
     (BATCH, ("batch", "bs", "n", "b")),
     (TOKENS, ("seq", "sequence", "len", "length", "token", "tokens", "time", "past", "frames", "t", "s")),
@@ -56,7 +56,7 @@ def shape_option(name: str, shape: Sequence[int]) -> str:
 
 def _by_name(dim: str, named: Mapping[str, int]) -> int | None:
     terms = [term.strip() for term in dim.split("+")]
-    if len(terms) > 1:  # "past_length + length" is the sum of what they have
+    if len(terms) > 1:  # "past_length + length" is the sum of both extents
         extents = [int(term) if term.isdecimal() else named.get(term) for term in terms]
         return None if None in extents else sum(e for e in extents if e is not None)
     words = set(re.split(r"[^a-z]+", dim.lower()))
@@ -64,7 +64,7 @@ def _by_name(dim: str, named: Mapping[str, int]) -> int | None:
 
 
 def _by_place(name: str, kind: str, dims: Sequence[int | str | None]) -> list[int]:
-    """An extent for each dim by its place. Those of fixed dims are not used."""
+    """An extent for each dim by its place; ignored for fixed dims."""
     rank, whole = len(dims), kind in ("int", "uint")
     guesses = [BATCH if rank > 1 and place == 0 else TOKENS for place in range(rank)]
     if not whole and rank <= 2 and rank and any(word in name.lower() for word in SOUND):
@@ -85,7 +85,7 @@ def _batched(dims: Sequence[int | str | None]) -> bool:
 
 
 def _of_image(dims: Sequence[int | str | None], first: list[int], before: int, behind: int) -> list[int]:
-    """[N, C, .., H, W], or [N, .., H, W, C] where the last dim alone may be that of colours. first: the places of the
+    """[N, C, .., H, W], or [N, .., H, W, C] if only the last dim can be that of colours. first: the places of the
     extents if channels come first."""
     last = dims[behind] in COLOR_COUNTS and dims[before] not in COLOR_COUNTS
     places, channel = (list(range(1, behind)), behind) if last else (first, before)
@@ -101,7 +101,7 @@ def _of_image(dims: Sequence[int | str | None], first: list[int], before: int, b
 
 
 def _extents(dims: Sequence[int | str | None], places: Sequence[int], extent: int) -> list[int]:
-    """Of an image at these places: what a fixed one says about the others, else `extent`."""
+    """The extents of an image at these places: taken from a fixed one, else `extent`."""
     fixed = [d for d in (dims[place] for place in places[-2:]) if isinstance(d, int)]
     if fixed:
         extent = LINE if fixed[0] in LINE_HEIGHTS else fixed[0]

@@ -36,10 +36,10 @@ def load_weights(path: str | os.PathLike[str]) -> dict[str, Array]:
     """The tensors, by name, of a .safetensors file, of a folder of them, or of the shards in a
     *.safetensors.index.json.
 
-    The arrays are read-only, and views of one block of memory for each file, which is read as a whole: what becomes of
-    the file later changes no weight (of a mapped file it would, or end the process). bf16 and fp8 come in the dtypes of
-    ml_dtypes. A folder is read by its index where it has one. Shards are files of their own inside the folder, no links
-    but those of a Hugging Face cache to its blobs. Raises Error for what is missing, damaged, or there twice.
+    The arrays are read-only views of one block of memory for each file. It is read as a whole, so that later changes to
+    the file change no weight (a memory map would change, or end the process). bf16 and fp8 come in the dtypes of
+    ml_dtypes. A folder is read by its index if it has one. Shards are files of their own inside the folder; only links
+    of a Hugging Face cache to its blobs are followed. Raises Error for missing, damaged or duplicate weights.
     """
     path = Path(path)
     if path.is_dir():
@@ -122,7 +122,7 @@ def read_tensors(descriptor: int, where: str) -> dict[str, Array]:
     `where` opens the message of an Error."""
     with os.fdopen(descriptor, "rb") as file:
         try:
-            # Opened by its descriptor, so that the checked file is the one that is read below.
+            # Opened by its descriptor, so that the checked file is also the one read below.
             with safe_open(f"/dev/fd/{file.fileno()}", framework="np") as header:
                 names = header.offset_keys()
                 kinds = [header.get_slice(name) for name in names]

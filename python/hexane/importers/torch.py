@@ -116,9 +116,9 @@ def _name_hardtanh(graph: Any) -> None:
 
 
 def _export(model: Any, arguments: tuple[Any, ...], optimized: bool) -> tuple[Any, dict[str, Array]]:
-    """The ONNX program, and the first contents of the buffers that it changes, by name: those are inputs by that name,
-    where they are read, and what they become the last outputs. optimized: by the exporter, which folds weights, renames
-    them and makes one of equal ones."""
+    """The ONNX program, and the initial contents of the buffers that it changes, by name. These are inputs of that name
+    where they are read; their new values are the last outputs. optimized: by the exporter, which folds weights, renames
+    them and merges equal ones."""
     import torch
 
     exported = torch.onnx.export(model, arguments, dynamo=True, verbose=False, optimize=optimized)

@@ -12,9 +12,9 @@ from hexane.train.text import TextStream
 class Answer(Iterator[str]):
     """Iterates over pieces of text, which are computed as they are asked for.
 
-    prompt: the ids of the prompt; tokens: the ids made so far; ended_by: "" while it goes on, then "end" (the model
-    ended its text), "steps" (as many tokens as were asked for), "seq" (the context is full) or "stop" (one of the texts
-    in `stop` came, which is not part of the answer). reused: tokens of the prompt that the cache had.
+    prompt: the ids of the prompt; tokens: the ids generated so far; ended_by: "" while it goes on, then "end" (the
+    model ended its text), "steps" (all tokens asked for), "seq" (the context is full) or "stop" (a text in `stop` came;
+    it is not part of the answer). reused: tokens of the prompt that were in the cache.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Answer(Iterator[str]):
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Of the tokens behind the first one; None for fewer than two."""
+        """The speed after the first token; None for fewer than two."""
         count = len(self._times) - 1
         return count / (self._times[-1] - self._times[0]) if count > 0 else None
 
@@ -71,7 +71,7 @@ class Answer(Iterator[str]):
         return rest
 
     def _shown(self, text: str) -> str:
-        """What of the new text can be given: all of it but what a stop may begin with."""
+        """The new text that may be given: all but a possible beginning of a stop."""
         if not self._stops:
             return text
         text = self._held + text

@@ -31,7 +31,7 @@ class Cache:
     def begin(self, ids: Sequence[int]) -> tuple[Array, int]:
         """The logits after a prompt, and how many of its tokens the cache had."""
         common = self.known_of(ids)
-        del self.tokens[common:]  # an interrupt leaves what is known to be right
+        del self.tokens[common:]  # after an interrupt the known tokens are still right
         logits = self.steps.prompt(ids, common)
         self.tokens = list(ids)
         return logits, common
@@ -52,10 +52,10 @@ class Cache:
 
 
 class Conversation:
-    """What `LanguageModel.context` makes: a caller with a cache of its own, which shares the weights.
+    """The result of `LanguageModel.context`: a cache of its own, with shared weights.
 
-    A prompt that begins as the text before it costs only the new tokens. Conversations run beside each other; calls of
-    one run one after the other.
+    A prompt that continues the previous text costs only the new tokens. Conversations may run at the same time; calls
+    of one run one after the other.
     """
 
     def __init__(self, model: LanguageModel, steps: Steps) -> None:
@@ -77,9 +77,9 @@ class Conversation:
         """The text after a prompt, or the answer to messages such as {"role": "user", "content": ".."}, which go
         through the model's chat template. A prompt may also be a list of ids.
 
-        steps: tokens at most; stop: texts that end the answer; the others are those of `hx.train.Generator`. A newer
-        answer of the same conversation ends the right of an older one to go on. Raises Error for a prompt that is empty
-        or too long, and for numbers out of range.
+        steps: tokens at most; stop: texts that end the answer; for the others see `hx.train.Generator`. A newer answer
+        of the same conversation ends an older one. Raises Error for a prompt that is empty or too long, and for numbers
+        out of range.
         """
         model = self._model
         ids = model.encode(prompt)

@@ -1,4 +1,4 @@
-"""A language model as a Core ML package of two functions, with what an app needs next to it."""
+"""A language model as a Core ML package of two functions, with the other files of an app."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ NEXT_TO = (
     "config.json", "generation_config.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json",
     "chat_template.jinja",
 )  # fmt: skip
-CHECKED = 8  # tokens that are decoded one by one behind the prompt
+CHECKED = 8  # tokens that are decoded one by one after the prompt
 MOST_DISTANCE = 0.05  # relative, of logits in fp16 from those of the model in memory
 PREFILL = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """The folder of a language model for a chip. parts: programs of the engine and of the CPU that each function has,
-    as `hexane check` counts them. distance: of the package's logits from the model's, relative L2, in the package's
-    arithmetic on this CPU. agrees: the share of checked positions with the same likeliest token."""
+    """The folder of a language model for a chip. parts: programs of the engine and of the CPU in each function, counted
+    like `hexane check`. distance: of the package's logits from the model's, relative L2, in the package's arithmetic on
+    this CPU. agrees: the share of checked positions with the same likeliest token."""
 
     folder: Path
     bytes: int
@@ -58,8 +58,8 @@ def export(
     a time, "decode" one. They share their weights, which are encoded as the model in memory has them. target: the chip
     whose ops are chosen. Before the folder appears, Hexane reads the package and compares its logits with the model's.
 
-    Raises Error for a folder that has files, for a prefill that the context has no room for, for a model that Core ML
-    has no ops for, and for logits that are too far off.
+    Raises Error for a folder that has files, for a prefill larger than the context, for a model that Core ML has no ops
+    for, and for logits that are too far off.
     """
     folder, config = Path(folder), model.config
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

@@ -45,10 +45,10 @@ class OnChip:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """family: as config.json names it; shape: in words; context: tokens that the model takes; weights: bytes by
-    encoding; cache_per_1024_tokens: bytes of a conversation; prompt_tokens_per_second, tokens_per_second: measured on
-    this CPU with `threads` and `compress`; chips: estimated; unsupported: what Hexane does not do with this model;
-    perplexity: by encoding, where it was measured (`perplexities`)."""
+    """family: as config.json names it; shape: in words; context: the model's largest; weights: bytes by encoding;
+    cache_per_1024_tokens: bytes of a conversation; prompt_tokens_per_second, tokens_per_second: measured on this CPU
+    with `threads` and `compress`; chips: estimated; unsupported: features of the model that Hexane lacks; perplexity:
+    by encoding, if measured (`perplexities`)."""
 
     model: str
     family: str
@@ -66,12 +66,12 @@ class Facts:
     perplexity: dict[str, float] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The facts as a JSON object."""
         return {**asdict(self), "chips": [asdict(one) for one in self.chips], "unsupported": list(self.unsupported)}
 
 
 def facts(model: LanguageModel, targets: Sequence[str] = (), *, compress: str | None = None) -> Facts:
-    """What is to be said of a model that is loaded: it runs for a moment, to be measured.
+    """The facts about a loaded model. It runs for a moment, to be measured.
 
     targets: chips for which one token is estimated. compress: the encoding with which the model was loaded. Raises
     Error for an unknown chip.
@@ -114,8 +114,8 @@ def perplexities(
 
 
 def encoded_bytes(config: LlamaConfig, encoding: str) -> int:
-    """Of all weights and tables in memory on this CPU. Decoders of one and two layers, with random weights, say what a
-    layer and a row of the embedding take."""
+    """Bytes of all weights and tables in memory on this CPU, computed from the bytes of a layer and of a row of the
+    embedding. Decoders of one and two layers with random weights give these."""
 
     def bytes_of(layers: int, vocab: int) -> int:
         small = replace(config, layers=layers, vocab=vocab, local=(), unrotated=())

@@ -39,10 +39,10 @@ FP32 = 4  # bytes of a number of the cache
 class LanguageModel:
     """A decoder that is ready to make text. `load` makes it.
 
-    path: of its files; config: its sizes, with `seq` the room of a context; longest: the context that the model takes;
-    tokenizer, and tokenizer_file: where it was read; stops: ids that end a text; published: whether it is a folder of
-    Hugging Face or a GGUF file, whose tokenizer says how a text begins; quality: the perplexities by which `compress`
-    was judged, None without.
+    path: of its files; config: its sizes, with `seq` the context of a conversation; longest: the model's largest
+    context; tokenizer, and tokenizer_file: its source; stops: ids that end a text; published: true for a Hugging Face
+    folder or a GGUF file, whose tokenizer defines the beginning of a text; quality: the perplexities by which
+    `compress` was judged, or None.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class LanguageModel:
     def encode(self, prompt: Prompt) -> list[int]:
         """The ids of a text or of messages; ids as they are.
 
-        Raises Error for messages without a chat template, for no tokens, and for what is no prompt.
+        Raises Error for messages without a chat template, for no tokens, and for other types of prompts.
         """
         if not isinstance(prompt, (str, Sequence, np.ndarray)):
             raise Error(f"[llm.generate] prompt: got {type(prompt).__name__}, need a text, messages, or a list of ids")
@@ -133,7 +133,7 @@ class LanguageModel:
 
     @property
     def threads(self) -> int:
-        """Of the CPU, in one step."""
+        """Threads of the CPU, in one step."""
         return self._steps.net.threads
 
     @property
@@ -151,7 +151,7 @@ class LanguageModel:
 
 
 def cache_bytes(config: LlamaConfig, tokens: int) -> int:
-    """Of the keys and values of so many tokens, in fp32."""
+    """Bytes of the keys and values of this many tokens, in fp32."""
     return 2 * FP32 * config.layers * config.kv_heads * config.head_dim * tokens
 
 
@@ -171,13 +171,12 @@ def load(
 
     model: a folder of Hugging Face, a .safetensors file with config.json next to it, a repository (`org/name`) in the
     local cache of Hugging Face, a GGUF file, a file of llama2.c, or a checkpoint of `hexane train`. context: tokens
-    that a conversation has room for, each of which a further token attends to: an answer in a large context is slow.
-    None: as many as the model takes, or `at_most`. compress: the encoding of weights,
-    such as "int8" or "blockwise4:b32" (docs/compression.md), or "auto": the fewest bits with which the perplexity is at
-    most 1.02 times that of the weights as they are. Other modes may have 1.1 times that; `model.quality` has both
-    numbers. None: as the file has them. threads: as `hx.Options` has them. tokenizer: a file; None: the one of the
-    model. lora: adapters, as `hx.train.read_adapter` takes them. calibration: a file of text for the perplexity; None:
-    a page of Hexane's own. force: encodings are not measured, but for "auto".
+    that a conversation may have. Each token attends to all of them, so a large context is slow. None: the model's
+    largest, or `at_most`. compress: the encoding of weights, such as "int8" or "blockwise4:b32" (docs/compression.md),
+    or "auto": the fewest bits whose perplexity is at most 1.02 times that of the unchanged weights. For other modes the
+    limit is 1.1 times; `model.quality` has both numbers. None: the file's encoding. threads: see `hx.Options`.
+    tokenizer: a file; None: the model's. lora: adapters, see `hx.train.read_adapter`. calibration: a file of text for
+    the perplexity; None: a page of Hexane's own. force: do not measure encodings, except for "auto".
 
     Raises Error for a model that cannot be read, for an encoding that changes the text too much, and for values out of
     range. Nothing is downloaded.

@@ -33,7 +33,7 @@ Weights = Mapping[str, Array | Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An encoding of all weights: the mode of most, and those of others by patterns of their names."""
+    """An encoding of all weights: the mode of most, and other modes by patterns of names."""
 
     name: str
     mode: str | Compression | None
@@ -63,7 +63,7 @@ class Quality:
 
 
 def calibration_ids(tokenizer: Tokenizer, file: Path | None = None) -> list[int]:
-    """The first tokens of a text: of a file in UTF-8, or of the one that Hexane has.
+    """The first tokens of a text: a UTF-8 file, or Hexane's own text.
 
     Raises Error for a file that cannot be read, and for a text of too few tokens.
     """
@@ -106,8 +106,8 @@ def measured(
 def judged(
     config: LlamaConfig, weights: Weights, options: Options, asked: Compression, ids: Sequence[int]
 ) -> tuple[Weights, Quality]:
-    """The weights in an encoding, which may be "auto": the first of `AUTO` whose perplexity is at most 1.02 times that
-    of the weights as they are. Raises Error for another mode whose perplexity is above 1.1 times that."""
+    """The encoded weights. "auto" takes the first of `AUTO` whose perplexity is at most 1.02 times that of the
+    unchanged weights. Raises Error for another mode whose perplexity is above 1.1 times that."""
     plain, _ = measured(config, weights, options, Choice("none", None, {}), ids)
     if asked != AUTOMATIC:
         found, made = measured(config, weights, options, Choice(asked.mode, asked, {}), ids)

@@ -12,8 +12,7 @@ from hexane.errors import Error
 MOST_STOPS = 4
 # OpenAI's newer name of a role, and the roles that every chat template knows.
 ROLES: Mapping[str, str] = {"developer": "system", "system": "system", "user": "user", "assistant": "assistant"}
-# Fields that are not supported, with the values that do not change an answer: those of OpenAI's API, then those with
-# which other servers change an answer.
+# Unsupported fields, with the values that leave an answer unchanged: first OpenAI's, then those of other servers.
 REFUSED: Mapping[str, tuple[Any, ...]] = {
     "tools": (None, []),
     "tool_choice": (None, "none", "auto"),

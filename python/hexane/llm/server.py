@@ -1,4 +1,4 @@
-"""A language model behind OpenAI's API: an ASGI application on Starlette."""
+"""A server of OpenAI's API for a language model: an ASGI application on Starlette."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ async def _answered(pool: Pool, model: LanguageModel, asked: Request, written: _
 
 
 class _Released:
-    """A stream, behind which its conversation is free for another request, however it ends."""
+    """A stream that frees its conversation for another request when it ends, in whatever way."""
 
     def __init__(self, response: Any, events: AsyncGenerator[str, None], give: Callable[[], None]) -> None:
         self._response, self._events, self._give = response, events, give
@@ -187,7 +187,7 @@ class _Released:
 
 
 async def _pieces(answer: Answer) -> AsyncIterator[str]:
-    """Each is computed in a thread. Whoever ends the iteration waits for the token that is being computed."""
+    """Each is computed in a thread. Ending the iteration waits for the current token."""
     while (piece := await _ended(partial(next, answer, None))) is not None:
         yield piece
 

@@ -1,4 +1,4 @@
-"""Batch norms of constants, and other scales and shifts of channels: what they do, and the weights that take them."""
+"""Batch norms of constants, and other scales and shifts of channels: their effect, and folding into weights."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -30,7 +30,7 @@ class Affine(NamedTuple):
 
 
 def folds_in_halves(node: Node, counts: Mapping[Value, int]) -> bool:
-    """Whether the weights of a product take the node, with all digits in fp16. counts: how often values are read."""
+    """True if the node folds into the weights of a product with all digits in fp16. counts: readers of values."""
     for i, product in enumerate(node.inputs[:2]):
         maker = float_product(product)
         if product is None or maker is None or counts[product] != 1 or maker.types != node.types:
@@ -51,7 +51,7 @@ def float_product(value: Value | None) -> Node | None:
 
 
 def affine_of(node: Node, inputs: tuple[Value | None, ...], i: int, axis: int) -> Affine | None:
-    """What the node does to each channel of its input i, if it does the same to all of a channel."""
+    """The node's scale and shift of each channel of its input i, if they are uniform within a channel."""
     shape = node.types[0].shape
     ones, zeros = np.ones(shape[axis]), np.zeros(shape[axis])
     if node.op == "batch_norm":
@@ -74,7 +74,7 @@ def affine_of(node: Node, inputs: tuple[Value | None, ...], i: int, axis: int) -
 
 
 def normalisation(node: Node, params: Sequence[Value | None]) -> Affine | None:
-    """What a batch_norm does to each channel, if these parameters (mean, variance, gamma, beta) are constants."""
+    """A batch_norm's scale and shift of each channel, if its parameters (mean, variance, gamma, beta) are constants."""
     mean, variance, gamma, beta = (None if v is None else _numbers(v) for v in params)
     if any(v is not None and _numbers(v) is None for v in params):
         return None
@@ -118,7 +118,7 @@ def scaled_operands(maker: Node, affine: Affine, in_halves: bool) -> list[Value]
 
 
 def _kept_in_halves(maker: Node, affine: Affine, new_weight: Value, new_bias: Value) -> bool:
-    """Whether fp16 keeps as many digits of each live channel's new weights as of its old ones, and holds its bias."""
+    """True if fp16 keeps as many digits of each live channel's new weights as of its old ones, and holds its bias."""
     old, new, bias = maker.inputs[1].node.data, new_weight.node.data, new_bias.node.data  # type: ignore[union-attr]
     over_weight = OPS[maker.op].product
     assert old is not None
@@ -142,7 +142,7 @@ def _beyond(value: Value | None) -> bool:
 
 
 def _lost(numbers: Array, places: Array, count: int) -> Array:
-    """What fp16 loses of the numbers of each channel, relative to them. places: the channel of each number."""
+    """The relative rounding error of each channel's numbers in fp16. places: the channel of each number."""
     wide = numbers.astype(np.float64)
     with np.errstate(over="ignore"):
         narrow = np.clip(wide, -_LARGEST, _LARGEST).astype(np.float16).astype(np.float64)

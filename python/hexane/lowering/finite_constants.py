@@ -1,5 +1,5 @@
-"""Writes infinities as the engine takes them: masks become finite, comparisons ask the largest finite number, and what
-is left stands in the weight file as a tensor, since MIL text has no word for an infinity."""
+"""Replaces infinities for the engine: masks become finite, comparisons use the largest finite number. The rest is
+stored in the weight file as tensors, since MIL text cannot express an infinity."""
 
 import math
 
@@ -14,7 +14,7 @@ from hexane.targets.rules import rules
 LARGEST_FINITE = 65504.0  # of fp16, exactly
 SCALES = ("mul", "real_div")
 MOVES = ("reshape", "transpose", "expand_dims", "squeeze")
-ENDS = ("softmax", "exp", "exp2")  # what they give for a score is the same, whether it is -40000 or -inf
+ENDS = ("softmax", "exp", "exp2")  # their result is the same for a score of -40000 and of -inf
 # A comparison with an infinity, by its sign: the comparison with the largest finite number of that sign. fp16 has no
 # number between the two. Only not_equal of a NaN would differ, so it is the opposite of an equal.
 _FINITE_COMPARES = {
@@ -33,14 +33,14 @@ def without_infinities(graph: Graph) -> Graph:
     equal(%x, inf)                         ->  greater(%x, 65504)
     select(%m, %x, inf)                    ->  select(%m, %x, inf : fp16[1])
 
-    A graph in fp16. A mask becomes finite only where nothing but weights of a softmax is computed from it. The sum of a
-    score and such a mask is held at a floor, so that two masks do not add up to an infinity and all hidden scores are
-    the same: a row whose keys are all hidden is the mean, not NaN.
+    For graphs in fp16. A mask becomes finite only if it is used for weights of a softmax and nothing else. The sum of a
+    score and such a mask is limited to a floor, so that two masks do not add up to an infinity and all hidden scores
+    are the same: a row whose keys are all hidden is the mean, not NaN.
     """
     if not any(_infinite(node) for node in graph.nodes):
         return graph
     places = _hiding_places(graph)
-    masked: set[Value] = set()  # by the old graph: what a finite mask is in
+    masked: set[Value] = set()  # values of the old graph that include a finite mask
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         hiding = places.get(id(node), ())
@@ -74,7 +74,7 @@ def without_infinities(graph: Graph) -> Graph:
 
 
 def _infinite(node: Node) -> bool:
-    """Whether it is a constant with numbers that are not finite."""
+    """True for a constant with infinities or NaN."""
     if node.op != "const" or node.data is None or node.types[0].dtype.kind != "float":
         return False
     return not np.isfinite(node.data.astype(np.float32)).all()
@@ -107,7 +107,7 @@ def _hiding_places(graph: Graph) -> dict[int, tuple[int, ...]]:
 
 
 def _separates(value: Value) -> bool:
-    """Whether it is one number that tells hidden scores from others: an infinity, or one above the floor."""
+    """True for one number that separates hidden scores from others: an infinity, or one above the floor."""
     data = value.node.data
     if data is None or value.type.size != 1 or value.dtype.kind != "float":
         return False

@@ -34,7 +34,7 @@ def half(array: Array, room: Room | None = None) -> Array:
 
 
 def keeps_scale(scale: Array) -> bool:
-    """Whether each number is a normal one of fp16, or 0, or one that fp16 has: others would lose digits that a weight
+    """True if each number is normal in fp16, or 0, or exact in fp16. Other scales would lose digits that a weight
     keeps."""
     limits = np.finfo(np.float16)
     size = np.abs(scale.astype(np.float64))
@@ -44,5 +44,5 @@ def keeps_scale(scale: Array) -> bool:
 
 
 def weights_of_products(graph: Graph) -> set[Node]:
-    """What products read as their weights, whose scales a chip's programs have in fp16."""
+    """The weight operands of products; a chip's programs have their scales in fp16."""
     return {v.node for node in graph.nodes if node.op in PRODUCTS for v in node.inputs[1:2] if v is not None}

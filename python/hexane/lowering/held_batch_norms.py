@@ -14,9 +14,9 @@ _POWERS = 4.0 ** np.arange(8)  # variances from 1 on, whose roots are powers of 
 def held_batch_norms(graph: Graph) -> Graph:
     """batch_norm(%x, mean, 388000, gamma, beta)  ->  batch_norm(%x, mean, 16, gamma * 4 / 622.9, beta)
 
-    Where a variance or gamma leaves fp16's normal numbers, both become others of the same quotient. Networks that were
-    trained on pixels from 0 to 255 have such variances behind their first convolution. A norm whose mean or beta is
-    beyond fp16 stays.
+    If a variance or gamma leaves fp16's normal numbers, both are replaced by others with the same quotient. Networks
+    trained on pixels from 0 to 255 have such variances after their first convolution. A norm whose mean or beta
+    overflows fp16 stays.
     """
     return graph.rewrite(_held, {"batch_norm"})
 
@@ -46,7 +46,7 @@ def _held(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | N
 
 
 def _fits(numbers: Array | None) -> bool:
-    """Whether fp16 holds all digits."""
+    """True if all numbers are normal in fp16."""
     if numbers is None:
         return True
     size = np.abs(numbers[numbers != 0])

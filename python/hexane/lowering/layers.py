@@ -28,9 +28,9 @@ from hexane.ops.verify import STATE_OPS
 from hexane.targets import Target
 from hexane.targets.rules import rules
 
-WEIGHTS = ("const", "param")  # what part of a layer may be; what is computed may not
+WEIGHTS = ("const", "param")  # ops of values that may be part of a layer; computed values may not
 
-# Layers that say just what the user's op does, its attributes included.
+# Layers with the same meaning and attributes as the user's op.
 SAME = {
     op: f"anec.{name}" for name, op, _ in (*movement.SAME, *movement.RESAMPLED, *planar.SAME) if name != "unflatten"
 }
@@ -118,8 +118,8 @@ def _decides(value: Value) -> bool:
 
 
 def _of_weights(node: Node) -> bool:
-    """Whether a layer would compute weights from weights, which the compiler does. A product stays a layer: its bias
-    may be computed."""
+    """True if a layer would compute weights from weights, which the compiler does instead. A product stays a layer: its
+    bias may be computed."""
     if node.op in CONVOLUTIONS:
         return False
     inputs = [v for v in node.inputs if v is not None]
@@ -177,7 +177,7 @@ def is_constant(value: Value | None) -> bool:
 
 
 def is_weight(value: Value | None) -> bool:
-    """Whether it is part of a layer: not computed, so that it can lie in kernel memory."""
+    """True if it is part of a layer: not computed, so that it can lie in kernel memory."""
     return value is not None and (value.node.op in WEIGHTS or is_encoded(value.node))
 
 
@@ -259,7 +259,7 @@ def _attention(b: Any, node: Node, query: Any, key: Any, value: Any, mask: Any) 
 
 
 def _shows_keys(attrs: Mapping[str, Any], mask: Any, scores: tuple[int, ...]) -> bool:
-    """Whether each row of a constant mask shows a key, and the number of hidden keys is far below any score: their
+    """True if each row of a constant mask shows a key, and the number of hidden keys is far below any score. Then their
     weights are 0, whether it replaces the scores or another one is added."""
     if attrs["hidden"] > FLOOR:
         return False

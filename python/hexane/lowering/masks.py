@@ -15,8 +15,8 @@ from hexane.ops.spec import moved_inputs
 # Three quarters of the range of fp16. In [32768, 65536) fp16 has steps of 32, so a score below 16 vanishes next to it,
 # as it does next to -3.4e38 in fp32. And a score or a bias of 16000 may be added without an infinity.
 HIDDEN = 49152.0
-FLOOR = -32768.0  # what sums of one mask and a score are clipped to: all of them are the same number, as in fp32
-# What makes weights of scores, and the operands that are scores or masks.
+FLOOR = -32768.0  # lower limit for sums of one mask and a score: all of them become the same number, as in fp32
+# Ops that turn scores into weights, and the operands that are scores or masks.
 WEIGHS = {"softmax": (0,), "log_softmax": (0,), "exp": (0,), "exp2": (0,), "scaled_dot_product_attention": (3,)}
 ADDS = ("add", "sub", "maximum", "minimum", "reduce_max", "reduce_min", "clip")
 COMPARES = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal")
@@ -26,8 +26,8 @@ def mask_operands(nodes: Sequence[Node]) -> dict[int, tuple[int, ...]]:
     """By id of a node: the operands that hide by being far below any score, if they are constants. nodes: of a graph,
     operands first.
 
-    All that leads to a softmax by sums, choices and moves; factors only of what is 0 or 1. A comparison with such a
-    value reads the same constant, so it is one of them.
+    A mask reaches a softmax only through sums, choices, moves, and multiplications by 0 or 1. A comparison with such a
+    value reads the same constant, so it counts, too.
     """
     found: dict[int, tuple[int, ...]] = {}
     scores: set[Value] = set()
@@ -47,8 +47,8 @@ def mask_operands(nodes: Sequence[Node]) -> dict[int, tuple[int, ...]]:
 
 
 def levels(nodes: Sequence[Node], masks: dict[int, tuple[int, ...]]) -> dict[Value, tuple[int, bool]]:
-    """Of values that lead to a softmax: how many masks may have hidden one element, and whether it is a sum of such a
-    mask and a score. Only sums and choices of masks are in it."""
+    """Values that lead to a softmax through sums and choices of masks: how many masks may have hidden one element, and
+    whether the value is a sum of such a mask and a score."""
     known: dict[Value, tuple[int, bool]] = {}
     for node in nodes:
         found = [(0, False)]
@@ -99,7 +99,7 @@ def _moved(node: Node) -> tuple[int, ...]:
 
 
 def _is_scale(value: Value | None) -> bool:
-    """Whether it is one number that leaves a hidden score hidden, such as the root of a width."""
+    """True for one number that leaves a hidden score hidden, such as the root of a width."""
     return (
         value is not None
         and value.node.data is not None
@@ -109,8 +109,7 @@ def _is_scale(value: Value | None) -> bool:
 
 
 def _is_truth(value: Value | None) -> bool:
-    """Whether it is 0 or 1, as far as the graph tells: integers or truths as floats, products of them, and 1 minus
-    what is given."""
+    """True if it is provably 0 or 1: integers or truths as floats, products of them, and 1 minus one of these."""
     while value is not None:
         node = value.node
         if node.op == "cast":

@@ -92,8 +92,8 @@ def written(node: Node) -> Written | None:
 
 
 def _takes(node: Node) -> bool:
-    """Whether the engine's compiler takes a node that MIL has a form for. It has biases behind convolutions (constraint
-    13), ignores masks of attention, and has no port of int32 for indices that fit uint16."""
+    """True if the engine's compiler takes a node with a MIL form. It needs biases after convolutions (constraint 13),
+    ignores masks of attention, and has no port of int32 for indices that fit uint16."""
     if node.op in ("conv", "conv_transpose"):
         return node.inputs[2] is None
     if node.op == "scaled_dot_product_attention":
@@ -104,7 +104,7 @@ def _takes(node: Node) -> bool:
 
 
 def _takes_norm(node: Node) -> bool:
-    """Whether the compiler takes a layer norm of that many elements (constraint 28)."""
+    """True if the compiler takes a layer norm of that many elements (constraint 28)."""
     x, gamma, beta = node.inputs
     assert x is not None
     count, limits = math.prod(x.shape[a] for a in node.attrs["axes"]), mil_limits()
@@ -129,7 +129,7 @@ class _MilOps(Rewriter):
 
 
 def _is_written(node: Node) -> bool:
-    """Whether MIL has the node as it is; a cast from a wider dtype that the program does not need goes."""
+    """True if MIL has the node as it is; a cast from an unneeded wider dtype is removed."""
     return not (node.op == "cast" and _unwidened(node.inputs[0])) and written(node) is not None
 
 
@@ -220,7 +220,7 @@ def _computed(graph: Graph, value: Value) -> Value:
 
 
 def _conv(op: str) -> Callable[..., Value]:
-    """A bias is added behind (constraint 13); a padding of the output that no smaller pad can say is made of zeros."""
+    """A bias is added afterwards (constraint 13); output padding becomes a smaller pad where possible, else zeros."""
 
     def form(b: Builder, x: Value, weight: Value, bias: Value | None, **attrs: Any) -> Value:
         if attrs["layout"] != "nchw":
@@ -250,7 +250,7 @@ def _matmul(b: Builder, x: Value, y: Value, bias: Value | None, **attrs: Any) ->
 
 
 def _pad(b: Builder, x: Value, begin: Any, end: Any, mode: str, value: float) -> Value:
-    """Cut where it is negative; a border of infinities, for which text has no word, is constants beside x."""
+    """Crops if negative. A border of infinities, which text cannot express, becomes constants next to x."""
     if mode == "wrap":
         raise Error("[emit] got a pad that wraps around, need another mode")
     if min((*begin, *end)) >= 0:
@@ -265,7 +265,7 @@ def _pad(b: Builder, x: Value, begin: Any, end: Any, mode: str, value: float) ->
 
 
 def _filled(b: Builder, x: Value, axis: int, count: int, value: float) -> list[Value]:
-    """What stands beside x along an axis: so many times the value, or nothing."""
+    """A constant to concatenate with x along an axis: the value repeated, or nothing."""
     shape = [count if i == axis else d for i, d in enumerate(x.shape)]
     return [b.const(np.full(shape, value, x.dtype.numpy))] if count else []
 
@@ -283,7 +283,8 @@ def _scaled(form: Callable[..., Value]) -> Callable[..., Value]:
 
 
 def _layer_norm(b: Builder, x: Value, gamma: Value | None, beta: Value | None, axes: Any, epsilon: float) -> Value:
-    """Gamma and beta behind it; where that is not enough, in parts, scaled before they are squared."""
+    """Gamma and beta are applied afterwards. If that is not enough, the norm is computed in parts, scaled before
+    squaring."""
     if gamma is not None or beta is not None:
         y = b.layer_norm(x, axes=axes, epsilon=epsilon)
         y = y if gamma is None else b.mul(y, gamma)
@@ -330,8 +331,7 @@ def _by_index(op: str) -> Callable[..., Value]:
 
 
 def _finds(op: str) -> Callable[..., Any]:
-    """With indices in uint16, which a port can hold, where these are enough, else in int32; and a cast behind them,
-    which readers look through."""
+    """Indices in uint16, which a port can hold, if they fit, else in int32; then a cast, which readers look through."""
 
     def form(b: Builder, x: Value, dtype: DType, **attrs: Any) -> tuple[Value, ...]:
         node = apply(OPS[op], [x], {**attrs, "dtype": dtype}, b.sources)[0].node
@@ -345,7 +345,7 @@ def _finds(op: str) -> Callable[..., Any]:
 
 
 def _sorted(b: Builder, x: Value, dtype: DType, **attrs: Any) -> Value:
-    """Indices in int32, which is all that MIL has, and a cast behind them, which readers look through."""
+    """Indices in int32, the only dtype in MIL, then a cast, which readers look through."""
     if dtype is INT32:
         raise Error(f"[emit] argsort: got {x.type}, need an op that MIL takes, or the host")
     return apply(OPS["cast"], [b.argsort(x, **attrs, dtype=INT32)], {"dtype": dtype}, b.sources)[0]
@@ -360,7 +360,7 @@ def _unwidened(x: Value | None) -> Value | None:
 
 
 def _narrowed(b: Builder, node: Node) -> Value | None:
-    """A cast from a wider dtype, whose result is what it had been before it was widened."""
+    """A cast from a wider dtype, replaced by the value before widening."""
     narrow, dtype = _unwidened(node.inputs[0]), node.types[0].dtype
     return narrow if narrow is None or narrow.dtype is dtype else b.cast(narrow, dtype=dtype)
 
@@ -373,7 +373,7 @@ def _cast(b: Builder, x: Value, dtype: DType) -> Value:
 
 
 def _depth_to_space(b: Builder, x: Value, block_size: int, mode: str) -> Value:
-    """MIL's own is of the other mode. That one comes here only in dtypes that MIL lacks."""
+    """MIL's own op is the DCR mode. Graphs with it come here only in dtypes that MIL lacks."""
     if mode != "CRD":
         raise Error(f"[emit] depth_to_space: got {x.type}, need dtypes that MIL has, or the host")
     return b.pixel_shuffle(x, upscale_factor=block_size)

@@ -23,8 +23,8 @@ def round_attributes(graph: Graph, target: Target) -> Graph:
     """leaky_relu(%x) {alpha=0.01}  ->  leaky_relu(%x) {alpha=0.01000213623046875}
 
     Attributes of ops in fp16 that MIL has, and constant scales with which numbers become integers or integers numbers.
-    Those of weights of products too, where programs reach the chip in MIL and fp16 keeps all digits that it has of
-    them.
+    Scales of weights of products too, if programs reach the chip in MIL and rounding to fp16 loses none of their
+    digits.
     """
     weights = set[Node]() if isinstance(target, Chip) and route_of(target) != "mil" else weights_of_products(graph)
 

@@ -6,8 +6,8 @@ is named:
     values   several tensors             int, ints, bool, bools, float, factor, str, dtype   constants
     weight   a tensor that is constant   ?        may be left out                     =VALUE  the same, and means VALUE then
 
-MIL text has no defaults, so whoever writes it writes every argument. `!` marks those which Core ML's tools fill in but
-the engine's compiler does not: text without them is refused, here as there.
+MIL text has no defaults: every argument is written. `!` marks arguments that Core ML's tools fill in but the engine's
+compiler does not: text without them is refused, here as there.
 """  # noqa: E501
 
 from collections.abc import Mapping, Sequence
@@ -174,7 +174,7 @@ def parameters() -> Mapping[str, tuple[Parameter, ...]]:
 
 
 def read_parameters(words: Sequence[str]) -> tuple[Parameter, ...]:
-    """What a line of the table says, without its op."""
+    """The parameters in a line of the table, without its op."""
     return tuple(map(_parameter, words))
 
 

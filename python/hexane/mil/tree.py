@@ -34,7 +34,7 @@ class Type(NamedTuple):
 
 
 class StateType(Type):
-    """state<tensor<fp16, [1, 8]>>: what an input holds from call to call."""
+    """state<tensor<fp16, [1, 8]>>: the type of an input whose contents last from call to call."""
 
     __slots__ = ()
 
@@ -131,7 +131,7 @@ def _type(kind: Type) -> str:
 
 
 def _value(value: Any) -> str:
-    """Of floats every digit."""
+    """The text of a value. Floats are exact."""
     if isinstance(value, float):
         return _trimmed(value.hex()) if math.isfinite(value) else str(value)
     if isinstance(value, (list, tuple)) and not isinstance(value, BlobFile):

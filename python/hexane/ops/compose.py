@@ -18,13 +18,13 @@ Operand = Value | Array | float | None
 
 
 class Builder(ABC):
-    """Applies ops by name: `b.add(x, 1.0)` is the value of an op that has one output, `b.several("topk", x, k=3)` gives
-    those of any. Arrays and scalars become constants, scalars of the first tensor's dtype."""
+    """Applies ops by name: `b.add(x, 1.0)` is the value of an op with one output, `b.several("topk", x, k=3)` a tuple
+    of all outputs. Arrays and scalars become constants; scalars get the first tensor's dtype."""
 
     __slots__ = ("sources",)
 
     def __init__(self, *sources: str) -> None:
-        """What is built comes from here."""
+        """sources: of the nodes that are built."""
         self.sources = sources
 
     def __getattr__(self, name: str) -> Callable[..., Value]:
@@ -36,7 +36,7 @@ class Builder(ABC):
 
     @abstractmethod
     def several(self, name: str, *inputs: Operand, **attrs: Any) -> tuple[Value, ...]:
-        """What stands for the outputs of the op."""
+        """The values of the op's outputs."""
 
     def const(self, x: Any, dtype: Any = None) -> Value:
         """A constant; an array keeps its own dtype."""
@@ -77,7 +77,7 @@ def cast(b: Builder, x: Value, to: DType) -> Value:
 
 
 def wide(*values: Any) -> DType:
-    """What is computed in, where it may matter: fp32, or fp64 if one of the values has it."""
+    """The dtype for computations that need precision: fp32, or fp64 if one of the values has it."""
     return FP64 if any(v is not None and v.dtype is FP64 for v in values) else FP32
 
 
@@ -105,8 +105,8 @@ def check_lengths(lengths: Array, most: int) -> None:
 
 
 def checked_lengths(b: Builder, lengths: Value, most: int) -> Value:
-    """In int64. Others than 0..most are refused: constants at once, those of run time as indices of what does not
-    exist."""
+    """The lengths in int64. Lengths outside 0..most are refused: constants at once, computed ones at run time, as
+    indices out of range."""
     if lengths.node.data is not None:
         check_lengths(lengths.node.data, most)
         return cast(b, lengths, INT64)

@@ -35,13 +35,13 @@ PALETTE_BITS = (1, 2, 3, 4, 6, 8)  # of indices, as MIL and Core AI have them
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """kind: "pruned" is a bit for each element, and the numbers that are not 0; "integers" have a scale and perhaps a
-    zero point; "blocks" are integers with a scale for each block; a "palette" has indices of a table, or of a table for
-    each block, and each index may name several numbers. bits: of an element as its dtype has it, 4 of integers in
-    blocks that fit, of an index the fewest that name every entry. bytes: of all elements, without scales and table.
-    value: what the network reads; stored: the elements. masked_bits: of an index where the zeros of a palette are
-    stored as a mask: entry 0 of each table is 0, at least half of the indices name it, and a bit for each element and
-    an index for each other one take fewer bytes."""
+    """kind: "pruned" stores a bit for each element, and the nonzero numbers; "integers" have a scale and perhaps a zero
+    point; "blocks" are integers with a scale for each block; a "palette" has indices of a table, or of a table for each
+    block, and an index may stand for several numbers. bits: of an element as its dtype has it; 4 for integers in blocks
+    that fit; for an index the fewest that can name every entry. bytes: of all elements, without scales and table.
+    value: read by the network; stored: the elements. masked_bits: of an index if the zeros of a palette are stored as a
+    mask. Then entry 0 of each table is 0, at least half of the indices name it, and a bit for each element plus an
+    index for each nonzero one take fewer bytes."""
 
     kind: Kind
     bits: int
@@ -58,7 +58,7 @@ class Encoding:
 
 
 def encoding_of(value: Value) -> Encoding:
-    """The encoding of a constant, or of what an op decodes from constants. What is computed or may change is whole."""
+    """The encoding of a constant, or of constants decoded by an op. Computed and changing values are whole."""
     if is_encoded(value.node):
         first, second = value.node.inputs[:2]
         assert first is not None
@@ -88,7 +88,7 @@ def operand_encoding(weight: Value, table: Value | None = None) -> Encoding:
 
 
 def is_encoded(node: Node) -> bool:
-    """Whether the node decodes constants: integers with a scale, or indices of tables. Quicker than encoding_of."""
+    """True if the node decodes constants: integers with a scale, or indices of tables. Quicker than encoding_of."""
     kind = _DECODERS.get(node.op)
     if kind is None or any(v is not None and v.node.op != "const" for v in node.inputs):
         return False
@@ -121,7 +121,7 @@ _four_bits: "WeakKeyDictionary[Node, bool]" = WeakKeyDictionary()
 
 
 def _block_bits(integers: Value) -> int:
-    """4 or 8: bytes and their halves are what a program stores."""
+    """4 or 8: a program stores bytes or halves of bytes."""
     node = integers.node
     if node not in _four_bits:
         _four_bits[node] = fewest_bits(integers) <= 4
@@ -132,8 +132,8 @@ _counts: "WeakKeyDictionary[Node, int]" = WeakKeyDictionary()
 
 
 def _numbers_kept(weight: Value) -> int | None:
-    """How many numbers are not 0. None where the weight is stored whole: it is no constant in fp16, is small, has more
-    numbers than zeros, or zeros alone."""
+    """The number of nonzero elements. None if the weight is stored whole: it is no constant in fp16, is small, has
+    fewer zeros than other numbers, or only zeros."""
     node = weight.node
     if node.op != "const" or node.data is None or weight.dtype is not FP16 or node.data.size < LEAST_PRUNED:
         return None

@@ -1,4 +1,4 @@
-"""Patterns: what a pass looks for, written as the expression that it replaces, and small questions to ask of values.
+"""Patterns: expressions that a pass looks for, and predicates on values.
 
 op("mul", "x", op("sigmoid", "x")) is x * sigmoid(x), in either order. A name stands for any value, and for the same one
 wherever it is written; a number for a constant of one element; `p | q` for either.
@@ -12,14 +12,14 @@ from hexane.graph import AttrValue, Graph, Node, Value
 from hexane.ops import OPS, apply
 
 Inputs = tuple[Value | None, ...]
-Bound = Mapping[str, Value]  # what the names of a pattern stand for
+Bound = Mapping[str, Value]  # the values bound to the names of a pattern
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pattern:
-    """ops: one of these makes the value; None: any. alone: nothing else reads it. fits: what else it is, beside what is
-    bound. parts: its inputs; none: whatever it has. swaps: these may change places. options: patterns, of which it is
-    one."""
+    """ops: one of these makes the value; None: any. alone: it has one reader. fits: a further condition on the value
+    and the bound names. parts: its inputs; none: any. swaps: their order is free. options: alternatives, one of which
+    must match."""
 
     ops: frozenset[str] | None = None
     name: str = ""
@@ -61,7 +61,7 @@ class Pattern:
         return found + self._operands(graph, inputs[::-1], value, bound) if self.swaps else found
 
     def _operands(self, graph: Graph, inputs: Inputs, value: Value, bound: Bound) -> list[Bound]:
-        """Every way to bind names so that the parts are these inputs, which are all there are. Beside a number none is
+        """Every way to bind names so that the parts match exactly these inputs. Next to a number no operand is
         widened."""
         beside = any(part.ops is _NUMBER for part in self.parts)
         for part, operand in zip(self.parts, inputs, strict=False):
@@ -79,7 +79,7 @@ _NUMBER = frozenset(("const",))
 
 
 def op(op: str, *inputs: Pattern | str | float, name: str = "", alone: bool = False) -> Pattern:
-    """What the op makes of these inputs, in either order if it is commutative; of any, if none are given."""
+    """The op's result for these inputs, in either order if it is commutative; for any inputs, if none are given."""
     return Pattern(frozenset((op,)), name, alone, parts=tuple(map(_pattern, inputs)), swaps=OPS[op].commutative)
 
 
@@ -101,7 +101,7 @@ def about(wanted: float) -> Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A match in the graph as it was before the pass: found["x"] is what has become of x."""
+    """A match in the graph before the pass: found["x"] is the current value of x."""
 
     graph: Graph
     node: Node
@@ -131,7 +131,7 @@ class Found:
         return apply(OPS[maker.op], operands, maker.attrs, joined_sources(maker, self.node))
 
     def alone(self, value: Value | None, *ops: str) -> Node | None:
-        """What makes the value, if it is one of these and nothing else reads the value."""
+        """The node of the value, if it is one of these ops and has no other reader."""
         node = made_by(value, *ops)
         return node if node is not None and self.graph.use_counts()[node.values[0]] == 1 else None
 
@@ -173,7 +173,7 @@ def scalar(value: Value | None) -> float | None:
 
 
 def only_along(value: Value, axis: int, shape: tuple[int, ...]) -> bool:
-    """Whether the value's only extent is all of that axis of the shape it broadcasts to."""
+    """True if the value varies only along that axis of the shape it broadcasts to, over all of it."""
     if value.type.rank > len(shape):
         return False
     padded = (1,) * (len(shape) - value.type.rank) + value.shape
@@ -181,13 +181,12 @@ def only_along(value: Value, axis: int, shape: tuple[int, ...]) -> bool:
 
 
 def is_product(value: Value, _: Bound) -> bool:
-    """Whether an op that adds up products makes it."""
+    """True if an op that adds up products makes it."""
     return value.node.op in OPS and OPS[value.node.op].product is not None
 
 
 def has_winograd_s_shape(node: Node) -> bool:
-    """Whether a convolution is one that chips compute by Winograd's F(2, 3), where they do: 3x3, dense and of stride
-    1."""
+    """True for convolutions that some chips compute by Winograd's F(2, 3): 3x3, not dilated, stride 1."""
     weight = node.inputs[1] if node.op.rpartition(".")[2] == "conv" else None
     return (
         weight is not None and weight.shape[2:] == (3, 3) and {*node.attrs["strides"], *node.attrs["dilations"]} == {1}

@@ -23,11 +23,10 @@ def expansion(b: Builder, node: Node) -> Value | Sequence[Value] | None:
 
 
 class Rewriter(Builder):
-    """Applies ops. One that is not legal is written by the first of its patterns that applies, or by its expansion; the
-    ops that these apply are written in turn, until all are legal. What no pattern takes stays as it is, unless a
-    subclass refuses it.
+    """Applies ops. An illegal op is replaced by its first matching pattern, or by its expansion, until all ops are
+    legal. An op without either stays as it is, unless a subclass refuses it.
 
-    legal: whether a node stays. patterns: by op, in the order in which they are tried. folds: ops on constants are
+    legal: true if a node stays. patterns: by op, in the order of trial. folds: ops on constants are
     computed.
     """
 
@@ -49,13 +48,13 @@ class Rewriter(Builder):
         return self.settled(apply(OPS[name], lift(inputs, self.sources), attrs, self.sources)[0].node)
 
     def settled(self, node: Node) -> tuple[Value, ...]:
-        """The values that stand for those of a node."""
+        """The values that replace those of a node."""
         if self.folds and (constants := fold_node(node)):
             return constants
         return node.values if self.legal(node) else self.rewritten(node)
 
     def rewritten(self, node: Node) -> tuple[Value, ...]:
-        """The values that stand for those of a node that is not legal."""
+        """The values that replace those of an illegal node."""
         for pattern in (*self.patterns.get(node.op, ()), expansion):
             made = pattern(self, node)
             if made is not None:

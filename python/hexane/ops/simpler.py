@@ -52,7 +52,7 @@ def neg(b: Builder, x: Value) -> Value:
 
 
 def inner_pad(b: Builder, x: Value, begin: Sequence[int], end: Sequence[int]) -> tuple[Value, list[int], list[int]]:
-    """What stays of x where a pad is negative, and what is left to pad."""
+    """x cropped by the negative pads, and the remaining pads."""
     cut = b.slice_by_index(
         x,
         begin=[max(-p, 0) for p in begin],
@@ -67,7 +67,7 @@ LARGEST_SQUARED = 128.0  # the mean of squares of such numbers is 16384 at most
 
 
 def held(b: Builder, x: Value, axes: Sequence[int], most: float = LARGEST_SQUARED) -> tuple[Value, Value]:
-    """x * factor, of which nothing is beyond `most`, and the factor of each row: min(1, most / the largest size).
+    """x * factor, limited to `most`, and the factor of each row: min(1, most / the largest size).
 
     most: a power of two of at most 128. Rows within it keep their bits.
     """
@@ -82,8 +82,8 @@ def _factor(b: Builder, x: Value, axes: Sequence[int], most: float) -> Value:
 
 
 def _spread(b: Builder, x: Value, axes: Sequence[int]) -> tuple[Value, Value]:
-    """(x - mean) * factor, of which nothing is beyond 128, and the factor. Halves are subtracted: a difference may be
-    twice as large as fp16's largest number."""
+    """(x - mean) * factor, limited to 128, and the factor. Halves are subtracted: a difference may be twice fp16's
+    largest number."""
     half = b.mul(x, 0.5)
     spread = b.sub(half, b.reduce_mean(half, axes=axes))
     factor = _factor(b, spread, axes, LARGEST_SQUARED / 2)
@@ -93,14 +93,14 @@ def _spread(b: Builder, x: Value, axes: Sequence[int]) -> tuple[Value, Value]:
 def layer_norm(
     b: Builder, x: Value, gamma: Value | None, beta: Value | None, axes: Sequence[int], epsilon: float
 ) -> Value:
-    """u * rsqrt(mean(u^2) + epsilon * f^2) * gamma + beta, u = (x - mean) * f, of which fp16 holds the squares"""
+    """u * rsqrt(mean(u^2) + epsilon * f^2) * gamma + beta, u = (x - mean) * f, scaled so that squares fit fp16"""
     y = _over_root(b, *_spread(b, x, axes), axes, epsilon)
     y = y if gamma is None else b.mul(y, gamma)
     return y if beta is None else b.add(y, beta)
 
 
 def rms_norm(b: Builder, x: Value, gamma: Value | None, axes: Sequence[int], epsilon: float) -> Value:
-    """u * rsqrt(mean(u^2) + epsilon * f^2) * gamma, u = x * f, of which fp16 holds the squares"""
+    """u * rsqrt(mean(u^2) + epsilon * f^2) * gamma, u = x * f, scaled so that squares fit fp16"""
     y = _over_root(b, *held(b, x, axes), axes, epsilon)
     return y if gamma is None else b.mul(y, gamma)
 
@@ -111,14 +111,14 @@ def _over_root(b: Builder, u: Value, factor: Value, axes: Sequence[int], epsilon
 
 
 def l2_norm(b: Builder, x: Value, axes: Sequence[int], epsilon: float) -> Value:
-    """u * rsqrt(sum(u^2) + epsilon * f^2), u = x * f, of which fp16 holds the sum of squares"""
+    """u * rsqrt(sum(u^2) + epsilon * f^2), u = x * f, scaled so that the sum of squares fits fp16"""
     u, factor = held_for_sum(b, x, axes)
     total = b.add(b.reduce_sum(b.square(u), axes=axes), _scaled_twice(b, factor, epsilon))
     return b.mul(u, b.rsqrt(total))
 
 
 def held_for_sum(b: Builder, x: Value, axes: Sequence[int]) -> tuple[Value, Value]:
-    """u = x * factor, of which fp16 holds the sum of squares, and the factor of each row"""
+    """u = x * factor, scaled so that its sum of squares fits fp16, and the factor of each row"""
     count = prod(x.shape[a] for a in axes or range(len(x.shape)))
     return held(b, x, axes, LARGEST_SQUARED * 2.0 ** floor(-log2(max(count, 1)) / 2))
 
@@ -135,7 +135,7 @@ def _magnified(b: Builder, u: Value, factor: Value, axes: Sequence[int]) -> tupl
 
 
 def mean_variance_norm(b: Builder, x: Value, axes: Sequence[int], epsilon: float) -> Value:
-    """u / (sqrt(mean(u^2)) + epsilon * f), u = (x - mean) * f, of which fp16 holds the squares, small ones too
+    """u / (sqrt(mean(u^2)) + epsilon * f), u = (x - mean) * f, scaled so that squares fit fp16, small ones too
 
     A deviation that fp16 does not tell from 0 is that of equal numbers, whose result is 0.
     """

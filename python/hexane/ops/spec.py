@@ -46,8 +46,8 @@ class Case:
 
 
 class LayerCall(NamedTuple):
-    """A layer of the engine as its rules see it: the kind of layer, its operands without those that are part of it, its
-    attributes by the names of the rules' files, and its result."""
+    """A layer of the engine as its rules see it: the kind of layer, its computed operands, its attributes by the names
+    of the rules' files, and its result."""
 
     layer: str
     types: tuple[TensorType, ...]
@@ -135,7 +135,7 @@ class Op:
 
     @property
     def takes_slots(self) -> bool:
-        """Whether nodes of it have epilogue slots."""
+        """True if its nodes have epilogue slots."""
         return self.epilogue and self.level != "user"
 
     @property
@@ -150,14 +150,14 @@ class Op:
 
 
 def moved_inputs(op: Op, count: int) -> list[int]:
-    """Which of so many inputs `moves` names."""
+    """The positions, among this many inputs, of those in `moves`."""
     names = [name.rstrip("?*") for name in op.inputs]
     return [i for i in range(count) if names[min(i, len(names) - 1)] in op.moves]
 
 
 def kernel_form(op: Op) -> Op:
-    """The record of what its kernel is told: that of `cpu.conv` for `conv`, which has epilogue slots. Most are told
-    just what the user says."""
+    """The record with its kernel's attributes: `cpu.conv`, with epilogue slots, for `conv`. Most ops have only one
+    record."""
     if not op.epilogue:
         return op
     attrs = {**(op.attrs or {}), "epilogue": SLOTS}

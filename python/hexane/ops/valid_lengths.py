@@ -1,9 +1,9 @@
 """Lengths: how much of a value is valid where its extent depends on the data, carried from op to op while a graph is
 built.
 
-Ops like non_zero have results of the largest size there may be, and the number of what is valid. What follows keeps to
-the valid part: ops that work on each element or slice by itself carry the length on, a sum leaves the rest out, and
-whatever would mix the rest into its result is refused.
+Ops like non_zero have results of the largest possible size, and the number of valid elements. Later ops keep to the
+valid part: ops that work on each element or slice by itself carry the length on, a sum leaves the rest out, and ops
+that would mix the rest into their result are refused.
 """
 
 import weakref
@@ -22,7 +22,7 @@ from hexane.ops.spec import Lengths
 
 
 class Length(NamedTuple):
-    """Of the indices along an axis, the first `value` (an int64 scalar) are valid."""
+    """The first `value` (an int64 scalar) of the indices along an axis are valid."""
 
     axis: int
     value: Value
@@ -32,7 +32,7 @@ _carried: "weakref.WeakKeyDictionary[Node, Sequence[Length | None]]" = weakref.W
 
 
 def length_of(value: Value) -> Length | None:
-    """None where all of the value is valid, whatever the data."""
+    """None if all of the value is always valid."""
     node = value.node
     record = OPS.get(node.op)
     if record is not None and record.ragged is not None:
@@ -45,8 +45,8 @@ def length_of(value: Value) -> Length | None:
 def apply(
     op: Op, inputs: Sequence[Value | None], attrs: Mapping[str, AttrValue], sources: tuple[str, ...] = ()
 ) -> tuple[Value, ...]:
-    """`ops.apply` where inputs may have lengths. Raises Error for an op whose result would hang on what is not
-    valid."""
+    """`ops.apply` for inputs that may have lengths. Raises Error for an op whose result would depend on invalid
+    elements."""
     lengths = [None if v is None else length_of(v) for v in inputs]
     if not any(lengths):
         return ops.apply(op, inputs, attrs, sources)
@@ -97,7 +97,7 @@ def with_lengths(graph: Graph) -> Graph:
     return replace(graph, outputs=(*ports, *(Port(name, value) for value, name in names.items())))
 
 
-# ---- what is not valid made harmless ----
+# ---- invalid elements made harmless ----
 
 
 def _masked(node: Node, lengths: Sequence[Length | None]) -> list[Value | None]:
@@ -159,7 +159,7 @@ def _transpose(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length 
 
 
 def _reshape(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | None]:
-    """The axis stays as it is, or takes in those behind it."""
+    """The axis stays as it is, or is merged with the axes after it."""
     length = _only(node, lengths)
     assert node.inputs[0] is not None
     old, new = node.inputs[0].shape, node.types[0].shape

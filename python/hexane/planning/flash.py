@@ -1,4 +1,4 @@
-"""Fits a plan into flash: what it and its code take there, and which weights are packed."""
+"""Fits a plan into flash: counts its bytes and its code's, and chooses the weights to pack."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,9 +24,9 @@ STEP_BYTES = 320  # of a step in the plan, with its operands
 
 @dataclass(frozen=True, slots=True)
 class Flash:
-    """Bytes: of the plan as the C99 runtime gets it, of its weights as they lie there, packed or not, and of code for a
-    Cortex-M4 at -Os. in_place: of weights that are read where they lie. missing: the kernel that the C99 runtime has
-    not got, so that code is 0."""
+    """Bytes: of the plan as stored for the C99 runtime, of its weights as stored, packed or not, and of code for a
+    Cortex-M4 at -Os. in_place: bytes of weights read from flash directly. missing: a kernel that the C99 runtime lacks;
+    code is then 0."""
 
     plan: int
     weights: int
@@ -40,7 +40,7 @@ class Flash:
 
 
 def flash_of(program: Program) -> Flash:
-    """What the program takes in flash."""
+    """The flash that the program takes."""
     plan = bytes(_core.plan_write(emit_plan(program)))
     if program.blocks:
         plan = max(plan, prepared(plan), key=len)
@@ -104,7 +104,7 @@ def _packed(program: Program, count: int, memory: Memory) -> Program:
 
 
 def _is_enough(program: Program, memory: Memory) -> bool:
-    """Whether no more has to be packed."""
+    """True if no further weights need packing."""
     return memory.xip and (not memory.flash_bytes or flash_of(program).total <= memory.flash_bytes)
 
 
@@ -117,8 +117,8 @@ def _room(program: Program, count: int, memory: Memory) -> list[int]:
 def _slices(
     program: Program, one: Candidate, chosen: list[Candidate], room: list[int]
 ) -> Iterator[tuple[Program, list[Candidate]]]:
-    """The program with the step of a candidate in 2, 4 and more slices of channels for which there may be room, and
-    what is packed of it then, where that saves more than the rows of more steps take."""
+    """The program with a candidate's step split into 2, 4 and more slices of channels that may fit, and the packing of
+    each; only if packing saves more than the added steps take."""
     at = next((step for buffer in one.buffers if (step := reader_of(program, buffer)) is not None), None)
     if at is None:
         return
@@ -144,21 +144,21 @@ def _with_blocks(program: Program, chosen: list[Candidate]) -> Program | None:
 
 
 def _within(program: Program | None, count: int, memory: Memory) -> Program | None:
-    """Where arena and so many bytes beside it fit."""
+    """The program if its arena and this many further bytes fit, else None."""
     if program is None or memory.sram is None or arena_bytes(program) + count <= _memory_of(program, memory):
         return program
     return None
 
 
 def _memory_of(program: Program, memory: Memory) -> int:
-    """Bytes of all memories that the program has arenas in: without tensors in slow memory, those of sram alone."""
+    """Bytes of all memories with an arena. Without tensors in slow memory that is sram only."""
     slow = f"{program.space('arena').name}.{len(memory.pools)}"
     has_slow = any(space.name == slow for space in program.spaces)
     return memory.bytes + (memory.slow_bytes if has_slow else 0)
 
 
 def _check_in_place(program: Program) -> None:
-    """That weights in the plan may be read there: each begins at a multiple of its elements, and none has other
+    """Raises Error unless weights can be read in the plan: each is aligned to its element size and has no other
     memory."""
     packed = {i for block in program.blocks for i in block.buffers}
     for i, buffer in enumerate(program.buffers):

@@ -27,8 +27,8 @@ def plan(
 ) -> Program:
     """Graph -> Program with offsets, in the rows or within the limits that `memory` states.
 
-    order: as `schedule` has it. threads: of the CPU, for each of which kernels need scratch. beside: what counted
-    scratch before for so many threads, and remembers. Raises Error for a graph that does not fit.
+    order: see `schedule`. threads: of the CPU; kernels need scratch for each. beside: a scratch counter for as many
+    threads, whose answers are reused. Raises Error for a graph that does not fit.
     """
     if memory.rows:
         program = stream_ports(place(graph, target, order), memory.stream_input, memory.stream_output)

@@ -1,4 +1,4 @@
-"""What counts against a memory beside the arena, by what runs the program there."""
+"""Memory needed besides the arena, per runtime."""
 
 from dataclasses import dataclass, replace
 
@@ -19,8 +19,8 @@ _FAMILIES = _core.numerics_families()
 
 
 class Beside:
-    """Counts the bytes that a program takes beside its arena. What kernels answered is kept for the next program, most
-    of whose steps are the same."""
+    """Counts the bytes that a program needs besides its arena. Answers of kernels are kept for the next program, since
+    most of its steps are the same."""
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
@@ -28,13 +28,13 @@ class Beside:
         self._bytes: dict[int, tuple[Array, Array]] = {}  # of constants, by the id of the array, which is kept alive
 
     def __call__(self, program: Program, pools: int = 1) -> int:
-        """Bytes, by the program's runtime. "host": of the scratch that this CPU's kernels use. "c99": of inputs and
-        outputs that are not streamed, for kernels of the C99 runtime use no scratch, and a small device has no other
-        memory for ports. "cmsis-nn": of these, and what the arena grows by for the scratch of CMSIS-NN, with and
-        without vectors, whichever is more; most of it lies in gaps of the arena.
+        """Bytes, by the program's runtime. "host": scratch of this CPU's kernels. "c99": inputs and outputs that are
+        not streamed; kernels of the C99 runtime use no scratch, and a small device has no other memory for ports.
+        "cmsis-nn": the same ports, plus the growth of the arena for the scratch of CMSIS-NN, with or without vectors,
+        whichever is larger. Most of that scratch lies in gaps of the arena.
 
-        pools: memories that the program's tensors are divided between. With several of them only steps for whose
-        scratch there is room are CMSIS-NN's, so that they do not grow.
+        pools: memories shared by the program's tensors. With several of them CMSIS-NN takes only steps whose scratch
+        fits, so the memories do not grow.
         """
         if program.runtime == "host":
             return self.scratch(program)
@@ -80,7 +80,7 @@ class Beside:
 
 @dataclass(frozen=True, slots=True)
 class _Operand:
-    """A view as kernels see it. data: what it holds in every call; None where that changes, or nothing is known."""
+    """A view as kernels see it. data: its contents if they are the same in every call; else None."""
 
     view: View
     data: Array | None
@@ -102,8 +102,8 @@ def _given(one: _Operand | None) -> tuple[str, tuple[int, ...], tuple[int, ...],
 
 
 class _Constants:
-    """The operands of a program, with the bytes of those that are the same in every call: weights, params, and states
-    that no step writes."""
+    """The operands of a program, with the bytes of the constant ones: weights, params, and states that no step
+    writes."""
 
     def __init__(self, program: Program, known: dict[int, tuple[Array, Array]]) -> None:
         """known: the bytes of arrays by their ids, which grows."""
@@ -163,7 +163,7 @@ def beside_text(count: int, runtime: str) -> str:
 
 
 def help_text(runtime: str) -> str:
-    """What would make it less."""
+    """Advice for reducing it."""
     if runtime == "host":
         return (
             "threads=1 where scratch is most of it, and runtime c99 where a small device runs the plan, without scratch"

@@ -19,12 +19,12 @@ ROWS = (8, 4, 2, 1)  # at a time: the more, the faster
 
 
 def fitted(program: Program, beside: Beside, memory: Memory, order: str) -> Program:
-    """A program of whole tensors if it fits, else one in the strategy that `memory` names. "stream": a training step
-    computes values again; else parts are computed row by row, of those that fit the first in the order of ROWS, else in
-    stripes of columns, of those that fit the one that repeats least. With slow memory, where no number of rows fits,
-    the one that moves and repeats least. order: by which `place` made it.
+    """The program of whole tensors if it fits, else one by the strategy of `memory`. "stream": a training step
+    recomputes values. Other graphs compute parts row by row (the first of ROWS that fits), else in stripes of columns
+    (the one with the least recomputation). With slow memory, if no number of rows fits: the program with the least
+    traffic and recomputation. order: the one given to `place`.
 
-    Raises Error for one that does not fit in any way, with the layer that needs most.
+    Raises Error if no program fits, with the layer that needs most.
     """
     if memory.sram is None:
         return program
@@ -72,14 +72,13 @@ def fitted(program: Program, beside: Beside, memory: Memory, order: str) -> Prog
 
 
 def slow_traffic(program: Program, memory: Memory) -> Traffic | None:
-    """What a call of a program that `fitted` made moves from and to slow memory; None where it has none."""
+    """Traffic of one call to and from slow memory, for a program of `fitted`; None without slow memory."""
     pools = len(memory.pools)
     return slow_bytes(program, pools + 1) if f"arena.{pools}" in program.extents and memory.slow_bytes else None
 
 
 def _striped(choice: StripeChoice, memory: Memory) -> Iterator[Program]:
-    """Programs in stripes of columns: those that may fit, what repeats least first, and where none may, the one that
-    needs least."""
+    """Programs in stripes of columns that may fit, by increasing recomputation. If none may fit, the smallest one."""
     chosen = None
     for chosen in choice.ways():
         if chosen.cost <= memory.bytes * COST_STEP:
@@ -90,8 +89,8 @@ def _striped(choice: StripeChoice, memory: Memory) -> Iterator[Program]:
 
 
 def _with_slow(programs: list[Program], choice: StripeChoice, beside: Beside, memory: Memory) -> Program | None:
-    """Of these, and of programs in stripes of columns, the one that moves fewest bytes from and to slow memory, where a
-    multiply-accumulate that is done more than once counts as a byte: it takes no less time."""
+    """The best of these programs and of programs in stripes of columns: fewest bytes to and from slow memory, plus one
+    for each repeated multiply-accumulate, which takes at least as long."""
     first, *rest = memory.pools
     best: tuple[int, int, Program] | None = None
 
@@ -144,7 +143,7 @@ def _shortage(program: Program, beside: Beside, memory: Memory) -> str:
 
 
 def operand_bytes(program: Program, step: int) -> int:
-    """Of the arena's buffers that a step reads or writes."""
+    """Bytes of the arena buffers that a step reads or writes."""
     views = (*program.steps[step].inputs, *program.steps[step].outputs)
     buffers = {view.buffer for view in views if view is not None}
     return sum(program.buffers[i].bytes for i in buffers if program.buffers[i].kind == "arena")

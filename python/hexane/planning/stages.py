@@ -13,16 +13,16 @@ from hexane.stages.stream.stage import SLOW
 
 
 def in_stages(program: Program, beside: Beside, memory: Memory, order: str) -> Program:
-    """The program of whole tensors, in stages: fast memory and what counts beside it (planning/scratch.py) take at most
-    `memory.sram`, slow memory `memory.slow`. Of those made for as much fast memory as there is and for less (so kernels
-    need less scratch), the one that moves fewest bytes. What is tried for one budget is tried for all above it.
+    """The program of whole tensors, in stages. Fast memory, including scratch (planning/scratch.py), takes at most
+    `memory.sram`, slow memory `memory.slow`. Plans are made for all of the fast memory and for less, which leaves more
+    for scratch; the one with the least traffic wins. A larger budget tries everything that a smaller one tries.
 
-    Raises Error where there is none, with the layer that needs most.
+    Raises Error if no plan fits, with the layer that needs most.
     """
     sram, slow = memory.bytes, memory.slow_bytes
     spills = Spills(program, order, memory.hold_ports)
     least = spills.at(0)
-    # Where no step has a tensor in fast memory, what counts beside it still has to fit.
+    # Scratch has to fit even when all tensors are in slow memory.
     found = [spills.at(room) for room in _rooms(least.bytes, sram)] if isinstance(least, TooLarge) else [least]
     made = [one for one in found if isinstance(one, Spilled)]
     made.sort(key=lambda one: (sum(one.moved), one.slow, -one.fast))  # of equals, that with more rows at a time

@@ -27,9 +27,9 @@ def in_whole_tensors(
 
 
 def computing_again(program: Program, memory: Memory, budget: int) -> Iterator[Program]:
-    """Programs of a training step that compute values again for the backward pass, in place of keeping them, so that
-    about `budget` bytes of arena are enough: with few copies first. The last of each order of the graph needs least.
-    None for a graph that updates nothing: there is no backward pass."""
+    """Programs of a training step that recompute values in the backward pass, for an arena of about `budget` bytes.
+    Programs with few copies come first; the last one of each order of the graph needs least. Empty for a graph without
+    updates: it has no backward pass."""
     graph, target = program.graph, program.target
     if not graph.updates:
         return

@@ -1,4 +1,4 @@
-"""A program: steps on views into buffers, and what a chip's program is on the engine."""
+"""A program: steps on views into buffers, and a chip's program on the engine."""
 
 from hexane.program.program import (
     Block,

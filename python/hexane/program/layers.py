@@ -1,4 +1,4 @@
-"""What a chip's program is on the engine: layers in order, the tensors between them, and the partitions of both.
+"""A chip's program on the engine: layers in order, the tensors between them, and the partitions of both.
 
 Reports read these: `explain`, the page and the trace compute nothing of their own. Layers, tensors and partitions are
 numbered through the whole program, over all of its segments; bytes are of on-chip memory unless a field says otherwise.
@@ -30,10 +30,10 @@ Allocation = Literal[
 class Weights:
     """The weights of a layer as the engines read them.
 
-    encoding: what the chip streams, "fp16" where it streams no other; bytes: as they are stored so, a palette left out;
-    bits: of a weight, or of a pruned one's numbers; groups: of output channels, `group` channels each; engines: that
-    have a group; passes: groups of each engine; packed_bytes: of all sub-kernels with their padding. shared: in the
-    memory that all cores share, else in that of each core; demand: of that memory; limit: bytes that it has.
+    encoding: as streamed by the chip, "fp16" if it streams nothing else; bytes: stored in this encoding, without a
+    palette; bits: of a weight, or of the numbers of a pruned one; groups: of output channels, `group` channels each;
+    engines: with a group; passes: groups of each engine; packed_bytes: of all sub-kernels with their padding. shared:
+    in the memory shared by all cores, else in each core's; demand: of that memory; limit: its size in bytes.
     """
 
     encoding: Encoding
@@ -53,14 +53,12 @@ class Weights:
 class Layer:
     """One layer, in the order they run.
 
-    name: its op and where it comes from in the user's model, as decisions have it; op: "anec.convolution"; kind: the
-    layer of a netplist ("Conv"); slots: what it finishes with, in order, as text. segment, partition: numbers. rule:
-    the tie-break of the list scheduler that chose it ("" for an optimal order). reads, makes: numbers of tensors;
-    parts: elements that it reads of each of `reads`.
-    partner: the layer that it could be issued with, else None, and why: the verdict on it and the layer behind it.
-    loaded, stored: bytes from and to main memory, spills included, without weights. steps: the first step of the
-    program that computes it, and the one after its last; equal where it costs nothing. work: what it does, known with
-    its steps.
+    name: its op and its place in the user's model, as in decisions; op: "anec.convolution"; kind: the layer of a
+    netplist ("Conv"); slots: its final operations, in order, as text. segment, partition: numbers. rule: the list
+    scheduler's tie-break that chose it ("" for an optimal order). reads, makes: numbers of tensors; parts: elements
+    read of each of `reads`. partner: a layer that could be issued with it, else None, and why: the verdict on it and
+    the next layer. loaded, stored: bytes from and to main memory, spills included, without weights. steps: half-open
+    range of the program's steps; empty for a layer without cost. work: known once the steps are.
     """
 
     index: int
@@ -91,9 +89,9 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """A tensor in the on-chip memory of one partition: at `offset` from the layer that touches it first to the one that
-    does last, both included. A spilled one lies in main memory instead, and one tile of it (`bytes`) at offsets[i]
-    while touches[i] runs; cost: bytes of extra traffic."""
+    """A tensor in the on-chip memory of one partition: at `offset`, from the first to the last layer that touches it,
+    both included. A spilled one lies in main memory instead; while touches[i] runs, one tile of it (`bytes`) lies at
+    offsets[i]. cost: bytes of extra traffic."""
 
     partition: int
     first: int
@@ -107,13 +105,13 @@ class Stay:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """What layers make and read.
+    """A value read or written by layers.
 
-    name: of the layer that makes it, or of the leaf it comes from. producer: a layer, None for what is in main memory
-    before the segment runs; readers: layers; kept: it has to be in main memory when the segment ends. rows of row_bytes
-    lie `stride` bytes apart on chip, so that reading `rows` of them at once takes `conflicts` turns; bytes = rows *
-    stride. main_bytes: in main memory, rows and pages rounded. allocation: its type; not_chained: the first part of the
-    conjunction that fails, "" for a chained one. stays: one for each partition that touches it.
+    name: of the layer that makes it, or of its leaf. producer: a layer, None for data in main memory before the segment
+    runs; readers: layers; kept: it must be in main memory when the segment ends. On chip, rows of row_bytes lie
+    `stride` bytes apart, so that reading `rows` of them at once takes `conflicts` turns; bytes = rows * stride.
+    main_bytes: in main memory, rows and pages rounded. allocation: its type; not_chained: the first failing part of the
+    conjunction, "" for a chained one. stays: one for each partition that touches it.
     """
 
     index: int
@@ -136,8 +134,8 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Layers first..end - 1, whose tensors lie on chip together. peak: the most bytes live at a layer, limit: what
-    closes a partition; height: bytes in use after packing, of `capacity`. loaded, stored: tensors from and to main
+    """Layers first..end - 1, whose tensors are on chip together. peak: the most bytes live at a layer, limit: the bytes
+    that close a partition; height: bytes in use after packing, of `capacity`. loaded, stored: tensors from and to main
     memory; spilled: extra traffic of spills; weights: bytes of weights."""
 
     index: int
@@ -156,7 +154,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """Bytes that lie on chip while a layer runs, beside the limit of partitions and the memory there is."""
+    """Bytes on chip while a layer runs, next to the partition limit and the available memory."""
 
     layer: int
     bytes: int

@@ -1,4 +1,4 @@
-"""A program: the steps of a graph in order, on buffers whose offsets are solved. What a flat plan is written from."""
+"""A program: the steps of a graph in order, on buffers with solved offsets. It is written as a flat plan."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,10 +17,10 @@ BufferKind = Literal["arena", "weights", "state", "param", "port"]
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Memory of `bytes` bytes. `data` is its first contents; `name` and `type` are those of the leaf it belongs to.
-    `space` names the target's memory that it lies in; "" for a port, which is a memory of its own. surface: a memory of
-    its own, too, which a device reads and writes; a leaf lies there with `strides`, not without gaps. A param is kept
-    in one as the kind "param"."""
+    """Memory of `bytes` bytes. `data` is its initial contents; `name` and `type` are its leaf's. `space` names the
+    target's memory that holds it; "" for a port, which is a memory of its own. surface: also a memory of its own, read
+    and written by a device; its leaf is laid out with `strides`, which may leave gaps. A param in a surface has the
+    kind "param"."""
 
     kind: BufferKind
     bytes: int
@@ -44,7 +44,7 @@ class View:
 
     @property
     def dense(self) -> bool:
-        """Whether the elements follow each other without gaps, in order."""
+        """True if the elements are contiguous and in order."""
         return self.strides == dense_strides(self.type)
 
 
@@ -55,8 +55,8 @@ def dense_strides(kind: TensorType) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One kernel call in an arithmetic; `node` is what it computes, for messages and attributes. cut: the axis of the
-    output and the range of it, None for all of it."""
+    """One kernel call in an arithmetic; `node` is the computed node, for messages and attributes. cut: the axis of the
+    output and the computed range; None for all of it."""
 
     kernel: str
     node: Node
@@ -78,8 +78,8 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Weights (`buffers`) that are packed in the plan, and unpacked to the arena's buffer `home` before step `first`,
-    for so many steps; each begins at the next multiple of the alignment of weights behind the one before."""
+    """Weights (`buffers`) packed in the plan, and unpacked into the arena's buffer `home` before step `first`, for this
+    many steps. Each begins at the next aligned offset after the previous one."""
 
     buffers: tuple[int, ...]
     home: int
@@ -89,9 +89,8 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class SegmentPort:
-    """A value that goes into a segment or comes out of it, and what it is on the way: an engine's floats are fp16.
-    source: the segment that computes it, None for an input of the model; readers: of an output, the segments that read
-    it."""
+    """An input or output value of a segment, and its type there: an engine's floats are fp16. source: the segment that
+    computes it, None for an input of the model; readers: of an output, the segments that read it."""
 
     name: str
     value: Value
@@ -102,10 +101,10 @@ class SegmentPort:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A piece of a network that one device runs by itself: "ane", the engine, or "host". nodes: of the graph that was
-    divided, in order; moved: those of the host that the engine would take. why: it is a segment of its own. steps: the
-    first step of the program that computes it, and the one after its last. work: what it does, known with its steps:
-    the sum of its layers; of a device's program its products, weights and ports; of the host its steps and ports."""
+    """A piece of a network that one device runs by itself: "ane", the engine, or "host". nodes: of the divided graph,
+    in order; moved: nodes on the host that the engine would take. why: the reason for a separate segment. steps: a
+    half-open range of the program's steps. work: known once the steps are: the sum of its layers; for a device's
+    program its products, weights and ports; for the host its steps and ports."""
 
     index: int
     device: Literal["ane", "host"]
@@ -151,13 +150,13 @@ class Extent:
 @dataclass(frozen=True)
 class Program:
     """Steps, buffers and ports. `allocate` solves `offsets`, one for each buffer within its memory, and `extents`, by
-    name of the memory. decisions: of the passes, then of the stages. segments: of a chip's program, in the order they
-    run; layers, tensors, partitions: what those of the engine consist of. swaps: the buffer of a state, and the one
-    where a device has computed the state for the next call; the two change places after each. spans: of buffers in
-    loops of which nothing is left from one trip to the next, the steps from and to which they live in each. blocks: in
-    the order of their first steps. repeated: multiply-accumulates that are done more than once, in stripes of
-    columns. spaces: the memories where buffers lie, the preferred one of a kind first: those of the target, and those
-    that planning adds or limits. runtime: what runs the steps (hx.Memory)."""
+    name of the memory. decisions: of the passes, then of the stages. segments: of a chip's program, in running order;
+    layers, tensors, partitions: the contents of the engine's segments. swaps: a state's buffer and the buffer of its
+    next value, computed by a device; they change places after each call. spans: the range of steps in which a buffer
+    lives in each loop, if it carries nothing between iterations. blocks: by their first steps. repeated:
+    multiply-accumulates computed more than once, in stripes of columns. spaces: the memories of the buffers, preferred
+    ones of a kind first: those of the target, and those that planning adds or limits. runtime: runs the steps
+    (hx.Memory)."""
 
     graph: Graph
     target: Target
@@ -185,18 +184,16 @@ class Program:
         return next(space for space in self.spaces if space.kind == kind)
 
     def computes_rows(self, kernel: str) -> bool:
-        """Whether the runtime may have a kernel compute some rows of a tensor; how many, this library's kernels say."""
+        """True if the runtime may compute only some rows of a tensor with the kernel; the kernel says how many."""
         return self.runtime == "host" or kernel in row_kernels()
 
     def occupancy(self) -> list[Occupancy]:
-        """For each layer the bytes that lie on chip while it runs, beside the limit of partitions and the memory there
-        is."""
+        """For each layer the bytes on chip while it runs, next to the partition limit and the available memory."""
         return occupancy(self.tensors, self.partitions)
 
     def __str__(self) -> str:
         return printer.print_program(self)
 
     def print(self) -> None:
-        """Prints the steps in order, each with its operands' places, the bytes of every memory, and what was
-        decided."""
+        """Prints the steps in order with the places of their operands, the bytes of every memory, and the decisions."""
         print(self, end="")

@@ -9,9 +9,8 @@ from hexane.graph import Node
 
 
 class Work(NamedTuple):
-    """operations: of products two for a multiply-add, as everybody counts FLOPs; of other layers elements, those they
-    read or those they make, whichever are more; 0 for transfers. bytes: tensors loaded and stored, spills included, and
-    weights, which are read once."""
+    """operations: FLOPs of products, two for each multiply-add; of other layers elements read or written, whichever are
+    more; 0 for transfers. bytes: tensors loaded and stored, spills included, and weights, which are read once."""
 
     operations: int
     bytes: int
@@ -29,12 +28,12 @@ def total(works: Iterable[Work]) -> Work:
 
 
 def of_program(node: Node) -> Work:
-    """Of a call of a device's program, as it says itself: what its layers keep on chip is not among the bytes."""
+    """The work of a call of a device's program, from its attributes. Traffic on chip is not counted."""
     return Work(2 * multiply_adds(node), int(str(node.attrs["moved"])))
 
 
 def multiply_adds(node: Node) -> int:
-    """Of a kernel that adds up products, padding included, or of a device's program; 0 for others."""
+    """Multiply-adds of a kernel, padding included, or of a device's program; 0 for other nodes."""
     op, inputs = node.op.rpartition(".")[2], node.inputs
     for prefix in ("quantized_", "encoded_", "sparse_", "widening_", "accumulating_", "bf16_"):
         op = op.removeprefix(prefix)

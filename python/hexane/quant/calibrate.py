@@ -17,7 +17,7 @@ Compile = Callable[[onnx.ModelProto], Run]
 
 
 def each(run: Run, feeds: Iterable[Feed]) -> Iterator[Mapping[str, Array]]:
-    """What a network gives for each feed. Raises Error where there is none."""
+    """The network's results for each feed. Raises Error without feeds."""
     empty = True
     for feed in feeds:
         empty = False
@@ -27,7 +27,7 @@ def each(run: Run, feeds: Iterable[Feed]) -> Iterator[Mapping[str, Array]]:
 
 
 def not_fp32(network: Network, names: Sequence[str], feeds: Iterable[Feed], compile: Compile) -> frozenset[str]:
-    """Those of the tensors that have another dtype, by the first feed."""
+    """The tensors with another dtype, by the first feed."""
     inputs = {port.name for port in network.proto.graph.input}
     for feed in feeds:
         found = {**feed, **compile(showing(network.proto, [n for n in names if n not in inputs]))(feed)}

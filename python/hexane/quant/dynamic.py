@@ -21,8 +21,8 @@ MOST_TERMS = (2**31 - 1) // (255 * 127)  # of a sum in int32
 
 
 def takes_dynamic(network: Network, layer: Layer) -> bool:
-    """Whether a layer has an op that multiplies integers and gives their sums: one with a constant weight, no
-    transposed activations, and sums that int32 holds. Convolutions are those of images, as onnxruntime has them."""
+    """True for a layer with an op for integer products and their sums: with a constant weight, no transposed
+    activations, and sums that fit int32. Convolutions must be of images, as in onnxruntime."""
     node = list(network.nodes)[layer.index]
     if layer.weight is None or layer.op not in DYNAMIC or attribute(node, "transA", 0):
         return False
@@ -114,7 +114,7 @@ def _per_channel(numbers: Array) -> Array:
 
 
 def dynamic_layers(network: Network, layers: Sequence[Layer]) -> list[Layer]:
-    """Those that can be. Raises Error where none can."""
+    """The layers that can be dynamic. Raises Error if there are none."""
     kept = [layer for layer in layers if takes_dynamic(network, layer)]
     if not kept:
         raise Error(

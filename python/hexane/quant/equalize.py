@@ -35,7 +35,7 @@ class Pair:
 
 
 def equalized(network: Network, layers: Sequence[Layer], feeds: Iterable[Feed], compile: Compile) -> Network:
-    """The network with other weights and the same outputs, but for rounding: s is the square root of a channel's
+    """The network with other weights and, except for rounding, the same outputs. s is the square root of a channel's
     largest magnitude in the tensor over its largest weight in the second layer."""
     pairs = find_pairs(network, layers)
     if not pairs:

@@ -21,7 +21,7 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Rounded:
-    """Integers and what they stand for; `axis` is that of the scales."""
+    """Integers and their grid; `axis` is that of the scales."""
 
     integers: Array
     grid: Grid
@@ -43,8 +43,8 @@ def round_weight(
 ) -> Rounded:
     """The weight in integers on both sides of its zero point, 127 steps each way.
 
-    axis: a scale for each of its indices; None for one scale. least_squares: of some smaller ends that with the least
-    squared error, else the largest magnitude. least_scale: no scale is below it.
+    axis: a scale for each of its indices; None for one scale. least_squares: use the end with the least squared error
+    among some smaller ones; else the largest magnitude. least_scale: lower limit of scales.
     """
     rows = weight.astype(np.float64).reshape(1, -1)
     if axis is not None:

@@ -1,4 +1,4 @@
-"""Which layers of a network are computed in integers, and which tensors are rounded for them."""
+"""The layers of a network that are computed in integers, and the tensors that are rounded for them."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
@@ -32,8 +32,8 @@ EPILOGUES = ("Relu", "Clip")
 @dataclass(frozen=True, slots=True)
 class Layer:
     """A product: its node's index, name, op, the activations it multiplies, and its constant weight and bias, if any.
-    `axis` is that of the weight's output channels; None for weights that have one scale. `groups`: of channels of a
-    ConvTranspose, each of which has the same scales."""
+    `axis` is that of the weight's output channels; None for weights with one scale. `groups`: channel groups of a
+    ConvTranspose, which share their scales."""
 
     index: int
     name: str
@@ -99,13 +99,12 @@ def without(layers: Sequence[Layer], patterns: Iterable[str]) -> tuple[Layer, ..
 
 
 def make_plan(network: Network, layers: Sequence[Layer], floats: Collection[str] = ()) -> Plan:
-    """The layers, and what is rounded for them: what they multiply, and from there backwards what sums, means and ops
-    that move elements take. Sums are those of images: what a convolution gives has to be rounded to be computed in
-    integers everywhere, while sums of a transformer have outliers, and matrix products give floats as fast. The result
-    of an Add may pass through one Relu or Clip before it is rounded. `floats`:
-    names that are no tensors in fp32."""
+    """The layers, and the tensors rounded for them: their operands, and upstream those of sums, means and ops that move
+    elements. Only sums of images are rounded: a convolution's result must be rounded to be computed in integers
+    throughout. Sums of a transformer have outliers, and matrix products give floats as fast. The result of an Add may
+    pass through one Relu or Clip before it is rounded. `floats`: names of tensors that are not fp32."""
     wanted = {name for layer in layers for name in layer.activations}
-    through: set[str] = set()  # rounded behind the one activation that reads it
+    through: set[str] = set()  # rounded after their only reader, an activation
     same = _Groups()
     images = find_images(network)
     for node in reversed(list(network.nodes)):
@@ -133,9 +132,9 @@ def make_plan(network: Network, layers: Sequence[Layer], floats: Collection[str]
 
 
 def reads_rounded(node: onnx.NodeProto, rounded: Collection[str], images: Set[str]) -> bool:
-    """Whether a node that is no layer reads rounded tensors where they exist in floats, too: nodes that a plan goes
-    through, and those that read an image, so that a convolution need not give its result in floats as well. All others
-    compute in floats, such as the sums of a transformer, and are not to get the error of rounding for another node.
+    """True if a node that is not a layer reads rounded tensors where floats exist, too: nodes that a plan passes
+    through, and readers of an image, so that a convolution need not give floats as well. All others compute in floats,
+    such as the sums of a transformer, and should not get the rounding error of another node's input.
 
     rounded: names of all tensors that are rounded; images: from find_images."""
     if not images.isdisjoint(node.input):
@@ -145,7 +144,7 @@ def reads_rounded(node: onnx.NodeProto, rounded: Collection[str], images: Set[st
 
 
 def find_images(network: Network) -> set[str]:
-    """What comes of convolutions by ops that keep an image one."""
+    """Results of convolutions, and of later ops that keep the form of an image."""
     found: set[str] = set()
     for node in network.nodes:
         keeps = node.op_type in (*EPILOGUES, *MOVES, *MEANS, "Add", "Concat", "BatchNormalization")

@@ -9,8 +9,8 @@ from hexane.quant.calibrate import Feed, Run, each
 
 
 class OutputError:
-    """The largest relative error of an output, |y - y'| / |y| in Euclidean norms over all feeds and the numbers that
-    are finite in y; infinite where one of these is not finite in y'."""
+    """The largest relative error of an output, |y - y'| / |y| in Euclidean norms over all feeds and all finite numbers
+    of y; infinite if y' is not finite where y is."""
 
     def __init__(self, whole: Run, feeds: Iterable[Feed]) -> None:
         self._whole, self._feeds = whole, feeds

@@ -52,7 +52,7 @@ def read_network(model: ModelSource, opset: int = LEAST_OPSET, command: str = "q
     """The network of a path, bytes or a ModelProto, its external data read, in that opset or a later one. command: the
     place that errors name.
 
-    Raises Error for what is no ONNX model or does not convert.
+    Raises Error for another format, or a model that cannot be converted.
     """
     file = read_model(model)
     proto = onnx.ModelProto()
@@ -143,7 +143,7 @@ def _of_opset(proto: onnx.ModelProto, least: int, command: str) -> onnx.ModelPro
 
 
 def _foreign(proto: onnx.ModelProto) -> str:
-    """What to do where ops that onnxruntime's optimisers wrote keep a model from being converted."""
+    """Advice if ops of onnxruntime's optimisers prevent a conversion."""
     ops = {n.op_type for n in all_nodes(proto.graph.node) if not is_standard(n) or n.op_type in _ORT_OWN}
     if not ops:
         return ""

@@ -45,7 +45,7 @@ class _Trial:
     alone: dict[str, float] = field(default_factory=dict)
 
     def model(self, names: Collection[str]) -> onnx.ModelProto:
-        """With these layers in integers. Their tensors are among those of all layers, and so are the groups."""
+        """The model with these layers in integers. It uses tensors and groups from the plan of all layers."""
         kept = [layer for layer in self.layers if layer.name in names]
         wanted = {name for group in make_plan(self.network, kept, self.floats).groups for name in group}
         grids = {name: grid for name, grid in self.encoded.grids.items() if name in wanted}
@@ -64,7 +64,7 @@ def quantize_network(network: Network, feeds: Iterable[Feed], asked: Quantizatio
     """Static quantisation. feeds: may be gone through several times. compile: makes a model run.
 
     Raises Error for networks without such layers, numbers that are not finite, no feeds, and a tolerance that no layer
-    keeps.
+    meets.
     """
     every = find_layers(network)
     whole: Run = compile(network.proto)
@@ -110,7 +110,7 @@ def quantize_weights(network: Network, asked: Quantization) -> tuple[onnx.ModelP
 def _planned(
     network: Network, layers: Sequence[Layer], feeds: Iterable[Feed], compile: Compile
 ) -> tuple[tuple[Layer, ...], Plan, frozenset[str]]:
-    """The layers whose activations are fp32, the tensors that are rounded for them, and those that are not fp32."""
+    """The layers with fp32 activations, the tensors rounded for them, and the tensors that are not fp32."""
     plan = make_plan(network, layers)
     names = [name for group in plan.groups for name in group]
     floats = not_fp32(network, names, feeds, compile)
@@ -121,8 +121,8 @@ def _planned(
 
 
 def _chosen(trial: _Trial, tolerance: float | None) -> tuple[set[str], float]:
-    """The layers in integers, and the error with them: as many as the tolerance allows, of those that alone change
-    the outputs least. Assumes that fewer layers make no larger error; what is returned was measured."""
+    """The layers in integers, as many as the tolerance allows, and the measured error. Layers that change the outputs
+    least by themselves come first. Assumes that fewer layers never give a larger error."""
     names = {layer.name for layer in trial.layers}
     error = trial.error(names)
     if tolerance is None or error <= tolerance:
@@ -189,7 +189,7 @@ def _encoded(
 
 
 def _bias(network: Network, layer: Layer, correction: Array | None) -> Array | None:
-    """In floats; None where there is none, or one that is not a number for each channel."""
+    """The bias in floats; None without one, or if it has not one number for each channel."""
     own = None if layer.bias is None else network.constants[layer.bias]
     if own is not None and own.ndim != 1:
         return None

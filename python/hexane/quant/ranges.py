@@ -1,4 +1,4 @@
-"""Which numbers the integers of an activation span, chosen from a histogram."""
+"""The range of an activation's integers, chosen from a histogram."""
 
 from collections.abc import Callable
 
@@ -44,7 +44,7 @@ def minmax(found: Histogram, steps: int, percentile: float) -> Ends:
 
 
 def percentile(found: Histogram, steps: int, percentile: float) -> Ends:
-    """Of the numbers that are not 0."""
+    """The range between two percentiles of the nonzero numbers."""
     total = found.counts.sum()
     if not total:
         return found.low, found.high

@@ -1,4 +1,4 @@
-"""What a user asks a quantiser for, and is told."""
+"""A user's request to the quantiser, and the report."""
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -77,7 +77,7 @@ class Quantization:
 
     @property
     def calibrated(self) -> bool:
-        """Whether activations get their range from calibration inputs."""
+        """True if activations get their range from calibration inputs."""
         return not (self.weights_only or self.dynamic)
 
     @property
@@ -91,9 +91,9 @@ class Quantization:
 
 @dataclass(frozen=True, slots=True)
 class QuantizedLayer:
-    """A layer: name, op, dtype of its integers or "float", how many scales its weight has, the range of the activations
-    that it multiplies, the relative error of its own result where it alone is quantised, and that of the network's
-    outputs; None where it is not quantised or nobody measured it."""
+    """A layer: name, op, dtype of its integers or "float", number of the weight's scales, the range of its activations,
+    and the relative errors of its own result and of the network's outputs if only this layer is quantised; None if not
+    quantised or not measured."""
 
     name: str
     op: str

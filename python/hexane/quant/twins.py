@@ -16,8 +16,7 @@ from hexane.quant.write import Encoded, write_twins
 
 @dataclass(slots=True)
 class Change:
-    """What became of a layer's result: relative error in Euclidean norms, and by channel the mean of what is
-    missing."""
+    """The change of a layer's result: relative error in Euclidean norms, and by channel the mean of the difference."""
 
     squares: float = 0.0
     wrong: float = 0.0

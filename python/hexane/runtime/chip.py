@@ -1,4 +1,4 @@
-"""Compiles a graph for a chip, and warns of what its user should know."""
+"""Compiles a graph for a chip, and warns the user."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -29,11 +29,11 @@ def chip_program(
     watch: Watch | None = None,
     on_engine: Callable[[Graph], Graph] | None = None,
 ) -> Program:
-    """The program of a chip. on_engine: as `compile_segments` has it. Warns once of what runs on the host, ops and the
-    cuts and joins of ops in pieces, but for those that were left to it when the graph was cut into programs, and once
-    of those that the chip computes otherwise.
+    """The program of a chip. on_engine: see `compile_segments`. Warns once of the host's ops, including cuts and joins
+    of ops in pieces, but not of ops left to it when the graph was cut into programs; and once of ops that the chip
+    computes otherwise.
 
-    Raises Error with the list of the former where `fallback` of the options is "error".
+    Raises Error with the list of the host's ops if `fallback` of the options is "error".
     """
     if on_engine is not None:
         graph = _with_writes(graph)
@@ -60,12 +60,12 @@ def chip_program(
 
 
 def left_to_host(graph: Graph) -> list[Decision]:
-    """What the host computes, cuts and joins, but for ops that were left to it when the graph was cut into programs."""
+    """The host's ops, cuts and joins, without ops left to it when the graph was cut into programs."""
     return [d for d in graph.decisions if d.verdict in ("host", "border") and d.reason != HOST]
 
 
 def _said_of_host(graph: Graph, segments: Sequence[Segment]) -> list[str]:
-    """What the host does, in words; nothing where the engine does everything."""
+    """The host's work, in words; empty if the engine does everything."""
     count = sum(len(segment.nodes) for segment in segments)
     moved = sum(len(segment.moved) for segment in segments)
     along = f", and {moved} that only move elements with them" if moved else ""
@@ -87,8 +87,8 @@ def _said_of_host(graph: Graph, segments: Sequence[Segment]) -> list[str]:
 
 
 def _said_of_programs(graph: Graph, segments: Sequence[Segment]) -> list[str]:
-    """Of a graph that was cut into programs: those that do not run on the engine as a whole, and the products that are
-    in none."""
+    """For a graph that was cut into programs: programs that do not run on the engine as a whole, and products outside
+    all programs."""
     marked = marked_programs(graph)
     device = {id(node): segment.device for segment in segments for node in segment.nodes}
     kept = {number for key, number in marked.number.items() if device.get(key) == "ane"}
@@ -111,8 +111,8 @@ def _said_of_programs(graph: Graph, segments: Sequence[Segment]) -> list[str]:
 
 
 def _with_writes(graph: Graph) -> Graph:
-    """The graph whose updates are all its writes: what reads a state after a write may read what a program has computed
-    for it."""
+    """The graph with all its writes as updates: a reader of a state after a write may use the value that a program has
+    computed for it."""
     writes = [node.values[0] for node in graph.nodes if node.op == "write_state"]
     return replace(graph, updates=tuple(dict.fromkeys((*graph.updates, *writes))))
 

@@ -64,18 +64,17 @@ def compile(
     or of a Core AI asset (.aimodel; "net.aimodel#decode" for one of its functions).
 
     options: an hx.Options, which documents its fields; keywords of the same names replace them. In short: target="h13"
-    compiles for a chip, whose program runs on this CPU in the chip's arithmetic, or on the Neural Engine where this
-    machine has one (device); memory=hx.Memory(sram="128K") keeps to so much memory; threads=1 uses one core;
-    contexts=4 lets four calls run at the same time;
-    compress="palette4" stores weights in four bits.
+    compiles for a chip; its program runs on this CPU in the chip's arithmetic, or on this machine's Neural Engine
+    (device); memory=hx.Memory(sram="128K") limits memory; threads=1 uses one core; contexts=4 lets four calls run at
+    the same time; compress="palette4" stores weights in four bits.
 
     input_shapes, input_values: fix the free dims of an ONNX model or an asset, and the inputs of an ONNX model whose
-    values decide shapes. Where some of an ONNX model's stay open, the result compiles itself for the shapes and values
-    of each call, and keeps what it compiled as far as `memory.variants` allows. An input with an initializer may be
-    left out; a call that gives it by name compiles the model once more, with that input. updates: results of
-    write_state to run though no output depends on them.
+    values decide shapes. If some of an ONNX model's stay open, the result compiles itself for the shapes and values of
+    each call, and keeps compiled variants up to the limit `memory.variants`. An input with an initializer may be
+    omitted; a call that gives it by name compiles the model once more, with that input. updates: results of write_state
+    to run though no output depends on them.
 
-    Raises Error for what cannot be imported or compiled, and for arguments that this form of model does not have.
+    Raises Error if the model cannot be imported or compiled, and for arguments that this form of model does not have.
     """
     fields = {"target": target, "device": device, "dtype": dtype, "numerics": numerics, "fallback": fallback, "io": io,
               "repair": repair, "threads": threads, "contexts": contexts, "schedule": schedule,
@@ -133,7 +132,7 @@ def _compile_function(
 
 
 def _shape(dims: tuple[int | str | None, ...] | None) -> tuple[int | str | None, ...]:
-    """As a PortType has it; dims: None where even the rank is free."""
+    """The shape of a PortType; dims: None if even the rank is free."""
     return ("...",) if dims is None else dims
 
 
@@ -143,7 +142,7 @@ def compile_whole(
     shapes: Mapping[str, Sequence[int]] | None = None,
     values: Mapping[str, Any] | None = None,
 ) -> Model | OpenModel:
-    """As `compile`, in whole tensors whatever limits `memory` has: what plans are made from. shapes, values:
+    """Like `compile`, but in whole tensors and without the limits of `memory`: the input of planning. shapes, values:
     input_shapes and input_values."""
     return _compile_function(
         network.function(), replace(_Compiler.of(options), planned=False), shapes or {}, values or {}
@@ -153,8 +152,7 @@ def compile_whole(
 def compile_compressed(
     model: Graph, asked: Compression, options: Options = DEFAULTS, *, surveys: bool = False
 ) -> tuple[Compressed, Model]:
-    """What each weight becomes and what that costs, measured, and the compiled model. surveys: what else the weights
-    might become is measured, too."""
+    """The encoding and measured cost of each weight, and the compiled model. surveys: measure other encodings, too."""
     return _Compiler.of(options).compressed(model, asked, measures=True, surveys=surveys)
 
 
@@ -169,7 +167,7 @@ def host_error(graph: Graph, made: Graph, given: Sequence[Mapping[str, Any]] = (
 def build_with_shared_weights(
     options: Options = DEFAULTS, pool: _core.MemoryPool | None = None
 ) -> Callable[[Graph], Model]:
-    """What compiles graphs whose equal weights are in memory once, in a pool. Raises Error as `compile` does."""
+    """A function that compiles graphs. Equal weights share memory in a pool. Raises Error as `compile` does."""
     compiler, pool = _Compiler.of(options), pool or _core.MemoryPool()
     return lambda made: compiler.build(made, pool)
 
@@ -203,8 +201,8 @@ class _Compiler:
     def build(
         self, model: Graph, pool: _core.MemoryPool | None = None, programs: "Sequence[_core.MadeProgram]" = ()
     ) -> Model:
-        """With a pool, nothing of the weights is kept beside what is in it, so the program is not either. programs:
-        those that the graph has already."""
+        """With a pool, the model keeps no weights outside it, and so no program. programs: those already compiled for
+        the graph."""
         asked = self.options.compression
         if asked is None:
             with collector_paused():
@@ -311,7 +309,7 @@ class _Compiler:
 
 
 def target_of(options: Options) -> Target:
-    """What these options compile for on this machine."""
+    """The target of these options on this machine."""
     by_environment = os.environ.get("HEXANE_TARGET", "")
     own = "" if options.placed.kind == "cpu" else engine.own_chip()
     if options.target is not None and options.target != "":

@@ -33,8 +33,8 @@ SURVEYED = (
     0.06,
     0.03,
     0.01,
-)  # parts of the largest error, for which mixtures are tried
-LEAST_TOLERANCE = 1e-3  # of what was asked for: below it the weights stay whole
+)  # fractions of the largest error, as tolerances of the mixtures to try
+LEAST_TOLERANCE = 1e-3  # as a fraction of the tolerance asked for; below it the weights stay whole
 
 
 class Runs(Protocol):
@@ -47,8 +47,8 @@ class Runs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LayerReport:
-    """A weight: the layer's place, its encoding, bytes before and after, what the target does with it, and the error
-    of the network's output where this weight alone is compressed; None where nobody measured it."""
+    """A weight: the layer's place, its encoding, bytes before and after, the target's use of it, and the error of the
+    network's output if only this weight is compressed; None if not measured."""
 
     layer: str
     encoding: str
@@ -61,8 +61,8 @@ class LayerReport:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Bytes of all weights, and the largest relative error of an output with them. encoding: that of all layers that
-    may have it, the others being whole; "" where layers have several."""
+    """Bytes of all weights, and the largest relative error of an output with them. encoding: of all layers that support
+    it, the others being whole; "" if layers have several."""
 
     encoding: str
     bytes: int
@@ -71,9 +71,9 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What the weights might become, measured on this CPU in the model's dtypes: for each layer its encodings with the
-    error of it alone; all layers in one encoding; and mixtures, from the fewest bytes on, in which what saves most
-    error for a byte was exchanged."""
+    """Alternatives for the weights, measured on this CPU in the model's dtypes: for each layer its encodings with the
+    error of it alone; all layers in one encoding; and mixtures by increasing bytes, each exchange chosen to save most
+    error for a byte."""
 
     layers: tuple[tuple[Choice, ...], ...]
     alike: tuple[Point, ...]
@@ -83,8 +83,8 @@ class Survey:
 @dataclass(frozen=True, slots=True)
 class Compressed:
     """The graph with its weights compressed, a report of each weight, the largest relative error of an output of the
-    compiled program (None where nobody measured it), on what it was measured, each weight as it is stored, in the order
-    of the layers, and what else these might become, where somebody asked."""
+    compiled program (None if not measured), its inputs, each weight as stored, in the order of the layers, and the
+    survey of alternatives, if asked for."""
 
     graph: Graph
     layers: tuple[LayerReport, ...]
@@ -136,7 +136,7 @@ class _Trial:
 
 
 class Feeds:
-    """Inputs on which errors are measured: those that are given, or seeded random ones."""
+    """Inputs for measuring errors: the given ones, or seeded random ones."""
 
     def __init__(self, graph: Graph, given: Sequence[Mapping[str, Any]]) -> None:
         self.feeds = [dict(feed) for feed in given] or _random_feeds(graph)
@@ -199,8 +199,8 @@ def compressed(
     measures: bool = False,
     surveys: bool = False,
 ) -> tuple[Compressed, Any]:
-    """The graph compressed as asked, and what `build` makes of it. build_trial: compiles for this CPU. measures: also
-    where nothing that is asked for needs it. surveys: measures every encoding of every layer, too.
+    """The graph compressed as asked, and the result of `build` for it. build_trial: compiles for this CPU. measures:
+    also if the request does not need it. surveys: measures every encoding of every layer, too.
 
     With a tolerance the compiled program is compared with that of whole weights, and layers are given more bits until
     it is within. With a budget of bytes too, the least error within the budget counts, if it is within the tolerance.
@@ -295,8 +295,8 @@ def _within_tolerance(
 
 
 def _least_error(layers: Sequence[Sequence[Choice]], trial: _Trial, budget: int) -> tuple[list[Choice], float]:
-    """The choices within the budget whose error, all together, was measured to be the least: of those that the layers'
-    errors suggest, and of one encoding for all layers that have it, the others as small as they may be."""
+    """The choices within the budget with the least measured error of the whole. Candidates are the search by the
+    layers' errors, and each encoding for all layers that have it, with the smallest choice for the others."""
     tried = [within_bytes(layers, budget)]
     for encoding in dict.fromkeys(c.encoding for choices in layers for c in choices):
         smallest = (min(choices, key=lambda c: (c.bytes, c.error)) for choices in layers)
@@ -348,7 +348,7 @@ def _surveyed(weights: Sequence[Weight], wanted: Sequence[str], trial: _Trial, t
 
 
 def _searched(layers: Sequence[Sequence[Choice]], wanted: Sequence[str], trial: _Trial, tolerance: float) -> list[str]:
-    """search among the layers that are free; the others keep what they were given, and what that costs."""
+    """Searches among the layers that are free; the others keep their given encoding and its cost."""
     free = [i for i, mode in enumerate(wanted) if mode == "auto"]
     fixed = {i: mode for i, mode in enumerate(wanted) if mode not in ("auto", "none")}
 
@@ -361,8 +361,8 @@ def _searched(layers: Sequence[Sequence[Choice]], wanted: Sequence[str], trial: 
 
 
 def candidates(weight: Weight, target: Target) -> list[str]:
-    """What "auto" chooses from: what the chip streams, palettes of as many bits as it takes; everything where nothing
-    streams. No palettes for strides that Apple's rules exclude."""
+    """The choices of "auto": encodings that the chip streams, with its palette widths; all encodings if it streams
+    none. No palettes for strides that Apple's rules exclude."""
     widths = (target.formats.palette_bits or ()) if isinstance(target, Chip) else ()
     strides, most = weight.node.attrs.get("strides", ()), rules()["palette_strides"].number("most")
     excluded = isinstance(target, Chip) and max(strides, default=1) > most

@@ -45,10 +45,10 @@ class PortType:
 
 
 class Context(Submits):
-    """What one conversation or caller has of a model: `Model.context` makes it, cheaply.
+    """The state of one conversation or caller of a model: `Model.context` makes it, cheaply.
 
-    Calls of one context run one after the other, those of several beside each other. It keeps the model's weights
-    alive. Memory is freed with the last reference, or by `close`.
+    Calls of one context run one after the other; several contexts may run at the same time. It keeps the model's
+    weights alive. Memory is freed with the last reference, or by `close`.
     """
 
     def __init__(self, core: _core.Program, variants: OpenModel | None = None) -> None:
@@ -100,8 +100,8 @@ class Context(Submits):
 
         Arrays have a port's exact dtype and shape, but that a port in fp16 takes arrays of float32 too; anything with
         the buffer protocol or DLPack will do. Returns an ndarray, or a dict by name where there are several outputs.
-        Raises Error naming the input, what it got and needs. An output whose extent depends on the data has just that
-        extent.
+        Raises Error naming the input, what it got and needs. An output whose extent depends on the data is returned
+        with its actual extent.
         """
         if self._open is not None and self._overrides(args, kwargs):
             return self._variants()(*args, **kwargs)
@@ -133,10 +133,10 @@ class Context(Submits):
         A name that an input and an output share means the input. A port that a device shares may be left out: then
         `inputs` or `outputs` of the result has a view of the surface itself, which all such calls share.
         Given buffers are copied from or to it. Calling the result runs the model on them: no allocation, no copy. Its
-        `outputs` are the output arrays by name. One whose extent depends on the data has the largest there may be; how
-        much of it is valid is the output that its port calls `length` ("y.length"), and what lies behind that means
-        nothing. Raises Error for a buffer that does not fit its port, a read-only output, or an output that overlaps
-        another buffer.
+        `outputs` are the output arrays by name. An output whose extent depends on the data has the largest possible
+        one. Its port's `length` ("y.length") names the output with the valid extent; elements after that are undefined.
+        Raises Error for a buffer that does not fit its port, a read-only output, or an output that overlaps another
+        buffer.
         """
         if self._open is not None and self._overrides((), buffers):
             return self._variants().bind(**buffers)
@@ -146,8 +146,8 @@ class Context(Submits):
             raise Error(f"[bind] outputs: {self._out_of_memory(error)}") from None
 
     def close(self) -> None:
-        """Frees the memory now: calls that have not begun are cancelled, one that runs ends first, bound calls keep
-        what they need. Whatever is asked of the context afterwards raises Error."""
+        """Frees the memory now: waiting calls are cancelled, a running one ends first, bound calls keep their memory.
+        Any later use of the context raises Error."""
         self._end_worker()
         self._core = cast(_core.Program, _Closed())
 
@@ -160,7 +160,7 @@ class Context(Submits):
         return f"cannot get memory for {sizes} from the system: {error}"
 
     def _overrides(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-        """Whether a call gives an optional input."""
+        """True if a call gives an optional input."""
         given = args[0] if len(args) == 1 and isinstance(args[0], Mapping) else kwargs
         return any(port.name in given for port in self.optional_inputs) if given else False
 
@@ -200,7 +200,7 @@ class Context(Submits):
         write_states(path, {name: self.read_state(name) for name in self._states})
 
     def load_states(self, path: str | os.PathLike[str], *, keep: Iterable[str] = ()) -> None:
-        """Replaces all states, but those that `keep` names, by what `save_states` wrote: all or, after an Error, none.
+        """Replaces all states, except those in `keep`, by a file of `save_states`: all or, after an Error, none.
 
         Raises Error for a file that is damaged, and for one of other states: other names, shapes or dtypes.
         """
@@ -279,7 +279,7 @@ def as_kept(where: str, value: Any, kept: DType | None) -> Array:
 
 
 def _wrong_count(inputs: Sequence[PortType], count: int) -> str:
-    """What is missing of a call with so many arrays."""
+    """The error for a call with this many arrays."""
     if count > len(inputs):
         return f"[call] inputs: got {count}, need {len(inputs)}: {', '.join(map(str, inputs)) or 'none'}"
     missing = ", ".join(map(str, inputs[count:]))
@@ -292,7 +292,7 @@ def arguments(
     kwargs: Mapping[str, Any],
     optional: Sequence[PortType] = (),
 ) -> Mapping[str, Any] | Sequence[Any]:
-    """What a call was given, in port order or by name. Raises InputError for a wrong number or unknown names."""
+    """The given arrays, in port order or by name. Raises InputError for a wrong number or unknown names."""
     names = [p.name for p in inputs]
     if len(args) == 1 and not kwargs and isinstance(args[0], Mapping):
         given, args = dict(args[0]), ()

@@ -57,7 +57,7 @@ class _Port:
         return array
 
     def to_feature(self, array: Array) -> Array:
-        """Of Core ML's dtype and shape, without a copy where the dtype is the same."""
+        """The array in Core ML's dtype and shape, without a copy if the dtype is the same."""
         kind = NUMPY_OF[self.dtype]
         if array.dtype != kind:
             if array.dtype.kind in "iu" and array.size:
@@ -229,7 +229,7 @@ class CoreMLBound:
 
 
 class CoreMLModel(Model):
-    """A model that Core ML runs. What Core ML does not offer (`save`, `debug`, `profile`, `update`) raises Error."""
+    """A model that Core ML runs. Methods without support there (`save`, `debug`, `profile`, `update`) raise Error."""
 
     def __init__(self, program: CoreMLProgram) -> None:
         super().__init__(cast(_core.Program, program))
@@ -243,7 +243,7 @@ class CoreMLModel(Model):
     @property
     def load_times(self) -> dict[str, float]:
         """Milliseconds that Core ML took to compile the package and to load it. A context's load is a warm one: Core ML
-        keeps what the first made."""
+        caches the first."""
         return {"compile_ms": self._on.loaded.compiled.compile_ms, "load_ms": self._on.loaded.load_ms}
 
     @property
@@ -252,7 +252,7 @@ class CoreMLModel(Model):
         return self._on.copied
 
     def compute_plan(self) -> list[PlannedOp]:
-        """What Core ML plans for each operation (MLComputePlan). Raises DeviceError before macOS 14.4."""
+        """Core ML's plan for each operation (MLComputePlan). Raises DeviceError before macOS 14.4."""
         loaded = self._on.loaded
         return loaded.compiled.plan(loaded.units, loaded.function)
 
@@ -261,7 +261,7 @@ class CoreMLModel(Model):
         return CoreMLModel(self._on.context())
 
     def submit(self, /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """As of every model; from macOS 14 on, and without states, Core ML itself runs calls next to each other."""
+        """Like `Model.submit`; from macOS 14 on, and without states, Core ML itself runs calls next to each other."""
         if not self._on.starts:
             return super().submit(*args, **kwargs)
         given, future = arguments(self.inputs, args, kwargs), Future[Any]()

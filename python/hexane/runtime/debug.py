@@ -25,8 +25,8 @@ HEAD = ("layer", "type", "smallest", "largest")
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What a step computed: the smallest and largest finite number (None: there is none), and how many are not
-    finite."""
+    """The range of a step's result: the smallest and largest finite number (None without any), and the number of
+    elements that are not finite."""
 
     where: str
     type: str
@@ -37,7 +37,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """A product of an element: which elements of the input and of the weight, and what they are."""
+    """A product in an element: the positions and values of its two factors, in the input and in the weight."""
 
     x_index: tuple[int, ...]
     weight_index: tuple[int, ...]
@@ -48,9 +48,9 @@ class Factor:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The first number that is infinite or NaN though all operands are finite. index: in the order of axes that the
-    step has, which `type` shows. products: the largest ones; path: the accumulator after so many products. Both are
-    empty for other ops."""
+    """The first number that is infinite or NaN though all operands are finite. index: in the step's order of axes, as
+    in `type`. products: the largest ones; path: the accumulator after so many products. Both are empty for other
+    ops."""
 
     step: int
     where: str

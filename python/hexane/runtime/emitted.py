@@ -1,5 +1,5 @@
-"""Emitted programs in files: whatever interrupts the writing, a text has the weights that it was made with, and several
-programs are those of one model.
+"""Emitted programs in files. Even if writing is interrupted, a text has its own weights, and several programs are of
+one model.
 
 Nothing is synced to the disk. After a loss of power within seconds a file may be too short, which readers refuse;
 emitting again writes it. A loss of the process alone never does that.
@@ -47,10 +47,9 @@ def _files_of(program: Mil | Netplist) -> _Files:
 
 
 def save_mil(mil: Mil, folder: FolderPath) -> Path:
-    """Writes folder/model.mil and the weights it names beside it, and gives the path of the text. Raises Error where
-    that fails.
+    """Writes folder/model.mil and its weights, and gives the path of the text. Raises Error if that fails.
 
-    Whatever goes wrong, also the end of the process: the text that is there has the weights that it was made with.
+    After any failure, also the end of the process, the text in the folder has its own weights.
     """
     return _save(Path(folder), _files_of(mil))
 
@@ -63,7 +62,7 @@ def save_mil_as(mil: Mil, path: FolderPath) -> Path:
 
 
 def save_netplist(net: Netplist, folder: FolderPath) -> Path:
-    """Writes folder/net.plist and weights.0 beside it, as `save_mil` does, and gives the path of the property list."""
+    """Writes folder/net.plist and its weights.0, as `save_mil` does, and gives the path of the property list."""
     return _save(Path(folder), _files_of(net))
 
 
@@ -99,10 +98,9 @@ def save_programs(programs: Mapping[int, Mil | Netplist], folder: FolderPath) ->
     """Writes each program into `folder`/segment_N, N its number, and gives the paths of their texts. All are MIL, or
     all netplists.
 
-    They are written into a folder beside it, which then takes its place at one moment, so that nobody finds programs of
-    two models. What others have put into the folder goes with it. Who emits into the same folder at the same time
-    waits. Raises Error where that fails, and for a folder that cannot be replaced: the working folder, and one that is
-    mounted.
+    They are written into a folder next to it, which then replaces it in one step, so that nobody finds programs of two
+    models. Other files in the folder are kept. Emitting into the same folder at the same time waits. Raises Error if
+    that fails, and for a folder that cannot be replaced: the working folder, and one that is mounted.
     """
     files = {f"segment_{number}": _files_of(program) for number, program in programs.items()}
     path = Path(folder).resolve()
@@ -139,8 +137,7 @@ def _put_in_place(aside: Path, path: Path) -> None:
 
 
 def _clear(aside: Path, path: Path, own: set[str]) -> None:
-    """Removes what is beside the programs: some that were not finished, or the old ones. What others had put there goes
-    to the new."""
+    """Removes unfinished or old programs next to the new ones. Other files there are moved to the new folder."""
     if aside.is_dir() and path.is_dir():
         _move_others(aside, path, own)
     if aside.exists():
@@ -166,7 +163,7 @@ _SEGMENT = re.compile(r"segment_\d+")
 
 
 def _is_own(path: Path, own: set[str]) -> bool:
-    """Whether a path in the folder is that of a file of a program, or of what an interrupted writing leaves of one."""
+    """True for the path of a program's file, or of a part left by an interrupted writing."""
     if not _SEGMENT.fullmatch(path.parts[0]):
         return False
     name = path.name.removeprefix(".next.").removesuffix(".part")

@@ -24,7 +24,7 @@ __all__ = ["Model", "PortType", "arguments", "no_params"]
 
 
 def no_params(names: Iterable[str]) -> str:
-    """What the error of `update` says of a model without params."""
+    """The error of `update` for a model without params."""
     return (
         f"[update] got the name {', '.join(map(repr, names))}, need one of none: the model has no params; weights of an"
         " ONNX model are constants, hx.train.with_params makes params of them, and hx.param what can be replaced"
@@ -57,8 +57,8 @@ class Model(Context):
     def context(self) -> Context:
         """A further caller of this model: with states, arena, scratch and ports of its own, and the weights of all.
 
-        Contexts run beside each other, and give the bits that the model itself gives. States hold their initial
-        contents. `update` acts on the model and all its contexts: it waits for calls that run. Programs of a device are
+        Contexts may run at the same time, and give the same bits as the model itself. States begin with their initial
+        contents. `update` acts on the model and all its contexts: it waits for running calls. Programs of a device are
         shared, their surfaces are not. Raises Error after `drop_initial_states`.
         """
         return Context(self._core.context(), variants=self._open)
@@ -74,7 +74,7 @@ class Model(Context):
 
     @property
     def target(self) -> str:
-        """What it is compiled for: "host", or the name of a chip."""
+        """The target: "host", or the name of a chip."""
         return self._core.arithmetics[0] if self._core.arithmetics else "host"
 
     @property
@@ -104,13 +104,13 @@ class Model(Context):
 
     @property
     def is_on_engine(self) -> bool:
-        """Whether programs of it run on a Neural Engine."""
+        """True if programs of it run on a Neural Engine."""
         return self._engine is not None
 
     @property
     def compiles_left(self) -> int | None:
-        """How many more programs this process may compile for the engine that the model runs on; None where it runs on
-        none, or there is no limit. Beyond it another process compiles."""
+        """Programs that this process may still compile for the model's engine; beyond that another process compiles.
+        None without an engine or a limit."""
         if self._engine is None:
             return None
         counters = self._engine.counters
@@ -124,8 +124,8 @@ class Model(Context):
     @property
     def memory(self) -> dict[str, int]:
         """Bytes of every memory space by name, and of scratch. With slow memory also `slow_read` and `slow_written`:
-        what a call reads from there and writes to it; in stripes of columns `repeated`: the multiply-accumulates that
-        it does more than once (a loaded model knows neither)."""
+        bytes that a call reads and writes there; in stripes of columns `repeated`: multiply-accumulates computed more
+        than once. A loaded model has neither."""
         moved = {} if self._moved is None else {"slow_read": self._moved.read, "slow_written": self._moved.written}
         repeats = 0 if self.program is None else self.program.repeated
         repeated = {"repeated": repeats} if repeats else {}
@@ -152,12 +152,11 @@ class Model(Context):
                 self._core.update(name, as_kept(f"weights '{name}'", value, self._params.get(name)))
 
     def drop_initial_states(self) -> None:
-        """Lets go the initial contents of states, of which a model keeps a copy: of params that a training step writes,
-        as much memory as they take themselves.
+        """Frees the initial contents of states. A model keeps a copy of them; for params written by a training step it
+        is as large as the params.
 
-        From then on `reset_state`, `save` with states="initial" and whatever asks for the graph (`debug`, `program`)
-        have nothing to go by: the first two raise Error. The memory is free when nobody else has the arrays: those who
-        hold the graph, or its params, do.
+        Afterwards `reset_state` and `save` with states="initial" raise Error, and the graph (`debug`, `program`) is not
+        available. The memory is freed only when nobody else holds the arrays, through the graph or its params.
         """
         self.program = None
         self._core.drop_first_contents()
@@ -178,7 +177,7 @@ class Model(Context):
 
     @property
     def param_names(self) -> tuple[str, ...]:
-        """The names that `update` takes, but for those of params that the program writes itself."""
+        """The names that `update` takes, without params that the program writes itself."""
         return tuple(self._params)
 
     def save(self, path: str | os.PathLike[str], *, states: str = "initial") -> None:

@@ -1,6 +1,6 @@
 """Watches a program run: the value of every node after its step, and what became of the layers of the user's graph.
 
-The steps are those of the program as it is: nothing is added to it, nothing is computed twice or rounded elsewhere.
+The steps are the program's own: nothing is added to it, nothing is computed twice or rounded elsewhere.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ def tapped(graph: Graph) -> Graph:
 
 
 class Observation:
-    """What a program's values were in one run, as far as it went."""
+    """The values of a program in one run, as far as it went."""
 
     def __init__(
         self, program: Program, feeds: Mapping[str, Array], states: Mapping[str, Array], params: Mapping[str, Array]
@@ -45,11 +45,11 @@ class Observation:
                 self._values[node.values[0]] = np.zeros(kind.shape, kind.dtype.numpy) if data is None else data
 
     def record(self, step: Step, outputs: list[Array]) -> None:
-        """Takes in what a step computed."""
+        """Adds the results of a step."""
         self._values.update(zip(step.node.values, outputs, strict=True))
 
     def known(self, value: Value) -> bool:
-        """Whether the program computes the value, or has it in memory."""
+        """True if the program computes the value, or has it in memory."""
         pending, seen = [value], set()
         while pending:
             found = pending.pop()
@@ -62,8 +62,8 @@ class Observation:
         return True
 
     def passes(self, node: Node) -> bool:
-        """Whether the node has no step of its own and only moves or casts what it reads, so that it is known with its
-        operands."""
+        """True if the node has no step of its own and only moves or casts its operands, so that it is known with
+        them."""
         if id(node) in self._computed or node.op in LEAVES or node.op not in OPS:
             return False
         return bool(OPS[node.op].moves) or OPS[node.op].view or node.op in ("cast", "write_state")
@@ -88,13 +88,13 @@ class Observation:
         return self._values[value]
 
     def source(self, value: Value) -> Value:
-        """What a step made, or leaf, that the value is a view, another order or another dtype of."""
+        """The leaf or result of a step that the value is a view, another order or another dtype of."""
         while self.passes(value.node) and len(value.node.inputs) == 1 and value.node.inputs[0] is not None:
             value = value.node.inputs[0]
         return value
 
     def layers(self) -> dict[int, Value]:
-        """The taps that the program still has, by number: the others were fused into what follows them."""
+        """The taps that the program still has, by number: the others were fused into later ops."""
         return {int(port.name): port.value for port in self.program.graph.taps if self.known(port.value)}
 
 
@@ -105,8 +105,8 @@ def observe(
     tell: Tell | None = None,
     instead: Mapping[Value, Array] = MappingProxyType({}),
 ) -> tuple[Observation, list[Array]]:
-    """Runs a program once, and its outputs. `tell` hears of each step that computes, and ends the run where it raises.
-    instead: for results of steps, what the steps that follow read in their place.
+    """Runs a program once, and gives its outputs. `tell` is called for each computed step; if it raises, the run ends.
+    instead: replacements for results of steps, read by later steps.
 
     States have the contents that they had before. Raises Error for a program whose steps run in loops.
     """

@@ -33,17 +33,17 @@ from hexane.system.log import LOG
 Shapes = Mapping[str, tuple[int, ...]]
 Values = Mapping[str, Array]
 Key = tuple[tuple[tuple[str, tuple[int, ...]], ...], tuple[tuple[str, str, bytes], ...]]  # shapes and values of a call
-_LARGE = 1 << 23  # bytes of weights beside whose compilation 1 ms is nothing
+_LARGE = 1 << 23  # bytes of weights whose compilation takes far longer than 1 ms
 
 
 class OpenModel(Submits):
-    """Like Model, but what it runs is decided by the call: by the shapes of inputs with free dims, and by the values of
+    """Like Model, but specialised by each call: to the shapes of inputs with free dims, and to the values of
     specialisation inputs. Each combination is compiled once and kept; `bind` fixes one. `optional_inputs` have a
     default in the model, and are given by name.
 
-    A call that needs a compilation under way waits for it; others go on. The compiled models share their weights. When
-    they take more than `cache_bytes` beside the weights, the least recently used are dropped, and compiled again when
-    needed.
+    A call waits for a compilation that it needs; other calls go on. The compiled models share their weights. If they
+    take more than `cache_bytes` in addition to the weights, the least recently used are dropped, and compiled again
+    when needed.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class OpenModel(Submits):
         optional: tuple[PortType, ...] = (),
         results: tuple[Input, ...] = (),
     ) -> None:
-        """results: what the model says of its outputs."""
+        """results: the declared types of the outputs."""
         self.inputs = inputs
         self.optional_inputs = optional
         self.output_names = outputs
@@ -84,7 +84,7 @@ class OpenModel(Submits):
         return "none yet: the first call compiles the model for its shapes" if found is None else found.device
 
     def debug(self, /, *args: Any, **kwargs: Any) -> Debug:
-        """As Model's, of the model for these inputs, which is compiled anew: what is kept for calls is without its
+        """Like `Model.debug`, for these inputs. The model is compiled again, because variants kept for calls have no
         graph."""
         arrays = self._arrays(arguments(self.inputs, args, kwargs, self.optional_inputs))
         shapes = {name: array.shape for name, array in arrays.items()}

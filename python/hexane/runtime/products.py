@@ -1,5 +1,4 @@
-"""Which products make up one element of a convolution or matrix product, and what an engine's accumulator does with
-them.
+"""The products in one element of a convolution or matrix product, and their sum in an engine's accumulator.
 
 docs/numerics.md has the rules: products are rounded to 2^-16 or dropped, and the accumulator is infinite from 32768 on.
 """
@@ -19,8 +18,8 @@ from hexane.program import Step
 Index = tuple[int, ...]
 Pair = tuple[Index, Index]  # where a product has its factors: in x, and in the weight
 
-UNIT = 2.0**-16  # what the accumulator counts in
-LIMIT = 2.0**15  # where it becomes infinite
+UNIT = 2.0**-16  # the accumulator's resolution
+LIMIT = 2.0**15  # the accumulator becomes infinite here
 DROPPED = -17  # a product whose factors' exponents add up to this or less counts as 0
 _HUGE = 2.0**40  # a product beyond this overflows whatever else is added
 
@@ -51,12 +50,12 @@ class Sum:
 
     @property
     def lost_by_drops(self) -> float:
-        """What dropped products would have added."""
+        """The sum of the dropped products."""
         return fsum(self.products[self.dropped])
 
     @property
     def lost_by_rounding(self) -> float:
-        """What rounding to 2^-16 took from the others."""
+        """The loss of the other products by rounding to 2^-16."""
         kept = ~self.dropped
         return fsum([*self.products[kept], *-self.counted[kept]])
 
@@ -66,13 +65,12 @@ class Sum:
 
 
 def has_products(node: Node) -> bool:
-    """Whether `sum_of` knows the node."""
+    """True if `sum_of` supports the node."""
     return kind_of(node) in _PAIRS
 
 
 def by_winograd(step: Step) -> bool:
-    """Whether the step's convolution goes through Winograd's transforms: docs/numerics.md says which do, where the chip
-    has them."""
+    """True if the step's convolution uses Winograd's transforms (docs/numerics.md), on chips that have them."""
     return bool(step.numerics.parameters.get("winograd")) and has_winograd_s_shape(step.node)
 
 
@@ -110,7 +108,7 @@ def _to_units(x: Array) -> Array:
 
 
 def _exponent(x: Array) -> Array:
-    """Of an fp16: -14 for subnormal numbers."""
+    """The exponent of an fp16: -14 for subnormal numbers."""
     _, e = np.frexp(x)
     return np.where(x == 0, -14, np.maximum(e - 1, -14))
 

@@ -1,4 +1,4 @@
-"""What params begin with: seeded random arrays in fp32, by the definitions of torch.nn.init.
+"""Initial values of params: seeded random arrays in fp32, by the definitions of torch.nn.init.
 
 A shape is that of a weight of `linear` or `conv`: outputs, inputs, and the extents of a window. The numbers are NumPy's
 generator's (PCG64), the same on every machine.
@@ -42,15 +42,15 @@ def xavier_normal(shape: Sequence[int], seed: int, gain: float = 1.0) -> Array:
 def kaiming_uniform(
     shape: Sequence[int], seed: int, fan: Fan = "in", nonlinearity: str = "relu", slope: float = 0.01
 ) -> Array:
-    """Uniform in [-a, a], a = gain * sqrt(3 / fan); He's. fan "in" keeps the variance of the values, "out" that of the
-    gradients. nonlinearity, slope: of `gain`. What torch.nn.Linear and Conv begin with is `leaky_relu` of sqrt(5)."""
+    """He's uniform in [-a, a], a = gain * sqrt(3 / fan). fan "in" keeps the variance of the values, "out" that of the
+    gradients. nonlinearity, slope: of `gain`. torch.nn.Linear and Conv use `leaky_relu` with slope sqrt(5)."""
     return _uniform(shape, seed, _kaiming(shape, fan, nonlinearity, slope) * sqrt(3))
 
 
 def kaiming_normal(
     shape: Sequence[int], seed: int, fan: Fan = "in", nonlinearity: str = "relu", slope: float = 0.01
 ) -> Array:
-    """Normal with the deviation gain / sqrt(fan); He's. The arguments are those of `kaiming_uniform`."""
+    """He's normal with the deviation gain / sqrt(fan). For the arguments see `kaiming_uniform`."""
     return normal(shape, seed, deviation=_kaiming(shape, fan, nonlinearity, slope))
 
 
@@ -63,9 +63,9 @@ def normal(shape: Sequence[int], seed: int, mean: float = 0.0, deviation: float 
 def truncated_normal(
     shape: Sequence[int], seed: int, mean: float = 0.0, deviation: float = 1.0, low: float = -2.0, high: float = 2.0
 ) -> Array:
-    """Normal, with what is not in [low, high] drawn anew. low and high are numbers like the mean, not deviations.
+    """Normal; numbers outside [low, high] are drawn again. low and high are values like the mean, not deviations.
 
-    Raises Error where less than a hundredth of the distribution lies between them.
+    Raises Error if less than a hundredth of the distribution lies between them.
     """
     mean, deviation = _number("mean", mean), _number("deviation", deviation, least=0.0)
     if not deviation or not _share_between((low - mean) / deviation, (high - mean) / deviation) >= LEAST_KEPT:

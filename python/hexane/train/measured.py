@@ -1,4 +1,4 @@
-"""What a batch's entry of the log says of the machine: times by lane, operations a second, memory, compiles left."""
+"""Measurements of the machine for a log entry: times by lane, operations a second, memory, compiles left."""
 
 import resource
 import sys
@@ -13,7 +13,7 @@ KIB = 1024
 
 
 class Measured:
-    """Of the calls of a model, which is profiled from then on."""
+    """Measures the calls of a model. It turns the model's profiling on."""
 
     def __init__(self, net: Model) -> None:
         self._net = net
@@ -22,10 +22,10 @@ class Measured:
         self._peak = project_peak(net.target).tflops if net.is_on_engine else None
 
     def read(self, ms: float) -> dict[str, Any]:
-        """Of the last call, which took so many milliseconds: `ms.LANE` (of `LaneTimes.read`); `tflops`, 10^12
-        operations of products a second; `of_peak`, those of the engine as a share of what its chip could do at its
-        peak, where it has any; `memory`, the most that this process had so far, in bytes; and `compiles_left`, of this
-        process, where its compiles are counted."""
+        """Measurements of the last call; ms: its time. `ms.LANE` (see `LaneTimes.read`); `tflops`: 10^12 operations of
+        products a second; `of_peak`: the engine's operations as a share of the chip's peak, if it has any; `memory`:
+        this process's highest memory so far, in bytes; `compiles_left`: of this process, if its compiles are
+        counted."""
         found: dict[str, Any] = {f"ms.{lane}": time for lane, time in self._lanes.read().items()}
         seconds = max(ms, 1e-6) / 1e3
         found["tflops"] = _short(self._operations / seconds / TERA)
@@ -38,8 +38,8 @@ class Measured:
 
 
 def operations(net: Model) -> tuple[int, int]:
-    """Floating-point operations of the products in a call, two for each product that is added up: of all, and of those
-    that programs of an engine compute."""
+    """Floating-point operations of the products in a call, two for each multiply-add: of all products, and of those
+    inside engine programs."""
     steps = [] if net.program is None else net.program.steps
     counts = [(2 * multiply_adds(step.node), step.kernel == "program") for step in steps]
     return sum(count for count, _ in counts), sum(count for count, aside in counts if aside)

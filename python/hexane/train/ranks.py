@@ -1,4 +1,4 @@
-"""The processes that train one model together: who they are, and what they agree on between two batches."""
+"""The processes that train one model together, and their agreement between two batches."""
 
 import signal
 import threading
@@ -15,12 +15,12 @@ from hexane.graph import Array
 from hexane.runtime import Model
 
 T = TypeVar("T")
-GO, STOP, END, FAILED = range(4)  # what a rank says before a batch; the largest of all counts
+GO, STOP, END, FAILED = range(4)  # each rank sends one before a batch; the largest counts
 DIGEST = 16  # bytes
 
 
 class Communicator(Protocol):
-    """What is used of an `mpi4py.MPI.Comm`: arrays of NumPy go in and out. Each call is made by all ranks."""
+    """The methods used of an `mpi4py.MPI.Comm`: NumPy arrays in and out. All ranks make each call."""
 
     def Get_rank(self) -> int: ...
     def Get_size(self) -> int: ...
@@ -56,7 +56,7 @@ class Ranks:
         return found
 
     def mean(self, values: dict[str, float]) -> dict[str, float]:
-        """Of each number over the ranks, in their order: the same bits on all of them."""
+        """The mean of each number over the ranks, summed in rank order: the same bits on all of them."""
         if self.communicator is None:
             return values
         found = self.gathered(np.array([*values.values()], np.float64))
@@ -134,7 +134,7 @@ class Ranks:
                 net.write_state(name, array)
 
     def check_states(self, net: Model, but: Callable[[str], bool]) -> None:
-        """Raises Error unless all ranks hold the same bits in each state. but: those that may differ."""
+        """Raises Error unless all ranks hold the same bits in each state. but: true for states that may differ."""
         if self.communicator is None:
             return
         parts = [_core.hash128(net.read_state(name)) for name in net.state_names if not but(name)]

@@ -24,8 +24,8 @@ DIGITS = 16  # of a config's hash, which names its folder
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
-    """What became of a config. value: what the function gave; error: why it gave nothing, with the config, and where in
-    traceback; folder: of this config, None: there is none."""
+    """The outcome of a config. value: the function's result; error: the failure, if any, with the config, and its place
+    in traceback; folder: of this config, or None."""
 
     config: Any
     value: Any = None
@@ -44,19 +44,19 @@ def sweep(
     """Calls `run` for each config, and gives the results in the order of the configs.
 
     executor: any of `concurrent.futures`, such as a ProcessPoolExecutor, Dask's `Client.get_executor()` or
-    `mpi4py.futures.MPIPoolExecutor`, which then has to be able to send `run` and configs; None: one after the other in
-    this process. A config whose function raises has its error as its result, and the others go on.
+    `mpi4py.futures.MPIPoolExecutor`; it must be able to send `run` and configs; None: one after the other in this
+    process. A config whose function raises gets its error as its result, and the others go on.
 
-    folder: None: `run(config)` is called. Else `run(config, path)`, where path is a folder inside it that belongs to
-    this config, named by a hash of it; it has config.json, and result.json once the function has returned. A sweep that
-    is called again runs those configs alone that have no result: new ones, those that failed, and those that were
-    interrupted, which find in their folder what they have left there. Configs and values are what JSON can say; values
-    are given as JSON has them. Processes on other machines need the same folder.
+    folder: None: `run(config)` is called. Else `run(config, path)`, where path is the config's own folder inside it,
+    named by a hash of the config; it has config.json, and result.json once the function has returned. A repeated sweep
+    runs only configs without a result: new, failed and interrupted ones. The last find their own files in their
+    folders. Configs and values must be JSON; values are returned as read from JSON. Processes on other machines need
+    the same folder.
 
-    Ctrl-C ends the sweep: what has not begun is cancelled, and what is at work ends as its executor has it.
+    Ctrl-C ends the sweep: waiting configs are cancelled, and running ones end as their executor decides.
 
-    Raises Error for a config that is there twice or is no JSON, with a folder; for a folder that cannot be written to,
-    and for results in it that are damaged.
+    With a folder, raises Error for a config that is there twice or is no JSON, for a folder that cannot be written to,
+    and for damaged results in it.
     """
     listed = list(configs)
     folders = [None] * len(listed) if folder is None else _folders(Path(folder).absolute(), listed)
@@ -81,7 +81,7 @@ def sweep(
         for number, future in futures.items():
             try:
                 outcome = future.result()
-            except Exception as error:  # of the executor: what the function raises is an outcome
+            except Exception as error:  # of the executor: an exception of the function is an outcome
                 outcome = _failed(error)
             found[number] = _result(listed[number], folders[number], outcome)
     finally:  # also on Ctrl-C
@@ -92,7 +92,7 @@ def sweep(
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """Of one call, as text where it failed: exceptions of other processes may not be readable here."""
+    """The outcome of one call; a failure as text: exceptions of other processes may not be readable here."""
 
     value: Any = None
     error: str = ""

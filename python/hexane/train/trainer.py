@@ -43,13 +43,13 @@ LOG = "log.jsonl"
 class Trainer:
     """Trains params of a loss.
 
-    loss, params, optimizer, clip, clip_value, accumulate, loss_scale, guard, notes: as `hx.train.step` has them.
-    metrics: tensors by name that an evaluation averages, such as an accuracy; the loss is always one of them. folder:
-    where `log.jsonl` and `checkpoint.hxc` go; None: nowhere. options: of `hx.compile`; threads: those of the options.
-    programs: for a chip, the step is cut into programs as `hx.train.on_engine` does; variant: which, as it says there.
-    communicator: of the processes that train together (mpi4py's `MPI.COMM_WORLD`, or what has its methods for buffers).
-    Each has a Trainer, and batches of its own rows; updates are by the mean of their gradients. Rank 0 alone writes to
-    the folder.
+    loss, params, optimizer, clip, clip_value, accumulate, loss_scale, guard, notes: see `hx.train.step`.
+    metrics: tensors by name that an evaluation averages, such as an accuracy; the loss is always included. folder:
+    receives `log.jsonl` and `checkpoint.hxc`; None: nothing is written. options: of `hx.compile`; threads: those of the
+    options. programs, variant: for a chip, the step is cut into programs; see `hx.train.on_engine`.
+    communicator: of the processes that train together: mpi4py's `MPI.COMM_WORLD`, or an object with its buffer methods.
+    Each process has a Trainer and batches of its own rows; updates use the mean of their gradients. Only rank 0 writes
+    to the folder.
 
     Raises Error as `step` and `compile` do, and with a communicator for a loss with dropout or batch norms.
     """
@@ -92,7 +92,7 @@ class Trainer:
         if not isinstance(made, Model):
             raise Error("[train.Trainer] loss: got a graph with free dims, need fixed shapes")
         self.net = made
-        self._is_torn = False  # a call has ended in the middle: states are those of no moment
+        self._is_torn = False  # a step was interrupted: some states are updated, others are not
         chip = load_target(self._options.target) if isinstance(self._options.target, str) else self._options.target
         self._guarded = None
         if isinstance(chip, Chip) and self._ranks.is_first:
@@ -132,26 +132,26 @@ class Trainer:
         """Trains until `steps` batches are done, and gives the log's entries of this call.
 
         batches: mappings of inputs by name to arrays, in an iterable that begins at batch 0, or a function of the
-        number of the batch. An entry has `call` (the number of the batch), `step` (updates that are done), `loss`,
-        `lr`, `norm`, `ms` and what else is measured (docs/training.md has the fields); after every `evaluate_every`
-        batches also the metrics over `evaluation`, as `evaluation.NAME`. watch: a function that is called after each
-        batch and gives more numbers for its entry, by name. checkpoint_every: batches between checkpoints in the
-        folder; there is one at the end, too, and one on Ctrl-C or SIGTERM, which ends the process with code 143 unless
-        the program handles it. resume: go on from the checkpoint of the folder, if it
-        has one: with the same batches the weights are those of an uninterrupted run, bit for bit, and the log is that
-        of one run. progress: a line on stderr; None: on a terminal alone. tokens: in a batch, for entries (`tokens`:
-        those trained on) and the line. trace: where the last batch of this call is written as a Chrome trace, with
-        lanes for this CPU and the engine. sample: a function that makes a text with the params as they are, or None
-        where it cannot; it is called after every `sample_every` batches, its text goes to stderr (but with
-        progress=False) and into the entry, as `sample`.
+        batch number. A log entry has `call` (the batch number), `step` (updates so far), `loss`, `lr`, `norm`, `ms` and
+        other measurements (docs/training.md has the fields); after every `evaluate_every` batches also the metrics over
+        `evaluation`, as `evaluation.NAME`. watch: a function called after each batch; it returns more numbers for the
+        entry, by name. checkpoint_every: batches between checkpoints in the folder. A checkpoint is also written at
+        the end, and on Ctrl-C or SIGTERM, which ends the process with code 143 unless the program handles it.
+        resume: go on from the folder's checkpoint, if there is one. With the same batches, weights and log equal those
+        of an uninterrupted run, bit for bit. progress: a line on stderr; None: on a terminal only. tokens: trained
+        tokens in a batch, for the entries (`tokens`) and the line. trace: a file for the last batch of this call as a
+        Chrome trace, with lanes for this CPU and the engine. sample: a function that generates a text with the current
+        params, or returns None if it cannot. It is called after every `sample_every` batches; its text goes to stderr
+        (except with progress=False) and into the entry, as `sample`.
 
-        With a communicator all ranks call it with the same counts, batches and evaluation of their own rows; it begins
-        with the states of rank 0, counts have to be multiples of `accumulate`, and what fails on one ends on all.
+        With a communicator all ranks call `run` with the same counts, and with batches and evaluation of their own
+        rows. The run begins with the states of rank 0. Counts must be multiples of `accumulate`. A failure on one rank
+        ends the run on all.
 
         Raises Error for batches that end early or do not fit, for a checkpoint of another training, and for a folder
-        that cannot be written to. Where a step fails half way (an id beyond the vocabulary, an engine that gives up),
-        some params have been updated and others have not: they are not saved, and this object is of no use until
-        `load` is called. DeviceError where it was the engine.
+        that cannot be written to. If a step fails half way (an id beyond the vocabulary, an engine that gives up), only
+        some params are updated: they are not saved, and this object is unusable until `load` is called. An engine
+        failure raises DeviceError.
         """
         _check_counts(
             steps=steps, evaluate_every=evaluate_every, checkpoint_every=checkpoint_every, tokens=tokens,
@@ -213,7 +213,7 @@ class Trainer:
         return entries
 
     def evaluate(self, batches: Iterable[Batch]) -> dict[str, float]:
-        """The mean of the loss and of each metric over the batches, those of all ranks, by the params as they are now.
+        """The mean of the loss and of each metric over the batches of all ranks, with the current params.
 
         Raises Error where there is no batch.
         """
@@ -249,8 +249,8 @@ class Trainer:
     def load(self, path: str | os.PathLike[str] | None = None) -> None:
         """Puts the contents of a checkpoint in place of the params, moments and counts: all or, after an Error, none.
 
-        Notes stay those of this training. Raises Error for a checkpoint of another training: other states, or other
-        shapes or dtypes of them.
+        This training keeps its own notes. Raises Error for a checkpoint of another training: its states have other
+        names, shapes or dtypes.
         """
         where = self._checkpoint(path)
         try:
@@ -307,7 +307,7 @@ class Trainer:
 
     @property
     def _is_whole(self) -> bool:
-        """Whether the states of this process are those that a run goes on from."""
+        """True if a run can go on from the states of this process."""
         return not self._is_torn and (self._ranks.communicator is None or self._is_between_updates)
 
     def _log(self, stack: ExitStack) -> Log | None:
@@ -358,7 +358,7 @@ def _from(batches: Batches, first: int, steps: int) -> Iterator[tuple[int, Batch
 
 
 def _fits(net: Model, batch: Batch) -> bool:
-    """Whether a call with the batch begins to run."""
+    """True if the batch has the model's inputs, shapes and dtypes."""
     arrays = {name: np.asarray(array) for name, array in batch.items()}
     return arrays.keys() == {port.name for port in net.inputs} and all(
         (arrays[port.name].shape, arrays[port.name].dtype) == (port.shape, port.dtype.numpy) for port in net.inputs
@@ -366,7 +366,7 @@ def _fits(net: Model, batch: Batch) -> bool:
 
 
 def _tell(entry: dict[str, Any], sample: Callable[[], str | None] | None, log: Log | None) -> None:
-    """Of a batch that is done: its sample and its line."""
+    """Add a sample to the entry of a finished batch, and write it to the log."""
     if sample is not None:
         entry["sample"] = sample()
     if log is not None:
@@ -374,7 +374,7 @@ def _tell(entry: dict[str, Any], sample: Callable[[], str | None] | None, log: L
 
 
 def _is_gradient(state: str) -> bool:
-    """Whether each rank has its own: what it has accumulated."""
+    """True for an accumulated gradient: each rank has its own."""
     return state.endswith(GRADIENT)
 
 

@@ -19,9 +19,9 @@ from hexane.train.optimizers import Optimizer
 from hexane.train.running_statistics import moved_statistics
 
 GUARDS = ("all", "each")
-STEP = "step"  # the state that counts updates
+STEP = "step"  # the state with the number of updates
 CALLS = "calls"  # the state that counts calls
-GRADIENT = ".grad"  # behind a param's name: the state that sums its gradients up
+GRADIENT = ".grad"  # suffix of a param's name: the state that accumulates its gradients
 
 
 class Sums(Protocol):
@@ -47,23 +47,22 @@ def step(
     notes: Mapping[str, Any] | None = None,
     sums: Sums | None = None,
 ) -> Graph:
-    """The graph of a training step; `compile` makes the program of it: net(x=.., labels=..) gives `loss`, `lr` (the
-    learning rate of this step) and `norm` (of the gradients, before they are clipped; 0 in a
-    call that does not update, unless it moves running statistics), and updates the params.
+    """The graph of a training step. The compiled program, net(x=.., labels=..), updates the params and returns `loss`,
+    `lr` (the learning rate of this step) and `norm` (of the gradients before clipping; 0 in a call without an update,
+    unless it moves running statistics).
 
     params: `hx.param`s in fp32, each with a name. Their moments are states "NAME.m" and so on; the states "step" and
     "calls" count updates and calls. clip: the largest global norm of the gradients; clip_value: the largest magnitude
-    of an element, before that. accumulate: so many calls are one update, with the mean of their gradients. loss_scale:
-    the backward pass starts with it in place of 1, so that small gradients survive fp16; updates divide by it. guard:
-    what a gradient that is not finite stops; `norm` tells of it in both cases. "all": every update, so that the step
-    changes nothing; all gradients are kept until the last one is there. "each": the update of its own param alone, so
-    that a gradient takes memory only until its param is updated; with `clip`, whose norm needs all gradients, it means
-    "all". notes: what JSON can say, by name, which the program and every file of it carry in the state "notes";
-    `hx.train.read_notes` reads them. The running statistics of each `hx.train.batch_norm` that the loss depends on move
-    in every call whose gradients are finite. sums: the gradients are means over several processes, which `Trainer` sees
-    to.
+    of an element, applied first. accumulate: calls per update, which uses the mean of their gradients. loss_scale:
+    initial gradient of the backward pass in place of 1, so that small gradients survive fp16; updates divide by it.
+    guard: the updates that a non-finite gradient stops; `norm` shows it in both cases. "all": every update, so that the
+    step changes nothing; all gradients are kept until the last one is computed. "each": only the update of its own
+    param, so that a gradient takes memory only until its param is updated. `clip` needs the norm of all gradients and
+    turns "each" into "all". notes: JSON values by name, stored in the state "notes" of the program and its files;
+    `hx.train.read_notes` reads them. sums: adds up the gradients of several processes; `Trainer` gives it.
+    The running statistics of each `hx.train.batch_norm` in the loss move in every call with finite gradients.
 
-    Raises Error for a loss that is not one number, for params that are none, and for running statistics that are none.
+    Raises Error for a loss that is not one number, and for invalid params or running statistics.
     """
     _check(loss, params, clip, clip_value, accumulate, loss_scale)
     if guard not in GUARDS:
@@ -151,8 +150,8 @@ def _accumulated(
 
 
 def _parts(gradient: Tensor) -> list[Tensor]:
-    """What is added up to the gradient of a param that is used in several places. Each is added where the sum lies, and
-    lies in memory as a whole only until then."""
+    """The terms of the gradient of a param with several uses. Each is added straight into the accumulated sum, so that
+    it need not stay in memory."""
     node = gradient.value.node
     if node.op != "add" or any(v is None or v.type != gradient.type for v in node.inputs):
         return [gradient]
@@ -160,7 +159,7 @@ def _parts(gradient: Tensor) -> list[Tensor]:
 
 
 def _is_scattered(gradient: Tensor) -> bool:
-    """Whether it consists of rows among zeros, as that of an embedding."""
+    """True if the gradient is rows scattered into zeros, as for an embedding."""
     node = gradient.value.node
     if node.op != "scatter_nd" or node.attrs["mode"] != "add" or node.inputs[0] is None:
         return False
@@ -176,14 +175,14 @@ def _squares(gradient: Tensor, when: Tensor | None) -> Tensor:
 
 
 def _finite(square: Tensor, last: Tensor | None) -> Tensor:
-    """Whether a gradient with these squares is finite, in a call that updates."""
+    """True if a gradient with these squares is finite and the call updates."""
     finite = hx.less(square, np.float64("inf"))
     return finite if last is None else hx.logical_and(finite, last)
 
 
 def _rates(done: Tensor, optimizer: Optimizer, norm: Tensor, scale: float, clip: float | None) -> tuple[Tensor, Tensor]:
-    """What the ops of optimisers read (ops/records/optimizers.py), but for the last number, and the learning rate. In
-    fp64: 1 - 0.999 has few digits in fp32."""
+    """The numbers read by the optimizer ops (ops/records/optimizers.py), except the last, and the learning rate. In
+    fp64, because 1 - 0.999 loses digits in fp32."""
     count = hx.reshape(hx.cast(done, dtype="fp64"), shape=())
     lr = hx.reshape(optimizer.lr(count), shape=(1,))
     after = hx.reshape(count + 1.0, shape=(1,))

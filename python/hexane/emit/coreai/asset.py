@@ -17,7 +17,7 @@ from hexane.importers.coreai.attributes import DYNAMIC, ELEMENTS
 from hexane.importers.coreai.numbers import BITS, packed
 
 KIND_OF = {name: kind for kind, name in ELEMENTS.items()}
-LARGEST_INLINE = 256  # bytes of a constant that lies between the attributes
+LARGEST_INLINE = 256  # bytes of a constant stored among the attributes
 SPARSE_ENCODING, BITMASK, PLACE_BITS = 21, 0, 1  # the attribute, its scheme, the bits of a place in the mask
 OLDEST_VERSION = 20250707  # a date: that of the oldest ops
 ELEMENT_OF = {
@@ -47,7 +47,7 @@ class AssetWriter:
         return self.tables.type(2, number(len(extents)), *extents, number(self.tables.type(KIND_OF[element])))
 
     def sparse_tensor(self, kind: TensorType, numbers: int) -> int:
-        """A tensor of which these many numbers are stored, with a mask of their places."""
+        """A sparse tensor with this many stored numbers and a mask of their places."""
         encoding = self.tables.attribute(
             SPARSE_ENCODING, number(BITMASK), number(PLACE_BITS), number(PLACE_BITS), b"\1", number(numbers)
         )
@@ -87,7 +87,7 @@ class AssetWriter:
     # ---- operations ----
 
     def constant(self, array: Array, element: str) -> Written:
-        """Numbers row after row, those of less than a byte packed; where all are the same number, that one."""
+        """Numbers in row order, packed if smaller than a byte; if all are equal, only one."""
         data, is_packed = packed(array, element), element in BITS
         first = np.ascontiguousarray(array).tobytes()[: array.itemsize]
         if array.size > 1 and element != "bool" and _are_all(array, first) and not (is_packed and any(first)):
@@ -138,13 +138,13 @@ class AssetWriter:
 
 
 def _are_all(array: Array, first: bytes) -> bool:
-    """Whether every element has these bytes."""
+    """True if every element has these bytes."""
     rows = np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(array.size, array.itemsize)
     return bool((rows == np.frombuffer(first, np.uint8)).all())
 
 
 def save_asset(folder: str | os.PathLike[str], program: bytes, metadata: Mapping[str, Any]) -> None:
-    """Writes the folder of an asset: the program, its hash and what is said of it. Files are replaced as a whole."""
+    """Writes the folder of an asset: the program, its hash and its metadata. Files are replaced as a whole."""
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
     _core.save_file(str(path / PROGRAM), program)

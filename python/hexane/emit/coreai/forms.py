@@ -27,10 +27,10 @@ from hexane.ops import OPS
 
 Form = Callable[[Scope, Node, list[Typed]], Typed]
 FORMS: dict[str, Form] = {}
-STARTS = {"add": 0.0, "mul": 1.0, "maximum": -inf, "minimum": inf}  # by step: what a reduction begins with
+STARTS = {"add": 0.0, "mul": 1.0, "maximum": -inf, "minimum": inf}  # initial value of a reduction, by its step
 # Attributes of a few choices.
 PADDING_KIND, GELU_KIND, SCATTER_KIND, SCAN_KIND, INTERPOLATION_KIND = 17, 19, 20, 25, 43
-SCATTERS = {"update", *STEP_OF_SCATTER} - {"sub"}  # what the catalogue has
+SCATTERS = {"update", *STEP_OF_SCATTER} - {"sub"}  # in the catalogue
 
 
 def form(*names: str) -> Callable[[Form], Form]:
@@ -43,7 +43,7 @@ def form(*names: str) -> Callable[[Form], Form]:
 
 
 def can_be_written(node: Node) -> bool:
-    """Whether the table has this node as it is."""
+    """True if the table has this node as it is."""
     types = (*node.types, *[v.type for v in node.inputs if v is not None])
     if node.op not in FORMS or any(t.dtype.name not in ELEMENT_OF for t in types):
         return False
@@ -256,8 +256,8 @@ def _max_pool(s: Scope, node: Node, x: list[Typed]) -> Typed:
 
 @form("avg_pool")
 def _avg_pool(s: Scope, node: Node, x: list[Typed]) -> Typed:
-    """Sums, by how many elements each has; a window that is the whole image is a mean. In fp16 what is added is scaled
-    by a power of two before, so that no sum is infinite."""
+    """Sums, divided by their numbers of elements; a window over the whole image is a mean. In fp16 the terms are first
+    scaled by a power of two, so that no sum is infinite."""
     a, kind = node.attrs, node.types[0]
     spatial = tuple(range(2, x[0].type.rank))
     if tuple(a["kernel_sizes"]) == x[0].shape[2:] and not any(a["pad"]) and set(kind.shape[2:]) == {1}:
@@ -333,7 +333,7 @@ def _repeat(s: Scope, node: Node, x: list[Typed]) -> Typed:
 
 
 def nearest_places(node: Node) -> list[Any]:
-    """Which row and which column of the source each of the result is."""
+    """The source row of each row of the result, and the source column of each column."""
     (x,) = node.inputs
     assert x is not None
     found = []
@@ -449,7 +449,7 @@ def _has_narrow_places(node: Node) -> bool:
 
 
 def _moves(node: Node) -> bool:
-    """Whether each axis that has several pixels on both sides reads them from different places."""
+    """True if each axis with several pixels on both sides reads them from different places."""
     x = node.inputs[0]
     assert x is not None
     extents = zip(x.shape[2:], node.types[0].shape[2:], strict=True)

@@ -1,7 +1,8 @@
 """Tensors of tokens as images: (batch, channels, rows, columns), the form in which the engine computes them fastest.
 
-Tokens of C features each, as a tensor (.., S, C), are an image of C channels, one row and S columns; (B, H, W, C) is
-one of H rows. An image may also stand for a tensor whose features are cut into several axes, as heads of attention are.
+Tokens of C features each, a tensor (.., S, C), are an image of C channels, one row and S columns; (B, H, W, C) is an
+image of H rows. An image may also represent a tensor whose features are split into several axes, such as attention
+heads.
 """
 
 from dataclasses import dataclass, replace
@@ -19,8 +20,8 @@ TOKENS = {2: (COLUMNS, 0), 3: (BATCH, COLUMNS, 0), 4: (BATCH, ROWS, COLUMNS, 0)}
 class Image:
     """The image that stands for a tensor.
 
-    pixels: (batch, channels, rows, columns). axes: for each axis of the tensor BATCH, ROWS, COLUMNS, or which of
-    `factors` it is: extents that the channels are cut into, the first the outermost.
+    pixels: (batch, channels, rows, columns). axes: for each axis of the tensor BATCH, ROWS, COLUMNS, or an index into
+    `factors`, the extents that the channels are split into, outermost first.
     """
 
     pixels: Value
@@ -36,7 +37,7 @@ class Image:
         return self.factors[axis] if axis >= 0 else self.pixels.shape[{BATCH: 0, ROWS: 2, COLUMNS: 3}[axis]]
 
     def of(self, pixels: Value) -> "Image":
-        """Of other pixels, in the same axes."""
+        """An image of other pixels with the same axes."""
         return replace(self, pixels=pixels)
 
 
@@ -53,8 +54,8 @@ def tensor(b: Builder, image: Image) -> Value:
 
 
 def image(b: Builder, x: Value, axes: tuple[int, ...], factors: tuple[int, ...]) -> Image:
-    """A tensor as an image, of which it may have fewer axes, or extents of 1, as operands that are broadcast do. Its
-    channels are one, or as many as the factors make."""
+    """A tensor as an image. It may have fewer axes or extents of 1, as broadcast operands do. It has one channel, or
+    the product of the factors."""
     wide = reshaped(b, x, (*[1] * (len(axes) - x.type.rank), *x.shape))
     order = in_memory(axes, len(factors))
     moved = transposed(wide, tuple(axes.index(axis) for axis in order), b.sources)
@@ -67,7 +68,7 @@ def image(b: Builder, x: Value, axes: tuple[int, ...], factors: tuple[int, ...])
 
 
 def spread(b: Builder, image: Image) -> tuple[Value, list[int]]:
-    """The image with an axis for each factor, and which axes these are, in order. Of one factor it is the pixels."""
+    """The image with an axis for each factor, and these axes in order. With one factor these are the pixels."""
     if len(image.factors) == 1:
         return image.pixels, [BATCH, 0, ROWS, COLUMNS]
     order = in_memory(image.axes, len(image.factors))
@@ -136,6 +137,6 @@ def _next_group(
 
 
 def _are_neighbours(image: Image, axes: list[int]) -> bool:
-    """Whether these are factors that follow one another in memory, but for some of 1."""
+    """True if these factors are adjacent in memory, ignoring factors of 1."""
     between = [i for i in range(axes[0], axes[-1] + 1) if image.factors[i] != 1] if min(axes) >= 0 else []
     return axes == between

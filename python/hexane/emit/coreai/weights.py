@@ -50,8 +50,8 @@ class Integers:
 
 
 def form_of(node: Node) -> Palettes | Integers | None:
-    """How Core AI stores what the node decodes. None where the node decodes no constants, where Core AI has no such
-    form, and where the numbers themselves take no more bytes."""
+    """Core AI's storage of the constants that a node decodes. None if it decodes none, if Core AI has no such form, and
+    if it would not save bytes."""
     if not is_encoded(node) or node.types[0].dtype not in (FP16, FP32) or not node.types[0].size:
         return None
     found = _integers(node) if node.op in ("dequantize", "decode_blocks") else _palettes(node)
@@ -63,7 +63,7 @@ def _arrays(node: Node) -> list[Array]:
 
 
 def _palettes(node: Node) -> Palettes | None:
-    """A table has as many entries as an index of so many bits may name; those that no index names repeat the last."""
+    """A table has an entry for every index of that many bits; unused entries repeat the last."""
     node = with_float_tables(node.values[0]).node
     first, second = _arrays(node)
     indices, tables = (second, first.reshape(*[1] * second.ndim, -1)) if node.op == "gather" else (first, second)
@@ -103,7 +103,7 @@ def _integers(node: Node) -> Integers | None:
 
 
 def write_stored(s: Scope, form: Palettes | Integers) -> Typed:
-    """The operation that decodes the weight, with what it reads."""
+    """The operation that decodes the weight, with its operands."""
     if isinstance(form, Palettes):
         kind = DTYPES[f"uint{form.bits}"]
         indices = s.const(form.indices.astype(kind.numpy), kind)
@@ -123,7 +123,7 @@ def write_stored(s: Scope, form: Palettes | Integers) -> Typed:
 
 
 def sparse_weights(graph: Graph) -> set[Value]:
-    """Constant weights of products of which half or more of the numbers are 0."""
+    """Constant weights of products, at least half of them zeros."""
     found = set()
     for node in graph.nodes:
         place = WEIGHT_OPERAND.get(node.op)

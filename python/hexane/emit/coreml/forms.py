@@ -1,4 +1,4 @@
-"""The ops of a graph as Core ML has them: the forms of MIL text, and what a package can say beyond it."""
+"""The ops of a graph in Core ML's form: the forms of MIL text, and a package's additional ones."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -50,7 +50,7 @@ def form_of(node: Node) -> Written | None:
 
 
 def _takes(form: Written, node: Node) -> bool:
-    """What Core ML's own type inference says of arguments, and where it means something else."""
+    """Checks of Core ML's type inference, and of ops whose meaning there differs."""
     given = form.arguments
     if form.op == "local_response_norm":  # of 3 axes it is along the first
         return len(node.types[0].shape) == 4
@@ -66,7 +66,7 @@ def _takes(form: Written, node: Node) -> bool:
 
 
 def _is_ceiled(node: Node) -> bool:
-    """Whether Core ML's ceil_mode gives the shape of a pool: it takes equal pads alone."""
+    """True if Core ML's ceil_mode gives the shape of a pool: it supports equal pads only."""
     x, attrs = node.inputs[0], node.attrs
     assert x is not None
     extents = zip(x.shape[2:], node.types[0].shape[2:], attrs["kernel_sizes"], attrs["strides"],
@@ -86,7 +86,7 @@ def arguments_known(op: str) -> Sequence[Parameter]:
 
 
 def is_stored(node: Node) -> bool:
-    """Whether it is a weight in few bits that Core ML stores so."""
+    """True for a weight in few bits that Core ML stores in few bits."""
     return is_encoded(node) and (form := form_of(node)) is not None and form.op.startswith("constexpr_")
 
 
@@ -116,7 +116,7 @@ def in_coreml_ops(graph: Graph) -> Graph:
 
 
 def _why(node: Node) -> str:
-    """What is wrong with the shapes of a node, "" for nothing."""
+    """The error in the shapes of a node, or ""."""
     kinds = [*node.types, *(v.type for v in node.inputs if v is not None)]
     if any(0 in kind.shape for kind in kinds):
         return "got no elements, need some"

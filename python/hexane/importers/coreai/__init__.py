@@ -1,4 +1,4 @@
-"""Core AI assets (`.aimodel`) as graphs: `import_coreai`, and what an asset has: `open_asset`, `asset_inputs`."""
+"""Core AI assets (`.aimodel`) as graphs: `import_coreai`, and an asset's contents: `open_asset`, `asset_inputs`."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ def import_coreai(
 def import_asset(
     asset: Asset, *, function: str | None = None, shapes: Mapping[str, Sequence[int]] | None = None
 ) -> Graph:
-    """As import_coreai, of an asset that was read."""
+    """Like import_coreai, for an asset that was read."""
     try:
         return Translator(asset, asset.function(function)).graph(shapes or {})
     except RecursionError:

@@ -1,4 +1,4 @@
-"""Opens a Core AI asset: a folder `NAME.aimodel` with the program, its hash and what its author says of it."""
+"""Opens a Core AI asset: a folder `NAME.aimodel` with the program, its hash and its author's notes."""
 
 import hashlib
 import json
@@ -26,7 +26,7 @@ FUNCTION_PROPERTIES = (
 
 @dataclass(frozen=True, slots=True)
 class AssetPort:
-    """An input, a state or an output. type: Tensor, Handle or what else Core AI has at the border."""
+    """An input, a state or an output. type: Tensor, Handle or another of Core AI's port types."""
 
     name: str
     type: Any
@@ -34,8 +34,8 @@ class AssetPort:
 
 @dataclass(frozen=True, slots=True)
 class AssetFunction:
-    """composite: the name and the description of what the function computes, for those that others call. An output is
-    one that a caller gets: tokens, which order the writes to states, are none."""
+    """composite: for functions called by others, the name and description of their computation. Outputs are those that
+    a caller gets, without the tokens that order the writes to states."""
 
     name: str
     arguments: tuple[AssetPort, ...]
@@ -60,7 +60,7 @@ class AssetFunction:
 @dataclass(slots=True)
 class Asset:
     """A file that was read. path: of its program. version: the date of the newest op in it, as a number, or None.
-    metadata: what lies beside the program; {} if nothing does. hash: what lies beside the program as its SHA-256; None
+    metadata: of the file next to the program; {} without one. hash: the SHA-256 stored next to the program; None
     without one."""
 
     path: str
@@ -73,7 +73,7 @@ class Asset:
 
     @property
     def hash_fits(self) -> bool | None:
-        """Whether the program has the hash that lies beside it; None without one. Takes as long as reading the file."""
+        """True if the program has the hash stored next to it; None without one. Takes as long as reading the file."""
         return None if self.hash is None else self.hash == hashlib.sha256(self.bytecode.data).digest()
 
     @property
@@ -82,11 +82,11 @@ class Asset:
 
     @property
     def is_of_the_first_converters(self) -> bool:
-        """Whether today's systems abort on it: its operations have locations of another dialect."""
+        """True if today's systems abort on it: its operations have locations of another dialect."""
         return any(dialect != DIALECT for dialect, _ in self.bytecode.attributes)
 
     def public(self) -> dict[str, AssetFunction]:
-        """What a program can call."""
+        """The functions that a program can call."""
         return {name: found for name, found in self.functions.items() if not found.is_private}
 
     def function(self, name: str | None = None) -> AssetFunction:
@@ -108,7 +108,7 @@ class Asset:
         return self.attributes.attribute(cursor)
 
     def numbers_of(self, operation: Operation) -> memoryview:
-        """The bytes of a constant as they lie in the file; those of one element where all are that one."""
+        """The bytes of a constant as stored in the file; only one element if all are equal."""
         value = self.setting(operation)
         if isinstance(value, Resource):
             return self.bytecode.blobs[value.index].data
@@ -134,7 +134,7 @@ def open_asset(path: str | os.PathLike[str]) -> Asset:
 
 
 def _inner(folder: Path) -> Path:
-    """The asset of a bundle, a folder with a tokenizer and what else belongs to it; other folders are what they are."""
+    """The asset inside a bundle (a folder with a tokenizer and other parts); any other folder itself."""
     if (folder / PROGRAM).exists() or not (folder / METADATA).is_file():
         return folder
     assets = _metadata(folder).get("assets")
@@ -186,7 +186,7 @@ def _metadata(folder: Path) -> dict[str, Any]:
 
 
 def _properties(operation: Operation, attributes: Attributes, names: tuple[str, ...]) -> dict[str, Any]:
-    """The properties of an operation by name. Those that are left out are not in it."""
+    """The properties of an operation by name, without omitted ones."""
     if operation.properties is None:
         return {}
     section = attributes.bytecode.properties[operation.properties]

@@ -76,7 +76,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """A type or an attribute of which only the kind is known."""
+    """A type or an attribute whose kind alone is known."""
 
     kind: int
     what: str = ""
@@ -95,7 +95,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Dense:
-    """The numbers of a constant, or with splat the one that all of them are. offset: in the file."""
+    """The numbers of a constant; with splat, one number for all elements. offset: in the file."""
 
     data: memoryview
     splat: bool
@@ -128,7 +128,7 @@ class SourceLocation:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where an operation comes from. metadata: what the converter wrote down, by name."""
+    """The origin of an operation. metadata: the converter's notes, by name."""
 
     source: SourceLocation | None
     metadata: tuple[Named, ...]

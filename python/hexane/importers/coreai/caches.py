@@ -1,4 +1,4 @@
-"""Parts of states that a function replaces: `slice_update` on what a state holds, whose result the state gets next."""
+"""Parts of states that a function replaces: a `slice_update` of a state, whose result is written to the state."""
 
 from collections.abc import Iterator
 
@@ -31,7 +31,7 @@ def updates_in_place(body: Body) -> dict[int, Result]:
 
 
 def _steps(result: Result, maker: dict[Result, Operation]) -> Iterator[Operation]:
-    """Updates of updates, the last one first, and what the first one changes."""
+    """Updates of updates, the last one first, and then the operation that they change."""
     operation = maker.get(result)
     while operation is not None and operation.operands:
         yield operation

@@ -9,7 +9,7 @@ import numpy as np
 from hexane.graph import Array
 from hexane.system.room import Room
 
-# What each element is while a network computes with it.
+# The dtype of each element type in computations.
 DTYPE_OF = {
     "bool": "bool", "f64": "fp64", "f32": "fp32", "f16": "fp16", "bf16": "bf16", "tf32": "fp32",
     "f8E5M2": "fp8e5m2", "f8E4M3FN": "fp8e4m3",
@@ -17,7 +17,7 @@ DTYPE_OF = {
     "ui64": "uint64", "ui32": "uint32", "ui16": "uint16", "ui8": "uint8", "ui6": "uint6", "ui4": "uint4",
     "ui3": "uint3", "ui2": "uint2", "ui1": "uint1", "f4E2M1FN": "fp32", "f8E8M0FN": "fp32",
 }  # fmt: skip
-# Elements whose NumPy dtype does not say what they are.
+# Element types whose NumPy dtype is ambiguous.
 STORED = {"ui6": "uint6", "ui3": "uint3"}
 _WHOLE: dict[str, Any] = {
     "bool": np.uint8, "f64": np.float64, "f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16,
@@ -31,8 +31,8 @@ _SMALL: dict[str, Any] = {
     "ui6": np.uint8, "ui3": np.uint8,
 }  # fmt: skip
 LARGE = 1 << 16  # bytes; smaller constants are copied, so that they do not keep the whole file in memory
-# For each width of packed numbers: the integer that holds a group of them, one number per byte, and the steps in which
-# they come apart. A step (low, shift): the bits of `low` stay, those above them in each half move up.
+# For each width of packed numbers: the integer that holds a group of them, one number per byte, and the steps that
+# unpack it. A step (low, shift) keeps the bits of `low` and moves the bits above them in each half up.
 _APART: dict[int, tuple[Any, tuple[tuple[int, int], ...]]] = {
     4: (np.uint16, ((0x000F, 4),)),
     2: (np.uint32, ((0x0000000F, 12), (0x00030003, 6))),
@@ -65,7 +65,7 @@ def numbers(data: memoryview, element: str, shape: tuple[int, ...], room: Room |
 
 
 def packed(array: Array, element: str) -> bytes:
-    """The bytes of a constant: the counterpart of `numbers`. Elements of less than a byte lie one behind the other, the
+    """The bytes of a constant: the counterpart of `numbers`. Elements of less than a byte are packed in order, the
     first in the lowest bits."""
     whole = np.ascontiguousarray(array)
     if element not in BITS:
@@ -76,7 +76,7 @@ def packed(array: Array, element: str) -> bytes:
 
 
 def _bytes(element: str, count: int) -> int:
-    """Bytes of so many elements. Those of three and six bits fill whole groups of three bytes."""
+    """Bytes of this many elements. Elements of three and six bits fill whole groups of three bytes."""
     if element in _WHOLE:
         return count * int(np.dtype(_WHOLE[element]).itemsize)
     if element not in BITS:

@@ -136,7 +136,7 @@ class _Reader:
             else:
                 kept = len(values)
                 found.append(self._region(c, values))
-                del values[kept:]  # what a body defines is not seen outside of it
+                del values[kept:]  # values of a body are not visible outside of it
         self.depth -= 1
         return tuple(found)
 
@@ -146,7 +146,7 @@ class _Reader:
             return Body()
         if blocks > 1:
             c.fail(f"got a body of {blocks} blocks, need one")
-        c.number()  # how many values it defines: what is read tells
+        c.number()  # the number of its values, not needed
         return self._block(c, values)
 
     def _skip_uses(self, c: Cursor) -> None:

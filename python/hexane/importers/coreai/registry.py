@@ -41,7 +41,7 @@ Found = Item | Sequence[Item] | None
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a handler works with: `b` applies ops, `operation` is what it writes, `operands` are what that reads."""
+    """The arguments of a handler: `b` applies ops, `operation` is to be written, `operands` are its inputs."""
 
     translator: "Translator"
     operation: Operation
@@ -94,8 +94,8 @@ COMPOSITES: dict[str, Callable[[Context, dict[str, Any]], Found]] = {}
 
 
 def handled(name: str, context: Context) -> Found:
-    """What stands for an operation. Raises Error for one that is not known, and where a damaged file has operands that
-    no such operation has."""
+    """The values of an operation. Raises Error for an unknown one, and for operands of a damaged file that no such
+    operation has."""
     if name not in HANDLERS:
         raise Error("Hexane does not have it")
     try:
@@ -116,7 +116,7 @@ def handles(*names: str) -> Callable[[Handler], Handler]:
 
 
 def composite(*names: str) -> Callable[[Any], Any]:
-    """Registers a function for what a private function computes by its description."""
+    """Registers a function for private functions with these descriptions."""
 
     def register(handler: Any) -> Any:
         for name in names:

@@ -1,4 +1,4 @@
-"""What a Core ML model says of its inputs and outputs: dtypes, shapes that may vary, images, defaults."""
+"""The inputs and outputs that a Core ML model declares: dtypes, shapes that may vary, images, defaults."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,9 +19,9 @@ COLORS = {10: "grayscale", 20: "rgb", 30: "bgr", 40: "grayscale_fp16"}
 @dataclass(frozen=True, slots=True)
 class Feature:
     """An input. dims: fixed, or None for an axis that may vary; lows and highs: of such axes, -1 for no bound; sizes:
-    whole shapes, if these are listed. usual: the shape that the author names. color: of an image, whose port is
-    uint8 (height, width[, 3]) in the order red, green, blue; "" for a tensor. default: of an optional input. leads: two
-    axes, sequence and batch, may stand before these."""
+    whole shapes, if these are listed. usual: the author's default shape. color: of an image, whose port is uint8
+    (height, width[, 3]) in the order red, green, blue; "" for a tensor. default: of an optional input. leads: two axes,
+    sequence and batch, may precede these."""
 
     name: str
     dtype: DType
@@ -36,7 +36,7 @@ class Feature:
 
     @staticmethod
     def of(name: str, kind: Declared) -> "Feature":
-        """Of an input that no description names."""
+        """The feature of an input without a description."""
         if kind.dtype is None or kind.dims is None:
             raise Error(f"[coreml] got the input {name!r} of {kind}, need a tensor")
         return Feature(name, kind.dtype, kind.dims)
@@ -86,7 +86,7 @@ class Feature:
         return found
 
     def read(self, b: Builder, port: Value, kind: Declared) -> Value:
-        """What the program is given for the port: an image in the order and layout of its tensor."""
+        """The program's value for the port: an image is put in the order and layout of its tensor."""
         if not self.color:
             value = port if kind.dtype is None else cast(b, port, kind.dtype)
             if kind.dims == () and value.shape == (1,):
@@ -103,7 +103,7 @@ class Feature:
 
 
 def feature(described: Any, kind: Declared) -> Feature:
-    """Of a FeatureDescription and the type that the program gives the same input."""
+    """The feature of a FeatureDescription and of the input's type in the program."""
     name, of = described.name, described.type
     if of.HasField("imageType"):
         return _image(name, of.imageType, described.shortDescription)

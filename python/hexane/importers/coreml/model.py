@@ -1,4 +1,4 @@
-"""A Core ML model that was opened: its functions, what they take and give, what its author wrote."""
+"""A Core ML model that was opened: its functions, their inputs and outputs, its author's notes."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -85,7 +85,7 @@ class CoreMLModel:
         return {}
 
     def description(self, name: str) -> Any:
-        """Of a function: of a model of several functions its own, else the model's."""
+        """The description of a function: its own in a model of several functions, else the model's."""
         if self.package.spec is None:
             return None
         described = self.package.spec.description
@@ -163,7 +163,7 @@ class CoreMLModel:
         return [(name, count, size) for name, (count, size) in sorted(found.items())]
 
     def facts(self) -> dict[str, str]:
-        """What the author and the converter wrote, for people."""
+        """The author's and the converter's notes, for people."""
         spec = self.package.spec
         if spec is None:
             return {}

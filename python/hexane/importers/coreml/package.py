@@ -21,9 +21,8 @@ LFS = b"version https://git-lfs"
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """spec: the Model message. folder: where the file lies that the program calls @model_path; None where it has no
-    weights. text: the MIL text of a compiled model, "" otherwise. usual: the function that a compiled model calls its
-    usual one, "" where it does not say."""
+    """spec: the Model message. folder: the program's @model_path, with its weights; None without weights. text: the MIL
+    text of a compiled model, "" otherwise. usual: a compiled model's default function, "" if not given."""
 
     path: Path
     spec: Any
@@ -35,7 +34,7 @@ class Package:
 
     @property
     def is_network(self) -> bool:
-        """Whether it is a neural network, the format before ML programs."""
+        """True for a neural network, the format before ML programs."""
         return self.spec is not None and network_of(self.spec) is not None
 
     def weights(self, name: str) -> memoryview:
@@ -144,7 +143,7 @@ KINDS = {
 
 
 def _kind(spec: Any) -> str:
-    """What kind of model, by the field that is set."""
+    """The kind of model, by the field that is set."""
     for name in ("mlProgram", *NETWORKS):
         if spec.HasField(name):
             return "an ML program" if name == "mlProgram" else "a neural network"

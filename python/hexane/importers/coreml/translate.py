@@ -42,7 +42,7 @@ REFUSED = {
         for kind in ("normal", "uniform", "bernoulli", "categorical")
     },
 }
-# Ops whose tensors beside x may have another float dtype, from iOS17 on.
+# Ops whose other tensors may differ from x in float dtype, from iOS17 on.
 MIXED = (
     "conv", "conv_transpose", "linear", "batch_norm", "instance_norm", "layer_norm", "prelu", "softplus_parametric",
     "matmul",
@@ -130,7 +130,7 @@ class Translator:
         return with_lengths(Graph(tuple(inputs), tuple(outputs.values()), name=self.program.name, updates=updates))
 
     def output(self, name: str) -> Item | None:
-        """What an output gives; None where the program does not compute it."""
+        """The value of an output; None if the program does not compute it."""
         return self.values.get(name)
 
     def _state(self, name: str, kind: Declared) -> None:
@@ -193,7 +193,7 @@ class Translator:
         self._stand_in(operation)
 
     def _stand_in(self, operation: Operation) -> None:
-        """What follows is read as well, to name all problems."""
+        """Later operations are read as well, to name all problems."""
         for name, kind in operation.results:
             dims = [d or 1 for d in kind.dims or ()]
             stand_in = unique("input", f"{name}?", tensor_type(kind.dtype or FP32, dims))
@@ -321,7 +321,7 @@ class Translator:
 
 
 def _captured(body: Body, item: Item) -> Item:
-    """What a value around a block is in its body."""
+    """A body's version of a value from around its block."""
     if isinstance(item, list):
         item = copy(item)
         item[:] = [_captured(body, element) for element in item]

@@ -1,4 +1,4 @@
-"""The kinds of GGUF's tensors: how many bytes a block of numbers takes, and what its numbers are.
+"""The kinds of GGUF's tensors: the bytes of a block, and its numbers.
 
 Numbers below are those of one block; d and m are fp16, q an unsigned integer of so many bits, its first half of the
 low and its second half of the high bits of the same bytes. Source: ggml's description of its types (ggml-common.h).

@@ -1,4 +1,4 @@
-"""ONNX models into graphs: `import_onnx`, and what a model needs to be told first: `signature`."""
+"""ONNX models into graphs: `import_onnx`, and the free dims and values of a model: `signature`."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -45,11 +45,11 @@ def import_onnx(
     constants. An input with an initializer is that constant, unless `values` has another or `shapes` makes it an input
     of the graph. `params` says by patterns ("layer4.*|fc.*") which initializers become params: floats with at least one
     axis that decide no shape; those in `fixed` stay constants, but for statistics of batch norms. `tied` has more names
-    for patterns, with the initializer that each one means. Shapes follow from the inputs alone: what the file says of
-    inner tensors and outputs is not read.
+    for patterns, with the initializer that each one means. Shapes follow from the inputs alone: the file's declared
+    types of inner tensors and outputs are not read.
 
-    Raises SpecialisationNeeded where a shape or value is missing, Error for a file that is damaged, for a pattern that
-    no initializer fits, and UnsupportedError, all at once, for the nodes that Hexane does not have.
+    Raises SpecialisationNeeded if a shape or value is missing, Error for a damaged file or a pattern that matches no
+    initializer, and UnsupportedError for the nodes that Hexane does not have, all at once.
     """
     return import_described(model, shapes or {}, values or {}, params, fixed, tied)[0]
 
@@ -62,7 +62,7 @@ def import_described(
     fixed: Collection[str] = (),
     tied: Mapping[str, str] | None = None,
 ) -> tuple[Graph, Signature]:
-    """As import_onnx, with the model's signature: the file is read once."""
+    """Like import_onnx, with the model's signature: the file is read once."""
     with _bounded():
         file = read_model(model)
         described = read_signature(file)

@@ -31,11 +31,11 @@ Outputs = Sequence[Item] | None
 
 
 class Run(Protocol):
-    """Translates a subgraph of a node, as the body of a loop where `step` is its number. captured: gives the
-    body's input for a value that the subgraph reads of the graph around it. trial: Error is raised for a node that
-    cannot be translated, and nothing reported.
+    """Translates a subgraph of a node, as the body of a loop whose iteration is `step`. captured: gives the body's
+    input for a value that the subgraph reads from the surrounding graph. trial: raise Error for a node that cannot be
+    translated, and report nothing.
 
-    Returns its outputs for these inputs; None where a node of it could not be translated, which has been reported.
+    Returns its outputs for these inputs; None if one of its nodes could not be translated, which has been reported.
     """
 
     def __call__(
@@ -49,7 +49,7 @@ class Run(Protocol):
 
 
 class Builder(Folder):
-    """What handlers apply ops with: gives a tuple where the op's record has several outputs."""
+    """Applies ops for handlers: gives a tuple if the op's record has several outputs."""
 
     __slots__ = ()
 
@@ -62,7 +62,7 @@ class Builder(Folder):
 
 
 class Attributes(dict[str, Any]):
-    """Attributes that remember which of them were looked at. Those that are not `given` are the schema's defaults."""
+    """Attributes that remember which of them were read. Those that are not `given` are the schema's defaults."""
 
     def __init__(self, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
         super().__init__({**defaults, **given})
@@ -92,7 +92,7 @@ class OnnxNode:
     version: int
     inputs: tuple[Item | None, ...]
     attrs: Attributes
-    outputs: tuple[str, ...]  # "" where one is not wanted
+    outputs: tuple[str, ...]  # "" for an unused one
     run: Run  # translates a subgraph of it
     steps: tuple[int, ...] = ()  # of the Loops and Scans around it, outermost first
     states: set[str] = field(default_factory=set)  # names of states, of the whole model

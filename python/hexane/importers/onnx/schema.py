@@ -44,7 +44,7 @@ class Schema:
 
 @cache
 def schema(op: str, opset: int) -> Schema | None:
-    """None where this opset has no such op. Raises Error for one it has removed."""
+    """None if this opset has no such op. Raises Error for an op that it has removed."""
     if not onnx.defs.has(op, opset, ""):
         return None
     found: Any = onnx.defs.get_schema(op, opset, "")
@@ -111,7 +111,7 @@ def _type(value: Item | None) -> bytes:
 
 
 def attributes(proto: onnx.NodeProto, found: Schema, outer: Mapping[str, AttributeProto]) -> Attributes:
-    """The node's attributes as Python values, defaults filled in. `outer` are those of the function around it.
+    """The node's attributes as Python values, with defaults. `outer` are those of the surrounding function.
 
     Raises Error for an unknown, doubled, missing or wrongly typed one.
     """
@@ -128,12 +128,12 @@ def attributes(proto: onnx.NodeProto, found: Schema, outer: Mapping[str, Attribu
 
 
 def given_attributes(proto: onnx.NodeProto, outer: Mapping[str, AttributeProto]) -> Attributes:
-    """Those of an op without a schema, as Python values."""
+    """The attributes of an op without a schema, as Python values."""
     return Attributes({a.name: _plain(helper.get_attribute_value(a)) for a in resolved(proto, outer)}, {})
 
 
 def resolved(proto: onnx.NodeProto, outer: Mapping[str, AttributeProto]) -> list[AttributeProto]:
-    """The attributes, references to those of the surrounding function replaced; absent ones are left out."""
+    """The attributes, with references to those of the surrounding function replaced; absent ones are omitted."""
     result = []
     for attr in proto.attribute:
         if attr.ref_attr_name:

@@ -1,4 +1,4 @@
-"""Which graph inputs decide shapes by their value: walked back from the inputs of ops that read shapes."""
+"""Finds the graph inputs whose values decide shapes: walks back from the inputs of ops that read shapes."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
@@ -17,8 +17,7 @@ def find_shape_inputs(
     inputs: Collection[str],
     conditions: bool = True,
 ) -> set[str]:
-    """The names of inputs, among all the names that shapes depend on by value; with or without those that choose
-    branches."""
+    """The inputs among all names whose values shapes depend on, with or without inputs that choose branches."""
     bodies = {(plain_domain(f.domain), f.name): f for f in functions}
     known: dict[tuple[str, str], Collection[int]] = {}
 
@@ -29,7 +28,7 @@ def find_shape_inputs(
             return ()
         key = plain_domain(node.domain), node.op_type
         if key not in known:
-            known[key] = ()  # what a recursive call sees; recursion is refused later
+            known[key] = ()  # for recursive calls; recursion is refused later
             known[key] = of(*key)
         return known[key]
 
@@ -50,7 +49,7 @@ def find_shape_inputs(
 
 
 def _keeps_shapes(loop: onnx.NodeProto) -> bool:
-    """Whether no shape depends on the number of steps: nothing is stacked, and no carried value grows."""
+    """True if no shape depends on the number of steps: nothing is stacked, and no carried value grows."""
     for attr in loop.attribute:
         if attr.type == attr.GRAPH:
             carried = {value.name for value in attr.g.input[2:]}

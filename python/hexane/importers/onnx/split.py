@@ -1,8 +1,7 @@
 """Splits a serialised model into its nodes and initializers before protobuf parses it, which would hold all of them at
 once, twelve times as large as in the file, and copy each weight twice.
 
-Only what is certain is split: wherever the bytes are not plainly those of a model, the whole goes to protobuf, which
-then says what is wrong.
+It splits only with certainty: if the bytes are not plainly a model's, protobuf parses the whole and reports the error.
 """
 
 from array import array
@@ -36,7 +35,7 @@ class Tensor(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A serialised model: what is left of it without the nodes and initializers of its graph, and those."""
+    """A serialised model: the nodes and initializers of its graph, and the rest."""
 
     rest: bytes
     nodes: Sequence[onnx.NodeProto]
@@ -131,9 +130,9 @@ def _parse(message: Any, data: memoryview | bytes) -> Any:
 
 
 def _fields(data: memoryview, at: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
-    """The fields of a message: number, wire type, begin, begin of the value behind its length, end.
+    """The fields of a message: number, wire type, begin, begin of the value after its length, end.
 
-    Raises ValueError for bytes that are none.
+    Raises ValueError for invalid bytes.
     """
     while at < end:
         key, payload = _read_varint(data, at, end)

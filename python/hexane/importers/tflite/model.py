@@ -1,4 +1,4 @@
-"""What a TFLite file has: subgraphs of tensors and operators, buffers, signatures. Indices are checked here."""
+"""The contents of a TFLite file: subgraphs of tensors and operators, buffers, signatures. Indices are checked here."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from hexane.importers.tflite.sparse import dense
 from hexane.importers.tflite.tables import Reader, Table
 from hexane.system.limits import MAX_GROWTH_BYTES
 
-# Of TensorType; integers of 2 and 4 bits are unpacked to bytes.
+# By TensorType; integers of 2 and 4 bits are unpacked to bytes.
 DTYPE_OF = {
     "FLOAT32": "fp32", "FLOAT16": "fp16", "INT32": "int32", "UINT8": "uint8", "INT64": "int64", "BOOL": "bool",
     "INT16": "int16", "INT8": "int8", "FLOAT64": "fp64", "UINT64": "uint64", "UINT32": "uint32", "UINT16": "uint16",
@@ -30,8 +30,8 @@ MOST_RANK = 8
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """real = scales * (q - zeros), one for each index of `axis` or one for all. blocks: the indices of the tensors of
-    scales and zero points, and the size of a block, where weights are quantised in blocks."""
+    """real = scales * (q - zeros), one for each index of `axis` or one for all. blocks: for weights quantised in
+    blocks, the indices of the tensors of scales and zero points, and the size of a block."""
 
     scales: Array
     zeros: Array
@@ -54,7 +54,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Tensor:
-    """dims: None for those that are open. data: of a constant."""
+    """dims: None for open ones. data: of a constant."""
 
     index: int
     name: str

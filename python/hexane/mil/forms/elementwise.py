@@ -82,7 +82,7 @@ def _read_prelu(b: Builder, x: Value, alpha: Value) -> Value:
 
 
 def _next(value: float, direction: float, kind: DType) -> float:
-    """The number of this dtype beside one."""
+    """The neighbouring number in this dtype."""
     with np.errstate(over="ignore"):
         return float(np.nextafter(kind.numpy.type(value), kind.numpy.type(direction)))
 

@@ -1,4 +1,4 @@
-"""What it takes to write a node as an op of MIL, and to read that back."""
+"""The forms in which nodes are written as ops of MIL and read back."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ Arguments = Mapping[
 
 
 class Written(NamedTuple):
-    """An op of MIL and its arguments, in the order they are written; None stands for those that have no value."""
+    """An op of MIL and its arguments, in written order; None marks arguments without a value."""
 
     op: str
     arguments: Arguments
@@ -31,7 +31,7 @@ FINDS = ("topk", "reduce_argmax", "reduce_argmin")  # ops whose indices have a d
 
 
 def finds_indices(node: Node) -> bool:
-    """Whether the last result of a node is indices along an axis that fit uint16 and a port."""
+    """True if the last result of a node is indices along an axis that fit uint16 and a port."""
     if node.op not in FINDS:
         return False
     x = node.inputs[0]
@@ -40,18 +40,18 @@ def finds_indices(node: Node) -> bool:
 
 
 def keeps_indices(node: Node) -> bool:
-    """Whether MIL has the indices of a node in their dtype: it lacks int64."""
+    """True if MIL has the indices of a node in their dtype: it lacks int64."""
     return node.attrs["dtype"] in (UINT16, INT32)
 
 
 Result = Value | tuple[Value, ...]
-Write = Callable[[Node], Written | None]  # None where the node, as it is, has no form
+Write = Callable[[Node], Written | None]  # None if the node, as it is, has no form
 Read = Callable[..., Result]  # (b, **arguments): all of them, None where one without a default is not given
 
 
 class Form(NamedTuple):
-    """An op of the catalogue, the op of MIL it is written as, and both directions. What `write` gives, `read` makes the
-    same node of.
+    """An op of the catalogue, its op in MIL, and both directions. `read` turns the result of `write` into the same
+    node.
 
     Several ops may be written as one op of MIL. Then one of them reads it; `op` is "" for a form that is only read."""
 

@@ -13,7 +13,7 @@ from hexane.ops.encodings import is_encoded
 
 
 def _gather(op: str, **fixed: Any) -> Form:
-    """MIL knows no int64, and says what it does about indices out of range: nothing."""
+    """MIL has no int64, and its indices are written as not validated."""
     form = plain(op, fixed={**fixed, "validate_indices": False})
     write = form.write
     assert write is not None
@@ -81,7 +81,7 @@ _AFFINE = {"sampling_mode": "bilinear", "padding_mode": "constant", "coordinates
 
 
 def _write_affine(node: Node) -> Written | None:
-    """What Core ML supports of it: bilinear, zeros outside, -1 and 1 at the centres of the outermost pixels."""
+    """The transforms that Core ML supports: bilinear, zeros outside, -1 and 1 at the outermost pixels' centres."""
     x, transform = node.inputs
     attrs = node.attrs
     assert transform is not None

@@ -22,7 +22,7 @@ def _read_reshape(b: Builder, x: Value, shape: Ints) -> Value:
 
 
 def _write_slice(node: Node) -> Written:
-    """As a slice_by_size where no element is stepped over."""
+    """Writes a slice_by_size if no stride is above 1."""
     begin, end, stride = (node.attrs[name] for name in ("begin", "end", "stride"))
     if max(stride, default=1) == 1:
         size = tuple(e - b for b, e in zip(begin, end, strict=True))

@@ -101,7 +101,7 @@ def _read_local_response_norm(b: Builder, x: Value, size: int, alpha: float, bet
 
 
 def _place(op: str) -> Form:
-    """The index of an element, of which MIL has no int64."""
+    """The index of an element; MIL has it in int32 and uint16, not in int64."""
     form = plain(op, dtype="output_dtype")
     write = form.write
     assert write is not None

@@ -101,7 +101,7 @@ def _write_blocks(node: Node) -> Written | None:
 
 
 def _one_axis(shape: Sequence[int], blocks: Sequence[int]) -> bool:
-    """Whether there is one block, or one for each index of one axis."""
+    """True if there is one block, or one for each index of one axis."""
     several = [(d, s) for d, s in zip(shape, blocks, strict=True) if s != 1]
     return not several or (len(several) == 1 and several[0][0] == several[0][1])
 
@@ -111,7 +111,7 @@ _NIBBLES = {"int8": DTYPES["int4"], "uint8": DTYPES["uint4"]}
 
 
 def _nibbles(value: Value) -> Array:
-    """Bytes all of which four bits hold, in four bits."""
+    """Bytes that fit four bits, in four bits."""
     assert value.node.data is not None
     return value.node.data.astype(_NIBBLES[value.dtype.name].numpy)
 
@@ -126,8 +126,8 @@ def _encoded(b: Builder, data: Value, scale: Array, zero: Array | None, axis: in
 
 
 def palette(node: Node) -> Node | None:
-    """gather(table, indices), both constant, in the form that reads back as itself: indices in int32, and a table of as
-    many entries as an index of so many bits may name, those behind the last 0."""
+    """gather(table, indices), both constant, in the form that reads back as itself: indices in int32, and a table with
+    an entry for every index of that many bits, unused ones 0."""
     encoding = encoding_of(node.values[0])
     table, indices = node.inputs
     assert table is not None
@@ -210,8 +210,8 @@ def _write_scaled(node: Node) -> Written | None:
 
 
 def _write_masked(indices: Value, tables: Array, bits: int, sources: tuple[str, ...]) -> Written:
-    """Where the indices are that do not name entry 0, and these, in tables without it. The writer puts the op behind it
-    that makes a dense weight of both."""
+    """A mask of indices other than 0, and these indices, with tables that lack entry 0. The writer adds the op that
+    makes a dense weight of both."""
     picks, kind = indices.node.data, DTYPES[f"uint{bits}"]
     assert picks is not None
     mask = picks != 0
@@ -322,8 +322,8 @@ def _stored_palette(b: Builder, picks: Array, palettes: Array) -> Value:
 
 
 def _read_lut(b: Builder, indices: Value, lut: Value, vector_axis: int | None) -> Value:
-    """The entry of a palette that each index names: lut has the rank of the indices, a palette for each block, and two
-    axes more, the entries and the numbers of an entry, which lie along vector_axis."""
+    """The entry of a palette at each index: lut has the rank of the indices, a palette for each block, and two axes
+    more, the entries and the numbers of an entry, which lie along vector_axis."""
     picks = _data("indices", indices)
     scaled = _scaled_palette(b, picks, indices, lut)
     if scaled is not None:
@@ -344,7 +344,7 @@ def _read_lut(b: Builder, indices: Value, lut: Value, vector_axis: int | None) -
 
 
 def _scaled_palette(b: Builder, picks: Array, indices: Value, lut: Value) -> Value | None:
-    """Indices of tables of int8 with a scale for each table, or for several of them. None where scales differ within a
+    """Indices of tables of int8 with a scale for each table, or for several of them. None if scales differ within a
     table, and for vectors."""
     integers, scales = lut.node.inputs[:2] if lut.node.op == "decode_blocks" else (None, None)
     if integers is None or scales is None or lut.type.rank != picks.ndim + 2 or picks.ndim < 2 or not picks.size:

@@ -56,7 +56,7 @@ def _same_line(line: Line, other: Line) -> bool:
 
 
 def _same_pixels(extent: int, size: int, line: Line, mode: str) -> bool:
-    """Whether output i reads the pixel floor(i * extent / size), for every i."""
+    """True if output i reads the pixel floor(i * extent / size), for every i."""
     scale, offset, unit = map(Fraction, line)
     return all(
         min(max(_ROUNDED[mode]((i * scale + offset) / unit), 0), extent - 1) == i * extent // size for i in range(size)
@@ -133,7 +133,7 @@ def _read_upsample_bilinear(
     align_corners: bool,
     half_pixel_centers: bool | None,
 ) -> Value:
-    """Without align_corners pixels' centres correspond, unless half_pixel_centers says no."""
+    """Without align_corners pixels' centres correspond, unless half_pixel_centers is false."""
     mode = _CORNERS if align_corners else _DEFAULT if half_pixel_centers is False else _CENTRES
     return _read_bilinear(b, x, *_scaled(x, scale_factor_height, scale_factor_width), mode)
 

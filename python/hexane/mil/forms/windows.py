@@ -19,7 +19,7 @@ def _write_conv(node: Node) -> Written | None:
 
 
 def _write_conv_transpose(node: Node) -> Written | None:
-    """output_padding only where it is a smaller pad behind."""
+    """output_padding is written only as a smaller pad at the end."""
     x, weight, bias = node.inputs
     if node.attrs["layout"] != "nchw" or any(node.attrs["output_padding"]):
         return None

@@ -1,4 +1,4 @@
-"""Gradients of normalisations, by the normalised x: fewer roundings than those of the ops they are made of."""
+"""Gradients of normalisations, from the normalised x: fewer roundings than through the ops of their expansions."""
 
 from collections.abc import Sequence
 from math import prod
@@ -53,7 +53,7 @@ def by_batch(b: Builder, x: Value, axis: int, epsilon: float) -> tuple[Value, Va
 def batch_norm_training(
     b: Builder, node: Node, g: Value | None, g_mean: Value | None, g_variance: Value | None
 ) -> Gradients:
-    """As layer_norm has it, by channel; the running statistics move by a share of the batch's."""
+    """Like layer_norm, by channel; the running statistics move by a share of the batch's."""
     given, running_mean, _, gamma, beta = node.inputs
     assert given is not None
     assert running_mean is not None
@@ -98,8 +98,8 @@ def batch_norm_training(
 def local_response_norm(
     b: Builder, x: Value, y: Value, g: Value, alpha: float, beta: float, k: float, size: int, axis: int
 ) -> Value:
-    """With d = k + alpha / size * window sum of x^2: g * d^-beta - 2 * alpha * beta / size * x * the sum, over the
-    windows that x is in, of g * x * d^(-beta - 1)."""
+    """With d = k + alpha / size * window sum of x^2: g * d^-beta - 2 * alpha * beta / size * x * the sum of
+    g * x * d^(-beta - 1) over the windows that contain x."""
     before, after = (size - 1) // 2, size // 2
     d = b.add(b.mul(_window_sum(b, b.square(x), axis, before, after), alpha / size), k)
     inner = b.mul(b.mul(g, x), b.pow(d, -beta - 1))
@@ -121,7 +121,7 @@ def _window_sum(b: Builder, x: Value, axis: int, before: int, after: int) -> Val
 
 
 def dequantize(b: Builder, node: Node, g: Value) -> Gradients:
-    """Of the scale; integers have none."""
+    """The gradient of the scale; integers have none."""
     x, scale = operand(node, 0), operand(node, 1)
     whole = b.cast(x, dtype=g.dtype)
     if len(node.inputs) > 2 and node.inputs[2] is not None:

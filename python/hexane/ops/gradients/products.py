@@ -86,7 +86,7 @@ def conv(b: Builder, node: Node, g: Value) -> Gradients:
 
 
 def _convolved_back(b: Builder, g: Value, weight: Value, extents: Sequence[int], a: Any) -> Value:
-    """What each pixel of the input reached. The pixels at the end that no window reads get 0."""
+    """The gradient of each input pixel. Pixels at the end that no window reads get 0."""
     turned = _turned_pads(weight.shape[2:], a)
     if set(a["strides"]) == {1} and min(turned) >= 0:
         return b.conv(g, _turned(b, weight, a["groups"]), dilations=a["dilations"], pad=turned, groups=a["groups"])
@@ -103,7 +103,7 @@ def _convolved_back(b: Builder, g: Value, weight: Value, extents: Sequence[int],
 
 
 def _turned_pads(kernel: Sequence[int], a: Any) -> list[int]:
-    """The pads of the convolution by the turned kernel: what the kernel reaches over less the pads there were."""
+    """The pads of the convolution by the turned kernel: the kernel's reach less the original pads."""
     reach = [d * (k - 1) for d, k in zip(a["dilations"], kernel, strict=True) for _ in range(2)]
     return [r - p for r, p in zip(reach, a["pad"], strict=True)]
 
@@ -133,7 +133,7 @@ def _weight_gradient(b: Builder, x: Value, g: Value, shape: Sequence[int], a: An
 
 
 def expand_weight_gradient(b: Builder, x: Value, g: Value, kernel_sizes: Sequence[int], **attrs: Any) -> Value:
-    """As a convolution over the batch, from images with channels last."""
+    """A convolution over the batch, of images with channels last."""
     shape = (g.shape[3], x.shape[3] // attrs["groups"], *kernel_sizes)
     first, second = (b.transpose(v, perm=(0, 3, 1, 2)) for v in (x, g))
     return correlated(b, first, second, shape, attrs)
@@ -156,7 +156,7 @@ def correlated(b: Builder, x: Value, g: Value, shape: Sequence[int], a: Any) -> 
 
 
 def conv_transpose(b: Builder, node: Node, g: Value) -> Gradients:
-    """A convolution of g gives the input's; its weight (in, out / groups, ..) is that of the convolution from g to
+    """The input's gradient is a convolution of g. Its weight (in, out / groups, ..) fits the convolution from g to
     x."""
     a, bias = node.attrs, node.inputs[2]
     x, weight = _first(b, operand(node, 0), a["layout"]), operand(node, 1)
@@ -222,7 +222,7 @@ def max_pool(b: Builder, node: Node, g: Value) -> Gradients:
 
 
 def expand_max_pool_gradient(b: Builder, x: Value, g: Value, ceil_mode: bool, **window: Any) -> Value:
-    """Of images with channels last."""
+    """For images with channels last."""
     first, given = (b.transpose(v, perm=(0, 3, 1, 2)) for v in (x, g))
     return b.transpose(_to_the_first(b, first, given, **window), perm=(0, 2, 3, 1))
 

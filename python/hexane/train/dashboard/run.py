@@ -1,4 +1,4 @@
-"""The figures of a run: batches of the log become steps, and steps what a person asks about them."""
+"""The figures of a run, per step: computed from the batches in its log."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -16,14 +16,14 @@ from hexane.train.dashboard.thin import thinned
 from hexane.train.notes import read_notes
 
 SERIES = ("loss", "lr", "norm", "ms")
-RECENT = 100  # steps whose median time says how long the rest takes, and over which what is measured is averaged
+RECENT = 100  # the last steps: their median time predicts the rest, and measurements are averaged over them
 LANE, POWER = "ms.", "mw."  # what columns of these begin with
 MOST_POINTS = 600  # of a series in a record
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a checkpoint says of its run: steps in all, and batches of a step; None where it does not say."""
+    """The run's total steps and batches of a step, from its checkpoint; None if not given there."""
 
     steps: int | None = None
     accumulate: int | None = None
@@ -48,9 +48,9 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
-    """Means over the last steps; None for what the log does not say. lanes: milliseconds of a step by lane. tflops:
-    10^12 operations a second; of_peak: of the engine, as a share of its chip's peak. milliwatts: by part of the
-    machine. memory: the most so far, in bytes. compiles_left: of the process."""
+    """Means over the last steps; None if not in the log. lanes: milliseconds of a step by lane. tflops: 10^12
+    operations a second; of_peak: share of the chip's peak reached by the engine. milliwatts: by part of the machine.
+    memory: the highest so far, in bytes. compiles_left: of the process."""
 
     lanes: Mapping[str, float]
     milliwatts: Mapping[str, float]
@@ -60,7 +60,7 @@ class Measurements:
     compiles_left: int | None
 
     def record(self) -> dict[str, Any]:
-        """What JSON can say."""
+        """The measurements as a JSON object."""
         return {"lanes": dict(self.lanes), "milliwatts": dict(self.milliwatts)} | {
             name: getattr(self, name) for name in ("tflops", "of_peak", "memory", "compiles_left")
         }
@@ -71,10 +71,10 @@ NOTHING = Measurements({}, {}, None, None, None, None)
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """batches: in the log. accumulate: batches of a step. total: steps in all, None: not known. numbers: of the steps
-    that are done, from 1 on; series: for each of them its loss (the mean of its batches), learning rate, norm of the
-    gradients and milliseconds, nan where there is none. tokens: trained on so far, of_step: of a step; None: not known.
-    samples: the last texts, in order. measured: what the machine did in the last steps.
+    """batches: in the log. accumulate: batches of a step. total: steps in all; None: not known. numbers: of the
+    finished steps, from 1; series: for each step its loss (the mean of its batches), learning rate, gradient norm and
+    milliseconds, nan if missing. tokens: trained on so far, of_step: of a step; None: not known. samples: the last
+    texts, in order. measured: the machine's measurements over the last steps.
     """
 
     batches: int
@@ -123,12 +123,12 @@ class Run:
 
     @property
     def seconds_left(self) -> float | None:
-        """Of steps alone, at the median of the last ones; evaluations and checkpoints come on top."""
+        """Time of the remaining steps at the recent median; evaluations and checkpoints are not included."""
         recent = _median(self.series["ms"][-RECENT:])
         return None if self.total is None or recent is None else (self.total - self.step) * recent / 1e3
 
     def last(self, name: str) -> float | None:
-        """Of a series; None where it is not finite."""
+        """The last value of a series; None if it is not finite."""
         values = self.series[name]
         return float(values[-1]) if len(values) and isfinite(values[-1]) else None
 
@@ -138,7 +138,7 @@ class Run:
         return (found[-1], min(found, key=lambda one: one.metrics[name])) if found else None
 
     def record(self) -> dict[str, Any]:
-        """What JSON can say. Points of a series: first and last step, least, mean and greatest value."""
+        """The run as a JSON object. Points of a series: first and last step, least, mean and greatest value."""
         best = self.best
         return {
             "step": self.step,
@@ -172,7 +172,7 @@ class Run:
 
 
 def read_plan(checkpoint: Path) -> Plan:
-    """What the checkpoint of a run says of it. One that is not there, or is another's, says nothing."""
+    """The plan in a run's checkpoint. Empty if the file is missing or from something else."""
     if not checkpoint.exists():
         return Plan()
     try:

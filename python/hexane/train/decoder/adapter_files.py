@@ -1,8 +1,8 @@
 """Adapters of low rank in folders of PEFT (adapter_config.json and adapter_model.safetensors) and in checkpoints.
 
 The layout is published: https://huggingface.co/docs/peft/developer_guides/checkpoint. Names are those of transformers'
-Llama after `base_model.model.`, and rows of q_proj and k_proj are in Hugging Face's order ("half"). The metadata of
-the safetensors has in addition a hash of the base model under "hexane.base", which other readers leave alone.
+Llama after `base_model.model.`. Rows of q_proj and k_proj are in Hugging Face's order ("half"). The metadata of the
+safetensors also has a hash of the base model, "hexane.base", which other readers ignore.
 """
 
 import json
@@ -38,7 +38,7 @@ FIXED: Mapping[str, tuple[Any, ...]] = {
     "bias": ("none",),
     "init_lora_weights": (True, False, "gaussian"),  # others change the base model
 }
-# Fields that say nothing about the logits, or what the names of the tensors say.
+# Fields without influence on the logits, or implied by the names of the tensors.
 HARMLESS = (
     *("auto_mapping", "base_model_name_or_path", "revision", "task_type", "inference_mode", "peft_version"),
     *("lora_dropout", "target_modules", "exclude_modules", "parent_library", "megatron_core", "qalora_group_size"),
@@ -57,9 +57,9 @@ def save_adapter(
 ) -> None:
     """Writes adapters as PEFT does: a folder that peft and transformers load on top of the base model.
 
-    adapters: in fp32 by the names of `lora.shapes(config)`; weights: those of the base model, whose hash is kept so
-    that `read_adapter` refuses another; base: its path or name, for people and for PEFT. Each of the two files is
-    replaced as a whole. Raises Error for arrays that do not fit, and for a place that cannot be written to.
+    adapters: in fp32 by the names of `lora.shapes(config)`; weights: the base model's, whose hash is stored so that
+    `read_adapter` refuses another; base: its path or name, for people and for PEFT. Each of the two files is replaced
+    as a whole. Raises Error for arrays that do not fit, and for a path that cannot be written to.
     """
     write_adapter(folder, config, lora, adapters, Base(os.fspath(base), hash_of(config, weights)))
 
@@ -101,9 +101,9 @@ def read_adapter(
     """The adapters in a folder of PEFT, or in a checkpoint that `hexane train --lora` wrote, for the model of this
     config and these weights: in fp32, with the channels in the config's order.
 
-    Raises Error for files that are damaged, names, shapes or a rank that do not fit the model, fields of PEFT that may
-    change the numbers and are not known here, and for adapters of another base model. Folders of other programs do not
-    say what the weights of their base were: then only shapes are checked.
+    Raises Error for damaged files, for names, shapes or a rank that do not fit the model, for unknown PEFT fields that
+    may change the numbers, and for adapters of another base model. Folders of other programs do not identify their base
+    weights: then only shapes are checked.
     """
     where = f"[train.read_adapter] {os.fspath(path)}"
     if os.path.isdir(path):
@@ -115,7 +115,7 @@ def read_adapter(
 
 
 def check_base(where: str, base: Base, config: LlamaConfig, weights: Mapping[str, Array]) -> None:
-    """Raises Error where the weights are not those that the adapters belong to."""
+    """Raises Error unless the weights are the adapters' base."""
     if (got := hash_of(config, weights)) != base.sha256:
         raise Error(
             f"{where}: got a base model whose weights have the SHA-256 {got[:16]}.., need that of"
@@ -197,7 +197,7 @@ def _short(value: object) -> str:
 
 
 def _fields_of(lora: Lora, base: str) -> dict[str, Any]:
-    """Those that every version of PEFT knows."""
+    """The fields that every version of PEFT knows."""
     assert lora.alpha is not None
     return {
         "auto_mapping": None,

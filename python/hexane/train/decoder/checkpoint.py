@@ -17,7 +17,7 @@ from hexane.train.decoder.model import checked_weights
 from hexane.train.notes import notes_in, read_notes
 
 VERSION = 1
-OF_PARTS = {one.name for one in PARTS}  # in a note where they are not those of the Llama family
+OF_PARTS = {one.name for one in PARTS}  # written to a note only if they differ from the Llama family's
 
 
 def decoder_notes(config: LlamaConfig) -> dict[str, Any]:
@@ -27,8 +27,7 @@ def decoder_notes(config: LlamaConfig) -> dict[str, Any]:
 
 
 def is_checkpoint(path: str | os.PathLike[str]) -> bool:
-    """Whether that is a file of states, or a plan, as its first bytes say. Raises Error for a file that cannot be
-    read."""
+    """True for a file of states or a plan, by its first bytes. Raises Error if the file cannot be read."""
     if Path(path).is_dir():
         return False
     descriptor = open_regular(path, f"[train.load_llama] {os.fspath(path)}", "model")
@@ -40,7 +39,7 @@ def is_checkpoint(path: str | os.PathLike[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Adapted:
-    """What a checkpoint of adapters has: no weights, but which model they belong to."""
+    """A checkpoint of adapters: no weights, but a reference to their model."""
 
     config: LlamaConfig
     lora: Lora
@@ -55,7 +54,7 @@ def lora_notes(lora: Lora, base: Base) -> dict[str, Any]:
 
 
 def holds_adapters(path: str | os.PathLike[str]) -> bool:
-    """Whether a checkpoint has adapters alone, by its notes. Raises Error for a file that is none."""
+    """True if a checkpoint has adapters only, by its notes. Raises Error for any other kind of file."""
     try:
         return "lora" in read_notes(path)
     except Error as error:

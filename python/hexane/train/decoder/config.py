@@ -1,4 +1,4 @@
-"""The sizes of a decoder, what its layers are made of, and the names and shapes of its weights."""
+"""The sizes of a decoder, the parts of its layers, and the names and shapes of its weights."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -185,8 +185,8 @@ class LlamaConfig:
         return self.rotary_dim or self.head_dim
 
     def parts(self) -> dict[str, Any]:
-        """What a decoder of the Llama family does not have: the fields behind `residual` that are not as they are
-        there, as JSON has them."""
+        """Differences from a decoder of the Llama family: the fields after `residual` with other values, as JSON
+        values."""
         return {one.name: _plain(getattr(self, one.name)) for one in PARTS if getattr(self, one.name) != one.default}
 
     def shapes(self) -> dict[str, tuple[int, ...]]:

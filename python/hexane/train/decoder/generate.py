@@ -31,9 +31,9 @@ from hexane.train.decoder.one_token import block, one_token
 class Generator:
     """A decoder from a file, with the keys and values of the tokens so far as states of its program.
 
-    path: as `hx.train.read_llama` takes it. lora: adapters as `hx.train.read_adapter` takes them; they are added to the
-    weights when they are read. options: of `hx.compile`; None: the host, on all cores. context: the positions that
-    there is room for, at most the model's; None: as many as it has.
+    path: see `hx.train.read_llama`. lora: adapters, see `hx.train.read_adapter`; they are added to the weights when
+    read. options: of `hx.compile`; None: the host, on all cores. context: positions in the cache, at most the model's;
+    None: the model's.
 
     Raises Error as `read_llama`, `read_adapter` and `compile` do.
     """
@@ -97,11 +97,11 @@ class Generator:
 
         temperature: 0: the likeliest token each time; else logits are divided by it, and a token is drawn of the
         likeliest ones whose shares add up to `top_p`. The same seed gives the same tokens. stop: ids that end the text;
-        they are not given. None: `ends`, those that the model's folder names (eos_token_id). vocab: ids from it on are
-        never made; None: the model's. top_k: of so many likeliest tokens alone, 0: of all; min_p: of those alone whose
-        share is at least this part of the likeliest one's; repetition_penalty: above 1, logits of tokens that the text
-        has are divided by it where they are positive, and multiplied where not, also at temperature 0. These act in the
-        order penalty, temperature, top_k, top_p, min_p, as in transformers. Another call begins anew.
+        they are not yielded. None: `ends`, the ids of the model's folder (eos_token_id). vocab: only ids below it are
+        generated; None: the model's. top_k: choose among this many likeliest tokens; 0: all. min_p: choose among tokens
+        with at least this fraction of the likeliest token's share. repetition_penalty: above 1, logits of tokens
+        already in the text are divided by it if positive and multiplied if negative, also at temperature 0. The order
+        is penalty, temperature, top_k, top_p, min_p, as in transformers. Each call begins a new text.
 
         Raises Error for a prompt that is empty, does not fit into the model, or has ids beyond the vocabulary, and for
         numbers out of range.
@@ -139,7 +139,7 @@ class Generator:
                 logits = self._step(token, position, text)
 
     def _step(self, token: int, position: int, text: int) -> Array:
-        """text: which one, as the states are those of the last one that was begun."""
+        """text: its number; the states belong to the text begun last."""
         if text != self._text:
             raise Error(
                 "[train.generate] got a step of an older text, need the newest: a newer generation reset this cache"
@@ -194,11 +194,11 @@ class Steps:
 
     @property
     def weights(self) -> Mapping[str, Array | Tensor]:
-        """As the file has them, in fp32, or encoded."""
+        """The file's weights, in fp32 or encoded."""
         return self._weights
 
     def context(self) -> Steps:
-        """The same programs and weights, over another cache. Contexts run beside each other."""
+        """The same programs and weights with another cache. Contexts may run at the same time."""
         other = copy(self)
         if self._made is None:
             other._one = self.net.context()
@@ -227,7 +227,7 @@ class Steps:
         return row
 
     def prompt(self, ids: Sequence[int], begin: int = 0) -> Array:
-        """The logits after the last of these tokens, of which the cache has the first `begin`."""
+        """The logits after the last of these tokens; the first `begin` are already in the cache."""
         logits = None
         for place, part in self._blocks(ids, begin):
             if len(part) == 1:
@@ -291,7 +291,7 @@ class NotFinite(Error):
 
 
 class Sampler:
-    """The next token by its logits; the arguments are those of `Generator`."""
+    """Picks the next token from its logits; for the arguments see `Generator`."""
 
     def __init__(
         self,
@@ -332,8 +332,8 @@ class Sampler:
         if 0 < self._top_k < len(shares):
             shares[logits < np.partition(logits, -self._top_k)[-self._top_k]] = 0
         shares /= shares.sum()
-        # The tokens before the last one that is kept have less than top_p; the others have more than 1 - top_p, and it
-        # has the largest share of them, at least the mean. So smaller shares need no sorting.
+        # Find the last token to keep. The likelier tokens sum to less than top_p, so it and the rest sum to more than
+        # 1 - top_p. It has the largest share of these, at least their mean. Smaller shares need no sorting.
         likely = np.flatnonzero(shares >= (1 - self._top_p) / max(len(shares) - 1, 1) * (1 - 1e-9))
         order = likely[np.argsort(-shares[likely], kind="stable")]
         sums = np.cumsum(shares[order])
@@ -351,7 +351,7 @@ def program(
     *,
     replaceable: bool = False,
 ) -> Model:
-    """The compiled step of one token; the arguments are those of `one_token`."""
+    """The compiled step of one token; for the arguments see `one_token`."""
     made = compile(one_token(config, weights, replaceable=replaceable), options or Options(target="host"))
     assert isinstance(made, Model)
     return made

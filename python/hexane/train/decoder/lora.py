@@ -1,4 +1,4 @@
-"""Low-rank adapters of a decoder's linear layers (LoRA): what they are, their first values, and weights with them.
+"""Low-rank adapters of a decoder's linear layers (LoRA): their shapes, first values, and merging into weights.
 
 A layer `y = x W^T` with an adapter is `y = x W^T + (alpha / rank) (x A^T) B^T`; W stays as it is. A is drawn and B is
 zeros, so that the first loss is that of W alone (Hu et al. 2021, https://arxiv.org/abs/2106.09685).
@@ -27,18 +27,18 @@ LAYERS = {
     "up_proj": "mlp.up_proj",
     "down_proj": "mlp.down_proj",
 }
-OWN_SEED = 0x10A  # next to the seed of weights, so that adapters are no copies of them
-# What decides a model's logits, but for the order of its channels and how long its rows are.
+OWN_SEED = 0x10A  # mixed with the seed of weights, so that adapters differ from them
+# Fields that decide a model's logits, except for the order of its channels and the length of its rows.
 SIZES = ("vocab", "dim", "hidden", "layers", "heads", "kv_heads", "head_dim", "theta", "tied", "epsilon", "residual")
 
 
 @dataclass(frozen=True, slots=True)
 class Lora:
-    """Which linear layers of a decoder have adapters. rank: columns of A's and B's product; alpha: the product is
-    multiplied by alpha / rank, None: 2 * rank; targets: of "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj",
-    "up_proj" and "down_proj", also without "_proj"; each is adapted in every layer.
+    """The adapted linear layers of a decoder. rank: inner dimension of A and B; alpha: their product is multiplied by
+    alpha / rank, None: 2 * rank; targets: of "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj" and
+    "down_proj", also without "_proj"; each is adapted in every layer.
 
-    Raises Error for a rank below 1, an alpha that is not above 0, and for targets that are none or twice there.
+    Raises Error for a rank below 1, an alpha that is not above 0, and for unknown or repeated targets.
     """
 
     rank: int
@@ -65,7 +65,7 @@ class Lora:
 
     @property
     def scale(self) -> float:
-        """By what the product of A and B is multiplied."""
+        """The factor of the product of A and B."""
         assert self.alpha is not None
         return self.alpha / self.rank
 
@@ -90,7 +90,7 @@ class Lora:
         return found
 
     def first(self, config: LlamaConfig, seed: int = 0) -> dict[str, Array]:
-        """What training begins with, by name: A uniform in +-1 / sqrt(in), B zeros. The same on every machine."""
+        """Initial adapters by name: A uniform in +-1 / sqrt(in), B zeros. The same on every machine."""
         shapes = self.shapes(config)
         seeds = np.random.SeedSequence([seed, OWN_SEED]).generate_state(len(shapes))
         return {
@@ -116,7 +116,7 @@ def adapters_of(weight: str) -> tuple[str, str]:
 
 
 def checked_adapters(where: str, config: LlamaConfig, lora: Lora, adapters: Mapping[str, Array]) -> dict[str, Array]:
-    """The adapters in their order. Raises Error for names, shapes and dtypes that are not those of `lora.shapes`."""
+    """The adapters in their order. Raises Error unless names, shapes and dtypes are those of `lora.shapes`."""
     shapes = lora.shapes(config)
     for what, names in (("no", shapes.keys() - adapters.keys()), ("the unknown", adapters.keys() - shapes.keys())):
         if names:

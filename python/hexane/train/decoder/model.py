@@ -18,16 +18,15 @@ from hexane.train.decoder.config import HEAD, POSITIONS, LlamaConfig
 from hexane.train.decoder.layers import Layers, rotary_tables
 from hexane.train.decoder.lora import Lora
 
-DEVIATION = 0.02  # of weights that are drawn; what is added to the residual has it divided by sqrt(2 * layers)
+DEVIATION = 0.02  # of random weights; divided by sqrt(2 * layers) for projections added to the residual
 ADDED = ("self_attn.o_proj", "mlp.down_proj")
 
 
 @dataclass(frozen=True, slots=True)
 class Llama:
     """A decoder as tensors. tokens, labels: inputs of int32 (batch, seq); logits: (batch, seq, vocab); loss: the mean
-    of the cross entropy, () in fp32, labels of -100 do not count; params: what is trained, by name: the weights as
-    `config.shapes()` has them, or the adapters of `lora` as `lora.shapes(config)` has them, and then `frozen` has the
-    weights."""
+    cross entropy, () in fp32, ignoring labels of -100; params: the trained tensors by name. These are the weights of
+    `config.shapes()`, or the adapters of `lora.shapes(config)`; with adapters `frozen` has the weights."""
 
     config: LlamaConfig
     tokens: Tensor
@@ -51,14 +50,14 @@ def llama(
     """A decoder to be trained, as tensors of a graph: `hx.train.step(model.loss, list(model.params.values()), ..)` is
     its training step, `hx.graph({"logits": model.logits})` its inference.
 
-    config: sizes, or a name such as "stories110M". weights: arrays in fp32 by the names and of the shapes of
-    `config.shapes()`; without them they are drawn: ones for norms, zeros for biases, else normal with the deviation
-    0.02, in what adds to the residual 0.02 / sqrt(2 * layers). batch: rows of `config.seq` tokens in a call.
-    checkpoints: the backward pass computes each layer again, so that less is kept. lora: low-rank adapters are the
-    params, and the weights, which have to be given, are constants: no gradient of them is computed.
+    config: sizes, or a name such as "stories110M". weights: fp32 arrays with the names and shapes of `config.shapes()`.
+    Without them the weights are random: ones for norms, zeros for biases, else normal with the deviation 0.02, or
+    0.02 / sqrt(2 * layers) for projections added to the residual. batch: rows of `config.seq` tokens in a call.
+    checkpoints: the backward pass recomputes each layer, to save memory. lora: low-rank adapters are the params. The
+    weights must then be given; they are constants without gradients.
 
-    Raises Error for a name that is none, for weights that are missing, too many, or of another shape, and for adapters
-    of a rank above the sizes of a layer.
+    Raises Error for an unknown name, for missing or extra weights, for wrong shapes, and for adapters whose rank
+    exceeds the sizes of a layer.
     """
     sizes = LlamaConfig.named(config) if isinstance(config, str) else config
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
@@ -83,7 +82,7 @@ def llama(
 
 
 def initial_weights(config: LlamaConfig, seed: int = 0) -> dict[str, Array]:
-    """What training begins with, by name. The same on every machine."""
+    """The random weights at the start of training, by name. The same on every machine."""
     seeds = np.random.SeedSequence(seed).generate_state(len(config.shapes()))
     return {
         name: _drawn(config, name, shape, int(own))

@@ -1,4 +1,4 @@
-"""Short texts that a decoder makes while it is trained, to show what it has learnt."""
+"""Short texts that a decoder generates during training, to show its progress."""
 
 from collections.abc import Callable
 
@@ -16,11 +16,11 @@ class Samples:
     """Texts of at most 64 tokens, by a program of its own for one token, compiled once, which computes in fp32 on the
     host whatever the training does. It has nothing in common with the training, so that it changes none of its bits.
 
-    prompt: what each text begins with. seed: together with the step it decides what is drawn: another text each time,
-    the same ones in a run that is resumed.
+    prompt: the start of each text. seed: with the step it seeds the sampling, so that texts differ between steps and a
+    resumed run repeats them.
 
     Raises Error for a tokenizer of more tokens than the model, for a prompt that leaves no room for a text, and for an
-    empty one where the tokenizer has no BOS token.
+    empty prompt if the tokenizer has no BOS token.
     """
 
     def __init__(
@@ -38,8 +38,8 @@ class Samples:
         self._generator.net.program = None  # its graph holds the zeros that the weights are until the first update
 
     def __call__(self, read: Callable[[str], Array], step: int) -> str | None:
-        """The prompt and what follows it, by the weights that `read` gives by name as they are after this step; None:
-        logits are not finite."""
+        """The prompt and its continuation with the weights after this step, which `read` gives by name; None if logits
+        are not finite."""
         net = self._generator.net
         for name in self._generator.config.shapes():  # one after the other: there is one copy at a time
             net.update(**{name: read(name)})

@@ -36,8 +36,8 @@ class TrainingOptions:
     """How a decoder is trained. steps: updates of the weights, each of `accumulate` batches of `batch` rows. lr: the
     largest learning rate; schedule: "constant", or "cosine", down to a tenth of it; warm_up: steps up to lr, None: a
     tenth of all, at most 100. clip: the largest norm of all gradients, 0: any. seed: of the first weights and of the
-    order of batches. loss_scale: None: 1, for chips 256. target, numerics: as `hx.compile` has them;
-    variant: for a chip, as `hx.train.kernels` has it.
+    order of batches. loss_scale: None: 1, for chips 256. target, numerics: see `hx.compile`. variant: for a chip, see
+    `hx.train.kernels`.
 
     Raises Error for values that do not fit.
     """
@@ -92,10 +92,10 @@ class TrainingOptions:
 
 
 def resumed_options(notes: Mapping[str, Any], given: Mapping[str, Any], where: str) -> TrainingOptions:
-    """The options that a checkpoint keeps, with those that are given now in their place.
+    """The options in a checkpoint, replaced by the given ones.
 
-    Raises Error for notes of another program, and for one of `KEPT` that is given another value: the batches would not
-    be those of one run.
+    Raises Error for the notes of another program, and if one of `KEPT` changes: the batches would not be those of one
+    run.
     """
     saved = notes.get("training")
     known = {one.name for one in fields(TrainingOptions)}
@@ -110,11 +110,11 @@ def resumed_options(notes: Mapping[str, Any], given: Mapping[str, Any], where: s
 class DecoderTraining:
     """A decoder, its data and the `Trainer` of it.
 
-    config, weights, lora: as `hx.train.llama` has them; base: with lora, the model that the weights are of. data,
-    evaluation: files of tokens; evaluated: batches of the latter that an evaluation reads, in their order. folder: of
-    log and checkpoints. tokens: how many the data has to have, those of the run that is resumed; None: any. device:
-    where a chip's programs run, as `hx.compile` has it. tokenizer, prompt: of the texts that show what it has learnt;
-    None: there are none. communicator: as `Trainer` has it; the rows of a batch are shared out over its ranks.
+    config, weights, lora: see `hx.train.llama`; base: with lora, the model of the weights. data, evaluation: token
+    files; evaluated: batches of an evaluation, in order. folder: for log and checkpoints. tokens: the number of tokens
+    that the data must have, from the run that is resumed; None: any. device: where a chip's programs run, see
+    `hx.compile`. tokenizer, prompt: for sample texts; None: no samples. communicator: see `Trainer`; its ranks share
+    the rows of a batch.
 
     Raises Error for files that do not fit the model, and as `Trainer` does.
     """

@@ -21,8 +21,8 @@ PRODUCTS = frozenset({"linear", "matmul", "conv", "scaled_dot_product_attention"
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Nodes in order, without the value that they begin with and the add that ends them. norm: in the backward pass the
-    gradient of the norm, which follows the last products and is not among the nodes."""
+    """Nodes in order, excluding the input value and the final add. norm: in the backward pass, the gradient nodes of
+    the norm; they follow the last products and are not in `nodes`."""
 
     begin: Value
     nodes: tuple[Node, ...]
@@ -30,12 +30,12 @@ class Branch:
 
 
 class Ancestry:
-    """Which nodes of a graph depend on which, as sets of bits by place in the order."""
+    """Dependencies between the nodes of a graph, as bit sets by position in the order."""
 
     def __init__(self, graph: Graph) -> None:
         self.nodes = graph.nodes
         self.index = {id(node): i for i, node in enumerate(self.nodes)}
-        self.before: list[int] = []  # of each node: itself and what it depends on
+        self.before: list[int] = []  # per node: itself and its dependencies
         for i, node in enumerate(self.nodes):
             self.before.append((1 << i) | _union(self.before[j] for j in self._operands(node)))
         self.after = [1 << i for i in range(len(self.nodes))]  # itself and what depends on it
@@ -61,8 +61,8 @@ class Ancestry:
 
 
 def find_branches(graph: Graph, tree: Ancestry) -> tuple[list[Branch], list[Branch]]:
-    """The branches of the forward pass, which are all that the output "loss" depends on, and those of the backward
-    pass, each in the order in which they run."""
+    """The branches of the forward pass (the nodes that the output "loss" depends on) and those of the backward pass,
+    each in running order."""
     forward = tree.before[tree.at(loss_of(graph).node)]
     weighted = tree.bits(node for node in tree.nodes if is_weight_product(node))
     ends: list[tuple[Value, Value, Node]] = []
@@ -86,8 +86,8 @@ def find_branches(graph: Graph, tree: Ancestry) -> tuple[list[Branch], list[Bran
 
 
 def find_head(graph: Graph, tree: Ancestry, forward: Sequence[Branch]) -> tuple[list[Node], Node] | None:
-    """What follows the last branch up to the loss: the nodes of the final norm, and the product with the classifier's
-    weight. None where there is no such product, or several."""
+    """The nodes between the last branch and the loss: the final norm, and the product with the classifier's weight.
+    None unless there is exactly one such product."""
     inside = tree.before[tree.at(loss_of(graph).node)]
     for branch in forward:
         inside &= ~(tree.bits(branch.nodes) | tree.before[tree.at(branch.begin.node)])
@@ -123,8 +123,8 @@ def _residual(node: Node, tree: Ancestry, weighted: int) -> tuple[Value, Value] 
 
 
 def _until_last_product(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-    """Without what follows the last products and their sums: the gradient of the norm in front of them, which ends a
-    branch of the backward pass."""
+    """The nodes up to the last products and their sums. The rest, at the end of a backward branch, is the gradient of
+    the preceding norm."""
     kept: set[int] = set()
     for node in reversed(nodes):
         if is_weight_product(node) or id(node) in kept:
@@ -139,12 +139,12 @@ def _until_last_product(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
 
 
 def is_weight_product(node: Node) -> bool:
-    """Whether a node multiplies by a weight: a leaf with axes, trained or not."""
+    """True if a node multiplies by a weight: a leaf with axes, trained or not."""
     return matrix_of(node) is not None
 
 
 def matrix_of(node: Node) -> Node | None:
-    """The weight of at least two axes that a product multiplies by. None where both operands are computed."""
+    """The weight of a product: a leaf of at least two axes. None if both operands are computed."""
     for value in node.inputs[:2] if node.op in PRODUCTS else ():
         leaf = None if value is None else value.node
         while leaf is not None and leaf.op in ("reshape", "transpose", "cast") and leaf.inputs[0] is not None:
@@ -164,7 +164,7 @@ def weight_of(value: Value | None) -> Node | None:
 
 
 def is_leaf(node: Node) -> bool:
-    """Whether a node computes nothing at run time."""
+    """True if a node computes nothing at run time."""
     return node.op in LEAVES or is_constant(node)
 
 

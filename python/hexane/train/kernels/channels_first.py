@@ -65,14 +65,14 @@ def default_place(shape: Sequence[int], tokens: int) -> Place:
 
 
 def shaped(x: Tensor, shape: Sequence[int]) -> Tensor:
-    """x in another shape; what was another shape of it before goes."""
+    """x in another shape. Reshapes that x already had are dropped."""
     while x.value.node.op == "reshape" and x.value.node.inputs[0] is not None:
         x = Tensor(x.value.node.inputs[0])
     return x if tuple(x.shape) == tuple(shape) else hx.reshape(x, shape=shape)
 
 
 class Writer:
-    """Writes nodes one after the other. arrays: what the params hold; None: they are read as they are."""
+    """Writes nodes one after the other. arrays: values of the params; None: params stay params."""
 
     def __init__(self, arrays: Mapping[str, Array] | None) -> None:
         self.placed: dict[Value, Placed] = {}
@@ -103,7 +103,7 @@ class Writer:
         return self.constant(value) if found is None else found.plain()
 
     def constant(self, value: Value) -> Tensor:
-        """A leaf, or what is computed from leaves: a param is the constant that it holds."""
+        """A leaf, or a value computed from leaves. A param becomes the constant that it holds."""
         node = value.node
         if node.data is not None and node.op == "const":
             return hx.const(node.data)

@@ -1,4 +1,4 @@
-"""Which nodes of a training step make one program of the engine.
+"""Groups the nodes of a training step into programs of the engine.
 
 A branch of the forward pass is a program; its backward pass is one, or, where it goes through an attention, three:
 
@@ -49,8 +49,8 @@ HEAD = -1  # in place of a layer's number
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The nodes of one program, operands first, some of which others compute too; the values that it reads and those
-    that others read of it, in the order of its channels (`TapOrder`)."""
+    """The nodes of one program (some recomputed elsewhere), operands first; its inputs and outputs, in the order of its
+    channels (`TapOrder`)."""
 
     kind: str
     layer: int
@@ -140,7 +140,7 @@ def _matrices(nodes: Iterable[Node]) -> Iterator[Node]:
 
 def _levels(branch: Branch) -> list[list[Node]]:
     """The nodes in runs: the gradient of a softmax begins one, which has no weights, and the next product with weights
-    ends it. A product with weights is as late as those that its result is added to."""
+    ends it. A product with weights is placed as late as the other terms of its sum."""
     level: dict[int, int] = {}
     for node in branch.nodes:
         at = max((level.get(id(v.node), 0) for v in node.inputs if v is not None), default=0)
@@ -159,8 +159,8 @@ def _levels(branch: Branch) -> list[list[Node]]:
 
 
 def _with_repeated(nodes: Sequence[Node], owned: set[int], tree: Ancestry, of_loss: int) -> list[Node]:
-    """The nodes, with those that the backward pass computes for them of the forward pass's values: the attention's
-    shares, the sigmoid of an activation."""
+    """The nodes, and nodes of the backward pass that recompute forward values for them: the attention's shares, the
+    sigmoid of an activation."""
     found = {id(node): node for node in nodes}
     stack = list(nodes)
     while stack:
@@ -212,8 +212,8 @@ def _inputs(nodes: Iterable[Node]) -> list[Value]:
 
 
 def _with_elementwise(nodes: Sequence[Node]) -> list[Node]:
-    """The nodes, and those before them that are elementwise and read nothing but what the nodes read anyway: to compute
-    them again costs less than to hand them over."""
+    """The nodes, and elementwise nodes before them that need no further inputs: to compute these again costs less than
+    to pass them on."""
     given = _inputs(nodes)
     plain = {v for v in given if not OPS[v.node.op].elementwise}
     known: dict[Value, bool] = {}

@@ -21,8 +21,8 @@ INPUT, OUTPUT = "x", "y"
 
 
 class Tap(NamedTuple):
-    """A value of the step in the input or output of a program: how many channels it has there, after those of the taps
-    before it. place: the shape of the tensor that they are, and the order in which its axes give the value's."""
+    """A value of the step in the input or output of a program: the number of its channels, which follow those of the
+    taps before it. place: the shape of these channels as a tensor, and the permutation of its axes to the value's."""
 
     name: str
     channels: int
@@ -42,9 +42,9 @@ class Tap(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """One program of the engine. kind: fwdAttn, fwdFFN, ffnBwd, sdpaBwd1, sdpaBwd2, qkvBwd, or bwd and a number; with
-    the head on the engine also finalNorm, classifier, softmax, normBwdAttn and normBwdFFN; of single products the name
+    the head on the engine also finalNorm, classifier, softmax, normBwdAttn and normBwdFFN; for single products the name
     of the weight. layer: from 0 on, -1: of the head; graph: from the input "x" to the output "y", both (batch,
-    channels, 1, tokens), in the model's dtype; inputs, outputs: what lies in these channels; weights: the names of the
+    channels, 1, tokens), in the model's dtype; inputs, outputs: the values in these channels; weights: the names of the
     params whose values it holds."""
 
     kind: str

@@ -1,4 +1,4 @@
-"""The order of values in the channels of a program: that of the first trainer on the engine, whoever built the graph.
+"""The order of values in a program's channels, as in the first trainer on the engine. It is the same for every graph.
 
     program      input channels                   output channels
     fwdAttn      x                                result, Q, K, V, attention, norm
@@ -8,8 +8,8 @@
     sdpaBwd2     shares, of shares, Q, K          of Q, of K
     qkvBwd       of Q, of K, of V                 gradient
 
-h1 is the product that goes through the activation, h3 the one that multiplies it, gated their product. What a network
-has besides these follows them in the order in which it is computed.
+h1 is the product that feeds the activation, h3 the product multiplied with its result, gated the outcome. Other values
+of a network follow in the order of computation.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -54,8 +54,8 @@ class TapOrder:
         return self._sorted(values, _INPUTS[kind]) if kind in _INPUTS else tuple(values)
 
     def outputs(self, kind: str, values: Sequence[Value]) -> tuple[Value, ...]:
-        """The values of a program that others read, in the order of its channels: in a program that the table does not
-        have, the value that is computed last comes first."""
+        """The outputs of a program in channel order. In a program outside the table, the value computed last comes
+        first."""
         if kind in _OUTPUTS:
             return self._sorted(values, _OUTPUTS[kind])
         return tuple(sorted(values, key=lambda v: self._tree.at(v.node), reverse=True))
@@ -108,7 +108,7 @@ class TapOrder:
 
 
 def _attention(tree: Ancestry, branch: Branch) -> dict[str, int] | None:
-    """The nodes that make Q, K and V, and those of the attention's result. None where there is no attention."""
+    """The nodes of Q, K, V and of the attention's result. None without an attention."""
     for node in branch.nodes:
         if node.op == "scaled_dot_product_attention":
             return _of_attention(tree, branch, node.inputs[:3], node)
@@ -133,8 +133,8 @@ def _of_attention(tree: Ancestry, branch: Branch, operands: Sequence[Value | Non
 
 
 def _gate(tree: Ancestry, branch: Branch, made: int) -> dict[str, int]:
-    """The nodes of the two products of a branch without attention, before any activation, and what is computed of them
-    before the next product. made: the products, and what depends on them."""
+    """The two products of a branch without attention, before any activation, and the nodes computed from them before
+    the next product. made: the products and their dependents."""
     products = tree.bits(node for node in branch.nodes if node.op in PRODUCTS)
     linear = 0
     for node in tree.among(made):
@@ -166,7 +166,7 @@ def _after_products(tree: Ancestry, nodes: Iterable[Node]) -> int:
 
 
 def _moved(value: Value) -> Iterator[Node]:
-    """The node of a value, and those of which it is the same numbers elsewhere."""
+    """The node of a value, and the nodes that it only reshapes, transposes or casts."""
     while not is_leaf(value.node):
         yield value.node
         source = value.node.inputs[0] if value.node.op in ("reshape", "transpose", "cast") else None

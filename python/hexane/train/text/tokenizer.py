@@ -11,7 +11,7 @@ from hexane.train.text.sentencepiece import read_pieces
 
 BEGINNINGS = ("<s>", "<|begin_of_text|>", "<bos>", "<|startoftext|>", "[BOS]", "<|endoftext|>")
 ENDINGS = ("</s>", "<|end_of_text|>", "<eos>", "<|endoftext|>", "[EOS]")
-# What ends an answer in the chat formats of published models.
+# Tokens that end an answer in the chat formats of published models.
 CHAT_ENDINGS = (
     "<|im_end|>",
     "<|eot_id|>",
@@ -27,9 +27,9 @@ PART = 1 << 16  # characters, at least
 
 
 class Tokenizer:
-    """A tokenizer and what is put before each document. vocab: ids are below it; begin: the id that begins a document,
-    end: the one that ends it; None: there is none. adds_begin: whether the tokenizer itself puts `begin` before a text.
-    chat_ends: the ids that end an answer in a chat. added: the ids of tokens that were added to the vocabulary."""
+    """A tokenizer and the marks of documents. vocab: ids are below it; begin: the id that begins a document, end: the
+    id that ends it; None if missing. adds_begin: true if the tokenizer itself puts `begin` before a text. chat_ends:
+    the ids that end an answer in a chat. added: the ids of tokens added to the vocabulary."""
 
     def __init__(
         self,
@@ -51,8 +51,8 @@ class Tokenizer:
 
     @property
     def stops(self) -> frozenset[int]:
-        """The ids at which a text ends: the mark that ends a document or an answer in a chat, and that of the next
-        document, as files of tokens may have nothing else between them."""
+        """The ids at which a text ends: the end of a document or of an answer in a chat, and the begin of the next
+        document, because files of tokens may have no other separator."""
         return frozenset(one for one in (self.begin, self.end, *self.chat_ends) if one is not None)
 
     def id_of(self, token: str) -> int | None:
@@ -61,7 +61,7 @@ class Tokenizer:
         return None if found is None else int(found)
 
     def fits(self, rows: int) -> bool:
-        """Whether a model with so many rows has one for each token of the vocabulary. Added tokens may have none: the
+        """True if a model with this many rows has one for each token of the vocabulary. Added tokens may have none: the
         tokenizer of Gemma 3 1B has the mark of images, which only the larger models read."""
         return all(one in self.added for one in range(rows, self.vocab))
 
@@ -90,7 +90,7 @@ class Tokenizer:
         yield text[first:]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids; those that begin or end documents have none. Raises Error for ids beyond the vocabulary."""
+        """The text of ids, without marks of documents. Raises Error for ids beyond the vocabulary."""
         plain = [int(i) for i in ids]
         for i in plain:
             if not 0 <= i < self.vocab:
@@ -151,8 +151,8 @@ def _from_pieces(tokenizers: Any, data: bytes, where: str) -> Tokenizer:
     inner.decoder = decoders.Sequence(
         [decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(content=" ", left=1, right=0)]
     )
-    # Pieces have spaces where SentencePiece writes U+2581; a document begins with one. A line end that is in no longer
-    # piece joins with nothing, so that what stands before it and after it may be encoded apart.
+    # Pieces have spaces where SentencePiece writes U+2581; a document begins with one. If no longer piece contains a
+    # line end, it joins with nothing, so that the lines may be encoded separately.
     lines_apart = not any("\n" in piece and len(piece) > 1 for piece in found.pieces)
     return Tokenizer(inner, len(found.pieces), 1, 2, frozenset((1, 2)), prefix=" ", lines_apart=lines_apart)
 
@@ -181,6 +181,6 @@ def _from_json(tokenizers: Any, data: bytes, where: str) -> Tokenizer:
 
 
 def _marked(inner: Any) -> int | None:
-    """What the tokenizer itself puts before a text."""
+    """The mark that the tokenizer itself puts before a text."""
     marked = inner.encode("a", add_special_tokens=True)
     return int(marked.ids[0]) if marked.special_tokens_mask[:1] == [1] else None

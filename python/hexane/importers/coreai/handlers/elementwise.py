@@ -1,4 +1,4 @@
-"""Element by element, reductions, products and what is made of them."""
+"""Elementwise ops, reductions, products and compositions of them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -42,7 +42,7 @@ def _binary(op: str) -> Callable[[Context], Found]:
 
 
 def _is_same(x: Value, y: Value) -> bool:
-    """Whether both are the same number."""
+    """True if both are the same number."""
     a, b = x.node.data, y.node.data
     return a is not None and b is not None and a.size == b.size == 1 and a.item() == b.item()
 
@@ -179,7 +179,7 @@ def _reduce(c: Context) -> Found:
 
 
 def _steps(operation: Operation) -> list[str]:
-    """The names of what a body computes, without casts and the end."""
+    """The names of a body's operations, without casts and the end."""
     names = [inner.name.rpartition("_v")[0] for body in operation.bodies for inner in body.operations]
     names = [n.removeprefix("primitive.").removeprefix("broadcasting_") for n in names]
     return [n for n in names if n not in ("cast", "dataflow.yield", "constant")]
@@ -198,7 +198,7 @@ def _reduce_index(c: Context) -> Found:
 
 
 def _extreme(c: Context) -> str:
-    """Whether the body, of the element kept so far and a new one, keeps the larger or the smaller."""
+    """reduce_argmax or reduce_argmin, by the body's comparison of the element kept so far with a new one."""
     for body in c.operation.bodies:
         for inner in body.operations:
             if inner.name.startswith("primitive.greater") and len(body.arguments) > 1:

@@ -33,8 +33,8 @@ def _blockwise(c: Context) -> Found:
 
 
 def _stored_integers(c: Context, data: Value, kind: DType) -> Value | None:
-    """`dequantize` for one scale, or one for each index of an axis; `decode_blocks` for others. None where these do not
-    give the same bits: a number of 0 times a scale below 0 would be -0.0."""
+    """`dequantize` for one scale, or one for each index of an axis; `decode_blocks` for others. None if these would
+    give other bits: a number of 0 times a scale below 0 would be -0.0."""
     scales, like = c.array(1), c.value(2).dtype if len(c.operands) > 2 else data.dtype
     first, second = (c.array(i) if i < len(c.operands) else np.zeros_like(scales) for i in (2, 3))
     if data.dtype.kind not in ("int", "uint") or data.dtype.bits > 8 or like is not data.dtype or not data.type.size:
@@ -178,7 +178,7 @@ def _sparse_blockwise(c: Context) -> Found:
 
 
 def _among_zeros(c: Context, found: Found) -> Sparse:
-    """What the numbers of the first operand became, at their places."""
+    """The new numbers of the first operand, at their places among zeros."""
     stored, numbers = c.operands[0], decoded(found).node.data if isinstance(found, Value) else None
     if not isinstance(stored, Sparse) or numbers is None:
         c.fail("got numbers without a mask, need those of build_sparse_with_bitmask")
@@ -218,7 +218,7 @@ def _dequantize(c: Context) -> Found:
 
 @handles("quantize")
 def _quantize(c: Context) -> Found:
-    """round((x - offset2) / scale) + offset1, limited to what the integers hold"""
+    """round((x - offset2) / scale) + offset1, limited to the integers' range"""
     x, to = c.value(0), _declared(c)
     if to.kind == "float":
         c.fail(f"got a quantisation to {to}, need integers")

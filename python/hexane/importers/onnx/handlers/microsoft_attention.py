@@ -83,8 +83,8 @@ def _of_projections(
     attributes={"mask_filter_value": HIDDEN, "num_heads": int, "scale": 0.0, "unidirectional": 0},
 )  # fmt: skip
 def multi_head_attention(b: Builder, n: OnnxNode) -> Result:
-    """Q, K and V may come apart (B, S, N * D), K and V by head (B, N, T, D), K and V packed (B, T, N, 2, D), or all
-    packed (B, S, N, 3, D)."""
+    """Q, K and V: separate (B, S, N * D), K and V by head (B, N, T, D), K and V packed (B, T, N, 2, D), or all packed
+    (B, S, N, 3, D)."""
     heads, query = _heads_of(n), n.value(0)
     first, second, bias = n.optional(1), n.optional(2), n.optional(3)
     for i, name in ((8, "past_sequence_length"), (9, "cache_indirection")):
@@ -173,10 +173,10 @@ def _attended(
 
 
 def _padding(b: Builder, n: OnnxNode, mask: Value, batch: int, rows: int, keys: int) -> Value:
-    """What a mask adds to scores (B, 1, S, T): 0 for keys that count, mask_filter_value for others.
+    """The mask as an addend of the scores (B, 1, S, T): 0 for keys that count, mask_filter_value for others.
 
-    (B,): the number of keys; (2 * B,): their ends, then their starts; (B, T), (B, S, T): 1 for those that count;
-    (B, 1, M, M): the rows and columns of a larger square that belong to these queries and keys.
+    (B,): the number of keys; (2 * B,): their ends, then their starts; (B, T), (B, S, T): 1 for keys that count;
+    (B, 1, M, M): a larger square; its rows and columns of these queries and keys are used.
     """
     places, shape = np.arange(keys, dtype=np.int32), mask.shape
     if shape in ((batch,), (2 * batch,)):
@@ -227,8 +227,8 @@ _GROUPED: Mapping[str, Any] = {
 )  # fmt: skip
 def group_query_attention(b: Builder, n: OnnxNode) -> Result:
     """Causal attention whose heads share keys and values in groups, with a cache: seqlens_k has, for each sequence, the
-    place of its last key. The cache comes as past_key and past_value (B, N, P, D) and leaves as present ones, of which
-    max(P, total_sequence_length) places exist; places behind the last key are 0."""
+    place of its last key. The cache comes in as past_key and past_value (B, N, P, D). The present ones have
+    max(P, total_sequence_length) places; places after the last key are 0."""
     heads, groups = _heads_of(n), _heads_of(n, "kv_num_heads")
     if heads % groups:
         raise Error(f"got {heads} heads and {groups} groups of keys, need a multiple")
@@ -240,7 +240,7 @@ def group_query_attention(b: Builder, n: OnnxNode) -> Result:
         raise Error("got one of past_key and past_value, need both or none")
     room = 0 if past[0] is None else past[0].shape[2]
     lengths = b.add(b.reshape(cast(b, n.value(5), INT64), shape=(batch, 1)), 1)
-    first = rows == total  # a prompt: the cache is empty, and shorter sequences are padded behind
+    first = rows == total  # a prompt: the cache is empty, and shorter sequences are padded at the end
     before = b.const(np.zeros((batch, 1), np.int64)) if first else b.sub(lengths, rows)
     if n.has(14) or n.has(15):
         if not (n.has(14) and n.has(15)):
@@ -290,7 +290,7 @@ def _grouped_parts(b: Builder, n: OnnxNode, heads: int, groups: int) -> tuple[Va
 
 
 def _cached(b: Builder, past: Value | None, new: Value, before: Value, lengths: Value, keys: int) -> Value:
-    """The cache (B, N, keys, D) with the new entries behind the old ones; the rest is 0."""
+    """The cache (B, N, keys, D) with the new entries after the old ones; the rest is 0."""
     batch, groups, rows, width = new.shape
     room = 0 if past is None else past.shape[2]
     offset = known(before)

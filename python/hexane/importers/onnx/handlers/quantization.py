@@ -189,8 +189,8 @@ def qlinear_matmul(b: Builder, n: OnnxNode) -> Result:
 
 
 def product_fits(x: Value, x_zero: Value | None, y: Value, y_zero: Value | None, axis: int) -> bool:
-    """Whether a quantised product takes these operands: matrices or images, one zero point for x, one or a vector for
-    y."""
+    """True if a quantised product supports these operands: matrices or images, one zero point for x, one or a vector
+    for y."""
     if x.dtype not in BYTES or y.dtype not in BYTES or min(len(x.shape), len(y.shape)) < 2:
         return False
     if x_zero is not None and x_zero.type.size != 1:
@@ -201,7 +201,7 @@ def product_fits(x: Value, x_zero: Value | None, y: Value, y_zero: Value | None,
 def _fit_int32(
     x: Value, x_zero: Value, y: Value, y_zero: Value, axis: int | tuple[int, ...], bias: Value | None = None
 ) -> bool:
-    """Whether no sum of products along those axes of y, and the bias, may be beyond int32."""
+    """True if no sum of products along those axes of y, and the bias, can exceed int32."""
     axes = (axis,) if isinstance(axis, int) else axis
     if x.dtype not in BYTES or y.dtype not in BYTES or len(y.shape) < 2:
         return True  # refused elsewhere
@@ -229,7 +229,7 @@ def _farthest(x: Value, zero: Value) -> int:
 
 
 def _requantises(x_scale: Value, y_scale: Value, out_scale: Value, out_zero: Value, columns: int) -> bool:
-    """Whether a quantised product stores its result with these scales."""
+    """True if a quantised product can store its result with these scales."""
     single = all(v.type.size == 1 for v in (x_scale, out_scale, out_zero))
     fp32 = all(v.dtype is FP32 for v in (x_scale, y_scale, out_scale))
     return (

@@ -8,7 +8,7 @@ from hexane.importers.tflite.registry import Context, reads
 
 
 def _truth(value: Value) -> bool | None:
-    """Of a constant of one element; None for a value that is computed when the model runs."""
+    """The truth of a constant of one element; None for a computed value."""
     if value.node.op != "const" or value.node.data is None:
         return None
     if value.type.size != 1:
@@ -47,7 +47,7 @@ def if_else(c: Context) -> list[Value]:
 
 
 def _input(c: Context, body: Body, value: Value) -> Value:
-    """Of a body, for a value of the graph around it. Resources have their names everywhere."""
+    """A body's input for a value of the surrounding graph. Resources have their names everywhere."""
     return value if value in c.translator.resources else body.capture(value)
 
 
@@ -103,7 +103,7 @@ def call(c: Context) -> list[Value]:
 
 @reads("STABLEHLO_COMPOSITE")
 def composite(c: Context) -> list[Value]:
-    """What it stands for."""
+    """The result of its decomposition."""
     number = int(c.o["decomposition_subgraph_index"])
     return c.translator.inline(number, [c.x(i) for i in range(len(c.op.inputs))])
 

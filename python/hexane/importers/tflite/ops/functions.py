@@ -1,4 +1,4 @@
-"""Functions of one operand, conversions between numbers, and what is done over a row of them."""
+"""Functions of one operand, conversions between numbers, and reductions of a row."""
 
 from collections.abc import Callable
 from math import erf
@@ -55,7 +55,7 @@ _PLAIN = {
 
 
 def _fp32(f: Callable[[Array], Array]) -> Real:
-    """In doubles, rounded to fp32 once: what a good C library gives."""
+    """Computes in doubles and rounds to fp32 once, like a good C library."""
     return lambda x: f(x.astype(np.float64)).astype(np.float32)
 
 
@@ -249,7 +249,7 @@ def densify(c: Context) -> Value:
 
 @reads("FAKE_QUANT")
 def fake_quant(c: Context) -> Value:
-    """As TFLite's kernel: the range is moved so that 0 is one of its numbers."""
+    """Like TFLite's kernel: the range is shifted so that it contains 0."""
     b, x = c.b, c.x()
     least, most = np.float32(c.o["min"]), np.float32(c.o["max"])
     low = np.float32(1 if c.o["narrow_range"] else 0)
@@ -331,7 +331,7 @@ def softmax_integers(c: Context, x: Value, grid: Grid, beta: float) -> Value:
 
 
 def exp_counts(scale: float, beta: float) -> Array:
-    """Which differences of bytes count."""
+    """1 for each difference of bytes that counts, else 0."""
     _, shift = multiplier(min(beta * scale * (1 << 26), float((1 << 31) - 1)))
     radius = int(np.floor(31 * 2.0 ** (31 - 5) / 2.0**shift))
     return (np.arange(256) <= radius).astype(np.int64)
@@ -352,7 +352,7 @@ def _reciprocal(b: Builder, total: Value) -> tuple[Value, Value]:
 
 
 def _half_sum(b: Builder, x: Value) -> Value:
-    """Of x and the largest number, rounded away from 0."""
+    """Half the sum of x and the largest number, rounded away from 0."""
     total = b.add(x, (1 << 31) - 1)
     return b.real_div(b.select(b.greater_equal(total, 0), b.add(total, 1), b.sub(total, 1)), 2)
 

@@ -21,10 +21,10 @@ __all__ = ["FORMATS", "end_ids", "family_of", "holds_gguf", "read", "read_stored
 
 
 def read(path: str | os.PathLike[str]) -> tuple[LlamaConfig, dict[str, Array]]:
-    """The sizes and the weights of a decoder in a file or folder of any of `FORMATS`, or in a GGUF file: fp32, by
-    the names of `config.shapes()`, the channels in the file's order, which `config.rope` says.
+    """The config and fp32 weights of a decoder, from a file or folder of any of `FORMATS`, or a GGUF file. Weights have
+    the names of `config.shapes()`. Channels keep the file's order, given by `config.rope`.
 
-    Raises Error for a file of no known format, and for one that is damaged.
+    Raises Error for an unknown format and for a damaged file.
     """
     path = Path(path)
     config, weights = _read(path, _head(path))
@@ -32,7 +32,7 @@ def read(path: str | os.PathLike[str]) -> tuple[LlamaConfig, dict[str, Array]]:
 
 
 def read_stored(path: str | os.PathLike[str]) -> tuple[LlamaConfig, Mapping[str, Array | Tensor]]:
-    """As `read`, for programs that only run the model: weights that a GGUF file has as integers with scales stay so."""
+    """Like `read`, for inference only: a GGUF file's quantized weights stay integers with scales."""
     path = Path(path)
     if holds_gguf(path):
         return gguf.read_stored(path)
@@ -40,7 +40,7 @@ def read_stored(path: str | os.PathLike[str]) -> tuple[LlamaConfig, Mapping[str,
 
 
 def holds_gguf(path: Path) -> bool:
-    """Whether it is a GGUF file, as its first bytes say."""
+    """True if the file begins with the magic number of GGUF."""
     return is_gguf(_head(path))
 
 
@@ -52,7 +52,7 @@ def _head(path: Path) -> bytes:
 
 
 def end_ids(path: str | os.PathLike[str]) -> frozenset[int]:
-    """The tokens that end a text, where the model's files say so: those of a folder of Hugging Face, and GGUF."""
+    """The tokens that end a text, from a Hugging Face folder or a GGUF file; empty if not given there."""
     path = Path(path)
     if path.suffix == ".safetensors" and path.is_file():
         path = path.parent
@@ -73,8 +73,8 @@ def family_of(path: str | os.PathLike[str]) -> str:
 def write(path: str | os.PathLike[str], config: LlamaConfig, weights: Mapping[str, Array], format: str) -> None:
     """Writes a decoder in the format of this name, atomically; the channels go into the format's order.
 
-    Raises Error for an unknown format, for weights that do not fit the config, for a model that the format cannot say,
-    and for a place that cannot be written to.
+    Raises Error for an unknown format, for weights that do not fit the config, for a model that the format cannot
+    describe, and for a path that cannot be written to.
     """
     if format not in FORMATS:
         raise Error(f"[train.save_llama] format: got {format!r}, need one of {', '.join(FORMATS)}")

@@ -6,10 +6,10 @@
     fp32: of each layer wq wk wv wo w1 w2 w3 rms_att rms_ffn, then first and second moment of each in this order;
     the last norm and its moments; the embedding, which is the head, and its moments
 
-The files do not say what the trainer computes with them: version 2 rotates nothing; version 4 rotates neighbouring
-channels, multiplies what attention and MLP add by 1 / sqrt(2 * layers), and lets query head h read key head
-h mod kv_heads. Other models read h * kv_heads / heads, so `read` puts the query heads of version 4 into that order, and
-`write` puts them back. Source: the trainers (maderix/ANE).
+The files omit part of the computation. Version 2 has no rotary embedding. Version 4 rotates neighbouring channels,
+scales the outputs of attention and MLP by 1 / sqrt(2 * layers), and pairs query head h with key head h mod kv_heads.
+Other models pair it with h * kv_heads / heads: `read` reorders the query heads of version 4, and `write` restores the
+file's order. Source: the trainers (maderix/ANE).
 """
 
 from collections.abc import Callable, Mapping
@@ -46,8 +46,8 @@ OWN = (*PRODUCTS, "rms_att", "rms_ffn")  # of a layer, in the order of the file
 
 @dataclass(frozen=True, slots=True)
 class TrainerCheckpoint:
-    """A checkpoint as a whole. version: 2 or 4; weights, first, second: by the names of `config.shapes()`, the moments
-    of Adam empty where they were not read; training: the header's other numbers by the names of `OF_TRAINING`."""
+    """A whole checkpoint. version: 2 or 4; weights, first, second: by the names of `config.shapes()`, Adam's moments
+    empty if they were not read; training: the header's other numbers by the names of `OF_TRAINING`."""
 
     version: int
     config: LlamaConfig
@@ -114,7 +114,7 @@ def write_checkpoint(path: Path, checkpoint: TrainerCheckpoint) -> None:
 
 
 def _computed(version: int, layers: int) -> dict[str, Any]:
-    """What the trainer of a version computes, by the names of LlamaConfig."""
+    """Config fields that a version of the trainer fixes, by the names of LlamaConfig."""
     rest = {"theta": 10000.0, "epsilon": 1e-5}
     if version == 2:
         return {"rope": "none", "residual": 1.0, **rest}
@@ -160,7 +160,7 @@ def _arrays(file: BinaryFile, config: LlamaConfig, moments: bool) -> tuple[dict[
 
 
 def _heads_turned(version: int, config: LlamaConfig, arrays: Mapping[str, Array], *, back: bool) -> dict[str, Array]:
-    """Query heads in the order of other models, where those of one key head are neighbours. back: in the file's."""
+    """Query heads in the usual order, grouped by key head. back: in the file's order."""
     found = dict(arrays)
     if version == 2 or config.kv_heads in (1, config.heads):
         return found

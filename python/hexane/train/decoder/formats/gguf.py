@@ -56,8 +56,8 @@ END_IDS = ("eos", "eot", "eom")
 
 
 def read_stored(path: Path) -> tuple[LlamaConfig, dict[str, Array | Tensor]]:
-    """As `formats.read`, but weights whose blocks have a scale alone are tensors of integers and scales, with the same
-    numbers."""
+    """Like `formats.read`, but weights whose blocks have only a scale become tensors of integers and scales, with the
+    same numbers."""
     with open_gguf(path, WHERE) as file:
         return _read_all(file, stored=True)
 
@@ -70,7 +70,7 @@ def end_ids(path: Path) -> frozenset[int]:
 
 
 def family(path: Path) -> str:
-    """As config.json names it."""
+    """The family, as config.json names it."""
     with open_gguf(path, WHERE) as file:
         return ARCHITECTURES[architecture_of(file)].family
 
@@ -124,7 +124,7 @@ def _stays(tensor: GgufTensor, stored: bool) -> bool:
 
 
 class _Place:
-    """Where a weight is: a tensor, of which it has all rows (rows None), or those from `begin` to `end` of `rows`."""
+    """The place of a weight: all rows of a tensor (rows None), or from `begin` to `end` of its `rows`."""
 
     __slots__ = ("begin", "end", "rows", "tensor")
 

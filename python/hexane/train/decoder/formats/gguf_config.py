@@ -23,9 +23,8 @@ LARGE_GEMMA2, LARGE_GEMMA3 = 46, 62  # layers of the models of 27B, whose scores
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """family: its model_type in config.json. rope: the channels that are rotated together, in the file's order. The
-    files of Llama have the rows of queries and keys in another order than the folders; those of Gemma have 1 added to
-    the weights of norms."""
+    """family: its model_type in config.json. rope: the channels rotated together, in the file's order. Llama files
+    order the rows of queries and keys differently from the folders; Gemma files add 1 to the weights of norms."""
 
     family: str
     rope: str = "half"
@@ -72,7 +71,7 @@ def architecture_of(file: GgufFile) -> str:
 
 
 def config_of_file(file: GgufFile, head: bool) -> LlamaConfig:
-    """head: whether the head is a tensor of its own. Raises Error for what is not known."""
+    """head: true if the head is a tensor of its own. Raises Error for unknown metadata."""
     parts = file.metadata.get("split.count")
     if parts not in (None, 0, 1):
         raise Error(f"{file.where}: got one of {short(parts)} parts, need a whole file: `llama-gguf-split --merge`")
@@ -80,7 +79,7 @@ def config_of_file(file: GgufFile, head: bool) -> LlamaConfig:
 
 
 class _Metadata:
-    """The values of one architecture; those that nobody read are refused."""
+    """The values of one architecture. Values that were not read raise an Error."""
 
     def __init__(self, file: GgufFile, head: bool) -> None:
         self.file, self.where, self.head = file, file.where, head

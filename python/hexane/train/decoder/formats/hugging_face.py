@@ -1,7 +1,7 @@
 """Folders of Hugging Face: config.json and safetensors, in one file or in shards; or a safetensors file with
 config.json next to it.
 
-What changes a model's numbers and is not known here is refused by name.
+Unknown fields that change a model's numbers are refused by name.
 """
 
 import json
@@ -64,14 +64,14 @@ def _read(path: Path) -> tuple[LlamaConfig, dict[str, Array]]:
     last = {one.name: name for name, one in sources.items()}
     weights: dict[str, Array] = {}
     for name, one in sources.items():
-        # What is read no more is let go, so that of bf16 there is not a whole second copy.
+        # Arrays are freed after their last use, so that there is no whole second copy of bf16 weights.
         array = found.pop(one.name) if last[one.name] == name else found[one.name]
         weights[name] = _as_fp32(folder, one.name, np.asarray(one.part(array), order="C"))
     return config, weights
 
 
 def _tensors(folder: Path) -> dict[str, Array]:
-    """Those of the model, where a folder has other files of weights next to it."""
+    """The tensors of the model; a folder may have other files of weights next to it."""
     if not folder.is_dir():
         return load_weights(folder)
     if not (folder / WEIGHTS).is_file() or (folder / INDEX).exists():

@@ -1,7 +1,6 @@
 """The config of a decoder from and into config.json of Hugging Face, by its model_type.
 
-Fields that say nothing about the logits are ignored; those that would change them and are not known are all named in
-one error.
+Fields without influence on the logits are ignored. One error names all unknown fields that would change them.
 """
 
 import math
@@ -28,7 +27,7 @@ from hexane.train.decoder.formats.model_file import config_of
 
 
 def config_in(where: str, given: Mapping[str, Any]) -> LlamaConfig:
-    """The config in the fields of a file. Raises Error, which begins with `where`, for what is not known."""
+    """The config from the fields of a file. Raises Error, beginning with `where`, for unknown fields and values."""
     kind = given.get("model_type")
     if kind is None:
         raise Error(f"{where}: model_type: got none, need one of {', '.join(FAMILIES)}")
@@ -38,7 +37,7 @@ def config_in(where: str, given: Mapping[str, Any]) -> LlamaConfig:
 
 
 class _Reader:
-    """One file's fields. What is wrong is gathered, and told together."""
+    """One file's fields. Errors are collected and raised together."""
 
     def __init__(self, where: str, given: Mapping[str, Any], family: Family) -> None:
         self.where, self.given, self.family = where, given, family
@@ -101,7 +100,7 @@ class _Reader:
                 self.bad(name, repr(needed[0]))
         known = {*FIXED, *self.family.reads, *map(self.name, FIELDS)} | HARMLESS
         for name in sorted(self.given):
-            # transformers keeps what it does not store for a model under names that begin with an underscore.
+            # transformers gives internal fields names with a leading underscore; they do not describe the model.
             if name in known or name.startswith("_") or self.given[name] in (None, False):
                 continue
             if (
@@ -185,7 +184,7 @@ class _Reader:
         return tuple(i for i in range(layers) if not given[i])
 
     def windows(self, sizes: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
-        """Which layers see the last tokens alone. A window of all tokens is none."""
+        """Layers with sliding-window attention, and the window. A window of all tokens counts as none."""
         window, kind, layers = self.get("sliding_window"), self.family.local, sizes["layers"]
         if window is not None and (type(window) is not int or window < 1):
             self.bad("sliding_window", "a number of tokens, or none")

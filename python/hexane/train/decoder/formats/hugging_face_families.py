@@ -17,7 +17,7 @@ FIELDS: Mapping[str, str] = {
     "tied": "tie_word_embeddings",
     "epsilon": "rms_norm_eps",
 }
-# What transformers takes where a file does not have them, but for what a family has of its own.
+# transformers' defaults for missing fields, unless a family has its own.
 DEFAULTS: Mapping[str, Any] = {
     "vocab_size": 32000,
     "hidden_size": 4096,
@@ -256,5 +256,5 @@ FAMILIES: Mapping[str, Family] = {
         partial=True,
     ),
 }
-# Those whose tensors have our names, the plainest first.
+# Families whose tensors have our names, the plainest first.
 WRITTEN = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma", "gemma2", "gemma3_text")

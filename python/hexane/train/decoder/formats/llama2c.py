@@ -69,7 +69,7 @@ def order_of_v1(config: LlamaConfig) -> list[str]:
 def prepared(
     path: Path, config: LlamaConfig, weights: Mapping[str, Array], version: int
 ) -> tuple[LlamaConfig, dict[str, Array]]:
-    """What is written: the model with neighbouring channels rotated together. Raises Error for what run.c does not
+    """The model as written, with neighbouring channels rotated together. Raises Error for models that run.c cannot
     compute."""
     check_config(f"[train.save_llama] {path}", config, version)
     config, weights = with_rope(config, little_endian(config, weights), "interleaved")
@@ -96,7 +96,7 @@ def header(config: LlamaConfig, version: int, *extra: bytes) -> bytes:
 
 
 def starts_with(version: int) -> Callable[[Path, bytes], bool]:
-    """Whether a file begins with the magic number and this version."""
+    """A test for files that begin with the magic number and this version."""
     return lambda path, head: head[:8] == pack("<Ii", MAGIC, version)
 
 
@@ -123,7 +123,7 @@ def _read_v1(path: Path) -> tuple[LlamaConfig, dict[str, Array]]:
 
 
 def flag_of_head(file: BinaryFile) -> bool:
-    """Whether the head is the embedding, in versions 1 and 2."""
+    """True if the head is the embedding; for versions 1 and 2."""
     flag = file.bytes(8 + 4 * len(SIZES), 1, "flag of the head")[0]
     if flag > 1:
         raise Error(f"{file.where}: flag of the head: got {flag}, need 0 or 1")

@@ -1,4 +1,4 @@
-"""What all formats of decoders share: how one is described, and the checks of what is written."""
+"""Shared by all decoder formats: the description of a format, and checks before writing."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -30,8 +30,8 @@ LAYER = {
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format of files or folders. about: one line for people; recognises(path, head): whether the first bytes are
-    those of this format (of a folder there are none); read and write: as `formats.read` and `formats.write`."""
+    """A format of files or folders. about: one line for people; recognises(path, head): true if the first bytes are of
+    this format (empty for a folder); read and write: see `formats.read` and `formats.write`."""
 
     name: str
     about: str
@@ -41,7 +41,7 @@ class Format:
 
 
 def config_of(where: str, **sizes: object) -> LlamaConfig:
-    """The config of sizes that a file gives. Raises Error, which begins with `where`, for those that do not fit."""
+    """The config with a file's sizes. Raises Error, beginning with `where`, if they do not fit."""
     try:
         return LlamaConfig(**sizes)  # type: ignore[arg-type]
     except Error as error:
@@ -49,8 +49,8 @@ def config_of(where: str, **sizes: object) -> LlamaConfig:
 
 
 def check_parameters(where: str, config: LlamaConfig, names: Mapping[str, object]) -> None:
-    """Raises Error for a config that a format has no field for, by the values that its readers take, which are those of
-    the Llama family where `names` has none."""
+    """Raises Error if a config needs a field that the format lacks. `names` has the values assumed by readers of the
+    format; for others they assume the Llama family's."""
     for name, need in {**{one.name: one.default for one in PARTS}, **names}.items():
         got = getattr(config, name)
         if got != need:
