@@ -2,8 +2,8 @@
 //
 // The graph is cut where one layer is comparable to all others: every order runs it between the same two sets, so the
 // parts are solved one by one. A part is solved by search over its downsets (sets of layers that hold all their
-// predecessors), from one bound to the next. One fact keeps the search small: the live bytes of a downset are a submodular
-// function of it. So
+// predecessors), from one bound to the next. One fact keeps the search small: the live bytes of a downset are a
+// submodular function of it. So
 //
 //   * a layer that frees at least what it makes, and fits, is run at once: nothing is lost by it;
 //   * when the search from a downset S meets a larger one, Y, with no more live bytes than S, and all it met before
