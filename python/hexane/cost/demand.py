@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
 
-from hexane.ops.records.control import COMPILED, LOOP
 from hexane.program import Program
 from hexane.program.layers import Layer
 
@@ -79,7 +78,7 @@ def demand(program: Program) -> Demand:
         sum(s.work.operations for s in host),
         sum(s.work.bytes for s in host),
         layers,
-        sum(step.node.op == COMPILED[LOOP] for step in program.steps),
+        sum(step.kernel == "loop" for step in program.steps),
     )
 
 
