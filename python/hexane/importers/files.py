@@ -117,7 +117,7 @@ def _blob(path: Path, opened: int) -> PurePosixPath | None:
         models--ORG--NAME/snapshots/REVISION/[FOLDER/]FILE  ->  [../]../../blobs/HASH
 
     The link may be written in another way, also as an absolute path, as long as it names a file of this repository's
-    `blobs`. The path above is opened, from `opened`, the directory that holds the link.
+    `blobs`. The returned path is the one on the right, relative to `opened`, the directory of the link.
     """
     try:
         target = os.readlink(path.name, dir_fd=opened)
