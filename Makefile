@@ -114,7 +114,7 @@ fresh:
 	@.ci/fresh $(or $(SUITE),trixie) make test $(if $(ARGS),ARGS="$(ARGS)")
 
 docs: $(DONE)/venv $(DONE)/docs
-	@$(STEP) "building the site" env NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@$(STEP) "building the site" env NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 	@echo "build/site/index.html"
 
 lint: $(DONE)/package $(DONE)/test $(DONE)/lint

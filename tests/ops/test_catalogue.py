@@ -171,11 +171,6 @@ def test_the_stub_is_derived_from_the_records() -> None:
     assert PATH.read_text(encoding="utf-8") == stub(), f"{PATH} is out of date: run python -m hexane.cli.stub"
 
 
-def test_the_page_of_ops_is_derived_from_the_records() -> None:
-    found = (ROOT / "docs" / "ops.md").read_text(encoding="utf-8")
-    assert found == page(), "docs/ops.md is out of date: run python -m hexane.cli.ops_page > docs/ops.md"
-
-
 def test_every_op_is_on_the_page_of_ops() -> None:
     assert page().count("\n| `") == len(USER_OPS)
 

@@ -1,13 +1,11 @@
 """`hx.explain`: its numbers beside counts of their own, and the story of every node."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import hexane as hx
-from hexane.cli.explain_page import page
 from hexane.graph import Graph
 from hexane.graph.origins import source_scope
 from hexane.ops.reference import run_reference
@@ -290,11 +288,6 @@ def test_a_network_that_the_engine_computes_nothing_of_is_an_error() -> None:
     x = named("wave", hx.tan, hx.input("x", (1, 4)))
     with pytest.raises(hx.Error, match=r"of which no op runs on the engine: tan at wave \(no family has a path for it"):
         explain(hx.graph(x), "h13")
-
-
-def test_the_page_in_docs_shows_what_explain_says() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "explain.md").read_text(encoding="utf-8")
-    assert text == page(), "run python -m hexane.cli.explain_page > docs/explain.md"
 
 
 def test_every_stage_has_a_phase() -> None:

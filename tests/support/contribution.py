@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 CORE = Path(_core.__file__)
 PARTS = ("python", "csrc", "tests", "docs")
 # Files that commands write from the others.
-DERIVED = ("python/hexane/build.pyi", "docs/ops.md", "docs/passes.md", "docs/targets.md", "tests/golden/")
+DERIVED = ("python/hexane/build.pyi", "tests/golden/")
 
 
 class Copy:
@@ -63,12 +63,9 @@ class Copy:
             assert one in ended.stdout, ended.stdout
 
     def derive(self) -> None:
-        """Writes what follows from the records and the targets, as docs/contributing.md says."""
+        """Writes the stub of types, which follows from the records."""
         written = self.run("-m", "hexane.cli.stub")
         assert written.returncode == 0, written.stderr
-        for page in ("ops", "targets"):
-            text = self.run("-m", f"hexane.cli.{page}_page").stdout
-            (self.folder / "docs" / f"{page}.md").write_text(text, encoding="utf-8")
 
     def touched(self) -> set[str]:
         """The files that differ from the project, but derived ones."""

@@ -16,7 +16,7 @@ Which ops the engine runs, by the family of the chip, for a program in MIL: nati
 or rejected by Apple's compiler. `hexane check MODEL` answers for a network, with shapes and attributes; `hx.targets.op_status(op, chip)`
 for one op, with the rule and its source. Nothing runs in MIL before family A13, and nothing needs more than family A15.
 
-This page is derived from `python/hexane/targets/shared/floors.toml`, by `python -m hexane.cli.legality_page > docs/legality.md`.
+This page is derived from `python/hexane/targets/shared/floors.toml`.
 """
 
 NOT_DONE = """\
@@ -137,7 +137,3 @@ def _disputes() -> Iterator[str]:
     for op, row in disputes().items():
         claims = "; ".join(f"{c['says']} ({c['source']}, {c['status']})" for c in row["claims"])
         yield f"| {op} | {row['taken']} | {row['why']} | {claims} |"
-
-
-if __name__ == "__main__":
-    print(page(), end="")

@@ -1,7 +1,5 @@
 """The catalogue as the page docs/ops.md: `python -m hexane.cli.ops_page > docs/ops.md`."""
 
-import sys
-
 from hexane.build import signature
 from hexane.ops import FAMILIES
 from hexane.ops.gradients.rule import zero
@@ -15,7 +13,7 @@ is required. The ONNX column names ops that mean exactly this; the importer buil
 gradient column says how `hx.grad` differentiates an op: by a rule of its own, as the ops it is written as, or why it
 does not.
 
-This page is derived from the records in `python/hexane/ops`, by `python -m hexane.cli.ops_page > docs/ops.md`.
+This page is derived from the records in `python/hexane/ops`.
 """
 
 
@@ -44,7 +42,3 @@ def _gradient(op: Op) -> str:
 
 def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", r"\|")
-
-
-if __name__ == "__main__":
-    sys.stdout.write(page())

@@ -1,6 +1,5 @@
 """Facts about the chips as the page docs/targets.md: `python -m hexane.cli.targets_page > docs/targets.md`."""
 
-import sys
 from collections.abc import Iterable, Sequence
 
 from hexane.cli.targets import HEAD, descriptor_row, summary_row, value_text
@@ -24,7 +23,7 @@ chips and read the compiler, and where they disagree every claim is kept.
 A chip or a device is asked for by its name: `hexane check net.onnx --target "iPhone 12"`. Family A13 or tier A16 is a group of chips by
 what their compiler takes or what they can, and no product: A14 is of family A13.
 
-This page is derived from `python/hexane/targets/*.toml`, by `python -m hexane.cli.targets_page > docs/targets.md`.
+This page is derived from `python/hexane/targets/*.toml`.
 """
 
 FAMILIES = """\
@@ -218,7 +217,3 @@ def _disputes(chips: list[Chip]) -> Iterable[tuple[str, str, str, str]]:
     for (path, fact), names in rows.items():
         claims = "; ".join(f"{value_text(claim)} ({claim.status}, {claim.source})" for claim in fact.claims)
         yield f"`{path}`", "all" if len(names) == len(chips) else ", ".join(names), value_text(fact), claims
-
-
-if __name__ == "__main__":
-    sys.stdout.write(page())

@@ -1,0 +1,31 @@
+"""The list of passes in the page docs/passes.md."""
+
+import inspect
+import re
+
+from hexane.passes import order
+from hexane.passes.order import Pass
+
+
+def passes_in_order() -> str:
+    """A section on each row of `order.ORDER`: what the pass does, its pipelines, and why it stands there."""
+    source = inspect.getsource(order).partition("ORDER = (\n")[2]
+    found = re.findall(r"((?: +# .*\n)*) +Pass\((\w+),", source)
+    names = [name for _, name in found]
+    return "\n".join(
+        _section(row, re.sub(r"\s*# ", " ", comment).strip(), name in names[:i])
+        for i, (row, (comment, name)) in enumerate(zip(order.ORDER, found, strict=True))
+    )
+
+
+def _section(row: Pass, why_here: str, again: bool) -> str:
+    """Has the docstring of the pass the first time only."""
+    rule, *conditions = str(inspect.getdoc(row.run)).split("\n\n")
+    block = (
+        [] if again else ["```", rule.replace("  ->  ", "\n  ->  "), "```", *(c.replace("\n", " ") for c in conditions)]
+    )
+    runs = f"*Runs in:* {', '.join(row.pipelines)}."
+    place = [f"*Its place:* {why_here[0].lower()}{why_here[1:]}"] if why_here else []
+    return "\n".join(
+        [f"### {row.name}{' again' if again else ''}", "", *block, *([""] * bool(block)), runs, *place, ""]
+    )
