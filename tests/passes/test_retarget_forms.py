@@ -255,6 +255,33 @@ def test_images_are_enlarged_by_whole_factors_in_one_convolution(factor: int, gr
     assert "matmul" not in ops(after)
 
 
+@pytest.mark.parametrize("factors", [(8, 8), (16, 3), (12, 14), (17, 1), (26, 34)])
+def test_nearest_pixels_by_a_large_factor_are_copied_in_steps(factors: tuple[int, int]) -> None:
+    """A kernel in pieces wrote the large image once for each piece. 17 has no factors, 34 has 17."""
+    scales = {"scale_factor_height": factors[0], "scale_factor_width": factors[1]}
+    graph = hx.graph(hx.upsample_nearest_neighbor(x(1, 2, 3, 4), **scales))
+    after = assert_retargeted(graph, load_chip("h13"), exact=True)
+    if not {17, 34} & set(factors):
+        assert ops(after) == ["conv_transpose", "conv_transpose"]
+
+
+@pytest.mark.parametrize("start", [0.0, 0.5])
+@pytest.mark.parametrize("factor", [2, 3, 4, 8, 16])
+def test_an_enlarged_image_is_two_layers(factor: int, start: float) -> None:
+    """One transposed convolution and the gains of its border, or two products. A kernel in pieces with a repeated edge
+    was 8 to 54 layers."""
+    size = {"height": 5 * factor, "width": 7 * factor}
+    offset = (1 - factor) * start
+    image = x(1, 3, 5, 7)
+    graph = hx.graph(
+        hx.resize_bilinear(
+            image, **size, scale_h=1.0, scale_w=1.0, unit_h=factor, unit_w=factor, offset_h=offset, offset_w=offset
+        )
+    )
+    after = assert_retargeted(graph, load_chip("h13"), exact=False)
+    assert len(ops(after)) == 2
+
+
 def test_a_wide_kernel_reads_no_weight_of_zero() -> None:
     """An infinity beside the window of a kernel's part stays outside of it."""
     graph = hx.graph(hx.conv(x(1, 1, 1, 40), w(1, 1, 1, 20) + 5))

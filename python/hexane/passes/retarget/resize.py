@@ -5,6 +5,7 @@ matrices. Nearest elements by other factors are gathered.
 """
 
 from fractions import Fraction
+from itertools import zip_longest
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from hexane.graph import Array, Node, Value
 from hexane.ops.lines import nearest, whole
 from hexane.passes.retarget.writer import Form, Writer, Written
+from hexane.validate.compute import largest_kernel
 
 STRATEGY = "a chip without a texture engine resizes by other steps, which round differently"
 SPREAD = STRATEGY + "; an infinity makes NaN of all that the matrices add it to"
@@ -50,7 +52,10 @@ def _lines(node: Node) -> tuple[Line, Line]:
 
 
 def nearest_by_deconvolution(b: Writer, node: Node) -> Written | None:
-    """resize_nearest_neighbor(%x) by 2  ->  conv_transpose(%x, ones of 2 x 2) {strides=2} of each channel"""
+    """resize_nearest_neighbor(%x) by 2  ->  conv_transpose(%x, ones of 2 x 2) {strides=2} of each channel
+
+    By factors beyond the largest kernel in several steps.
+    """
     (x,) = node.inputs
     assert x is not None
     if node.attrs["layout"] != "nchw" or x.dtype.kind != "float":
@@ -62,9 +67,25 @@ def nearest_by_deconvolution(b: Writer, node: Node) -> Written | None:
         if factor < 1 or line.size != factor * line.extent or (read != np.arange(line.size) // factor).any():
             return None
         factors.append(factor)
-    weight = b.const(np.ones((x.shape[1], 1, *factors), x.dtype.numpy))
-    y = b.conv_transpose(x, weight, None, strides=factors, groups=x.shape[1])
+    _, *most = largest_kernel(b.chip, fp16=True, small=True)
+    steps = [_steps(factor, n) for factor, n in zip(factors, most, strict=True)]
+    y: Value = x
+    for kernel in zip_longest(*steps, fillvalue=1):
+        weight = b.const(np.ones((x.shape[1], 1, *kernel), x.dtype.numpy))
+        y = b.conv_transpose(y, weight, None, strides=kernel, groups=x.shape[1])
     return Written((y,), "written as a transposed convolution of ones")
+
+
+def _steps(factor: int, most: int) -> list[int]:
+    """Factors of at most `most` whose product is `factor`, the smallest first; [factor] if it has none.
+
+    Resizing by each of them in turn copies the same elements. The first steps write the small images.
+    """
+    if factor <= most:
+        return [factor]
+    largest = next((n for n in range(most, 1, -1) if factor % n == 0), factor)
+    rest = _steps(factor // largest, most) if largest < factor else []
+    return [*rest, largest] if all(n <= most for n in rest) else [factor]
 
 
 def nearest_by_gather(b: Writer, node: Node) -> Written | None:
@@ -81,33 +102,44 @@ def nearest_by_gather(b: Writer, node: Node) -> Written | None:
 
 
 def linear_by_deconvolution(b: Writer, node: Node) -> Written | None:
-    """resize_bilinear(%x) by 2  ->  conv_transpose(%x with its edge repeated, triangles) {strides=2} of each channel, cut"""  # noqa: E501
+    """resize_bilinear(%x) by 2  ->  mul(conv_transpose(%x, triangles) {strides=2} of each channel, gains of the border)
+
+    Where the chip takes the kernel, of two elements in each direction.
+    """
     (x,) = node.inputs
     assert x is not None
     lines = _lines(node)
     if node.attrs["layout"] != "nchw" or not all(line.factor and -1 < line.start <= 0 for line in lines):
         return None
-    kernels, cuts = [], []
-    for axis, line in zip((2, 3), lines, strict=True):
-        if line.factor == 1:
-            if line.start:
-                return None
-            kernels.append(np.ones(1))
-            cuts.append(0)
-            continue
-        kernel, first = _triangle(line)
-        # One more element on either side: outputs beyond the outermost sources read the edge.
-        edges = b.cut(x, axis, 0, 1), b.cut(x, axis, line.extent - 1, line.extent)
-        x = b.join([edges[0], x, edges[1]], axis)
+    if any(line.factor == 1 and line.start for line in lines):
+        return None
+    kernels, pads, gains = [], [], []
+    for line in lines:
+        kernel, first = (np.ones(1), 0) if line.factor == 1 else _triangle(line)
+        # All outputs of the transposed convolution; number -first is output 0.
+        full = np.zeros((line.extent - 1) * line.factor + len(kernel))
+        for i in range(line.extent):
+            full[i * line.factor :][: len(kernel)] += kernel
         kernels.append(kernel)
-        cuts.append(line.factor - first)
+        pads.append((-first, len(full) - line.size + first))
+        # An output beyond the outermost source has a part of its weight on a missing element that would equal it.
+        gains.append(1 / full[-first : line.size - first].round(12))
     weight = np.broadcast_to(np.outer(*kernels), (x.shape[1], 1, len(kernels[0]), len(kernels[1])))
     factors = [line.factor for line in lines]
-    y = b.conv_transpose(
-        x, b.const(np.ascontiguousarray(weight, x.dtype.numpy)), None, strides=factors, groups=x.shape[1]
+    _, *most = largest_kernel(b.chip, fp16=True, small=True)
+    if any(len(kernel) > n for kernel, n in zip(kernels, most, strict=True)):
+        return None  # two products are fewer layers than a kernel in pieces
+    y: Value = b.conv_transpose(
+        x,
+        b.const(np.ascontiguousarray(weight, x.dtype.numpy)),
+        None,
+        strides=factors,
+        pad=(*pads[0], *pads[1]),
+        groups=x.shape[1],
     )
-    for axis, line, cut in zip((2, 3), lines, cuts, strict=True):
-        y = b.cut(y, axis, cut, cut + line.size)
+    border = np.outer(*gains)
+    if (border != 1).any():
+        y = b.mul(y, b.const(border.astype(x.dtype.numpy)))
     return Written((y,), "written as a transposed convolution with triangles", STRATEGY)
 
 

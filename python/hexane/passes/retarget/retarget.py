@@ -11,7 +11,7 @@ from hexane.ops.checkpoints import CHECKPOINTED
 from hexane.passes.retarget.clamp_masks import clamp_masks
 from hexane.passes.retarget.forms import FORMS
 from hexane.passes.retarget.marked import marked_programs
-from hexane.passes.retarget.traffic import instead_of, said_of_traffic
+from hexane.passes.retarget.traffic import said_of_traffic
 from hexane.passes.retarget.views import join_views
 from hexane.passes.retarget.writer import BORDER, Note, Writer, is_border
 from hexane.targets import Chip, Target, Verdict
@@ -149,8 +149,7 @@ def _outcome(node: Node, chip: Chip, verdict: Verdict) -> Verdict:
     how = "; ".join(dict.fromkeys(note.how for note in _told(writer)))
     kind: Kind = "oversize" if verdict.verdict == "oversize" else "decomposed"
     reason, dear = _because(how, verdict), said_of_traffic(node, writer.made)
-    change = instead_of(node) if dear else ""
-    return replace(verdict, verdict=kind, form=how, reason=f"{reason}; {dear}" if dear else reason, change=change)
+    return replace(verdict, verdict=kind, form=how, reason=f"{reason}; {dear}" if dear else reason, change="")
 
 
 def _unwritten(node: Node, verdict: Verdict, writer: Writer) -> Verdict:

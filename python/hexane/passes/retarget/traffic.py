@@ -21,21 +21,6 @@ def said_of_traffic(node: Node, made: Iterable[Node]) -> str:
     return f"it moves {size_text(moved)} on this chip, and its own tensors have {size_text(own)}"
 
 
-def instead_of(node: Node) -> str:
-    """The advised replacement for an op that moves too much; "" if none is known."""
-    x, y = node.inputs[0], node.types[0]
-    if x is None or ("resize" not in node.op and "upsample" not in node.op) or x.type.rank != y.rank:
-        return ""
-    factors = {large // small for large, small in zip(y.shape, x.shape, strict=True) if small and large % small == 0}
-    factors.discard(1)
-    factor = factors.pop() if len(factors) == 1 else 0
-    if factor < 4 or factor & (factor - 1):
-        return ""
-    return (
-        f"resize by 2, {factor.bit_length() - 1} times (close to the same numbers, not equal), or by the nearest pixel"
-    )
-
-
 def _moved(nodes: Iterable[Node]) -> int:
     return sum(
         _bytes(t)
