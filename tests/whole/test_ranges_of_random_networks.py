@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_chips import check_agrees
 
 import hexane as hx
-from ranged_networks import COLUMNS, FORMS, ROWS, network
+from hexane.build import graph
+from ranged_networks import COLUMNS, FORMS, ROWS, network, normed_network
 
 Array = np.ndarray[Any, Any]
 CHIPS = [(target, numerics) for target in ("h13", "h17s") for numerics in ("engine", "ieee")]
@@ -69,3 +71,15 @@ def test_a_random_network_of_large_numbers_is_as_right_as_one_of_small(seed: int
     sizes = [float(10 ** rng.uniform(0, 6)) for _ in names]
     sizes[0] = min(sizes[0], largest_input(names[0])) if first else sizes[0]
     assert_as_right(seed, names, sizes, first, [CHIPS[seed % 4]])
+
+
+@pytest.mark.filterwarnings("ignore::hexane.FallbackWarning", "ignore::hexane.HazardWarning")
+@pytest.mark.parametrize("target", ["h11", "h13"])
+@pytest.mark.parametrize("seed", [*range(16), *(pytest.param(s, marks=pytest.mark.slow) for s in range(16, 80))])
+def test_each_op_that_its_numbers_leave_to_the_host_has_a_verdict_with_the_reason(seed: int, target: str) -> None:
+    """Of norms that a chip has as a product and a sum too, of which the host may compute one."""
+    model = graph(normed_network(seed))
+    net = hx.compile(model, target=target, numerics="ieee")
+    check_agrees(model, net)
+    refused = [entry.verdict for entry in hx.preflight(model, target).entries if not entry.verdict.runs]
+    assert all(verdict.reason and verdict.source for verdict in refused)
