@@ -49,7 +49,7 @@ class Fine(NamedTuple):
     @property
     def is_term(self) -> bool:
         """True if what fp16 loses of them is little of the sum, however it is scaled."""
-        return not self.whole and HALF_A_STEP <= MOST_LOST * self.beside
+        return not self.whole and MOST_LOST * self.beside >= HALF_A_STEP
 
 
 class Makers(NamedTuple):
