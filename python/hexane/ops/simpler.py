@@ -79,6 +79,7 @@ def held(
 
 
 MOST_UP = 512.0
+MOST_EPSILON = 2.0**-3  # times the square of MOST_UP it is half of fp16's range
 SMALLEST_TOP = 2.0**-7  # over 128 it is a normal number of fp16
 
 
@@ -107,8 +108,8 @@ def layer_norm(
 
 
 def rms_norm(b: Builder, x: Value, gamma: Value | None, axes: Sequence[int], epsilon: float) -> Value:
-    """u * rsqrt(mean(u^2) + epsilon * f^2) * gamma, u = x * f, scaled so that squares fit fp16"""
-    y = _over_root(b, *held(b, x, axes), axes, epsilon)
+    """u * rsqrt(mean(u^2) + epsilon * f^2) * gamma, u = x * f, scaled so that squares fit fp16, small ones too"""
+    y = _over_root(b, *held(b, x, axes, brings_up=epsilon <= MOST_EPSILON), axes, epsilon)
     return y if gamma is None else b.mul(y, gamma)
 
 
