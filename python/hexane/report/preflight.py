@@ -173,7 +173,7 @@ def _marked(made: Graph) -> dict[str, Node]:
 
 def _written_for(node: Node, places: Mapping[Value, str], became: Mapping[str, Node]) -> set[Node]:
     """The nodes of a graph that stand for a node, where taps mark what values became."""
-    ends = {became.get(places[v]) for v in node.inputs if v in places}
+    ends = {became.get(places[v]) for v in node.inputs if v is not None and v in places}
     written, ahead = set[Node](), [became[places[v]] for v in node.values if places[v] in became]
     while ahead:
         one = ahead.pop()

@@ -132,8 +132,9 @@ def _needs_digits(node: Node, fine: Mapping[Value, Fine], readers: Mapping[Value
     if node.op in ("mul", "real_div", "batch_norm"):
         value, factor = _by_constant(node) if node.op != "batch_norm" else (x, _scale_of_norm(node))
         small = None if value is None else fine.get(value)
-        if small is not None and not small.is_term and small.size < VISIBLE <= small.size * factor:
-            return [value]
+        if value is None or small is None or small.is_term:
+            return []
+        return [value] if small.size < VISIBLE <= small.size * factor else []
     return []
 
 
