@@ -21,6 +21,7 @@ LARGEST_FACTOR = 0.5  # a larger one brings few numbers back
 MOST_OPS = 16
 MOVES: tuple[str, ...] = ("reshape", "expand_dims", "squeeze", "transpose", "broadcast_to", "identity", "neg")
 MOVES += ("slice_by_size", "slice_by_index")
+LAYERS = ("linear", "matmul", "conv", "conv_transpose", "einsum")
 EVEN: tuple[str, ...] = ("abs", "relu", "reduce_max", "reduce_min", "reduce_mean")
 JOINS = ("add", "sub", "maximum", "minimum")
 
@@ -53,8 +54,14 @@ def factor_of_sum(m: Found) -> Value | None:
 
 
 def _may_be_large(value: Value | None) -> bool:
-    """True for numbers beyond a half of fp16's largest, unless a layer or an activation makes them near 1."""
-    return value is not None and bound(value) > LARGEST_HALF and not 0 < abs(factored(value)[1]) <= HALF
+    """True for numbers beyond a half of fp16's largest, unless a factor or an activation makes them near 1. Not for
+    layers: the half would go into their weights, whose products have a fixed point."""
+    source = value
+    while source is not None and source.node.op in (*MOVES, "relu"):
+        source = source.node.inputs[0]
+    if value is None or source is None or source.node.op in LAYERS:
+        return False
+    return bound(value) > LARGEST_HALF and not 0 < abs(factored(value)[1]) <= HALF
 
 
 def quotient_of_differences(m: Found) -> Value | None:
@@ -163,7 +170,7 @@ MOST_READ = 1 << 20
 
 
 def average_by_matrix(m: Found) -> Value | None:
-    """matmul(%x, T)  ->  y + y, with y = matmul(%x, T / 2), for weights of averages: of 0 and more, 1 in sum
+    """matmul(%x, T)  ->  y + y, with y = matmul(%x, T / 2), for a triangle of averages: of 0 and more, 1 in sum
 
     An engine's accumulator is infinite from 32768 on, so an average of larger numbers is.
     """
@@ -177,6 +184,8 @@ def average_by_matrix(m: Found) -> Value | None:
         data = weight.node.data
         if data is None or not 1 < data.size <= MOST_READ or bound(x) <= LARGEST_HALF or data.min() < 0:
             continue
+        if not (np.array_equal(data, np.triu(data)) or np.array_equal(data, np.tril(data))):
+            continue  # products have a fixed point: halves of many small weights lose a digit
         added = 1 if node.op == "linear" else (place + node.attrs["transpose_y" if place else "transpose_x"] + 1) % 2
         sums = np.asarray(data, np.float64).sum(added)
         if not (np.abs(sums[sums > 0] - 1) <= OF_AVERAGES).all() or not sums.any() or data.shape[added] == 1:
