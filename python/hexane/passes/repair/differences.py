@@ -184,7 +184,9 @@ def average_by_matrix(m: Found) -> Value | None:
         data = weight.node.data
         if data is None or not 1 < data.size <= MOST_READ or bound(x) <= LARGEST_HALF or data.min() < 0:
             continue
-        if not (np.array_equal(data, np.triu(data)) or np.array_equal(data, np.tril(data))):
+        if data.shape[0] != data.shape[1] or not (
+            np.array_equal(data, np.triu(data)) or np.array_equal(data, np.tril(data))
+        ):
             continue  # products have a fixed point: halves of many small weights lose a digit
         added = 1 if node.op == "linear" else (place + node.attrs["transpose_y" if place else "transpose_x"] + 1) % 2
         sums = np.asarray(data, np.float64).sum(added)
