@@ -8,7 +8,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import hexane as hx
 from command import Cli
+from hexane.build import graph as graph_of
+from hexane.report.on_inputs import scale_line, scales_given
 
 
 @pytest.fixture
@@ -73,3 +76,26 @@ def test_without_inputs_the_report_says_what_depends_on_them(cli: Cli, classifie
     assert ended.code == 0
     assert "not judged without inputs: whether fp16 holds the results of 2 ops (pow, real_div)" in ended.out
     assert "not judged" not in cli("check", classifier, "--target", "M1").out
+
+
+@pytest.mark.parametrize("op", ["Mul", "Div", "DequantizeLinear"])
+def test_without_inputs_the_report_names_a_scale_that_is_one(cli: Cli, tmp_path: Path, op: str) -> None:
+    """It depends on data, and is no alarm."""
+    kind = TensorProto.INT8 if op == "DequantizeLinear" else TensorProto.FLOAT
+    ports = [
+        helper.make_tensor_value_info(*port)
+        for port in (("x", kind, [4, 64]), ("s", TensorProto.FLOAT, []), ("y", TensorProto.FLOAT, [4, 64]))
+    ]
+    nodes = [helper.make_node(op, ["x", "s"], ["scaled"], "scale"), helper.make_node("Relu", ["scaled"], ["y"], "end")]
+    path = tmp_path / "scaled.onnx"
+    graph = helper.make_graph(nodes, "scaled", ports[:2], ports[2:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10), path)
+    ended = cli("check", path, "--target", "M1", "--fail-on", "rejected,segments=9")
+    assert ended.code == 0
+    assert "depends on the inputs: the scale 's' (" in ended.out
+
+
+def test_operands_of_one_size_are_no_scales() -> None:
+    x, y, s = (hx.input(name, shape) for name, shape in (("x", (4, 8)), ("y", (4, 8)), ("s", (4, 1))))
+    assert scale_line(graph_of(x * y - x / y)) == ""
+    assert list(scales_given(graph_of({"one": (x + 1.0) / hx.exp(s), "two": y * hx.reshape(s, shape=(4, 1))}))) == ["s"]

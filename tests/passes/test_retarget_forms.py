@@ -35,7 +35,7 @@ FIRES: dict[str, tuple[Build, str, str, bool]] = {
     "hard_swish": (lambda: hx.hard_swish(x(4, 9)), "h13", "written as sigmoid_hard, mul", False),
     "mish": (lambda: hx.mish(x(4, 9)), "h13", "written as softplus, tanh, mul", False),
     "selu": (lambda: hx.selu(x(4, 9)), "h13", "written as elu, mul", False),
-    "rms_norm": (lambda: hx.rms_norm(x(4, 9)), "h13", "written as the layer_norm of x and -x", False),
+    "rms_norm": (lambda: hx.rms_norm(x(4, 9)), "h13", "written as abs, reduce_max, maximum, mul, inverse, square, reduce_mean, add, rsqrt", False),
     "prelu_of_rows": (lambda: hx.prelu(x(4, 9), w(9)), "h13", "written as less, mul, select", True),
     "divide_by_a_constant": (lambda: hx.real_div(x(4, 9), w(9) + 4), "h12", "written as mul by the reciprocal", False),
     "divide_by_a_power": (lambda: hx.real_div(x(4, 9), 8.0), "h11", "written as mul by the reciprocal", True),

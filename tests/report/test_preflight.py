@@ -308,3 +308,28 @@ def test_an_op_that_moves_its_own_tensors_says_nothing() -> None:
     graph = hx.graph({"y": hx.softplus(hx.input("x", (1, 64, 256, 256)))})
     for chip in ("h13", "h16"):
         assert "it moves" not in str(hx.preflight(graph, chip))
+
+
+@pytest.mark.parametrize("target", ["h11", "h13"])
+def test_a_small_offset_in_one_channel_stays_on_the_engine(target: str) -> None:
+    """A batch norm written as product and sum, then the next scale: fp16 loses 3e-8 of an offset next to numbers near
+    0.01."""
+    rng = np.random.default_rng(0)
+    offset = rng.normal(0, 0.1, (1, 4, 1, 1)).astype(np.float32)
+    offset[0, 2] = 4.74e-05
+    variance = (10 ** rng.uniform(4, 5, 4)).astype(np.float32)
+    h = x(1, 4, 16, 16) * (1 / np.sqrt(variance)).reshape(1, 4, 1, 1) + offset
+    y = hx.relu(h * (100 + rng.random((1, 4, 1, 1), np.float32)) + rng.normal(0, 1, (1, 4, 1, 1)).astype(np.float32))
+    report = hx.preflight(y, target)
+    assert [entry.verdict.verdict for entry in report.entries] == ["native"] * len(report.entries)
+    pixels = rng.integers(0, 256, (1, 4, 16, 16)).astype(np.float32)
+    got, want = (np.asarray(net(pixels)) for net in (hx.compile(y, target=target), hx.compile(y)))
+    assert np.linalg.norm(got - want) < 2e-3 * np.linalg.norm(want)
+
+
+def test_an_op_whose_form_leaves_fp16_says_so() -> None:
+    """A batch norm that is a product and a sum on old chips, where the product may be beyond fp16."""
+    norm = hx.batch_norm(x(1, 2, 4, 4), w(2), w(2) * 1e-8, w(2), w(2), epsilon=0.0)
+    for entry in hx.preflight(hx.hard_swish(norm), "h11").entries:
+        assert entry.verdict.verdict == "host"
+        assert "fp16 does not hold" in entry.verdict.reason

@@ -122,3 +122,29 @@ def network(seed: int, names: Sequence[str], sizes: Sequence[float], first: bool
         if i + 1 < len(names):
             h = hx.tanh(h) if w.rng.random() < 0.5 else h / hx.sqrt(_mean(hx.square(h)) + 1e-6)
     return h
+
+
+def normed_network(seed: int) -> hx.Tensor:
+    """Batch norms of variances from 1e-4 to 1e10 and offsets down to 1e-7, between layers and activations."""
+    rng, w = np.random.default_rng(seed), Weights(seed)
+    activations: tuple[Callable[[hx.Tensor], hx.Tensor], ...] = (
+        hx.relu,
+        hx.hard_swish,
+        lambda h: hx.log(hx.relu(h) + 1e-6),
+        lambda h: hx.log(hx.relu(h)),
+        lambda h: hx.elu(h, alpha=1e-6),
+        lambda h: h * float(10 ** rng.uniform(-6, 6)),
+        lambda h: h + w.normal(1, 8, 1, 1) * 1e-3,
+        lambda h: hx.layer_norm(h, axes=(3,)),
+    )
+    h = hx.input("x", (1, 8, 8, 8))
+    for _ in range(3):
+        h = hx.conv(h, w.normal(8, 8, 3, 3) * 0.2, pad=(1, 1, 1, 1)) if rng.random() < 0.5 else hx.relu(h)
+        variance, gain, offset = ((10 ** rng.uniform(*ends, 8)).astype(np.float32) for ends in NORMS)
+        h = hx.batch_norm(h, w.normal(8) * 100, variance, gain, w.normal(8) * offset)
+        for _ in range(2):
+            h = activations[rng.integers(len(activations))](h)
+    return h
+
+
+NORMS = ((-4, 10), (-2, 3), (-7, 0))  # powers of ten of variances, gains and offsets

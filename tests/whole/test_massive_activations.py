@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import hexane as hx
+from hexane.cost.estimate import estimate_program
+from hexane.targets.query import load_chip
 
 Array = np.ndarray[Any, Any]
 WIDTH, HEADS, LENGTH, WORDS = 96, 4, 50, 128
@@ -85,6 +87,17 @@ def test_a_decoder_with_massive_channels_keeps_its_words(name: str, numerics: st
         assert np.linalg.norm(got - want) <= 2e-2 * np.linalg.norm(want)
         chosen = np.take_along_axis(want, got.argmax(-1)[..., None], -1)[..., 0]
         assert (chosen >= want.max(-1) - 2e-2 * want.std()).all(), "the first word, or one that is as likely"
+
+
+@pytest.mark.filterwarnings("ignore::hexane.HazardWarning")
+@pytest.mark.parametrize("target", ["h13", "h17s"])
+def test_a_decoder_s_repaired_norms_cost_two_percent_at_most_by_the_estimate(target: str) -> None:
+    model = decoder(5, PLANTED["3,000"][0])
+    with_it, without = (
+        estimate_program(hx.compile(model, target=target, repair=on).program, load_chip(target)).latency_us
+        for on in (True, False)
+    )
+    assert with_it <= 1.02 * without
 
 
 Form = Callable[[hx.Tensor], hx.Tensor]

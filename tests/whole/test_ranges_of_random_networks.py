@@ -6,15 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_chips import check_agrees
 
 import hexane as hx
-from ranged_networks import COLUMNS, FORMS, ROWS, network
+from hexane.build import graph
+from ranged_networks import COLUMNS, FORMS, ROWS, network, normed_network
 
 Array = np.ndarray[Any, Any]
 CHIPS = [(target, numerics) for target in ("h13", "h17s") for numerics in ("engine", "ieee")]
 TIMES, MORE = 5.0, 2e-3  # the error allowed of large numbers, by that of numbers near 1
 LARGEST_INPUT = 12000.0  # four deviations are within fp16
-SPANS = ("between its ends",)  # differences are twice as large: fp16 has to hold them
 
 
 def on_chip(net: hx.Tensor, x: Array, target: str, numerics: str) -> tuple[Array, bool]:
@@ -35,10 +36,6 @@ def off(got: Array, want: Array) -> float:
     )
 
 
-def largest_input(name: str) -> float:
-    return LARGEST_INPUT / 2 if name in SPANS else LARGEST_INPUT
-
-
 def assert_as_right(seed: int, names: list[str], sizes: list[float], first: bool, chips: list[tuple[str, str]]) -> None:
     x = np.random.default_rng(seed).normal(0, 1, (ROWS, COLUMNS)).astype(np.float16).astype(np.float32)
     given = (x * np.float32(sizes[0])).astype(np.float16).astype(np.float32) if first else x
@@ -57,7 +54,7 @@ def test_a_form_of_large_numbers_is_as_right_as_one_of_small(name: str) -> None:
     """Of an input of that size, and behind a factor."""
     rng = np.random.default_rng(len(name))
     chips = CHIPS[:1] + CHIPS[3:]
-    assert_as_right(3, [name], [largest_input(name)], True, chips)
+    assert_as_right(3, [name], [LARGEST_INPUT], True, chips)
     assert_as_right(3, [name], [float(10 ** rng.uniform(1, 6))], False, chips)
 
 
@@ -67,5 +64,17 @@ def test_a_random_network_of_large_numbers_is_as_right_as_one_of_small(seed: int
     names = [str(n) for n in rng.choice(list(FORMS), int(rng.integers(2, 4)))]
     first = bool(rng.random() < 0.5)
     sizes = [float(10 ** rng.uniform(0, 6)) for _ in names]
-    sizes[0] = min(sizes[0], largest_input(names[0])) if first else sizes[0]
+    sizes[0] = min(sizes[0], LARGEST_INPUT) if first else sizes[0]
     assert_as_right(seed, names, sizes, first, [CHIPS[seed % 4]])
+
+
+@pytest.mark.filterwarnings("ignore::hexane.FallbackWarning", "ignore::hexane.HazardWarning")
+@pytest.mark.parametrize("target", ["h11", "h13"])
+@pytest.mark.parametrize("seed", [*range(16), *(pytest.param(s, marks=pytest.mark.slow) for s in range(16, 80))])
+def test_each_op_that_its_numbers_leave_to_the_host_has_a_verdict_with_the_reason(seed: int, target: str) -> None:
+    """Of norms that a chip has as a product and a sum too, of which the host may compute one."""
+    model = graph(normed_network(seed))
+    net = hx.compile(model, target=target, numerics="ieee")
+    check_agrees(model, net)
+    refused = [entry.verdict for entry in hx.preflight(model, target).entries if not entry.verdict.runs]
+    assert all(verdict.reason and verdict.source for verdict in refused)

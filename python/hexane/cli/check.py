@@ -44,7 +44,7 @@ from hexane.report.conditions import Conditions, errors_on, parse_conditions
 from hexane.report.coreml_plan import HEAD as PLAN_HEAD
 from hexane.report.coreml_plan import ComparedPlan, compare_plan
 from hexane.report.model_ports import ports_of
-from hexane.report.on_inputs import OnInputs, Seen, on_inputs, range_lines, ranges_of, unknown_line
+from hexane.report.on_inputs import OnInputs, Seen, on_inputs, range_lines, ranges_of, scale_line, unknown_line
 from hexane.report.outcome import answer
 from hexane.report.preflight import examine
 from hexane.report.report import HEAD, SEGMENT_HEAD, WORDS, reads_packed, word_of
@@ -259,8 +259,9 @@ def _print_numbers(graph: Graph, ranges: Sequence[Seen], runs: Sequence[OnInputs
         if len(first) > MOST_REPAIRS:
             print(f"  and {len(first) - MOST_REPAIRS} more (--json has all)")
     if not runs:
-        if line := unknown_line(repaired):
-            print(f"\n{line}")
+        lines = [line for line in (unknown_line(repaired), scale_line(repaired)) if line]
+        if lines:
+            print("\n" + "\n".join(lines))
         return
     print("\non the given inputs, in the engine's arithmetic on this CPU:")
     for text in (*range_lines(ranges), *(line for found in runs for line in found.lines)):

@@ -66,17 +66,25 @@ def inner_pad(b: Builder, x: Value, begin: Sequence[int], end: Sequence[int]) ->
 LARGEST_SQUARED = 128.0  # the mean of squares of such numbers is 16384 at most
 
 
-def held(b: Builder, x: Value, axes: Sequence[int], most: float = LARGEST_SQUARED) -> tuple[Value, Value]:
+def held(
+    b: Builder, x: Value, axes: Sequence[int], most: float = LARGEST_SQUARED, brings_up: bool = False
+) -> tuple[Value, Value]:
     """x * factor, limited to `most`, and the factor of each row: min(1, most / the largest size).
 
-    most: a power of two of at most 128. Rows within it keep their bits.
+    most: a power of two of at most 128. Rows within it keep their bits. brings_up: the factor of their rows is up to
+    512.
     """
-    factor = _factor(b, x, axes, most)
+    factor = _factor(b, x, axes, most, max(most / MOST_UP, SMALLEST_TOP) if brings_up else most)
     return b.mul(x, factor), factor
 
 
-def _factor(b: Builder, x: Value, axes: Sequence[int], most: float) -> Value:
-    top = b.maximum(b.reduce_max(b.abs(x), axes=axes), most)
+MOST_UP = 512.0
+MOST_EPSILON = 2.0**-3  # times the square of MOST_UP it is half of fp16's range
+SMALLEST_TOP = 2.0**-7  # over 128 it is a normal number of fp16
+
+
+def _factor(b: Builder, x: Value, axes: Sequence[int], most: float, least: float) -> Value:
+    top = b.maximum(b.reduce_max(b.abs(x), axes=axes), least)
     factor = b.inverse(b.mul(top, 1 / LARGEST_SQUARED))  # from 1/512 on, which fp16 holds with all digits
     return factor if most == LARGEST_SQUARED else b.mul(factor, most / LARGEST_SQUARED)
 
@@ -86,7 +94,7 @@ def _spread(b: Builder, x: Value, axes: Sequence[int]) -> tuple[Value, Value]:
     largest number."""
     half = b.mul(x, 0.5)
     spread = b.sub(half, b.reduce_mean(half, axes=axes))
-    factor = _factor(b, spread, axes, LARGEST_SQUARED / 2)
+    factor = _factor(b, spread, axes, LARGEST_SQUARED / 2, LARGEST_SQUARED / 2)
     return b.mul(spread, b.mul(factor, 2.0)), factor
 
 
@@ -100,8 +108,8 @@ def layer_norm(
 
 
 def rms_norm(b: Builder, x: Value, gamma: Value | None, axes: Sequence[int], epsilon: float) -> Value:
-    """u * rsqrt(mean(u^2) + epsilon * f^2) * gamma, u = x * f, scaled so that squares fit fp16"""
-    y = _over_root(b, *held(b, x, axes), axes, epsilon)
+    """u * rsqrt(mean(u^2) + epsilon * f^2) * gamma, u = x * f, scaled so that squares fit fp16, small ones too"""
+    y = _over_root(b, *held(b, x, axes, brings_up=epsilon <= MOST_EPSILON), axes, epsilon)
     return y if gamma is None else b.mul(y, gamma)
 
 
@@ -117,10 +125,10 @@ def l2_norm(b: Builder, x: Value, axes: Sequence[int], epsilon: float) -> Value:
     return b.mul(u, b.rsqrt(total))
 
 
-def held_for_sum(b: Builder, x: Value, axes: Sequence[int]) -> tuple[Value, Value]:
+def held_for_sum(b: Builder, x: Value, axes: Sequence[int], brings_up: bool = False) -> tuple[Value, Value]:
     """u = x * factor, scaled so that its sum of squares fits fp16, and the factor of each row"""
     count = prod(x.shape[a] for a in axes or range(len(x.shape)))
-    return held(b, x, axes, LARGEST_SQUARED * 2.0 ** floor(-log2(max(count, 1)) / 2))
+    return held(b, x, axes, LARGEST_SQUARED * 2.0 ** floor(-log2(max(count, 1)) / 2), brings_up)
 
 
 LEAST = 2.0**-24  # above 0 in fp16

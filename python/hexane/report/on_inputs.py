@@ -1,5 +1,6 @@
 """A chip's results for given inputs: the distance of the outputs from the model in its own dtypes, the op that breaks
-them, and the ranges that fp16 does not hold. Without inputs: which ops depend on the numbers."""
+them, and the ranges that fp16 does not hold. Without inputs: which ops depend on the numbers, which scales are
+inputs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hexane.bounds.interval import LARGEST
-from hexane.graph import Array, Graph, Node, Port
+from hexane.graph import Array, Graph, Node, Port, Value
 from hexane.graph.decisions import counted
 from hexane.ops import LEAVES
 from hexane.passes.repair.norms import is_safe
@@ -164,4 +165,48 @@ def unknown_line(graph: Graph) -> str:
     return (
         f"not judged without inputs: whether fp16 holds the results of {counted(len(nodes), 'op')}"
         f" ({', '.join(list(ops)[:SHOWN])}{', ..' if len(ops) > SHOWN else ''}): --input F.npz judges them"
+    )
+
+
+SCALES = {"mul": (0, 1), "real_div": (1,), "dequantize": (1,), "quantize": (1,)}
+MOVES = ("reshape", "expand_dims", "squeeze", "transpose", "broadcast_to", "identity", "cast")
+
+
+def scales_given(graph: Graph) -> dict[str, Node]:
+    """By name of an input: the first op whose scale it is, one number or one for each row or channel. graph: the
+    user's."""
+    found: dict[str, Node] = {}
+    for node in graph.nodes:
+        if node.op in LEAVES or node.op not in SCALES:
+            continue
+        for place in SCALES[node.op]:
+            scale, others = node.inputs[place], [v for i, v in enumerate(node.inputs) if i != place and v is not None]
+            if scale is None or not any(v.type.size > _source(scale).type.size for v in others):
+                continue
+            if (name := _input_of(scale)) and scale.dtype.kind == "float":
+                found.setdefault(name, node)
+    return found
+
+
+def _source(value: Value) -> Value:
+    while value.node.op in MOVES and value.node.inputs[0] is not None:
+        value = value.node.inputs[0]
+    return value
+
+
+def _input_of(value: Value) -> str:
+    node = _source(value).node
+    return str(node.attrs["name"]) if node.op == "input" else ""
+
+
+def scale_line(graph: Graph) -> str:
+    """One line about the scales that are inputs; "" where there are none."""
+    found = scales_given(graph)
+    if not found:
+        return ""
+    shown = ", ".join(f"{name!r} ({node.where})" for name, node in list(found.items())[:SHOWN])
+    more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    return (
+        f"depends on the inputs: the scale {shown}{more} is rounded to fp16 where it enters a chip: it loses digits"
+        " below 6.1e-5 and is infinite beyond 65504"
     )

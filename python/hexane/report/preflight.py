@@ -5,12 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 from hexane import sources
-from hexane.graph import Graph, Node, Port
+from hexane.graph import Graph, Node, Port, Value
 from hexane.ops import LEAVES
 from hexane.passes.legalize.to_fp16 import lost_factors, may_lose_factors
 from hexane.passes.repair import repair as repaired
 from hexane.passes.repair import without_repair
-from hexane.passes.retarget import among_others, border_of, operands_of_form, rewritten
+from hexane.passes.retarget import among_others, border_of, operands_of_form, retarget, rewritten
 from hexane.passes.retarget.views import ROUNDING, VIEWS, has_too_many_axes, join_views
 from hexane.passes.retarget.writer import BORDER, FIT
 from hexane.pipeline import divide, engine_form
@@ -65,6 +65,7 @@ def examine(model: Graph, chips: Sequence[Chip], name: str = "") -> list[Report]
             known = _written_without(model, nodes, _joined(model, nodes, verdicts, chip), chip)
             known = list(map(among_others(model, chip), nodes, known))
             known = _within_fp16(model, nodes, known)
+            known = _within_fp16_as_written(model, nodes, known, chip)
             known = _with_lost_factors(model, nodes, known, chip) if loses else known
             known = _apart_from_products(model, nodes, known, chip) if by_segments else known
             known = _left_by_borders(model, nodes, known, chip) if borders else known
@@ -126,6 +127,62 @@ def _within_fp16(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict
     return [told(node, verdict) for node, verdict in zip(nodes, verdicts, strict=True)]
 
 
+def _within_fp16_as_written(
+    model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict], chip: Chip
+) -> Sequence[Verdict]:
+    """The verdicts, with the nodes that are written as others of which the host computes some: a batch norm may be a
+    product beyond fp16 and a sum."""
+    forms = [node for node, verdict in zip(nodes, verdicts, strict=True) if verdict.runs and verdict.form]
+    if not any(op_unit(node.op) in COMPUTING for node in forms):
+        return verdicts
+    places = _places(nodes)
+    made = retarget(model.annotated(taps=_marks(places)), chip)
+    (judged,) = judge_all(made.nodes, [chip], rewritten)
+    computed = [node for node in made.nodes if node.op not in LEAVES]
+    wide = host_numbers(made.nodes, _running(computed, judged), made.annotated(taps=()).use_counts())
+    order = {node: i for i, node in enumerate(made.nodes) if id(node) in wide and op_unit(node.op) in COMPUTING}
+    if not order:
+        return verdicts
+    became = _marked(made)
+
+    def told(node: Node, verdict: Verdict) -> Verdict:
+        if not verdict.runs or verdict is FOLDED or op_unit(node.op) not in COMPUTING:
+            return verdict
+        parts = [one for one in _written_for(node, places, became) if one in order]
+        if not parts:
+            return verdict
+        found = min(parts, key=order.__getitem__)
+        reason = wide[id(found)] if found.op == node.op else f"{found.op} in it: {wide[id(found)]}"
+        return Verdict(verdict="host", reason=reason, rule="range of fp16", source="hexane", status="inferred")
+
+    return [told(node, verdict) for node, verdict in zip(nodes, verdicts, strict=True)]
+
+
+def _places(nodes: Sequence[Node]) -> dict[Value, str]:
+    return {value: f"{i}.{value.output}" for i, node in enumerate(nodes) for value in node.values}
+
+
+def _marks(places: Mapping[Value, str]) -> tuple[Port, ...]:
+    """Taps by which a value is found again in a graph that was made of this one."""
+    return tuple(Port(place, value) for value, place in places.items())
+
+
+def _marked(made: Graph) -> dict[str, Node]:
+    return {port.name: port.value.node for port in made.taps}
+
+
+def _written_for(node: Node, places: Mapping[Value, str], became: Mapping[str, Node]) -> set[Node]:
+    """The nodes of a graph that stand for a node, where taps mark what values became."""
+    ends = {became.get(places[v]) for v in node.inputs if v is not None and v in places}
+    written, ahead = set[Node](), [became[places[v]] for v in node.values if places[v] in became]
+    while ahead:
+        one = ahead.pop()
+        if one not in written and one not in ends and one.op not in LEAVES:
+            written.add(one)
+            ahead.extend(v.node for v in one.inputs if v is not None)
+    return written
+
+
 def _with_lost_factors(
     model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict], chip: Chip
 ) -> Sequence[Verdict]:
@@ -158,21 +215,12 @@ def _left_by_borders(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Ver
     with_borders = [node for node, verdict in zip(nodes, verdicts, strict=True) if _may_be_borders(node, verdict, chip)]
     if not with_borders:
         return verdicts
-    places = {value: f"{i}.{value.output}" for i, node in enumerate(nodes) for value in node.values}
-    marks = tuple(Port(place, value) for value, place in places.items())
-    divided, segments = divide(model.annotated(taps=marks), chip)
+    places = _places(nodes)
+    divided, segments = divide(model.annotated(taps=_marks(places)), chip)
     device = {node: found.device for found in segments for node in found.nodes}
-    became = {port.name: port.value.node for port in divided.taps}
-    left = set[Node]()
+    became, left = _marked(divided), set[Node]()
     for node in with_borders:
-        ends = {became.get(places[v]) for v in node.inputs if v in places}
-        written, ahead = set[Node](), [became[places[v]] for v in node.values if places[v] in became]
-        while ahead:
-            one = ahead.pop()
-            if one not in written and one not in ends and one.op not in LEAVES:
-                written.add(one)
-                ahead.extend(v.node for v in one.inputs if v is not None)
-        where = {device[one] for one in written if one in device}
+        where = {device[one] for one in _written_for(node, places, became) if one in device}
         if where == {"host"}:
             left.add(node)
 

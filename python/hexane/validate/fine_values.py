@@ -6,7 +6,8 @@ up again, and the terms and limits that keep a logarithm or a reciprocal finite.
 
 The host computes the ops from the constant to the reader that needs its digits. A small constant that no such reader
 follows is harmless: fp16 rounds it away next to larger numbers, as fp32 does later on. So is one below the divisor of a
-normalisation, whose numerator is 0 where the divisor is small.
+normalisation, whose numerator is 0 where the divisor is small. A small term next to usual numbers is harmless too where
+a constant scales both: the offset of a batch norm in one channel, before the next one's scale.
 """
 
 from collections import Counter
@@ -17,11 +18,13 @@ import numpy as np
 
 from hexane.bounds.interval import LARGEST
 from hexane.graph import Array, Node, Value
+from hexane.lowering.channel_scales import normalisation
 from hexane.ops import LEAVES, OPS
 from hexane.ops.spec import moved_inputs
 
 FEW_DIGITS = 2.0**-16  # smaller numbers lose more than 2^-9 of themselves in fp16
 MOST_LOST = 2.0**-9
+HALF_A_STEP = 2.0**-25  # what fp16 loses of a number below its normal ones
 VISIBLE = 2.0**-10  # a small constant that factors have made as large as this decides results
 MOST_READ = 1 << 16  # numbers of a constant that are looked at
 SLOPES: dict[str, tuple[str, ...]] = {  # attributes whose product is the size of the results on one side
@@ -35,11 +38,18 @@ DIVIDED = ("log", "inverse", "rsqrt")
 
 
 class Fine(NamedTuple):
-    """size: of the small numbers; whole: whether all numbers are so small; before: the operand that they come from."""
+    """size: of the small numbers; whole: whether all numbers are so small; before: the operand that they come from.
+    beside: the usual size of the numbers that they are added to; 0 where they are no terms of a sum."""
 
     size: float
     whole: bool
     before: Value | None
+    beside: float = 0.0
+
+    @property
+    def is_term(self) -> bool:
+        """True if what fp16 loses of them is little of the sum, however it is scaled."""
+        return not self.whole and MOST_LOST * self.beside >= HALF_A_STEP
 
 
 class Makers(NamedTuple):
@@ -119,10 +129,12 @@ def _needs_digits(node: Node, fine: Mapping[Value, Fine], readers: Mapping[Value
         return [x]
     if node.op == "real_div" and x.node.op == "const":
         return [v for v in node.inputs[1:] if v is not None and v in fine]
-    if node.op in ("mul", "real_div"):
-        value, factor = _by_constant(node)
-        if value is not None and value in fine and fine[value].size < VISIBLE <= fine[value].size * factor:
-            return [value]
+    if node.op in ("mul", "real_div", "batch_norm"):
+        value, factor = _by_constant(node) if node.op != "batch_norm" else (x, _scale_of_norm(node))
+        small = None if value is None else fine.get(value)
+        if value is None or small is None or small.is_term:
+            return []
+        return [value] if small.size < VISIBLE <= small.size * factor else []
     return []
 
 
@@ -148,6 +160,11 @@ def _by_constant(node: Node) -> tuple[Value | None, float]:
     return x, float(1 / size.min() if node.op == "real_div" else size.max())
 
 
+def _scale_of_norm(node: Node) -> float:
+    affine = normalisation(node, node.inputs[1:])
+    return 0.0 if affine is None else _size(affine.scale)
+
+
 def _is_share(node: Node, value: Value, gains: Mapping[Value, float]) -> bool:
     """True for an operand of a product that only takes a share of its factor: %x * 2^-8."""
     is_product = node.op == "square" or (node.op == "mul" and not _constants(node))
@@ -167,6 +184,8 @@ def _gain(node: Node, gains: Mapping[Value, float]) -> float | None:
     if node.op in ("mul", "real_div"):
         x, factor = _by_constant(node)
         return None if x is None or not factor else gains.get(x, 1.0) * factor
+    if node.op == "batch_norm" and x is not None:
+        return gains.get(x, 1.0) * factor if (factor := _scale_of_norm(node)) else None
     return gains.get(x) if x is not None and (node.op in KEEP or OPS[node.op].moves) else None
 
 
@@ -186,19 +205,22 @@ def _made(node: Node, fine: Mapping[Value, Fine], gains: Mapping[Value, float]) 
         before = fine.get(value)
         if before is not None:
             size = before.size * factor
-            return Fine(size, before.whole, value) if size < VISIBLE else None
+            beside = before.beside * min(factor, 1.0)
+            return Fine(size, before.whole, value, beside) if size < VISIBLE else None
         size = gains.get(node.values[0], factor)
         return Fine(size, True, None) if size < FEW_DIGITS else None
+    if node.op == "batch_norm":
+        return _of_batch_norm(node, fine, gains)
     if node.op in PRODUCTS and operands[0] in fine:
         before = fine[operands[0]]
-        return Fine(before.size, before.whole, operands[0])
+        return before._replace(before=operands[0])
     if node.op == "square" and operands[0] in fine:
         before = fine[operands[0]]
-        return Fine(before.size**2, before.whole, operands[0])
+        return Fine(before.size**2, before.whole, operands[0], before.beside**2)
     if node.op == "square":
         return _shared(node, gains)
     if (own := _own(node)) is not None:
-        return own
+        return own._replace(beside=_beside(node, fine, gains)) if node.op in ("add", "sub") else own
     if node.op not in KEEP and not OPS[node.op].moves:
         return None
     moved = operands
@@ -207,8 +229,29 @@ def _made(node: Node, fine: Mapping[Value, Fine], gains: Mapping[Value, float]) 
     known = [(fine[v], v) for v in moved if v in fine]
     if not known:
         return None
-    first, value = min(known, key=lambda pair: pair[0].size)
-    return Fine(first.size, all(v in fine and fine[v].whole for v in moved), value)
+    first, value = min(known, key=lambda pair: (pair[0].is_term, pair[0].size))
+    return Fine(first.size, all(v in fine and fine[v].whole for v in moved), value, first.beside)
+
+
+def _of_batch_norm(node: Node, fine: Mapping[Value, Fine], gains: Mapping[Value, float]) -> Fine | None:
+    """As of the product and the sum that it is."""
+    x, affine = node.inputs[0], normalisation(node, node.inputs[1:])
+    if affine is None or x is None:
+        return None
+    factor, before, small = _size(affine.scale), fine.get(x), lost(affine.shift)
+    if small:
+        usual = before.size if before is not None and before.whole else gains.get(x, 1.0)
+        return Fine(small, False, None, usual * factor)
+    if before is None or before.size * factor >= VISIBLE:
+        return None
+    return Fine(before.size * factor, before.whole and not affine.shift.any(), x, before.beside * min(factor, 1.0))
+
+
+def _beside(node: Node, fine: Mapping[Value, Fine], gains: Mapping[Value, float]) -> float:
+    """The usual size of the computed terms of a sum."""
+    computed = [v for v in node.inputs if v is not None and v.node.op != "const"]
+    sizes = [fine[v].size if v in fine and fine[v].whole else gains.get(v, 1.0) for v in computed]
+    return max(sizes, default=0.0)
 
 
 def _shared(node: Node, gains: Mapping[Value, float]) -> Fine | None:

@@ -54,4 +54,12 @@ def ends(value: Value | None, depth: int = 0) -> tuple[float, float]:
         if not factor or isinf(factor):
             return -inf, inf
         return min(low * factor, high * factor), max(low * factor, high * factor)
+    if node.op in ("mul", "add") and depth + BRANCH < MOST_BOUNDED:
+        (a, b), (c, d) = (ends(v, depth + BRANCH) for v in node.inputs)
+        if not any(map(isinf, (a, b, c, d))):
+            found = (a * c, a * d, b * c, b * d) if node.op == "mul" else (a + c, b + d)
+            return min(found), max(found)
     return -inf, inf
+
+
+BRANCH = 4  # of the depth, since each of two operands is asked

@@ -5,6 +5,7 @@ networks: coremltools#2585 and #2821 (RMSNorm of language models), transformers.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import isclose, prod
 
 from hexane.graph import Node, Value
@@ -203,6 +204,16 @@ def _unrepeated(value: Value | None) -> Value | None:
 
 def _normalised(m: Found, x: Value, found: Root) -> Value | None:
     """x over the root."""
+    if x == found.squares.x and (inner := _unscaled(x, found.inside, found.least_inside)) is not None:
+        x, c = inner
+        found = replace(
+            found,
+            squares=replace(found.squares, x=x),
+            inside=found.inside / c**2,
+            least_inside=found.least_inside / c**2,
+            least=found.least / c,
+            added=found.added / c,
+        )
     sums, now = found.squares, m.now(x)
     assert now is not None
     b = Rewriter(*m.node.sources)
@@ -211,7 +222,8 @@ def _normalised(m: Found, x: Value, found: Root) -> Value | None:
         if sums.is_mean and found.is_plain and last:
             if (whole := centred(x, sums.axes)) is not None:
                 return b.layer_norm(m.now(whole), axes=sums.axes, epsilon=found.inside)
-            return b.rms_norm(now, axes=sums.axes, epsilon=found.inside)
+            if found.inside >= SMALLEST_EPSILON:  # else small rows keep their digits in the formula alone
+                return b.rms_norm(now, axes=sums.axes, epsilon=found.inside)
         if (epsilon := epsilon_of_l2(found)) is not None:
             return b.l2_norm(now, axes=sums.axes, epsilon=epsilon)
     source = m.now(sums.x)
@@ -220,8 +232,35 @@ def _normalised(m: Found, x: Value, found: Root) -> Value | None:
     return b.real_div(u if x == sums.x else b.mul(now, factor), _scaled_root(b, u, factor, found))
 
 
+SMALL = 2.0**-4  # rows of numbers near 1, scaled by less, have squares of few digits
+MOST_EPSILON = 1024.0
+SMALLEST_EPSILON = 2.0**-24  # of fp16
+
+
+def _unscaled(x: Value, *epsilons: float) -> tuple[Value, float] | None:
+    """%u and c, of x = %u * c for a small c, if fp16 holds these epsilons of %u's squares."""
+    u, c = factored(x)
+    if u is None or not 0 < c < SMALL or u.shape != x.shape or is_constant(u.node):
+        return None
+    return (u, c) if all(e / c**2 <= MOST_EPSILON for e in epsilons) else None
+
+
+def norm_of_product(m: Found) -> Value | None:
+    """layer_norm(%x * c, epsilon=e)  ->  layer_norm(%x, epsilon=e / c^2), for a small c
+
+    Equal because a norm does not depend on the size of x, but for the epsilon.
+    """
+    x, epsilon = m.node.inputs[0], m.node.attrs["epsilon"]
+    found = None if x is None else _unscaled(x, epsilon)
+    if found is None:
+        return None
+    inputs = [m.now(found[0]), *map(m.now, m.node.inputs[1:])]
+    return m.make(m.node.op, inputs, **{**m.node.attrs, "epsilon": epsilon / found[1] ** 2})[0]
+
+
 def _held(b: Rewriter, x: Value, sums: Squares) -> tuple[Value, Value]:
-    return simpler.held(b, x, sums.axes) if sums.is_mean else simpler.held_for_sum(b, x, sums.axes)
+    """x * factor and the factor, which brings small rows up as well: fp16 has few digits of their squares."""
+    return (simpler.held if sums.is_mean else simpler.held_for_sum)(b, x, sums.axes, brings_up=True)
 
 
 def _scaled_root(b: Rewriter, u: Value, factor: Value, found: Root) -> Value:
@@ -473,7 +512,7 @@ MOST_TERMS = 4
 
 
 def hypotenuse(m: Found) -> Value | None:
-    """sqrt(%a^2 + %b^2 + e)  ->  sqrt((%a * f)^2 + (%b * f)^2 + e * f^2) / f, with f = min(1, 128 / the larger)"""
+    """sqrt(%a^2 + %b^2 + e)  ->  sqrt((%a * f)^2 + (%b * f)^2 + e * f^2) / f, with f = min(512, 128 / the larger)"""
     node, terms, epsilon = m.node, list[Value](), 0.0
     if node.op == "pow" and scalar(node.inputs[1]) != 0.5:
         return None
@@ -497,7 +536,8 @@ def hypotenuse(m: Found) -> Value | None:
     top = b.abs(now[0])
     for x in now[1:]:
         top = b.maximum(top, b.abs(x))
-    factor = b.inverse(b.mul(b.maximum(top, simpler.LARGEST_SQUARED), 1 / simpler.LARGEST_SQUARED))
+    least = simpler.LARGEST_SQUARED / simpler.MOST_UP
+    factor = b.inverse(b.mul(b.maximum(top, least), 1 / simpler.LARGEST_SQUARED))
     total = b.square(b.mul(now[0], factor))
     for x in now[1:]:
         total = b.add(total, b.square(b.mul(x, factor)))
@@ -572,5 +612,12 @@ FORMS = (
     Form("norm", _any_of("real_div", "mul"), over_root, f"written as a norm: {SQUARES}", SOURCE),
     Form("root", _any_of(*ROOTS), root_alone, f"scaled by its largest number before it is squared: {SQUARES}", SOURCE),
     Form("lp_norm", op("lp_norm"), lp_norm, f"written with numbers that are scaled first: {SQUARES}", SOURCE),
+    Form(
+        "norm of a product",
+        _any_of("layer_norm", "rms_norm", "l2_norm", "instance_norm"),
+        norm_of_product,
+        "the norm is of the numbers before their small factor: fp16 has few digits of the squares of small numbers",
+        "arithmetic",
+    ),
 )
 assert set(ROOTS) <= OPS.keys()

@@ -3,7 +3,7 @@
 from hexane.graph import Graph, Value
 from hexane.graph.decisions import Decision
 from hexane.ops.match import Found, rewrite
-from hexane.passes.repair import distances, factors, logarithms, norms, products, sums
+from hexane.passes.repair import differences, distances, factors, logarithms, norms, products, sums
 from hexane.passes.repair.form import Form
 from hexane.passes.repair.masks import clamp_mask_inputs
 from hexane.targets import Chip, Target
@@ -25,6 +25,9 @@ FORMS = (
     products.PRODUCT,
     products.GATE,
     products.INTO,
+    differences.SPAN,
+    differences.SUM,
+    differences.AVERAGE,
 )
 
 

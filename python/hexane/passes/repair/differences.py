@@ -1,0 +1,221 @@
+"""Sums and differences beyond fp16 that a factor or a quotient brings back: halves are added instead.
+
+A half of a number is exact, but for the smallest numbers of fp16. So halves cancel as the numbers themselves do.
+"""
+
+from math import inf
+
+import numpy as np
+
+from hexane.graph import Value, constant
+from hexane.ops.match import Found, op
+from hexane.ops.rewriter import Rewriter
+from hexane.passes.repair.ends import bound, ends
+from hexane.passes.repair.form import Form
+from hexane.passes.repair.squares import factored, number
+from hexane.validate import is_constant
+
+HALF = 0.5
+LARGEST_HALF = 32752.0  # twice it is fp16's largest number
+LARGEST_FACTOR = 0.5  # a larger one brings few numbers back
+MOST_OPS = 16
+MOVES: tuple[str, ...] = ("reshape", "expand_dims", "squeeze", "transpose", "broadcast_to", "identity", "neg")
+MOVES += ("slice_by_size", "slice_by_index")
+LAYERS = ("linear", "matmul", "conv", "conv_transpose", "einsum")
+EVEN: tuple[str, ...] = ("abs", "relu", "reduce_max", "reduce_min", "reduce_mean")
+JOINS = ("add", "sub", "maximum", "minimum")
+
+
+def factor_of_sum(m: Found) -> Value | None:
+    """(%a - %b) * c  ->  (%a / 2 - %b / 2) * (2 * c), for c up to 1 / 2 and operands that may be large
+
+    abs, relu and moves may stand between.
+    """
+    inner, factor = factored(m.node.values[0])
+    if inner is None or not 0 < abs(factor) <= LARGEST_FACTOR or inner.dtype.kind != "float":
+        return None
+    between: list[Value] = []
+    value: Value | None = inner
+    while value is not None and value.node.op in (*MOVES, "abs", "relu"):
+        between.append(value)
+        value = value.node.inputs[0]
+    if value is None or len(between) > MOST_OPS or value.node.op not in ("add", "sub"):
+        return None
+    if any(m.graph.use_counts()[v] != 1 for v in (*between, value)):
+        return None
+    operands = value.node.inputs
+    if any(v is None or is_constant(v.node) or v.shape != value.shape or not _may_be_large(v) for v in operands):
+        return None
+    b = Rewriter(*m.node.sources)
+    y = getattr(b, value.node.op)(*(b.mul(m.now(v), HALF) for v in operands))
+    for v in reversed(between):
+        (y,) = m.make(v.node.op, [y, *map(m.now, v.node.inputs[1:])], **v.node.attrs)
+    return y if factor == LARGEST_FACTOR else b.mul(y, factor / HALF)
+
+
+def _may_be_large(value: Value | None) -> bool:
+    """True for numbers beyond a half of fp16's largest, unless a factor or an activation makes them near 1. Not for
+    layers: the half would go into their weights, whose products have a fixed point."""
+    source = value
+    while source is not None and source.node.op in (*MOVES, "relu"):
+        source = source.node.inputs[0]
+    if value is None or source is None or source.node.op in LAYERS:
+        return False
+    return bound(value) > LARGEST_HALF and not 0 < abs(factored(value)[1]) <= HALF
+
+
+def quotient_of_differences(m: Found) -> Value | None:
+    """(%x - min(%x)) / (max(%x) - min(%x) + e)  ->  the same of %x / 2 and e / 2
+
+    Equal for all quotients of two sums, extremes, means and sizes of one tensor: each is twice what it is of halves.
+    """
+    above, below = m.node.inputs
+    if m.node.op == "mul":
+        for above, factor in (m.node.inputs, m.node.inputs[::-1]):  # noqa: B007
+            if (below := _inverted(factor)) is not None:
+                break
+    if above is None or below is None or m.node.types[0].dtype.kind != "float":
+        return None
+    search = _Halved()
+    if not (search.reach(above) and search.reach(below)) or search.x is None or not search.has_difference:
+        return None
+    low, high = ends(search.x)
+    if high - low <= 2 * LARGEST_HALF or abs(factored(search.x)[1]) <= HALF:
+        return None
+    b, x = Rewriter(*m.node.sources), m.now(search.x)
+    made: dict[Value, Value] = {search.x: b.mul(x, HALF)}
+    return b.real_div(_halves(m, above, made), _halves(m, below, made))
+
+
+def _inverted(value: Value | None) -> Value | None:
+    """x, of 1 / x."""
+    if value is not None and value.node.op == "inverse":
+        return value.node.inputs[0]
+    return value.node.inputs[1] if value is not None and value.node.op == "real_div" and _is_1(value) else None
+
+
+def _is_1(value: Value) -> bool:
+    return number(value.node.inputs[0]) == 1
+
+
+class _Halved:
+    """The one tensor that a value is computed from by ops of which twice the operands make twice the result."""
+
+    def __init__(self) -> None:
+        self.x: Value | None = None
+        self.seen: set[Value] = set()
+        self.has_difference = False
+        self.has_reduction = False
+
+    def reach(self, value: Value | None) -> bool:
+        if value is None or value in self.seen or is_constant(value.node):
+            return value is not None
+        if len(self.seen) == MOST_OPS:
+            return False
+        node = value.node
+        if node.op in JOINS and any(v is not None and number(v) is None for v in node.inputs):
+            computed = [v for v in node.inputs if v is not None and not is_constant(v.node)]
+            if len(computed) == 2 and not _shares(*computed):
+                return self._ends_at(value)
+            self.seen.add(value)
+            self.has_difference |= node.op == "sub" and len(computed) == 2
+            return all(self.reach(v) for v in node.inputs)
+        if node.op in (*MOVES, *EVEN) or (node.op == "clip" and node.attrs["beta"] > LARGEST_HALF * 4):
+            self.seen.add(value)
+            return self.reach(node.inputs[0])
+        return self._ends_at(value)
+
+    def _ends_at(self, value: Value) -> bool:
+        if self.x is not None and value != self.x:
+            return False
+        self.x = value
+        return True
+
+
+def _shares(first: Value, second: Value) -> bool:
+    """True if one is computed from the other, or both from one tensor, by moves, sizes, extremes and means."""
+    return not _sources(first).isdisjoint(_sources(second))
+
+
+def _sources(value: Value) -> set[Value]:
+    found, waiting = set[Value](), [value]
+    while waiting and len(found) <= MOST_OPS:
+        v = waiting.pop()
+        if v not in found:
+            found.add(v)
+            if v.node.op in (*MOVES, *EVEN, *JOINS):
+                waiting += [u for u in v.node.inputs if u is not None and not is_constant(u.node)]
+    return found
+
+
+def _halves(m: Found, value: Value, made: dict[Value, Value]) -> Value:
+    if (known := made.get(value)) is not None:
+        return known
+    node = value.node
+    if is_constant(node):
+        assert node.data is not None
+        return constant((node.data * HALF).astype(value.dtype.numpy), node.sources)
+    attrs = dict(node.attrs)
+    if node.op == "clip":
+        attrs = {name: float(limit) * HALF if abs(limit) < inf else limit for name, limit in attrs.items()}
+    inputs = [_halves(m, v, made) if v is not None else None for v in node.inputs]
+    if node.op not in JOINS:
+        inputs = [inputs[0], *map(m.now, node.inputs[1:])]
+    (made[value],) = m.make(node.op, inputs, **attrs)
+    return made[value]
+
+
+AVERAGES = ("matmul", "linear")
+MOST_READ = 1 << 20
+
+
+def average_by_matrix(m: Found) -> Value | None:
+    """matmul(%x, T)  ->  y + y, with y = matmul(%x, T / 2), for a triangle of averages: of 0 and more, 1 in sum
+
+    An engine's accumulator is infinite from 32768 on, so an average of larger numbers is.
+    """
+    node = m.node
+    if any(v is not None for v in node.inputs[2:]) or node.types[0].dtype.kind != "float":
+        return None
+    for place in (0, 1):
+        weight, x = node.inputs[place], node.inputs[1 - place]
+        if weight is None or x is None or weight.node.op != "const" or is_constant(x.node) or weight.type.rank != 2:
+            continue
+        data = weight.node.data
+        if data is None or not 1 < data.size <= MOST_READ or bound(x) <= LARGEST_HALF or data.min() < 0:
+            continue
+        if data.shape[0] != data.shape[1] or not (
+            np.array_equal(data, np.triu(data)) or np.array_equal(data, np.tril(data))
+        ):
+            continue  # products have a fixed point: halves of many small weights lose a digit
+        added = 1 if node.op == "linear" else (place + node.attrs["transpose_y" if place else "transpose_x"] + 1) % 2
+        sums = np.asarray(data, np.float64).sum(added)
+        if not (np.abs(sums[sums > 0] - 1) <= OF_AVERAGES).all() or not sums.any() or data.shape[added] == 1:
+            continue
+        inputs = [m.now(x), m.now(x)]
+        inputs[place] = constant((data * HALF).astype(weight.dtype.numpy), node.sources)
+        (y,) = m.make(node.op, [*inputs, *node.inputs[2:]], **node.attrs)
+        return Rewriter(*node.sources).add(y, y)  # a factor of 2 would be folded into the weights again
+    return None
+
+
+OF_AVERAGES = 0.01
+
+SPAN = Form(
+    "quotient of differences",
+    op("real_div") | op("mul"),
+    quotient_of_differences,
+    "computed of halves: a difference of numbers of both signs above 32752 is infinite in fp16",
+)
+SUM = Form(
+    "factor of a sum",
+    op("mul") | op("real_div"),
+    factor_of_sum,
+    "halves are added: a sum beyond 65504 is infinite in fp16 before its factor",
+)
+AVERAGE = Form(
+    "average by a matrix",
+    op("matmul") | op("linear"),
+    average_by_matrix,
+    "half of the average is doubled: an average of 32768 and more is infinite in the engine's accumulator",
+)
