@@ -73,11 +73,11 @@ def print_code(folder: Path) -> None:
         return section[0] not in left_out
 
     kernels, activations = supported()
-    left_out = {"blocks", "lz4", "streamed_ports"}
+    left_out = {"blocks", "lz4", "streamed_ports", "integers"}
     base = kept([name for name in home if re.search(rf"\b{name}\(", (folder / "include/hexane.h").read_text())])
     of = {("kernels", name): kept([f"hx_kernel_{name}"]) - base for name in kernels}
     of |= {("activations", name): kept([f"hx_activation_{name}"]) - base for name in activations}
-    left_out = {"streamed_ports"}
+    left_out = {"streamed_ports", "integers"}
     of["codecs", "lz4"] = {s for s in sizes if s[0] == "blocks"} | kept(["hx_codec_lz4"]) - base
     parts: dict[tuple[tuple[str, str], ...], int] = {}
     for section, size in sizes.items():
@@ -87,6 +87,7 @@ def print_code(folder: Path) -> None:
     print("# What every app has, and beside that what the compiler adds: vectors, C library, main program.")
     print(f"base = {sum(sizes[section] for section in base)}\nstartup = {STARTUP}")
     print(f"streamed_ports = {sum(size for section, size in sizes.items() if section[0] == 'streamed_ports')}")
+    print(f"integers = {sum(size for section, size in sizes.items() if section[0] in ('integers', 'whole'))}")
     print("# Parts of the runtime, and which of them each kernel, activation and codec needs.")
     print(f"parts = {list(parts.values())}")
     title = ""
