@@ -189,14 +189,14 @@ def file_type() -> Made:
 
 def key_value_cache() -> tuple[Any, dict[str, Array]]:
     """Rows of a state, written at a position; and everything else that indexes."""
-    x, position = hx.input("x", (1, 4)), hx.input("position", (), "int32")
+    x = hx.input("x", (1, 4))
+    position = hx.reduce_argmax(x, axis=1, keep_dims=False, dtype="int32") + np.ones(1, np.int32)
     rows = hx.write_state(hx.state("rows", (6, 4)), x, position)
     order = hx.argsort(x, axis=1, descending=True)
     moved = hx.scatter_along_axis(x, order, hx.neg(x), axis=1, mode="add")
     large = hx.upsample_bilinear(hx.reshape(x, shape=(1, 1, 2, 2)), scale_factor_height=2.5, scale_factor_width=1.5)
     outs = {"rows": rows, "order": order, "moved": moved, "sums": hx.cumsum(order, axis=1), "large": large}
-    feeds = {"x": np.float32([[3, -1, 2, 0]]), "position": np.array(4, np.int32)}
-    return hx.graph(outs), feeds
+    return hx.graph(outs), {"x": np.float32([[3, -1, 2, 0]])}
 
 
 NETWORKS: dict[str, Callable[[], tuple[Any, dict[str, Array]]]] = {
@@ -214,26 +214,40 @@ def close(got: Array, need: Array) -> bool:
     return bool(np.abs(got - need).max() <= FLOATS * np.abs(need).max())
 
 
-@pytest.mark.skipif(shutil.which("make") is None, reason="not there: make")
-@pytest.mark.parametrize("name", NETWORKS)
-def test_a_network_runs_on_a_device_with_the_hosts_numbers(tmp_path: Path, name: str) -> None:
+def on_a_device(name: str) -> tuple[hx.Model, dict[str, Array], dict[str, Array]]:
+    """The network for a device, its inputs, and the host's outputs."""
     source, feeds = NETWORKS[name]()
     fixed = {"sr": feeds.pop("sr")} if "sr" in feeds else {}
     make = partial(hx.compile, source, target="host", threads=1, input_values=fixed)
     net = make(memory=hx.Memory(runtime="c99"))
     assert isinstance(net, hx.Model)
+    return net, feeds, make()(feeds)
+
+
+def write_files(folder: Path, net: hx.Model, feeds: dict[str, Array]) -> None:
+    """The app and its inputs."""
     for place, text in generate(plan_of(net), "net", app=True).items():
-        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / place).write_text(text)
-    subprocess.run(["make", "-s", "-C", tmp_path, "CFLAGS=-O0", "WERROR=1"], check=True)
-    (tmp_path / "input.bin").write_bytes(
-        b"".join(np.ascontiguousarray(feeds[port.name]).tobytes() for port in net.inputs)
-    )
-    subprocess.run([tmp_path / "net"], cwd=tmp_path, check=True)
-    data, need = (tmp_path / "output.bin").read_bytes(), make()(feeds)
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        (folder / place).write_text(text)
+    (folder / "input.bin").write_bytes(b"".join(np.ascontiguousarray(feeds[p.name]).tobytes() for p in net.inputs))
+
+
+def assert_outputs(folder: Path, net: hx.Model, need: dict[str, Array]) -> None:
+    """The app's."""
+    data = (folder / "output.bin").read_bytes()
     for port in net.outputs:
         shape, kind = tuple(map(int, port.shape)), np.dtype(port.dtype.numpy)
         size = int(np.prod(shape)) * kind.itemsize
         assert close(np.frombuffer(data[:size], kind).reshape(shape), need[port.name]), port.name
         data = data[size:]
     assert not data
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="not there: make")
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_network_runs_on_a_device_with_the_hosts_numbers(tmp_path: Path, name: str) -> None:
+    net, feeds, need = on_a_device(name)
+    write_files(tmp_path, net, feeds)
+    subprocess.run(["make", "-s", "-C", tmp_path, "CFLAGS=-O0", "WERROR=1"], check=True)
+    subprocess.run([tmp_path / "net"], cwd=tmp_path, check=True)
+    assert_outputs(tmp_path, net, need)
