@@ -58,6 +58,9 @@ def print_code(folder: Path) -> None:
         )
         read_object(made, sizes, calls, home)
 
+    for made in compilers_own(folder / "libgcc"):  # what computes doubles, for example
+        read_object(made, sizes, calls, home)
+
     def kept(roots: list[str]) -> set[Section]:
         found: set[Section] = set()
         left = [home[root] for root in roots]
@@ -73,11 +76,12 @@ def print_code(folder: Path) -> None:
         return section[0] not in left_out
 
     kernels, activations = supported()
-    left_out = {"blocks", "lz4", "streamed_ports"}
+    left_out = {"blocks", "lz4", "streamed_ports", "integers"}
     base = kept([name for name in home if re.search(rf"\b{name}\(", (folder / "include/hexane.h").read_text())])
     of = {("kernels", name): kept([f"hx_kernel_{name}"]) - base for name in kernels}
     of |= {("activations", name): kept([f"hx_activation_{name}"]) - base for name in activations}
     left_out = {"streamed_ports"}
+    integers = kept([name for name, section in home.items() if section[0] == "integers"]) - base
     of["codecs", "lz4"] = {s for s in sizes if s[0] == "blocks"} | kept(["hx_codec_lz4"]) - base
     parts: dict[tuple[tuple[str, str], ...], int] = {}
     for section, size in sizes.items():
@@ -87,6 +91,7 @@ def print_code(folder: Path) -> None:
     print("# What every app has, and beside that what the compiler adds: vectors, C library, main program.")
     print(f"base = {sum(sizes[section] for section in base)}\nstartup = {STARTUP}")
     print(f"streamed_ports = {sum(size for section, size in sizes.items() if section[0] == 'streamed_ports')}")
+    print(f"integers = {sum(sizes[section] for section in integers)}")
     print("# Parts of the runtime, and which of them each kernel, activation and codec needs.")
     print(f"parts = {list(parts.values())}")
     title = ""
@@ -96,6 +101,15 @@ def print_code(folder: Path) -> None:
             print(f"[code.{title}]")
         print(f"{key[1]} = {[i for i, users in enumerate(parts) if key in users]}")
     print()
+
+
+def compilers_own(folder: Path) -> list[Path]:
+    """The object files of the compiler's library."""
+    folder.mkdir()
+    asked = ["arm-none-eabi-gcc", *FLAGS.split(), "-print-libgcc-file-name"]
+    library = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
+    subprocess.run(["arm-none-eabi-ar", "x", library], check=True, cwd=folder)
+    return sorted(folder.glob("*.o"))
 
 
 def read_object(

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from test_c99_kernels import Array, assert_same_bits, assert_within_ulp, both
 
+from hexane.errors import Error
 from plans import PlanBuilder
 
 NAMES = {
@@ -92,7 +93,6 @@ def test_gather_along_an_axis_has_the_hosts_bits(c99, shape, axis, places):
 @pytest.mark.parametrize("kernel", ["gather", "gather_along_axis"])
 @pytest.mark.parametrize("index", [5, -6, 1 << 40, -(1 << 62)])
 def test_an_index_outside_of_its_axis_ends_the_run(c99, kernel, index):
-    from hexane.errors import Error
     from hexane.runtime.c99 import C99Model
 
     x, at = numbers("float32", (5,)), np.int64([1, index])
@@ -137,3 +137,78 @@ def test_the_gelu_of_tanh_is_the_hosts_within_rounding(c99):
     assert_within_ulp(got[known], need[known])
     tiny = ~np.isnan(need) & ~known
     assert np.abs(got[tiny] - need[tiny]).max(initial=0) < 1e-30
+
+
+@pytest.mark.parametrize("index", ["int32", "int64"])
+@pytest.mark.parametrize("dtype", ["int8", "int16", "float32", "int64"])
+@pytest.mark.parametrize(
+    ("shape", "places", "batch"), [((4, 5, 6), (3, 2), 0), ((4, 5, 6), (4, 7, 1), 1), ((5,), (1,), 0)]
+)
+def test_gather_nd_has_the_hosts_bits(c99, shape, places, batch, dtype, index):
+    data = numbers(dtype, shape)
+    count = places[-1]
+    at = np.stack(
+        [np.random.default_rng(i).integers(-n, n, places[:-1]) for i, n in enumerate(shape[batch:][:count])], -1
+    )
+    out = (*places[:-1], *shape[batch + count :])
+    fed = [data, at.astype(index)]
+    assert_same_bits(*both(one_step("gather_nd", fed, out, NAMES[dtype], batch_dims=batch), fed, c99))
+
+
+@pytest.mark.parametrize("index", ["int32", "int64"])
+@pytest.mark.parametrize(
+    ("dtype", "mode"),
+    [("int8", "update"), ("float32", "update"), *((d, m) for d in ("float32", "int32", "int64") for m in ("add", "mul", "max", "min"))],
+)  # fmt: skip
+def test_scatters_have_the_hosts_bits(c99, dtype, mode, index):
+    """Some indices come more than once."""
+    rng = np.random.default_rng(7)
+    data, updates = numbers(dtype, (4, 5, 6)), numbers(dtype, (9, 6), 1)
+    at = np.stack([rng.integers(-4, 4, 9), rng.integers(-5, 5, 9)], -1).astype(index)
+    fed = [data, at, updates]
+    got, need = both(one_step("scatter_nd", fed, (4, 5, 6), NAMES[dtype], mode=mode), fed, c99)
+    assert np.array_equal(got, need, equal_nan=dtype == "float32")
+    fed = [data, rng.integers(-5, 5, (3, 8, 6)).astype(index), numbers(dtype, (3, 8, 6), 2)]
+    got, need = both(one_step("scatter_along_axis", fed, (4, 5, 6), NAMES[dtype], axis=1, mode=mode), fed, c99)
+    assert np.array_equal(got, need, equal_nan=dtype == "float32")
+
+
+@pytest.mark.parametrize(("kernel", "shape"), [("gather_nd", (2,)), ("scatter_nd", (4,)), ("scatter_along_axis", (4,))])
+def test_a_coordinate_outside_of_its_axis_ends_the_run(c99, kernel, shape):
+    at = np.array([[1], [1 << 40]] if "nd" in kernel else [1, -(1 << 40)])
+    fed = [numbers("float32", (4,)), at, numbers("float32", (2,))][: 2 if kernel == "gather_nd" else 3]
+    attrs = {"gather_nd": {"batch_dims": 0}, "scatter_nd": {"mode": "add"}}.get(kernel, {"axis": 0, "mode": "add"})
+    with pytest.raises(Error, match="index"):
+        both(one_step(kernel, fed, shape, "fp32", **attrs), fed, c99)
+
+
+@pytest.mark.parametrize("index", ["int32", "int64"])
+@pytest.mark.parametrize(("axis", "on", "off"), [(-1, 1, 0), (0, 5, -2), (1, 2.5, 0.5)])
+def test_one_hot_has_the_hosts_bits(c99, axis, on, off, index):
+    """An index beyond the depth sets nothing."""
+    at = np.random.default_rng(2).integers(-9, 9, (3, 5)).astype(index)
+    shape = list(at.shape)
+    shape.insert(axis % 3, 6)
+    for dtype in ("fp32", "int32", "int64") if on != 2.5 else ("fp32",):
+        plan = one_step("one_hot", [at], shape, dtype, axis=axis, depth=6, on=on, off=off)
+        assert_same_bits(*both(plan, [at], c99))
+
+
+@pytest.mark.parametrize("index", ["int32", "int64"])
+@pytest.mark.parametrize("dtype", ["float32", "int32", "int64"])
+@pytest.mark.parametrize(("axis", "descending"), [(-1, 0), (0, 1), (1, 1)])
+def test_argsort_has_the_hosts_bits(c99, dtype, axis, descending, index):
+    x = numbers(dtype, (7, 9, 33))
+    plan = one_step("argsort", [x], x.shape, index, axis=axis, descending=descending)
+    assert_same_bits(*both(plan, [x], c99))
+
+
+@pytest.mark.parametrize("shape", [(1, 5, 7, 3), (2, 4, 9, 8), (1, 6, 5)])
+@pytest.mark.parametrize(("scale", "offset"), [(0.5, -0.25), (1 / 3, 0.0), (1.75, 0.375)])
+def test_linear_resizes_are_near_the_hosts(c99, shape, scale, offset):
+    x = np.random.default_rng(4).uniform(0, 255, shape).astype(np.float32)
+    out = (shape[0], *(max(1, int(n / scale)) for n in shape[1:-1]), shape[-1])
+    attrs = {
+        f"{what}_{axis}": value for axis in "hw" for what, value in (("scale", scale), ("offset", offset), ("unit", 1))
+    }
+    assert_within_ulp(*both(one_step("resize_linear", [x], out, "fp32", **attrs), [x], c99))

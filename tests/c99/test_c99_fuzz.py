@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from test_c99_known_networks import NETWORKS
 
 import hexane as hx
 from hexane.errors import Error
@@ -42,6 +43,8 @@ def plans(folder: Path) -> list[Path]:
     )
     for name in ("detector", "mobile-13"):
         nets[name] = hx.compile(small_networks()[name], target="host", threads=1, memory=hx.Memory(rows=1))
+    for name in ("key value cache", "file type", "transcription"):  # indices, integers, sorts
+        nets[name] = hx.compile(NETWORKS[name]()[0], target="host", threads=1, memory=hx.Memory(runtime="c99"))
     for name, net in nets.items():
         net.save(folder / f"{name}.hxp")
     plan = PlanBuilder()

@@ -66,11 +66,11 @@ def assert_same_bits(got: Array, need: Array) -> None:
     assert got.tobytes() == need.tobytes(), f"{np.count_nonzero(got != need)} of {got.size} differ"
 
 
-def assert_within_ulp(got: Array, need: Array) -> None:
+def assert_within_ulp(got: Array, need: Array, most: int = ULP) -> None:
     assert np.array_equal(np.isnan(got), np.isnan(need))
     bits = [np.where(b < 0, -(b & 0x7FFFFFFF), b).astype(np.int64) for b in (got.view(np.int32), need.view(np.int32))]
     apart = np.abs(bits[0] - bits[1])[~np.isnan(need)]
-    assert apart.max(initial=0) <= ULP, f"{apart.max()} ulp apart"
+    assert apart.max(initial=0) <= most, f"{apart.max()} ulp apart"
 
 
 def assert_near(got: Array, need: Array) -> None:
@@ -481,7 +481,7 @@ NUMBERS |= {"scaled_tanh": (1.7, 0.6), "selu": (1.67, 1.05), "sigmoid_hard": (0.
 NUMBERS |= {"thresholded_relu": (0.4,)}
 
 
-@pytest.mark.parametrize("op", supported()[1])
+@pytest.mark.parametrize("op", [op for op in supported()[1] if op != "tan"])  # the host's is 3 ulp from the tangent
 def test_activations_are_within_two_ulp_of_the_hosts(c99, op):
     rng = np.random.default_rng(16)
     edges = [
@@ -516,9 +516,21 @@ def test_activations_are_within_two_ulp_of_the_hosts(c99, op):
     assert_within_ulp(got, need)
 
 
+@pytest.mark.parametrize("op", ["sin", "cos", "tan", "sinh", "cosh", "exp2"])
+def test_trigonometry_is_within_an_ulp_of_fp64(c99, op):
+    rng = np.random.default_rng(20)
+    x = np.concatenate([rng.uniform(-9, 9, 3000), rng.standard_normal(300) * 1e-3, [0.0, -0.0, 1e-30]])
+    if op in ("sin", "cos", "tan"):
+        x = np.concatenate([x, rng.standard_normal(3000) * 1e6, 10.0 ** rng.uniform(8, 38, 3000), [2.0**30, 3e38]])
+    x = x.astype(np.float32)
+    plan, fed = one_step(op, [x], (x.shape, "fp32"))
+    need = getattr(np, op)(x.astype(np.float64)).astype(np.float32)
+    assert_within_ulp(both(plan, fed, c99)[0], need, 1)
+
+
 def test_a_kernel_that_is_not_there_is_refused_by_name(c99):
-    plan, _ = one_step("sin", [np.zeros(4, np.float32)], ((4,), "fp32"))
-    with pytest.raises(Error, match=r"sin"):
+    plan, _ = one_step("atan", [np.zeros(4, np.float32)], ((4,), "fp32"))
+    with pytest.raises(Error, match=r"atan"):
         C99Model(bytes(plan.tobytes()), c99)
 
 

@@ -127,22 +127,29 @@ def test_a_plan_for_a_chip_is_refused_with_the_way_out(tmp_path: Path) -> None:
 def test_a_step_without_a_source_is_named_by_its_kernel() -> None:
     plan = PlanBuilder()
     x, y = plan.port("inputs", "x", (4,)), plan.port("outputs", "y", (4,))
-    plan.step("sin", [x], [y])
+    plan.step("atan", [x], [y])
     sections = {name: np.array(rows) for name, rows in _core.plan_read(np.frombuffer(plan.tobytes(), np.uint8)).items()}
     sections["steps"]["source"] = 0
-    with pytest.raises(Error, match=r"^\[codegen\] step 0, sin: got the kernel sin, which"):
+    with pytest.raises(Error, match=r"^\[codegen\] step 0, atan: got the kernel atan, which"):
         generate(bytes(_core.plan_write(sections)), "net", app=True)
 
 
 def test_a_kernel_that_the_runtime_has_not_got_is_named_by_its_layer(tmp_path: Path) -> None:
     """By codegen as by compile, though the plan that codegen writes has no names of layers."""
-    values, indices = hx.topk(hx.relu(hx.input("x", (1, 128))), k=3, axis=1)
-    model = {"values": values, "indices": indices}
-    named = r"step \d, topk at test_c99_refusals.py:\d+: got the kernel topk, which"
+    model = {"y": hx.atan(hx.relu(hx.input("x", (1, 128))))}
+    named = r"step \d, atan at test_c99_refusals.py:\d+: got the kernel atan, which"
     with pytest.raises(Error, match=rf"^\[codegen\] {named}"):
         generate(saved(hx.compile(model, target="host"), tmp_path), "net", app=True)
     with pytest.raises(Error, match=rf"^\[compile\] runtime: got 'c99': {named}"):
         hx.compile(model, target="host", memory=hx.Memory(runtime="c99"))
+
+
+def test_a_kernel_that_compile_writes_out_for_the_runtime_says_so(tmp_path: Path) -> None:
+    values, indices = hx.topk(hx.input("x", (1, 128)), k=3, axis=1)
+    model = {"values": values, "indices": indices}
+    with pytest.raises(Error, match=r"^\[codegen\] step 0, topk .* --runtime c99 .*, which writes it as other ops$"):
+        generate(saved(hx.compile(model, target="host"), tmp_path), "net", app=True)
+    generate(saved(hx.compile(model, target="host", memory=hx.Memory(runtime="c99")), tmp_path), "net", app=True)
 
 
 def test_a_dtype_that_the_runtime_has_not_got_names_the_step() -> None:

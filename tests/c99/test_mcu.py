@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from test_c99_known_networks import NETWORKS, assert_outputs, on_a_device, write_files
+from test_c99_promises import plan_of
 
 import hexane as hx
 from c99_apps import write_app
@@ -137,3 +139,16 @@ def test_an_app_with_a_double_of_cmsis_nn_on_a_microcontroller(tmp_path, rows, c
     (tmp_path / "input.bin").write_bytes(x.tobytes())
     run_on_board(tmp_path, core, f"CMSIS_NN={Path(__file__).parent / 'cmsis_nn'}")
     assert (tmp_path / "output.bin").read_bytes() == net(x).tobytes()
+
+
+@pytest.mark.parametrize("core", BOARDS)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_known_network_on_a_microcontroller(name, core, tmp_path):
+    """In fp32, with integers and indices."""
+    net, feeds, need = on_a_device(name)
+    write_files(tmp_path, net, feeds)
+    sizes = run_on_board(tmp_path, core)
+    assert_outputs(tmp_path, net, need)
+    if core == "cortex-m4":
+        code = sizes["text"] - len(prepared(plan_of(net)))
+        assert code <= flash_of(net.program).code, "what `fit` says is an upper estimate"

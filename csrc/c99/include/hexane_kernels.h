@@ -7,17 +7,25 @@
 
 #define HX_EACH_KERNEL(KERNEL) \
   KERNEL(add)                  \
+  KERNEL(argsort)              \
   KERNEL(avg_pool)             \
+  KERNEL(bitwise_and)          \
+  KERNEL(bitwise_or)           \
+  KERNEL(bitwise_xor)          \
   KERNEL(cast)                 \
   KERNEL(conv)                 \
   KERNEL(conv_transpose)       \
   KERNEL(copy)                 \
+  KERNEL(cumsum)               \
   KERNEL(dequantize)           \
   KERNEL(encoded_conv)         \
   KERNEL(encoded_matmul)       \
   KERNEL(equal)                \
+  KERNEL(floor_div)            \
+  KERNEL(fmod)                 \
   KERNEL(gather)               \
   KERNEL(gather_along_axis)    \
+  KERNEL(gather_nd)            \
   KERNEL(greater)              \
   KERNEL(greater_equal)        \
   KERNEL(interleave)           \
@@ -33,8 +41,10 @@
   KERNEL(max_pool)             \
   KERNEL(maximum)              \
   KERNEL(minimum)              \
+  KERNEL(mod)                  \
   KERNEL(mul)                  \
   KERNEL(not_equal)            \
+  KERNEL(one_hot)              \
   KERNEL(pad)                  \
   KERNEL(pow)                  \
   KERNEL(prelu)                \
@@ -55,26 +65,36 @@
   KERNEL(reduce_max)           \
   KERNEL(reduce_mean)          \
   KERNEL(reduce_min)           \
+  KERNEL(reduce_prod)          \
   KERNEL(reduce_sum)           \
   KERNEL(reduce_sum_square)    \
+  KERNEL(resize_linear)        \
   KERNEL(resize_nearest)       \
   KERNEL(reverse)              \
   KERNEL(rms_norm)             \
   KERNEL(running_reduce)       \
   KERNEL(running_sum)          \
+  KERNEL(scatter_along_axis)   \
+  KERNEL(scatter_nd)           \
   KERNEL(select)               \
+  KERNEL(shift_left)           \
+  KERNEL(shift_right)          \
   KERNEL(softmax)              \
   KERNEL(sub)                  \
-  KERNEL(unary)
+  KERNEL(unary)                \
+  KERNEL(write_slice)
 
 #define HX_EACH_ACTIVATION(ACTIVATION) \
   ACTIVATION(abs)                      \
   ACTIVATION(ceil)                     \
   ACTIVATION(celu)                     \
   ACTIVATION(clip)                     \
+  ACTIVATION(cos)                      \
+  ACTIVATION(cosh)                     \
   ACTIVATION(elu)                      \
   ACTIVATION(erf)                      \
   ACTIVATION(exp)                      \
+  ACTIVATION(exp2)                     \
   ACTIVATION(floor)                    \
   ACTIVATION(gelu)                     \
   ACTIVATION(gelu_tanh)                \
@@ -94,10 +114,13 @@
   ACTIVATION(sigmoid_hard)             \
   ACTIVATION(sign)                     \
   ACTIVATION(silu)                     \
+  ACTIVATION(sin)                      \
+  ACTIVATION(sinh)                     \
   ACTIVATION(softplus)                 \
   ACTIVATION(softsign)                 \
   ACTIVATION(sqrt)                     \
   ACTIVATION(square)                   \
+  ACTIVATION(tan)                      \
   ACTIVATION(tanh)                     \
   ACTIVATION(threshold)                \
   ACTIVATION(thresholded_relu)

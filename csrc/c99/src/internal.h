@@ -143,6 +143,14 @@ float hx_to_float(uint64_t bits);
 
 static inline int32_t hx_i8(const uint8_t* at) { return *at < 128 ? *at : *at - 256; }
 
+/* True if hx_whole() reads elements of the dtype: integers but uint64, and truths. */
+int hx_is_whole(hx_dtype dtype);
+int64_t hx_whole(const uint8_t* at, hx_dtype dtype);
+/* The lower bytes of a whole number. */
+void hx_put_whole(uint8_t* to, int32_t item, int64_t value);
+/* Two's complement, as hx_signed(). */
+int64_t hx_wrapped(uint64_t bits);
+
 /* A number in a row of the plan: its field of 4 bytes, or the lower half of one of 8, whose upper half is known. */
 #define HX_FIELD(row, type, field) hx_u32((row) + offsetof(type, field))
 
@@ -330,6 +338,17 @@ static inline int64_t hx_attr_i(const hx_call* call, uint32_t i) { return hx_i64
 /* As 32 bits; a value that does not fit becomes INT32_MIN, which every check refuses. */
 int32_t hx_attr_n(const hx_call* call, uint32_t i);
 static inline float hx_attr_f(const hx_call* call, uint32_t i) { return hx_to_float(hx_u64(call->attrs + 8 * i)); }
+static inline double hx_attr_d(const hx_call* call, uint32_t i) {
+  const uint64_t bits = hx_u64(call->attrs + 8 * i);
+  double value;
+  HX_COPY(&value, &bits, 8);
+  return value;
+}
+/* Word i of the attributes as an element of this dtype, fp32 or one of hx_is_whole(), truncated; 0 if it has not got
+ * the number. */
+int hx_attr_element(const hx_call* call, uint32_t i, hx_dtype dtype, uint8_t* to);
+/* The ends of the range of an integer dtype. */
+int64_t hx_end_of(hx_dtype dtype, int is_low);
 static inline const char* hx_attr_s(const hx_call* call, uint32_t i) {
   return hx_string(call->net, hx_u64(call->attrs + 8 * i));
 }
@@ -511,6 +530,52 @@ float hx_sqrt(float x);
 float hx_scale(float x, float k);       /* x 2^k */
 float hx_reduce_exp(float x, float* k); /* x less k ln 2 */
 float hx_exp_slope(float r);            /* (e^r - 1) / r */
+
+/* ---- integers ---- */
+
+typedef enum hx_integer_op {
+  HX_ADD,
+  HX_SUB,
+  HX_MUL,
+  HX_REAL_DIV,
+  HX_FLOOR_DIV,
+  HX_MOD,
+  HX_FMOD,
+  HX_MAXIMUM,
+  HX_MINIMUM,
+  HX_POW,
+  HX_PRELU,
+  HX_BITWISE_AND,
+  HX_BITWISE_OR,
+  HX_BITWISE_XOR,
+  HX_SHIFT_LEFT,
+  HX_SHIFT_RIGHT,
+  HX_ABS, /* of one operand, from here on */
+  HX_NEG,
+  HX_SIGN,
+  HX_RELU,
+  HX_SQUARE,
+  HX_CLIP,
+  HX_NO_OP
+} hx_integer_op;
+
+/* A program whose plan computes with integers only in quantised ops may leave their arithmetic out: then a plan that
+ * has some is refused. */
+#if !defined(HX_NO_INTEGERS)
+/* `num` operands of one integer dtype. */
+hx_status hx_check_integers(const hx_call* call, uint32_t num);
+void hx_run_integers(const hx_call* call, int axis, hx_range range, hx_integer_op op);
+/* After hx_check_reduce(). */
+hx_status hx_check_integer_reduce(const hx_call* call);
+/* kept, inner: as hx_split_reduce() gives them. */
+void hx_run_integer_reduce(hx_integer_op op, int is_mean, const hx_view* kept, hx_view* inner);
+#else
+#define hx_check_integers(call, num) \
+  hx_fail((call)->net, HX_UNSUPPORTED, "steps", (call)->step, (call)->kernel->name, "dtype: need fp32")
+#define hx_run_integers(call, axis, range, op) ((void)(op))
+#define hx_check_integer_reduce(call) hx_refuse(call, "dtype: need fp32")
+#define hx_run_integer_reduce(op, is_mean, kept, inner) ((void)(op))
+#endif
 
 /* ---- epilogues ---- */
 

@@ -130,6 +130,8 @@ def makefile(name: str, plan: PlanView, cmsis_nn: bool) -> str:
         left_out += " -DHX_NO_ACTIVATIONS"
     if not plan.has_states():
         left_out += " -DHX_NO_STATES"
+    if not plan.has_integers():
+        left_out += " -DHX_NO_INTEGERS"
     left_out += f" -DHX_PLAN_DTYPES={plan.dtype_bits():#x}"
     text = _MAKEFILE.replace("@LEFT_OUT@", left_out)
     for place in ("USAGE", "SETTINGS", "OBJECTS", "RULES"):

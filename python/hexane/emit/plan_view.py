@@ -22,6 +22,20 @@ _C99 = "; compile the model with --runtime c99 (hx.Memory(runtime='c99')), which
 _INSTEAD = {  # what to do about kernels of the host alone
     **dict.fromkeys(("decode", "sparse_conv", "sparse_matmul"), f"{_C99}has that weight whole"),
     "recurrent": f"{_C99}has the steps of that network written out",
+    **dict.fromkeys(
+        (
+            *("topk", "reduce_l1_norm", "reduce_l2_norm", "reduce_log_sum", "reduce_log_sum_exp", "log_softmax"),
+            *("batch_norm", "instance_norm", "scaled_dot_product_attention", "rotary_embedding", "mish"),
+        ),
+        f"{_C99}writes it as other ops",
+    ),
+}
+# Kernels whose code for integers is a part of the runtime of its own.
+_INTEGERS = {
+    *("add", "sub", "mul", "real_div", "floor_div", "mod", "fmod", "maximum", "minimum", "pow", "prelu"),
+    *("bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right"),
+    *("abs", "neg", "sign", "relu", "square", "clip"),
+    *("reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod"),
 }
 _INSTALLED = Path(__file__).parents[1] / "c99"  # next to the installed package
 _CHECKOUT = Path(__file__).parents[3]
@@ -224,6 +238,17 @@ class PlanView:
         """The dtypes of its tensors, a bit for each in the order of the runtime's hx_dtype."""
         used = {self.string(at) for at in set(self.sections["tensors"]["dtype"].tolist())}
         return sum(1 << _DTYPES.index(name) for name in used if name in _DTYPES)
+
+    def has_integers(self) -> bool:
+        """True if a step computes with integers, other than a quantised one."""
+        for step in self.sections["steps"]:
+            out = self.sections["operands"][step["operands"] + step["num_inputs"]]
+            if (
+                self.string(step["kernel"]) in _INTEGERS
+                and self.string(self.sections["tensors"][out]["dtype"]) != "fp32"
+            ):
+                return True
+        return False
 
     def has_states(self) -> bool:
         """True if it has memory that a run leaves to the next, or with initial contents."""

@@ -47,7 +47,7 @@ def flash_of(program: Program) -> Flash:
     view = PlanView(plan)
     code, missing = 0, ""
     try:
-        code = code_bytes(*view.used(), view.codecs, view.streams)
+        code = code_bytes(*view.used(), view.codecs, view.streams, view.has_integers())
     except Error as error:
         missing = str(error)
     return Flash(len(plan), view.weight_bytes, code, view.weight_bytes - view.packed_bytes, missing)

@@ -29,13 +29,22 @@ def cores() -> tuple[Core, ...]:
     )
 
 
-def code_bytes(kernels: Iterable[str], activations: Iterable[str], codecs: Iterable[str], streams: bool = False) -> int:
+def code_bytes(
+    kernels: Iterable[str],
+    activations: Iterable[str],
+    codecs: Iterable[str],
+    streams: bool = False,
+    integers: bool = False,
+) -> int:
     """The code bytes of an app with these parts, for a Cortex-M4 at -Os, including verification. streams: it has
-    streamed ports. An upper estimate: functions before they are linked, which makes some of them smaller."""
+    streamed ports. integers: it computes with integers outside of quantised ops. An upper estimate: functions before
+    they are linked, which makes some of them smaller."""
     code: dict[str, Any] = table("microcontrollers")["code"]
     parts: set[int] = set()
     for title, names in (("kernels", kernels), ("activations", activations), ("codecs", codecs)):
         for name in names:
             parts |= set(code[title][name])
-    ports = int(code["streamed_ports"]) if streams else 0
-    return int(code["base"]) + int(code["startup"]) + ports + sum(int(code["parts"][i]) for i in parts)
+    whole = int(code["base"]) + int(code["startup"])
+    whole += int(code["streamed_ports"]) if streams else 0
+    whole += int(code["integers"]) if integers else 0
+    return whole + sum(int(code["parts"][i]) for i in parts)

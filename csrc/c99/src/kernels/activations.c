@@ -130,6 +130,89 @@ static float gelu_tanh(float x) {
   return x < 0 ? (float)(x * e / (1 + e)) : x > 12 ? x : (float)(x / (1 + e));
 }
 
+/* The sine of r + quarter * pi / 2 for r from -pi / 4 to pi / 4, to 2^-50. */
+static double turned_sine(double r, int32_t quarter) {
+  static const double kSine[] = {
+      1.0 / 6227020800.0, -1.0 / 39916800, 1.0 / 362880, -1.0 / 5040, 1.0 / 120, -1.0 / 6, 1};
+  static const double kCosine[] = {1.0 / 479001600, -1.0 / 3628800, 1.0 / 40320, -1.0 / 720, 1.0 / 24, -0.5, 1};
+  const double* terms = quarter & 1 ? kCosine : kSine;
+  const double square = r * r;
+  double p = quarter & 1 ? -1.0 / 87178291200.0 : -1.0 / 1307674368000.0;
+  int i;
+  for (i = 0; i < 7; ++i) p = p * square + terms[i];
+  if (!(quarter & 1)) p *= r;
+  return quarter & 2 ? -p : p;
+}
+
+/* Takes the nearest whole number of quarters away from `turns`. */
+static double without_quarters(double turns, int32_t* quarter) {
+  const int32_t whole = (int32_t)(turns < 0 ? turns - 0.5 : turns + 0.5);
+  *quarter += whole;
+  return turns - (double)whole;
+}
+
+/* Quarters of a turn in x = m 2^e from 2^20 on, less multiples of 4: m 2 / pi word by word of 2 / pi. Words whose
+ * products are multiples of 4 fall away, and what is left of the others is exact until it is small. */
+static double quarters_of(uint32_t bits, int32_t* quarter) {
+  static const uint32_t kTwoOverPi[] = {0xa2f983u, 0x6e4e44u, 0x1529fcu, 0x2757d1u, 0xf534ddu,
+                                        0xc0db62u, 0x95993cu, 0x439041u, 0xfe5163u, 0xabdebbu};
+  const int32_t e = (int32_t)(bits >> 23) - 150, first = e > 49 ? (e - 2) / 24 - 1 : 0;
+  const double m = (double)((bits & 0x7fffffu) | 0x800000u);
+  double turns = 0;
+  int32_t i;
+  for (i = first; i < first + 7; ++i) {
+    int32_t shift = e - 24 * (i + 1);
+    double term = m * (double)kTwoOverPi[i], most = 4;
+    for (; shift > 0; --shift) term += term;
+    for (; shift < 0; ++shift) term *= 0.5;
+    while (most <= term) most += most;
+    for (; most >= 4; most *= 0.5)
+      if (term >= most) term -= most;
+    turns = without_quarters(turns + term, quarter);
+  }
+  return turns;
+}
+
+/* x less the nearest multiple of pi / 2, which is *quarter of them modulo 4; NaN of numbers that are not finite. */
+static double of_quarter(float x, int32_t* quarter) {
+  const uint32_t bits = hx_u32_of(x) & 0x7fffffffu;
+  double r;
+  *quarter = 0;
+  if (bits >= 0x7f800000u) return x - x;
+  if (bits < 0x49800000u) { /* 2^20: the products of the first two parts of pi / 2 are exact */
+    double whole;
+    without_quarters(x * 0.63661977236758138, quarter);
+    whole = (double)*quarter;
+    return ((x - whole * 1.5707963267341256) - whole * 6.077100506303966e-11) - whole * 2.0222662487959506e-21;
+  }
+  r = quarters_of(bits, quarter) * 1.5707963267948966;
+  if (x > 0) return r;
+  *quarter = -*quarter;
+  return -r;
+}
+
+static float sine(float x, int32_t turned) { /* turned by so many quarters */
+  int32_t quarter;
+  const double r = of_quarter(x, &quarter);
+  return r != r ? x - x : (float)turned_sine(r, (quarter & 3) + turned);
+}
+
+static float tangent_of(float x) {
+  int32_t quarter;
+  const double r = of_quarter(x, &quarter);
+  quarter &= 3;
+  return r != r ? x - x : x == 0 ? x : (float)(turned_sine(r, quarter) / turned_sine(r, quarter + 1));
+}
+
+/* (e^x - sign e^-x) / 2 in double; for small numbers the series of the sine. */
+static float hyperbolic(float x, double sign) {
+  const double grown = hx_exp_wide(x), square = (double)x * x;
+  if (x != x || x - x != 0) return sign < 0 ? absolute(x) : x;
+  if (sign > 0 && square < 0.25)
+    return (float)(x * (1 + square * (1.0 / 6 + square * (1.0 / 120 + square * (1.0 / 5040 + square / 362880)))));
+  return (float)(0.5 * grown - sign * (0.5 / grown));
+}
+
 static float at_least(float x, float low) { return x < low ? low : x; }
 static float at_most(float x, float high) { return x > high ? high : x; }
 
@@ -151,6 +234,12 @@ ACTIVATION(sigmoid, 0, sigmoid(x))
 ACTIVATION(silu, 0, silu(x))
 ACTIVATION(gelu, 0, gelu(x))
 ACTIVATION(gelu_tanh, 0, gelu_tanh(x))
+ACTIVATION(sin, 0, x == 0 ? x : sine(x, 0))
+ACTIVATION(cos, 0, sine(x, 1))
+ACTIVATION(tan, 0, tangent_of(x))
+ACTIVATION(sinh, 0, hyperbolic(x, 1))
+ACTIVATION(cosh, 0, hyperbolic(x, -1))
+ACTIVATION(exp2, 0, hx_power(2.0f, x))
 ACTIVATION(softplus, 0, (x < 0 ? 0.0f : x) + hx_log1p(hx_exp(-absolute(x))))
 ACTIVATION(softsign, 0, x / (1.0f + absolute(x)))
 ACTIVATION(relu, 0, at_least(x, 0.0f))

@@ -2,39 +2,7 @@
  * truth is a byte: anything but 0 is true, and what is written is 0 or 1. */
 #include "../internal.h"
 
-static int is_whole(hx_dtype dtype) { return dtype != HX_FP16 && dtype != HX_FP32 && dtype != HX_FP64; }
-
-static int has_numbers(hx_dtype dtype) {
-  return hx_has_dtype(dtype) && dtype != HX_FP16 && dtype != HX_FP64 && dtype != HX_UINT64;
-}
-
-/* A whole number of any dtype but uint64. */
-static int64_t whole(const uint8_t* at, hx_dtype dtype) {
-  switch (dtype) {
-    case HX_BOOL:
-      return *at != 0;
-    case HX_INT8:
-      return hx_i8(at);
-    case HX_UINT8:
-      return *at;
-    case HX_INT16:
-      return (int64_t)(at[0] | at[1] << 8) - (at[1] & 0x80 ? 65536 : 0);
-    case HX_UINT16:
-      return at[0] | at[1] << 8;
-    case HX_INT32:
-      return hx_signed(hx_u32(at));
-    case HX_UINT32:
-      return hx_u32(at);
-    default:
-      return hx_i64(at);
-  }
-}
-
-static void put_whole(uint8_t* to, int32_t item, int64_t value) {
-  const uint64_t bits = (uint64_t)value;
-  int32_t i;
-  for (i = 0; i < item; ++i) to[i] = (uint8_t)(bits >> 8 * i);
-}
+static int has_numbers(hx_dtype dtype) { return hx_is_whole(dtype) || dtype == HX_FP32; }
 
 /* ---- comparisons ---- */
 
@@ -57,7 +25,7 @@ static relation related(const uint8_t* a, const uint8_t* b, hx_dtype dtype) {
     const float x = hx_f32(a), y = hx_f32(b);
     return x < y ? LESS : x > y ? GREATER : x == y ? EQUAL : UNORDERED;
   } else {
-    const int64_t x = whole(a, dtype), y = whole(b, dtype);
+    const int64_t x = hx_whole(a, dtype), y = hx_whole(b, dtype);
     return x < y ? LESS : x > y ? GREATER : EQUAL;
   }
 }
@@ -206,11 +174,11 @@ static void run_cast(const hx_call* call, int axis, hx_range range) {
       if (from == HX_FP32 && to == HX_FP32)
         hx_put_f32(y, hx_f32(x));
       else if (to == HX_FP32)
-        hx_put_f32(y, (float)whole(x, from));
+        hx_put_f32(y, (float)hx_whole(x, from));
       else if (to == HX_BOOL)
-        *y = (uint8_t)(is_whole(from) ? whole(x, from) != 0 : hx_f32(x) != 0);
+        *y = (uint8_t)(from != HX_FP32 ? hx_whole(x, from) != 0 : hx_f32(x) != 0);
       else
-        put_whole(y, v[1].item, from == HX_FP32 ? truncated(hx_f32(x), to) : whole(x, from));
+        hx_put_whole(y, v[1].item, from == HX_FP32 ? truncated(hx_f32(x), to) : hx_whole(x, from));
     }
   } while (hx_walk_next(&walk));
 }

@@ -1,17 +1,15 @@
 /* Elements that indices choose: gather along an axis, reverse, and the place of the largest or smallest number. Indices
  * are known only when a plan runs: one outside of its axis ends the run with HX_BAD_INDEX. */
-#include "../internal.h"
+#include "index.h"
 
-static int is_index(const hx_view* view) { return hx_is(view->dtype, HX_INT32) || hx_is(view->dtype, HX_INT64); }
+int hx_is_index(const hx_view* view) { return hx_is(view->dtype, HX_INT32) || hx_is(view->dtype, HX_INT64); }
 
-/* The axis of an attribute, counted from the end where it is negative; -1 where the rank has none. */
-static int axis_of(const hx_call* call, int rank) {
-  const int32_t axis = hx_attr_n(call, 0);
+int hx_axis_of(const hx_call* call, uint32_t word, int rank) {
+  const int32_t axis = hx_attr_n(call, word);
   return axis < -rank || axis >= rank ? -1 : axis < 0 ? axis + rank : axis;
 }
 
-/* An index of an axis of this extent, from its end where it is negative; -1, and the error of the net, for others. */
-static int32_t index_at(const hx_call* call, const uint8_t* at, const hx_view* indices, int32_t extent) {
+int32_t hx_index_in(const hx_call* call, const uint8_t* at, const hx_view* indices, int32_t extent) {
   const int64_t given = hx_is(indices->dtype, HX_INT64) ? hx_i64(at) : hx_signed(hx_u32(at));
   const int64_t index = given < 0 ? given + extent : given;
   if (index >= 0 && index < extent) return (int32_t)index;
@@ -26,9 +24,9 @@ HX_CHECK_FUNCTION hx_status check_gather(const hx_call* call) {
   hx_view v[3];
   int i, axis;
   if (!hx_operands(call, 2, v)) return hx_refuse(call, "need data and indices");
-  axis = axis_of(call, v[0].rank);
+  axis = hx_axis_of(call, 0, v[0].rank);
   if (axis < 0) return hx_refuse(call, "axis: need one of the data's");
-  if (!is_index(&v[1])) return hx_refuse(call, "indices: need int32 or int64");
+  if (!hx_is_index(&v[1])) return hx_refuse(call, "indices: need int32 or int64");
   if (v[0].dtype != v[2].dtype) return hx_refuse(call, "output: need the dtype of the data");
   if (v[2].rank != v[0].rank + v[1].rank - 1) return hx_refuse(call, "output: got another rank");
   if (v[0].ring || v[1].ring || v[2].ring) return hx_refuse(call, "got a ring, need whole tensors");
@@ -77,7 +75,7 @@ static void run_gather(const hx_call* call, int cut, hx_range range) {
   int32_t n;
   (void)cut;
   hx_operands(call, 2, v);
-  axis = axis_of(call, v[0].rank);
+  axis = hx_axis_of(call, 0, v[0].rank);
   places[0] = v[1];
   places[1] = v[2];
   places[1].rank = v[1].rank;
@@ -90,7 +88,7 @@ static void run_gather(const hx_call* call, int cut, hx_range range) {
     const uint8_t* at = walk.at[0];
     uint8_t* to = walk.at[1];
     for (n = 0; n < walk.count; ++n, at += walk.step[0], to += walk.step[1]) {
-      const int32_t index = index_at(call, at, &v[1], v[0].shape[axis]);
+      const int32_t index = hx_index_in(call, at, &v[1], v[0].shape[axis]);
       if (index < 0) return;
       copy_slice(&v[0], &v[2], axis, v[1].rank, index, to);
     }
@@ -105,9 +103,9 @@ HX_CHECK_FUNCTION hx_status check_along(const hx_call* call) {
   hx_view v[3];
   int i, axis;
   if (!hx_operands(call, 2, v)) return hx_refuse(call, "need data and indices");
-  axis = axis_of(call, v[0].rank);
+  axis = hx_axis_of(call, 0, v[0].rank);
   if (axis < 0) return hx_refuse(call, "axis: need one of the data's");
-  if (!is_index(&v[1])) return hx_refuse(call, "indices: need int32 or int64");
+  if (!hx_is_index(&v[1])) return hx_refuse(call, "indices: need int32 or int64");
   if (v[0].dtype != v[2].dtype || v[0].rank != v[2].rank || !hx_same_shape(&v[1], &v[2]))
     return hx_refuse(call, "output: need the dtype of the data and the shape of the indices");
   if (v[0].ring || v[1].ring || v[2].ring) return hx_refuse(call, "got a ring, need whole tensors");
@@ -123,7 +121,7 @@ static void run_along(const hx_call* call, int cut, hx_range range) {
   int32_t n, step;
   (void)cut;
   hx_operands(call, 2, v);
-  axis = axis_of(call, v[0].rank);
+  axis = hx_axis_of(call, 0, v[0].rank);
   step = v[0].strides[axis];
   walked[0] = v[0];
   walked[1] = v[1];
@@ -135,7 +133,7 @@ static void run_along(const hx_call* call, int cut, hx_range range) {
     const uint8_t *x = walk.at[0], *at = walk.at[1];
     uint8_t* to = walk.at[2];
     for (n = 0; n < walk.count; ++n, x += walk.step[0], at += walk.step[1], to += walk.step[2]) {
-      const int32_t index = index_at(call, at, &v[1], v[0].shape[axis]);
+      const int32_t index = hx_index_in(call, at, &v[1], v[0].shape[axis]);
       if (index < 0) return;
       memmove(to, x + (size_t)index * (size_t)step, (size_t)v[2].item);
     }
@@ -199,12 +197,12 @@ HX_CHECK_FUNCTION hx_status check_arg(const hx_call* call) {
   hx_view v[2];
   int axis, i, rank = 0;
   if (!hx_operands(call, 1, v)) return hx_refuse(call, "need one input");
-  axis = axis_of(call, v[0].rank);
+  axis = hx_axis_of(call, 0, v[0].rank);
   if (axis < 0 || v[0].shape[axis] < 1) return hx_refuse(call, "axis: need one with elements");
-  if (v[0].dtype != HX_FP32 && !hx_is_byte(v[0].dtype) && !hx_is(v[0].dtype, HX_INT32))
+  if (v[0].dtype != HX_FP32 && !hx_is_whole(v[0].dtype))
     return hx_fail(call->net, HX_UNSUPPORTED, "steps", call->step, call->kernel->name,
-                   "dtype: need fp32, int8, uint8 or int32");
-  if (!is_index(&v[1])) return hx_refuse(call, "output: need int32 or int64");
+                   "dtype: need fp32 or integers but uint64");
+  if (!hx_is_index(&v[1])) return hx_refuse(call, "output: need int32 or int64");
   if (v[0].ring || v[1].ring) return hx_refuse(call, "got a ring, need whole tensors");
   for (i = 0; i < v[0].rank; ++i) {
     if (i == axis && !hx_attr_i(call, 1)) continue;
@@ -224,8 +222,7 @@ static int32_t best_of(const uint8_t* x, int32_t step, int32_t n, hx_dtype dtype
       const float p = hx_f32(a), q = hx_f32(b);
       better = q == q && (p != p || (is_least ? p < q : p > q));
     } else {
-      const int32_t p = hx_is(dtype, HX_INT32) ? hx_signed(hx_u32(a)) : hx_is_signed(dtype) ? hx_i8(a) : *a;
-      const int32_t q = hx_is(dtype, HX_INT32) ? hx_signed(hx_u32(b)) : hx_is_signed(dtype) ? hx_i8(b) : *b;
+      const int64_t p = hx_whole(a, dtype), q = hx_whole(b, dtype);
       better = is_least ? p < q : p > q;
     }
     if (better) best = i;
@@ -239,7 +236,7 @@ static void run_arg(const hx_call* call, hx_range range, int is_least) {
   int axis, i;
   int32_t n, extent, step;
   hx_operands(call, 1, v);
-  axis = axis_of(call, v[0].rank);
+  axis = hx_axis_of(call, 0, v[0].rank);
   extent = v[0].shape[axis];
   step = v[0].strides[axis];
   for (i = axis; i + 1 < v[0].rank; ++i) {

@@ -21,7 +21,7 @@ static int32_t begin_of(const hx_call* call, int axis) { return (int32_t)hx_attr
 HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
   hx_view in, out;
   int axis;
-  const float value = hx_attr_f(call, VALUE);
+  uint8_t element[8];
   if (call->num_inputs != 1 || !hx_input(call, 0, &in)) return hx_refuse(call, "need one input");
   hx_output(call, 0, &out);
   if (in.dtype != out.dtype || in.rank != out.rank) return hx_refuse(call, "output: need the input's dtype and rank");
@@ -37,11 +37,11 @@ HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
     if (mode_of(call) != CONSTANT && in.shape[axis] == 0 && out.shape[axis])
       return hx_refuse(call, "got no elements, need one or more to pad by");
   }
-  if (mode_of(call) != CONSTANT || out.dtype == HX_FP32) return HX_OK;
-  if (value == 0 || (out.dtype == HX_INT8 && value >= -128 && value <= 127) ||
-      (out.dtype == HX_UINT8 && value >= 0 && value <= 255))
+  if (mode_of(call) != CONSTANT || hx_attr_d(call, VALUE) == 0) return HX_OK;
+  if ((out.dtype == HX_FP32 || hx_is_whole(out.dtype)) && hx_attr_element(call, VALUE, out.dtype, element))
     return HX_OK;
-  return hx_fail(call->net, HX_UNSUPPORTED, "steps", call->step, "pad", "value: need fp32, int8 or uint8, or 0");
+  return hx_fail(call->net, HX_UNSUPPORTED, "steps", call->step, "pad",
+                 "value: need fp32, integers but uint64 that have the value, or 0");
 }
 
 /* The element of an axis that output element `i + begin` shows, or -1 for the constant. */
@@ -86,7 +86,6 @@ static void pad_row(const hx_call* call, mode m, const hx_view* in, const hx_vie
 
 static void run(const hx_call* call, int cut, hx_range range) {
   const mode m = mode_of(call);
-  const float number = m == CONSTANT ? hx_attr_f(call, VALUE) : 0.0f;
   int32_t index[PLAN_MAX_RANK];
   uint8_t value[8] = {0, 0, 0, 0, 0, 0, 0, 0};
   hx_range part[PLAN_MAX_RANK];
@@ -95,10 +94,7 @@ static void run(const hx_call* call, int cut, hx_range range) {
   hx_input(call, 0, &in);
   hx_output(call, 0, &out);
   if (hx_size(&out) == 0) return;
-  if (out.dtype == HX_FP32)
-    hx_put_f32(value, number);
-  else
-    value[0] = (uint8_t)(int32_t)number;
+  if (m == CONSTANT && (out.dtype == HX_FP32 || hx_is_whole(out.dtype))) hx_attr_element(call, VALUE, out.dtype, value);
   if (out.rank == 0) {
     memcpy(out.data, in.data, (size_t)out.item);
     return;

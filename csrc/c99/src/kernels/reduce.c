@@ -1,5 +1,6 @@
-/* Reductions of fp32 over any axes. Sums are made in blocks of 128 terms, and these in blocks of 128, so that the
- * rounding errors of long sums stay small; where the innermost axis is kept the bits are the host's.
+/* Reductions of fp32 over any axes; those of integers are in integers.c. Sums are made in blocks of 128 terms, and
+ * these in blocks of 128, so that the rounding errors of long sums stay small; where the innermost axis is kept the
+ * bits are the host's.
  *
  * running_reduce: a sum, mean, maximum or minimum over the pixels of an image, row by row, with the same bits. [1, H,
  * W, C] or [1, H, C] -> [1, H, L, C]: the partial results behind each row, in as many levels as there are blocks of
@@ -9,7 +10,7 @@
 
 enum { AXES = HX_REDUCE_AXES, KEEP = HX_REDUCE_KEEP };
 
-typedef enum kind { SUM, MEAN, MAXIMUM, MINIMUM, SQUARES } kind;
+typedef enum kind { SUM, MEAN, MAXIMUM, MINIMUM, SQUARES, PRODUCT } kind;
 
 /* A bit for each reduced axis. */
 static uint32_t reduced_axes(const hx_call* call, int rank) {
@@ -47,7 +48,7 @@ hx_status hx_check_reduce(const hx_call* call) {
   return rank == out->rank ? HX_OK : hx_refuse(call, "output: got another rank");
 }
 
-HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
+HX_CHECK_FUNCTION hx_status check_floats(const hx_call* call) {
   hx_view in, out;
   const hx_status status = hx_check_reduce(call);
   if (status != HX_OK) return status;
@@ -56,7 +57,16 @@ HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
   return in.dtype == HX_FP32 && out.dtype == HX_FP32 ? HX_OK : hx_refuse(call, "dtype: need fp32");
 }
 
+HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
+  hx_view in;
+  const hx_status status = hx_check_reduce(call);
+  if (status != HX_OK) return status;
+  hx_input(call, 0, &in);
+  return in.dtype == HX_FP32 ? check_floats(call) : hx_check_integer_reduce(call);
+}
+
 static float join(kind k, float a, float b) {
+  if (k == PRODUCT) return a * b;
   if (k == SUM || k == MEAN || k == SQUARES) return a + b;
   return b != b || (k == MAXIMUM ? b > a : b < a) ? b : a;
 }
@@ -71,7 +81,9 @@ typedef struct partial {
   float level[LEVELS];
 } partial;
 
-static float identity_of(kind k) { return k == MAXIMUM ? -HX_INFINITY : k == MINIMUM ? HX_INFINITY : 0.0f; }
+static float identity_of(kind k) {
+  return k == MAXIMUM ? -HX_INFINITY : k == MINIMUM ? HX_INFINITY : k == PRODUCT ? 1.0f : 0.0f;
+}
 
 static void begin(partial* p, kind k) {
   p->k = k;
@@ -140,12 +152,20 @@ HX_NOINLINE float hx_split_reduce(const hx_call* call, hx_view* kept, hx_view* r
   return count;
 }
 
+static hx_integer_op integer_op(kind k) {
+  return k == MAXIMUM ? HX_MAXIMUM : k == MINIMUM ? HX_MINIMUM : k == PRODUCT ? HX_MUL : HX_ADD;
+}
+
 static void run(const hx_call* call, kind k) {
   hx_view kept[2], inner;
   hx_walk outer;
   hx_range none = {0, 0};
   const float count = hx_split_reduce(call, kept, &inner);
   int32_t i;
+  if (inner.dtype != HX_FP32) {
+    hx_run_integer_reduce(integer_op(k), k == MEAN, kept, &inner);
+    return;
+  }
   if (!hx_walk_begin(&outer, kept, 2, -1, none)) return;
   do {
     for (i = 0; i < outer.count; ++i) {
@@ -158,7 +178,7 @@ static void run(const hx_call* call, kind k) {
   } while (hx_walk_next(&outer));
 }
 
-#define REDUCTION(name, k)                                                                                          \
+#define REDUCTION(name, k, check)                                                                                   \
   static void run_##name(const hx_call* call, int axis, hx_range range) {                                           \
     (void)axis;                                                                                                     \
     (void)range;                                                                                                    \
@@ -167,11 +187,12 @@ static void run(const hx_call* call, kind k) {
   const hx_kernel hx_kernel_reduce_##name = {"reduce_" #name, HX_REDUCE_WORDS, 0, HX_NEEDS_ALL, HX_CHECK(check), 0, \
                                              run_##name};
 
-REDUCTION(sum, SUM)
-REDUCTION(mean, MEAN)
-REDUCTION(max, MAXIMUM)
-REDUCTION(min, MINIMUM)
-REDUCTION(sum_square, SQUARES)
+REDUCTION(sum, SUM, check)
+REDUCTION(mean, MEAN, check)
+REDUCTION(max, MAXIMUM, check)
+REDUCTION(min, MINIMUM, check)
+REDUCTION(prod, PRODUCT, check)
+REDUCTION(sum_square, SQUARES, check_floats)
 
 /* ---- row by row ---- */
 

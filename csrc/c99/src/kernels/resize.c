@@ -22,10 +22,13 @@ HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
   if (in.ring && in.rank == 3) return hx_refuse(call, "input: got a ring of columns");
   for (i = 1; i < (uint32_t)last; ++i)
     if (in.shape[i] < 1 && out.shape[i]) return hx_refuse(call, "input: got no elements");
-  for (i = SCALE_H; i <= UNIT_W; ++i)
-    if (hx_attr_i(call, i) > (1 << 30) || hx_attr_i(call, i) < (i >= UNIT_H ? 1 : -(1 << 30)))
+  for (i = SCALE_H; i <= UNIT_W; ++i) {
+    const int64_t most =
+        ((int64_t)1 << 59) / (i < OFFSET_H ? out.shape[i == SCALE_H && last == 3 ? 1 : last - 1] + 1 : 1);
+    if (hx_attr_i(call, i) > most || hx_attr_i(call, i) < (i >= UNIT_H ? 1 : -most))
       return hx_fail(call->net, HX_UNSUPPORTED, "steps", call->step, call->kernel->name,
-                     "scale, offset or unit: need up to 2^30");
+                     "scale, offset or unit: need those whose products with the output fit 64 bits");
+  }
   if (!hx_is_string(call, MODE) || !is_mode(hx_attr_s(call, MODE))) return hx_refuse(call, "mode: got an unknown one");
   return HX_OK;
 }

@@ -1,8 +1,10 @@
 """Writes ops that the C99 runtime has no kernel for as other ops."""
 
-from hexane.graph import Graph, Node
+from typing import Any
+
+from hexane.graph import Graph, Node, Value
 from hexane.ops import OPS
-from hexane.ops.rewriter import Rewriter
+from hexane.ops.rewriter import Pattern, Rewriter
 from hexane.system.c99_library import kernel_names
 from hexane.targets import Target
 
@@ -10,15 +12,58 @@ from hexane.targets import Target
 def expand_for_c99(graph: Graph, target: Target) -> Graph:
     """%1 = scaled_dot_product_attention(%q, %k, %v)  ->  %1 = matmul(softmax(matmul(%q, %k) * 0.125), %v)
 
-    Every op that has a kernel on the host, none in the C99 runtime, and a record that says how it is written out. Keeps
-    the graph's meaning.
+    Every op that has a kernel on the host, none in the C99 runtime, and a record or a function here that says how it is
+    written out. Keeps the graph's meaning.
     """
-    return graph.rewrite(Rewriter(legal=_is_legal).change, graph.ops & _EXPANDED)
+    return graph.rewrite(Rewriter(legal=_is_legal, patterns=_PATTERNS).change, graph.ops & _EXPANDED)
 
 
 def _is_legal(node: Node) -> bool:
     op = OPS[node.op]
-    return op.kernel is None or op.expand is None or op.kernel in kernel_names()
+    return op.kernel is None or node.op not in _EXPANDED or op.kernel in kernel_names()
 
 
-_EXPANDED = {name for name, op in OPS.items() if op.expand is not None and op.kernel is not None}
+def _topk(b: Any, node: Node) -> tuple[Value, Value]:
+    """The first indices of an argsort, and the elements there."""
+    (x,), attrs = node.inputs, node.attrs
+    assert x is not None
+    axis, rank = attrs["axis"] % len(x.shape), len(x.shape)
+    order = b.argsort(x, axis=axis, descending=attrs["largest"], dtype=attrs["dtype"])
+    indices = b.slice_by_index(
+        order, begin=[0] * rank, end=[attrs["k"] if i == axis else n for i, n in enumerate(x.shape)]
+    )
+    return b.gather_along_axis(x, indices, axis=axis), indices
+
+
+def _reduced(name: str, before: str, after: str) -> Pattern:
+    """A reduction of abs(x), for example, and its sqrt."""
+
+    def write(b: Any, node: Node) -> Value:
+        x = node.inputs[0]
+        total = getattr(b, name)(getattr(b, before)(x) if before else x, **node.attrs)
+        made: Value = getattr(b, after)(total) if after else total
+        return made
+
+    return write
+
+
+def _log_sum_exp(b: Any, node: Node) -> Value:
+    """Less the largest number, which is added again. An infinite one is no part of the difference."""
+    x = node.inputs[0]
+    most = b.reduce_max(x, axes=node.attrs["axes"], keep_dims=True)
+    top = b.clip(most, alpha=-3.4028234663852886e38, beta=3.4028234663852886e38)
+    total = b.log(b.reduce_sum(b.exp(b.sub(x, top)), axes=node.attrs["axes"], keep_dims=True))
+    made: Value = b.add(total, top)
+    if not node.attrs["keep_dims"]:
+        made = b.reshape(made, shape=node.values[0].shape)
+    return made
+
+
+_PATTERNS: dict[str, tuple[Pattern, ...]] = {
+    "topk": (_topk,),
+    "reduce_l1_norm": (_reduced("reduce_sum", "abs", ""),),
+    "reduce_l2_norm": (_reduced("reduce_sum_square", "", "sqrt"),),
+    "reduce_log_sum": (_reduced("reduce_sum", "", "log"),),
+    "reduce_log_sum_exp": (_log_sum_exp,),
+}
+_EXPANDED = {name for name, op in OPS.items() if op.expand is not None and op.kernel is not None} | {*_PATTERNS}
