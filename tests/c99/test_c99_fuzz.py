@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 from test_c99_known_networks import NETWORKS
+from test_c99_recurrent import GOOD, lstm_plan
 
 import hexane as hx
 from hexane.errors import Error
 from hexane.runtime.c99 import build
 from networks import small_networks
 from plans import PlanBuilder, packed_plan
+from recurrent_networks import GATES, network
 from small_devices import SMALL_DEVICE_NETWORKS, pruned
 
 SANITIZERS = ("-g", "-fno-lto", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
@@ -45,6 +47,11 @@ def plans(folder: Path) -> list[Path]:
         nets[name] = hx.compile(small_networks()[name], target="host", threads=1, memory=hx.Memory(rows=1))
     for name in ("key value cache", "file type", "transcription"):  # indices, integers, sorts
         nets[name] = hx.compile(NETWORKS[name]()[0], target="host", threads=1, memory=hx.Memory(runtime="c99"))
+    for op in GATES:  # steps with several outputs
+        form = {"direction": "bidirectional", "initial": True, "peephole": True}
+        nets[op] = hx.compile(
+            network(op, (4, 2, 3, 5), form)[0], target="host", threads=1, memory=hx.Memory(runtime="c99")
+        )
     for name, net in nets.items():
         net.save(folder / f"{name}.hxp")
     plan = PlanBuilder()
@@ -55,6 +62,7 @@ def plans(folder: Path) -> list[Path]:
     plan.loop(0, 2, [4, 4])
     plan.loop(0, 4, [1, 1])
     (folder / "loops.hxp").write_bytes(bytes(plan.tobytes()))
+    (folder / "lengths.hxp").write_bytes(lstm_plan(GOOD))
     (folder / "packed.hxp").write_bytes(packed_plan().tobytes())
     return sorted(folder.glob("*.hxp"))
 

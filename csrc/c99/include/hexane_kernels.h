@@ -60,6 +60,7 @@
   KERNEL(quantized_matmul)     \
   KERNEL(quantized_mean)       \
   KERNEL(real_div)             \
+  KERNEL(recurrent)            \
   KERNEL(reduce_argmax)        \
   KERNEL(reduce_argmin)        \
   KERNEL(reduce_max)           \

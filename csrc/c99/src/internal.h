@@ -188,10 +188,11 @@ typedef struct hx_call {
 
 /* The rows of an input that each row of an output needs. */
 typedef enum hx_needs {
-  HX_NEEDS_ALL,  /* each needs all of them */
-  HX_NEEDS_SAME, /* each needs the row of the same index; so for every input whose extent there is the output's */
-  HX_NEEDS_ROWS, /* input 0 through rows(), the others as HX_NEEDS_SAME */
-  HX_NEEDS_ORDER /* as HX_NEEDS_SAME, and the row before of the output, which run() finds in its ring */
+  HX_NEEDS_ALL,   /* each needs all of them */
+  HX_NEEDS_WHOLE, /* as HX_NEEDS_ALL, of a kernel without cuts, whose check() says how many outputs it has */
+  HX_NEEDS_SAME,  /* each needs the row of the same index; so for every input whose extent there is the output's */
+  HX_NEEDS_ROWS,  /* input 0 through rows(), the others as HX_NEEDS_SAME */
+  HX_NEEDS_ORDER  /* as HX_NEEDS_SAME, and the row before of the output, which run() finds in its ring */
 } hx_needs;
 
 struct hx_kernel {

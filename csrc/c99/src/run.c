@@ -63,7 +63,7 @@ hx_range hx_needed(const hx_call* call, uint32_t input, int axis, hx_range range
   all.begin = 0;
   all.end = axis >= 0 && axis < in.rank ? in.shape[axis] : INT_MAX;
   if (call->kernel->needs == HX_NEEDS_ROWS && input == 0 && axis == 1) return call->kernel->rows(call, range);
-  if (call->kernel->needs == HX_NEEDS_ALL || axis < 0 || axis >= in.rank || in.rank != out.rank) return all;
+  if (call->kernel->needs <= HX_NEEDS_WHOLE || axis < 0 || axis >= in.rank || in.rank != out.rank) return all;
   return in.shape[axis] == out.shape[axis] ? range : all;
 }
 

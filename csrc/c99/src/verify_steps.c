@@ -2,6 +2,7 @@
  * take them. */
 #include "internal.h"
 
+#define MOST_OUTPUTS 4u /* of a step */
 #define MOST_RUNS (1u << 20)
 /* Of a range in a loop, and of what a loop moves it by in all: so 32 bits hold where it is in HX_MOST_DEPTH loops. */
 #define MOST_MOVE (1 << 27)
@@ -47,14 +48,16 @@ static hx_status check_fields(hx_net* net, uint32_t i, uint32_t* operands) {
                    "kernel: this build has not got it");
   if (attrs_bytes != 8 * (call.activation ? call.activation->num_numbers : call.kernel->attrs_words))
     return hx_refuse(&call, "attrs: got another size");
-  if (call.num_outputs != 1) return hx_refuse(&call, "outputs: need 1");
-  if (call.operands != *operands || call.num_inputs >= left)
+  if (call.num_outputs < 1 || call.num_outputs > MOST_OUTPUTS ||
+      (call.num_outputs > 1 && call.kernel->needs != HX_NEEDS_WHOLE))
+    return hx_refuse(&call, "outputs: need 1");
+  if (call.operands != *operands || call.num_outputs > left || call.num_inputs > left - call.num_outputs)
     return hx_refuse(&call, "operands: need them behind those of the step before");
   if (axis == -1 ? begin || end || in_loop
                  : (uint32_t)axis >= PLAN_MAX_RANK || begin >= end || begin < (in_loop ? -MOST_MOVE : 0) ||
                        (in_loop && end > MOST_MOVE))
     return hx_refuse(&call, "cut: need an axis and a range, in loops, or none for all of the output");
-  for (k = 0; k <= call.num_inputs; ++k) {
+  for (k = 0; k < call.num_inputs + call.num_outputs; ++k) {
     const uint32_t id = hx_operand_id(net, (*operands)++);
     if (!(id == PLAN_ABSENT && k < call.num_inputs) && id >= net->sections[HX_TENSORS].rows)
       return hx_refuse(&call, "operands: got none of the tensors");
@@ -173,14 +176,16 @@ static int is_same_view(const hx_view* a, const hx_view* b) {
   }
 }
 
-/* Whether an input and the output of a step share bytes in a way that a kernel may not meet. */
-static int collide(const hx_view* a, const hx_view* b) {
+/* Whether two outputs of a step share bytes. */
+static int share(const hx_view* a, const hx_view* b) {
   const uint32_t a_bytes = hx_extent(a), b_bytes = hx_extent(b);
-  if (a->space != b->space || !a_bytes || !b_bytes || a->offset + a_bytes <= b->offset ||
-      b->offset + b_bytes <= a->offset)
-    return 0;
-  if (a->offset == b->offset && a->item == b->item && is_same_view(a, b)) return 0;
-  return !take_turns(a, b);
+  return a->space == b->space && a_bytes && b_bytes && a->offset < b->offset + b_bytes &&
+         b->offset < a->offset + a_bytes && !take_turns(a, b);
+}
+
+/* Whether an input and an output of a step share bytes in a way that a kernel may not meet. */
+static int collide(const hx_view* a, const hx_view* b) {
+  return share(a, b) && !(a->offset == b->offset && a->item == b->item && is_same_view(a, b));
 }
 
 /* The rows of its cut axis that a step writes in all runs. */
@@ -206,6 +211,20 @@ static hx_range rows_written(const hx_net* net, uint32_t step, int32_t extent) {
   return rows;
 }
 
+/* Where written bytes of a space end that go on until `end`, with those that a step writes in one of its outputs. */
+static uint32_t end_with(const hx_net* net, uint32_t step, uint32_t output, uint32_t space, uint32_t end) {
+  const int axis = hx_signed(HX_FIELD(hx_step_row(net, step), PlanStep, cut_axis));
+  hx_view view;
+  hx_tensor(net, output, &view);
+  if (view.space != space || view.offset > end) return end;
+  if (axis >= 0 && axis < view.rank && !(axis == 1 && view.ring)) {
+    const hx_range rows = rows_written(net, step, view.shape[axis]);
+    view.offset += (uint32_t)rows.begin * (uint32_t)view.strides[axis];
+    view.shape[axis] = rows.end - rows.begin;
+  }
+  return view.offset <= end && view.offset + hx_extent(&view) > end ? view.offset + hx_extent(&view) : end;
+}
+
 /* How far from `offset` on the bytes of a space have been written by the steps before `limit`. */
 static uint32_t written_end(steps* s, uint32_t space, uint32_t limit, uint32_t offset) {
   const hx_net* net = s->net;
@@ -214,18 +233,12 @@ static uint32_t written_end(steps* s, uint32_t space, uint32_t limit, uint32_t o
     before = best;
     for (step = 0; step < limit; ++step) {
       const uint8_t* row = hx_step_row(net, step);
-      const int axis = hx_signed(HX_FIELD(row, PlanStep, cut_axis));
-      hx_view view;
-      if (s->work++ > MOST_WORK) return best;
-      hx_tensor(net, hx_operand_id(net, HX_FIELD(row, PlanStep, operands) + HX_FIELD(row, PlanStep, num_inputs)),
-                &view);
-      if (view.space != space || view.offset > best) continue;
-      if (axis >= 0 && axis < view.rank && !(axis == 1 && view.ring)) {
-        const hx_range rows = rows_written(net, step, view.shape[axis]);
-        view.offset += (uint32_t)rows.begin * (uint32_t)view.strides[axis];
-        view.shape[axis] = rows.end - rows.begin;
+      const uint32_t first = HX_FIELD(row, PlanStep, operands) + HX_FIELD(row, PlanStep, num_inputs);
+      uint32_t i;
+      for (i = 0; i < HX_FIELD(row, PlanStep, num_outputs); ++i) {
+        if (s->work++ > MOST_WORK) return best;
+        best = end_with(net, step, hx_operand_id(net, first + i), space, best);
       }
-      if (view.offset <= best && view.offset + hx_extent(&view) > best) best = view.offset + hx_extent(&view);
     }
   } while (best > before);
   return best;
@@ -271,8 +284,8 @@ static int is_read_only(const hx_net* net, uint32_t space) {
 
 /* ---- steps ---- */
 
-/* Reads only what an earlier step, a port, the weights or the state give; writes only what is a program's to write,
- * and over nothing that the same step reads, unless it is exactly the same view. */
+/* Reads only what an earlier step, a port, the weights or the state give; writes an output only to what is a program's
+ * to write, and over nothing that the same step reads, unless it is exactly the same view. */
 static hx_status check_bytes(steps* s, const hx_call* call, const hx_view* out) {
   const hx_net* net = call->net;
   const uint32_t limit = end_around(net, call->step);
@@ -296,25 +309,33 @@ static hx_status check_step(steps* s, uint32_t step, uint32_t* next_block) {
   hx_net* net = s->net;
   const uint8_t* row = hx_step_row(net, step);
   const int axis = hx_signed(HX_FIELD(row, PlanStep, cut_axis));
-  uint32_t i;
+  uint32_t i, k;
   hx_call call;
-  hx_view view;
+  hx_view view, other;
   hx_status status = HX_OK;
   hx_step(net, step, &call);
-  for (i = 0; i <= call.num_inputs && status == HX_OK; ++i) {
+  for (i = 0; i < call.num_inputs + call.num_outputs && status == HX_OK; ++i) {
     const uint32_t id = hx_operand_id(net, call.operands + i);
     if (id != PLAN_ABSENT) status = hx_verify_operand(net, step, id);
   }
   if (status == HX_OK) status = hx_unpack_blocks(net, next_block, step); /* kernels look at weights */
   if (status == HX_OK) status = call.kernel->check(&call);
   if (status != HX_OK) return status;
-  for (i = 0; i <= call.num_inputs; ++i) /* the last is the output, which stays in view */
+  for (i = 0; i <= call.num_inputs; ++i) /* the last is the first output, which stays in view */
     if (hx_operand(&call, i, &view) && view.ring && axis != 1) return hx_refuse(&call, "cut: need axis 1 for rings");
   if (axis >= 0 && (axis >= view.rank || !(call.kernel->cuts >> axis & 1)))
     return hx_refuse(&call, "cut: need an axis along which the kernel can be cut");
   if (axis >= 0 && end_around(net, step) == step && hx_signed(HX_FIELD(row, PlanStep, end)) > view.shape[axis])
     return hx_refuse(&call, "cut: need a range inside of the output");
-  return check_bytes(s, &call, &view);
+  for (i = 0; i < call.num_outputs && status == HX_OK; ++i) {
+    hx_output(&call, i, &view);
+    status = check_bytes(s, &call, &view);
+    for (k = 0; k < i && status == HX_OK; ++k) {
+      hx_output(&call, k, &other);
+      if (share(&view, &other)) status = hx_refuse(&call, "outputs overlap: need bytes of their own");
+    }
+  }
+  return status;
 }
 
 /* Whether a run finds the rows it needs in rings, and no more than they hold. */

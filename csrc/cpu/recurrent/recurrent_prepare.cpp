@@ -34,7 +34,8 @@ void check_shape(const char* what, const Tensor& tensor, std::initializer_list<i
 void check_operands(const Call& call, RecurrentState& s, bool batch_first) {
   const bool is_lstm = s.cell == Cell::kLstm;
   const size_t most = is_lstm ? In::kCount : In::kHidden + 1, outputs = is_lstm ? 3 : 2;
-  if (call.inputs.size() < 3 || call.inputs.size() > most || call.outputs.size() != outputs)
+  const bool has_room = s.cell == Cell::kGru && call.outputs.size() == 3;  // which runtimes without scratch use
+  if (call.inputs.size() < 3 || call.inputs.size() > most || call.outputs.size() != outputs + has_room)
     fail(kName, "got ", call.inputs.size(), " inputs and ", call.outputs.size(), " outputs, need 3 to ", most, " and ",
          outputs);
   const Tensor &x = call.inputs[In::kX], &weight = call.inputs[In::kWeight], &recurrent = call.inputs[In::kRecurrent];
@@ -83,6 +84,7 @@ void check_operands(const Call& call, RecurrentState& s, bool batch_first) {
   else
     check_shape("y", y, {steps, d, n, h});
   for (size_t i = 1; i < outputs; ++i) check_state("last state", call.outputs[i]);
+  if (has_room) check_shape("room", call.outputs[2], {h});
   for (const Tensor& out : call.outputs) check_written(kName, "output", out);
 }
 

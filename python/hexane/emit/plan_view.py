@@ -16,12 +16,12 @@ from hexane.emit.plan import ABSENT
 from hexane.errors import Error
 from hexane.graph import Array
 from hexane.ops import OPS
+from hexane.ops.records.recurrent import FUNCTIONS, LOOP
 from hexane.targets.query import chip_names
 
 _C99 = "; compile the model with --runtime c99 (hx.Memory(runtime='c99')), which "
 _INSTEAD = {  # what to do about kernels of the host alone
     **dict.fromkeys(("decode", "sparse_conv", "sparse_matmul"), f"{_C99}has that weight whole"),
-    "recurrent": f"{_C99}has the steps of that network written out",
     **dict.fromkeys(
         (
             *("topk", "reduce_l1_norm", "reduce_l2_norm", "reduce_log_sum", "reduce_log_sum_exp", "log_softmax"),
@@ -197,6 +197,8 @@ class PlanView:
             used.add("unary" if applied else name)
             if layouts[name].endswith("epilogue:E"):
                 applied |= self._slots(step) - {"add", "relu", "relu6", "clip"}
+            if name == LOOP:
+                applied = self._cell_functions(step)
             for function in sorted(applied - set(activations)):
                 raise self._missing(index, "activation", function, activations)
             functions |= applied
@@ -253,6 +255,13 @@ class PlanView:
     def has_states(self) -> bool:
         """True if it has memory that a run leaves to the next, or with initial contents."""
         return any(space.bytes and space.kind in ("state", "param") for space in self.spaces)
+
+    def _cell_functions(self, step: Any) -> set[str]:
+        """The functions of a recurrent network, the last attribute: a count and their indices."""
+        end = int(step["attrs"]) + int(step["attrs_bytes"])
+        words = np.frombuffer(bytes(self.sections["attrs"])[end - 9 * 8 : end], np.int64).tolist()
+        names = sorted(FUNCTIONS)
+        return {names[i] for i in words[1 : 1 + words[0]]}
 
     def _slots(self, step: Any) -> set[str]:
         """The functions in the epilogue, the last attribute: a count and four slots of four words."""

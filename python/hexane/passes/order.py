@@ -32,7 +32,7 @@ from hexane.passes.legalize.engine_ports import engine_ports
 from hexane.passes.legalize.expand import expand
 from hexane.passes.legalize.expand_for_c99 import expand_for_c99
 from hexane.passes.legalize.keep_halves import keep_halves
-from hexane.passes.legalize.keep_recurrent import keep_recurrent
+from hexane.passes.legalize.keep_recurrent import keep_recurrent, keep_recurrent_for_c99
 from hexane.passes.legalize.legalize_dtypes import legalize_dtypes
 from hexane.passes.legalize.narrow_ports import narrow_ports
 from hexane.passes.legalize.save_states import save_states
@@ -138,8 +138,9 @@ ORDER = (
     Pass(decode_in_calls, ("host",), _with_room, level="lowering"),
     # Likewise.
     Pass(decode_in_calls_halves, ("host",), _with_room_in_halves, level="lowering"),
-    # Before its steps are written out. The C99 runtime has no such kernel.
+    # Before its steps are written out.
     Pass(keep_recurrent, ("host",), lambda _, options: options.memory.runs_on == "host", level="lowering"),
+    Pass(keep_recurrent_for_c99, ("host",), lambda _, options: options.memory.runs_on != "host", level="lowering"),
     Pass(expand, ("host", "layers")),
     # Before constants are folded: quantised weights would be floats.
     Pass(fuse_bias, ("host", "mil")),

@@ -1,5 +1,6 @@
-"""RNN, GRU and LSTM, one step after the other, with weights as ONNX has them. Inside, the time axis comes first. On the
-host each is one op, whose kernel runs all steps; elsewhere, and for gradients, it is written out step by step.
+"""RNN, GRU and LSTM, one step after the other, with weights as ONNX has them. Inside, the time axis comes first. In the
+host's and the C99 runtime each is one op, whose kernel runs all steps; elsewhere, and for gradients, it is written out
+step by step.
 
 x (time, batch, input), weight (directions, gates * hidden, input), recurrent (directions, gates * hidden, hidden),
 bias (directions, 2 * gates * hidden): the input's and the recurrent one; lengths (batch,); the initial states
@@ -393,23 +394,23 @@ OPS = (
 # ---- as one op ----
 
 
-def loop_name(op: str) -> str:
-    """The op of the kernel that runs all steps of a network."""
-    return f"cpu.{op}"
+def loop_name(op: str, room: bool = False) -> str:
+    """The op of the kernel that runs all steps of a network. room: with an output that is the kernel's scratch."""
+    return f"cpu.{op}{'_with_room' * room}"
 
 
-def _loop(op: Op) -> Op:
+def _loop(op: Op, room: bool = False) -> Op:
     def shape(*shapes: Shape | None, sequence: bool, **attrs: Any) -> list[Shape]:
         y, *states = op.shape(*shapes, **attrs)
         if not sequence:
             y = (y[0], 1, *y[2:]) if attrs["batch_first"] else (1, *y[1:])
-        return [y, *states]
+        return [y, *states, *[y[-1:]] * room]
 
     def ref(*arrays: Array, sequence: bool, **attrs: Any) -> list[Array]:
         y, *states = op.ref(*arrays, **attrs)
         if not sequence:
             y = np.zeros_like(y[:, :1] if attrs["batch_first"] else y[:1])
-        return [y, *states]
+        return [y, *states, *[np.zeros_like(y, shape=y.shape[-1:])] * room]
 
     def kernel_attrs(inputs: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
         names = sorted(FUNCTIONS)
@@ -420,13 +421,14 @@ def _loop(op: Op) -> Op:
         }  # fmt: skip
 
     return Op(
-        name=loop_name(op.name), doc=f"{op.name} as its kernel runs it: lengths in int64, 0 to the steps that there are."
-        " sequence: whether y has all steps, else it has one row that means nothing.",
-        inputs=op.inputs, outputs=op.outputs, attrs={**(op.attrs or {}), "sequence": flag(True)}, shape=shape,
+        name=loop_name(op.name, room),
+        doc=f"{op.name} as its kernel runs it: lengths in int64, 0 to the steps that there are. sequence: whether y has "
+        "all steps, else it has one row that means nothing." + " room: scratch of one hidden state." * room,
+        inputs=op.inputs, outputs=(*op.outputs, *["room"] * room), attrs={**(op.attrs or {}), "sequence": flag(True)}, shape=shape,
         dtype=op.dtype, check=op.check, canonical=op.canonical, kernel=LOOP, kernel_attrs=kernel_attrs, level="kernel",
         ref=ref, cases=(),
     )  # fmt: skip
 
 
 RECURRENT = tuple(op.name for op in OPS)
-LOOPS = tuple(map(_loop, OPS))
+LOOPS = (*map(_loop, OPS), _loop(OPS[RECURRENT.index("gru")], room=True))

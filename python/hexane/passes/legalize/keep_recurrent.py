@@ -1,5 +1,6 @@
 """Leaves a recurrent network a loop: one op of its kernel in place of a handful of ops for each step."""
 
+from hexane.dtypes import FP32
 from hexane.graph import Graph, Node, Value
 from hexane.graph.decisions import Decision
 from hexane.ops import OPS, apply
@@ -16,6 +17,19 @@ def keep_recurrent(graph: Graph, target: Target) -> Graph:
     The same for gru and rnn. Not in dtypes without a kernel, and not for empty tensors. Not if the gradients have
     already written the steps out: the loop would compute their results a second time. Keeps the bits of fp32.
     """
+    return _kept(graph, target, on_device=False)
+
+
+def keep_recurrent_for_c99(graph: Graph, target: Target) -> Graph:
+    """%y, %h = gru(%x, %w, %r)  ->  %y, %h, %room = cpu.gru_with_room(%x, %w, %r) {sequence=True}
+
+    As keep_recurrent, for the kernel of the C99 runtime: of fp32 alone. It has no scratch, so a GRU whose reset gate
+    scales the state has an output for it.
+    """
+    return _kept(graph, target, on_device=True)
+
+
+def _kept(graph: Graph, target: Target, on_device: bool) -> Graph:
     if not graph.ops.intersection(RECURRENT):
         return graph
     nodes = set(graph.nodes)
@@ -39,11 +53,13 @@ def keep_recurrent(graph: Graph, target: Target) -> Graph:
             assert x is not None
             operands[LENGTHS] = checked_lengths(b, lengths, x.shape[1 if node.attrs["batch_first"] else 0])
         attrs = {**node.attrs, "sequence": node.values[0] in read}
-        loop = apply(OPS[loop_name(node.op)], operands, attrs, node.sources)
-        if not has_kernel(loop[0].node, target.kernels):
+        name = loop_name(node.op, on_device and not node.attrs.get("linear_before_reset", True))
+        loop = apply(OPS[name], operands, attrs, node.sources)
+        if not has_kernel(loop[0].node, target.kernels) or (on_device and node.types[0].dtype != FP32):
             decide("written out", f"no kernel computes it in {node.types[0].dtype.name}")
             return None
         decide("one loop", "its kernel runs all steps, with the weights packed once")
-        return loop if attrs["sequence"] else (node.values[0], *loop[1:])
+        results = tuple(loop[: len(node.values)])
+        return results if attrs["sequence"] else (node.values[0], *results[1:])
 
     return graph.rewrite(change, RECURRENT).decided(*made)
