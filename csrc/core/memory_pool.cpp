@@ -1,6 +1,7 @@
 #include "core/memory_pool.h"
 
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "core/hash.h"
@@ -19,7 +20,36 @@ Block MemoryPool::copy(Bytes bytes) {
   if (Block there = find(key, bytes)) return there;
   Memory memory(bytes.size(), "weights");
   if (!bytes.empty()) std::memcpy(memory.data(), bytes.data(), bytes.size());
-  return add(key, std::move(memory));
+  Block block = add(key, std::move(memory));
+  const std::lock_guard lock(mutex_);
+  // Copies that lay there before are gone.
+  copies_.erase(copies_.lower_bound(block->data()), copies_.lower_bound(block->data() + block->size()));
+  copies_[block->data()] = block;
+  return block;
+}
+
+Block MemoryPool::source_of(const std::byte* from) const {
+  auto after = copies_.upper_bound(from);
+  if (after == copies_.begin()) return nullptr;
+  Block block = std::prev(after)->second.lock();
+  return block && from < block->data() + block->size() ? block : nullptr;
+}
+
+Block MemoryPool::made_of(const std::byte* from, std::string key, const std::function<Memory()>& make) {
+  key.append(reinterpret_cast<const char*>(&from), sizeof from);
+  Block source;
+  {
+    const std::lock_guard lock(mutex_);
+    source = source_of(from);
+    if (const auto there = made_.find(key); source && there != made_.end() && there->second.source.lock() == source)
+      if (Block block = there->second.block.lock()) return block;
+  }
+  Block block = keep(make());
+  if (source) {
+    const std::lock_guard lock(mutex_);
+    made_[std::move(key)] = {source, block};
+  }
+  return block;
 }
 
 Block MemoryPool::find(uint64_t key, Bytes bytes) {
@@ -43,6 +73,8 @@ Block MemoryPool::add(uint64_t key, Memory memory) {
   const std::lock_guard lock(mutex_);
   if (blocks_.size() >= sweep_at_) {
     std::erase_if(blocks_, [](const auto& item) { return item.second.expired(); });
+    std::erase_if(copies_, [](const auto& item) { return item.second.expired(); });
+    std::erase_if(made_, [](const auto& item) { return item.second.source.expired() || item.second.block.expired(); });
     sweep_at_ = 2 * blocks_.size() + 64;
   }
   blocks_.emplace(key, block);

@@ -2,7 +2,10 @@
 // their weights, and what kernels pack of them. Blocks compare by their bytes; one lives as long as somebody holds it.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
+#include <string>
 #include <unordered_map>
 
 #include "core/bytes.h"
@@ -17,13 +20,23 @@ class MemoryPool {
  public:
   Block keep(Memory memory);  // this memory, or the block that has its bytes
   Block copy(Bytes bytes);    // a copy, or the block that has these bytes
+  // What `make` gives of the bytes from `from` on in a copy of this pool, kept. It is made once for each `key`, which
+  // says all that it depends on besides these bytes, as long as somebody holds both blocks.
+  Block made_of(const std::byte* from, std::string key, const std::function<Memory()>& make);
 
  private:
+  struct Made {
+    std::weak_ptr<const Memory> source, block;
+  };
+
   Block find(uint64_t key, Bytes bytes);
   Block add(uint64_t key, Memory memory);
+  Block source_of(const std::byte* from) const;
 
   ForkMutex mutex_;
   std::unordered_multimap<uint64_t, std::weak_ptr<const Memory>> blocks_;  // by a hash of the bytes
+  std::map<const std::byte*, std::weak_ptr<const Memory>> copies_;         // by where they begin
+  std::unordered_map<std::string, Made> made_;
   size_t sweep_at_ = 64;  // at this number of entries, those of freed blocks are removed
 };
 

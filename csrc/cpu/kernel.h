@@ -62,6 +62,28 @@ struct Call {
   Block share(Memory packed) const {
     return pool ? pool->keep(std::move(packed)) : std::make_shared<const Memory>(std::move(packed));
   }
+  // The same, packed only if no other program has done so. layout: all that the packed bytes depend on besides the
+  // kernel, and the weight's dtype, shape, strides and bytes.
+  template <typename Pack>
+  Block share_packed(const char* kernel, const Tensor& weight, std::initializer_list<int64_t> layout, int64_t bytes,
+                     const Pack& pack) const {
+    const auto make = [&] {
+      Memory packed(static_cast<uint64_t>(bytes), "packed weights");
+      pack(packed.data());
+      return packed;
+    };
+    if (!pool) return std::make_shared<const Memory>(make());
+    std::string key = kernel;
+    const auto add = [&](const auto& value) { key.append(reinterpret_cast<const char*>(&value), sizeof value); };
+    add(weight.dtype);
+    for (int i = 0; i < weight.rank; ++i) {
+      add(weight.shape[i]);
+      add(weight.strides[i]);
+    }
+    for (const int64_t item : layout) add(item);
+    add(bytes);
+    return pool->made_of(weight.data, std::move(key), make);
+  }
 
   template <typename T>
   const T& attributes() const {

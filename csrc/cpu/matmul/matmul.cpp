@@ -121,9 +121,17 @@ void set_bias(const char* kernel, const Call& call, MatmulState& s) {
 
 void pack_constant(const Call& call, MatmulState& s) {
   if (!s.is_packed || call.asks) return;
-  Memory packed(packed_bytes(s), "packed weights");
-  pack_y(call, s, packed.data());
-  s.packed = call.share(std::move(packed));
+  const auto pack = [&](std::byte* to) { pack_y(call, s, to); };
+  if (s.encoded) {  // of two operands
+    Memory packed(packed_bytes(s), "packed weights");
+    pack(packed.data());
+    s.packed = call.share(std::move(packed));
+    return;
+  }
+  s.packed = call.share_packed(kName, call.inputs[1],
+                               {s.k, s.n, s.k_stride_y, s.n_stride_y, s.num_y_batches, s.half_panels, s.panel_bytes,
+                                s.batch_bytes, reinterpret_cast<intptr_t>(s.arithmetic)},
+                               packed_bytes(s), pack);
 }
 
 // Where the pieces of a call divide y, each packs what it needs of it. An x that has to be converted is then wanted

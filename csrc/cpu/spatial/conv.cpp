@@ -196,9 +196,18 @@ void set_state(const char* kernel, const Arithmetic& arithmetic, const Call& cal
   }
   s.constant_weights = w.constant;
   if (w.constant && !call.asks) {
-    Memory packed(weight_bytes(s), "packed weights");
-    pack_all(s, call, packed.data());
-    s.packed = call.share(std::move(packed));
+    const auto pack = [&](std::byte* to) { pack_all(s, call, to); };
+    if (s.sparse || s.encoded || s.winograd) {  // of several operands, or of factors
+      Memory packed(weight_bytes(s), "packed weights");
+      pack(packed.data());
+      s.packed = call.share(std::move(packed));
+    } else {
+      s.packed = call.share_packed(
+          kName, w,
+          {s.kernel_h, s.kernel_w, s.groups, s.group_in, s.group_out, s.out_c, s.depthwise, s.half_panels,
+           s.num_segments, s.panel_bytes, s.group_bytes, reinterpret_cast<intptr_t>(s.arithmetic)},
+          weight_bytes(s), pack);
+    }
   }
 }
 

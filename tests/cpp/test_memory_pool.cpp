@@ -1,0 +1,40 @@
+// Blocks that are kept once, and what is made of them once.
+#include "core/memory_pool.h"
+
+#include <vector>
+
+#include "check.h"
+
+using namespace hexane;
+
+int main() {
+  MemoryPool pool;
+  std::vector<std::byte> data(100000, std::byte{7});
+  int count = 0;
+  const auto make = [&] {
+    Memory memory(64, "made");
+    memory.data()[0] = static_cast<std::byte>(++count);
+    return memory;
+  };
+  Block source = pool.copy(data);
+  CHECK(pool.copy(data) == source);
+  const std::byte* const from = source->data();
+  Block made = pool.made_of(from, "a", make);
+  CHECK(pool.made_of(from, "a", make) == made && count == 1);
+  CHECK(pool.made_of(from, "b", make) != made && count == 2);      // of another layout
+  CHECK(pool.made_of(from + 8, "a", make) != made && count == 3);  // of other bytes of the copy
+  made.reset();
+  pool.made_of(from, "a", make);  // nobody held it any more
+  CHECK(count == 4);
+
+  const Block held = pool.made_of(from, "c", make);
+  source.reset();
+  data[0] = std::byte{8};
+  source = pool.copy(data);  // perhaps at the same address
+  CHECK(pool.made_of(source->data(), "c", make) != held && count == 6);
+
+  std::vector<std::byte> own(100);  // no copy of the pool: other bytes may lie there later
+  const Block first = pool.made_of(own.data(), "a", make);
+  CHECK(pool.made_of(own.data(), "a", make) != first && count == 8);
+  return 0;
+}
