@@ -14,6 +14,8 @@ import onnx
 import pytest
 
 import hexane as hx
+from hexane.importers.onnx import split
+from hexane.lowering import channel_scales
 from onnx_models import model, node
 
 WIDTH = 512
@@ -376,3 +378,59 @@ def test_every_shape_is_profiled() -> None:
     net(rows(4))
     for count in (3, 4):
         assert {step["calls"] for step in net.specialised({"x0": rows(count)}).steps} == {1}
+
+
+def normalised_images() -> Any:
+    """conv, batch norm and an affine, of images of any width, in a file that is split into parts to be parsed."""
+    rng = np.random.default_rng(3)
+    constants = {
+        "w": rng.standard_normal((256, 128, 3, 3)).astype(np.float32),
+        **{name: rng.uniform(0.5, 2, 256).astype(np.float32) for name in ("gamma", "beta", "mean", "var")},
+        "scale": rng.uniform(0.5, 2, (256, 1, 1)).astype(np.float32),
+    }
+    proto = model(
+        [
+            node("Conv", "x w", "a", pads=[1, 1, 1, 1]),
+            node("BatchNormalization", "a gamma beta mean var", "b"),
+            node("Mul", "b scale", "y"),
+        ],
+        {"x": np.zeros((1, 128, 4, 4), np.float32)},
+        ["y"],
+        constants,
+    )
+    proto.graph.input[0].type.tensor_type.shape.dim[3].CopyFrom(onnx.TensorShapeProto.Dimension(dim_param="width"))
+    return proto.SerializeToString()
+
+
+def test_a_further_shape_reads_and_folds_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = dict.fromkeys(("nodes", "folded"), 0)
+
+    def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            counts[name] += 1
+            return function(*args)
+
+        return call
+
+    monkeypatch.setattr(split, "_parse", counted("nodes", split._parse))
+    monkeypatch.setattr(channel_scales, "_scaled_weights", counted("folded", channel_scales._scaled_weights))
+    data = normalised_images()
+    net = hx.compile(data, target="host", threads=1)
+    assert isinstance(net, hx.OpenModel)
+    x = np.random.default_rng(0).standard_normal((1, 128, 4, 9)).astype(np.float32)
+    net.prepare({"x": (1, 128, 4, 5)})
+    assert min(counts.values()) > 0
+    counts.update(dict.fromkeys(counts, 0))
+    y = net(x)
+    assert counts == {"nodes": 0, "folded": 0}
+    fixed = hx.compile(data, target="host", threads=1, input_shapes={"x": x.shape})
+    assert fixed(x).tobytes() == y.tobytes()
+    assert fixed.plan_bytes() == net.specialised({"x": x}).plan_bytes()
+
+
+def test_weights_are_packed_again_after_their_shapes_were_dropped() -> None:
+    """Other weights may come to lie where they were."""
+    proto, weights = layers(3)
+    net = hx.compile(proto, threads=1, memory=hx.Memory(variants=0))
+    for count in (1, 40, 7, 1, 40):
+        np.testing.assert_array_equal(net(rows(count)), meaning(rows(count), weights))

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hexane.graph import Array, Node, Value, constant
+from hexane.lowering.kept_constants import kept_constant
 from hexane.ops import OPS
 from hexane.ops.match import channel_axis, only_along
 
@@ -97,8 +98,21 @@ def _numbers(value: Value) -> Array | None:
 def scaled_operands(maker: Node, affine: Affine, in_halves: bool) -> list[Value] | None:
     """Operands with which the op computes its result * scale + shift; None where digits would be lost."""
     x, weight, bias = maker.inputs
-    over_weight = OPS[maker.op].product
     assert x is not None
+    assert weight is not None
+    if weight.node.op != "const" or (bias is not None and bias.node.op != "const"):
+        return None
+    live = None if affine.live is None else affine.live.tobytes()
+    key = (maker.op, bias and bias.node, tuple(maker.attrs.items()), in_halves)
+    numbers = (affine.scale.tobytes(), affine.shift.tobytes(), live)
+    made = kept_constant(weight.node, (*key, *numbers), lambda: _scaled_weights(maker, affine, in_halves))
+    return None if made is None else [x, *made]
+
+
+def _scaled_weights(maker: Node, affine: Affine, in_halves: bool) -> tuple[Value, Value] | None:
+    """The weight and the bias of `scaled_operands`."""
+    _, weight, bias = maker.inputs
+    over_weight = OPS[maker.op].product
     assert weight is not None
     assert over_weight is not None
     wide = None if weight.node.op != "const" else weight.node.data
@@ -114,7 +128,7 @@ def scaled_operands(maker: Node, affine: Affine, in_halves: bool) -> list[Value]
         return None
     if in_halves and not _kept_in_halves(maker, affine, new_weight, new_bias):
         return None
-    return [x, new_weight, new_bias]
+    return new_weight, new_bias
 
 
 def _kept_in_halves(maker: Node, affine: Affine, new_weight: Value, new_bias: Value) -> bool:

@@ -15,6 +15,7 @@ from hexane.errors import Error, InputError
 from hexane.graph import Graph
 from hexane.graph.printer import size_text
 from hexane.importers.signature import SpecialisationNeeded, known_dims
+from hexane.lowering.kept_constants import KeptConstants, constants_kept
 from hexane.memory import Memory
 from hexane.options import DEFAULTS, AutoDtype, Device, Options
 from hexane.passes.legalize.narrow_ports import narrow_ports
@@ -112,13 +113,15 @@ def _compile_function(
     takes = [p for p in (*known.inputs, *known.optional) if p.name not in fixed]
     optional = {p.name for p in known.optional} - shapes.keys()
 
-    pool = _core.MemoryPool()
+    pool, constants = _core.MemoryPool(), KeptConstants()
 
     def specialise(call_shapes: Shapes, call_values: Values, whole: bool = False) -> Model:
         """whole: with its graph, and weights of its own."""
         free = {p.name: call_shapes[p.name] for p in takes
                 if p.name in call_shapes and p.name not in call_values and (p.free or p.name in optional)}  # fmt: skip
-        return compiler.build(function.graph({**free, **shapes}, {**fixed, **call_values}), None if whole else pool)
+        with collector_paused(), constants_kept(constants):
+            model = function.graph({**free, **shapes}, {**fixed, **call_values})
+            return compiler.build(model, None if whole else pool)
 
     given = {**shapes, **{name: value.shape for name, value in fixed.items()}}
     dims = known_dims((*known.inputs, *known.optional), given)

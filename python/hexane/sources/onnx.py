@@ -15,7 +15,9 @@ def _matches(seen: Seen) -> bool:
     return seen.is_data or type(seen.value).__name__ == "ModelProto"
 
 
-MOST_KEPT = 16 << 20  # bytes of a model that stays in memory for the next shapes; larger ones are read again
+# Bytes of a model that stays in memory for the next shapes. Larger ones are read again, unless they are bytes of the
+# caller's, which are in memory anyway.
+MOST_KEPT = 16 << 20
 
 
 def _open(seen: Seen) -> Mapping[str, Function]:
@@ -30,7 +32,9 @@ def _open(seen: Seen) -> Mapping[str, Function]:
             return made
         read = ReadModel(seen.value)
         known[:] = [read.described]  # the file is read once
-        if read.size <= MOST_KEPT and (read.described.specialisation or read.described.optional):
+        stays = read.size <= MOST_KEPT or type(seen.value) is bytes
+        if stays and (read.described.specialisation or read.described.optional):
+            read.parse_once()
             kept.append(read)
         return read.graph(shapes, values)
 

@@ -82,6 +82,10 @@ class ReadModel:
             self.size = self._file.proto.ByteSize() + sum(len(raw or b"") for _, raw in self._file.initializers())
         self._constants: dict[str, Item | None] | None = None
 
+    def parse_once(self) -> None:
+        """Keeps the nodes of a large model parsed: each graph looks at them several times."""
+        self._file = self._file._replace(nodes=tuple(self._file.nodes))
+
     def graph(self, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array]) -> Graph:
         """As import_onnx."""
         with _bounded():

@@ -1,5 +1,7 @@
 """Leaves out the zeros of pruned weights."""
 
+from weakref import WeakKeyDictionary
+
 import numpy as np
 
 from hexane.compression.weights import LEAST_NUMBERS
@@ -58,10 +60,15 @@ def _multiplies_by(reader: Node, weight: Value, op: str) -> bool:
     return reader.op == op and reader.inputs[0] != weight and is_multiplied_without_zeros(reader, weight)
 
 
+_zeros: "WeakKeyDictionary[Node, int]" = WeakKeyDictionary()
+
+
 def _stored(weight: Value, in_rows: bool) -> tuple[Value, Value] | None:
     numbers: Array | None = weight.node.data
     assert numbers is not None
-    if np.count_nonzero(numbers.view(np.uint32)) > (1 - LEAST_ZEROS) * numbers.size:
+    if weight.node not in _zeros:
+        _zeros[weight.node] = numbers.size - int(np.count_nonzero(numbers.view(np.uint32) != 0))
+    if _zeros[weight.node] < LEAST_ZEROS * numbers.size:
         return None
     rows = numbers if in_rows else numbers.T
     masks, others = sparse(np.moveaxis(rows, 1, -1).reshape(len(rows), -1))  # of a convolution: channels innermost
