@@ -254,11 +254,14 @@ void shared(int threads, size_t jobs, const auto& job) {
 template <size_t V>
 class Solver {
  public:
-  Solver(Points<V> points, int bits, int threads)
-      : points_(std::move(points)), bits_(bits), threads_(threads), most_(size_t{1} << bits) {
-    part_ = std::max(kLeastPart, (points_.size() + kMostParts - 1) / kMostParts);
-    parts_ = (points_.size() + part_ - 1) / part_;
-  }
+  // `points` outlives the solver.
+  Solver(const Points<V>& points, int bits, int threads)
+      : points_(points),
+        bits_(bits),
+        threads_(threads),
+        most_(size_t{1} << bits),
+        part_(std::max(kLeastPart, (points.size() + kMostParts - 1) / kMostParts)),
+        parts_((points.size() + part_ - 1) / part_) {}
 
   std::vector<Entry<V>> entries() const {
     std::vector<Entry<V>> found = all_of(points_, most_);
@@ -324,7 +327,7 @@ class Solver {
     return found[static_cast<size_t>(std::ranges::min_element(errors) - errors.begin())];
   }
 
-  Points<V> points_;
+  const Points<V>& points_;
   int bits_, threads_;
   size_t most_, part_, parts_;
 };
@@ -348,7 +351,8 @@ Points<V> planes_of(std::span<const fp16> weights, const Vectors& shape) {
 template <size_t V>
 double solve(std::span<const fp16> weights, const Vectors& shape, int bits, int threads, std::span<fp16> entries,
              std::span<uint8_t> indices) {
-  const Solver<V> solver(planes_of<V>(weights, shape), bits, threads);
+  const Points<V> points = planes_of<V>(weights, shape);
+  const Solver<V> solver(points, bits, threads);
   const std::vector<Entry<V>> found = solver.entries();
   for (size_t e = 0; e < found.size(); ++e)
     for (size_t n = 0; n < V; ++n) entries[e * V + n] = to_fp16(found[e][n]);
