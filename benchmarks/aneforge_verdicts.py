@@ -1,4 +1,4 @@
-"""Hexane's verdicts beside ANEForge's, on graphs that are built in both: `python benchmarks/aneforge_verdicts.py`.
+"""Hexane's verdicts next to ANEForge's, on graphs that are built in both: `python benchmarks/aneforge_verdicts.py`.
 
 Each step of each graph is judged for every target that ANEForge maps to a family that programs in MIL reach. Every
 difference has a row in aneforge_differences.csv that says why; a difference without one, and a row without a
@@ -114,7 +114,7 @@ def our_verdict(step: Step, chip: Chip) -> str:
 
 
 def their_verdict(step: Step, family: int) -> str:
-    """The worst of the tensors that a step made; what it reads may be oversize, as it may be in ours."""
+    """The worst tensor that a step made. Its operands may be oversize, as ours may."""
     if step.refused:
         return "rejected"
     report = theirs.preflight(step.made.theirs, family)

@@ -1,4 +1,4 @@
-"""The transformers of `bf16.py`, of seeded weights: those of `examples/encoder`, GPT-2 and ViT."""
+"""The transformers of `bf16.py` with seeded weights: `examples/encoder`, GPT-2 and ViT."""
 
 import sys
 from pathlib import Path
@@ -18,7 +18,7 @@ VIT = Config(layers=12, dim=384, heads=6, hidden=1536, tokens=PATCHES + 1)
 
 
 class PreNormWriter(EncoderWriter):
-    """Layers that normalise what they read, as in GPT-2 and ViT."""
+    """Layers that normalise their input first, as in GPT-2 and ViT."""
 
     def attention(self, name: str, x: str) -> str:
         return super().attention(name, self.layer_norm(f"{name}.norm", x))

@@ -1,5 +1,5 @@
-"""Errors of the ways to store weights, on seeded ones: `python benchmarks/compression_errors.py`. The figures are those of
-docs/compression/measured.md.
+"""Errors of the ways to store weights, on seeded ones: `python benchmarks/compression_errors.py`.
+docs/compression/measured.md has the figures.
 
     tables     palettes of groups whose tables are fp16 and int8
     vectors    palettes of vectors next to palettes of numbers of as many bits

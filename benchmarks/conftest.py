@@ -1,4 +1,4 @@
-"""Runs each workload beside its peers and prints one table of ratios at the end.
+"""Runs each workload next to its peers and prints one table of ratios at the end.
 
 A benchmark is named by its group: "WORKLOAD | THREADS | BAR"; the contestant is `hexane` or a peer. The ratio is the
 peer's median time over Hexane's: above 1, Hexane is faster.
@@ -50,7 +50,7 @@ def rows(benchmarks: list[Any]) -> Iterator[tuple[str, dict[str, float]]]:
 
 
 def pytest_benchmark_group_stats() -> list[Any]:
-    """No tables of every figure: the one below says what is wanted."""
+    """No tables of every figure: the table below is enough."""
     return []
 
 

@@ -1,4 +1,4 @@
-"""The costs that kernels declare beside their measured times, on one thread: `python benchmarks/costs.py`.
+"""The costs that kernels declare next to their measured times, on one thread: `python benchmarks/costs.py`.
 
 The executor shares a step among threads from its declared nanoseconds. Each case of the sweep is run; for each kernel
 this prints the smallest, middle and largest measured / declared. Factors below a half or above two deserve a better

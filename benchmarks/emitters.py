@@ -30,8 +30,8 @@ def hexane(model: Path) -> Write:
 
 
 def aneforge(model: Path) -> Write:
-    """From its graph of tensors, in which it has folded batch norms: rounding to fp16, text, weights, files. What it
-    compiles from."""
+    """From its graph of tensors, in which it has folded batch norms: rounding to fp16, text, weights, files. The input
+    of the compiler."""
     from aneforge._compile import _lower_fused_to_dir
     from aneforge.onnx import onnx_to_tensor
 
@@ -40,7 +40,7 @@ def aneforge(model: Path) -> Write:
 
 
 def bytes_alone(model: Path) -> Write:
-    """What Hexane writes, from memory: two files, and no check that they arrive."""
+    """Writes Hexane's two files from memory, without a check that they arrive."""
     with TemporaryDirectory() as folder:
         hexane(model)(Path(folder))
         files = {p.relative_to(folder): p.read_bytes() for p in Path(folder).rglob("*") if p.is_file()}

@@ -220,7 +220,7 @@ def _held_out(rows: Sequence[Row], group: Sequence[object]) -> Array:
 
 
 def whole_networks() -> list[Row]:
-    """Of cost_networks.py, but for chains of one layer, which other programs compute in another way."""
+    """The networks of cost_networks.py, without chains of one layer, which other programs compute in another way."""
     return [
         Row(chip, chip, WHOLE, name, ms * 1e3)
         for name, (_, published) in NETWORKS.items()
@@ -289,13 +289,13 @@ def widened(
 
 
 def covered(rows: Sequence[Row], ratio: Array, known: dict[str, tuple[float, float]]) -> Array:
-    """Which ratios lie in the interval of their kind."""
+    """The ratios that lie in the interval of their kind."""
     spans = [known.get(kind_of(row), known["other"]) for row in rows]
     return np.array([low <= value <= high for (low, high), value in zip(spans, ratio, strict=True)])
 
 
 def alone(rows: Sequence[Row], ratio: Array) -> Array:
-    """Which whole networks lie in the interval that all but those of its architecture give, of any chip."""
+    """The whole networks that lie in the interval of all other architectures, on any chip."""
     found = np.ones(len(rows), bool)
     for name in {architecture(r) for r in rows if r.workload == WHOLE}:
         out = np.array([r.workload == WHOLE and architecture(r) == name for r in rows])
@@ -361,7 +361,7 @@ def main() -> None:
     seen, chips = np.append(unseen_rows(rows), unseen_networks(networks, known)), unseen_chips(every)
     count = len(rows)
     spans = quantiles(every, seen)
-    # Of products whose further layers no network tells.
+    # The rate of products whose further layers no network determines.
     spans["plain_network"] = quantiles(every, np.append(seen[:count], factors(networks, known)))["network"]
     of_chips = quantiles(every, chips)
     of_chips["plain_network"] = of_chips["network"]

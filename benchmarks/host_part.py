@@ -1,4 +1,5 @@
-"""What a training step on an engine leaves to this CPU: a decoder's step whose programs take no time, by lane.
+"""The part of a training step on an engine that runs on this CPU: a decoder's step whose programs take no time, by
+lane.
 
     python benchmarks/host_part.py --model stories110M --threads 2
 
@@ -25,7 +26,7 @@ from hexane.train.lanes import LaneTimes
 
 
 class NullEngine:
-    """Programs with the ports of real ones, which do nothing. seconds: what it took to find these ports."""
+    """Programs that have the ports of real ones and do nothing. seconds: the time to find these ports."""
 
     name = "null"
 

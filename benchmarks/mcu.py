@@ -1,8 +1,8 @@
-"""What code and instructions the C99 runtime takes on a Cortex-M: prints
+"""Code size and instructions of the C99 runtime on a Cortex-M: prints
 python/hexane/targets/shared/microcontrollers.toml.
 
-Code: sizes of functions, and which of them each kernel needs. Instructions: those that QEMU counts in a run of
-quantised networks, for each multiply-accumulate. Needs arm-none-eabi-gcc and qemu-system-arm."""
+Code: sizes of functions, and which of them each kernel needs. Instructions: QEMU counts them in a run of quantised
+networks, for each multiply-accumulate. Needs arm-none-eabi-gcc and qemu-system-arm."""
 
 import argparse
 import re
@@ -43,7 +43,7 @@ Section = tuple[str, str]  # a file and a section of it, with one function or ta
 
 
 def print_code(folder: Path) -> None:
-    """Sizes of the sections that the linker keeps for each kernel, those that the same kernels keep added up."""
+    """Sizes of the sections that the linker keeps for each kernel. Sections that the same kernels keep are added up."""
     for place, path in runtime_files().items():
         (folder / place).parent.mkdir(parents=True, exist_ok=True)
         (folder / place).write_text(path.read_text())

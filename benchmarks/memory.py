@@ -21,7 +21,8 @@ from hexane.stages.stream.traffic import traffic
 
 
 class Planned(NamedTuple):
-    """Bytes of fast and slow memory together, and of what a call moves from and to the slow one; None: nobody says."""
+    """Bytes of fast and slow memory together, and the bytes that a call moves from and to the slow one. None:
+    unknown."""
 
     total: int
     moved: int | None
@@ -132,8 +133,8 @@ def in_stages(file: Path) -> dict[int, Planned]:
 
 
 def at_budgets(file: Path, plans: dict[int, Planned], stages: dict[int, Planned], item: int) -> str:
-    """A line: how our memory and traffic are to theirs, at most, at each budget in the way that moves least of those
-    that take no more memory than theirs."""
+    """A line with our largest ratios of memory and of traffic to theirs. For each budget it takes the plan that moves
+    the fewest bytes in at most their memory."""
     whole = program_of(file, 0)
     ports = ports_bytes(whole, item)
     ways = [(Streams(whole, "", hold), 0 if hold else ports) for hold in (True, False)]
@@ -160,8 +161,8 @@ def ports_bytes(program: Program, item: int) -> int:
 
 
 def placed(program: Program, ports: int, budget: int, item: int) -> Planned:
-    """In so much fast memory, and a slow one that has what is left. ports: bytes of inputs and outputs, where these lie
-    in the slow memory too; else 0."""
+    """With that much fast memory and the rest in a slow one. ports: bytes of inputs and outputs, if these lie in the
+    slow memory too; else 0."""
     divided = into_pools(program, (budget, 1 << 40), slow=True)
     assert divided is not None
     total = sum(e.bytes for e in divided.extents.values() if e.space.kind == "arena")
@@ -179,7 +180,7 @@ def at_best(found: list[tuple[int, int]]) -> tuple[str, str]:
 
 
 def tigris_plan(command: Path, file: Path, budget: int) -> Planned | None:
-    """What TiGrIS plans with so much fast memory, in a process of its own; None where it has no plan."""
+    """TiGrIS' plan with that much fast memory, made in a process of its own; None if it has no plan."""
     ran = subprocess.run([command, "analyze", file, "-m", str(budget), "--json"], capture_output=True, text=True)
     try:
         found = json.loads(ran.stdout)

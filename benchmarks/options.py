@@ -7,7 +7,7 @@ MODELS = Path(__file__).parents[1] / "build" / "models"
 
 
 def parser_of(doc: str | None) -> argparse.ArgumentParser:
-    """That of a benchmark, with the option --networks DIR."""
+    """The parser of a benchmark, with the option --networks DIR."""
     made = argparse.ArgumentParser(description=doc)
     made.add_argument(
         "--networks", type=Path, default=MODELS, metavar="DIR",

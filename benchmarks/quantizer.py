@@ -170,7 +170,7 @@ class Reader(CalibrationDataReader):
 def peer_settings(
     model: onnx.ModelProto, feeds: list[dict[str, Array]], folder: Path
 ) -> Iterator[tuple[str, onnx.ModelProto]]:
-    """What onnxruntime makes of the model in each of its settings for 8 bits."""
+    """onnxruntime's quantised model with each of its settings for 8 bits."""
     onnx.save(model, folder / "float.onnx")
     methods = (CalibrationMethod.MinMax, CalibrationMethod.Percentile, CalibrationMethod.Entropy)
     for method, per_channel, activations, symmetric, ops in product(
@@ -214,7 +214,7 @@ def main() -> None:
     for name in asked.names:
         model, calibrated, judged = network(name, asked.seed)
         ours = error(model, hx.quantize_model(model, calibrated).model, judged)
-        # The peer says what it collects.
+        # Silences the peer's messages about its calibration.
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
             settings = peer_settings(model, calibrated, Path(folder))
             theirs, setting = min((error(model, made, judged), said) for said, made in settings)

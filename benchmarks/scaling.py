@@ -1,4 +1,4 @@
-"""How training in several processes scales: coefficients measured on this machine, and what follows from them.
+"""How training in several processes scales: coefficients measured on this machine, and their consequences.
 
     mpirun -n 2 python benchmarks/scaling.py --sums                   # a sum over ranks by bytes
     python benchmarks/scaling.py --latency 4 --bandwidth 2.5          # a step by tokens, on one thread, and a table
@@ -36,7 +36,7 @@ def fitted(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
 
 
 def milliseconds(model: str, tokens: int) -> tuple[float, float]:
-    """Of a step, and of its updates."""
+    """The seconds of a step, and of its updates."""
     config = hx.train.LlamaConfig.named(model, seq=tokens)
     made = hx.train.llama(config, batch=1)
     net = hx.compile(
@@ -56,7 +56,7 @@ def milliseconds(model: str, tokens: int) -> tuple[float, float]:
 
 
 def sum_ms(ranks: int, size: int, buckets: int, latency: float, bandwidth: float) -> float:
-    """Of all sums of an update. latency: us; bandwidth: GB/s; size: bytes."""
+    """The seconds of all sums of an update. latency: us; bandwidth: GB/s; size: bytes."""
     return 2 * buckets * (ranks - 1) * latency / 1e3 + 2 * (ranks - 1) / ranks * size / bandwidth / 1e6
 
 

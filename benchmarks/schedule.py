@@ -1,4 +1,4 @@
-"""Orders of layers: the list scheduler beside the optimum, on networks, wired graphs of 60 layers and large graphs."""
+"""Orders of layers: the list scheduler next to the optimum, on networks, wired graphs of 60 layers and large graphs."""
 
 import sys
 import time
@@ -49,7 +49,7 @@ def network(file: Path) -> bool:
 
 
 def engine_layers(file: Path) -> list[bool]:
-    """The same for the layers of each segment that the engine of h13 runs; their usual order is that of their graph."""
+    """The same for the layers of each segment of h13's engine. Their usual order is the order of their graph."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what goes to the host
         graph, segments = divide(import_onnx(str(file)), CHIP)

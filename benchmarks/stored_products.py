@@ -1,5 +1,5 @@
-"""A token's product, a row times 4096 x 4096, on one thread: whole weights compared with those that are stored in few
-bits or without zeros.
+"""A token's product, a row times 4096 x 4096, on one thread: whole weights next to weights in few bits or without
+zeros.
 
 python benchmarks/stored_products.py [fp32|fp16] [AVX2]   in fp32 where nothing is said, and with the best instruction
                                                           set of this machine

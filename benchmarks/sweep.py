@@ -1,4 +1,4 @@
-"""Every op of the catalogue at realistic sizes beside onnxruntime, one thread each: `make bench-sweep`.
+"""Every op of the catalogue at realistic sizes next to onnxruntime, one thread each: `make bench-sweep`.
 
 Each case is an ONNX model of one node, imported by Hexane as a user would. The two take turns and the shortest times
 count. It lists the cases in which Hexane takes more than 3 times as long, or all cases with --all.

@@ -1,4 +1,4 @@
-"""fp16 <-> fp32 bulk conversion beside a memcpy that reads and writes as many bytes, on one thread."""
+"""fp16 <-> fp32 bulk conversion next to a memcpy that reads and writes as many bytes, on one thread."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What a call costs beside the device itself: bound calls of a network whose programs do nothing."""
+"""The cost of a call without the device's own time: bound calls of a network whose programs do nothing."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""The time of a call, from Python to Python: a program of one op (add 1x64) beside onnxruntime, and a device with
+"""The time of a call, from Python to Python: a program of one op (add 1x64) next to onnxruntime, and a device with
 nothing to do."""
 
 from collections.abc import Callable
@@ -73,7 +73,7 @@ def test_bound_call_of_a_device_that_computes_nothing(
 
 
 def test_making_a_context(contest: Callable[..., None]) -> None:
-    """A caller of a model of 600 steps with a state of 16 MB, most of which nobody touches."""
+    """A caller of a model of 600 steps with a state of 16 MB that is mostly untouched."""
     x = y = hx.input("x", (1, 64))
     for i in range(200):
         y = hx.softmax(hx.tanh(y) + np.float32(i))

@@ -1,5 +1,5 @@
-"""How long it takes to write MIL with its weights to disk, beside ANEForge and the bytes alone, and whether many
-constants cost more each."""
+"""The time to write MIL with its weights to disk, next to ANEForge and to the bytes alone, and the time per constant
+for many constants."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The engine's arithmetic on one core: a GEMM beside fp32's, and networks of a chip beside themselves in ieee
+"""The engine's arithmetic on one core: a GEMM next to fp32's, and networks of a chip next to the same in ieee
 arithmetic."""
 
 import multiprocessing
@@ -71,7 +71,7 @@ def serve(path: Path, target: str, numerics: str, calls: int, parent: Connection
 @pytest.mark.parametrize("target", ["h13", "h17s"])
 @pytest.mark.parametrize("contestant", ["hexane", "ieee"])
 def test_network(name: str, target: str, contestant: str, contest: Callable[..., None], pytestconfig: Any) -> None:
-    """In a process of its own, as what ran before changes what a network takes."""
+    """In a process of its own, since earlier work changes a network's time."""
     path, calls = model_path(name, pytestconfig.getoption("--models")), CALLS[name]
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
     numerics = "engine" if contestant == "hexane" else "ieee"

@@ -1,4 +1,5 @@
-"""How long it takes to read the 110M decoder's ONNX file, its weights inside or beside it, against `onnx.load`."""
+"""The time to read the 110M decoder's ONNX file, with its weights inside or in a file of their own, against
+`onnx.load`."""
 
 import os
 import sys
@@ -34,7 +35,7 @@ def test_import_decoder(decoder: tuple[str, Path], contestant: str, contest: Cal
     where, path = decoder
 
     def run() -> None:
-        """Keeps no graph: the constants of a living graph would be compared with those of the next."""
+        """Keeps no graph, since the constants of a living graph would be compared with the next graph's."""
         if contestant == "hexane":
             import_onnx(path, values={"pos": np.array([10])})
         else:

@@ -1,6 +1,6 @@
 """Calls of a known shape while another thread compiles new ones: how much longer the median call takes.
 
-A thread that only computes takes its share of the machine too, so it is measured beside. Windows take turns, and what
+A thread that only computes takes its share of the machine too, so it is measured as well. Windows take turns, and what
 counts is the median over all of a kind. On a busy machine even that says little; `chrt -r 1` before the command (as
 root) keeps others away.
 """
@@ -40,7 +40,7 @@ def open_network(width: int, layers: int) -> bytes:
 
 
 def times_ms(call: Callable[[], Any], beside: Callable[[], Any] | None) -> list[float]:
-    """Of the calls of one window, while another thread does what is given again and again."""
+    """The times of one window's calls, while another thread repeats the given work."""
     ends = threading.Event()
 
     def again() -> None:

@@ -1,5 +1,5 @@
-"""The probes of `hexane bench` under pytest-benchmark: what a call, a chain of convolutions and a product of matrices
-take."""
+"""The probes of `hexane bench` under pytest-benchmark: the times of a call, a chain of convolutions and a product of
+matrices."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Reductions of rows and of columns: Hexane beside onnxruntime, on one thread."""
+"""Reductions of rows and of columns: Hexane next to onnxruntime, on one thread."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Networks streamed row by row beside the same network in whole tensors: time, and bytes of arena in the workload's
+"""Networks streamed row by row next to the same network in whole tensors: time, and bytes of arena in the workload's
 name."""
 
 from collections.abc import Callable

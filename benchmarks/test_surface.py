@@ -1,4 +1,4 @@
-"""Writing and reading surfaces beside a memcpy of as many bytes, on one thread. A surface whose rows have gaps is as
+"""Writing and reading surfaces next to a memcpy of as many bytes, on one thread. A surface whose rows have gaps is as
 many bytes as its rows are long, which memcpy moves too.
 
 Both sides use memory of the same kind: memory that was used before (write, and read with out=), or a new array for each

@@ -1,4 +1,5 @@
-"""Whole networks in fp32 and int8: Hexane beside onnxruntime and OpenVINO, with 1 and 2 threads. Every peer's output is
+"""Whole networks in fp32 and int8: Hexane next to onnxruntime and OpenVINO, with 1 and 2 threads. Every peer's output
+is
 checked."""
 
 import subprocess
@@ -81,7 +82,7 @@ def test_network(name: str, contestant: str, threads: int, contest: Callable[...
 def test_weights_in_few_bits(
     name: str, contestant: str, mode: str, threads: int, contest: Callable[..., None], pytestconfig: Any
 ) -> None:
-    """Networks of convolutions of 1 x 1, and of 3 x 3, whose weights the kernels decode in every call, beside whole
+    """Networks of convolutions of 1 x 1, and of 3 x 3, whose weights the kernels decode in every call, next to whole
     weights."""
     path = model_path(name, pytestconfig.getoption("--models"))
     net = hx.compile(path, threads=threads, compress=mode if contestant == "hexane" else None)

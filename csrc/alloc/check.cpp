@@ -1,5 +1,5 @@
-// Rules of one buffer first, then a sweep over time with the live buffers in order of offset: as long as no two of them
-// overlap, a newcomer can only hit its two neighbours.
+// Checks the rules of single buffers first. Then it sweeps over time and keeps the live buffers in order of offset.
+// While no two of them overlap, a new buffer can only overlap its two neighbours.
 #include "alloc/check.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What each type promises, asked one by one.
+// Checks the promises of each type one by one.
 #include <set>
 
 #include "alloc/types.h"

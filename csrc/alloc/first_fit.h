@@ -1,5 +1,5 @@
-// The packer for problems with gaps, places or alignments of their own, where a skyline cannot say what is free: it
-// looks at each item and those it lives with, one by one.
+// The packer for problems whose buffers have gaps, fixed places or alignments. A skyline cannot describe their free
+// space, so the packer compares each item with the items that are live with it.
 //
 // Greedy: items in the order of their rank, each at the lowest place that is free. Exact: depth-first search. Of the
 // waiting items the one that can lie lowest either lies there, or rests higher, on an item it lives with:

@@ -1,5 +1,5 @@
 // How hard the solver tries. The tricks have names so that a test can switch each off and see what it is worth; none
-// changes what a correct answer is.
+// changes which answers are correct.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Refuses what no packing can be made of, before any number of it is added up.
+// Refuses invalid problems before any number is added up.
 #include "alloc/problem.h"
 
 #include <algorithm>
@@ -67,7 +67,7 @@ void validate(const Problem& problem) {
       if (*buffer.at > room) fail("alloc", "buffer ", id, " place: got ", *buffer.at, ", need at most ", room);
       room -= *buffer.at;
     }
-    // The largest multiple of the alignment within `room` is what the rounded size may be at most.
+    // The rounded size is at most the largest multiple of the alignment within `room`.
     if (buffer.size > (room & -alignment)) {
       fail("alloc", "buffer ", id, " size: got ", buffer.size, ", need at most ", room & -alignment,
            " for the sum of all sizes to fit 63 bits");

@@ -51,7 +51,7 @@ struct Solution {
 // The size that a buffer takes in the arena.
 inline int64_t round_up(int64_t size, int64_t alignment) { return (size + alignment - 1) & -alignment; }
 
-// Whether no buffer has a gap, a place or an alignment of its own.
+// True if no buffer has a gap, a fixed place or an alignment.
 bool is_plain(const Problem& problem);
 
 // Throws unless every live range is a non-empty range of steps >= 0 with its gaps inside, no size is negative,

@@ -381,7 +381,8 @@ class Search {
   int32_t goal_ = -1;  // what to do when the present range is packed
 };
 
-// About what the shortest descent does: each item that is placed looks at those it lives with, section by section.
+// About the work of the shortest descent: each placed item is compared with the items that are live with it, section by
+// section.
 int64_t least_work(const Timeline& timeline) {
   std::vector<int64_t> change(timeline.load.size() + 1);
   for (const Item& item : timeline.items) {

@@ -1,5 +1,5 @@
-// The problem as the solvers see it. Only the moments at which a buffer dies after another was born matter: between two
-// such moments the live set only grows, then only shrinks, so its largest state is enough. These states are the
+// The problem as the solvers see it. Only moments matter at which a buffer ends after another one began. Between two
+// such moments the live set first grows and then shrinks, so its largest state is enough. These states are the
 // *sections*.
 //
 //      step      0  1  2  3  4  5

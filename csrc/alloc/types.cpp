@@ -60,7 +60,7 @@ class Chooser {
  private:
   int32_t made_at(size_t id) const { return tensors_[id].producer < 0 ? -1 : layers_[tensors_[id].producer].position; }
 
-  // Whether everyone who touches it is in one partition, and main memory needs no copy.
+  // True if one partition has all layers that touch the tensor, and main memory needs no copy.
   bool stays_in_partition(const Operand& tensor) const {
     if (tensor.kept || tensor.readers.empty()) return false;
     const int32_t home = layers_[tensor.readers[0]].partition;

@@ -1,5 +1,5 @@
-// The allocation type of every tensor on chip: how it lies between the layer that makes it and those that read it. The
-// nine values are those of Apple's compiler (ANE guide, table 22.2).
+// The allocation type of every tensor on chip: where it lies between its producer and its readers. The nine values are
+// those of Apple's compiler (ANE guide, table 22.2).
 //
 //   0 resident           loaded once, read by several layers of one partition
 //   1 streamed           in main memory: it crosses partitions, is a port, or is read once
@@ -82,7 +82,7 @@ struct Allocation {
 // `chaining`: whether the chip's compiler has it switched on.
 Allocation choose_types(std::span<const Place> layers, std::span<const Operand> tensors, bool chaining);
 
-// Throws the first tensor whose type does not hold what it says. Shares no code with `choose_types`.
+// Throws for the first tensor that breaks a promise of its type. Shares no code with `choose_types`.
 void check_types(std::span<const Place> layers, std::span<const Operand> tensors, std::span<const Type> types,
                  bool chaining);
 

@@ -1,5 +1,5 @@
-// Greedy: the tensor whose spilling costs least per byte that it takes off the overfull steps, until all fit; then each
-// is taken back that turns out not to be needed, the dearest first.
+// Greedy: spills the tensor that costs least per byte removed from the overfull steps, until all steps fit. Then it
+// takes back spills that turn out to be unnecessary, the most expensive first.
 #include "alloc/working_set.h"
 
 #include <algorithm>

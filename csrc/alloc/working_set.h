@@ -33,8 +33,8 @@ struct Placement {
   int64_t traffic = 0;                        // bytes of extra loads and stores, `spill_cost` of all that is spilled
 };
 
-// Bytes that go to and from main memory because the tensor is spilled: a store, unless it is stored anyway, and a load
-// for each read, but for the first where it comes from main memory anyway.
+// Bytes to and from main memory for a spilled tensor: one store, unless it is stored anyway, and a load for each read.
+// The first read of a tensor that comes from main memory does not count.
 int64_t spill_cost(const Resident& tensor);
 
 // Throws if the tensors do not fit even when all that may be is spilled.

@@ -17,7 +17,7 @@ using Array = py::array_t<int64_t, py::array::c_style>;
 
 using MaybeArray = std::optional<Array>;
 
-// Optional properties of buffers, beside live range and size; None where no buffer has one.
+// Optional properties of buffers, apart from live range and size; None if no buffer has one.
 struct Extras {
   MaybeArray alignments;  // 0: none of its own
   MaybeArray places;      // -1: none

@@ -1,4 +1,4 @@
-// What `hexane doctor` asks of the Neural Engine: what its framework has, and one run of a program.
+// The checks of `hexane doctor`: the classes of the Neural Engine's framework, and one run of a program.
 #include <pybind11/stl.h>
 
 #include <map>

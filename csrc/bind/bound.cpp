@@ -15,8 +15,8 @@ namespace py = pybind11;
 namespace hexane {
 namespace {
 
-// A bound array as it was when it was checked. NumPy lets its memory and type be exchanged in place, so every call
-// looks whether they still are what they were.
+// A bound array as it was when it was checked. NumPy can exchange an array's memory and type in place, so every call
+// checks that both are unchanged.
 struct Buffer {
   const Port* port;
   bool written;

@@ -1,4 +1,4 @@
-// The extension module hexane._core: the list of what is bound, and the one place where C++ errors become Python ones.
+// The extension module hexane._core: the list of its bindings, and the one place where C++ errors become Python errors.
 #include <exception>
 
 #include "bind/arrays.h"

@@ -17,7 +17,7 @@ class HeldSections {
   explicit HeldSections(const pybind11::dict& sections);  // throws Error for a name that is not a section's
   const plan::Sections& sections() const { return sections_; }
   void let_go(plan::Section section) { held_[section].reset(); }
-  // What keeps the pieces of the state, which somebody else does from now on.
+  // Gives up the owner of the state's pieces; the caller keeps it from now on.
   std::vector<HeldBytes> take_state_pieces() { return std::exchange(held_state_, {}); }
 
  private:

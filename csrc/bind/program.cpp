@@ -101,7 +101,7 @@ std::unique_ptr<ProgramObject> from_object(py::object source, int threads, const
   return result;
 }
 
-// The numbers of an array in the block of the pool that has them, which lives as long as what is returned.
+// The array's numbers in their block of the pool. The block lives as long as the returned object.
 py::array kept_in(MemoryPool& pool, const py::array& array) {
   if (!(array.flags() & py::array::c_style)) fail("program", "keep: got an array with gaps, need a C-contiguous one");
   const Bytes bytes(static_cast<const std::byte*>(array.data()), static_cast<size_t>(array.nbytes()));
@@ -254,7 +254,7 @@ py::list port_infos(const std::vector<Port>& ports) {
   return result;
 }
 
-// Of the ports that are surfaces: for inputs and for outputs, by name.
+// The ports that are surfaces: inputs and outputs, by name.
 py::tuple surfaces(const ProgramObject& self) {
   py::dict sides[2];
   for (const bool output : {false, true})

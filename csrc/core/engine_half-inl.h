@@ -20,7 +20,7 @@ HWY_INLINE hn::Vec<D> load_engine_half(D d, const engine_half* from) {
   return hn::IfThenElse(hn::IsNaN(x), hn::Set(d, std::numeric_limits<float>::infinity()), x);
 }
 
-// To an fp16, or beyond the largest; what is no number becomes 0.
+// To an fp16 number or beyond the largest one; NaN becomes 0.
 template <class D>
 HWY_INLINE hn::Vec<D> round_to_engine_half(D d, hn::Vec<D> x) {
   const hn::RebindToUnsigned<D> du;

@@ -1,5 +1,5 @@
-// fp16 as the engine's planar path reads and writes it: a NaN is read as infinity, results are rounded to nearest,
-// halves away from zero, and what is no number becomes 0.
+// fp16 as the engine's planar path reads and writes it: a NaN is read as infinity. Results are rounded to nearest,
+// halves away from zero, and NaN becomes 0.
 #pragma once
 
 #include <bit>

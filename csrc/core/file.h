@@ -15,14 +15,13 @@ namespace hexane {
 // are given to `check` before the rest is read.
 Memory read_file(const std::string& path, size_t head, const std::function<void(Bytes)>& check);
 
-// Writes the pieces one after the other to `path`.part, syncs it and renames it to `path`. Whatever goes wrong, also
-// the end of the process, the old file stays as it was; what a killed process leaves of the new one is removed by the
-// next save to that path. Saves to one path wait for each other. A link is followed, and what is no regular file
-// refused. Unless `sync`, nothing waits for the disk: a loss of power soon afterwards may leave a file that is too
-// short.
+// Writes the pieces one after the other to `path`.part, syncs it and renames it to `path`. After any failure, even the
+// end of the process, the old file is unchanged. The next save to that path removes the remains of a killed process.
+// Saves to one path wait for each other. A link is followed. Only regular files are accepted. Unless `sync`, nothing
+// waits for the disk: a loss of power soon afterwards may leave a file that is too short.
 void save_file(const std::string& path, std::span<const Bytes> pieces, bool sync = true);
 
-// Whether there is a regular file that consists of these pieces, one after the other.
+// True if a regular file has exactly these pieces in this order.
 bool file_has(const std::string& path, std::span<const Bytes> pieces);
 
 // Two folders change places at one moment. False where the system or the file system cannot do that.

@@ -20,8 +20,8 @@ class ForkMutex {
   bool try_lock() { return mutex_.try_lock(); }
   void unlock() { mutex_.unlock(); }
 
-  // A holder that has to wait for other threads, among them perhaps the one that forks, says so for as long as it does.
-  // Forks do not wait for it then; in the child the mutex is free, unless it is the holder who forks.
+  // A holder that waits for other threads, perhaps for the one that forks, marks the time of its wait. Forks do not
+  // wait for it then; in the child the mutex is free, unless it is the holder who forks.
   class Waiting {
    public:
     explicit Waiting(ForkMutex& mutex) : mutex_(mutex) { mutex_.waiting_ = std::this_thread::get_id(); }

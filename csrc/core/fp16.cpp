@@ -36,7 +36,7 @@ size_t before_line(const T* to, size_t n) {
   return past % sizeof(T) ? n : std::min(n, past ? (64 - past) / sizeof(T) : 0);
 }
 
-// Whether all halves are finite: the largest of their magnitudes, as bits, decides.
+// True if all halves are finite: the largest magnitude, compared as bits, decides.
 bool narrow(const float* from, fp16* to, size_t n) {
   const D d;
   const hn::Rebind<uint16_t, D> dh;

@@ -19,7 +19,7 @@ class Lane {
   // The function has to live until it has been waited for, and nothing may run. In a forked process, which has no part
   // in the thread, a thread of its own takes its place.
   void start(const std::function<void()>& work);
-  // Returns at once where nothing runs. Throws what the function has thrown.
+  // Returns at once where nothing runs. Throws the function's exception.
   void wait();
 
   struct Span {

@@ -1,5 +1,5 @@
 // A block is a row of sequences: a token (two lengths of 4 bits), literals, and a match: how far back, and its length.
-// A length of 15 goes on in bytes behind it, up to the first that is not 255. The last sequence has no match.
+// A length of 15 continues in the next bytes, up to the first byte below 255. The last sequence has no match.
 #include "core/lz4.h"
 
 #include <algorithm>

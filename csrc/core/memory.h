@@ -27,7 +27,7 @@ class Memory {
   uint64_t size_ = 0;
 };
 
-// Gives back to the system what the C library keeps of freed memory. It keeps much: once a large block is freed, glibc
+// Returns the freed memory that the C library keeps to the system. It keeps much: once a large block is freed, glibc
 // takes blocks of that size from its heap, which shrinks at its end only.
 void give_back_free_memory();
 

@@ -1,5 +1,5 @@
-// The families of arithmetic a step can compute in. Kernels are looked up by the family; the numbers that make a chip
-// what it is come with the plan, in a parameter block that the kernel gets in its call.
+// The families of arithmetic a step can compute in. Kernels are looked up by family. The plan has the numbers of the
+// chip, in a parameter block that each call of the kernel gets.
 #pragma once
 
 #include <array>

@@ -71,8 +71,9 @@ void ThreadPool::run(int helpers, Function function, void* context) {
   context_ = context;
   const uint64_t job = (word_.load(std::memory_order_relaxed) >> 32) + 1;
   word_.store(job << 32 | static_cast<uint64_t>(helpers) * kPlace, std::memory_order_release);
-  // A call costs the system's time, so a sleeper is called once, however long it takes to get up. Whoever went to sleep
-  // before this job began waits for what it changes; of those that do so meanwhile one cannot tell: called again.
+  // A call costs the system's time, so a sleeper is called once, however long it takes to get up. A worker that went to
+  // sleep before this job waits for the change of the job's number. A worker that falls asleep meanwhile may have
+  // missed it, so it is called again.
   const uint32_t asleep = sleepers_.load();
   started_.fetch_add(1);
   if (sleepers_.load() != called_) {

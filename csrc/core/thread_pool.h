@@ -1,5 +1,5 @@
-// The worker threads of the process. One run at a time may lease them; whoever does not get them works alone. Workers
-// spin for a moment after a job, then sleep.
+// The worker threads of the process. One run at a time leases the workers; any other run works alone. Workers spin for
+// a moment after a job, then sleep.
 #pragma once
 
 #include <atomic>
@@ -49,7 +49,7 @@ class ThreadPool {
   // An empty lease if another thread has the pool.
   Lease try_lease(int threads);
 
-  // One of those that run something at the same time, for as long as it lives. They share the cores: each takes a
+  // Marks its owner as one of several runs at the same time, as long as it lives. They share the cores: each takes a
   // thread less for each of the others.
   class Caller {
    public:
@@ -71,8 +71,8 @@ class ThreadPool {
   void work();
   void call(int worker);
 
-  // What a worker has to know to enter a job, in one word: the job's number << 32 | free places << 16 | workers inside.
-  // The caller closes a job by taking the free places away and waits until nobody is inside.
+  // A worker enters a job by this one word: the job's number << 32 | free places << 16 | workers inside. The caller
+  // closes a job by taking the free places away and waits until nobody is inside.
   std::atomic<uint64_t> word_{0};
   std::atomic<uint32_t> started_{0};   // counts jobs; sleeping workers wait for it to change
   std::atomic<uint32_t> sleepers_{0};  // counts how often a worker went to sleep

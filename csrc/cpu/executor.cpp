@@ -90,7 +90,7 @@ uint64_t Executor::table_bytes() const {
   return operands_.size() * sizeof(Tensor) + (calls_.size() + moved_calls_.size()) * sizeof(Call);
 }
 
-// The error being caught, and where it happened. What a device throws goes on as it is: it has more than a message.
+// The error being caught, and where it happened. A device's exception passes unchanged: it has more than a message.
 void Executor::rethrow(const Error& error, size_t index) const {
   const Step& step = steps_.steps()[index];
   if (step.elsewhere) throw;

@@ -1,6 +1,6 @@
-// Results that stay from run to run: a step that reads states and weights alone, such as a cast of weights for a
-// program of a device, runs again when one of these has changed. So weights are cast once in all the batches of an
-// update. Which results are as if they had just been made, each executor knows of its own memory.
+// Results that are kept from run to run. A step that reads only states and weights, such as a cast of weights for a
+// device's program, runs again when one of them has changed. So weights are cast once in all the batches of an update.
+// Each executor knows which results in its memory are up to date.
 #include <algorithm>
 
 #include "cpu/resolved_steps.h"
@@ -19,7 +19,7 @@ bool overlap(const Part& a, const Part& b) { return a.space == b.space && a.begi
 
 }  // namespace
 
-// Kept are results in memory that no other step writes. That is so for programs of devices, whose operands have
+// Kept are results in memory that no other step writes. This holds for programs of devices, whose operands have
 // memories of their own.
 void ResolvedSteps::find_what_is_kept(std::span<const uint32_t> changing) {
   const auto is_cpu = [&](const Step& step) { return plan_.string(step.row->device) == "cpu"; };

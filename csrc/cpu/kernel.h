@@ -141,7 +141,7 @@ struct Kernel {
   int64_t attrs_bytes = 0;  // sizeof the attribute struct
   const char* accepts;      // strides of operands: "strided" any, "rows" innermost axis dense, "dense" no gaps
 
-  // All are pure except those that compute; these write only their outputs and scratch.
+  // All functions are pure except the computing ones, which write only their outputs and scratch.
 
   // Null: nothing to prepare. Reads constant inputs only; throws Error (where = kernel name) if shapes, strides or
   // attributes do not fit.
@@ -178,7 +178,7 @@ struct Kernel {
   // range.
   bool in_order = false;
 
-  // Whether run() runs a plan of its own, whose steps the threads share in place of this plan's.
+  // True if run() runs a plan of its own. The threads share its steps in place of this plan's.
   bool runs_steps = false;
 };
 

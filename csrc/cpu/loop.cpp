@@ -1,4 +1,4 @@
-// Merges axes and walks what is left of them.
+// Merges axes and walks the remaining ones.
 #include "cpu/loop.h"
 
 #include <algorithm>

@@ -38,7 +38,7 @@ Box per_column(const Tensor& tensor, const Box& out) {
 }
 
 Range reached(Range out, int64_t stride, int64_t before, int64_t reach, int64_t extent) {
-  // Windows that end before the first index, or begin behind the last, touch none.
+  // Windows that end before the first index, or begin after the last, touch no index.
   const int64_t first = before < reach ? 0 : (before - reach) / stride + 1;
   const int64_t end = extent + before > 0 ? (extent + before - 1) / stride + 1 : 0;
   const Range touching{std::max(out.begin, first), std::min(out.end, end)};

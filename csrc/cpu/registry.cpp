@@ -22,7 +22,7 @@ bool token_matches(std::string_view token, DType dtype) {
   return token.ends_with('b') && token == std::to_string(info(dtype).bits) + "b";
 }
 
-// "fp32,fp32..." against operands: "..." repeats its token, and behind other tokens there may be none of it.
+// "fp32,fp32..." against operands: "..." repeats its token; after other tokens it may repeat it zero times.
 bool side_matches(std::string_view tokens, std::span<const Tensor> operands) {
   std::string_view token;
   bool repeats = false;

@@ -22,7 +22,7 @@ uint64_t whole_lines(uint64_t bytes) { return (bytes + kLine - 1) / kLine * kLin
 
 int64_t item_bytes(const Tensor& tensor) { return (info(tensor.dtype).bits + 7) / 8; }
 
-// Whether the strides are what a kernel accepts: "strided", "rows" (innermost axis dense) or "dense" (no gaps).
+// True if a kernel accepts the strides: "strided", "rows" (innermost axis dense) or "dense" (no gaps).
 bool accepted(const Tensor& tensor, std::string_view accepts) {
   int64_t stride = item_bytes(tensor);
   if (accepts == "strided" || tensor.size() == 0) return true;
@@ -163,8 +163,8 @@ ResolvedSteps::ResolvedSteps(const plan::Plan& plan, std::span<std::byte* const>
   copy_moving();
 }
 
-// Threads share the steps, for packing weights takes time; the time steps of a recurrent network share what is packed.
-// The error of the first step that has one is thrown.
+// Threads share the steps, since packing weights takes time. The time steps of a recurrent network share packed
+// weights. The error of the first step that has one is thrown.
 void ResolvedSteps::resolve_all(MemoryPool* pool) {
   steps_.resize(plan_.steps.size());
   calls_.resize(steps_.size());
@@ -296,7 +296,7 @@ void ResolvedSteps::plan_work(Step& step, const Call& call) const {
   step.chunk = (pieces + chunks - 1) / chunks * chosen->grain;
 }
 
-// Whether the step's kernel can be run on this range of the axis along which the step is cut.
+// True if the step's kernel can run on this range of its cut axis.
 void ResolvedSteps::check_range(const Step& step, Range range) const {
   const Kernel& kernel = *step.kernel;
   Cuts cuts;

@@ -10,12 +10,12 @@ namespace {
 
 constexpr size_t kMostOperands = 32;
 
-// Whether the kernel itself finds the rows of operand i, counted over inputs and outputs.
+// True if the kernel itself finds the rows of operand i, counted over inputs and outputs.
 bool reads_itself(const Kernel& kernel, size_t i, size_t num_inputs) {
   return (kernel.reads_ring && i == 0) || (kernel.in_order && i == num_inputs);
 }
 
-// Whether begin() packs the operand (weights, keys, values): it reads all of it before any range is known.
+// True if begin() packs the operand (weights, keys, values): it reads all of it before any range is known.
 bool packed(const Kernel& kernel, size_t i) { return kernel.begin && (i == 1 || i == 2); }
 
 Range needed_rows(const Kernel& kernel, const Call& call, int input, Range rows) {

@@ -22,7 +22,7 @@ PlanTensor row_of(PlanTensor tensor, uint32_t axis, int64_t row) {
   return tensor;
 }
 
-// The bytes from the first to the last of a row; none unless rows lie one behind the other.
+// The bytes of a row, from first to last; none unless rows are contiguous.
 Bytes bytes_of_row(const plan::Plan& plan, const PlanTensor& tensor, uint32_t axis, int64_t row) {
   for (uint32_t outer = 0; outer < axis; ++outer)
     if (tensor.shape[outer] != 1) return {};
@@ -106,7 +106,7 @@ void RowOrder::add_from_before(size_t first, size_t end) {
   }
 }
 
-// Whether the last step before `first` that writes bytes of the tensor writes all of it, as it is read.
+// True if the last step before `first` that writes to the tensor writes all of it, as it is read.
 bool RowOrder::is_from_before(uint32_t id, size_t first) {
   const PlanTensor& in = plan_.tensors[id];
   const auto writes = [&](size_t i) {  // an output of the step that has bytes of the tensor, or null
@@ -211,7 +211,7 @@ bool RowOrder::is_there(uint32_t id, uint32_t axis, int64_t row) {
   return known->second;
 }
 
-// Rows are lost that share a byte with the one that is written.
+// Writing a row destroys rows that share a byte with it.
 void RowOrder::write(uint32_t id, uint32_t axis, int64_t row) {
   const PlanTensor& out = plan_.tensors[id];
   const Bytes bytes = bytes_of_row(plan_, out, axis, row);

@@ -1,5 +1,5 @@
-// What the Objective-C++ files of this folder share. They are built without C++ exceptions; Objective-C ones stop at
-// guarded().
+// Declarations that the Objective-C++ files of this folder share. They are built without C++ exceptions; Objective-C
+// ones stop at guarded().
 #pragma once
 
 #import <Foundation/Foundation.h>
@@ -20,7 +20,7 @@ bool fail(hexane_ane_error* error, const char* stage, const char* format, ...) _
 bool fail(hexane_ane_error* error, const char* stage, NSError* failure);
 void advise(hexane_ane_error* error, const char* hint);
 
-// Whether body() returned true. What it raises becomes an error of the stage.
+// True if body() returned true. An exception of it becomes an error of the stage.
 template <typename Body>
 bool guarded(hexane_ane_error* error, const char* stage, Body body) {
   struct Call {
@@ -88,7 +88,7 @@ const hexane_ane_surfaces* system_surfaces();
 // False, and no error, unless this is a child of the process that opened the framework: the service does not know it.
 bool refuse_fork(hexane_ane_error* error);
 
-// A call of the framework, with what it works on: an object of the heap.
+// A call of the framework with its operands: an object of the heap.
 struct Call {
   const char* stage;
   bool (*run)(void* object, uint32_t qos, hexane_ane_error* error);
@@ -97,8 +97,8 @@ struct Call {
   uint32_t limit_ms;
 };
 
-// Whether the call of a program returned true within its limit. One that does not come back makes
-// the program stuck: it and its requests are kept for good, and all their further calls fail.
+// True if the call of a program returned true within its limit. One that does not come back makes the program stuck: it
+// and its requests are kept for good, and all their further calls fail.
 bool within(hexane_ane_program* program, const Call& call, hexane_ane_error* error);
 
 void release(hexane_ane_program* program);

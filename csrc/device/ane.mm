@@ -1,5 +1,5 @@
-// Opens the framework, compiles, loads, unloads. The order is that of the framework: descriptor, model, its identifier,
-// the files in the folder of that name, compile, load.
+// Opens the framework, compiles, loads, unloads. The order is the framework's: descriptor, model, its identifier, the
+// files in the folder of that name, compile, load.
 #import "device/ane.h"
 
 #include <dlfcn.h>
@@ -22,7 +22,7 @@ std::mutex spending;  // of the budget, which compiles and loads share
 std::atomic<uint64_t> num_compiled, num_loaded, num_compiled_in_loads;
 std::atomic<bool> forked;
 
-// What is known of texts that the framework fails with.
+// Known error texts of the framework.
 struct Advice {
   const char *text, *hint;
 };
@@ -41,8 +41,8 @@ constexpr Advice kAdvice[] = {
     {"0xe00002e2", "the program is not signed, or this process lacks an entitlement"},
 };
 
-// What the framework's codes mean, in its own domain, and what to do. Source: a decompilation of the framework of iOS
-// 18.2; 47 is of macOS 27, as people have met it. Codes of other domains mean other things.
+// The meaning of the framework's error codes, in its own domain, and what to do. Source: a decompilation of the
+// framework of iOS 18.2; 47 is of macOS 27, as people have met it. Codes of other domains mean other things.
 constexpr char kDomain[] = "com.apple.appleneuralengine";
 struct CodeAdvice {
   long code;
@@ -72,7 +72,7 @@ constexpr CodeAdvice kCodes[] = {
     {47, "the engine gave the request up: the program may be too large for it; make it smaller"},
 };
 
-// Of errors within errors, whose outermost one says little.
+// For nested errors, whose outermost one says little.
 constexpr int kMostCauses = 4;
 constexpr size_t kMostOfCause = 160;
 
@@ -255,7 +255,7 @@ void discard(hexane_ane_program* program) {
   release(program);
 }
 
-// A program of the text and the weights in its folder, of which finish(program) makes one that can be loaded.
+// A program of the text and the weights in its folder. finish(program) makes it loadable.
 template <typename Finish>
 hexane_ane_program* make(hexane_ane* ane, const char* mil, size_t mil_bytes, const hexane_ane_file* files,
                          size_t num_files, hexane_ane_error* error, Finish finish) {

@@ -86,7 +86,7 @@ std::vector<hexane_ane_file> c_files(std::span<const WeightFile> files) {
   return result;
 }
 
-// What programs and requests keep alive.
+// Objects that programs and requests keep alive.
 struct Opened {
   explicit Opened(const AneSetup& setup) : library(setup.library), limits(setup) {
     const hexane_ane_setup given = c_setup(setup);

@@ -1,5 +1,5 @@
-// The Neural Engine as a Device, through the library of hexane_ane.h, which is opened when the device is made: so the
-// core has no Objective-C in it, and runs where there is none.
+// The Neural Engine as a Device, through the library of hexane_ane.h. It is opened when the device is made, so the core
+// has no Objective-C and runs on every system.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ struct AneSetup {
 
 std::unique_ptr<Device> ane_device(const AneSetup& setup);  // throws DeviceError where there is no engine
 
-// What the framework has of what Hexane needs, and what it says of the machine; rows as hexane_ane_probe gives them.
+// The framework's classes that Hexane needs, and its facts about the machine, as rows of hexane_ane_probe.
 struct AneFinding {
   std::string kind, name, found, need;
 };

@@ -1,13 +1,13 @@
 // The files that the engine's compiler reads a program from: model.mil and the weights, in a folder of the temporary
 // folder under the program's identifier, which is a hash of both. The framework deletes that folder when it unloads a
-// program, also where another program of the same text and weights needs it. So files are put there again before any
-// call that may read them, and nothing of ours lies inside: later systems hash the folder.
+// program, also where another program of the same text and weights needs it. So files are written again before any call
+// that may read them, and the folder has no other file of ours: later systems hash the folder.
 //
 //   <identifier>/         the folder, of all programs of this text and these weights, in whatever process
 //   <identifier>.hexane   held shared by whoever has such a program; who holds it alone may remove the folder
 //   <identifier>.turn     held alone during a call that writes, reads or deletes the folder
 //
-// The system lets go of both locks when a process ends in whatever way. A later process removes what is left.
+// The system lets go of both locks when a process ends in whatever way. A later process removes the remains.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>

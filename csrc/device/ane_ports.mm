@@ -45,7 +45,7 @@ NSString* plain(NSString* name) {
   return [name hasSuffix:kOutputSuffix] ? [name substringToIndex:[name length] - [kOutputSuffix length]] : name;
 }
 
-// Which symbol of the procedure has the name.
+// The index of the procedure's symbol with this name.
 NSNumber* symbol_of(NSString* name, NSArray* symbols, NSArray* indices) {
   for (NSNumber* index in indices)
     if ([plain(want(symbols, index, [NSString class])) isEqualToString:name]) return index;

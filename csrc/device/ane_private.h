@@ -1,4 +1,4 @@
-// What is used of the private framework: its path, classes, selectors with their type encodings, and the keys of the
+// The used parts of the private framework: its path, classes, selectors with their type encodings, and the keys of the
 // attributes of a loaded model. Nothing links to it: classes are looked up, and messages go through these protocols.
 #pragma once
 

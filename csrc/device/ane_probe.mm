@@ -1,5 +1,5 @@
-// What 'hexane doctor' shows: each class and selector that Hexane needs, with what the framework has in its place, and
-// what the framework says about the machine.
+// The rows of 'hexane doctor': each needed class and selector with the framework's own, and the framework's facts about
+// the machine.
 #include <cstdlib>
 #include <cstring>
 
@@ -14,7 +14,7 @@ Result ask(Class info, Method method) {
   return reinterpret_cast<Result (*)(id, SEL)>(method_getImplementation(method))(info, method_getName(method));
 }
 
-// What the method returns, by the type that its encoding begins with; nil for one that is not known.
+// The method's result, by the first type of its encoding; nil for an unknown type.
 NSString* answer(Class info, Method method) {
   switch (*method_getTypeEncoding(method)) {
     case 'B':
@@ -67,7 +67,7 @@ void list_methods(Class type, char sign, const char* name, hexane_ane_line line,
   free(methods);
 }
 
-// No class is sent a message: many of those that a process has do not stand it.
+// Sends no message to a class: many classes of a process crash on one.
 void list_all_methods(hexane_ane_line line, void* context) {
   const int room = objc_getClassList(nullptr, 0);
   auto* const classes = static_cast<Class*>(calloc(static_cast<size_t>(room > 0 ? room : 1), sizeof(Class)));

@@ -1,4 +1,4 @@
-// What the Objective-C++ files of Core ML share.
+// Declarations that the Objective-C++ files of Core ML share.
 #pragma once
 
 #include <mutex>

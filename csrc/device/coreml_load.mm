@@ -1,4 +1,4 @@
-// Compiles a package and loads what was compiled, with the ports that Core ML says it has.
+// Compiles a package and loads the result, with the ports that Core ML reports.
 #include <dlfcn.h>
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// What Core ML plans to do with each operation of a compiled model: MLComputePlan.
+// Core ML's plan for each operation of a compiled model: MLComputePlan.
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>

@@ -1,4 +1,4 @@
-// What runs compiled programs: a device compiles MIL text into a program, a loaded program has ports, a request joins
+// Devices run compiled programs: a device compiles MIL text into a program, a loaded program has ports, a request joins
 // it to surfaces and is evaluated many times. ane_device.h has the Neural Engine, null_device() does nothing.
 #pragma once
 
@@ -54,7 +54,7 @@ struct Port {
   bool operator==(const Port&) const = default;
 };
 
-// A loaded program on its surfaces. One thread at a time evaluates a request; requests run beside each other.
+// A loaded program on its surfaces. One thread at a time evaluates a request; several requests run at the same time.
 class Request {
  public:
   virtual ~Request() = default;
@@ -67,15 +67,15 @@ class Program {
   virtual void load(uint32_t qos) = 0;
   virtual void unload() = 0;  // its requests fail from then on, until it is loaded again and they are made anew
 
-  // Whether a run may wait for other threads of this process, such as those that hold Python's lock.
+  // True if a run may wait for other threads of this process, for example the holder of Python's lock.
   virtual bool calls_back() const { return false; }
 
-  // Has the device forget what it keeps of the program for later processes.
+  // Makes the device forget the data that it keeps of the program for later processes.
   virtual void purge() { throw DeviceError("purge", 0, "this device keeps no programs", ""); }
-  // What the device itself says of the loaded program, in words of its own. It is loaded meanwhile if it is not.
+  // The device's own description of the loaded program. It is loaded meanwhile if it is not.
   virtual std::string attributes(uint32_t) { throw DeviceError("load", 0, "this device says nothing of programs", ""); }
 
-  // Of a loaded program, in the device's order. The strides are those that the device says.
+  // The ports of a loaded program, in the device's order. The strides are the device's.
   virtual const std::vector<Port>& inputs() const = 0;
   virtual const std::vector<Port>& outputs() const = 0;
 
@@ -107,10 +107,11 @@ class Device {
   virtual Counters counters() const = 0;
 };
 
-// Programs of these ports, whatever the text says, that do nothing: what is left of a call is overhead.
+// Programs with these ports, for any text, that do nothing: a call is overhead only.
 std::unique_ptr<Device> null_device(std::vector<Port> inputs, std::vector<Port> outputs);
 
-// Gives what is called in every run, for surfaces in the order of the ports: the inputs', so many, then the outputs'.
+// Sets the function that every run calls. It gets the surfaces in the order of the ports: first this many inputs, then
+// outputs.
 using BindCallback =
     std::function<std::function<void()>(std::vector<std::shared_ptr<Surface>> surfaces, size_t num_inputs)>;
 

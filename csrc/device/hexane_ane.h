@@ -9,8 +9,8 @@
  *   hexane_ane_read(request, 0, y, y_bytes, &error);
  *   hexane_ane_unbind(request), hexane_ane_free(program), hexane_ane_close(ane);
  *
- * What fails returns NULL or false and fills the error. Requests may be evaluated beside each other, one by one thread
- * at a time; everything else may be called from any thread. Nobody unloads a program while a request of it runs.
+ * What fails returns NULL or false and fills the error. Several requests may be evaluated at the same time, each by one
+ * thread at a time. Any thread may call everything else. Nobody unloads a program while a request of it runs.
  */
 #pragma once
 
@@ -108,7 +108,7 @@ HEXANE_ANE_API bool hexane_ane_load(hexane_ane_program* program, uint32_t qos, h
 HEXANE_ANE_API bool hexane_ane_unload(hexane_ane_program* program, hexane_ane_error* error);
 /* Has the service forget the program, which stays loaded where it is. False where the framework has no such method. */
 HEXANE_ANE_API bool hexane_ane_purge(hexane_ane_program* program, hexane_ane_error* error);
-/* Calls `text` once with what the framework says of the loaded program, as an XML property list where it can be one.
+/* Calls `text` once with the framework's description of the loaded program, as an XML property list if possible.
  * A program that is not loaded is so meanwhile. It works as well where Hexane does not understand the ports. */
 typedef void (*hexane_ane_text)(void* context, const char* text);
 HEXANE_ANE_API bool hexane_ane_attributes(hexane_ane_program* program, uint32_t qos, hexane_ane_text text,

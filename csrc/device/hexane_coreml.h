@@ -6,8 +6,8 @@
  *   hexane_coreml_free(model);
  *
  * What fails returns NULL or false and fills the error; its text begins with the domain and number of the NSError.
- * `framework` is the path of the library to open, NULL: macOS' own. Any thread may call; predictions of one model wait
- * for each other, as Apple asks for, but those of hexane_coreml_predict_async.
+ * `framework` is the path of the library to open, NULL: macOS' own. Any thread may call. Predictions of one model wait
+ * for each other, as Apple requires; hexane_coreml_predict_async does not wait.
  */
 #pragma once
 
@@ -67,10 +67,10 @@ HEXANE_ANE_API hexane_coreml_port hexane_coreml_port_at(const hexane_coreml_mode
 HEXANE_ANE_API bool hexane_coreml_predict(hexane_coreml_model* model, hexane_coreml_state* state,
                                           const hexane_coreml_array* inputs, size_t num_inputs,
                                           hexane_coreml_array* outputs, size_t num_outputs, hexane_ane_error* error);
-/* Whether this system starts predictions without a wait (macOS 14). */
+/* True if this system starts predictions without a wait (macOS 14). */
 HEXANE_ANE_API bool hexane_coreml_has_async(const hexane_coreml_model* model);
-/* Starts a prediction; `done` is called once, from another thread, with NULL or the error. All arrays, with what they
- * point to, stay until then. False, and no call of `done`, where it cannot be started. */
+/* Starts a prediction; `done` is called once, from another thread, with NULL or the error. All arrays and their data
+ * must exist until then. False, and no call of `done`, where it cannot be started. */
 typedef void (*hexane_coreml_done)(void* context, const hexane_ane_error* error);
 HEXANE_ANE_API bool hexane_coreml_predict_async(hexane_coreml_model* model, const hexane_coreml_array* inputs,
                                                 size_t num_inputs, hexane_coreml_array* outputs, size_t num_outputs,
@@ -85,7 +85,7 @@ HEXANE_ANE_API bool hexane_coreml_read_state(hexane_coreml_state* state, hexane_
 HEXANE_ANE_API bool hexane_coreml_write_state(hexane_coreml_state* state, const hexane_coreml_array* array,
                                               hexane_ane_error* error);
 
-/* What Core ML plans for an operation (macOS 14.4). Devices: "cpu", "gpu", "ne". */
+/* Core ML's plan for an operation (macOS 14.4). Devices: "cpu", "gpu", "ne". */
 typedef struct hexane_coreml_operation {
   const char* operator_name; /* "ios16.relu" */
   const char* output;        /* the name of its first result */

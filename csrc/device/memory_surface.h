@@ -1,4 +1,4 @@
-/* What the native handle of a surface points to where there is no IOSurface: a mapping of shared memory. C99 and C++.
+/* The object of a surface's native handle on systems without IOSurface: a mapping of shared memory. C99 and C++.
  */
 #pragma once
 

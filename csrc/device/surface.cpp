@@ -1,5 +1,5 @@
 // Layouts, and the copies between packed elements and the rows of a surface. Elements are converted on the way where
-// the two sides differ in type. What lies between rows stays zero.
+// the two sides differ in type. The gaps between rows stay zero.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "device/surface.cpp"
 #include <hwy/foreach_target.h>
@@ -36,8 +36,8 @@ using namespace hexane::HWY_NAMESPACE;  // load_half, store_half
 
 using Floats = hn::CappedTag<float, 16>;
 
-// Rows that can be taken in whole vectors, of which those on the packed side reach into the next rows: all but the
-// last.
+// The rows that whole vectors can copy. On the packed side a vector reaches into the next row, so the last row is not
+// one of them.
 int64_t in_vectors(const Rows& rows, int64_t lanes, int64_t strided_item) {
   if (rows.size <= 0 || (rows.size + lanes - 1) / lanes * lanes * strided_item > rows.strided) return 0;
   return std::max<int64_t>(0, rows.count - (lanes + rows.size - 1) / rows.size);

@@ -1,4 +1,4 @@
-// Surfaces where there is no IOSurface: memory behind a file descriptor, which another process could map as well.
+// Surfaces on systems without IOSurface: memory of a file descriptor, which another process could map too.
 #ifndef __APPLE__
 #include <sys/mman.h>
 #include <unistd.h>

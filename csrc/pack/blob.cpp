@@ -84,7 +84,7 @@ void pack(const Array& array, std::span<std::byte> out) {
 }  // namespace
 
 Layout lay_out(std::span<const Array> arrays) {
-  // Arrays that look alike at their beginning are hashed as a whole, and those of one hash compared by their bytes.
+  // Arrays with equal beginnings are hashed as a whole. Arrays of one hash are compared by their bytes.
   using Hash = std::array<uint64_t, 2>;
   struct Alike {
     size_t first = 0;

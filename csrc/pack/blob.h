@@ -36,8 +36,8 @@ struct Layout {
 // Takes time linear in the bytes of the arrays. Throws Error for a dtype that such files do not have.
 Layout lay_out(std::span<const Array> arrays);
 
-// The file of this layout in pieces, one behind the other: the elements where they are, and what is written between
-// them. Elements smaller than a byte are packed into memory of their own.
+// The file of this layout in pieces, in order: the elements, where they lie in memory, and the bytes between them.
+// Elements smaller than a byte are packed into memory of their own.
 class Pieces {
  public:
   Pieces(std::span<const Array> arrays, const Layout& layout);
@@ -55,11 +55,11 @@ struct Blob {
   Bytes payload;
 };
 
-// The blob whose metadata lies at `offset`. Throws Error for everything that is not as above; where files of others
-// begin metadata and payloads does not matter, as long as they lie behind the header and do not overlap.
+// The blob whose metadata lies at `offset`. Throws Error for any other layout. In files of other writers metadata and
+// payloads may begin anywhere after the header, as long as they do not overlap.
 Blob read(Bytes file, uint64_t offset);
 
-// The elements of a blob, smaller ones a byte each; those of int4 with their sign.
+// The elements of a blob. Elements below 8 bits take a byte each; int4 keeps its sign.
 void unpack(const Blob& blob, std::span<std::byte> elements);
 
 }  // namespace hexane::blob

@@ -21,8 +21,8 @@ constexpr float kRoundsToInteger = 12582912.0f;  // 1.5 * 2^23: added to a small
 constexpr float kLargestHalf = 65504.0f, kSmallestHalf = 0x1p-24f;
 constexpr std::array kFirst = {1.0f, 0.94f, 0.88f, 0.82f, 0.76f};  // parts of the largest magnitude / largest integer
 constexpr int kSteps = 6;
-// Scales that are tried where weights differ in importance, each this part of the one before: the weights that count
-// most may be small, so that the best scale cuts off larger ones. Then least-squares steps from the best of them.
+// The scales to try for weights of different importance, each this part of the one before. The most important weights
+// may be small; then the best scale clips larger ones. Then least-squares steps from the best of them.
 constexpr int kTried = 48;
 constexpr float kTriedRatio = 0.95f;
 constexpr int kRefined = 3, kRefinements = 3;
@@ -41,7 +41,7 @@ struct Range {
   float low, high;
 };
 
-// A scale, and what the weights of a block are with it.
+// A scale, and the integers of a block with it.
 struct Fit {
   float scale = 1, error = 0;
   float least_squares = 0;  // the scale that fits these integers best; 0 where all are 0
@@ -57,7 +57,7 @@ class Block {
         weights_((numbers + kLanes - 1) / kLanes * kLanes),
         importance_(weights_.size()) {}
 
-  // Of the blocks that follow. The largest importance counts as 1.
+  // For the blocks that follow. The largest importance counts as 1.
   void set_importance(std::span<const double> channels) {
     const double most = *std::ranges::max_element(channels);
     weighted_ = *std::ranges::min_element(channels) != most;
@@ -124,7 +124,7 @@ class Block {
     return found.scale;
   }
 
-  // As fp16 has it, so that the largest integer times the scale is finite there.
+  // Rounded to fp16, so that the largest integer times the scale is finite in fp16.
   float rounded(float scale) const {
     fp16 half = to_fp16(std::min(scale, kLargestHalf));
     while (to_float(half) * high_ > kLargestHalf) --half.bits;

@@ -26,9 +26,9 @@ struct Importance {
 // weights: blocks one after the other, each of weights.size() / scales.size() numbers. bits: 4, integers from -8 to 7,
 // or 8, from -127 to 127; integer = weight / scale, to nearest even, within these.
 //
-// A scale is a number of fp16. The first try is largest magnitude / 7 (or 127) and parts of it; then half-quadratic
-// steps follow, which fit the scale to the weights less a part of the largest errors. Of all tried the scale with the
-// least sum of squared errors is taken. A block of zeros has the scale 1. Integer times scale is finite in fp16.
+// A scale is a number of fp16. The first tries are largest magnitude / 7 (or 127) and parts of it. Half-quadratic steps
+// follow: they fit the scale to the weights minus a part of the largest errors. The scale with the least sum of squared
+// errors is taken. A block of zeros has the scale 1. Integer times scale is finite in fp16.
 //
 // Where the channels of a block differ in importance, more scales are tried, and the one with the least sum of
 // importance times squared error is taken. A run of equal importance, also of 0, gets the scales it gets without any.

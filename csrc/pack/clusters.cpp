@@ -11,8 +11,8 @@ constexpr size_t kExactValues = 1024;  // above, the exact search takes too long
 constexpr size_t kLeastRuns = 512, kRunsOfCluster = 32;
 constexpr int kMostLloydSteps = 100;
 
-// Runs of neighbours: each has at most so much of the weights and of the distance between the least and the largest,
-// so that both the middle and the tails have runs enough. The ends of the runs, ascending.
+// Runs of neighbours: each has a limited part of the weights and of the range of values, so that both the middle and
+// the tails have enough runs. The ends of the runs, ascending.
 std::vector<size_t> runs_of(const Histogram& h, size_t runs) {
   const size_t n = h.values.size();
   const double weights = h.count[n] - h.count[0], distance = h.values[n - 1] - h.values[0];

@@ -26,7 +26,7 @@ struct Histogram {
 };
 
 // Exact k-means. least[j] of m clusters is the least error of the first j values, start[j] where the
-// last of the clusters starts. Starts grow with j, and with m, so each is looked for between those that are known.
+// last of the clusters starts. Starts grow with j and with m, so each is searched between known ones.
 class Clusters {
  public:
   Clusters(const Histogram& found, size_t most);

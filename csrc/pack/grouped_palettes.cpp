@@ -14,7 +14,7 @@
 namespace hexane::pack {
 namespace {
 
-// What a thread needs for a group. Counts are all 0 between two groups.
+// The memory of a thread for one group. Counts are all 0 between two groups.
 class Worker {
  public:
   // The halves of one more part of the group.

@@ -26,7 +26,7 @@ void quantise_int8(std::span<const float> weights, const Channels& channels, std
 
 // At most 2^bits entries, or so many less, ascending: the means of the clusters whose sum of squared distances is the
 // least there is, rounded to fp16. All distinct weights where there are no more; -0 counts as 0. bits: 1 to 8. Throws
-// for a weight that is not finite, for none at all, and where no entry is left.
+// for a weight that is not finite, for no weights, and if no entry is left.
 std::vector<fp16> palette_entries(std::span<const fp16> weights, int bits, int less = 0);
 
 // The index of the nearest entry, the lower of two that are as near. Entries ascend. Returns the sum of the squared

@@ -63,7 +63,7 @@ void find_nearest(const Points<V>& points, size_t from, size_t count, const std:
   find_nearest(x.data(), V, {entries.data()->data(), entries.size() * V}, out);
 }
 
-// Of the vectors nearest to each entry: sums, how many there are, and the sum of squared distances.
+// For each entry the sum and the count of its nearest vectors; for all the sum of squared distances.
 template <size_t V>
 struct Sums {
   explicit Sums(size_t entries) : sum(entries), count(entries) {}
@@ -118,8 +118,8 @@ struct Sums {
   size_t farthest = 0;
 };
 
-// Lloyd's steps. sums(entries) are those of all vectors. Returns the error of the entries before the last step, which
-// is no less than that after it.
+// Lloyd's steps. sums(entries) gives the sums over all vectors. Returns the error of the entries before the last step,
+// which is no less than that after it.
 template <size_t V, typename Find>
 double lloyd(const Points<V>& points, std::vector<Entry<V>>& entries, int most_steps, const Find& sums) {
   double before = std::numeric_limits<double>::infinity();
@@ -134,9 +134,9 @@ double lloyd(const Points<V>& points, std::vector<Entry<V>>& entries, int most_s
   return before;
 }
 
-// A vector is taken with a chance that is half the same for all, and half its share of the squared distances from the
-// mean, and counts the more the smaller its chance was: so that vectors far out, which make much of the error, are
-// there. No chance is drawn: the chances are summed up in the order of the vectors, and each whole number takes one.
+// Half of a vector's chance is the same for all; the other half is its share of the squared distances from the mean. A
+// vector with a small chance counts more. So the sample has vectors far from the mean, which cause much of the error.
+// No chance is drawn: the chances are summed up in the order of the vectors, and each whole number takes one.
 template <size_t V>
 Points<V> sample_of(const Points<V>& points, size_t wanted) {
   const size_t count = points.size();
@@ -163,8 +163,8 @@ Points<V> sample_of(const Points<V>& points, size_t wanted) {
   return made;
 }
 
-// k-means++: each entry is a vector, drawn with a chance that is its part of the error with the entries so far; of
-// kDraws the one that leaves the least error.
+// k-means++: each entry is a vector. Its chance is its share of the error with the entries so far. The best of kDraws
+// vectors is taken.
 template <size_t V>
 std::vector<Entry<V>> drawn(const Points<V>& points, size_t most, uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -254,11 +254,14 @@ void shared(int threads, size_t jobs, const auto& job) {
 template <size_t V>
 class Solver {
  public:
-  Solver(Points<V> points, int bits, int threads)
-      : points_(std::move(points)), bits_(bits), threads_(threads), most_(size_t{1} << bits) {
-    part_ = std::max(kLeastPart, (points_.size() + kMostParts - 1) / kMostParts);
-    parts_ = (points_.size() + part_ - 1) / part_;
-  }
+  // `points` outlives the solver.
+  Solver(const Points<V>& points, int bits, int threads)
+      : points_(points),
+        bits_(bits),
+        threads_(threads),
+        most_(size_t{1} << bits),
+        part_(std::max(kLeastPart, (points.size() + kMostParts - 1) / kMostParts)),
+        parts_((points.size() + part_ - 1) / part_) {}
 
   std::vector<Entry<V>> entries() const {
     std::vector<Entry<V>> found = all_of(points_, most_);
@@ -295,7 +298,7 @@ class Solver {
  private:
   bool has_numbers() const { return static_cast<size_t>(bits_) % V == 0; }
 
-  // Of all vectors. Parts are added in their order, whoever was first.
+  // Of all vectors. Parts are added in order, whichever thread was first.
   Sums<V> sums(const std::vector<Entry<V>>& entries) const {
     std::vector<Sums<V>> found(parts_, Sums<V>(entries.size()));
     shared(threads_, parts_, [&](size_t part) {
@@ -305,7 +308,7 @@ class Solver {
     return found[0];
   }
 
-  // Of several starts the one that ends with the least error on the sample.
+  // The best of several starts, by the error on the sample at its end.
   std::vector<Entry<V>> best_start() const {
     const Points<V> sample = sample_of(points_, std::max(kLeastSample, kSampleOfEntry * most_));
     const size_t random = most_ <= 16 ? 4 : most_ <= 64 ? 2 : 1;
@@ -324,7 +327,7 @@ class Solver {
     return found[static_cast<size_t>(std::ranges::min_element(errors) - errors.begin())];
   }
 
-  Points<V> points_;
+  const Points<V>& points_;
   int bits_, threads_;
   size_t most_, part_, parts_;
 };
@@ -348,7 +351,8 @@ Points<V> planes_of(std::span<const fp16> weights, const Vectors& shape) {
 template <size_t V>
 double solve(std::span<const fp16> weights, const Vectors& shape, int bits, int threads, std::span<fp16> entries,
              std::span<uint8_t> indices) {
-  const Solver<V> solver(planes_of<V>(weights, shape), bits, threads);
+  const Points<V> points = planes_of<V>(weights, shape);
+  const Solver<V> solver(points, bits, threads);
   const std::vector<Entry<V>> found = solver.entries();
   for (size_t e = 0; e < found.size(); ++e)
     for (size_t n = 0; n < V; ++n) entries[e * V + n] = to_fp16(found[e][n]);

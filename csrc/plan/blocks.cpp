@@ -21,7 +21,7 @@ void unpack(const Plan& plan, size_t row, std::span<std::byte> to) {
   lz4_unpack(place(row), plan.packed.subspan(block.packed, block.packed_bytes), to);
 }
 
-// Whether bytes [offset, offset + bytes) meet one of the ranges, which are apart.
+// True if bytes [offset, offset + bytes) overlap one of the ranges, which do not overlap each other.
 template <typename Begin>
 bool meets(const std::map<uint64_t, size_t>& ranges, std::span<const PlanBlock> blocks, uint64_t offset, uint64_t bytes,
            Begin begin) {
@@ -75,8 +75,8 @@ std::vector<size_t> distinct_blocks(const Plan& plan) {
   return rows;
 }
 
-// Blocks of different contents follow each other in the section "packed", and in the space of the weights behind those
-// that are not packed, there with gaps below the alignment. So the space is no larger than what can come out of the
+// Blocks of different contents lie one after another in the section "packed". In the space of the weights they follow
+// the unpacked ones, with gaps smaller than the alignment. So the space is no larger than what can come out of the
 // file.
 void check_space(const Plan& plan) {
   const PlanSpace* space = weights_space(plan);

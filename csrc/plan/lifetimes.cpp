@@ -55,9 +55,8 @@ bool take_turns(const PlanTensor& a, DType a_dtype, const PlanTensor& b, DType b
   return false;
 }
 
-// Whether every element is written, where what spans all axes below `level` is not written throughout. Slices that lie
-// in one interval are passed over together, and slices that overlap are not looked into: the time is that of the gaps
-// met.
+// True if every element is written. No single write covers all axes below `level`. Slices of one interval are skipped
+// together, and overlapping slices are not examined: the time depends on the number of gaps.
 template <typename End>
 bool covers_slices(const std::vector<Axis>& outer, const std::vector<uint64_t>& inner, size_t level, uint64_t offset,
                    const End& end) {

@@ -1,4 +1,4 @@
-// Which bytes a view touches and which have been written, for the verification of plans.
+// The bytes that a view touches and the bytes that have been written, for the verification of plans.
 #pragma once
 
 #include <map>
@@ -25,8 +25,8 @@ class WrittenBytes {
 // Element by element the same bytes; axes of extent 1 do not count.
 bool is_same_view(const PlanTensor& a, const PlanTensor& b);
 
-// True unless the views share no byte for sure: their hulls are apart, or they take turns in rows of a common pitch, as
-// two halves of a concatenated axis do.
+// False only if the views certainly share no byte: their ranges are disjoint, or they alternate in rows of a common
+// pitch, as the two halves of a concatenated axis do.
 bool may_overlap(const PlanTensor& a, DType a_dtype, const PlanTensor& b, DType b_dtype);
 
 // True unless every element has bytes of its own.

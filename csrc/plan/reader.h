@@ -17,7 +17,7 @@ namespace hexane::plan {
 
 static_assert(PLAN_MAX_RANK == kMaxRank);
 
-// The sections in the order of the file, which all have to be there. In a file "dims" comes behind "tensors".
+// The sections in the order of the file, which all have to be there. In a file "dims" follows "tensors".
 enum Section {
   kStrings,
   kSpaces,
@@ -76,7 +76,7 @@ struct Container {
   std::shared_ptr<const std::vector<PlanTensor>> tensors;  // what sections[kTensors] are the bytes of
 };
 
-// Of the section with this number in a file.
+// The name of the section with this number in a file.
 constexpr SectionInfo file_section(int number) {
   if (number == kTensors) return {"tensors", sizeof(PlanTensorRow)};
   if (number == kTensors + 1) return {"dims", sizeof(int64_t)};

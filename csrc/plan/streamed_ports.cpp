@@ -16,7 +16,8 @@ uint64_t elements(const PlanTensor& tensor) {
   return count;
 }
 
-// Whether rows of axis 1 follow each other without gaps, and all of the tensor does where it has several of axis 0.
+// True if the rows of axis 1 follow one another without gaps, and so does the whole tensor if axis 0 has several
+// entries.
 bool lies_in_rows(const PlanTensor& tensor, DType dtype) {
   int64_t stride = info(dtype).bits / 8;
   for (uint32_t axis = tensor.rank; axis-- > 0;) {

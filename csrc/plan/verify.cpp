@@ -143,7 +143,7 @@ void check_tensor(const Plan& plan, size_t row, uint64_t most_elements) {
   check_range(where, "bytes", tensor.offset, extent_bytes(tensor, dtype), plan.spaces[tensor.space].bytes);
 }
 
-// Row-major without gaps; an axis of extent 1 may have any stride, and so may those of a tensor without elements.
+// Row-major without gaps. An axis of extent 1 may have any stride, and so may every axis of a tensor without elements.
 bool is_dense(const PlanTensor& tensor, int64_t itemsize) {
   if (std::find(tensor.shape, tensor.shape + tensor.rank, 0) != tensor.shape + tensor.rank) return true;
   int64_t stride = itemsize;
@@ -173,7 +173,7 @@ void check_length(const Plan& plan, const char* section, size_t row, bool input)
   if (port.axis >= rank) bad(section, row, name, ": axis: got ", port.axis, ", need less than the rank, ", rank);
 }
 
-// Which spaces belong to input ports; every port space belongs to exactly one port, and the port's tensor fills it.
+// The spaces of input ports. Every port space belongs to exactly one port, and the port's tensor fills it.
 std::vector<bool> check_ports(const Plan& plan) {
   std::vector<bool> used(plan.spaces.size()), is_input(plan.spaces.size());
   const std::vector<bool> is_surface = device_spaces(plan);
@@ -281,7 +281,7 @@ void add_written(const Plan& plan, const PlanStep& step, int64_t begin, int64_t 
   }
 }
 
-// What a device touches is one tensor at the start of a memory of its own.
+// A device's memory has one tensor, at its start.
 void check_surfaces(const Plan& plan) {
   std::vector<const PlanTensor*> held(plan.spaces.size());
   const auto check = [&](const std::string& where, const PlanTensor& tensor) {
@@ -303,8 +303,8 @@ void check_surfaces(const Plan& plan) {
   }
 }
 
-// Reads only what an earlier step, a port, the weights or the state give; writes only what is a program's to write, and
-// over nothing that the same step reads, unless it is exactly the same view. A step in a loop may read what any step of
+// A step reads only results of earlier steps, ports, weights and states. It writes only memory that a program may
+// write, and no byte that it reads, unless both are exactly the same view. A step in a loop may read what any step of
 // the loop writes: which rows are there when it runs is followed where the kernels are known.
 void check_steps(const Plan& plan, const std::vector<bool>& is_input) {
   std::vector<WrittenBytes> written(plan.spaces.size());

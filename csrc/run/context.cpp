@@ -114,7 +114,7 @@ void Context::resolve(const Ports& ports) {
   if (!swaps_.empty()) swap_states();
 }
 
-// After a call that has ended well: what its programs have computed of each state is the state from now on.
+// After a successful call: the results of its programs become the states.
 void Context::swap_states() {
   for (const Swap& swap : swaps_) {
     std::swap(bases_[swap.state], bases_[swap.next]);
@@ -261,7 +261,7 @@ void Context::reset_state() {
   });
 }
 
-// What section "state" of the plan holds, as it is now: the spaces of states and of params that a device touches.
+// The current contents of the plan's section "state": the spaces of states, and of params that a device touches.
 Memory Context::copy_of_states() const {
   std::vector<Bytes> pieces;
   size_t size = 0;

@@ -20,8 +20,7 @@ struct Evaluation {
   uint32_t qos;
   pid_t process = ::getpid();
 
-  // Views of surfaces stay with the CPU from call to call. A lock on each side of the run orders what the two have
-  // written.
+  // Views of surfaces stay with the CPU from call to call. A lock on each side of the run orders the writes of both.
   void run() const {
     if (process != ::getpid())
       fail("program", "got a call in a forked process, which has no part in the device, need a model made there");

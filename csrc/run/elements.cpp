@@ -5,8 +5,8 @@
 namespace hexane::run {
 namespace {
 
-// Calls visit(offset of an element in the space from the tensor's first byte) in row-major order. Rows that a ring
-// no longer holds are those that took their place.
+// Calls visit(offset of an element in the space from the tensor's first byte) in row-major order. A row that a ring no
+// longer holds reads as the row that replaced it.
 template <typename Visit>
 void each_element(const PlanTensor& tensor, Visit visit) {
   int64_t index[PLAN_MAX_RANK] = {};

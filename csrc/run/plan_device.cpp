@@ -15,7 +15,7 @@ namespace {
 using device::DeviceError;
 using Surfaces = std::span<const std::shared_ptr<device::Surface>>;
 
-// A port, the place of its address among those of the plan, and its elements without gaps.
+// A port, the index of its address in the plan, and its elements without gaps.
 struct Side {
   device::Port port;
   device::Layout layout;
@@ -55,7 +55,7 @@ std::vector<device::Port> ports_of(const std::vector<Side>& sides) {
   return result;
 }
 
-// What a program is made of; a request keeps it.
+// The parts of a program; a request keeps them.
 struct Compiled {
   Compiled(std::shared_ptr<Memory> plan_bytes, int64_t row_alignment)
       : bytes(std::move(plan_bytes)),

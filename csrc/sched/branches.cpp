@@ -1,5 +1,5 @@
-// Every layer begins a run that goes on as long as nothing joins. Runs are found from the last layer to the first: that
-// of a layer is the layer, a diamond if all its ways meet, and the run behind.
+// Every layer begins a run that goes on as long as nothing joins. Runs are found from the last layer to the first. The
+// run of a layer has the layer, a diamond if all its ways meet, and the run after it.
 #include "sched/branches.h"
 
 #include <algorithm>
@@ -48,7 +48,7 @@ class Finder {
     return merge_[layer] == kNone ? graph_.successors[layer].front() : merge_[layer];
   }
 
-  // Where all ways from a layer meet and no other: none if they do not.
+  // The layer at which all ways from a layer, and no others, meet; none if there is none.
   int32_t meeting(int32_t fork) const {
     const auto heads = graph_.successors[fork];
     int32_t merge = kNone;

@@ -39,7 +39,7 @@ enum class Disqualifier : uint8_t {
   kPaired,         // one of them is in a pair already
 };
 
-// Whether `a` and `b`, by number, may be issued together.
+// True if the layers `a` and `b`, by number, may be issued together.
 Disqualifier why_not_together(const Problem& problem, std::span<const Issue> issues, int32_t a, int32_t b);
 
 struct Pairs {

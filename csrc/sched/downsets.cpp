@@ -58,8 +58,8 @@ bool Downsets::is_ready(const uint64_t* set, int32_t layer) const {
   return true;
 }
 
-// What the layer adds to the live bytes. Forward, it frees the tensors whose other readers are in the set; backward, it
-// brings those to life of whose readers none is.
+// The bytes that the layer adds to the live bytes. Forward, it frees the tensors whose other readers are in the set;
+// backward, it brings those to life of whose readers none is.
 int64_t Downsets::change_of(const uint64_t* set, int32_t layer) const {
   const bool forward = direction_ == Direction::kForward;
   int64_t bytes = 0;
@@ -75,12 +75,13 @@ int64_t Downsets::change_of(const uint64_t* set, int32_t layer) const {
   return forward ? part_.stays[layer] - bytes : bytes - part_.stays[layer];
 }
 
-// The bytes while it runs: what is live before the layer (in the order of running), what it makes, and scratch.
+// The bytes while the layer runs: the live bytes before it (in running order), its results, and its scratch.
 int64_t Downsets::peak_of(int64_t live, int64_t change, int32_t layer) const {
   return part_.needs[layer] + (direction_ == Direction::kForward ? live : live + change);
 }
 
-// Adds to the set in `scratch_` what is ready, frees what it makes, and fits; then what does so with one other layer.
+// Adds ready layers to the set in `scratch_` that free at least their results and fit. Then it adds layers that do so
+// together with one other layer.
 void Downsets::run_free(int64_t peak, int64_t& live) {
   do {
     run_free_layers(peak, live);
@@ -133,7 +134,7 @@ bool Downsets::run_free_pair(int64_t peak, int64_t& live) {
   return false;
 }
 
-// The state behind `layer`, if it is new or found on a better way.
+// The state after `layer`, if it is new or reached on a better way.
 int32_t Downsets::step(int32_t parent, int32_t layer, int64_t peak) {
   const uint64_t* from = &sets_[static_cast<size_t>(parent) * num_words_];
   int64_t live = states_[parent].live + change_of(from, layer);

@@ -1,5 +1,5 @@
-// Scores only rise while a layer waits, but for a footprint that fits no more. So a layer enters the queue anew when
-// its score changes, and what is left of its older entries is dropped when it comes to the top.
+// Scores only rise while a layer waits, but for a footprint that fits no more. So a layer enters the queue again when
+// its score changes. Its older entries are dropped when they reach the top.
 #include "sched/greedy.h"
 
 #include <queue>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int32_t kNone = -1;
 
-// What the scores are compared by: the larger tuple is the better layer.
+// The key of comparison: the larger tuple is the better layer.
 auto key(const Score& s) {
   return std::make_tuple(s.ring, s.branch, s.merge, s.begun, s.footprint, -s.level, -s.layer);
 }
@@ -95,7 +95,7 @@ class ListScheduler {
     return b.ends <= ceiling_ && b.footprint <= ceiling_ - live_;
   }
 
-  // Drops what is outdated from the top of the queue; false if nothing is left.
+  // Drops outdated entries from the top of the queue; false if it is empty then.
   bool settle_top() {
     for (; !queue_.empty(); queue_.pop()) {
       const int32_t layer = queue_.top().layer;

@@ -109,7 +109,7 @@ class Search {
   int64_t num_states_ = 0;
 };
 
-// Searches from both ends by turns: which one meets the wall first, nobody knows. Raises the bound to what is proven,
+// Searches from both ends by turns: which one meets the wall first, nobody knows. Raises the bound to the proven value,
 // and leaves the best order in `best`. Returns the number of states.
 int64_t search_exactly(const Part& part, int64_t& bound, int64_t& work_left, Best& best) {
   Search forward(part, Direction::kForward, bound, best.peak);
@@ -152,7 +152,7 @@ Optimum schedule_optimally(const Problem& problem, const Graph& graph, std::vect
     bounds[i] = part.num_layers() > kMostLayers ? layer_bound(part) : part_bound(part);
     optimum.bound = std::max(optimum.bound, bounds[i]);
   }
-  // The highest part first: those that fit below what it is proven to need are good enough as they are.
+  // The highest part comes first. Parts below its proven need are good enough already.
   std::vector<size_t> by_peak(parts.size());
   std::iota(by_peak.begin(), by_peak.end(), 0);
   std::stable_sort(by_peak.begin(), by_peak.end(), [&](size_t a, size_t b) { return best[a].peak > best[b].peak; });

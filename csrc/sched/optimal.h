@@ -35,8 +35,8 @@ struct Optimum {
   int64_t states = 0;  // downsets that the search made
 };
 
-// Never needs more than `start`, an order of all layers. Where the work budget ends first, the order is the best known
-// by then, and the bound what is proven by then. The same problem, start and budget give the same on every machine.
+// Never needs more than `start`, an order of all layers. If the work budget ends first, the order is the best one known
+// then, and the bound the value proven then. The same problem, start and budget give the same on every machine.
 Optimum schedule_optimally(const Problem& problem, const Graph& graph, std::vector<int32_t> start,
                            std::optional<int64_t> work_budget = {});
 

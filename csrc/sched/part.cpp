@@ -6,8 +6,8 @@
 namespace hexane::sched {
 namespace {
 
-// Positions in `sorted` at which a part begins: those of layers that all others are comparable to. In what comes before
-// such a layer, nothing but it has no successor; in what comes behind, nothing but it has no predecessor.
+// Positions in `sorted` at which a part begins: a layer that is comparable to all others. Every layer before such a
+// layer has a successor; every layer after it has a predecessor.
 std::vector<size_t> find_begins(const Graph& graph) {
   const size_t n = graph.sorted.size();
   std::vector<size_t> at(n);
@@ -63,7 +63,7 @@ class Splitter {
   }
 
  private:
-  // `live`: bytes before the part, then behind it.
+  // `live`: bytes before the part, then after it.
   Part make_part(int32_t id, size_t begin, size_t end, int64_t& live) {
     Part part;
     part.start = live;
@@ -134,7 +134,7 @@ int64_t part_bound(const Part& part) {
   }
   int64_t bound = std::max(part.start, part.end);
   for (size_t v = 0; v < n; v++) {
-    // What stays of layers before v, less what may be gone by then: tensors all of whose readers may have run.
+    // The tensors of layers before v that remain. Tensors whose readers may all have run do not count.
     int64_t live = part.start + part.needs[v];
     for (size_t u = 0; u < n; u++)
       if (u != v && has(before, v, u)) live += part.stays[u];

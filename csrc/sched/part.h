@@ -35,7 +35,8 @@ std::vector<Part> split(const Problem& problem, const Graph& graph);
 // predecessors for it and its successors.
 int64_t part_bound(const Part& part);
 
-// A lower bound in linear time: what a layer reads for the last time and makes, beside what outlives the part.
+// A lower bound in linear time: the tensors that a layer makes or reads for the last time, and the tensors that outlive
+// the part.
 int64_t layer_bound(const Part& part);
 
 // Bytes of an order of the numbers.

@@ -94,8 +94,8 @@ class Partitioner {
 
   int32_t current() const { return static_cast<int32_t>(partitions_.size()) - 1; }
 
-  // Adds (sign 1) or removes (-1) what the layer at `step` adds to the steps of the current partition; the first step
-  // whose bytes differ.
+  // Adds (sign 1) or removes (-1) the bytes of the layer at `step` in the steps of the current partition. Returns the
+  // first step whose bytes change.
   int32_t change(int32_t step, int64_t sign) {
     int32_t from = step;
     steps_.add(step, step, sign * problem_.layers[order_[step]].scratch);

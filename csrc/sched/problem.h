@@ -42,8 +42,8 @@ struct Problem {
   std::vector<Edge> edges;  // order that no tensor makes: who reads a state runs before who overwrites it
 };
 
-// Throws where a producer, reader or edge names no layer, where a tensor is read by its producer or twice by one layer,
-// where a size is negative, and where all bytes together exceed an int64. Cycles are found by `make_graph`.
+// Throws if a producer, reader or edge names no layer; if a tensor is read by its producer, or twice by one layer; if a
+// size is negative; and if all bytes together exceed an int64. Cycles are found by `make_graph`.
 void validate(const Problem& problem);
 
 }  // namespace hexane::sched

@@ -5,7 +5,7 @@
 
 #include "port.h"
 
-/* Those of C libraries are some 500 bytes, for long copies. Here rows of an image are what is copied, or a few words.
+/* The copies of C libraries take some 500 bytes, for long blocks. Here only rows of an image or a few words are copied.
  * The cores take words at any address. */
 typedef struct word {
   uint32_t bits;

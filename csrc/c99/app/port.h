@@ -1,4 +1,4 @@
-/* What the app needs of the place it runs on: bytes in, bytes out, an end. */
+/* The app's needs from its platform: bytes in, bytes out, an end. */
 #ifndef HEXANE_PORT_H_
 #define HEXANE_PORT_H_
 
@@ -8,15 +8,16 @@
 extern "C" {
 #endif
 
-/* Inputs come from one file, in order, one behind the other; outputs go to another in the same way. Streamed ones come
- * behind the others, and go before them, in the order in which a run moves their rows. Each gives 0 if not all bytes
+/* Inputs come from one file, one after another; outputs go to another file in the same way. Streamed inputs come after
+ * the others, and streamed outputs before them, in the order in which a run moves their rows. Each gives 0 if not all
+ * bytes
  * could be moved. */
 int port_open(void);
 int port_read(void* to, size_t bytes);
 int port_write(const void* from, size_t bytes);
-/* Where a streamed input comes from: puts its rows [begin, end) to `to`, `bytes` in all, one behind the other without
- * gaps. A run asks for each row once, in order, when the network needs it, so this is the place to wait for a line of a
- * camera or a frame of a microphone. Those here read input.bin; `make INPUT=FILE.c` takes the one of your driver. */
+/* The source of a streamed input: writes its rows [begin, end) to `to`, `bytes` in all, without gaps. A run asks for
+ * each row once, in order, when the network needs it, so this is the place to wait for a line of a
+ * camera or a frame of a microphone. The functions here read input.bin; `make INPUT=FILE.c` takes your driver's. */
 int port_input(unsigned input, long begin, long end, void* to, size_t bytes);
 
 /* Takes rows [begin, end) of a streamed output in the same way; they are at `from` until this returns. */

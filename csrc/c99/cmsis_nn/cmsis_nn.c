@@ -19,9 +19,9 @@
 
 #define MOST_EXTENT 65535 /* CMSIS-NN counts in uint16_t in places */
 
-/* Of q31_conv and q31_matmul. */
+/* The attributes of q31_conv and q31_matmul. */
 enum { X, Y, MULTIPLIER, BIAS, X_ZERO, Y_ZERO };
-/* Attributes of q31_add; those of the pools begin with kernel_sizes, strides, dilations, pads. */
+/* Attributes of q31_add. The attributes of pools begin with kernel_sizes, strides, dilations, pads. */
 enum { ADD_X_ZERO, ADD_X, ADD_Y_ZERO = 3, ADD_Y, ADD_OUTPUT = 6, ADD_CLAMP = 8 };
 enum { KERNELS = 0, WINDOW = HX_LIST_WORDS };
 #define SUM_SHIFT 20 /* of q31_add: bits below the point */
@@ -51,7 +51,7 @@ typedef struct window {
   int32_t batch, in_channels, out_channels;
 } window;
 
-/* What CMSIS-NN is told of some rows of the output. */
+/* CMSIS-NN's parameters for some rows of the output. */
 typedef struct part {
   cmsis_nn_dims in, out;
   cmsis_nn_tile stride, padding;
@@ -74,8 +74,8 @@ static int find_part(const window* w, hx_range rows, part* p) {
   return p->in.h > 0 && p->out.h > 0;
 }
 
-/* No window lies in the padding alone, so one of a single element is not padded: there is a function for those that
- * does not look. */
+/* No window lies in the padding alone, so a window of one element has no padding. CMSIS-NN has a function without
+ * checks for it. */
 static int is_axis_right(const hx_axis* a) {
   return a->in >= 1 && a->out >= 1 && a->in <= MOST_EXTENT && a->out <= MOST_EXTENT && a->kernel <= MOST_EXTENT &&
          a->before < (a->kernel - 1) * a->dilation + 1 && (a->out - 1) * a->stride - a->before < a->in;
@@ -227,7 +227,7 @@ static int is_int32_row(const hx_call* call, uint32_t operand) {
   return hx_input(call, operand, &view) && view.rank == 1 && hx_is_dense_inside(&view) && (uintptr_t)view.data % 4 == 0;
 }
 
-/* int8 operands, weights that need no zero point, and what is read as int32. */
+/* int8 operands, weights without a zero point, and int32 operands. */
 static hx_status check_operands(const hx_call* call, const hx_body_step* row, int32_t terms) {
   hx_view view;
   int32_t i;
@@ -242,7 +242,7 @@ static hx_status check_operands(const hx_call* call, const hx_body_step* row, in
   return terms > MOST_EXTENT ? hx_refuse(call, "body: got too many terms of a sum") : HX_OK;
 }
 
-/* Weights as (O, H, W, C), those of a depthwise convolution as (H, W, O). */
+/* Weights as (O, H, W, C); depthwise ones as (H, W, O). */
 static int is_weight_right(const hx_conv* c, int depthwise) {
   const int32_t tap = depthwise ? c->groups * c->group_out : c->group_in;
   return (depthwise ? c->w_out == 1 : c->group_out == 1 || c->w_out == tap * c->wide.kernel * c->h.kernel) &&

@@ -26,7 +26,7 @@ typedef enum hx_status {
   HX_BAD_INDEX    /* a run met an index outside of its axis: hx_error.name is the kernel, row the step */
 } hx_status;
 
-/* What hx_load() found wrong: `where` is a section or part of the plan, `row` a row in it, `name` a name in the plan
+/* Errors that hx_load() finds: `where` is a section or part of the plan, `row` a row in it, `name` a name in the plan
  * (of a kernel, a tensor, a memory) or "". */
 typedef struct hx_error {
   const char* where;
@@ -35,7 +35,7 @@ typedef struct hx_error {
   const char* what;
 } hx_error;
 
-/* A memory for one row of the section "spaces". That of kind "weights" is left empty: weights are read in the plan.
+/* A memory for one row of the section "spaces". The memory of kind "weights" stays empty: weights are read in the plan.
  * Ports may be empty when a plan is loaded, and be given or changed between runs; streamed ones stay empty. */
 typedef struct hx_memory {
   void* data;
@@ -49,9 +49,9 @@ typedef struct hx_hooks {
   void (*trace)(void* context, uint32_t step, int axis, int32_t begin, int32_t end);
   /* After a run of a step: other work may be done here. Anything but 0 stops the plan with HX_STOPPED. */
   int (*yield)(void* context, uint32_t step);
-  /* For a streamed input, which has no memory of its own: writes its rows [begin, end) to `to`, one behind the other
-   * without gaps. A run of the plan asks for each row once, in order, when it is needed. What a row is, the header that
-   * `hexane codegen` writes says. Anything but 0 stops the plan with HX_STOPPED. */
+  /* For a streamed input, which has no memory of its own: writes its rows [begin, end) to `to` without gaps. A run of
+   * the plan asks for each row once, in order, when it is needed. The header that `hexane codegen` writes describes a
+   * row. Anything but 0 stops the plan with HX_STOPPED. */
   int (*input)(void* context, uint32_t input, int32_t begin, int32_t end, void* to);
   /* For a streamed output: its rows [begin, end) are at `from`, until this returns. Else as `input`. */
   int (*output)(void* context, uint32_t output, int32_t begin, int32_t end, const void* from);
@@ -60,7 +60,7 @@ typedef struct hx_hooks {
 typedef struct hx_kernel hx_kernel;
 typedef struct hx_activation hx_activation;
 
-/* How weights are packed: unpacks into `bytes` bytes; 0 if that is not what comes out. */
+/* Unpacks weights into `bytes` bytes; 0 if the result has another length. */
 typedef struct hx_codec {
   const char* name;
   int (*unpack)(const uint8_t* packed, uint32_t packed_bytes, uint8_t* out, uint32_t bytes);
@@ -75,8 +75,8 @@ typedef struct hx_section {
 /* Another way to compute steps than their kernel's own, as with the functions of CMSIS-NN. */
 typedef struct hx_body hx_body;
 
-/* A step that is computed by a body, which may write `bytes` bytes of scratch while the step runs: those from `offset`
- * on in a memory of an arena, which may be larger than the plan asks. */
+/* A step that a body computes. The body may write `bytes` bytes of scratch while the step runs, from `offset` on in a
+ * memory of an arena, which may be larger than the plan needs. */
 typedef struct hx_body_step {
   uint32_t step; /* its row in the plan, larger than that of the entry before */
   const hx_body* body;
@@ -113,7 +113,7 @@ hx_status hx_load(hx_net* net, const void* plan, size_t bytes, const hx_kernel* 
 
 /* Has the steps of these rows computed by their bodies, after hx_load(); the rows have to stay. Verifies that a body
  * can compute its step, and that its scratch is enough, lies in an arena, and has no byte that the step itself reads or
- * writes. That no later step reads what was there is for whoever placed it to see to, as `hexane codegen` does. A range
+ * writes. Whoever places the scratch makes sure that no later step reads these bytes, as `hexane codegen` does. A range
  * of a step that a body cannot compute, for example across the end of a ring, its kernel computes, with the same bits.
  */
 hx_status hx_set_bodies(hx_net* net, const hx_body_step* rows, uint32_t num);

@@ -278,7 +278,7 @@ double hx_exp_wide(double x) {
   return binary_exp(t > 200 ? 200 : t < -200 ? -200 : t);
 }
 
-/* As the host's: x x and x x x for the exponents 2 and 3, and C's rules for infinities, zeros and NaN. */
+/* Like the host's: x x and x x x for the exponents 2 and 3, and C's rules for infinities, zeros and NaN. */
 float hx_power(float x, float y) {
   const int is_whole = hx_rounded(y) == y || y >= 8388608.0f || y <= -8388608.0f;
   const int is_odd = is_whole && y < 16777216.0f && y > -16777216.0f && ((int32_t)y & 1);

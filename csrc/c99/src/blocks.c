@@ -1,4 +1,4 @@
-/* Packed weights: what the loader checks of them, and unpacking those of the next step. */
+/* Packed weights: the loader's checks, and unpacking for the next step. */
 #include "internal.h"
 
 #if !defined(HX_NO_BLOCKS)

@@ -11,7 +11,7 @@ static uint8_t* scratch_of(const hx_net* net, const hx_body_step* row) {
   return row->bytes ? (uint8_t*)net->memory[row->space].data + row->offset : 0;
 }
 
-/* Whether the bytes lie in an arena. */
+/* True if the bytes lie in an arena. */
 static int lies_in_arena(const hx_net* net, const hx_body_step* row) {
   const uint8_t* space;
   if (row->space >= net->sections[HX_SPACES].rows) return 0;
@@ -22,7 +22,7 @@ static int lies_in_arena(const hx_net* net, const hx_body_step* row) {
          ((uintptr_t)net->memory[row->space].data + row->offset) % HX_SCRATCH_ALIGNMENT == 0;
 }
 
-/* Whether the step itself reads or writes a byte of its scratch. */
+/* True if the step itself reads or writes a byte of its scratch. */
 static int is_touched(const hx_call* call, const hx_body_step* row) {
   const uintptr_t begin = (uintptr_t)scratch_of(call->net, row);
   uint32_t i;

@@ -281,8 +281,8 @@ static inline uint32_t hx_operand_id(const hx_net* net, uint32_t i) { return hx_
 
 const char* hx_string(const hx_net* net, uint64_t offset);
 int hx_same(const char* a, const char* b);
-/* The index of the name in a list of names, each ended by a zero byte and the list by another; the number of names
- * if it is not in the list. */
+/* The index of the name in a list of names. A zero byte ends each name, and another one the list. Returns the number of
+ * names if the name is not in it. */
 int hx_index_of(const char* name, const char* names);
 hx_kind hx_kind_of(const hx_net* net, uint32_t space);
 /* The space of a row of the section HX_INPUTS or HX_OUTPUTS. */
@@ -336,7 +336,7 @@ const hx_activation* hx_find_activation(const hx_net* net, const char* name);
 
 /* Word i of the attributes. */
 static inline int64_t hx_attr_i(const hx_call* call, uint32_t i) { return hx_i64(call->attrs + 8 * i); }
-/* As 32 bits; a value that does not fit becomes INT32_MIN, which every check refuses. */
+/* The value as 32 bits. INT32_MIN if it does not fit; every check refuses that. */
 int32_t hx_attr_n(const hx_call* call, uint32_t i);
 static inline float hx_attr_f(const hx_call* call, uint32_t i) { return hx_to_float(hx_u64(call->attrs + 8 * i)); }
 static inline double hx_attr_d(const hx_call* call, uint32_t i) {

@@ -1,4 +1,4 @@
-/* Reading a plan: rows of its tables, and what the public header says of a loaded one. Nothing here checks; verify.c
+/* Reading a plan: rows of its tables, and the public functions about a loaded plan. Nothing here checks; verify.c
  * has done so. */
 #include "internal.h"
 

@@ -67,8 +67,8 @@ hx_range hx_needed(const hx_call* call, uint32_t input, int axis, hx_range range
   return in.shape[axis] == out.shape[axis] ? range : all;
 }
 
-/* Rows [begin, end) of all operands that lie in rings without going round; those of input 0 the kernel finds itself
- * if it has rows(). */
+/* Rows [begin, end) of all operands that lie in rings without wrapping. A kernel with rows() finds the rows of input 0
+ * itself. */
 int32_t hx_turn_end(const hx_call* call, hx_range range) {
   uint32_t i;
   for (i = 0; i < call->num_inputs + call->num_outputs; ++i) {

@@ -1,5 +1,5 @@
-/* Inputs and outputs whose rows a hook brings or takes, in place of the copy that a plan has for them: the copy's other
- * operand, in an arena, is where rows lie. */
+/* Inputs and outputs whose rows a hook writes or reads, in place of the plan's copy. The rows lie in an arena, in the
+ * copy's other operand. */
 #include "internal.h"
 
 #if !defined(HX_NO_STREAMED_PORTS)
@@ -22,7 +22,7 @@ static uint32_t port_of(const hx_call* call, uint32_t i, int section) {
   return PLAN_ABSENT;
 }
 
-/* The copy has one input and one output, of which the port is one. */
+/* The copy has one input and one output. One of them is the port. */
 static uint32_t streamed_port(const hx_call* call, int* section) {
   uint32_t port = call->num_inputs ? port_of(call, 0, *section = HX_INPUTS) : PLAN_ABSENT;
   if (port == PLAN_ABSENT) port = port_of(call, call->num_inputs, *section = HX_OUTPUTS);
@@ -58,7 +58,8 @@ int hx_move_rows(const hx_call* call, int axis, hx_range range) {
   return stopped;
 }
 
-/* Whether rows of axis 1 follow each other without gaps, and all of it does where it has several of axis 0. */
+/* True if the rows of axis 1 follow one another without gaps, and so does the whole tensor if axis 0 has several
+ * entries. */
 static int lies_in_rows(const hx_view* view) {
   int32_t stride = view->item;
   int axis;

@@ -1,5 +1,5 @@
-/* Verifies the contents of a plan: strings, memories, tensors, ports. The steps follow in verify_steps.c. What the
- * host's reader checks (csrc/plan/verify.cpp) is checked here too; docs/runtime.md says what is not. */
+/* Verifies the contents of a plan: strings, memories, tensors, ports. The steps follow in verify_steps.c. Checks the
+ * same rules as the host's reader (csrc/plan/verify.cpp); docs/runtime.md lists the exceptions. */
 #include "internal.h"
 
 hx_status hx_verify_steps(hx_net* net);
@@ -85,7 +85,7 @@ static hx_status check_strings(hx_net* net) {
 
 static uint32_t sum_up_to(uint32_t most, uint32_t a, uint32_t b) { return a + b < most ? a + b : most; }
 
-/* Bytes of memories: those of states, those of all. */
+/* Bytes of memories: of states, and of all. */
 typedef struct totals {
   uint32_t state, all;
 } totals;

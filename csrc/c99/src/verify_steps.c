@@ -1,10 +1,10 @@
-/* Verifies the steps of a plan and its loops: what they name, which bytes they read and write, and that the kernels
- * take them. */
+/* Verifies the steps of a plan and its loops: their names, the bytes that they read and write, and their kernels' own
+ * checks. */
 #include "internal.h"
 
 #define MOST_OUTPUTS 4u /* of a step */
 #define MOST_RUNS (1u << 20)
-/* Of a range in a loop, and of what a loop moves it by in all: so 32 bits hold where it is in HX_MOST_DEPTH loops. */
+/* The limit of a range in a loop and of a loop's moves in all: so 32 bits hold a position in HX_MOST_DEPTH loops. */
 #define MOST_MOVE (1 << 27)
 #define MOST_WORK (1u << 26) /* looks at tensors in the search for who has written a byte: well under a second */
 
@@ -145,7 +145,7 @@ static uint32_t row_bytes(const axes* a, int32_t item, uint32_t pitch) {
   return bytes <= pitch ? bytes : 0;
 }
 
-/* Whether the views take turns in rows of a common pitch, as two halves of a concatenated axis do. */
+/* True if the views alternate in rows of a common pitch, as the two halves of a concatenated axis do. */
 static int take_turns(const hx_view* a, const hx_view* b) {
   axes sorted[2];
   int which, i;
@@ -176,14 +176,14 @@ static int is_same_view(const hx_view* a, const hx_view* b) {
   }
 }
 
-/* Whether two outputs of a step share bytes. */
+/* True if two outputs of a step share bytes. */
 static int share(const hx_view* a, const hx_view* b) {
   const uint32_t a_bytes = hx_extent(a), b_bytes = hx_extent(b);
   return a->space == b->space && a_bytes && b_bytes && a->offset < b->offset + b_bytes &&
          b->offset < a->offset + a_bytes && !take_turns(a, b);
 }
 
-/* Whether an input and an output of a step share bytes in a way that a kernel may not meet. */
+/* True if an input and an output of a step share bytes in a way that kernels do not allow. */
 static int collide(const hx_view* a, const hx_view* b) {
   return share(a, b) && !(a->offset == b->offset && a->item == b->item && is_same_view(a, b));
 }
@@ -244,7 +244,7 @@ static uint32_t written_end(steps* s, uint32_t space, uint32_t limit, uint32_t o
   return best;
 }
 
-/* Whether every element of a view has been written; gaps between its rows may be unwritten. */
+/* True if every element of a view has been written; gaps between its rows may be unwritten. */
 static int is_written(steps* s, const hx_view* view, uint32_t limit) {
   const uint32_t whole = hx_extent(view), item = (uint32_t)view->item;
   uint32_t index[PLAN_MAX_RANK] = {0};
@@ -273,7 +273,7 @@ static int is_written(steps* s, const hx_view* view, uint32_t limit) {
   }
 }
 
-/* Whether a space holds what a program only reads. */
+/* True if programs only read the space. */
 static int is_read_only(const hx_net* net, uint32_t space) {
   const hx_kind kind = hx_kind_of(net, space);
   uint32_t i;
@@ -284,8 +284,8 @@ static int is_read_only(const hx_net* net, uint32_t space) {
 
 /* ---- steps ---- */
 
-/* Reads only what an earlier step, a port, the weights or the state give; writes an output only to what is a program's
- * to write, and over nothing that the same step reads, unless it is exactly the same view. */
+/* A step reads only results of earlier steps, ports, weights and states. It writes an output only to memory that a
+ * program may write, and to no byte that it reads, unless both are exactly the same view. */
 static hx_status check_bytes(steps* s, const hx_call* call, const hx_view* out) {
   const hx_net* net = call->net;
   const uint32_t limit = end_around(net, call->step);
@@ -338,7 +338,7 @@ static hx_status check_step(steps* s, uint32_t step, uint32_t* next_block) {
   return status;
 }
 
-/* Whether a run finds the rows it needs in rings, and no more than they hold. */
+/* True if a run finds its rows in rings, and no more rows than they hold. */
 static hx_status check_run(hx_net* net, uint32_t step, hx_range range) {
   hx_call call;
   uint32_t i;

@@ -22,7 +22,7 @@ int hx_is_dense_inside(const hx_view* view) {
   return view->rank == 0 || view->shape[view->rank - 1] <= 1 || view->strides[view->rank - 1] == view->item;
 }
 
-/* Axes that lie one behind the other in every view become one. */
+/* Axes that are contiguous in every view become one. */
 int hx_walk_begin(hx_walk* walk, const hx_view* views, int num, int axis, hx_range range) {
   const hx_view* out = &views[num - 1];
   int i, k;

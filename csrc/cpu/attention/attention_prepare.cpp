@@ -1,4 +1,4 @@
-// What scaled_dot_product_attention checks and works out before it runs, and how its keys and values are packed.
+// The checks and preparations of scaled_dot_product_attention, and the packing of its keys and values.
 #include <algorithm>
 
 #include "cpu/attention/attention.h"
@@ -26,7 +26,7 @@ int64_t broadcast_stride(const Tensor& t, const Tensor& out, int axis, const cha
   return stride_of(t, own);
 }
 
-// Whether a row, or else a column, of the matrix lies dense, so that it can be read in place.
+// True if a row, or else a column, of the matrix is dense, so that it can be read in place.
 bool readable(const Tensor& t, int64_t row_stride, int64_t column_stride, int64_t rows, int64_t columns) {
   return columns <= 1 || rows <= 1 || column_stride == item_bytes(t) || row_stride == item_bytes(t);
 }

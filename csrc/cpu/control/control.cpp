@@ -15,9 +15,9 @@ struct Attributes {
   int64_t carried;
 };
 
-// Inputs of a loop: body, limit (int64), condition (bool), carried values, captured values. Those of the body: step,
-// condition, carried values, captured values; it gives the next condition, the next carried values, and rows of stacks.
-// The loop gives carried values, stacks and the number of steps.
+// Inputs of a loop: body, limit (int64), condition (bool), carried values, captured values. The inputs of the body:
+// step, condition, carried values, captured values. Its outputs: the next condition, the next carried values, and rows
+// of stacks. The loop gives carried values, stacks and the number of steps.
 constexpr size_t kFirst = 3;      // input of the loop that is carried or captured
 constexpr size_t kBodyFirst = 2;  // the same input of the body
 

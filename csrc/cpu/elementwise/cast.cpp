@@ -21,8 +21,8 @@ constexpr bool kIsHalf = std::is_same_v<T, fp16> || std::is_same_v<T, engine_hal
 template <class T>
 constexpr bool kIsFloat = std::is_floating_point_v<T> || kIsHalf<T> || std::is_same_v<T, bf16>;
 
-// The float nearest to x on the side of zero, with its last bit set if that lost anything: rounding it once more, to
-// half the digits or fewer, is as good as rounding x.
+// The nearest float to x towards zero, with its last bit set if it is inexact. Rounding it again, to half the digits or
+// fewer, equals rounding x.
 float sticky_float(double x) {
   const float nearest = static_cast<float>(x);
   uint32_t bits = std::bit_cast<uint32_t>(nearest);

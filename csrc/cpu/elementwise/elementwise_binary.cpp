@@ -1,5 +1,5 @@
-// Arithmetic of two operands on fp32 and fp16, in fp32, with unary operations fused behind it before the one rounding.
-// In the engine's arithmetic each of them is rounded.
+// Arithmetic of two operands on fp32 and fp16, in fp32. Fused unary operations follow it before the one rounding. In
+// the engine's arithmetic each of them is rounded.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/elementwise/elementwise_binary.cpp"
 #include <hwy/foreach_target.h>
@@ -23,7 +23,7 @@ HWY_INLINE V if_numbers(V a, V b, V result) {
   return hn::IfThenElse(hn::Or(hn::IsNaN(a), hn::IsNaN(b)), hn::Add(a, b), result);
 }
 
-// f on each lane: for what is rare enough.
+// f on each lane: for rare cases.
 template <class F>
 HWY_INLINE V lanewise(V a, V b, F f) {
   alignas(64) float x[kLanes], y[kLanes];

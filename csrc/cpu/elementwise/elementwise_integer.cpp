@@ -124,7 +124,7 @@ struct logical_xor_op {
   static bool apply(uint8_t a, uint8_t b) { return (a != 0) != (b != 0); }
 };
 
-// Of one operand; low and high are the bounds of clip.
+// Ops of one operand; low and high are the bounds of clip.
 #define HEXANE_UNARY(op, num_attributes, expression)                       \
   struct op##_op {                                                         \
     static constexpr const char* kName = #op;                              \

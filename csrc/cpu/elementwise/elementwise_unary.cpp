@@ -168,7 +168,7 @@ constexpr Kernel unary_kernel() {
 #define HEXANE_UNARY_ROWS(op, ...) unary_kernel<op##_op, float>(), unary_kernel<op##_op, float16_t>(),
 const Kernel kTable[] = {
     HEXANE_UNARY_OPS(HEXANE_UNARY_ROWS)
-    // What the engine computes without a table; engine/activation.cpp has the rest.
+    // The engine's functions without a table; engine/activation.cpp has the others.
     unary_kernel<abs_op, engine_half>(),
     unary_kernel<neg_op, engine_half>(),
     unary_kernel<ceil_op, engine_half>(),

@@ -1,6 +1,6 @@
 // Steps of optimisers: a param and its moments after one update, in one pass over all of them, and sums of gradients
-// over several batches. What the numbers of `rates` mean is said in ops/records/optimizers.py. A result may lie over
-// its operand: then a step that changes nothing touches no memory.
+// over several batches. ops/records/optimizers.py explains the numbers of `rates`. A result may lie over its operand:
+// then a step that changes nothing touches no memory.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/elementwise/optimizer_steps.cpp"
 #include <hwy/foreach_target.h>
@@ -24,8 +24,8 @@ struct Rates {
   V lr, first, second, scale;
 };
 
-// In each op: the attribute struct, its layout, the number of moments, and step(): w, the gradient and the moments, of
-// which w and the moments become what they are after the step.
+// Each op has the attribute struct, its layout, the number of moments, and step(). step() gets w, the gradient and the
+// moments, and updates w and the moments.
 
 struct Adam {
   static constexpr const char* kName = "adam_step";
@@ -190,7 +190,7 @@ void run(const Call& call, int axis, Range range, std::byte*, const std::byte*) 
   for (int64_t i = begin; i < end; i += kLanes) step_part(op, rates, from, to, i, std::min(kLanes, end - i));
 }
 
-// A step that is not asked for leaves what lies over its operands as it is.
+// A skipped step leaves results that share memory with its operands as they are.
 template <class Op>
 bool step_changes(const Call& call) {
   for (int k = 0; k < 1 + Op::kMoments; ++k)

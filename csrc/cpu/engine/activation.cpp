@@ -42,7 +42,7 @@ void check_table(const char* op, const ActivationTable& t) {
          ", need one that begins at 0 and is ", kLargest / kMostQuarters, " at least");
 }
 
-// A place as the index of a knot that has another behind it; 0 for what is no number.
+// The index of the knot at or before a place, with another knot after it; 0 for NaN.
 int segment_of(const ActivationTable& t, double place) {
   const int last = static_cast<int>(t.segments) - 1;
   return place > 0 ? static_cast<int>(std::min(std::floor(place), static_cast<double>(last))) : 0;
@@ -83,7 +83,7 @@ double by_quarters(const ActivationTable& t, double x, int64_t ahead) {
   return (place >= 2) != (std::signbit(x) && !ahead) ? -y : y;
 }
 
-// Not yet rounded, where nothing follows that the table does not give.
+// Not yet rounded, if no operation follows that the table lacks.
 double evaluate(const ActivationTable& t, double x) {
   switch (const auto reduction = static_cast<ActivationTable::Reduction>(t.reduction)) {
     case ActivationTable::kNone:
@@ -194,7 +194,7 @@ HalfMap every_half() {
   return every;
 }
 
-// Of a kernel that is not in kOps; null if there is none, or if it needs more than two numbers.
+// The function of a kernel that is not in kOps; null if there is none, or if it needs more than two numbers.
 std::shared_ptr<HalfMap> map_of_kernel(std::string_view op, double alpha, double beta, const void* numerics) {
   HalfMap every = every_half();
   auto result = std::make_shared<HalfMap>();

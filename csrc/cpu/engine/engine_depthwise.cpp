@@ -29,8 +29,7 @@ HWY_INLINE void add_row(const float* const* a, int64_t column, int64_t left, con
   }
 }
 
-// `weights` are those of a vector of channels from `column` on, of which `left` are there. Terms of a sum come in the
-// order of the taps.
+// `weights`: a vector of channels from `column` on. `left` of them exist. Terms of a sum come in the order of the taps.
 template <class Way, int kRows>
 HWY_INLINE void add_taps(const DepthwiseTile& w, const Tile& t, int64_t column, int64_t left, const float* weights,
                          V (&results)[kRows][1]) {

@@ -1,4 +1,4 @@
-// Activations behind a product: rounded to fp16, then mapped.
+// Activations after a product: rounded to fp16, then mapped.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/engine/map_row.cpp"
 #include <hwy/foreach_target.h>

@@ -40,7 +40,7 @@ void factors(const float* row, int64_t channels, int64_t outputs, float* even, f
   }
 }
 
-// A number in fp64 to fp16, halves away from zero; what is larger than any becomes the largest of exponent 31.
+// A number in fp64 to fp16, halves away from zero. Larger numbers become the largest number of exponent 31.
 template <class DD>
 HWY_INLINE hn::Vec<hn::Rebind<uint16_t, DD>> wide_to_half(DD d, hn::Vec<DD> x) {
   const hn::RebindToUnsigned<DD> du;

@@ -81,7 +81,7 @@ struct Put {
   }
 };
 
-// Of the terms [begin, end) of a row; begin is even. T: float, or fp16, to which each number is rounded.
+// The decoded terms [begin, end) of a row; begin is even. T: float, or fp16, to which each number is rounded.
 template <class T>
 void decode_terms(const Call& call, const DecodeState& s, int64_t row, int64_t begin, int64_t end) {
   const auto& attrs = call.attributes<DecodeAttrs>();

@@ -14,7 +14,7 @@ HWY_BEFORE_NAMESPACE();
 namespace hexane::cpu::HWY_NAMESPACE {
 namespace {
 
-// Panels of which one row of the output is computed at once: sums enough to hide how long an addition takes.
+// Panels for which one row of the output is computed at once: enough sums to hide the latency of an addition.
 constexpr int kRowPanels = kPanelVectors <= 2 ? 4 : 2;
 
 // To fp16 and back. Numbers are within it.
@@ -29,7 +29,7 @@ HWY_INLINE V rounded_to_half(V value) {
     const auto odd = hn::And(hn::ShiftRight<13>(bits), hn::Set(du, 1u));
     const auto up = hn::Add(bits, hn::Add(odd, hn::Set(du, 0xfffu)));
     const auto normal = hn::BitCast(d, hn::And(up, hn::Set(du, ~0x1fffu)));
-    // The last bit of a number from 0.5 to 1 is that of the subnormal numbers of fp16.
+    // The last bit of a number from 0.5 to 1 is the unit of fp16's subnormal numbers.
     const auto tiny = hn::Sub(hn::Add(magnitude, hn::Set(d, 0.5f)), hn::Set(d, 0.5f));
     return hn::CopySign(hn::IfThenElse(hn::Lt(magnitude, hn::Set(d, 0x1p-14f)), tiny, normal), value);
   }

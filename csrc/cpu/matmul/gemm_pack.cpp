@@ -21,7 +21,7 @@ bool contiguous(const Rows& rows, int64_t item) {
   return true;
 }
 
-// To [row][lane]. Lanes behind the last column are zero.
+// To [row][lane]. Lanes after the last column are zero.
 template <class T>
 void gather(const Columns& c, const std::byte* from, int64_t num_columns, const Rows& rows, T* block) {
   const bool full = num_columns == kPanelLanes;
@@ -83,8 +83,8 @@ void pack_panel(const Columns& c, const std::byte* from, int64_t num_columns, co
   flush();
 }
 
-// Rows of whole panels whose columns lie next to each other: some panels of a row at once, for the rows of a big matrix
-// are on pages of their own.
+// Rows of whole panels with adjacent columns. Takes several panels of a row at once, since each row of a big matrix is
+// on pages of its own.
 void pack_rows(const Columns& c, std::byte* to, int64_t panel_bytes) {
   constexpr int64_t kBytes = kPanelLanes * 4, kAhead = 4;
   const int64_t num_panels = c.num_columns / kPanelLanes;

@@ -134,8 +134,8 @@ void pack_constant(const Call& call, MatmulState& s) {
                                packed_bytes(s), pack);
 }
 
-// Where the pieces of a call divide y, each packs what it needs of it. An x that has to be converted is then wanted
-// by all of them if they divide its columns.
+// If the pieces of a call divide y, each packs its own part. An x that has to be converted is then wanted by all of
+// them if they divide its columns.
 void plan_blocks(const Call& call, MatmulState& s) {
   if (s.is_packed || s.direct || s.arithmetic != &ieee_arithmetic() || !fits_blocks(s.k)) return;
   Cuts cuts;
@@ -145,7 +145,7 @@ void plan_blocks(const Call& call, MatmulState& s) {
   s.shared_rows = s.in_blocks && axis == columns && s.num_outer == 0 && !s.dense_x && call.inputs[0].ring == 0;
 }
 
-// Of a product of x and y as they are, whose epilogue is there.
+// The kernel of a product of x and y in place, with its epilogue.
 void prepare_product(const char* kernel, const Call& call, bool transpose_x, bool transpose_y, MatmulState& s) {
   const bool ieee = s.arithmetic == &ieee_arithmetic();
   set_shape(kernel, s, call, transpose_x, transpose_y, s.epilogue);
@@ -209,7 +209,7 @@ void set_weight_shape(const char* kernel, const Call& call, int64_t columns, int
   set_rows(call, s);
 }
 
-// Of a product whose weight is two operands.
+// The kernel of a product whose weight is two operands.
 std::shared_ptr<MatmulState> stored_state(const char* kernel, const Call& call, const Epilogue& epilogue) {
   auto state = std::make_shared<MatmulState>();
   if (call.inputs.size() < 3 || call.outputs.size() != 1)

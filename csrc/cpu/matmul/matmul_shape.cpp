@@ -99,8 +99,8 @@ void matmul_cuts(const Call& call, const MatmulShape& s, int64_t batch_bytes, Cu
   if (columns_alone) cuts.add(out.rank - 1, s.n, grain);
   for (int axis = 0; axis + 2 < out.rank; ++axis)
     if (out.shape[axis] > 1 && cuts.count < 6) cuts.add(axis, out.shape[axis]);
-  // The operand that is cut is the one that is not read twice; but a small y, which caches hold, is better left whole,
-  // for pieces of its columns are narrow.
+  // Cuts the operand that is not read twice. But a small y fits in caches and stays whole, since pieces of its columns
+  // are narrow.
   const bool small_y = batch_bytes <= kInnerPanelBytes && s.m >= 4 * kTileRows;
   const bool columns_first = (s.n >= s.m && !small_y) || s.m <= 2 * kTileRows;
   if (columns_first && !columns_alone && s.n > grain) cuts.add(out.rank - 1, s.n, grain);

@@ -21,8 +21,7 @@ namespace {
 constexpr int kGroupPanels = static_cast<int>(kMaskColumns / kPanelLanes);
 constexpr int64_t kAhead = 512;  // numbers that are fetched ahead
 
-// For the bits of a vector, which number each of its lanes takes: as its index, or as those of its four bytes. -1 for
-// none.
+// For the bits of a vector the number that each lane takes: its index, or the indices of its four bytes. -1: none.
 constexpr int kParts = kLanes == 4 ? 4 : 1;
 constexpr int kNumPlaces = kLanes <= 8 ? 1 << kLanes : 1;
 using Places = std::array<std::array<int8_t, kLanes * kParts>, kNumPlaces>;

@@ -1,6 +1,6 @@
 // The right-hand side of a matrix product with many zeros: a bit for each number, and the numbers with a set bit. They
-// are multiplied as they are stored: a vector of them is spread to the lanes that the bits name, with 0 in the others,
-// so the sums equal the whole matrix's to the bit.
+// are multiplied as stored: a vector of them is spread to the lanes of the set bits, with 0 in the others. So the sums
+// equal the whole matrix's to the bit.
 //
 //   64 columns, term 0:  mask 1011..   numbers a b c ..
 //               term 1:  mask 0100..           d ..         Terms of the next 64 columns follow the last one of these.

@@ -255,7 +255,7 @@ int64_t one_hot_cost(const Call& call) {
   return 50 + call.inputs[0].size() * 3 + call.outputs[0].size() * item_bytes(call.outputs[0]) / 16;
 }
 
-// "rows" asks for what is read in pieces, often more than once, to be laid out for that; gather_nd could do without.
+// "rows" asks for a layout that suits reads in pieces, often repeated; gather_nd does not need it.
 template <class Attributes>
 constexpr Kernel gather_row(const char* name, const char* dtypes, const char* layout, const char* accepts,
                             Box (*needs)(const Call&, int, const Box&), Prepared (*prepare)(const Call&)) {

@@ -1,4 +1,4 @@
-// Updates written, or combined with what is there, at indices: scatter_nd and scatter_along_axis start from a copy of
+// Updates at indices, written or combined with the old values. scatter_nd and scatter_along_axis start from a copy of
 // the data, unless the output lies over it; write_slice changes a state in place.
 #include <algorithm>
 #include <type_traits>

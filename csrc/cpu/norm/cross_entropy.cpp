@@ -1,4 +1,4 @@
-// What a cross-entropy and its gradient need of softmax: the logarithm at one place of a row, and softmax less 1 at
+// The parts of softmax in a cross-entropy and its gradient: the logarithm at one place of a row; and softmax minus 1 at
 // that place, times a number of the row. So no other array of the size of the logits is written or read. The bits are
 // those of softmax, log_softmax and the ops behind them.
 #undef HWY_TARGET_INCLUDE

@@ -28,7 +28,7 @@ struct Smallest {
   }
 };
 
-// Whether `next`, later in the line, takes the place of `best`.
+// True if `next`, later in the line, replaces `best`.
 template <class Op, class X>
 bool replaces(X next, X best) {
   return !Op::holds(best, next) & (best == best);

@@ -44,7 +44,7 @@ Box cumsum_needs(const Call& call, int, const Box& out) {
 template <class T>
 using Running = std::conditional_t<std::is_integral_v<T>, T, double>;
 
-// One step: the sum so far, and what the output shows of it.
+// One step: the sum so far, and its output.
 template <class T>
 T cumsum_step(Running<T>& total, T value, bool exclusive) {
   const Running<T> before = total;

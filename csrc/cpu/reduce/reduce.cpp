@@ -36,7 +36,7 @@ HWY_INLINE void add_to_ways(const R& reduce, V (&ways)[kWays], const T* x, int64
   }
 }
 
-// What is left of whole steps is one more, even if that is nothing.
+// The rest after whole steps is one more step, even if it is empty.
 template <class R, class T>
 HWY_NOINLINE void add_row(Accumulator<R>& to, const T* x, int64_t n) {
   for (int64_t left = n / kBlock + 1; left > 0;) {
@@ -137,7 +137,7 @@ struct SumExp : Sum {
   HWY_INLINE V step(V total, V x, int way) const { return hn::Add(total, exp(hn::Sub(x, shift[way]))); }
 };
 
-// What becomes of the accumulated values. Told at run time: reductions that accumulate alike share their code.
+// The final operation on the accumulated values. Told at run time: reductions that accumulate alike share their code.
 enum class Finish { kNone, kMean, kRoot, kLog };
 
 float finished(Finish finish, float x, int64_t count) {
@@ -233,14 +233,14 @@ struct Grouped {
 
 // ---- the axes that stay ----
 
-// What an operation makes of the reduced axes, for one result, and for n columns, at most kBlock.
+// An operation over the reduced axes, for one result, and for n columns, at most kBlock.
 struct Parts {
   float (*value)(const ReduceLoop& loop, const std::byte* in);
   void (*columns)(const ReduceLoop& loop, const std::byte* in, int64_t stride, int64_t n, float* results);
   Finish finish;
 };
 
-// One for all operations, of which there are many: results are stored as Out.
+// One function for all operations; results are stored as Out.
 template <class Out, bool kOfEngine>
 void reduce_all(const Call& call, int axis, Range range, const Parts& parts) {
   const auto& attributes = call.attributes<ReduceAttributes>();

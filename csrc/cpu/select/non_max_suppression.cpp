@@ -1,5 +1,5 @@
-// non_max_suppression: per batch and class, boxes by falling score, without those that overlap one chosen before by
-// more than a threshold. All in fp32, as ONNX defines it. There is room for as many as there may be; the rest is zero.
+// non_max_suppression: per batch and class, boxes by falling score. A box that overlaps a chosen one by more than a
+// threshold is left out. All in fp32, as ONNX defines it. There is room for as many as there may be; the rest is zero.
 #include <algorithm>
 #include <bit>
 #include <cmath>

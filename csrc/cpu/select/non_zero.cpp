@@ -1,5 +1,5 @@
 // non_zero: where elements are not zero, as coordinates in row-major order, and how many there are. There is room for
-// all elements; what lies behind those found is zero.
+// all elements; the rest after the found ones is zero.
 #include <algorithm>
 
 #include "cpu/operand.h"

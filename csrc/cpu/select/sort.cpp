@@ -57,7 +57,7 @@ constexpr int64_t kFewShare = 8;   // if at most one in this many is wanted, kee
 constexpr int64_t kInserted = 32;  // up to this number the best are kept in order, more of them as a heap
 constexpr int64_t kBlock = 32;     // elements that are compared at once with the worst that is kept
 
-// Whether any of a block may come before `worst`; it may not after all if there are NaNs. Compares as vectors do.
+// True if an element of a block may come before `worst`. With NaNs it may be true without need. Compares as vectors do.
 template <class T>
 bool any_before(const T* x, T worst, bool descending) {
   const auto any = [&](auto ordered) __attribute__((always_inline)) {
@@ -74,7 +74,7 @@ bool any_before(const fp16* x, fp16 worst, bool descending) {
   return any_before(wide, to_float(worst), descending);
 }
 
-// The best `count` of the lane, 1 or more, in order. Later equals lose to those that are there.
+// The best `count` of the lane, 1 or more, in order. Of equal elements the earlier one stays.
 template <class T, class Load>
 void select_few(const std::byte* from, int64_t stride, int64_t extent, bool descending, int64_t count, Entry* entries,
                 const Load& entry) {

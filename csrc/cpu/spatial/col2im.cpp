@@ -1,6 +1,6 @@
-// Columns (N, C * taps, windows) added up at their places in an image (N, C, spatial...), one row of it at a time. What
-// a tap gives to a row is a run of columns, `stride` apart in the image: every stride-th element of a row is summed in
-// a line of its own, and the lines are interleaved. The taps of an element are added in their order. Windows that tile
+// Columns (N, C * taps, windows) added up at their places in an image (N, C, spatial...), one row of it at a time. A
+// tap adds to columns of a row that are `stride` apart in the image. Every stride-th element of a row is summed in a
+// line of its own, and the lines are interleaved. The taps of an element are added in their order. Windows that tile
 // the image are copied.
 #include <algorithm>
 #include <type_traits>
@@ -173,7 +173,8 @@ void store(const Col2imState& state, const T* sums, std::byte* to, int64_t step)
     loop(axis.stride, step);
 }
 
-// Adds what the taps of the axes from `axis` on give to the row at `place`: x is at the tap and window of those before.
+// Adds the values of the taps of the axes from `axis` on to the row at `place`. x is at the tap and window of the
+// earlier axes.
 template <typename T>
 void add_taps(const Col2imState& state, int axis, const int64_t* place, const Tensor& x, const std::byte* from,
               T* sums) {

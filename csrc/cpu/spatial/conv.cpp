@@ -4,7 +4,7 @@
 // channels. Depthwise has a kernel of its own, which takes groups of four channels as well; others are one product
 // each.
 //
-// Weights that are stored as two operands are those of conv_stored.cpp.
+// conv_stored.cpp has weights that are stored as two operands.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -29,8 +29,8 @@ constexpr const char* kName = "conv";
 // Bytes of copied input rows: a fraction of a core's second-level cache, or of its first where rows are used once.
 constexpr int64_t kChunkBytes = 256 << 10, kSmallChunkBytes = 24 << 10;
 
-// Of all groups, and of both kinds of columns where there are two. Of a sparse weight, where its numbers begin: it is
-// read where it lies.
+// For all groups, and for both kinds of columns where there are two. For a sparse weight the start of its numbers: it
+// is read in place.
 int64_t weight_bytes(const ConvState& s) {
   if (s.sparse) return s.sparse_w.num_groups() * 8;
   if (s.encoded) return s.group_bytes + number_bytes(s.encoded_w);
@@ -133,7 +133,7 @@ void set_chunks(ConvState& s) {
   checked_product(kName, {std::max<int64_t>(s.num_copies, 1), s.row_floats, 4});
 }
 
-// How a depthwise tile reads its rows: those of the input, or of Winograd's factors, three for each output.
+// The rows of a depthwise tile: rows of the input, or of Winograd's factors, three for each output.
 int64_t depthwise_stride(const ConvState& s) { return s.winograd ? s.kernel_w : s.stride_w; }
 
 // The number of pixels of a row that this many neighbouring output pixels meet.
@@ -278,7 +278,7 @@ void begin(const Call& call, std::byte* shared) {
   if (!s.constant_weights) pack_all(s, call, shared);
 }
 
-// The pixels in a row of the table, from `offset` floats on, of which a depthwise convolution makes `outputs` pixels.
+// The pixels in a row of the table, from `offset` floats on. A depthwise convolution makes `outputs` pixels of them.
 struct DepthwiseRow {
   int64_t outputs, pixels, pad_left, offset;
 };

@@ -1,5 +1,5 @@
-// max_pool_gradient: what the input x of a max_pool gets of the gradient g of its result, both channels last. Each
-// number of g is added at the first of the largest elements of its window; a NaN counts as the largest.
+// max_pool_gradient: the gradient of the input x of a max_pool, from the gradient g of its result, both channels last.
+// Each number of g is added at the first of the largest elements of its window; a NaN counts as the largest.
 //
 //   x   3 5 | 5 1     g  7 | 2      dx  0 7 | 2 0          windows 2 wide, 2 apart
 //

@@ -126,7 +126,7 @@ struct Max {
   }
   template <class D>
   HWY_INLINE hn::Vec<D> finish(D d, hn::Vec<D> best) const {
-    // Which of 0 and -0 is larger depends on the instruction set: the engine's is 0.
+    // Instruction sets differ in which of 0 and -0 is larger; on the engine it is 0.
     if constexpr (std::is_same_v<T, engine_half>) return hn::Add(best, hn::Zero(d));
     return best;
   }

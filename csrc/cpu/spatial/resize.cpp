@@ -1,6 +1,6 @@
-// Images resized, [N, W, C] or [N, H, W, C]: output i along an axis shows the input at the coordinate
-// (i * scale + offset) / unit, which says every coordinate transformation of ONNX Resize. The line is in integers where
-// a coordinate becomes an index. What each output row and column reads is found once.
+// Resizes images [N, W, C] or [N, H, W, C]. Output i along an axis reads the input at the coordinate (i * scale +
+// offset) / unit. This covers every coordinate transformation of ONNX Resize. The line is in integers where a
+// coordinate becomes an index. The inputs of each output row and column are computed once.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -47,13 +47,13 @@ __extension__ using Wide = __int128;
 using Words = hn::CappedTag<uint32_t, 16>;
 constexpr int64_t kWordLanes = hn::MaxLanes(Words());
 
-// What one output index of an axis reads: (1 - weight) * in[low] + weight * in[high].
+// The inputs of one output index of an axis: (1 - weight) * in[low] + weight * in[high].
 struct Source {
   int64_t low, high;
   float weight;
 };
 
-// A vector of the elements of an output row of one channel: those of input elements from `first` on that `lanes` name.
+// A vector of an output row of one channel: the input elements from `first` on that `lanes` selects.
 struct Block {
   int64_t column, first;
   uint32_t lanes[kWordLanes];
@@ -131,7 +131,7 @@ std::vector<Block> blocks(const std::vector<Source>& columns, int64_t in) {
   return result;
 }
 
-// What each output row and column reads.
+// The inputs of each output row and column.
 struct Lines {
   std::vector<Source> rows, columns;
 };

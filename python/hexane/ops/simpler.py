@@ -1,7 +1,7 @@
 """Ops in simpler ones: one way for all who need it, a chip that has no layer for an op, MIL text and Core AI assets."""
 
 from collections.abc import Sequence
-from math import floor, isinf, log2, prod
+from math import floor, isinf, log2, prod, sqrt
 
 import numpy as np
 
@@ -153,4 +153,7 @@ def mean_variance_norm(b: Builder, x: Value, axes: Sequence[int], epsilon: float
 
 
 def _scaled_twice(b: Builder, factor: Value, epsilon: float) -> Value:
+    """epsilon * factor^2; a large epsilon by its root, so that no constant is near the end of fp16's range"""
+    if epsilon > 1:
+        return b.square(b.mul(factor, sqrt(epsilon)))
     return b.mul(b.mul(factor, epsilon), factor)

@@ -152,7 +152,7 @@ static double without_quarters(double turns, int32_t* quarter) {
 }
 
 /* Quarters of a turn in x = m 2^e from 2^20 on, less multiples of 4: m 2 / pi word by word of 2 / pi. Words whose
- * products are multiples of 4 fall away, and what is left of the others is exact until it is small. */
+ * products are multiples of 4 drop out. The rest is exact until it is small. */
 static double quarters_of(uint32_t bits, int32_t* quarter) {
   static const uint32_t kTwoOverPi[] = {0xa2f983u, 0x6e4e44u, 0x1529fcu, 0x2757d1u, 0xf534ddu,
                                         0xc0db62u, 0x95993cu, 0x439041u, 0xfe5163u, 0xabdebbu};

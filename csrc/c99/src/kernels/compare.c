@@ -1,5 +1,5 @@
 /* Comparisons of numbers of one dtype, truths of truths, a choice between two operands, and casts. All broadcast. A
- * truth is a byte: anything but 0 is true, and what is written is 0 or 1. */
+ * truth is a byte: any byte but 0 is true, and results are 0 or 1. */
 #include "../internal.h"
 
 static int has_numbers(hx_dtype dtype) { return hx_is_whole(dtype) || dtype == HX_FP32; }

@@ -24,7 +24,7 @@ HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
 
 #define LANES 4 /* channels that are summed at once */
 
-/* Where the images and weights of some channels begin, and what is added to their sums. */
+/* The start of the images and weights of some channels, and the terms that are added to their sums. */
 typedef struct lanes {
   const uint8_t *x[LANES], *w[LANES];
   float start[LANES];

@@ -1,5 +1,5 @@
 /* Ops on fp32 elements: two operands, broadcast, with an epilogue of functions; or one, any activation of the build.
- * Those on integers are in integers.c. */
+ * integers.c has the ops on integers. */
 #include "../internal.h"
 
 HX_CHECK_FUNCTION hx_status check_operands(const hx_call* call, uint32_t num) {
@@ -52,7 +52,7 @@ static void run_binary(const hx_call* call, int axis, hx_range range, float (*ap
   } while (hx_walk_next(&walk));
 }
 
-/* What is left of a / b truncated, exactly, with the sign of a: a division of the mantissas, bit by bit. */
+/* The exact remainder of a / b truncated, with the sign of a: divides the mantissas bit by bit. */
 static float remainder_of(float a, float b) {
   const uint32_t sign = hx_u32_of(a) & 0x80000000u, x = hx_u32_of(a) & 0x7fffffffu, y = hx_u32_of(b) & 0x7fffffffu;
   int32_t from = (int32_t)(x >> 23), to = (int32_t)(y >> 23);

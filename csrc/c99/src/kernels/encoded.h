@@ -4,8 +4,7 @@
 
 #include "../internal.h"
 
-/* n columns of k terms. Whether the bits are 4 or 8, and whether the numbers are tables, are the first two words of the
- * attributes. */
+/* n columns of k terms. The first two words of the attributes: the bits, 4 or 8, and 1 if the numbers are tables. */
 HX_CHECK_FUNCTION hx_status hx_check_encoded(const hx_call* call, const hx_view* weight, const hx_view* numbers,
                                              int32_t k, int32_t n) {
   const int64_t bits = hx_attr_i(call, 0);

@@ -1,4 +1,4 @@
-/* What kernels share that index. */
+/* The shared code of kernels that index. */
 #ifndef HEXANE_INDEX_H_
 #define HEXANE_INDEX_H_
 

@@ -15,7 +15,7 @@
 #define HX_BLOCK 32  /* columns that are computed together */
 #define HX_CHUNK 128 /* terms of a sum that are widened together */
 
-/* From sums to what is stored. Where the epilogue only clamps, an 8-bit integer is
+/* From sums to the stored results. Where the epilogue only clamps, an 8-bit integer is
  *   round(sum * scale + bias) + zero, saturated,      with scale and bias in steps of the output, scale as two floats.
  * Else f = sum * scale + bias, the epilogue, and then fp32, or round(f * inverse_scale) + zero. */
 typedef struct hx_requant {
@@ -26,7 +26,7 @@ typedef struct hx_requant {
   hx_epilogue epilogue;
 } hx_requant;
 
-/* What neighbouring output columns need. */
+/* The data of neighbouring output columns. */
 typedef struct hx_columns {
   int32_t first, num; /* num: 1 to HX_BLOCK */
   uint32_t start[HX_BLOCK];
@@ -71,8 +71,9 @@ void hx_read_q31(const hx_call* call, uint32_t word, hx_quantized* q);
 void hx_widen(const hx_quantized* q, const uint8_t* x, int32_t n, int16_t* to, int32_t at);
 void hx_widen_zeros(int32_t n, int16_t* to, int32_t at);
 
-/* Adds n products to the sums of each column, of one or two pixels: those of the second are HX_CHUNK terms and HX_BLOCK
- * sums further. The terms of column i of y begin `y_next` bytes behind those of column i - 1, `y_step` bytes apart. */
+/* Adds n products to the sums of each column, for one or two pixels. The second pixel's terms are HX_CHUNK further, its
+ * sums HX_BLOCK. The terms of column i of y begin `y_next` bytes after the terms of column i - 1. They are `y_step`
+ * bytes apart. */
 void hx_add_products(const hx_quantized* q, const hx_columns* columns, const int16_t* x, int pixels, int32_t n,
                      const uint8_t* y, int32_t y_next, int32_t y_step, uint32_t* sums);
 

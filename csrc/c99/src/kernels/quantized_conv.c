@@ -2,7 +2,7 @@
  * arithmetic in q31_conv. Padding is real 0. */
 #include "quantized.h"
 
-/* What pixels of one block of channels share. */
+/* The data that pixels of one block of channels share. */
 typedef struct block {
   const hx_conv* c;
   const hx_quantized* q;
@@ -69,7 +69,7 @@ static HX_NOINLINE void run_pixels(const block* b, const uint8_t* image, const u
   for (p = 0; p < pixels; ++p) store(b, sums + p * HX_BLOCK, oy, ox + p);
 }
 
-/* A pixel of a depthwise convolution whose weights are signed bytes, those of a tap side by side. */
+/* A pixel of a depthwise convolution with weights of signed bytes. The weights of a tap lie next to each other. */
 static HX_NOINLINE void run_depthwise(const block* b, const uint8_t* image, const uint8_t* weight, int32_t oy,
                                       int32_t ox) {
   const hx_conv* c = b->c;

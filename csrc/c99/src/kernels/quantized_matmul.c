@@ -3,7 +3,7 @@
 #include "matmul.h"
 #include "quantized.h"
 
-/* What slots of the epilogue add to a matrix. */
+/* The terms that slots of the epilogue add to a matrix. */
 static void read_extras(const hx_matmul* m, const hx_rows* walk, const hx_epilogue* epilogue, hx_extras* extras) {
   const uint8_t* at[4];
   int i;

@@ -1,4 +1,5 @@
-/* Reductions of fp32 over any axes; those of integers are in integers.c. Sums are made in blocks of 128 terms, and
+/* Reductions of fp32 over any axes; integers.c has the reductions of integers. Sums are made in blocks of 128 terms,
+ * and
  * these in blocks of 128, so that the rounding errors of long sums stay small; where the innermost axis is kept the
  * bits are the host's.
  *

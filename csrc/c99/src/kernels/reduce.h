@@ -7,10 +7,10 @@
 /* Words of attributes that every reduction begins with. */
 enum { HX_REDUCE_AXES = 0, HX_REDUCE_KEEP = HX_LIST_WORDS, HX_REDUCE_WORDS };
 
-/* That axes and shapes fit; the dtypes are left to the kernel. */
+/* Checks axes and shapes; the kernel checks the dtypes. */
 hx_status hx_check_reduce(const hx_call* call);
 
-/* The axes that are kept, of input and output, and those that are reduced; returns how many elements these have. */
+/* The kept axes of input and output, and the reduced axes. Returns the number of elements of the reduced axes. */
 float hx_split_reduce(const hx_call* call, hx_view* kept, hx_view* reduced);
 
 /* Means of bytes, or of int32 sums of `count` of them. */

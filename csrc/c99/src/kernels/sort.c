@@ -41,7 +41,7 @@ static void put_index(const line* l, int32_t i, int32_t index) {
   if (l->item == 8) hx_put_u32(to + 4, 0);
 }
 
-/* Whether element a comes after element b. */
+/* True if element a comes after element b. */
 static int is_after(const line* l, int32_t a, int32_t b) {
   const uint8_t *p = l->x + (size_t)a * l->x_step, *q = l->x + (size_t)b * l->x_step;
   int is_more, is_less;

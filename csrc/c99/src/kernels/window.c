@@ -56,7 +56,7 @@ static int32_t clip(int32_t x, int32_t low, int32_t high) { return x < low ? low
 hx_range hx_reached(const hx_axis* axis, hx_range out) {
   const int32_t reach = (axis->kernel - 1) * axis->dilation + 1, above = axis->before - reach;
   hx_range in;
-  /* Windows that end before the first row, or begin behind the last, touch none. */
+  /* Windows that end before the first row, or begin after the last, touch no row. */
   if (above >= 0) out.begin = hx_max(out.begin, above / axis->stride + 1);
   out.end = hx_min(out.end, (axis->in + axis->before - 1) / axis->stride + 1);
   in.begin = clip(out.begin * axis->stride - axis->before, 0, axis->in);

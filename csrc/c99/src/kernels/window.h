@@ -10,7 +10,7 @@ typedef struct hx_axis {
   int32_t in_step, out_step; /* bytes */
 } hx_axis;
 
-/* Of one pixel, in images of rank 3. */
+/* The data of one pixel, in images of rank 3. */
 extern const hx_axis hx_one;
 
 /* Attributes from `word` on: strides, dilations, pads, each a list. The first reads them as well. */
@@ -65,7 +65,7 @@ hx_status hx_check_conv(const hx_call* call);
 void hx_read_conv(const hx_call* call, hx_conv* conv);
 hx_range hx_conv_rows(const hx_call* call, hx_range rows);
 
-/* What slots of an epilogue add to the output's element (n, y, x, c). */
+/* The terms that slots of an epilogue add to the output's element (n, y, x, c). */
 typedef struct hx_extras {
   hx_image images[4];
   int any;
