@@ -1,7 +1,7 @@
 """Ops in simpler ones: one way for all who need it, a chip that has no layer for an op, MIL text and Core AI assets."""
 
 from collections.abc import Sequence
-from math import floor, isinf, log2, prod
+from math import floor, isinf, log2, prod, sqrt
 
 import numpy as np
 
@@ -109,7 +109,12 @@ def layer_norm(
 
 def rms_norm(b: Builder, x: Value, gamma: Value | None, axes: Sequence[int], epsilon: float) -> Value:
     """u * rsqrt(mean(u^2) + epsilon * f^2) * gamma, u = x * f, scaled so that squares fit fp16, small ones too"""
-    y = _over_root(b, *held(b, x, axes, brings_up=epsilon <= MOST_EPSILON), axes, epsilon)
+    u, factor = held(b, x, axes, brings_up=epsilon <= MOST_EPSILON)
+    if 0 < epsilon <= LEAST:  # fp16 does not hold it, but its root
+        least = b.square(b.mul(factor, sqrt(max(epsilon, LEAST / MOST_UP**2))))
+        y = b.mul(u, b.rsqrt(b.add(b.reduce_mean(b.square(u), axes=axes), least)))
+    else:
+        y = _over_root(b, u, factor, axes, epsilon)
     return y if gamma is None else b.mul(y, gamma)
 
 
