@@ -496,6 +496,21 @@ def test_the_product_that_overflows_is_the_cause_not_the_op_that_reads_it(betwee
     assert cause.where.startswith("matmul"), cause.why
 
 
+@pytest.mark.parametrize("offset", [0.0, -30.0])
+def test_no_power_of_two_is_advised_in_front_of_an_exponential(offset: float) -> None:
+    """A factor in front of exp is a power behind it: a number has to be added."""
+    x = hx.input("x", (4, 64))
+    weight = np.random.default_rng(5).random((64, 8)).astype(np.float32)
+    made = hx.exp(hx.tanh(x) * 14.0 + offset)
+    y = hx.tanh(hx.matmul(made * 1e-7, weight)) if offset == 0 else hx.log(made) + hx.tanh(x)
+    feed = {"x": np.random.default_rng(6).normal(0, 2, (4, 64)).astype(np.float32)}
+    cause = parting(compare(y, ["h16g", "ieee"], feed), "h16g", "ieee").cause
+    assert cause is not None
+    assert cause.where.startswith("exp"), cause.why
+    assert "power of two" not in cause.change
+    assert ("take their largest off" if offset == 0 else "add to them") in cause.change
+
+
 def test_a_mean_that_is_zero_is_not_said_to_be_infinitely_far_off() -> None:
     x = hx.input("x", (1, 8, 16))
     numbers = np.linspace(-60000, 60000, 128, dtype=np.float32).reshape(1, 8, 16)

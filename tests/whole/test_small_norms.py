@@ -82,7 +82,7 @@ def test_any_epsilon_beside_any_numbers(name: str, epsilon: float, size: float) 
     for options in ({"target": "h13"}, {"target": "h17s", "numerics": "ieee"}):
         got, plain = (np.asarray(hx.compile(graph, threads=1, repair=on, **options)(data)) for on in (True, False))
         off, without = (np.linalg.norm(y.astype(np.float64) - want) for y in (got, plain))
-        steps = 5e-4 * want.size**0.5 if name.startswith("log") else 1e-6  # of fp16, for roots near 1
+        steps = 1e-3 * want.size**0.5 if name.startswith("log") else 1e-6  # of fp16, for roots near 1
         assert off <= 3e-3 * np.linalg.norm(want) + steps or off <= 1.5 * without, options
 
 
