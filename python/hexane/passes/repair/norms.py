@@ -6,7 +6,7 @@ networks: coremltools#2585 and #2821 (RMSNorm of language models), transformers.
 
 from collections.abc import Iterator
 from dataclasses import replace
-from math import isclose, prod
+from math import isclose, prod, sqrt
 
 from hexane.graph import Node, Value
 from hexane.ops import OPS, simpler
@@ -516,11 +516,12 @@ def _small(value: Value) -> Value | None:
 
 
 MOST_TERMS = 4
+LARGEST_ROOT = 32768.0
 
 
 def hypotenuse(m: Found) -> Value | None:
-    """sqrt(%a^2 + %b^2 + e)  ->  sqrt((%a * f)^2 + (%b * f)^2 + e * f^2) / f, with f = min(512, 128 / the larger),
-    and at most 1 where e * f^2 would be beyond fp16
+    """sqrt(%a^2 + %b^2 + e)  ->  sqrt((%a * f)^2 + (%b * f)^2 + e * f^2) / f, with f = min(512, 128 / the largest
+    of a, b and sqrt(e))
     """
     node, terms, epsilon = m.node, list[Value](), 0.0
     if node.op == "pow" and scalar(node.inputs[1]) != 0.5:
@@ -540,7 +541,7 @@ def hypotenuse(m: Found) -> Value | None:
             return None
     if not terms or any(bound(x) <= LARGEST_SAFE or is_constant(x.node) or _is_held(x) for x in terms):
         return None
-    if epsilon > MOST_INSIDE:
+    if epsilon > LARGEST_ROOT**2:
         return None
     b = Rewriter(*node.sources)
     now = [v for v in map(m.now, terms) if v is not None]
@@ -548,12 +549,15 @@ def hypotenuse(m: Found) -> Value | None:
     for x in now[1:]:
         top = b.maximum(top, b.abs(x))
     most = simpler.LARGEST_SQUARED if len(terms) < MOST_TERMS - 1 else simpler.LARGEST_SQUARED / 2
-    least = most / simpler.MOST_UP if epsilon <= simpler.MOST_EPSILON else most
+    least = most / simpler.MOST_UP if epsilon <= simpler.MOST_EPSILON else sqrt(epsilon)
     factor = b.inverse(b.mul(b.maximum(top, least), 1 / most))
     total = b.square(b.mul(now[0], factor))
     for x in now[1:]:
         total = b.add(total, b.square(b.mul(x, factor)))
-    total = b.add(total, simpler.scaled_epsilon(b, factor, epsilon)) if epsilon else total
+    if epsilon > simpler.MOST_EPSILON:
+        total = b.add(total, b.square(b.mul(factor, sqrt(epsilon))))
+    elif epsilon:
+        total = b.add(total, simpler.scaled_epsilon(b, factor, epsilon))
     return b.real_div(b.sqrt(total), factor)
 
 
