@@ -86,6 +86,16 @@ def test_any_epsilon_beside_any_numbers(name: str, epsilon: float, size: float) 
         assert off <= 3e-3 * np.linalg.norm(want) + steps or off <= 1.5 * without, options
 
 
+@pytest.mark.parametrize("size", [10.0, 9000.0])
+def test_the_root_of_a_square_and_a_large_number(size: float) -> None:
+    x = hx.input("x", (4, 64))
+    data = (np.random.default_rng(5).standard_normal(x.shape) * size).astype(np.float16).astype(np.float32)
+    want = np.hypot(data.astype(np.float64), 1e3)
+    for options in ({"target": "h13"}, {"target": "h17s", "numerics": "ieee"}):
+        got = np.asarray(hx.compile(hx.graph(hx.sqrt(x * x + 1e6)), threads=1, **options)(data), np.float64)
+        assert np.linalg.norm(got - want) <= 3e-3 * np.linalg.norm(want), options
+
+
 def test_the_root_of_four_equal_squares() -> None:
     x = hx.input("x", (4, 64))
     graph = hx.graph(ROOTS["root of four"](x, 1e-6))
