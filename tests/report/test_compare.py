@@ -478,6 +478,39 @@ def test_an_operand_that_fp16_does_not_hold_is_the_cause_of_a_nan(is_input: bool
     assert cause.why.endswith("becomes NaN")
 
 
+@pytest.mark.parametrize("between", ["slice", "relu", "transpose and slice"])
+def test_the_product_that_overflows_is_the_cause_not_the_op_that_reads_it(between: str) -> None:
+    """Linear attention has numerator and denominator in one product: the slice of it was named."""
+    rng = np.random.default_rng(5)
+    x = hx.input("x", (16, 64))
+    product = hx.matmul(x, (rng.random((64, 17)) * 100).astype(np.float32))
+    if between == "relu":
+        above, below = product[:, :16], hx.relu(product)[:, 16:]
+    else:
+        product = product if between == "slice" else hx.transpose(hx.transpose(product, perm=(1, 0)), perm=(1, 0))
+        above, below = product[:, :16], product[:, 16:]
+    feed = {"x": (rng.random((16, 64)) * 300).astype(np.float32)}
+    cause = parting(compare(above / (below + 1e-3), ["h16g", "ieee"], feed), "h16g", "ieee").cause
+    assert cause is not None
+    assert cause.kind == "overflow"
+    assert cause.where.startswith("matmul"), cause.why
+
+
+@pytest.mark.parametrize("offset", [0.0, -30.0])
+def test_no_power_of_two_is_advised_in_front_of_an_exponential(offset: float) -> None:
+    """A factor in front of exp is a power behind it: a number has to be added."""
+    x = hx.input("x", (4, 64))
+    weight = np.random.default_rng(5).random((64, 8)).astype(np.float32)
+    made = hx.exp(hx.tanh(x) * 14.0 + offset)
+    y = hx.tanh(hx.matmul(made * 1e-7, weight)) if offset == 0 else hx.log(made) + hx.tanh(x)
+    feed = {"x": np.random.default_rng(6).normal(0, 2, (4, 64)).astype(np.float32)}
+    cause = parting(compare(y, ["h16g", "ieee"], feed), "h16g", "ieee").cause
+    assert cause is not None
+    assert cause.where.startswith("exp"), cause.why
+    assert "power of two" not in cause.change
+    assert ("take their largest off" if offset == 0 else "add to them") in cause.change
+
+
 def test_a_mean_that_is_zero_is_not_said_to_be_infinitely_far_off() -> None:
     x = hx.input("x", (1, 8, 16))
     numbers = np.linspace(-60000, 60000, 128, dtype=np.float32).reshape(1, 8, 16)

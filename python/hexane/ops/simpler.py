@@ -109,8 +109,17 @@ def layer_norm(
 
 def rms_norm(b: Builder, x: Value, gamma: Value | None, axes: Sequence[int], epsilon: float) -> Value:
     """u * rsqrt(mean(u^2) + epsilon * f^2) * gamma, u = x * f, scaled so that squares fit fp16, small ones too"""
-    y = _over_root(b, *held(b, x, axes, brings_up=epsilon <= MOST_EPSILON), axes, epsilon)
+    u, factor = held(b, x, axes, brings_up=epsilon <= MOST_EPSILON)
+    total = b.add(b.reduce_mean(b.square(u), axes=axes), scaled_epsilon(b, factor, epsilon))
+    y = b.mul(u, b.rsqrt(total))
     return y if gamma is None else b.mul(y, gamma)
+
+
+def scaled_epsilon(b: Builder, factor: Value, epsilon: float) -> Value:
+    """epsilon * factor^2, of a factor that brings small rows up. The root of an epsilon below fp16 is within it."""
+    if 0 < epsilon <= LEAST:
+        return b.square(b.mul(factor, sqrt(max(epsilon, LEAST / MOST_UP**2))))
+    return _scaled_twice(b, factor, epsilon)
 
 
 def _over_root(b: Builder, u: Value, factor: Value, axes: Sequence[int], epsilon: float) -> Value:

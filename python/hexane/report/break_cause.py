@@ -35,12 +35,15 @@ def cause_of_break(graph: Graph, number: int, a: Run, b: Run) -> Cause:
 
 
 def _of_operand(blame: Blame, label: str, known: Callable[[Value], Array | None]) -> Cause | None:
-    """An op whose own result fp16 holds, but not one that it reads: infinite over infinite is NaN."""
-    if blame.kind != "overflow" or abs(blame.exact) >= LARGEST:
+    """What the op reads, if fp16 does not hold that: infinite over infinite is NaN, and a part of a product that is
+    infinite is so too."""
+    if blame.kind != "overflow":
         return None
     for value in blame.node.inputs:
-        array = None if value is None else known(value)
-        if value is None or array is None or array.dtype.kind != "f":
+        if value is None or (value.node.op == "const" and abs(blame.exact) >= LARGEST):
+            continue
+        array = known(value)
+        if array is None or array.dtype.kind != "f":
             continue
         size = np.abs(array.astype(np.float64))
         if not (size >= LARGEST).any():

@@ -194,12 +194,19 @@ def by_a_power(overflow: bool, node: Node) -> str:
     if overflow and _divides(node):
         return f"{TOO_SMALL_A_DIVISOR}: by a power of two that is taken back where numbers are small again (not tried)"
     wanted, where = ("smaller", "small") if overflow else ("larger", "large")
+    if node.op in EXPONENTIALS:
+        how = "take their largest off" if overflow else "add to them"
+        return (
+            f"the numbers that this op reads have to be {wanted}: {how} in front of it, and undo that behind the"
+            " logarithm or in both parts of the quotient that follows (not tried)"
+        )
     return (
         f"the numbers that this op reads have to be {wanted}: a power of two in front of it, taken back where numbers"
         f" are {where} again, keeps what products, sums and powers compute (not tried)"
     )
 
 
+EXPONENTIALS = ("exp", "exp2")
 TOO_SMALL_A_DIVISOR = "what this op divides by has to be larger, or what it divides smaller"
 
 

@@ -43,11 +43,14 @@ def log_sum_exp(m: Found) -> Value | None:
 
 
 def log_of_squares(m: Found) -> Value | None:
-    """log(max(%x^2, e))  ->  2 * log(max(|%x|, sqrt(e))); of a sum of squares twice the logarithm of its root"""
+    """log(max(%x^2, e))  ->  2 * log(max(|%x|, sqrt(e))); of a sum of squares twice the logarithm of its root; of
+    squares times a factor the logarithm of the factor is added"""
     value, least = m.node.inputs[0], 0.0
     if value is not None and (limited := at_least(value)) is not None:
         value, least = limited
     b, now = Rewriter(*m.node.sources), m.now(value)
+    if (y := _of_factored_squares(m, b, value, least)) is not None:
+        return y
     if value is None or now is None:
         return None
     if (x := squared(value)) is not None:
@@ -61,6 +64,31 @@ def log_of_squares(m: Found) -> Value | None:
     return b.mul(b.log(b.maximum(size, sqrt(least)) if least else size), 2.0)
 
 
+LARGEST_INSIDE = 2.0**30  # its root is half of fp16's range
+
+
+def _of_factored_squares(m: Found, b: Rewriter, value: Value | None, least: float) -> Value | None:
+    """log(max((%a^2 + %b^2) * c + e, l))  ->  2 * log(max(sqrt(%a^2 + %b^2 + e / c), sqrt(l / c))) + log(c)"""
+    inside = 0.0
+    if value is not None and value.node.op == "add":
+        for x, by in (value.node.inputs, value.node.inputs[::-1]):
+            if (known := number(by)) is not None and known >= 0 and x is not None and x.shape == value.shape:
+                value, inside = x, known
+                break
+    power, factor = factored(value)
+    is_power = squared(power) is not None or is_added_squares(power)
+    if power is None or not is_power or factor == 1 or not factor > 0 or max(inside, least) / factor > LARGEST_INSIDE:
+        return None
+    now = m.now(power)
+    assert now is not None
+    root = b.sqrt(b.add(now, inside / factor) if inside else now)
+    root = b.maximum(root, sqrt(least / factor)) if least else root
+    if max(inside, least) > NEAR_1:
+        return b.mul(b.log(b.mul(root, sqrt(factor))), 2.0)
+    return b.add(b.mul(b.log(root), 2.0), log(factor))
+
+
+NEAR_1 = 0.5  # log(p + 1) is near 0: no sum of logarithms has its digits
 HIGHEST = 10.0  # softplus(x) - x is 4.5e-5 there, and fp16 has steps of 0.0078
 
 

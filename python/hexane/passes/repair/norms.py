@@ -6,7 +6,7 @@ networks: coremltools#2585 and #2821 (RMSNorm of language models), transformers.
 
 from collections.abc import Iterator
 from dataclasses import replace
-from math import isclose, prod
+from math import isclose, prod, sqrt
 
 from hexane.graph import Node, Value
 from hexane.ops import OPS, simpler
@@ -228,7 +228,7 @@ def _normalised(m: Found, x: Value, found: Root) -> Value | None:
             return b.l2_norm(now, axes=sums.axes, epsilon=epsilon)
     source = m.now(sums.x)
     assert source is not None
-    u, factor = _held(b, source, sums)
+    u, factor = _held(b, source, found)
     return b.real_div(u if x == sums.x else b.mul(now, factor), _scaled_root(b, u, factor, found))
 
 
@@ -258,9 +258,17 @@ def norm_of_product(m: Found) -> Value | None:
     return m.make(m.node.op, inputs, **{**m.node.attrs, "epsilon": epsilon / found[1] ** 2})[0]
 
 
-def _held(b: Rewriter, x: Value, sums: Squares) -> tuple[Value, Value]:
-    """x * factor and the factor, which brings small rows up as well: fp16 has few digits of their squares."""
-    return (simpler.held if sums.is_mean else simpler.held_for_sum)(b, x, sums.axes, brings_up=True)
+def _held(b: Rewriter, x: Value, found: Root) -> tuple[Value, Value]:
+    """x * factor and the factor, which brings small rows up as well: fp16 has few digits of their squares. But not
+    beside an epsilon that the square of the factor would bring beyond fp16."""
+    sums = found.squares
+    brings_up = max(found.inside, found.least_inside) <= simpler.MOST_EPSILON
+    brings_up &= max(found.least, found.added) <= MOST_LIMIT
+    return (simpler.held if sums.is_mean else simpler.held_for_sum)(b, x, sums.axes, brings_up=brings_up)
+
+
+MOST_LIMIT = 64.0  # times the largest factor it is half of fp16's range
+MOST_INSIDE = 2.0**14  # as large as the largest sum of scaled squares
 
 
 def _scaled_root(b: Rewriter, u: Value, factor: Value, found: Root) -> Value:
@@ -268,8 +276,7 @@ def _scaled_root(b: Rewriter, u: Value, factor: Value, found: Root) -> Value:
     sums = found.squares
 
     def scaled(number: float, times: int) -> Value:
-        made = b.mul(factor, number)
-        return made if times == 1 else b.mul(made, factor)
+        return b.mul(factor, number) if times == 1 else simpler.scaled_epsilon(b, factor, number)
 
     if sums.is_mean:
         total = b.reduce_mean(b.square(u), axes=sums.axes)
@@ -288,11 +295,11 @@ def _scaled_root(b: Rewriter, u: Value, factor: Value, found: Root) -> Value:
 def root_alone(m: Found) -> Value | None:
     """sqrt(sum(%x^2))  ->  sqrt(sum((%x * f)^2)) / f, of numbers that f brings within fp16's squares"""
     found = root(m.node.values[0])
-    if found is None or is_safe(found.squares) or is_constant(m.node):
+    if found is None or is_safe(found.squares) or is_constant(m.node) or found.inside > MOST_INSIDE:
         return None
     b, x = Rewriter(*m.node.sources), m.now(found.squares.x)
     assert x is not None
-    u, factor = _held(b, x, found.squares)
+    u, factor = _held(b, x, found)
     y = _scaled_root(b, u, factor, found)
     y = b.real_div(factor, y) if found.is_inverse else b.real_div(y, factor)
     return fitted(b, y, m.node.types[0].shape)
@@ -509,10 +516,13 @@ def _small(value: Value) -> Value | None:
 
 
 MOST_TERMS = 4
+LARGEST_ROOT = 32768.0
 
 
 def hypotenuse(m: Found) -> Value | None:
-    """sqrt(%a^2 + %b^2 + e)  ->  sqrt((%a * f)^2 + (%b * f)^2 + e * f^2) / f, with f = min(512, 128 / the larger)"""
+    """sqrt(%a^2 + %b^2 + e)  ->  sqrt((%a * f)^2 + (%b * f)^2 + e * f^2) / f, with f = min(512, 128 / the largest
+    of a, b and sqrt(e))
+    """
     node, terms, epsilon = m.node, list[Value](), 0.0
     if node.op == "pow" and scalar(node.inputs[1]) != 0.5:
         return None
@@ -531,17 +541,23 @@ def hypotenuse(m: Found) -> Value | None:
             return None
     if not terms or any(bound(x) <= LARGEST_SAFE or is_constant(x.node) or _is_held(x) for x in terms):
         return None
+    if epsilon > LARGEST_ROOT**2:
+        return None
     b = Rewriter(*node.sources)
     now = [v for v in map(m.now, terms) if v is not None]
     top = b.abs(now[0])
     for x in now[1:]:
         top = b.maximum(top, b.abs(x))
-    least = simpler.LARGEST_SQUARED / simpler.MOST_UP
-    factor = b.inverse(b.mul(b.maximum(top, least), 1 / simpler.LARGEST_SQUARED))
+    most = simpler.LARGEST_SQUARED if len(terms) < MOST_TERMS - 1 else simpler.LARGEST_SQUARED / 2
+    least = most / simpler.MOST_UP if epsilon <= simpler.MOST_EPSILON else sqrt(epsilon)
+    factor = b.inverse(b.mul(b.maximum(top, least), 1 / most))
     total = b.square(b.mul(now[0], factor))
     for x in now[1:]:
         total = b.add(total, b.square(b.mul(x, factor)))
-    total = b.add(total, b.mul(b.mul(factor, epsilon), factor)) if epsilon else total
+    if epsilon > simpler.MOST_EPSILON:
+        total = b.add(total, b.square(b.mul(factor, sqrt(epsilon))))
+    elif epsilon:
+        total = b.add(total, simpler.scaled_epsilon(b, factor, epsilon))
     return b.real_div(b.sqrt(total), factor)
 
 

@@ -3,15 +3,27 @@
 from hexane.graph import Graph, Value
 from hexane.graph.decisions import Decision
 from hexane.ops.match import Found, rewrite
-from hexane.passes.repair import differences, distances, factors, logarithms, norms, products, sums
+from hexane.passes.repair import (
+    differences,
+    distances,
+    factors,
+    linear_attention,
+    logarithms,
+    norms,
+    products,
+    spectra,
+    sums,
+)
 from hexane.passes.repair.form import Form
 from hexane.passes.repair.masks import clamp_mask_inputs
 from hexane.targets import Chip, Target
 
 FORMS = (
+    linear_attention.QUOTIENT,
     sums.WEIGHTED,
     sums.MOVED,
     factors.BEHIND,
+    spectra.SPECTRUM,
     *logarithms.FORMS,
     *norms.FORMS,
     distances.DISTANCE,

@@ -1,0 +1,306 @@
+"""Linear attention: two sums over all keys, one over the other. Both are beyond fp16 before they are divided.
+
+EfficientViT, Linear Transformers and Performers have it. The quotient is the same for q and k times any factors, so the
+factors that bring both sums near the size of v are exact.
+"""
+
+from math import floor, log2
+
+from hexane.graph import Graph, Node, Value
+from hexane.ops import simpler
+from hexane.ops.match import Found, op
+from hexane.ops.rewriter import Rewriter
+from hexane.passes.repair.ends import bound
+from hexane.passes.repair.form import Form
+from hexane.passes.repair.logarithms import quotient
+from hexane.passes.repair.norms import is_scaled
+from hexane.passes.repair.squares import at_least, number
+from hexane.validate import is_constant
+
+MOVES = ("reshape", "transpose", "slice_by_size", "slice_by_index", "identity", "neg")
+JOINS = ("add", "sub", "concat")
+PADDED = ("concat", "pad")
+LARGEST_SUM = 64.0  # of scaled q and of scaled k
+LARGEST_V = 8.0  # times both it is 32768, from where on an accumulator is infinite
+LEAST_EPSILON = 2.0**-20  # smaller ones have few digits in fp16
+LEAST_TOP = 2.0**-7  # over 128 it is a normal number of fp16
+SMALLEST = 2.0**-24  # above 0 in fp16
+MOST_OPS = 24
+MOST_READ = 400  # values that are looked at for one
+
+
+def linear_attention(m: Found) -> Value | None:
+    """(%q (%k^T %v)) / (%q sum(%k) + e)  ->  the same of %q * f, %k * g and %v * h, and e * f * g, over h
+
+    f, g and h are one number for each head. sum(%k) may be a product with a column of ones beside v.
+    """
+    above, divisor = quotient(m.node)
+    below, epsilon, join = _without_epsilon(divisor)
+    if above is None or below is None or above.dtype.kind != "float":
+        return None
+    found = _sides(above, below)
+    if found is None:
+        return None
+    sides, roots = found
+    between = _made_of(above, sides, roots) | _made_of(below, sides, roots)
+    if len(between) > MOST_OPS or not _is_read_here_alone(m.graph, between, m.node, divisor):
+        return None
+    b = Rewriter(*m.node.sources)
+    made: dict[Value, Value] = {}
+
+    def scaled(side: Value, most: float, brings_up: bool) -> list[Value]:
+        now = m.now(side)
+        assert now is not None
+        if bound(side) <= most or is_scaled(side):
+            made[side] = now
+            return []
+        axes = (side.type.rank - 2, side.type.rank - 1)
+        made[side], factor = simpler.held(b, now, axes, most, brings_up=brings_up)
+        return [factor]
+
+    of_both = [f for side in sides[:2] for f in scaled(side, _power(LARGEST_SUM / _count(side, between)), True)]
+    of_v = [f for side in sides[2:] for f in scaled(side, LARGEST_V, False)]
+    if not (of_both or of_v):
+        return None
+    y, total = _again(m, above, made, roots), _again(m, below, made, roots)
+    if epsilon:
+        total = getattr(b, join)(total, _scaled(b, of_both, epsilon))
+    y = b.real_div(y, total)
+    return b.real_div(y, of_v[0]) if of_v else y
+
+
+def _power(most: float) -> float:
+    """The power of two below, within what `held` takes."""
+    return min(max(2.0 ** floor(log2(most)), LEAST_TOP), simpler.LARGEST_SQUARED)
+
+
+def _scaled(b: Rewriter, factors: list[Value], epsilon: float) -> Value | float:
+    """The epsilon times these, but at least fp16's smallest number."""
+    if epsilon < LEAST_EPSILON or not factors:
+        return max(epsilon, SMALLEST)
+    scaled = b.mul(factors[0], epsilon)
+    for factor in factors[1:]:
+        scaled = b.mul(scaled, factor)
+    return b.maximum(scaled, SMALLEST)
+
+
+def _without_epsilon(value: Value | None) -> tuple[Value | None, float, str]:
+    """x, e and the op that joins them, of x + e and max(x, e)."""
+    if value is not None and value.node.op == "add":
+        for x, by in (value.node.inputs, value.node.inputs[::-1]):
+            if (known := number(by)) is not None and known >= 0 and x is not None and x.shape == value.shape:
+                return x, known, "add"
+    limited = None if value is None or value.node.op == "relu" else at_least(value)
+    return (value, 0.0, "add") if limited is None else (*limited, "maximum")
+
+
+def _first_product(value: Value | None) -> Node | None:
+    """The product of two computed matrices that a value is moved from."""
+    while value is not None and value.node.op in MOVES:
+        value = value.node.inputs[0]
+    return None if value is None or not _is_product(value.node) else value.node
+
+
+def _is_product(node: Node) -> bool:
+    computed = [v for v in node.inputs if v is not None and not is_constant(v.node)]
+    return node.op == "matmul" and len(computed) == 2 == sum(v is not None for v in node.inputs)
+
+
+def _sides(above: Value, below: Value) -> tuple[tuple[Value, ...], tuple[Value, ...]] | None:
+    """q and k, in which both sums are linear, and v, in which the upper one is, where the lower one has none of it. And
+    the values that they are moved from, beyond which nothing is looked at."""
+    last = _first_product(above)
+    if last is None:
+        return None
+    for place in (0, 1):
+        q, other = last.inputs[place], last.inputs[1 - place]
+        inner = _first_product(other)
+        if inner is None:
+            continue
+        for at in (0, 1):
+            k, v = inner.inputs[at], inner.inputs[1 - at]
+            if q is None or k is None or v is None or _unmoved(k)[-1].node.op in PADDED:
+                continue
+            roots = tuple(_unmoved(u)[-1] for u in (q, k, v))
+            first = next((u for u in _unmoved(q) if _degree(above, u, roots) == 1 == _degree(below, u, roots)), None)
+            second = next((u for u in _unmoved(k) if _degree(above, u, roots) == 1 == _degree(below, u, roots)), None)
+            if first is None or second is None or first == second:
+                continue
+            if (third := _padded(v, 1 - at, inner, last, 1 - place, above, below)) is not None:
+                roots = (*roots[:2], third)
+            else:
+                alone = (u for u in _unmoved(v) if _degree(above, u, roots) == 1 and not _degree(below, u, roots))
+                third = next(alone, None)
+            return ((first, second) if third is None or third in (first, second) else (first, second, third)), roots
+    return None
+
+
+def _padded(v: Value, at: int, inner: Node, last: Node, place: int, above: Value, below: Value) -> Value | None:
+    """The part of an operand of `inner` that the upper sum comes from, where the lower one comes from a part beside
+    it. at, place: the places of the operand in `inner`, and of the product in `last`."""
+    node, turned = v.node, False
+    while node.op == "transpose" and _keeps_heads(node) and node.inputs[0] is not None:
+        turned ^= tuple(node.attrs["perm"][-2:]) == (v.type.rank - 1, v.type.rank - 2)
+        node = node.inputs[0].node
+    rank = v.type.rank
+    axis = rank - 1 if at else rank - 2  # of the product's result, that the operand's own axis becomes
+    own = axis if inner.attrs["transpose_y" if at else "transpose_x"] == turned else 2 * rank - 3 - axis
+    value = last.inputs[place]
+    while value is not None and value.node != inner:
+        if value.node.op != "transpose" or not _keeps_heads(value.node):
+            return None
+        axis = tuple(value.node.attrs["perm"]).index(axis)
+        value = value.node.inputs[0]
+    kept = rank - 1 if place else rank - 2
+    if (2 * rank - 3 - axis if last.attrs["transpose_y" if place else "transpose_x"] else axis) != kept:
+        return None
+    found, upper, lower = _own_part(node, own), _part(above, last, kept), _part(below, last, kept)
+    if found is None or upper is None or lower is None:
+        return None
+    data, start, end = found
+    is_beside = lower[1] <= start or end <= lower[0]
+    return data if start <= upper[0] and upper[1] <= end and is_beside else None
+
+
+def _own_part(node: Node, axis: int) -> tuple[Value, int, int] | None:
+    """The computed operand of a concat with constants, or of a pad, and where along the axis it is."""
+    if node.op == "pad" and node.attrs["mode"] == "constant" and (x := node.inputs[0]) is not None:
+        begin = node.attrs["begin"]
+        others = [i for i, p in enumerate(zip(begin, node.attrs["end"], strict=True)) if any(p) and i != axis]
+        return None if others or begin[axis] < 0 else (x, begin[axis], begin[axis] + x.shape[axis])
+    if node.op != "concat" or node.attrs["axis"] % node.types[0].rank != axis:
+        return None
+    start = 0
+    computed: list[tuple[Value, int, int]] = []
+    for value in node.inputs:
+        if value is not None:
+            if not is_constant(value.node):
+                computed.append((value, start, start + value.shape[axis]))
+            start += value.shape[axis]
+    return computed[0] if len(computed) == 1 else None
+
+
+def _part(value: Value, last: Node, axis: int) -> tuple[int, int] | None:
+    """The part of a product's axis that a value is a slice of."""
+    while value.node.op in MOVES and value.node != last:
+        node, source = value.node, value.node.inputs[0]
+        if source is None:
+            return None
+        if source.node == last and node.op in ("slice_by_index", "slice_by_size") and _keeps_heads(node):
+            start = node.attrs["begin"][axis]
+            start += source.shape[axis] if start < 0 else 0
+            step = 1 if node.op == "slice_by_size" else (node.attrs["stride"] or (1,) * source.type.rank)[axis]
+            return (start, start + value.shape[axis]) if step == 1 else None
+        if not _keeps_heads(node):
+            return None
+        value = source
+    return None
+
+
+def _unmoved(value: Value | None) -> list[Value]:
+    """The value, and what it is moved from."""
+    found: list[Value] = []
+    while value is not None and not is_constant(value.node):
+        found.append(value)
+        if value.node.op not in MOVES or not _keeps_heads(value.node):
+            break
+        value = value.node.inputs[0]
+    return found
+
+
+def _keeps_heads(node: Node) -> bool:
+    """True if the op moves numbers within the last two axes alone."""
+    source, y = node.inputs[0], node.values[0]
+    if source is None or source.type.rank != y.type.rank or y.type.rank < 2 or source.shape[:-2] != y.shape[:-2]:
+        return False
+    rank = y.type.rank
+    if node.op == "transpose":
+        return tuple(node.attrs["perm"][: rank - 2]) == tuple(range(rank - 2))
+    return node.op != "slice_by_index" or all(s > 0 for s in node.attrs.get("stride", None) or (1,))
+
+
+def _degree(value: Value, t: Value, roots: tuple[Value, ...]) -> int | None:
+    """0: the value has no t in it; 1: in each head it is t times something; None: neither. roots: not looked into."""
+    known: dict[Value, int | None] = {**dict.fromkeys(roots, 0), t: 1}
+
+    def of(value: Value) -> int | None:
+        if value not in known:
+            if len(known) > MOST_READ:
+                return None
+            inputs = [v for v in value.node.inputs if v is not None]
+            found = [of(v) for v in inputs]
+            known[value] = _of_op(value.node, inputs, found, t) if any(d != 0 for d in found) else 0
+        return known[value]
+
+    return of(value)
+
+
+def _of_op(node: Node, inputs: list[Value], found: list[int | None], t: Value) -> int | None:
+    heads = t.shape[:-2]
+    if None in found or any(v.shape[:-2] != heads or v.type.rank != t.type.rank for v in node.values):
+        return None
+    if node.op in MOVES:
+        return 1 if _keeps_heads(node) else None
+    if node.op in ("reduce_sum", "reduce_mean"):
+        rank = t.type.rank
+        return 1 if all(a % rank >= rank - 2 for a in node.attrs["axes"]) and node.attrs["axes"] else None
+    if node.op in ("matmul", "mul"):
+        return 1 if sum(d or 0 for d in found) == 1 and len(inputs) == 2 else None
+    if node.op in JOINS:
+        within = node.op != "concat" or node.attrs["axis"] % t.type.rank >= t.type.rank - 2
+        return 1 if within and all(d == 1 for d in found) else None
+    return None
+
+
+def _made_of(value: Value, sides: tuple[Value, ...], roots: tuple[Value, ...]) -> set[Value]:
+    """The values between these operands and a value."""
+    if value in sides or all(_degree(value, t, roots) == 0 for t in sides):
+        return set()
+    return {value}.union(*(_made_of(v, sides, roots) for v in value.node.inputs if v is not None))
+
+
+def _is_read_here_alone(graph: Graph, between: set[Value], node: Node, divisor: Value | None) -> bool:
+    """True if nothing else reads these values: they would be computed twice."""
+    within = {v.node for v in between} | {node}
+    within |= {divisor.node} if divisor is not None else set()
+    within |= {v.node for v in node.inputs if v is not None}
+    counts = graph.use_counts()
+    for value in between:
+        readers = graph.readers(value)
+        if any(reader not in within for reader in readers):
+            return False
+        if counts[value] != sum(v == value for reader in set(readers) for v in reader.inputs):
+            return False  # an output
+    return True
+
+
+def _count(side: Value, between: set[Value]) -> int:
+    """The largest number of a side's numbers that one sum adds."""
+    for value in between:
+        if value.node.op == "matmul" and side in [u for v in value.node.inputs for u in _unmoved(v)]:
+            x = value.node.inputs[0]
+            assert x is not None
+            return int(x.shape[-2 if value.node.attrs["transpose_x"] else -1])
+    return int(max(side.shape[-2:]))
+
+
+def _again(m: Found, value: Value, made: dict[Value, Value], roots: tuple[Value, ...]) -> Value:
+    """The value, of scaled operands."""
+    if value not in made:
+        node = value.node
+        if all(_degree(value, t, roots) == 0 for t in tuple(made)):
+            now = m.now(value)
+            assert now is not None
+            return now
+        inputs = [None if v is None else _again(m, v, made, roots) for v in node.inputs]
+        (made[value],) = m.make(node.op, inputs, **node.attrs)
+    return made[value]
+
+
+QUOTIENT = Form(
+    "linear attention",
+    op("real_div") | op("mul"),
+    linear_attention,
+    "both sides are scaled by their largest number first: sums over all keys are infinite in fp16 before the quotient",
+    "efficientvit (its authors compute it in fp32)",
+)
