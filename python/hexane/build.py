@@ -313,7 +313,7 @@ def _to_array(array: Any, kind: object = None) -> np.ndarray[Any, np.dtype[Any]]
 
 
 def _holds(result: np.ndarray[Any, Any], own: np.ndarray[Any, Any], wanted: DType) -> bool:
-    """Whether a conversion kept the integers as they are, and finite numbers finite."""
+    """True if a conversion kept all integers equal and finite numbers finite."""
     if own.dtype.kind not in "fiu" or wanted.kind == "bool":
         return True
     if wanted.kind in ("int", "uint"):
@@ -349,7 +349,7 @@ def _binary(op: str, x: Any, y: Any) -> Tensor:
 
 
 def _logic(x: Tensor) -> str:
-    """Which family `& | ^ ~` mean: of bits for integers, of truth for bools (and for floats, which it refuses)."""
+    """The family of `& | ^ ~`: bitwise for integers, logical for bools (and for floats, which it refuses)."""
     return "bitwise" if x.dtype.kind in ("int", "uint") else "logical"
 
 

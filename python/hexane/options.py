@@ -21,13 +21,13 @@ SCHEDULES = ("apple", "optimal")  # of a chip
 
 
 def cores() -> int:
-    """That this process may use."""
+    """The CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def threads_of_environment() -> int | None:
-    """What HEXANE_THREADS says, else OMP_NUM_THREADS, of which the first number counts. Raises Error for what is no
-    number of threads in HEXANE_THREADS; what others set for OpenMP is left out where it is none."""
+    """The value of HEXANE_THREADS, else the first number of OMP_NUM_THREADS. Raises Error if HEXANE_THREADS is no
+    number of threads; an OMP_NUM_THREADS that is none is ignored."""
     asked = os.environ.get("HEXANE_THREADS", "")
     if asked:
         if not asked.isdecimal() or not 1 <= int(asked) <= MOST_THREADS:

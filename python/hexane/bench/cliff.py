@@ -81,7 +81,7 @@ class _Fit:
 
 
 def _drawn(fit: _Fit, t: Array, random: np.random.Generator) -> Iterator[Array]:
-    """Bootstrap samples of the times: those of the fit, with its own errors drawn again."""
+    """Bootstrap samples of the times: the fitted times with its own errors drawn again."""
     errors = (t - fit.values) / fit.values
     for _ in range(ROUNDS):
         yield fit.values * (1 + random.choice(errors, len(t)))

@@ -36,7 +36,7 @@ METHOD = (
 
 
 def html_page(document: Mapping[str, Any]) -> str:
-    """The page. What comes from the document is text in it, never markup, and it may load and run nothing."""
+    """The page. All data of the document is text in it, never markup, and it may load and run nothing."""
     style = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
     allowed = b64encode(sha256(style.encode()).digest()).decode()
     title = f"{_machine(document)}: hexane bench"

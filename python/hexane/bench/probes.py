@@ -1,4 +1,4 @@
-"""Configurations to measure, by probe, and those of benchmark programs with published figures."""
+"""Configurations to measure, by probe, and benchmark programs with published figures."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What is told of many times of one call."""
+"""Statistics of many times of one call."""
 
 import math
 from collections.abc import Callable, Sequence

@@ -102,7 +102,7 @@ def _results(
 
 
 def _expanded(node: Node, operands: list[Interval | None], winograd: bool) -> Interval | None:
-    """The bounds of an op without a rule, from those of its expansion; None if there is none, or too many ops."""
+    """The bounds of an op without a rule, from its expansion; None if it has no expansion, or one of too many ops."""
     expand = OPS[node.op].expand
     if expand is None or not _float(node.types[0]):
         return None

@@ -1,4 +1,4 @@
-"""`hexane check`: which chips run a network, and why not. As text, as JSON, and as a page."""
+"""`hexane check`: which chips run a network, and why not. The report as text, as JSON, and as a page."""
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence

@@ -103,7 +103,7 @@ def compare_targets(
     hexane compare net.onnx --targets M1,ieee --input-shape image:1x3x224x224 --json
     hexane compare Net.mlpackage --with net.onnx
 
-    Of several inputs the layers are those of the one on which the outputs are furthest apart.
+    With several inputs it shows the layers of the input whose outputs differ most.
     Exit code 0: the outputs of no two are further apart than the tolerance (with --layers: no layer either); 3: some
     are.
     """

@@ -112,9 +112,9 @@ def compress(
     hexane compress net.onnx --html net.html --plot net.png -o small.onnx
 
     Errors are relative errors of the outputs, on --calibration, else on --input, else on two random inputs of a fixed
-    seed; in the table those of each layer alone. Scales of blocks are fitted to given inputs. A page or a picture has
-    every encoding of every layer measured, which takes as long as auto.
-    Exit code 1, and no file, where an output's error is above 0.1 and above --tolerance; --force writes it.
+    seed. The table has the error of each layer alone. Scales of blocks are fitted to given inputs. A page or a picture
+    has every encoding of every layer measured, which takes as long as auto. Exit code 1, and no file, where an output's
+    error is above 0.1 and above --tolerance; --force writes it.
     """
     source = sources.open_network(model, function=function, where="compress")
     if output.exists() and output.samefile(model):

@@ -1,4 +1,4 @@
-"""`hexane dashboard`: what a training did so far, and does."""
+"""`hexane dashboard`: the course of a training, finished or running."""
 
 import sys
 import time

@@ -1,5 +1,5 @@
-"""How much an error of a weight counts in each input channel: the sum of squares, over calibration inputs, of what the
-weight is multiplied by. The squared error of a sum of x * w is about the sum of x^2 * error^2 (x of random signs)."""
+"""The importance of an error of a weight in each input channel: the sum of squares of the weight's other factor over
+calibration inputs. The squared error of a sum of x * w is about the sum of x^2 * error^2 (x of random signs)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -58,14 +58,14 @@ def readers_of(graph: Graph, weight: Weight) -> list[Node]:
 
 
 def activation_of(node: Node) -> Value:
-    """What a product multiplies its weight by."""
+    """The other factor of a product's weight."""
     x = node.inputs[0]
     assert x is not None
     return x
 
 
 def channel_axis(node: Node) -> int:
-    """Of the result of a product, and of its input where that is not transposed."""
+    """The channel axis of a product's result, and of its input if that is not transposed."""
     return 1 if node.op in ("conv", "conv_transpose") and node.attrs["layout"] != "nhwc" else -1
 
 

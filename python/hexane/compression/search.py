@@ -105,7 +105,7 @@ def _exchanges(layer: int, choices: Sequence[Choice], now: Choice) -> list[_Exch
 
 
 def _best(possible: Sequence[Sequence[_Exchange]], room: int) -> list[_Exchange]:
-    """The exchange that saves most for a byte, of those that fit the room."""
+    """The exchange that fits the room and saves most per byte."""
     taken = [e for exchanges in possible for e in exchanges if e.saves > 0 and e.bytes <= room]
     return [max(taken, key=lambda e: e.saves / max(e.bytes, 1))] if taken else []
 

@@ -47,8 +47,8 @@ class Weight:
 
 def find_weights(graph: Graph) -> list[Weight]:
     """Weights in order: float constants of at least LEAST_NUMBERS that a conv, conv_transpose, linear or matmul
-    multiplies by, and tables of an embedding. A constant that several ops read is listed for the first. What is encoded
-    already stays so.
+    multiplies by, and tables of an embedding. A constant that several ops read is listed for the first. A weight that
+    is encoded already keeps its encoding.
 
     A table whose rows are factors of activations is no embedding: the cosines and sines of rotary positions, or the
     scales of a conditional norm. An error in a row of an embedding is one of a token; one in a factor changes all
@@ -103,7 +103,7 @@ def with_tied_weights(graph: Graph) -> Graph:
 
 
 def is_transposed(value: Value, matrix: Value) -> bool:
-    """Whether the value is the matrix with its axes exchanged: computed, or as another constant."""
+    """True if the value is the transposed matrix: computed, or as another constant."""
     if value.dtype is not matrix.dtype or value.shape != matrix.shape[::-1] or len(value.shape) != 2:
         return False
     if value.node.op == "transpose":
@@ -113,17 +113,17 @@ def is_transposed(value: Value, matrix: Value) -> bool:
 
 
 def _equal(array: Array, other: Array) -> bool:
-    """Whether arrays of one shape are equal. Most that differ do so in the first row."""
+    """True if arrays of one shape are equal. Most that differ do so in the first row."""
     return np.array_equal(array[:1], other[:1], equal_nan=True) and np.array_equal(array, other, equal_nan=True)
 
 
 def operand_of(node: Node) -> int | None:
-    """Which operand of this op is the weight, if it may have one."""
+    """The index of this op's weight operand, if it may have one."""
     return _OPERANDS.get(node.op)
 
 
 def axes_of(node: Node) -> tuple[int, int]:
-    """Of the weight of this op: the axis of its output channels, and that of its input channels."""
+    """The axes of the output channels and of the input channels in this op's weight."""
     weight = node.inputs[_OPERANDS[node.op]]
     assert weight is not None
     if node.op == "conv":
@@ -144,7 +144,7 @@ def _is_compressible(node: Node, value: Value) -> bool:
 
 
 def _are_factors(node: Node, users: Mapping[Value, Sequence[Node]]) -> bool:
-    """Whether rows that a gather picks are multiplied, element by element, with what a product computes of others."""
+    """True if rows that a gather picks are multiplied, element by element, with a product's result."""
     waiting, seen = list(node.values), set(node.values)
     while waiting:
         value = waiting.pop()
@@ -166,8 +166,8 @@ def _are_factors(node: Node, users: Mapping[Value, Sequence[Node]]) -> bool:
 
 
 def _is_computed_apart(other: Value, rows: Value, gather: Node) -> bool:
-    """Whether a product computes the other factor, without the gather, and it has as many numbers as the rows: a mask
-    has one for a whole row."""
+    """True if a product computes the other factor without the gather, and the factor has as many numbers as the rows. A
+    mask has one number for a whole row."""
     if other.type.size < rows.type.size:
         return False
     before = topological([other])

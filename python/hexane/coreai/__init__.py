@@ -1,1 +1,1 @@
-"""What reader and writer of Core AI assets share."""
+"""The shared parts of the reader and the writer of Core AI assets."""

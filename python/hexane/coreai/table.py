@@ -1,5 +1,4 @@
-"""Which operation of Core AI each op of the catalogue is, and the numbers of settings: read and written by the same
-table.
+"""The Core AI operation of each op of the catalogue, and the numbers of settings. Reader and writer share this table.
 
 Source: assets that Apple's converter (coreai-torch 0.4) wrote, and the descriptions of operations in coreai-core
 1.0.0b3.

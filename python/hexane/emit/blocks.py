@@ -50,7 +50,7 @@ def _packed(data: Any) -> bytes:
         raise Error(
             "[compile] compress: got lz4, which is not installed, need: pip install 'hexane[compress]'"
         ) from None
-    # The level behind which the rest, up to 12, takes ten times as long for two hundredths of the bytes.
+    # The level above which the remaining ones, up to 12, take ten times as long for two hundredths of the bytes.
     packed: bytes = lz4.block.compress(bytes(data), mode="high_compression", compression=9, store_size=False)
     return packed
 

@@ -25,7 +25,7 @@ def generate(data: bytes, name: str, app: bool, cmsis_nn: bool = False) -> dict[
     """The files by their place in the folder. `name` is a prefix of every symbol that is made. cmsis_nn: steps that
     CMSIS-NN computes with the same bits are left to it.
 
-    Raises Error for a plan that is damaged or needs what the runtime has not got.
+    Raises Error for a damaged plan, and for a plan that needs a missing part of the runtime.
     """
     _core.Program(data, 1)  # follows the rows of loops through rings, which the runtime's own loader does not
     kernels, activations = PlanView(data).used()  # with the names of layers, for errors

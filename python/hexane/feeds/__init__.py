@@ -1,5 +1,5 @@
-"""Inputs from files: arrays, images and sounds become what a port of a network takes, one file or a folder of them. The
-one reader behind --input, --calibration and `hx.quantize_model`."""
+"""Inputs from files: converts arrays, images and sounds for a port of a network, from one file or a folder. The one
+reader of --input, --calibration and `hx.quantize_model`."""
 
 from hexane.feeds.folder import Feeds, check_feeds
 from hexane.feeds.ports import InputPort, Port, port_of

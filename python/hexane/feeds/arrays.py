@@ -47,7 +47,7 @@ def read_npz(path: Path, where: str) -> dict[str, Array]:
 
 
 def read_archive(ports: Sequence[Port], path: Path) -> dict[str, Array]:
-    """The arrays of an npz file, whose names are those of ports, of all or of some. Raises Error for an unknown name
+    """The arrays of an npz file, named like all or some ports. Raises Error for an unknown name
     and an array that does not fit its port."""
     need, where = {port.name: port for port in ports}, f"[input] {path}"
     with os.fdopen(open_regular(path, where, "npz file"), "rb") as file:
@@ -77,5 +77,5 @@ def _member(archive: zipfile.ZipFile, name: str) -> Array:
 
 
 def _without_advice(error: Exception) -> str:
-    """What NumPy says of a file, but not that pickles may be allowed: no command loads them."""
+    """NumPy's message about a file, without its hint to allow pickles: no command loads them."""
     return "it holds Python objects, which are not loaded" if "allow_pickle" in str(error) else str(error)

@@ -162,7 +162,7 @@ def _count(array: Array, port: Port) -> int | None:
 
 
 def _file_array(port: Port, array: Array, where: str) -> Array:
-    """As the port takes it: a file's dtype is often another one."""
+    """The array in the port's dtype; a file's dtype often differs."""
     made = converted(array, port.dtype)
     _check_array(port, array if made is None else made, where)
     assert made is not None

@@ -19,12 +19,12 @@ CONVERTED = ("1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr")  # modes of 8 
 
 
 def takes_image(port: Port) -> bool:
-    """Whether the shape is that of images."""
+    """True if the shape is a shape of images."""
     return (len(port.shape) == 4 and (port.dtype.kind == "float" or port.dtype.name == "uint8")) or is_picture(port)
 
 
 def is_picture(port: Port) -> bool:
-    """Whether a port takes the pixels of one image as Core ML has them: [height, width, 3] or [height, width]."""
+    """True if a port takes the pixels of one image in Core ML's shape: [height, width, 3] or [height, width]."""
     shape = port.shape
     return port.dtype.name == "uint8" and (len(shape) == 2 or (len(shape) == 3 and shape[2] in COLOR_COUNTS))
 
@@ -83,7 +83,7 @@ def _pixels(port: Port, path: Path, last: bool, any_size: bool) -> Array:
 
 
 def _sized(image: Any, port: Port, last: bool) -> Any:
-    """As many channels as the port has, and its size."""
+    """The image with the port's channels and size."""
     from PIL.Image import Resampling
 
     channels = port.shape[3 if last else 1]

@@ -1,4 +1,4 @@
-"""What a file is read for: an input. Arrays in other dtypes are converted where no number is lost."""
+"""An input that a file is read for. Arrays in other dtypes are converted where no number is lost."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,12 +47,12 @@ class _Input(Protocol):
 
 
 def port_of(entry: _Input) -> InputPort:
-    """dims: None where even the rank is free."""
+    """dims: None if even the rank is free."""
     return InputPort(entry.name, (ANY,) if entry.dims is None else tuple(entry.dims), entry.dtype)
 
 
 def is_open(port: Port) -> bool:
-    """Whether it has free dims."""
+    """True if it has free dims."""
     return any(not isinstance(d, int) for d in port.shape)
 
 
@@ -63,8 +63,8 @@ def fits(shape: Sequence[int], need: Sequence[Any]) -> bool:
 
 
 def converted(array: Array, dtype: DType) -> Array | None:
-    """The array in this dtype and in this machine's byte order. None where numbers would be lost: floats that become
-    infinite, integers that the dtype does not hold, and floats for integers."""
+    """The array in this dtype and in this machine's byte order. None if numbers would be lost: floats that become
+    infinite, integers outside the dtype, and floats for integers."""
     need = dtype.numpy
     if array.dtype.kind == "V" and array.dtype.itemsize == need.itemsize and need.kind == "V":
         return array.view(need)  # npy has no name for bfloat16 and its like

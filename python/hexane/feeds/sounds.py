@@ -16,7 +16,7 @@ SUFFIX = ".wav"
 
 
 def takes_sound(port: Port) -> bool:
-    """Whether the shape may be that of samples: [.., samples], [.., channels, samples]."""
+    """True if samples may have this shape: [.., samples], [.., channels, samples]."""
     return 1 <= len(port.shape) <= 3 and ANY not in port.shape and port.dtype.kind == "float"
 
 

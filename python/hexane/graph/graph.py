@@ -93,7 +93,7 @@ class Graph:
         return self._counts[0]
 
     def readers(self, value: Value) -> tuple[Node, ...]:
-        """Who reads one value, as `users` has it, which is remembered for this."""
+        """The readers of one value, from `users`, which is kept for this."""
         if not self._users:
             self._users.append(self.users())
         return tuple(self._users[0].get(value, ()))
@@ -189,7 +189,7 @@ class Graph:
         return made
 
     def decided(self, *decisions: Decision) -> "Graph":
-        """The same graph with these decisions appended, except those that an earlier pass made already.
+        """The same graph with these decisions appended, without decisions of an earlier pass.
 
         Two that are equal may be about two nodes of one line, so both are kept.
         """

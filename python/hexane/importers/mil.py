@@ -28,8 +28,8 @@ def load_mil(text: str, weights: Weights = b"", name: str = "MIL") -> Graph:
     """The graph of a program. weights: the file that its constants lie in, or several files by the paths that the text
     has.
 
-    Raises Error with `name`, line and column for text that is no MIL, ops and arguments that do not fit, and weights
-    that are not what the text says.
+    Raises Error with `name`, line and column for text that is no MIL, for wrong ops and arguments, and for weights that
+    differ from the text.
     """
     if isinstance(weights, Mapping):
         files = weights
@@ -48,7 +48,7 @@ def load_mil(text: str, weights: Weights = b"", name: str = "MIL") -> Graph:
 
 
 def load_mil_file(path: str | os.PathLike[str]) -> Graph:
-    """The graph of a file and of the weights beside it, which its text calls @model_path/.."""
+    """The graph of a file and of the weights in its folder, which its text calls @model_path/.."""
     where = Path(path)
     text = read_all(open_regular(where, f"[mil] {where}", "MIL file"), f"[mil] {where}")
     try:
@@ -148,7 +148,7 @@ class _Reader:
     # ---- arguments ----
 
     def bound(self, p: Parameter, given: Argument | None) -> Any:
-        """What the reader of the op is given for an argument."""
+        """The value that the op's reader gets for an argument."""
         if given is None:
             if p.optional:
                 return p.default

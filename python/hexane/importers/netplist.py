@@ -9,7 +9,7 @@ from hexane.netplist import as_graph, read_plist, weights_name
 
 
 def load_netplist_file(path: str | os.PathLike[str]) -> Graph:
-    """The graph of a property list, and of the file of weights beside it if it names one."""
+    """The graph of a property list, and of the file of weights in its folder if it names one."""
     where = Path(path)
     text = read_all(open_regular(where, f"[netplist] {where}", "property list"), f"[netplist] {where}")
     weights = b""

@@ -19,8 +19,8 @@ _SIZE_OF_TYPE = {"Float16": 2, "UInt16": 2, "Int8": 1, "UInt8": 1}
 
 
 def write_plist(net: Netplist, weights_name: str = WEIGHTS) -> bytes:
-    """The property list as XML, which names the file of the weights. It is read first, so that what is written is what
-    `read_plist` takes."""
+    """The property list as XML, which names the file of the weights. It is read first, so that `read_plist` accepts
+    every written file."""
     inputs = [
         _sizes("Input", port.dims, batch="BatchSize")
         | {
@@ -121,7 +121,7 @@ def read_plist(text: bytes, weights: bytes = b"") -> Netplist:
 
 
 def weights_name(text: bytes) -> str | None:
-    """The name of the first file of weights that the property list has, or None. Raises Error for what is none."""
+    """The name of the first file of weights that the property list has, or None. Raises Error for any other value."""
     top = _loaded(text)
     lists = [n.get("Weights") for n in top.values() if isinstance(n, dict)] if isinstance(top, dict) else []
     names = [name for given in lists if isinstance(given, list) for name in given[:1]]

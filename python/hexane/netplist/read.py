@@ -1,4 +1,4 @@
-"""What a netplist computes, as a graph of users' ops. Tensors are (batch, channels, height, width)."""
+"""The computation of a netplist, as a graph of users' ops. Tensors are (batch, channels, height, width)."""
 
 from collections.abc import Callable, Mapping
 from math import prod
@@ -187,7 +187,7 @@ def _pads(u: Unit) -> tuple[int, ...]:
 
 
 def _strides(u: Unit) -> tuple[int, int]:
-    """Of height and width; a netplist gives them by width, height and perhaps depth."""
+    """The values for height and width; a netplist has them by width, height and perhaps depth."""
     step = u.params["Step"]
     if len(step) not in (2, 3) or min(step) < 1:
         raise Error(f"Step: got {step}, need two or three positive integers")

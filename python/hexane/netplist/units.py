@@ -1,8 +1,7 @@
-"""What a netplist consists of, and which units and parameters there are.
+"""The parts of a netplist: its units and their parameters.
 
-Types of units and their parameters are those that compiled on chips or that the compiler's parser reads (ANE guide,
-chapters 22 and 26, appendix B; ANEForge's netplists). Scalars that the engine computes with are written as the bits of
-an fp16.
+All types of units and their parameters compiled on chips, or the compiler's parser reads them (ANE guide, chapters 22
+and 26, appendix B; ANEForge's netplists). Scalars that the engine computes with are written as the bits of an fp16.
 """
 
 from collections.abc import Mapping
@@ -62,7 +61,7 @@ class Netplist:
 
 
 class Kind(NamedTuple):
-    """What a unit has: its parameters with their kinds, those it may not lack, and how many bottoms.
+    """A type of unit: its parameters with their kinds, the required ones, and the number of bottoms.
 
     Kinds: int, bool, number, text, fp16 (bits, 0 to 65535), ints, texts, tables. A tuple of words: one of them.
     """

@@ -1,6 +1,6 @@
 """Writes a segment of the engine as a netplist: a unit, or a few, for each layer.
 
-Layers are those of `lower`, before fusion: the compiler that reads the netplist fuses by itself. Tensors with fewer
+Layers come from `lower`, before fusion: the compiler that reads the netplist fuses by itself. Tensors with fewer
 than four axes have ones in front.
 """
 
@@ -102,7 +102,7 @@ class _Writer:
         return AXES[axis % len(value.shape) + 4 - len(value.shape)]
 
     def name(self, value: Value) -> str:
-        """Of the unit, input or constant that has the value."""
+        """The name of the unit, input or constant that has the value."""
         if value not in self.names:
             if value.node.op != "const":
                 raise Error(f"[netplist] {value.node.where}: got a {value.node.op}, need inputs and constants alone")
@@ -210,7 +210,7 @@ def _pads(pad: tuple[int, ...]) -> dict[str, int]:
 
 
 def _conv(w: _Writer, node: Node, x: Value, weight: Value, lut: Value | None, *operands: Value | None) -> str:
-    """The offset of the convolution's chain, its bias, is an addition behind it."""
+    """The offset of the convolution's chain, its bias, is an addition after it."""
     a = node.attrs
     if weight.node.op != "const" or weight.dtype.name != "fp16" or lut is not None or max(a["dilation_rates"]) > 1:
         raise Error(

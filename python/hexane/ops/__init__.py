@@ -125,7 +125,7 @@ LEAVES = ("input", "const", "param", "state")
 
 
 def evaluate(node: Node, arrays: Sequence[Array | None]) -> list[Array]:
-    """What the node's outputs are for these inputs: its record's ref in fp64, epilogue included, rounded once.
+    """The node's outputs for these inputs: its record's ref in fp64, epilogue included, rounded once.
 
     Integers and bools are computed in their own dtype. Raises Error where the op does (an index out of range).
     """
@@ -135,7 +135,7 @@ def evaluate(node: Node, arrays: Sequence[Array | None]) -> list[Array]:
 
 
 def evaluate_exactly(node: Node, arrays: Sequence[Array | None]) -> list[Array]:
-    """As `evaluate`, before the result is rounded to its dtype."""
+    """Like `evaluate`, before the result is rounded to its dtype."""
     op = OPS[node.op]
     attrs = dict(node.attrs)
     slots, rounds = attrs.pop("epilogue", ()), attrs.pop("rounds", ())

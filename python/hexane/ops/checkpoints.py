@@ -1,4 +1,4 @@
-"""What `hx.checkpoint` leaves in a graph.
+"""The traces of `hx.checkpoint` in a graph.
 
 e = identity(x)          a start
 h = tanh(e)              inside
@@ -29,7 +29,7 @@ def _starts(node: Node) -> list[Value]:
 
 
 def checkpoints(nodes: Sequence[Node]) -> list[tuple[dict[int, Node], list[Node]]]:
-    """Of each checkpoint the nodes inside it, by id, and those that name its results; those with more nodes first.
+    """For each checkpoint the nodes inside it, by id, and the nodes that name its results; larger checkpoints first.
     nodes: of a graph, operands first."""
     index = {id(node): i for i, node in enumerate(nodes)}
     results: dict[tuple[Value, ...], list[Node]] = {}

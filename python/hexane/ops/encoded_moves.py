@@ -16,8 +16,8 @@ MOVES = ("transpose", "reshape", "expand_dims", "squeeze")
 def moved(node: Node) -> Value | None:
     """transpose(decode_palette(const, const))  ->  decode_palette(const, const)
 
-    An encoded constant with the elements of this node, bit for bit. None where the node does something else than move
-    the elements of an encoded constant, and where blocks would not be blocks afterwards.
+    An encoded constant with the elements of this node, bit for bit. None if the node does more than move the elements
+    of an encoded constant, or if its blocks would not stay blocks.
     """
     source = node.inputs[0] if node.inputs else None
     if node.op not in MOVES or source is None or not is_encoded(source.node):

@@ -1,4 +1,4 @@
-"""What tensors are read by between their elements: along each axis a few elements and their weights."""
+"""Reads tensors between their elements: along each axis a few elements and their weights."""
 
 from collections.abc import Sequence
 from functools import reduce

@@ -37,7 +37,7 @@ def whole(scale: float | Fraction, offset: float | Fraction, unit: float | Fract
 
 
 def fits(line: tuple[int, int, int]) -> bool:
-    """Whether the kernel takes the line."""
+    """True if the kernel takes the line."""
     return all(abs(v) < LIMIT for v in line)
 
 

@@ -37,9 +37,9 @@ class _Recorded(Mapping[str, AttrValue]):
 
 
 class RecordedNode(Node):
-    """A view of a node for one form of it. Its values, and itself with other inputs, are those of the node.
+    """A view of a node for one form of it. It has the node's values, and itself with other inputs.
 
-    Who reads the types, or values, has read the attributes that say nothing else (`Attr.typed`).
+    Reading the types, or values, counts as reading the attributes that say nothing else (`Attr.typed`).
     """
 
     __slots__ = ("_attrs", "_node")

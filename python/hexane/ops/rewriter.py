@@ -48,13 +48,13 @@ class Rewriter(Builder):
         return self.settled(apply(OPS[name], lift(inputs, self.sources), attrs, self.sources)[0].node)
 
     def settled(self, node: Node) -> tuple[Value, ...]:
-        """The values that replace those of a node."""
+        """The replacements of a node's values."""
         if self.folds and (constants := fold_node(node)):
             return constants
         return node.values if self.legal(node) else self.rewritten(node)
 
     def rewritten(self, node: Node) -> tuple[Value, ...]:
-        """The values that replace those of an illegal node."""
+        """The replacements of an illegal node's values."""
         for pattern in (*self.patterns.get(node.op, ()), expansion):
             made = pattern(self, node)
             if made is not None:

@@ -1,4 +1,5 @@
-"""What a layer of the engine does to its accumulators before it stores them: a chain of typed slots in one order.
+"""The operations of a layer of the engine on its accumulators before it stores them: a chain of typed slots in one
+order.
 
 The per-channel scale of quantised weights comes first. Then come the seven slots of a layer (guide ch22, listing 22.3):
 a remap of pixels, a broadcast, an activation, gain and offset, an activation, a transpose, a quantisation. Each may be
@@ -7,7 +8,7 @@ there once:
     (gain_offset(gain=-1, offset=2, axis=1), post_activation(mode=relu, alpha=0.0, beta=0.0))
 
 Numbers like `offset=2` name inputs of the node, -1 none. `rounds` of the node names the points of the chain where the
-value is rounded to what the layer stores; between them it is as wide as the accumulator.
+value is rounded to the layer's dtype. Between them it is as wide as the accumulator.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -66,7 +67,7 @@ def moved(s: EpilogueSlot, place: Mapping[int, int]) -> EpilogueSlot:
 
 
 def chain_type(start: TensorType, slots: Sequence[EpilogueSlot], operands: Sequence[Any], first: int) -> TensorType:
-    """What a chain makes of the layer's own result. operands: their types, the node's inputs from number `first` on.
+    """The result of a chain on the layer's own result. operands: their types, the node's inputs from number `first` on.
 
     Raises Error for a slot that does not exist, is out of order or there twice, and for operands that do not fit.
     """

@@ -1,4 +1,4 @@
-"""What windows read: how many there are along an axis, and the elements that each tap has in all of them."""
+"""The elements of windows: the number of windows along an axis, and the elements of each tap in all of them."""
 
 from collections.abc import Sequence
 from itertools import product

@@ -120,7 +120,7 @@ def _zeroed(x: Value | None, length: Length, sources: tuple[str, ...]) -> Value:
     return result
 
 
-# ---- rules: the lengths of a node's outputs from those of its inputs ----
+# ---- rules: the lengths of a node's outputs from its inputs' lengths ----
 
 
 Rule = Callable[[Node, Sequence[Length | None]], Sequence[Length | None]]

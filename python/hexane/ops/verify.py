@@ -1,4 +1,4 @@
-"""Checks a graph without sharing code with the passes that made it: whether every node is what its record allows."""
+"""Checks that every node of a graph is what its record allows. Shares no code with the passes that made the graph."""
 
 from collections.abc import Sequence
 from typing import Literal

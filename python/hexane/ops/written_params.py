@@ -18,7 +18,7 @@ def written_params_as_states(graph: Graph) -> Graph:
 
 
 def _base(node: Node) -> Node:
-    """What a chain of writes began with."""
+    """The start of a chain of writes."""
     while node.op == "write_state":
         assert node.inputs[0] is not None
         node = node.inputs[0].node

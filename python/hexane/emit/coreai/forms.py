@@ -274,7 +274,7 @@ def _avg_pool(s: Scope, node: Node, x: list[Typed]) -> Typed:
 
 
 def _ends(node: Node) -> tuple[int, ...]:
-    """The padding behind each axis. Where windows may end outside, as far as the last one reaches: the operation of
+    """The padding after each axis. Where windows may end outside, as far as the last one reaches: the operation of
     Core AI for that does not know where the padding begins, in which no window of the catalogue's starts."""
     a, x = node.attrs, node.inputs[0]
     assert x is not None

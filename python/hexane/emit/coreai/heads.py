@@ -72,7 +72,7 @@ def heads_apart(b: Builder, node: Node, images: list[Image | None]) -> Image | V
 
 
 def _head(b: Builder, attrs: Any, operands: list[_Operand], masks: list[tuple[Value, float]], number: int) -> Value:
-    """What a head gives: (batch, 1, features, queries), of one query (batch, 1, 1, features)."""
+    """The result of a head: (batch, 1, features, queries), or (batch, 1, 1, features) for one query."""
     (q, q_turned), (k, k_turned), (v, v_turned) = (operand.head(b, number) for operand in operands)
     queries = q.shape[-1 if q_turned else -2]
     if queries == 1:

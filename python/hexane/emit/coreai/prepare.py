@@ -17,7 +17,7 @@ from hexane.targets import Chip
 
 
 def for_engine(graph: Graph, chip: Chip) -> Graph:
-    """Tokens become images. What stands between the ports becomes fp16, as do scales of weights; ports keep their
+    """Tokens become images. All values between the ports become fp16, and so do scales of weights. Ports keep their
     dtypes. An fp32 graph has no part that the engine computes (Core AI's published rules)."""
     for known in (simplify, fuse_gelu, fuse_gelu_tanh, fuse_layer_norm, fuse_rms_norm, fuse_attention):
         graph = known(graph, chip)

@@ -42,7 +42,7 @@ def _root_of_squares(b: Any, x: Value, node: Node) -> Any:
     return root if keep else b.reshape(root, shape=node.types[0].shape)
 
 
-# What takes one line each: x is the first operand.
+# Rules of one line each: x is the first operand.
 _LINES: dict[str, Any] = {
     "neg": lambda b, x, n: simpler.neg(b, x),
     "square": lambda b, x, n: b.mul(x, x),

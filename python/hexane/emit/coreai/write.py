@@ -120,7 +120,7 @@ class _Function:
         self.writer.function(name, arguments, results, self.scope.operations)
 
     def _result(self, value: Value) -> WrittenValue:
-        """An output is no input and no constant itself, and no value is two outputs."""
+        """Makes outputs differ from inputs, from constants and from each other."""
         typed = self.values[value]
         kind = typed.type
         return self.scope.add("primitive.reshape_v2", (typed, self.scope.axes(*kind.shape)), kind).value \

@@ -1,4 +1,4 @@
-"""Inputs that are images: a port of pixels from 0 to 255, and what the program makes of them first."""
+"""Inputs that are images: a port of pixels from 0 to 255, and the program's first ops on them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Indices that count from the end: from iOS 17 on Core ML does not define what they read."""
+"""Indices that count from the end: from iOS 17 on Core ML does not define their result."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ _FINDS = ("argsort", "topk", "reduce_argmax", "reduce_argmin")  # ops whose indi
 def with_positive_indices(graph: Graph) -> Graph:
     """gather(%x : [5], %i)  ->  gather(%x, select(less(%i, 0), add(%i, 5), %i))
 
-    Constants are counted from the start. What sorts and searches find is as it is.
+    Constants are counted from the start. Results of sorts and searches stay unchanged.
     """
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:

@@ -1,4 +1,4 @@
-"""One program for several listed shapes of an input: what it is for each of them, joined to one.
+"""One program for several listed shapes of an input: joins the programs of all shapes.
 
 A dim that differs between the shapes becomes unknown. A constant that differs has to be the shape of reshapes and to
 differ in one place, which becomes -1. Whatever else depends on the shape is refused, all at once.
@@ -69,7 +69,7 @@ def _join_type(kind: Any, other: Any) -> None:
 
 
 def _join_operation(block: Any, operation: Any, other: Any) -> str:
-    """What of it depends on the shape, "" for nothing."""
+    """The part of it that depends on the shape, "" for none."""
     if operation.type == "const":
         return _join_constant(block, operation, other)
     name = operation.outputs[0].name if operation.outputs else operation.type

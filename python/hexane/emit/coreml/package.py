@@ -207,7 +207,7 @@ def _fill(written: Written, folder: Path) -> int:
 
 
 def system_of(text: str) -> int:
-    """15 of "iOS15". Raises Error for what is no system that packages are written for."""
+    """15 of "iOS15". Raises Error for an unknown system."""
     names = {f"ios{year}": year for year in OPSETS}
     if text.lower() not in names:
         raise Error(f"[emit] opset: got {text!r}, need one of {', '.join(f'iOS{year}' for year in OPSETS)}")

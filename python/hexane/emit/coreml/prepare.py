@@ -28,7 +28,7 @@ _PORTS = (FP16, FP32, INT32)
 def prepared(
     graph: Graph, compute: str, images: Mapping[str, Image] | None = None, labels: Sequence[str] = ()
 ) -> Graph:
-    """What is written: in fp16, or in the floats of the model, with ports in fp32, fp16 or int32 of 1 to 5 axes.
+    """The written graph: in fp16, or in the floats of the model, with ports in fp32, fp16 or int32 of 1 to 5 axes.
 
     Integers of 64 bits become int32. images: inputs that are images, by name. labels: of the output that has as many
     numbers, which becomes fp32. Raises Error that names all ops that Core ML does not have.

@@ -153,7 +153,7 @@ class FunctionWriter:
     # ---- states ----
 
     def read_state(self, state: str, value: Value) -> None:
-        """What the state holds at this place of the program, as a value of its own."""
+        """The contents of the state at this place of the program, as a value of its own."""
         self.values[value] = self.names.give(f"{state}_read")
         self.operation("read_state", {"input": self.states[state]}, ((self.values[value], value.type),))
 

@@ -150,7 +150,7 @@ def _hard_swish(b: Builder, node: Node) -> Value:
 
 
 def _closed_pool(b: Builder, node: Node) -> Value | None:
-    """ceil_mode as a larger pad behind, where padding does not count."""
+    """ceil_mode as a larger pad at the end, if padding does not count."""
     x, attrs = node.inputs[0], dict(node.attrs)
     counts = node.op == "avg_pool" and not attrs["exclude_padding"]
     if x is None or not attrs["ceil_mode"] or attrs["layout"] != "nchw" or counts or max(attrs["dilations"]) > 1:
@@ -246,7 +246,7 @@ def _dequantize(b: Builder, node: Node) -> Value | None:
 
 
 def _product(b: Builder, node: Node) -> Value | None:
-    """A bias is added behind."""
+    """A bias is added afterwards."""
     x, y, bias = node.inputs
     return None if bias is None else b.add(b.matmul(x, y, None, **node.attrs), bias)
 

@@ -8,7 +8,7 @@ from hexane.graph import Node, Value
 from hexane.mil.forms import Written
 from hexane.ops.encodings import is_encoded
 
-# What an iOS of so many years has: the name of its ops, and the version of a model that has them.
+# The ops of an iOS version: the name of its opset, and the model version that has them.
 OPSETS: Mapping[int, tuple[str, int]] = {15: ("CoreML5", 6), 16: ("CoreML6", 7), 17: ("CoreML7", 8), 18: ("CoreML8", 9)}
 OLDEST, NEWEST = min(OPSETS), max(OPSETS)
 

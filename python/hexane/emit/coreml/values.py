@@ -19,7 +19,7 @@ _ENDS = 64  # bytes of an array that are compared first
 
 
 class Weights:
-    """The file of weights: equal arrays are in it once, whoever reads them."""
+    """The file of weights: each array is in it once, for all readers."""
 
     def __init__(self) -> None:
         self._arrays: list[tuple[str, Array]] = []

@@ -14,8 +14,8 @@ def emit_mil(graph: Graph, chip: Chip, *, labels: bool = True) -> Mil:
     """The program of a graph of users' ops, such as a segment of the engine: see `mil_form` for what it is brought into
     first. labels: values have the names that the model gives their nodes; without them equal programs have equal texts.
 
-    Raises Error for what cannot be written, and for what the compiler would refuse, with the reason and its number in
-    docs/mil.md. What it takes and is slow, or is not known to work, is among the decisions of the program's graph.
+    Raises Error for ops that cannot be written, and for programs that the compiler would refuse, with the reason and
+    its number in docs/mil.md. The decisions of the program's graph name ops that are slow, or not known to work.
     """
     graph = mil_form(graph, chip)
     check_constraints(graph, chip)

@@ -1,4 +1,4 @@
-"""What the engine's compiler takes, and people should know of: what is slow there, and what is not known to work.
+"""Warnings about ops that the engine's compiler takes: slow ones, and ones not known to work.
 Numbers as in docs/mil.md."""
 
 from collections.abc import Iterator
@@ -16,12 +16,12 @@ STAGE = "emit"
 
 
 def advice(graph: Graph) -> tuple[Decision, ...]:
-    """Of a graph in MIL's form: decisions of the verdicts "slow" and "unconfirmed"."""
+    """The decisions "slow" and "unconfirmed" about a graph in MIL's form."""
     return tuple(decision for node in graph.nodes for decision in _of_node(node))
 
 
 def budget(name: str, num_programs: int) -> tuple[Decision, ...]:
-    """Whether one process can compile so many programs."""
+    """True if one process can compile so many programs."""
     limit = dispatch().compile_limit
     if num_programs <= limit:
         return ()

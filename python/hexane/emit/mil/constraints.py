@@ -1,5 +1,5 @@
-"""What the engine's compiler refuses without saying why: checked before anything is written, each by its number in
-docs/mil.md."""
+"""Constraints of the engine's compiler, which it does not explain. They are checked before anything is written, each by
+its number in docs/mil.md."""
 
 from hexane.errors import Error
 from hexane.graph import Graph
@@ -34,7 +34,7 @@ def check_constraints(graph: Graph, chip: Chip) -> None:
 
 
 def check_nodes(graph: Graph, chip: Chip) -> None:
-    """What `check_constraints` says of the nodes alone."""
+    """The findings of `check_constraints` about the nodes alone."""
     for node in graph.nodes:
         if node.op in LEAVES:
             continue

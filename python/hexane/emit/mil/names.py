@@ -33,8 +33,7 @@ class Names:
         self._next: dict[str, int] = {}
 
     def give(self, wanted: str) -> str:
-        """The name wanted, in letters that MIL has, or with a number behind it where that one is taken or means
-        something."""
+        """The wanted name in MIL's letters. If it is taken or reserved, a number follows it."""
         base = re.sub(r"\W", "_", wanted, flags=re.ASCII)
         base = f"_{base}" if not base or base[0].isdigit() else base
         number = self._next.get(base, 0)
@@ -48,6 +47,6 @@ class Names:
 
 
 def label_of(node: Node, otherwise: str) -> str:
-    """What the user calls a node: its name in a model file, not a line of Python."""
+    """The user's name of a node: its name in a model file, not a line of Python."""
     source = node.sources[0] if node.sources else ""
     return otherwise if not source or re.search(r"\.py:\d+$", source) else source

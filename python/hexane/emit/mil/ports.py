@@ -1,4 +1,4 @@
-"""Ports with as many axes as those of a program have."""
+"""Ports with as many axes as a program's ports."""
 
 from dataclasses import replace
 from math import prod

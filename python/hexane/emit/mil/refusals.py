@@ -1,5 +1,5 @@
-"""What a program cannot have though the chip runs it alone: memory that lasts from call to call, in dtypes that no
-program reads."""
+"""Ops that the chip runs alone but no program can have: memory that lasts from call to call, in dtypes that no program
+reads."""
 
 from collections.abc import Mapping, Sequence
 

@@ -38,7 +38,7 @@ class MilPort(NamedTuple):
 class Mil:
     """A program. `weights` are the bytes of @model_path/weights/weights.bin, empty where the text needs none, made when
     they are asked for; `weight_file` is the same without a copy of the arrays. Ports are in the order of the device: by
-    name. `graph` is what the text says."""
+    name. The text describes `graph`."""
 
     text: str
     weight_file: _core.WeightFile = field(repr=False)
@@ -247,7 +247,7 @@ def weights_of_products(forms: Sequence[Written], given: Iterable[Value]) -> lis
 
 
 def _stored(graph: Graph) -> set[Node]:
-    """Constants, and what is computed from constants alone. Every network of the process that has an equal one shares
+    """Constants, and values computed from constants alone. Every network of the process that has an equal one shares
     the node, and its sources are those of all these networks: a name made of them would differ from process to process.
     """
     found: set[Node] = set()

@@ -34,8 +34,8 @@ class AssetPort:
 
 @dataclass(frozen=True, slots=True)
 class AssetFunction:
-    """composite: for functions called by others, the name and description of their computation. Outputs are those that
-    a caller gets, without the tokens that order the writes to states."""
+    """composite: for functions called by others, the name and description of their computation. Outputs are the
+    caller's, without the tokens that order the writes to states."""
 
     name: str
     arguments: tuple[AssetPort, ...]

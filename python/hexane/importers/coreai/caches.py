@@ -13,7 +13,7 @@ def updates_in_place(body: Body) -> dict[int, Result]:
         c = read(s); d = slice_update(c, .., row); write(s, d)
 
     Between the operation and the write nobody else may read or write the state, since it holds the part from the
-    operation on. Those within bodies of others are not found: a loop runs them several times.
+    operation on. Caches within bodies are not found: a loop runs them several times.
     """
     place = {id(operation): i for i, operation in enumerate(body.operations)}
     maker = {result: operation for operation in body.operations for result in operation.results}

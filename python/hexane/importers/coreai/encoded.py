@@ -26,7 +26,7 @@ class EncodedFolder(Folder):
 
 
 def is_turned(node: Node) -> bool:
-    """Whether the node swaps the axes of a constant matrix, as programs do with the weight of a linear layer."""
+    """True if the node swaps the axes of a constant matrix, as programs do with the weight of a linear layer."""
     source = node.inputs[0] if node.op == "transpose" else None
     if source is None or source.dtype.kind != "float" or tuple(node.attrs["perm"]) != (1, 0):
         return False
@@ -77,6 +77,6 @@ def _weights(graph: Graph) -> set[Node]:
 
 
 def _is_weight(node: Node, place: int) -> bool:
-    """Whether a layer reads its weight there. A product of constants, or rows that constants pick, are no layer."""
+    """True if a layer reads its weight there. A product of constants, or rows that constants pick, are no layer."""
     others = [v for i, v in enumerate(node.inputs) if v is not None and i != place]
     return WEIGHTS.get(node.op) == place and not all(v.node.op == "const" for v in others)

@@ -159,7 +159,7 @@ class _Reader:
 
 
 def walk(body: Body) -> Iterator[Operation]:
-    """All operations, those in bodies behind the one they belong to."""
+    """All operations. The operations of a body follow their owner."""
     for operation in body.operations:
         yield operation
         for inner in operation.bodies:

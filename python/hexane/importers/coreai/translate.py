@@ -109,7 +109,7 @@ class Translator:
     # ---- bodies ----
 
     def body(self, body: Body) -> tuple[Item, ...]:
-        """What the last operation of a body hands over. Its arguments have their values already."""
+        """The operands of a body's last operation. Its arguments have their values already."""
         if self.depth > DEEPEST:
             raise Error(f"[coreai] got functions in functions, more than {DEEPEST} deep")
         self.depth += 1
@@ -126,7 +126,7 @@ class Translator:
         return self.body(body)
 
     def item(self, result: Result) -> Item:
-        """What a result is. Where it was not imported, which has been said, numbers of its type stand for it."""
+        """The value of a result. Where it was not imported, which has been said, numbers of its type stand for it."""
         if result in self.states:
             return Other(31, "a state")
         if result not in self.values:

@@ -132,7 +132,7 @@ class CoreMLModel:
     def graph(
         self, name: str, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array] = MappingProxyType({})
     ) -> Graph:
-        """The graph of a function for shapes of its inputs, and values of those that decide shapes.
+        """The graph of a function for shapes of its inputs, and for values of inputs that decide shapes.
 
         Raises SpecialisationNeeded where a shape or a value is missing, Error for shapes that do not fit,
         UnsupportedError for ops that cannot be read, all at once."""

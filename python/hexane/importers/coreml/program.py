@@ -77,7 +77,7 @@ class Program:
 
 
 def read_function(name: str, function: Any, weights: Weights) -> Program:
-    """A function of a MILSpec.Program. Raises Error for what is not whole."""
+    """A function of a MILSpec.Program. Raises Error for an incomplete program."""
     blocks = function.block_specializations
     if not blocks:
         raise Error(f"[coreml] function {name!r}: got no block, need one")
@@ -119,7 +119,7 @@ def _operation(operation: Any, weights: Weights, depth: int) -> Operation:
 
 
 def declared(kind: Any) -> Declared:
-    """What a ValueType says."""
+    """The type of a ValueType."""
     if kind.HasField("stateType"):
         return declared(kind.stateType.wrappedType)._replace(is_state=True)
     if not kind.HasField("tensorType"):

@@ -3,7 +3,7 @@
 of older models.
 
 A line is a message and its fields, NAME:TYPE=NUMBER; `*` repeats a field, `{T}` is a map from strings to T. A field
-without a type is a string. Enums are int32: what they mean stands where they are read.
+without a type is a string. Enums are int32; their readers know their meaning.
 """
 
 from functools import cache

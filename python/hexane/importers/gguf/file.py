@@ -1,4 +1,4 @@
-"""A GGUF file: what it says about itself, and where its tensors are. Files are untrusted.
+"""A GGUF file: its metadata, and the places of its tensors. Files are untrusted.
 
     "GGUF", version (u32), number of tensors and of metadata (u64)
     metadata: a name, a type (u32), a value; texts have their length (u64) before them, arrays type and length
@@ -97,7 +97,7 @@ class GgufFile:
 
 
 def is_gguf(head: bytes) -> bool:
-    """Whether a file with these first bytes is one."""
+    """True if a file with these first bytes is a GGUF file."""
     return head[:4] == MAGIC
 
 

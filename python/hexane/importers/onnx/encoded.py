@@ -13,8 +13,8 @@ MOST_ENTRIES = 256
 
 
 def decode_blocks(x: Value, scale: Value, axis: int, block: int, kind: DType) -> Value | None:
-    """Constant int8 with a constant scale for each `block` of them along an axis. None where a block is not whole, or
-    the dtypes are others."""
+    """Constant int8 with a constant scale for each `block` of them along an axis. None for an incomplete block, and for
+    other dtypes."""
     integers, scales = x.node.data, scale.node.data
     if x.node.op != "const" or scale.node.op != "const" or integers is None or scales is None:
         return None

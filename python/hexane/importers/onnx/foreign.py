@@ -1,4 +1,4 @@
-"""What to do about a node of a domain that Hexane does not know."""
+"""Advice for a node of a domain that Hexane does not know."""
 
 NCHWC, NHWC, MICROSOFT = "com.microsoft.nchwc", "com.ms.internal.nhwc", "com.microsoft"
 

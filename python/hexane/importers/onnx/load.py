@@ -33,7 +33,7 @@ class ModelFile(NamedTuple):
 
 
 def read_model(source: ModelSource) -> ModelFile:
-    """The model of a path, bytes or a proto. Raises Error for what is not an ONNX model."""
+    """The model of a path, bytes or a proto. Raises Error for a file that is no ONNX model."""
     if isinstance(source, onnx.ModelProto):
         return _whole(source, None)
     folder = None
@@ -77,7 +77,7 @@ def _read(path: Path) -> memoryview:
 
 
 def check_text(text: str) -> str:
-    """The text itself. Raises Error for what is not UTF-8, which protobuf hands out as bytes."""
+    """The text itself. Raises Error for text that is not UTF-8, which protobuf returns as bytes."""
     if not isinstance(text, str):
         raise Error(f"[import] got the text {text!r:.60}, need UTF-8")
     return text

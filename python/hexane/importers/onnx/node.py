@@ -62,7 +62,7 @@ class Builder(Folder):
 
 
 class Attributes(dict[str, Any]):
-    """Attributes that remember which of them were read. Those that are not `given` are the schema's defaults."""
+    """Attributes that remember which of them were read. Attributes outside of `given` are the schema's defaults."""
 
     def __init__(self, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
         super().__init__({**defaults, **given})

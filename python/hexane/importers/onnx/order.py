@@ -13,7 +13,7 @@ def sort_nodes(
 ) -> Sequence[int]:
     """Indices of the nodes: a range where the file's order is sorted, else the nearest order that is.
 
-    `known` are the names from outside, `own` those of them that no node may define again. Raises Error, naming the
+    `known` are the names from outside; no node may define a name in `own` again. Raises Error, naming the
     node, for a name that is defined twice or nowhere, and for a cycle.
     """
     makers: dict[str, int] = {}
@@ -75,7 +75,7 @@ def label(node: onnx.NodeProto, index: int, prefix: str = "") -> str:
 
 
 def reads(node: onnx.NodeProto) -> list[str]:
-    """The names a node reads: its inputs, and what its subgraphs take from outside."""
+    """The names that a node reads: its inputs, and outside names that its subgraphs read."""
     names = [name for name in node.input if name]
     for attr in node.attribute:
         for graph in (attr.g, *attr.graphs) if attr.type in (attr.GRAPH, attr.GRAPHS) else ():

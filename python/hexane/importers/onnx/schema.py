@@ -111,7 +111,7 @@ def _type(value: Item | None) -> bytes:
 
 
 def attributes(proto: onnx.NodeProto, found: Schema, outer: Mapping[str, AttributeProto]) -> Attributes:
-    """The node's attributes as Python values, with defaults. `outer` are those of the surrounding function.
+    """The node's attributes as Python values, with defaults. `outer` are the surrounding function's.
 
     Raises Error for an unknown, doubled, missing or wrongly typed one.
     """
@@ -133,7 +133,7 @@ def given_attributes(proto: onnx.NodeProto, outer: Mapping[str, AttributeProto])
 
 
 def resolved(proto: onnx.NodeProto, outer: Mapping[str, AttributeProto]) -> list[AttributeProto]:
-    """The attributes, with references to those of the surrounding function replaced; absent ones are omitted."""
+    """The attributes. References to the surrounding function's attributes are replaced; absent ones are omitted."""
     result = []
     for attr in proto.attribute:
         if attr.ref_attr_name:

@@ -1,4 +1,4 @@
-"""The inputs and outputs of a model, and its specialisation inputs: those that must be known before the shapes are."""
+"""The inputs and outputs of a model, and its specialisation inputs, whose values decide shapes."""
 
 from collections.abc import Mapping, Sequence
 
@@ -57,7 +57,7 @@ def read_signature(model: ModelFile) -> Signature:
 
 
 def _result(output: onnx.ValueInfoProto) -> Input:
-    """What the file says of an output, which nobody checks: dims that it does not say are free."""
+    """The file's type of an output, which nobody checks: missing dims are free."""
     tensor = output.type.tensor_type
     try:
         kind = element_type(tensor.elem_type)

@@ -85,7 +85,7 @@ def _read_l2_norm(b: Builder, x: Value, epsilon: float) -> Value:
 
 
 def _write_local_response_norm(node: Node) -> Written | None:
-    """Of an even number of channels MIL takes one more."""
+    """For an even number of channels MIL takes one more."""
     attrs = node.attrs
     if attrs["axis"] != 1 or attrs["size"] % 2 == 0:
         return None

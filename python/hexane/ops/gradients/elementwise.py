@@ -198,6 +198,6 @@ def select(b: Builder, node: Node, g: Value) -> Gradients:
 
 
 def cast_(b: Builder, node: Node, g: Value) -> Gradients:
-    """Of integers and bools there is none."""
+    """Integers and bools have none."""
     x = operand(node, 0)
     return (cast(b, g, x.dtype) if x.dtype.kind == "float" else None,)

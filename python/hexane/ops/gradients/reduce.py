@@ -18,7 +18,7 @@ def reduce_mean(b: Builder, node: Node, g: Value) -> Gradients:
 
 
 def extreme(b: Builder, node: Node, g: Value) -> Gradients:
-    """Of the largest or smallest; equal ones share the gradient, as amax has it."""
+    """The gradient of the largest or smallest element; equal ones share it, as in amax."""
     x = operand(node, 0)
     found = b.cast(b.equal(x, kept(b, node.values[0], node)), dtype=x.dtype)
     shared = b.reduce_sum(found, axes=node.attrs["axes"])
@@ -26,8 +26,8 @@ def extreme(b: Builder, node: Node, g: Value) -> Gradients:
 
 
 def reduce_prod(b: Builder, node: Node, g: Value) -> Gradients:
-    """Each element gets the product of the others: that of the elements before it times that of those after it. So a 0
-    divides nothing."""
+    """Each element gets the product of the others: the product of the earlier ones times the product of the later ones.
+    So a 0 divides nothing."""
     x, axes = operand(node, 0), node.attrs["axes"]
     perm = [*(i for i in range(len(x.shape)) if i not in axes), *axes]
     moved = b.transpose(x, perm=perm)

@@ -1,4 +1,4 @@
-"""What a gradient rule is, and what rules share."""
+"""The type of gradient rules, and their shared parts."""
 
 from collections.abc import Callable, Sequence
 from math import prod
@@ -46,7 +46,7 @@ def ones(b: Builder, like: Value) -> Value:
 
 
 def filled(b: Builder, like: Value) -> Value:
-    """As many zeros as `like` has elements."""
+    """Zeros in the shape of `like`."""
     return b.broadcast_to(zeros(b, like), shape=like.shape)
 
 

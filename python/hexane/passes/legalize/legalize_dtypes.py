@@ -1,4 +1,4 @@
-"""Computes in a wider dtype what no kernel takes in its own: bf16 in fp32, small integers in larger ones."""
+"""Computes in a wider dtype if no kernel takes the op's own: bf16 in fp32, small integers in larger ones."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -48,7 +48,7 @@ def legalize_dtypes(graph: Graph, target: Target) -> Graph:
 
 
 def has_kernel(node: Node, kernels: Kernels) -> bool:
-    """Whether one takes the node's dtypes, or wider ones in their place."""
+    """True if a kernel takes the node's dtypes, or wider ones in their place."""
     kernel, dtypes = OPS[node.op].kernel, _dtypes(node)
     if node.op in COMPILED:  # the kernel is told more when the bodies are plans
         return kernel in kernels

@@ -67,7 +67,7 @@ def _may_be_large(value: Value | None) -> bool:
 def quotient_of_differences(m: Found) -> Value | None:
     """(%x - min(%x)) / (max(%x) - min(%x) + e)  ->  the same of %x / 2 and e / 2
 
-    Equal for all quotients of two sums, extremes, means and sizes of one tensor: each is twice what it is of halves.
+    Equal for all quotients of two sums, extremes, means and sizes of one tensor: each is twice its value for halves.
     """
     above, below = m.node.inputs
     if m.node.op == "mul":

@@ -1,4 +1,4 @@
-"""Factors that are moved to where fp16 holds what they multiply: behind a quotient, into a scale, out of a power."""
+"""Moves factors to a place where fp16 holds their product: after a quotient, into a scale, out of a power."""
 
 from math import ceil, frexp, ldexp, log2
 

@@ -107,7 +107,7 @@ def _is_layer(node: Node) -> bool:
 
 
 def _adds_products(node: Node) -> bool:
-    """True for ops that add what they read, with weights of their own: of squares the factor goes to the squares."""
+    """True for ops that add their operands with weights of their own: the factor of squares goes to the squares."""
     if node.op in ADDS:
         return True
     x = node.inputs[0] if node.inputs else None

@@ -32,11 +32,11 @@ def retarget(graph: Graph, target: Target) -> Graph:
     """relu(%x : fp32[1, 3, 8, 20000])  ->  concat(relu(%x[.., :10000]), relu(%x[.., 10000:])) for a chip whose rows end at 16384
 
     Every op that the chip does not run as it is, and that has a form of ops it runs (passes/retarget/forms.py): in its
-    place, the same results. What has none stays as it is, for the host. Slices and concatenations of tensors that are
-    larger than the chip takes stay too: the host cuts and joins them. Each of these is a Decision, and each place where
-    the chip may give other numbers. A fused attention among other ops is products and a softmax: fused, it would cut the
-    network in three. Masks far below fp16 get numbers that fp16 holds first. Leaves graphs for other targets alone.
-    """  # noqa: E501
+    place, the same results. A node without a form stays unchanged, for the host. Slices and concatenations of tensors
+    that are larger than the chip takes stay too: the host cuts and joins them. Each of these is a Decision, and each
+    place where the chip may give other numbers. A fused attention among other ops is products and a softmax: fused, it
+    would cut the network in three. Masks far below fp16 get numbers that fp16 holds first. Leaves graphs for other
+    targets alone."""  # noqa: E501
     if not isinstance(target, Chip):
         return graph
     made = _written(join_views(clamp_masks(graph), target), target)
@@ -79,8 +79,7 @@ def _written(graph: Graph, chip: Chip) -> Graph:
 
 
 def _cutting(graph: Graph) -> set[int]:
-    """By id: the attentions that other ops of the network surround, but for those of programs that were cut out
-    before."""
+    """By id: the attentions that other ops of the network surround, except in programs that were cut out before."""
     alone = sum(node.op not in LEAVES and not is_constant(node) for node in graph.nodes) == 1
     marked = marked_programs(graph).number
     return set() if alone else {id(n) for n in graph.nodes if n.op == ATTENTION and id(n) not in marked}
@@ -97,7 +96,8 @@ def _written_out(node: Node, chip: Chip) -> tuple[tuple[Value, ...] | None, Writ
 
 
 def among_others(graph: Graph, chip: Chip) -> Callable[[Node, Verdict], Verdict]:
-    """What a verdict on a node by itself becomes in its network: a native attention among other ops is written out."""
+    """The verdict on a node in its network, from the one on the node alone: a native attention among other ops is
+    written out."""
     fused = _cutting(graph)
 
     def judged(node: Node, verdict: Verdict) -> Verdict:
@@ -118,7 +118,7 @@ MOST_KNOWN = 1 << 16
 
 
 def becomes(node: Node, chip: Chip) -> Verdict:
-    """What compiling for a chip makes of a node: `judge`, and where it does not run as it is, what `retarget` writes
+    """The result of compiling a node for a chip: `judge`, and where it does not run as it is, what `retarget` writes
     for it.
 
     `verdict.runs` says whether the engine computes it; `verdict.form` how ("tiled: width, 3 pieces"), "" where it runs
@@ -129,7 +129,7 @@ def becomes(node: Node, chip: Chip) -> Verdict:
 
 
 def rewritten(node: Node, chip: Chip, verdict: Verdict) -> Verdict:
-    """What becomes of a node that does not run as it is, by this verdict."""
+    """The verdict on a node that does not run unchanged, from this one."""
     if node.op in BY_NUMBERS:
         return _outcome(node, chip, verdict)
     kind = kind_of(node, chip)
@@ -164,7 +164,7 @@ def _unwritten(node: Node, verdict: Verdict, writer: Writer) -> Verdict:
 
 
 def takes(node: Node, chip: Chip) -> bool:
-    """Whether the engine gets a node as it is, behind `retarget`: a pass there may make it."""
+    """True if the engine gets a node unchanged after `retarget`: a pass there may make it."""
     if node.op in LEAVES:
         return True
     verdict = judge(node, chip)

@@ -1,4 +1,4 @@
-"""Functions whose description says what they compute: one op of the catalogue in place of their body."""
+"""Functions whose description names their computation: one op of the catalogue in place of their body."""
 
 from typing import Any
 

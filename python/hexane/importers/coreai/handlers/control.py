@@ -13,7 +13,7 @@ MOST_ROUNDS = 1024  # of a loop that is written out
 
 @handles("dataflow.invoke")
 def _invoke(c: Context) -> Found:
-    """What a private function is described as, where that is known; else its body."""
+    """The op that a private function describes itself as, if it is known; else its body."""
     callee = c.setting(1)
     name = callee.path[-1] if isinstance(callee, Symbol) and callee.path else ""
     function = c.translator.asset.functions.get(name)

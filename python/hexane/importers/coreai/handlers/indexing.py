@@ -45,7 +45,7 @@ def _scatter_nd(c: Context) -> Found:
 
 
 def _mode(c: Context, operation: Operation) -> str:
-    """What the body does with the old element, its first argument, and the new one."""
+    """The body's operation on the old element, its first argument, and the new one."""
     (body,) = operation.bodies
     inner = [o for o in body.operations if not o.name.startswith(("dataflow.yield", "primitive.cast"))]
     last = body.operations[-1]
@@ -94,7 +94,7 @@ def _slice_update(c: Context) -> Found:
 
 
 def _in_place(c: Context, x: Value, update: Value) -> Value | None:
-    """The state with the part written into it. None where that is none that follows the other along one axis."""
+    """The state with the part written into it. None if it does not follow the other along one axis."""
     handle = c.translator.in_place.get(c.operation.offset)
     if handle is None or x != c.translator.states.get(handle) or not (c.array(3) == 1).all():
         return None

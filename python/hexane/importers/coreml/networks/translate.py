@@ -82,7 +82,7 @@ def _weights_of(message: Any) -> list[Any]:
 
 
 class NetworkTranslator(Translator):
-    """What a layer that is not read would give is `missing`: layers after it are not complained about."""
+    """The results of an unsupported layer are `missing`: no error names the layers after it."""
 
     def __init__(self, program: Program, features: Mapping[str, Feature], spec: Any) -> None:
         super().__init__(program, features)

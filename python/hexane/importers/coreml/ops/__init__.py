@@ -1,4 +1,4 @@
-"""What ops of ML programs are in the catalogue's ops, by family."""
+"""The translation of ML programs' ops to the catalogue's, by family."""
 
 from hexane.importers.coreml.ops import control, indexing, movement, recurrent, sampling, shapes, weights, windows
 

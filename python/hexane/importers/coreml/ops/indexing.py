@@ -298,7 +298,7 @@ def topk(
 def one_hot(
     c: Context, operation: Any, /, indices: Value, one_hot_vector_size: int, axis: int, on_value: Any, off_value: Any
 ) -> Value:
-    """Of an index outside of the range all are off."""
+    """For an index outside of the range all are off."""
     b, at = c.b, axis % (len(indices.shape) + 1)
     wide = b.expand_dims(cast(b, indices, INT32), axes=(at,))
     line = np.arange(one_hot_vector_size, dtype=np.int32).reshape(

@@ -29,7 +29,7 @@ def _pairs(values: Any) -> list[tuple[int, int]]:
 
 @reads("batch_to_space x block_shape:ints crops:any")
 def batch_to_space(c: Context, _: Any, /, x: Value, block_shape: tuple[int, ...], crops: Value) -> Value:
-    """As TensorFlow's: blocks of the batch become neighbours in space."""
+    """Like TensorFlow's: blocks of the batch become neighbours in space."""
     b, count = c.b, len(block_shape)
     batch, rest = x.shape[0] // int(np.prod(block_shape)), x.shape[2 + 0 :]
     channels, spatial = x.shape[1], rest

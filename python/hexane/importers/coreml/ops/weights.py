@@ -30,7 +30,7 @@ def _size(shape: Array, most: float = 2.0**33) -> tuple[int, ...]:
 def lut_to_dense(
     c: Context, _: Any, /, indices: Value, lut: Value, shape: Value | None, vector_axis: int | None
 ) -> Any:
-    """iOS16: indices in bytes, the lowest bits first, and the shape beside them."""
+    """iOS16: indices in bytes, the lowest bits first, and the shape as an argument of its own."""
     if shape is None:
         return READ["constexpr_lut_to_dense"](c.b, indices=indices, lut=lut, vector_axis=vector_axis)
     extents, table = _size(_array("shape", shape)), _array("lut", lut).reshape(-1)
@@ -51,7 +51,7 @@ def _small(c: Context, picks: Array, bits: int) -> Value:
 
 @reads("constexpr_sparse_to_dense nonzero_data mask shape?")
 def sparse_to_dense(c: Context, _: Any, /, nonzero_data: Value, mask: Value, shape: Value | None) -> Any:
-    """iOS16: a mask in bytes, the lowest bit first, and the shape beside it."""
+    """iOS16: a mask in bytes, the lowest bit first, and the shape as an argument of its own."""
     if shape is None:
         return READ["constexpr_sparse_to_dense"](c.b, nonzero_data=nonzero_data, mask=mask)
     extents = _size(_array("shape", shape))

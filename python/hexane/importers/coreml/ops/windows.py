@@ -40,8 +40,8 @@ def conv(c: Context, _: Any, /, x: Value, weight: Value, bias: Value | None, **g
     " groups:int=1"
 )
 def conv_transpose(c: Context, _: Any, /, x: Value, weight: Value, bias: Value | None, **g: Any) -> Value:
-    """The whole result is cut before by the pads, then behind to the shape that is asked for; zeros where it is too
-    short."""
+    """The whole result is cut at its start by the pads, then at its end to the wanted shape; it is filled with zeros
+    where it is too short."""
     b, kernel = c.b, list(weight.shape[2:])
     count = len(kernel)
     strides, dilations = (_spatial(g[n], count, 1) for n in ("strides", "dilations"))

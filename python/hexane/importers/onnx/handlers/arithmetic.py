@@ -94,7 +94,7 @@ def _power_dtype(x: Value, y: Value) -> DType:
 
 
 def _holds(kind: DType, y: Value) -> bool:
-    """Whether y keeps its value in another dtype: the value of a constant, or else every value of its dtype."""
+    """True if y keeps its value in another dtype: the value of a constant, else every value of its dtype."""
     data = known(y)
     if data is None:
         return kind is y.dtype or bool(np.can_cast(y.dtype.numpy, kind.numpy, "safe"))
@@ -104,7 +104,7 @@ def _holds(kind: DType, y: Value) -> bool:
 
 
 def _is_whole(y: Value) -> bool:
-    """Whether it is a constant of integers that are not negative."""
+    """True for a constant of integers without negative ones."""
     data = known(y)
     return data is not None and bool(((data >= 0) & (data < 2.0**63) & (data == np.trunc(data))).all())
 
@@ -199,8 +199,8 @@ def converted(b: Builder, x: Value, to: DType, n: OnnxNode) -> Value:
 
 @onnx_op("Dropout", shape_inputs=(1, 2), ignores=(1, "ratio", "seed"))
 def dropout(b: Builder, n: OnnxNode) -> Result:
-    """Nothing is dropped outside training. What is kept in training is larger, so that sums stay; the mask says
-    which."""
+    """Nothing is dropped outside training. Training scales the kept elements, so that sums stay; the mask marks
+    them."""
     x = n.value(0)
     ratio = float(n.scalar(1) if n.has(1) else 0.5) if n.has(2) and bool(n.scalar(2)) else 0.0
     if not 0 <= ratio < 1:

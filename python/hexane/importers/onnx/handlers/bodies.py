@@ -15,7 +15,7 @@ from hexane.importers.onnx.node import Builder, Item, OnnxNode, TensorList, know
 
 
 def tensors(items: Sequence[Item]) -> list[Value]:
-    """Raises Error for a sequence of tensors, and for a tensor of which the data decide how much is valid."""
+    """Raises Error for a sequence of tensors, and for a tensor whose valid length depends on the data."""
     for item in items:
         if isinstance(item, TensorList):
             raise Error(f"got a sequence of {len(item)} tensors in a loop or branch that the data decide, need tensors")
@@ -66,7 +66,7 @@ def run_loop(
 
 
 def _captured(body: Body, item: Item | None) -> Item | None:
-    """What a name around a subgraph is in its body."""
+    """The body's input for a name from around the subgraph."""
     return TensorList(map(body.capture, item)) if isinstance(item, TensorList) else item and body.capture(item)
 
 

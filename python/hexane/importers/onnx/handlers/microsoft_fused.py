@@ -108,7 +108,7 @@ def activated(b: Builder, n: OnnxNode, x: Value, parameters: tuple[float, ...] |
     ignores=("activation_axis",),
 )  # fmt: skip
 def fused_matmul(b: Builder, n: OnnxNode) -> Result:
-    """transBatchA moves A's first axis behind its batch; transA swaps its last two axes after that."""
+    """transBatchA moves A's first axis after its batch; then transA swaps its last two axes."""
     operands = []
     for i, side in enumerate("AB"):
         x = n.value(i)

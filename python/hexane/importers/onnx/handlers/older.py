@@ -16,7 +16,7 @@ def elementwise(b: Builder, n: OnnxNode) -> Result:
 
 
 def _aligned(b: Builder, n: OnnxNode, x: Value, y: Value) -> Result:
-    """The second operand with its axes under those of the first from `axis` on, else under the last ones."""
+    """The second operand with its axes aligned with the first one's from `axis` on, else with the last ones."""
     broadcast, axis = n.attrs["broadcast"], n.attrs.get("axis")
     if not broadcast:
         if x.shape != y.shape:

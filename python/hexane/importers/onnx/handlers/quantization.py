@@ -3,8 +3,7 @@ elsewhere.
 
 A product of two centred 8-bit integers is at most 255 * 255, so that fp32 sums up to 256 of them exactly; longer sums
 are added up in int32. MatMulInteger and ConvInteger, whose result is int32, may overflow it as ONNX says. Sums of
-QLinearMatMul and QLinearConv are only on the way to a result of 8 bits: those that might overflow are added up as
-floats.
+QLinearMatMul and QLinearConv only lead to a result of 8 bits: sums that might overflow are floats.
 """
 
 from math import prod

@@ -14,9 +14,8 @@ from hexane.importers.onnx.registry import onnx_op
 
 
 def stream(b: Builder, n: OnnxNode) -> Value:
-    """Without a seed the operating system gives one. Seeds are floats in ONNX; those that are no integers count by
-    their bits. In a Loop or Scan each step has a seed of its own, derived from the node's: so it draws anew, as at run
-    time."""
+    """Without a seed the operating system gives one. Seeds are floats in ONNX; the bits of a fractional seed count. In
+    a Loop or Scan each step has a seed of its own, derived from the node's: so it draws anew, as at run time."""
     if "seed" not in n.attrs:
         seed = int.from_bytes(os.urandom(8), "little", signed=True)
     else:

@@ -37,7 +37,7 @@ class Axis:
         return found
 
     def shifts(self, n: OnnxNode) -> bool:
-        """Whether the axis, which keeps its extent, reads other elements than its own."""
+        """True if the axis, which keeps its extent, reads other elements than its own."""
         return bool((self.nearest(n.attrs["nearest_mode"]) != np.arange(self.out)).any())
 
     def inside(self) -> Array:

@@ -1,4 +1,4 @@
-"""Sequences of tensors, which exist at import only: whoever takes a tensor out gets the value that was put in."""
+"""Sequences of tensors, which exist at import only: taking a tensor out gives the value that was put in."""
 
 from hexane.errors import Error
 from hexane.importers.onnx.node import Builder, OnnxNode, Result, TensorList, axis_of
@@ -39,7 +39,7 @@ def sequence_at(b: Builder, n: OnnxNode) -> Result:
 
 
 def _position(n: OnnxNode, index: int, length: int, end: bool = False) -> int:
-    """A constant position, counted from the end where negative; `end`: behind the last is one too."""
+    """A constant position, counted from the end if negative; `end`: the position after the last is valid too."""
     at = n.integer(index)
     if not -length <= at < length + end:
         raise Error(f"position: got {at}, need {-length}..{length + end - 1}")

@@ -77,9 +77,8 @@ def split_kernel_memory(graph: Graph, chip: Chip) -> Graph:
 
     Pieces are as few as fit, whole groups of output channels. Per-channel slots are cut with them. Transposes and
     quantisation that the layer had absorbed become layers after the concatenation. If the weights of one output channel
-    alone are too large, input channels are cut and the partial sums added. That rounds once more, which is recorded as
-    a hazard.
-    """  # noqa: E501
+    alone are too large, input channels are cut and the partial sums added. This adds one rounding, which is recorded as
+    a hazard."""  # noqa: E501
     decisions: list[Decision] = []
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:

@@ -1,7 +1,7 @@
 """LSTM, GRU and simple recurrent layers of x (sequence, batch, vector, 1, 1).
 
-The catalogue's ops compute what they can. A limit of the cell that a sequence may reach, gates that are coupled, and
-activations that the ops lack are written out, one step after the other.
+The catalogue's recurrent ops compute most forms. A limit of the cell that a sequence may reach, gates that are coupled,
+and activations that the ops lack are written out, one step after the other.
 """
 
 from collections.abc import Callable, Sequence
@@ -43,7 +43,7 @@ def _activated(n: Layer, activation: Any, x: Value) -> Value:
 
 
 def _plain(activations: Sequence[Any]) -> bool:
-    """Whether the catalogue has them."""
+    """True if the catalogue has them."""
     return all(
         activation_kind(a) in OPS
         and (activation_kind(a) != "sigmoidHard" or np.allclose(_numbers(a), USUAL["sigmoidHard"]))
