@@ -1,4 +1,4 @@
-"""One page of facts about a language model: what it is, the memory that it needs, and how fast it is."""
+"""One page of facts about a language model: its architecture, memory and speed."""
 
 from __future__ import annotations
 

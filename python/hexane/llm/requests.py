@@ -12,7 +12,7 @@ from hexane.errors import Error
 MOST_STOPS = 4
 # OpenAI's newer name of a role, and the roles that every chat template knows.
 ROLES: Mapping[str, str] = {"developer": "system", "system": "system", "user": "user", "assistant": "assistant"}
-# Unsupported fields, with the values that leave an answer unchanged: first OpenAI's, then those of other servers.
+# Unsupported fields, with the values that leave an answer unchanged: first OpenAI's, then other servers'.
 REFUSED: Mapping[str, tuple[Any, ...]] = {
     "tools": (None, []),
     "tool_choice": (None, "none", "auto"),

@@ -25,7 +25,7 @@ def constants_kept(table: KeptConstants) -> Iterator[None]:
 
 
 def kept_constant(node: Node, key: Hashable, make: Callable[[], T]) -> T:
-    """What `make` gives, of this constant and what `key` says; the same objects again inside of `constants_kept`."""
+    """The result of `make` for this constant and `key`; inside of `constants_kept` the same objects again."""
     table = _kept.get()
     if table is None:
         return make()

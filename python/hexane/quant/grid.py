@@ -21,7 +21,7 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Rounded:
-    """Integers and their grid; `axis` is that of the scales."""
+    """Integers and their grid; `axis` is the scales' axis."""
 
     integers: Array
     grid: Grid

@@ -32,7 +32,7 @@ EPILOGUES = ("Relu", "Clip")
 @dataclass(frozen=True, slots=True)
 class Layer:
     """A product: its node's index, name, op, the activations it multiplies, and its constant weight and bias, if any.
-    `axis` is that of the weight's output channels; None for weights with one scale. `groups`: channel groups of a
+    `axis` has the weight's output channels; None for weights with one scale. `groups`: channel groups of a
     ConvTranspose, which share their scales."""
 
     index: int
@@ -99,10 +99,10 @@ def without(layers: Sequence[Layer], patterns: Iterable[str]) -> tuple[Layer, ..
 
 
 def make_plan(network: Network, layers: Sequence[Layer], floats: Collection[str] = ()) -> Plan:
-    """The layers, and the tensors rounded for them: their operands, and upstream those of sums, means and ops that move
-    elements. Only sums of images are rounded: a convolution's result must be rounded to be computed in integers
-    throughout. Sums of a transformer have outliers, and matrix products give floats as fast. The result of an Add may
-    pass through one Relu or Clip before it is rounded. `floats`: names of tensors that are not fp32."""
+    """The layers, and the tensors rounded for them: their operands, and further up the operands of sums, means and ops
+    that move elements. Only sums of images are rounded: a convolution's result must be rounded to be computed in
+    integers throughout. Sums of a transformer have outliers, and matrix products give floats as fast. The result of an
+    Add may pass through one Relu or Clip before it is rounded. `floats`: names of tensors that are not fp32."""
     wanted = {name for layer in layers for name in layer.activations}
     through: set[str] = set()  # rounded after their only reader, an activation
     same = _Groups()

@@ -35,8 +35,8 @@ def cause_of_break(graph: Graph, number: int, a: Run, b: Run) -> Cause:
 
 
 def _of_operand(blame: Blame, label: str, known: Callable[[Value], Array | None]) -> Cause | None:
-    """What the op reads, if fp16 does not hold that: infinite over infinite is NaN, and a part of a product that is
-    infinite is so too."""
+    """The op's operand, if fp16 does not hold it: infinity over infinity is NaN, and an infinite part makes a product
+    infinite."""
     if blame.kind != "overflow":
         return None
     for value in blame.node.inputs:

@@ -1,4 +1,4 @@
-"""Why two programs part at a layer: the rules in which they differ there, and what the numbers show."""
+"""Why two programs differ at a layer: the rules in which they differ there, and the evidence of the numbers."""
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -74,7 +74,7 @@ class Run:
 
     @property
     def label(self) -> str:
-        """As reports name it."""
+        """The name in reports."""
         return self.name if self.chip is None else self.chip.label
 
     def array(self, number: int) -> Array:
@@ -132,8 +132,8 @@ class _Pair:
         return [] if None in found else list(dict.fromkeys(node for node in found if node is not None))
 
     def tried(self, nodes: Sequence[Node], change: Change, run: Run) -> tuple[Difference, Difference] | None:
-        """How far the run is from the other before and after the change of these nodes. The numbers of a model in its
-        own dtypes are those of the model as it was. None: it does not compile."""
+        """How far the run is from the other before and after the change of these nodes. A model in its own dtypes has
+        the numbers of the unchanged model. None: it does not compile."""
         other = self.b if run is self.a else self.a
         graph = changed(tapped(self.graph), nodes, change)
         try:
@@ -190,7 +190,7 @@ DIVIDES = ("real_div", "div", "inverse", "rsqrt")
 
 
 def by_a_power(overflow: bool, node: Node) -> str:
-    """What to do about numbers that leave fp16 in this op; not tried."""
+    """Advice for numbers that leave fp16 in this op; not tried."""
     if overflow and _divides(node):
         return f"{TOO_SMALL_A_DIVISOR}: by a power of two that is taken back where numbers are small again (not tried)"
     wanted, where = ("smaller", "small") if overflow else ("larger", "large")
@@ -415,9 +415,9 @@ def _accumulated(pair: _Pair, part: _Part) -> Cause | None:
 
 
 def _products(pair: _Pair, run: Run, part: _Part) -> Cause | None:
-    """What an engine's products lose, at the elements that are furthest from the exact sum.
+    """The loss of an engine's products, at the elements that are furthest from the exact sum.
 
-    Where an activation follows, they are the cause if what they lose is half of the distance there too.
+    Before an activation they are the cause if their loss is half of the distance after it, too.
     """
     losses = [loss for step in part.steps if (loss := _loss(step, run)) is not None]
     for step, array, worst, sums, kind in losses:
@@ -488,8 +488,8 @@ def _all_larger(pair: _Pair, run: Run, part: _Part) -> str:
 
 
 def _also_in_front(pair: _Pair, run: Run, part: _Part) -> list[tuple[int, Step]]:
-    """The steps of the layer, of the layers that it reads, and of those that these read, up to MOST_IN_FRONT layers;
-    each with the number of its layer."""
+    """The steps of the layer and of the layers before it, up to MOST_IN_FRONT layers; each with the number of its
+    layer."""
     shared = pair.a.layers.keys() & pair.b.layers.keys()
     found = {id(step): (pair.number, step) for step in part.steps}
     waiting, met = list(part.reads), set[int]()
@@ -505,7 +505,7 @@ def _also_in_front(pair: _Pair, run: Run, part: _Part) -> list[tuple[int, Step]]
 
 
 def _is_most(pair: _Pair, run: Run, part: _Part) -> bool:
-    """Whether the layer would be half as far apart if its products were exact, and all that follows them too."""
+    """True if exact products, and exact ops after them, would halve the layer's distance."""
     other = pair.b if run is pair.a else pair.a
     products = [step.node for step in part.steps if has_products(step.node)]
     if any(slot.operand is None for node in products for slot in node.attrs.get("epilogue", ())):
@@ -541,7 +541,7 @@ def _up(array: Array, operands: list[Array | None], sums: list[Sum]) -> int:
 
 
 def _magnified(pair: _Pair, parts: Mapping[str, _Part]) -> Cause | None:
-    """A layer that is wrong though each of its steps is right: what it reads is a little apart, which becomes much."""
+    """A layer whose steps are all right but that is wrong: a small difference of its operands grows."""
     apart = pair.apart
     if apart.distance <= FAR:
         return None
@@ -601,7 +601,7 @@ def _other(pair: _Pair, parts: Mapping[str, _Part]) -> Cause:
 
 
 def _furthest(graph: Graph, number: int, a: Run, b: Run, table: Activation | None) -> str:
-    """The element that is furthest apart, and what it is computed from, where that is one number."""
+    """The element with the largest distance, and its operand if that is one number."""
     x, y = (run.array(number).astype(np.float64) for run in (a, b))
     with np.errstate(invalid="ignore"):
         at = _index(np.argmax(np.nan_to_num(np.abs(x - y), nan=np.inf)), x)
@@ -621,7 +621,7 @@ def _furthest(graph: Graph, number: int, a: Run, b: Run, table: Activation | Non
 
 
 def _arithmetics(run: Run, part: _Part) -> Iterator[str]:
-    """What the program decided about the arithmetic of each step, else the type that it computes in."""
+    """The program's decision about the arithmetic of each step, else the type that it computes in."""
     assert run.net.program is not None
     decided = {d.node: d.reason for d in run.net.program.decisions if d.stage == "numerics"}
     for step in part.steps:

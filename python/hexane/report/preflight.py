@@ -130,8 +130,8 @@ def _within_fp16(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict
 def _within_fp16_as_written(
     model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict], chip: Chip
 ) -> Sequence[Verdict]:
-    """The verdicts, with the nodes that are written as others of which the host computes some: a batch norm may be a
-    product beyond fp16 and a sum."""
+    """The verdicts, and the nodes whose replacements the host computes in part: a batch norm may be a product beyond
+    fp16 and a sum."""
     forms = [node for node, verdict in zip(nodes, verdicts, strict=True) if verdict.runs and verdict.form]
     if not any(op_unit(node.op) in COMPUTING for node in forms):
         return verdicts

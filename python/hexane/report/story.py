@@ -123,7 +123,7 @@ class Stories:
                     self.decisions.setdefault(source, []).append(decision)
 
     def becomes(self, node: Node) -> Verdict:
-        """What becomes of an op of the model."""
+        """The story of an op of the model."""
         return self._in_network(node, becomes(node, self.chip))
 
     def find(self, wanted: str) -> Story:

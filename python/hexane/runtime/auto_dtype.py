@@ -1,4 +1,4 @@
-"""Chooses the products that a network computes in bf16: those that are faster on this CPU, within a tolerance."""
+"""Chooses the products that a network computes in bf16: the faster ones on this CPU, within a tolerance."""
 
 import time
 from collections.abc import Collection, Sequence
@@ -105,7 +105,7 @@ class _Search:
         return self.errors[key]
 
     def within(self, numbers: tuple[int, ...], saved: Sequence[float]) -> tuple[int, ...]:
-        """Of these, with what each saves."""
+        """The chosen ones of these, with the time that each saves."""
         if self.error(numbers) <= self.tolerance:
             return numbers
         groups = _parts(numbers, GROUPS)

@@ -39,7 +39,7 @@ class CompileWorker:
     def compile(self, chip: str, text: str, weights: Mapping[str, bytes], qos: int, budget: int) -> None:
         """Has a program compiled. budget: how many programs a process may compile.
 
-        Raises DeviceError for what the worker cannot compile, and if it ends, takes longer than its limit or cannot be
+        Raises DeviceError if the worker cannot compile the program, ends, takes longer than its limit or cannot be
         started.
         """
         head = {
@@ -88,7 +88,7 @@ class CompileWorker:
             ) from None
 
     def _ready(self, budget: int) -> WorkerProcess:
-        """A worker that may compile one more program, and whose next answer is that of the next request."""
+        """A worker that may compile one more program, and whose next answer belongs to the next request."""
         if self._worker is not None and self._worker.is_idle and self._left:
             return self._worker
         self._end()

@@ -1,4 +1,4 @@
-"""What runs in the process that compiles for another one (compile_worker.py)."""
+"""The process that compiles for another one (compile_worker.py)."""
 
 import json
 import os

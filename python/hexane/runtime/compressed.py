@@ -1,4 +1,4 @@
-"""Compiles a model with compressed weights, and measures what they cost."""
+"""Compiles a model with compressed weights, and measures their error."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -100,8 +100,8 @@ class Context(Submits):
 
         Arrays have a port's exact dtype and shape, but that a port in fp16 takes arrays of float32 too; anything with
         the buffer protocol or DLPack will do. Returns an ndarray, or a dict by name where there are several outputs.
-        Raises Error naming the input, what it got and needs. An output whose extent depends on the data is returned
-        with its actual extent.
+        Raises Error that names the input, its value and the need. An output whose extent depends on the data is
+        returned with its actual extent.
         """
         if self._open is not None and self._overrides(args, kwargs):
             return self._variants()(*args, **kwargs)

@@ -203,7 +203,7 @@ class CompiledModel:
         weakref.finalize(self, shutil.rmtree, self.folder, True)
 
     def plan(self, units: str, function: str | None) -> list[PlannedOp]:
-        """What Core ML plans for each operation. Raises DeviceError before macOS 14.4."""
+        """Core ML's plan for each operation. Raises DeviceError before macOS 14.4."""
         rows: list[PlannedOp] = []
 
         def visit(_: Any, given: Any) -> None:
@@ -219,7 +219,7 @@ class CompiledModel:
 
 
 class LoadedModel:
-    """An MLModel. load_ms: how long Core ML took; a second load of one folder finds what the first one made."""
+    """An MLModel. load_ms: the time of Core ML's load; a second load of one folder reuses the first one's files."""
 
     def __init__(self, compiled: CompiledModel, units: str, function: str | None) -> None:
         """Raises DeviceError that says what Core ML refuses."""

@@ -298,7 +298,7 @@ def compile_on_coreml(
     api: CoreML | None = None,
 ) -> CoreMLModel:
     """The model on this Mac's Core ML. A Core ML model goes there as it is, unless `target` or `compress` are given;
-    any other is written as a package first. Raises Error where there is no Core ML, and that says what it refuses. api:
+    any other is written as a package first. Raises Error without Core ML, and for models that Core ML refuses. api:
     another Core ML than the system's."""
     check_options(options)
     api = api or coreml_library.own_coreml()

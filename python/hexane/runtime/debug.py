@@ -77,7 +77,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class Debug:
-    """The ranges of the layers, in the order they ran, and where the run stopped: None where no finite numbers
+    """The ranges of the layers, in the order they ran, and where the run stopped: None if no finite numbers
     overflow."""
 
     device: str
@@ -112,7 +112,7 @@ class Debug:
         return [(r.where, r.type, _number(r.low), _number(r.high)) for r in self.layers]
 
     def record(self) -> dict[str, Any]:
-        """As JSON has it: numbers that are not finite are words."""
+        """The record for JSON: infinities and NaN are words."""
         stop = None if self.stop is None else {**asdict(self.stop), "value": str(self.stop.value)}
         return {"device": self.device, "ok": self.ok, "layers": [asdict(r) for r in self.layers], "stop": stop}
 

@@ -53,7 +53,7 @@ def own_chip() -> str:
 
 
 def find_engine(chip: str) -> tuple[_core.Device | None, str]:
-    """This machine's engine, for programs of the chip; where it has none, what is missing."""
+    """This machine's engine, for programs of the chip; if it has none, the missing part."""
     if not library_path().exists():
         return None, why_on_cpu()
     if (own := own_chip()) != chip:
@@ -94,7 +94,7 @@ class OnEngine:
         """graph (%x) .. return y=relu(%1)  ->  graph (%x) .. return y=ane.program(%x, param w)
 
         Params and states that the segment reads become inputs of its program: weights cannot change inside of one. A
-        state that it writes is an output, which is written behind the program; where it lies, `place` says.
+        state that it writes is an output, which is stored after the program; `place` gives its place.
         """
         open_graph, leaves = _with_open_leaves(_without_writes(piece))
         mil, program = self._written(open_graph)

@@ -68,7 +68,7 @@ class Functions(Mapping[str, Model]):
     def context(self) -> "FunctionsContext":
         """A further caller of all functions, cheaply: one set of states of its own, and the weights of all callers.
 
-        Contexts run beside each other. A function that is added later is in it too.
+        Several contexts run at the same time. A function that is added later is in it too.
         """
         return FunctionsContext(self)
 
@@ -111,7 +111,8 @@ class Functions(Mapping[str, Model]):
 
 
 class FunctionsContext(Mapping[str, Context]):
-    """What one conversation or caller has of `Functions`: states that its functions share, and memory of their calls.
+    """The part of `Functions` that one conversation or caller owns: states that its functions share, and memory of
+    their calls.
 
     The context of a function is made when it is first asked for. Memory is freed with the last reference, or by
     `close`.

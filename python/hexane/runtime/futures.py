@@ -14,15 +14,15 @@ class Submits:
     _starting = Lock()
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """What a submitted call runs."""
+        """The function of a submitted call."""
         raise NotImplementedError
 
     def submit(self, /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Starts a call and returns its future, whose result or error is that of the call.
+        """Starts a call and returns its future, which has the call's result or error.
 
         Arrays are read when the call runs: leave them as they are until then. Calls of one model or context run in the
-        order they were submitted, those of several beside each other. `cancel()` of the future cancels a call that has
-        not begun.
+        order of submission; calls of several run at the same time. `cancel()` of the future cancels a call that has not
+        begun.
         """
         with self._starting:
             if self._worker is None or self._worker[0] != os.getpid():  # a fork has no threads
@@ -38,5 +38,5 @@ class Submits:
             worker[1].shutdown(cancel_futures=True)
 
     async def run_async(self, /, *args: Any, **kwargs: Any) -> Any:
-        """As a call, for `await`."""
+        """Like a call, for `await`."""
         return await asyncio.wrap_future(self.submit(*args, **kwargs))

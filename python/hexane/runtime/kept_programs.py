@@ -21,8 +21,8 @@ def compiled_program(
     warm: bool = True,
     worker: CompileWorker | None = WORKER,
 ) -> _core.DeviceProgram:
-    """The program of the text, loaded: the one that the system keeps, else compiled; by the worker where this process
-    may compile no more. warm: False to compile it in any case.
+    """The program of the text, loaded: the system's kept program, else a compiled one. The worker compiles it if this
+    process may compile no more. warm: False to compile it in any case.
 
     Raises DeviceError where the device neither loads nor compiles it.
     """
@@ -40,7 +40,7 @@ def compiled_program(
 
 def _kept(device: _core.Device, text: str, weights: Mapping[str, bytes], qos: int) -> _core.DeviceProgram | None:
     """The program that the system keeps, loaded; None where it keeps none, or does not load it. Raises DeviceError for
-    what is not that program's fault."""
+    failures that are not that program's."""
     program = device.find(text, weights)
     if program is None:
         return None

@@ -1,4 +1,4 @@
-"""What `save` wrote, read again."""
+"""Reads the files of `save`."""
 
 import os
 
@@ -45,7 +45,7 @@ def load_functions(
 
 
 def load_function(path: str | os.PathLike[str], name: str | None, *, threads: int | None = None) -> Model | OpenModel:
-    """What `load` gives, or one function of a file of several: of this name, or the only one."""
+    """The model of `load`, or one function of a file of several: of this name, or the only one."""
     if not has_several(path) or _reader(path).kind != "functions":
         return load(path, threads=threads)
     found = load_functions(path, threads=threads)
@@ -63,7 +63,7 @@ def functions_in(path: str | os.PathLike[str]) -> list[str]:
 
 
 def has_several(path: str | os.PathLike[str]) -> bool:
-    """Whether a file has several plans; False for one that cannot be read."""
+    """True if a file has several plans; False for an unreadable file."""
     try:
         descriptor = open_regular(path, "[load]", "model")
     except Error:

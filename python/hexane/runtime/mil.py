@@ -32,9 +32,9 @@ class Piece:
 
 
 def emit_pieces(graph: Graph, chip: Chip) -> tuple[Graph, tuple[Piece, ...]]:
-    """The graph as the chip takes it, with what was decided, and its pieces in the order they run.
+    """The graph in the chip's form, with its decisions, and its pieces in running order.
 
-    The ports of a program are called as those of the model, and value_N between pieces. Raises Error where the engine
+    The ports of a program have the model's names; ports between pieces are value_N. Raises Error where the engine
     has nothing to compute, and for what cannot be written.
     """
     if state := next((node for node in graph.nodes if node.op in ("state", "write_state")), None):
@@ -62,8 +62,8 @@ Named = tuple[
 def named_pieces(
     graph: Graph, chip: Chip, programs: Programs | None = None
 ) -> tuple[Graph, tuple[Segment, ...], list[Named]]:
-    """The graph as the chip takes it, its segments, and the graph of each with named ports. programs: what those of the
-    engine can hold. Raises Error where the engine has nothing to compute, and for states."""
+    """The graph in the chip's form, its segments, and the graph of each with named ports. programs: the limits of the
+    engine's programs. Raises Error where the engine has nothing to compute, and for states."""
     graph, segments = divide(graph, chip, programs=programs)
     if all(segment.device != "ane" for segment in segments):
         raise UnsupportedError(f"[emit] got a model of which {chip.label} computes nothing: hexane check says why")
@@ -78,8 +78,8 @@ def named_pieces(
 
 def emit_netplists(graph: Graph, chip: Chip) -> tuple[Graph, tuple[Segment, ...], tuple[Netplist | None, ...]]:
     """The graph as the chip takes it, its segments, and a netplist for each that the engine computes, its ports named
-    as in `emit_pieces`; encoded weights are decoded. Raises Error where the engine has nothing to compute, and for what
-    no unit is known for."""
+    as in `emit_pieces`; encoded weights are decoded. Raises Error if the engine has nothing to compute, and for ops
+    without a known unit."""
     if state := next((node for node in graph.nodes if node.op in ("state", "write_state")), None):
         raise Error(f"[emit] {state.where}: got a state, which programs in files cannot keep, need inputs and outputs")
     graph, segments, named = named_pieces(_with_whole_weights(graph), chip, InFiles())
@@ -96,7 +96,7 @@ def _with_whole_weights(graph: Graph) -> Graph:
 
 
 def _names(graph: Graph, segments: tuple[Segment, ...]) -> Mapping[Value, str]:
-    """What ports are called: as the model's, else value_N. Each value has a name of its own."""
+    """The names of ports: the model's, else value_N. Each value has a name of its own."""
     names = {port.value: port.name for port in reversed(graph.outputs)}
     names |= {v: str(v.node.attrs["name"]) for v in graph.inputs}
     taken = set(names.values())

@@ -92,7 +92,7 @@ class OpenModel(Submits):
         return model.debug({p.name: arrays[p.name] for p in model.inputs})
 
     def bind(self, /, **buffers: Any) -> _core.Bound:
-        """As Model's; the values of specialisation inputs are read now, and not again."""
+        """Like Model's; the values of specialisation inputs are read now, and not again."""
         names = {p.name for p in (*self.inputs, *self.optional_inputs)}
         model = self.specialised(self._arrays({k: v for k, v in buffers.items() if k in names}))
         fixed = {p.name for p in model.inputs}
@@ -107,8 +107,8 @@ class OpenModel(Submits):
 
     @property
     def outputs(self) -> tuple[PortType, ...]:
-        """As the model's file says them: dims that depend on the inputs are names or None, as those of `inputs`.
-        `specialised(arrays).outputs` are those of a call.
+        """The outputs in the model's file. Dims that depend on the inputs are names or None, as in `inputs`.
+        `specialised(arrays).outputs` are a call's outputs.
 
         Raises AttributeError for a file that says nothing of them.
         """
@@ -137,8 +137,8 @@ class OpenModel(Submits):
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes of what is compiled so far: the weights, which all share, and the arenas, states and scratch of each
-        set of shapes added up."""
+        """Bytes of all programs compiled so far: the shared weights, and the arenas, states and scratch of each set of
+        shapes added up."""
         total: dict[str, int] = {}
         for model in self._compiled_models():
             for name, size in model.memory.items():
@@ -146,7 +146,7 @@ class OpenModel(Submits):
         return total
 
     def profile(self, on: bool = True) -> None:
-        """As Model's, for all shapes, those too that are compiled later; `specialised(arrays).steps` has the times."""
+        """Like Model's, for all shapes, later ones too; `specialised(arrays).steps` has the times."""
         for model in self._compiled_models():
             model.profile(on)
         self._profiling = on

@@ -47,7 +47,7 @@ def write_states(path: Path, states: Mapping[str, Array]) -> None:
 
 
 def holds_states(descriptor: int) -> bool:
-    """Whether `read_states` takes an open file, by its first bytes."""
+    """True if `read_states` takes an open file, by its first bytes."""
     head = os.pread(descriptor, 256, 0)
     return head.startswith(PLAN) or b'"hexane.states"' in head
 

@@ -1,4 +1,4 @@
-"""What lies in the arena: which tensor, how many of its rows, where and from which step to which."""
+"""The contents of the arena: each tensor, the number of its rows, its place, and its first and last step."""
 
 from dataclasses import dataclass
 
@@ -33,7 +33,7 @@ class Held:
 
 
 def timeline(program: Program) -> tuple[Held, ...]:
-    """What lies in the arena, in the order in which it is first there."""
+    """The contents of the arena, in the order of their first steps."""
     found = []
     users = _users(program)
     for buffer, (first, last) in live_ranges(program).items():
@@ -89,8 +89,8 @@ def peak(program: Program) -> int:
 
 def floor(program: Program) -> int:
     """Bytes that every plan of these steps needs, however they are cut and placed: those of the one step that needs
-    most for a pixel of its result where columns may be cut, else for a row. What may be computed over an operand counts
-    once."""
+    most for a pixel of its result where columns may be cut, else for a row. A result that may overwrite its operand
+    counts once with it."""
     program = by_rows(program)
     return max((_least(StepRows(step, program), program) for step in program.steps), default=0)
 
@@ -118,7 +118,7 @@ def _least(rows: StepRows, program: Program) -> int:
 
 
 def _columns(step: Step, i: int) -> float:
-    """What a column of the result needs of those of an operand, as a part of all."""
+    """The part of an operand's columns that one column of the result needs."""
     if not is_striped(step.node):
         return 1.0
     each = np.arange(step.node.types[0].shape[COLUMNS])

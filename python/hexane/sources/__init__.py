@@ -1,5 +1,5 @@
-"""What can be opened: one table of formats (`table.py`), a file for each, and the kinds that Hexane knows but does not
-read (`foreign.py`)."""
+"""Opens models: one table of formats (`table.py`), a file for each, and the kinds that Hexane knows but does not read
+(`foreign.py`)."""
 
 from hexane.sources.compiled import PLANS_MAGIC
 from hexane.sources.module import Function, Module

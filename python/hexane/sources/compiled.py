@@ -1,4 +1,4 @@
-"""What is compiled already: plans of Hexane (.hxp), and programs of Apple's compilers (.hwx, .e5)."""
+"""Compiled programs: plans of Hexane (.hxp), and programs of Apple's compilers (.hwx, .e5)."""
 
 from hexane.containers.hwx import MAGIC as HWX_MAGIC
 from hexane.sources.format import Format

@@ -1,4 +1,4 @@
-"""What is seen of a thing before it is read: its type, its name, its first bytes, the names in a folder or a zip."""
+"""A look at a thing before it is read: its type, its name, its first bytes, the names in a folder or a zip."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""What an opened model is: functions by name, each with its signature and its graph."""
+"""An opened model: functions by name, each with its signature and its graph."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

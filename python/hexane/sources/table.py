@@ -1,4 +1,4 @@
-"""The one table of what can be opened, and the ways in: `open` for anything known, `open_network` for what has a
+"""The one table of what can be opened, and the ways in: `open` for all known things, `open_network` for things with a
 graph."""
 
 from dataclasses import replace
@@ -29,7 +29,7 @@ MODELS = (
 
 
 def open(model: Any, *, function: str | None = None, where: str = "open") -> Module:
-    """What a model is, by its type, its name and its first bytes; its graph is read when it is asked for.
+    """Recognises a model by its type, its name and its first bytes. Its graph is read on demand.
 
     model: a Graph, tensors (one, a sequence, a mapping of names), an ONNX model (path, bytes, ModelProto), a TFLite
     model (path, bytes), the path of MIL text, of a netplist, of a Core ML package or a Core AI asset

@@ -104,7 +104,8 @@ class AllReduce:
 
 
 def buckets_of(sizes: Sequence[int]) -> Iterator[list[int]]:
-    """Which gradients travel together, from the last to the first as a backward pass comes to them. sizes: elements."""
+    """Groups of gradients that travel together, from the last to the first, in the order of a backward pass. sizes:
+    elements."""
     bucket: list[int] = []
     size = 0
     for i in reversed(range(len(sizes))):

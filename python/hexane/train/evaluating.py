@@ -1,4 +1,4 @@
-"""What a network computes after training, from the description that it is trained by."""
+"""A network's computation after training, from the description that it is trained by."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, overload

@@ -18,7 +18,7 @@ def standard(b: Builder, n: OnnxNode, op: str, *inputs: Value | None, **attrs: A
 
 
 def several(b: Builder, n: OnnxNode, op: str, *inputs: Value | None, **attrs: Any) -> list[Value]:
-    """The outputs of the standard op, those that the node names or more."""
+    """The outputs of the standard op: at least as many as the node names."""
     found = schema(op, OPSET)
     assert found is not None
     given = Attributes({name: value for name, value in attrs.items() if value is not None}, found.defaults)
@@ -29,5 +29,5 @@ def several(b: Builder, n: OnnxNode, op: str, *inputs: Value | None, **attrs: An
 
 
 def given(n: OnnxNode, names: Sequence[str]) -> dict[str, Any]:
-    """Those of these attributes that the node has."""
+    """The node's own attributes among these."""
     return {name: n.attrs[name] for name in names if name in n.attrs}

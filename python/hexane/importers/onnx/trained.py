@@ -1,4 +1,4 @@
-"""Which initializers of a model become params."""
+"""Chooses the initializers of a model that become params."""
 
 from collections.abc import Collection, Mapping
 

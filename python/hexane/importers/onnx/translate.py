@@ -55,9 +55,9 @@ class Translator:
     def initializers(
         self, graph: onnx.GraphProto, tensors: Iterable[Tensor] | None = None, wanted: Collection[str] | None = None
     ) -> dict[str, Item | None]:
-        """The graph's constants by name, None for those that are not wanted.
+        """The graph's constants by name; None for unwanted ones.
 
-        `tensors` are those of the whole model, as its file has them; None: of a subgraph, which has no params.
+        `tensors` are the whole model's, as its file has them; None for a subgraph, which has no params.
         """
         if graph.sparse_initializer:
             raise Error("[import] got sparse initializers, need dense ones")
@@ -249,8 +249,8 @@ class Translator:
         captured: Callable[[Item | None], Item | None] | None = None,
         trial: bool = False,
     ) -> Outputs:
-        """The outputs of a subgraph, as `Run` says. `initializers` keeps those of each subgraph, so that a loop reads
-        them once."""
+        """The outputs of a subgraph, as `Run` says. `initializers` keeps each subgraph's initializers, so that a loop
+        reads them once."""
         if len(graph.input) != len(given):
             raise Error(f"got a subgraph with {len(graph.input)} inputs, need {len(given)}")
         if id(graph) not in initializers:

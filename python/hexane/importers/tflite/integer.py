@@ -26,7 +26,7 @@ RANGES = {NONE: (-np.inf, np.inf), RELU: (0.0, np.inf), RELU_N1_TO_1: (-1.0, 1.0
 
 
 def multiplier(real: float) -> tuple[int, int]:
-    """Raises Error for what is no positive number, or needs a shift that no int32 has."""
+    """Raises Error for a scale that is not positive, or needs a shift beyond int32."""
     if not 0 < real < np.inf:
         raise Error(f"got the factor {real} of scales, need a positive number")
     return quantize_multiplier(float(real))
@@ -43,7 +43,7 @@ def away(x: Any) -> Any:
 
 
 def bounds(code: int, grid: Grid, dtype: DType) -> Clamp:
-    """The least and largest integer that a fused activation leaves. Raises Error for those of floats only."""
+    """The least and largest integer that a fused activation leaves. Raises Error for activations of floats only."""
     if code not in RANGES:
         raise Error(f"got the fused activation {code}, need none, relu, relu6 or relu_n1_to_1")
     low, high = limits(dtype)

@@ -1,4 +1,4 @@
-"""What reads the ops of TFLite: by the operator's name, with a context that has its operands."""
+"""The readers of TFLite's ops, by operator name, and their context, which has the operands."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any

@@ -1,6 +1,6 @@
-"""The schema of TFLite files as one table: what the fields of each table are, by their numbers.
+"""The schema of TFLite files as one table: the fields of each table, by number.
 
-A field is `name:type=default`; its number is one more than that of the field before, or stands behind an @. A union
+A field is `name:type=default`. Its number is one more than the previous field's, or follows an @. A union
 takes two numbers: its type, which names the table, and its place.
 """
 
@@ -186,7 +186,7 @@ STABLEHLO_COMPOSITE:StableHLOCompositeOptions STABLEHLO_SHIFT_LEFT:StablehloShif
 STABLEHLO_CASE:StablehloCaseOptions
 """
 
-# What the numbers of unions and of types name.
+# The names behind the numbers of unions and types.
 _OPTIONS = """
 NONE Conv2DOptions DepthwiseConv2DOptions ConcatEmbeddingsOptions LSHProjectionOptions Pool2DOptions SVDFOptions
 RNNOptions FullyConnectedOptions SoftmaxOptions ConcatenationOptions AddOptions L2NormOptions

@@ -1,4 +1,4 @@
-"""Tables of a TFLite file, by the schema. Files are not trusted: what is read in all is bounded by the file's size."""
+"""Tables of a TFLite file, by the schema. Files are not trusted: the file's size limits the total that is read."""
 
 from typing import Any
 

@@ -122,7 +122,8 @@ class Translator:
     # ---- subgraphs ----
 
     def run(self, scope: Scope) -> None:
-        """Operators in their order. Their problems are collected; what follows is read as well, to name all."""
+        """Operators in their order. Their problems are collected; later operators are read as well, to name all
+        problems."""
         for op in scope.graph.operators:
             try:
                 self.operator(scope, op)

@@ -23,7 +23,7 @@ def keep_recurrent(graph: Graph, target: Target) -> Graph:
 def keep_recurrent_for_c99(graph: Graph, target: Target) -> Graph:
     """%y, %h = gru(%x, %w, %r)  ->  %y, %h, %room = cpu.gru_with_room(%x, %w, %r) {sequence=True}
 
-    As keep_recurrent, for the kernel of the C99 runtime: of fp32 alone. It has no scratch, so a GRU whose reset gate
+    Like keep_recurrent, for the C99 runtime's kernel: fp32 only. It has no scratch, so a GRU whose reset gate
     scales the state has an output for it.
     """
     return _kept(graph, target, on_device=True)

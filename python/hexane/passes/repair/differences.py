@@ -99,7 +99,7 @@ def _is_1(value: Value) -> bool:
 
 
 class _Halved:
-    """The one tensor that a value is computed from by ops of which twice the operands make twice the result."""
+    """The one tensor that a value is computed from by ops that are linear: twice the operands make twice the result."""
 
     def __init__(self) -> None:
         self.x: Value | None = None

@@ -198,7 +198,7 @@ def _part(value: Value, last: Node, axis: int) -> tuple[int, int] | None:
 
 
 def _unmoved(value: Value | None) -> list[Value]:
-    """The value, and what it is moved from."""
+    """The value, and the value that it is moved from."""
     found: list[Value] = []
     while value is not None and not is_constant(value.node):
         found.append(value)

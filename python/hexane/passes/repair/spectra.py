@@ -100,7 +100,7 @@ def _floors(value: Value | None) -> tuple[Value | None, float, float]:
 
 
 def _moved_from(value: Value | None) -> tuple[list[Value], Value | None]:
-    """The moves behind a value, the last first, and that value."""
+    """The moves after a value, the last first, and that value."""
     moves: list[Value] = []
     while value is not None and value.node.op in MOVES and len(moves) < MOST_MOVES:
         moves.append(value)
@@ -109,7 +109,7 @@ def _moved_from(value: Value | None) -> tuple[list[Value], Value | None]:
 
 
 def _place(node: Node) -> int | None:
-    """Which operand of a product has the numbers, where the other one is constant and nowhere below 0."""
+    """The operand of a product that has the numbers, if the other one is constant and never negative."""
     if node.op not in ("matmul", "linear", "conv") or any(v is not None for v in node.inputs[2:]):
         return None
     for place in (0, 1) if node.op == "matmul" else (0,):

@@ -184,7 +184,7 @@ def _left_to_the_compiler(node: Node, verdict: Verdict, chip: Chip) -> bool:
 
 
 def _in_netplists_only(node: Node, chip: Chip) -> bool:
-    """Whether the chip has an op of MIL as a layer of netplists alone: a program in MIL with it is refused."""
+    """True if the chip has the MIL op as a layer of netplists only: a program in MIL with it is refused."""
     if route_of(chip) != "mil":
         return False
     known = [(name, floors().get(name)) for name in mil_ops(node.op) or ()]
@@ -216,7 +216,7 @@ def _attempt(node: Node, chip: Chip) -> tuple[tuple[Value, ...] | None, Writer]:
 
 
 def operands_of_form(node: Node, chip: Chip, of_model: Container[Node]) -> set[Node]:
-    """The nodes of the model that are read by what is written in a node's place, or by the node if nothing is."""
+    """The nodes of the model that a node's replacement reads, or the node itself if it has none."""
     values, _ = _attempt(node, chip)
     seen, ahead = set[Node](), [v.node for v in (node.inputs if values is None else values) if v is not None]
     while ahead:
@@ -227,11 +227,11 @@ def operands_of_form(node: Node, chip: Chip, of_model: Container[Node]) -> set[N
     return {one for one in seen if one in of_model}
 
 
-# ---- what is recorded ----
+# ---- records ----
 
 
 def _because(how: str, verdict: Verdict) -> str:
-    """What is written, and why, unless that says the same."""
+    """The replacement and the reason, unless both say the same."""
     known = verdict.reason.removeprefix(how).removeprefix("; ")  # a verdict may begin with the same words
     if known == verdict.reason:
         return f"{how}: {known}"
@@ -239,13 +239,13 @@ def _because(how: str, verdict: Verdict) -> str:
 
 
 def _told(writer: Writer) -> list[Note]:
-    """What people are told of: the outermost form, and in it what is tiled or may give other numbers."""
+    """The forms to report: the outermost one, and inner ones that tile or may give other numbers."""
     outermost, *inner = reversed(writer.notes)
     return [outermost, *[note for note in inner if note.hazard or note.how.startswith("tiled")]]
 
 
 def _of_notes(node: Node, writer: Writer) -> Iterator[Decision]:
-    """One for each way in which a node was written otherwise, and one for each hazard of what stands for it."""
+    """One decision for each rewrite of a node, and one for each hazard of its replacement."""
     for note in _told(writer):
         v = note.verdict
         inner = "" if note.node is node else f"{note.node.op} in it: "

@@ -69,7 +69,7 @@ def _held(program: Program, moved: Mapping[int, Traffic]) -> list[_Held]:
 
 
 def _fast(held: Sequence[_Held], most: int) -> set[int]:
-    """The buffers with the most traffic, of which at most `most` bytes are live at a time.
+    """The buffers with the most traffic; at most `most` bytes of them are live at a time.
 
     Goes through the buffers as they become live. A state maps each last step to the live bytes in fast memory; of equal
     states the one with the most bytes moved is kept.

@@ -43,7 +43,7 @@ class Programs(Protocol):
 @dataclass(frozen=True, slots=True)
 class Devices:
     """nodes: all that compute something at run time, operands first. By id: `device` and `verdicts` of each; `moved`:
-    those that went to the host to save crossings. `refused`: the chip runs them but no program of its engine can hold
+    ops that went to the host to save crossings. `refused`: the chip runs them but no program of its engine can hold
     them, and why. `alone`: those cut off from other ops of the engine, and why. `marked`: the program into which they
     were cut before."""
 

@@ -58,7 +58,7 @@ class RunLog:
         return is_cut or self._end > begin
 
     def _goes_on(self, file: BinaryIO) -> bool:
-        """Whether the last line that was read is where it was."""
+        """True if the last line that was read is still in its place."""
         file.seek(self._end - len(self._last))
         return file.read(len(self._last)) == self._last
 

@@ -1,7 +1,7 @@
 """Adapters of low rank in folders of PEFT (adapter_config.json and adapter_model.safetensors) and in checkpoints.
 
-The layout is published: https://huggingface.co/docs/peft/developer_guides/checkpoint. Names are those of transformers'
-Llama after `base_model.model.`. Rows of q_proj and k_proj are in Hugging Face's order ("half"). The metadata of the
+The layout is published: https://huggingface.co/docs/peft/developer_guides/checkpoint. Names are transformers' Llama
+names after `base_model.model.`. Rows of q_proj and k_proj are in Hugging Face's order ("half"). The metadata of the
 safetensors also has a hash of the base model, "hexane.base", which other readers ignore.
 """
 

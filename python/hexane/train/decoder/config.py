@@ -20,7 +20,7 @@ HEAD = "lm_head.weight"
 
 @dataclass(frozen=True, slots=True)
 class RopeScaling:
-    """How rotary angles are changed for rows that are longer than those of the first training.
+    """The change of rotary angles for rows longer than the rows of the first training.
 
     kind: "linear": all angles are divided by `factor`; "llama3": those of waves longer than `original` / `low` tokens,
     not those below `original` / `high`, and between them by a share; "yarn": those that turn less than `low` times in

@@ -20,9 +20,9 @@ def encoded_weights(
     threads: int,
     encodings: Mapping[str, str] | None = None,
 ) -> dict[str, Array | Tensor]:
-    """The weights, those that the graph multiplies by or gathers from in their encoding. Tensors stay as they are.
-    Other constants of the graph, such as tables of angles, are not touched. encodings: of weights whose name fits a
-    pattern, in place of those that are asked for.
+    """The weights. Weights that the graph multiplies by or gathers from are in their encoding. Tensors stay as they
+    are. Other constants of the graph, such as tables of angles, are not touched. encodings: of weights whose name fits
+    a pattern, in place of those that are asked for.
 
     Raises Error for a compression that measures the network: "auto", a tolerance, a budget, or calibration inputs.
     """

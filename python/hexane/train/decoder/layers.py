@@ -44,7 +44,7 @@ class Layers(ABC):
 
     @abstractmethod
     def attention(self, i: int, x: Tensor) -> Tensor:
-        """What the attention of layer i adds to x."""
+        """The term that the attention of layer i adds to x."""
 
     @abstractmethod
     def mask(self, local: bool) -> Tensor | None:

@@ -116,7 +116,7 @@ def adapters_of(weight: str) -> tuple[str, str]:
 
 
 def checked_adapters(where: str, config: LlamaConfig, lora: Lora, adapters: Mapping[str, Array]) -> dict[str, Array]:
-    """The adapters in their order. Raises Error unless names, shapes and dtypes are those of `lora.shapes`."""
+    """The adapters in their order. Raises Error unless names, shapes and dtypes equal `lora.shapes`."""
     shapes = lora.shapes(config)
     for what, names in (("no", shapes.keys() - adapters.keys()), ("the unknown", adapters.keys() - shapes.keys())):
         if names:

@@ -35,8 +35,8 @@ def block(
     `every` tokens, position -> logits (count, vocab) after each token.
 
     The tokens stand from `position` on, which plus `count` is at most `window`; the step writes as many rows of the
-    states that `one_token` has, and reads the first `window` ones. Rows of tokens behind `last` count for nothing:
-    later steps write them again. Raises Error for weights that do not fit.
+    states that `one_token` has, and reads the first `window` ones. Rows of tokens after `last` do not count: later
+    steps write them again. Raises Error for weights that do not fit.
     """
     step = _Block(config, checked_weights(config, weights), count, window)
     x = step.begun()

@@ -18,8 +18,8 @@ TURNED = tuple(
 
 
 def rotary_angles(config: LlamaConfig, local: bool = False) -> tuple[Array, Array]:
-    """The cosines and sines of a head's angles at each position, both (seq, channels that are rotated / 2) in fp32.
-    local: those of the layers in `config.local`."""
+    """The cosines and sines of a head's angles at each position, both (seq, rotated channels / 2) in fp32. local: for
+    the layers in `config.local`."""
     own = local and config.local_theta > 0
     scaling = None if own else config.scaling
     rates = rotary_rates(config.local_theta if own else config.theta, config.turned, scaling)

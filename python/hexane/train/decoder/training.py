@@ -94,7 +94,7 @@ class TrainingOptions:
 def resumed_options(notes: Mapping[str, Any], given: Mapping[str, Any], where: str) -> TrainingOptions:
     """The options in a checkpoint, replaced by the given ones.
 
-    Raises Error for the notes of another program, and if one of `KEPT` changes: the batches would not be those of one
+    Raises Error for the notes of another program, and if one of `KEPT` changes: the batches would not belong to one
     run.
     """
     saved = notes.get("training")

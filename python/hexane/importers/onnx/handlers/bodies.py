@@ -34,8 +34,8 @@ def run_loop(
     trial: bool = False,
     scanned: Sequence[Callable[[Value, Body], Value]] | None = None,
 ) -> list[Value] | None:
-    """Carried values and stacks of a loop that is one op. None where the body could not be translated, which has been
-    reported. trial: then Error is raised instead. scanned: of Scan, what gives each further input by the step."""
+    """Carried values and stacks of a loop that is one op. None if the body cannot be translated, which has been
+    reported. trial: raise Error instead. scanned: for Scan, the makers of each further input by step."""
     carried = tensors(state)
     body = Body.of_loop(carried)
     step, going, *values = body.given

@@ -97,7 +97,8 @@ def scan(b: Builder, n: OnnxNode) -> Outputs:
 
 
 def _piece(b: Builder, x: Value, axis: int, last: int | None) -> Callable[[Value, Body], Value]:
-    """What gives the slice of a scan input by the step. last: the first step's index, of one that is read backwards."""
+    """Makes the slice of a scan input for a step. last: the index of the first step of an input that is read
+    backwards."""
 
     def piece(step: Value, body: Body) -> Value:
         index = step if last is None else b.sub(b.const(np.array(last)), step)

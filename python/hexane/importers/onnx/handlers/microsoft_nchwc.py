@@ -32,7 +32,7 @@ SMALL, LARGE = 8, 16
 
 
 def block_of(nodes: Iterable[onnx.NodeProto], scope: Mapping[str, Item | None]) -> int:
-    """How many channels a block has in this model: what its weights show, else what onnxruntime has on this CPU."""
+    """The number of channels of a block in this model: from its weights, else onnxruntime's on this CPU."""
     makers: dict[str, tuple[str, int]] = {}  # of images in blocks: the op, and a convolution's channels
     for node in nodes:
         if node.domain != NCHWC:

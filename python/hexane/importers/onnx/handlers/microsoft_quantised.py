@@ -1,5 +1,5 @@
-"""onnxruntime's ops on quantised tensors (domain com.microsoft). Elementwise ones, pools and the like are computed
-between DequantizeLinear and QuantizeLinear, of which the compiler makes kernels of integers; products sum integers."""
+"""onnxruntime's ops on quantised tensors (domain com.microsoft). Elementwise ops, pools and the like are computed
+between DequantizeLinear and QuantizeLinear, and the compiler makes integer kernels of them. Products sum integers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -73,7 +73,7 @@ def global_average_pool(b: Builder, n: OnnxNode) -> Result:
 
 
 def _by_channels(b: Builder, n: OnnxNode, pool: Callable[[Value], Value]) -> Value:
-    """The pooled image, of which channels_last says where the channels are."""
+    """The pooled image; channels_last: its channels are the last axis."""
     x = real(b, n, 0)
     pooled = channels_last(b, pool(channels_first(b, x))) if n.attrs["channels_last"] else pool(x)
     return _stored(b, n, pooled, 3)

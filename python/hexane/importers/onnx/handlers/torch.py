@@ -1,4 +1,4 @@
-"""Ops of PyTorch that its ONNX export writes as others of which the gradients differ."""
+"""Ops of PyTorch that its ONNX export writes as ops with other gradients."""
 
 from hexane.errors import Error
 from hexane.importers.onnx.node import Builder, OnnxNode, Result, known

@@ -1,4 +1,4 @@
-"""What reads the ops of TFLite, by family: importing these registers it."""
+"""Readers of TFLite's ops, by family: importing these modules registers them."""
 
 from hexane.importers.tflite.ops import (
     arithmetic,

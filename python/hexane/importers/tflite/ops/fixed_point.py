@@ -106,7 +106,7 @@ def tanh_16(q: Array, scale: float) -> Array:
 
 
 def _interpolated(function: Any, least: float, most: float) -> Array:
-    """513 numbers in Q0.15, each moved by half the error of the midpoint behind it."""
+    """513 numbers in Q0.15, each moved by half the error of the midpoint after it."""
     step = (most - least) / 512
     table = np.zeros(513, np.int64)
 
@@ -218,7 +218,7 @@ def _newton_16(a: Array) -> Array:
 
 @cache
 def sigmoid_table_16() -> Array:
-    """Of Q3.12, in Q0.15, for all of int16."""
+    """The function of Q3.12, in Q0.15, for all of int16."""
     a = np.arange(-32768, 32768, dtype=np.int64)
     magnitude = np.minimum(np.abs(a), 32767)
     positive = _fits(_newton_16(_exp_16(-magnitude, 3)) << 1)
@@ -228,7 +228,7 @@ def sigmoid_table_16() -> Array:
 
 @cache
 def tanh_table_16(integer_bits: int) -> Array:
-    """Of int16 with so many integer bits, in Q0.15."""
+    """The function of int16 with so many integer bits, in Q0.15."""
     a = np.arange(-32768, 32768, dtype=np.int64)
     magnitude = np.minimum(np.abs(a), 32767)
     positive = _fits((_newton_16(_exp_16(-magnitude, integer_bits + 1)) - (1 << 13)) << 2)

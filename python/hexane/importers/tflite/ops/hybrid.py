@@ -16,8 +16,8 @@ def _away(b: Builder, x: Value) -> Value:
 
 
 def quantised(b: Builder, x: Value, axes: tuple[int, ...], symmetric: bool) -> tuple[Value, Value, Value]:
-    """int8 numbers, their scale (fp32) and zero point (fp32), one for what the other axes name. Symmetric: the largest
-    magnitude becomes 127. Else the range with 0 becomes -128..127, the zero point comes from the nearer end."""
+    """int8 numbers, their scale (fp32) and zero point (fp32), one for each index of the other axes. Symmetric: the
+    largest magnitude becomes 127. Else the range with 0 becomes -128..127, the zero point comes from the nearer end."""
     if symmetric:
         largest = b.reduce_max(b.abs(x), axes=axes)
         zero_row = b.equal(largest, 0.0)

@@ -202,7 +202,7 @@ def _indexed(c: Context, x: Value, index: list[Any], b: Builder) -> Value:
 
 @reads("PAD", "PADV2")
 def pad(c: Context) -> Value:
-    """With the zero point of what is quantised, or the third operand."""
+    """Filled with the zero point of quantised tensors, or with the third operand."""
     x, pads = c.x(0), c.known(1).reshape(-1, 2).astype(int)
     value = float(c.grid().zero) if c.is_integer else 0.0
     if c.op.name == "PADV2" and c.has(2):
@@ -434,7 +434,7 @@ def bucketize(c: Context) -> Value:
 
 
 def _segments(c: Context, count: int, mode: str, first: Any) -> Value:
-    """Rows of numbers outside 0..count - 1 go behind the last segment, and are cut off."""
+    """Rows of numbers outside 0..count - 1 go after the last segment, and are cut off."""
     x, ids, b = c.x(0), c.x(1), c.b
     shape = (count + 1, *x.shape[len(ids.shape) :])
     limited(prod(shape), x.dtype.numpy)

@@ -1,5 +1,5 @@
-"""Recurrent ops; their states are variables. What the catalogue's lstm and rnn mean becomes these, other sequences are
-written out step by step."""
+"""Recurrent ops; their states are variables. Sequences that the catalogue's lstm and rnn can express become these ops;
+others are written out step by step."""
 
 from collections.abc import Callable
 from typing import Any
@@ -92,7 +92,7 @@ def lstm(c: Context) -> Value:
 
 
 def _is_lstm_op(c: Context) -> bool:
-    """Whether it is the catalogue's lstm: floats, a gate of the input, tanh, and nothing after a sum but its bias."""
+    """True if it is the catalogue's lstm: floats, a gate of the input, tanh, and only a bias after a sum."""
     floats = all(c.x(i).dtype.kind == "float" for i in (0, *range(2, 9)))
     others = (16, *range(20, 24))  # projection, layer normalisation
     return (

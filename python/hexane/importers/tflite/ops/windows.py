@@ -121,7 +121,7 @@ def finished(c: Context, x: Value, w: Value, bias: Value | None, attrs: dict[str
 
 
 def wide_sums(b: Builder, x: Value, w: Value, attrs: dict[str, Any]) -> Value:
-    """The sums of an int16 x and an int8 weight, in int64: those of the high and of the low bytes."""
+    """The sums of an int16 x and an int8 weight, in int64: sums of the high bytes and of the low bytes."""
     products = int(np.prod(w.shape[1:]))
     if products > MOST_PRODUCTS:
         raise Error(f"got {products} products in a sum of int16, need at most {MOST_PRODUCTS}")

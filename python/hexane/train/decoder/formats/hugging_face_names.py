@@ -71,7 +71,7 @@ NAMES: Mapping[str, Names] = {"phi3": PHI3, "gpt2": GPT2, "gpt_neox": GPT_NEOX}
 
 
 def is_buffer(family: str, name: str) -> bool:
-    """Whether a tensor is no weight: what a model computes again."""
+    """True if a tensor is no weight but a value that the model computes itself."""
     return re.fullmatch(NAMES.get(family, PLAIN).buffers, name) is not None
 
 
