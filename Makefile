@@ -122,6 +122,7 @@ lint: $(DONE)/package $(DONE)/test $(DONE)/lint
 	@$(STEP) "ruff format" $(BIN)/ruff format --diff .
 	@$(STEP) "mypy" $(BIN)/mypy
 	@$(STEP) "clang-format" $(BIN)/clang-format --dry-run -Werror $(CPP_FILES)
+	@$(STEP) "sentences" .ci/prose
 
 $(DONE)/venv:
 	@PYTHON=$(PYTHON) .ci/system
