@@ -20,12 +20,12 @@ def hexane(model: Path) -> Write:
     from hexane.importers.onnx import import_onnx
     from hexane.pipeline import divide
     from hexane.runtime.emitted import save_mil
-    from hexane.stages.segments.join import Parts
+    from hexane.stages.segments.join import SegmentParts
     from hexane.targets.query import load_chip
 
     chip = load_chip("h13")
     graph, segments = divide(import_onnx(model), chip)
-    (piece,) = Parts(graph, segments).graphs()
+    (piece,) = SegmentParts(graph, segments).graphs()
     return lambda folder: save_mil(emit_mil(piece, chip), folder)
 
 

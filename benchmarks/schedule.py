@@ -15,7 +15,7 @@ from hexane.passes.engine.lower_segment import lower_segment
 from hexane.pipeline import divide, engine_form, lower
 from hexane.stages.bufferize.order import overwrites, schedule, scheduling
 from hexane.stages.engine.layer_problem import LayerProblem
-from hexane.stages.segments.join import Parts
+from hexane.stages.segments.join import SegmentParts
 from hexane.targets import Chip, load_target
 
 CHIP = load_target("h13")
@@ -53,7 +53,7 @@ def engine_layers(file: Path) -> list[bool]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what goes to the host
         graph, segments = divide(import_onnx(str(file)), CHIP)
-    pieces = zip(segments, Parts(graph, segments).graphs(), strict=True)
+    pieces = zip(segments, SegmentParts(graph, segments).graphs(), strict=True)
     proven = []
     for found, piece in pieces:
         if found.device == "ane":

@@ -38,7 +38,7 @@ from hexane.stages.recompute.copies import recomputed
 from hexane.stages.recompute.marks import marked, regions
 from hexane.stages.segments.assign_steps import assign_steps, found_layers, in_order, with_layers
 from hexane.stages.segments.devices import Programs
-from hexane.stages.segments.join import Parts, join
+from hexane.stages.segments.join import SegmentParts, join
 from hexane.stages.segments.roots import with_halves, with_saved_states
 from hexane.stages.segments.segment import segment
 from hexane.stages.stream.stream import stream
@@ -176,7 +176,7 @@ def compile_segments(
     host = load_target("host")
     engine = replace(host, name=chip.name, asked=chip.asked, residual_epilogue=chip.residual_epilogue)
     ends_in = ENGINE_STEPS if options.numerics != "ieee" else ()
-    parts = Parts(graph, segments, halved=options.dtype == "fp16")
+    parts = SegmentParts(graph, segments, halved=options.dtype == "fp16")
     lowered, placed = list[Graph](), PlacedLayers()
     for found, piece in zip(segments, parts.graphs(), strict=True):
         named = _prefixed(watch, f"segment{found.index}-")

@@ -12,7 +12,7 @@ from hexane.graph import Array, Graph, Value
 from hexane.importers.mil import load_mil
 from hexane.importers.onnx import import_onnx
 from hexane.runtime.mil import Piece, emit_pieces
-from hexane.stages.segments.join import Parts
+from hexane.stages.segments.join import SegmentParts
 from hexane.targets.query import load_chip
 from mil_programs import assert_read_back
 from networks import small_networks
@@ -33,7 +33,7 @@ def run(net: hx.Model, feeds: dict[str, Array]) -> dict[str, Array]:
 def run_pieces(graph: Graph, pieces: tuple[Piece, ...], feeds: dict[str, Array]) -> dict[str, Array]:
     """Piece after piece, each engine's from its text; what crosses is fp16 there, and in the model's dtypes on the
     host."""
-    parts = Parts(graph, [piece.segment for piece in pieces])
+    parts = SegmentParts(graph, [piece.segment for piece in pieces])
     values: dict[Value, Array] = {v: feeds[str(v.node.attrs["name"])] for v in graph.inputs}
     for piece, own in zip(pieces, parts.graphs(), strict=True):
         if piece.mil is None:

@@ -25,7 +25,7 @@ from hexane.ops.reference import run_reference
 from hexane.passes.engine import in_engine_steps
 from hexane.passes.retarget import retarget
 from hexane.passes.retarget.forms import FORMS
-from hexane.passes.retarget.writer import Written
+from hexane.passes.retarget.writer import Rewritten
 from hexane.targets.query import load_chip
 
 X = hx.input("x", (2, 8, 6, 4))
@@ -58,8 +58,8 @@ def test_a_lowering_that_ignores_an_attribute_is_an_error(monkeypatch: pytest.Mo
 def test_a_form_of_retargeting_that_ignores_an_attribute_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = hx.graph(hx.softmax(hx.input("x", (2, 8, 6, 20000)), axis=1))
 
-    def form(b: Any, node: Node) -> Written:
-        return Written((b.relu(node.inputs[0]),), "forgets the axis")
+    def form(b: Any, node: Node) -> Rewritten:
+        return Rewritten((b.relu(node.inputs[0]),), "forgets the axis")
 
     monkeypatch.setitem(FORMS, "softmax", (form,))  # type: ignore[index]
     with pytest.raises(IgnoredError, match="axis: got 1, which the form of softmax ignores"):

@@ -9,7 +9,7 @@ from hexane.errors import Error
 from hexane.lowering.halves import half
 from hexane.ops.encodings import encoding_of
 from hexane.passes.legalize.to_fp16 import to_fp16
-from hexane.system.room import Room
+from hexane.system.large_pages import LargePages
 from hexane.targets import load_target
 from kernels import Array, same_bits
 
@@ -121,7 +121,7 @@ def test_scales_of_blocks_that_keep_their_digits_become_fp16_for_a_chip() -> Non
 def test_halves_that_share_a_block_do_not_overlap() -> None:
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(n).astype(np.float32) for n in (40_001, 3, 1 << 20, 70_000, 3 << 20, 33_333, 2 << 20)]
-    room = Room()
+    room = LargePages()
     halves = [half(a, room) for a in arrays]
     assert all(same_bits(h, a.astype(np.float16)) for h, a in zip(halves, arrays, strict=True))
 

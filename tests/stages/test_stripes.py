@@ -1,4 +1,4 @@
-"""Parts of a program in stripes of columns: the bits of whole images, in less memory than rows of them take."""
+"""TileParts of a program in stripes of columns: the bits of whole images, in less memory than rows of them take."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from hexane.pipeline import compile_graph
 from hexane.program import Program
 from hexane.stages.bufferize.place import place
 from hexane.stages.stream.column_tile_choice import StripeChoice
-from hexane.stages.stream.column_tiles import Part, Parts, in_stripes
+from hexane.stages.stream.column_tiles import Part, TileParts, in_stripes
 from hexane.stages.stream.stream import Streams, arena_bytes
 from hexane.targets import load_target
 from small_devices import SMALL_DEVICE_NETWORKS
@@ -49,7 +49,7 @@ def parts_of(program: Program, begin: int, end: int, stripes: int) -> tuple[list
     """The order of a program's nodes, and the steps [begin, end) in stripes."""
     ran = [value for step in program.steps for value in step.node.values]
     order = topological((*program.graph.inputs, *ran, *program.graph.roots))
-    return order, Parts(program.graph, order).find([step.node for step in program.steps[begin:end]], stripes)
+    return order, TileParts(program.graph, order).find([step.node for step in program.steps[begin:end]], stripes)
 
 
 def striped(program: Program, begin: int, end: int, stripes: int) -> Program | None:

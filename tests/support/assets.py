@@ -7,7 +7,7 @@ import numpy as np
 
 from hexane.emit.coreai.asset import ELEMENT_OF, AssetWriter
 from hexane.emit.coreai.bytecode import (
-    Written,
+    OperationRecord,
     WrittenBody,
     WrittenValue,
     aligned_section,
@@ -29,7 +29,7 @@ class Function:
     def __init__(self, writer: AssetWriter | None = None, name: str = "main") -> None:
         self.writer, self.name = writer or AssetWriter(), name
         self.arguments: dict[str, WrittenValue] = {}
-        self.operations: list[Written] = []
+        self.operations: list[OperationRecord] = []
 
     def input(self, name: str, shape: Sequence[int | None], element: str = "f32") -> WrittenValue:
         self.arguments[name] = WrittenValue(self.writer.tensor(shape, element))
@@ -50,7 +50,7 @@ class Function:
 
     def op(self, name: str, *operands: WrittenValue, result: WrittenValue | None = None, **more: Any) -> WrittenValue:
         made = result or WrittenValue(operands[0].type)
-        self.operations.append(Written(f"{name}_v1", operands, (made,), **more))
+        self.operations.append(OperationRecord(f"{name}_v1", operands, (made,), **more))
         return made
 
     def body(self, *arguments: WrittenValue) -> WrittenBody:

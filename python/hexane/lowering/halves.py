@@ -6,12 +6,12 @@ from hexane import _core
 from hexane.dtypes import BF16
 from hexane.graph import Array, Graph, Node
 from hexane.mil.forms.products import PRODUCTS
-from hexane.system.room import Room
+from hexane.system.large_pages import LargePages
 
 _NORMAL = 0x0400  # the bits of the smallest number of fp16 with all digits
 
 
-def half(array: Array, room: Room | None = None) -> Array:
+def half(array: Array, room: LargePages | None = None) -> Array:
     """Rounded to fp16. Finite numbers stay finite: a mask of -3.4e38 times 0 is 0, not NaN. A single number does not
     vanish: an epsilon of 1e-12 keeps 0 from being divided by 0. room: where the result may lie."""
     if array.dtype == BF16.numpy:

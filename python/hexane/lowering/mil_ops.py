@@ -14,7 +14,7 @@ from hexane.lowering.finite_constants import without_infinities
 from hexane.lowering.halves import half, keeps_scale
 from hexane.lowering.round_attributes import rounded
 from hexane.mil.arguments import parameters_of
-from hexane.mil.forms import WRITE, Written
+from hexane.mil.forms import WRITE, MilCall
 from hexane.mil.forms.form import FINDS, finds_indices, values_of
 from hexane.mil.forms.products import PRODUCTS
 from hexane.mil.forms.quantised import palette
@@ -66,7 +66,7 @@ def mil_nodes(node: Node) -> list[Node]:
     return list(reversed(found))
 
 
-def written(node: Node) -> Written | None:
+def written(node: Node) -> MilCall | None:
     """The node as an op of MIL; None where it has no form as it is."""
     write = WRITE.get(node.op)
     view = recorded(node)

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from hexane.errors import Error
 from hexane.graph import Array
 from hexane.quant.grid import Rounded
-from hexane.quant.layers import Layer
+from hexane.quant.layers import QuantLayer
 from hexane.quant.network import Network, attribute
 from hexane.quant.write import Writer, assembled
 
@@ -20,7 +20,7 @@ DYNAMIC = ("Conv", "Gemm", "MatMul")
 MOST_TERMS = (2**31 - 1) // (255 * 127)  # of a sum in int32
 
 
-def takes_dynamic(network: Network, layer: Layer) -> bool:
+def takes_dynamic(network: Network, layer: QuantLayer) -> bool:
     """True for a layer with an op for integer products and their sums: with a constant weight, no transposed
     activations, and sums that fit int32. Convolutions must be of images, as in onnxruntime."""
     node = list(network.nodes)[layer.index]
@@ -31,7 +31,7 @@ def takes_dynamic(network: Network, layer: Layer) -> bool:
     return terms <= MOST_TERMS and (layer.op != "Conv" or len(shape) == 4)
 
 
-def write_dynamic(network: Network, layers: Sequence[Layer], weights: Mapping[str, Rounded]) -> onnx.ModelProto:
+def write_dynamic(network: Network, layers: Sequence[QuantLayer], weights: Mapping[str, Rounded]) -> onnx.ModelProto:
     """conv(x, w) + b  ->  float(conv_integer(q, w8)) * (scale(x) * scale(w)) + b, where q, scale(x) = dynamic(x)
 
     The layers with these weights; the model's own nodes and names stay. An activation that several layers read is
@@ -75,7 +75,7 @@ class _Dynamic:
             self.stored[key] = self.writer.constant(f"{name}_quantized", integers)
         return self.stored[key]
 
-    def product(self, node: onnx.NodeProto, layer: Layer, weight: Rounded) -> None:
+    def product(self, node: onnx.NodeProto, layer: QuantLayer, weight: Rounded) -> None:
         write, result = self.writer, node.output[0]
         integers, scale, zero = self.activation(node.input[0])
         bias = None if layer.bias is None else self.network.constants[layer.bias]
@@ -113,7 +113,7 @@ def _per_channel(numbers: Array) -> Array:
     return numbers if numbers.ndim == 0 else numbers.reshape(1, -1, 1, 1)
 
 
-def dynamic_layers(network: Network, layers: Sequence[Layer]) -> list[Layer]:
+def dynamic_layers(network: Network, layers: Sequence[QuantLayer]) -> list[QuantLayer]:
     """The layers that can be dynamic. Raises Error if there are none."""
     kept = [layer for layer in layers if takes_dynamic(network, layer)]
     if not kept:

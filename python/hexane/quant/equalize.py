@@ -15,7 +15,7 @@ from onnx import numpy_helper
 
 from hexane.graph import Array
 from hexane.quant.calibrate import Compile, Feed, each
-from hexane.quant.layers import Layer
+from hexane.quant.layers import QuantLayer
 from hexane.quant.network import Network, attribute, is_standard, network_of, showing
 
 # y(s * x) is s * y(x), channel by channel.
@@ -28,13 +28,13 @@ class Pair:
     """Two layers and the tensor that the second multiplies, which only it reads. `repeats`: elements of a channel that
     a Flatten has put side by side."""
 
-    first: Layer
-    second: Layer
+    first: QuantLayer
+    second: QuantLayer
     channels: int
     repeats: int
 
 
-def equalized(network: Network, layers: Sequence[Layer], feeds: Iterable[Feed], compile: Compile) -> Network:
+def equalized(network: Network, layers: Sequence[QuantLayer], feeds: Iterable[Feed], compile: Compile) -> Network:
     """The network with other weights and, except for rounding, the same outputs. s is the square root of a channel's
     largest magnitude in the tensor over its largest weight in the second layer."""
     pairs = find_pairs(network, layers)
@@ -81,7 +81,7 @@ def by_channel(activation: Array, pair: Pair) -> Array:
     return np.moveaxis(activation, axis, 0).reshape(pair.channels, -1)
 
 
-def find_pairs(network: Network, layers: Sequence[Layer]) -> list[Pair]:
+def find_pairs(network: Network, layers: Sequence[QuantLayer]) -> list[Pair]:
     """Layers whose result, through ops that commute with positive factors, only one other layer reads."""
     made = {name: (i, node) for i, node in enumerate(network.nodes) for name in node.output}
     by_index = {layer.index: layer for layer in layers}
@@ -108,7 +108,7 @@ def find_pairs(network: Network, layers: Sequence[Layer]) -> list[Pair]:
     return pairs
 
 
-def _pair(network: Network, first: Layer, second: Layer, flat: bool) -> Pair | None:
+def _pair(network: Network, first: QuantLayer, second: QuantLayer, flat: bool) -> Pair | None:
     names = (first.weight, first.bias)
     if first.weight is None or first.axis is None or any(n is not None and network.reads[n] != 1 for n in names):
         return None

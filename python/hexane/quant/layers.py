@@ -30,7 +30,7 @@ EPILOGUES = ("Relu", "Clip")
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class QuantLayer:
     """A product: its node's index, name, op, the activations it multiplies, and its constant weight and bias, if any.
     `axis` has the weight's output channels; None for weights with one scale. `groups`: channel groups of a
     ConvTranspose, which share their scales."""
@@ -58,11 +58,11 @@ class Layer:
 class Plan:
     """The layers, and the rounded tensors in groups of one scale."""
 
-    layers: tuple[Layer, ...]
+    layers: tuple[QuantLayer, ...]
     groups: tuple[tuple[str, ...], ...]
 
 
-def find_layers(network: Network) -> tuple[Layer, ...]:
+def find_layers(network: Network) -> tuple[QuantLayer, ...]:
     """The products of activations in fp32 by constants or by each other.
 
     Raises Error where there is none, and for weights and biases that are not finite.
@@ -85,7 +85,7 @@ def find_layers(network: Network) -> tuple[Layer, ...]:
     return layers
 
 
-def without(layers: Sequence[Layer], patterns: Iterable[str]) -> tuple[Layer, ...]:
+def without(layers: Sequence[QuantLayer], patterns: Iterable[str]) -> tuple[QuantLayer, ...]:
     """The layers that no pattern fits. Raises Error for a pattern that fits none, and where none is left."""
     kept = list(layers)
     for pattern in patterns:
@@ -98,7 +98,7 @@ def without(layers: Sequence[Layer], patterns: Iterable[str]) -> tuple[Layer, ..
     return tuple(kept)
 
 
-def make_plan(network: Network, layers: Sequence[Layer], floats: Collection[str] = ()) -> Plan:
+def make_plan(network: Network, layers: Sequence[QuantLayer], floats: Collection[str] = ()) -> Plan:
     """The layers, and the tensors rounded for them: their operands, and further up the operands of sums, means and ops
     that move elements. Only sums of images are rounded: a convolution's result must be rounded to be computed in
     integers throughout. Sums of a transformer have outliers, and matrix products give floats as fast. The result of an
@@ -176,7 +176,7 @@ class _Groups:
         return tuple(tuple(group) for group in found.values())
 
 
-def _layer(index: int, node: onnx.NodeProto, known: Mapping[str, Array]) -> Layer | None:
+def _layer(index: int, node: onnx.NodeProto, known: Mapping[str, Array]) -> QuantLayer | None:
     if not is_standard(node) or node.op_type not in PRODUCTS or len(node.input) < 2:
         return None
     x, w = node.input[0], node.input[1]
@@ -187,12 +187,12 @@ def _layer(index: int, node: onnx.NodeProto, known: Mapping[str, Array]) -> Laye
         return None
     if w not in known:
         matrices = node.op_type == "MatMul"
-        return Layer(index, layer_name(node), node.op_type, (x, w), None, None, None) if matrices else None
+        return QuantLayer(index, layer_name(node), node.op_type, (x, w), None, None, None) if matrices else None
     weight = known[w]
     if weight.dtype != np.float32 or weight.ndim < 2 or not weight.size:
         return None
     groups = attribute(node, "group", 1) if node.op_type == "ConvTranspose" else 1
-    return Layer(index, layer_name(node), node.op_type, (x,), w, _channels(node, weight), bias, groups)
+    return QuantLayer(index, layer_name(node), node.op_type, (x,), w, _channels(node, weight), bias, groups)
 
 
 def _channels(node: onnx.NodeProto, weight: Array) -> int | None:

@@ -13,7 +13,7 @@ from hexane.quant.calibrate import Compile, Feed, Run, histograms, not_fp32
 from hexane.quant.dynamic import dynamic_layers, write_dynamic
 from hexane.quant.equalize import equalized
 from hexane.quant.grid import Grid, Rounded, activation_grid, least_weight_scale, round_bias, round_weight
-from hexane.quant.layers import Layer, Plan, find_layers, make_plan, without
+from hexane.quant.layers import Plan, QuantLayer, find_layers, make_plan, without
 from hexane.quant.measure import OutputError
 from hexane.quant.network import Network
 from hexane.quant.ranges import RANGES
@@ -37,7 +37,7 @@ class _Trial:
     outputs with it alone, once somebody asked."""
 
     network: Network
-    layers: tuple[Layer, ...]
+    layers: tuple[QuantLayer, ...]
     floats: frozenset[str]
     encoded: Encoded
     errors: OutputError
@@ -108,8 +108,8 @@ def quantize_weights(network: Network, asked: Quantization) -> tuple[onnx.ModelP
 
 
 def _planned(
-    network: Network, layers: Sequence[Layer], feeds: Iterable[Feed], compile: Compile
-) -> tuple[tuple[Layer, ...], Plan, frozenset[str]]:
+    network: Network, layers: Sequence[QuantLayer], feeds: Iterable[Feed], compile: Compile
+) -> tuple[tuple[QuantLayer, ...], Plan, frozenset[str]]:
     """The layers with fp32 activations, the tensors rounded for them, and the tensors that are not fp32."""
     plan = make_plan(network, layers)
     names = [name for group in plan.groups for name in group]
@@ -160,7 +160,7 @@ def _activation_grids(
 
 def _encoded(
     network: Network,
-    layers: Sequence[Layer],
+    layers: Sequence[QuantLayer],
     grids: dict[str, Grid],
     asked: Quantization,
     corrections: dict[str, Array],
@@ -188,7 +188,7 @@ def _encoded(
     return Encoded(grids, weights, biases)
 
 
-def _bias(network: Network, layer: Layer, correction: Array | None) -> Array | None:
+def _bias(network: Network, layer: QuantLayer, correction: Array | None) -> Array | None:
     """The bias in floats; None without one, or if it has not one number for each channel."""
     own = None if layer.bias is None else network.constants[layer.bias]
     if own is not None and own.ndim != 1:
@@ -201,7 +201,7 @@ def _bias(network: Network, layer: Layer, correction: Array | None) -> Array | N
 
 
 def _report(
-    layer: Layer, encoded: Encoded, error: float, asked: Quantization, output_error: float | None
+    layer: QuantLayer, encoded: Encoded, error: float, asked: Quantization, output_error: float | None
 ) -> QuantizedLayer:
     grid = encoded.grids[layer.activations[0]]
     info = np.iinfo(grid.zero.dtype)

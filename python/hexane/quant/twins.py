@@ -9,7 +9,7 @@ import numpy as np
 
 from hexane.graph import Array
 from hexane.quant.calibrate import Compile, Feed, each
-from hexane.quant.layers import Layer
+from hexane.quant.layers import QuantLayer
 from hexane.quant.network import Network, showing
 from hexane.quant.write import Encoded, write_twins
 
@@ -39,7 +39,7 @@ class Change:
 
 
 def changes(
-    network: Network, layers: Sequence[Layer], encoded: Encoded, feeds: Iterable[Feed], compile: Compile
+    network: Network, layers: Sequence[QuantLayer], encoded: Encoded, feeds: Iterable[Feed], compile: Compile
 ) -> Mapping[str, Change]:
     """By layer; one pass over the feeds."""
     model, twins = write_twins(network, layers, encoded)

@@ -10,7 +10,7 @@ from onnx import helper, numpy_helper
 
 from hexane.graph import Array
 from hexane.quant.grid import Grid, Rounded
-from hexane.quant.layers import Layer, find_images, reads_rounded
+from hexane.quant.layers import QuantLayer, find_images, reads_rounded
 from hexane.quant.network import Network, all_nodes, subgraphs
 
 MATRICES = ("Gemm", "MatMul")
@@ -70,7 +70,7 @@ class Writer:
             self.weights[key] = self.node("DequantizeLinear", operands, f"{name}_dequantized", **axis)
         return self.weights[key]
 
-    def apart(self, name: str, shape: Sequence[int]) -> str:
+    def separate_name(self, name: str, shape: Sequence[int]) -> str:
         """The weight after a Reshape that changes nothing. onnxruntime makes one op of a DequantizeLinear and a product
         of matrices, which also rounds the other operand to 8 bits."""
         key = name, b""
@@ -79,7 +79,7 @@ class Writer:
             self.weights[key] = self.node("Reshape", [name, wanted], f"{name}_whole")
         return self.weights[key]
 
-    def layer(self, node: onnx.NodeProto, layer: Layer, encoded: Encoded) -> onnx.NodeProto:
+    def layer(self, node: onnx.NodeProto, layer: QuantLayer, encoded: Encoded) -> onnx.NodeProto:
         """The node with its weight and bias in integers."""
         new = onnx.NodeProto()
         new.CopyFrom(node)
@@ -87,7 +87,7 @@ class Writer:
             rounded = encoded.weights[layer.name]
             new.input[1] = self.stored(layer.weight, rounded)
             if node.op_type in MATRICES and encoded.grids.keys().isdisjoint(layer.activations):
-                new.input[1] = self.apart(new.input[1], rounded.integers.shape)
+                new.input[1] = self.separate_name(new.input[1], rounded.integers.shape)
         if layer.name in encoded.biases:
             bias = self.stored(layer.bias or f"{layer.name}_bias", encoded.biases[layer.name])
             while len(new.input) < 3:
@@ -96,7 +96,7 @@ class Writer:
         return new
 
 
-def write(network: Network, layers: Sequence[Layer], encoded: Encoded) -> onnx.ModelProto:
+def write(network: Network, layers: Sequence[QuantLayer], encoded: Encoded) -> onnx.ModelProto:
     """The network with everything that is encoded; its own nodes and names stay. Outputs, subgraphs
     and nodes that compute in floats read the tensors in floats."""
     writer = Writer(network.names)
@@ -124,7 +124,9 @@ def write(network: Network, layers: Sequence[Layer], encoded: Encoded) -> onnx.M
     return assembled(network.proto, writer)
 
 
-def write_twins(network: Network, layers: Sequence[Layer], encoded: Encoded) -> tuple[onnx.ModelProto, dict[str, str]]:
+def write_twins(
+    network: Network, layers: Sequence[QuantLayer], encoded: Encoded
+) -> tuple[onnx.ModelProto, dict[str, str]]:
     """The network in floats, and next to each layer its quantised twin, which reads the same tensors; by layer the name
     of the twin's result."""
     writer = Writer(network.names)

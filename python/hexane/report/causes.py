@@ -105,7 +105,7 @@ class _Pair:
         return self.graph.nodes[self.number]
 
     @property
-    def apart(self) -> Difference:
+    def difference(self) -> Difference:
         return difference(self.a.array(self.number), self.b.array(self.number))
 
     def both(self) -> list[tuple[Run, Array]]:
@@ -114,9 +114,9 @@ class _Pair:
 
     def tolerated(self, change: str) -> str:
         """The advice to allow a tolerance; that nothing helps where the layer is wrong."""
-        if self.apart.distance <= FAR:
+        if self.difference.distance <= FAR:
             return change
-        apart = self.apart
+        apart = self.difference
         size = f"{apart.max_abs:.2g} apart from zeros" if apart.distance == inf else f"{apart.distance:.2g}"
         far = f"{size} is more than a result loses when it is rounded"
         return f"none was found: {far}, and a tolerance would hide it"
@@ -326,7 +326,7 @@ def _of_fault(pair: _Pair, run: Run, part: _Part, fault: Fault, after: float) ->
     known = product and fault.overflow and any(s is step for s in part.steps)
     if known and (found := _overflow(pair, run, _Part([step], part.reads))):  # it knows what helps
         return found
-    apart = pair.apart
+    apart = pair.difference
     now = f"{apart.overflows} of {apart.size} numbers infinite" if apart.overflows else f"{apart.distance:.2g}"
     evidence = f"{fault.evidence}; without it this layer would be {after:.2g} apart, not {now}"
     change = by_a_power(fault.overflow, step.node)
@@ -443,7 +443,7 @@ def _products(pair: _Pair, run: Run, part: _Part) -> Cause | None:
             "these numbers leave no room to scale up, and no other change that keeps what the network computes is known"
             if factor == 1
             else f"scaling its input by {factor} and its result by 1/{factor} was tried and does not help"
-            + (": allow a tolerance" if pair.apart.distance <= FAR else "")
+            + (": allow a tolerance" if pair.difference.distance <= FAR else "")
         )
         return Cause(kind, where, why, evidence, change)
     return None
@@ -542,7 +542,7 @@ def _up(array: Array, operands: list[Array | None], sums: list[Sum]) -> int:
 
 def _magnified(pair: _Pair, parts: Mapping[str, _Part]) -> Cause | None:
     """A layer whose steps are all right but that is wrong: a small difference of its operands grows."""
-    apart = pair.apart
+    apart = pair.difference
     if apart.distance <= FAR:
         return None
     own = max((_off(run, step) for run in (pair.a, pair.b) for step in parts[run.name].steps), default=0.0)

@@ -3,7 +3,7 @@
 import io
 from collections.abc import Sequence
 
-from hexane.report.compare import Comparison, Layer
+from hexane.report.compare import ComparedLayer, Comparison
 from hexane.report.difference import Difference
 from hexane.report.plotting import check_plotting
 
@@ -61,7 +61,7 @@ def _alike(comparison: Comparison) -> list[list[str]]:
     return list(found.values())
 
 
-def _from_base(comparison: Comparison, layer: Layer, name: str) -> Difference | None:
+def _from_base(comparison: Comparison, layer: ComparedLayer, name: str) -> Difference | None:
     return layer.differences.get(name) if layer.base == comparison.base else None
 
 

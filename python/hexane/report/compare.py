@@ -35,7 +35,7 @@ HEAD = ("layer", "op", "target", "differ", "max abs", "relative L2", "first over
 
 
 @dataclass(frozen=True)
-class Layer:
+class ComparedLayer:
     """A result of the user's network, and how far each target is from the base, or where that has fused it into another
     layer, from the first that has it."""
 
@@ -99,15 +99,15 @@ class Parting:
     first: str
     second: str
     tolerance: float
-    layer: Layer | None = None
+    layer: ComparedLayer | None = None
     difference: Difference | None = None
     cause: Cause | None = None
     outputs: tuple[str, ...] = ()
-    within: Layer | None = None
+    within: ComparedLayer | None = None
     culprit: Culprit | None = None
 
     @property
-    def apart(self) -> bool:
+    def differs(self) -> bool:
         return bool(self.outputs) or self.layer is not None
 
     def lines(self, labels: Mapping[str, str], others: Sequence[str] = ()) -> list[str]:
@@ -171,7 +171,7 @@ class Comparison:
     name: str
     targets: tuple[str, ...]
     base: str
-    layers: tuple[Layer, ...]
+    layers: tuple[ComparedLayer, ...]
     partings: tuple[Parting, ...]
     missing: Mapping[str, tuple[int, ...]]
     notes: tuple[str, ...]
@@ -181,7 +181,7 @@ class Comparison:
     @property
     def ok(self) -> bool:
         """True if no two targets part."""
-        return not any(p.apart for p in self.partings)
+        return not any(p.differs for p in self.partings)
 
     @property
     def first_lines(self) -> list[str]:
@@ -381,12 +381,12 @@ def _computes(run: Run, number: int, node: Node) -> bool:
     return not moves or id(run.layers[number].node) in run.steps
 
 
-def _layer(graph: Graph, number: int, runs: Sequence[Run], base: Run) -> Layer:
+def _layer(graph: Graph, number: int, runs: Sequence[Run], base: Run) -> ComparedLayer:
     have = [run for run in runs if number in run.layers]
     base = base if base in have else have[0]
     ranges = {run.name: _range(run.array(number)) for run in have}
     differences = {r.name: difference(r.array(number), base.array(number)) for r in have if r is not base}
-    return Layer(number, graph.nodes[number], base.name, ranges, differences)
+    return ComparedLayer(number, graph.nodes[number], base.name, ranges, differences)
 
 
 def _range(array: Array) -> tuple[float, float] | None:
@@ -424,7 +424,7 @@ class _Limits(NamedTuple):
     layers: bool
 
 
-def _parting(graph: Graph, layers: Mapping[int, Layer], a: Run, b: Run, limits: _Limits) -> Parting:
+def _parting(graph: Graph, layers: Mapping[int, ComparedLayer], a: Run, b: Run, limits: _Limits) -> Parting:
     tolerance = limits.tolerance if limits.tolerance is not None else TOLERANCE if b.name == IEEE else 0.0
     outputs = tuple(name for name in a.outputs if are_apart(a.outputs[name], b.outputs[name], tolerance))
     both = [n for n in layers if n in a.layers and n in b.layers]
@@ -438,7 +438,7 @@ def _parting(graph: Graph, layers: Mapping[int, Layer], a: Run, b: Run, limits: 
 
 
 def _broken(
-    graph: Graph, layers: Mapping[int, Layer], a: Run, b: Run, tolerance: float, outputs: tuple[str, ...]
+    graph: Graph, layers: Mapping[int, ComparedLayer], a: Run, b: Run, tolerance: float, outputs: tuple[str, ...]
 ) -> Parting | None:
     """The layer of a chip's program that breaks the outputs, and why; None where no single one does."""
     assert a.net.program is not None

@@ -13,11 +13,11 @@ const bytes = (number) => `${exact(number)} bytes`;
 function figures() {
   const flash = data.in_flash;
   return make("div", { class: "figures" },
-    figure(size(data.streamed + data.beside), `row by row: arena and ${beside}`),
-    figure(size(data.whole + data.beside), `in whole tensors: arena and ${beside}`),
+    figure(size(data.streamed + data.extra_bytes), `row by row: arena and ${beside}`),
+    figure(size(data.whole + data.extra_bytes), `in whole tensors: arena and ${beside}`),
     figure(size(data.bound), "live at once: no placement takes less"),
     figure(size(data.floor), "of one step: no plan takes less"),
-    figure(size(data.beside), onHost ? "scratch of kernels in these: this CPU, one thread" : "inputs and outputs in these: the C99 runtime uses no scratch"),
+    figure(size(data.extra_bytes), onHost ? "scratch of kernels in these: this CPU, one thread" : "inputs and outputs in these: the C99 runtime uses no scratch"),
     figure(size(data.held), `one memory for arena, ${data.stream_input ? "rows of inputs" : "inputs"} and outputs`),
     figure(size(flash.plan), `of plan in flash, ${size(flash.weights)} of it weights`),
     figure(flash.missing ? "unknown" : size(flash.code), flash.missing || "of code, an upper estimate: Cortex-M4 at -Os"));

@@ -142,7 +142,7 @@ class Fit:
     refused: str = ""
 
     @property
-    def beside(self) -> int:
+    def extra_bytes(self) -> int:
         """Bytes that count in addition to the arena."""
         return self.scratch + (0 if self.runtime == "host" else self.inputs + self.outputs)
 
@@ -192,7 +192,7 @@ class Fit:
         return f"{'does not fit' if over else 'fits'} {limit} bytes of flash: plan and code need {total}{over}"
 
     def _memory_verdict(self) -> str:
-        whole, streamed = self.whole + self.beside, self.streamed + self.beside
+        whole, streamed = self.whole + self.extra_bytes, self.streamed + self.extra_bytes
         if self.sram is None:
             return f"needs {streamed} bytes row by row, {whole} in whole tensors"
         stripes, way, where = self.striped, self.in_sram, f"{self.sram} bytes"
@@ -224,7 +224,13 @@ class Fit:
     def to_json(self) -> dict[str, Any]:
         """All of it, for programs."""
         flash = {**asdict(self.in_flash), "total": self.in_flash.total}
-        return {"verdict": self.verdict, "fits": self.fits, **asdict(self), "beside": self.beside, "in_flash": flash}
+        return {
+            "verdict": self.verdict,
+            "fits": self.fits,
+            **asdict(self),
+            "extra_bytes": self.extra_bytes,
+            "in_flash": flash,
+        }
 
     def timeline_text(self) -> str:
         """The streamed arena, a line for each tensor: bytes, offset, rows kept of all, steps."""

@@ -16,7 +16,7 @@ from hexane.passes.retarget.writer import BORDER, FIT
 from hexane.pipeline import divide, engine_form
 from hexane.report.report import Entry, Report
 from hexane.stages.segments.devices import COMPUTING
-from hexane.stages.segments.join import Parts
+from hexane.stages.segments.join import SegmentParts
 from hexane.targets import Chip, Verdict
 from hexane.targets.legality import op_unit
 from hexane.targets.query import load_chip
@@ -190,7 +190,7 @@ def _with_lost_factors(
     hold."""
     divided, segments = divide(model, chip)
     lost = list[tuple[str, frozenset[str], str]]()
-    for found, piece in zip(segments, Parts(divided, segments).graphs(), strict=True):
+    for found, piece in zip(segments, SegmentParts(divided, segments).graphs(), strict=True):
         for said in lost_factors(engine_form(piece, chip).decisions) if found.device == "ane" else ():
             op, _, places = said.node.partition(" at ")
             lost.append((op, frozenset(places.split(", ")), said.reason))

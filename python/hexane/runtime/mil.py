@@ -16,7 +16,7 @@ from hexane.ops.encodings import encoding_of, is_encoded
 from hexane.pipeline import divide, engine_form
 from hexane.program import Segment
 from hexane.stages.segments.devices import Programs
-from hexane.stages.segments.join import Parts
+from hexane.stages.segments.join import SegmentParts
 from hexane.targets import Chip
 
 
@@ -67,7 +67,7 @@ def named_pieces(
     graph, segments = divide(graph, chip, programs=programs)
     if all(segment.device != "ane" for segment in segments):
         raise UnsupportedError(f"[emit] got a model of which {chip.label} computes nothing: hexane check says why")
-    parts = Parts(graph, segments)
+    parts = SegmentParts(graph, segments)
     names = _names(graph, segments)
     pieces = []
     for segment, piece in zip(segments, parts.graphs(), strict=True):

@@ -26,7 +26,7 @@ from hexane.runtime.debug import Debug
 from hexane.runtime.engine import why_on_cpu
 from hexane.runtime.futures import Submits
 from hexane.runtime.model import Model, PortType, arguments, no_params
-from hexane.runtime.turns import short_turns
+from hexane.runtime.switch_interval import short_switch_interval
 from hexane.system.forks import at_fork
 from hexane.system.log import LOG
 
@@ -187,7 +187,7 @@ class OpenModel(Submits):
 
     def _compiled(self, key: Key, compiling: Future[Model], shapes: Shapes, values: Values) -> Model:
         try:
-            with short_turns():
+            with short_switch_interval():
                 begin = perf_counter()
                 model = self._specialise(shapes, values)
                 LOG.info("compiled for %s in %.0f ms", shapes, (perf_counter() - begin) * 1e3)

@@ -72,7 +72,7 @@ class Floor:
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class NetplistLayer:
     """A layer of a netplist. gate: the field of Chip.gates that its validator reads. fails: the first family with
     working code generation, or "always". export: has a validator of its own. authored: can be written without one."""
 
@@ -112,10 +112,10 @@ def floors() -> Mapping[str, Floor]:
 
 
 @cache
-def layers() -> Mapping[str, Layer]:
+def layers() -> Mapping[str, NetplistLayer]:
     """The layers of a netplist, by name."""
     return {
-        name: Layer(
+        name: NetplistLayer(
             name,
             row.get("gate", ""),
             row.get("reject", ""),

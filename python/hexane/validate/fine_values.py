@@ -39,17 +39,17 @@ DIVIDED = ("log", "inverse", "rsqrt")
 
 class Fine(NamedTuple):
     """size: of the small numbers; whole: whether all numbers are so small; before: the operand that they come from.
-    beside: the usual size of the numbers that they are added to; 0 where they are no terms of a sum."""
+    neighbour: the usual size of the numbers that they are added to; 0 where they are no terms of a sum."""
 
     size: float
     whole: bool
     before: Value | None
-    beside: float = 0.0
+    neighbour: float = 0.0
 
     @property
     def is_term(self) -> bool:
         """True if what fp16 loses of them is little of the sum, however it is scaled."""
-        return not self.whole and MOST_LOST * self.beside >= HALF_A_STEP
+        return not self.whole and MOST_LOST * self.neighbour >= HALF_A_STEP
 
 
 class Makers(NamedTuple):
@@ -205,7 +205,7 @@ def _made(node: Node, fine: Mapping[Value, Fine], gains: Mapping[Value, float]) 
         before = fine.get(value)
         if before is not None:
             size = before.size * factor
-            beside = before.beside * min(factor, 1.0)
+            beside = before.neighbour * min(factor, 1.0)
             return Fine(size, before.whole, value, beside) if size < VISIBLE else None
         size = gains.get(node.values[0], factor)
         return Fine(size, True, None) if size < FEW_DIGITS else None
@@ -216,11 +216,11 @@ def _made(node: Node, fine: Mapping[Value, Fine], gains: Mapping[Value, float]) 
         return before._replace(before=operands[0])
     if node.op == "square" and operands[0] in fine:
         before = fine[operands[0]]
-        return Fine(before.size**2, before.whole, operands[0], before.beside**2)
+        return Fine(before.size**2, before.whole, operands[0], before.neighbour**2)
     if node.op == "square":
         return _shared(node, gains)
     if (own := _own(node)) is not None:
-        return own._replace(beside=_beside(node, fine, gains)) if node.op in ("add", "sub") else own
+        return own._replace(neighbour=_beside(node, fine, gains)) if node.op in ("add", "sub") else own
     if node.op not in KEEP and not OPS[node.op].moves:
         return None
     moved = operands
@@ -230,7 +230,7 @@ def _made(node: Node, fine: Mapping[Value, Fine], gains: Mapping[Value, float]) 
     if not known:
         return None
     first, value = min(known, key=lambda pair: (pair[0].is_term, pair[0].size))
-    return Fine(first.size, all(v in fine and fine[v].whole for v in moved), value, first.beside)
+    return Fine(first.size, all(v in fine and fine[v].whole for v in moved), value, first.neighbour)
 
 
 def _of_batch_norm(node: Node, fine: Mapping[Value, Fine], gains: Mapping[Value, float]) -> Fine | None:
@@ -244,7 +244,7 @@ def _of_batch_norm(node: Node, fine: Mapping[Value, Fine], gains: Mapping[Value,
         return Fine(small, False, None, usual * factor)
     if before is None or before.size * factor >= VISIBLE:
         return None
-    return Fine(before.size * factor, before.whole and not affine.shift.any(), x, before.beside * min(factor, 1.0))
+    return Fine(before.size * factor, before.whole and not affine.shift.any(), x, before.neighbour * min(factor, 1.0))
 
 
 def _beside(node: Node, fine: Mapping[Value, Fine], gains: Mapping[Value, float]) -> float:

@@ -7,7 +7,7 @@ import pytest
 
 import hexane as hx
 from assets import Function
-from hexane.emit.coreai.bytecode import Written, WrittenValue
+from hexane.emit.coreai.bytecode import OperationRecord, WrittenValue
 from hexane.emit.coreai.write import emit_asset
 from hexane.graph import Graph
 from hexane.importers.coreai import import_asset, read_asset
@@ -23,17 +23,17 @@ class Cache(Function):
         super().__init__()
         self.row, self.cache = self.input("row", ROW), self.state("cache", SHAPE)
         self.token = WrittenValue(self.writer.token())
-        self.operations.append(Written("dataflow.create_token_v1", (), (self.token,)))
+        self.operations.append(OperationRecord("dataflow.create_token_v1", (), (self.token,)))
 
     def read(self) -> WrittenValue:
         found, after = self.value(SHAPE), WrittenValue(self.writer.token())
-        self.operations.append(Written("dataflow.read_handle_v1", (self.cache, self.token), (found, after)))
+        self.operations.append(OperationRecord("dataflow.read_handle_v1", (self.cache, self.token), (found, after)))
         self.token = after
         return found
 
     def write(self, data: WrittenValue) -> None:
         after = WrittenValue(self.writer.token())
-        self.operations.append(Written("dataflow.write_handle_v1", (self.cache, data, self.token), (after,)))
+        self.operations.append(OperationRecord("dataflow.write_handle_v1", (self.cache, data, self.token), (after,)))
         self.token = after
 
     def updated(self, x: WrittenValue, start: int, row: WrittenValue | None = None) -> WrittenValue:

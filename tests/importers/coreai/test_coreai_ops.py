@@ -7,7 +7,7 @@ import pytest
 
 import hexane as hx
 from assets import Function
-from hexane.emit.coreai.bytecode import Written, WrittenBody, WrittenValue
+from hexane.emit.coreai.bytecode import OperationRecord, WrittenBody, WrittenValue
 from hexane.importers.coreai import import_asset, read_asset
 from hexane.importers.coreai.bodies import bodies_that_disagree
 
@@ -84,7 +84,7 @@ def test_a_state_lives_from_call_to_call() -> None:
     x, s = f.input("x", (3,)), f.state("total", (3,))
     token = f.op("dataflow.create_token", result=WrittenValue(f.writer.token()))
     before, read = WrittenValue(x.type), WrittenValue(f.writer.token())
-    f.operations.append(Written("dataflow.read_handle_v1", (s, token), (before, read)))
+    f.operations.append(OperationRecord("dataflow.read_handle_v1", (s, token), (before, read)))
     after = f.op("primitive.add", before, x)
     f.op("dataflow.write_handle", s, after, read, result=WrittenValue(f.writer.token()))
     net = hx.compile(import_asset(read_asset(f.finish({"y": after}).bytes(), "f")))
@@ -105,17 +105,17 @@ def test_a_loop_is_written_out() -> None:
     i, a = carried()
     four, smaller = f.writer.constant(np.array(4, np.int32), "si32"), f.value((), "bool")
     before = WrittenBody((i, a), [
-        four, Written("primitive.greater_v1", (four.results[0], i), (smaller,)),
-        Written("controlflow.condition_v1", (smaller, i, a)),
+        four, OperationRecord("primitive.greater_v1", (four.results[0], i), (smaller,)),
+        OperationRecord("controlflow.condition_v1", (smaller, i, a)),
     ])  # fmt: skip
     j, b = carried()
     one, (k, c) = f.writer.constant(np.array(1, np.int32), "si32"), carried()
     after = WrittenBody((j, b), [
-        one, Written("primitive.add_v1", (j, one.results[0]), (k,)), Written("primitive.add_v1", (b, b), (c,)),
-        Written("dataflow.yield_v1", (k, c)),
+        one, OperationRecord("primitive.add_v1", (j, one.results[0]), (k,)), OperationRecord("primitive.add_v1", (b, b), (c,)),
+        OperationRecord("dataflow.yield_v1", (k, c)),
     ])  # fmt: skip
     results = carried()
-    f.operations.append(Written("controlflow.while_v1", (zero, x), results, bodies=(before, after)))
+    f.operations.append(OperationRecord("controlflow.while_v1", (zero, x), results, bodies=(before, after)))
     got = run(f, {"y": results[1]}, {"x": np.array([1, 3], np.float32)})["y"]
     np.testing.assert_array_equal(got, [16, 48])
 
@@ -167,7 +167,7 @@ def test_a_body_that_computes_something_else_is_told(inside: str, count: int) ->
     a = inner.value((2, 3))
     zero = inner.const(np.zeros((2, 3), np.float32))
     y = inner.op(inside, a) if inside != "relu" else inner.op("primitive.maximum", a, zero)
-    body = WrittenBody((a,), [*inner.operations, Written("dataflow.yield_v1", (y,))])
+    body = WrittenBody((a,), [*inner.operations, OperationRecord("dataflow.yield_v1", (y,))])
     z = f.op("relu", x, bodies=(body,), isolated=True)
     found = bodies_that_disagree(read_asset(f.finish({"z": z}).bytes(), "f"))
     assert len(found) == count
@@ -182,7 +182,7 @@ def test_the_body_of_a_reduction_to_an_index_says_which_element_it_keeps(keeps_l
     old, new = inner.value(()), inner.value(())
     pair = (new, old) if keeps_larger else (old, new)
     better = inner.op("primitive.greater", *pair, result=inner.value((), "bool"))
-    body = WrittenBody((old, new), [*inner.operations, Written("dataflow.yield_v1", (better,))])
+    body = WrittenBody((old, new), [*inner.operations, OperationRecord("dataflow.yield_v1", (better,))])
     first, zero = f.const(np.float32(0)), f.const(np.array(0, np.uint32))
     y = f.op(
         "primitive.reduce_index", x, f.const(scalar(1)), first, zero, result=f.value((2, 1), "ui32"),

@@ -10,7 +10,15 @@ from typing import Any
 import numpy as np
 
 from hexane import _core
-from hexane.emit.coreai.bytecode import Tables, Written, WrittenBody, WrittenValue, number, signed, write_bytecode
+from hexane.emit.coreai.bytecode import (
+    OperationRecord,
+    Tables,
+    WrittenBody,
+    WrittenValue,
+    number,
+    signed,
+    write_bytecode,
+)
 from hexane.graph import Array, TensorType
 from hexane.importers.coreai.asset import ASSET, FUNCTION, HASH, METADATA, OUTPUT, PROGRAM
 from hexane.importers.coreai.attributes import DYNAMIC, ELEMENTS
@@ -33,7 +41,7 @@ class AssetWriter:
 
     def __init__(self, version: int = OLDEST_VERSION) -> None:
         self.tables, self.version = Tables(), version
-        self.functions: list[Written] = []
+        self.functions: list[OperationRecord] = []
         t = self.tables
         file = t.attribute(30, *[number(t.string(text)) for text in ("-", "", "")])
         source = t.attribute(31, number(file), *[number(0)] * 4)
@@ -86,7 +94,7 @@ class AssetWriter:
 
     # ---- operations ----
 
-    def constant(self, array: Array, element: str) -> Written:
+    def constant(self, array: Array, element: str) -> OperationRecord:
         """Numbers in row order, packed if smaller than a byte; if all are equal, only one."""
         data, is_packed = packed(array, element), element in BITS
         first = np.ascontiguousarray(array).tobytes()[: array.itemsize]
@@ -99,21 +107,21 @@ class AssetWriter:
             key = f"resource_{hashlib.sha256(data).hexdigest()[:16]}"
             value = self.tables.attribute(7, number(self.tables.resource(key, data)))
         result = WrittenValue(self.tensor(array.shape, element))
-        return Written("primitive.constant_v1", results=(result,), properties=(value,))
+        return OperationRecord("primitive.constant_v1", results=(result,), properties=(value,))
 
     def function(
         self,
         name: str,
         arguments: Mapping[str, WrittenValue],
         results: Mapping[str, WrittenValue],
-        operations: list[Written],
+        operations: list[OperationRecord],
         private: bool = False,
         composite: int | None = None,
     ) -> None:
         t = self.tables
         types = [[v.type for v in side.values()] for side in (results, arguments)]
         kind = t.type(30, *[number(n) for side in types for n in (len(side), *side)])
-        end = Written(OUTPUT, operands=tuple(results.values()))
+        end = OperationRecord(OUTPUT, operands=tuple(results.values()))
         body = WrittenBody(tuple(arguments.values()), [*operations, end])
         no = self.flag(False)
         properties = (
@@ -121,7 +129,7 @@ class AssetWriter:
             no, self.array(()), self._ports(results),
         )  # fmt: skip
         self.functions.append(
-            Written(FUNCTION, properties=properties, optional=frozenset((1,)), bodies=(body,), isolated=True)
+            OperationRecord(FUNCTION, properties=properties, optional=frozenset((1,)), bodies=(body,), isolated=True)
         )
 
     def _ports(self, ports: Mapping[str, WrittenValue]) -> int:
@@ -130,7 +138,7 @@ class AssetWriter:
     def bytes(self) -> bytes:
         """The program of the asset."""
         version = self.integer(self.version)
-        asset = Written(
+        asset = OperationRecord(
             ASSET, properties=(None, version), optional=frozenset((0, 1)),
             bodies=(WrittenBody((), self.functions),), isolated=True,
         )  # fmt: skip

@@ -57,7 +57,7 @@ def aligned_section(kind: int, data: bytes, alignment: int, offset: int) -> byte
 
 
 @dataclass(slots=True)
-class Written:
+class OperationRecord:
     """An operation to be written. properties: the index of each attribute, in the order of their names; None for an
     optional one that is left out. optional: which of them may be left out. bodies: the arguments' types and the
     operations of each."""
@@ -82,7 +82,7 @@ class WrittenValue:
 @dataclass(slots=True)
 class WrittenBody:
     arguments: Sequence[WrittenValue] = ()
-    operations: list[Written] = field(default_factory=list)
+    operations: list[OperationRecord] = field(default_factory=list)
 
 
 class Tables:
@@ -115,7 +115,7 @@ class Tables:
         self.string(operation)
         return self.names.setdefault(operation, len(self.names))
 
-    def property(self, operation: Written) -> int:
+    def property(self, operation: OperationRecord) -> int:
         assert operation.properties is not None
         encoded = b"".join(
             (number(0) if index is None else flagged(index, True)) if i in operation.optional else number(index or 0)
@@ -196,7 +196,7 @@ class _Ir:
             out += b"\0"
         return out + b"".join([self.operation(operation, values) for operation in body.operations])
 
-    def operation(self, o: Written, values: dict[WrittenValue, int]) -> bytes:
+    def operation(self, o: OperationRecord, values: dict[WrittenValue, int]) -> bytes:
         mask = (0x40 if o.properties is not None else 0) | (0x02 if o.results else 0)
         mask |= (0x04 if o.operands else 0) | (0x10 if o.bodies else 0)
         out = number(self.tables.name(o.name)) + bytes((mask,))
@@ -213,7 +213,7 @@ class _Ir:
             out += flagged(len(o.bodies), o.isolated) + b"".join(self.region(body, o, values) for body in o.bodies)
         return out
 
-    def region(self, body: WrittenBody, o: Written, values: dict[WrittenValue, int]) -> bytes:
+    def region(self, body: WrittenBody, o: OperationRecord, values: dict[WrittenValue, int]) -> bytes:
         known: dict[WrittenValue, int] = {} if o.isolated else dict(values)
         before = len(known)
         inner = self.block(body, known)

@@ -8,7 +8,7 @@ import numpy as np
 
 from hexane.coreai.table import REDUCTIONS, STEP_OF_REDUCTION
 from hexane.emit.coreai.asset import ELEMENT_OF, AssetWriter
-from hexane.emit.coreai.bytecode import Written, WrittenBody, WrittenValue
+from hexane.emit.coreai.bytecode import OperationRecord, WrittenBody, WrittenValue
 from hexane.graph import Array, TensorType, tensor_type
 
 YIELD = "dataflow.yield_v1"
@@ -33,7 +33,7 @@ class Scope:
 
     def __init__(self, writer: AssetWriter, location: int | None = None) -> None:
         self.writer, self.location = writer, location
-        self.operations: list[Written] = []
+        self.operations: list[OperationRecord] = []
 
     def value(self, kind: TensorType) -> Typed:
         return Typed(WrittenValue(self.writer.tensor(kind.shape, ELEMENT_OF[kind.dtype.name])), kind)
@@ -82,7 +82,7 @@ class Scope:
     ) -> Typed:
         """An operation whose result is this one."""
         self.operations.append(
-            Written(
+            OperationRecord(
                 name,
                 [v.value for v in operands],
                 (result.value,),
@@ -102,7 +102,7 @@ class Scope:
         inner = Scope(self.writer, self.location)
         arguments = [inner.value(kind) for kind in types]
         result = fill(inner, *arguments)
-        inner.operations.append(Written(YIELD, (result.value,), location=self.location))
+        inner.operations.append(OperationRecord(YIELD, (result.value,), location=self.location))
         return WrittenBody([v.value for v in arguments], inner.operations)
 
     # ---- what several forms are made of ----

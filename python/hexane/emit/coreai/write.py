@@ -10,7 +10,7 @@ import numpy as np
 
 import hexane
 from hexane.emit.coreai.asset import ELEMENT_OF, AssetWriter, save_asset
-from hexane.emit.coreai.bytecode import Written, WrittenValue, number
+from hexane.emit.coreai.bytecode import OperationRecord, WrittenValue, number
 from hexane.emit.coreai.forms import FORMS, can_be_written
 from hexane.emit.coreai.rules import RULES
 from hexane.emit.coreai.scope import Scope, Typed
@@ -162,14 +162,14 @@ class _Function:
     def _token(self) -> WrittenValue:
         if self.token is None:
             self.token = WrittenValue(self.writer.token())
-            self.scope.operations.append(Written("dataflow.create_token_v1", (), (self.token,)))
+            self.scope.operations.append(OperationRecord("dataflow.create_token_v1", (), (self.token,)))
         return self.token
 
     def _read(self, node: Node) -> Typed:
         before = self._token()
         typed, after = self.scope.value(node.types[0]), WrittenValue(self.writer.token())
         handle = self.handles[str(node.attrs["name"])]
-        self.scope.operations.append(Written("dataflow.read_handle_v1", (handle, before), (typed.value, after)))
+        self.scope.operations.append(OperationRecord("dataflow.read_handle_v1", (handle, before), (typed.value, after)))
         self.token = after
         return typed
 
@@ -188,7 +188,9 @@ class _Function:
             whole = self._updated(node, state, update, position)
         before, after = self._token(), WrittenValue(self.writer.token())
         handle = self.handles[str(root.node.attrs["name"])]
-        self.scope.operations.append(Written("dataflow.write_handle_v1", (handle, whole.value, before), (after,)))
+        self.scope.operations.append(
+            OperationRecord("dataflow.write_handle_v1", (handle, whole.value, before), (after,))
+        )
         self.token = after
         self.values[node.values[0]] = whole
 

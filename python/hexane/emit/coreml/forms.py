@@ -15,7 +15,7 @@ from hexane.importers.coreml import ops as _ops
 from hexane.importers.coreml.ops.indexing import COMBINES
 from hexane.importers.coreml.registry import HANDLERS
 from hexane.mil.arguments import Parameter, parameters
-from hexane.mil.forms import WRITE, Written
+from hexane.mil.forms import WRITE, MilCall
 from hexane.mil.forms.form import Write
 from hexane.mil.forms.quantised import palette
 from hexane.ops import LEAVES, OPS, apply
@@ -28,7 +28,7 @@ assert _ops is not None  # registers the arguments of ops that MIL text lacks
 MOST_AXES = 5  # of a tensor in Core ML
 
 
-def form_of(node: Node) -> Written | None:
+def form_of(node: Node) -> MilCall | None:
     """The node as an op of MIL that some system has; None where it has no form as it is."""
     write = _BEYOND.get(node.op) or WRITE.get(node.op)
     if write is None or any(len(kind.shape) > MOST_AXES or 0 in kind.shape for kind in node.types):
@@ -49,7 +49,7 @@ def form_of(node: Node) -> Written | None:
     return found if least_system(found, node) is not None else None
 
 
-def _takes(form: Written, node: Node) -> bool:
+def _takes(form: MilCall, node: Node) -> bool:
     """Checks of Core ML's type inference, and of ops whose meaning there differs."""
     given = form.arguments
     if form.op == "local_response_norm":  # of 3 axes it is along the first
@@ -182,13 +182,13 @@ def as_stored(node: Node) -> Node:
 _MODES = {own: mil for mil, own in COMBINES.items()}
 
 
-def _write_scatter(node: Node) -> Written | None:
+def _write_scatter(node: Node) -> MilCall | None:
     x, indices, updates = node.inputs
     if node.attrs["mode"] not in _MODES:
         return None
     given: dict[str, Any] = {"data": x, "indices": indices, "updates": updates}
     given |= {"axis": node.attrs["axis"]} if node.op == "scatter_along_axis" else {}
-    return Written(node.op, {**given, "mode": _MODES[node.attrs["mode"]], "validate_indices": False})
+    return MilCall(node.op, {**given, "mode": _MODES[node.attrs["mode"]], "validate_indices": False})
 
 
 _BEYOND: Mapping[str, Write] = {"scatter_nd": _write_scatter, "scatter_along_axis": _write_scatter}

@@ -30,7 +30,7 @@ _NUMBER_OF = {name: number for number, name in DTYPES_OF.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class PackageContents:
     """A model that is not in a folder yet. spec: the Model message. weights: the file, None where there is none.
     system: the oldest iOS that takes it. renamed: ports that have other names in it. graphs: what its functions
     compute."""
@@ -51,7 +51,7 @@ def write_model(
     images: Mapping[str, Image] | None = None,
     labels: Sequence[str] = (),
     listed: Sequence[Graph] = (),
-) -> Written:
+) -> PackageContents:
     """The model of functions by their names. compute: fp16, or fp32 for the floats that the graphs have. system: the
     iOS that it is for, 15 to 18; None: the oldest that has all ops. masks: whether weights that are mostly
     zeros are worth a system that stores them with masks; where it is there, they always are. images: inputs that are
@@ -116,7 +116,7 @@ def write_model(
     if len(made) > 1:
         described.defaultFunctionName = next(iter(made))
     if not listed:
-        return Written(spec, weights.settle(), year, renamed, made)
+        return PackageContents(spec, weights.settle(), year, renamed, made)
     others = [_variant(graph, year, weights, labels) for graph in variants]
     file = weights.settle()
     (name,) = made
@@ -124,7 +124,7 @@ def write_model(
     shapes = [next(v.shape for v in g.inputs if v.node.attrs["name"] == varied) for g in (*graphs.values(), *listed)]
     describe_shapes(described, renamed.get(varied, varied), shapes)
     forget_open_shapes(described, spec.mlProgram.functions[name])
-    return Written(spec, file, year, renamed, made)
+    return PackageContents(spec, file, year, renamed, made)
 
 
 def _variant(graph: Graph, year: int, weights: Weights, labels: Sequence[str]) -> Any:
@@ -162,7 +162,7 @@ def _describe_array(array: Any, value: Value) -> None:
     array.dataType = _NUMBER_OF[value.dtype.name]
 
 
-def save_model(written: Written, folder: str | os.PathLike[str]) -> int:
+def save_model(written: PackageContents, folder: str | os.PathLike[str]) -> int:
     """Writes the package into a folder next to the place, then puts it there, in the place of a package that is there
     already: whatever goes wrong, that stays as it was. Nothing is synced to the disk. Returns the bytes of the files.
 
@@ -184,7 +184,7 @@ def save_model(written: Written, folder: str | os.PathLike[str]) -> int:
     return size
 
 
-def _fill(written: Written, folder: Path) -> int:
+def _fill(written: PackageContents, folder: Path) -> int:
     inside = folder / "Data" / FOLDER
     inside.mkdir(parents=True)
     spec = written.spec.SerializeToString()

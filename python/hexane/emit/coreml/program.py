@@ -13,7 +13,7 @@ from hexane.emit.mil.names import Names, label_of
 from hexane.emit.mil.write import sparse, weights_of_products
 from hexane.graph import Array, Graph, Node, TensorType, Value
 from hexane.mil.arguments import IN_BRACKETS, Parameter
-from hexane.mil.forms import Written
+from hexane.mil.forms import MilCall
 from hexane.mil.forms.form import values_of
 from hexane.mil.forms.quantised import LUT_SCALE
 from hexane.ops import LEAVES
@@ -241,7 +241,7 @@ class FunctionWriter:
 
     # ---- weights in few bits ----
 
-    def constexpr(self, node: Node, form: Written, label: str) -> None:
+    def constexpr(self, node: Node, form: MilCall, label: str) -> None:
         given = {p.name: (p, form.arguments[p.name]) for p in arguments_known(form.op)
                  if form.arguments.get(p.name) is not None}  # fmt: skip
         inline = {name: _inline(v) if isinstance(v, Value) else Inline(np.array(v, np.int32), INT32)

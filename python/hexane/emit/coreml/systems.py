@@ -5,7 +5,7 @@ from typing import Any
 
 from hexane.dtypes import BOOL, FP16, FP32, INT32, DType
 from hexane.graph import Node, Value
-from hexane.mil.forms import Written
+from hexane.mil.forms import MilCall
 from hexane.ops.encodings import is_encoded
 
 # The ops of an iOS version: the name of its opset, and the model version that has them.
@@ -52,7 +52,7 @@ _LATER: Mapping[tuple[str, str], tuple[int, Any]] = {
 _IN_CONSTANTS = ("bias", "gamma", "beta", "mean", "variance")
 
 
-def least_system(form: Written, node: Node) -> int | None:
+def least_system(form: MilCall, node: Node) -> int | None:
     """The year of the oldest iOS that has the op so; None where none has."""
     found = _SINCE.get(form.op, OLDEST)
     for (op, argument), (year, before) in _LATER.items():
@@ -78,7 +78,7 @@ def least_system(form: Written, node: Node) -> int | None:
     return None if _computed(form, *_IN_CONSTANTS) else found
 
 
-def arguments_of(form: Written, system: int) -> dict[str, Any]:
+def arguments_of(form: MilCall, system: int) -> dict[str, Any]:
     """The arguments that the system knows."""
     return {
         name: value
@@ -104,6 +104,6 @@ def _of_dtype(op: str, argument: str, dtype: DType) -> int | None:
     return 17 if is_small and kind in ("moves", "gathers") else None
 
 
-def _computed(form: Written, *names: str) -> bool:
+def _computed(form: MilCall, *names: str) -> bool:
     given = [form.arguments.get(name) for name in names]
     return any(isinstance(v, Value) and v.node.op != "const" and not is_encoded(v.node) for v in given)

@@ -14,7 +14,7 @@ from hexane.errors import Error
 from hexane.graph import Graph, Node, TensorType, Value, constant, unique
 from hexane.lowering.mil_ops import written
 from hexane.mil.arguments import IN_BRACKETS, Parameter, parameters_of
-from hexane.mil.forms import Written
+from hexane.mil.forms import MilCall
 from hexane.mil.forms.form import values_of
 from hexane.mil.forms.products import PRODUCTS
 from hexane.mil.forms.quantised import LUT_SCALE
@@ -236,7 +236,7 @@ def _constant(p: Parameter, value: Any) -> Literal:
     return Literal(Type("bool", (len(value),)), tuple([bool(v) for v in value]))
 
 
-def weights_of_products(forms: Sequence[Written], given: Iterable[Value]) -> list[Value]:
+def weights_of_products(forms: Sequence[MilCall], given: Iterable[Value]) -> list[Value]:
     """Constants that are weights of products and nothing else."""
     read: dict[Value, set[bool]] = {}
     for form in forms:

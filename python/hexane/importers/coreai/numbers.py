@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 
 from hexane.graph import Array
-from hexane.system.room import Room
+from hexane.system.large_pages import LargePages
 
 # The dtype of each element type in computations.
 DTYPE_OF = {
@@ -45,7 +45,7 @@ _CHUNK = 1 << 15  # groups or bytes at once, which stay in the cache
 _FP4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
 
 
-def numbers(data: memoryview, element: str, shape: tuple[int, ...], room: Room | None = None) -> Array:
+def numbers(data: memoryview, element: str, shape: tuple[int, ...], room: LargePages | None = None) -> Array:
     """The elements of a constant; bytes for one element stand for all. Large ones that lie there as NumPy has them are
     no copy. room: where others may lie. Raises ValueError for another number of bytes than the shape needs, and for
     elements that nobody knows."""
@@ -85,7 +85,7 @@ def _bytes(element: str, count: int) -> int:
     return -(-bits // 24) * 3 if BITS[element] in (3, 6) else -(-bits // 8)
 
 
-def _elements(data: memoryview, element: str, count: int, room: Room | None = None) -> Array:
+def _elements(data: memoryview, element: str, count: int, room: LargePages | None = None) -> Array:
     found: Array
     if element in _WHOLE:
         found = np.frombuffer(data, _WHOLE[element], count)
@@ -95,7 +95,7 @@ def _elements(data: memoryview, element: str, count: int, room: Room | None = No
             return np.asarray(np.ldexp(np.float32(1), found.astype(np.int32) - 127))
         return found if found.nbytes > LARGE and found.flags.aligned and data.readonly else found.copy()
     bits = BITS[element]
-    found = _unpacked(np.frombuffer(data, np.uint8), bits, count, room or Room())
+    found = _unpacked(np.frombuffer(data, np.uint8), bits, count, room or LargePages())
     if element == "f4E2M1FN":
         return np.asarray(_FP4[found])
     if element == "si2":
@@ -103,7 +103,7 @@ def _elements(data: memoryview, element: str, count: int, room: Room | None = No
     return found.view(_SMALL[element])  # of a byte each, the number in its lowest bits
 
 
-def whole_bytes(array: Array, room: Room | None = None) -> Array:
+def whole_bytes(array: Array, room: LargePages | None = None) -> Array:
     """Integers of less than a byte as int8 or uint8; others as they are. room: where they may lie."""
     if array.dtype == ml_dtypes.int4:
         return _with_sign(array.view(np.uint8), 4, room)
@@ -111,10 +111,10 @@ def whole_bytes(array: Array, room: Room | None = None) -> Array:
     return array.view(np.uint8) if small else array
 
 
-def _with_sign(array: Array, bits: int, room: Room | None = None) -> Array:
+def _with_sign(array: Array, bits: int, room: LargePages | None = None) -> Array:
     """Bytes whose lowest bits are a number with a sign."""
     sign = np.uint8(1 << (bits - 1))
-    found = (room or Room()).array(array.shape, np.uint8)
+    found = (room or LargePages()).array(array.shape, np.uint8)
     before, after = array.reshape(-1), found.reshape(-1)
     for begin in range(0, after.size, _CHUNK):
         part = after[begin : begin + _CHUNK]
@@ -123,7 +123,7 @@ def _with_sign(array: Array, bits: int, room: Room | None = None) -> Array:
     return found.view(np.int8)
 
 
-def _unpacked(data: Array, bits: int, count: int, room: Room) -> Array:
+def _unpacked(data: Array, bits: int, count: int, room: LargePages) -> Array:
     """So many numbers of less than a byte, the first in the lowest bits, as bytes."""
     kind, steps = _APART[bits]
     size = 3 if bits in (3, 6) else 1  # bytes of a group

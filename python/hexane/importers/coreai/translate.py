@@ -22,7 +22,7 @@ from hexane.importers.likely_shapes import likely_shapes, shape_option
 from hexane.ops.compose import Builder
 from hexane.ops.fold import Folder
 from hexane.ops.valid_lengths import with_lengths
-from hexane.system.room import Room
+from hexane.system.large_pages import LargePages
 
 assert _handlers is not None  # registers them
 DEEPEST = 64  # functions in functions
@@ -38,7 +38,7 @@ class Translator:
         self.states: dict[Result, Value] = {}
         self.leaves: dict[Result, Value] = {}
         self.depth = 0
-        self.room = Room()
+        self.room = LargePages()
         self.in_place = updates_in_place(function.body)
         self.problems: dict[str, list[str]] = {}
 

@@ -34,7 +34,7 @@ class Tensor(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class ModelParts:
     """A serialised model: the nodes and initializers of its graph, and the rest."""
 
     rest: bytes
@@ -66,7 +66,7 @@ class _Messages(Sequence[T]):
         return (parse(data[begin:end]) for begin, end in zip(self._begins, self._ends, strict=True))
 
 
-def split(data: memoryview) -> Parts | None:
+def split(data: memoryview) -> ModelParts | None:
     """The parts of a large model; None for a small one, and where the bytes are not certain to be one."""
     try:
         return _split(data) if len(data) >= MIN_MODEL else None
@@ -74,7 +74,7 @@ def split(data: memoryview) -> Parts | None:
         return None
 
 
-def _split(data: memoryview) -> Parts:
+def _split(data: memoryview) -> ModelParts:
     graphs = [field for field in _fields(data, 0, len(data)) if field[0] == _MODEL_GRAPH]
     if len(graphs) != 1 or graphs[0][1] != _BYTES:
         raise ValueError("not one graph")
@@ -96,7 +96,7 @@ def _split(data: memoryview) -> Parts:
     length = sum(map(len, pieces))
     key = _varint(_MODEL_GRAPH << 3 | _BYTES)
     rest = b"".join([data[:graph_begin], key, _varint(length), *pieces, data[graph_end:]])
-    return Parts(
+    return ModelParts(
         rest,
         _Messages(data, *places[_GRAPH_NODE], _parse_node),
         _Messages(data, *places[_GRAPH_INITIALIZER], _parse_tensor),

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 
 from hexane.mil.forms import elementwise, indexing, movement, products, quantised, resizing, windows
-from hexane.mil.forms.form import Form, Read, Write, Written
+from hexane.mil.forms.form import Form, MilCall, Read, Write
 
-__all__ = ["FORMS", "READ", "WRITE", "Written"]
+__all__ = ["FORMS", "READ", "WRITE", "MilCall"]
 
 FORMS: tuple[Form, ...] = tuple(
     form

@@ -8,7 +8,7 @@ import numpy as np
 from hexane.dtypes import FP16, FP32, DType
 from hexane.errors import Error
 from hexane.graph import Node, Value, constant
-from hexane.mil.forms.form import Form, Result, Written, plain
+from hexane.mil.forms.form import Form, MilCall, Result, plain
 from hexane.ops.compose import Builder
 
 _UNARY = (
@@ -27,8 +27,8 @@ _BINARY = (
 def _with_epsilon(op: str) -> Form:
     """MIL's log, rsqrt and inverse add an epsilon to x, which for ours is 0."""
 
-    def write(node: Node) -> Written:
-        return Written(op, {"x": node.inputs[0], "epsilon": 0.0})
+    def write(node: Node) -> MilCall:
+        return MilCall(op, {"x": node.inputs[0], "epsilon": 0.0})
 
     def read(b: Builder, x: Value, epsilon: float) -> Value:
         return b.apply(op, b.add(x, epsilon) if epsilon else x)
@@ -37,7 +37,7 @@ def _with_epsilon(op: str) -> Form:
 
 
 def _gelu(op: str, mode: str) -> Form:
-    return Form(op, "gelu", lambda node: Written("gelu", {"x": node.inputs[0], "mode": mode}), None)
+    return Form(op, "gelu", lambda node: MilCall("gelu", {"x": node.inputs[0], "mode": mode}), None)
 
 
 def _read_gelu(b: Builder, x: Value, mode: str) -> Value:
@@ -49,18 +49,18 @@ def _read_gelu(b: Builder, x: Value, mode: str) -> Value:
     return b.apply(ops[mode], x)
 
 
-def _write_clip(node: Node) -> Written | None:
+def _write_clip(node: Node) -> MilCall | None:
     """Text has no infinity, so a clip of one side is a maximum or a minimum."""
     if math.isinf(node.attrs["alpha"]) or math.isinf(node.attrs["beta"]):
         return None
-    return Written("clip", {"x": node.inputs[0], **node.attrs})
+    return MilCall("clip", {"x": node.inputs[0], **node.attrs})
 
 
 def _read_clip(b: Builder, x: Value, alpha: float, beta: float) -> Value:
     return b.clip(x, alpha=alpha, beta=beta)
 
 
-def _write_prelu(node: Node) -> Written | None:
+def _write_prelu(node: Node) -> MilCall | None:
     """MIL has a slope for each channel of axis 1."""
     x, slope = node.inputs
     assert x is not None
@@ -70,7 +70,7 @@ def _write_prelu(node: Node) -> Written | None:
     if not per_channel:
         return None
     assert slope.node.data is not None
-    return Written("prelu", {"x": x, "alpha": constant(slope.node.data.reshape(-1), slope.node.sources)})
+    return MilCall("prelu", {"x": x, "alpha": constant(slope.node.data.reshape(-1), slope.node.sources)})
 
 
 def _read_prelu(b: Builder, x: Value, alpha: Value) -> Value:
@@ -87,12 +87,12 @@ def _next(value: float, direction: float, kind: DType) -> float:
         return float(np.nextafter(kind.numpy.type(value), kind.numpy.type(direction)))
 
 
-def _write_thresholded_relu(node: Node) -> Written | None:
+def _write_thresholded_relu(node: Node) -> MilCall | None:
     """MIL keeps x from alpha on, the catalogue above alpha: from the next number on."""
     kind = node.types[0].dtype
     if kind not in (FP16, FP32) or math.isinf(alpha := _next(node.attrs["alpha"], math.inf, kind)):
         return None
-    return Written("thresholded_relu", {"x": node.inputs[0], "alpha": alpha})
+    return MilCall("thresholded_relu", {"x": node.inputs[0], "alpha": alpha})
 
 
 def _read_thresholded_relu(b: Builder, x: Value, alpha: float) -> Value:
@@ -105,11 +105,11 @@ def _read_identity(b: Builder, x: Value) -> Value:
     return x
 
 
-def _write_cast(node: Node) -> Written | None:
+def _write_cast(node: Node) -> MilCall | None:
     kind = node.types[0].dtype
     x = node.inputs[0]
     assert x is not None
-    return Written("cast", {"x": x, "dtype": kind}) if {kind.name, x.dtype.name} <= set(_CASTS) else None
+    return MilCall("cast", {"x": x, "dtype": kind}) if {kind.name, x.dtype.name} <= set(_CASTS) else None
 
 
 def _read_cast(b: Builder, x: Value, dtype: Any) -> Result:

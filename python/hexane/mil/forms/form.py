@@ -13,7 +13,7 @@ Arguments = Mapping[
 ]  # tensors are Values (several: tuples of them); all else is a number, bool, text, dtype or tuple of these
 
 
-class Written(NamedTuple):
+class MilCall(NamedTuple):
     """An op of MIL and its arguments, in written order; None marks arguments without a value."""
 
     op: str
@@ -45,7 +45,7 @@ def keeps_indices(node: Node) -> bool:
 
 
 Result = Value | tuple[Value, ...]
-Write = Callable[[Node], Written | None]  # None if the node, as it is, has no form
+Write = Callable[[Node], MilCall | None]  # None if the node, as it is, has no form
 Read = Callable[..., Result]  # (b, **arguments): all of them, None where one without a default is not given
 
 
@@ -72,12 +72,12 @@ def plain(op: str, mil: str = "", fixed: Arguments | None = None, **names: str) 
     arguments = {name: value for name, value in fixed.items() if name not in (record.attrs or {})}
     unsaid = {name: value for name, value in fixed.items() if name in (record.attrs or {})}
 
-    def write(node: Node) -> Written | None:
+    def write(node: Node) -> MilCall | None:
         if any(node.attrs[name] != value for name, value in unsaid.items()):
             return None
         given: dict[str, Any] = {name: node.attrs[name] for name in attributes}
         given |= {inputs[0]: node.inputs} if several else dict(zip(inputs, node.inputs, strict=True))
-        return Written(mil or op, {names.get(name, name): value for name, value in given.items()} | arguments)
+        return MilCall(mil or op, {names.get(name, name): value for name, value in given.items()} | arguments)
 
     def read(b: Builder, /, **given: Any) -> Result:
         operands = [given[names.get(name, name)] for name in inputs]

@@ -6,7 +6,7 @@ from typing import Any
 from hexane.dtypes import INT32, INT64, DType
 from hexane.errors import Error
 from hexane.graph import Node, Value, constant
-from hexane.mil.forms.form import Form, Result, Written, keeps_indices, plain
+from hexane.mil.forms.form import Form, MilCall, Result, keeps_indices, plain
 from hexane.mil.forms.quantised import write_palette
 from hexane.ops.compose import Builder
 from hexane.ops.encodings import is_encoded
@@ -18,7 +18,7 @@ def _gather(op: str, **fixed: Any) -> Form:
     write = form.write
     assert write is not None
 
-    def in_int32(node: Node) -> Written | None:
+    def in_int32(node: Node) -> MilCall | None:
         x, indices = node.inputs
         assert x is not None
         assert indices is not None
@@ -41,12 +41,12 @@ def _gather(op: str, **fixed: Any) -> Form:
     return Form(op, op, in_int32, read)
 
 
-def _write_topk(node: Node) -> Written | None:
+def _write_topk(node: Node) -> MilCall | None:
     attrs = node.attrs
     if not keeps_indices(node):
         return None
     order = {"ascending": not attrs["largest"], "sort": attrs["sorted"], "return_indices": True}
-    return Written(
+    return MilCall(
         "topk",
         {"x": node.inputs[0], "k": attrs["k"], "axis": attrs["axis"], **order, "output_indices_dtype": attrs["dtype"]},
     )
@@ -68,9 +68,9 @@ def _read_topk(
     return found if return_indices else found[:1]
 
 
-def _write_argsort(node: Node) -> Written:
+def _write_argsort(node: Node) -> MilCall:
     attrs = node.attrs
-    return Written("argsort", {"x": node.inputs[0], "axis": attrs["axis"], "ascending": not attrs["descending"]})
+    return MilCall("argsort", {"x": node.inputs[0], "axis": attrs["axis"], "ascending": not attrs["descending"]})
 
 
 def _read_argsort(b: Builder, x: Value, axis: int, ascending: bool) -> Value:
@@ -80,7 +80,7 @@ def _read_argsort(b: Builder, x: Value, axis: int, ascending: bool) -> Value:
 _AFFINE = {"sampling_mode": "bilinear", "padding_mode": "constant", "coordinates_mode": "normalized_minus_one_to_one"}
 
 
-def _write_affine(node: Node) -> Written | None:
+def _write_affine(node: Node) -> MilCall | None:
     """The transforms that Core ML supports: bilinear, zeros outside, -1 and 1 at the outermost pixels' centres."""
     x, transform = node.inputs
     attrs = node.attrs
@@ -90,7 +90,7 @@ def _write_affine(node: Node) -> Written | None:
         return None
     rows = constant(transform.node.data.reshape(-1, 6), transform.node.sources)
     size = {"output_height": attrs["output_height"], "output_width": attrs["output_width"]}
-    return Written(
+    return MilCall(
         "affine", {"x": x, "transform_matrix": rows, **size, **_AFFINE, "padding_value": 0.0, "align_corners": True}
     )
 
@@ -121,7 +121,7 @@ _PADDING = {"zeros": "constant", "border": "border", "reflection": "reflection"}
 _CENTRES = "normalized_minus_one_to_one"
 
 
-def _write_grid_sample(node: Node) -> Written | None:
+def _write_grid_sample(node: Node) -> MilCall | None:
     """An image of two axes. Between the edges of the outermost pixels, MIL calls a reflection symmetric."""
     x, grid = node.inputs
     assert x is not None
@@ -131,7 +131,7 @@ def _write_grid_sample(node: Node) -> Written | None:
     corners, padding = attrs["align_corners"], _PADDING[attrs["padding_mode"]]
     padding = "symmetric" if padding == "reflection" and not corners else padding
     where = {"sampling_mode": attrs["mode"], "padding_mode": padding, "padding_value": 0.0}
-    return Written(
+    return MilCall(
         "resample", {"x": x, "coordinates": grid, **where, "coordinates_mode": _CENTRES, "align_corners": corners}
     )
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from hexane.errors import Error
 from hexane.graph import Node, Value
-from hexane.mil.forms.form import Form, Result, Written, plain
+from hexane.mil.forms.form import Form, MilCall, Result, plain
 from hexane.ops.compose import Builder
 
 Ints = Sequence[int]
@@ -21,15 +21,15 @@ def _read_reshape(b: Builder, x: Value, shape: Ints) -> Value:
     return b.reshape(x, shape=[d or x.shape[i] for i, d in enumerate(shape)])
 
 
-def _write_slice(node: Node) -> Written:
+def _write_slice(node: Node) -> MilCall:
     """Writes a slice_by_size if no stride is above 1."""
     begin, end, stride = (node.attrs[name] for name in ("begin", "end", "stride"))
     if max(stride, default=1) == 1:
         size = tuple(e - b for b, e in zip(begin, end, strict=True))
-        return Written("slice_by_size", {"x": node.inputs[0], "begin": begin, "size": size})
+        return MilCall("slice_by_size", {"x": node.inputs[0], "begin": begin, "size": size})
     none = (False,) * len(begin)
     masks = {"begin_mask": none, "end_mask": none, "squeeze_mask": none}
-    return Written("slice_by_index", {"x": node.inputs[0], "begin": begin, "end": end, "stride": stride, **masks})
+    return MilCall("slice_by_index", {"x": node.inputs[0], "begin": begin, "end": end, "stride": stride, **masks})
 
 
 def _read_slice(
@@ -76,10 +76,10 @@ def _read_slice_by_size(b: Builder, x: Value, begin: Ints, size: Ints) -> Value:
     return b.slice_by_index(x, begin=starts, end=ends)
 
 
-def _write_split(node: Node) -> Written:
+def _write_split(node: Node) -> MilCall:
     sizes, num = node.attrs["split_sizes"], node.attrs["num_splits"]
     how = {"num_splits": num} if len(set(sizes)) == 1 else {"split_sizes": sizes}
-    return Written("split", {"x": node.inputs[0], **how, "axis": node.attrs["axis"]})
+    return MilCall("split", {"x": node.inputs[0], **how, "axis": node.attrs["axis"]})
 
 
 def _read_split(b: Builder, x: Value, num_splits: int | None, split_sizes: Ints | None, axis: int) -> Result:
@@ -106,19 +106,19 @@ def _read_concat(b: Builder, values: Sequence[Value], axis: int, interleave: boo
     )
 
 
-def _write_concat(node: Node) -> Written:
-    return Written("concat", {"values": node.inputs, "axis": node.attrs["axis"], "interleave": False})
+def _write_concat(node: Node) -> MilCall:
+    return MilCall("concat", {"values": node.inputs, "axis": node.attrs["axis"], "interleave": False})
 
 
 _PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate"}
 
 
-def _write_pad(node: Node) -> Written | None:
+def _write_pad(node: Node) -> MilCall | None:
     begin, end, mode = node.attrs["begin"], node.attrs["end"], node.attrs["mode"]
     if min((*begin, *end), default=0) < 0 or mode not in _PAD_MODES:
         return None
     pad = [p for pair in zip(begin, end, strict=True) for p in pair]
-    return Written(
+    return MilCall(
         "pad", {"x": node.inputs[0], "pad": tuple(pad), "mode": _PAD_MODES[mode], "constant_val": node.attrs["value"]}
     )
 
@@ -136,10 +136,10 @@ def _read_pad(b: Builder, x: Value, pad: Ints, mode: str, constant_val: float) -
     return b.pad(x, begin=(*zeros, *pad[::2]), end=(*zeros, *pad[1::2]), mode=modes[mode], value=constant_val)
 
 
-def _write_depth_to_space(node: Node) -> Written | None:
+def _write_depth_to_space(node: Node) -> MilCall | None:
     if node.attrs["mode"] == "CRD":
         return None
-    return Written("depth_to_space", {"x": node.inputs[0], "block_size": node.attrs["block_size"]})
+    return MilCall("depth_to_space", {"x": node.inputs[0], "block_size": node.attrs["block_size"]})
 
 
 def _read_depth_to_space(b: Builder, x: Value, block_size: int) -> Value:

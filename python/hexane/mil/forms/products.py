@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from hexane.errors import Error
 from hexane.graph import Node, Value
-from hexane.mil.forms.form import Form, Written, keeps_indices, plain
+from hexane.mil.forms.form import Form, MilCall, keeps_indices, plain
 from hexane.ops.compose import Builder
 
 PRODUCTS = ("conv", "conv_transpose", "matmul", "linear")  # their weights stay as they are stored
@@ -15,16 +15,16 @@ _REDUCTIONS = (
 )  # fmt: skip
 
 
-def _write_matmul(node: Node) -> Written | None:
+def _write_matmul(node: Node) -> MilCall | None:
     x, y, bias = node.inputs
-    return None if bias is not None else Written("matmul", {"x": x, "y": y, **node.attrs})
+    return None if bias is not None else MilCall("matmul", {"x": x, "y": y, **node.attrs})
 
 
 def _read_matmul(b: Builder, x: Value, y: Value, transpose_x: bool, transpose_y: bool) -> Value:
     return b.matmul(x, y, None, transpose_x=transpose_x, transpose_y=transpose_y)
 
 
-def _write_attention(node: Node) -> Written | None:
+def _write_attention(node: Node) -> MilCall | None:
     """With the scale that MIL has."""
     query, key, value, mask = node.inputs
     assert query is not None
@@ -33,7 +33,7 @@ def _write_attention(node: Node) -> Written | None:
         return None
     if attrs["scale"] != _scale(query) or len(query.shape) < 3:
         return None
-    return Written("scaled_dot_product_attention", {"query": query, "key": key, "value": value, "attn_mask": mask})
+    return MilCall("scaled_dot_product_attention", {"query": query, "key": key, "value": value, "attn_mask": mask})
 
 
 def _scale(query: Value) -> float:
@@ -44,9 +44,9 @@ def _read_attention(b: Builder, query: Value, key: Value, value: Value, attn_mas
     return b.scaled_dot_product_attention(query, key, value, attn_mask)
 
 
-def _write_layer_norm(node: Node) -> Written:
+def _write_layer_norm(node: Node) -> MilCall:
     x, gamma, beta = node.inputs
-    return Written(
+    return MilCall(
         "layer_norm",
         {"x": x, "axes": node.attrs["axes"], "gamma": gamma, "beta": beta, "epsilon": node.attrs["epsilon"]},
     )
@@ -68,14 +68,14 @@ def _read_layer_norm(
     return b.transpose(moved, perm=[perm.index(i) for i in range(rank)])
 
 
-def _write_l2_norm(node: Node) -> Written | None:
+def _write_l2_norm(node: Node) -> MilCall | None:
     """MIL takes the last three axes."""
     x = node.inputs[0]
     assert x is not None
     rank = len(x.shape)
     if rank < 3 or node.attrs["axes"] != tuple(range(rank - 3, rank)):
         return None
-    return Written("l2_norm", {"x": x, "epsilon": node.attrs["epsilon"]})
+    return MilCall("l2_norm", {"x": x, "epsilon": node.attrs["epsilon"]})
 
 
 def _read_l2_norm(b: Builder, x: Value, epsilon: float) -> Value:
@@ -84,12 +84,12 @@ def _read_l2_norm(b: Builder, x: Value, epsilon: float) -> Value:
     return b.l2_norm(x, axes=(-3, -2, -1), epsilon=epsilon)
 
 
-def _write_local_response_norm(node: Node) -> Written | None:
+def _write_local_response_norm(node: Node) -> MilCall | None:
     """For an even number of channels MIL takes one more."""
     attrs = node.attrs
     if attrs["axis"] != 1 or attrs["size"] % 2 == 0:
         return None
-    return Written(
+    return MilCall(
         "local_response_norm", {"x": node.inputs[0], **{k: attrs[k] for k in ("size", "alpha", "beta", "k")}}
     )
 

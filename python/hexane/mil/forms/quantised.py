@@ -9,7 +9,7 @@ import numpy as np
 from hexane.dtypes import DTYPES, FP16, FP32, DType
 from hexane.errors import Error
 from hexane.graph import Array, Node, Value, constant, make_node
-from hexane.mil.forms.form import Form, Written
+from hexane.mil.forms.form import Form, MilCall
 from hexane.ops.compose import Builder
 from hexane.ops.encodings import PALETTE_BITS, encoding_of, fewest_bits, is_encoded
 from hexane.system.limits import MAX_GROWTH_BYTES
@@ -24,7 +24,7 @@ def _narrow_scale(scale: Value, kind: DType) -> Array | None:
     return narrow if np.array_equal(narrow.astype(np.float32), scale.node.data) else None
 
 
-def _write(node: Node) -> Written | None:
+def _write(node: Node) -> MilCall | None:
     x, scale, zero = node.inputs
     assert scale is not None
     quantizes = node.op == "quantize"
@@ -36,7 +36,7 @@ def _write(node: Node) -> Written | None:
         return None
     given: dict[str, Any] = {"input": x, "scale": constant(narrow, scale.node.sources), "zero_point": zero}
     given |= {"axis": node.attrs["axis"]} if scale.shape else {}
-    return Written(node.op, given | ({"output_dtype": node.attrs["dtype"]} if quantizes else {}))
+    return MilCall(node.op, given | ({"output_dtype": node.attrs["dtype"]} if quantizes else {}))
 
 
 def _scale(scale: Value) -> Array:
@@ -59,7 +59,7 @@ def _read_dequantize(b: Builder, input: Value, zero_point: Value | None, scale: 
 # ---- weights ----
 
 
-def _write_weight(node: Node) -> Written | None:
+def _write_weight(node: Node) -> MilCall | None:
     """Bytes with a scale and a zero point, for all or for each index of an axis. Smaller integers as blocks that are
     whole but for that axis."""
     x, scale, zero = node.inputs
@@ -75,16 +75,16 @@ def _write_weight(node: Node) -> Written | None:
     if fewest_bits(*integers) > 4:
         zeros = constant(np.zeros((), x.dtype.numpy)) if zero is None else zero
         given = {"quantized_data": x, "zero_point": zeros, "scale": constant(narrow, scale.node.sources), "axis": axis}
-        return Written("constexpr_affine_dequantize", given)
+        return MilCall("constexpr_affine_dequantize", given)
     blocks = [-1 if scale.shape and i == axis else 1 for i in range(len(x.shape))]
     data, *offsets = map(_nibbles, integers)
     offset = constant(offsets[0].reshape(blocks)) if offsets else None
     scales = constant(narrow.reshape(blocks), scale.node.sources)
     given = {"data": constant(data, x.node.sources), "scale": scales, "offset": offset}
-    return Written("constexpr_blockwise_shift_scale", given)
+    return MilCall("constexpr_blockwise_shift_scale", given)
 
 
-def _write_blocks(node: Node) -> Written | None:
+def _write_blocks(node: Node) -> MilCall | None:
     """Constant integers with a scale for each block, in four bits where they fit. Not where a `dequantize` says the
     same, which is what readers make of it."""
     x, scales = node.inputs
@@ -97,7 +97,7 @@ def _write_blocks(node: Node) -> Written | None:
     if bits == 4 and _one_axis(x.shape, scales.shape):
         return None
     stored = constant(_nibbles(x), x.node.sources) if bits == 4 else x
-    return Written("constexpr_blockwise_shift_scale", {"data": stored, "scale": scales, "offset": None})
+    return MilCall("constexpr_blockwise_shift_scale", {"data": stored, "scale": scales, "offset": None})
 
 
 def _one_axis(shape: Sequence[int], blocks: Sequence[int]) -> bool:
@@ -144,7 +144,7 @@ def palette(node: Node) -> Node | None:
     return make_node(node.op, inputs, dict(node.attrs), node.types, node.sources)
 
 
-def write_palette(node: Node) -> Written | None:
+def write_palette(node: Node) -> MilCall | None:
     """A gather that `palette` has made."""
     made = palette(node)
     if made is None or made.inputs != node.inputs:
@@ -161,10 +161,10 @@ def write_palette(node: Node) -> Written | None:
     kind = DTYPES[f"uint{bits}"]
     picks = constant(indices.node.data.astype(kind.numpy), indices.node.sources, kind)
     lut = constant(table.node.data.reshape((1,) * indices.type.rank + (-1, 1)), table.node.sources)
-    return Written("constexpr_lut_to_dense", {"indices": picks, "lut": lut})
+    return MilCall("constexpr_lut_to_dense", {"indices": picks, "lut": lut})
 
 
-def _write_palettes(node: Node) -> Written | None:
+def _write_palettes(node: Node) -> MilCall | None:
     """Constant indices of a table for each block, with as many entries as an index of so many bits may name. An entry
     of several numbers lies along the vector_axis."""
     indices, tables = node.inputs
@@ -185,10 +185,10 @@ def _write_palettes(node: Node) -> Written | None:
         "indices": constant(picks.astype(kind.numpy), indices.node.sources, kind),
         "lut": tables if vectors else constant(lut[..., None], tables.node.sources),
     }
-    return Written("constexpr_lut_to_dense", given | ({"vector_axis": node.attrs["axis"]} if vectors else {}))
+    return MilCall("constexpr_lut_to_dense", given | ({"vector_axis": node.attrs["axis"]} if vectors else {}))
 
 
-def _write_scaled(node: Node) -> Written | None:
+def _write_scaled(node: Node) -> MilCall | None:
     """Indices of tables of int8. The writer puts the op before it that makes floats of the tables."""
     indices, tables, scales = node.inputs
     assert indices is not None
@@ -206,10 +206,10 @@ def _write_scaled(node: Node) -> Written | None:
         "lut": constant(lut[..., None], tables.node.sources),
         LUT_SCALE: constant(factors[..., None], scales.node.sources),
     }
-    return Written("constexpr_lut_to_dense", given)
+    return MilCall("constexpr_lut_to_dense", given)
 
 
-def _write_masked(indices: Value, tables: Array, bits: int, sources: tuple[str, ...]) -> Written:
+def _write_masked(indices: Value, tables: Array, bits: int, sources: tuple[str, ...]) -> MilCall:
     """A mask of indices other than 0, and these indices, with tables that lack entry 0. The writer adds the op that
     makes a dense weight of both."""
     picks, kind = indices.node.data, DTYPES[f"uint{bits}"]
@@ -222,7 +222,7 @@ def _write_masked(indices: Value, tables: Array, bits: int, sources: tuple[str, 
         "indices_nonzero_data": constant((picks[mask] - 1).astype(kind.numpy), indices.node.sources, kind),
         "lut": constant(np.ascontiguousarray(lut[..., None]), sources),
     }
-    return Written("constexpr_lut_to_sparse", given)
+    return MilCall("constexpr_lut_to_sparse", given)
 
 
 def _data(name: str, value: Value) -> Array:

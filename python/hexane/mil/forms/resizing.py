@@ -13,7 +13,7 @@ from typing import Any
 
 from hexane.errors import Error
 from hexane.graph import Node, Value
-from hexane.mil.forms.form import Form, Written
+from hexane.mil.forms.form import Form, MilCall
 from hexane.ops.compose import Builder
 
 Line = tuple[float, float, float]  # scale, offset, unit
@@ -80,7 +80,7 @@ def _attrs(x: Value, height: int, width: int, mode: str) -> dict[str, Any]:
     return found
 
 
-def _write(node: Node) -> Written | None:
+def _write(node: Node) -> MilCall | None:
     x, attrs = node.inputs[0], node.attrs
     assert x is not None
     own = in_mil_lines(node)
@@ -91,10 +91,10 @@ def _write(node: Node) -> Written | None:
     if node.op == "resize_nearest_neighbor":
         if height % x.shape[2] == 0 and width % x.shape[3] == 0:
             factors = {"scale_factor_height": height // x.shape[2], "scale_factor_width": width // x.shape[3]}
-            return Written("upsample_nearest_neighbor", {"x": x, **factors})
-        return Written("resize_nearest_neighbor", {"x": x, **sizes})
+            return MilCall("upsample_nearest_neighbor", {"x": x, **factors})
+        return MilCall("resize_nearest_neighbor", {"x": x, **sizes})
     mode = next(m for m in _MODES if _attrs(x, height, width, m) == own)
-    return Written("resize_bilinear", {"x": x, **sizes, "sampling_mode": mode})
+    return MilCall("resize_bilinear", {"x": x, **sizes, "sampling_mode": mode})
 
 
 def _read_nearest(b: Builder, x: Value, target_size_height: int, target_size_width: int) -> Value:

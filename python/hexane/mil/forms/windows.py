@@ -4,44 +4,44 @@ from collections.abc import Sequence
 
 from hexane.errors import Error
 from hexane.graph import Node, Value
-from hexane.mil.forms.form import Form, Written, given
+from hexane.mil.forms.form import Form, MilCall, given
 from hexane.ops.compose import Builder
 
 Ints = Sequence[int]
 
 
-def _write_conv(node: Node) -> Written | None:
+def _write_conv(node: Node) -> MilCall | None:
     """Channels first."""
     x, weight, bias = node.inputs
     if node.attrs["layout"] != "nchw":
         return None
-    return Written("conv", {"x": x, "weight": weight, "bias": bias, **_window(node), "groups": node.attrs["groups"]})
+    return MilCall("conv", {"x": x, "weight": weight, "bias": bias, **_window(node), "groups": node.attrs["groups"]})
 
 
-def _write_conv_transpose(node: Node) -> Written | None:
+def _write_conv_transpose(node: Node) -> MilCall | None:
     """output_padding is written only as a smaller pad at the end."""
     x, weight, bias = node.inputs
     if node.attrs["layout"] != "nchw" or any(node.attrs["output_padding"]):
         return None
     arguments = {"x": x, "weight": weight, "bias": bias, **_window(node)}
-    return Written("conv_transpose", {**arguments, "groups": node.attrs["groups"]})
+    return MilCall("conv_transpose", {**arguments, "groups": node.attrs["groups"]})
 
 
-def _write_max_pool(node: Node) -> Written | None:
+def _write_max_pool(node: Node) -> MilCall | None:
     if node.attrs["layout"] != "nchw" or max(node.attrs["dilations"]) > 1:
         return None
     window = _window(node)
     del window["dilations"]
     arguments = {"kernel_sizes": node.attrs["kernel_sizes"], **window, "ceil_mode": node.attrs["ceil_mode"]}
-    return Written("max_pool", {"x": node.inputs[0], **arguments})
+    return MilCall("max_pool", {"x": node.inputs[0], **arguments})
 
 
-def _write_avg_pool(node: Node) -> Written | None:
+def _write_avg_pool(node: Node) -> MilCall | None:
     written = _write_max_pool(node)
     if written is None:
         return None
     excluded = {"exclude_padding_from_average": node.attrs["exclude_padding"]}
-    return Written("avg_pool", {**written.arguments, **excluded})
+    return MilCall("avg_pool", {**written.arguments, **excluded})
 
 
 def _window(node: Node) -> dict[str, object]:

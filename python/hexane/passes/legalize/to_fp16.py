@@ -16,7 +16,7 @@ from hexane.ops.fold import fold_node
 from hexane.ops.records.control import COND, LOOP
 from hexane.ops.records.decode import DECODE
 from hexane.ops.records.encoded_product import ENCODED
-from hexane.system.room import Room
+from hexane.system.large_pages import LargePages
 from hexane.targets import Chip, Target
 from hexane.targets.legality import route_of
 
@@ -37,7 +37,7 @@ def to_fp16(graph: Graph, target: Target, wide: Container[int] = frozenset()) ->
     """
     table: dict[Value, Value] = {}
     kept: dict[Value, Value] = {}  # results that are not rounded yet
-    room = Room()
+    room = LargePages()
     hazards = []
     in_mil = isinstance(target, Chip) and route_of(target) == "mil"
     narrowed = weights_of_products(graph) if in_mil and "decode_blocks" in graph.ops else set[Node]()
@@ -101,7 +101,7 @@ def _lost(factors: Array | None, halves: Array | None, is_factor: bool = True) -
     return ""
 
 
-def _halved(node: Node, inputs: list[Value | None], room: Room, narrows: bool) -> tuple[Value, ...]:
+def _halved(node: Node, inputs: list[Value | None], room: LargePages, narrows: bool) -> tuple[Value, ...]:
     single = node.types[0].dtype in _SINGLE
     if node.op == "input":
         return apply(OPS["cast"], node.values, {"dtype": FP16}, node.sources) if single else node.values
@@ -158,7 +158,7 @@ def _quantised(node: Node, inputs: list[Value | None]) -> tuple[Value, ...]:
     return apply(OPS["cast"], values, {"dtype": FP16}, node.sources) if values[0].dtype in _SINGLE else values
 
 
-def _blocks(node: Node, inputs: list[Value | None], room: Room, narrows: bool) -> tuple[Value, ...]:
+def _blocks(node: Node, inputs: list[Value | None], room: LargePages, narrows: bool) -> tuple[Value, ...]:
     """Keeps the encoding with fp16 scales if those are exact or, with `narrows`, keep all digits of fp16; else decodes
     it and rounds once."""
     scales, narrow = node.inputs[-1], inputs[-1]

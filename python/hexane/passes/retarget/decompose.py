@@ -10,12 +10,12 @@ from hexane.ops import OPS, simpler
 from hexane.ops.compose import WriteOutError
 from hexane.ops.records.linear import scale_first
 from hexane.passes.retarget.axes import reduced_axes
-from hexane.passes.retarget.writer import Form, Writer, Written
+from hexane.passes.retarget.writer import Form, Rewritten, Writer
 from hexane.targets import Family
 from hexane.validate.small_constants import TINY, held_norm, loses_digits, two_factors
 
 
-def expand(b: Writer, node: Node) -> Written | None:
+def expand(b: Writer, node: Node) -> Rewritten | None:
     """rms_norm(%x)  ->  its record's expansion"""
     op = OPS[node.op]
     if op.expand is None:
@@ -27,12 +27,12 @@ def expand(b: Writer, node: Node) -> Written | None:
     values = (result,) if isinstance(result, Value) else tuple(result)
     if values == node.values:
         return None
-    return Written(values, f"written as {b.asked or 'its operand'}")
+    return Rewritten(values, f"written as {b.asked or 'its operand'}")
 
 
-def attention(b: Writer, node: Node) -> Written | None:
+def attention(b: Writer, node: Node) -> Rewritten | None:
     """scaled_dot_product_attention(%q, ...)  ->  matmul(softmax(matmul(%q * 0.125, %k)), %v)"""
-    return Written((scale_first(b, *node.inputs, **node.attrs),), f"written as {b.asked or 'its operand'}")  # type: ignore[arg-type]
+    return Rewritten((scale_first(b, *node.inputs, **node.attrs),), f"written as {b.asked or 'its operand'}")  # type: ignore[arg-type]
 
 
 # ---- sine and cosine ----
@@ -49,7 +49,7 @@ TRIGONOMETRY = (
 )
 
 
-def sine(b: Writer, node: Node) -> Written | None:
+def sine(b: Writer, node: Node) -> Rewritten | None:
     """sin(%x)  ->  r * p(r * r), r = %x brought into [-pi / 2, pi / 2] by whole turns and a reflection"""
     (x,) = node.inputs
     if x is None or x.dtype.kind != "float":
@@ -58,17 +58,17 @@ def sine(b: Writer, node: Node) -> Written | None:
     # sin(r) = sin(pi - r): whichever is nearer to 0, on both sides.
     r = b.minimum(r, b.add(b.sub(2 * HALF_PI, r), pi - 2 * HALF_PI))
     r = b.maximum(r, b.sub(b.sub(-2 * HALF_PI, r), pi - 2 * HALF_PI))
-    return Written((_sine(b, r),), "written as a polynomial", TRIGONOMETRY)
+    return Rewritten((_sine(b, r),), "written as a polynomial", TRIGONOMETRY)
 
 
-def cosine(b: Writer, node: Node) -> Written | None:
+def cosine(b: Writer, node: Node) -> Rewritten | None:
     """cos(%x)  ->  sin(pi / 2 - |r|), r = %x brought into [-pi, pi] by whole turns"""
     (x,) = node.inputs
     if x is None or x.dtype.kind != "float":
         return None
     r = b.add(b.sub(HALF_PI, b.abs(_turned(b, x))), pi / 2 - HALF_PI)
     r = b.maximum(r, b.sub(b.sub(-2 * HALF_PI, r), pi - 2 * HALF_PI))
-    return Written((_sine(b, r),), "written as a polynomial", TRIGONOMETRY)
+    return Rewritten((_sine(b, r),), "written as a polynomial", TRIGONOMETRY)
 
 
 def _turned(b: Writer, x: Value) -> Value:
@@ -96,31 +96,31 @@ def _sine(b: Writer, r: Value) -> Value:
 # ---- comparisons and logic ----
 
 
-def argmin(b: Writer, node: Node) -> Written | None:
+def argmin(b: Writer, node: Node) -> Rewritten | None:
     """reduce_argmin(%x)  ->  reduce_argmax(-%x); of integers reduce_argmax(-1 - %x), unsigned ones the largest - %x"""
     x = simpler.reversed_order(b, _x(node))
-    return Written((b.reduce_argmax(x, **node.attrs),), f"written as {x.node.op}, reduce_argmax")
+    return Rewritten((b.reduce_argmax(x, **node.attrs),), f"written as {x.node.op}, reduce_argmax")
 
 
-def logical_and(b: Writer, node: Node) -> Written | None:
+def logical_and(b: Writer, node: Node) -> Rewritten | None:
     """logical_and(%x, %y)  ->  select(%x, %y, False)"""
     x, y = node.inputs
     return _selected(b, node, x, y, b.const(np.array(False)))
 
 
-def logical_or(b: Writer, node: Node) -> Written | None:
+def logical_or(b: Writer, node: Node) -> Rewritten | None:
     """logical_or(%x, %y)  ->  select(%x, True, %y)"""
     x, y = node.inputs
     return _selected(b, node, x, b.const(np.array(True)), y)
 
 
-def _selected(b: Writer, node: Node, *inputs: Value | None) -> Written:
-    return Written((b.select(*inputs),), "written as select")
+def _selected(b: Writer, node: Node, *inputs: Value | None) -> Rewritten:
+    return Rewritten((b.select(*inputs),), "written as select")
 
 
-def logical_xor(b: Writer, node: Node) -> Written | None:
+def logical_xor(b: Writer, node: Node) -> Rewritten | None:
     """logical_xor(%x, %y)  ->  not_equal(%x, %y)"""
-    return Written((b.not_equal(*node.inputs),), "written as not_equal")
+    return Rewritten((b.not_equal(*node.inputs),), "written as not_equal")
 
 
 # ---- norms ----
@@ -129,28 +129,28 @@ def logical_xor(b: Writer, node: Node) -> Written | None:
 SCALED = "scaled by its largest number before it is squared"
 
 
-def rms_norm(b: Writer, node: Node) -> Written | None:
+def rms_norm(b: Writer, node: Node) -> Rewritten | None:
     """rms_norm(%x)  ->  its formula for rows within 128, and a factor for each
 
     The layer_norm of x and -x is equal too, but the pair is twice as large, and norm layers are slow: on M5 Pro one of
     [256, 1024] took 296 us, an l2_norm 133 us (measured).
     """
-    return Written((simpler.rms_norm(b, _x(node), node.inputs[1], **node.attrs),), f"written as {b.asked}: {SCALED}")
+    return Rewritten((simpler.rms_norm(b, _x(node), node.inputs[1], **node.attrs),), f"written as {b.asked}: {SCALED}")
 
 
-def layer_norm(b: Writer, node: Node) -> Written | None:
+def layer_norm(b: Writer, node: Node) -> Rewritten | None:
     """layer_norm(%x)  ->  its formula for differences within 128, and a factor for each row"""
-    return Written((simpler.layer_norm(b, *node.inputs, **node.attrs),), f"written as {b.asked}: {SCALED}")  # type: ignore[arg-type]
+    return Rewritten((simpler.layer_norm(b, *node.inputs, **node.attrs),), f"written as {b.asked}: {SCALED}")  # type: ignore[arg-type]
 
 
-def l2_norm(b: Writer, node: Node) -> Written | None:
+def l2_norm(b: Writer, node: Node) -> Rewritten | None:
     """l2_norm(%x)  ->  its formula for rows whose squares fp16 can add, and a factor for each"""
-    return Written((simpler.l2_norm(b, _x(node), **node.attrs),), f"written as {b.asked}: {SCALED}")
+    return Rewritten((simpler.l2_norm(b, _x(node), **node.attrs),), f"written as {b.asked}: {SCALED}")
 
 
-def mean_variance_norm(b: Writer, node: Node) -> Written | None:
+def mean_variance_norm(b: Writer, node: Node) -> Rewritten | None:
     """mean_variance_norm(%x)  ->  its formula for differences within 128, and a factor for each row"""
-    return Written((simpler.mean_variance_norm(b, _x(node), **node.attrs),), f"written as {b.asked}: {SCALED}")
+    return Rewritten((simpler.mean_variance_norm(b, _x(node), **node.attrs),), f"written as {b.asked}: {SCALED}")
 
 
 # ---- activations ----
@@ -161,19 +161,19 @@ def _x(node: Node) -> Value:
     return node.inputs[0]
 
 
-def hard_swish(b: Writer, node: Node) -> Written | None:
+def hard_swish(b: Writer, node: Node) -> Rewritten | None:
     """hard_swish(%x)  ->  %x * sigmoid_hard(%x)"""
-    return Written((simpler.hard_swish(b, _x(node)),), "written as sigmoid_hard, mul")
+    return Rewritten((simpler.hard_swish(b, _x(node)),), "written as sigmoid_hard, mul")
 
 
-def selu(b: Writer, node: Node) -> Written | None:
+def selu(b: Writer, node: Node) -> Rewritten | None:
     """selu(%x)  ->  beta * elu(%x)"""
-    return Written((simpler.selu(b, _x(node), **node.attrs),), "written as elu, mul")
+    return Rewritten((simpler.selu(b, _x(node), **node.attrs),), "written as elu, mul")
 
 
-def prelu(b: Writer, node: Node) -> Written | None:
+def prelu(b: Writer, node: Node) -> Rewritten | None:
     """prelu(%x, %slope)  ->  select(%x < 0, %x * %slope, %x)"""
-    return Written((simpler.prelu(b, _x(node), node.inputs[1]),), "written as less, mul, select")
+    return Rewritten((simpler.prelu(b, _x(node), node.inputs[1]),), "written as less, mul, select")
 
 
 # ---- what chips before family A13 have no layer for ----
@@ -182,7 +182,7 @@ LARGEST = float(np.finfo(np.float16).max)
 SMALLEST_NORMAL = np.finfo(np.float16).smallest_normal
 
 
-def reciprocal(b: Writer, node: Node) -> Written | None:
+def reciprocal(b: Writer, node: Node) -> Rewritten | None:
     """real_div(%x, const)  ->  %x * const, its reciprocal: chips before family A13 divide in no other way"""
     x, divisor = node.inputs
     if b.chip.family >= Family.A13 or divisor is None or divisor.node.op != "const" or divisor.dtype.kind != "float":
@@ -194,10 +194,10 @@ def reciprocal(b: Writer, node: Node) -> Written | None:
         return None
     hazard = "the chip rounds the reciprocal to fp16 first, so results may be a unit in the last place away"
     product = b.mul(x, b.const(inverse.astype(divisor.dtype.numpy)))
-    return Written((product,), "written as mul by the reciprocal", hazard)
+    return Rewritten((product,), "written as mul by the reciprocal", hazard)
 
 
-def in_two_factors(b: Writer, node: Node) -> Written | None:
+def in_two_factors(b: Writer, node: Node) -> Rewritten | None:
     """%x * 2e-05  ->  (%x * 2^-14) * 0.32768: what fp16 keeps few digits of is a power of two and a number that has all of them"""  # noqa: E501
     if not loses_digits(node):
         return None
@@ -212,10 +212,10 @@ def in_two_factors(b: Writer, node: Node) -> Written | None:
     power, rest = two_factors(1 / numbers.astype(np.float64) if node.op == "real_div" else numbers)
     kind = factor.dtype.numpy
     product = b.mul(b.mul(x, b.const(power.astype(kind))), b.const(rest.astype(kind)))
-    return Written((product,), "written as two factors")
+    return Rewritten((product,), "written as two factors")
 
 
-def norm_by_factors(b: Writer, node: Node) -> Written | None:
+def norm_by_factors(b: Writer, node: Node) -> Rewritten | None:
     """batch_norm(%x, const, variance=2e5, ..)  ->  batch_norm(%x, 0, 1, scale, shift): what fp16 does not hold of mean, variance, gamma and beta it holds of these; a small scale is two factors"""  # noqa: E501
     affine = held_norm(node) if loses_digits(node) else None
     x, axis = node.inputs[0], node.attrs["axis"]
@@ -231,7 +231,7 @@ def norm_by_factors(b: Writer, node: Node) -> Written | None:
         how = "written with its scale, as two factors, and its shift"
     zeros, ones = np.zeros(scale.shape, kind), np.ones(scale.shape, kind)
     y = b.batch_norm(x, zeros, ones, scale.astype(kind), affine.shift.astype(kind), epsilon=0.0, axis=axis)
-    return Written((y,), how)
+    return Rewritten((y,), how)
 
 
 def _held(factors: Array) -> bool:
@@ -241,7 +241,7 @@ def _held(factors: Array) -> bool:
     return bool((np.isfinite(narrow) & ((narrow >= SMALLEST_NORMAL) | (factors == 0))).all())
 
 
-def broadcast(b: Writer, node: Node) -> Written | None:
+def broadcast(b: Writer, node: Node) -> Rewritten | None:
     """broadcast_to(%x : [N, C, 1, W])  ->  %x + zeros; along channels a product with ones, which a convolution is"""
     (x,) = node.inputs
     assert x is not None
@@ -254,10 +254,10 @@ def broadcast(b: Writer, node: Node) -> Written | None:
         how = "written as a convolution with ones, and add of zeros"
     if x.shape != shape:
         x = b.add(x, b.const(np.zeros(shape, x.dtype.numpy)))
-    return Written((x,), how)
+    return Rewritten((x,), how)
 
 
-def batch_norm(b: Writer, node: Node) -> Written | None:
+def batch_norm(b: Writer, node: Node) -> Rewritten | None:
     """batch_norm(%x, consts)  ->  %x * scale + shift, with a number of each for every channel"""
     x, *params = node.inputs
     assert x is not None
@@ -266,41 +266,41 @@ def batch_norm(b: Writer, node: Node) -> Written | None:
         return None
     behind = [1] * (x.type.rank - node.attrs["axis"] - 1)
     scale, shift = (b.const(numbers.reshape(-1, *behind).astype(x.dtype.numpy)) for numbers in affine[:2])
-    return Written((b.add(b.mul(x, scale), shift),), "written as mul, add")
+    return Rewritten((b.add(b.mul(x, scale), shift),), "written as mul, add")
 
 
-def clip(b: Writer, node: Node) -> Written | None:
+def clip(b: Writer, node: Node) -> Rewritten | None:
     """clip(%x, alpha, beta)  ->  minimum(maximum(%x, alpha), beta)"""
     if b.chip.family >= Family.A13 or (isinf(node.attrs["alpha"]) and isinf(node.attrs["beta"])):
         return None
-    return Written((simpler.clip(b, _x(node), **node.attrs),), f"written as {b.asked}")
+    return Rewritten((simpler.clip(b, _x(node), **node.attrs),), f"written as {b.asked}")
 
 
-def sigmoid_hard(b: Writer, node: Node) -> Written | None:
+def sigmoid_hard(b: Writer, node: Node) -> Rewritten | None:
     """sigmoid_hard(%x, alpha, beta)  ->  clip(%x * alpha + beta, 0, 1)"""
     if b.chip.family >= Family.A13:
         return None
-    return Written((simpler.sigmoid_hard(b, _x(node), **node.attrs),), "written as mul, add, clip")
+    return Rewritten((simpler.sigmoid_hard(b, _x(node), **node.attrs),), "written as mul, add, clip")
 
 
-def mean_of_pixels(b: Writer, node: Node) -> Written | None:
+def mean_of_pixels(b: Writer, node: Node) -> Rewritten | None:
     """reduce_mean(%x : [N, C, H, W], axes=(2, 3))  ->  avg_pool of a window that is the whole image"""
     return _pooled(b, node, "avg_pool")
 
 
-def largest_of_pixels(b: Writer, node: Node) -> Written | None:
+def largest_of_pixels(b: Writer, node: Node) -> Rewritten | None:
     """reduce_max(%x : [N, C, H, W], axes=(2, 3))  ->  max_pool of a window that is the whole image"""
     return _pooled(b, node, "max_pool")
 
 
-def _pooled(b: Writer, node: Node, pool: str) -> Written | None:
+def _pooled(b: Writer, node: Node, pool: str) -> Rewritten | None:
     (x,) = node.inputs
     assert x is not None
     axes = reduced_axes(node)
     if b.chip.family >= Family.A13 or x.type.rank != 4 or not {2, 3}.issuperset(axes):
         return None
     y = b.apply(pool, x, kernel_sizes=tuple([x.shape[i] if i in axes else 1 for i in (2, 3)]))
-    return Written((b.view(y, node.types[0].shape),), f"written as {pool}")
+    return Rewritten((b.view(y, node.types[0].shape),), f"written as {pool}")
 
 
 FORMS: dict[str, tuple[Form, ...]] = {

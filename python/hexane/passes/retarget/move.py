@@ -5,19 +5,21 @@ from math import prod
 import numpy as np
 
 from hexane.graph import Node, Value
-from hexane.passes.retarget.writer import Form, Writer, Written
+from hexane.passes.retarget.writer import Form, Rewritten, Writer
 from hexane.validate.rule import made_of_factors
 
 
-def slice_of_ones(b: Writer, node: Node) -> Written | None:
+def slice_of_ones(b: Writer, node: Node) -> Rewritten | None:
     """slice_by_index(%x) {stride=1}  ->  slice_by_size(%x)"""
     if any(s != 1 for s in node.attrs["stride"]):
         return None
     size = node.types[0].shape
-    return Written((b.slice_by_size(node.inputs[0], begin=node.attrs["begin"], size=size),), "written as slice_by_size")
+    return Rewritten(
+        (b.slice_by_size(node.inputs[0], begin=node.attrs["begin"], size=size),), "written as slice_by_size"
+    )
 
 
-def slice_by_reshape(b: Writer, node: Node) -> Written | None:
+def slice_by_reshape(b: Writer, node: Node) -> Rewritten | None:
     """slice_by_index(%x : [N, 12]) {stride=3}  ->  the first column of %x as [N, 4, 3]
 
     The last row may be shorter than the others; its element comes by a slice of its own.
@@ -33,7 +35,7 @@ def slice_by_reshape(b: Writer, node: Node) -> Written | None:
     for axis, step in enumerate(stride):
         if step > 1:
             x = _every(b, x, axis, step, node.types[0].shape[axis])
-    return Written((x,), "written as reshape and slice_by_size")
+    return Rewritten((x,), "written as reshape and slice_by_size")
 
 
 def _every(b: Writer, x: Value, axis: int, step: int, count: int) -> Value:
@@ -51,7 +53,7 @@ def _every(b: Writer, x: Value, axis: int, step: int, count: int) -> Value:
     return b.view(b.cut(rows, 1, 0, 1), (*before, count))
 
 
-def pad_axis_by_axis(b: Writer, node: Node) -> Written | None:
+def pad_axis_by_axis(b: Writer, node: Node) -> Rewritten | None:
     """pad(%x) of channels, or by copies of its edge  ->  concat of it with the margins
 
     Reflections are slices in the opposite order. A negative pad is sliced off first.
@@ -64,7 +66,7 @@ def pad_axis_by_axis(b: Writer, node: Node) -> Written | None:
             x = b.cut(x, i, max(-a, 0), x.shape[i] - max(-z, 0))
         sides = {"begin": tuple([max(a, 0) for a in begin]), "end": tuple([max(z, 0) for z in end])}
         (x,) = b.again(node, (x,), **sides)
-        return Written((x,), "written as slices and pad")
+        return Rewritten((x,), "written as slices and pad")
     inner = range(x.type.rank - 2, x.type.rank) if mode == "constant" and x.type.rank > 1 else range(0)
     outer = [i for i in range(x.type.rank) if i not in inner and (begin[i] or end[i])]
     if not outer:
@@ -79,7 +81,7 @@ def pad_axis_by_axis(b: Writer, node: Node) -> Written | None:
         if margins is None:
             return None
         x = b.join([m for m in (margins[0], x, margins[1]) if m is not None], i)
-    return Written((x,), "written as concat with the margins")
+    return Rewritten((x,), "written as concat with the margins")
 
 
 def _margins(
@@ -121,7 +123,7 @@ def copies(b: Writer, x: Value, axis: int, count: int) -> Value:
     return b.join(parts, axis)
 
 
-def tile_by_concat(b: Writer, node: Node) -> Written | None:
+def tile_by_concat(b: Writer, node: Node) -> Rewritten | None:
     """tile(%x) {reps=(1, 5)}  ->  concat(tile(%x) {reps=(1, 4)}, %x)"""
     (x,) = node.inputs
     assert x is not None
@@ -132,32 +134,32 @@ def tile_by_concat(b: Writer, node: Node) -> Written | None:
     for axis in hard:
         x = copies(b, x, axis, reps[axis])
     easy = [1 if i in hard else count for i, count in enumerate(reps)]
-    return Written((b.tile(x, reps=easy) if max(easy) > 1 else x,), "written as concat of tiles")
+    return Rewritten((b.tile(x, reps=easy) if max(easy) > 1 else x,), "written as concat of tiles")
 
 
-def broadcast_by_tile(b: Writer, node: Node) -> Written | None:
+def broadcast_by_tile(b: Writer, node: Node) -> Rewritten | None:
     """broadcast_to(%x : [1, 3]) {shape=(5, 3)}  ->  tile(%x) {reps=(5, 1)}"""
     (x,) = node.inputs
     assert x is not None
     shape = node.types[0].shape
     x = b.view(x, (1,) * (len(shape) - x.type.rank) + x.shape)
     reps = [most // own for own, most in zip(x.shape, shape, strict=True)]
-    return Written((b.tile(x, reps=reps) if max(reps, default=1) > 1 else x,), "written as tile")
+    return Rewritten((b.tile(x, reps=reps) if max(reps, default=1) > 1 else x,), "written as tile")
 
 
-def views(b: Writer, node: Node) -> Written | None:
+def views(b: Writer, node: Node) -> Rewritten | None:
     """reshape(reshape(%x))  ->  reshape(%x): the tensor between may have more axes than the chip takes"""
     (x,) = node.inputs
     assert x is not None
     if x.node.op != "reshape":
         return None
-    return Written((b.view(x, node.types[0].shape),), "written as one reshape")
+    return Rewritten((b.view(x, node.types[0].shape),), "written as one reshape")
 
 
 MOST_SLICES = 16  # of a gather: more of them cost more than the host does
 
 
-def gather_by_slices(b: Writer, node: Node) -> Written | None:
+def gather_by_slices(b: Writer, node: Node) -> Rewritten | None:
     """gather(%x, [4, 5, 1]) {axis=0}  ->  concat(%x[4:6], %x[1:2]): indices that are constant are slices"""
     x, indices = node.inputs
     assert x is not None
@@ -175,7 +177,7 @@ def gather_by_slices(b: Writer, node: Node) -> Written | None:
         y = b.transpose(_joined(b, b.transpose(x, perm=swapped), axis - 1, spans), perm=swapped)
     else:
         y = _joined(b, x, axis, spans)
-    return Written((b.view(y, node.types[0].shape),), "written as slices")
+    return Rewritten((b.view(y, node.types[0].shape),), "written as slices")
 
 
 def _spans(places: list[int]) -> list[tuple[int, int]]:

@@ -17,7 +17,7 @@ from hexane.passes.retarget.windows import (
     windows,
     with_windows,
 )
-from hexane.passes.retarget.writer import Form, Writer, Written
+from hexane.passes.retarget.writer import Form, Rewritten, Writer
 
 
 class _Pool(NamedTuple):
@@ -34,7 +34,7 @@ def _float_pool(b: Writer, node: Node) -> _Pool | None:
     return _Pool(x, found, most is not None and any(w.kernel > most and w.kernel != w.extent for w in found))
 
 
-def max_pool_in_steps(b: Writer, node: Node) -> Written | None:
+def max_pool_in_steps(b: Writer, node: Node) -> Rewritten | None:
     """max_pool(%x) of a window, stride or dilation that no pool has  ->  pools of smaller windows, and every so many elements of it"""  # noqa: E501
     pool = _float_pool(b, node)
     if pool is None or (not pool.wide and all(w.stride != 3 and w.dilation == 1 for w in pool.found)):
@@ -44,7 +44,7 @@ def max_pool_in_steps(b: Writer, node: Node) -> Written | None:
         x = padded(b, x, w.axis, w.before, w.after, -np.inf)
     for w in found:
         x = _max_along(b, x, w, b.chip.extents.pool_window or w.kernel)
-    return Written(
+    return Rewritten(
         (every(b, x, [w.stride for w in found]),), "written as pools of stride 1, and every so many elements"
     )
 
@@ -66,7 +66,7 @@ def _max_along(b: Writer, x: Value, w: Window, most: int) -> Value:
     return x
 
 
-def avg_pool_as_conv(b: Writer, node: Node) -> Written | None:
+def avg_pool_as_conv(b: Writer, node: Node) -> Rewritten | None:
     """avg_pool(%x) of a window that no pool has  ->  a convolution of each channel with equal weights, scaled where less is counted"""  # noqa: E501
     pool = _float_pool(b, node)
     if pool is None or (not pool.wide and all(w.dilation == 1 for w in pool.found)):
@@ -80,7 +80,7 @@ def avg_pool_as_conv(b: Writer, node: Node) -> Written | None:
         rows, columns = (_counted(w) for w in found)
         y = b.mul(y, b.const((size / np.outer(rows, columns)).astype(x.dtype.numpy)))
     hazard = "the weights 1 / n of its means are rounded, and " + ORDER
-    return Written((y,), "written as a convolution with equal weights", hazard)
+    return Rewritten((y,), "written as a convolution with equal weights", hazard)
 
 
 def _counted(w: Window) -> Array:
@@ -90,7 +90,7 @@ def _counted(w: Window) -> Array:
     return counts
 
 
-def pool_by_axes(b: Writer, node: Node) -> Written | None:
+def pool_by_axes(b: Writer, node: Node) -> Rewritten | None:
     """max_pool(%x : [N, C, D, H, W])  ->  a pool of the images (N, C * D, H, W), then one along the depth of (N, C, D, H * W)"""  # noqa: E501
     (x,) = node.inputs
     assert x is not None
@@ -107,7 +107,7 @@ def pool_by_axes(b: Writer, node: Node) -> Written | None:
     columns = b.view(images, (n, channels, depth, out[1] * out[2]))
     y = b.again(node, [columns], **part(slice(0, 1), 1))[0]
     hazard = "means of means are rounded twice" if node.op == "avg_pool" else ""
-    return Written((b.view(y, node.types[0].shape),), "written as pools of images, and along the depth", hazard)
+    return Rewritten((b.view(y, node.types[0].shape),), "written as pools of images, and along the depth", hazard)
 
 
 FORMS: dict[str, tuple[Form, ...]] = {

@@ -4,7 +4,7 @@ import numpy as np
 
 from hexane.dtypes import FP32
 from hexane.graph import Node, Value
-from hexane.passes.retarget.writer import Form, Writer, Written
+from hexane.passes.retarget.writer import Form, Rewritten, Writer
 from hexane.validate.small_constants import loses_digits
 
 LEAST_POWER = -14  # of two, of the smallest number with all digits in fp16
@@ -12,7 +12,7 @@ MOST_POWERS = 9  # factors that bring the smallest number of fp32 there
 STEPS = "products are summed as real numbers, not as integers: a result may be one step away"
 
 
-def product(b: Writer, node: Node) -> Written | None:
+def product(b: Writer, node: Node) -> Rewritten | None:
     """quantized_matmul(%x, %y, %scale) {output_scale=s}  ->  quantize(matmul(dequantize(%x, 1), dequantize(%y, %scale)), s)
 
     Where scales and zero points of the weight have one shape. Integer results stay integers: they have no form.
@@ -31,10 +31,10 @@ def product(b: Writer, node: Node) -> Written | None:
     names = ("strides", "dilations", "pad", "groups", "layout") if conv else ("transpose_y",)
     op = b.conv if conv else b.matmul
     y = op(*operands, **{name: node.attrs[name] for name in names})
-    return Written((_stored(b, y, node),), "written as dequantize, the product and quantize", STEPS)
+    return Rewritten((_stored(b, y, node),), "written as dequantize, the product and quantize", STEPS)
 
 
-def addition(b: Writer, node: Node) -> Written | None:
+def addition(b: Writer, node: Node) -> Rewritten | None:
     """quantized_add(%x, %y)  ->  quantize(dequantize(%x) + dequantize(%y))"""
     a, terms = node.attrs, []
     for v, side in zip(node.inputs, "xy", strict=True):
@@ -43,10 +43,10 @@ def addition(b: Writer, node: Node) -> Written | None:
             np.array(a[f"{side}_{what}"], kind) for what, kind in (("scale", np.float32), ("zero", v.dtype.numpy))
         )
         terms.append(b.dequantize(v, b.const(scale), b.const(zero)))
-    return Written((_stored(b, b.add(*terms), node),), "written as dequantize, add, quantize")
+    return Rewritten((_stored(b, b.add(*terms), node),), "written as dequantize, add, quantize")
 
 
-def mean(b: Writer, node: Node) -> Written | None:
+def mean(b: Writer, node: Node) -> Rewritten | None:
     """quantized_mean(%x)  ->  quantize(reduce_mean(dequantize(%x)))"""
     x, a = node.inputs[0], node.attrs
     assert x is not None
@@ -54,7 +54,7 @@ def mean(b: Writer, node: Node) -> Written | None:
     real = b.dequantize(x, b.const(scale), b.const(zero))
     y = b.reduce_mean(real, axes=a["axes"], keep_dims=a["keep_dims"])
     why = "the mean is one of real numbers, not of integers: a result may be one step away"
-    return Written((_stored(b, y, node),), "written as dequantize, reduce_mean and quantize", why)
+    return Rewritten((_stored(b, y, node),), "written as dequantize, reduce_mean and quantize", why)
 
 
 def _stored(b: Writer, y: Value, node: Node) -> Value:
@@ -65,7 +65,7 @@ def _stored(b: Writer, y: Value, node: Node) -> Value:
     return b.quantize(y, b.const(scale), b.const(zero), dtype=dtype)
 
 
-def with_scale_kept(b: Writer, node: Node) -> Written | None:
+def with_scale_kept(b: Writer, node: Node) -> Rewritten | None:
     """dequantize(%x, 2e-05)  ->  dequantize(%x, 0.33) * 2^-14; quantize(%x, 2e-05)  ->  quantize(%x * 2^14, 0.33)
 
     The largest scale becomes a number below 1/2, so that no integer of 16 bits leaves fp16 on the way. Smaller powers
@@ -85,7 +85,7 @@ def with_scale_kept(b: Writer, node: Node) -> Written | None:
     for power in filter(None, powers):
         y = b.mul(y, 2.0 ** (power if dequantizes else -power))
     how = "written with a scale that fp16 holds"
-    return Written((y,) if dequantizes else b.again(node, (y, kept, zero)), how)
+    return Rewritten((y,) if dequantizes else b.again(node, (y, kept, zero)), how)
 
 
 FORMS: dict[str, tuple[Form, ...]] = {

@@ -6,7 +6,7 @@ from math import prod
 from hexane.graph import Node, TensorType, Value
 from hexane.passes.retarget.axes import ELEMENTWISE, lines, reduced_axes
 from hexane.passes.retarget.views import folded
-from hexane.passes.retarget.writer import Form, Writer, Written
+from hexane.passes.retarget.writer import Form, Rewritten, Writer
 
 REDUCTIONS = frozenset(f"reduce_{name}" for name in ("sum", "mean", "max", "min", "sum_square", "l1_norm", "l2_norm"))
 REDUCTIONS |= {"reduce_log_sum", "reduce_log_sum_exp"}
@@ -24,7 +24,7 @@ ALIGNED = {
 FOUR = ("matmul", "scaled_dot_product_attention")
 
 
-def fold_axes(b: Writer, node: Node) -> Written | None:
+def fold_axes(b: Writer, node: Node) -> Rewritten | None:
     """relu(%x : [1, 2, 3, 4, 5, 6])  ->  reshape(relu(reshape(%x : [2, 3, 4, 5, 6])))
 
     On a chip without depth a fifth axis is one too many: the tensor is not cut into slices.
@@ -44,7 +44,7 @@ def fold_axes(b: Writer, node: Node) -> Written | None:
     if node.op in REDUCTIONS:
         changed["keep_dims"] = True
     results = b.again(node, inputs, **changed)
-    return Written(
+    return Rewritten(
         tuple([b.view(y, t.shape) for y, t in zip(results, node.types, strict=True)]), f"written on {most} axes"
     )
 
@@ -110,7 +110,7 @@ def _remapped(node: Node, groups: list[list[int]]) -> dict[str, object]:
     return found
 
 
-def fold_transpose(b: Writer, node: Node) -> Written | None:
+def fold_transpose(b: Writer, node: Node) -> Rewritten | None:
     """transpose(%x : [2, 1, 3, 4, 5, 6], perm=(0, 1, 4, 5, 2, 3))  ->  transpose on three axes: merges axes that stay together, drops axes of extent 1"""  # noqa: E501
     (x,) = node.inputs
     assert x is not None
@@ -123,10 +123,10 @@ def fold_transpose(b: Writer, node: Node) -> Written | None:
     y = b.view(x, shape)
     if perm != tuple(range(len(perm))):
         y = b.transpose(y, perm=perm)
-    return Written((b.view(y, node.types[0].shape),), f"written on {len(shape)} axes")
+    return Rewritten((b.view(y, node.types[0].shape),), f"written on {len(shape)} axes")
 
 
-def transpose_twice(b: Writer, node: Node) -> Written | None:
+def transpose_twice(b: Writer, node: Node) -> Rewritten | None:
     """transpose(%x : five axes, perm=(3, ..))  ->  its axis 3 brought to the front, on three axes; then the other four"""  # noqa: E501
     (x,) = node.inputs
     assert x is not None
@@ -140,20 +140,20 @@ def transpose_twice(b: Writer, node: Node) -> Written | None:
     y = b.view(y, (x.shape[first], *[x.shape[i] for i in rest]))
     left = (0, *[1 + rest.index(i) for i in perm[1:]])
     y = y if left == (0, 1, 2, 3, 4) else b.transpose(y, perm=left)
-    return Written((b.view(y, node.types[0].shape),), "written as two transposes")
+    return Rewritten((b.view(y, node.types[0].shape),), "written as two transposes")
 
 
-def rows_of_linear(b: Writer, node: Node) -> Written | None:
+def rows_of_linear(b: Writer, node: Node) -> Rewritten | None:
     """linear(%x : five axes)  ->  of a matrix: the axes in front are its rows"""
     x, *rest = node.inputs
     assert x is not None
     if x.type.rank < 5:
         return None
     y = b.linear(b.view(x, (prod(x.shape[:-1]), x.shape[-1])), *rest)
-    return Written((b.view(y, node.types[0].shape),), "written on 2 axes")
+    return Rewritten((b.view(y, node.types[0].shape),), "written on 2 axes")
 
 
-def rows_of_matmul(b: Writer, node: Node) -> Written | None:
+def rows_of_matmul(b: Writer, node: Node) -> Rewritten | None:
     """matmul(%x : five axes, %y : two)  ->  of matrices: the axes in front are rows"""
     x, y, bias = node.inputs
     assert x is not None
@@ -161,10 +161,10 @@ def rows_of_matmul(b: Writer, node: Node) -> Written | None:
     if x.type.rank < 5 or y.type.rank != 2 or node.attrs["transpose_x"]:
         return None
     (z,) = b.again(node, (b.view(x, (prod(x.shape[:-1]), x.shape[-1])), y, bias))
-    return Written((b.view(z, node.types[0].shape),), "written on 2 axes")
+    return Rewritten((b.view(z, node.types[0].shape),), "written on 2 axes")
 
 
-def fold_grid(b: Writer, node: Node) -> Written | None:
+def fold_grid(b: Writer, node: Node) -> Rewritten | None:
     """quantize(%x : six axes)  ->  on four axes; on three where an axis has several scales"""
     x, scale, zero = node.inputs
     assert x is not None
@@ -177,7 +177,7 @@ def fold_grid(b: Writer, node: Node) -> Written | None:
     else:
         axis, few = 1, (prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :]))
     (y,) = b.again(node, (b.view(x, few), scale, zero), axis=axis)
-    return Written((b.view(y, node.types[0].shape),), f"written on {len(few)} axes")
+    return Rewritten((b.view(y, node.types[0].shape),), f"written on {len(few)} axes")
 
 
 FORMS: dict[str, tuple[Form, ...]] = {

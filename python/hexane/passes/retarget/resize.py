@@ -12,7 +12,7 @@ import numpy as np
 
 from hexane.graph import Array, Node, Value
 from hexane.ops.lines import nearest, whole
-from hexane.passes.retarget.writer import Form, Writer, Written
+from hexane.passes.retarget.writer import Form, Rewritten, Writer
 from hexane.validate.compute import largest_kernel
 
 STRATEGY = "a chip without a texture engine resizes by other steps, which round differently"
@@ -51,7 +51,7 @@ def _lines(node: Node) -> tuple[Line, Line]:
     return height, width
 
 
-def nearest_by_deconvolution(b: Writer, node: Node) -> Written | None:
+def nearest_by_deconvolution(b: Writer, node: Node) -> Rewritten | None:
     """resize_nearest_neighbor(%x) by 2  ->  conv_transpose(%x, ones of 2 x 2) {strides=2} of each channel
 
     By factors beyond the largest kernel in several steps.
@@ -73,7 +73,7 @@ def nearest_by_deconvolution(b: Writer, node: Node) -> Written | None:
     for kernel in zip_longest(*steps, fillvalue=1):
         weight = b.const(np.ones((x.shape[1], 1, *kernel), x.dtype.numpy))
         y = b.conv_transpose(y, weight, None, strides=kernel, groups=x.shape[1])
-    return Written((y,), "written as a transposed convolution of ones")
+    return Rewritten((y,), "written as a transposed convolution of ones")
 
 
 def _steps(factor: int, most: int) -> list[int]:
@@ -88,7 +88,7 @@ def _steps(factor: int, most: int) -> list[int]:
     return [*rest, largest] if all(n <= most for n in rest) else [factor]
 
 
-def nearest_by_gather(b: Writer, node: Node) -> Written | None:
+def nearest_by_gather(b: Writer, node: Node) -> Rewritten | None:
     """resize_nearest_neighbor(%x)  ->  gather(gather(%x, rows), columns)"""
     (x,) = node.inputs
     if node.attrs["layout"] != "nchw":
@@ -98,10 +98,10 @@ def nearest_by_gather(b: Writer, node: Node) -> Written | None:
         if not np.array_equal(read, np.arange(line.extent)):
             x = b.gather(x, b.const(read), axis=axis)
     assert x is not None
-    return Written((x,), "written as gather of rows and columns")
+    return Rewritten((x,), "written as gather of rows and columns")
 
 
-def linear_by_deconvolution(b: Writer, node: Node) -> Written | None:
+def linear_by_deconvolution(b: Writer, node: Node) -> Rewritten | None:
     """resize_bilinear(%x) by 2  ->  mul(conv_transpose(%x, triangles) {strides=2} of each channel, gains of the border)
 
     Where the chip takes the kernel, of two elements in each direction.
@@ -140,7 +140,7 @@ def linear_by_deconvolution(b: Writer, node: Node) -> Written | None:
     border = np.outer(*gains)
     if (border != 1).any():
         y = b.mul(y, b.const(border.astype(x.dtype.numpy)))
-    return Written((y,), "written as a transposed convolution with triangles", STRATEGY)
+    return Rewritten((y,), "written as a transposed convolution with triangles", STRATEGY)
 
 
 def _triangle(line: Line) -> tuple[Array, int]:
@@ -156,7 +156,7 @@ def _triangle(line: Line) -> tuple[Array, int]:
     return np.array([float(1 - abs(Fraction(i, line.factor) + line.start)) for i in outputs]), first
 
 
-def linear_by_products(b: Writer, node: Node) -> Written | None:
+def linear_by_products(b: Writer, node: Node) -> Rewritten | None:
     """resize_bilinear(%x)  ->  matmul(rows, matmul(%x, columns)) with constant matrices of weights"""
     (x,) = node.inputs
     assert x is not None
@@ -164,7 +164,7 @@ def linear_by_products(b: Writer, node: Node) -> Written | None:
         return None
     height, width = (_weights(line).astype(x.dtype.numpy) for line in _lines(node))
     y: Value = b.matmul(x, b.const(np.ascontiguousarray(width.T)), None)
-    return Written((b.matmul(b.const(height), y, None),), "written as products with constant matrices", SPREAD)
+    return Rewritten((b.matmul(b.const(height), y, None),), "written as products with constant matrices", SPREAD)
 
 
 def _weights(line: Line) -> Array:

@@ -6,7 +6,7 @@ from math import ceil, prod
 
 from hexane.graph import Node, Value
 from hexane.passes.retarget.axes import Lines, lines, reduced_axes
-from hexane.passes.retarget.writer import Form, Writer, Written
+from hexane.passes.retarget.writer import Form, Rewritten, Writer
 from hexane.targets import Chip
 from hexane.validate.compute import kernel_memory
 from hexane.validate.constants import is_constant
@@ -36,7 +36,7 @@ def first_cut(pieces: Mapping[int, int]) -> tuple[int, int]:
     return next(((axis, n) for axis, n in pieces.items() if n > 1), (0, 1))
 
 
-def tile(b: Writer, node: Node) -> Written | None:
+def tile(b: Writer, node: Node) -> Rewritten | None:
     """relu(%x : [1, 3, 8, 20000])  ->  concat(relu(%x[.., :10000]), relu(%x[.., 10000:]))
 
     Along an axis whose indices are computed one by one; for transposes also where the tensor has too many elements.
@@ -49,7 +49,7 @@ def tile(b: Writer, node: Node) -> Written | None:
         axis, pieces = _elements(b, node)
     if not 1 < pieces <= MOST_PIECES:
         return None
-    return Written(_joined(b, node, axis, pieces, known), f"tiled: {_name(node, axis)}, {pieces} pieces")
+    return Rewritten(_joined(b, node, axis, pieces, known), f"tiled: {_name(node, axis)}, {pieces} pieces")
 
 
 def _pieces(b: Writer, node: Node, axis: int, known: Lines) -> int:
@@ -102,7 +102,7 @@ def _name(node: Node, axis: int) -> str:
 # ---- where the sum itself is too long ----
 
 
-def contraction(b: Writer, node: Node) -> Written | None:
+def contraction(b: Writer, node: Node) -> Rewritten | None:
     """matmul(%x : [M, 40000], %y)  ->  matmul(%x[:, :20000], %y[:20000]) + matmul(%x[:, 20000:], %y[20000:])"""
     x, y, bias = node.inputs
     if x is None or y is None or x.type.rank < 2 or y.type.rank < 2:
@@ -121,10 +121,10 @@ def contraction(b: Writer, node: Node) -> Written | None:
         (part,) = b.again(node, (*operands, bias if total is None else None))
         total = part if total is None else b.add(total, part)
     assert total is not None
-    return Written((total,), f"tiled: contraction, {pieces} pieces", SUMS.format(pieces))
+    return Rewritten((total,), f"tiled: contraction, {pieces} pieces", SUMS.format(pieces))
 
 
-def input_channels(b: Writer, node: Node) -> Written | None:
+def input_channels(b: Writer, node: Node) -> Rewritten | None:
     """conv(%x : [N, 70000, H, W], %w)  ->  conv(%x[:, :35000], %w[:, :35000]) + conv(%x[:, 35000:], %w[:, 35000:])
 
     With groups, a concatenation of convolutions of some groups each, which is exact.
@@ -146,10 +146,10 @@ def input_channels(b: Writer, node: Node) -> Written | None:
         (part,) = b.again(node, (*operands, bias if total is None else None))
         total = part if total is None else b.add(total, part)
     assert total is not None
-    return Written((total,), f"tiled: contraction, {pieces} pieces", SUMS.format(pieces))
+    return Rewritten((total,), f"tiled: contraction, {pieces} pieces", SUMS.format(pieces))
 
 
-def _groups(b: Writer, node: Node, pieces: int) -> Written:
+def _groups(b: Writer, node: Node, pieces: int) -> Rewritten:
     x, weight, bias = node.inputs
     assert x is not None
     assert weight is not None
@@ -159,7 +159,7 @@ def _groups(b: Writer, node: Node, pieces: int) -> Written:
         channels, rows, outs = ((first * n // groups, last * n // groups) for n in (x.shape[1], weight.shape[0], out))
         inputs = b.cut(x, 1, *channels), b.cut(weight, 0, *rows), None if bias is None else b.cut(bias, 0, *outs)
         parts += b.again(node, inputs, groups=last - first)
-    return Written((b.join(parts, 1),), f"tiled: channels, {pieces} pieces")
+    return Rewritten((b.join(parts, 1),), f"tiled: channels, {pieces} pieces")
 
 
 _JOIN = {
@@ -172,7 +172,7 @@ _JOIN = {
 _AGAIN = ("reduce_l2_norm", "reduce_log_sum_exp")  # of the parts' results
 
 
-def reduction(b: Writer, node: Node) -> Written | None:
+def reduction(b: Writer, node: Node) -> Rewritten | None:
     """reduce_sum(%x : [8, 20000], axes=(1,))  ->  reduce_sum(%x[:, :10000]) + reduce_sum(%x[:, 10000:])"""
     (x,) = node.inputs
     assert x is not None
@@ -186,7 +186,7 @@ def reduction(b: Writer, node: Node) -> Written | None:
     if node.op in _AGAIN:
         parts = [b.again(node, (b.cut(x, axis, *span),), keep_dims=True)[0] for span in spans]
         (result,) = b.again(node, (b.join(parts, axis),))
-        return Written((result,), how, hazard)
+        return Rewritten((result,), how, hazard)
     parts = [b.again(node, (b.cut(x, axis, *span),))[0] for span in spans]
     if node.op == "reduce_mean":
         parts = [b.mul(p, (stop - start) / x.shape[axis]) for p, (start, stop) in zip(parts, spans, strict=True)]
@@ -194,10 +194,10 @@ def reduction(b: Writer, node: Node) -> Written | None:
     total = parts[0]
     for part in parts[1:]:
         total = join(total, part)
-    return Written((total,), how, hazard)
+    return Rewritten((total,), how, hazard)
 
 
-def running_sum(b: Writer, node: Node) -> Written | None:
+def running_sum(b: Writer, node: Node) -> Rewritten | None:
     """cumsum(%x : [8, 20000])  ->  concat(cumsum(%x[:, :10000]), cumsum(%x[:, 10000:]) + reduce_sum(%x[:, :10000]))"""
     (x,) = node.inputs
     assert x is not None
@@ -214,10 +214,10 @@ def running_sum(b: Writer, node: Node) -> Written | None:
         total = b.reduce_sum(part, axes=(axis,))
         before = total if before is None else b.add(before, total)
     joined = b.join(parts[:: -1 if backwards else 1], axis)
-    return Written((joined,), f"tiled: running sum, {pieces} pieces", SUMS.format(pieces))
+    return Rewritten((joined,), f"tiled: running sum, {pieces} pieces", SUMS.format(pieces))
 
 
-def reverse(b: Writer, node: Node) -> Written | None:
+def reverse(b: Writer, node: Node) -> Rewritten | None:
     """reverse(%x : [8, 20000])  ->  concat(reverse(%x[:, 10000:]), reverse(%x[:, :10000]))"""
     (x,) = node.inputs
     assert x is not None
@@ -225,7 +225,7 @@ def reverse(b: Writer, node: Node) -> Written | None:
     if pieces == 1:
         return None
     parts = [b.again(node, (b.cut(x, axis, *span),))[0] for span in _spans(x.shape[axis], pieces)]
-    return Written((b.join(parts[::-1], axis),), f"tiled: {_name(node, axis)}, {pieces} pieces")
+    return Rewritten((b.join(parts[::-1], axis),), f"tiled: {_name(node, axis)}, {pieces} pieces")
 
 
 FORMS: dict[str, tuple[Form, ...]] = {

@@ -12,7 +12,7 @@ from hexane.graph import Node, Value
 from hexane.ops.taps import pairs
 from hexane.passes.legalize.split_conv_3d import sum_of_taps
 from hexane.passes.retarget.tile import SUMS, edges
-from hexane.passes.retarget.writer import Form, Writer, Written
+from hexane.passes.retarget.writer import Form, Rewritten, Writer
 from hexane.validate.compute import largest_kernel
 from hexane.validate.extents import largest
 from hexane.validate.rule import made_of_factors
@@ -69,7 +69,7 @@ def with_windows(node: Node, found: Sequence[Window]) -> dict[str, tuple[int, ..
 # ---- other axes ----
 
 
-def channels_first(b: Writer, node: Node) -> Written | None:
+def channels_first(b: Writer, node: Node) -> Rewritten | None:
     """conv(%x) {layout=nhwc}  ->  transpose(conv(transpose(%x)))"""
     if node.attrs["layout"] != "nhwc":
         return None
@@ -77,12 +77,12 @@ def channels_first(b: Writer, node: Node) -> Written | None:
     rank = node.types[0].rank
     first = b.transpose(x, perm=(0, rank - 1, *range(1, rank - 1)))
     (y,) = b.again(node, (first, *rest), layout="nchw")
-    return Written(
+    return Rewritten(
         (b.transpose(y, perm=(0, *range(2, rank), 1)),), "written with transposes to channels first and back"
     )
 
 
-def one_axis(b: Writer, node: Node) -> Written | None:
+def one_axis(b: Writer, node: Node) -> Rewritten | None:
     """conv(%x : [N, C, W])  ->  the convolution of an image of height 1"""
     if node.types[0].rank != 3 or node.attrs["layout"] != "nchw":
         return None
@@ -93,16 +93,16 @@ def one_axis(b: Writer, node: Node) -> Written | None:
     ones = {"strides": 1, "dilations": 1, "kernel_sizes": 1, "output_padding": 0}
     wider = {name: (one, *node.attrs[name]) for name, one in ones.items() if name in node.attrs}
     (y,) = b.again(node, (b.view(x, (*x.shape[:2], 1, x.shape[2])), *rest), pad=(0, 0, *node.attrs["pad"]), **wider)
-    return Written((b.view(y, node.types[0].shape),), "written as an image of height 1")
+    return Rewritten((b.view(y, node.types[0].shape),), "written as an image of height 1")
 
 
-def three_axes(b: Writer, node: Node) -> Written | None:
+def three_axes(b: Writer, node: Node) -> Rewritten | None:
     """conv(%x : [N, C, D, H, W])  ->  the sum over the kernel's depth of convolutions of images"""
     if node.types[0].rank != 5 or node.attrs["layout"] != "nchw":
         return None
     depth = node.inputs[1].shape[2]  # type: ignore[union-attr]
     y = sum_of_taps(b, node.inputs, node.attrs)
-    return Written((y,), f"written as {depth} convolutions of images", SUMS.format(depth) if depth > 1 else "")
+    return Rewritten((y,), f"written as {depth} convolutions of images", SUMS.format(depth) if depth > 1 else "")
 
 
 # ---- strides and dilations ----
@@ -127,7 +127,7 @@ def _factor(b: Writer, stride: int) -> int:
     return max([f for f in b.chip.extents.stride_factors if stride % f == 0], default=1)
 
 
-def large_strides(b: Writer, node: Node) -> Written | None:
+def large_strides(b: Writer, node: Node) -> Rewritten | None:
     """conv(%x, %w) {strides=16}  ->  every second element of conv(%x, %w) {strides=8}"""
     if not is_image(node):
         return None
@@ -139,10 +139,10 @@ def large_strides(b: Writer, node: Node) -> Written | None:
     rest = [w.stride // first for w, first in zip(found, firsts, strict=True)]
     (y,) = b.again(node, node.inputs, strides=tuple(firsts))
     how = " and ".join(f"{a} x {r}" for a, r in zip(firsts, rest, strict=True) if r > 1)
-    return Written((every(b, y, rest),), f"written with strides of {how}")
+    return Rewritten((every(b, y, rest),), f"written with strides of {how}")
 
 
-def dilated(b: Writer, node: Node) -> Written | None:
+def dilated(b: Writer, node: Node) -> Rewritten | None:
     """conv(%x, %w) {dilations=5}  ->  the convolution without dilation of each fifth pixel, these images side by side in the batch"""  # noqa: E501
     if not is_image(node):
         return None
@@ -156,7 +156,7 @@ def dilated(b: Writer, node: Node) -> Written | None:
     steps = [w.stride if s else 1 for w, s in zip(found, spread, strict=True)]
     if max(steps) > 1:
         (y,) = b.again(node, node.inputs, strides=tuple([w.stride // s for w, s in zip(found, steps, strict=True)]))
-        return Written((every(b, y, steps),), "written with a stride of 1")
+        return Rewritten((every(b, y, steps),), "written with a stride of 1")
     w = found[spread.index(True)]
     x, weight, bias = node.inputs
     assert x is not None
@@ -166,7 +166,7 @@ def dilated(b: Writer, node: Node) -> Written | None:
     dense = [v._replace(dilation=1, before=0, after=0) if v is w else v for v in found]
     (y,) = b.again(node, (x, weight, bias), **with_windows(node, dense))
     y = b.cut(_from_batch(b, y, w.axis, w.dilation), w.axis, 0, w.out)
-    return Written((y,), f"written with {w.dilation} images in the batch instead of a dilation of {w.dilation}")
+    return Rewritten((y,), f"written with {w.dilation} images in the batch instead of a dilation of {w.dilation}")
 
 
 def padded(b: Writer, x: Value, axis: int, before: int, after: int, value: float = 0.0) -> Value:
@@ -198,7 +198,7 @@ def _from_batch(b: Writer, y: Value, axis: int, step: int) -> Value:
 # ---- kernels ----
 
 
-def kernel_to_depth(b: Writer, node: Node) -> Written | None:
+def kernel_to_depth(b: Writer, node: Node) -> Rewritten | None:
     """conv(%x, %w : [O, C, 16, 16]) {strides=16}  ->  conv(%x with pixels in the channels, %w : [O, C * 256, 1, 1])
 
     Where a kernel is too wide, or a stride is none of the factors, and the kernel is a multiple of the stride: no
@@ -223,7 +223,7 @@ def kernel_to_depth(b: Writer, node: Node) -> Written | None:
             x, weight = _to_depth(b, x, w.axis, step), _to_depth(b, weight, w.axis, step)
             found[place] = w._replace(kernel=w.kernel // step, stride=1, before=0, after=0)
     (y,) = b.again(node, (x, weight, bias), **with_windows(node, found))
-    return Written((y,), f"space to depth: {' x '.join(map(str, steps))} pixels in the channels", ORDER)
+    return Rewritten((y,), f"space to depth: {' x '.join(map(str, steps))} pixels in the channels", ORDER)
 
 
 def _to_depth(b: Writer, x: Value, axis: int, step: int) -> Value:
@@ -248,7 +248,7 @@ def _largest_kernels(b: Writer, node: Node) -> tuple[int, int]:
     return height, width
 
 
-def split_kernel(b: Writer, node: Node) -> Written | None:
+def split_kernel(b: Writer, node: Node) -> Rewritten | None:
     """conv(%x, %w : [O, C, 3, 20])  ->  conv(%x, %w[.., :10]) + conv(%x[.., 10:], %w[.., 10:])"""
     if not is_image(node):
         return None
@@ -269,7 +269,7 @@ def split_kernel(b: Writer, node: Node) -> Written | None:
     bias = node.inputs[2]
     if bias is not None:
         total = b.add(total, b.view(bias, (bias.shape[0], 1, 1)))
-    return Written((total,), f"tiled: kernel {NAMES[w.axis]}, {pieces} pieces", SUMS.format(pieces))
+    return Rewritten((total,), f"tiled: kernel {NAMES[w.axis]}, {pieces} pieces", SUMS.format(pieces))
 
 
 def _part(b: Writer, node: Node, found: list[Window], w: Window, taps: tuple[int, int]) -> Value | None:
@@ -307,7 +307,7 @@ def _part_transposed(b: Writer, node: Node, found: list[Window], w: Window, taps
 # ---- images in pieces ----
 
 
-def tile_image(b: Writer, node: Node) -> Written | None:
+def tile_image(b: Writer, node: Node) -> Rewritten | None:
     """conv(%x : [N, C, 20000, W])  ->  concat of two convolutions: the upper and the lower rows, with a shared halo"""
     if not is_image(node) or node.op == "conv_transpose":
         return None
@@ -322,7 +322,7 @@ def tile_image(b: Writer, node: Node) -> Written | None:
             parts = [_rows(b, node, found, w, *span) for span in pairwise(spans)]
             if any(p is None for p in parts):
                 return None
-            return Written((b.join([p for p in parts if p is not None], w.axis),), f"tiled: spatial, {pieces} pieces")
+            return Rewritten((b.join([p for p in parts if p is not None], w.axis),), f"tiled: spatial, {pieces} pieces")
     return None
 
 
@@ -345,7 +345,7 @@ def _rows(b: Writer, node: Node, found: list[Window], w: Window, first: int, las
     return y
 
 
-def tile_transposed(b: Writer, node: Node) -> Written | None:
+def tile_transposed(b: Writer, node: Node) -> Rewritten | None:
     """conv_transpose(%x) of a result that is too large  ->  of the rows of %x that a piece of it reads, joined"""
     if not is_image(node):
         return None
@@ -369,7 +369,7 @@ def tile_transposed(b: Writer, node: Node) -> Written | None:
             padding[place] = max(bottom - end, 0)
             changed = with_windows(node, [part if v is w else v for v in found])
             parts += b.again(node, (b.cut(x, w.axis, low, high), *rest), output_padding=tuple(padding), **changed)
-        return Written((b.join(parts, w.axis),), f"tiled: spatial, {pieces} pieces")
+        return Rewritten((b.join(parts, w.axis),), f"tiled: spatial, {pieces} pieces")
     return None
 
 

@@ -14,7 +14,7 @@ from hexane.validate.node import judge
 from hexane.validate.width_slices import is_width_slice
 
 
-class Written(NamedTuple):
+class Rewritten(NamedTuple):
     """The result of a form. how: a description for users. hazard: a possible difference in results, on the chip or by
     rounding."""
 
@@ -34,7 +34,7 @@ class Note(NamedTuple):
 
 # A form of an op: Returns None if it does not apply. It raises Stuck where something that it needs does not run on the
 # chip.
-Form = Callable[["Writer", Node], Written | None]
+Form = Callable[["Writer", Node], Rewritten | None]
 
 
 class Stuck(Exception):

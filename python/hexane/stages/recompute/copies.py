@@ -13,10 +13,10 @@ from hexane.graph import Graph, Node, Value
 from hexane.ops import LEAVES, OPS, apply
 from hexane.ops.records.barrier import BARRIER
 from hexane.stages.bufferize.order import schedule
-from hexane.stages.recompute.marks import Region
+from hexane.stages.recompute.marks import RecomputeRegion
 
 
-def recomputed(graph: Graph, found: Sequence[Region]) -> Graph:
+def recomputed(graph: Graph, found: Sequence[RecomputeRegion]) -> Graph:
     """The graph in which the late readers of each region read copies. Regions may lie inside others, which come
     first."""
     left = list(found)
@@ -29,7 +29,7 @@ class _Copies:
     """The copies of one region. late: the position from which readers read copies. after: the value for which they
     wait."""
 
-    def __init__(self, region: Region, late: int, after: Value) -> None:
+    def __init__(self, region: RecomputeRegion, late: int, after: Value) -> None:
         self.region, self.late, self.after = region, late, after
         self.table: dict[Value, Value] = {}
 
@@ -51,13 +51,13 @@ class _Copies:
         return value if value.node.op in LEAVES else barrier(now.get(value, value), after)
 
 
-def _outermost(graph: Graph, found: Sequence[Region]) -> tuple[Graph, list[Region]]:
+def _outermost(graph: Graph, found: Sequence[RecomputeRegion]) -> tuple[Graph, list[RecomputeRegion]]:
     """The graph after the regions that lie in no other, and the others in it."""
     order = schedule(graph)
     position = {id(node): i for i, node in enumerate(order)}
     users = graph.users()
     taken: dict[int, _Copies] = {}
-    inner: list[tuple[_Copies, Region]] = []
+    inner: list[tuple[_Copies, RecomputeRegion]] = []
     for region in found:
         around = {id(taken[key]): taken[key] for key in region.nodes if key in taken}
         if around:
@@ -91,12 +91,12 @@ def _outermost(graph: Graph, found: Sequence[Region]) -> tuple[Graph, list[Regio
     for copies, region in inner:
         nodes = [copies.table[v].node for n in region.nodes.values() for v in n.values[:1] if v in copies.table]
         kept = frozenset(copies.table[v] for v in region.kept if v in copies.table)
-        left.append(Region({id(n): n for n in nodes if id(n) in live}, kept))
+        left.append(RecomputeRegion({id(n): n for n in nodes if id(n) in live}, kept))
     return made, [region for region in left if region.nodes]
 
 
 def _gap(
-    region: Region, order: Sequence[Node], position: dict[int, int], users: dict[Value, list[Node]]
+    region: RecomputeRegion, order: Sequence[Node], position: dict[int, int], users: dict[Value, list[Node]]
 ) -> tuple[int, Value] | None:
     """Where late readers begin, after the longest time without a reader, and what to wait for then; None without
     one."""

@@ -23,7 +23,7 @@ class Marks:
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class RecomputeRegion:
     """nodes: the nodes to compute again, by id. kept: their values that stay."""
 
     nodes: dict[int, Node]
@@ -58,7 +58,7 @@ def marked(graph: Graph) -> tuple[Graph, Marks | None]:
     return replace(plain, taps=(*plain.taps, *taps)), marks
 
 
-def regions(graph: Graph, marks: Marks) -> tuple[Graph, list[Region]]:
+def regions(graph: Graph, marks: Marks) -> tuple[Graph, list[RecomputeRegion]]:
     """The lowered graph without these taps, and the checkpoints in it."""
     live = {id(node) for node in graph.nodes}
     named: dict[Value, set[int]] = {}
@@ -82,7 +82,9 @@ def _is_seen_through(node: Node) -> bool:
     return node.op not in LEAVES and (node.op == "cast" or bool(OPS[node.op].view))
 
 
-def _region(graph: Graph, named: Mapping[Value, set[int]], inside: frozenset[int], results: frozenset[int]) -> Region:
+def _region(
+    graph: Graph, named: Mapping[Value, set[int]], inside: frozenset[int], results: frozenset[int]
+) -> RecomputeRegion:
     """Nodes whose value is one inside, and those without a tap between them. A value with several names counts under
     the first; the other names are views or casts that do nothing."""
     kept = frozenset(value for value, numbers in named.items() if numbers & results)
@@ -97,4 +99,4 @@ def _region(graph: Graph, named: Mapping[Value, set[int]], inside: frozenset[int
         if all(v not in named or min(named[v]) in inside for v in node.values):
             nodes.add(id(node))
             stack += [v.node for v in node.inputs if v is not None]
-    return Region({id(n): n for n in graph.nodes if id(n) in nodes}, kept)
+    return RecomputeRegion({id(n): n for n in graph.nodes if id(n) in nodes}, kept)

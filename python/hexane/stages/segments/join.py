@@ -11,7 +11,7 @@ from hexane.program import Segment
 from hexane.stages.segments.devices import is_leaf
 
 
-class Parts:
+class SegmentParts:
     """The graphs of the segments, in the order of the segments. A state that another segment wrote is an input, too.
 
     Params and states that the engine touches are kept in fp16, and cast for readers that compute in another dtype;
@@ -105,7 +105,7 @@ class Parts:
 
 
 def join(
-    parts: Parts, lowered: Sequence[Graph], constants: Graph | None, narrow: bool
+    parts: SegmentParts, lowered: Sequence[Graph], constants: Graph | None, narrow: bool
 ) -> tuple[Graph, list[list[Value]]]:
     """The graph joined from the lowered segments, and the roots of each segment: the values to be computed by its end.
 

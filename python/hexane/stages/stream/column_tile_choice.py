@@ -11,7 +11,7 @@ from hexane.program import Program
 from hexane.stages.bufferize.place import place
 from hexane.stages.bufferize.ports_in_arena import hold
 from hexane.stages.stream.by_rows import by_rows
-from hexane.stages.stream.column_tiles import Part, Parts, in_stripes, is_striped, passes_on
+from hexane.stages.stream.column_tiles import Part, TileParts, in_stripes, is_striped, passes_on
 from hexane.stages.stream.stream import Choice, Streams
 from hexane.stages.stream.stream_ports import stream_ports_as
 
@@ -41,7 +41,7 @@ class StripeChoice:
         known = set(program.graph.nodes)
         ran = [value for step in steps if step.node in known for value in step.node.values]
         self._order = topological((*program.graph.inputs, *ran, *program.graph.roots))
-        self._parts = Parts(program.graph, self._order)
+        self._parts = TileParts(program.graph, self._order)
         self._nodes = [step.node for step in steps]
         self._begins = self._first_begins(known)
         self._solved: dict[tuple[int, int, int], tuple[float, Part | None]] = {}

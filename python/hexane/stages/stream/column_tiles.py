@@ -72,7 +72,7 @@ def _multiply_adds(value: Value) -> int:
     return 0 if weight is None else value.type.size * prod(weight.shape[1:])
 
 
-class Parts:
+class TileParts:
     """Finds the columns that a part of a graph needs in stripes. order: the nodes in execution order."""
 
     def __init__(self, graph: Graph, order: Sequence[Node]) -> None:

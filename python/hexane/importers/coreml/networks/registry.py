@@ -21,7 +21,7 @@ from hexane.ops.compose import Builder
 assert _ops is not None  # registers MIL's ops
 
 
-class Layer(NamedTuple):
+class LayerContext(NamedTuple):
     """b applies ops. is_exact: tensors have the axes that the description says, not five."""
 
     b: Builder

@@ -12,7 +12,7 @@ from hexane.errors import Error
 from hexane.graph import Value
 from hexane.importers.coreml.description import Feature
 from hexane.importers.coreml.networks import layers as _layers
-from hexane.importers.coreml.networks.registry import LAYERS, Layer
+from hexane.importers.coreml.networks.registry import LAYERS, LayerContext
 from hexane.importers.coreml.networks.weights import encoding
 from hexane.importers.coreml.package import network_of
 from hexane.importers.coreml.program import Block, Constant, Declared, Operation, Program
@@ -110,7 +110,7 @@ class NetworkTranslator(Translator):
             raise Error(f"[coreml] input {name!r}: got {axes} axes, need 1 or 3 in a network of five axes")
         lead = x.shape[:2] if len(x.shape) > axes else (1, 1)
         image = x.shape[-axes:] if axes == 3 else (*x.shape[-1:], 1, 1)
-        return Layer(b, False).least(b.reshape(x, shape=(*lead, *image)))
+        return LayerContext(b, False).least(b.reshape(x, shape=(*lead, *image)))
 
     def _preprocessed(self, b: Builder, name: str, feature: Feature, x: Value) -> Value:
         for p in self.network.preprocessing:
@@ -146,7 +146,7 @@ class NetworkTranslator(Translator):
         (params,) = operation.inputs["layer"]
         assert isinstance(params, Constant)
         given = [self.item(name) for name in operation.inputs["x"] if isinstance(name, str)]
-        made = read(Layer(Folder(operation.label), self.is_exact), params.value, *given)
+        made = read(LayerContext(Folder(operation.label), self.is_exact), params.value, *given)
         found = [made] if isinstance(made, Value) else list(made)
         if len(found) < len(operation.results):
             raise Error(f"got {len(operation.results)} results, need {len(found)}")

@@ -8,11 +8,11 @@ import numpy as np
 from hexane.dtypes import BOOL, FP32
 from hexane.errors import Error
 from hexane.graph import Value
-from hexane.importers.coreml.networks.registry import Layer, reads
+from hexane.importers.coreml.networks.registry import LayerContext, reads
 from hexane.ops.compose import cast
 
 
-def _of_channels(n: Layer, weights: Any, x: Value, what: str) -> Value:
+def _of_channels(n: LayerContext, weights: Any, x: Value, what: str) -> Value:
     """A number for each channel, or one for all: (C, 1, 1)."""
     if len(x.shape) < 3:
         raise Error(f"got x of {len(x.shape)} axes, need channels, height and width at least")
@@ -28,7 +28,7 @@ def activation_kind(p: Any) -> str:
     return str(kinds[0])
 
 
-def activated(n: Layer, p: Any, x: Value) -> Value:
+def activated(n: LayerContext, p: Any, x: Value) -> Value:
     """An ActivationParams applied to x."""
     kind = activation_kind(p)
     a, b = getattr(p, kind), n.b
@@ -50,7 +50,7 @@ def activated(n: Layer, p: Any, x: Value) -> Value:
 
 
 @reads("activation")
-def activation(n: Layer, p: Any, x: Value) -> Value:
+def activation(n: LayerContext, p: Any, x: Value) -> Value:
     return activated(n, p, x)
 
 
@@ -58,7 +58,7 @@ UNARY = {0: "sqrt", 4: "exp", 5: "log", 6: "abs"}
 
 
 @reads("unary")
-def unary(n: Layer, p: Any, x: Value) -> Value:
+def unary(n: LayerContext, p: Any, x: Value) -> Value:
     b, epsilon = n.b, p.epsilon or 1e-6
     scale = p.scale or 1.0
     if scale != 1.0:
@@ -85,7 +85,7 @@ PLAIN = {
 } | {"copy": "identity"}  # fmt: skip
 
 
-def _plain(op: str) -> Callable[[Layer, Any, Value], Value]:
+def _plain(op: str) -> Callable[[LayerContext, Any, Value], Value]:
     return lambda n, p, x: n.b.apply(op, x)
 
 
@@ -94,12 +94,12 @@ for _layer, _op in PLAIN.items():
 
 
 @reads("clip")
-def clip(n: Layer, p: Any, x: Value) -> Value:
+def clip(n: LayerContext, p: Any, x: Value) -> Value:
     return n.b.clip(x, alpha=p.minVal, beta=p.maxVal)
 
 
 @reads("clampedReLU")
-def clamped_relu(n: Layer, p: Any, x: Value) -> Value:
+def clamped_relu(n: LayerContext, p: Any, x: Value) -> Value:
     return n.b.clamped_relu(x, alpha=p.alpha, beta=p.beta)
 
 
@@ -107,7 +107,7 @@ GELU = ("EXACT", "TANH_APPROXIMATION", "SIGMOID_APPROXIMATION")
 
 
 @reads("gelu")
-def gelu(n: Layer, p: Any, x: Value) -> Value:
+def gelu(n: LayerContext, p: Any, x: Value) -> Value:
     if not 0 <= p.mode < len(GELU):
         raise Error(f"mode: got {p.mode}, need 0, 1 or 2")
     return n.mil("gelu", x=x, mode=GELU[p.mode])
@@ -116,7 +116,7 @@ def gelu(n: Layer, p: Any, x: Value) -> Value:
 # ---- several tensors ----
 
 
-def _folded(op: str, n: Layer, values: tuple[Value, ...]) -> Value:
+def _folded(op: str, n: LayerContext, values: tuple[Value, ...]) -> Value:
     total, *others = values
     for value in others:
         total = n.b.apply(op, total, value)
@@ -124,17 +124,17 @@ def _folded(op: str, n: Layer, values: tuple[Value, ...]) -> Value:
 
 
 @reads("add")
-def add(n: Layer, p: Any, *values: Value) -> Value:
+def add(n: LayerContext, p: Any, *values: Value) -> Value:
     return n.b.add(values[0], p.alpha) if len(values) == 1 else _folded("add", n, values)
 
 
 @reads("multiply")
-def multiply(n: Layer, p: Any, *values: Value) -> Value:
+def multiply(n: LayerContext, p: Any, *values: Value) -> Value:
     return n.b.mul(values[0], p.alpha) if len(values) == 1 else _folded("mul", n, values)
 
 
 @reads("average")
-def average(n: Layer, p: Any, *values: Value) -> Value:
+def average(n: LayerContext, p: Any, *values: Value) -> Value:
     return n.b.mul(_folded("add", n, values), 1.0 / len(values))
 
 
@@ -176,10 +176,10 @@ for _table, _make in ((SEVERAL, _several), (PAIRS, _pair), (COMPARISONS, _compar
 
 
 @reads("logicalNot")
-def logical_not(n: Layer, p: Any, x: Value) -> Value:
+def logical_not(n: LayerContext, p: Any, x: Value) -> Value:
     return cast(n.b, n.b.logical_not(cast(n.b, x, BOOL)), FP32)
 
 
 @reads("whereBroadcastable")
-def where(n: Layer, p: Any, condition: Value, x: Value, y: Value) -> Value:
+def where(n: LayerContext, p: Any, condition: Value, x: Value, y: Value) -> Value:
     return n.b.select(cast(n.b, condition, BOOL), x, y)

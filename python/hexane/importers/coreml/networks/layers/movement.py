@@ -8,7 +8,7 @@ import numpy as np
 from hexane.dtypes import FP32
 from hexane.errors import Error
 from hexane.graph import Value
-from hexane.importers.coreml.networks.registry import Layer, reads
+from hexane.importers.coreml.networks.registry import LayerContext, reads
 from hexane.importers.coreml.ops.indexing import sliced
 from hexane.ops.compose import cast, limited
 
@@ -16,7 +16,7 @@ from hexane.ops.compose import cast, limited
 
 
 @reads("flatten")
-def flatten(n: Layer, p: Any, x: Value) -> Value:
+def flatten(n: LayerContext, p: Any, x: Value) -> Value:
     """(.., C, H, W)  ->  (.., C * H * W, 1, 1)"""
     *lead, channels, height, width = x.shape
     if p.mode == 1:
@@ -26,7 +26,7 @@ def flatten(n: Layer, p: Any, x: Value) -> Value:
 
 
 @reads("reshape")
-def reshape(n: Layer, p: Any, x: Value) -> Value:
+def reshape(n: LayerContext, p: Any, x: Value) -> Value:
     b, x = n.b, n.five(x)
     target = [int(d) for d in p.targetShape]
     if len(target) not in (3, 4):
@@ -43,7 +43,7 @@ def reshape(n: Layer, p: Any, x: Value) -> Value:
 
 
 @reads("permute")
-def permute(n: Layer, p: Any, x: Value) -> Value:
+def permute(n: LayerContext, p: Any, x: Value) -> Value:
     """axis: of sequence, channels, height and width."""
     axes = [int(a) for a in p.axis] or [0, 1, 2, 3]
     if sorted(axes) != [0, 1, 2, 3]:
@@ -54,12 +54,12 @@ def permute(n: Layer, p: Any, x: Value) -> Value:
 
 
 @reads("sequenceRepeat")
-def sequence_repeat(n: Layer, p: Any, x: Value) -> Value:
+def sequence_repeat(n: LayerContext, p: Any, x: Value) -> Value:
     return n.least(n.b.tile(n.five(x), reps=(int(p.nRepetitions) or 1, 1, 1, 1, 1)))
 
 
 @reads("loadConstant")
-def load_constant(n: Layer, p: Any) -> Value:
+def load_constant(n: LayerContext, p: Any) -> Value:
     shape = [int(d) for d in p.shape]
     if len(shape) != 3:
         raise Error(f"shape: got {shape}, need 3 numbers")
@@ -67,7 +67,7 @@ def load_constant(n: Layer, p: Any) -> Value:
 
 
 @reads("concat")
-def concat(n: Layer, p: Any, *values: Value) -> Value:
+def concat(n: LayerContext, p: Any, *values: Value) -> Value:
     if p.sequenceConcat:
         return n.least(n.b.concat(*(n.five(v) for v in values), axis=0))
     if len({len(v.shape) for v in values}) > 1:
@@ -76,14 +76,14 @@ def concat(n: Layer, p: Any, *values: Value) -> Value:
 
 
 @reads("split")
-def split(n: Layer, p: Any, x: Value) -> tuple[Value, ...]:
+def split(n: LayerContext, p: Any, x: Value) -> tuple[Value, ...]:
     if not p.nOutputs or x.shape[-3] % p.nOutputs:
         raise Error(f"nOutputs: got {p.nOutputs} for {x.shape[-3]} channels, need a divisor")
     return n.b.several("split", x, axis=len(x.shape) - 3, num_splits=int(p.nOutputs))
 
 
 @reads("slice")
-def slice_of(n: Layer, p: Any, x: Value) -> Value:
+def slice_of(n: LayerContext, p: Any, x: Value) -> Value:
     """startIndex to endIndex of channels, height or width."""
     if p.axis not in (0, 1, 2):
         raise Error(f"axis: got {p.axis}, need 0, 1 or 2")
@@ -99,35 +99,35 @@ def slice_of(n: Layer, p: Any, x: Value) -> Value:
 
 
 @reads("concatND")
-def concat_nd(n: Layer, p: Any, *values: Value) -> Value:
+def concat_nd(n: LayerContext, p: Any, *values: Value) -> Value:
     return n.mil("concat", values=values, axis=p.axis, interleave=p.interleave)
 
 
 @reads("splitND")
-def split_nd(n: Layer, p: Any, x: Value) -> tuple[Value, ...]:
+def split_nd(n: LayerContext, p: Any, x: Value) -> tuple[Value, ...]:
     sizes = tuple(map(int, p.splitSizes))
     how = {"split_sizes": sizes} if sizes else {"num_splits": int(p.numSplits)}
     return n.b.several("split", x, axis=p.axis % len(x.shape), **how)
 
 
 @reads("stack")
-def stack(n: Layer, p: Any, *values: Value) -> Value:
+def stack(n: LayerContext, p: Any, *values: Value) -> Value:
     return n.b.stack(*values, axis=p.axis)
 
 
 @reads("transpose")
-def transpose(n: Layer, p: Any, x: Value) -> Value:
+def transpose(n: LayerContext, p: Any, x: Value) -> Value:
     return n.b.transpose(x, perm=tuple(map(int, p.axes)))
 
 
 @reads("expandDims")
-def expand_dims(n: Layer, p: Any, x: Value) -> Value:
+def expand_dims(n: LayerContext, p: Any, x: Value) -> Value:
     rank = len(x.shape) + len(p.axes)
     return n.b.expand_dims(x, axes=tuple(sorted(a % rank for a in p.axes)))
 
 
 @reads("squeeze")
-def squeeze(n: Layer, p: Any, x: Value) -> Value:
+def squeeze(n: LayerContext, p: Any, x: Value) -> Value:
     """One axis stays."""
     rank = len(x.shape)
     axes = {a for a, d in enumerate(x.shape) if d == 1} if p.squeezeAll else {a % rank for a in p.axes}
@@ -137,13 +137,13 @@ def squeeze(n: Layer, p: Any, x: Value) -> Value:
 
 
 @reads("flattenTo2D")
-def flatten_to_2d(n: Layer, p: Any, x: Value) -> Value:
+def flatten_to_2d(n: LayerContext, p: Any, x: Value) -> Value:
     axis = p.axis % len(x.shape) if p.axis < 0 else p.axis
     return n.b.reshape(x, shape=(prod(x.shape[:axis]), prod(x.shape[axis:])))
 
 
 @reads("reshapeStatic")
-def reshape_static(n: Layer, p: Any, x: Value) -> Value:
+def reshape_static(n: LayerContext, p: Any, x: Value) -> Value:
     shape = [int(d) for d in p.targetShape]
     if shape.count(-1) == 1:
         shape[shape.index(-1)] = prod(x.shape) // max(-prod(shape), 1)
@@ -151,7 +151,7 @@ def reshape_static(n: Layer, p: Any, x: Value) -> Value:
 
 
 @reads("rankPreservingReshape")
-def rank_preserving_reshape(n: Layer, p: Any, x: Value) -> Value:
+def rank_preserving_reshape(n: LayerContext, p: Any, x: Value) -> Value:
     """A 0 keeps the axis."""
     if len(p.targetShape) != len(x.shape):
         raise Error(f"targetShape: got {len(p.targetShape)} numbers, need {len(x.shape)}")
@@ -162,27 +162,27 @@ def rank_preserving_reshape(n: Layer, p: Any, x: Value) -> Value:
 
 
 @reads("reshapeLike")
-def reshape_like(n: Layer, p: Any, x: Value, like: Value) -> Value:
+def reshape_like(n: LayerContext, p: Any, x: Value, like: Value) -> Value:
     return n.b.reshape(x, shape=like.shape)
 
 
 @reads("broadcastToStatic")
-def broadcast_to_static(n: Layer, p: Any, x: Value) -> Value:
+def broadcast_to_static(n: LayerContext, p: Any, x: Value) -> Value:
     return n.b.broadcast_to(x, shape=tuple(map(int, p.targetShape)))
 
 
 @reads("broadcastToLike")
-def broadcast_to_like(n: Layer, p: Any, x: Value, like: Value) -> Value:
+def broadcast_to_like(n: LayerContext, p: Any, x: Value, like: Value) -> Value:
     return n.b.broadcast_to(x, shape=like.shape)
 
 
 @reads("tile")
-def tile(n: Layer, p: Any, x: Value) -> Value:
+def tile(n: LayerContext, p: Any, x: Value) -> Value:
     return n.b.tile(x, reps=tuple(map(int, p.reps)))
 
 
 @reads("reverse")
-def reverse(n: Layer, p: Any, x: Value) -> Value:
+def reverse(n: LayerContext, p: Any, x: Value) -> Value:
     if len(p.reverseDim) != len(x.shape):
         raise Error(f"reverseDim: got {len(p.reverseDim)}, need {len(x.shape)}")
     axes = tuple(a for a, turned in enumerate(p.reverseDim) if turned)
@@ -190,12 +190,12 @@ def reverse(n: Layer, p: Any, x: Value) -> Value:
 
 
 @reads("reverseSeq")
-def reverse_sequence(n: Layer, p: Any, x: Value, lengths: Value) -> Value:
+def reverse_sequence(n: LayerContext, p: Any, x: Value, lengths: Value) -> Value:
     return n.mil("reverse_sequence", x=x, lengths=lengths, seq_axis=p.sequenceAxis, batch_axis=p.batchAxis)
 
 
 @reads("constantPad")
-def constant_pad(n: Layer, p: Any, x: Value) -> Value:
+def constant_pad(n: LayerContext, p: Any, x: Value) -> Value:
     """(before, after) of each axis; or, as an output size, the second number of each pair where the first is 0."""
     amounts = [int(v) for v in p.padAmounts]
     if len(amounts) != 2 * len(x.shape):
@@ -207,12 +207,12 @@ def constant_pad(n: Layer, p: Any, x: Value) -> Value:
 
 
 @reads("slidingWindows")
-def sliding_windows(n: Layer, p: Any, x: Value) -> Value:
+def sliding_windows(n: LayerContext, p: Any, x: Value) -> Value:
     return n.mil("sliding_windows", x=x, axis=p.axis, size=int(p.windowSize), stride=int(p.step) or 1)
 
 
 @reads("sliceStatic")
-def slice_static(n: Layer, p: Any, x: Value) -> Value:
+def slice_static(n: LayerContext, p: Any, x: Value) -> Value:
     masks = {"begin_mask": p.beginMasks, "end_mask": p.endMasks, "squeeze_mask": p.squeezeMasks}
     y = sliced(n.b, x, list(p.beginIds), list(p.endIds), stride=p.strides, **masks)
     return y if y.shape else n.b.reshape(y, shape=(1,))
@@ -222,32 +222,32 @@ def slice_static(n: Layer, p: Any, x: Value) -> Value:
 
 
 @reads("loadConstantND")
-def load_constant_nd(n: Layer, p: Any) -> Value:
+def load_constant_nd(n: LayerContext, p: Any) -> Value:
     return n.b.const(n.weight(p.data, *(int(d) for d in p.shape), what="data"))
 
 
-def _filled(n: Layer, shape: tuple[int, ...], value: float) -> Value:
+def _filled(n: LayerContext, shape: tuple[int, ...], value: float) -> Value:
     limited(prod(shape), FP32.numpy)
     return n.b.const(np.full(shape, value, np.float32))
 
 
 @reads("fillStatic")
-def fill_static(n: Layer, p: Any) -> Value:
+def fill_static(n: LayerContext, p: Any) -> Value:
     return _filled(n, tuple(map(int, p.targetShape)), p.value)
 
 
 @reads("fillLike")
-def fill_like(n: Layer, p: Any, x: Value) -> Value:
+def fill_like(n: LayerContext, p: Any, x: Value) -> Value:
     return _filled(n, x.shape, p.value)
 
 
 @reads("getShape")
-def get_shape(n: Layer, p: Any, x: Value) -> Value:
+def get_shape(n: LayerContext, p: Any, x: Value) -> Value:
     return n.b.const(np.array(x.shape, np.float32))
 
 
 @reads("rangeStatic")
-def range_static(n: Layer, p: Any) -> Value:
+def range_static(n: LayerContext, p: Any) -> Value:
     ends = {name: n.b.const(getattr(p, f"{name}{'SizeValue' if name == 'step' else 'Value'}"), "float32")
             for name in ("start", "end", "step")}  # fmt: skip
     return n.mil("range_1d", **ends)
@@ -257,21 +257,21 @@ def range_static(n: Layer, p: Any) -> Value:
 
 
 @reads("matrixBandPart")
-def band_part(n: Layer, p: Any, x: Value) -> Value:
+def band_part(n: LayerContext, p: Any, x: Value) -> Value:
     return n.b.band_part(x, lower=p.numLower, upper=p.numUpper)
 
 
 @reads("lowerTriangular")
-def lower_triangular(n: Layer, p: Any, x: Value) -> Value:
+def lower_triangular(n: LayerContext, p: Any, x: Value) -> Value:
     return _masked(n, x, p.k, lower=True)
 
 
 @reads("upperTriangular")
-def upper_triangular(n: Layer, p: Any, x: Value) -> Value:
+def upper_triangular(n: LayerContext, p: Any, x: Value) -> Value:
     return _masked(n, x, p.k, lower=False)
 
 
-def _masked(n: Layer, x: Value, k: int, lower: bool) -> Value:
+def _masked(n: LayerContext, x: Value, k: int, lower: bool) -> Value:
     rows, columns = x.shape[-2:]
     limited(rows * columns, FP32.numpy)
     ones = np.ones((rows, columns), bool)
@@ -280,10 +280,10 @@ def _masked(n: Layer, x: Value, k: int, lower: bool) -> Value:
 
 
 @reads("cumSum")
-def cumsum(n: Layer, p: Any, x: Value) -> Value:
+def cumsum(n: LayerContext, p: Any, x: Value) -> Value:
     return n.b.cumsum(x, axis=p.axis, exclusive=p.excludeFinalSum, reverse=p.reverse)
 
 
 @reads("argSort")
-def argsort(n: Layer, p: Any, x: Value) -> Value:
+def argsort(n: LayerContext, p: Any, x: Value) -> Value:
     return cast(n.b, n.mil("argsort", x=x, axis=p.axis, ascending=not p.descending), FP32)

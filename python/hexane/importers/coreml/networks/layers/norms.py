@@ -4,14 +4,14 @@ from typing import Any
 
 from hexane.errors import Error
 from hexane.graph import Value
-from hexane.importers.coreml.networks.registry import Layer, reads
+from hexane.importers.coreml.networks.registry import LayerContext, reads
 
 SPATIAL = (-2, -1)
 ALL = (-3, -2, -1)
 
 
 @reads("batchnorm")
-def batchnorm(n: Layer, p: Any, x: Value) -> Value:
+def batchnorm(n: LayerContext, p: Any, x: Value) -> Value:
     count, epsilon = int(p.channels), p.epsilon or 1e-5
     gamma, beta = (n.b.const(n.weight(getattr(p, f), count, what=f)) for f in ("gamma", "beta"))
     if p.computeMeanVar and p.instanceNormalization:
@@ -26,7 +26,7 @@ def batchnorm(n: Layer, p: Any, x: Value) -> Value:
     return n.images(x, lambda v: n.b.batch_norm(v, mean, variance, gamma, beta, epsilon=epsilon))
 
 
-def _normalised(n: Layer, x: Value, axes: tuple[int, ...], epsilon: float | None) -> Value:
+def _normalised(n: LayerContext, x: Value, axes: tuple[int, ...], epsilon: float | None) -> Value:
     b = n.b
     centred = b.sub(x, b.reduce_mean(x, axes=axes, keep_dims=True))
     if epsilon is None:
@@ -36,18 +36,18 @@ def _normalised(n: Layer, x: Value, axes: tuple[int, ...], epsilon: float | None
 
 
 @reads("mvn")
-def mvn(n: Layer, p: Any, x: Value) -> Value:
+def mvn(n: LayerContext, p: Any, x: Value) -> Value:
     epsilon = (p.epsilon or 1e-6) if p.normalizeVariance else None
     return _normalised(n, x, ALL if p.acrossChannels else SPATIAL, epsilon)
 
 
 @reads("l2normalize")
-def l2_normalize(n: Layer, p: Any, x: Value) -> Value:
+def l2_normalize(n: LayerContext, p: Any, x: Value) -> Value:
     return n.b.l2_norm(x, axes=ALL, epsilon=p.epsilon or 1e-6)
 
 
 @reads("lrn")
-def lrn(n: Layer, p: Any, x: Value) -> Value:
+def lrn(n: LayerContext, p: Any, x: Value) -> Value:
     made = {"size": int(p.localSize), "alpha": p.alpha, "beta": p.beta, "k": p.k or 1.0}
     if not made["size"]:
         raise Error("localSize: got 0, need a positive number")
@@ -55,17 +55,17 @@ def lrn(n: Layer, p: Any, x: Value) -> Value:
 
 
 @reads("softmax")
-def softmax(n: Layer, p: Any, x: Value) -> Value:
+def softmax(n: LayerContext, p: Any, x: Value) -> Value:
     return n.b.softmax(x, axis=-3)
 
 
 @reads("softmaxND")
-def softmax_nd(n: Layer, p: Any, x: Value) -> Value:
+def softmax_nd(n: LayerContext, p: Any, x: Value) -> Value:
     return n.b.softmax(x, axis=p.axis)
 
 
 @reads("layerNormalization")
-def layer_norm(n: Layer, p: Any, x: Value) -> Value:
+def layer_norm(n: LayerContext, p: Any, x: Value) -> Value:
     shape = [int(d) for d in p.normalizedShape]
     if not shape or list(x.shape[-len(shape) :]) != shape:
         raise Error(f"normalizedShape: got {shape}, need the last axes of x {x.shape}")
@@ -73,7 +73,7 @@ def layer_norm(n: Layer, p: Any, x: Value) -> Value:
     return n.b.layer_norm(x, gamma, beta, axes=tuple(range(-len(shape), 0)), epsilon=p.eps)
 
 
-def _spread(n: Layer, weights: Any, shape: Any, what: str) -> Value:
+def _spread(n: LayerContext, weights: Any, shape: Any, what: str) -> Value:
     """[1], [C], [1, H, W] or [C, H, W] over x."""
     extents = [int(d) for d in shape]
     array = n.weight(weights, *extents, what=what)
@@ -81,13 +81,13 @@ def _spread(n: Layer, weights: Any, shape: Any, what: str) -> Value:
 
 
 @reads("scale")
-def scale(n: Layer, p: Any, x: Value) -> Value:
+def scale(n: LayerContext, p: Any, x: Value) -> Value:
     y = n.b.mul(x, _spread(n, p.scale, p.shapeScale, "scale"))
     return n.b.add(y, _spread(n, p.bias, p.shapeBias, "bias")) if p.hasBias else y
 
 
 @reads("bias")
-def bias(n: Layer, p: Any, x: Value) -> Value:
+def bias(n: LayerContext, p: Any, x: Value) -> Value:
     return n.b.add(x, _spread(n, p.bias, p.shape, "bias"))
 
 
@@ -99,7 +99,7 @@ AXES = (ALL, SPATIAL, (-3,), (-2,), (-1,))
 
 
 @reads("reduce")
-def reduce(n: Layer, p: Any, x: Value) -> Value:
+def reduce(n: LayerContext, p: Any, x: Value) -> Value:
     if not 0 <= p.mode < len(REDUCTIONS) or not 0 <= p.axis < len(AXES):
         raise Error(f"got the mode {p.mode} over {p.axis}, need one of Core ML's")
     axes = AXES[p.axis]
@@ -120,7 +120,7 @@ ND = {
 
 
 def _reduction(op: str) -> Any:
-    def read(n: Layer, p: Any, x: Value) -> Value:
+    def read(n: LayerContext, p: Any, x: Value) -> Value:
         axes = tuple(range(len(x.shape))) if p.reduceAll else tuple(map(int, p.axes))
         y = n.b.apply(op, x, axes=axes, keep_dims=p.keepDims)
         return y if y.shape else n.b.reshape(y, shape=(1,))  # no tensor is without axes
@@ -133,7 +133,7 @@ for _layer, _op in ND.items():
 
 
 @reads("argMax", "argMin")
-def argmax(n: Layer, p: Any, x: Value) -> Value:
+def argmax(n: LayerContext, p: Any, x: Value) -> Value:
     op = "reduce_argmax" if p.DESCRIPTOR.name == "ArgMax" else "reduce_argmin"
     keep = not p.removeDim or len(x.shape) == 1
     return n.b.cast(n.b.apply(op, x, axis=p.axis, keep_dims=keep), dtype="fp32")

@@ -8,12 +8,12 @@ import numpy as np
 from hexane.dtypes import INT32
 from hexane.errors import Error, UnsupportedError
 from hexane.graph import Value
-from hexane.importers.coreml.networks.registry import Layer, reads
+from hexane.importers.coreml.networks.registry import LayerContext, reads
 from hexane.ops.compose import cast
 
 
 @reads("innerProduct")
-def inner_product(n: Layer, p: Any, x: Value) -> Value:
+def inner_product(n: LayerContext, p: Any, x: Value) -> Value:
     """x (.., C, H, W) of four or five axes is rows of C * H * W."""
     _floats(p)
     inner, outer, rank = int(p.inputChannels), int(p.outputChannels), len(x.shape)
@@ -32,7 +32,7 @@ def _floats(p: Any) -> None:
 
 
 @reads("batchedMatmul")
-def batched_matmul(n: Layer, p: Any, x: Value, y: Value | None = None) -> Value:
+def batched_matmul(n: LayerContext, p: Any, x: Value, y: Value | None = None) -> Value:
     _floats(p)
     if y is not None:
         if len(x.shape) == 1:
@@ -46,7 +46,7 @@ def batched_matmul(n: Layer, p: Any, x: Value, y: Value | None = None) -> Value:
     return n.b.linear(x, weight, bias)
 
 
-def _looked_up(n: Layer, x: Value, weights: Any, bias: Any, rows: int, columns: int) -> Value:
+def _looked_up(n: LayerContext, x: Value, weights: Any, bias: Any, rows: int, columns: int) -> Value:
     """The columns of weights (columns, rows) that x names."""
     table = n.b.const(np.ascontiguousarray(n.weight(weights, columns, rows).T))
     y = n.b.gather(table, cast(n.b, x, INT32), axis=0)
@@ -54,7 +54,7 @@ def _looked_up(n: Layer, x: Value, weights: Any, bias: Any, rows: int, columns: 
 
 
 @reads("embedding")
-def embedding(n: Layer, p: Any, x: Value) -> Value:
+def embedding(n: LayerContext, p: Any, x: Value) -> Value:
     """x (.., 1, 1, 1) of four or five axes."""
     if len(x.shape) not in (4, 5) or x.shape[-3:] != (1, 1, 1):
         raise Error(f"got x {x.shape}, need (.., 1, 1, 1)")
@@ -65,7 +65,7 @@ def embedding(n: Layer, p: Any, x: Value) -> Value:
 
 
 @reads("embeddingND")
-def embedding_nd(n: Layer, p: Any, x: Value) -> Value:
+def embedding_nd(n: LayerContext, p: Any, x: Value) -> Value:
     if len(x.shape) < 2 or x.shape[-1] != 1:
         raise Error(f"got x {x.shape}, need (.., 1)")
     flat = n.b.reshape(x, shape=x.shape[:-1])
@@ -73,7 +73,7 @@ def embedding_nd(n: Layer, p: Any, x: Value) -> Value:
 
 
 @reads("dot")
-def dot(n: Layer, p: Any, x: Value, y: Value) -> Value:
+def dot(n: LayerContext, p: Any, x: Value, y: Value) -> Value:
     b = n.b
     product = b.reduce_sum(b.mul(x, y), axes=(-3,), keep_dims=True)
     if not p.cosineSimilarity:

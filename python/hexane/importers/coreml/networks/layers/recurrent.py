@@ -12,7 +12,7 @@ import numpy as np
 from hexane.errors import Error
 from hexane.graph import Array, Value
 from hexane.importers.coreml.networks.layers.elementwise import activated, activation_kind
-from hexane.importers.coreml.networks.registry import Layer, reads
+from hexane.importers.coreml.networks.registry import LayerContext, reads
 from hexane.ops.compose import part
 
 OPS = {"sigmoid": "sigmoid", "tanh": "tanh", "ReLU": "relu", "sigmoidHard": "sigmoid_hard"}
@@ -33,7 +33,7 @@ def _numbers(activation: Any) -> tuple[float, float]:
     return (given.alpha, given.beta) if given.alpha or given.beta else USUAL[kind]
 
 
-def _activated(n: Layer, activation: Any, x: Value) -> Value:
+def _activated(n: LayerContext, activation: Any, x: Value) -> Value:
     kind = activation_kind(activation)
     if kind not in USUAL:
         return activated(n, activation, x)
@@ -55,7 +55,7 @@ def _bounded(activations: Sequence[Any]) -> bool:
     return all(activation_kind(a) in BOUNDED for a in activations)
 
 
-def _vectors(n: Layer, x: Value, size: int) -> Value:
+def _vectors(n: LayerContext, x: Value, size: int) -> Value:
     """(sequence, batch, vector)"""
     x = n.five(x)
     if x.shape[2:] != (size, 1, 1):
@@ -63,32 +63,32 @@ def _vectors(n: Layer, x: Value, size: int) -> Value:
     return n.b.reshape(x, shape=x.shape[:3])
 
 
-def _state(n: Layer, given: Value | None, batch: int, hidden: int) -> Value:
+def _state(n: LayerContext, given: Value | None, batch: int, hidden: int) -> Value:
     """(batch, hidden)"""
     if given is None:
         return n.b.const(np.zeros((batch, hidden), np.float32))
     return n.b.reshape(given, shape=(batch, hidden))
 
 
-def _result(n: Layer, y: Value, whole: bool) -> Value:
+def _result(n: LayerContext, y: Value, whole: bool) -> Value:
     """(sequence, batch, vector)  ->  (sequence or 1, batch, vector, 1, 1)"""
     if not whole:
         y = part(n.b, y, 0, y.shape[0] - 1, y.shape[0])
     return n.least(n.b.reshape(y, shape=(*y.shape, 1, 1)))
 
 
-def _last(n: Layer, state: Value) -> Value:
+def _last(n: LayerContext, state: Value) -> Value:
     return n.least(n.b.reshape(state, shape=(1, *state.shape[-2:], 1, 1)))
 
 
-def _limited(n: Layer, activation: Any, z: Value) -> Value:
+def _limited(n: LayerContext, activation: Any, z: Value) -> Value:
     if activation_kind(activation) not in BOUNDED:
         z = n.b.clip(z, alpha=-GATE_LIMIT, beta=GATE_LIMIT)
     return _activated(n, activation, z)
 
 
 def _written_out(
-    n: Layer, x: Value, weight: Array, bias: Array | None, states: list[Value], step: Step
+    n: LayerContext, x: Value, weight: Array, bias: Array | None, states: list[Value], step: Step
 ) -> tuple[Value, list[Value]]:
     """All outputs (sequence, batch, hidden), and the last states."""
     count, batch, size = x.shape
@@ -114,7 +114,7 @@ LSTM_GATES = ("inputGate", "outputGate", "forgetGate", "blockInput")
 
 
 def _lstm(
-    n: Layer, p: Any, w: Any, activations: Sequence[Any], x: Value, h: Value, c: Value, starts_at_zero: bool
+    n: LayerContext, p: Any, w: Any, activations: Sequence[Any], x: Value, h: Value, c: Value, starts_at_zero: bool
 ) -> tuple[Value, Value, Value]:
     """One direction: outputs (sequence, batch, hidden) and the last states (batch, hidden)."""
     inner, hidden, about = int(p.inputVectorSize), int(p.outputVectorSize), p.params
@@ -166,7 +166,7 @@ def _lstm(
 
 
 @reads("uniDirectionalLSTM")
-def lstm(n: Layer, p: Any, x: Value, h: Value | None = None, c: Value | None = None) -> tuple[Value, ...]:
+def lstm(n: LayerContext, p: Any, x: Value, h: Value | None = None, c: Value | None = None) -> tuple[Value, ...]:
     hidden = int(p.outputVectorSize)
     x = _vectors(n, x, int(p.inputVectorSize))
     if p.reverseInput:
@@ -177,7 +177,7 @@ def lstm(n: Layer, p: Any, x: Value, h: Value | None = None, c: Value | None = N
 
 
 @reads("biDirectionalLSTM")
-def bidirectional_lstm(n: Layer, p: Any, x: Value, *states: Value) -> tuple[Value, ...]:
+def bidirectional_lstm(n: LayerContext, p: Any, x: Value, *states: Value) -> tuple[Value, ...]:
     """The second direction ends with the first element; its outputs stand next to those of the same element."""
     hidden = int(p.outputVectorSize)
     if len(p.weightParams) != 2 or len(states) not in (0, 4):
@@ -205,7 +205,7 @@ GRU_GATES = ("updateGate", "resetGate", "outputGate")
 
 
 @reads("gru")
-def gru(n: Layer, p: Any, x: Value, h: Value | None = None) -> tuple[Value, ...]:
+def gru(n: LayerContext, p: Any, x: Value, h: Value | None = None) -> tuple[Value, ...]:
     inner, hidden = int(p.inputVectorSize), int(p.outputVectorSize)
     if len(p.activations) != 2:
         raise Error(f"activations: got {len(p.activations)}, need 2")
@@ -236,7 +236,7 @@ def gru(n: Layer, p: Any, x: Value, h: Value | None = None) -> tuple[Value, ...]
 
 
 @reads("simpleRecurrent")
-def simple_recurrent(n: Layer, p: Any, x: Value, h: Value | None = None) -> tuple[Value, ...]:
+def simple_recurrent(n: LayerContext, p: Any, x: Value, h: Value | None = None) -> tuple[Value, ...]:
     inner, hidden = int(p.inputVectorSize), int(p.outputVectorSize)
     x = _vectors(n, x, inner)
     x = n.b.reverse(x, axes=(0,)) if p.reverseInput else x
@@ -256,7 +256,7 @@ def simple_recurrent(n: Layer, p: Any, x: Value, h: Value | None = None) -> tupl
 
 
 def _by_op(
-    n: Layer, op: str, x: Value, weight: Array, recurrent: Array, bias: Array, start: Value, names: list[str],
+    n: LayerContext, op: str, x: Value, weight: Array, recurrent: Array, bias: Array, start: Value, names: list[str],
     is_bounded: bool, whole: bool,
 ) -> tuple[Value, Value]:  # fmt: skip
     both = np.concatenate([bias, np.zeros_like(bias)])[None]

@@ -5,7 +5,7 @@ from typing import Any
 
 from hexane.errors import Error
 from hexane.graph import Value
-from hexane.importers.coreml.networks.registry import Layer, reads
+from hexane.importers.coreml.networks.registry import LayerContext, reads
 
 
 def _pair(values: Sequence[int], default: int) -> list[int]:
@@ -30,7 +30,7 @@ def _padding(p: Any) -> dict[str, Any]:
 
 
 @reads("convolution")
-def convolution(n: Layer, p: Any, x: Value) -> Value:
+def convolution(n: LayerContext, p: Any, x: Value) -> Value:
     kernel, strides = _pair(p.kernelSize, 3), _pair(p.stride, 1)
     groups, out = int(p.nGroups) or 1, int(p.outputChannels)
     padding = _padding(p)
@@ -75,7 +75,7 @@ def _kind(kind: int, names: dict[int, str]) -> str:
 
 
 @reads("pooling")
-def pooling(n: Layer, p: Any, x: Value) -> Value:
+def pooling(n: LayerContext, p: Any, x: Value) -> Value:
     if p.globalPooling:
         return n.b.apply(_kind(p.type, WHOLE), x, axes=(-2, -1), keep_dims=True)
     kernel, strides = _pair(p.kernelSize, 3), _pair(p.stride, 1)
@@ -109,7 +109,7 @@ def _of_volume(p: Any, name: str, default: int) -> list[int]:
 
 
 @reads("convolution3d")
-def convolution3d(n: Layer, p: Any, x: Value) -> Value:
+def convolution3d(n: LayerContext, p: Any, x: Value) -> Value:
     """x (N, C, D, H, W)."""
     kernel, groups, out = _of_volume(p, "kernel", 3), p.nGroups or 1, p.outputChannels
     made: dict[str, Any] = {"strides": _of_volume(p, "stride", 1), "groups": groups, **_volume(p)}
@@ -124,7 +124,7 @@ def convolution3d(n: Layer, p: Any, x: Value) -> Value:
 
 
 @reads("pooling3d")
-def pooling3d(n: Layer, p: Any, x: Value) -> Value:
+def pooling3d(n: LayerContext, p: Any, x: Value) -> Value:
     made = {"kernel_sizes": _of_volume(p, "kernel", 3), "strides": _of_volume(p, "stride", 1), **_volume(p)}
     if p.type == 1:
         made["exclude_padding_from_average"] = p.countExcludePadding
@@ -132,12 +132,12 @@ def pooling3d(n: Layer, p: Any, x: Value) -> Value:
 
 
 @reads("globalPooling3d")
-def global_pooling3d(n: Layer, p: Any, x: Value) -> Value:
+def global_pooling3d(n: LayerContext, p: Any, x: Value) -> Value:
     return n.b.apply(_kind(p.type, WHOLE), x, axes=(-3, -2, -1), keep_dims=True)
 
 
 @reads("padding")
-def padding(n: Layer, p: Any, x: Value) -> Value:
+def padding(n: LayerContext, p: Any, x: Value) -> Value:
     top, bottom, left, right = _borders(p.paddingAmounts)
     mode = next((m for f, m in (("reflection", "reflect"), ("replication", "edge")) if p.HasField(f)), "constant")
     lead = [0] * (len(x.shape) - 2)
@@ -146,7 +146,7 @@ def padding(n: Layer, p: Any, x: Value) -> Value:
 
 
 @reads("crop")
-def crop(n: Layer, p: Any, x: Value, like: Value | None = None) -> Value:
+def crop(n: LayerContext, p: Any, x: Value, like: Value | None = None) -> Value:
     height, width = x.shape[-2:]
     if like is None:
         top, bottom, left, right = _borders(p.cropAmounts)
@@ -168,7 +168,7 @@ SAMPLING = ("STRICT_ALIGN_CORNERS", "ALIGN_CORNERS", "DEFAULT", "OFFSET_CORNERS"
 
 
 @reads("upsample")
-def upsample(n: Layer, p: Any, x: Value) -> Value:
+def upsample(n: LayerContext, p: Any, x: Value) -> Value:
     factors = [float(v) for v in p.fractionalScalingFactor] or [float(v) for v in p.scalingFactor] or [1.0, 1.0]
     if len(factors) != 2:
         raise Error(f"scalingFactor: got {len(factors)} numbers, need 2: height and width")
@@ -184,19 +184,19 @@ def upsample(n: Layer, p: Any, x: Value) -> Value:
 
 
 @reads("resizeBilinear")
-def resize_bilinear(n: Layer, p: Any, x: Value) -> Value:
+def resize_bilinear(n: LayerContext, p: Any, x: Value) -> Value:
     if not 0 <= p.mode.samplingMethod < len(SAMPLING):
         raise Error(f"samplingMethod: got {p.mode.samplingMethod}, need 0 to {len(SAMPLING) - 1}")
     return _resized(n, x, _pair(p.targetSize, 1), SAMPLING[p.mode.samplingMethod])
 
 
-def _resized(n: Layer, x: Value, size: list[int], mode: str) -> Value:
+def _resized(n: LayerContext, x: Value, size: list[int], mode: str) -> Value:
     made = {"target_size_height": size[0], "target_size_width": size[1], "sampling_mode": mode}
     return n.images(x, lambda v: n.mil("resize_bilinear", x=v, **made))
 
 
 @reads("reorganizeData")
-def reorganize(n: Layer, p: Any, x: Value) -> Value:
+def reorganize(n: LayerContext, p: Any, x: Value) -> Value:
     block = int(p.blockSize)
     ops = {0: ("space_to_depth", {}), 1: ("depth_to_space", {"mode": "DCR"}), 2: ("depth_to_space", {"mode": "CRD"})}
     if p.mode not in ops or block < 1:

@@ -12,7 +12,7 @@ _BLOCK = 8 << 20
 _LINE = 64
 
 
-class Room:
+class LargePages:
     """Arrays that are not set to anything. What is larger than half a block has memory of its own."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ _before = 0.0
 
 
 @contextmanager
-def short_turns() -> Iterator[None]:
+def short_switch_interval() -> Iterator[None]:
     """Meanwhile no turn of any thread is longer than TURN. Afterwards they are as before, unless others set them
     meanwhile."""
     global _users, _before
