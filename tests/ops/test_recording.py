@@ -71,7 +71,7 @@ def test_a_form_in_mil_that_ignores_an_attribute_is_an_error(monkeypatch: pytest
     monkeypatch.setitem(
         WRITE,  # type: ignore[arg-type]
         "softmax",
-        lambda node: elementwise.Written("softmax", {"x": node.inputs[0]}),
+        lambda node: elementwise.MilCall("softmax", {"x": node.inputs[0]}),
     )
     with pytest.raises(IgnoredError, match="axis: got 1, which the form in MIL of softmax ignores"):
         mil_form.written(node)
