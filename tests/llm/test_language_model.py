@@ -313,6 +313,12 @@ def cached(tmp_path: Path, folder: Path, revision: str = "0123abcd") -> Path:
     return snapshot
 
 
+def test_a_folder_without_a_model_is_said_to_have_none(tmp_path: Path) -> None:
+    """The error was about a missing tokenizer."""
+    with pytest.raises(hx.Error, match="got a folder without a model, need config.json, a GGUF file or a checkpoint"):
+        hx.llm.load(tmp_path)
+
+
 @pytest.mark.parametrize("variable", ["HF_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME"])
 def test_a_repository_of_the_local_cache_is_a_model(
     model: hx.llm.LanguageModel, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str

@@ -137,7 +137,7 @@ def quantize(
     given = Given.of(input_shape, inputs, values, calibration=calibration, preprocess=preprocess, partial=False)
     if not given.has_arrays and not (weights_only or dynamic):
         raise typer.BadParameter(
-            "--calibration: got none, need inputs for all but --weights-only and --dynamic, or --input for one"
+            "--calibration: got none, need a folder, or --input FILE; only --weights-only and --dynamic need neither"
         )
     if (weights_only or dynamic) and (plot is not None or sensitivity):
         name = "--weights-only" if weights_only else "--dynamic"

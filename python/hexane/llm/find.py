@@ -36,9 +36,12 @@ def _gguf_in(path: Path) -> Path:
     files = sorted(one.name for one in path.iterdir() if one.suffix.lower() == ".gguf")
     if len(files) > 1:
         raise Error(f"[llm.load] {path}: got {', '.join(files[:8])}, need the path of one")
-    if files:
-        os.close(open_next_to(path, files[0], f"[llm.load] {path}"))
-    return path / files[0] if files else path
+    if not files:
+        raise Error(
+            f"[llm.load] {path}: got a folder without a model, need config.json, a GGUF file or a checkpoint in it"
+        )
+    os.close(open_next_to(path, files[0], f"[llm.load] {path}"))
+    return path / files[0]
 
 
 def hub_cache() -> Path:

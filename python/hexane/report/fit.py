@@ -277,7 +277,7 @@ _MEANS = {
     "bound": "live at once there: no placement takes less",
     "floor": "of one step's pixels or rows: no plan takes less",
     "scratch": "of kernels, one thread of this CPU; the C99 runtime's use none",
-    "inputs": "beside the arena; streamed ones are in it",
+    "inputs": "in addition to the arena; streamed inputs lie in it",
     "outputs": "",
     "held": "streamed arena with inputs and outputs in it (--hold-ports)",
     "weights": "read only",
