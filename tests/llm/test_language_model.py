@@ -315,7 +315,7 @@ def cached(tmp_path: Path, folder: Path, revision: str = "0123abcd") -> Path:
 
 def test_a_folder_without_a_model_is_said_to_have_none(tmp_path: Path) -> None:
     """The error was about a missing tokenizer."""
-    with pytest.raises(hx.Error, match="got a folder without a model, need config.json, a GGUF file or a checkpoint"):
+    with pytest.raises(hx.Error, match=r"got a folder without a model, need config\.json"):
         hx.llm.load(tmp_path)
 
 
