@@ -101,3 +101,18 @@ def test_cpp_includes_the_headers_and_links(folder: Path) -> None:
         subprocess.run([*compiler, *flags, "-c", source, "-o", objects[-1]], check=True)
     subprocess.run(["c++", *objects, "-lm", "-o", folder / "joined"], check=True)
     assert subprocess.run([folder / "joined"]).returncode == 0
+
+
+@pytest.mark.parametrize("target", ["host", "cortex-m4"])
+def test_the_sources_have_no_warning_of_conversions_either(folder: Path, target: str) -> None:
+    compiler = {"host": ["cc"], "cortex-m4": ["arm-none-eabi-gcc", "-mcpu=cortex-m4", "-mthumb"]}[target]
+    if shutil.which(compiler[0]) is None:
+        pytest.skip(f"not there: {compiler[0]}")
+    sources = [*folder.glob("src/**/*.c"), folder / "net.c", folder / "net_plan.c", folder / "app" / "main.c"]
+    sources.append(folder / "app" / ("host.c" if target == "host" else "cortex_m.c"))
+    flags = ["-Wall", "-Wextra", "-pedantic", "-Wconversion", "-Wshadow", "-Wmissing-prototypes", "-Werror"]
+    ran = subprocess.run(
+        [*compiler, "-std=c99", "-fsyntax-only", *flags, "-Iinclude", "-I.", *sources],
+        cwd=folder, capture_output=True, text=True,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr[:2000]
