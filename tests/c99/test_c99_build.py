@@ -1,6 +1,7 @@
 """What `hexane codegen` writes is built as C, included from C++, and built again where a setting changed."""
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -116,3 +117,11 @@ def test_the_sources_have_no_warning_of_conversions_either(folder: Path, target:
         cwd=folder, capture_output=True, text=True,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr[:2000]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorials/microcontroller.md"])
+def test_the_pages_count_the_files_of_an_app(folder: Path, page: str) -> None:
+    text = (Path(__file__).parents[2] / page).read_text()
+    found = re.search(r"^firmware: (\d+) files", text, re.MULTILINE)
+    assert found is not None
+    assert int(found[1]) == sum(path.is_file() for path in folder.rglob("*"))
