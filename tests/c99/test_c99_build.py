@@ -1,6 +1,7 @@
 """What `hexane codegen` writes is built as C, included from C++, and built again where a setting changed."""
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -101,3 +102,26 @@ def test_cpp_includes_the_headers_and_links(folder: Path) -> None:
         subprocess.run([*compiler, *flags, "-c", source, "-o", objects[-1]], check=True)
     subprocess.run(["c++", *objects, "-lm", "-o", folder / "joined"], check=True)
     assert subprocess.run([folder / "joined"]).returncode == 0
+
+
+@pytest.mark.parametrize("target", ["host", "cortex-m4"])
+def test_the_sources_have_no_warning_of_conversions_either(folder: Path, target: str) -> None:
+    compiler = {"host": ["cc"], "cortex-m4": ["arm-none-eabi-gcc", "-mcpu=cortex-m4", "-mthumb"]}[target]
+    if shutil.which(compiler[0]) is None:
+        pytest.skip(f"not there: {compiler[0]}")
+    sources = [*folder.glob("src/**/*.c"), folder / "net.c", folder / "net_plan.c", folder / "app" / "main.c"]
+    sources.append(folder / "app" / ("host.c" if target == "host" else "cortex_m.c"))
+    flags = ["-Wall", "-Wextra", "-pedantic", "-Wconversion", "-Wshadow", "-Wmissing-prototypes", "-Werror"]
+    ran = subprocess.run(
+        [*compiler, "-std=c99", "-fsyntax-only", *flags, "-Iinclude", "-I.", *sources],
+        cwd=folder, capture_output=True, text=True,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr[:2000]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorials/microcontroller.md"])
+def test_the_pages_count_the_files_of_an_app(folder: Path, page: str) -> None:
+    text = (Path(__file__).parents[2] / page).read_text()
+    found = re.search(r"^firmware: (\d+) files", text, re.MULTILINE)
+    assert found is not None
+    assert int(found[1]) == sum(path.is_file() for path in folder.rglob("*"))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import hexane as hx
 from command import Cli
@@ -258,6 +259,25 @@ def test_an_app_in_fp32_computes_its_golden_output(cli: Cli, tmp_path: Path) -> 
     net.save(tmp_path / "net.hxp")
     assert cli("codegen", tmp_path / "net.hxp", "-o", tmp_path / "app").code == 0
     checked = subprocess.run(["make", "-C", tmp_path / "app", "check"], capture_output=True, text=True)
+    assert "output.bin is golden/output.bin" in checked.stdout, checked.stderr
+
+
+@pytest.mark.skipif(shutil.which("make") is None or shutil.which("cc") is None, reason="no make, or no C compiler")
+@pytest.mark.parametrize("name", ["sequence", "images"])
+def test_an_app_whose_port_comes_in_one_call_computes_its_golden_output(cli: Cli, tmp_path: Path, name: str) -> None:
+    rng = np.random.default_rng(3)
+
+    def numbers(*shape: int) -> NDArray[np.float32]:
+        return rng.uniform(-0.3, 0.3, shape).astype(np.float32)
+
+    if name == "sequence":
+        y = hx.gru(hx.input("x", (12, 1, 5)), numbers(1, 12, 5), numbers(1, 12, 4), numbers(1, 24))[0]
+    else:
+        y = hx.conv(hx.input("x", (2, 3, 6, 7)), numbers(4, 3, 3, 3))
+    memory = hx.Memory(runtime="c99", stream_input=True, stream_output=True)
+    hx.compile(hx.graph(y), target="host", threads=1, memory=memory).save(tmp_path / "net.hxp")
+    assert cli("codegen", tmp_path / "net.hxp", "-o", tmp_path / "app").code == 0
+    checked = subprocess.run(["make", "-C", tmp_path / "app", "CFLAGS=-O0", "check"], capture_output=True, text=True)
     assert "output.bin is golden/output.bin" in checked.stdout, checked.stderr
 
 

@@ -39,6 +39,7 @@ KEEP_LOOP void* memset(void* to, int value, size_t bytes) {
 
 extern uint32_t __stack_end[], __data_load[], __data_begin[], __data_end[], __bss_begin[], __bss_end[];
 int main(void);
+void reset(void);
 
 enum { SYS_OPEN = 1, SYS_CLOSE = 2, SYS_WRITE0 = 4, SYS_WRITE = 5, SYS_READ = 6, SYS_EXIT_EXTENDED = 0x20 };
 

@@ -370,6 +370,7 @@ const char* hx_section_name(uint32_t section);
 #define HX_STATES 1
 #endif
 hx_status hx_verify(hx_net* net);
+hx_status hx_verify_steps(hx_net* net);
 
 /* A program whose plan has no packed weights may leave out their code. */
 #if !defined(HX_NO_BLOCKS)

@@ -2,8 +2,6 @@
  * same rules as the host's reader (csrc/plan/verify.cpp); docs/runtime.md lists the exceptions. */
 #include "internal.h"
 
-hx_status hx_verify_steps(hx_net* net);
-
 static hx_status bad(hx_net* net, const char* where, uint32_t row, const char* what) {
   return hx_fail(net, HX_BAD_PLAN, where, row, "", what);
 }

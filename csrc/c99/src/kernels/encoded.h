@@ -23,7 +23,7 @@ HX_CHECK_FUNCTION hx_status hx_check_encoded(const hx_call* call, const hx_view*
 }
 
 /* One fp32 for each column, along the last axis. */
-HX_CHECK_FUNCTION hx_status hx_check_encoded_bias(const hx_call* call, int input, int32_t n) {
+HX_CHECK_FUNCTION hx_status hx_check_encoded_bias(const hx_call* call, uint32_t input, int32_t n) {
   hx_view bias;
   int axis;
   if (!hx_input(call, input, &bias)) return HX_OK;

@@ -54,8 +54,8 @@ static int begin(const hx_call* call, hx_view* v, hx_walk* walk, int axis, hx_ra
   v[3] = v[2];
   *has_zero = hx_input(call, 2, &v[2]);
   if (!*has_zero) v[2] = v[1];
-  spread(&v[1], &v[3], hx_attr_i(call, 0));
-  spread(&v[2], &v[3], hx_attr_i(call, 0));
+  spread(&v[1], &v[3], hx_attr_n(call, 0));
+  spread(&v[2], &v[3], hx_attr_n(call, 0));
   return hx_walk_begin(walk, v, 4, axis, range);
 }
 

@@ -306,12 +306,12 @@ static inline void four_columns(const int16_t* x, int two, int32_t n, const int8
   const int16_t* z = x + HX_CHUNK;
   int32_t s0 = 0, s1 = 0, s2 = 0, s3 = 0, t0 = 0, t1 = 0, t2 = 0, t3 = 0, i = 0;
 #if defined(__ARM_FEATURE_DSP) && HX_LITTLE_ENDIAN
-#define PAIRS(from, s, t)                                            \
-  {                                                                  \
-    const uint32_t four = hx_u32(from + i);                          \
-    const int16x2_t w02 = __sxtb16(four), w13 = __sxtb16(four >> 8); \
-    s = __smlad(x13, w13, __smlad(x02, w02, s));                     \
-    if (two) t = __smlad(z13, w13, __smlad(z02, w02, t));            \
+#define PAIRS(from, s, t)                                                                  \
+  {                                                                                        \
+    const uint32_t four = hx_u32(from + i);                                                \
+    const int16x2_t w02 = __sxtb16((int8x4_t)four), w13 = __sxtb16((int8x4_t)(four >> 8)); \
+    s = __smlad(x13, w13, __smlad(x02, w02, s));                                           \
+    if (two) t = __smlad(z13, w13, __smlad(z02, w02, t));                                  \
   }
   for (; i + 4 <= n; i += 4) {
     const int16x2_t x02 = (int16x2_t)hx_u32(x + i), x13 = (int16x2_t)hx_u32(x + i + 2);
