@@ -76,6 +76,17 @@ FACTORS = {
     "a square times a tiny factor": Case(
         lambda x: hx.pow(x, 2.0) * 2e-7, normal(9000), lambda x: x * x * 2e-7, "engine ieee"
     ),
+    "a square with an end a little beyond fp16, divided twice": Case(
+        lambda x: hx.square(hx.clip(x, alpha=-262.0, beta=262.0)) / 262.0 / 262.0,
+        normal(300),
+        lambda x: (np.clip(x, -262, 262) / 262) ** 2,
+    ),
+    "a product with ends of 300, times a factor above 1 / 4": Case(
+        lambda x: hx.tanh(x) * 300.0 * (hx.tanh(x[::-1]) * 300.0) * 0.3,
+        normal(30),
+        lambda x: np.tanh(x) * np.tanh(x[::-1]) * 27000,
+        "engine",
+    ),
     "a product, reshaped, over a number": Case(
         lambda x: hx.reshape(hx.relu(x * x[::-1]), shape=(2, 512)) / 1000.0,
         normal(3000),

@@ -65,19 +65,23 @@ def factor_into(m: Found) -> Value | None:
     """
     inner, factor = factored(m.node.values[0])
     power = _power(factor, LEAST_OF_ELEMENTS)
-    if inner is None or power is None or power > LEAST_GAIN or inner.dtype.kind != "float":
+    if inner is None or power is None or power > LEAST_GAIN_OF_ENDS or inner.dtype.kind != "float":
         return None
     between = _Between(factor > 0, takes_others=False, of_elements=True)
     if not between.reach(inner) or not between.has_product or not _is_read_here_alone(m.graph, inner, between):
         return None
     headroom = [_headroom(node) for node in between.nodes if _is_layer(node)]
+    least_gain = LEAST_GAIN
     if headroom:
-        power = max(power, -min(headroom))
+        power, least_gain = max(power, -min(headroom)), LEAST_GAIN_OF_LAYERS
     elif any(len(_factors(m.graph, node)) > 2 for node in between.nodes if _is_of_elements(node)):
         power = _power(factor, LEAST_OF_SEVERAL) or power
     elif all(node.op in MOVES or _is_of_elements(node) for node in between.nodes):  # no sums, which may be larger
-        power = max(power, -max(_needed(node) for node in between.nodes if _is_of_elements(node)))
-    if power > (LEAST_GAIN_OF_LAYERS if headroom else LEAST_GAIN):
+        products = [node for node in between.nodes if _is_of_elements(node)]
+        power = max(power, -max(map(_needed, products)))
+        if all(bound(v) < inf for node in products for v in node.inputs[:2] if v is not None):
+            least_gain = LEAST_GAIN_OF_ENDS
+    if power > least_gain:
         return None
     made = _moved(m, inner, power, {v: None for node in between.nodes for v in node.values})
     rest = factor / ldexp(1, power)
@@ -87,6 +91,7 @@ def factor_into(m: Found) -> Value | None:
 LEAST_OF_ELEMENTS = -17  # no product of two numbers of fp16 needs more
 LEAST_OF_SEVERAL = -40
 LEAST_GAIN = -3  # factors below 1 / 4: a smaller gain is not worth a layer
+LEAST_GAIN_OF_ENDS = -1  # of known ends, which need this and no more
 LEAST_GAIN_OF_LAYERS = -5  # scales of queries are larger: their layers stay as they are
 SMALLEST_WEIGHT = 2.0**-4  # of the largest weight of a layer: one of 1 / 1024 of it is a normal number of fp16
 
