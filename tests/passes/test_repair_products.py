@@ -261,7 +261,20 @@ def windows(x: hx.Tensor) -> hx.Tensor:
     return hx.avg_pool(x, kernel_sizes=(4, 4), strides=(4, 4), pad=(0, 0, 0, 0))
 
 
+def nearest(x: Array) -> Array:
+    """softmax(-|x - c|^2 / (16 * 300^2))"""
+    scores = -apart(x, CENTRES.astype(np.float64)) / (16 * 300**2)
+    powers = np.exp(scores - scores.max(1, keepdims=True))
+    return powers / powers.sum(1, keepdims=True)
+
+
 PARTS = {
+    "a softmax of distances, negated before their factor": Case(
+        lambda x: hx.softmax(-to_centres(x) / (16 * 300.0**2), axis=1), normal(300), nearest, "engine"
+    ),
+    "distances beyond fp16, brought back": Case(
+        lambda x: to_itself(x) * 0.001, normal(12000), lambda x: np.sqrt(apart(x, x[::-1, ::-1])) * 0.001
+    ),
     "distances to centres": Case(
         lambda x: hx.sqrt(hx.relu(to_centres(x))), normal(300), lambda x: np.sqrt(apart(x, CENTRES.astype(np.float64)))
     ),

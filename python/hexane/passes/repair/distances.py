@@ -111,7 +111,7 @@ def distance(m: Found) -> Value | None:
     elif node.op == "pow" and scalar(node.inputs[1]) != 0.5:
         return None
     terms = _Terms()
-    if inner is None or inner.node.op not in ("add", "sub", "relu", *LIMITS):
+    if inner is None or inner.node.op not in ("add", "sub", *MOVES, *LIMITS):
         return None
     if not terms.reach(inner) or not (terms.has_product and (terms.has_squares or _has_constant(inner))):
         return None

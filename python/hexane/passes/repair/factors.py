@@ -46,7 +46,7 @@ def factor_of_scaled(m: Found) -> Value | None:
     scale = None if quotient is None else quotient.inputs[1]
     if quotient is None or scale is None or inner is None or not 0 < abs(factor) < 0.5:
         return None
-    made = made_by(factored(scale)[0], "inverse")
+    made = made_by(_unshaped(factored(scale)[0]), "inverse")
     top = None if made is None else made_by(made.inputs[0], "mul")
     limited = None if top is None else made_by(top.inputs[0], "maximum")
     if limited is None or inner.shape != m.node.types[0].shape:
@@ -55,6 +55,10 @@ def factor_of_scaled(m: Found) -> Value | None:
     u, f = (m.now(v) for v in quotient.inputs)
     y, rest = b.mul(u, b.real_div(ldexp(1, power), f)), factor / ldexp(1, power)
     return y if rest == 1 else b.mul(y, rest)
+
+
+def _unshaped(value: Value | None) -> Value | None:
+    return value.node.inputs[0] if value is not None and value.node.op == "reshape" else value
 
 
 def factor_out_of_power(m: Found) -> Value | None:
