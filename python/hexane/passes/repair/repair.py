@@ -11,6 +11,7 @@ from hexane.passes.repair import (
     logarithms,
     norms,
     products,
+    quotients,
     spectra,
     sums,
 )
@@ -26,6 +27,8 @@ FORMS = (
     spectra.SPECTRUM,
     *logarithms.FORMS,
     *norms.FORMS,
+    quotients.OVER_MEAN,
+    quotients.PRODUCT_OVER_SUM,
     distances.DISTANCE,
     sums.SQUARES,
     sums.PRODUCTS,

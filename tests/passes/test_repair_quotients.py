@@ -1,0 +1,89 @@
+"""Quotients whose two sides grow alike, on chips: norms over their mean, products over sums."""
+
+import numpy as np
+import pytest
+
+import hexane as hx
+from hexane.build import graph
+from hexane.passes.repair import repair
+from hexane.targets import load_target
+from repair_cases import (
+    Array,
+    Build,
+    Case,
+    assert_decided,
+    assert_holds,
+    assert_same_function,
+    normal,
+)
+
+PLANES = normal(12000, shape=(1, 16, 14, 14)) * np.linspace(0.0, 1.0, 16, dtype=np.float32).reshape(1, 16, 1, 1)
+
+
+def normed(x: hx.Tensor, norms: hx.Tensor) -> hx.Tensor:
+    """Global response normalisation of ConvNeXt V2."""
+    return x * 1e-4 * (norms / (hx.reduce_mean(norms, axes=(1,), keep_dims=True) + 1e-6))
+
+
+def normed_array(x: Array) -> Array:
+    norms = np.sqrt((x**2).sum((2, 3), keepdims=True))
+    return x * 1e-4 * norms / (norms.mean(1, keepdims=True) + 1e-6)
+
+
+def harmonic(x: Array) -> Array:
+    a, b = abs(x), abs(x[::-1])
+    return a * b / (a + b + 1e-6)
+
+
+def softplus(x: Array) -> Array:
+    return np.logaddexp(x, 0)
+
+
+CASES = {
+    "global response normalisation": Case(
+        lambda x: normed(x, hx.reduce_l2_norm(x, axes=(2, 3), keep_dims=True)), PLANES, normed_array
+    ),
+    "global response normalisation by a root": Case(
+        lambda x: normed(x, hx.sqrt(hx.reduce_sum(x * x, axes=(2, 3), keep_dims=True))), PLANES, normed_array
+    ),
+    "a product over a sum": Case(
+        lambda x: hx.abs(x) * hx.abs(x[::-1]) / (hx.abs(x) + hx.abs(x[::-1]) + 1e-6), normal(6000), harmonic
+    ),
+    "a harmonic mean": Case(
+        lambda x: 2.0 * hx.relu(x) * (hx.abs(x[::-1]) + 1.0) / (hx.relu(x) + (hx.abs(x[::-1]) + 1.0)),
+        normal(6000),
+        lambda x: 2 * np.maximum(x, 0) * (abs(x[::-1]) + 1) / (np.maximum(x, 0) + (abs(x[::-1]) + 1)),
+    ),
+    "a harmonic mean of softplus": Case(
+        lambda x: hx.softplus(x) * hx.softplus(x[::-1]) / (hx.softplus(x) + hx.softplus(x[::-1])),
+        normal(500, 3000),
+        lambda x: softplus(x) * softplus(x[::-1]) / (softplus(x) + softplus(x[::-1])),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_form_holds_on_every_chip_and_the_risky_one_does_not(name: str) -> None:
+    assert_holds(CASES[name])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_form_is_the_same_function(name: str) -> None:
+    assert_same_function(CASES[name])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_change_is_a_decision_and_a_second_run_changes_nothing(name: str) -> None:
+    assert_decided(CASES[name])
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda x: hx.sigmoid(x) * hx.sigmoid(x[::-1]) / (hx.sigmoid(x) + hx.sigmoid(x[::-1]) + 1e-6),
+        lambda x: x * x[::-1] / (x + x[::-1]),
+    ],
+)
+def test_what_holds_or_has_no_known_sign_stays_as_it_is(build: Build) -> None:
+    model = graph(build(hx.input("x", (4, 256))))
+    assert repair(model, load_target("h13")).nodes == model.nodes
