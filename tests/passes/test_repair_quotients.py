@@ -15,6 +15,7 @@ from repair_cases import (
     assert_holds,
     assert_same_function,
     normal,
+    total,
 )
 
 PLANES = normal(12000, shape=(1, 16, 14, 14)) * np.linspace(0.0, 1.0, 16, dtype=np.float32).reshape(1, 16, 1, 1)
@@ -33,6 +34,10 @@ def normed_array(x: Array) -> Array:
 def harmonic(x: Array) -> Array:
     a, b = abs(x), abs(x[::-1])
     return a * b / (a + b + 1e-6)
+
+
+def own_mean(x: Array, epsilon: float = 1e-6) -> Array:
+    return (abs(x) * x).sum(1, keepdims=True) / (abs(x).sum(1, keepdims=True) + epsilon)
 
 
 def softplus(x: Array) -> Array:
@@ -58,6 +63,22 @@ CASES = {
         lambda x: hx.softplus(x) * hx.softplus(x[::-1]) / (hx.softplus(x) + hx.softplus(x[::-1])),
         normal(500, 3000),
         lambda x: softplus(x) * softplus(x[::-1]) / (softplus(x) + softplus(x[::-1])),
+    ),
+    "a mean with weights of its own size": Case(
+        lambda x: total(hx.abs(x) * x) / total(hx.abs(x)), normal(3000, 500), lambda x: own_mean(x, 0.0)
+    ),
+    "a mean with weights, and an epsilon": Case(
+        lambda x: total(x * hx.abs(x)) / (total(hx.abs(x)) + 1e-6), normal(12000, 2000), own_mean
+    ),
+    "a mean with weights, and a limit": Case(
+        lambda x: total(hx.relu(x) * x[::-1]) / hx.maximum(total(hx.relu(x)), 1.0),
+        normal(3000, 500),
+        lambda x: (np.maximum(x, 0) * x[::-1]).sum(1, keepdims=True) / np.maximum(x, 0).sum(1, keepdims=True),
+    ),
+    "a mean of weights by themselves": Case(
+        lambda x: total(hx.abs(x) * hx.abs(x)) / (total(hx.abs(x)) + 1e-6),
+        normal(9000),
+        lambda x: own_mean(abs(x)),
     ),
 }
 

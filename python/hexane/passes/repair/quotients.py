@@ -1,14 +1,19 @@
 """Quotients whose two sides grow alike: of norms and their mean, of products and sums of products."""
 
+from math import prod
+
 from hexane.graph import Value
+from hexane.ops import simpler
 from hexane.ops.match import Found, made_by, op
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.repair.ends import LARGEST_GATE, bound, ends
 from hexane.passes.repair.factors import is_made_scale
 from hexane.passes.repair.form import Form
-from hexane.passes.repair.squares import axes_of, factored, number
+from hexane.passes.repair.norms import is_scaled
+from hexane.passes.repair.squares import at_least, axes_of, factored, fitted, number
 from hexane.validate import is_constant
 
+MOST_UP = 64.0  # an epsilon that small weights, brought up, may have beside them
 SMALLEST = 2.0**-24  # above 0 in fp16
 
 
@@ -70,6 +75,58 @@ def product_over_sum(m: Found) -> Value | None:
     return result if factor == 1 else w.mul(result, factor)
 
 
+def weighted_mean(m: Found) -> Value | None:
+    """sum(%x * %w) / (sum(%w) + e)  ->  mean(%x * %v) / (mean(%v) + e * f / n), with %v = %w * f, at most 1
+
+    f is one number for each sum. Weights from an input are a mask as a rule: they stay as they are.
+    """
+    above, below = m.node.inputs
+    inner, epsilon = without_epsilon(below)
+    limited = None
+    if inner is not None and inner.node.op != "relu" and (limit := at_least(inner)) is not None and not epsilon:
+        inner, limited = limit
+    upper, lower = made_by(above, "reduce_sum"), made_by(inner, "reduce_sum")
+    product = None if upper is None else made_by(upper.inputs[0], "mul")
+    if (
+        upper is None
+        or lower is None
+        or product is None
+        or inner is None
+        or above is None
+        or inner.shape != above.shape
+    ):
+        return None
+    weights = lower.inputs[0]
+    if weights is None or weights not in product.inputs or weights.shape != product.types[0].shape:
+        return None
+    axes = axes_of(lower.attrs["axes"], weights.type.rank)
+    same = axes_of(upper.attrs["axes"], weights.type.rank) == axes
+    if not same or weights.dtype.kind != "float" or upper.attrs["keep_dims"] != lower.attrs["keep_dims"]:
+        return None
+    if weights.node.op == "input" or is_constant(weights.node) or bound(weights) <= LARGEST_GATE or is_scaled(weights):
+        return None
+    x = product.inputs[1 - product.inputs.index(weights)]
+    b, now = Rewriter(*m.node.sources), m.now(weights)
+    assert now is not None
+    v, f = simpler.held(b, now, axes, 1.0, brings_up=max(epsilon, limited or 0.0) <= MOST_UP)
+    keep = lower.attrs["keep_dims"]
+    total = b.reduce_mean(b.mul(v if x == weights else m.now(x), v), axes=axes, keep_dims=keep)
+    if x == weights:
+        total = b.real_div(total, fitted(b, f, above.shape))
+    divisor = b.reduce_mean(v, axes=axes, keep_dims=keep)
+    least = max(epsilon, limited or 0.0) / prod(weights.shape[a] for a in axes)
+    if least:
+        scaled = b.maximum(b.mul(fitted(b, f, above.shape), least), SMALLEST)
+        divisor = b.add(divisor, scaled) if epsilon else b.maximum(divisor, scaled)
+    return b.real_div(total, divisor)
+
+
+WEIGHTED = Form(
+    "weights of a mean",
+    op("real_div"),
+    weighted_mean,
+    "the weights are divided by the largest of them: their products and their sum are infinite in fp16 otherwise",
+)
 OVER_MEAN = Form(
     "quotient of norms",
     op("real_div"),

@@ -21,6 +21,7 @@ from hexane.targets import Chip, Target
 
 FORMS = (
     linear_attention.QUOTIENT,
+    quotients.WEIGHTED,
     sums.WEIGHTED,
     sums.MOVED,
     factors.BEHIND,
