@@ -40,6 +40,23 @@ def own_mean(x: Array, epsilon: float = 1e-6) -> Array:
     return (abs(x) * x).sum(1, keepdims=True) / (abs(x).sum(1, keepdims=True) + epsilon)
 
 
+WEIGHTS = np.exp(normal(1.0))
+WEIGHTS /= WEIGHTS.sum(1, keepdims=True)
+LOGITS = np.log(WEIGHTS)
+
+
+def spread(x: hx.Tensor, is_long: bool = False) -> hx.Tensor:
+    """sum(a x^2) - sum(a x)^2, of attention weights a along each row. x * 0 makes the logits no constants."""
+    a = hx.softmax(x * 0.0 + LOGITS, axis=-1)
+    mu = total(x * a)
+    return total(a * x * x) - mu * mu if is_long else total(a * hx.square(x)) - hx.square(mu)
+
+
+def deviation(x: Array, epsilon: float) -> Array:
+    mu = (WEIGHTS * x).sum(1, keepdims=True)
+    return np.sqrt((WEIGHTS * (x - mu) ** 2).sum(1, keepdims=True) + epsilon)
+
+
 def softplus(x: Array) -> Array:
     return np.logaddexp(x, 0)
 
@@ -80,6 +97,16 @@ CASES = {
         normal(9000),
         lambda x: own_mean(abs(x)),
     ),
+    "attentive statistics, by a limit": Case(
+        lambda x: hx.sqrt(hx.clip(spread(x), alpha=1e-4, beta=3.4e38)), normal(3000, 3000), lambda x: deviation(x, 0.0)
+    ),
+    "attentive statistics, by an epsilon": Case(
+        lambda x: hx.sqrt(spread(x, True) + 1e-6), normal(300, 500), lambda x: deviation(x, 1e-6)
+    ),
+    "attentive statistics, by relu and an epsilon": Case(
+        lambda x: hx.pow(hx.relu(spread(x)) + 1e-5, 0.5), normal(12000), lambda x: deviation(x, 1e-5)
+    ),
+    "a variance under attention": Case(lambda x: spread(x, True), normal(30, 1000), lambda x: deviation(x, 0.0) ** 2),
 }
 
 

@@ -14,6 +14,7 @@ from hexane.passes.repair import (
     quotients,
     spectra,
     sums,
+    weighted,
 )
 from hexane.passes.repair.form import Form
 from hexane.passes.repair.masks import clamp_mask_inputs
@@ -27,6 +28,7 @@ FORMS = (
     factors.BEHIND,
     spectra.SPECTRUM,
     *logarithms.FORMS,
+    weighted.DEVIATION,
     *norms.FORMS,
     quotients.OVER_MEAN,
     quotients.PRODUCT_OVER_SUM,
