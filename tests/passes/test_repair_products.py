@@ -87,6 +87,16 @@ FACTORS = {
         lambda x: np.tanh(x) * np.tanh(x[::-1]) * 27000,
         "engine",
     ),
+    "a product with a sum of products, as focal modulation has it": Case(
+        lambda x: x * total(x * hx.tanh(x[::-1] + 9.0)) / (256 * 3000.0**2),
+        normal(3000, 3000),
+        lambda x: x * (x * np.tanh(x[::-1] + 9)).sum(1, keepdims=True) / (256 * 3000**2),
+    ),
+    "a mean times a product, divided twice": Case(
+        lambda x: mean(x) * x / 300.0 / 300.0,
+        normal(300, 600),
+        lambda x: x * x.mean(1, keepdims=True) / 300**2,
+    ),
     "a product, reshaped, over a number": Case(
         lambda x: hx.reshape(hx.relu(x * x[::-1]), shape=(2, 512)) / 1000.0,
         normal(3000),

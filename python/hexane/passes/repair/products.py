@@ -186,6 +186,33 @@ def factor_ahead(m: Found) -> Value | None:
     return made if rest == 1 else Rewriter(*m.node.sources).mul(made, rest)
 
 
+def factor_of_broadcast(m: Found) -> Value | None:
+    """%x * reduce_sum(%y) * c  ->  (%x * 2^-n) * (reduce_sum(%y) * 2^-k) * rest, for c below 1/4 and sums of rows
+
+    Gates of focal modulation are such sums. Forms of sums, which follow, hold the sum before its factor.
+    """
+    inner, factor = factored(m.node.values[0])
+    product, power = m.alone(inner, "mul"), _power(factor, LEAST_OF_BROADCAST)
+    if product is None or power is None or power > LEAST_GAIN or inner is None or inner.dtype.kind != "float":
+        return None
+    for x, row in (product.inputs, product.inputs[::-1]):
+        if x is None or row is None or x.shape != inner.shape or row.shape == inner.shape:
+            continue
+        total, _ = factored(row)
+        if total is None or total.node.op not in ADDS or m.graph.use_counts()[row] != 1 or bound(x) <= LARGEST_GATE:
+            continue
+        if _is_fixed(x) or bound(row) <= LARGEST_GATE or x.node.op in QUOTIENTS or abs(factored(x)[1]) < 1:
+            continue
+        b, half = Rewriter(*m.node.sources), power // 2
+        y = b.mul(b.mul(m.now(x), ldexp(1, power - half)), b.mul(m.now(row), ldexp(1, half)))
+        rest = factor / ldexp(1, power)
+        return y if rest == 1 else b.mul(y, rest)
+    return None
+
+
+LEAST_OF_BROADCAST = -34  # no product of two numbers of fp16 needs more of each
+
+
 @dataclass(slots=True)
 class _Between:
     """The ops between a factor and the products that it moves to. is_positive: the factor is. takes_others: other
@@ -362,6 +389,12 @@ WHY = (
 PRODUCT = Form("product", op("mul") | op("real_div"), factor_ahead, WHY)
 ELEMENTS = "a product beyond 65504 is infinite in fp16 before its factor"
 GATE = Form("gate", op("mul") | op("real_div"), gate_ahead, f"the factor is moved to the bounded operand: {ELEMENTS}")
+BROADCAST = Form(
+    "factor of a product with a sum",
+    op("mul") | op("real_div"),
+    factor_of_broadcast,
+    f"the power of two in the factor is shared by the operands: {ELEMENTS}",
+)
 INTO = Form(
     "factor of a product",
     op("mul") | op("real_div"),

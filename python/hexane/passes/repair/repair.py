@@ -22,6 +22,7 @@ from hexane.targets import Chip, Target
 
 FORMS = (
     linear_attention.QUOTIENT,
+    products.BROADCAST,
     quotients.WEIGHTED,
     sums.WEIGHTED,
     sums.MOVED,
