@@ -57,6 +57,38 @@ def deviation(x: Array, epsilon: float) -> Array:
     return np.sqrt((WEIGHTS * (x - mu) ** 2).sum(1, keepdims=True) + epsilon)
 
 
+def boxes() -> Array:
+    """Left, top, right and bottom in an image of 2000 pixels, from 2 to 1500 wide."""
+    rng = np.random.default_rng(3)
+    corner, size = rng.uniform(0, 500, (2, 64)), 2 * 750 ** rng.uniform(0, 1, (2, 64))
+    return np.concatenate([corner, corner + size]).astype(np.float16).astype(np.float32)
+
+
+BOXES = boxes()
+
+
+def overlap(x: hx.Tensor, is_generalised: bool) -> hx.Tensor:
+    """Of each box and one from the other end, as torchvision's formulas have it."""
+    first, other = [x[i : i + 1] for i in range(4)], [x[i : i + 1, ::-1] for i in range(4)]
+    w, h = (hx.relu(hx.minimum(first[i + 2], other[i + 2]) - hx.maximum(first[i], other[i])) for i in (0, 1))
+    areas = [(t[2] - t[0]) * (t[3] - t[1]) for t in (first, other)]
+    both = w * h
+    union = areas[0] + areas[1] - both
+    if not is_generalised:
+        return both / (union + 1e-7)
+    wide, high = (hx.maximum(first[i + 2], other[i + 2]) - hx.minimum(first[i], other[i]) for i in (0, 1))
+    hull = wide * high
+    return both / union - (hull - union) / hull
+
+
+def over_union(x: Array) -> tuple[Array, Array]:
+    a, b = x, x[:, ::-1]
+    w, h = np.maximum(np.minimum(a[2:], b[2:]) - np.maximum(a[:2], b[:2]), 0)
+    wide, high = np.maximum(a[2:], b[2:]) - np.minimum(a[:2], b[:2])
+    union = (a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - w * h
+    return (w * h / union)[None], (w * h / union - (wide * high - union) / (wide * high))[None]
+
+
 def softplus(x: Array) -> Array:
     return np.logaddexp(x, 0)
 
@@ -107,6 +139,8 @@ CASES = {
         lambda x: hx.pow(hx.relu(spread(x)) + 1e-5, 0.5), normal(12000), lambda x: deviation(x, 1e-5)
     ),
     "a variance under attention": Case(lambda x: spread(x, True), normal(30, 1000), lambda x: deviation(x, 0.0) ** 2),
+    "intersection over union of boxes in pixels": Case(lambda x: overlap(x, False), BOXES, lambda x: over_union(x)[0]),
+    "generalised intersection over union": Case(lambda x: overlap(x, True), BOXES, lambda x: over_union(x)[1]),
 }
 
 

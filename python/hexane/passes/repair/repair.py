@@ -4,6 +4,7 @@ from hexane.graph import Graph, Value
 from hexane.graph.decisions import Decision
 from hexane.ops.match import Found, rewrite
 from hexane.passes.repair import (
+    areas,
     differences,
     distances,
     factors,
@@ -33,6 +34,7 @@ FORMS = (
     *norms.FORMS,
     quotients.OVER_MEAN,
     quotients.PRODUCT_OVER_SUM,
+    areas.AREAS,
     distances.DISTANCE,
     sums.SQUARES,
     sums.PRODUCTS,
