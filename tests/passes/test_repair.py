@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -536,3 +537,34 @@ def test_a_nan_that_no_chip_finds_is_warned_of() -> None:
     scores = hx.softmax(hx.input("x", (2, 8)) + hx.input("mask", (2, 8)), axis=1)
     with pytest.warns(hx.HazardWarning, match="no number is found to be NaN"):
         hx.compile(hx.select(hx.is_nan(scores), 0.0, scores), target="M1")
+
+
+INVERSES: dict[str, Build] = {
+    "a mean": lambda x: 1.0 / hx.sqrt(mean(x * x) + 1e-12),
+    "a mean, rsqrt": lambda x: hx.rsqrt(mean(hx.square(x)) + 1e-10),
+    "a mean, pow": lambda x: hx.pow(mean(hx.square(x)) + 1e-12, -0.5),
+    "a norm, limited": lambda x: 1.0 / hx.maximum(hx.reduce_l2_norm(x, **LAST), 1e-12),
+    "a norm and a number": lambda x: 1.0 / (hx.sqrt(total(x * x)) + 1e-12),
+    "two squares": lambda x: 1.0 / hx.sqrt(x * x + x[:, ::-1] * x[:, ::-1] + 1e-12),
+    "two squares, rsqrt": lambda x: hx.rsqrt(x * x + x[:, ::-1] * x[:, ::-1] + 1e-12),
+    "two squares, pow": lambda x: hx.pow(x * x + x[:, ::-1] * x[:, ::-1] + 1e-8, -0.5),
+    "windows, rsqrt": lambda x: hx.reshape(
+        hx.rsqrt(hx.avg_pool(hx.square(hx.reshape(x, shape=(4, 1, 16, 16))), **WINDOW) + 1e-12), shape=(4, 256)
+    ),
+}
+WINDOW: dict[str, Any] = {"kernel_sizes": (3, 3), "strides": (1, 1), "pad": (1, 1, 1, 1)}
+
+
+@pytest.mark.filterwarnings("ignore::hexane.FallbackWarning")
+@pytest.mark.parametrize(("target", "numerics"), CHIPS)
+@pytest.mark.parametrize("name", INVERSES)
+def test_zeros_times_one_over_their_root_are_zeros(name: str, target: str, numerics: str) -> None:
+    """The host has 1e6 there, which is beyond fp16. Other rows are as right as elsewhere, from 0.001 to 20,000."""
+    x = hx.input("x", (4, 256))
+    numbers = normal(1.0) * np.float32([[1], [0], [1e-3], [5000]])
+    turned = hx.transpose(x, perm=(1, 0)) * hx.transpose(INVERSES[name](x), perm=(1, 0))
+    y = hx.transpose(turned, perm=(1, 0))
+    got = np.asarray(hx.compile(y, target=target, numerics=numerics)(numbers), np.float64)
+    want = np.asarray(hx.compile(y)(numbers), np.float64)
+    assert (got[1] == 0).all()
+    assert (np.linalg.norm(got - want, axis=1) <= MOST * np.linalg.norm(want, axis=1)).all()

@@ -58,6 +58,18 @@ DIFFERENCES = {
     "a difference times a factor": Case(lambda x: (x - x[::-1]) * 1e-3, WIDE, lambda x: (x - x[::-1]) * 1e-3, "engine"),
     "a difference over a number": Case(lambda x: (x - x[::-1]) / 255.0, WIDE, lambda x: (x - x[::-1]) / 255),
     "half a sum": Case(lambda x: (x + x[::-1]) / 2.0, HIGH, lambda x: (x + x[::-1]) / 2, "engine"),
+    "a mixture of three": Case(
+        lambda x: (x * hx.sigmoid(x[:, ::-1]) + x[::-1] * 0.9 + x[:, ::-1] * hx.sigmoid(x)) / 40000.0,
+        HIGH,
+        lambda x: (x * 1.0 + x[::-1] * 0.9 + x[:, ::-1]) / 40000,
+        "engine",
+    ),
+    "the mean of four": Case(
+        lambda x: ((x + x[::-1]) - (-x[:, ::-1] - x[::-1, ::-1])) * 0.25,
+        HIGH,
+        lambda x: (x + x[::-1] + x[:, ::-1] + x[::-1, ::-1]) / 4,
+        "engine",
+    ),
     "the size of a difference": Case(
         lambda x: hx.reshape(hx.abs(x - x[::-1]), shape=(2, 512)) * 0.125,
         WIDE,

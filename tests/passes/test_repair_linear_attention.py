@@ -117,6 +117,28 @@ def test_queries_that_are_slices_of_one_tensor_deep_in_a_network() -> None:
     assert np.linalg.norm(got - want) <= 5e-3 * np.linalg.norm(want)
 
 
+@pytest.mark.parametrize("numerics", ["engine", "ieee"])
+def test_sums_with_several_readers_are_repaired_for_each_quotient(numerics: str) -> None:
+    """Two groups of queries share keys and values, and a gate reads a product as well. The keys are added up once."""
+    q, r, k, v = (hx.input(name, (1, HEADS, TOKENS, WIDTH)) for name in "qrkv")
+    keys, sums = hx.relu(k), []
+    both, total = hx.matmul(keys, v, transpose_x=True), hx.reduce_sum(keys, axes=(-2,), keep_dims=True)
+    for t in (hx.relu(q), hx.relu(r)):
+        sums.append((hx.matmul(t, both), hx.reduce_sum(t * total, axes=(-1,), keep_dims=True) + 1e-6))
+    gate = hx.sigmoid(sums[0][0])
+    model = graph({"of q": sums[0][0] / sums[0][1], "of r": sums[1][0] / sums[1][1], "gate": gate})
+    feeds = given(300.0, 30.0)
+    feeds["r"] = feeds["q"][:, :, ::-1].copy()
+    net = hx.compile(model, target="h17s", numerics=numerics)
+    got = net(feeds)
+    assert isinstance(got, dict)
+    for name in "qr":
+        want = exactly({**feeds, "q": feeds[name]})
+        assert np.linalg.norm(got[f"of {name}"] - want) <= 2e-3 * np.linalg.norm(want)
+    products = [n for n in repair(model, load_target("h17s")).nodes if n.op == "matmul" and n.inputs[1] is not None]
+    assert len(products) == 3 + 2, "those of the gate are the old ones"
+
+
 def test_a_quotient_of_other_sums_is_left() -> None:
     """The divisor depends on v, or on k in another way, or on the head before."""
     q, k, v = (hx.input(name, (1, HEADS, TOKENS, WIDTH)) for name in "qkv")

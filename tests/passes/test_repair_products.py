@@ -76,6 +76,27 @@ FACTORS = {
     "a square times a tiny factor": Case(
         lambda x: hx.pow(x, 2.0) * 2e-7, normal(9000), lambda x: x * x * 2e-7, "engine ieee"
     ),
+    "a square with an end a little beyond fp16, divided twice": Case(
+        lambda x: hx.square(hx.clip(x, alpha=-262.0, beta=262.0)) / 262.0 / 262.0,
+        normal(300),
+        lambda x: (np.clip(x, -262, 262) / 262) ** 2,
+    ),
+    "a product with ends of 300, times a factor above 1 / 4": Case(
+        lambda x: hx.tanh(x) * 300.0 * (hx.tanh(x[::-1]) * 300.0) * 0.3,
+        normal(30),
+        lambda x: np.tanh(x) * np.tanh(x[::-1]) * 27000,
+        "engine",
+    ),
+    "a product with a sum of products, as focal modulation has it": Case(
+        lambda x: x * total(x * hx.tanh(x[::-1] + 9.0)) / (256 * 3000.0**2),
+        normal(3000, 3000),
+        lambda x: x * (x * np.tanh(x[::-1] + 9)).sum(1, keepdims=True) / (256 * 3000**2),
+    ),
+    "a mean times a product, divided twice": Case(
+        lambda x: mean(x) * x / 300.0 / 300.0,
+        normal(300, 600),
+        lambda x: x * x.mean(1, keepdims=True) / 300**2,
+    ),
     "a product, reshaped, over a number": Case(
         lambda x: hx.reshape(hx.relu(x * x[::-1]), shape=(2, 512)) / 1000.0,
         normal(3000),
@@ -250,7 +271,20 @@ def windows(x: hx.Tensor) -> hx.Tensor:
     return hx.avg_pool(x, kernel_sizes=(4, 4), strides=(4, 4), pad=(0, 0, 0, 0))
 
 
+def nearest(x: Array) -> Array:
+    """softmax(-|x - c|^2 / (16 * 300^2))"""
+    scores = -apart(x, CENTRES.astype(np.float64)) / (16 * 300**2)
+    powers = np.exp(scores - scores.max(1, keepdims=True))
+    return powers / powers.sum(1, keepdims=True)
+
+
 PARTS = {
+    "a softmax of distances, negated before their factor": Case(
+        lambda x: hx.softmax(-to_centres(x) / (16 * 300.0**2), axis=1), normal(300), nearest, "engine"
+    ),
+    "distances beyond fp16, brought back": Case(
+        lambda x: to_itself(x) * 0.001, normal(12000), lambda x: np.sqrt(apart(x, x[::-1, ::-1])) * 0.001
+    ),
     "distances to centres": Case(
         lambda x: hx.sqrt(hx.relu(to_centres(x))), normal(300), lambda x: np.sqrt(apart(x, CENTRES.astype(np.float64)))
     ),

@@ -68,6 +68,11 @@ def test_a_random_network_of_large_numbers_is_as_right_as_one_of_small(seed: int
     assert_as_right(seed, names, sizes, first, [CHIPS[seed % 4]])
 
 
+def test_a_square_with_an_end_a_little_beyond_fp16_between_layers_is_as_right_as_one_of_small() -> None:
+    names = ["distance", "square, divided twice", "layer with a bias"]
+    assert_as_right(262, names, [6966.0, 261.98, 1.62], True, CHIPS)
+
+
 @pytest.mark.filterwarnings("ignore::hexane.FallbackWarning", "ignore::hexane.HazardWarning")
 @pytest.mark.parametrize("target", ["h11", "h13"])
 @pytest.mark.parametrize("seed", [*range(16), *(pytest.param(s, marks=pytest.mark.slow) for s in range(16, 80))])

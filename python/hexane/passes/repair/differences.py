@@ -3,7 +3,7 @@
 A half of a number is exact, but for the smallest numbers of fp16. So halves cancel as the numbers themselves do.
 """
 
-from math import inf
+from math import ceil, inf, log2
 
 import numpy as np
 
@@ -19,6 +19,7 @@ HALF = 0.5
 LARGEST_HALF = 32752.0  # twice it is fp16's largest number
 LARGEST_FACTOR = 0.5  # a larger one brings few numbers back
 MOST_OPS = 16
+MOST_TERMS = 8  # of one sum
 MOVES: tuple[str, ...] = ("reshape", "expand_dims", "squeeze", "transpose", "broadcast_to", "identity", "neg")
 MOVES += ("slice_by_size", "slice_by_index")
 LAYERS = ("linear", "matmul", "conv", "conv_transpose", "einsum")
@@ -29,7 +30,7 @@ JOINS = ("add", "sub", "maximum", "minimum")
 def factor_of_sum(m: Found) -> Value | None:
     """(%a - %b) * c  ->  (%a / 2 - %b / 2) * (2 * c), for c up to 1 / 2 and operands that may be large
 
-    abs, relu and moves may stand between.
+    abs, relu and moves may stand between. Of more terms it is a quarter or an eighth, if the factor is that small.
     """
     inner, factor = factored(m.node.values[0])
     if inner is None or not 0 < abs(factor) <= LARGEST_FACTOR or inner.dtype.kind != "float":
@@ -43,14 +44,42 @@ def factor_of_sum(m: Found) -> Value | None:
         return None
     if any(m.graph.use_counts()[v] != 1 for v in (*between, value)):
         return None
-    operands = value.node.inputs
-    if any(v is None or is_constant(v.node) or v.shape != value.shape or not _may_be_large(v) for v in operands):
+    if not _is_large_sum(value):
         return None
-    b = Rewriter(*m.node.sources)
-    y = getattr(b, value.node.op)(*(b.mul(m.now(v), HALF) for v in operands))
+    b, terms = Rewriter(*m.node.sources), _terms(m, value)
+    step = max(HALF ** ceil(log2(len(terms))), 2.0 ** ceil(log2(abs(factor))))
+    y = _sum_of(m, value, terms, step)
     for v in reversed(between):
         (y,) = m.make(v.node.op, [y, *map(m.now, v.node.inputs[1:])], **v.node.attrs)
-    return y if factor == LARGEST_FACTOR else b.mul(y, factor / HALF)
+    return y if factor == step else b.mul(y, factor / step)
+
+
+def _is_large_sum(value: Value) -> bool:
+    """True for a sum or difference of two computed tensors that may be large."""
+    return value.node.op in ("add", "sub") and all(
+        v is not None and not is_constant(v.node) and v.shape == value.shape and _may_be_large(v)
+        for v in value.node.inputs
+    )
+
+
+def _terms(m: Found, value: Value) -> tuple[Value, ...]:
+    """The operands of a sum, and of the sums among them that nothing else reads, up to eight."""
+    found = tuple(v for v in value.node.inputs if v is not None)
+    while True:
+        inner = next((v for v in found if m.graph.use_counts()[v] == 1 and _is_large_sum(v)), None)
+        if inner is None or len(found) == MOST_TERMS:
+            return found
+        found = tuple(u for v in found for u in (inner.node.inputs if v == inner else (v,)) if u is not None)
+
+
+def _sum_of(m: Found, value: Value, terms: tuple[Value, ...], step: float) -> Value:
+    """The sum of its terms times the step."""
+    b = Rewriter(*m.node.sources)
+    sides = [
+        b.mul(m.now(v), step) if v is None or v in terms else _sum_of(m, v, terms, step) for v in value.node.inputs
+    ]
+    result: Value = getattr(b, value.node.op)(*sides)
+    return result
 
 
 def _may_be_large(value: Value | None) -> bool:

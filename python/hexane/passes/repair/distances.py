@@ -111,12 +111,12 @@ def distance(m: Found) -> Value | None:
     elif node.op == "pow" and scalar(node.inputs[1]) != 0.5:
         return None
     terms = _Terms()
-    if inner is None or inner.node.op not in ("add", "sub", "relu", *LIMITS):
+    if inner is None or inner.node.op not in ("add", "sub", *MOVES, *LIMITS):
         return None
     if not terms.reach(inner) or not (terms.has_product and (terms.has_squares or _has_constant(inner))):
         return None
     tensors = [v for v in terms.tensors if not is_constant(v.node)]
-    if not tensors or any(bound(v) <= LARGEST_GATE or _is_scaled(v) for v in tensors):
+    if not tensors or any(bound(v) <= LARGEST_GATE or is_scaled(v) for v in tensors):
         return None
     b = Rewriter(*node.sources)
     top = b.maximum(b.reduce_max(b.abs(m.now(tensors[0])), axes=_all(tensors[0]), keep_dims=False), _most(terms))
@@ -155,7 +155,7 @@ def _has_constant(value: Value | None) -> bool:
     return inner.node.op in (*MOVES, *LIMITS) and _has_constant(inner.node.inputs[0])
 
 
-def _is_scaled(value: Value) -> bool:
+def is_scaled(value: Value) -> bool:
     """True for %x * f of a factor f that `distance` made."""
     factors = value.node.inputs if value.node.op == "mul" else ()
     return any(

@@ -12,6 +12,7 @@ ENDS = {
     **dict.fromkeys(("tanh", "softsign", "erf", "sin", "cos"), (-1.0, 1.0)),
 }
 LIMITS = {"relu": (0.0, inf), "relu6": (0.0, 6.0), "abs": (0.0, inf)}
+NEVER_NEGATIVE = ("softplus", "exp", "square", "sqrt", "reduce_l2_norm", "reduce_sum_square", "reduce_l1_norm")
 SAME = ("reshape", "transpose", "slice_by_size", "slice_by_index", "expand_dims", "squeeze", "identity", "broadcast_to")
 
 
@@ -30,6 +31,8 @@ def ends(value: Value | None, depth: int = 0) -> tuple[float, float]:
         return ENDS[node.op]
     if node.op == "cast" and first is not None and first.dtype.kind == "bool":
         return 0.0, 1.0
+    if node.op in NEVER_NEGATIVE:
+        return 0.0, inf
     if node.op in SAME:
         return ends(first, depth + 1)
     if node.op in LIMITS or node.op == "clip":
@@ -54,10 +57,14 @@ def ends(value: Value | None, depth: int = 0) -> tuple[float, float]:
         if not factor or isinf(factor):
             return -inf, inf
         return min(low * factor, high * factor), max(low * factor, high * factor)
-    if node.op in ("mul", "add") and depth + BRANCH < MOST_BOUNDED:
+    if node.op != "real_div" and depth + BRANCH < MOST_BOUNDED:
         (a, b), (c, d) = (ends(v, depth + BRANCH) for v in node.inputs)
+        if node.op in ("maximum", "minimum"):
+            return (max(a, c), max(b, d)) if node.op == "maximum" else (min(a, c), min(b, d))
+        if node.op == "add":
+            return a + c, b + d
         if not any(map(isinf, (a, b, c, d))):
-            found = (a * c, a * d, b * c, b * d) if node.op == "mul" else (a + c, b + d)
+            found = (a * c, a * d, b * c, b * d)
             return min(found), max(found)
     return -inf, inf
 

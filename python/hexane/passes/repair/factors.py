@@ -46,15 +46,21 @@ def factor_of_scaled(m: Found) -> Value | None:
     scale = None if quotient is None else quotient.inputs[1]
     if quotient is None or scale is None or inner is None or not 0 < abs(factor) < 0.5:
         return None
-    made = made_by(factored(scale)[0], "inverse")
-    top = None if made is None else made_by(made.inputs[0], "mul")
-    limited = None if top is None else made_by(top.inputs[0], "maximum")
-    if limited is None or inner.shape != m.node.types[0].shape:
+    if not is_made_scale(scale) or inner.shape != m.node.types[0].shape:
         return None
     b, power = Rewriter(*m.node.sources), max(frexp(factor)[1] - 1, SMALLEST_POWER)
     u, f = (m.now(v) for v in quotient.inputs)
     y, rest = b.mul(u, b.real_div(ldexp(1, power), f)), factor / ldexp(1, power)
     return y if rest == 1 else b.mul(y, rest)
+
+
+def is_made_scale(value: Value) -> bool:
+    """True if the value is a scale that another form made of the largest number."""
+    scale, _ = factored(value)
+    scale = scale.node.inputs[0] if scale is not None and scale.node.op == "reshape" else scale
+    made = made_by(scale, "inverse")
+    top = None if made is None else made_by(made.inputs[0], "mul")
+    return top is not None and made_by(top.inputs[0], "maximum") is not None
 
 
 def factor_out_of_power(m: Found) -> Value | None:

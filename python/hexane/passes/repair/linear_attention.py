@@ -6,7 +6,7 @@ factors that bring both sums near the size of v are exact.
 
 from math import floor, log2
 
-from hexane.graph import Graph, Node, Value
+from hexane.graph import Node, Value
 from hexane.ops import simpler
 from hexane.ops.match import Found, op
 from hexane.ops.rewriter import Rewriter
@@ -32,7 +32,8 @@ MOST_READ = 400  # values that are looked at for one
 def linear_attention(m: Found) -> Value | None:
     """(%q (%k^T %v)) / (%q sum(%k) + e)  ->  the same of %q * f, %k * g and %v * h, and e * f * g, over h
 
-    f, g and h are one number for each head. sum(%k) may be a product with a column of ones beside v.
+    f, g and h are one number for each head. sum(%k) may be a product with a column of ones beside v. Quotients that
+    share a sum share the scaled one too. What else reads a sum keeps the old one.
     """
     above, divisor = quotient(m.node)
     below, epsilon, join = _without_epsilon(divisor)
@@ -43,7 +44,7 @@ def linear_attention(m: Found) -> Value | None:
         return None
     sides, roots = found
     between = _made_of(above, sides, roots) | _made_of(below, sides, roots)
-    if len(between) > MOST_OPS or not _is_read_here_alone(m.graph, between, m.node, divisor):
+    if len(between) > MOST_OPS:
         return None
     b = Rewriter(*m.node.sources)
     made: dict[Value, Value] = {}
@@ -257,21 +258,6 @@ def _made_of(value: Value, sides: tuple[Value, ...], roots: tuple[Value, ...]) -
     if value in sides or all(_degree(value, t, roots) == 0 for t in sides):
         return set()
     return {value}.union(*(_made_of(v, sides, roots) for v in value.node.inputs if v is not None))
-
-
-def _is_read_here_alone(graph: Graph, between: set[Value], node: Node, divisor: Value | None) -> bool:
-    """True if nothing else reads these values: they would be computed twice."""
-    within = {v.node for v in between} | {node}
-    within |= {divisor.node} if divisor is not None else set()
-    within |= {v.node for v in node.inputs if v is not None}
-    counts = graph.use_counts()
-    for value in between:
-        readers = graph.readers(value)
-        if any(reader not in within for reader in readers):
-            return False
-        if counts[value] != sum(v == value for reader in set(readers) for v in reader.inputs):
-            return False  # an output
-    return True
 
 
 def _count(side: Value, between: set[Value]) -> int:

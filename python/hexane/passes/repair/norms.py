@@ -293,16 +293,30 @@ def _scaled_root(b: Rewriter, u: Value, factor: Value, found: Root) -> Value:
 
 
 def root_alone(m: Found) -> Value | None:
-    """sqrt(sum(%x^2))  ->  sqrt(sum((%x * f)^2)) / f, of numbers that f brings within fp16's squares"""
+    """sqrt(sum(%x^2))  ->  sqrt(sum((%x * f)^2)) / f, of numbers that f brings within fp16's squares
+
+    One over it is at most fp16's largest number, where its epsilon makes it finite: a row of zeros times it is 0.
+    """
     found = root(m.node.values[0])
     if found is None or is_safe(found.squares) or is_constant(m.node) or found.inside > MOST_INSIDE:
+        return None
+    if m.node.op == "real_div" and scalar(m.node.inputs[0]) != 1:
         return None
     b, x = Rewriter(*m.node.sources), m.now(found.squares.x)
     assert x is not None
     u, factor = _held(b, x, found)
     y = _scaled_root(b, u, factor, found)
     y = b.real_div(factor, y) if found.is_inverse else b.real_div(y, factor)
+    y = _finite(b, y, found.smallest) if found.is_inverse else y
     return fitted(b, y, m.node.types[0].shape)
+
+
+def _finite(b: Rewriter, y: Value, smallest: float) -> Value:
+    """One over a root, at most fp16's largest number where its smallest root is above 0: 0 times infinity is NaN."""
+    return b.minimum(y, LARGEST) if 0 < smallest < 1 / LARGEST else y
+
+
+LARGEST = 65504.0  # of fp16
 
 
 def root_of_windows(m: Found) -> Value | None:
@@ -327,12 +341,15 @@ def root_of_windows(m: Found) -> Value | None:
     b, now = Rewriter(*m.node.sources), m.now(x)
     assert now is not None
     axes = tuple(range(2 if pool.op == "avg_pool" else 1, x.type.rank))
-    top = b.maximum(b.reduce_max(b.abs(now), axes=axes), simpler.LARGEST_SQUARED)
-    f = b.inverse(b.mul(top, 1 / simpler.LARGEST_SQUARED))
+    most = simpler.LARGEST_SQUARED
+    least = most / simpler.MOST_UP if epsilon <= simpler.MOST_EPSILON else most
+    f = b.inverse(b.mul(b.maximum(b.reduce_max(b.abs(now), axes=axes), least), 1 / most))
     (total,) = m.make(pool.op, [b.square(b.mul(now, f)), *map(m.now, pool.inputs[1:])], **pool.attrs)
     total = total if factor == 1 else b.mul(total, factor)
-    total = b.add(total, b.mul(b.mul(f, epsilon), f)) if epsilon else total
-    return b.mul(b.rsqrt(total), f) if m.node.op == "rsqrt" else b.real_div(b.sqrt(total), f)
+    total = b.add(total, simpler.scaled_epsilon(b, f, epsilon)) if epsilon else total
+    if m.node.op == "rsqrt":
+        return _finite(b, b.mul(b.rsqrt(total), f), sqrt(epsilon))
+    return b.real_div(b.sqrt(total), f)
 
 
 def _with_epsilon(value: Value | None) -> tuple[Value, float] | None:
@@ -521,12 +538,12 @@ LARGEST_ROOT = 32768.0
 
 def hypotenuse(m: Found) -> Value | None:
     """sqrt(%a^2 + %b^2 + e)  ->  sqrt((%a * f)^2 + (%b * f)^2 + e * f^2) / f, with f = min(512, 128 / the largest
-    of a, b and sqrt(e))
+    of a, b and sqrt(e); one over such a root is f over the new one
     """
     node, terms, epsilon = m.node, list[Value](), 0.0
-    if node.op == "pow" and scalar(node.inputs[1]) != 0.5:
+    if (under := _under_root(node)) is None:
         return None
-    waiting = [node.inputs[0]]
+    is_inverse, waiting = under[1], [under[0]]
     while waiting:
         value = waiting.pop()
         if (known := number(value)) is not None and known >= 0:
@@ -558,7 +575,22 @@ def hypotenuse(m: Found) -> Value | None:
         total = b.add(total, b.square(b.mul(factor, sqrt(epsilon))))
     elif epsilon:
         total = b.add(total, simpler.scaled_epsilon(b, factor, epsilon))
+    if is_inverse:
+        return _finite(b, b.real_div(factor, b.sqrt(total)), sqrt(epsilon))
     return b.real_div(b.sqrt(total), factor)
+
+
+def _under_root(node: Node) -> tuple[Value | None, bool] | None:
+    """x, of sqrt(x) or one over it, which the second tells."""
+    x, by = node.inputs[0], scalar(node.inputs[1]) if node.op in ("pow", "real_div") else None
+    if node.op in ("sqrt", "rsqrt") or (node.op == "pow" and by in (0.5, -0.5)):
+        return x, node.op == "rsqrt" or by == -0.5
+    if node.op == "real_div" and scalar(x) == 1:
+        x = node.inputs[1]
+    elif node.op != "inverse" and not (node.op == "pow" and by == -1):
+        return None
+    inner = None if x is None or x.node.op not in ("sqrt", "pow") else _under_root(x.node)
+    return None if inner is None or inner[1] else (inner[0], True)
 
 
 def _is_held(value: Value) -> bool:
@@ -592,7 +624,7 @@ def _any_of(*names: str) -> Pattern:
 
 SQUARES = "squares of numbers beyond 256 are infinite in fp16"
 SOURCE = "coremltools#2585, #2821, reported from devices"
-ROOTS = ("sqrt", "rsqrt", "pow", "reduce_l2_norm", "maximum", "clip", "inverse")
+ROOTS = ("sqrt", "rsqrt", "pow", "reduce_l2_norm", "maximum", "clip", "inverse", "real_div")
 
 FORMS = (
     Form(
@@ -615,7 +647,12 @@ FORMS = (
     Form(
         "similarity", op("real_div"), dot_over_root, f"one side is normalised first: {SQUARES}", "transformers.js#1728"
     ),
-    Form("hypotenuse", _any_of("sqrt", "pow"), hypotenuse, f"scaled before it is squared: {SQUARES}"),
+    Form(
+        "hypotenuse",
+        _any_of("sqrt", "rsqrt", "pow", "inverse", "real_div"),
+        hypotenuse,
+        f"scaled before it is squared: {SQUARES}",
+    ),
     Form(
         "root of windows", _any_of("sqrt", "rsqrt", "pow"), root_of_windows, f"scaled before it is squared: {SQUARES}"
     ),

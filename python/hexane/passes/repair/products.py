@@ -65,19 +65,23 @@ def factor_into(m: Found) -> Value | None:
     """
     inner, factor = factored(m.node.values[0])
     power = _power(factor, LEAST_OF_ELEMENTS)
-    if inner is None or power is None or power > LEAST_GAIN or inner.dtype.kind != "float":
+    if inner is None or power is None or power > LEAST_GAIN_OF_ENDS or inner.dtype.kind != "float":
         return None
     between = _Between(factor > 0, takes_others=False, of_elements=True)
     if not between.reach(inner) or not between.has_product or not _is_read_here_alone(m.graph, inner, between):
         return None
     headroom = [_headroom(node) for node in between.nodes if _is_layer(node)]
+    least_gain = LEAST_GAIN
     if headroom:
-        power = max(power, -min(headroom))
+        power, least_gain = max(power, -min(headroom)), LEAST_GAIN_OF_LAYERS
     elif any(len(_factors(m.graph, node)) > 2 for node in between.nodes if _is_of_elements(node)):
         power = _power(factor, LEAST_OF_SEVERAL) or power
     elif all(node.op in MOVES or _is_of_elements(node) for node in between.nodes):  # no sums, which may be larger
-        power = max(power, -max(_needed(node) for node in between.nodes if _is_of_elements(node)))
-    if power > (LEAST_GAIN_OF_LAYERS if headroom else LEAST_GAIN):
+        products = [node for node in between.nodes if _is_of_elements(node)]
+        power = max(power, -max(map(_needed, products)))
+        if all(bound(v) < inf for node in products for v in node.inputs[:2] if v is not None):
+            least_gain = LEAST_GAIN_OF_ENDS
+    if power > least_gain:
         return None
     made = _moved(m, inner, power, {v: None for node in between.nodes for v in node.values})
     rest = factor / ldexp(1, power)
@@ -87,6 +91,7 @@ def factor_into(m: Found) -> Value | None:
 LEAST_OF_ELEMENTS = -17  # no product of two numbers of fp16 needs more
 LEAST_OF_SEVERAL = -40
 LEAST_GAIN = -3  # factors below 1 / 4: a smaller gain is not worth a layer
+LEAST_GAIN_OF_ENDS = -1  # of known ends, which need this and no more
 LEAST_GAIN_OF_LAYERS = -5  # scales of queries are larger: their layers stay as they are
 SMALLEST_WEIGHT = 2.0**-4  # of the largest weight of a layer: one of 1 / 1024 of it is a normal number of fp16
 
@@ -179,6 +184,33 @@ def factor_ahead(m: Found) -> Value | None:
     made = _moved(m, inner, power, {v: None for node in between.nodes for v in node.values})
     rest = factor / ldexp(1, power)
     return made if rest == 1 else Rewriter(*m.node.sources).mul(made, rest)
+
+
+def factor_of_broadcast(m: Found) -> Value | None:
+    """%x * reduce_sum(%y) * c  ->  (%x * 2^-n) * (reduce_sum(%y) * 2^-k) * rest, for c below 1/4 and sums of rows
+
+    Gates of focal modulation are such sums. Forms of sums, which follow, hold the sum before its factor.
+    """
+    inner, factor = factored(m.node.values[0])
+    product, power = m.alone(inner, "mul"), _power(factor, LEAST_OF_BROADCAST)
+    if product is None or power is None or power > LEAST_GAIN or inner is None or inner.dtype.kind != "float":
+        return None
+    for x, row in (product.inputs, product.inputs[::-1]):
+        if x is None or row is None or x.shape != inner.shape or row.shape == inner.shape:
+            continue
+        total, _ = factored(row)
+        if total is None or total.node.op not in ADDS or m.graph.use_counts()[row] != 1 or bound(x) <= LARGEST_GATE:
+            continue
+        if _is_fixed(x) or bound(row) <= LARGEST_GATE or x.node.op in QUOTIENTS or abs(factored(x)[1]) < 1:
+            continue
+        b, half = Rewriter(*m.node.sources), power // 2
+        y = b.mul(b.mul(m.now(x), ldexp(1, power - half)), b.mul(m.now(row), ldexp(1, half)))
+        rest = factor / ldexp(1, power)
+        return y if rest == 1 else b.mul(y, rest)
+    return None
+
+
+LEAST_OF_BROADCAST = -34  # no product of two numbers of fp16 needs more of each
 
 
 @dataclass(slots=True)
@@ -357,6 +389,12 @@ WHY = (
 PRODUCT = Form("product", op("mul") | op("real_div"), factor_ahead, WHY)
 ELEMENTS = "a product beyond 65504 is infinite in fp16 before its factor"
 GATE = Form("gate", op("mul") | op("real_div"), gate_ahead, f"the factor is moved to the bounded operand: {ELEMENTS}")
+BROADCAST = Form(
+    "factor of a product with a sum",
+    op("mul") | op("real_div"),
+    factor_of_broadcast,
+    f"the power of two in the factor is shared by the operands: {ELEMENTS}",
+)
 INTO = Form(
     "factor of a product",
     op("mul") | op("real_div"),

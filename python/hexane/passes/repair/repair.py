@@ -4,6 +4,7 @@ from hexane.graph import Graph, Value
 from hexane.graph.decisions import Decision
 from hexane.ops.match import Found, rewrite
 from hexane.passes.repair import (
+    areas,
     differences,
     distances,
     factors,
@@ -11,8 +12,10 @@ from hexane.passes.repair import (
     logarithms,
     norms,
     products,
+    quotients,
     spectra,
     sums,
+    weighted,
 )
 from hexane.passes.repair.form import Form
 from hexane.passes.repair.masks import clamp_mask_inputs
@@ -20,12 +23,18 @@ from hexane.targets import Chip, Target
 
 FORMS = (
     linear_attention.QUOTIENT,
+    products.BROADCAST,
+    quotients.WEIGHTED,
     sums.WEIGHTED,
     sums.MOVED,
     factors.BEHIND,
     spectra.SPECTRUM,
     *logarithms.FORMS,
+    weighted.DEVIATION,
     *norms.FORMS,
+    quotients.OVER_MEAN,
+    quotients.PRODUCT_OVER_SUM,
+    areas.AREAS,
     distances.DISTANCE,
     sums.SQUARES,
     sums.PRODUCTS,

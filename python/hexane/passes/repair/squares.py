@@ -46,6 +46,11 @@ class Root:
         """True if its only epsilon, if any, is under the root."""
         return not (self.least_inside or self.least or self.added)
 
+    @property
+    def smallest(self) -> float:
+        """The root of zeros."""
+        return max(sqrt(max(self.inside, self.least_inside)), self.least) + self.added
+
 
 def axes_of(node_axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
     return tuple(sorted(a % rank for a in node_axes)) or tuple(range(rank))
