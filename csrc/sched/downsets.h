@@ -31,8 +31,8 @@ class Downsets {
   State& operator[](int32_t state) { return states_[state]; }
   bool is_full(int32_t state) const { return states_[state].num_layers == part_.num_layers(); }
 
-  // Runs each layer that is ready in `state`, then the free ones. Calls met(child) for every child with a peak below
-  // `limit` that is new, or was met on a worse way and is not done.
+  // Makes a child of `state` for each ready layer: the layer runs, then all free layers. Calls met(child) for every
+  // child with a peak below `limit` that is new, or was met on a worse way and is not done.
   template <typename Met>
   void expand(int32_t state, int64_t limit, Met met) {
     work_ += part_.num_layers() * static_cast<int64_t>(num_words_);

@@ -14,7 +14,8 @@ std::vector<size_t> find_begins(const Graph& graph) {
   for (size_t i = 0; i < n; i++) at[graph.sorted[i]] = i;
   std::vector<int64_t> open_before(n + 1), open_behind(n + 1);
   for (size_t i = 0; i < n; i++) {
-    size_t next = n, last = 0;  // layer i is a sink among the first up to `next`, a source among the last from `last`
+    // Layer i has no successor in sorted[0, next) and no predecessor in sorted[last, n).
+    size_t next = n, last = 0;
     for (const int32_t v : graph.successors[graph.sorted[i]]) next = std::min(next, at[v]);
     for (const int32_t v : graph.predecessors[graph.sorted[i]]) last = std::max(last, at[v] + 1);
     open_before[i]++, open_before[next]--;

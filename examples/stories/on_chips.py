@@ -17,7 +17,7 @@ from train import MODEL, TRAINING, hexane, options_of
 
 HOST = "host, fp32"
 SCHEDULE = {"schedule": "constant", "warm-up": 10, "lr": 1e-3}
-RECENT = 10  # steps at the end
+RECENT = 10  # the table has the mean loss of this many last steps
 
 
 def curve(data: Path, folder: Path, steps: int, options: dict[str, object]) -> list[float]:

@@ -30,7 +30,7 @@ auto number(T x) {
     return x;
 }
 
-// A row as numbers, in `wide` if they are not as they lie.
+// A row as floats: the row itself, or a copy in `wide` if it is fp16.
 template <class T>
 const T* numbers(const T* row, int64_t, T*) {
   return row;

@@ -26,8 +26,8 @@ def mask_operands(nodes: Sequence[Node]) -> dict[int, tuple[int, ...]]:
     """By id of a node: the operands that hide by being far below any score, if they are constants. nodes: of a graph,
     operands first.
 
-    A mask reaches a softmax only through sums, choices, moves, and multiplications by 0 or 1. A comparison with such a
-    value reads the same constant, so it counts, too.
+    A mask reaches a softmax only through sums, choices, moves, and multiplications by 0 or 1. The result also has the
+    operands of a comparison that reads a masked score, because its constant is the mask's.
     """
     found: dict[int, tuple[int, ...]] = {}
     scores: set[Value] = set()

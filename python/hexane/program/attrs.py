@@ -47,7 +47,7 @@ def pack(layout: str, values: Mapping[str, Any], strings: Strings) -> bytes:
 
 
 def string_offsets(layout: str, words: Sequence[int]) -> list[int]:
-    """The offsets of strings in a packed struct, given as its words of 8 bytes."""
+    """The string offsets in a packed struct. words: the struct as words of 8 bytes."""
     found, at = [], 0
     for _, kind, count in fields(layout):
         if kind == "s":

@@ -60,7 +60,7 @@ def program() -> tuple[str, bytes]:
 
 
 def self_test(setup: _core.AneSetup, least_surface_bytes: int, qos: int) -> list[Check]:
-    """Raises DeviceError if the program does not come to run."""
+    """Raises DeviceError if the program cannot be compiled, loaded or run."""
     text, weights = program()
     # Whole numbers that fp16 keeps, no two of z alike.
     given = {name: np.arange(1, 1 + np.prod(shape), dtype=np.float16).reshape(shape) for name, shape in SHAPES.items()}

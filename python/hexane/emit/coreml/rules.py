@@ -110,7 +110,7 @@ def _nearest(b: Any, node: Node) -> Sequence[Value] | None:
 
 
 def _linear_resize(b: Any, node: Node) -> Sequence[Value] | None:
-    """Products with constant matrices."""
+    """A linear resize as products with constant matrices of weights."""
     made = linear_by_products(b, node)
     return None if made is None else made.values
 

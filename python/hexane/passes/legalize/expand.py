@@ -8,7 +8,7 @@ from hexane.targets import Kernels, Target
 
 
 def kernel_ops(*sources: str, kernels: Kernels | None = None) -> Rewriter:
-    """Applies ops, and expands each op that these kernels do not run. With kernels=None it expands only ops without any
+    """A Rewriter that expands each op that `kernels` does not have. With kernels=None it expands only ops without any
     kernel."""
 
     def legal(node: Node) -> bool:

@@ -31,7 +31,7 @@ class _Window(NamedTuple):
     taps: int
     begin: int  # padding of the convolution
     end: int
-    cut: int  # elements of its first pixel that the node's pad takes away
+    cut: int  # elements of the convolution's first pixel that the node's pad crops
     out: int
 
     @property

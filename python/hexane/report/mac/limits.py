@@ -1,4 +1,5 @@
-"""Where the framework says no: spellings, arguments left out, weights, surfaces, and how many programs there may be."""
+"""Probes of the limits of Apple's private framework: spellings, missing arguments, weights, surfaces, and the number of
+programs."""
 
 from typing import Any
 

@@ -48,7 +48,7 @@ def output_channels(node: Node) -> int:
 
 
 def table_of(node: Node) -> Value | None:
-    """The palette of a product with weights. A transposed convolution has none."""
+    """The palette operand of a convolution or product with constant weights. A transposed convolution has none."""
     return None if node.op == "anec.deconvolution" else node.inputs[2]
 
 
