@@ -167,7 +167,7 @@ def test_a_long_sum_is_as_close_as_onnxruntimes(name: str, data: Data, k: int) -
     got = by_threads(import_onnx(proto), *feeds.values())
     ours, peers = error(got, want), error(by_onnxruntime(proto, feeds)[0], want)
     print(f"{name} {data.__name__} {k}: {ours:.2e}, onnxruntime {peers:.2e}")
-    assert ours <= max(PEER * peers, FLOOR)
+    assert ours <= np.fmax(PEER * peers, FLOOR)  # where onnxruntime before 1.24 has no number, the floor
 
 
 @pytest.mark.parametrize("k", LENGTHS)

@@ -14,7 +14,7 @@ from onnx import helper
 import hexane as hx
 from hexane.errors import Error
 from hexane.importers.onnx.handlers import DOMAIN_OPS
-from onnx_models import by_onnxruntime, model
+from onnx_models import AGED, by_onnxruntime, model
 
 Arrays = Mapping[str, Any]
 
@@ -308,6 +308,8 @@ def by_hexane(proto: onnx.ModelProto, feeds: Arrays) -> list[Any]:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_numbers_are_those_of_onnxruntime(case: Case) -> None:
+    if AGED and (case.op == "ExpandDims" or "local_window_size" in case.attrs):
+        pytest.skip("onnxruntime before 1.24 dies of ExpandDims, and its local windows have one key more")
     proto = case.proto()
     want = by_onnxruntime(proto, case.feeds)
     for found, wanted in zip(by_hexane(proto, case.feeds), want, strict=True):
@@ -326,6 +328,8 @@ def test_the_numbers_are_those_of_onnxruntime(case: Case) -> None:
 )
 def test_a_shorter_prompt_has_the_numbers_of_its_own_rows(more: dict[str, Any]) -> None:
     """The second sequence has three tokens of five: onnxruntime's numbers for the others mean nothing."""
+    if AGED and "local_window_size" in more:
+        pytest.skip("in onnxruntime before 1.24 a local window has one key more")
     case = Case("GroupQueryAttention", GROUP, lengths(4, 2, total=5), {**G2, **more}, "q k v _ _ last total", 3)
     proto = case.proto()
     (got, *caches), (want, *wanted) = by_hexane(proto, GROUP), by_onnxruntime(proto, GROUP)

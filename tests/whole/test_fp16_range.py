@@ -18,6 +18,7 @@ import hexane as hx
 from hexane.graph import Array, Graph
 from hexane.pipeline import divide
 from hexane.targets.query import load_chip
+from onnx_models import onnxruntime_saturates, skipped_where_aged
 
 pytestmark = pytest.mark.filterwarnings("ignore::hexane.FallbackWarning", "ignore::hexane.HazardWarning")
 CHIPS = ("h13", "h15", "h17s")
@@ -92,15 +93,14 @@ def test_quantised_networks_mean_on_chips_what_onnxruntime_says(form: str, gain:
     path = str(tmp_path / "quantised.onnx")
     FORMS[form](str(tmp_path / "model.onnx"), path)
     x = np.random.default_rng(7).standard_normal(SHAPE).astype(np.float32)
-    want = onnxruntime.InferenceSession(path).run(None, {"x": x})[0]
+    with skipped_where_aged():
+        want = onnxruntime.InferenceSession(path).run(None, {"x": x})[0]
     for chip in CHIPS:
         got = hx.compile(path, target=chip, threads=1)(x)
         assert np.linalg.norm(got - want) <= 0.02 * np.linalg.norm(want), chip
 
 
 def _peer_sums_all() -> bool:
-    from onnx_models import onnxruntime_saturates
-
     return not onnxruntime_saturates()
 
 
