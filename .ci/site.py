@@ -1,4 +1,4 @@
-"""What mkdocs calls: it adds the derived pages to the site."""
+"""Hooks of mkdocs: they add the derived pages to the site."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
-// How hard the solver tries. The tricks have names so that a test can switch each off and see what it is worth; none
-// changes which answers are correct.
+// How hard the solver tries. The tricks have names so that a test can switch each off and measure its gain. Correct
+// answers do not depend on them.
 #pragma once
 
 #include <cstdint>

@@ -16,8 +16,8 @@ int port_open(void);
 int port_read(void* to, size_t bytes);
 int port_write(const void* from, size_t bytes);
 /* The source of a streamed input: writes its rows [begin, end) to `to`, `bytes` in all, without gaps. A run asks for
- * each row once, in order, when the network needs it, so this is the place to wait for a line of a
- * camera or a frame of a microphone. The functions here read input.bin; `make INPUT=FILE.c` takes your driver's. */
+ * each row once, in order, when the network needs it. Wait here for a line of a camera or a frame of a microphone. The
+ * functions here read input.bin; `make INPUT=FILE.c` takes your driver's. */
 int port_input(unsigned input, long begin, long end, void* to, size_t bytes);
 
 /* Takes rows [begin, end) of a streamed output in the same way; they are at `from` until this returns. */

@@ -113,7 +113,7 @@ hx_status hx_load(hx_net* net, const void* plan, size_t bytes, const hx_kernel* 
 
 /* Has the steps of these rows computed by their bodies, after hx_load(); the rows have to stay. Verifies that a body
  * can compute its step, and that its scratch is enough, lies in an arena, and has no byte that the step itself reads or
- * writes. Whoever places the scratch makes sure that no later step reads these bytes, as `hexane codegen` does. A range
+ * writes. The caller places the scratch where no later step reads these bytes, as `hexane codegen` does. A range
  * of a step that a body cannot compute, for example across the end of a ring, its kernel computes, with the same bits.
  */
 hx_status hx_set_bodies(hx_net* net, const hx_body_step* rows, uint32_t num);
