@@ -98,7 +98,7 @@ HWY_INLINE V add_pair(V sum, const Left& left, const Right& right) {
 namespace hexane::cpu::HWY_NAMESPACE::amx {
 namespace {
 
-constexpr int64_t kPitch = kTilePanels * kPanelLanes;
+constexpr int64_t kPitch = kAmxPitch, kRows = kAmxRowBlocks * kAmxRows;
 
 // finish_in_memory(), but in one pass where no slot is a function.
 void finish_sums(const Tile& t, float* sums) {
@@ -122,41 +122,55 @@ void finish_sums(const Tile& t, float* sums) {
     }
 }
 
+// The distance in bytes of 16 rows that are equally far apart, or -1.
+int64_t even_stride(const float* const* a) {
+  const auto address = [&](int m) HWY_ATTR { return reinterpret_cast<intptr_t>(a[m]); };
+  const int64_t stride = address(1) - address(0);
+  int64_t differences = 0;
+  for (int m = 2; m < kAmxRows; ++m) differences |= address(m) - address(m - 1) - stride;
+  return differences ? -1 : stride;
+}
+
 // Blocks of whole pairs in rows that are equally far apart are read where they lie, others are copied.
 void tile(const Tile& t) {
-  constexpr int64_t kBlocks = 16;  // at a time
-  alignas(64) float copies[kBlocks][kAmxRows * kAmxPairs];
-  const float* rows[kBlocks];
-  int64_t strides[kBlocks];
-  AmxBlocks blocks{rows, strides, 0, t.panels, t.panel_bytes, t.num_panels};
+  alignas(64) float copies[kAmxRowBlocks][kAmxBlocks][kAmxRows * kAmxPairs];
+  alignas(64) float sums[kRows * kPitch];
+  AmxBlocks blocks;
+  blocks.row_blocks = static_cast<int>(ceil_div(t.rows, kAmxRows));
+  blocks.count = 0;
+  blocks.panels = t.panels;
+  blocks.panel_bytes = t.panel_bytes;
+  blocks.num_panels = t.num_panels;
+  bool is_first = true;
   const auto flush = [&] {
-    add_amx(blocks);
+    add_amx(blocks, is_first, sums);
+    is_first = false;
     blocks.panels += blocks.count * kAmxPairs * kPanelLanes * 4;
     blocks.count = 0;
   };
-  clear_amx();
   for (int64_t s = 0; s < t.num_segments; ++s) {
-    const float* const* a = t.a + s * kAmxRows;
-    const auto address = [&](int m) { return reinterpret_cast<intptr_t>(a[m]); };
-    const int64_t stride = t.rows > 1 ? address(1) - address(0) : 0;
-    bool even = t.rows == kAmxRows;
-    for (int m = 2; even && m < kAmxRows; ++m) even = address(m) - address(m - 1) == stride;
+    int64_t strides[kAmxRowBlocks];
+    for (int b = 0; b < blocks.row_blocks; ++b)
+      strides[b] = t.rows < (b + 1) * kAmxRows ? -1 : even_stride(t.a + s * kRows + b * kAmxRows);
     for (int64_t l = 0; l < t.length; l += kAmxPairs) {
       const int64_t count = HWY_MIN(kAmxPairs, t.length - l), at = blocks.count++;
-      if (even && count == kAmxPairs) {
-        rows[at] = a[0] + l;
-        strides[at] = stride;
-      } else {
-        for (int m = 0; m < t.rows; ++m) hn::Store(load_n(a[m] + l, count), D(), copies[at] + m * kAmxPairs);
-        rows[at] = copies[at];
-        strides[at] = kAmxPairs * 4;
+      for (int b = 0; b < blocks.row_blocks; ++b) {
+        const float* const* a = t.a + s * kRows + b * kAmxRows;
+        if (strides[b] != -1 && count == kAmxPairs) {
+          blocks.rows[b][at] = a[0] + l;
+          blocks.strides[b][at] = strides[b];
+          continue;
+        }
+        float* copy = copies[b][at];
+        const int64_t rows = HWY_MIN(kAmxRows, t.rows - b * kAmxRows);
+        for (int64_t m = 0; m < rows; ++m) hn::Store(load_n(a[m] + l, count), D(), copy + m * kAmxPairs);
+        blocks.rows[b][at] = copy;
+        blocks.strides[b][at] = kAmxPairs * 4;
       }
-      if (blocks.count == kBlocks) flush();
+      if (blocks.count == kAmxBlocks) flush();
     }
   }
-  if (blocks.count) flush();
-  alignas(64) float sums[kAmxRows * kPitch];
-  store_amx(t.num_panels, sums);
+  if (blocks.count || is_first) flush();
   finish_sums(t, sums);
 }
 
@@ -166,7 +180,8 @@ const Arithmetic kArithmetic = {.to_floats = to_pairs,
                                 .tile = tile,
                                 .terms = 2,
                                 .segment_items = kAmxPairs,
-                                .rows = kAmxRows,
+                                .rows = kRows,
+                                .whole_tiles = true,
                                 .begin = begin_amx,
                                 .end = end_amx};
 

@@ -37,13 +37,18 @@ bool use_bf16_form(Bf16Form form);
 
 // ---- AMX ----
 
-inline constexpr int64_t kAmxRows = 16;   // of a tile
+inline constexpr int64_t kAmxRows = 16;   // of a tile register
 inline constexpr int64_t kAmxPairs = 16;  // in a row of a tile
 
-// Blocks of 16 rows by 16 pairs. Each is multiplied with its own rows of the panels.
+inline constexpr int64_t kAmxRowBlocks = 2;
+inline constexpr int64_t kAmxBlocks = 16;                        // along a row, of one call
+inline constexpr int64_t kAmxPitch = kTilePanels * kPanelLanes;  // of the sums
+
+// Blocks of 16 rows by 16 pairs, one or two below each other. Each is multiplied with its own rows of the panels.
 struct AmxBlocks {
-  const float* const* rows;  // [count] first rows of blocks
-  const int64_t* strides;    // [count] bytes from one row to the next
+  const float* rows[kAmxRowBlocks][kAmxBlocks];  // first rows of blocks
+  int64_t strides[kAmxRowBlocks][kAmxBlocks];    // bytes from one row to the next
+  int row_blocks;
   int64_t count;
   const std::byte* panels;
   int64_t panel_bytes;
@@ -54,9 +59,7 @@ bool has_amx();
 // Before the first product of a thread, and after the last one.
 void begin_amx();
 void end_amx();
-// Adds products to the sums of 16 rows by 64 columns, which are zero at first and then stored.
-void clear_amx();
-void add_amx(const AmxBlocks& blocks);
-void store_amx(int num_panels, float* sums);
+// Adds products to the sums of 16 or 32 rows, [rows][kAmxPitch], which are zero before the first ones.
+void add_amx(const AmxBlocks& blocks, bool is_first, float* sums);
 
 }  // namespace hexane::cpu

@@ -1,4 +1,5 @@
-// The tile registers of AMX. Four of them are sums, of one panel each.
+// The tile registers of AMX. Four of them are sums, two blocks of rows by two panels where there are as many rows: four
+// loads for four products, against five of one block by four panels.
 #include "cpu/matmul/bf16.h"
 
 #if defined(__linux__) && defined(__x86_64__)
@@ -15,7 +16,6 @@ namespace hexane::cpu {
 
 namespace {
 
-constexpr int kSums = 4;        // tiles 0 to 3
 constexpr int kTileBytes = 64;  // of a row
 
 struct alignas(64) TileConfig {
@@ -63,66 +63,86 @@ HEXANE_AMX void begin_amx() { _tile_loadconfig(&kWholeTiles); }
 
 HEXANE_AMX void end_amx() { _tile_release(); }
 
-HEXANE_AMX void clear_amx() {
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
-}
+namespace {
 
-HEXANE_AMX void add_amx(const AmxBlocks& b) {
-  constexpr int64_t kPanelBytes = kAmxPairs * kTileBytes;
-  const std::byte* panels = b.panels;
+// The sums of kRowBlocks times 16 rows and kPanels panels, one tile each: at most two by two, or one by four.
+template <int kRowBlocks, int kPanels>
+HEXANE_AMX void add_products(const AmxBlocks& b, int first_panel, bool is_first, float* sums) {
+  static_assert(kRowBlocks == 1 || kPanels <= 2);
+  constexpr int64_t kPanelBytes = kAmxPairs * kTileBytes, kPitch = kAmxPitch * 4;
+  const std::byte* panels = b.panels + first_panel * b.panel_bytes;
   const int64_t next = b.panel_bytes;
-  switch (b.num_panels) {
-    case 1:
-      for (int64_t i = 0; i < b.count; ++i, panels += kPanelBytes) {
-        _tile_loadd(4, b.rows[i], b.strides[i]);
-        _tile_loadd(5, panels, kTileBytes);
-        _tile_dpbf16ps(0, 4, 5);
+  float* upper = sums + first_panel * kPanelLanes;
+  [[maybe_unused]] float* lower = upper + kAmxRows * kAmxPitch;
+  if (is_first) {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+  } else {
+    _tile_loadd(0, upper, kPitch);
+    if constexpr (kPanels > 1) _tile_loadd(1, upper + kPanelLanes, kPitch);
+    if constexpr (kRowBlocks == 2) {
+      _tile_loadd(2, lower, kPitch);
+      if constexpr (kPanels > 1) _tile_loadd(3, lower + kPanelLanes, kPitch);
+    } else {
+      if constexpr (kPanels > 2) _tile_loadd(2, upper + 2 * kPanelLanes, kPitch);
+      if constexpr (kPanels > 3) _tile_loadd(3, upper + 3 * kPanelLanes, kPitch);
+    }
+  }
+  for (int64_t i = 0; i < b.count; ++i, panels += kPanelBytes) {
+    _tile_loadd(4, b.rows[0][i], b.strides[0][i]);
+    _tile_loadd(6, panels, kTileBytes);
+    _tile_dpbf16ps(0, 4, 6);
+    if constexpr (kPanels > 1) {
+      _tile_loadd(7, panels + next, kTileBytes);
+      _tile_dpbf16ps(1, 4, 7);
+    }
+    if constexpr (kRowBlocks == 2) {
+      _tile_loadd(5, b.rows[1][i], b.strides[1][i]);
+      _tile_dpbf16ps(2, 5, 6);
+      if constexpr (kPanels > 1) _tile_dpbf16ps(3, 5, 7);
+    } else {
+      if constexpr (kPanels > 2) {
+        _tile_loadd(6, panels + 2 * next, kTileBytes);
+        _tile_dpbf16ps(2, 4, 6);
       }
-      return;
-    case 2:
-      for (int64_t i = 0; i < b.count; ++i, panels += kPanelBytes) {
-        _tile_loadd(4, b.rows[i], b.strides[i]);
-        _tile_loadd(5, panels, kTileBytes);
-        _tile_dpbf16ps(0, 4, 5);
-        _tile_loadd(6, panels + next, kTileBytes);
-        _tile_dpbf16ps(1, 4, 6);
+      if constexpr (kPanels > 3) {
+        _tile_loadd(7, panels + 3 * next, kTileBytes);
+        _tile_dpbf16ps(3, 4, 7);
       }
-      return;
-    case 3:
-      for (int64_t i = 0; i < b.count; ++i, panels += kPanelBytes) {
-        _tile_loadd(4, b.rows[i], b.strides[i]);
-        _tile_loadd(5, panels, kTileBytes);
-        _tile_dpbf16ps(0, 4, 5);
-        _tile_loadd(6, panels + next, kTileBytes);
-        _tile_dpbf16ps(1, 4, 6);
-        _tile_loadd(5, panels + 2 * next, kTileBytes);
-        _tile_dpbf16ps(2, 4, 5);
-      }
-      return;
-    default:
-      for (int64_t i = 0; i < b.count; ++i, panels += kPanelBytes) {
-        _tile_loadd(4, b.rows[i], b.strides[i]);
-        _tile_loadd(5, panels, kTileBytes);
-        _tile_dpbf16ps(0, 4, 5);
-        _tile_loadd(6, panels + next, kTileBytes);
-        _tile_dpbf16ps(1, 4, 6);
-        _tile_loadd(5, panels + 2 * next, kTileBytes);
-        _tile_dpbf16ps(2, 4, 5);
-        _tile_loadd(6, panels + 3 * next, kTileBytes);
-        _tile_dpbf16ps(3, 4, 6);
-      }
+    }
+  }
+  _tile_stored(0, upper, kPitch);
+  if constexpr (kPanels > 1) _tile_stored(1, upper + kPanelLanes, kPitch);
+  if constexpr (kRowBlocks == 2) {
+    _tile_stored(2, lower, kPitch);
+    if constexpr (kPanels > 1) _tile_stored(3, lower + kPanelLanes, kPitch);
+  } else {
+    if constexpr (kPanels > 2) _tile_stored(2, upper + 2 * kPanelLanes, kPitch);
+    if constexpr (kPanels > 3) _tile_stored(3, upper + 3 * kPanelLanes, kPitch);
   }
 }
 
-HEXANE_AMX void store_amx(int num_panels, float* sums) {
-  constexpr int64_t kPitch = kSums * kTileBytes;
-  _tile_stored(0, sums, kPitch);
-  if (num_panels > 1) _tile_stored(1, sums + kPanelLanes, kPitch);
-  if (num_panels > 2) _tile_stored(2, sums + 2 * kPanelLanes, kPitch);
-  if (num_panels > 3) _tile_stored(3, sums + 3 * kPanelLanes, kPitch);
+}  // namespace
+
+void add_amx(const AmxBlocks& b, bool is_first, float* sums) {
+  if (b.row_blocks == 2) {
+    for (int panel = 0; panel < b.num_panels; panel += 2)
+      b.num_panels - panel > 1 ? add_products<2, 2>(b, panel, is_first, sums)
+                               : add_products<2, 1>(b, panel, is_first, sums);
+    return;
+  }
+  switch (b.num_panels) {
+    case 1:
+      return add_products<1, 1>(b, 0, is_first, sums);
+    case 2:
+      return add_products<1, 2>(b, 0, is_first, sums);
+    case 3:
+      return add_products<1, 3>(b, 0, is_first, sums);
+    default:
+      return add_products<1, 4>(b, 0, is_first, sums);
+  }
 }
 
 #else
@@ -130,9 +150,7 @@ HEXANE_AMX void store_amx(int num_panels, float* sums) {
 bool has_amx() { return false; }
 void begin_amx() {}
 void end_amx() {}
-void clear_amx() {}
-void add_amx(const AmxBlocks&) {}
-void store_amx(int, float*) {}
+void add_amx(const AmxBlocks&, bool, float*) {}
 
 #endif
 

@@ -23,7 +23,7 @@ namespace hexane::cpu {
 inline constexpr int64_t kPanelLanes = 16;
 inline constexpr int64_t kTilePanels = 4;
 inline constexpr int64_t kTileRows = 6;
-inline constexpr int64_t kMaxTileRows = 16;
+inline constexpr int64_t kMaxTileRows = 32;
 inline constexpr int64_t kInnerPanelBytes = 512 << 10;  // of panels that are swept for each tile of rows
 
 // An epilogue with its names resolved. relu6 and clip are clamps to [alpha, beta].
@@ -103,6 +103,7 @@ struct Arithmetic {
   int64_t terms = 1;
   int64_t segment_items = 1;  // segments in panels are padded with zeros to a multiple
   int64_t rows = kTileRows;   // of a tile at most
+  bool whole_tiles = false;   // all tiles but the last have as many, else about the same
   // Around the tiles of one thread; null: nothing.
   void (*begin)() = nullptr;
   void (*end)() = nullptr;
@@ -162,7 +163,7 @@ int64_t checked_product(const char* kernel, std::initializer_list<int64_t> facto
 // a 1 MiB cache are the inner loop.
 template <class AnyTile, class RunTile, class Locate>
 void multiply_tiles(AnyTile& tile, RunTile&& run_tile, const std::byte* panels, int64_t num_rows, Range columns,
-                    Locate&& locate, int64_t tile_rows = kTileRows) {
+                    Locate&& locate, int64_t tile_rows = kTileRows, bool whole_tiles = false) {
   if (num_rows <= 0 || columns.begin >= columns.end) return;
   const int64_t first_panel = columns.begin / kPanelLanes,
                 num_panels = ceil_div(columns.end, kPanelLanes) - first_panel;
@@ -173,7 +174,7 @@ void multiply_tiles(AnyTile& tile, RunTile&& run_tile, const std::byte* panels, 
   int64_t row, panel;
   const auto row_tile = [&](int64_t i) {
     if (i == 0) row = 0;
-    tile.rows = static_cast<int>(rows[i]);
+    tile.rows = static_cast<int>(whole_tiles ? std::min(tile_rows, num_rows - row) : rows[i]);
     locate(row, tile.rows, tile);
     row += tile.rows;
   };
@@ -208,7 +209,7 @@ void multiply(Tile& tile, bool half_panels, const std::byte* panels, int64_t num
               const Arithmetic& arithmetic = ieee_arithmetic()) {
   if (arithmetic.begin) arithmetic.begin();
   multiply_tiles(tile, half_panels ? gemm_ops().tile_fp16 : arithmetic.tile, panels, num_rows, columns, locate,
-                 arithmetic.rows);
+                 arithmetic.rows, arithmetic.whole_tiles);
   if (arithmetic.end) arithmetic.end();
 }
 
