@@ -100,26 +100,58 @@ namespace {
 
 constexpr int64_t kPitch = kAmxPitch, kRows = kAmxRowBlocks * kAmxRows;
 
-// finish_in_memory(), but in one pass where no slot is a function.
-void finish_sums(const Tile& t, float* sums) {
+// finish_in_memory(), but in one pass where no slot is a function: a row of kPanels panels in registers.
+template <int kPanels>
+void finish_rows(const Tile& t, const float* sums) {
   const ResolvedEpilogue& e = *t.epilogue;
-  const int64_t width = HWY_MIN(t.num_panels * kPanelLanes, t.num_columns - t.column);
-  if (!e.in_registers) return finish_in_memory(t, t.column, t.rows, width, sums, kPitch);
-  for (int m = 0; m < t.rows; ++m)
-    for (int64_t i = 0; i < width; i += kLanes) {
-      V x = load(sums + m * kPitch + i);
-      if (t.bias) x = hn::Add(x, load(t.bias + t.column + i));
-      for (int s = 0; s < e.count; ++s) {
-        const ResolvedSlot& slot = e.slots[s];
-        if (slot.kind == ResolvedSlot::kAdd) {
-          x = hn::Add(x, load_any(t.extra[slot.extra][m], t.half_output, t.column + i, width - i));
-          continue;
-        }
-        x = at_least(hn::Set(D(), slot.alpha), x);
-        if (slot.kind == ResolvedSlot::kClamp) x = at_most(hn::Set(D(), slot.beta), x);
+  const int64_t last = t.num_columns - t.column - (kPanels - 1) * kPanelLanes;  // columns of the last panel
+  const auto left = [&](int p) HWY_ATTR { return p < kPanels - 1 ? kPanelLanes : last; };
+  V bias[kPanels];
+#pragma GCC unroll 4
+  for (int p = 0; p < kPanels; ++p) bias[p] = t.bias ? load(t.bias + t.column + p * kPanelLanes) : hn::Zero(D());
+  for (int m = 0; m < t.rows; ++m, sums += kPitch) {
+    V x[kPanels];
+#pragma GCC unroll 4
+    for (int p = 0; p < kPanels; ++p) x[p] = hn::Load(D(), sums + p * kPanelLanes);
+    if (t.bias)
+#pragma GCC unroll 4
+      for (int p = 0; p < kPanels; ++p) x[p] = hn::Add(x[p], bias[p]);
+    for (int s = 0; s < e.count; ++s) {
+      const ResolvedSlot& slot = e.slots[s];
+      if (slot.kind == ResolvedSlot::kAdd) {
+        const std::byte* extra = t.extra[slot.extra][m];
+#pragma GCC unroll 4
+        for (int p = 0; p < kPanels; ++p)
+          x[p] = hn::Add(x[p], load_any(extra, t.half_output, t.column + p * kPanelLanes, left(p)));
+        continue;
       }
-      store_any(x, t.out[m], t.half_output, t.column + i, width - i);
+      const V low = hn::Set(D(), slot.alpha), high = hn::Set(D(), slot.beta);
+#pragma GCC unroll 4
+      for (int p = 0; p < kPanels; ++p) x[p] = at_least(low, x[p]);
+      if (slot.kind == ResolvedSlot::kClamp)
+#pragma GCC unroll 4
+        for (int p = 0; p < kPanels; ++p) x[p] = at_most(high, x[p]);
     }
+#pragma GCC unroll 4
+    for (int p = 0; p < kPanels; ++p) store_any(x[p], t.out[m], t.half_output, t.column + p * kPanelLanes, left(p));
+  }
+}
+
+void finish_sums(const Tile& t, float* sums) {
+  if (!t.epilogue->in_registers) {
+    const int64_t width = HWY_MIN(t.num_panels * kPanelLanes, t.num_columns - t.column);
+    return finish_in_memory(t, t.column, t.rows, width, sums, kPitch);
+  }
+  switch (t.num_panels) {
+    case 1:
+      return finish_rows<1>(t, sums);
+    case 2:
+      return finish_rows<2>(t, sums);
+    case 3:
+      return finish_rows<3>(t, sums);
+    default:
+      return finish_rows<4>(t, sums);
+  }
 }
 
 // The distance in bytes of 16 rows that are equally far apart, or -1.
@@ -133,7 +165,8 @@ int64_t even_stride(const float* const* a) {
 
 // Blocks of whole pairs in rows that are equally far apart are read where they lie, others are copied.
 void tile(const Tile& t) {
-  alignas(64) float copies[kAmxRowBlocks][kAmxBlocks][kAmxRows * kAmxPairs];
+  constexpr int64_t kCopies = 16;  // at a time
+  alignas(64) float copies[kAmxRowBlocks][kCopies][kAmxRows * kAmxPairs];
   alignas(64) float sums[kRows * kPitch];
   AmxBlocks blocks;
   blocks.row_blocks = static_cast<int>(ceil_div(t.rows, kAmxRows));
@@ -142,18 +175,24 @@ void tile(const Tile& t) {
   blocks.panel_bytes = t.panel_bytes;
   blocks.num_panels = t.num_panels;
   bool is_first = true;
+  int64_t copied = 0;
   const auto flush = [&] {
     add_amx(blocks, is_first, sums);
     is_first = false;
     blocks.panels += blocks.count * kAmxPairs * kPanelLanes * 4;
-    blocks.count = 0;
+    blocks.count = copied = 0;
   };
+  // The lines that will be written are fetched while the products run.
+  for (int m = 0; m < t.rows; ++m)
+    for (int64_t p = 0; p < t.num_panels; ++p)
+      __builtin_prefetch(t.out[m] + (t.column + p * kPanelLanes) * (t.half_output ? 2 : 4), 1);
   for (int64_t s = 0; s < t.num_segments; ++s) {
     int64_t strides[kAmxRowBlocks];
     for (int b = 0; b < blocks.row_blocks; ++b)
       strides[b] = t.rows < (b + 1) * kAmxRows ? -1 : even_stride(t.a + s * kRows + b * kAmxRows);
     for (int64_t l = 0; l < t.length; l += kAmxPairs) {
       const int64_t count = HWY_MIN(kAmxPairs, t.length - l), at = blocks.count++;
+      bool copies_one = false;
       for (int b = 0; b < blocks.row_blocks; ++b) {
         const float* const* a = t.a + s * kRows + b * kAmxRows;
         if (strides[b] != -1 && count == kAmxPairs) {
@@ -161,13 +200,15 @@ void tile(const Tile& t) {
           blocks.strides[b][at] = strides[b];
           continue;
         }
-        float* copy = copies[b][at];
+        copies_one = true;
+        float* copy = copies[b][copied];
         const int64_t rows = HWY_MIN(kAmxRows, t.rows - b * kAmxRows);
         for (int64_t m = 0; m < rows; ++m) hn::Store(load_n(a[m] + l, count), D(), copy + m * kAmxPairs);
         blocks.rows[b][at] = copy;
         blocks.strides[b][at] = kAmxPairs * 4;
       }
-      if (blocks.count == kAmxBlocks) flush();
+      copied += copies_one;
+      if (blocks.count == kAmxBlocks || copied == kCopies) flush();
     }
   }
   if (blocks.count || is_first) flush();

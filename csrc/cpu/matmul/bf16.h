@@ -41,7 +41,7 @@ inline constexpr int64_t kAmxRows = 16;   // of a tile register
 inline constexpr int64_t kAmxPairs = 16;  // in a row of a tile
 
 inline constexpr int64_t kAmxRowBlocks = 2;
-inline constexpr int64_t kAmxBlocks = 16;                        // along a row, of one call
+inline constexpr int64_t kAmxBlocks = 64;                        // along a row, of one call
 inline constexpr int64_t kAmxPitch = kTilePanels * kPanelLanes;  // of the sums
 
 // Blocks of 16 rows by 16 pairs, one or two below each other. Each is multiplied with its own rows of the panels.
