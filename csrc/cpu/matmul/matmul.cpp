@@ -433,19 +433,26 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
     const Offsets base = offsets(s, s.epilogue.num_extra, box, 0, s.num_outer, outer, {});
     const std::byte* panels = s.is_packed && !s.sparse ? s.packed->data() : shared;
     if (!s.sparse) panels += base.y_batch * s.batch_bytes;
+    const Offsets top = offsets(s, s.epilogue.num_extra, box, s.num_outer, s.num_axes, 0, base);
+    const bool one_axis = s.num_axes > s.num_outer && num_rows == box[s.num_axes - 1].end - box[s.num_axes - 1].begin;
     const bool in_place = s.shared_rows || (s.dense_x && !s.direct);
     for (int64_t first = 0; first < num_rows;) {
       const int64_t count = in_place ? num_rows : std::min(s.chunk_rows, num_rows - first);
       if (!s.dense_x && !s.shared_rows) convert_rows(x, s, box, base, first, count, converted);
       // Puts one of these rows into a place of a tile or of a block.
-      const auto locate_row = [&](int64_t row, int64_t i, const float** a, auto& to) {
-        const Offsets at = offsets(s, s.epilogue.num_extra, box, s.num_outer, s.num_axes, first + row, base);
-        a[i] = s.shared_rows ? reinterpret_cast<const float*>(shared) + at.row * s.k
-               : s.dense_x   ? reinterpret_cast<const float*>(x.data + at.x)
+      const auto put_row = [&](const Offsets& at, int64_t steps, const Axis& axis, int64_t row, int64_t i,
+                               const float** a, auto& to) {
+        a[i] = s.shared_rows ? reinterpret_cast<const float*>(shared) + (at.row + steps * axis.row) * s.k
+               : s.dense_x   ? reinterpret_cast<const float*>(x.data + at.x + steps * axis.x)
                              : converted + row * s.row_items;
-        to.out[i] = out.data + at.out;
+        to.out[i] = out.data + at.out + steps * axis.out;
         for (int e = 0; e < s.epilogue.num_extra; ++e)
-          to.extra[e][i] = call.inputs[s.epilogue.extra_operand[e]].data + at.extra[e];
+          to.extra[e][i] = call.inputs[s.epilogue.extra_operand[e]].data + at.extra[e] + steps * axis.extra[e];
+      };
+      const auto locate_row = [&](int64_t row, int64_t i, const float** a, auto& to) {
+        if (one_axis) return put_row(top, first + row, s.axes[s.num_axes - 1], row, i, a, to);
+        put_row(offsets(s, s.epilogue.num_extra, box, s.num_outer, s.num_axes, first + row, base), 0, s.axes[0], row, i,
+                a, to);
       };
       const auto locate = [&](int64_t row, int n, Tile&) {
         for (int i = 0; i < n; ++i) locate_row(row + i, i, rows, tile);
