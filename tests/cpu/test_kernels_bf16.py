@@ -16,7 +16,8 @@ from kernels import Array, poisoned, run, same_bits
 
 FORMS = _core.bf16_forms()
 RANGES = [("normal", 1.0), ("pixels", 255.0), ("large", 20000.0), ("small", 1e-5)]
-SHAPES = [(1, 1, 1), (1, 384, 130), (3, 5, 7), (6, 33, 16), (16, 32, 64), (17, 64, 65), (37, 100, 77), (50, 1101, 130)]
+SHAPES = [(1, 1, 1), (1, 384, 130), (3, 5, 7), (6, 33, 16), (16, 32, 64), (17, 64, 65), (37, 100, 77), (50, 1101, 130),
+          (70, 2200, 50)]  # fmt: skip
 
 
 @pytest.fixture(params=FORMS)
@@ -115,17 +116,30 @@ def test_matrices_of_a_batch(form: str) -> None:
             assert same_bits(got[i, j], emulated(form, x[i, j], y[j].astype(np.float32)))
 
 
-@pytest.mark.parametrize(("op", "f"), [("relu", lambda v: np.maximum(v, 0)), ("tanh", np.tanh)])
-def test_bias_and_epilogue_are_in_fp32(form: str, op: str, f: Any) -> None:
+@pytest.mark.parametrize("n", [9, 30, 48, 50])  # one to four panels
+@pytest.mark.parametrize(
+    ("op", "f"), [("relu", lambda v: np.maximum(v, 0)), ("clip", lambda v: np.clip(v, -0.5, 1.5)), ("tanh", np.tanh)]
+)
+def test_bias_and_epilogue_are_in_fp32(form: str, op: str, f: Any, n: int) -> None:
     x, y, bias, more = (
-        random((21, 64)),
-        narrow(random((64, 50), 0.1, 1)),
-        random((50,), 1.0, 2),
-        random((21, 50), 1.0, 3),
+        random((37, 64)),
+        narrow(random((64, n), 0.1, 1)),
+        random((n,), 1.0, 2),
+        random((37, n), 1.0, 3),
     )
-    got = matmul(x, y, bias, more, epilogue=[("add", 0.0, 0.0, 3), (op, 0.0, 0.0, -1)])
+    alpha, beta = (-0.5, 1.5) if op == "clip" else (0.0, 0.0)
+    got = matmul(x, y, bias, more, epilogue=[("add", 0.0, 0.0, 3), (op, alpha, beta, -1)])
     want = f((emulated(form, x, y.astype(np.float32)) + bias) + more)
-    np.testing.assert_allclose(got, want, rtol=0 if op == "relu" else 1e-6, atol=0 if op == "relu" else 1e-6)
+    near = 1e-6 if op == "tanh" else 0
+    np.testing.assert_allclose(got, want, rtol=near, atol=near)
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 37, 64), (2, 1, 37, 64), (2, 3, 5, 64)])
+def test_rows_of_several_axes_meet_their_own_addends(form: str, shape: tuple[int, ...]) -> None:
+    x, y, more = random(shape), narrow(random((64, 20), 0.1, 1)), random((*shape[:-1], 20), 1.0, 3)
+    got = matmul(x, y, None, more, epilogue=[("add", 0.0, 0.0, 3)])
+    want = emulated(form, x.reshape(-1, 64), y.astype(np.float32)) + more.reshape(-1, 20)
+    assert same_bits(got.reshape(-1, 20), want)
 
 
 def test_x_is_rounded_to_nearest_even() -> None:
@@ -190,6 +204,7 @@ CONVS = [
     ((1, 20, 23, 3), (8, 3, 7, 7), (2, 2), (1, 1), (3, 3, 3, 3), 1),
     ((1, 10, 20, 5), (9, 5, 3, 3), (1, 1), (2, 3), (2, 2, 3, 3), 1),
     ((1, 12, 10, 64), (9, 64, 3, 3), (1, 1), (1, 1), (1, 1, 1, 1), 1),
+    ((1, 6, 7, 384), (40, 384, 3, 3), (1, 1), (1, 1), (1, 1, 1, 1), 1),
     ((2, 8, 8, 12), (54, 4, 3, 3), (1, 1), (1, 1), (1, 1, 1, 1), 3),
     ((1, 30, 6), (20, 6, 5), (2,), (1,), (2, 2), 1),
 ]

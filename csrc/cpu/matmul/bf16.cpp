@@ -163,55 +163,69 @@ int64_t even_stride(const float* const* a) {
   return differences ? -1 : stride;
 }
 
-// Blocks of whole pairs in rows that are equally far apart are read where they lie, others are copied.
-void tile(const Tile& t) {
-  constexpr int64_t kCopies = 16;  // at a time
-  alignas(64) float copies[kAmxRowBlocks][kCopies][kAmxRows * kAmxPairs];
-  alignas(64) float sums[kRows * kPitch];
+// The sums of some blocks of rows. Blocks of whole pairs in rows that are equally far apart are read where they lie,
+// others are copied.
+void sum_blocks(const Tile& t, int first_block, int row_blocks, float* sums) {
+  constexpr int64_t kCopies = 36;  // at a time: they fit the first-level cache
+  alignas(64) float copies[kCopies][kAmxRows * kAmxPairs];
+  const float* const* all = t.a + first_block * kAmxRows;
+  const int64_t num_rows = t.rows - first_block * kAmxRows;
   AmxBlocks blocks;
-  blocks.row_blocks = static_cast<int>(ceil_div(t.rows, kAmxRows));
+  blocks.row_blocks = row_blocks;
   blocks.count = 0;
   blocks.panels = t.panels;
   blocks.panel_bytes = t.panel_bytes;
   blocks.num_panels = t.num_panels;
   bool is_first = true;
   int64_t copied = 0;
-  const auto flush = [&] {
-    add_amx(blocks, is_first, sums);
+  const auto flush = [&](bool is_last) {
+    add_amx(blocks, is_first, is_last, sums);
     is_first = false;
     blocks.panels += blocks.count * kAmxPairs * kPanelLanes * 4;
     blocks.count = copied = 0;
   };
-  // The lines that will be written are fetched while the products run.
-  for (int m = 0; m < t.rows; ++m)
-    for (int64_t p = 0; p < t.num_panels; ++p)
-      __builtin_prefetch(t.out[m] + (t.column + p * kPanelLanes) * (t.half_output ? 2 : 4), 1);
   for (int64_t s = 0; s < t.num_segments; ++s) {
     int64_t strides[kAmxRowBlocks];
     for (int b = 0; b < blocks.row_blocks; ++b)
-      strides[b] = t.rows < (b + 1) * kAmxRows ? -1 : even_stride(t.a + s * kRows + b * kAmxRows);
+      strides[b] = num_rows < (b + 1) * kAmxRows ? -1 : even_stride(all + s * kRows + b * kAmxRows);
     for (int64_t l = 0; l < t.length; l += kAmxPairs) {
       const int64_t count = HWY_MIN(kAmxPairs, t.length - l), at = blocks.count++;
-      bool copies_one = false;
       for (int b = 0; b < blocks.row_blocks; ++b) {
-        const float* const* a = t.a + s * kRows + b * kAmxRows;
+        const float* const* a = all + s * kRows + b * kAmxRows;
         if (strides[b] != -1 && count == kAmxPairs) {
           blocks.rows[b][at] = a[0] + l;
           blocks.strides[b][at] = strides[b];
           continue;
         }
-        copies_one = true;
-        float* copy = copies[b][copied];
-        const int64_t rows = HWY_MIN(kAmxRows, t.rows - b * kAmxRows);
+        float* copy = copies[copied++];
+        const int64_t rows = HWY_MIN(kAmxRows, num_rows - b * kAmxRows);
         for (int64_t m = 0; m < rows; ++m) hn::Store(load_n(a[m] + l, count), D(), copy + m * kAmxPairs);
         blocks.rows[b][at] = copy;
         blocks.strides[b][at] = kAmxPairs * 4;
       }
-      copied += copies_one;
-      if (blocks.count == kAmxBlocks || copied == kCopies) flush();
+      if (blocks.count == kAmxBlocks || copied + row_blocks > kCopies) flush(false);
     }
   }
-  if (blocks.count || is_first) flush();
+  flush(true);
+}
+
+// Two blocks at once read each row twice, which pays where most of it is not copied.
+bool pays_together(const Tile& t) {
+  if (t.rows < kRows || (t.length % kAmxPairs && t.length < 4 * kAmxPairs)) return false;
+  return even_stride(t.a) != -1 && even_stride(t.a + kAmxRows) != -1;
+}
+
+void tile(const Tile& t) {
+  alignas(64) float sums[kRows * kPitch];
+  // The lines that will be written are fetched while the products run.
+  for (int m = 0; m < t.rows; ++m)
+    for (int64_t p = 0; p < t.num_panels; ++p)
+      __builtin_prefetch(t.out[m] + (t.column + p * kPanelLanes) * (t.half_output ? 2 : 4), 1);
+  if (pays_together(t)) {
+    sum_blocks(t, 0, kAmxRowBlocks, sums);
+  } else {
+    for (int b = 0; b * kAmxRows < t.rows; ++b) sum_blocks(t, b, 1, sums + b * kAmxRows * kPitch);
+  }
   finish_sums(t, sums);
 }
 

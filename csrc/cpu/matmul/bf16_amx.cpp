@@ -67,7 +67,7 @@ namespace {
 
 // The sums of kRowBlocks times 16 rows and kPanels panels, one tile each: at most two by two, or one by four.
 template <int kRowBlocks, int kPanels>
-HEXANE_AMX void add_products(const AmxBlocks& b, int first_panel, bool is_first, float* sums) {
+HEXANE_AMX void add_products(const AmxBlocks& b, int first_panel, bool is_first, bool is_last, float* sums) {
   static_assert(kRowBlocks == 1 || kPanels <= 2);
   constexpr int64_t kPanelBytes = kAmxPairs * kTileBytes, kPitch = kAmxPitch * 4;
   const std::byte* panels = b.panels + first_panel * b.panel_bytes;
@@ -79,15 +79,12 @@ HEXANE_AMX void add_products(const AmxBlocks& b, int first_panel, bool is_first,
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
-  } else {
+  } else if constexpr (kRowBlocks == 2) {
     _tile_loadd(0, upper, kPitch);
-    if constexpr (kPanels > 1) _tile_loadd(1, upper + kPanelLanes, kPitch);
-    if constexpr (kRowBlocks == 2) {
-      _tile_loadd(2, lower, kPitch);
-      if constexpr (kPanels > 1) _tile_loadd(3, lower + kPanelLanes, kPitch);
-    } else {
-      if constexpr (kPanels > 2) _tile_loadd(2, upper + 2 * kPanelLanes, kPitch);
-      if constexpr (kPanels > 3) _tile_loadd(3, upper + 3 * kPanelLanes, kPitch);
+    _tile_loadd(2, lower, kPitch);
+    if constexpr (kPanels > 1) {
+      _tile_loadd(1, upper + kPanelLanes, kPitch);
+      _tile_loadd(3, lower + kPanelLanes, kPitch);
     }
   }
   for (int64_t i = 0; i < b.count; ++i, panels += kPanelBytes) {
@@ -113,6 +110,7 @@ HEXANE_AMX void add_products(const AmxBlocks& b, int first_panel, bool is_first,
       }
     }
   }
+  if (kRowBlocks == 1 && !is_last) return;
   _tile_stored(0, upper, kPitch);
   if constexpr (kPanels > 1) _tile_stored(1, upper + kPanelLanes, kPitch);
   if constexpr (kRowBlocks == 2) {
@@ -126,22 +124,22 @@ HEXANE_AMX void add_products(const AmxBlocks& b, int first_panel, bool is_first,
 
 }  // namespace
 
-void add_amx(const AmxBlocks& b, bool is_first, float* sums) {
+void add_amx(const AmxBlocks& b, bool is_first, bool is_last, float* sums) {
   if (b.row_blocks == 2) {
     for (int panel = 0; panel < b.num_panels; panel += 2)
-      b.num_panels - panel > 1 ? add_products<2, 2>(b, panel, is_first, sums)
-                               : add_products<2, 1>(b, panel, is_first, sums);
+      b.num_panels - panel > 1 ? add_products<2, 2>(b, panel, is_first, is_last, sums)
+                               : add_products<2, 1>(b, panel, is_first, is_last, sums);
     return;
   }
   switch (b.num_panels) {
     case 1:
-      return add_products<1, 1>(b, 0, is_first, sums);
+      return add_products<1, 1>(b, 0, is_first, is_last, sums);
     case 2:
-      return add_products<1, 2>(b, 0, is_first, sums);
+      return add_products<1, 2>(b, 0, is_first, is_last, sums);
     case 3:
-      return add_products<1, 3>(b, 0, is_first, sums);
+      return add_products<1, 3>(b, 0, is_first, is_last, sums);
     default:
-      return add_products<1, 4>(b, 0, is_first, sums);
+      return add_products<1, 4>(b, 0, is_first, is_last, sums);
   }
 }
 
@@ -150,7 +148,7 @@ void add_amx(const AmxBlocks& b, bool is_first, float* sums) {
 bool has_amx() { return false; }
 void begin_amx() {}
 void end_amx() {}
-void add_amx(const AmxBlocks&, bool, float*) {}
+void add_amx(const AmxBlocks&, bool, bool, float*) {}
 
 #endif
 
