@@ -206,6 +206,9 @@ CONVS = [
     ((1, 12, 10, 64), (9, 64, 3, 3), (1, 1), (1, 1), (1, 1, 1, 1), 1),
     ((1, 6, 7, 384), (40, 384, 3, 3), (1, 1), (1, 1), (1, 1, 1, 1), 1),
     ((2, 8, 8, 12), (54, 4, 3, 3), (1, 1), (1, 1), (1, 1, 1, 1), 3),
+    ((2, 9, 14, 64), (36, 32, 3, 3), (1, 1), (1, 1), (1, 1, 1, 1), 2),
+    ((1, 9, 12, 32), (10, 32, 2, 5), (1, 1), (1, 2), (1, 0, 4, 2), 1),
+    ((1, 25, 7, 1024), (5, 1024, 3, 3), (1, 1), (1, 1), (1, 1, 1, 1), 1),
     ((1, 30, 6), (20, 6, 5), (2,), (1,), (2, 2), 1),
 ]
 
@@ -261,6 +264,21 @@ def test_convolutions_are_near_those_in_fp64(form: str, name: str, scale: float)
     assert_near(plain.reshape(-1, 21), *part)
     relu = pieced("conv", [x, w, bias], {**attrs, "epilogue": [("relu", 0.0, 0.0, -1)]}, out)
     assert same_bits(relu, np.maximum(plain + bias, 0))
+
+
+@pytest.mark.parametrize("slot", [("relu", 0.0, 0.0, -1), ("tanh", 0.0, 0.0, -1)], ids=["relu", "tanh"])
+def test_the_pixels_between_two_rows_are_not_part_of_the_result(form: str, slot: Any) -> None:
+    x, w, more = random((2, 9, 14, 32)), narrow(random((20, 32, 3, 3), 0.1, 1)), random((2, 9, 14, 20), 1.0, 3)
+    attrs: dict[str, Any] = {"strides": (1, 1), "dilations": (1, 1), "pads": (1, 1, 1, 1), "groups": 1}
+    attrs["epilogue"] = [("add", 0.0, 0.0, 3), slot]
+    whole = pieced("conv", [x, w, None, more], attrs, more.shape)
+    x[1, 4, 13], x[0, 0, 0] = np.inf, np.nan
+    met = np.zeros(more.shape[:3], bool)
+    met[1, 3:6, 12:14] = met[0, :2, :2] = True
+    got = pieced("conv", [x, w, None, more], attrs, more.shape)
+    assert same_bits(got[~met], whole[~met])
+    assert np.isnan(got[0, :2, :2]).all()
+    assert not np.array_equal(got[1, 3:6, 12:14], whole[1, 3:6, 12:14])
 
 
 def test_groups_of_an_odd_number_of_channels_are_refused() -> None:

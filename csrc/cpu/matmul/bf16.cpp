@@ -237,6 +237,7 @@ const Arithmetic kArithmetic = {.to_floats = to_pairs,
                                 .segment_items = kAmxPairs,
                                 .rows = kRows,
                                 .whole_tiles = true,
+                                .even_rows = true,
                                 .begin = begin_amx,
                                 .end = end_amx};
 

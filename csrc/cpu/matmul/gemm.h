@@ -104,6 +104,7 @@ struct Arithmetic {
   int64_t segment_items = 1;  // segments in panels are padded with zeros to a multiple
   int64_t rows = kTileRows;   // of a tile at most
   bool whole_tiles = false;   // all tiles but the last have as many, else about the same
+  bool even_rows = false;     // rows of a tile that are equally far apart are read faster
   // Around the tiles of one thread; null: nothing.
   void (*begin)() = nullptr;
   void (*end)() = nullptr;

@@ -133,6 +133,18 @@ void set_chunks(ConvState& s) {
   checked_product(kName, {std::max<int64_t>(s.num_copies, 1), s.row_floats, 4});
 }
 
+// How many pixels an output row counts as. Copied rows of the input follow each other in memory, so with the pixels
+// between two output rows all windows of a chunk are equally far apart. Such pixels are worth their products where these
+// few more blocks of rows save the copies of those that would span two output rows.
+int64_t row_pixels(const ConvState& s) {
+  const Arithmetic& a = *s.arithmetic;
+  if (!a.even_rows || s.stride_h != 1 || s.stride_w != 1 || s.dilation_h != 1 || s.length % a.segment_items)
+    return s.out_w;
+  const int64_t pixels = s.row_floats / s.pixel_floats;
+  const auto blocks = [&](int64_t row) { return ceil_div((s.chunk_rows - 1) * row + s.out_w, a.segment_items); };
+  return blocks(pixels) * 2 <= blocks(s.out_w) * 3 ? pixels : s.out_w;
+}
+
 // The rows of a depthwise tile: rows of the input, or of Winograd's factors, three for each output.
 int64_t depthwise_stride(const ConvState& s) { return s.winograd ? s.kernel_w : s.stride_w; }
 
@@ -174,6 +186,7 @@ void set_state(const char* kernel, const Arithmetic& arithmetic, const Call& cal
   const int64_t taps = s.kernel_h * s.kernel_w;
   s.num_segments = s.depthwise || joined ? s.kernel_h : taps;
   s.length = s.depthwise ? s.kernel_w * s.group_in : taps * arithmetic.items(s.group_in) / s.num_segments;
+  s.row_pixels = row_pixels(s);
   const int64_t width = s.depthwise ? s.out_c : s.group_out;
   checked_product(kName, {taps, kPanelLanes, 4, std::max<int64_t>(s.group_in, 1), std::max<int64_t>(s.out_c, 1)});
   checked_product(kName, {depthwise_window(s, kDepthwisePixels), s.kernel_h, 8});
@@ -246,8 +259,8 @@ int64_t cost(const Call& call) {
          pixels * s.groups * ceil_div(s.group_out, kPanelLanes) * kPanelLanes * taps / 50 + 100;
 }
 
-// Scratch of one thread: row table | tile pointers | bias | zeros of a depthwise pixel | copied rows | their factors |
-// decoded panels.
+// Scratch of one thread: row table | tile pointers | bias | zeros of a depthwise pixel | results of pixels between rows |
+// copied rows | their factors | decoded panels.
 int64_t table_items(const ConvState& s) { return ceil_div(s.num_rows, 8) * 8; }
 int64_t factor_items(const ConvState& s) { return s.winograd ? 3 * s.in_c * s.out_w : 0; }
 int64_t tile_items(const ConvState& s) {
@@ -256,6 +269,7 @@ int64_t tile_items(const ConvState& s) {
   return ceil_div(items, 8) * 8;
 }
 int64_t zero_items(const ConvState& s) { return s.depthwise ? ceil_div(s.in_c, 16) * 16 : 0; }
+int64_t spare_items(const ConvState& s) { return s.row_pixels > s.out_w ? ceil_div(s.group_out, 16) * 16 : 0; }
 int64_t decoded_items(const ConvState& s) {
   const bool decodes = s.encoded || (s.sparse && s.chunk_rows * s.out_w > sparse_ops().spread_rows);
   const int64_t k = s.encoded ? s.encoded_w.k : s.sparse_w.k;
@@ -264,7 +278,7 @@ int64_t decoded_items(const ConvState& s) {
 
 int64_t scratch(const Call& call) {
   const auto& s = call.state<ConvState>();
-  return 8 * (table_items(s) + tile_items(s)) + 4 * (s.num_bias + zero_items(s) + s.num_copies * s.row_floats +
+  return 8 * (table_items(s) + tile_items(s)) + 4 * (s.num_bias + zero_items(s) + spare_items(s) + s.num_copies * s.row_floats +
                                                      s.num_rows * factor_items(s) + decoded_items(s));
 }
 
@@ -319,7 +333,8 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
   const float** pointers = table + table_items(s);
   auto* bias = reinterpret_cast<float*>(pointers + tile_items(s));
   float* zeros = bias + s.num_bias;
-  float* copies = zeros + zero_items(s);
+  float* spare = zeros + zero_items(s);
+  float* copies = spare + spare_items(s);
   std::fill(zeros, copies, 0.0f);
   if (s.num_bias && !s.constant_bias)
     pack_group_bias(call.inputs[s.bias_input], s.out_c, s.depthwise ? s.out_c : s.group_out, bias, *s.arithmetic);
@@ -384,13 +399,14 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
       // Columns first_x, first_x + step, .. of the output, whose windows are pixel_step floats apart from `offset` on.
       const auto multiply_columns = [&](int64_t first_x, int64_t step, int64_t offset, int64_t pixel_step,
                                         const std::byte* panels) {
-        const int64_t width = (s.out_w - first_x + step - 1) / step;
+        const int64_t width = (s.out_w - first_x + step - 1) / step, between = s.row_pixels - s.out_w;
         for (int64_t g = 0; g < s.groups; ++g) {
           int64_t oy = 0, ox = 0;
           const auto locate = [&](int64_t pixel, int num_pixels, Tile& t) {
             if (pixel == 0) oy = ox = 0;  // tiles come in order
             for (int i = 0; i < num_pixels;) {
-              const int run = static_cast<int>(std::min<int64_t>(num_pixels - i, width - ox));
+              const int run = static_cast<int>(std::min<int64_t>(num_pixels - i, width + between - ox));
+              const int inside = static_cast<int>(std::clamp<int64_t>(width - ox, 0, run));
               const float** a = pointers + i;
               for (int64_t kh = 0; kh < s.kernel_h; ++kh) {
                 const float* tap = table[oy * s.stride_h + kh * s.dilation_h] + offset + ox * pixel_step +
@@ -399,10 +415,14 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
                      ++kw, a += s.arithmetic->rows, tap += s.dilation_w * s.pixel_floats)
                   for (int r = 0; r < run; ++r) a[r] = tap + r * pixel_step;
               }
-              place(t, i, run, n, first + oy, first_x + ox * step, step, g * s.group_out);
+              place(t, i, inside, n, first + oy, first_x + ox * step, step, g * s.group_out);
+              for (int r = inside; r < run; ++r) {
+                t.out[i + r] = reinterpret_cast<std::byte*>(spare);
+                for (int e = 0; e < s.epilogue.num_extra; ++e) t.extra[e][i + r] = t.out[i + r];
+              }
               i += run;
               ox += run;
-              if (ox == width) {
+              if (ox == width + between) {
                 ox = 0;
                 ++oy;
               }
@@ -418,7 +438,8 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
                              reinterpret_cast<const int64_t*>(panels), s.sparse_w.k},
                             count * width, channels, decoded, locate);
           else
-            multiply(tile, s.half_panels, panels + g * s.group_bytes, count * width, channels, locate, *s.arithmetic);
+            multiply(tile, s.half_panels, panels + g * s.group_bytes, count * (width + between) - between, channels,
+                     locate, *s.arithmetic);
         }
       };
       if (!s.winograd) {

@@ -85,6 +85,7 @@ struct ConvState : ConvGeometry {
   int64_t num_rows;                  // entries of the row table: input rows that a chunk spans
   int64_t num_copies;                // rows of scratch
   int64_t num_segments, length;
+  int64_t row_pixels;  // of the output as a product counts them, at least out_w
   bool half_panels;
   const Arithmetic* arithmetic = &ieee_arithmetic();
   bool winograd = false;  // see engine/winograd.h
