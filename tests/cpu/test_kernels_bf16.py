@@ -36,14 +36,16 @@ def narrow(x: Array) -> Array:
     return x.astype(ml_dtypes.bfloat16)
 
 
-def pieced(name: str, inputs: Sequence[Any], attrs: Any, shape: Sequence[int], constant: bool = True) -> Array:
+def pieced(
+    name: str, inputs: Sequence[Any], attrs: Any, shape: Sequence[int], constant: bool = True, dtype: Any = np.float32
+) -> Array:
     """Computed whole, and the same bits in pieces of every cut."""
     cut: dict[str, Any] = {"constants": [1, 2] if constant else []}
-    out = poisoned(shape, np.float32)
+    out = poisoned(shape, dtype)
     run(name, inputs, [out], attrs, **cut)
     for which in range(3):
         for pieces in (3, 7):
-            again = poisoned(shape, np.float32)
+            again = poisoned(shape, dtype)
             run(name, inputs, [again], attrs, pieces=pieces, which=which, **cut)
             assert same_bits(out, again), f"{pieces} pieces of cut {which} differ from the whole"
     return out
@@ -279,6 +281,45 @@ def test_the_pixels_between_two_rows_are_not_part_of_the_result(form: str, slot:
     assert same_bits(got[~met], whole[~met])
     assert np.isnan(got[0, :2, :2]).all()
     assert not np.array_equal(got[1, 3:6, 12:14], whole[1, 3:6, 12:14])
+
+
+def stored(name: str, x: Array, inputs: Sequence[Any], attrs: Any, shape: Sequence[int]) -> None:
+    """x and the result in bf16 are those in fp32, rounded: subnormal ones are 0, infinities and NaN stay."""
+    x.reshape(-1)[::7] *= 2.0**-130
+    x.reshape(-1)[1], x.reshape(-1)[-1] = np.inf, np.nan
+    wide = pieced(name, [narrow(x).astype(np.float32), *inputs], attrs, shape)
+    assert same_bits(pieced(name, [narrow(x), *inputs], attrs, shape), wide)
+    want = narrow(rounded(wide))
+    got = pieced(name, [x, *inputs], attrs, shape, dtype=want.dtype)
+    assert np.array_equal(got.view(np.uint16)[~np.isnan(wide)], want.view(np.uint16)[~np.isnan(wide)])
+    assert np.isnan(got.astype(np.float32)[np.isnan(wide)]).all()
+
+
+@pytest.mark.parametrize("slot", [("relu", 0.0, 0.0, -1), ("tanh", 0.0, 0.0, -1)], ids=["relu", "tanh"])
+@pytest.mark.parametrize(("m", "k", "n"), [(40, 64, 50), (37, 70, 9), (5, 33, 16), (70, 96, 128), (3, 1, 4), (2, 0, 3)])
+def test_matrices_may_be_stored_in_bf16(form: str, m: int, k: int, n: int, slot: Any) -> None:
+    x, y, bias = random((m, max(k, 5)))[:, :k].copy(), narrow(random((k, n), seed=1)), random((n,), 1e-3, 2)
+    bias[0], y[:, 0] = 1e-40, 0  # a sum that is subnormal in bf16
+    attrs = {"transpose_x": 0, "transpose_y": 0, "epilogue": [slot]}
+    if k:
+        stored("matmul", x, [y, bias], attrs, (m, n))
+    else:
+        got = pieced("matmul", [x, y, bias], attrs, (m, n), dtype=narrow(bias).dtype)
+        assert np.array_equal(got[:, 0].astype(np.float32), np.zeros(m))
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize(
+    ("channels", "taps", "pad"), [(32, 1, 0), (32, 3, 0), (18, 3, 0), (5, 1, 0), (32, 3, 1), (0, 3, 1)]
+)
+def test_images_may_be_stored_in_bf16(form: str, channels: int, taps: int, pad: int, stride: int) -> None:
+    x, w = random((2, 9, 14, channels)), narrow(random((20, channels, taps, taps), 0.1, 1))
+    attrs = {"strides": (stride, stride), "dilations": (1, 1), "pads": (pad,) * 4, "groups": 1, "epilogue": ()}
+    shape = (2, *((size + 2 * pad - taps) // stride + 1 for size in (9, 14)), 20)
+    if channels:
+        return stored("conv", x, [w, random((20,), 1.0, 2)], attrs, shape)
+    for one in (x, narrow(x)):
+        assert same_bits(pieced("conv", [one, w, random((20,))], attrs, shape), np.broadcast_to(random((20,)), shape))
 
 
 def test_groups_of_an_odd_number_of_channels_are_refused() -> None:

@@ -105,6 +105,50 @@ def test_attention_of_many_keys_is_in_bf16() -> None:
         assert np.linalg.norm(got - want) <= 0.01 * np.linalg.norm(want)
 
 
+def stored_narrow(net: hx.Model) -> int:
+    return sum(step.node.attrs.get("narrow", False) for step in net.program.steps)
+
+
+def test_what_only_products_read_is_stored_in_bf16() -> None:
+    """The bits are those of results in fp32, which an output makes of them."""
+    rng = np.random.default_rng(5)
+    weights = [
+        normal(rng, 48, 32, scale=1 / 6),
+        normal(rng, 40, 48, scale=1 / 7),
+        normal(rng, 24, 40, 3, 3, scale=1 / 19),
+    ]
+    weights.append(normal(rng, 24, 24, 1, 1, scale=1 / 5))
+
+    def network(outputs: bool) -> hx.Graph:
+        hidden = hx.gelu(hx.linear(hx.input("x", (1, 90, 32)), weights[0]))
+        mixed = hx.linear(hidden, weights[1])
+        image = hx.transpose(hx.reshape(mixed, shape=(1, 9, 10, 40)), perm=(0, 3, 1, 2))
+        first = hx.relu(hx.conv(image, weights[2], pad=1))
+        second = hx.conv(first, weights[3])
+        return hx.graph([second, hidden, first] if outputs else [second])
+
+    x = rng.standard_normal((1, 90, 32)).astype(np.float32)
+    net, wide = (hx.compile(network(outputs), dtype="bf16") for outputs in (False, True))
+    assert (stored_narrow(net), stored_narrow(wide)) == (2, 0)
+    assert np.array_equal(np.asarray(net(x)), np.asarray(wide(x)[wide.outputs[0].name]))
+
+
+def test_of_products_in_a_row_every_other_stores_bf16() -> None:
+    rng = np.random.default_rng(5)
+    x = hx.input("x", (9, 32))
+    for _ in range(5):
+        x = hx.linear(x, normal(rng, 32, 32))
+    net = hx.compile(hx.graph([x]), dtype="bf16")
+    assert [step.node.attrs["narrow"] for step in net.program.steps] == [True, False, True, False, False]
+
+
+def test_a_residual_stays_in_fp32() -> None:
+    rng = np.random.default_rng(6)
+    x = hx.linear(hx.input("x", (9, 32)), normal(rng, 32, 32))
+    net = hx.compile(hx.graph([x + hx.linear(x, normal(rng, 32, 32))]), dtype="bf16")
+    assert stored_narrow(net) == 0
+
+
 def test_a_chip_refuses_the_dtype() -> None:
     with pytest.raises(Error, match=r"dtype: got 'bf16' for M5 \(h17\), which computes in fp16"):
         hx.compile(text_network(), target="M5", dtype="bf16")

@@ -48,21 +48,10 @@ void to_pairs(const std::byte* from, DType dtype, int64_t n, float* to) {
       put(i, x);
     }
   } else {
-    const U d;
-    const hn::Rebind<uint16_t, U> d16;
+    const hn::Rebind<uint16_t, D> d;
     const auto* p = reinterpret_cast<const float*>(from);
-    for (; i + kLanes <= n; i += kLanes) {
-      const V x = load(p + i);
-      const VU bits = hn::BitCast(d, x);
-      const VU odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1));
-      const VU rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(d, 0x7fff))));
-      const VU quiet = hn::Or(hn::ShiftRight<16>(bits), hn::Set(d, 0x40));
-      const VU narrow = hn::IfThenElse(hn::RebindMask(d, hn::Ne(x, x)), quiet, rounded);
-      const VU sign = hn::And(narrow, hn::Set(d, 0x8000));
-      const auto normal = hn::Ne(hn::And(narrow, hn::Set(d, 0x7f80)), hn::Zero(d));
-      hn::StoreU(hn::TruncateTo(d16, hn::IfThenElse(normal, narrow, sign)), d16,
-                 reinterpret_cast<uint16_t*>(halves + 2 * i));
-    }
+    for (; i + kLanes <= n; i += kLanes)
+      hn::StoreU(to_bf16_bits(load(p + i)), d, reinterpret_cast<uint16_t*>(halves + 2 * i));
     for (; i < n; ++i) put(i, to_bf16(p[i]));
   }
   if (n % 2) put(n, bf16{0});
@@ -133,7 +122,11 @@ void finish_rows(const Tile& t, const float* sums) {
         for (int p = 0; p < kPanels; ++p) x[p] = at_most(high, x[p]);
     }
 #pragma GCC unroll 4
-    for (int p = 0; p < kPanels; ++p) store_any(x[p], t.out[m], t.half_output, t.column + p * kPanelLanes, left(p));
+    for (int p = 0; p < kPanels; ++p)
+      if (t.bf16_output)
+        store_bf16(x[p], t.out[m], t.column + p * kPanelLanes, left(p));
+      else
+        store_any(x[p], t.out[m], t.half_output, t.column + p * kPanelLanes, left(p));
   }
 }
 
@@ -220,7 +213,7 @@ void tile(const Tile& t) {
   // The lines that will be written are fetched while the products run.
   for (int m = 0; m < t.rows; ++m)
     for (int64_t p = 0; p < t.num_panels; ++p)
-      __builtin_prefetch(t.out[m] + (t.column + p * kPanelLanes) * (t.half_output ? 2 : 4), 1);
+      __builtin_prefetch(t.out[m] + (t.column + p * kPanelLanes) * (t.half_output || t.bf16_output ? 2 : 4), 1);
   if (pays_together(t)) {
     sum_blocks(t, 0, kAmxRowBlocks, sums);
   } else {
@@ -238,6 +231,7 @@ const Arithmetic kArithmetic = {.to_floats = to_pairs,
                                 .rows = kRows,
                                 .whole_tiles = true,
                                 .even_rows = true,
+                                .reads_bf16 = true,
                                 .begin = begin_amx,
                                 .end = end_amx};
 

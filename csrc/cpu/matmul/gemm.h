@@ -60,6 +60,7 @@ struct Tile {
   const float* bias;  // [columns rounded up to panels], or null
   const ResolvedEpilogue* epilogue;
   bool half_output;  // fp16 output and extra operands, else fp32
+  bool bf16_output;  // with extra operands in fp32
   int rows;
   int num_panels;
   int64_t column;       // of the first panel
@@ -105,6 +106,7 @@ struct Arithmetic {
   int64_t rows = kTileRows;   // of a tile at most
   bool whole_tiles = false;   // all tiles but the last have as many, else about the same
   bool even_rows = false;     // rows of a tile that are equally far apart are read faster
+  bool reads_bf16 = false;    // its items are numbers of bf16 as they lie in memory
   // Around the tiles of one thread; null: nothing.
   void (*begin)() = nullptr;
   void (*end)() = nullptr;

@@ -56,7 +56,7 @@ constexpr int64_t kChunkBytes = 192 << 10;         // of converted rows of x, a 
 
 struct MatmulState : MatmulShape {
   const Arithmetic* arithmetic;
-  bool dense_x;              // fp32 rows with K innermost: read in place
+  bool dense_x;              // rows with K innermost, as the arithmetic reads them: read in place
   bool is_packed;            // y is constant
   bool direct;               // y is read in place
   bool in_blocks = false;    // y is packed by the thread that multiplies with it
@@ -103,7 +103,9 @@ void pack_y(const Call& call, const MatmulState& s, std::byte* to) {
 
 void set_rows(const Call& call, MatmulState& s) {
   const Tensor& x = call.inputs[0];
-  s.dense_x = s.arithmetic->terms == 1 && x.dtype == DType::kFp32 && (s.k <= 1 || s.k_stride_x == item_bytes(x));
+  const bool is_read = s.arithmetic->terms == 1 ? x.dtype == DType::kFp32
+                                                : s.arithmetic->reads_bf16 && x.dtype == DType::kBf16 && s.k % 2 == 0;
+  s.dense_x = is_read && (s.k <= 1 || s.k_stride_x == item_bytes(x));
   checked_product(kName, {s.k, 4, kTileRows});
   s.row_items = s.arithmetic->items(s.k);
   const int64_t tile_rows = s.arithmetic->rows, row_bytes = std::max<int64_t>(s.row_items, 1) * 4;
@@ -425,6 +427,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
   static const ResolvedEpilogue kNothing;
   tile.epilogue = s.accumulates && *call.inputs[kFirstInput].as<uint8_t>() ? &kNothing : &s.epilogue;
   tile.half_output = out.dtype == DType::kFp16;
+  tile.bf16_output = out.dtype == DType::kBf16;
   tile.num_columns = s.n;
 
   const SparsePanels sparse_y = {y.data, s.sparse ? call.inputs[2].as<const float>() : nullptr,
@@ -500,9 +503,10 @@ constexpr Kernel row(const char* dtypes, bool engine = false) {
   };
 }
 
-// x is rounded to bf16.
-constexpr Kernel bf16_row() {
-  Kernel kernel = row("fp32,bf16,fp32...->fp32");
+// x is rounded to bf16, if it is not in bf16. None has x and the result in it: such a product of a model is computed in
+// fp32.
+constexpr Kernel bf16_row(const char* dtypes) {
+  Kernel kernel = row(dtypes);
   kernel.prepare = prepare_bf16;
   return kernel;
 }
@@ -543,7 +547,9 @@ const Kernel kTable[] = {row("fp32,fp32,fp32...->fp32"),
                          row("fp16,fp16,fp32...->fp32"),
                          row("fp16,fp32,fp32...->fp32"),
                          row("fp16,fp16,fp16...->fp16", true),
-                         bf16_row(),
+                         bf16_row("fp32,bf16,fp32...->fp32"),
+                         bf16_row("bf16,bf16,fp32...->fp32"),
+                         bf16_row("fp32,bf16,fp32->bf16"),
                          accumulating_row("fp32,fp32,fp32,bool->fp32"),
                          accumulating_row("fp32,fp16,fp32,bool->fp32"),
                          accumulating_row("fp16,fp16,fp32,bool->fp32"),

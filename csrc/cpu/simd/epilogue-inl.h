@@ -84,6 +84,31 @@ HWY_INLINE void store_any(V value, std::byte* to, bool half, int64_t index, int6
   store_n(value, reinterpret_cast<float*>(to) + index, n);
 }
 
+// Numbers as bf16, rounded to nearest even; subnormal ones are 0.
+HWY_INLINE auto to_bf16_bits(V x) {
+  const hn::RebindToUnsigned<D> d;
+  const auto bits = hn::BitCast(d, x);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1));
+  const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(d, 0x7fff))));
+  const auto quiet = hn::Or(hn::ShiftRight<16>(bits), hn::Set(d, 0x40));
+  const auto narrow = hn::IfThenElse(hn::RebindMask(d, hn::Ne(x, x)), quiet, rounded);
+  const auto sign = hn::And(narrow, hn::Set(d, 0x8000));
+  const auto normal = hn::Ne(hn::And(narrow, hn::Set(d, 0x7f80)), hn::Zero(d));
+  return hn::TruncateTo(hn::Rebind<uint16_t, D>(), hn::IfThenElse(normal, narrow, sign));
+}
+
+// The first n of kLanes values.
+HWY_INLINE void store_bf16(V value, std::byte* to, int64_t index, int64_t n) {
+  const hn::Rebind<uint16_t, D> d;
+  auto* at = reinterpret_cast<uint16_t*>(to) + index;
+  const auto bits = to_bf16_bits(value);
+  if (n >= kLanes) return hn::StoreU(bits, d, at);
+  if constexpr (kHasMasks) return hn::BlendedStore(bits, hn::FirstN(d, static_cast<size_t>(n)), d, at);
+  uint16_t padded[kLanes];
+  hn::StoreU(bits, d, padded);
+  if (n > 0) std::memcpy(at, padded, n * sizeof(uint16_t));
+}
+
 // The full blocks of long sums. add() adds the sums in registers to them, which then begin again with zero.
 template <int kRows, int kVectors>
 struct Totals {
@@ -142,7 +167,10 @@ inline HWY_NOINLINE void finish_in_memory(const Tile& t, int64_t column, int row
       }
     }
     for (int64_t i = 0; i < num_columns; i += kLanes)
-      store_any(load(row + i), t.out[m], t.half_output, column + i, num_columns - i);
+      if (t.bf16_output)
+        store_bf16(load(row + i), t.out[m], column + i, num_columns - i);
+      else
+        store_any(load(row + i), t.out[m], t.half_output, column + i, num_columns - i);
   }
 }
 
@@ -178,7 +206,7 @@ template <int kRows, int kVectors>
 HWY_INLINE void finish(const Tile& t, int64_t column, V (&acc)[kRows][kVectors]) {
   const D d;
   const ResolvedEpilogue& e = *t.epilogue;
-  if (!e.in_registers) {
+  if (!e.in_registers || t.bf16_output) {
     HWY_ALIGN float memory[kRows][kVectors * kLanes];
 #pragma GCC unroll 16
     for (int m = 0; m < kRows; ++m)

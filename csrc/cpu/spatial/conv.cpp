@@ -134,11 +134,12 @@ void set_chunks(ConvState& s) {
 }
 
 // How many pixels an output row counts as. Copied rows of the input follow each other in memory, so with the pixels
-// between two output rows all windows of a chunk are equally far apart. Such pixels are worth their products where these
-// few more blocks of rows save the copies of those that would span two output rows.
+// between two output rows all windows of a chunk are equally far apart. Such pixels are worth their products where
+// these few more blocks of rows save the copies of those that would span two output rows.
 int64_t row_pixels(const ConvState& s) {
   const Arithmetic& a = *s.arithmetic;
-  if (!a.even_rows || s.stride_h != 1 || s.stride_w != 1 || s.dilation_h != 1 || s.length % a.segment_items)
+  if (!a.even_rows || s.in_place || s.in_c == 0 || s.stride_h != 1 || s.stride_w != 1 || s.dilation_h != 1 ||
+      s.length % a.segment_items)
     return s.out_w;
   const int64_t pixels = s.row_floats / s.pixel_floats;
   const auto blocks = [&](int64_t row) { return ceil_div((s.chunk_rows - 1) * row + s.out_w, a.segment_items); };
@@ -177,7 +178,9 @@ void set_state(const char* kernel, const Arithmetic& arithmetic, const Call& cal
   s.depthwise |= ieee && s.groups > 1 && s.group_in == kSmallGroup && s.group_out == kSmallGroup;
   s.depthwise &= !pairs;
   s.margins = !s.depthwise || s.winograd;
-  s.in_place = !pairs && x.dtype == DType::kFp32 && !(s.margins && s.padded);
+  const bool is_read = pairs ? arithmetic.reads_bf16 && x.dtype == DType::kBf16 && s.in_c % 2 == 0 && s.x_w % 4 == 0
+                             : x.dtype == DType::kFp32;
+  s.in_place = is_read && !(s.margins && s.padded);
   set_chunks(s);
   s.epilogue = resolve_epilogue(kernel, call, epilogue, engine);
   s.extra.set(call, s.epilogue);
@@ -259,8 +262,8 @@ int64_t cost(const Call& call) {
          pixels * s.groups * ceil_div(s.group_out, kPanelLanes) * kPanelLanes * taps / 50 + 100;
 }
 
-// Scratch of one thread: row table | tile pointers | bias | zeros of a depthwise pixel | results of pixels between rows |
-// copied rows | their factors | decoded panels.
+// Scratch of one thread: row table | tile pointers | bias | zeros of a depthwise pixel | results of pixels between rows
+// | copied rows | their factors | decoded panels.
 int64_t table_items(const ConvState& s) { return ceil_div(s.num_rows, 8) * 8; }
 int64_t factor_items(const ConvState& s) { return s.winograd ? 3 * s.in_c * s.out_w : 0; }
 int64_t tile_items(const ConvState& s) {
@@ -278,8 +281,9 @@ int64_t decoded_items(const ConvState& s) {
 
 int64_t scratch(const Call& call) {
   const auto& s = call.state<ConvState>();
-  return 8 * (table_items(s) + tile_items(s)) + 4 * (s.num_bias + zero_items(s) + spare_items(s) + s.num_copies * s.row_floats +
-                                                     s.num_rows * factor_items(s) + decoded_items(s));
+  return 8 * (table_items(s) + tile_items(s)) +
+         4 * (s.num_bias + zero_items(s) + spare_items(s) + s.num_copies * s.row_floats + s.num_rows * factor_items(s) +
+              decoded_items(s));
 }
 
 int64_t shared_scratch(const Call& call) {
@@ -353,6 +357,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
   tile.panel_bytes = s.panel_bytes;
   tile.epilogue = &s.epilogue;
   tile.half_output = out.dtype == DType::kFp16;
+  tile.bf16_output = out.dtype == DType::kBf16;
   tile.num_columns = s.depthwise ? s.out_c : s.group_out;
   // Where `run` output pixels from (oy, ox) on are, `step` columns apart.
   const auto place = [&](Tile& t, int i, int run, int64_t n, int64_t oy, int64_t ox, int64_t step, int64_t channel) {
@@ -471,9 +476,10 @@ constexpr Kernel row(const char* dtypes, bool engine = false) {
   };
 }
 
-// x is rounded to bf16.
-constexpr Kernel bf16_row() {
-  Kernel kernel = row("fp32,bf16,fp32...->fp32");
+// x is rounded to bf16, if it is not in bf16. None has x and the result in it: such a product of a model is computed in
+// fp32.
+constexpr Kernel bf16_row(const char* dtypes) {
+  Kernel kernel = row(dtypes);
   kernel.prepare = prepare_bf16;
   return kernel;
 }
@@ -501,7 +507,9 @@ constexpr Kernel sparse_row(const char* dtypes) {
 const Kernel kTable[] = {row("fp32,fp32,fp32...->fp32"),
                          row("fp16,fp16,fp16...->fp16"),
                          row("fp16,fp16,fp16...->fp16", true),
-                         bf16_row(),
+                         bf16_row("fp32,bf16,fp32...->fp32"),
+                         bf16_row("bf16,bf16,fp32...->fp32"),
+                         bf16_row("fp32,bf16,fp32->bf16"),
                          encoded_row("fp32,8b,fp32,fp32...->fp32"),
                          encoded_row("fp16,8b,fp32,fp16...->fp16"),
                          sparse_row("fp32,8b,fp32,fp32...->fp32")};

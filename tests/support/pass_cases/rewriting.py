@@ -79,6 +79,7 @@ FIRES: dict[str, Case] = {
         use_bf16,
         lambda: selected(hx.matmul(hx.input("x", (5, 4), "bf16"), hx.input("y", (4, 3), "bf16"))),
     ),
+    "use_bf16_of_a_chain": (use_bf16, lambda: selected(hx.matmul(hx.matmul(block(), normal(4, 3)), normal(3, 2)))),
     "use_bf16_of_attention": (
         use_bf16,
         lambda: selected(

@@ -1,5 +1,6 @@
 """Matrix products and convolutions whose kernels multiply numbers of bf16, with sums in fp32."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import ml_dtypes
@@ -36,18 +37,41 @@ def in_bf16(x: Array) -> Array:
     return np.where(np.abs(narrow) < 2.0**-126, np.copysign(0, narrow), narrow).astype(x.dtype)
 
 
-def _dtype(x: DType, y: DType, bias: DType | None = None, **_: Any) -> DType:
-    if (x, y, bias or FP32) != (FP32, BF16, FP32):
-        raise Error(f"got {x}, {y} and {bias}, need fp32, bf16 and a bias in fp32")
-    return FP32
+def _dtype(x: DType, y: DType, bias: DType | None = None, *, narrow: bool = False, **_: Any) -> DType:
+    if x not in (FP32, BF16) or (y, bias or FP32) != (BF16, FP32):
+        raise Error(f"got {x}, {y} and {bias}, need fp32 or bf16, bf16 and a bias in fp32")
+    if narrow and x is BF16:
+        raise Error("got x in bf16, need fp32 for a result in bf16")
+    return BF16 if narrow else FP32
 
 
-def _matmul(x: Array, y: Array, bias: Array | None = None, **attrs: Any) -> Any:
+def _matmul(x: Array, y: Array, bias: Array | None = None, *, narrow: bool = False, **attrs: Any) -> Any:
     return _MATMUL.ref(in_bf16(x), in_bf16(y), bias, **attrs)
 
 
-def _conv(x: Array, weight: Array, bias: Array | None = None, **attrs: Any) -> Any:
+def _conv(x: Array, weight: Array, bias: Array | None = None, *, narrow: bool = False, **attrs: Any) -> Any:
     return convolve(in_bf16(x), in_bf16(weight), bias, **attrs)
+
+
+def _stored(x: Array, narrow: bool = False, **_: Any) -> Array:
+    return in_bf16(x) if narrow else x
+
+
+def _matmul_shape(*shapes: Any, narrow: bool = False, **attrs: Any) -> Any:
+    return _MATMUL.shape(*shapes, **attrs)
+
+
+def _conv_shape(*shapes: Any, narrow: bool = False, **attrs: Any) -> Any:
+    return convolved_shape(*shapes, **attrs)
+
+
+def _kernel_attrs(_: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """The kernel sees the dtype of its output."""
+    return {name: value for name, value in attrs.items() if name != "narrow"}
+
+
+def _conv_attrs(types: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
+    return window_kernel_attrs(types, _kernel_attrs(types, attrs))
 
 
 def _attention(query: Array, key: Array, value: Array, mask: Array | None = None, **attrs: Any) -> Any:
@@ -57,17 +81,20 @@ def _attention(query: Array, key: Array, value: Array, mask: Array | None = None
 
 OPS = (
     Op(
-        name=BF16_MATMUL, doc="matmul of x, rounded to bf16, and y in bf16: products and sums in fp32.",
+        name=BF16_MATMUL,
+        doc="matmul of x, rounded to bf16, and y in bf16: products and sums in fp32. narrow: the result is rounded to bf16.",
         inputs=("x", "y", "bias?"),
-        attrs={"transpose_x": flag(False), "transpose_y": flag(False), "epilogue": SLOTS}, shape=_MATMUL.shape,
-        dtype=_dtype, kernel="matmul", level="kernel", epilogue=True, product=_MATMUL.product, lengths="rows",
-        ref=_matmul, cases=(),
+        attrs={"transpose_x": flag(False), "transpose_y": flag(False), "narrow": flag(False), "epilogue": SLOTS},
+        shape=_matmul_shape, dtype=_dtype, kernel="matmul", kernel_attrs=_kernel_attrs, level="kernel", epilogue=True,
+        product=_MATMUL.product, lengths="rows", ref=_matmul, stored=_stored, cases=(),
     ),
     Op(
-        name=BF16_CONV, doc="conv of x, rounded to bf16, and a weight in bf16: products and sums in fp32.",
-        inputs=("x", "weight", "bias?"), attrs={**WINDOW, "groups": integer(1), "layout": LAYOUT, "epilogue": SLOTS},
-        shape=convolved_shape, dtype=_dtype, canonical=window_attrs, kernel="conv", kernel_attrs=window_kernel_attrs,
-        layout="spatial", level="kernel", epilogue=True, product=over_rows, padding=0.0, ref=_conv, cases=(),
+        name=BF16_CONV,
+        doc="conv of x, rounded to bf16, and a weight in bf16: products and sums in fp32. narrow: the result is rounded to "
+        "bf16.", inputs=("x", "weight", "bias?"),
+        attrs={**WINDOW, "groups": integer(1), "layout": LAYOUT, "narrow": flag(False), "epilogue": SLOTS},
+        shape=_conv_shape, dtype=_dtype, canonical=window_attrs, kernel="conv", kernel_attrs=_conv_attrs,
+        layout="spatial", level="kernel", epilogue=True, product=over_rows, padding=0.0, ref=_conv, stored=_stored, cases=(),
     ),
     Op(
         name=BF16_ATTENTION,

@@ -17,6 +17,8 @@ _PRODUCTS = {  # what they become
     ATTENTION: BF16_ATTENTION,
 }
 
+_READERS = (BF16_MATMUL, BF16_CONV)  # of bf16
+
 FEW_ROWS = 3  # which a matrix that is computed meets: to pack it costs more than that gains
 PANEL = 16  # columns of a tile
 LEAST_QUERIES, LEAST_KEYS = 64, 192  # of attention: with fewer, packing and softmax take most of the time
@@ -30,7 +32,9 @@ def use_bf16(graph: Graph, target: Target) -> Graph:
 
     Both operands are rounded to bf16, x as the kernel reads it; sums, bias, epilogue and result are in fp32. Constant
     weights are rounded here. Depthwise convolutions, convolutions with narrow groups, and products of a few rows with a
-    computed matrix stay in fp32. So does attention of less than 64 queries or 192 keys.
+    computed matrix stay in fp32. So does attention of less than 64 queries or 192 keys. A result that such products
+    read as x, and nothing else, is rounded to bf16 where it is stored, not where it is read: `narrow`. The bits are the
+    same.
     """
 
     return _in_bf16(graph, bf16_products(graph))
@@ -64,7 +68,33 @@ def _in_bf16(graph: Graph, chosen: Collection[Node]) -> Graph:
         made = apply(OPS[_PRODUCTS[node.op]], operands, node.attrs, node.sources)
         return (_cast(made[0], node.types[0].dtype),)
 
-    return graph.rewrite(change, tuple(_PRODUCTS))
+    return _stored_in_bf16(graph.rewrite(change, tuple(_PRODUCTS)))
+
+
+def _stored_in_bf16(graph: Graph) -> Graph:
+    """cpu.bf16_matmul(cpu.bf16_matmul(%x, %y), %z)  ->  cpu.bf16_matmul(cpu.bf16_matmul(%x, %y) {narrow}, %z)
+    cpu.bf16_matmul(cast(%x : bf16) : fp32, %y)  ->  cpu.bf16_matmul(%x, %y)
+
+    A product that adds a residual keeps fp32, which is the dtype of its residual. So does one that reads bf16: no
+    kernel has both.
+    """
+    counts = graph.use_counts()
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...]:
+        x, value = inputs[0], node.values[0]
+        assert x is not None
+        source = x.node.inputs[0] if x.node.op == "cast" else None
+        left = source if source is not None and source.dtype is BF16 else x
+        as_x = sum(
+            user.op in _READERS and user.inputs[0] == value and user.inputs.count(value) == 1
+            for user in graph.readers(value)
+        )
+        adds = any(slot.operand is not None for slot in node.attrs["epilogue"])
+        narrow = as_x == counts[value] > 0 and left.dtype is FP32 and not adds
+        made = apply(OPS[node.op], (left, *inputs[1:]), {**node.attrs, "narrow": narrow}, node.sources)
+        return (_cast(made[0], FP32),)
+
+    return graph.rewrite(change, _READERS)
 
 
 def _is_taken(node: Node) -> bool:
