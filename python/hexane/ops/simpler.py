@@ -1,7 +1,7 @@
 """Ops in simpler ones: one way for all who need it, a chip that has no layer for an op, MIL text and Core AI assets."""
 
 from collections.abc import Sequence
-from math import floor, isinf, log2, prod, sqrt
+from math import floor, inf, isinf, log2, prod, sqrt
 
 import numpy as np
 
@@ -67,14 +67,19 @@ LARGEST_SQUARED = 128.0  # the mean of squares of such numbers is 16384 at most
 
 
 def held(
-    b: Builder, x: Value, axes: Sequence[int], most: float = LARGEST_SQUARED, brings_up: bool = False
+    b: Builder,
+    x: Value,
+    axes: Sequence[int],
+    most: float = LARGEST_SQUARED,
+    brings_up: bool = False,
+    low: float = -inf,
 ) -> tuple[Value, Value]:
     """x * factor, limited to `most`, and the factor of each row: min(1, most / the largest size).
 
     most: a power of two of at most 128. Rows within it keep their bits. brings_up: the factor of their rows is up to
-    512.
+    512. low: no number is below it; from -1 on no sizes are computed.
     """
-    factor = _factor(b, x, axes, most, max(most / MOST_UP, SMALLEST_TOP) if brings_up else most)
+    factor = _factor(b, x, axes, most, max(most / MOST_UP, SMALLEST_TOP) if brings_up else most, low)
     return b.mul(x, factor), factor
 
 
@@ -83,8 +88,9 @@ MOST_EPSILON = 2.0**-3  # times the square of MOST_UP it is half of fp16's range
 SMALLEST_TOP = 2.0**-7  # over 128 it is a normal number of fp16
 
 
-def _factor(b: Builder, x: Value, axes: Sequence[int], most: float, least: float) -> Value:
-    top = b.maximum(b.reduce_max(b.abs(x), axes=axes), least)
+def _factor(b: Builder, x: Value, axes: Sequence[int], most: float, least: float, low: float = -inf) -> Value:
+    sizes = x if low >= -1 else b.abs(x)
+    top = b.maximum(b.reduce_max(sizes, axes=axes), max(least, -low if low >= -1 else 0.0))
     factor = b.inverse(b.mul(top, 1 / LARGEST_SQUARED))  # from 1/512 on, which fp16 holds with all digits
     return factor if most == LARGEST_SQUARED else b.mul(factor, most / LARGEST_SQUARED)
 
@@ -134,10 +140,12 @@ def l2_norm(b: Builder, x: Value, axes: Sequence[int], epsilon: float) -> Value:
     return b.mul(u, b.rsqrt(total))
 
 
-def held_for_sum(b: Builder, x: Value, axes: Sequence[int], brings_up: bool = False) -> tuple[Value, Value]:
+def held_for_sum(
+    b: Builder, x: Value, axes: Sequence[int], brings_up: bool = False, low: float = -inf
+) -> tuple[Value, Value]:
     """u = x * factor, scaled so that its sum of squares fits fp16, and the factor of each row"""
     count = prod(x.shape[a] for a in axes or range(len(x.shape)))
-    return held(b, x, axes, LARGEST_SQUARED * 2.0 ** floor(-log2(max(count, 1)) / 2), brings_up)
+    return held(b, x, axes, LARGEST_SQUARED * 2.0 ** floor(-log2(max(count, 1)) / 2), brings_up, low)
 
 
 LEAST = 2.0**-24  # above 0 in fp16

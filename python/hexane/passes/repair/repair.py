@@ -18,6 +18,7 @@ from hexane.passes.repair import (
     weighted,
 )
 from hexane.passes.repair.form import Form
+from hexane.passes.repair.lengths import remembered
 from hexane.passes.repair.masks import clamp_mask_inputs
 from hexane.targets import Chip, Target
 
@@ -62,8 +63,9 @@ def repair(graph: Graph, target: Target) -> Graph:
     if not isinstance(target, Chip) or OFF in graph.decisions:
         return graph
     decisions: list[Decision] = []
-    for form in FORMS:
-        graph = _written(graph, form, decisions)
+    with remembered():
+        for form in FORMS:
+            graph = _written(graph, form, decisions)
     graph, scores = clamp_mask_inputs(graph)
     decisions += [_decision(node.where, MASK, "cactus#734, reported from a device") for node in scores]
     return graph.decided(*decisions) if decisions else graph
