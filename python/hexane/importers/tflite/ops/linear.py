@@ -13,13 +13,14 @@ from hexane.importers.tflite.ops.hybrid import quantised
 from hexane.importers.tflite.ops.windows import MOST_PRODUCTS
 from hexane.importers.tflite.registry import INT8, INT16, NARROW, UINT8, Context, reads
 from hexane.ops.compose import Builder, cast, held
+from hexane.ops.records.q31 import double_multiplier
 
 EXACT_BITS = 53
 
 
 @reads("FULLY_CONNECTED")
 def fully_connected(c: Context) -> Value:
-    """Integers: the sum in doubles, times the factor of the scales, rounded once."""
+    """Integers: the sum, times the factor of the scales as doubles, rounded once."""
     x, w, bias, b = c.x(0), c.x(1), c.maybe(2), c.b
     if c.o["weights_format"]:
         raise Error("got shuffled weights, need the default format")
@@ -41,13 +42,40 @@ def fully_connected(c: Context) -> Value:
     grid, weights, to, dtype = c.grid(0), c.grid(1), c.out_grid, c.out().dtype
     if weights.blocks is not None or (weights.scales.size > 1 and weights.axis != 0):
         raise Error("got scales of blocks or of another axis than 0, need one or one for each row")
+    terms_fit = terms <= MOST_PRODUCTS and (bias is None or bias.dtype is INT32)
+    if terms_fit and all(kind in (INT8, UINT8) for kind in (x.dtype, w.dtype, dtype)):
+        return b.reshape(_rounded_once(c, rows, w, bias), shape=shape)
     total = sums(b, rows, w, grid.zero, int(weights.zeros[0]) if weights.scales.size == 1 else _no_zeros(weights), True)
     if bias is not None:
         total = b.add(total, cast(b, bias, INT64))
-    reals = np.float64(grid.scale) * weights.scales.astype(np.float64) / np.float64(to.scale)
-    real = b.mul(cast(b, total, FP64), b.const(reals))
+    real = b.mul(cast(b, total, FP64), b.const(factors(c)))
     y = stored(b, rounded(b, real), dtype, to.zero, bounds(c.o["fused_activation_function"], to, dtype))
     return b.reshape(y, shape=shape)
+
+
+def _rounded_once(c: Context, rows: Value, w: Value, bias: Value | None) -> Value:
+    """Of bytes: one product of integers, whose multiplier has the digits of a double."""
+    b, grid, weights, to, dtype = c.b, c.grid(0), c.grid(1), c.out_grid, c.out().dtype
+    reals = factors(c)
+    zero = _no_zeros(weights) if weights.scales.size > 1 else int(weights.zeros[0])
+    digits, shifts = (np.array(v) for v in zip(*(double_multiplier(float(r)) for r in reals), strict=True))
+    each = () if reals.size == 1 else reals.shape
+    low, high = bounds(c.o["fused_activation_function"], to, dtype)
+    return b.q31_matmul(
+        rows, w, b.const(digits.astype(np.int64).reshape(each)), bias,
+        b.const(held(grid.zero, rows.dtype.numpy)) if grid.zero else None,
+        b.const(held(zero, w.dtype.numpy)) if zero else None,
+        b.const(shifts.astype(np.int8).reshape(each)), transpose_y=True, dtype=dtype, output_zero=to.zero, low=low,
+        high=high,
+    )  # fmt: skip
+
+
+def factors(c: Context) -> Any:
+    """From sums to steps of the result, in doubles: one, or one for each row of the weight."""
+    reals = np.float64(c.grid(0).scale) * c.grid(1).scales.astype(np.float64) / np.float64(c.out_grid.scale)
+    if not (np.isfinite(reals) & (reals > 0)).all():
+        raise Error(f"got the factors {reals} of scales, need positive numbers")
+    return reals
 
 
 def _no_zeros(grid: Any) -> int:

@@ -1,0 +1,57 @@
+"""Quantised .tflite networks in the C99 runtime: the bytes of LiteRT's reference kernels and of the host."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hexane as hx
+from command import Cli
+from hexane.runtime.c99 import C99Model
+from tflite_networks import NETWORKS, Network
+from tflite_references import reference
+
+GRIDS = {"int8": ("int8", True), "one scale": ("int8", False), "uint8": ("uint8", False)}
+FEEDS = 3
+
+
+def has_litert_s_bytes(data: bytes, c99: Any, folder: Path, rows: int, seed: int = 0) -> None:
+    net = hx.compile(data, target="host", threads=1, memory=hx.Memory(rows=rows))
+    assert isinstance(net, hx.Model)
+    net.save(folder / "plan.hxp")
+    device = C99Model((folder / "plan.hxp").read_bytes(), c99)
+    (port,) = net.inputs
+    for i in range(FEEDS):
+        info = np.iinfo(port.dtype.numpy)
+        feed = np.random.default_rng(seed + i).integers(info.min, info.max + 1, port.shape).astype(port.dtype.numpy)
+        want = reference(data, feed)
+        here, there = net(feed), device({port.name: feed})
+        for j, array in enumerate(want):
+            name = net.outputs[j].name
+            assert np.array_equal(np.asarray(here[name] if isinstance(here, dict) else here), array), name
+            assert np.array_equal(there[name], array), name
+        assert len(np.unique(np.concatenate([array.ravel() for array in want]))) > 8
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_network_has_litert_s_bytes(c99: Any, tmp_path: Path, name: str, grid: str) -> None:
+    kind, by_channel = GRIDS[grid]
+    has_litert_s_bytes(NETWORKS[name](Network(len(name), kind, by_channel)), c99, tmp_path, 0)
+
+
+@pytest.mark.parametrize("name", ["keyword spotting", "visual wake words", "image classification"])
+def test_a_network_that_is_streamed_has_litert_s_bytes(c99: Any, tmp_path: Path, name: str) -> None:
+    has_litert_s_bytes(NETWORKS[name](Network(5)), c99, tmp_path, 1)
+
+
+def test_the_app_of_a_network_builds_and_checks_its_bytes(cli: Cli, tmp_path: Path) -> None:
+    """The golden output that the app compares with comes from the host."""
+    (tmp_path / "net.tflite").write_bytes(NETWORKS["keyword spotting"](Network(9)))
+    plan, app = tmp_path / "net.hxp", tmp_path / "app"
+    assert cli("compile", tmp_path / "net.tflite", "--runtime", "c99", "-o", plan).code == 0
+    assert cli("codegen", plan, "-o", app).code == 0
+    ran = subprocess.run(["make", "check"], cwd=app, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
