@@ -12,6 +12,7 @@ from command import Cli
 from hexane.runtime.c99 import C99Model
 from tflite_networks import NETWORKS, Network
 from tflite_references import reference
+from tflite_writer import TfliteModel
 
 GRIDS = {"int8": ("int8", True), "one scale": ("int8", False), "uint8": ("uint8", False)}
 FEEDS = 3
@@ -45,6 +46,35 @@ def test_a_network_has_litert_s_bytes(c99: Any, tmp_path: Path, name: str, grid:
 @pytest.mark.parametrize("name", ["keyword spotting", "visual wake words", "image classification"])
 def test_a_network_that_is_streamed_has_litert_s_bytes(c99: Any, tmp_path: Path, name: str) -> None:
     has_litert_s_bytes(NETWORKS[name](Network(5)), c99, tmp_path, 1)
+
+
+@pytest.mark.parametrize("bias", ["int64", "int32", ""])
+@pytest.mark.parametrize("kind", ["int8", "int16"])
+def test_layers_of_int16_have_litert_s_bytes(c99: Any, tmp_path: Path, kind: str, bias: str) -> None:
+    """Fully connected, on a range where no number is stored at its end; by weights of 8 bits."""
+    rng, m = np.random.default_rng(len(bias)), TfliteModel()
+    x = m.tensor((4, 64), "int16", scales=0.0003)
+    scales = rng.uniform(0.005, 0.02, 70)
+    w = m.tensor((70, 64), "int8", rng.integers(-127, 128, (70, 64)), scales)
+    b = m.tensor((70,), bias, rng.integers(-(2**24), 2**24, 70), scales * 0.0003) if bias else -1
+    y = m.tensor((4, 70), "int16", scales=0.0024)
+    m.op("FULLY_CONNECTED", [x, w, b], [y], **({"quantized_bias_type": 2} if bias == "int32" else {}))
+    if kind == "int8":  # in front of a layer and behind one
+        before, after = m.tensor((4, 64), "int8", scales=0.07, zero=3), m.tensor((4, 70), "int8", scales=0.6, zero=-9)
+        m.op("QUANTIZE", [before], [x])
+        m.graph["operators"].insert(0, m.graph["operators"].pop())
+        m.op("QUANTIZE", [y], [after])
+        x, y = before, after
+    m.graph["inputs"], m.graph["outputs"] = [x], [y]
+    has_litert_s_bytes(m.tobytes(), c99, tmp_path, 0)
+
+
+def test_a_product_of_int16_has_litert_s_bytes(c99: Any, tmp_path: Path) -> None:
+    m = TfliteModel()
+    x, y = m.tensor((2, 5, 24), "int16", scales=0.0003), m.tensor((2, 5, 5), "int16", scales=0.003)
+    m.op("BATCH_MATMUL", [x, x], [y], adj_y=1)
+    m.graph["inputs"], m.graph["outputs"] = [x], [y]
+    has_litert_s_bytes(m.tobytes(), c99, tmp_path, 0)
 
 
 def test_the_app_of_a_network_builds_and_checks_its_bytes(cli: Cli, tmp_path: Path) -> None:

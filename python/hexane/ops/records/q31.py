@@ -130,24 +130,21 @@ def _zero(name: str, zero: int, dtype: DType) -> None:
 
 def _product_dtype(
     x: DType, y: DType, multiplier: DType, bias: DType | None, x_zero: DType | None, y_zero: DType | None, shift: DType | None,
-    dtype: DType, multipliers: tuple[DType, ...], **_: Any,
+    dtype: DType, **_: Any,
 ) -> DType:  # fmt: skip
     for name, got in (("x", x), ("weight", y), ("dtype", dtype)):
         need(got, name, *BYTES)
     need(x_zero, "zero point of x", x)
     need(y_zero, "zero point of the weight", y)
-    need(multiplier, "multiplier", *multipliers)
+    need(multiplier, "multiplier", INT32)
     need(bias, "bias", INT32)
     need(shift, "shift", INT8)
     return dtype
 
 
-def _conv_dtype(*types: DType | None, **attrs: Any) -> DType:
-    return _product_dtype(*types, **attrs, multipliers=(INT32,))  # type: ignore[arg-type]
-
-
-def _matmul_dtype(*types: DType | None, **attrs: Any) -> DType:
-    return _product_dtype(*types, **attrs, multipliers=(INT32, INT64))  # type: ignore[arg-type]
+def _matmul_dtype(x: DType, y: DType, multiplier: DType, *rest: Any, **attrs: Any) -> DType:
+    need(multiplier, "multiplier", INT32, INT64)
+    return _product_dtype(x, y, INT32, *rest, **attrs)
 
 
 def _check_product(types: Types, attrs: Mapping[str, Any]) -> None:
@@ -310,7 +307,7 @@ OPS = (
     Op(
         name="q31_conv", doc=f"The integer convolution, rescaled {_TFLITE}, moved by output_zero and clamped; padding is real 0. Sums are int32, and wrap beyond.",
         inputs=("x", "weight", *_PRODUCT, "weight_zero?", "shift?"), attrs={**WINDOW, "groups": integer(1), "layout": LAYOUT, **_OUTPUT, **_CLAMP},
-        shape=_conv_shape, dtype=_conv_dtype, check=(_check_product,), canonical=window_attrs,
+        shape=_conv_shape, dtype=_product_dtype, check=(_check_product,), canonical=window_attrs,
         kernel="q31_conv", kernel_attrs=_kernel_attrs, layout="spatial", ref=_q31_conv,
         cases=(
             Case(attrs={"dtype": "int8", "pad": 1, "output_zero": 3, "low": 3}, arrays=(image(SIGNED, 1, 3, 9, 8), image(WEIGHT, 6, 3, 3, 3), _MULTIPLIERS, _BIAS, np.int8(9), None, _SHIFTS)),
