@@ -9,6 +9,9 @@ import pytest
 
 import hexane as hx
 from command import Cli
+from hexane.emit.cmsis_nn import Body
+from hexane.emit.plan_view import PlanView
+from hexane.emit.prepare import prepared
 from hexane.runtime.c99 import C99Model
 from tflite_networks import NETWORKS, Network
 from tflite_references import reference
@@ -75,6 +78,18 @@ def test_a_product_of_int16_has_litert_s_bytes(c99: Any, tmp_path: Path) -> None
     m.op("BATCH_MATMUL", [x, x], [y], adj_y=1)
     m.graph["inputs"], m.graph["outputs"] = [x], [y]
     has_litert_s_bytes(m.tobytes(), c99, tmp_path, 0)
+
+
+def test_cmsis_nn_leaves_sums_that_are_rounded_once_to_the_runtime(tmp_path: Path) -> None:
+    """Its functions round twice."""
+    net = hx.compile(NETWORKS["keyword spotting"](Network(9)), target="host", threads=1)
+    assert isinstance(net, hx.Model)
+    net.save(tmp_path / "net.hxp")
+    steps = PlanView(prepared((tmp_path / "net.hxp").read_bytes())).bodies()["dsp"].steps
+    assert [body for _, kernel, body in steps if kernel == "q31_matmul"] == [
+        "its sums are rounded once, as products of doubles"
+    ]
+    assert any(isinstance(body, Body) for _, kernel, body in steps if kernel == "q31_conv")
 
 
 def test_the_app_of_a_network_builds_and_checks_its_bytes(cli: Cli, tmp_path: Path) -> None:

@@ -24,10 +24,10 @@ static inline int32_t hx_rescaled(int32_t sum, int32_t multiplier, int32_t left,
 
 /* sum * (high 2^22 + low) 2^(shift - 53) as a double has it, rounded to an integer, halves away from 0, 2^30 at most.
  *
- * The product of the sizes is hi 2^31 + lo in units of 2^(shift - 62). All its digits decide how it is rounded, but
- * where the nearest half above it is a double and the product is not: there the double is that half if it is as near as
- * half a unit in the last place below it, which is 2^-54 of the power of two from which the half's numbers go up (for
- * ties go to the half, whose digits are few). */
+ * The product of the sizes is hi 2^31 + lo in units of 2^(shift - 62). Rounded as a whole number it is the result, with
+ * one exception: a product just below a half (k + 0.5), which the double rounds up to the half. That happens up to half
+ * a unit in the last place below the half. At exactly half a unit the double goes to the even number, which is the
+ * half. Of halves from 2^n up to 2^(n + 1) this distance is 2^(n - 53). */
 static inline int32_t hx_scaled_once(int32_t sum, int32_t high, int32_t low, int32_t shift) {
   const uint64_t size = sum < 0 ? (uint64_t)0 - (uint64_t)sum : (uint64_t)sum;
   const uint64_t rest = size * ((uint64_t)low << (31 - HX_LOW_DIGITS));

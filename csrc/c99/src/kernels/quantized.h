@@ -1,7 +1,7 @@
 /* Shared by quantised products: sums of 8-bit integers, and their way to the output. The operands are x, y, scale,
  * bias, x_zero, y_zero, and the attributes end with output_scale, output_zero, epilogue. In TFLite's arithmetic (q31)
- * the scale is a multiplier of int32 or the digits of a double as int64, behind y_zero there is its shift, and the
- * attributes end with output_zero, low, high. */
+ * the scale is a multiplier: int32, or the digits of a double as int64. Its shift follows y_zero, and the attributes
+ * end with output_zero, low, high. */
 #ifndef HEXANE_QUANTIZED_H_
 #define HEXANE_QUANTIZED_H_
 

@@ -119,8 +119,9 @@ def scaled_once(b: Builder, x: Value, reals: Array) -> Value:
     """x * reals as a double has it, rounded to an integer, halves away from 0. |x| < MOST_SUM, reals < MOST_REAL,
     and results are right up to 2^52.
 
-    The product of the sizes is w 2^36 + rest, in units of 2^(shift - 53). It is rounded as whole numbers are, but where
-    the double is a half and the product is less: as near to the half as half a unit in the last place below it.
+    The product of the sizes is w 2^36 + rest, in units of 2^(shift - 53). Rounded as a whole
+    number it is the result, with one exception: a product just below a half (k + 0.5), which the double rounds up to
+    the half. That happens up to half a unit in the last place below it.
     """
     least = 1 - MOST_SUM.bit_length()  # of a shift: below, all products are less than a half
     if any(r >= MOST_REAL for r in reals):
@@ -143,7 +144,7 @@ def scaled_once(b: Builder, x: Value, reals: Array) -> Value:
     whole = b.shift_right(b.add(w, bits(half)), bits(point))
     tie = b.mul(b.add(b.mul(whole, 2), 1), bits(half))
     far = b.sub(b.mul(b.minimum(b.sub(tie, w), 1 << PART), 1 << 2 * PART), rest)
-    # Of a half of n bits in w's units the double is off by 2^(n + 36 - 54) at most, 1 more than n - 18 bits of ones.
+    # A half of n bits in w's units is 2^(n + 36 - 54) above such a product at most: n - 18 bits of ones, and 1.
     last = b.sub(tie, 1)
     ones = b.shift_right(last, bits(PART))
     for by in (1, 2, 4, 8, 16, 32):

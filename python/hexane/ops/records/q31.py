@@ -8,7 +8,7 @@ SaturatingRoundingDoublingHighMul and RoundingDivideByPOT, which TFLite's refere
 saturates, which TFLite leaves undefined.
 
 Sums of its fully connected layers are multiplied in doubles and rounded once, halves away from 0. q31_matmul does so
-where its multiplier is int64, in Q0.53: the digits of a double, whose exponent is the shift.
+with an int64 multiplier, in Q0.53: the digits of a double. Its exponent is the shift.
 """
 
 from collections.abc import Mapping

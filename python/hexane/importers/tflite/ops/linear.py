@@ -68,7 +68,7 @@ def fully_connected(c: Context) -> Value:
 
 
 def _rounded_once(c: Context, rows: Value, w: Value, bias: Value | None) -> Value:
-    """Of bytes: one product of integers, whose multiplier has the digits of a double."""
+    """A layer of bytes: one integer product, whose multiplier has the digits of a double."""
     b, grid, weights, to, dtype = c.b, c.grid(0), c.grid(1), c.out_grid, c.out().dtype
     reals = factors(c)
     zero = _no_zeros(weights) if weights.scales.size > 1 else int(weights.zeros[0])
@@ -85,7 +85,7 @@ def _rounded_once(c: Context, rows: Value, w: Value, bias: Value | None) -> Valu
 
 
 def _most(c: Context, rows: Value, w: Value, bias: Value | None) -> int:
-    """What no sum of the layer is above."""
+    """A bound of the layer's sums."""
     sizes = [1 << (v.dtype.bits if c.grid(i).zeros.any() else v.dtype.bits - 1) for i, v in enumerate((rows, w))]
     if bias is None:
         added = 0
