@@ -82,6 +82,18 @@ def test_every_spelling_is_one_group_norm(name: str) -> None:
     assert repair(made, load_target("h13")).nodes == made.nodes
 
 
+def test_a_norm_of_items_written_out_is_one_group_norm() -> None:
+    """One group, on the image or on one row that is wider than a chip takes."""
+    x = RNG.normal(3, 2, SHAPE).astype(np.float32)
+    for shape, axes in ((SHAPE, (1, 2, 3)), ((2, 1, 19200), (2,)), ((2, 19200), (1,))):
+        rows = hx.reshape(hx.input("x", SHAPE) * 0.5, shape=shape)
+        centred = rows - hx.reduce_mean(rows, axes=axes, keep_dims=True)
+        y = centred / hx.sqrt(hx.reduce_mean(hx.square(centred), axes=axes, keep_dims=True) + EPSILON)
+        made = repair(graph(hx.reshape(y, shape=SHAPE)), load_target("h13"))
+        assert [node.op for node in made.nodes if node.inputs] == ["mul", "group_norm"]
+        np.testing.assert_allclose(hx.compile(made)(x), reference(x * 0.5, 1), atol=2e-5)
+
+
 def test_the_groups_own_factors_are_kept() -> None:
     made = repair(graph(as_torch_exports_it(hx.input("x", SHAPE), gain=3.0)), load_target("h13"))
     x = RNG.normal(size=SHAPE).astype(np.float32)

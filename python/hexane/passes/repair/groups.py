@@ -18,10 +18,12 @@ MOST_READ = 1 << 24  # numbers of an item, that a constant operand is compared o
 
 
 def written_out(m: Found) -> Value | None:
-    """(%v - mean(%v)) / sqrt(mean((%v - mean(%v))^2) + e)  ->  layer_norm(%v), of a view %v that has groups as rows"""
-    view = made_by(m.bound["x"], "reshape")
-    axes = m.bound["mean"].node.attrs["axes"]
-    if view is None or view.inputs[0] is None or _groups_of(view.inputs[0], m.bound["x"], axes) is None:
+    """(%v - mean(%v)) / sqrt(mean((%v - mean(%v))^2) + e)  ->  layer_norm(%v), of a view that has groups as rows, or of
+    whole items"""
+    x = m.bound["x"]
+    view, axes = made_by(x, "reshape"), m.bound["mean"].node.attrs["axes"]
+    of_view = view is not None and view.inputs[0] is not None and _groups_of(view.inputs[0], x, axes) is not None
+    if not of_view and not _is_of_items(x, axes):
         return None
     values = normalised(m, "layer_norm")
     return None if values is None else values[0]
@@ -132,9 +134,7 @@ def of_instances(m: Found) -> Value | None:
 def of_items(m: Found) -> Value | None:
     """layer_norm(%x : [N, C, H, W], %g, %b, axes=(1, 2, 3))  ->  group_norm(%x, num_groups=1) * %g + %b, likewise"""
     x, gamma, beta = m.inputs
-    if x is None or x.type.rank < 3 or x.type.size <= simpler.SMALL_NORM:
-        return None
-    if m.node.attrs["axes"] != tuple(range(1, x.type.rank)):
+    if x is None or not _is_of_items(x, m.node.attrs["axes"]):
         return None
     b = Rewriter(*m.node.sources)
     (y,) = m.make("group_norm", [x, None, None], num_groups=1, epsilon=m.node.attrs["epsilon"])
@@ -142,9 +142,16 @@ def of_items(m: Found) -> Value | None:
     return y if beta is None else b.add(y, beta)
 
 
-FORMS = (
+def _is_of_items(x: Value, axes: tuple[int, ...]) -> bool:
+    return x.type.rank >= 3 and x.type.size > simpler.SMALL_NORM and axes == tuple(range(1, x.type.rank))
+
+
+VIEWED = (
     Form("norm of groups written out", over_root(CENTRED, squared("centred")), written_out, quiet=True),
     Form("norm of a view", op("reshape"), viewed, quiet=True),
+)
+FORMS = (
+    *VIEWED,
     Form("gain of groups", applied("mul"), affine, quiet=True),
     Form("offset of groups", applied("add"), affine, quiet=True),
     Form("large instance norm", op("instance_norm"), of_instances, quiet=True),
