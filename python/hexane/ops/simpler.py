@@ -169,6 +169,56 @@ def mean_variance_norm(b: Builder, x: Value, axes: Sequence[int], epsilon: float
     return b.real_div(u, b.maximum(deviation, LEAST))
 
 
+SMALL_NORM = 1 << 14  # elements: of so few a norm layer takes some us, and is one layer in place of forty
+LONGEST_MEAN = 1 << 14  # 1 over more numbers is a subnormal of fp16
+
+
+def _per_channel(b: Builder, reduction: str, x: Value) -> Value:
+    """The reduction of each channel's pixels. Many pixels are reduced along one axis at a time."""
+    axes = tuple(range(2, len(x.shape)))
+    for some in (axes,) if prod(x.shape[2:]) <= LONGEST_MEAN else [(a,) for a in reversed(axes)]:
+        x = b.apply(reduction, x, axes=some)
+    return x
+
+
+def group_norm(b: Builder, x: Value, gamma: Value | None, beta: Value | None, num_groups: int, epsilon: float) -> Value:
+    """u * g + o, u = (x - mean of its group) * f, scaled so that squares fit fp16. Each channel has its g and o.
+
+    Only statistics of channels, one number each, are regrouped: a group of x itself may be wider than a chip takes.
+    The mean of u is what rounding has left of the group's mean. It is subtracted too.
+    """
+    n, channels = x.shape[:2]
+    groups = (n, num_groups, channels // num_groups, *(1 for _ in x.shape[3:]))
+    each = (n, channels, *(1 for _ in x.shape[2:]))
+
+    def of_group(reduction: str, of: Value) -> Value:
+        inside = b.reshape(_per_channel(b, reduction, of), shape=groups)
+        return inside if groups[2] == 1 else b.apply(reduction, inside, axes=(2,))
+
+    def spread(of: Value) -> Value:
+        if of.shape != groups:  # a product: a repetition would be several layers
+            of = b.mul(of, b.const(np.ones((1, 1, *groups[2:]), x.dtype.numpy)))
+        return b.reshape(of, shape=each)
+
+    def of_channels(v: Value) -> Value:
+        return b.reshape(v, shape=(1, *groups[1:]))
+
+    half = b.mul(x, 0.5)
+    mean = of_group("reduce_mean", half)
+    top = b.maximum(b.sub(of_group("reduce_max", half), mean), b.sub(mean, of_group("reduce_min", half)))
+    least = LARGEST_SQUARED / 2 / (MOST_UP if epsilon <= MOST_EPSILON else 1.0)
+    twice = b.inverse(b.mul(b.maximum(top, least), 1 / LARGEST_SQUARED))
+    u = b.mul(b.sub(half, spread(mean)), spread(twice))
+    rest = of_group("reduce_mean", u)
+    variance = b.maximum(b.sub(of_group("reduce_mean", b.square(u)), b.square(rest)), 0.0)
+    gain = b.rsqrt(b.add(variance, scaled_epsilon(b, b.mul(twice, 0.5), epsilon)))
+    offset = b.mul(rest, gain)
+    if gamma is not None:
+        gain, offset = b.mul(gain, of_channels(gamma)), b.mul(offset, of_channels(gamma))
+    offset = b.mul(offset, -1.0) if beta is None else b.sub(of_channels(beta), offset)
+    return b.add(b.mul(u, spread(gain)), spread(offset))
+
+
 def _scaled_twice(b: Builder, factor: Value, epsilon: float) -> Value:
     """epsilon * factor^2; a large epsilon by its root, so that no constant is near the end of fp16's range"""
     if epsilon > 1:

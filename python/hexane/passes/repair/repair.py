@@ -8,6 +8,7 @@ from hexane.passes.repair import (
     differences,
     distances,
     factors,
+    groups,
     linear_attention,
     logarithms,
     norms,
@@ -16,6 +17,7 @@ from hexane.passes.repair import (
     spectra,
     sums,
     weighted,
+    wide_views,
 )
 from hexane.passes.repair.form import Form
 from hexane.passes.repair.lengths import remembered
@@ -23,6 +25,9 @@ from hexane.passes.repair.masks import clamp_mask_inputs
 from hexane.targets import Chip, Target
 
 FORMS = (
+    # Groups are rows of views. Then ops leave wide views, before other forms match. Groups come again after norms.
+    *groups.VIEWED,
+    *wide_views.FORMS,
     linear_attention.QUOTIENT,
     products.BROADCAST,
     quotients.WEIGHTED,
@@ -33,6 +38,7 @@ FORMS = (
     *logarithms.FORMS,
     weighted.DEVIATION,
     *norms.FORMS,
+    *groups.FORMS,
     quotients.OVER_MEAN,
     quotients.PRODUCT_OVER_SUM,
     areas.AREAS,
