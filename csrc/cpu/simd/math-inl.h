@@ -339,6 +339,10 @@ HWY_INLINE V sigmoid(V x) {
   V k;
   const V p = exp_of_reduced(reduce_exp(hn::Max(set(-150.0f), hn::Neg(hn::Abs(x))), k));
   const M negative = hn::Lt(x, hn::Zero(D()));
+  if (HWY_LIKELY(hn::AllFalse(D(), hn::Lt(k, set(-100.0f))))) {
+    const V e = scale_by_processor(p, k);
+    return hn::Div(hn::IfThenElse(negative, e, set(1.0f)), hn::Add(set(1.0f), e));
+  }
   const V result = hn::Div(hn::IfThenElse(negative, p, set(1.0f)), one_and(p, k));
   return scale(result, hn::IfThenElseZero(negative, k));
 }
