@@ -15,6 +15,7 @@ from hexane.errors import Error
 from hexane.ops import OPS
 from hexane.runtime.c99 import C99Model
 from plans import PlanBuilder
+from tflite_model import near_halves
 
 Array = NDArray[Any]
 ULP = 2  # of one function of one number, in which only roundings differ
@@ -49,7 +50,10 @@ def one_step(
     return plan, fed
 
 
-NAMES = {np.dtype(n): h for n, h in {"i1": "int8", "u1": "uint8", "i4": "int32", "f4": "fp32", "i2": "int16"}.items()}
+NAMES = {
+    np.dtype(n): h
+    for n, h in {"i1": "int8", "u1": "uint8", "i4": "int32", "f4": "fp32", "i2": "int16", "i8": "int64"}.items()
+}
 
 
 def both(plan: PlanBuilder, fed: Sequence[Array], runtime: ctypes.CDLL) -> tuple[Array, Array]:
@@ -186,6 +190,33 @@ def test_q31_matmul_has_the_hosts_bits(c99, k, transpose):
     attrs = {"transpose_y": transpose, "output_zero": -5, "low": -128, "high": 255}
     plan, fed = one_step("q31_matmul", inputs, ((2, 3, 35), "int8"), [1, 2, 4, 6], **attrs)
     assert_same_bits(*both(plan, fed, c99))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_q31_matmul_scales_once_with_the_hosts_bits(c99, seed):
+    """4 million sums: products of any size, and a few units in the last place beside a half. The host multiplies
+    doubles, the device whole numbers."""
+    rng, count = np.random.default_rng(seed), 500_000
+    bias, reals = near_halves(rng, count)
+    any_bias = np.trunc(np.exp2(rng.uniform(0, 31, count))) * rng.choice([-1, 1], count)
+    any_reals = np.exp2(rng.uniform(-34, 32, count))
+    bias, reals = np.concatenate([bias, any_bias.astype(np.int32)]), np.concatenate([reals, any_reals])
+    fractions, shifts = np.frexp(reals)
+    digits = np.where(shifts < -31, 0, (fractions * 2**53)).astype(np.int64)
+    inputs = [
+        np.zeros((1, 1), np.int8),
+        np.zeros((2 * count, 1), np.int8),
+        digits,
+        bias,
+        None,
+        None,
+        np.clip(shifts, -31, 30).astype(np.int8),
+    ]
+    attrs = {"transpose_y": 1, "output_zero": int(rng.integers(-128, 128)), "low": -128, "high": 127}
+    plan, fed = one_step("q31_matmul", inputs, ((1, 2 * count), "int8"), [1, 2, 3, 6], **attrs)
+    got, want = both(plan, fed, c99)
+    assert_same_bits(got, want)
+    assert len(np.unique(want)) == 256
 
 
 @pytest.mark.parametrize(("x", "y", "out"), [("int8", "int8", "int8"), ("uint8", "int8", "uint8")])

@@ -163,3 +163,17 @@ def test_an_input_with_gaps_is_refused() -> None:
     x = np.ones((4, 6), np.float32)[:, :4]
     with pytest.raises(Error, match="layer_norm"):
         run("layer_norm", [x, None, None], [np.zeros((4, 4), np.float32)], {"axes": (1,), "epsilon": 1e-5})
+
+
+@pytest.mark.parametrize("shape", [(3, 200), (200, 3), (5, 7)])
+def test_a_softmax_gives_no_subnormal_weights(shape: tuple[int, int]) -> None:
+    """A weight below 2^-125 beside one of 1 is 0: products with subnormal numbers take some 150 cycles each."""
+    x = np.zeros(shape, np.float32)
+    x[1:, 1:] = -np.linspace(80, 110, (shape[0] - 1) * (shape[1] - 1), dtype=np.float32).reshape(shape[0] - 1, -1)
+    x[0, 1:] = np.resize(np.float32([-1e4, -np.inf, -95, -3e38]), shape[1] - 1)
+    y = np.empty_like(x)
+    run("softmax", [x], [y], {"axis": 1})
+    exact = np.exp(x.astype(np.float64))
+    exact /= exact.sum(1, keepdims=True)
+    np.testing.assert_allclose(y, np.where(exact < 2.0**-124, 0, exact), rtol=1e-6, atol=2.0**-123)
+    assert ((y == 0) | (y >= np.finfo(np.float32).tiny)).all()

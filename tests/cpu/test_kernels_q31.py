@@ -7,7 +7,7 @@ import pytest
 
 import tflite_model as tflite
 from hexane.errors import Error
-from hexane.ops.records.q31 import quantize_multiplier, rescale
+from hexane.ops.records.q31 import double_multiplier, quantize_multiplier, rescale
 from kernels import poisoned, run, run_every_cut
 
 BYTES = ("int8", "uint8")
@@ -56,6 +56,55 @@ def test_the_kernel_rescales_every_kind_of_sum(shift: int) -> None:
         for b, m in zip(bias, multipliers, strict=True)
     ]
     assert out.tolist() == [want] * 3
+
+
+def digits_of(reals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    digits, shifts = zip(*(double_multiplier(float(real)) for real in reals), strict=True)
+    return np.array(digits, np.int64), np.array(shifts, np.int8)
+
+
+@pytest.mark.parametrize(("dtype", "zero", "low", "high"), [("int8", 5, -100, 255), ("uint8", 250, 3, 255)])
+def test_q31_matmul_scales_once_as_doubles_do(dtype: str, zero: int, low: int, high: int) -> None:
+    """Every kind of sum times factors of every size, and products a few units in the last place beside a half."""
+    rng = np.random.default_rng(3)
+    bias, reals = tflite.near_halves(rng, 20_000)
+    edges = np.array([*EDGES, *rng.integers(-(2**31), 2**31, 200)], np.int64).astype(np.int32)
+    for real in (2.0**-33, 2.0**-32, 2.0**-31, 0.5, 1.0, 2.0**29, 2.0**31, *np.exp2(rng.uniform(-34, 32, 40))):
+        bias, reals = np.concatenate([bias, edges]), np.concatenate([reals, np.full(edges.size, real)])
+    digits, shifts = digits_of(reals)
+    out = poisoned((2, bias.size), dtype)
+    operands = [np.zeros((2, 1), "int8"), np.zeros((bias.size, 1), "int8"), digits, bias, None, None, shifts]
+    run("q31_matmul", operands, [out], {"transpose_y": 1, "output_zero": zero, "low": low, "high": high})
+    most = min(high, bounds(dtype)[1])
+    want = [
+        tflite.clamped(tflite.scaled_once(int(b), float(real)), zero, low, most)
+        for b, real in zip(bias, reals, strict=True)
+    ]
+    assert out.tolist() == [want] * 2
+
+
+@pytest.mark.parametrize("by_column", [False, True])
+@pytest.mark.parametrize("x_dtype", BYTES)
+def test_q31_matmul_with_the_digits_of_doubles_cuts(x_dtype: str, by_column: bool) -> None:
+    rng = np.random.default_rng(4)
+    x, y = values((5, 37), x_dtype, 1), values((35, 37), "int8", 2)
+    bias = rng.integers(-5000, 5000, 35).astype(np.int32)
+    reals = rng.uniform(0.0002, 0.004, 35 if by_column else 1)
+    digits, shifts = digits_of(reals)
+    if not by_column:
+        digits, shifts = digits.reshape(()), shifts.reshape(())
+    out = poisoned((5, 35), "int8")
+    zeros = [np.array(7, x_dtype), np.array(-2, "int8")]
+    attrs = {"transpose_y": 1, "output_zero": -3, "low": -128, "high": 100}
+    run_every_cut("q31_matmul", [x, y, digits, bias, *zeros, shifts], [out], **attrs)
+    sums = (x.astype(np.int64) - 7) @ (y.T.astype(np.int64) + 2) + bias
+    factors = np.broadcast_to(reals, 35)
+    want = [
+        [tflite.clamped(tflite.scaled_once(int(s), float(r)), -3, -128, 100) for s, r in zip(row, factors, strict=True)]
+        for row in sums
+    ]
+    assert out.tolist() == want
+    assert len(np.unique(out)) > 50
 
 
 CONVS = {

@@ -44,6 +44,24 @@ def multiplier_of(real: float) -> tuple[int, int]:
     return (rounded, shift) if shift >= -31 else (0, 0)
 
 
+def scaled_once(x: int, real: float) -> int:
+    """TfLiteRound(double(x) * real) in fractions: the product rounded to a double, then halves away from 0."""
+    size = abs(Fraction(float(x) * real))
+    whole = (2 * size + 1) // 2
+    return int(-whole if x < 0 else whole)
+
+
+def near_halves(rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """int32 sums and positive factors whose products lie at a half or a few units in the last place beside it, in every
+    order of magnitude."""
+    sums = np.trunc(np.exp2(rng.uniform(0, 31, count))) * rng.choice([-1, 1], count)
+    halves = rng.integers(0, 260, count) + rng.choice([0.5, 1.0], count, p=[0.95, 0.05])
+    reals = halves / np.abs(sums)
+    for _ in range(4):
+        reals = np.nextafter(reals, rng.choice([0, np.inf], count))
+    return sums.astype(np.int32), reals
+
+
 def clamped(x: int, zero: int, low: int, high: int) -> int:
     return max(low, min(high, x + zero))
 

@@ -52,9 +52,9 @@
   OP(relu6, 85, 0, at_most(at_least(x, zero), set(6.0f)))                                                              \
   OP(hard_swish, 90, 0, hn::Mul(x, hn::Mul(at_most(at_least(hn::Add(x, set(3.0f)), zero), set(6.0f)), set(1 / 6.0f)))) \
   OP(leaky_relu, 90, 1, hn::IfThenElse(hn::Lt(x, zero), hn::Mul(alpha, x), x))                                         \
-  OP(elu, 305, 1, hn::IfThenElse(hn::Lt(x, zero), hn::Mul(alpha, expm1(x)), x))                                        \
-  OP(celu, 325, 1, hn::IfThenElse(hn::Lt(x, zero), hn::Mul(alpha, expm1(hn::Div(x, alpha))), x))                       \
-  OP(selu, 280, 2, hn::Mul(beta, hn::IfThenElse(hn::Lt(x, zero), hn::Mul(alpha, expm1(x)), x)))                        \
+  OP(elu, 305, 1, hn::IfThenElse(hn::Lt(x, zero), hn::Mul(alpha, expm1(hn::Min(x, zero))), x))                         \
+  OP(celu, 325, 1, hn::IfThenElse(hn::Lt(x, zero), hn::Mul(alpha, expm1(hn::Div(hn::Min(x, zero), alpha))), x))        \
+  OP(selu, 280, 2, hn::Mul(beta, hn::IfThenElse(hn::Lt(x, zero), hn::Mul(alpha, expm1(hn::Min(x, zero))), x)))         \
   OP(sigmoid_hard, 85, 2, at_most(at_least(hn::MulAdd(alpha, x, beta), zero), one))                                    \
   OP(clip, 90, 2, at_most(at_least(x, alpha), beta))                                                                   \
   OP(scaled_tanh, 270, 2, hn::Mul(alpha, tanh(hn::Mul(beta, x))))                                                      \

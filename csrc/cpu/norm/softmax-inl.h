@@ -39,17 +39,17 @@ HWY_INLINE float exponentials(const T* x, float* exps, int64_t n, float top) {
     const int64_t end = HWY_MIN(n, i + block);
     for (; i + kWays * kLanes <= end; i += kWays * kLanes)
       for (int k = 0; k < kWays; ++k) {
-        const V e = exp_of_negative(hn::Sub(load(x + i + k * kLanes), shift));
+        const V e = weight_of_negative(hn::Sub(load(x + i + k * kLanes), shift));
         store(e, exps + i + k * kLanes);
         sum[k] = hn::Add(sum[k], e);
       }
     for (; i + kLanes <= end; i += kLanes) {
-      const V e = exp_of_negative(hn::Sub(load(x + i), shift));
+      const V e = weight_of_negative(hn::Sub(load(x + i), shift));
       store(e, exps + i);
       sum[0] = hn::Add(sum[0], e);
     }
     if (i < end) {
-      const V e = exp_of_negative(hn::Sub(load_part(x + i, n - i, -kInfinity), shift));
+      const V e = weight_of_negative(hn::Sub(load_part(x + i, n - i, -kInfinity), shift));
       store_part(e, exps + i, n - i);
       sum[1] = hn::Add(sum[1], hn::IfThenElseZero(hn::FirstN(D(), static_cast<size_t>(n - i)), e));
       i = n;

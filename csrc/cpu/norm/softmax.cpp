@@ -59,7 +59,7 @@ void softmax_columns(const std::byte* x, int64_t x_stride, std::byte* y, int64_t
       if constexpr (kLog)
         log_part.add(shifted);
       else
-        part = hn::Add(part, exp_of_negative(shifted));
+        part = hn::Add(part, weight_of_negative(shifted));
     }
     sum = hn::Add(sum, part);
     log_sum.add(log_part);
@@ -67,7 +67,7 @@ void softmax_columns(const std::byte* x, int64_t x_stride, std::byte* y, int64_t
   const V last = kLog ? log_sum.value() : hn::Div(set(1), sum);
   for (int64_t i = 0; i < n; ++i) {
     const V shifted = hn::Sub(at(i), top);
-    const V result = kLog ? hn::Sub(shifted, last) : hn::Mul(exp_of_negative(shifted), last);
+    const V result = kLog ? hn::Sub(shifted, last) : hn::Mul(weight_of_negative(shifted), last);
     T* to = reinterpret_cast<T*>(y + i * y_stride);
     if (columns == kLanes)
       store(result, to);

@@ -20,10 +20,11 @@ inline constexpr int64_t kColumnPadding = 64;          // vectors of columns may
 // From sums to stored results. Where the epilogue only clamps, an 8-bit integer is
 //   round(sum * scale + bias) + zero, saturated,     with scale and bias in steps of the output, scale as two floats.
 // Else f = sum * scale + bias in fp32, the epilogue, and then fp32, or round(f * inverse_scale) + zero.
-// With q31, an 8-bit integer is rescale(sum, multiplier, shift) of q31.h, moved by zero and clamped.
+// With q31, an 8-bit integer is rescale(sum, multiplier, shift) of q31.h, moved by zero and clamped; with q31 and
+// doubles it is sum * factor, rounded once, halves away from 0.
 struct DotOutput {
   DType dtype;  // int32: the sums themselves
-  bool q31 = false;
+  bool q31 = false, doubles = false;
   bool in_steps;   // the first way
   bool in_bounds;  // the epilogue only clamps
   float inverse_scale, zero;
@@ -48,6 +49,7 @@ struct DotTile {
   const float* bias;
   const int32_t* multiplier;  // with q31, in the place of scale and scale_rest
   const int32_t* shift;
+  const double* factor;  // with doubles, in the place of both
   const DotOutput* output;
   int rows;
   int num_panels;

@@ -172,6 +172,27 @@ HWY_INLINE VI stored_q31(VI sum, VI multiplier, VI right, VI zero, VI least, VI 
   return hn::Add(hn::Min(most, hn::Max(least, result)), zero);
 }
 
+// sum * factor, moved and clamped.
+HWY_NOINLINE void finish_doubles(const DotTile& t, int64_t column, int rows, int64_t n, const int32_t* sums) {
+  const DotOutput& o = *t.output;
+  const double least = o.low - o.zero, most = o.high - o.zero;
+  const auto zero = static_cast<int32_t>(o.zero);
+  const double* factor = t.factor + column;
+  for (int m = 0; m < rows; ++m) {
+    const int32_t* from = sums + m * kPitch;
+    auto* to = reinterpret_cast<uint8_t*>(t.out[m] + column);
+    for (int64_t i = 0; i < n; ++i) {
+      // Clamped one further, so that what is cut off fits.
+      const double product = HWY_MIN(most + 1, HWY_MAX(least - 1, from[i] * factor[i]));
+      const auto whole = static_cast<int32_t>(product);
+      const double rest = product - whole;  // exact, as product + 0.5 is not
+      const int32_t steps = whole + (rest >= 0.5) - (rest <= -0.5);
+      to[i] =
+          static_cast<uint8_t>(HWY_MIN(static_cast<int32_t>(most), HWY_MAX(static_cast<int32_t>(least), steps)) + zero);
+    }
+  }
+}
+
 HWY_NOINLINE void finish_q31(const DotTile& t, int64_t column, int rows, int64_t n, const int32_t* sums) {
   const DotOutput& o = *t.output;
   const auto offset = static_cast<int32_t>(o.zero);
@@ -204,6 +225,7 @@ HWY_NOINLINE void finish(const DotTile& t, int64_t column, int rows, int64_t num
     for (int m = 0; m < rows; ++m) std::memcpy(t.out[m] + column * 4, sums + m * kPitch, n * 4);
     return;
   }
+  if (o.doubles) return finish_doubles(t, column, rows, n, sums);
   if (o.q31) return finish_q31(t, column, rows, n, sums);
   const V low = set(o.low), high = set(o.high), inverse = set(o.inverse_scale), zero = set(o.zero);
   const bool to_fp32 = o.dtype == DType::kFp32;

@@ -12,6 +12,7 @@
 namespace hexane::cpu {
 
 inline constexpr int32_t kLeastShift = -31, kMostShift = 30;
+inline constexpr int kDigits = 53;  // of a double
 
 inline int32_t saturated(int64_t x) {
   return static_cast<int32_t>(

@@ -141,7 +141,8 @@ void set_columns(const char* kernel, QuantizedState& s, const Call& call, int64_
   const Tensor* shift = s.output.q31 ? optional(call, kShift) : nullptr;
   if (s.output.q31) {
     if (!scale) fail(kernel, "multiplier: got none, need one");
-    check(scale, "multiplier", true, DType::kInt32);
+    s.output.doubles = scale->dtype == DType::kInt64;
+    check(scale, "multiplier", true, s.output.doubles ? DType::kInt64 : DType::kInt32);
     check(shift, "shift", true, DType::kInt8);
     check(bias, "bias", false, DType::kInt32);
   } else if (raw == (scale != nullptr))
@@ -195,9 +196,15 @@ void fill_columns(const QuantizedState& s, const Call& call, const int32_t* sums
     row_factor[at] = y_zero;
     if (s.output.q31) {
       const Tensor* shift = optional(call, kShift);
-      const int32_t multiplier = std::max(read_column<int32_t>(*scale, column), 0),
-                    moved =
-                        shift ? std::clamp<int32_t>(read_column<int8_t>(*shift, column), kLeastShift, kMostShift) : 0;
+      const int32_t moved =
+          shift ? std::clamp<int32_t>(read_column<int8_t>(*shift, column), kLeastShift, kMostShift) : 0;
+      if (s.output.doubles) {
+        const int64_t digits =
+            std::clamp<int64_t>(read_column<int64_t>(*scale, column), 0, (int64_t{1} << kDigits) - 1);
+        reinterpret_cast<double*>(scales)[at] = std::ldexp(static_cast<double>(digits), moved - kDigits);
+        continue;
+      }
+      const int32_t multiplier = std::max(read_column<int32_t>(*scale, column), 0);
       std::memcpy(scales + at, &multiplier, 4);
       std::memcpy(rests + at, &moved, 4);
       continue;
@@ -226,6 +233,7 @@ void point_to_columns(const QuantizedState& s, const std::byte* columns, int64_t
   tile.bias = tile.scale_rest + s.padded_columns;
   tile.multiplier = shared + s.padded_columns;
   tile.shift = tile.multiplier + s.padded_columns;
+  tile.factor = reinterpret_cast<const double*>(values + (num_starts + 1) * s.padded_columns) + first;
 }
 
 }  // namespace hexane::cpu

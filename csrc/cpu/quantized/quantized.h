@@ -20,7 +20,8 @@ struct QuantizedAttrs {
   Epilogue epilogue;
 };
 
-// With q31: the scale is an int32 multiplier, and its int8 shift follows the other operands.
+// With q31: the scale is an int32 multiplier, and its int8 shift follows the other operands. An int64 multiplier has
+// the digits of a double: factor = multiplier 2^(shift - 53).
 struct Q31Attrs {
   int64_t output_zero, low, high;
 };
@@ -54,7 +55,7 @@ inline uint8_t left_zero_byte(const QuantizedState& s, const Call& call) {
 int32_t right_zero(const QuantizedState& s, const Call& call, int64_t column);
 
 // start for `num_starts` sets of columns, then row_factor, scale, its rest (with q31: multiplier and
-// shift) and bias for one, each padded.
+// shift; with doubles the factor in the place of both) and bias for one, each padded.
 inline int64_t column_bytes(const QuantizedState& s, int64_t num_starts) {
   return 4 * s.padded_columns * (num_starts + 4);
 }

@@ -222,6 +222,8 @@ const Kernel kTable[] = {
     row<QuantizedMatmulAttrs>("8b,8b,*...->fp32", kLayout),
     row<Q31MatmulAttrs>("8b,8b,int32,int32,8b,8b,int8->int8", kQ31Layout),
     row<Q31MatmulAttrs>("8b,8b,int32,int32,8b,8b,int8->uint8", kQ31Layout),
+    row<Q31MatmulAttrs>("8b,8b,int64,int32,8b,8b,int8->int8", kQ31Layout),
+    row<Q31MatmulAttrs>("8b,8b,int64,int32,8b,8b,int8->uint8", kQ31Layout),
 };
 
 }  // namespace

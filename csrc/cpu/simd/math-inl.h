@@ -65,8 +65,8 @@ HWY_INLINE V residual(V c, V a, V b) {
 
 // ---- exponentials ----
 
-// x 2^k, k a whole number, rounded once also where it is subnormal or infinite.
-HWY_INLINE V scale(V x, V k) {
+// x 2^k, k a whole number, rounded once.
+HWY_INLINE V scale_by_processor(V x, V k) {
 #if HEXANE_HAS_AVX512
   return V{_mm512_scalef_ps(x.raw, k.raw)};
 #else
@@ -74,6 +74,18 @@ HWY_INLINE V scale(V x, V k) {
   const auto power = [&](VI i) HWY_ATTR { return hn::BitCast(D(), hn::ShiftLeft<23>(hn::Add(i, bias))); };
   return hn::Mul(hn::Mul(x, power(half)), power(hn::Sub(n, half)));
 #endif
+}
+
+// The same for any result: subnormal ones are made as whole multiples of 2^-149, because a processor takes some 150
+// cycles for an operation that gives or underflows one. |x| is from 2^-70 on where k is below -100.
+HWY_INLINE V scale(V x, V k) {
+  const M tiny = hn::Lt(k, set(-100.0f));
+  if (HWY_LIKELY(hn::AllFalse(D(), tiny))) return scale_by_processor(x, k);
+  const V units = hn::Abs(scale_by_processor(x, hn::IfThenElseZero(tiny, hn::Add(k, set(149.0f)))));
+  const M subnormal = hn::And(tiny, hn::Lt(units, set(0x1p23f)));
+  const V bits = hn::BitCast(D(), hn::NearestInt(hn::IfThenElseZero(subnormal, units)));
+  const V usual = scale_by_processor(x, hn::IfThenZeroElse(subnormal, k));
+  return hn::IfThenElse(subnormal, hn::CopySign(bits, x), usual);
 }
 
 // x limited to low..high; NaN stays NaN, by the order of the operands where the instruction returns the second one.
@@ -115,6 +127,15 @@ HWY_INLINE V exp_of_negative(V x) {
   return scale(exp_of_reduced(r), k);
 }
 
+// The same for a weight beside one of 1: below 2^-125 it is 0, which no sum of weights tells from it, and products with
+// it are fast.
+HWY_INLINE V weight_of_negative(V x) {
+  V k;
+  const V r = reduce_exp(hn::Max(set(-150.0f), x), k);
+  const M none = hn::Lt(k, set(-125.0f));
+  return hn::IfThenZeroElse(none, scale_by_processor(exp_of_reduced(r), hn::IfThenZeroElse(none, k)));
+}
+
 HWY_INLINE V exp2(V x) {
   const V bounded = limit(x, -160.0f, 140.0f), k = hn::Round(bounded);
   const V r = hn::Mul(hn::Sub(bounded, k), set(0.693147181f));
@@ -154,11 +175,12 @@ HWY_INLINE V log(V x) {
 }
 
 HWY_INLINE V log1p(V x) {
+  const M tiny = hn::Lt(hn::Abs(x), set(0x1p-60f));
   const V u = hn::Add(set(1.0f), x);
-  const V lost = hn::Sub(x, hn::Sub(u, set(1.0f)));
+  const V lost = hn::IfThenZeroElse(tiny, hn::Sub(x, hn::Sub(u, set(1.0f))));
   const V result = hn::Add(log(u), hn::Div(lost, u));
   const M edge = hn::Or(hn::Eq(u, hn::Zero(D())), hn::Eq(u, set(kInfinity)));
-  return hn::IfThenElse(edge, log(u), hn::IfThenElse(hn::Eq(x, hn::Zero(D())), x, result));
+  return hn::IfThenElse(edge, log(u), hn::IfThenElse(tiny, x, result));
 }
 
 // ---- hyperbolic functions ----
@@ -270,8 +292,8 @@ HWY_INLINE V asin(V x) { return outside_one_is_nan(x, hn::Asin(D(), x)); }
 HWY_INLINE V acos(V x) { return outside_one_is_nan(x, hn::Acos(D(), x)); }
 HWY_INLINE V atan(V x) { return nan_or(x, hn::Atan(D(), x)); }
 
-// x times a gate that has become 0: `result`, or NaN where x is infinite, as the product with 0 is.
-HWY_INLINE V gated(V x, V result) { return hn::MulAdd(x, hn::Zero(D()), result); }
+// x times a gate that has become 0, for x < 0: `result`, or NaN where x is infinite, as the product with 0 is.
+HWY_INLINE V gated(V x, V result) { return hn::IfThenElse(hn::Eq(x, set(-kInfinity)), set(std::nanf("")), result); }
 
 // ---- the normal distribution ----
 
@@ -310,17 +332,29 @@ HWY_INLINE V gelu(V x) {
 
 // ---- sigmoids ----
 
+// 1 + p 2^k for k <= 0; below 2^-24 the power makes no difference.
+HWY_INLINE V one_and(V p, V k) { return hn::Add(set(1.0f), scale_by_processor(p, hn::Max(set(-40.0f), k))); }
+
 HWY_INLINE V sigmoid(V x) {
-  const V e = exp_of_negative(hn::Neg(hn::Abs(x)));
-  return hn::Div(hn::IfThenElse(hn::Lt(x, hn::Zero(D())), e, set(1.0f)), hn::Add(set(1.0f), e));
+  V k;
+  const V p = exp_of_reduced(reduce_exp(hn::Max(set(-150.0f), hn::Neg(hn::Abs(x))), k));
+  const M negative = hn::Lt(x, hn::Zero(D()));
+  if (HWY_LIKELY(hn::AllFalse(D(), hn::Lt(k, set(-100.0f))))) {
+    const V e = scale_by_processor(p, k);
+    return hn::Div(hn::IfThenElse(negative, e, set(1.0f)), hn::Add(set(1.0f), e));
+  }
+  const V result = hn::Div(hn::IfThenElse(negative, p, set(1.0f)), one_and(p, k));
+  return scale(result, hn::IfThenElseZero(negative, k));
 }
 
-// x / (1 + e^-u) where r reduces -|u| with k, x and u of one sign, and the gate is 0 below -200.
+// x / (1 + e^-u) where r reduces -|u| with k, x and u of one sign, and the gate is 0 below -200. The quotient is scaled
+// last: it is the only step with subnormal results.
 HWY_INLINE V times_sigmoid(V x, V r, V k) {
   const V p = exp_of_reduced(r);
+  const M negative = hn::Lt(x, hn::Zero(D()));
   const V low = gated(x, hn::Mul(hn::Max(set(-200.0f), x), p));
-  const V numerator = hn::IfThenElse(hn::Lt(x, hn::Zero(D())), scale(low, k), x);
-  return hn::Div(numerator, hn::Add(set(1.0f), scale(p, k)));
+  const V result = hn::Div(hn::IfThenElse(negative, low, x), one_and(p, k));
+  return scale(result, hn::IfThenElseZero(negative, k));
 }
 
 HWY_INLINE V silu(V x) {
@@ -356,9 +390,11 @@ HWY_INLINE V softplus(V x) {
 // x tanh(softplus(x)) = x (e^2 + 2 e) / (e^2 + 2 e + 2), e = e^x
 HWY_INLINE V mish(V x) {
   V k;
-  const V p = exp_of_reduced(reduce_exp(limit(x, -150.0f, 20.0f), k)), e = scale(p, k), e2 = hn::Add(e, set(2.0f));
-  const V numerator = scale(hn::Mul(hn::Max(set(-200.0f), x), hn::Mul(p, e2)), k);
-  return hn::IfThenElse(hn::Gt(x, set(20.0f)), x, hn::Div(gated(x, numerator), hn::MulAdd(e, e2, set(2.0f))));
+  const V p = exp_of_reduced(reduce_exp(limit(x, -150.0f, 20.0f), k));
+  const V e = scale_by_processor(p, hn::Max(set(-40.0f), k)), e2 = hn::Add(e, set(2.0f));
+  const V numerator = hn::Mul(hn::Max(set(-200.0f), x), hn::Mul(p, e2));
+  const V result = scale(hn::Div(gated(x, numerator), hn::MulAdd(e, e2, set(2.0f))), k);
+  return hn::IfThenElse(hn::Gt(x, set(20.0f)), x, result);
 }
 
 }  // namespace hexane::cpu::HWY_NAMESPACE

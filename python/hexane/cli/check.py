@@ -443,9 +443,9 @@ def _print_matrix(reports: Sequence[Report], heads: Mapping[str, str]) -> None:
     runs = ("verdict", *(str(report.outcome) for report in first))
     cuts = [
         ("segments", *(str(len(r.segments)) for r in first)),
-        ("of the engine", *(str(r.engine_segments) for r in first)),
+        ("on the engine", *(str(r.engine_segments) for r in first)),
         ("values that cross", *(str(len(r.crossings)) for r in first)),
-        ("at least, us", *(_least(group) for group in shared)),
+        ("latency, us, least", *(_least(group) for group in shared)),
     ]
     print_table(head, [*((op, *(WORDS[i] for i in worst)) for op, worst in rows.items()), runs, *cuts])
     for group in shared:

@@ -217,9 +217,14 @@ def compile_model(
         record |= {} if in_flash is None else {"flash": {**asdict(in_flash), "total": in_flash.total}}
         print_json({**record, "steps": len(net.steps), "memory": net.memory})
         return
-    sizes = ", ".join(f"{name} {size_text(count)}" for name, count in net.memory.items())
+    c99 = net.program is not None and net.program.runtime != "host"
+    counts = {name: count for name, count in net.memory.items() if not (c99 and name == "scratch")}
+    sizes = ", ".join(f"{name} {size_text(count)}" for name, count in counts.items())
     chip = "" if net.target == "host" else f" for {net.target_label}"
-    print(f"{output}: {size_text(file_bytes)}, {counted(len(net.steps), 'step')}{chip}; {sizes}")
+    print(
+        f"{output}: {size_text(file_bytes)}, {counted(len(net.steps), 'step')}{chip}; {sizes}"
+        + (", no scratch (C99)" if c99 else "")
+    )
     if line := choice_line(net):
         print(line)
     if in_flash is not None:

@@ -247,6 +247,8 @@ def _advice(graph: Graph) -> Iterator[str]:
     for first, *others in said.values():
         more = f" and {counted(len(others), 'other op')}" if others else ""
         yield f"{first.verdict}: {first.node}{more}: {first.reason} ({first.source})"
+    if any("(constraint " in first.reason for first, *_ in said.values()):
+        yield f"constraints: by their numbers in {CONSTRAINTS}"
 
 
 def _save(programs: Mapping[int, Mil | Netplist], output: Path) -> None:
@@ -257,6 +259,7 @@ def _save(programs: Mapping[int, Mil | Netplist], output: Path) -> None:
         save_mil(program, output) if isinstance(program, Mil) else save_netplist(program, output)
 
 
+CONSTRAINTS = "docs/mil.md, section Constraints"
 LEFT = ("host", "border", "moved")  # verdicts on ops of the host
 
 

@@ -31,6 +31,10 @@ HEAD = (
     "streams",
     "descriptor",
 )
+LEGEND = (
+    "used for: empty where the compiler decides by the value. status: measured on a chip; decoded from Apple's"
+    " software; read in a document or in source code; inferred; disputed where sources differ (claim: what each says)."
+)
 LONG = 8  # items of a list that are printed
 
 
@@ -150,7 +154,8 @@ def value_text(fact: Any) -> str:
 def _print_target(target: Target) -> None:
     about = f": {target.silicon}" if isinstance(target, Chip) else ""
     print(f"{target.label}{about}\n")
-    print_table(("what", "value", "unit", "offset", "compiler", "status", "source"), list(_rows(target)))
+    print_table(("what", "value", "unit", "offset", "used for", "status", "source"), list(_rows(target)))
+    print(f"\n{fill(LEGEND, 120)}")
     if isinstance(target, Chip):
         print(f"\n{fill(image_formats(target), 120, break_on_hyphens=False)}")
 
@@ -178,7 +183,7 @@ def _rows(target: Target) -> Iterator[tuple[str, ...]]:
 
 def use_text(path: str) -> str:
     """The compiler's use of a field: "" if it uses it."""
-    return {True: "", False: "not used", "reports": "reports only"}[field_table()[field_of(path)].get("used", True)]
+    return {True: "", False: "nothing", "reports": "reports only"}[field_table()[field_of(path)].get("used", True)]
 
 
 def field_of(path: str) -> str:

@@ -189,6 +189,8 @@ def _scaling(step: _Step, axes: Sequence[int]) -> tuple[tuple[int, ...], tuple[i
     x, weight, scale = (step.input(i) for i in range(3))
     if {x.dtype, weight.dtype, step.out.dtype} != {"int8"}:
         raise _No(f"got {x.dtype}, {weight.dtype} and {step.out.dtype}, need int8")
+    if scale.dtype != "int32":
+        raise _No("its sums are rounded once, as products of doubles")
     bias, x_zero, y_zero, shift = ([*step.inputs, *4 * (None,)][i] for i in range(3, 7))
     if any(one is not None and one.data is None for one in (weight, scale, bias, x_zero, y_zero, shift)):
         raise _No("its weights are computed")

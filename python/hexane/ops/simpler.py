@@ -1,7 +1,7 @@
 """Ops in simpler ones: one way for all who need it, a chip that has no layer for an op, MIL text and Core AI assets."""
 
 from collections.abc import Sequence
-from math import floor, isinf, log2, prod, sqrt
+from math import floor, inf, isinf, log2, prod, sqrt
 
 import numpy as np
 
@@ -67,14 +67,19 @@ LARGEST_SQUARED = 128.0  # the mean of squares of such numbers is 16384 at most
 
 
 def held(
-    b: Builder, x: Value, axes: Sequence[int], most: float = LARGEST_SQUARED, brings_up: bool = False
+    b: Builder,
+    x: Value,
+    axes: Sequence[int],
+    most: float = LARGEST_SQUARED,
+    brings_up: bool = False,
+    low: float = -inf,
 ) -> tuple[Value, Value]:
     """x * factor, limited to `most`, and the factor of each row: min(1, most / the largest size).
 
     most: a power of two of at most 128. Rows within it keep their bits. brings_up: the factor of their rows is up to
-    512.
+    512. low: no number is below it; from -1 on no sizes are computed.
     """
-    factor = _factor(b, x, axes, most, max(most / MOST_UP, SMALLEST_TOP) if brings_up else most)
+    factor = _factor(b, x, axes, most, max(most / MOST_UP, SMALLEST_TOP) if brings_up else most, low)
     return b.mul(x, factor), factor
 
 
@@ -83,8 +88,9 @@ MOST_EPSILON = 2.0**-3  # times the square of MOST_UP it is half of fp16's range
 SMALLEST_TOP = 2.0**-7  # over 128 it is a normal number of fp16
 
 
-def _factor(b: Builder, x: Value, axes: Sequence[int], most: float, least: float) -> Value:
-    top = b.maximum(b.reduce_max(b.abs(x), axes=axes), least)
+def _factor(b: Builder, x: Value, axes: Sequence[int], most: float, least: float, low: float = -inf) -> Value:
+    sizes = x if low >= -1 else b.abs(x)
+    top = b.maximum(b.reduce_max(sizes, axes=axes), max(least, -low if low >= -1 else 0.0))
     factor = b.inverse(b.mul(top, 1 / LARGEST_SQUARED))  # from 1/512 on, which fp16 holds with all digits
     return factor if most == LARGEST_SQUARED else b.mul(factor, most / LARGEST_SQUARED)
 
@@ -134,10 +140,12 @@ def l2_norm(b: Builder, x: Value, axes: Sequence[int], epsilon: float) -> Value:
     return b.mul(u, b.rsqrt(total))
 
 
-def held_for_sum(b: Builder, x: Value, axes: Sequence[int], brings_up: bool = False) -> tuple[Value, Value]:
+def held_for_sum(
+    b: Builder, x: Value, axes: Sequence[int], brings_up: bool = False, low: float = -inf
+) -> tuple[Value, Value]:
     """u = x * factor, scaled so that its sum of squares fits fp16, and the factor of each row"""
     count = prod(x.shape[a] for a in axes or range(len(x.shape)))
-    return held(b, x, axes, LARGEST_SQUARED * 2.0 ** floor(-log2(max(count, 1)) / 2), brings_up)
+    return held(b, x, axes, LARGEST_SQUARED * 2.0 ** floor(-log2(max(count, 1)) / 2), brings_up, low)
 
 
 LEAST = 2.0**-24  # above 0 in fp16
@@ -159,6 +167,56 @@ def mean_variance_norm(b: Builder, x: Value, axes: Sequence[int], epsilon: float
     u, factor = _magnified(b, *_spread(b, x, axes), axes)
     deviation = b.add(b.sqrt(b.reduce_mean(b.square(u), axes=axes)), b.mul(factor, epsilon))
     return b.real_div(u, b.maximum(deviation, LEAST))
+
+
+SMALL_NORM = 1 << 14  # elements: of so few a norm layer takes some us, and is one layer in place of forty
+LONGEST_MEAN = 1 << 14  # 1 over more numbers is a subnormal of fp16
+
+
+def _per_channel(b: Builder, reduction: str, x: Value) -> Value:
+    """The reduction of each channel's pixels. Many pixels are reduced along one axis at a time."""
+    axes = tuple(range(2, len(x.shape)))
+    for some in (axes,) if prod(x.shape[2:]) <= LONGEST_MEAN else [(a,) for a in reversed(axes)]:
+        x = b.apply(reduction, x, axes=some)
+    return x
+
+
+def group_norm(b: Builder, x: Value, gamma: Value | None, beta: Value | None, num_groups: int, epsilon: float) -> Value:
+    """u * g + o, u = (x - mean of its group) * f, scaled so that squares fit fp16. Each channel has its g and o.
+
+    Only statistics of channels, one number each, are regrouped: a group of x itself may be wider than a chip takes.
+    The mean of u is what rounding has left of the group's mean. It is subtracted too.
+    """
+    n, channels = x.shape[:2]
+    groups = (n, num_groups, channels // num_groups, *(1 for _ in x.shape[3:]))
+    each = (n, channels, *(1 for _ in x.shape[2:]))
+
+    def of_group(reduction: str, of: Value) -> Value:
+        inside = b.reshape(_per_channel(b, reduction, of), shape=groups)
+        return inside if groups[2] == 1 else b.apply(reduction, inside, axes=(2,))
+
+    def spread(of: Value) -> Value:
+        if of.shape != groups:  # a product: a repetition would be several layers
+            of = b.mul(of, b.const(np.ones((1, 1, *groups[2:]), x.dtype.numpy)))
+        return b.reshape(of, shape=each)
+
+    def of_channels(v: Value) -> Value:
+        return b.reshape(v, shape=(1, *groups[1:]))
+
+    half = b.mul(x, 0.5)
+    mean = of_group("reduce_mean", half)
+    top = b.maximum(b.sub(of_group("reduce_max", half), mean), b.sub(mean, of_group("reduce_min", half)))
+    least = LARGEST_SQUARED / 2 / (MOST_UP if epsilon <= MOST_EPSILON else 1.0)
+    twice = b.inverse(b.mul(b.maximum(top, least), 1 / LARGEST_SQUARED))
+    u = b.mul(b.sub(half, spread(mean)), spread(twice))
+    rest = of_group("reduce_mean", u)
+    variance = b.maximum(b.sub(of_group("reduce_mean", b.square(u)), b.square(rest)), 0.0)
+    gain = b.rsqrt(b.add(variance, scaled_epsilon(b, b.mul(twice, 0.5), epsilon)))
+    offset = b.mul(rest, gain)
+    if gamma is not None:
+        gain, offset = b.mul(gain, of_channels(gamma)), b.mul(offset, of_channels(gamma))
+    offset = b.mul(offset, -1.0) if beta is None else b.sub(of_channels(beta), offset)
+    return b.add(b.mul(u, spread(gain)), spread(offset))
 
 
 def _scaled_twice(b: Builder, factor: Value, epsilon: float) -> Value:

@@ -194,7 +194,8 @@ class Fit:
     def _memory_verdict(self) -> str:
         whole, streamed = self.whole + self.extra_bytes, self.streamed + self.extra_bytes
         if self.sram is None:
-            return f"needs {streamed} bytes row by row, {whole} in whole tensors"
+            device = "; on a small device: --runtime c99" if self.runtime == "host" else ""
+            return f"needs {streamed} bytes row by row, {whole} in whole tensors{device}"
         stripes, way, where = self.striped, self.in_sram, f"{self.sram} bytes"
         if isinstance(way, Way):
             slow = f" with {self.slow} of slow memory" if way.slow else ""

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import prod
 from operator import gt
 from typing import Any
 
@@ -71,16 +70,8 @@ def _transposed(x: TensorType, attrs: Mapping[str, Any], chip: Chip) -> Iterator
         yield _oversize(chip, "transpose_elements", got, "transpose pieces and concatenate them")
 
 
-def _groups(x: TensorType, attrs: Mapping[str, Any], chip: Chip) -> Iterator[Verdict]:
-    inner = {"height": x.shape[1] // attrs["num_groups"], "width": prod(x.shape[2:])}
-    for axis, extent in inner.items():
-        if extent > (most := getattr(chip.extents, axis)):
-            got = f"groups are normalised as (1, groups, channels, pixels): {axis} {extent}, the chip takes {most}"
-            yield _oversize(chip, axis, got, "normalise smaller images")
-
-
 # Limits of ops in addition to the extents of their tensors.
-OWN_EXTENTS = {"transpose": _transposed, "group_norm": _groups}
+OWN_EXTENTS = {"transpose": _transposed}
 
 
 def _oversize(chip: Chip, field: str, reason: str, change: str, reject: str = "") -> Verdict:

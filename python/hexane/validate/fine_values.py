@@ -139,11 +139,17 @@ def _needs_digits(node: Node, fine: Mapping[Value, Fine], readers: Mapping[Value
 
 
 def _scales_its_operand(node: Node, readers: Mapping[Value, list[Node]]) -> bool:
-    """True if a reciprocal only multiplies computed numbers, as in a normalisation."""
+    """True if a reciprocal only multiplies computed numbers, as in a normalisation; first by constants and through
+    views, as the gains of a group norm's channels do."""
     users = readers.get(node.values[0], [])
-    return bool(users) and all(
-        user.op == "mul" and all(v is not None and v.node.op != "const" for v in user.inputs) for user in users
-    )
+    return bool(users) and all(_scales(user, readers) for user in users)
+
+
+def _scales(user: Node, readers: Mapping[Value, list[Node]]) -> bool:
+    if user.op == "mul" and not _constants(user):
+        return True
+    is_on_the_way = user.op == "mul" or (bool(OPS[user.op].moves) and len(user.inputs) == 1)
+    return is_on_the_way and _scales_its_operand(user, readers)
 
 
 def _by_constant(node: Node) -> tuple[Value | None, float]:

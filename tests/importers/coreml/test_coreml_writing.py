@@ -161,6 +161,21 @@ def test_pixels_and_large_variances_keep_their_bits(tmp_path: Path, accepted: Ca
 # ---- dtypes, ports and names ----
 
 
+def test_a_large_group_norm_has_no_tensor_of_whole_groups(tmp_path: Path, accepted: Callable[[Path], Any]) -> None:
+    """In torch's spelling. A group of 102,400 numbers is wider than engines take."""
+    x = hx.input("x", (1, 8, 160, 160))
+    y = hx.instance_norm(hx.reshape(x, shape=(1, 2, -1)), np.ones(2, np.float32), np.zeros(2, np.float32))
+    graph = hx.graph({"y": hx.reshape(y, shape=x.shape)})
+    path = written(graph, tmp_path, "fp16")
+    assert max(extent for node in read(path).nodes for t in node.types for extent in t.shape) == 160
+    feeds = {"x": np.random.default_rng(2).normal(3000, 4000, x.shape)}
+    (got,) = results(read(path), feeds)
+    rows = feeds["x"].astype(np.float16).astype(np.float64).reshape(1, 2, -1)
+    want = (rows - rows.mean(-1, keepdims=True)) / rows.std(-1, keepdims=True)
+    np.testing.assert_allclose(got, want.reshape(x.shape), atol=0.01)
+    accepted(path)
+
+
 def test_integers_and_truths_pass_as_int32(tmp_path: Path, accepted: Callable[[Path], Any]) -> None:
     tokens, mask, bytes_ = (
         hx.input("tokens", (2, 5), "int64"),

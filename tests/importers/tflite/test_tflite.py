@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 
 import hexane as hx
+from hexane.build import Tensor
 from hexane.errors import Error, UnsupportedError
+from hexane.importers.tflite.integer import scaled_once
 from hexane.importers.tflite.opened import open_model
+from hexane.ops.rewriter import Rewriter
 from tflite_references import reference
 from tflite_writer import TfliteModel
 
@@ -51,6 +54,18 @@ def dense() -> TfliteModel:
     return m
 
 
+def dense_16(bias: str) -> TfliteModel:
+    m = TfliteModel()
+    x = m.tensor((2, 3, 40), "int16", scales=0.0003)
+    w = m.tensor((6, 40), "int8", ints("int8", 6, 40).clip(-127), [0.01, 0.02, 0.005, 0.013, 0.03, 0.017])
+    b = m.tensor((6,), bias, np.array([500, -3000, 20, 0, 90000, -1]), [0.0002] * 6)
+    y = m.tensor((2, 3, 6), "int16", scales=0.0009)
+    options = {"quantized_bias_type": 2} if bias == "int32" else {}
+    m.op("FULLY_CONNECTED", [x, w, b], [y], keep_num_dims=1, fused_activation_function=1, **options)
+    m.graph["inputs"], m.graph["outputs"] = [x], [y]
+    return m
+
+
 def unary(name: str, kind: str, to: float, zero: int, shape: tuple[int, ...] = (4, 64), **options: Any) -> TfliteModel:
     m = TfliteModel()
     x = m.tensor(shape, kind, scales=0.0003 if kind == "int16" else 0.04, zero=0 if kind == "int16" else 5)
@@ -75,6 +90,8 @@ QUANTISED = {
     "conv int8 valid": lambda: conv("int8", "int32", 1, 1),
     "conv int16": lambda: conv("int16", "int64", 0),
     "dense": dense,
+    "dense int16": lambda: dense_16("int64"),
+    "dense int16, int32 bias": lambda: dense_16("int32"),
     "add": lambda: binary("ADD", "int8", fused_activation_function=1),
     "sub": lambda: binary("SUB", "int8"),
     "mul": lambda: binary("MUL", "int8"),
@@ -103,6 +120,24 @@ def test_quantised_ops_have_the_bits_of_the_reference_kernels(name: str) -> None
     feeds = [ints(kinds[m.graph["tensors"][i]["type"]], *m.graph["tensors"][i]["shape"]) for i in m.graph["inputs"]]
     (want,) = reference(data, *feeds)
     assert np.array_equal(np.asarray(net(*feeds)), want)
+
+
+@pytest.mark.parametrize("most", [31, 43.9])
+def test_sums_are_scaled_once_as_doubles_do(most: float) -> None:
+    """200,000 sums, products of any size, and a few units in the last place beside a half."""
+    rng, count = np.random.default_rng(int(most)), 100_000
+    sums = np.trunc(np.exp2(rng.uniform(0, most, 2 * count))) * rng.choice([-1, 1], 2 * count)
+    halves = rng.integers(0, 40_000, count) + rng.choice([0.5, 1.0], count, p=[0.95, 0.05])
+    reals = np.concatenate([halves / np.abs(sums[:count]), np.exp2(rng.uniform(-50, 15, count))])
+    for _ in range(4):
+        reals = np.nextafter(reals, rng.choice([0, np.inf], 2 * count))
+    x = hx.input("x", (2 * count,), "int64")
+    net = hx.compile(Tensor(scaled_once(Rewriter(), x.value, reals)), target="host", threads=1)
+    size = np.abs(sums * reals)
+    whole = np.floor(size)
+    want = np.sign(sums) * (whole + (size - whole >= 0.5))
+    got, most_stored = np.asarray(net(sums.astype(np.int64))), 1 << 20  # no result is as large
+    assert np.array_equal(got.clip(-most_stored, most_stored), want.clip(-most_stored, most_stored))
 
 
 def test_a_float_network_stays_channels_last() -> None:

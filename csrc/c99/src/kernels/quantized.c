@@ -52,9 +52,10 @@ hx_status hx_check_q31(const hx_call* call, uint32_t word, int32_t columns) {
   const hx_view* out = &v[2];
   const hx_status status = check_operands(call, columns, hx_attr_n(call, word), v);
   if (status != HX_OK) return status;
-  if (!hx_is_byte(out->dtype) || !hx_input(call, SCALE, &view) || !fits(call, SCALE, HX_INT32, 1, columns) ||
+  if (!hx_is_byte(out->dtype) || !hx_input(call, SCALE, &view) ||
+      (!fits(call, SCALE, HX_INT32, 1, columns) && !fits(call, SCALE, HX_INT64, 1, columns)) ||
       !fits(call, SHIFT, HX_INT8, 1, columns) || !fits(call, BIAS, HX_INT32, 0, columns))
-    return hx_refuse(call, "need an 8-bit output, an int32 multiplier and bias, and an int8 shift");
+    return hx_refuse(call, "need an 8-bit output, a multiplier, an int32 bias, and an int8 shift");
   return hx_check_clamp(call, word);
 }
 
@@ -270,10 +271,43 @@ static void store_q31(const hx_quantized* q, const hx_columns* columns, const ui
   }
 }
 
+static int32_t shift_of(const hx_quantized* q, int32_t column) {
+  const int32_t shift = q->shift.data ? hx_i8(of_column(&q->shift, column)) : 0;
+  return hx_min(hx_max(shift, HX_LEAST_SHIFT), HX_MOST_SHIFT);
+}
+
+static void read_digits(const hx_quantized* q, hx_columns* columns) {
+  int32_t i;
+  read_start(q, columns);
+  for (i = 0; i < columns->num; ++i) {
+    const int32_t column = columns->first + i;
+    const int64_t most = ((int64_t)1 << HX_DIGITS) - 1, given = hx_i64(of_column(&q->scale, column)),
+                  digits = given < 0      ? 0
+                           : given < most ? given
+                                          : most;
+    columns->to.digits.high[i] = (int32_t)(digits >> HX_LOW_DIGITS);
+    columns->to.digits.low[i] = (int32_t)(digits & ((1 << HX_LOW_DIGITS) - 1));
+    columns->to.digits.shift[i] = shift_of(q, column);
+  }
+}
+
+static void store_once(const hx_quantized* q, const hx_columns* columns, const uint32_t* sums,
+                       const uint8_t* const* extra, uint8_t* to) {
+  const int32_t *high = columns->to.digits.high, *low = columns->to.digits.low, *shift = columns->to.digits.shift;
+  const int32_t zero = q->output_zero, least = q->low - zero, most = q->high - zero, num = columns->num;
+  int32_t i;
+  (void)extra;
+  for (i = 0; i < num; ++i) {
+    const int32_t x = hx_scaled_once(hx_signed(sums[i]), high[i], low[i], shift[i]);
+    to[i] = (uint8_t)(hx_min(hx_max(x, least), most) + zero);
+  }
+}
+
 void hx_read_q31(const hx_call* call, uint32_t word, hx_quantized* q) {
   const hx_dtype dtype = read_operands(call, q);
-  q->read = read_shifts;
-  q->store = store_q31;
+  const int once = hx_is(q->scale.dtype, HX_INT64);
+  q->read = once ? read_digits : read_shifts;
+  q->store = once ? store_once : store_q31;
   read_vector(call, SHIFT, &q->shift);
   hx_read_clamp(call, word, dtype, &q->output_zero, &q->low, &q->high);
   if (!HX_ONLY_CLAMPS) q->requant.epilogue.count = 0;

@@ -1,7 +1,7 @@
 /* Shared by quantised products: sums of 8-bit integers, and their way to the output. The operands are x, y, scale,
  * bias, x_zero, y_zero, and the attributes end with output_scale, output_zero, epilogue. In TFLite's arithmetic (q31)
- * the scale is a multiplier of int32, behind y_zero there is its shift, and the attributes end with output_zero, low,
- * high. */
+ * the scale is a multiplier: int32, or the digits of a double as int64. Its shift follows y_zero, and the attributes
+ * end with output_zero, low, high. */
 #ifndef HEXANE_QUANTIZED_H_
 #define HEXANE_QUANTIZED_H_
 
@@ -37,6 +37,9 @@ typedef struct hx_columns {
     struct {
       int32_t multiplier[HX_BLOCK], left[HX_BLOCK], right[HX_BLOCK]; /* of a shift */
     } q31;
+    struct {
+      int32_t high[HX_BLOCK], low[HX_BLOCK], shift[HX_BLOCK];
+    } digits;
   } to;
 } hx_columns;
 

@@ -14,8 +14,9 @@ from hexane.graph import Graph, Node, TensorType, Value, unique
 from hexane.lowering.held_batch_norms import held_batch_norms
 from hexane.lowering.mil_ops import as_constants
 from hexane.lowering.round_attributes import round_attributes
-from hexane.ops import OPS, apply
+from hexane.ops import OPS, apply, simpler
 from hexane.ops.records.control import COMPILED
+from hexane.ops.rewriter import Rewriter
 from hexane.passes.legalize.to_fp16 import to_fp16
 from hexane.passes.repair import repair
 from hexane.passes.retarget.clamp_masks import clamp_masks
@@ -50,7 +51,7 @@ def in_precision(graph: Graph, compute: str) -> Graph:
             " are written without loops and branches"
         )
     if compute == "fp16":  # what a chip's program has already is left as it is
-        graph = held_batch_norms(clamp_masks(repair(graph, load_chip("M1"))))
+        graph = of_channels(held_batch_norms(clamp_masks(repair(graph, load_chip("M1")))))
     graph = with_plain_ports(in_coreml_dtypes(as_constants(graph)))
     graph = with_port_axes(graph, MOST_AXES)
     for node in graph.nodes:
@@ -60,6 +61,18 @@ def in_precision(graph: Graph, compute: str) -> Graph:
         host = load_target("host")
         graph = round_attributes(to_fp16(graph, host), host)
     return graph
+
+
+def of_channels(graph: Graph) -> Graph:
+    """group_norm(%x)  ->  its formula with statistics of channels, where a norm layer is slow, as `retarget` has it"""
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        x, gamma, beta = inputs
+        if x is None or x.type.size <= simpler.SMALL_NORM:
+            return None
+        return (simpler.group_norm(Rewriter(*node.sources), x, gamma, beta, **node.attrs),)
+
+    return graph.rewrite(change, only=("group_norm",))
 
 
 def check_state(node: Node, compute: str) -> None:

@@ -2,6 +2,7 @@
 constants, which fold.
 
     two(x, m, shift) = shifted(rounded(x * 2^max(shift, 0) * m / 2^31), max(-shift, 0)), int32 sums
+    scaled_once(x, real) = x * real as doubles, rounded once, halves away from 0
     one(x, m, shift) = (x * m16 + 2^(14 - shift)) >> (15 - shift), m16 = min((m + 2^15) >> 16, 32767), int64 sums
 """
 
@@ -16,7 +17,7 @@ from hexane.graph import Array, Value
 from hexane.importers.tflite.model import Grid
 from hexane.importers.tflite.registry import INT8, INT16, NARROW, UINT8, limits
 from hexane.ops.compose import Builder, cast
-from hexane.ops.records.q31 import quantize_multiplier
+from hexane.ops.records.q31 import DIGITS, quantize_multiplier
 
 NONE, RELU, RELU_N1_TO_1, RELU6, TANH = range(5)
 RELU_0_TO_1 = -1  # an op, and never fused
@@ -107,6 +108,50 @@ def one(b: Builder, x: Value, m: Any, shift: Any) -> Value:
     half = np.int64(1) << np.minimum(14 - shift, 62)
     product = b.add(b.mul(x, b.const(small)), b.const(half))
     return b.shift_right(product, b.const(np.minimum(15 - shift, 63)))
+
+
+PART = 18  # bits of a multiplier that meet a sum together
+MOST_SUM = 1 << 44  # which a product with the first 17 of 53 bits does not take beyond 2^61
+MOST_REAL = 65536.0
+
+
+def scaled_once(b: Builder, x: Value, reals: Array) -> Value:
+    """x * reals as a double has it, rounded to an integer, halves away from 0. |x| < MOST_SUM, reals < MOST_REAL,
+    and results are right up to 2^52.
+
+    The product of the sizes is w 2^36 + rest, in units of 2^(shift - 53). Rounded as a whole
+    number it is the result, with one exception: a product just below a half (k + 0.5), which the double rounds up to
+    the half. That happens up to half a unit in the last place below it.
+    """
+    least = 1 - MOST_SUM.bit_length()  # of a shift: below, all products are less than a half
+    if any(r >= MOST_REAL for r in reals):
+        raise Error(f"got factors of scales up to {max(reals)}, need less than {MOST_REAL}")
+    fractions, shift = np.frexp(np.asarray(reals, np.float64))
+    digits = np.where(shift < least, 0, fractions * 2.0**DIGITS).astype(np.int64)
+    shift = np.maximum(shift.astype(np.int64), least)
+
+    def bits(count: Any) -> Value:
+        return b.const(np.asarray(count, np.int64))
+
+    mask = (1 << PART) - 1
+    size = b.abs(x)
+    low = b.mul(size, bits(digits & mask))
+    middle = b.add(b.mul(size, bits(digits >> PART & mask)), b.shift_right(low, bits(PART)))
+    w = b.add(b.mul(size, bits(digits >> 2 * PART)), b.shift_right(middle, bits(PART)))
+    rest = b.add(b.mul(b.bitwise_and(middle, mask), 1 << PART), b.bitwise_and(low, mask))
+    point = DIGITS - 2 * PART - shift
+    half = np.int64(1) << (point - 1)
+    whole = b.shift_right(b.add(w, bits(half)), bits(point))
+    tie = b.mul(b.add(b.mul(whole, 2), 1), bits(half))
+    far = b.sub(b.mul(b.minimum(b.sub(tie, w), 1 << PART), 1 << 2 * PART), rest)
+    # A half of n bits in w's units is 2^(n + 36 - 54) above such a product at most: n - 18 bits of ones, and 1.
+    last = b.sub(tie, 1)
+    ones = b.shift_right(last, bits(PART))
+    for by in (1, 2, 4, 8, 16, 32):
+        ones = b.bitwise_or(ones, b.shift_right(ones, bits(by)))
+    rises = b.logical_and(b.less_equal(far, b.add(ones, 1)), b.greater_equal(last, 1 << (PART - 1)))
+    whole = b.add(whole, cast(b, rises, INT64))
+    return b.select(b.less(x, 0), b.neg(whole), whole)
 
 
 def clamped(b: Builder, x: Value, low: int, high: int) -> Value:

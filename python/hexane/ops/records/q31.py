@@ -6,6 +6,9 @@ bits, rounded twice.
 The product is rounded to nearest, halves up; the shift to the right to nearest, halves away from 0 (gemmlowp's
 SaturatingRoundingDoublingHighMul and RoundingDivideByPOT, which TFLite's reference kernels use). A shift to the left
 saturates, which TFLite leaves undefined.
+
+Sums of its fully connected layers are multiplied in doubles and rounded once, halves away from 0. q31_matmul does so
+with an int64 multiplier, in Q0.53: the digits of a double. Its exponent is the shift.
 """
 
 from collections.abc import Mapping
@@ -14,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from hexane.dtypes import INT32, DType
+from hexane.dtypes import INT32, INT64, DType
 from hexane.errors import Error
 from hexane.ops.attributes import Attr, element_type, flag, integer, integers
 from hexane.ops.records.conv import (
@@ -38,6 +41,7 @@ from hexane.ops.taps import pool_taps
 
 Array = Any
 MOST_SHIFT, LEAST_SHIFT = 30, -31
+DIGITS = 53  # of a double
 SUM_SHIFT = 20  # bits that the operands of a sum get below the point, as TFLite has it
 
 
@@ -56,6 +60,25 @@ def quantize_multiplier(real: float) -> tuple[int, int]:
     if shift > MOST_SHIFT:
         raise Error(f"multiplier: got {real}, need less than 2^{MOST_SHIFT}")
     return multiplier, shift
+
+
+def double_multiplier(real: float) -> tuple[int, int]:
+    """A positive double as multiplier / 2^53 * 2^shift, for products with int32 numbers that are stored in a byte.
+
+    Below 2^-32 all of these are less than a half: (0, 0). From 2^30 on all but 0 saturate.
+    """
+    fraction, shift = frexp(real)
+    if shift < LEAST_SHIFT:
+        return 0, 0
+    return (int(fraction * 2**DIGITS), shift) if shift <= MOST_SHIFT else (2 ** (DIGITS - 1), MOST_SHIFT)
+
+
+def scale_once(total: Array, multiplier: Array, shift: Array) -> Array:
+    """int32 numbers (as int64) times a double, rounded to an integer, halves away from 0."""
+    product = total.astype(np.float64) * np.ldexp(np.float64(multiplier), shift - DIGITS)
+    size = np.abs(product)
+    whole = np.floor(size)  # adding a half would round twice
+    return np.where(product < 0, -1, 1) * (whole + (size - whole >= 0.5)).astype(np.int64)
 
 
 def rescale(total: Array, multiplier: Array, shift: Array) -> Array:
@@ -119,6 +142,11 @@ def _product_dtype(
     return dtype
 
 
+def _matmul_dtype(x: DType, y: DType, multiplier: DType, *rest: Any, **attrs: Any) -> DType:
+    need(multiplier, "multiplier", INT32, INT64)
+    return _product_dtype(x, y, INT32, *rest, **attrs)
+
+
 def _check_product(types: Types, attrs: Mapping[str, Any]) -> None:
     """The vectors have one element for each output column or channel."""
     _, y, multiplier, bias, x_zero, y_zero, shift = types
@@ -150,6 +178,9 @@ def _finished(
     shifts = (
         np.int64(0) if shift is None else along(np.int64(np.clip(shift, LEAST_SHIFT, MOST_SHIFT)), axis, total.ndim)
     )
+    if multiplier.dtype == np.int64:
+        numbers = along(np.clip(multiplier, 0, 2**DIGITS - 1), axis, total.ndim)
+        return _stored(scale_once(whole, numbers, shifts), dtype, output_zero, low, high)
     scaled = rescale(whole, along(np.maximum(np.int64(multiplier), 0), axis, total.ndim), shifts)
     return _stored(scaled, dtype, output_zero, low, high)
 
@@ -256,19 +287,21 @@ _OUTPUT: Mapping[str, Attr] = {"dtype": element_type(), "output_zero": integer(0
 _CLAMP: Mapping[str, Attr] = {"low": integer(-128), "high": integer(255)}
 _PRODUCT = ("multiplier", "bias?", "x_zero?")
 _MULTIPLIERS = array("int32", 1 << 30, 1500000000, 2147483647, 1073741825, 1999999999, 1234567890)
+_DIGITS = array("int64", 1 << 52, (1 << 53) - 1, 6004799503160661, 4503599627370497, 8444249301319680, 5000000000000003)
 _SHIFTS = array("int8", -7, -9, -8, -6, -12, -10)
 _BIAS = array("int32", 100, -2000, 0, 7, -1, 40000)
 _TFLITE = "as TFLite computes it: a multiplier in Q0.31 and a shift for each channel"
 
 OPS = (
     Op(
-        name="q31_matmul", doc=f"The integer product of x and y, rescaled {_TFLITE}, moved by output_zero and clamped. Sums are int32, and wrap beyond.",
+        name="q31_matmul", doc=f"The integer product of x and y, rescaled {_TFLITE}, moved by output_zero and clamped. Sums are int32, and wrap beyond. An int64 multiplier is in Q0.53, the digits of a double: the sum times that double is rounded once, halves away from 0.",
         inputs=("x", "y", *_PRODUCT, "y_zero?", "shift?"), attrs={"transpose_y": flag(False), **_OUTPUT, **_CLAMP}, shape=_matmul_shape,
-        dtype=_product_dtype, check=(_check_product,), kernel="q31_matmul", kernel_attrs=_kernel_attrs, ref=_q31_matmul,
+        dtype=_matmul_dtype, check=(_check_product,), kernel="q31_matmul", kernel_attrs=_kernel_attrs, ref=_q31_matmul,
         cases=(
             Case(attrs={"dtype": "int8", "transpose_y": True, "output_zero": -5}, arrays=(image(SIGNED, 2, 3, 33), image(WEIGHT, 6, 33), _MULTIPLIERS, _BIAS, np.int8(4), None, _SHIFTS)),
             Case(attrs={"dtype": "uint8", "output_zero": 128, "low": 100, "high": 200}, arrays=(image(UNSIGNED, 2, 4, 8), image(UNSIGNED, 2, 8, 5), np.int32(1 << 30), None, np.uint8(7), np.uint8(128), np.int8(-9))),
             Case(attrs={"dtype": "int8"}, arrays=(image(SIGNED, 2, 2), image(WEIGHT, 2, 6), _MULTIPLIERS, None, None, None, array("int8", 2, 0, 30, 1, -1, -31))),
+            Case(attrs={"dtype": "int8", "transpose_y": True, "output_zero": 3}, arrays=(image(SIGNED, 2, 3, 9), image(WEIGHT, 6, 9), _DIGITS, _BIAS, np.int8(4), None, _SHIFTS)),
         ),
     ),
     Op(

@@ -34,8 +34,8 @@ def applied(by: str) -> Pattern:
     return op(by, Pattern(name="norm", alone=True), "other")
 
 
-_CENTRED = op("sub", "x", op("reduce_mean", "x", name="own mean"), name="centred")
-_NORM = over_root(_CENTRED, squared("centred")) | applied("mul") | applied("add")
+CENTRED = op("sub", "x", op("reduce_mean", "x", name="own mean"), name="centred")
+_NORM = over_root(CENTRED, squared("centred")) | applied("mul") | applied("add")
 
 
 def normalised(m: Found, norm: str) -> tuple[Value, ...] | None:

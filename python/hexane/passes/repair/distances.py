@@ -115,6 +115,8 @@ def distance(m: Found) -> Value | None:
         return None
     if not terms.reach(inner) or not (terms.has_product and (terms.has_squares or _has_constant(inner))):
         return None
+    if not terms.has_squares and any(is_constant(v.node) for v in terms.tensors):
+        return None  # a linear layer
     tensors = [v for v in terms.tensors if not is_constant(v.node)]
     if not tensors or any(bound(v) <= LARGEST_GATE or is_scaled(v) for v in tensors):
         return None

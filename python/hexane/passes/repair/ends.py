@@ -1,9 +1,10 @@
 """The range of a value that the ops which make it promise, for any input of the network."""
 
-from math import inf, isinf
+from math import exp, inf, isinf, prod, sqrt
 
-from hexane.graph import Value
-from hexane.passes.repair.squares import number
+from hexane.graph import Node, Value
+from hexane.passes.repair.lengths import NORMS, of_norm, of_product
+from hexane.passes.repair.squares import axes_of, number
 
 LARGEST_GATE = 2.0  # |x * gate| is at most 2 |x|: no factor is needed
 MOST_BOUNDED = 16  # ops of a chain whose ends are asked
@@ -13,7 +14,11 @@ ENDS = {
 }
 LIMITS = {"relu": (0.0, inf), "relu6": (0.0, 6.0), "abs": (0.0, inf)}
 NEVER_NEGATIVE = ("softplus", "exp", "square", "sqrt", "reduce_l2_norm", "reduce_sum_square", "reduce_l1_norm")
-SAME = ("reshape", "transpose", "slice_by_size", "slice_by_index", "expand_dims", "squeeze", "identity", "broadcast_to")
+SAME = (
+    *("reshape", "transpose", "slice_by_size", "slice_by_index", "expand_dims", "squeeze", "identity", "broadcast_to"),
+    *("split", "gather", "flatten", "flatten2d", "crop", "reverse", "reduce_mean", "reduce_max", "reduce_min"),
+)
+DIPS = {"gelu": -0.2, "gelu_tanh": -0.2, "silu": -0.3, "mish": -0.35, "hard_swish": -0.4}  # the least result, and less
 
 
 def bound(value: Value) -> float:
@@ -24,7 +29,7 @@ def bound(value: Value) -> float:
 
 def ends(value: Value | None, depth: int = 0) -> tuple[float, float]:
     """The smallest and the largest number that the ops which make a value promise."""
-    if value is None or depth == MOST_BOUNDED or not value.node.inputs:
+    if value is None or depth >= MOST_BOUNDED or not value.node.inputs:
         return -inf, inf
     node, first = value.node, value.node.inputs[0]
     if node.op in ENDS:
@@ -32,7 +37,13 @@ def ends(value: Value | None, depth: int = 0) -> tuple[float, float]:
     if node.op == "cast" and first is not None and first.dtype.kind == "bool":
         return 0.0, 1.0
     if node.op in NEVER_NEGATIVE:
-        return 0.0, inf
+        return 0.0, _most(node, first, depth)
+    if node.op in DIPS:
+        return DIPS[node.op], max(ends(first, depth + 1)[1], 0.0)
+    if node.op in NORMS:
+        return -(size := of_norm(node)), size
+    if node.op in ("linear", "matmul", "conv"):
+        return -(size := of_product(node, ends, depth)), size
     if node.op in SAME:
         return ends(first, depth + 1)
     if node.op in LIMITS or node.op == "clip":
@@ -69,4 +80,19 @@ def ends(value: Value | None, depth: int = 0) -> tuple[float, float]:
     return -inf, inf
 
 
+def _most(node: Node, x: Value | None, depth: int) -> float:
+    """The largest result of an op that is never negative."""
+    low, high = ends(x, depth + 1)
+    size = max(abs(low), abs(high))
+    if node.op == "exp":
+        return exp(high) if high < MOST_EXPONENT else inf
+    if node.op == "softplus":
+        return max(high, 0.0) + 1
+    if node.op in ("square", "sqrt") or x is None:
+        return size**2 if node.op == "square" else sqrt(max(high, 0.0))
+    count = prod(x.shape[a] for a in axes_of(node.attrs["axes"], x.type.rank))
+    return {"reduce_l2_norm": sqrt(count) * size, "reduce_sum_square": count * size**2}.get(node.op, count * size)
+
+
+MOST_EXPONENT = 80.0  # e^80 is a number of fp32
 BRANCH = 4  # of the depth, since each of two operands is asked

@@ -38,6 +38,24 @@ def is_safe(found: Squares) -> bool:
     return bound(found.x) ** 2 * found.count < LARGEST_SAFE**2 * 255 or is_scaled(found.x)
 
 
+def _first_axes(found: Squares) -> tuple[int, ...]:
+    """The last of the axes, along which fp16 holds sums of squares by the bound of x; () where it holds none, or where
+    the root of all of them may leave fp16. Their roots are few: to scale them costs next to nothing."""
+    size, count = bound(found.x), 1
+    if not size * sqrt(found.count * max(found.factor, 1.0)) < LARGEST_ROOT:
+        return ()
+    taken: list[int] = []
+    for a in reversed(found.axes):
+        count *= found.x.shape[a]
+        if size**2 * count >= LARGEST_SAFE**2 * 255:
+            break
+        taken.append(a)
+    return tuple(sorted(taken)) if prod(found.x.shape[a] for a in taken) >= FEW else ()
+
+
+FEW = 8  # times fewer roots than numbers
+
+
 def is_scaled(value: Value) -> bool:
     """True if the value is x divided by its largest magnitude, or multiplied by a factor computed from that."""
     node = value.node
@@ -48,12 +66,14 @@ def is_scaled(value: Value) -> bool:
 
 
 def _largest_of(value: Value | None) -> Value | None:
-    """x, if the value is computed from max(|x|) and constants alone."""
+    """x, if the value is computed from constants and max(|x|), or max(x) of numbers from -1 on."""
     while value is not None and value.node.op in (*MOVES, "inverse", "mul", "maximum", "add", "real_div", "clip"):
         value = next((v for v in value.node.inputs if v is not None and not is_constant(v.node)), None)
     top = made_by(value, "reduce_max")
-    size = made_by(top.inputs[0], "abs") if top is not None else None
-    return None if size is None else size.inputs[0]
+    x = None if top is None else top.inputs[0]
+    if (size := made_by(x, "abs")) is not None:
+        return size.inputs[0]
+    return x if ends(x)[0] >= -1 else None
 
 
 # ---- means and variances ----
@@ -187,7 +207,7 @@ def over_root(m: Found) -> Value | None:
     for x, found_root, other in _divided(m.node):
         if x is None or is_constant(x.node) or x.shape != m.node.types[0].shape:
             continue
-        if not found_root.squares.keep_dims or is_safe(found_root.squares):
+        if not found_root.squares.keep_dims or is_safe(found_root.squares) or _first_axes(found_root.squares):
             continue
         y = _normalised(m, x, found_root)
         if y is not None:
@@ -224,8 +244,6 @@ def _normalised(m: Found, x: Value, found: Root) -> Value | None:
                 return b.layer_norm(m.now(whole), axes=sums.axes, epsilon=found.inside)
             if found.inside >= SMALLEST_EPSILON:  # else small rows keep their digits in the formula alone
                 return b.rms_norm(now, axes=sums.axes, epsilon=found.inside)
-        if (epsilon := epsilon_of_l2(found)) is not None:
-            return b.l2_norm(now, axes=sums.axes, epsilon=epsilon)
     source = m.now(sums.x)
     assert source is not None
     u, factor = _held(b, source, found)
@@ -264,7 +282,8 @@ def _held(b: Rewriter, x: Value, found: Root) -> tuple[Value, Value]:
     sums = found.squares
     brings_up = max(found.inside, found.least_inside) <= simpler.MOST_EPSILON
     brings_up &= max(found.least, found.added) <= MOST_LIMIT
-    return (simpler.held if sums.is_mean else simpler.held_for_sum)(b, x, sums.axes, brings_up=brings_up)
+    held = simpler.held if sums.is_mean else simpler.held_for_sum
+    return held(b, x, sums.axes, brings_up=brings_up, low=ends(sums.x)[0])
 
 
 MOST_LIMIT = 64.0  # times the largest factor it is half of fp16's range
@@ -304,6 +323,10 @@ def root_alone(m: Found) -> Value | None:
         return None
     b, x = Rewriter(*m.node.sources), m.now(found.squares.x)
     assert x is not None
+    if first := _first_axes(found.squares):
+        x = b.reduce_l2_norm(x, axes=first)
+        rest = tuple(a for a in found.squares.axes if a not in first)
+        found = replace(found, squares=replace(found.squares, x=x, axes=rest))
     u, factor = _held(b, x, found)
     y = _scaled_root(b, u, factor, found)
     y = b.real_div(factor, y) if found.is_inverse else b.real_div(y, factor)

@@ -8,6 +8,7 @@ from hexane.passes.repair import (
     differences,
     distances,
     factors,
+    groups,
     linear_attention,
     logarithms,
     norms,
@@ -16,12 +17,17 @@ from hexane.passes.repair import (
     spectra,
     sums,
     weighted,
+    wide_views,
 )
 from hexane.passes.repair.form import Form
+from hexane.passes.repair.lengths import remembered
 from hexane.passes.repair.masks import clamp_mask_inputs
 from hexane.targets import Chip, Target
 
 FORMS = (
+    # Groups are rows of views. Then ops leave wide views, before other forms match. Groups come again after norms.
+    *groups.VIEWED,
+    *wide_views.FORMS,
     linear_attention.QUOTIENT,
     products.BROADCAST,
     quotients.WEIGHTED,
@@ -32,6 +38,7 @@ FORMS = (
     *logarithms.FORMS,
     weighted.DEVIATION,
     *norms.FORMS,
+    *groups.FORMS,
     quotients.OVER_MEAN,
     quotients.PRODUCT_OVER_SUM,
     areas.AREAS,
@@ -62,8 +69,9 @@ def repair(graph: Graph, target: Target) -> Graph:
     if not isinstance(target, Chip) or OFF in graph.decisions:
         return graph
     decisions: list[Decision] = []
-    for form in FORMS:
-        graph = _written(graph, form, decisions)
+    with remembered():
+        for form in FORMS:
+            graph = _written(graph, form, decisions)
     graph, scores = clamp_mask_inputs(graph)
     decisions += [_decision(node.where, MASK, "cactus#734, reported from a device") for node in scores]
     return graph.decided(*decisions) if decisions else graph

@@ -112,17 +112,27 @@ class Writer(Rewriter):
         return None if written is None else written.values
 
     def cut(self, x: Value, axis: int, start: int, stop: int) -> Value:
-        """x[start:stop] along an axis. Looks through a concatenation along the same axis, and cuts its inputs
-        instead."""
+        """x[start:stop] along an axis. Looks through a concatenation along the same axis, and cuts its inputs instead.
+        A view may add or drop axes of extent 1 between, and a slice along the axis may be: the whole tensor may be
+        larger than the chip takes."""
         if (start, stop) == (0, x.shape[axis]):
             return x
+        if (sliced := _slice_along(x, axis)) is not None and not fits(sliced[0].type, self.chip):
+            return self.cut(sliced[0], axis, start + sliced[1], stop + sliced[1])
+        if (found := _joined_behind(x, axis)) is not None:
+            joined, before = found
+            return self.view(
+                self.cut(joined, before, start, stop), (*x.shape[:axis], stop - start, *x.shape[axis + 1 :])
+            )
         if x.node.op == "concat" and x.node.attrs["axis"] == axis:
             parts, offset = [], 0
             for part in x.node.inputs:
                 assert part is not None
                 first, last = max(start - offset, 0), min(stop - offset, part.shape[axis])
                 if first < last:
-                    parts.append(self.cut(part, axis, first, last))
+                    piece = self.cut(part, axis, first, last)
+                    exact = fits(x.type, self.chip) or self.chip.hazards.width_slice_limit is None
+                    parts.append(piece if exact or not is_width_slice(piece) else self._by_rows(piece))
                 offset += part.shape[axis]
             return self.join(parts, axis)
         begin, size = [0] * x.type.rank, list(x.shape)
@@ -178,6 +188,34 @@ class Writer(Rewriter):
         if written is None:
             raise Stuck(node, judge(node, self.chip))
         return written
+
+
+def _slice_along(x: Value, axis: int) -> tuple[Value, int] | None:
+    """The tensor that x is a slice of along this axis alone, in steps of 1, and where it begins."""
+    node = x.node
+    if node.op not in ("slice_by_size", "slice_by_index") or node.inputs[0] is None:
+        return None
+    source, begin = node.inputs[0], node.attrs["begin"]
+    if node.op == "slice_by_index" and any(step != 1 for step in node.attrs["stride"]):
+        return None
+    same = all(a == axis or d == source.shape[a] for a, d in enumerate(x.shape))
+    return (source, begin[axis]) if same and x.type.rank == source.type.rank else None
+
+
+def _joined_behind(x: Value, axis: int) -> tuple[Value, int] | None:
+    """The concatenation or slice that x is a view of, with other axes of extent 1, and its axis, if that is `axis` of
+    x."""
+    shape, value = x.shape, x
+    while (source := value.node.inputs[0] if value.node.inputs else None) is not None:
+        is_whole = value.node.op in ("slice_by_size", "slice_by_index") and source.shape == value.shape
+        if not is_whole and value.node.op not in ("reshape", "expand_dims", "squeeze", "identity"):
+            break
+        value = source
+    if value is x or [d for d in value.shape if d > 1] != [d for d in shape if d > 1] or shape[axis] == 1:
+        return None
+    before = [a for a, d in enumerate(value.shape) if d > 1][sum(d > 1 for d in shape[:axis])]
+    is_joined = value.node.op == "concat" and value.node.attrs["axis"] == before
+    return (value, before) if is_joined or _slice_along(value, before) is not None else None
 
 
 BORDER = "the host cuts, joins and views what the engine does not take"  # why a border is no op of the engine

@@ -1,8 +1,8 @@
 """Assigns each op of a network to a device: legal ops to the engine, others to the host, so that few values cross.
 
-An op that computes stays on the engine wherever its verdict allows. One that only moves elements gives the same bits on
-both, so it goes to the host where that saves crossings: a minimum cut says which. Where nothing is saved, it stays on
-the engine.
+An op that computes stays on the engine wherever its verdict allows. One that only moves elements, or is logical, gives
+the same bits on both: a minimum cut gives it to the host where that saves crossings. Where nothing is saved, it stays
+on the engine.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,6 +24,7 @@ from hexane.validate.run_time_scales import between_products
 
 Device = Literal["ane", "host"]
 COMPUTING = ("mac", "planar", "texture")  # units that do arithmetic
+OF_TRUTHS = ("logical_and", "logical_not", "logical_or", "logical_xor")  # the same bits on both devices too
 
 
 class Cut(NamedTuple):
@@ -86,7 +87,9 @@ def assign_devices(graph: Graph, chip: Chip, refused: Mapping[int, str] = Mappin
     others = {id(node): HOST for node in nodes if marked.names and id(node) not in marked.number}
     refused = {**lonely, **wide, **refused, **others}
     legal |= dict.fromkeys((*wide, *lonely, *others), False)
-    free = {id(node) for node in nodes if legal[id(node)] and op_unit(node.op) not in COMPUTING}
+    free = {
+        id(node) for node in nodes if legal[id(node)] and (op_unit(node.op) not in COMPUTING or node.op in OF_TRUTHS)
+    }
     alone = {id(n): cut for n in nodes if legal[id(n)] and (cut := hard_cut(n, chip)) is not None}
     device: dict[int, Device] = {key: "ane" if on else "host" for key, on in legal.items()}
     moved = _moved(graph, nodes, device, free, alone) if free and not all(legal.values()) else set()

@@ -27,7 +27,7 @@ from hexane.validate.hazards import hazard
 from hexane.validate.run_time_scales import REASON
 
 TO_HOST = "to the host: "  # begins the reason of ops that move elements
-FEWER = f"{TO_HOST}it only moves elements, and fewer values cross this way"
+FEWER = f"{TO_HOST}it gives the same bits there, and fewer values cross this way"
 Level = tuple[int, int]  # the level; the place after it of an op that runs alone, from 1 on, else 0
 Group = tuple[Level, int]  # and the node that runs alone, or the program that was cut out before; -1: neither
 

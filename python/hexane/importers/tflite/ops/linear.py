@@ -7,19 +7,30 @@ import numpy as np
 from hexane.dtypes import BF16, FP32, FP64, INT32, INT64
 from hexane.errors import Error
 from hexane.graph import Value
-from hexane.importers.tflite.integer import bounds, multiplier, one, rounded, stored, two
+from hexane.importers.tflite.integer import (
+    MOST_REAL,
+    MOST_SUM,
+    bounds,
+    multiplier,
+    one,
+    rounded,
+    scaled_once,
+    stored,
+    two,
+)
 from hexane.importers.tflite.ops.activations import activated
 from hexane.importers.tflite.ops.hybrid import quantised
 from hexane.importers.tflite.ops.windows import MOST_PRODUCTS
 from hexane.importers.tflite.registry import INT8, INT16, NARROW, UINT8, Context, reads
 from hexane.ops.compose import Builder, cast, held
+from hexane.ops.records.q31 import double_multiplier
 
 EXACT_BITS = 53
 
 
 @reads("FULLY_CONNECTED")
 def fully_connected(c: Context) -> Value:
-    """Integers: the sum in doubles, times the factor of the scales, rounded once."""
+    """Integers: the sum, times the factor of the scales as doubles, rounded once."""
     x, w, bias, b = c.x(0), c.x(1), c.maybe(2), c.b
     if c.o["weights_format"]:
         raise Error("got shuffled weights, need the default format")
@@ -41,13 +52,56 @@ def fully_connected(c: Context) -> Value:
     grid, weights, to, dtype = c.grid(0), c.grid(1), c.out_grid, c.out().dtype
     if weights.blocks is not None or (weights.scales.size > 1 and weights.axis != 0):
         raise Error("got scales of blocks or of another axis than 0, need one or one for each row")
+    terms_fit = terms <= MOST_PRODUCTS and (bias is None or bias.dtype is INT32)
+    if terms_fit and all(kind in (INT8, UINT8) for kind in (x.dtype, w.dtype, dtype)):
+        return b.reshape(_rounded_once(c, rows, w, bias), shape=shape)
     total = sums(b, rows, w, grid.zero, int(weights.zeros[0]) if weights.scales.size == 1 else _no_zeros(weights), True)
     if bias is not None:
         total = b.add(total, cast(b, bias, INT64))
-    reals = np.float64(grid.scale) * weights.scales.astype(np.float64) / np.float64(to.scale)
-    real = b.mul(cast(b, total, FP64), b.const(reals))
-    y = stored(b, rounded(b, real), dtype, to.zero, bounds(c.o["fused_activation_function"], to, dtype))
+    reals = factors(c)
+    if _most(c, rows, w, bias) < MOST_SUM and (reals < MOST_REAL).all():
+        steps = scaled_once(b, total, reals)
+    else:
+        steps = rounded(b, b.mul(cast(b, total, FP64), b.const(reals)))
+    y = stored(b, steps, dtype, to.zero, bounds(c.o["fused_activation_function"], to, dtype))
     return b.reshape(y, shape=shape)
+
+
+def _rounded_once(c: Context, rows: Value, w: Value, bias: Value | None) -> Value:
+    """A layer of bytes: one integer product, whose multiplier has the digits of a double."""
+    b, grid, weights, to, dtype = c.b, c.grid(0), c.grid(1), c.out_grid, c.out().dtype
+    reals = factors(c)
+    zero = _no_zeros(weights) if weights.scales.size > 1 else int(weights.zeros[0])
+    digits, shifts = (np.array(v) for v in zip(*(double_multiplier(float(r)) for r in reals), strict=True))
+    each = () if reals.size == 1 else reals.shape
+    low, high = bounds(c.o["fused_activation_function"], to, dtype)
+    return b.q31_matmul(
+        rows, w, b.const(digits.astype(np.int64).reshape(each)), bias,
+        b.const(held(grid.zero, rows.dtype.numpy)) if grid.zero else None,
+        b.const(held(zero, w.dtype.numpy)) if zero else None,
+        b.const(shifts.astype(np.int8).reshape(each)), transpose_y=True, dtype=dtype, output_zero=to.zero, low=low,
+        high=high,
+    )  # fmt: skip
+
+
+def _most(c: Context, rows: Value, w: Value, bias: Value | None) -> int:
+    """A bound of the layer's sums."""
+    sizes = [1 << (v.dtype.bits if c.grid(i).zeros.any() else v.dtype.bits - 1) for i, v in enumerate((rows, w))]
+    if bias is None:
+        added = 0
+    elif (known := bias.node.data) is not None and bias.node.op == "const":
+        added = max(-int(known.min(initial=0)), int(known.max(initial=0)))
+    else:
+        added = 1 << (bias.dtype.bits - 1)
+    return rows.shape[-1] * sizes[0] * sizes[1] + added
+
+
+def factors(c: Context) -> Any:
+    """From sums to steps of the result, in doubles: one, or one for each row of the weight."""
+    reals = np.float64(c.grid(0).scale) * c.grid(1).scales.astype(np.float64) / np.float64(c.out_grid.scale)
+    if not (np.isfinite(reals) & (reals > 0)).all():
+        raise Error(f"got the factors {reals} of scales, need positive numbers")
+    return reals
 
 
 def _no_zeros(grid: Any) -> int:
@@ -57,11 +111,14 @@ def _no_zeros(grid: Any) -> int:
 
 
 def sums(b: Builder, x: Value, y: Value, x_zero: int, y_zero: int, transpose_y: bool = False) -> Value:
-    """The integer product, in int64: of bytes by the integer kernel, of wider ones in doubles, which hold it."""
+    """The integer product, in int64: by the integer kernel, or in doubles, which hold it, where numbers of 16 bits have
+    zero points."""
     terms = x.shape[-1]
     if x.dtype in (INT8, UINT8) and y.dtype in (INT8, UINT8) and terms <= MOST_PRODUCTS:
         zeros = [b.const(held(z, v.dtype.numpy)) if z else None for z, v in ((x_zero, x), (y_zero, y))]
         return cast(b, b.quantized_matmul(x, y, None, None, *zeros, transpose_y=transpose_y, dtype="int32"), INT64)
+    if {x.dtype, y.dtype} <= {INT8, INT16} and not (x_zero or y_zero) and terms <= MOST_PRODUCTS:
+        return _of_halves(b, x, y, transpose_y)
     bits = sum(17 if v.dtype is INT16 else 9 for v in (x, y))
     if x.dtype not in NARROW or y.dtype not in NARROW or terms > 1 << (EXACT_BITS - bits):
         raise Error(f"got {x.dtype} and {y.dtype} of {terms} terms, need 8 or 16 bits and fewer terms")
@@ -69,6 +126,26 @@ def sums(b: Builder, x: Value, y: Value, x_zero: int, y_zero: int, transpose_y: 
         b.sub(cast(b, v, FP64), float(z)) if z else cast(b, v, FP64) for v, z in ((x, x_zero), (y, y_zero))
     )
     return cast(b, b.matmul(first, second, transpose_y=transpose_y), INT64)
+
+
+def _of_halves(b: Builder, x: Value, y: Value, transpose_y: bool) -> Value:
+    """Sums of products of the high and the low bytes of int16."""
+    total: Value | None = None
+    for first, left in _halves(b, x):
+        for second, right in _halves(b, y):
+            product = b.quantized_matmul(first, second, None, None, None, None, transpose_y=transpose_y, dtype="int32")
+            part = b.mul(cast(b, product, INT64), left * right) if left * right > 1 else cast(b, product, INT64)
+            total = part if total is None else b.add(total, part)
+    assert total is not None
+    return total
+
+
+def _halves(b: Builder, x: Value) -> list[tuple[Value, int]]:
+    if x.dtype is not INT16:
+        return [(x, 1)]
+    wide = cast(b, x, INT32)
+    high = cast(b, b.shift_right(wide, b.const(np.int32(8))), INT8)
+    return [(high, 256), (cast(b, b.bitwise_and(wide, 255), UINT8), 1)]
 
 
 def hybrid_product(b: Builder, x: Value, w: Value, scales: Any, symmetric: bool) -> Value:

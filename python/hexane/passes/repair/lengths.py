@@ -1,0 +1,155 @@
+"""Bounds of norms and of products with constant weights, for any input of the network.
+
+A norm over n numbers gives rows of length sqrt(n), times gamma; the length is the L2 norm. A product with weights is at
+most the length of the row times that of the weights (Cauchy and Schwarz). The largest number times the sum of the
+weights' sizes is up to sqrt(n) times as large.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from math import inf, prod, sqrt
+
+import numpy as np
+
+from hexane.graph import Array, Node, Value
+from hexane.ops.match import channel_axis
+
+Ends = Callable[[Value | None, int], tuple[float, float]]
+
+MOST_WEIGHTS = 1 << 22  # numbers of a weight that are read
+ROUNDING = 1.01  # fp16 and the engines' tables make a norm that much longer
+NORMS = ("layer_norm", "rms_norm", "instance_norm", "group_norm", "l2_norm")
+STAY = ("identity", "stop_gradient", "cast")
+RESHAPES = ("reshape", "expand_dims", "squeeze")
+_read: ContextVar[dict[tuple[Node, str], tuple[float, float]] | None] = ContextVar("sizes of weights", default=None)
+
+
+@contextmanager
+def remembered() -> Iterator[None]:
+    """Reads each weight once within the block."""
+    before = _read.set({})
+    try:
+        yield
+    finally:
+        _read.reset(before)
+
+
+def of_norm(node: Node) -> float:
+    """The largest size of a norm's results; infinity where gamma or beta is computed."""
+    if node.op == "l2_norm":
+        return ROUNDING
+    sizes = _gamma_and_beta(node)
+    return inf if sizes is None else sqrt(_count(node)) * ROUNDING * sizes[0] + sizes[1]
+
+
+def _gamma_and_beta(node: Node) -> tuple[float, float, float] | None:
+    """The largest size of gamma, that of beta, and beta's length."""
+    found = [1.0, 0.0, 0.0]
+    for place, value in enumerate(node.inputs[1:3]):
+        if value is None:
+            continue
+        data = _data(value)
+        if data is None:
+            return None
+        found[place] = float(np.abs(data).max(initial=0))
+        if place:
+            found[2] = float(np.linalg.norm(data.astype(np.float64)))
+    return found[0], found[1], found[2]
+
+
+def _count(node: Node) -> int:
+    """The numbers that a norm is of."""
+    x = node.inputs[0]
+    assert x is not None
+    if node.op == "instance_norm":
+        channels = channel_axis(node)
+        return prod(x.shape) // (x.shape[0] * x.shape[channels])
+    if node.op == "group_norm":
+        return prod(x.shape[1:]) // int(node.attrs["num_groups"])
+    return prod(x.shape[a] for a in node.attrs["axes"])
+
+
+def length(value: Value | None, axis: int, ends: Ends, depth: int) -> float:
+    """The largest L2 norm of the numbers along an axis."""
+    if value is None:
+        return inf
+    node, axis, first = value.node, axis % max(value.type.rank, 1), value.node.inputs[0] if value.node.inputs else None
+    if node.op in ("layer_norm", "rms_norm", "l2_norm") and [a % value.type.rank for a in node.attrs["axes"]] == [axis]:
+        sizes = (1.0, 0.0, 0.0) if node.op == "l2_norm" else _gamma_and_beta(node)
+        if sizes is None:
+            return inf
+        return ROUNDING * sizes[0] * (1.0 if node.op == "l2_norm" else sqrt(_count(node))) + sizes[2]
+    if node.op in STAY:
+        return length(first, axis, ends, depth + 1)
+    if node.op == "transpose":
+        return length(first, node.attrs["perm"][axis], ends, depth + 1)
+    before = _same_axis(first.shape, value.shape, axis) if first is not None and node.op in RESHAPES else None
+    if before is not None:
+        return length(first, before, ends, depth + 1)
+    low, high = ends(value, depth)
+    return max(abs(low), abs(high)) * sqrt(value.shape[axis])
+
+
+def _same_axis(before: tuple[int, ...], after: tuple[int, ...], axis: int) -> int | None:
+    """The axis before a reshape whose rows are those of `axis` after it."""
+    behind = prod(after[axis + 1 :])
+    for a, extent in enumerate(before):
+        if extent == after[axis] and prod(before[a + 1 :]) == behind:
+            return a
+    return None
+
+
+def of_product(node: Node, ends: Ends, depth: int) -> float:
+    """The largest size of x times constant weights, plus a constant bias; infinity where one is computed."""
+    x, weight, bias = (*node.inputs, None)[:3]
+    data = None if weight is None else _data(weight)
+    if x is None or weight is None or data is None or (node.op == "matmul" and data.ndim != 2):
+        return inf
+    added = 0.0
+    if bias is not None:
+        if (shift := _data(bias)) is None:
+            return inf
+        added = float(np.abs(shift).max(initial=0))
+    if node.op == "conv":
+        axis = channel_axis(node)
+    else:
+        axis = x.type.rank - (2 if node.op == "matmul" and node.attrs["transpose_x"] else 1)
+    long = length(x, axis, ends, depth + 1)
+    if long == inf:
+        return inf
+    low, high = ends(x, depth + 1)
+    sums, lengths = _sizes(node, data, weight)
+    return min(sums * max(abs(low), abs(high)), lengths * long) + added
+
+
+def _sizes(node: Node, data: Array, weight: Value) -> tuple[float, float]:
+    """The largest sum of sizes, and the largest length, of the weights of one output. A kernel's lengths are added."""
+    known, key = _read.get(), (weight.node, _way(node))
+    if known is not None and key in known:
+        return known[key]
+    w = np.asarray(data, np.float32)
+    if node.op == "conv":
+        w = np.moveaxis(w, 1, -1)
+    elif _way(node) == "columns":
+        w = w.T
+    rows = w.reshape(w.shape[0], -1)
+    sums = float(np.abs(rows).sum(-1, dtype=np.float64).max(initial=0))
+    squares = np.einsum("...i,...i->...", w, w, dtype=np.float64)
+    lengths = float(np.sqrt(squares).reshape(w.shape[0], -1).sum(-1).max(initial=0))
+    if known is not None:
+        known[key] = sums, lengths
+    return sums, lengths
+
+
+def _way(node: Node) -> str:
+    """How a product reads its weights: each output's are a row, or a column."""
+    return "columns" if node.op == "matmul" and not node.attrs["transpose_y"] else "rows"
+
+
+def _data(value: Value) -> Array | None:
+    """The numbers of a plain constant of floats that is not too large."""
+    node = value.node
+    if node.op != "const" or value.dtype.kind != "float" or node.data is None or node.data.size > MOST_WEIGHTS:
+        return None
+    return node.data

@@ -1,0 +1,145 @@
+"""Ops of a view that is wider than a chip takes, as ops of the image that it views.
+
+A plane of 200 x 200 pixels in one row has 40,000 numbers; M1 takes 16,384. The image itself fits.
+"""
+
+from collections.abc import Sequence
+from math import prod
+from typing import NamedTuple
+
+from hexane.graph import Node, Value
+from hexane.ops import OPS
+from hexane.ops.match import Found, Pattern, made_by
+from hexane.passes.repair.form import Form
+
+WIDE = 16384  # the largest extent of the chips that take least, M1 among them
+MOST_AXES = 4
+VIEWS = ("reshape", "expand_dims", "squeeze", "flatten")
+REDUCTIONS = (
+    "reduce_mean", "reduce_sum", "reduce_max", "reduce_min", "reduce_l1_norm", "reduce_l2_norm", "reduce_sum_square",
+)  # fmt: skip
+ALONG_AXES = ("l2_norm", "mean_variance_norm", "layer_norm", "rms_norm")
+ELEMENTWISE = tuple(sorted(name for name, record in OPS.items() if record.elementwise and record.level == "user"))
+
+Shape = tuple[int, ...]
+
+
+class Block(NamedTuple):
+    """Axes of a view and of what it views that have the same elements."""
+
+    view: tuple[int, ...]
+    source: tuple[int, ...]
+
+
+def of_source(m: Found) -> Value | None:
+    """relu(reshape(%x : [N, C, H, W]) : [N, C, H * W])  ->  reshape(relu(%x)), likewise reductions, norms, transposes"""  # noqa: E501
+    node, inputs = m.node, m.inputs
+    view = next((v for v in inputs if _is_wide_view(v)), None)
+    source = None if view is None else view.node.inputs[0]
+    if view is None or source is None or len(node.types) != 1:
+        return None
+    shape = node.types[0].shape
+    if node.op in VIEWS:
+        return source if source.shape == shape else m.make("reshape", [source], shape=shape)[0]
+    blocks = _blocks(view.shape, source.shape)
+    if OPS[node.op].elementwise and "axis" in node.attrs:
+        made = None
+    elif OPS[node.op].elementwise:
+        operands = _operands(m, inputs, view, source, blocks)
+        made = None if operands is None or shape != view.shape else m.make(node.op, operands, **node.attrs)[0]
+    elif view != inputs[0]:
+        made = None
+    elif node.op == "transpose":
+        made = _transposed(m, source, blocks)
+    elif (axes := _axes_of(node.attrs["axes"], view.shape, blocks)) is None:
+        made = None
+    elif any(inputs[1:]) and [source.shape[a] for a in axes] != [view.shape[a] for a in node.attrs["axes"]]:
+        made = None  # gamma and beta have the shape of the axes
+    else:
+        kept = {"keep_dims": True} if node.op in REDUCTIONS else {}
+        made = m.make(node.op, [source, *inputs[1:]], **{**node.attrs, "axes": axes, **kept})[0]
+    return made if made is None or made.shape == shape else m.make("reshape", [made], shape=shape)[0]
+
+
+def _is_wide_view(v: Value | None) -> bool:
+    if (view := made_by(v, "reshape")) is None or (x := view.inputs[0]) is None or 0 in x.shape:
+        return False
+    return max(view.types[0].shape, default=0) > WIDE >= max(x.shape, default=0) and x.type.rank <= MOST_AXES
+
+
+def _blocks(view: Shape, source: Shape) -> list[Block]:
+    """The smallest blocks in order. An axis of extent 1 goes with the axes before it."""
+    found = list[Block]()
+    i = j = 0
+    while i < len(view) or j < len(source):
+        first, own = i, j
+        i, j = min(i + 1, len(view)), min(j + 1, len(source))
+        while (a := prod(view[first:i])) != (b := prod(source[own:j])):
+            i, j = (i + 1, j) if a < b else (i, j + 1)
+        found.append(Block(tuple(range(first, i)), tuple(range(own, j))))
+    return found
+
+
+def _operands(
+    m: Found, inputs: Sequence[Value | None], view: Value, source: Value, blocks: Sequence[Block]
+) -> list[Value | None] | None:
+    """Each operand of an elementwise op in a shape that broadcasts over the source."""
+    found = list[Value | None]()
+    for v in inputs:
+        if v is None or (v.type.size == 1 and v.type.rank <= source.type.rank):
+            found.append(v)
+        elif (inner := made_by(v, "reshape")) is not None and v.shape == view.shape and _viewed(inner) == source.shape:
+            found.append(inner.inputs[0])
+        elif (shape := _broadcast(v.shape, view.shape, source.shape, blocks)) is None or max(v.shape) > WIDE:
+            return None
+        else:
+            found.append(v if v.shape == shape else m.make("reshape", [v], shape=shape)[0])
+    return found
+
+
+def _viewed(view: Node) -> Shape | None:
+    return None if view.inputs[0] is None else view.inputs[0].shape
+
+
+def _broadcast(operand: Shape, view: Shape, source: Shape, blocks: Sequence[Block]) -> Shape | None:
+    """The shape in which an operand broadcasts over the source as it does over the view: each block whole, or of extent
+    1."""
+    padded, shape = (1,) * (len(view) - len(operand)) + operand, [1] * len(source)
+    for block in blocks:
+        own = [padded[a] for a in block.view]
+        if own == [view[a] for a in block.view]:
+            for a in block.source:
+                shape[a] = source[a]
+        elif prod(own) != 1:
+            return None
+    return tuple(shape)
+
+
+def _transposed(m: Found, source: Value, blocks: Sequence[Block]) -> Value | None:
+    if any(len(block.view) != 1 for block in blocks):
+        return None
+    of = {block.view[0]: block.source for block in blocks}
+    return m.make("transpose", [source], perm=tuple(a for axis in m.node.attrs["perm"] for a in of[axis]))[0]
+
+
+def _axes_of(given: Shape, view: Shape, blocks: Sequence[Block]) -> Shape | None:
+    """The source's axes for axes of the view; None where these are a part of a block."""
+    axes = {a % len(view) for a in given} or set(range(len(view)))
+    found = list[int]()
+    for block in blocks:
+        longer = {a for a in block.view if view[a] > 1}
+        taken = axes.intersection(longer)
+        if taken and taken != longer:
+            return None
+        found += block.source if taken else ()
+    return tuple(found) or None
+
+
+FORMS = (
+    Form(
+        "op of a wide view",
+        Pattern(frozenset((*ELEMENTWISE, *VIEWS, *REDUCTIONS, *ALONG_AXES, "transpose"))),
+        of_source,
+        quiet=True,
+    ),
+)

@@ -1,0 +1,102 @@
+"""Quantised .tflite networks in the C99 runtime: the bytes of LiteRT's reference kernels and of the host."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hexane as hx
+from command import Cli
+from hexane.emit.cmsis_nn import Body
+from hexane.emit.plan_view import PlanView
+from hexane.emit.prepare import prepared
+from hexane.runtime.c99 import C99Model
+from tflite_networks import NETWORKS, Network
+from tflite_references import reference
+from tflite_writer import TfliteModel
+
+GRIDS = {"int8": ("int8", True), "one scale": ("int8", False), "uint8": ("uint8", False)}
+FEEDS = 3
+
+
+def has_litert_s_bytes(data: bytes, c99: Any, folder: Path, rows: int, seed: int = 0) -> None:
+    net = hx.compile(data, target="host", threads=1, memory=hx.Memory(rows=rows))
+    assert isinstance(net, hx.Model)
+    net.save(folder / "plan.hxp")
+    device = C99Model((folder / "plan.hxp").read_bytes(), c99)
+    (port,) = net.inputs
+    for i in range(FEEDS):
+        info = np.iinfo(port.dtype.numpy)
+        feed = np.random.default_rng(seed + i).integers(info.min, info.max + 1, port.shape).astype(port.dtype.numpy)
+        want = reference(data, feed)
+        here, there = net(feed), device({port.name: feed})
+        for j, array in enumerate(want):
+            name = net.outputs[j].name
+            assert np.array_equal(np.asarray(here[name] if isinstance(here, dict) else here), array), name
+            assert np.array_equal(there[name], array), name
+        assert len(np.unique(np.concatenate([array.ravel() for array in want]))) > 8
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_network_has_litert_s_bytes(c99: Any, tmp_path: Path, name: str, grid: str) -> None:
+    kind, by_channel = GRIDS[grid]
+    has_litert_s_bytes(NETWORKS[name](Network(len(name), kind, by_channel)), c99, tmp_path, 0)
+
+
+@pytest.mark.parametrize("name", ["keyword spotting", "visual wake words", "image classification"])
+def test_a_network_that_is_streamed_has_litert_s_bytes(c99: Any, tmp_path: Path, name: str) -> None:
+    has_litert_s_bytes(NETWORKS[name](Network(5)), c99, tmp_path, 1)
+
+
+@pytest.mark.parametrize("bias", ["int64", "int32", ""])
+@pytest.mark.parametrize("kind", ["int8", "int16"])
+def test_layers_of_int16_have_litert_s_bytes(c99: Any, tmp_path: Path, kind: str, bias: str) -> None:
+    """Fully connected, on a range where no number is stored at its end; by weights of 8 bits."""
+    rng, m = np.random.default_rng(len(bias)), TfliteModel()
+    x = m.tensor((4, 64), "int16", scales=0.0003)
+    scales = rng.uniform(0.005, 0.02, 70)
+    w = m.tensor((70, 64), "int8", rng.integers(-127, 128, (70, 64)), scales)
+    b = m.tensor((70,), bias, rng.integers(-(2**24), 2**24, 70), scales * 0.0003) if bias else -1
+    y = m.tensor((4, 70), "int16", scales=0.0024)
+    m.op("FULLY_CONNECTED", [x, w, b], [y], **({"quantized_bias_type": 2} if bias == "int32" else {}))
+    if kind == "int8":  # in front of a layer and behind one
+        before, after = m.tensor((4, 64), "int8", scales=0.07, zero=3), m.tensor((4, 70), "int8", scales=0.6, zero=-9)
+        m.op("QUANTIZE", [before], [x])
+        m.graph["operators"].insert(0, m.graph["operators"].pop())
+        m.op("QUANTIZE", [y], [after])
+        x, y = before, after
+    m.graph["inputs"], m.graph["outputs"] = [x], [y]
+    has_litert_s_bytes(m.tobytes(), c99, tmp_path, 0)
+
+
+def test_a_product_of_int16_has_litert_s_bytes(c99: Any, tmp_path: Path) -> None:
+    m = TfliteModel()
+    x, y = m.tensor((2, 5, 24), "int16", scales=0.0003), m.tensor((2, 5, 5), "int16", scales=0.003)
+    m.op("BATCH_MATMUL", [x, x], [y], adj_y=1)
+    m.graph["inputs"], m.graph["outputs"] = [x], [y]
+    has_litert_s_bytes(m.tobytes(), c99, tmp_path, 0)
+
+
+def test_cmsis_nn_leaves_sums_that_are_rounded_once_to_the_runtime(tmp_path: Path) -> None:
+    """Its functions round twice."""
+    net = hx.compile(NETWORKS["keyword spotting"](Network(9)), target="host", threads=1)
+    assert isinstance(net, hx.Model)
+    net.save(tmp_path / "net.hxp")
+    steps = PlanView(prepared((tmp_path / "net.hxp").read_bytes())).bodies()["dsp"].steps
+    assert [body for _, kernel, body in steps if kernel == "q31_matmul"] == [
+        "its sums are rounded once, as products of doubles"
+    ]
+    assert any(isinstance(body, Body) for _, kernel, body in steps if kernel == "q31_conv")
+
+
+def test_the_app_of_a_network_builds_and_checks_its_bytes(cli: Cli, tmp_path: Path) -> None:
+    """The golden output that the app compares with comes from the host."""
+    (tmp_path / "net.tflite").write_bytes(NETWORKS["keyword spotting"](Network(9)))
+    plan, app = tmp_path / "net.hxp", tmp_path / "app"
+    assert cli("compile", tmp_path / "net.tflite", "--runtime", "c99", "-o", plan).code == 0
+    assert cli("codegen", plan, "-o", app).code == 0
+    ran = subprocess.run(["make", "check"], cwd=app, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
