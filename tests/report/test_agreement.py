@@ -120,3 +120,21 @@ def test_no_program_in_mil_has_an_argmin_that_its_chip_refuses(dtype: str, chip:
     assert [e.verdict.verdict for e in report.entries] == ["native" if has_it else "host"]
     assert (on_host(graph, chip) == 0) == has_it
     assert preflight(hx.graph(hx.reduce_argmin(hx.input("x", (1, 8, 4, 4)), axis=1)), chip).ok
+
+
+def test_a_slice_of_a_tensor_in_pieces_is_not_the_hosts() -> None:
+    """The slice of all of it, and views with too many axes that cancel, had been advised against."""
+    x = hx.input("x", (1, 4, 20000))
+    taps = np.random.default_rng(0).normal(0, 0.3, (4, 4, 3)).astype(np.float32)
+    y = hx.relu(hx.conv(x, taps, pad=(1, 1)))
+    y = hx.slice_by_index(y, begin=(0, 0, 0), end=y.shape, stride=(1, 1, 1))
+    y = hx.conv(y, taps, pad=(1, 1))[:, :, :16000]
+    windows = hx.transpose(hx.reshape(y, shape=(1, 4, 20, 20, 8, 5)), perm=(0, 1, 2, 4, 3, 5))
+    net = hx.graph(hx.softmax(hx.reshape(windows, shape=(20, 4, 800)), axis=-1))
+    report = preflight(net, "h13")
+    kinds = {e.op: e.verdict.verdict for e in report.entries if e.op in ("slice_by_index", "reshape", "transpose")}
+    assert "oversize" not in kinds.values()
+    assert not [e for e in report.host if e.op == "slice_by_index"]
+    assert len(report.host_nodes) == on_host(net, "h13")
+    assert not any("6 axes" in advice.change for advice in report.advice)
+    assert sum(advice.gain.startswith("1 op fewer") for advice in report.advice) <= 1

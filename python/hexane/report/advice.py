@@ -1,6 +1,6 @@
 """Advice on a network: the few changes with the largest gain, each with its place."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -69,8 +69,9 @@ def _of_cpu(report: "Report") -> Iterator[tuple[str, str, int, bool]]:
     if report.ok:
         return
     groups: dict[str, tuple[str, list[Entry]]] = {}
+    left = {source for s in report.segments if s.device == "host" for node in s.nodes for source in node.sources}
     for entry in report.entries:
-        if (change := _change(entry, report.chip)) is not None:
+        if (change := _change(entry, report.chip, left)) is not None:
             kind = FIT if change.startswith(FIT) else change  # one change, whatever the tensors
             groups.setdefault(kind, (change, []))[1].append(entry)
     for change, entries in groups.values():
@@ -78,14 +79,16 @@ def _of_cpu(report: "Report") -> Iterator[tuple[str, str, int, bool]]:
             yield change, _place(entries[0].op, entries[0].where, len(entries)), len(entries), len(groups) == 1
 
 
-def _change(entry: "Entry", chip: Chip) -> str | None:
-    """The change that takes an op off the CPU, "" if none is known; None if the CPU does no part of it."""
+def _change(entry: "Entry", chip: Chip, left: Container[str]) -> str | None:
+    """The change that takes an op off the CPU, "" if none is known; None if the CPU does no part of it. left: the
+    sources of the ops that the CPU has."""
     verdict = entry.verdict
     if verdict.verdict == "native":
         return None
     if not verdict.runs:
         return verdict.change
-    large = border_of(entry.node, chip) if verdict.form else ""
+    has_part = verdict.form and any(source in left for source in entry.node.sources)
+    large = border_of(entry.node, chip) if has_part else ""
     return f"{FIT}: {large}" if large else None
 
 

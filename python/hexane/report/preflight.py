@@ -12,7 +12,7 @@ from hexane.passes.repair import repair as repaired
 from hexane.passes.repair import without_repair
 from hexane.passes.retarget import among_others, border_of, operands_of_form, retarget, rewritten
 from hexane.passes.retarget.views import ROUNDING, VIEWS, has_too_many_axes, join_views
-from hexane.passes.retarget.writer import BORDER, FIT
+from hexane.passes.retarget.writer import BORDER, BORDERS, FIT
 from hexane.pipeline import divide, engine_form
 from hexane.report.report import Entry, Report
 from hexane.stages.segments.devices import COMPUTING
@@ -25,6 +25,7 @@ from hexane.validate.constants import FOLDED
 from hexane.validate.host_numbers import host_numbers
 from hexane.validate.run_time_scales import REASON, scales_of_run_time
 
+IN_PIECES = "cut with the pieces around it"
 BY_READERS = "not needed by what is written for its readers"
 Model = Any  # what hexane.sources.open takes
 
@@ -210,8 +211,8 @@ def _may_be_borders(node: Node, verdict: Verdict, chip: Chip) -> bool:
 
 
 def _left_by_borders(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict], chip: Chip) -> Sequence[Verdict]:
-    """The verdicts, with ops whose every part is on the host: borders, and ops that go with them. The segments say
-    so."""
+    """The verdicts, with ops whose every part is on the host: borders, and ops that go with them. A slice or view of a
+    tensor in pieces is decomposed where the host has no part of it. The segments say so."""
     with_borders = [node for node, verdict in zip(nodes, verdicts, strict=True) if _may_be_borders(node, verdict, chip)]
     if not with_borders:
         return verdicts
@@ -219,12 +220,17 @@ def _left_by_borders(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Ver
     divided, segments = divide(model.annotated(taps=_marks(places)), chip)
     device = {node: found.device for found in segments for node in found.nodes}
     became, left = _marked(divided), set[Node]()
+    of_host = {source for found in segments if found.device == "host" for one in found.nodes for source in one.sources}
     for node in with_borders:
         where = {device[one] for one in _written_for(node, places, became) if one in device}
         if where == {"host"}:
             left.add(node)
 
     def told(node: Node, verdict: Verdict) -> Verdict:
+        if not verdict.runs and node.op in BORDERS and node not in device and of_host.isdisjoint(node.sources):
+            return replace(
+                verdict, verdict="decomposed", form=IN_PIECES, reason=f"{IN_PIECES}: {verdict.reason}", change=""
+            )
         if node not in left:
             return verdict
         large = border_of(node, chip)

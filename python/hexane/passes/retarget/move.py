@@ -210,8 +210,7 @@ def _joined(b: Writer, x: Value, axis: int, spans: list[tuple[int, int]]) -> Val
 
 
 FORMS: dict[str, tuple[Form, ...]] = {
-    "slice_by_index": (slice_of_pieces, slice_of_ones, slice_by_reshape),
-    "slice_by_size": (slice_of_pieces,),
+    "slice_by_index": (slice_of_ones, slice_by_reshape),
     "gather": (gather_by_slices,),
     "pad": (pad_axis_by_axis,),
     "tile": (tile_by_concat,),
