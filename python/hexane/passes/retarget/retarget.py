@@ -1,7 +1,6 @@
 """Writes a network as one that a chip runs, and says what becomes of each op of it."""
 
 from collections.abc import Callable, Container, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -12,10 +11,9 @@ from hexane.ops.checkpoints import CHECKPOINTED
 from hexane.passes.retarget.clamp_masks import clamp_masks
 from hexane.passes.retarget.forms import FORMS
 from hexane.passes.retarget.marked import marked_programs
-from hexane.passes.retarget.move import slice_of_pieces
 from hexane.passes.retarget.traffic import said_of_traffic
 from hexane.passes.retarget.views import join_views
-from hexane.passes.retarget.writer import BORDER, Note, Stuck, Writer, is_border
+from hexane.passes.retarget.writer import BORDER, Note, Writer, is_border
 from hexane.targets import Chip, Target, Verdict
 from hexane.targets.legality import Kind, floors, mil_ops, mil_status, route_of
 from hexane.validate.constants import FOLDED, is_constant
@@ -27,7 +25,6 @@ from hexane.validate.small_constants import SMALL_CONSTANT
 from hexane.validate.verdict_cache import kind_of
 
 ATTENTION = "scaled_dot_product_attention"
-SLICES = ("slice_by_index", "slice_by_size")
 CUT = "fused, the engine runs an attention as a segment of its own"
 
 
@@ -69,8 +66,6 @@ def _written(graph: Graph, chip: Chip) -> Graph:
             return values
         if verdict is None or verdict.verdict == "native":
             return None
-        if node.op in SLICES and (cut := _of_pieces(node, chip)) is not None:
-            return cut
         values, writer = _attempt(node, chip)
         if not rewritten(node, chip, verdict).runs:
             values = None  # a form that works beside these operands only: `becomes`, which sees the node alone, promises none  # noqa: E501
@@ -218,15 +213,6 @@ def _attempt(node: Node, chip: Chip) -> tuple[tuple[Value, ...] | None, Writer]:
     values = None if is_border(node, chip) or OPS[node.op].host else writer.write(node)
     # Where only the host has work, the node as it is says more.
     return (values if writer.made else None), writer
-
-
-def _of_pieces(node: Node, chip: Chip) -> tuple[Value, ...] | None:
-    """A slice of a tensor in pieces as slices of the pieces, if the chip computes all of these."""
-    writer = Writer(chip, node.sources, FORMS)
-    with suppress(Stuck):
-        found = slice_of_pieces(writer, node)
-        return None if found is None or writer.outside else found.values
-    return None
 
 
 def operands_of_form(node: Node, chip: Chip, of_model: Container[Node]) -> set[Node]:
