@@ -26,7 +26,7 @@ BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
 @dataclass(frozen=True, slots=True)
 class EncoderFiles:
-    """What a folder has. weights: by our names, in fp32."""
+    """The contents of a folder. weights: by our names, in fp32."""
 
     config: EncoderConfig
     pooling: Pooling

@@ -48,7 +48,7 @@ class OpenedEncoder:
         return Signature((Input(IDS, kind, FREE), Input(MASK, kind, FREE)), outputs, types, results)
 
     def _plain_outputs(self) -> tuple[str, ...]:
-        """Whether there is a pooler is known by the weights alone."""
+        """The weights alone say whether there is a pooler."""
         return outputs_of(self.files.config, self.files.pooling)
 
     def graph(self, name: str, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array]) -> Graph:
