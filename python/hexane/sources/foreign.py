@@ -171,8 +171,8 @@ FOREIGN = (
     Foreign("a file of JSON text", "Give the model itself.", _is_plain_json),
     Foreign(
         "a Hugging Face folder",
-        "`hexane generate` and `hexane train` take those of the Llama family, and all commands those of BERT's with"
-        " safetensors. Export others to ONNX: optimum-cli export onnx --model {name} FOLDER",
+        "`hexane generate` and `hexane train` take those of the Llama family, and all commands encoders such as"
+        " BERT's and ViT's, with safetensors. Export others to ONNX: optimum-cli export onnx --model {name} FOLDER",
         _is_hugging_face,
     ),
 )

@@ -25,7 +25,7 @@ FORMATS = (GRAPH, TENSORS, PLANS, PLAN, HWX, E5, MIL, NETPLIST, COREML, COREAI, 
 WITH_FUNCTIONS = (COREAI, COREML, TFLITE, PLANS)
 MODELS = (
     "an ONNX model, a Core ML package (.mlpackage), a TFLite model (.tflite), MIL text (.mil), a netplist"
-    " (.plist), a Core AI asset (.aimodel) or the Hugging Face folder of a text encoder"
+    " (.plist), a Core AI asset (.aimodel) or the Hugging Face folder of an encoder"
 )
 
 
@@ -34,7 +34,7 @@ def open(model: Any, *, function: str | None = None, where: str = "open") -> Mod
 
     model: a Graph, tensors (one, a sequence, a mapping of names), an ONNX model (path, bytes, ModelProto), a TFLite
     model (path, bytes), the path of MIL text, of a netplist, of a Core ML package or a Core AI asset
-    ("net.aimodel#decode" for one function), of a text encoder's Hugging Face folder, or of a program that is compiled;
+    ("net.aimodel#decode" for one function), of an encoder's Hugging Face folder, or of a program that is compiled;
     a Module is returned as it is. function: the only one that the Module will have. where: opens the message of an
     Error.
 

@@ -42,7 +42,7 @@ def holds_encoder(folder: Path) -> bool:
     if not (folder / CONFIG).is_file():
         return False
     try:
-        return is_encoder(_object(folder, CONFIG, "[encoder]"))
+        return is_encoder(json_object(folder, CONFIG, "[encoder]"))
     except Error:
         return False
 
@@ -50,12 +50,12 @@ def holds_encoder(folder: Path) -> bool:
 def read_config(folder: Path) -> tuple[EncoderConfig, Pooling]:
     """The config of a folder and its pooling. Raises Error for fields that are not known."""
     where = f"[encoder] {folder}"
-    config = config_in(f"{where}/{CONFIG}", _object(folder, CONFIG, where))
+    config = config_in(f"{where}/{CONFIG}", json_object(folder, CONFIG, where))
     if not (folder / MODULES).is_file():
         return config, Pooling()
 
     def read(name: str) -> Mapping[str, Any] | None:
-        return _object(folder, name, where) if (folder / name).is_file() else None
+        return json_object(folder, name, where) if (folder / name).is_file() else None
 
     return config, pooling_in(where, _json(folder, MODULES, where), read)
 
@@ -68,7 +68,7 @@ def read_encoder(folder: Path) -> EncoderFiles:
     where = f"[encoder] {folder}"
     config, pooling = read_config(folder)
     family = FAMILIES[config.family]
-    found = {_new(name): array for name, array in _tensors(folder, where).items()}
+    found = {_new(name): array for name, array in tensors_in(folder, where).items()}
     prefix = f"{family.prefix}."
     if any(name.startswith(prefix) for name in found):
         inner = {name.removeprefix(prefix): a for name, a in found.items() if name.startswith(prefix)}
@@ -193,14 +193,15 @@ def _new(name: str) -> str:
     return name
 
 
-def _tensors(folder: Path, where: str) -> dict[str, Array]:
+def tensors_in(folder: Path, where: str) -> dict[str, Array]:
     """A folder may have other files of weights next to the model's."""
     if (folder / WEIGHTS).is_file() and not (folder / INDEX).exists():
         return read_tensors(open_next_to(folder, WEIGHTS, where), f"{where}/{WEIGHTS}")
     return load_weights(folder)
 
 
-def _object(folder: Path, name: str, where: str) -> dict[str, Any]:
+def json_object(folder: Path, name: str, where: str) -> dict[str, Any]:
+    """The object in a file of a folder. Raises Error, beginning with `where`, for another."""
     found = _json(folder, name, where)
     if not isinstance(found, dict):
         raise Error(f"{where}: {name}: got {type(found).__name__}, need an object")
