@@ -177,6 +177,7 @@ def test_fields_that_change_no_number_are_ignored(tmp_path: Path) -> None:
         ({"architectures": ["BertForMultipleChoice"]}, "architectures: got ['BertForMultipleChoice']"),
         ({"num_attention_heads": 5}, "num_attention_heads: got 5, need a divisor of the 24"),
         ({"num_hidden_layers": True}, "num_hidden_layers: got True, need an integer"),
+        ({"num_hidden_layers": 1 << 30}, "got 1073741824 layers and 55 tensors"),
         ({"num_hidden_layers": 4}, "got no tensor 'encoder.layer.3.attention.self.query.weight'"),
         ({"num_hidden_layers": 2}, "got the tensor 'encoder.layer.2.attention.output.LayerNorm.bias'"),
         ({"vocab_size": 36}, "embeddings.word_embeddings.weight: got float32 of shape (37, 24), need shape (36, 24)"),

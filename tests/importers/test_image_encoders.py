@@ -73,6 +73,7 @@ def test_transformers_computes_what_is_recorded(tmp_path: Path) -> None:
             {"architectures": ["ViTForMaskedImageModeling"]},
             "architectures: got ['ViTForMaskedImageModeling'], need one",
         ),
+        ({"num_hidden_layers": 1 << 30}, "got 1073741824 layers and 40 tensors"),
         ({"num_hidden_layers": 3}, "got no tensor 'encoder.layer.2.attention.attention.query.weight'"),
         ({"num_hidden_layers": 1}, "got the tensor 'encoder.layer.1.attention.attention.key.bias'"),
         ({"image_size": 20}, "embeddings.position_embeddings: got float32 of shape (1, 10, 24), need floats of shape"),

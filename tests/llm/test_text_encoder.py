@@ -271,6 +271,12 @@ def test_folders_that_cannot_be_loaded_are_errors(tmp_path: Path) -> None:
         hx.llm.load(folder)
 
 
+def test_an_image_encoder_is_for_compile(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "vit"}')
+    with pytest.raises(hx.Error, match=r"got an image encoder, need a model of texts: hx\.compile takes"):
+        hx.llm.load(tmp_path)
+
+
 def test_a_damaged_config_is_no_encoder(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("[")
     assert not holds_encoder(tmp_path)

@@ -8,6 +8,7 @@ from typing import Any
 from hexane.compression import Compression
 from hexane.errors import Error
 from hexane.importers.encoders import holds_encoder
+from hexane.importers.image_encoders import holds_image_encoder
 from hexane.llm import model as decoders
 from hexane.llm.encoder import load_encoder
 from hexane.llm.find import find_model
@@ -47,6 +48,8 @@ def load(
     range. Nothing is downloaded.
     """
     path = find_model(model)
+    if holds_image_encoder(path):
+        raise Error(f"[llm.load] {path}: got an image encoder, need a model of texts: hx.compile takes this folder")
     if not holds_encoder(path):
         return decoders.load(
             path,

@@ -69,6 +69,7 @@ def read_encoder(folder: Path) -> EncoderFiles:
     config, pooling = read_config(folder)
     family = FAMILIES[config.family]
     found = {_new(name): array for name, array in tensors_in(folder, where).items()}
+    check_layers(where, config.layers, len(found))
     prefix = f"{family.prefix}."
     if any(name.startswith(prefix) for name in found):
         inner = {name.removeprefix(prefix): a for name, a in found.items() if name.startswith(prefix)}
@@ -85,6 +86,12 @@ def read_encoder(folder: Path) -> EncoderFiles:
         _take_head(taken, config, family)
     taken.check_rest(family)
     return EncoderFiles(config, pooling, taken.weights)
+
+
+def check_layers(where: str, layers: int, tensors: int) -> None:
+    """Before the names of tensors are listed: a file may claim more layers than can be."""
+    if layers > tensors:
+        raise Error(f"{where}: got {layers} layers and {tensors} tensors, need those of a model of this config")
 
 
 def _of_head(family: Family, name: str) -> bool:

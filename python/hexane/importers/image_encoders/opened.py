@@ -8,7 +8,7 @@ import numpy as np
 from hexane.dtypes import DTYPES
 from hexane.errors import Error
 from hexane.graph import Array, Graph
-from hexane.importers.encoders.files import CONFIG, FLOATS, json_object, tensors_in
+from hexane.importers.encoders.files import CONFIG, FLOATS, check_layers, json_object, tensors_in
 from hexane.importers.image_encoders.config import FAMILIES, ImageEncoderConfig, config_in, is_image_encoder
 from hexane.importers.image_encoders.graph import PIXELS, STATES, image_encoder, outputs_of
 from hexane.importers.signature import Dim, Input, Signature, SpecialisationNeeded
@@ -88,6 +88,7 @@ def read_image_encoder(folder: Path) -> tuple[ImageEncoderConfig, dict[str, Arra
     config = config_in(f"{where}/{CONFIG}", json_object(folder, CONFIG, where))
     family = FAMILIES[config.family]
     found = {name.removeprefix(family.prefix): array for name, array in tensors_in(folder, where).items()}
+    check_layers(where, config.layers, len(found))
     weights: dict[str, Array] = {}
     for own, (name, shape) in _tensors(config, found).items():
         if name not in found:
