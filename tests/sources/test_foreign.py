@@ -111,8 +111,8 @@ def expect(path: Path, what: str, advice: str, capsys: pytest.CaptureFixture[str
     assert what in text
     assert advice in text
     assert (
-        ", need an ONNX model, a Core ML package (.mlpackage), a TFLite model (.tflite), MIL text (.mil), a netplist (.plist) or a Core AI asset (.aimodel)"
-        in text
+        ", need an ONNX model, a Core ML package (.mlpackage), a TFLite model (.tflite), MIL text (.mil), a netplist"
+        " (.plist), a Core AI asset (.aimodel) or the Hugging Face folder of an encoder" in text
     )
     ended = in_this_process(capsys)("check", path, "--target", "h13")
     assert (ended.code, ended.out, ended.err) == (1, "", f"error: {text.replace('[compile]', '[check]')}\n")

@@ -1,5 +1,6 @@
 """`hexane.sources.open`: what each thing is, and that every command and function asks it."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
+import encoders
 import hexane as hx
 from command import Cli, in_this_process, linear_model, weights
 from containers import make_e5, make_hwx
@@ -89,7 +91,13 @@ def things(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, str
         "hwx": (tmp_path / "net.hwx", "hwx"),
         "hwx of another name": (tmp_path / "no_suffix", "hwx"),
         "e5": (tmp_path / "net.e5", "e5"),
+        "encoder": (encoder(tmp_path / "bert"), "encoder"),
     }
+
+
+def encoder(folder: Path) -> Path:
+    shapes = json.loads(encoders.RECORD.read_text())["bert"]["shapes"]
+    return encoders.write_folder(folder, "bert", encoders.tensors(shapes))
 
 
 def test_each_thing_is_told_by_type_name_and_first_bytes(things: dict[str, tuple[Any, str]]) -> None:
@@ -104,7 +112,7 @@ def test_what_is_opened_has_signatures_and_graphs(things: dict[str, tuple[Any, s
         opened = sources.open(thing)
         assert (not opened.functions) == (form in ("plan", "plans", "hwx", "e5"))
         for function in opened.functions.values():
-            graph = function.graph({}, {})
+            graph = function.graph({i.name: (2, 4) for i in function.signature.inputs if i.free}, {})
             assert [i.name for i in function.signature.inputs] == graph.input_names()
             assert list(function.signature.outputs) == [port.name for port in graph.outputs]
 

@@ -11,7 +11,8 @@ from hexane.cli.options import Debug
 from hexane.cli.output import working
 from hexane.cli.sampling import ROOM, Context, MinP, RepetitionPenalty, Temperature, Threads, TopK, TopP
 from hexane.errors import Error
-from hexane.llm import Conversation, find_model, load
+from hexane.llm import Conversation, find_model
+from hexane.llm.model import load
 from hexane.train.decoder.generate import NotFinite
 
 RESET, QUIT = "/reset", "/quit"

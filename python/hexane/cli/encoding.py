@@ -22,6 +22,9 @@ Calibration = Annotated[
 Force = Annotated[
     bool, typer.Option("--force", help="Take --compress even where the perplexity is above 1.1 times that without.")
 ]
+EncoderForce = Annotated[
+    bool, typer.Option("--force", help="Take --compress even where it turns embeddings by more than a cosine of 0.98.")
+]
 
 
 def say_quality(model: LanguageModel, command: str) -> None:

@@ -13,8 +13,8 @@ from hexane.cli.output import print_json, working
 from hexane.cli.sampling import ROOM, Context, MinP, RepetitionPenalty, Temperature, Threads, TopK, TopP
 from hexane.cli.train_start import note_of_vocab
 from hexane.graph.decisions import counted
-from hexane.llm import find_model, load
-from hexane.llm.model import tokenizer_of
+from hexane.llm import find_model
+from hexane.llm.model import load, tokenizer_of
 
 
 @command

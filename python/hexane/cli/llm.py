@@ -12,9 +12,13 @@ from hexane.cli.options import Debug, Json, names_of
 from hexane.cli.output import print_json, print_table, working
 from hexane.graph.decisions import counted
 from hexane.graph.printer import size_text
-from hexane.llm import Exported, Facts, export, facts, find_model, load
+from hexane.importers.encoders import holds_encoder
+from hexane.llm import Exported, Facts, export, facts, find_model
+from hexane.llm.encoder import load_encoder
+from hexane.llm.encoder_facts import EncoderFacts, encoder_facts
 from hexane.llm.export import PREFILL
 from hexane.llm.facts import perplexities
+from hexane.llm.model import load
 
 CONTEXT = 2048  # tokens of a cache to measure with
 
@@ -62,8 +66,19 @@ def llm(
     With -o the folder gets a package with the functions prefill and decode, which share weights and the cache, a
     manifest, the tokenizer, and run.py for a Mac. Its logits are compared with the model's before it is written.
     Tokens a second of this CPU are measured for a moment. Those of chips are estimated.
+
+    A folder of a text encoder (BERT, MiniLM, RoBERTa) gives the time of one text in place of tokens a second, and the
+    ops that leave a chip's engine. `hexane embed` runs it.
     """
     path = find_model(model)
+    if holds_encoder(path):
+        for option, given in (("-o", output), ("--context", context), ("--calibration", calibration)):
+            if given is not None:
+                raise typer.BadParameter(f"{option}: got it for a text encoder, need a decoder")
+        if perplexity:
+            raise typer.BadParameter("--perplexity: got it for a text encoder, need a decoder")
+        _encoder(path, names_of(target), compress, threads, force, json)
+        return
     if output is None and context is not None:
         raise typer.BadParameter("--context: got it without -o, need both")
     if output is not None and len(names_of(target)) > 1:
@@ -88,6 +103,42 @@ def llm(
         print_json(found.record())
     else:
         _print(found)
+
+
+def _encoder(
+    path: Path, targets: list[str], compress: str | None, threads: int | None, force: bool, json: bool
+) -> None:
+    with working(f"reading {path.name}"):
+        made = load_encoder(path, compress=compress, threads=threads, force=force)
+    with working("measuring"):
+        found = encoder_facts(made, targets, compress=compress)
+    if json:
+        print_json(found.record())
+    else:
+        _print_encoder(found)
+
+
+def _print_encoder(found: EncoderFacts) -> None:
+    print(f"{found.model}: {found.family}, {found.parameters:,} parameters, texts of {found.longest:,} tokens")
+    print(found.shape)
+    print(f"embeddings of {found.dim} numbers: {found.pooling}")
+    print(f"head: {found.head or 'none'}")
+    print(
+        f"\nmeasured here ({counted(found.threads, 'thread')}, weights {found.compress}):"
+        f" {found.milliseconds:.1f} ms for a text of {found.tokens} tokens, {found.texts_per_second:.0f} texts/s in"
+        " batches"
+    )
+    for one in found.chips:
+        if one.milliseconds is None:
+            print(f"{one.target}: no estimate: {one.error}")
+            continue
+        left = f"; on the CPU: {', '.join(one.left)}" if one.left else ""
+        time = f"{one.milliseconds:.2f} ms ({one.low:.2f} to {one.high:.2f})"
+        print(f"{one.target}: estimated {time}, {counted(one.parts, 'part')} on the engine{left}")
+    print()
+    print_table(
+        ("encoding", "weights"), [(name, size_text(n)) for name, n in found.weights.items()], right=("weights",)
+    )
 
 
 def _print_export(made: Exported) -> None:

@@ -14,6 +14,7 @@ from hexane.cli.compile import compile_model
 from hexane.cli.compress import compress
 from hexane.cli.dashboard import dashboard
 from hexane.cli.doctor import doctor
+from hexane.cli.embed import embed
 from hexane.cli.emit import emit
 from hexane.cli.estimate import estimate
 from hexane.cli.explain import explain
@@ -77,6 +78,7 @@ app.command("train")(train)
 app.command("dashboard")(dashboard)
 app.command("generate")(generate)
 app.command("llm")(llm)
+app.command("embed")(embed)
 app.command("chat")(chat)
 app.command("serve")(serve)
 app.command("bench")(bench)

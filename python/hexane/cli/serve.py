@@ -12,7 +12,8 @@ from hexane.cli.options import Debug
 from hexane.cli.output import working
 from hexane.cli.sampling import ROOM, Context
 from hexane.errors import Error
-from hexane.llm import find_model, load
+from hexane.llm import find_model
+from hexane.llm.model import load
 from hexane.llm.server import NEEDED, application
 
 

@@ -2,9 +2,22 @@
 
 from hexane.llm.answer import Answer
 from hexane.llm.conversation import Conversation
+from hexane.llm.encoder import TextEncoder
 from hexane.llm.export import Exported, export
 from hexane.llm.facts import Facts, facts
 from hexane.llm.find import find_model
-from hexane.llm.model import LanguageModel, load
+from hexane.llm.loading import load
+from hexane.llm.model import LanguageModel
 
-__all__ = ["Answer", "Conversation", "Exported", "Facts", "LanguageModel", "export", "facts", "find_model", "load"]
+__all__ = [
+    "Answer",
+    "Conversation",
+    "Exported",
+    "Facts",
+    "LanguageModel",
+    "TextEncoder",
+    "export",
+    "facts",
+    "find_model",
+    "load",
+]

@@ -14,6 +14,7 @@ from hexane.build import Tensor
 from hexane.compression import Compression
 from hexane.errors import Error
 from hexane.graph import Array
+from hexane.importers.encoders import holds_encoder
 from hexane.llm.answer import Answer
 from hexane.llm.conversation import Conversation, Prompt
 from hexane.llm.find import find_model
@@ -167,21 +168,12 @@ def load(
     calibration: str | os.PathLike[str] | None = None,
     force: bool = False,
 ) -> LanguageModel:
-    """Opens a language model to run on this CPU.
-
-    model: a folder of Hugging Face, a .safetensors file with config.json next to it, a repository (`org/name`) in the
-    local cache of Hugging Face, a GGUF file, a file of llama2.c, or a checkpoint of `hexane train`. context: tokens
-    that a conversation may have. Each token attends to all of them, so a large context is slow. None: the model's
-    largest, or `at_most`. compress: the encoding of weights, such as "int8" or "blockwise4:b32" (docs/compression.md),
-    or "auto": the fewest bits whose perplexity is at most 1.02 times that of the unchanged weights. For other modes the
-    limit is 1.1 times; `model.quality` has both numbers. None: the file's encoding. threads: see `hx.Options`.
-    tokenizer: a file; None: the model's. lora: adapters, see `hx.train.read_adapter`. calibration: a file of text for
-    the perplexity; None: a page of Hexane's own. force: do not measure encodings, except for "auto".
-
-    Raises Error for a model that cannot be read, for an encoding that changes the text too much, and for values out of
-    range. Nothing is downloaded.
+    """Opens a decoder to run on this CPU; for the arguments see `hexane.llm.load`, which opens encoders too. Raises
+    Error as it does, and for an encoder.
     """
     path = find_model(model)
+    if holds_encoder(path):
+        raise Error(f"[llm.load] {path}: got a text encoder, which makes no text, need a decoder: see `hexane embed`")
     options = Options(target="host", device="cpu", threads=threads, compress=compress)
     tokenizer_file = tokenizer_of(path) if tokenizer is None else Path(tokenizer)
     known = load_tokenizer(tokenizer_file)

@@ -61,8 +61,9 @@ def compile(
     updates: Sequence[Tensor] = (),
 ) -> Model | OpenModel:
     """Compiles a model: a tensor, a list or dict of tensors, a Graph, an ONNX model (path, bytes, ModelProto), or the
-    path of MIL text (.mil), of a netplist (.plist), whose weights lie in its folder, of a Core ML package (.mlpackage)
-    or of a Core AI asset (.aimodel; "net.aimodel#decode" for one of its functions).
+    path of MIL text (.mil), of a netplist (.plist), whose weights lie in its folder, of a Core ML package (.mlpackage),
+    of a Core AI asset (.aimodel; "net.aimodel#decode" for one of its functions) or of the Hugging Face folder of an
+    encoder of texts or images.
 
     options: an hx.Options, which documents its fields; keywords of the same names replace them. In short: target="h13"
     compiles for a chip; its program runs on this CPU in the chip's arithmetic, or on this machine's Neural Engine

@@ -5,6 +5,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from hexane.sources.encoder import is_encoder
 from hexane.sources.look import Seen
 
 OF_TORCH = "Load it in Python and give hexane.from_torch(module, example), or export it with torch.onnx.export."
@@ -79,7 +80,8 @@ def _is_npz(seen: Seen) -> bool:
 
 def _is_hugging_face(seen: Seen) -> bool:
     # A bundle of Core AI may have a config.json, too.
-    return _folder("config.json")(seen) and seen.names.isdisjoint({"main.mlirb", "metadata.json"})
+    bundle = not seen.names.isdisjoint({"main.mlirb", "metadata.json"})
+    return _folder("config.json")(seen) and not bundle and not is_encoder(seen)
 
 
 def _is_plain_json(seen: Seen) -> bool:
@@ -169,8 +171,8 @@ FOREIGN = (
     Foreign("a file of JSON text", "Give the model itself.", _is_plain_json),
     Foreign(
         "a Hugging Face folder",
-        "`hexane generate` and `hexane train` take those of the Llama family. Export others to ONNX: optimum-cli export"
-        " onnx --model {name} FOLDER",
+        "`hexane generate` and `hexane train` take those of the Llama family, and all commands encoders such as"
+        " BERT's and ViT's, with safetensors. Export others to ONNX: optimum-cli export onnx --model {name} FOLDER",
         _is_hugging_face,
     ),
 )

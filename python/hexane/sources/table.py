@@ -8,6 +8,7 @@ from hexane.errors import Error, UnsupportedError
 from hexane.sources.compiled import E5, HWX, PLAN, PLAN_MAGIC, PLANS
 from hexane.sources.coreai import COREAI
 from hexane.sources.coreml import COREML
+from hexane.sources.encoder import ENCODER
 from hexane.sources.foreign import FOREIGN
 from hexane.sources.format import Format
 from hexane.sources.graphs import GRAPH
@@ -20,11 +21,11 @@ from hexane.sources.tensors import TENSORS
 from hexane.sources.tflite import TFLITE
 
 # In this order: ONNX has no magic, so a file is ONNX if it is nothing else.
-FORMATS = (GRAPH, TENSORS, PLANS, PLAN, HWX, E5, MIL, NETPLIST, COREML, COREAI, TFLITE, ONNX)
+FORMATS = (GRAPH, TENSORS, PLANS, PLAN, HWX, E5, MIL, NETPLIST, COREML, COREAI, TFLITE, ENCODER, ONNX)
 WITH_FUNCTIONS = (COREAI, COREML, TFLITE, PLANS)
 MODELS = (
-    "an ONNX model, a Core ML package (.mlpackage), a TFLite model (.tflite), MIL text (.mil), a netplist (.plist) or a"
-    " Core AI asset (.aimodel)"
+    "an ONNX model, a Core ML package (.mlpackage), a TFLite model (.tflite), MIL text (.mil), a netplist"
+    " (.plist), a Core AI asset (.aimodel) or the Hugging Face folder of an encoder"
 )
 
 
@@ -33,8 +34,9 @@ def open(model: Any, *, function: str | None = None, where: str = "open") -> Mod
 
     model: a Graph, tensors (one, a sequence, a mapping of names), an ONNX model (path, bytes, ModelProto), a TFLite
     model (path, bytes), the path of MIL text, of a netplist, of a Core ML package or a Core AI asset
-    ("net.aimodel#decode" for one function) or of a program that is compiled; a Module is returned as it is. function:
-    the only one that the Module will have. where: opens the message of an Error.
+    ("net.aimodel#decode" for one function), of an encoder's Hugging Face folder, or of a program that is compiled;
+    a Module is returned as it is. function: the only one that the Module will have. where: opens the message of an
+    Error.
 
     Raises UnsupportedError for what cannot be opened; for kinds that are known it says which it is and what to do.
     """

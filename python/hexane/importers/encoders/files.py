@@ -1,0 +1,226 @@
+"""Text encoders in folders of Hugging Face: config.json, weights in safetensors, and sentence-transformers' files."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hexane.errors import Error
+from hexane.graph import Array
+from hexane.importers.encoders.config import EncoderConfig, config_in, is_encoder
+from hexane.importers.encoders.families import FAMILIES, Family
+from hexane.importers.encoders.pooling import Pooling, pooling_in
+from hexane.importers.files import open_inside, open_next_to, read_all
+from hexane.importers.safetensors import load_weights, read_tensors
+
+CONFIG, MODULES = "config.json", "modules.json"
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+MOST_BYTES = 1 << 26  # of a file of JSON
+FLOATS = ("float32", "float16", "bfloat16")
+OLD = {".gamma": ".weight", ".beta": ".bias"}  # of layer norms, in files of the first programs
+BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderFiles:
+    """The contents of a folder. weights: by our names, in fp32."""
+
+    config: EncoderConfig
+    pooling: Pooling
+    weights: dict[str, Array]
+
+    @property
+    def parameters(self) -> int:
+        return sum(one.size for one in self.weights.values())
+
+
+def holds_encoder(folder: Path) -> bool:
+    """True for a folder whose config.json names one of the families; false for one that cannot be read."""
+    if not (folder / CONFIG).is_file():
+        return False
+    try:
+        return is_encoder(json_object(folder, CONFIG, "[encoder]"))
+    except Error:
+        return False
+
+
+def read_config(folder: Path) -> tuple[EncoderConfig, Pooling]:
+    """The config of a folder and its pooling. Raises Error for fields that are not known."""
+    where = f"[encoder] {folder}"
+    config = config_in(f"{where}/{CONFIG}", json_object(folder, CONFIG, where))
+    if not (folder / MODULES).is_file():
+        return config, Pooling()
+
+    def read(name: str) -> Mapping[str, Any] | None:
+        return json_object(folder, name, where) if (folder / name).is_file() else None
+
+    return config, pooling_in(where, _json(folder, MODULES, where), read)
+
+
+def read_encoder(folder: Path) -> EncoderFiles:
+    """The config and the weights of a folder. fp32 weights are views of the file's bytes.
+
+    Raises Error for damaged files, for a config that is not known, and for tensors that do not fit it.
+    """
+    where = f"[encoder] {folder}"
+    config, pooling = read_config(folder)
+    family = FAMILIES[config.family]
+    found = {_new(name): array for name, array in tensors_in(folder, where).items()}
+    check_layers(where, config.layers, len(found))
+    prefix = f"{family.prefix}."
+    if any(name.startswith(prefix) for name in found):
+        inner = {name.removeprefix(prefix): a for name, a in found.items() if name.startswith(prefix)}
+        outer = {name: a for name, a in found.items() if not name.startswith(prefix)}
+    else:
+        inner, outer = {n: a for n, a in found.items() if not _of_head(family, n)}, {}
+        outer = {name: a for name, a in found.items() if name not in inner}
+    if family.pooler and f"{family.pooler}.weight" in inner:
+        config = replace(config, pooled=True)
+    taken = _Taken(where, inner, outer)
+    for name, (source, shape) in body(config).items():
+        taken.take(name, source, shape)
+    if config.head:
+        _take_head(taken, config, family)
+    taken.check_rest(family)
+    return EncoderFiles(config, pooling, taken.weights)
+
+
+def check_layers(where: str, layers: int, tensors: int) -> None:
+    """Before the names of tensors are listed: a file may claim more layers than can be."""
+    if layers > tensors:
+        raise Error(f"{where}: got {layers} layers and {tensors} tensors, need those of a model of this config")
+
+
+def _of_head(family: Family, name: str) -> bool:
+    heads = [part for head in family.heads.values() for part in (head.first, head.last, head.norm, head.bias)]
+    return name.startswith(family.ignored) or any(
+        part and (name == part or name.startswith(f"{part}.")) for part in heads
+    )
+
+
+def body(config: EncoderConfig) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """The weights of a model without its head: our names, with the file's names and the shapes."""
+    c, family = config, FAMILIES[config.family]
+    names = family.names
+    found: dict[str, tuple[str, tuple[int, ...]]] = {}
+
+    def add(own: str, source: str, *shape: int, bias: bool = True) -> None:
+        found[f"{own}.weight"] = f"{source}.weight", shape
+        if bias:
+            found[f"{own}.bias"] = f"{source}.bias", shape[:1]
+
+    for own, rows in (("word", c.vocab), ("position", c.positions), ("type", c.types)):
+        if rows:
+            add(f"embeddings.{own}", names[f"embeddings.{own}"], rows, c.dim, bias=False)
+    add("embeddings.norm", names["embeddings.norm"], c.dim)
+    if c.buckets:
+        add("distances", "encoder.relative_attention_bias", c.buckets, c.heads, bias=False)
+    for i in range(c.layers):
+        for own in ("query", "key", "value", "out"):
+            add(f"layer.{i}.{own}", f"{names['layer']}.{i}.{names[own]}", c.dim, c.dim)
+        add(f"layer.{i}.attention_norm", f"{names['layer']}.{i}.{names['attention_norm']}", c.dim)
+        add(f"layer.{i}.up", f"{names['layer']}.{i}.{names['up']}", c.hidden, c.dim)
+        add(f"layer.{i}.down", f"{names['layer']}.{i}.{names['down']}", c.dim, c.hidden)
+        add(f"layer.{i}.norm", f"{names['layer']}.{i}.{names['norm']}", c.dim)
+    if c.pooled:
+        add("pooler", family.pooler, c.dim, c.dim)
+    return found
+
+
+def _take_head(taken: "_Taken", c: EncoderConfig, family: Family) -> None:
+    head = family.heads[c.head]
+    if head.first.startswith(f"{family.prefix}."):  # the pooler of the body
+        if not c.pooled:
+            raise Error(f"{taken.where}: got no tensor {head.first + '.weight'!r}, need it for {c.head}")
+        taken.weights |= {f"head.first.{part}": taken.weights[f"pooler.{part}"] for part in ("weight", "bias")}
+    elif head.first:
+        taken.take("head.first.weight", f"{head.first}.weight", (c.dim, c.dim))
+        taken.take("head.first.bias", f"{head.first}.bias", (c.dim,))
+    if head.norm:
+        taken.take("head.norm.weight", f"{head.norm}.weight", (c.dim,))
+        taken.take("head.norm.bias", f"{head.norm}.bias", (c.dim,))
+    if head.tied:
+        taken.take_tied(head.last, head.bias, c.vocab)
+        return
+    weight = taken.outer.get(f"{head.last}.weight")
+    labels = 2 if c.head == "ForQuestionAnswering" else 1 if weight is None or not weight.ndim else weight.shape[0]
+    taken.take("head.last.weight", f"{head.last}.weight", (labels, c.dim))
+    taken.take("head.last.bias", f"{head.last}.bias", (labels,))
+
+
+class _Taken:
+    """The tensors of a file, which become weights one after the other."""
+
+    def __init__(self, where: str, inner: dict[str, Array], outer: dict[str, Array]) -> None:
+        self.where, self.inner, self.outer = where, inner, outer
+        self.weights: dict[str, Array] = {}
+
+    def take(self, own: str, name: str, shape: tuple[int, ...]) -> None:
+        tensors = self.outer if own.startswith("head.") else self.inner
+        if name not in tensors:
+            raise Error(f"{self.where}: got no tensor {name!r}, need those of a model of this config")
+        array = tensors.pop(name)
+        if array.shape != shape or array.dtype.name not in FLOATS:
+            raise Error(
+                f"{self.where}: {name}: got {array.dtype.name} of shape {array.shape}, need shape {shape} in one of"
+                f" {', '.join(FLOATS)}"
+            )
+        made = array.astype(np.float32, copy=False)
+        made.flags.writeable = False
+        self.weights[own] = made
+
+    def take_tied(self, last: str, bias: str, vocab: int) -> None:
+        """The head's weight is the embedding's, and its bias has up to two names: copies have to be equal."""
+        weight, other = self.outer.pop(f"{last}.weight", None), f"{last}.bias"
+        if weight is not None and not np.array_equal(weight, self.weights["embeddings.word.weight"]):
+            raise Error(f"{self.where}: {last}.weight: got another than the embedding, need a tied one")
+        copy = self.outer.pop(other, None) if other != bias and bias in self.outer else None
+        self.take("head.last.bias", bias if bias in self.outer else other, (vocab,))
+        if copy is not None and not np.array_equal(copy, self.weights["head.last.bias"]):
+            raise Error(f"{self.where}: {other}: got another than {bias}, need one of them")
+
+    def check_rest(self, family: Family) -> None:
+        """Tensors that no output reads: heads of another architecture, and buffers."""
+        rest = [name for name in self.inner if name not in BUFFERS and not name.startswith("pooler.")]
+        rest += [name for name in self.outer if not _of_head(family, name)]
+        if rest:
+            raise Error(
+                f"{self.where}: got the tensor {sorted(rest)[0]!r}{f' and {len(rest) - 1} more' if rest[1:] else ''},"
+                " need those of a model of this config"
+            )
+
+
+def _new(name: str) -> str:
+    for old, new in OLD.items():
+        if name.endswith(f"LayerNorm{old}"):
+            return name.removesuffix(old) + new
+    return name
+
+
+def tensors_in(folder: Path, where: str) -> dict[str, Array]:
+    """A folder may have other files of weights next to the model's."""
+    if (folder / WEIGHTS).is_file() and not (folder / INDEX).exists():
+        return read_tensors(open_next_to(folder, WEIGHTS, where), f"{where}/{WEIGHTS}")
+    return load_weights(folder)
+
+
+def json_object(folder: Path, name: str, where: str) -> dict[str, Any]:
+    """The object in a file of a folder. Raises Error, beginning with `where`, for another."""
+    found = _json(folder, name, where)
+    if not isinstance(found, dict):
+        raise Error(f"{where}: {name}: got {type(found).__name__}, need an object")
+    return found
+
+
+def _json(folder: Path, name: str, where: str) -> Any:
+    inside = open_inside if "/" in name else open_next_to
+    data = read_all(inside(folder, name, where), where)
+    if len(data) > MOST_BYTES:
+        raise Error(f"{where}: {name}: got {len(data)} bytes, need at most {MOST_BYTES}")
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise Error(f"{where}: {name}: {error}, need JSON") from None

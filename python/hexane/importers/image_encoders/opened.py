@@ -1,0 +1,157 @@
+"""An image encoder in a folder of Hugging Face, as a model that `hx.compile` and the commands open."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from hexane.dtypes import DTYPES
+from hexane.errors import Error
+from hexane.graph import Array, Graph
+from hexane.importers.encoders.files import CONFIG, FLOATS, check_layers, json_object, tensors_in
+from hexane.importers.image_encoders.config import FAMILIES, ImageEncoderConfig, config_in, is_image_encoder
+from hexane.importers.image_encoders.graph import PIXELS, STATES, image_encoder, outputs_of
+from hexane.importers.signature import Dim, Input, Signature, SpecialisationNeeded
+
+BUFFERS = ("embeddings.position_ids",)
+HEADS = {
+    "ForImageClassification": {"head": "classifier"},
+    "ForImageClassificationWithTeacher": {"head": "cls_classifier", "teacher": "distillation_classifier"},
+    "WithProjection": {"head": "visual_projection"},
+}
+# Heads that the architecture may leave unread.
+OTHERS = ("classifier.", "cls_classifier.", "distillation_classifier.", "visual_projection.", "pooler.", "head.")
+MASK_TOKEN = "embeddings.mask_token"  # of training alone
+
+
+def holds_image_encoder(folder: Path) -> bool:
+    """True for a folder whose config.json names one of the families; false for one that cannot be read."""
+    if not (folder / CONFIG).is_file():
+        return False
+    try:
+        return is_image_encoder(json_object(folder, CONFIG, "[encoder]"))
+    except Error:
+        return False
+
+
+class OpenedImageEncoder:
+    """The image encoder in a folder. Weights are read for the first graph or signature, and kept."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._read: tuple[ImageEncoderConfig, dict[str, Array]] | None = None
+
+    @property
+    def config(self) -> ImageEncoderConfig:
+        return self._files()[0]
+
+    def _files(self) -> tuple[ImageEncoderConfig, dict[str, Array]]:
+        if self._read is None:
+            self._read = read_image_encoder(self.folder)
+        return self._read
+
+    def _pooled(self) -> bool:
+        config, weights = self._files()
+        return config.probed or FAMILIES[config.family].kind == "clip" or "pooler.weight" in weights
+
+    def signature(self, name: str) -> Signature:
+        c = self.config
+        dims: tuple[Dim, ...] = ("batch", c.channels, c.size, c.size)
+        outputs = outputs_of(c, self._pooled())
+        kind = DTYPES["fp32"]
+        tokens = c.patches**2 + len(FAMILIES[c.family].marks)
+        results = tuple(
+            Input(one, kind, ("batch", tokens, c.dim) if one == STATES else ("batch", None)) for one in outputs
+        )
+        return Signature((Input(PIXELS, kind, dims),), outputs, (), results)
+
+    def graph(self, name: str, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array]) -> Graph:
+        if values or shapes.keys() - {PIXELS}:
+            raise Error(f"[open] got shapes or values of {', '.join((*shapes, *values))}, need the shape of {PIXELS}")
+        config, weights = self._files()
+        if PIXELS not in shapes:
+            need = f"{PIXELS}:1x{config.channels}x{config.size}x{config.size}"
+            raise SpecialisationNeeded(f"[open] got no shape for {PIXELS}, need its batch, as in {need}", (PIXELS,))
+        shape = tuple(shapes[PIXELS])
+        if len(shape) != 4 or shape[0] < 1 or shape[1:] != (config.channels, config.size, config.size):
+            need = f"a batch of {config.channels}x{config.size}x{config.size}"
+            raise Error(f"[open] input_shapes: {PIXELS}: got {shape}, need {need}")
+        return image_encoder(config, weights, shape[0], self._pooled())
+
+
+def read_image_encoder(folder: Path) -> tuple[ImageEncoderConfig, dict[str, Array]]:
+    """The config and the weights, by our names in fp32.
+
+    Raises Error for damaged files, for a config that is not known, and for tensors that do not fit it.
+    """
+    where = f"[encoder] {folder}"
+    config = config_in(f"{where}/{CONFIG}", json_object(folder, CONFIG, where))
+    family = FAMILIES[config.family]
+    found = {name.removeprefix(family.prefix): array for name, array in tensors_in(folder, where).items()}
+    check_layers(where, config.layers, len(found))
+    weights: dict[str, Array] = {}
+    for own, (name, shape) in _tensors(config, found).items():
+        if name not in found:
+            raise Error(f"{where}: got no tensor {name!r}, need those of a model of this config")
+        array = found.pop(name)
+        if array.dtype.name not in FLOATS or array.shape != shape:
+            raise Error(f"{where}: {name}: got {array.dtype.name} of shape {array.shape}, need floats of shape {shape}")
+        weights[own] = array.astype(np.float32, copy=False)
+    if config.probed:
+        _split_probe(where, config, weights)
+    rest = [name for name in found if name not in (*BUFFERS, MASK_TOKEN) and not name.startswith(OTHERS)]
+    if rest:
+        raise Error(f"{where}: got the tensor {min(rest)!r}, need those of a model of this config")
+    return config, weights
+
+
+def _tensors(c: ImageEncoderConfig, found: Mapping[str, Array]) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Our names, with the file's names and the shapes."""
+    family = FAMILIES[c.family]
+    names, dim = family.names, c.dim
+    count = c.patches**2 + len(family.marks)
+    made: dict[str, tuple[str, tuple[int, ...]]] = {}
+
+    def add(own: str, name: str, *shape: int, bias: bool = True) -> None:
+        made[f"{own}.weight"] = f"{name}.weight", shape
+        if bias:
+            made[f"{own}.bias"] = f"{name}.bias", shape[:1]
+
+    for mark in family.marks:
+        made[mark] = names[mark], (dim,) if family.kind == "clip" else (1, 1, dim)
+    made["positions"] = names["positions"], (1, count, dim) if family.kind == "vit" else (count, dim)
+    add("patch", names["patch"], dim, c.channels, c.patch, c.patch, bias=family.kind != "clip")
+    if "first" in names:
+        add("first", names["first"], dim)
+    for i in range(c.layers):
+        at = f"{names['layer']}.{i}"
+        for own in ("query", "key", "value"):
+            add(f"layer.{i}.{own}", f"{at}.{names[own]}", dim, dim, bias=c.bias)
+        add(f"layer.{i}.out", f"{at}.{names['out']}", dim, dim)
+        add(f"layer.{i}.up", f"{at}.{names['up']}", c.hidden, dim)
+        add(f"layer.{i}.down", f"{at}.{names['down']}", dim, c.hidden)
+        for own in ("before", "after"):
+            add(f"layer.{i}.{own}", f"{at}.{names[own]}", dim)
+    add("last", names["last"], dim)
+    if c.probed:
+        made["probe"] = "head.probe", (1, 1, dim)
+        made["probe.in.weight"] = "head.attention.in_proj_weight", (3 * dim, dim)
+        made["probe.in.bias"] = "head.attention.in_proj_bias", (3 * dim,)
+        add("probe.out", "head.attention.out_proj", dim, dim)
+        add("probe.norm", "head.layernorm", dim)
+        add("probe.up", "head.mlp.fc1", c.hidden, dim)
+        add("probe.down", "head.mlp.fc2", dim, c.hidden)
+    for own, name in HEADS.get(c.head, {}).items():
+        weight = found.get(f"{name}.weight")
+        labels = weight.shape[0] if weight is not None and weight.ndim else 1
+        add(own, name, labels, dim, bias=c.head != "WithProjection")
+    if not c.head and family.kind == "vit" and "pooler.dense.weight" in found:
+        add("pooler", "pooler.dense", found["pooler.dense.weight"].shape[0], dim)
+    return made
+
+
+def _split_probe(where: str, c: ImageEncoderConfig, weights: dict[str, Array]) -> None:
+    for part in ("weight", "bias"):
+        rows = weights.pop(f"probe.in.{part}")
+        for i, own in enumerate(("query", "key", "value")):
+            weights[f"probe.{own}.{part}"] = rows[i * c.dim : (i + 1) * c.dim]

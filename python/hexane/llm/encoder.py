@@ -1,0 +1,256 @@
+"""A text encoder from its files: sentence embeddings, and logits of models with a head."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from hexane import _core
+from hexane.build import Tensor
+from hexane.compression import Compression
+from hexane.errors import Error
+from hexane.graph import Array, Graph
+from hexane.importers.encoders import EncoderConfig, EncoderFiles, Pooling, encoder, outputs_of, read_encoder
+from hexane.importers.encoders.graph import ANSWERS, EMBEDDING, IDS, LOGITS, MASK, TYPES
+from hexane.llm.calibration import TEXT
+from hexane.llm.encoder_tokenizer import EncoderTokenizer, load_encoder_tokenizer
+from hexane.options import Options
+from hexane.runtime import Model
+from hexane.runtime.compile import target_of
+from hexane.runtime.functions import Functions
+from hexane.train.decoder.encoded import encoded_weights
+
+BATCH = 8  # texts of one call, where there are so many of about one length
+LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096)  # tokens of programs
+LEAST_COSINE = 0.98  # of an embedding with encoded weights and one with the file's
+SENTENCES = 8  # of the calibration text
+ROWS_OF_TOKENS = ("ForMaskedLM", "ForPreTraining", "ForTokenClassification", "ForQuestionAnswering")
+
+Row = tuple[list[int], list[int]]  # ids and types
+
+
+class TextEncoder:
+    """A text encoder that is ready to run. `load` makes it.
+
+    path: of its folder; config: its sizes; pooling: how a text becomes one vector; tokenizer; parameters: numbers of
+    the model; quality: the smallest cosine of embeddings with encoded weights and with the file's, or None.
+    """
+
+    def __init__(
+        self, path: Path, files: EncoderFiles, programs: Programs, tokenizer: EncoderTokenizer, quality: float | None
+    ) -> None:
+        self.path, self.config, self.pooling = path, files.config, files.pooling
+        self.parameters, self.tokenizer, self.quality = files.parameters, tokenizer, quality
+        self._programs = programs
+
+    def embed(self, texts: str | Sequence[str], *, prompt: str | None = None, normalize: bool | None = None) -> Array:
+        """(count, dim) fp32: an embedding of each text, or (dim,) of one text, pooled as the model's folder says. The
+        mean of the tokens where it does not.
+
+        prompt: put before each text; None: the folder's default, mostly none. normalize: whether embeddings have the
+        length 1; None: as the folder says. Texts longer than `tokenizer.most` tokens are cut off.
+
+        Raises Error for other things than texts.
+        """
+        several = [texts] if isinstance(texts, str) else list(texts)
+        before = self.pooling.prompt if prompt is None else prompt
+        rows = self.tokenizer.encode([self._begun(before, one) for one in several])
+        found = np.empty((len(rows), self.config.dim), np.float32)
+        for places, made in self._programs.run(rows, EMBEDDING):
+            found[places] = made[EMBEDDING]
+        if normalize and not self.pooling.normalized:
+            found /= np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
+        elif normalize is False and self.pooling.normalized:
+            raise Error("[llm.embed] normalize: got False for a model that normalizes, need True or None")
+        return found[0] if isinstance(texts, str) else found
+
+    def _begun(self, prompt: str, text: Any) -> str:
+        if not isinstance(text, str):
+            raise Error(f"[llm.embed] texts: got {type(text).__name__}, need texts")
+        if not self.pooling.given:
+            return prompt + text
+        whole = (prompt + text).strip()  # as sentence-transformers does
+        return whole.lower() if self.pooling.lower else whole
+
+    def logits(self, inputs: Any) -> Any:
+        """The logits of the model's head. inputs: a text, a pair of texts as a tuple, or a list of ids; or a list of
+        such. One input gives an array, a list of them a list of arrays: (labels,) of a classifier of texts, (tokens,
+        vocab) or (tokens, labels) of others, (tokens, 2) of answers, their starts and ends.
+
+        Raises Error for a model without a head, for ids beyond the vocabulary, and for too many tokens.
+        """
+        if not self.config.head:
+            raise Error(f"[llm.logits] {self.path}: got a model without a head, need one, such as a ForMaskedLM")
+        alone = isinstance(inputs, (str, tuple)) or (len(inputs) > 0 and isinstance(inputs[0], (int, np.integer)))
+        rows = [self._row(one) for one in ([inputs] if alone else inputs)]
+        names = ANSWERS if self.config.head == "ForQuestionAnswering" else (LOGITS,)
+        found: list[Array] = [np.empty(0, np.float32)] * len(rows)
+        for places, made in self._programs.run(rows, *names):
+            arrays = np.stack([made[name] for name in names], -1) if len(names) > 1 else made[LOGITS]
+            for place, array in zip(places, arrays, strict=True):
+                count = len(rows[place][0])
+                found[place] = array[:count].copy() if self.config.head in ROWS_OF_TOKENS else array.copy()
+        return found[0] if alone else found
+
+    def _row(self, one: Any) -> Row:
+        if isinstance(one, (str, tuple)):
+            return self.tokenizer.encode([one])[0]
+        ids = [int(i) for i in one]
+        self._programs.check(ids)
+        return ids, [0] * len(ids)
+
+    @property
+    def threads(self) -> int:
+        """Threads of the CPU, in one call."""
+        return self._programs.program(1, LENGTHS[0], EMBEDDING).threads
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes: "weights", shared by the programs of all lengths."""
+        return {"weights": self._programs.program(1, LENGTHS[0], EMBEDDING).memory.get("weights", 0)}
+
+    def graph(self, count: int) -> Graph:
+        """The graph of one text of so many tokens, with the outputs of the model's folder."""
+        return self._programs.graph(1, count, outputs_of(self.config, self.pooling))
+
+    def milliseconds(self, count: int, batch: int = 1, calls: int = 5) -> float:
+        """The median time of one call here, of `batch` texts of so many tokens."""
+        return self._programs.milliseconds(count, batch, calls)
+
+    def __repr__(self) -> str:
+        return f"<hexane.llm.TextEncoder {self.path.name}, {self.parameters:,} parameters>"
+
+
+class Programs:
+    """The programs of an encoder by batch, length and outputs. Each is compiled when it is first needed; weights are in
+    memory once. An input runs in the shortest program that has room for it, padded."""
+
+    def __init__(
+        self,
+        config: EncoderConfig,
+        pooling: Pooling,
+        weights: Mapping[str, Array | Tensor],
+        options: Options,
+    ) -> None:
+        self.config, self.pooling = config, pooling
+        if options.compression not in (None, Compression("none")):
+            assert options.compression is not None
+            small = encoder(config, weights, 1, 1, self._all_outputs(), pooling=pooling, typed=config.types > 0)
+            weights = encoded_weights(small, weights, options.compression, target_of(options), options.num_threads)
+        options = replace(options, compress=None)
+        pool = _core.MemoryPool()
+        self.weights = {
+            name: one if isinstance(one, Tensor) else pool.keep(np.asarray(one, order="C"))
+            for name, one in weights.items()
+        }
+        self._made = Functions(options, pool)
+        self._making = Lock()
+
+    def _all_outputs(self) -> tuple[str, ...]:
+        heads = ANSWERS if self.config.head == "ForQuestionAnswering" else (LOGITS,) if self.config.head else ()
+        return (EMBEDDING, *heads)
+
+    def graph(self, batch: int, count: int, outputs: Sequence[str]) -> Graph:
+        return encoder(
+            self.config, self.weights, batch, count, outputs, pooling=self.pooling, typed=self.config.types > 1
+        )
+
+    def program(self, batch: int, count: int, *outputs: str) -> Model:
+        count = self.room(count)
+        name = f"{', '.join(outputs)} of {batch}x{count}"
+        with self._making:
+            if name not in self._made:
+                self._made.add(name, self.graph(batch, count, outputs))
+        return self._made[name]
+
+    def room(self, count: int) -> int:
+        """Tokens of the program that runs inputs of `count` tokens."""
+        longest = self.config.longest
+        return next((one for one in LENGTHS if count <= one < longest), longest)
+
+    def check(self, ids: Sequence[int]) -> None:
+        """Raises Error for ids beyond the vocabulary, for none, and for too many."""
+        if not 1 <= len(ids) <= self.config.longest:
+            raise Error(f"[llm.logits] ids: got {len(ids)}, need 1 to the {self.config.longest} of the model")
+        for one in ids:
+            if not 0 <= one < self.config.vocab:
+                raise Error(f"[llm.logits] ids: got {one}, need 0 to {self.config.vocab - 1}: the model's vocabulary")
+
+    def run(self, rows: Sequence[Row], *outputs: str) -> Iterator[tuple[list[int], dict[str, Array]]]:
+        """The outputs of some rows, with the places of these rows, until all rows have run."""
+        places: dict[int, list[int]] = {}
+        for i, (ids, _) in enumerate(rows):
+            places.setdefault(self.room(len(ids)), []).append(i)
+        for room, of_room in places.items():
+            whole = len(of_room) - len(of_room) % BATCH
+            parts = [of_room[i : i + BATCH] for i in range(0, whole, BATCH)] + [[i] for i in of_room[whole:]]
+            for part in parts:
+                yield part, self._call(room, [rows[i] for i in part], outputs)
+
+    def _call(self, room: int, rows: Sequence[Row], outputs: Sequence[str]) -> dict[str, Array]:
+        shape = (len(rows), room)
+        given = {IDS: np.full(shape, self.config.padding, np.int32), MASK: np.zeros(shape, np.int32)}
+        types = np.zeros(shape, np.int32)
+        for i, (ids, kinds) in enumerate(rows):
+            given[IDS][i, : len(ids)], given[MASK][i, : len(ids)] = ids, 1
+            types[i, : len(ids)] = kinds
+        if self.config.types > 1:
+            given[TYPES] = types
+        made = self.program(len(rows), room, *outputs)(**given)
+        return dict(made) if isinstance(made, Mapping) else {outputs[0]: made}
+
+    def milliseconds(self, count: int, batch: int, calls: int) -> float:
+        import time
+
+        rng = np.random.default_rng(0)
+        row = (rng.integers(0, self.config.vocab, count).tolist(), [0] * count)
+        times = []
+        self._call(self.room(count), [row] * batch, (EMBEDDING,))
+        for _ in range(calls):
+            begin = time.perf_counter()
+            self._call(self.room(count), [row] * batch, (EMBEDDING,))
+            times.append((time.perf_counter() - begin) * 1e3)
+        return float(np.median(times))
+
+
+def load_encoder(
+    path: Path,
+    *,
+    compress: str | Compression | None = None,
+    threads: int | None = None,
+    tokenizer: str | os.PathLike[str] | None = None,
+    force: bool = False,
+) -> TextEncoder:
+    """Opens a text encoder to run on this CPU; for the arguments see `load`. Raises Error as it does."""
+    files = read_encoder(path)
+    longest = min(files.config.longest, files.pooling.most or files.config.longest)
+    known = load_encoder_tokenizer(path, files.config.family, longest, None if tokenizer is None else Path(tokenizer))
+    if known.vocab > files.config.vocab:
+        raise Error(f"[llm.load] {path}: got {files.config.vocab} tokens, need the tokenizer's {known.vocab}")
+    options = Options(target="host", device="cpu", threads=threads, compress=compress)
+    programs, quality = Programs(files.config, files.pooling, files.weights, options), None
+    made = TextEncoder(path, files, programs, known, None)
+    if options.compression not in (None, Compression("none")) and not force:
+        plain = Programs(files.config, files.pooling, files.weights, replace(options, compress=None))
+        quality = _cosine(made, TextEncoder(path, files, plain, known, None))
+        if quality < LEAST_COSINE:
+            raise Error(
+                f"[llm.load] compress: got embeddings whose cosine with those of the file's weights is {quality:.4f},"
+                f" need at least {LEAST_COSINE}: take more bits, or force=True"
+            )
+        made.quality = quality
+    return made
+
+
+def _cosine(one: TextEncoder, other: TextEncoder) -> float:
+    """The smallest of some sentences."""
+    sentences = [text.strip() for text in TEXT.replace("\n", " ").split(".") if text.strip()][:SENTENCES]
+    a, b = one.embed(sentences), other.embed(sentences)
+    lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
+    return float(np.min(np.sum(a * b, axis=1) / np.maximum(lengths, 1e-30)))
