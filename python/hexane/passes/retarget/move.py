@@ -6,7 +6,6 @@ import numpy as np
 
 from hexane.graph import Node, Value
 from hexane.passes.retarget.writer import Form, Rewritten, Writer
-from hexane.validate.extents import fits
 from hexane.validate.rule import made_of_factors
 
 
@@ -18,19 +17,6 @@ def slice_of_ones(b: Writer, node: Node) -> Rewritten | None:
     return Rewritten(
         (b.slice_by_size(node.inputs[0], begin=node.attrs["begin"], size=size),), "written as slice_by_size"
     )
-
-
-def slice_of_pieces(b: Writer, node: Node) -> Rewritten | None:
-    """slice_by_size(concat(%x, %y))  ->  concat(%x[..], %y[..]), of pieces of a tensor too large for the chip"""
-    (x,) = node.inputs
-    assert x is not None
-    shape, begin = node.types[0].shape, node.attrs["begin"]
-    cut = [a for a, d in enumerate(shape) if d != x.shape[a]]
-    if len(cut) != 1 or fits(x.type, b.chip) or any(s != 1 for s in node.attrs.get("stride", ())):
-        return None
-    (axis,) = cut
-    y = b.cut(x, axis, begin[axis], begin[axis] + shape[axis])
-    return None if y.node.op == "slice_by_size" and y.node.inputs == (x,) else Rewritten((y,), "cut from its pieces")
 
 
 def slice_by_reshape(b: Writer, node: Node) -> Rewritten | None:
@@ -210,8 +196,7 @@ def _joined(b: Writer, x: Value, axis: int, spans: list[tuple[int, int]]) -> Val
 
 
 FORMS: dict[str, tuple[Form, ...]] = {
-    "slice_by_index": (slice_of_pieces, slice_of_ones, slice_by_reshape),
-    "slice_by_size": (slice_of_pieces,),
+    "slice_by_index": (slice_of_ones, slice_by_reshape),
     "gather": (gather_by_slices,),
     "pad": (pad_axis_by_axis,),
     "tile": (tile_by_concat,),
