@@ -69,7 +69,11 @@ def _of_cpu(report: "Report") -> Iterator[tuple[str, str, int, bool]]:
     if report.ok:
         return
     groups: dict[str, tuple[str, list[Entry]]] = {}
+    on_cpu = {source for node in report.host_nodes for source in node.sources}
     for entry in report.entries:
+        sources = entry.node.sources
+        if entry.verdict.verdict == "oversize" and sources and on_cpu.isdisjoint(sources):
+            continue  # its pieces come from an op before it and stay on the engine
         if (change := _change(entry, report.chip)) is not None:
             kind = FIT if change.startswith(FIT) else change  # one change, whatever the tensors
             groups.setdefault(kind, (change, []))[1].append(entry)
