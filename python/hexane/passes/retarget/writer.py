@@ -264,8 +264,10 @@ def _has_margins(x: Value, axis: int) -> bool:
 
 
 def _in_pieces(x: Value | None, axis: int, chip: Chip) -> bool:
-    """True if x is a concatenation along this axis of what is too large for the chip in one, or is sliced out of one or
-    joined from some along other axes."""
+    """True if x comes from a concatenation along this axis that is too large for the chip.
+
+    Slices and joins along other axes, margins and views may be between.
+    """
     found = None if x is None else _slice_of(x)
     if x is None or (found is None and fits(x.type, chip)):
         return False
