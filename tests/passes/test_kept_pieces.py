@@ -47,12 +47,44 @@ def several(x: hx.Tensor) -> hx.Tensor:
     return residual(x) * 0.5 + conv(x, 7) * conv(hx.abs(x), 1)
 
 
+def gates(x: hx.Tensor) -> hx.Tensor:
+    """WaveNet: halves of the channels are a value and its gate, then a residual and a skip."""
+    total = x
+    for dilation in (1, 4):
+        y = hx.concat(conv(x, 3, dilation), conv(x, 3), axis=1)
+        y = hx.tanh(y[:, :4]) * hx.sigmoid(y[:, 4:])
+        first, second = hx.split(hx.concat(conv(y, 1), y, axis=1), split_sizes=(4, 4), axis=1)
+        x, total = x + first, total + second
+    return conv(total, 3)
+
+
+def skips(x: hx.Tensor) -> hx.Tensor:
+    """A U-Net joins channels, here of the input too."""
+    y = hx.relu(conv(x, 3))
+    half = hx.relu(hx.conv(y, KERNELS[8], strides=(2,), pad=(3, 3)))
+    y = hx.concat(hx.conv_transpose(half, KERNELS[8], strides=(2,), pad=(3, 3)), y, x[:, 1:3], axis=1)
+    return hx.conv(y, np.concatenate([KERNELS[3]] * 3, 1)[:, :10], pad=(1, 1))
+
+
+def causal(x: hx.Tensor) -> hx.Tensor:
+    """Margins of a constant in ops of their own."""
+    for dilation, margins in ((1, (2, 0)), (16, (32, 0)), (3, (1, 9))):
+        low, high = margins
+        padded = hx.pad(hx.relu(x), begin=(0, 0, low), end=(0, 0, high), value=0.25)
+        x = hx.conv(padded, KERNELS[3], dilations=(dilation,))[:, :, : WIDE - 50]
+    return x
+
+
 NETWORKS: dict[str, Callable[[hx.Tensor], hx.Tensor]] = {
     "residual": residual,
     "reflected": reflected,
     "upsampled": upsampled,
     "several": several,
     "part": lambda x: conv(residual(x)[:, :, 123:-77], 3),
+    "gates": gates,
+    "skips": skips,
+    "causal": causal,
+    "corner": lambda x: conv(hx.concat(residual(x)[:, 2:, 50:-7], conv(x, 7)[:, :2, 57:], axis=1), 3),
     "images": lambda x: hx.relu(hx.reshape(residual(x), shape=(1, 4, 1, WIDE)) * 2.0),
 }
 
@@ -69,7 +101,7 @@ def test_a_wide_network_is_one_program(name: str) -> None:
     numbers = RNG.normal(0, 1, (1, 4, WIDE)).astype(np.float32)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", hx.FallbackWarning)
-        if name == "upsampled":  # its own cuts are of a tensor that the chip takes
+        if name in ("upsampled", "skips"):  # its own cuts are of a tensor that the chip takes
             warnings.simplefilter("ignore", hx.HazardWarning)
         nets = [hx.compile(made, target=target) for target in ("h13", "h16g")]
     pieces, whole = (np.asarray(net(numbers), np.float64) for net in nets)

@@ -119,3 +119,41 @@ def test_a_linear_layer_before_its_layer_scale_is_no_distance() -> None:
     x = hx.input("x", (1, TOKENS, WIDE))
     layer = hx.linear(x * 3.0, weights(1, WIDE, WIDE), np.zeros(WIDE, np.float32)) * np.full(WIDE, 1e-6, np.float32)
     assert not any("distance" in d.reason for d in repairs_of(repair(graph(x + layer), load_target("h13"))))
+
+
+def truths(x: hx.Tensor) -> hx.Tensor:
+    """Each number is 1, however small it was before."""
+    return hx.cast(hx.cast(hx.rms_norm(x, np.full(WIDE, 1e-3, np.float32), axes=(2,)), dtype="bool"), dtype="fp32")
+
+
+def one_of_four(x: hx.Tensor) -> hx.Tensor:
+    places = hx.cast(hx.clip(x, alpha=0.0, beta=3.0), dtype="int32")
+    return hx.one_hot(places, axis=-1, depth=4, on=700.0, off=-5.0)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda x: truths(x) @ weights(3, WIDE, HIDDEN),
+        lambda x: hx.linear(hx.transpose(hx.reshape(truths(x), shape=(1, WIDE, TOKENS)), perm=(0, 2, 1)), weights(3, 9, WIDE)),
+        one_of_four,
+        lambda x: hx.cast(hx.cast(hidden(x, 3), dtype="fp16"), dtype="fp32"),
+    ],
+    ids=["truths", "truths turned", "one of four", "rounded"],
+)  # fmt: skip
+def test_casts_and_one_hot_stay_in_their_bounds(build: Callable[[hx.Tensor], hx.Tensor]) -> None:
+    """True is 1, and a one_hot's own numbers are its bound."""
+    low, high = ends(build(hx.input("x", (1, TOKENS, WIDE))).value)
+    for scale in (1.0, 100.0):
+        x = normal(scale, shape=(1, TOKENS, WIDE))
+        got = on_the_host(lambda x, _: build(x), 1.0, x)
+        assert low <= got.min()
+        assert got.max() <= high < 1e5
+
+
+def test_large_numbers_of_a_one_hot_are_scaled() -> None:
+    def build(x: hx.Tensor) -> hx.Tensor:
+        return unit(one_of_four(x), (3,))
+
+    numbers = normal(2, shape=(1, TOKENS, WIDE))
+    assert_holds(Case(build, numbers, lambda x: on_the_host(lambda x, _: build(x), 1.0, x), "engine ieee"))

@@ -72,6 +72,18 @@ def samples() -> Graph:
     return hx.graph(hx.conv(hx.input("x", (1, 1, 43844)), np.ones((4, 1, 9), np.float32), pad=4, strides=(4,)))
 
 
+def test_advice_counts_the_ops_that_the_cpu_has_a_part_of() -> None:
+    """Gates of a wide tensor stay in pieces on the engine: the host cuts for the first op and joins for the last."""
+    x = hx.conv(hx.input("x", (1, 4, 20000)), np.ones((4, 4, 3), np.float32), pad=1)
+    value = hx.tanh(x[:, :2])
+    gate = hx.sigmoid(x[:, 2:])
+    y = hx.pad(value * gate, begin=(0, 0, 2), end=(0, 0, 0))
+    report = preflight(hx.graph(hx.conv(y, np.ones((1, 2, 3), np.float32))), "h13")
+    assert [segment.device for segment in report.segments] == ["host", "ane", "host"]
+    advice, *_ = report.advice
+    assert advice.gain == "2 ops fewer on the CPU; the network then runs whole on the engine"
+
+
 def vocabulary() -> Graph:
     return hx.graph(hx.input("x", (4, 16)) @ np.ones((16, 32000), np.float32))
 

@@ -69,7 +69,7 @@ def _of_cpu(report: "Report") -> Iterator[tuple[str, str, int, bool]]:
     if report.ok:
         return
     groups: dict[str, tuple[str, list[Entry]]] = {}
-    left = {source for s in report.segments if s.device == "host" for node in s.nodes for source in node.sources}
+    left = {source for node in report.host_nodes for source in node.sources}
     for entry in report.entries:
         if (change := _change(entry, report.chip, left)) is not None:
             kind = FIT if change.startswith(FIT) else change  # one change, whatever the tensors
@@ -82,13 +82,13 @@ def _of_cpu(report: "Report") -> Iterator[tuple[str, str, int, bool]]:
 def _change(entry: "Entry", chip: Chip, left: Container[str]) -> str | None:
     """The change that takes an op off the CPU, "" if none is known; None if the CPU does no part of it. left: the
     sources of the ops that the CPU has."""
-    verdict = entry.verdict
-    if verdict.verdict == "native":
-        return None
+    verdict, sources = entry.verdict, entry.node.sources
+    has_part = not sources or any(source in left for source in sources)
+    if verdict.verdict == "native" or (verdict.verdict == "oversize" and not has_part):
+        return None  # the pieces of what is oversize come from an op before it
     if not verdict.runs:
         return verdict.change
-    has_part = verdict.form and any(source in left for source in entry.node.sources)
-    large = border_of(entry.node, chip) if has_part else ""
+    large = border_of(entry.node, chip) if verdict.form and has_part else ""
     return f"{FIT}: {large}" if large else None
 
 

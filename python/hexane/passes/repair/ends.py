@@ -3,13 +3,13 @@
 from math import exp, inf, isinf, prod, sqrt
 
 from hexane.graph import Node, Value
-from hexane.passes.repair.lengths import NORMS, of_norm, of_product
+from hexane.passes.repair.lengths import NORMS, between_floats, of_norm, of_product
 from hexane.passes.repair.squares import axes_of, number
 
 LARGEST_GATE = 2.0  # |x * gate| is at most 2 |x|: no factor is needed
 MOST_BOUNDED = 16  # ops of a chain whose ends are asked
 ENDS = {
-    **dict.fromkeys(("sigmoid", "softmax", "sigmoid_hard", "hardmax", "one_hot"), (0.0, 1.0)),
+    **dict.fromkeys(("sigmoid", "softmax", "sigmoid_hard", "hardmax"), (0.0, 1.0)),
     **dict.fromkeys(("tanh", "softsign", "erf", "sin", "cos"), (-1.0, 1.0)),
 }
 LIMITS = {"relu": (0.0, inf), "relu6": (0.0, 6.0), "abs": (0.0, inf)}
@@ -34,6 +34,9 @@ def ends(value: Value | None, depth: int = 0) -> tuple[float, float]:
     node, first = value.node, value.node.inputs[0]
     if node.op in ENDS:
         return ENDS[node.op]
+    if node.op == "one_hot":
+        on, off = float(node.attrs["on"]), float(node.attrs["off"])
+        return min(on, off), max(on, off)
     if node.op == "cast" and first is not None and first.dtype.kind == "bool":
         return 0.0, 1.0
     if node.op in NEVER_NEGATIVE:
@@ -44,7 +47,7 @@ def ends(value: Value | None, depth: int = 0) -> tuple[float, float]:
         return -(size := of_norm(node)), size
     if node.op in ("linear", "matmul", "conv"):
         return -(size := of_product(node, ends, depth)), size
-    if node.op in SAME:
+    if node.op in SAME or between_floats(node):
         return ends(first, depth + 1)
     if node.op in LIMITS or node.op == "clip":
         least, most = LIMITS.get(node.op) or (float(node.attrs["alpha"]), float(node.attrs["beta"]))

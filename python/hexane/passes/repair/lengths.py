@@ -20,7 +20,7 @@ Ends = Callable[[Value | None, int], tuple[float, float]]
 MOST_WEIGHTS = 1 << 22  # numbers of a weight that are read
 ROUNDING = 1.01  # fp16 and the engines' tables make a norm that much longer
 NORMS = ("layer_norm", "rms_norm", "instance_norm", "group_norm", "l2_norm")
-STAY = ("identity", "stop_gradient", "cast")
+STAY = ("identity", "stop_gradient")
 RESHAPES = ("reshape", "expand_dims", "squeeze")
 _read: ContextVar[dict[tuple[Node, str], tuple[float, float]] | None] = ContextVar("sizes of weights", default=None)
 
@@ -80,7 +80,7 @@ def length(value: Value | None, axis: int, ends: Ends, depth: int) -> float:
         if sizes is None:
             return inf
         return ROUNDING * sizes[0] * (1.0 if node.op == "l2_norm" else sqrt(_count(node))) + sizes[2]
-    if node.op in STAY:
+    if node.op in STAY or between_floats(node):
         return length(first, axis, ends, depth + 1)
     if node.op == "transpose":
         return length(first, node.attrs["perm"][axis], ends, depth + 1)
@@ -89,6 +89,12 @@ def length(value: Value | None, axis: int, ends: Ends, depth: int) -> float:
         return length(first, before, ends, depth + 1)
     low, high = ends(value, depth)
     return max(abs(low), abs(high)) * sqrt(value.shape[axis])
+
+
+def between_floats(node: Node) -> bool:
+    """True of a cast that only rounds; True of bools is 1, however small the number was."""
+    first = node.inputs[0] if node.inputs else None
+    return node.op == "cast" and first is not None and first.dtype.kind == node.types[0].dtype.kind == "float"
 
 
 def _same_axis(before: tuple[int, ...], after: tuple[int, ...], axis: int) -> int | None:

@@ -2,7 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from hexane.graph import Node, Value
 from hexane.ops.compose import Operand
@@ -113,13 +116,13 @@ class Writer(Rewriter):
 
     def cut(self, x: Value, axis: int, start: int, stop: int) -> Value:
         """x[start:stop] along an axis. Looks through a concatenation along the same axis, and cuts its inputs instead.
-        A view may add or drop axes of extent 1 between, and a slice along the axis may be: the whole tensor may be
-        larger than the chip takes."""
+        A view may add or drop axes of extent 1 between, and slices and concatenations along any axis may be: the whole
+        tensor may be larger than the chip takes."""
         if (start, stop) == (0, x.shape[axis]):
             return x
         if (sliced := _slice_along(x, axis)) is not None and not fits(sliced[0].type, self.chip):
             return self.cut(sliced[0], axis, start + sliced[1], stop + sliced[1])
-        if (found := _joined_behind(x, axis)) is not None:
+        if (found := _joined_behind(x, axis, self.chip)) is not None:
             joined, before = found
             return self.view(
                 self.cut(joined, before, start, stop), (*x.shape[:axis], stop - start, *x.shape[axis + 1 :])
@@ -135,9 +138,48 @@ class Writer(Rewriter):
                     parts.append(piece if exact or not is_width_slice(piece) else self._by_rows(piece))
                 offset += part.shape[axis]
             return self.join(parts, axis)
+        if (across := self._cut_across(x, axis, start, stop)) is not None:
+            return across
         begin, size = [0] * x.type.rank, list(x.shape)
         begin[axis], size[axis] = start, stop - start
         return super().several("slice_by_size", x, begin=begin, size=size)[0]
+
+    def _cut_across(self, x: Value, axis: int, start: int, stop: int) -> Value | None:
+        """%y[:, :8][.., a:b]  ->  %y[.., a:b][:, :8], where %y is in pieces.
+
+        Likewise of a concatenation along another axis, and of margins of a constant.
+        """
+        if not _in_pieces(x, axis, self.chip):
+            return None
+        if x.node.op == "pad":
+            return self._cut_margins(x, axis, start, stop)
+        if x.node.op == "concat":
+            parts = [self.cut(part, axis, start, stop) for part in x.node.inputs if part is not None]
+            return self.join(parts, x.node.attrs["axis"])
+        found = _slice_of(x)
+        assert found is not None
+        source, begin = found
+        part = self.cut(source, axis, start + begin[axis], stop + begin[axis])
+        begin, size = [*begin], [*x.shape]
+        begin[axis], size[axis] = 0, stop - start
+        return super().several("slice_by_size", part, begin=begin, size=size)[0]
+
+    def _cut_margins(self, x: Value, axis: int, start: int, stop: int) -> Value:
+        """pad(%y)[.., a:b]  ->  concat(0, %y[.., :b])"""
+        (source,), before = x.node.inputs, x.node.attrs["begin"][axis]
+        assert source is not None
+        ends = (0, before, before + source.shape[axis], x.shape[axis])
+        parts = []
+        for i, (low, high) in enumerate(pairwise(ends)):
+            first, last = max(start, low), min(stop, high)
+            if first < last and i == 1:
+                piece = self.cut(source, axis, first - before, last - before)
+                exact = self.chip.hazards.width_slice_limit is None or not is_width_slice(piece)
+                parts.append(piece if exact else self._by_rows(piece))
+            elif first < last:
+                shape = [last - first if a == axis else d for a, d in enumerate(x.shape)]
+                parts.append(self.const(np.full(shape, x.node.attrs["value"], x.dtype.numpy)))
+        return self.join(parts, axis)
 
     def join(self, parts: Sequence[Value], axis: int) -> Value:
         """The parts in order along an axis. Where the chip gives wrong elements for several slices that begin inside a
@@ -190,19 +232,57 @@ class Writer(Rewriter):
         return written
 
 
-def _slice_along(x: Value, axis: int) -> tuple[Value, int] | None:
-    """The tensor that x is a slice of along this axis alone, in steps of 1, and where it begins."""
+def _slice_of(x: Value) -> tuple[Value, list[int]] | None:
+    """The tensor that x is a slice of in steps of 1, and where it begins along each axis."""
     node = x.node
-    if node.op not in ("slice_by_size", "slice_by_index") or node.inputs[0] is None:
+    source = node.inputs[0] if node.inputs else None
+    if source is None or node.op not in ("slice_by_size", "slice_by_index", "split"):
         return None
-    source, begin = node.inputs[0], node.attrs["begin"]
+    if node.op == "split":
+        begin, axis = [0] * x.type.rank, node.attrs["axis"] % x.type.rank
+        begin[axis] = sum(t.shape[axis] for t in node.types[: x.output])
+        return source, begin
     if node.op == "slice_by_index" and any(step != 1 for step in node.attrs["stride"]):
         return None
+    return (source, list(node.attrs["begin"])) if x.type.rank == source.type.rank else None
+
+
+def _slice_along(x: Value, axis: int) -> tuple[Value, int] | None:
+    """The tensor that x is a slice of along this axis alone, in steps of 1, and where it begins."""
+    if (found := _slice_of(x)) is None:
+        return None
+    source, begin = found
     same = all(a == axis or d == source.shape[a] for a, d in enumerate(x.shape))
-    return (source, begin[axis]) if same and x.type.rank == source.type.rank else None
+    return (source, begin[axis]) if same else None
 
 
-def _joined_behind(x: Value, axis: int) -> tuple[Value, int] | None:
+def _has_margins(x: Value, axis: int) -> bool:
+    """True of a pad by a constant along this axis alone."""
+    begin, end = x.node.attrs["begin"], x.node.attrs["end"]
+    elsewhere = any(begin[a] or end[a] for a in range(x.type.rank) if a != axis)
+    return x.node.attrs["mode"] == "constant" and not elsewhere and min(begin[axis], end[axis]) >= 0
+
+
+def _in_pieces(x: Value | None, axis: int, chip: Chip) -> bool:
+    """True if x comes from a concatenation along this axis that is too large for the chip.
+
+    Slices and joins along other axes, margins and views may be between.
+    """
+    found = None if x is None else _slice_of(x)
+    if x is None or (found is None and fits(x.type, chip)):
+        return False
+    if x.node.op == "concat":
+        if x.node.attrs["axis"] == axis:
+            return True
+        return any(_in_pieces(part, axis, chip) for part in x.node.inputs)
+    if x.node.op == "pad":
+        return _has_margins(x, axis) and _in_pieces(x.node.inputs[0], axis, chip)
+    if found is not None:
+        return not fits(found[0].type, chip) and _in_pieces(found[0], axis, chip)
+    return _joined_behind(x, axis, chip) is not None
+
+
+def _joined_behind(x: Value, axis: int, chip: Chip) -> tuple[Value, int] | None:
     """The concatenation or slice that x is a view of, with other axes of extent 1, and its axis, if that is `axis` of
     x."""
     shape, value = x.shape, x
@@ -215,7 +295,8 @@ def _joined_behind(x: Value, axis: int) -> tuple[Value, int] | None:
         return None
     before = [a for a, d in enumerate(value.shape) if d > 1][sum(d > 1 for d in shape[:axis])]
     is_joined = value.node.op == "concat" and value.node.attrs["axis"] == before
-    return (value, before) if is_joined or _slice_along(value, before) is not None else None
+    is_joined |= _slice_along(value, before) is not None or _in_pieces(value, before, chip)
+    return (value, before) if is_joined else None
 
 
 BORDER = "the host cuts, joins and views what the engine does not take"  # why a border is no op of the engine
