@@ -1123,7 +1123,7 @@ def q31_matmul(
     low: int = ...,
     high: int = ...,
 ) -> Tensor:
-    """The integer product of x and y, rescaled as TFLite computes it: a multiplier in Q0.31 and a shift for each channel, moved by output_zero and clamped. Sums are int32, and wrap beyond."""
+    """The integer product of x and y, rescaled as TFLite computes it: a multiplier in Q0.31 and a shift for each channel, moved by output_zero and clamped. Sums are int32, and wrap beyond. An int64 multiplier is in Q0.53, the digits of a double: the sum times that double is rounded once, halves away from 0."""
 
 def q31_conv(
     x: Operand,

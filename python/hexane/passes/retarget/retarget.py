@@ -49,6 +49,7 @@ def _written(graph: Graph, chip: Chip) -> Graph:
     decisions = list[Decision]()
     wide = kept_whole(graph.nodes, graph.use_counts())
     fused = _cutting(graph)
+    has_programs = bool(marked_programs(graph).names)
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         if id(node) in wide:  # what it is written as might leave fp16 halfway
@@ -66,7 +67,7 @@ def _written(graph: Graph, chip: Chip) -> Graph:
             return values
         if verdict is None or verdict.verdict == "native":
             return None
-        values, writer = _attempt(node, chip)
+        values, writer = _attempt(node, chip, not has_programs)
         if not rewritten(node, chip, verdict).runs:
             values = None  # a form that works beside these operands only: `becomes`, which sees the node alone, promises none  # noqa: E501
         decisions.extend(_of_node(node, chip, writer) if values is None else _of_notes(node, writer))
@@ -208,8 +209,8 @@ def border_of(node: Node, chip: Chip) -> str:
     return _bordered[kind]
 
 
-def _attempt(node: Node, chip: Chip) -> tuple[tuple[Value, ...] | None, Writer]:
-    writer = Writer(chip, node.sources, FORMS)
+def _attempt(node: Node, chip: Chip, looks_through: bool = True) -> tuple[tuple[Value, ...] | None, Writer]:
+    writer = Writer(chip, node.sources, FORMS, looks_through)
     values = None if is_border(node, chip) or OPS[node.op].host else writer.write(node)
     # Where only the host has work, the node as it is says more.
     return (values if writer.made else None), writer

@@ -52,12 +52,15 @@ class Writer(Rewriter):
     """The `b` of forms for one node: `b.add(x, 1.0)` makes a value that the chip computes, from the node's source.
 
     notes: the rewrites so far, the outermost last. made: the nodes that the chip computes. outside: slices, joins and
-    views of tensors too large for the chip, which the host does at the borders of the engine.
+    views of tensors too large for the chip, which the host does at the borders of the engine. looks_through: cuts may
+    reach through views and slices, which may lie in another program that was cut out before.
     """
 
-    def __init__(self, chip: Chip, sources: tuple[str, ...], forms: Mapping[str, Sequence[Form]]) -> None:
+    def __init__(
+        self, chip: Chip, sources: tuple[str, ...], forms: Mapping[str, Sequence[Form]], looks_through: bool = True
+    ) -> None:
         super().__init__(*sources, legal=self._is_native)
-        self.chip = chip
+        self.chip, self.looks_through = chip, looks_through
         self.notes: list[Note] = []
         self.made: list[Node] = []
         self.outside: list[Node] = []
@@ -120,9 +123,11 @@ class Writer(Rewriter):
         tensor may be larger than the chip takes."""
         if (start, stop) == (0, x.shape[axis]):
             return x
-        if (sliced := _slice_along(x, axis)) is not None and not fits(sliced[0].type, self.chip):
+        sliced = _slice_along(x, axis) if self.looks_through else None
+        if sliced is not None and not fits(sliced[0].type, self.chip):
             return self.cut(sliced[0], axis, start + sliced[1], stop + sliced[1])
-        if (found := _joined_behind(x, axis, self.chip)) is not None:
+        found = _joined_behind(x, axis, self.chip) if self.looks_through else None
+        if found is not None:
             joined, before = found
             return self.view(
                 self.cut(joined, before, start, stop), (*x.shape[:axis], stop - start, *x.shape[axis + 1 :])
@@ -149,7 +154,7 @@ class Writer(Rewriter):
 
         Likewise of a concatenation along another axis, and of margins of a constant.
         """
-        if not _in_pieces(x, axis, self.chip):
+        if not self.looks_through or not _in_pieces(x, axis, self.chip):
             return None
         if x.node.op == "pad":
             return self._cut_margins(x, axis, start, stop)
