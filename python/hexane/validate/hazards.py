@@ -8,6 +8,8 @@ from hexane.targets import Chip
 from hexane.validate.in_mil import Types
 from hexane.validate.width_slices import joins_width_slices
 
+SLICES = ("slice_by_index", "slice_by_size")
+
 
 class Hazard(NamedTuple):
     """Where a chip silently computes something else, and who says so."""
@@ -16,10 +18,16 @@ class Hazard(NamedTuple):
     source: str
 
 
+# Their results are at most 1, which no slice turns into infinity.
+SMALL = frozenset(("softmax", "sigmoid", "tanh", "sigmoid_hard", "erf", "softsign", "sin", "cos"))
+
+
 def hazard(node: Node, chip: Chip) -> Hazard | None:
     """The silent deviation of a chip in a node that it runs."""
     if joins_width_slices(node) and chip.hazards.width_slice_concat:
         return joined_slices(chip)
+    if node.op in SLICES and node.inputs[0] is not None and node.inputs[0].node.op in SMALL:
+        return None
     return hazard_of(node.op, tuple([None if v is None else v.type for v in node.inputs]), node.attrs, chip)
 
 
@@ -35,7 +43,7 @@ def hazard_of(op: str, types: Types, attrs: Mapping[str, Any], chip: Chip) -> Ha
     if op == "is_nan":
         return Hazard("no number is found to be NaN: the engine reads a NaN as infinity", "docs/numerics.md, measured")
     limit = chip.hazards.width_slice_limit
-    begins = attrs.get("begin") if op in ("slice_by_index", "slice_by_size") else None
+    begins = attrs.get("begin") if op in SLICES else None
     if limit is None or not types or types[0] is None or not begins or not begins[-1]:
         return None
     fact = chip.facts["hazards.width_slice_limit"]

@@ -139,6 +139,42 @@ def test_states_keep_what_calls_write(apple: Any, build: Build) -> None:
     assert np.asarray(net(step)).tolist() == [1, 2, 3]
 
 
+@pytest.mark.parametrize("read", ["the state", "the update"])
+def test_a_row_of_a_state_is_written_in_place(apple: Any, build: Build, read: str) -> None:
+    """A cache of keys, as converters write it: read, updated at a position, written, and read again."""
+    mb = apple.converters.mil.Builder
+    types = apple.converters.mil.mil.types
+    specs = [
+        mb.TensorSpec(shape=(1, 1, 4), dtype=types.fp16),
+        mb.TensorSpec(shape=(1,), dtype=types.int32),
+        mb.StateTensorSpec(shape=(1, 6, 4), dtype=types.fp16),
+    ]
+
+    @mb.program(input_specs=specs, opset_version=apple.target.iOS18)  # type: ignore[untyped-decorator]
+    def program(x: Any, at: Any, cache: Any) -> Any:
+        none, end = np.zeros(1, np.int32), np.full(1, 4, np.int32)
+        before, row = mb.read_state(input=cache), mb.relu(x=x)
+        begin = mb.concat(values=[none, at, none], axis=0)
+        last = mb.concat(values=[none + 1, mb.add(x=at, y=np.int32(1)), end], axis=0)
+        after = mb.slice_update(x=before, update=row, begin=begin, end=last)
+        kept = mb.coreml_update_state(state=cache, value=after)
+        keys = kept if read == "the state" else after
+        return mb.matmul(x=x, y=keys, transpose_y=True, name="y")
+
+    path = build(program, minimum_deployment_target=apple.target.iOS18)
+    graph = open_model(path).graph("main", {})
+    (write,) = (node for node in graph.nodes if node.op == "write_state")
+    assert write.inputs[1] is not None
+    assert write.inputs[1].shape == (1, 1, 4)
+    assert "scatter_nd" not in graph.ops
+    net, rng, held = hx.compile(path), np.random.default_rng(0), np.zeros((1, 6, 4), np.float16)
+    for at in (0, 1, 5, 3, -1):
+        x = rng.integers(-4, 5, (1, 1, 4)).astype(np.float16)
+        held[:, at] = np.maximum(x[:, 0], 0)
+        got = np.asarray(net(x, np.array([at], np.int32)))
+        np.testing.assert_array_equal(got, x @ held.transpose(0, 2, 1))
+
+
 @pytest.mark.parametrize("color", ["RGB", "BGR"])
 def test_an_image_goes_in_as_pixels(apple: Any, build: Build, color: str) -> None:
     mb = apple.converters.mil.Builder

@@ -4,6 +4,7 @@ arguments as `mil/arguments.py` writes them."""
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hexane.graph import Value
 from hexane.mil.arguments import Parameter, read_parameters
 from hexane.ops.compose import Builder
 
@@ -16,6 +17,15 @@ class Handler(NamedTuple):
 
     parameters: tuple[Parameter, ...]
     read: Callable[..., Any]
+
+
+class Part(NamedTuple):
+    """`whole` with an update from `position` on along an axis."""
+
+    whole: Value
+    update: Value
+    position: Value
+    axis: int
 
 
 class Context(NamedTuple):

@@ -18,7 +18,7 @@ from hexane.importers.coreml import ops as _ops
 from hexane.importers.coreml.description import Feature
 from hexane.importers.coreml.known import ComputedError, known_array
 from hexane.importers.coreml.program import Block, Constant, Declared, Operation, Program
-from hexane.importers.coreml.registry import HANDLERS, Context
+from hexane.importers.coreml.registry import HANDLERS, Context, Part
 from hexane.importers.signature import SpecialisationNeeded
 from hexane.mil.arguments import Parameter, parameters
 from hexane.mil.forms import READ
@@ -64,6 +64,7 @@ class Translator:
         self.states: dict[str, Value] = {}
         self.leaves: dict[str, Value] = {}
         self.constexprs: set[Value] = set()
+        self.parts: dict[Value, Part] = {}  # by the whole tensor after it
         self.problems: dict[str, list[str]] = {}
         self.needed: dict[str, None] = {}  # inputs whose values decide shapes
 
@@ -140,6 +141,12 @@ class Translator:
         leaf = unique("state", name, tensor_type(kind.dtype, shape), np.zeros(shape, kind.dtype.numpy), (name,))
         self.states[name] = self.leaves[name] = leaf
         self.values[name] = f"state {name}"
+
+    def stands_for(self, old: Value, new: Value) -> None:
+        """Ops that follow read the new value where they name the old one."""
+        for name, item in [*self.values.items()]:
+            if item == old:
+                self.values[name] = new
 
     # ---- blocks ----
 

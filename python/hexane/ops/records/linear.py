@@ -1,6 +1,9 @@
 """Matrix multiplication, attention and what is made of them."""
 
 import math
+from collections.abc import Sequence
+from functools import reduce
+from itertools import accumulate
 from math import frexp, ldexp, prod
 from typing import Any
 
@@ -10,7 +13,7 @@ from hexane.dtypes import BOOL
 from hexane.errors import Error
 from hexane.graph import Value
 from hexane.ops.attributes import finite, flag, number
-from hexane.ops.compose import Builder, held, limited
+from hexane.ops.compose import Builder, held, limited, part
 from hexane.ops.dtype_rules import floating
 from hexane.ops.gradients import products as grads
 from hexane.ops.records.reduce import softmax
@@ -110,7 +113,7 @@ def _expand_attention(
     hidden: float,
 ) -> Value:  # fmt: skip
     scores = b.mul(b.matmul(query, key, transpose_y=True), scale)
-    return _attended(b, scores, value, mask, causal, zero_hidden, hidden)
+    return b.matmul(_weights(b, scores, (mask, None), causal, zero_hidden, hidden), value)
 
 
 def scale_first(
@@ -119,26 +122,45 @@ def scale_first(
 ) -> Value:  # fmt: skip
     """Attention as its record expands it, but the power of two in a scale below 1 stands ahead of the product: a chip's
     accumulator is infinite from 32768 on."""
+    return attention_of_parts(b, query, (key,), (value,), (mask, None), scale, causal, zero_hidden, hidden)
+
+
+def attention_of_parts(
+    b: Builder, query: Value, keys: Sequence[Value], values: Sequence[Value], masks: tuple[Value | None, Value | None],
+    scale: float, causal: bool, zero_hidden: bool, hidden: float,
+) -> Value:  # fmt: skip
+    """`scale_first`, of keys and values that lie in several tensors. Nothing joins them: each has products of its own.
+    masks: the attention's, and one of truths that keeps scores whatever the other hides; both are of all keys."""
     ahead = ldexp(1, max(frexp(scale)[1] - 1, -6)) if 0 < abs(scale) < 1 else 1.0
-    scores = b.matmul(query if ahead == 1 else b.mul(query, ahead), key, transpose_y=True)
+    query = query if ahead == 1 else b.mul(query, ahead)
+    products = [b.matmul(query, key, transpose_y=True) for key in keys]
+    scores = products[0] if len(products) == 1 else b.concat(*products, axis=products[0].type.rank - 1)
     scores = scores if scale == ahead else b.mul(scores, scale / ahead)
-    return _attended(b, scores, value, mask, causal, zero_hidden, hidden)
+    weights = _weights(b, scores, masks, causal, zero_hidden, hidden)
+    if len(values) == 1:
+        return b.matmul(weights, values[0])
+    ends = [0, *accumulate(value.shape[-2] for value in values)]
+    parts = [part(b, weights, weights.type.rank - 1, *ends[i : i + 2]) for i in range(len(values))]
+    return reduce(b.add, [b.matmul(one, value) for one, value in zip(parts, values, strict=True)])
 
 
-def _attended(
-    b: Builder, scores: Value, value: Value, mask: Value | None, causal: bool, zero_hidden: bool, hidden: float
+def _weights(
+    b: Builder, scores: Value, masks: tuple[Value | None, Value | None], causal: bool, zero_hidden: bool, hidden: float
 ) -> Value:
+    mask, kept = masks
     least, other = (b.const(held(v, scores.dtype.numpy)) for v in (-math.inf, hidden))
     if causal:
         limited(prod(scores.shape[-2:]), np.dtype(np.bool_))
         scores = b.select(b.const(np.tri(*scores.shape[-2:], dtype=np.bool_)), scores, least)
     if mask is not None:
         scores = b.select(mask, scores, other) if mask.dtype is BOOL else b.add(scores, mask)
+    if kept is not None:
+        scores = b.select(kept, scores, least)
     weights = b.softmax(scores, axis=-1)
     if zero_hidden:  # by the largest score: the engine has no NaN to tell them by
         shown = b.greater(b.reduce_max(scores, axes=(-1,)), least)
         weights = b.select(shown, weights, b.const(np.array(0, weights.dtype.numpy)))
-    return b.matmul(weights, value)
+    return weights
 
 
 def _rotary_shape(x: Shape, cos: Shape, sin: Shape, **_: Any) -> Shape:

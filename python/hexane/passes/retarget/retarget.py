@@ -8,6 +8,7 @@ from hexane.graph import Graph, Node, Value
 from hexane.graph.decisions import Decision
 from hexane.ops import LEAVES, OPS
 from hexane.ops.checkpoints import CHECKPOINTED
+from hexane.passes.retarget.caches import choose_rows, read_caches
 from hexane.passes.retarget.clamp_masks import clamp_masks
 from hexane.passes.retarget.forms import FORMS
 from hexane.passes.retarget.marked import marked_programs
@@ -35,10 +36,12 @@ def retarget(graph: Graph, target: Target) -> Graph:
     place, the same results. A node without a form stays unchanged, for the host. Slices and concatenations of tensors
     that are larger than the chip takes stay too: the host cuts and joins them. Each of these is a Decision, and each
     place where the chip may give other numbers. A fused attention among other ops is products and a softmax: fused, it
-    would cut the network in three. Masks far below fp16 get numbers that fp16 holds first. Leaves graphs for other
-    targets alone."""  # noqa: E501
+    would cut the network in three. Masks far below fp16 get numbers that fp16 holds first. Caches are read before they
+    are written (`read_caches`). Leaves graphs for other targets alone."""  # noqa: E501
     if not isinstance(target, Chip):
         return graph
+    if "write_state" in graph.ops or "gather" in graph.ops:
+        graph = choose_rows(read_caches(graph, target, runs_on(target)), runs_on(target))
     made = _written(join_views(clamp_masks(graph), target), target)
     while (joined := join_views(made, target)) is not made:  # forms make views as well
         made = _written(joined, target)
@@ -127,6 +130,11 @@ def becomes(node: Node, chip: Chip) -> Verdict:
     """
     verdict = judge(node, chip)
     return verdict if verdict.verdict == "native" else rewritten(node, chip, verdict)
+
+
+def runs_on(chip: Chip) -> Callable[[Node], bool]:
+    """A function that is true of nodes of the engine, unchanged or written as others."""
+    return lambda node: becomes(node, chip).runs
 
 
 def rewritten(node: Node, chip: Chip, verdict: Verdict) -> Verdict:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, NamedTuple, Protocol
 
-from hexane.dtypes import FP16
+from hexane.dtypes import BOOL, FP16
 from hexane.graph import Graph, Node, TensorType, Value
 from hexane.ops import LEAVES
 from hexane.passes.retarget import rewritten
@@ -88,7 +88,7 @@ def assign_devices(graph: Graph, chip: Chip, refused: Mapping[int, str] = Mappin
     refused = {**lonely, **wide, **refused, **others}
     legal |= dict.fromkeys((*wide, *lonely, *others), False)
     free = {
-        id(node) for node in nodes if legal[id(node)] and (op_unit(node.op) not in COMPUTING or node.op in OF_TRUTHS)
+        id(node) for node in nodes if legal[id(node)] and (op_unit(node.op) not in COMPUTING or _is_of_truths(node))
     }
     alone = {id(n): cut for n in nodes if legal[id(n)] and (cut := hard_cut(n, chip)) is not None}
     device: dict[int, Device] = {key: "ane" if on else "host" for key, on in legal.items()}
@@ -97,6 +97,11 @@ def assign_devices(graph: Graph, chip: Chip, refused: Mapping[int, str] = Mappin
     return Devices(
         nodes, device, moved, refused, alone, verdicts, {k: i for k, i in marked.number.items() if k in verdicts}
     )
+
+
+def _is_of_truths(node: Node) -> bool:
+    """True if the node computes truths of truths. A logical op may be written as a select by now."""
+    return node.op in OF_TRUTHS or (node.op == "select" and node.types[0].dtype is BOOL)
 
 
 def hard_cut(node: Node, chip: Chip) -> Cut | None:

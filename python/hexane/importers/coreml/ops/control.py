@@ -213,9 +213,15 @@ def write_state(c: Context, operation: Any, /, input: Any, data: Value) -> Any:
     key = _state(c, input)
     state = c.translator.states[key]
     if data != state:
-        update = data if data.shape == state.shape else c.b.reshape(data, shape=state.shape)
-        update = cast(c.b, update, state.dtype)
-        c.translator.states[key] = c.b.write_state(state, update, c.b.const(np.int32(0)), axis=0)
+        part = c.translator.parts.get(data)
+        if part is not None and part.whole == state:  # rows of a cache
+            written = c.b.write_state(state, part.update, part.position, axis=part.axis)
+            c.translator.stands_for(data, written)
+        else:
+            update = data if data.shape == state.shape else c.b.reshape(data, shape=state.shape)
+            update = cast(c.b, update, state.dtype)
+            written = c.b.write_state(state, update, c.b.const(np.int32(0)), axis=0)
+        c.translator.states[key] = written
     return c.translator.states[key] if operation.results else []
 
 

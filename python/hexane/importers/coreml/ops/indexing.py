@@ -9,7 +9,7 @@ from hexane.dtypes import INT32, DType
 from hexane.errors import Error
 from hexane.graph import Array, Value
 from hexane.importers.coreml.known import ComputedError, deciding_inputs, known_array
-from hexane.importers.coreml.registry import Context, reads
+from hexane.importers.coreml.registry import Context, Part, reads
 from hexane.ops.compose import Builder, cast
 
 
@@ -278,7 +278,9 @@ def _updated_at_run_time(c: Context, x: Value, update: Value, begin: Value, **g:
     picks = b.reshape(b.add(place, b.const(np.arange(sizes[axis], dtype=np.int32))), shape=(sizes[axis], 1))
     perm = (axis, *(i for i in range(rank) if i != axis))
     made = b.scatter_nd(b.transpose(x, perm=perm), picks, b.transpose(new, perm=perm), mode="update")
-    return b.transpose(made, perm=[perm.index(i) for i in range(rank)])
+    whole = b.transpose(made, perm=[perm.index(i) for i in range(rank)])
+    c.translator.parts[whole] = Part(x, new, place, axis)  # should a state get it
+    return whole
 
 
 @reads(

@@ -1,0 +1,294 @@
+"""Keeps rows that a run-time index chooses from cutting a program: those that are written to a cache, and one that is
+read of what the engine computes."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from math import inf, prod
+from typing import NamedTuple
+
+import numpy as np
+
+from hexane.dtypes import BOOL
+from hexane.graph import Array, Graph, Node, Value
+from hexane.graph.decisions import Decision
+from hexane.ops import OPS, apply
+from hexane.ops.compose import held
+from hexane.ops.records.linear import attention_of_parts
+from hexane.ops.rewriter import Rewriter
+from hexane.passes.fuse.fuse_attention import fuse_attention
+from hexane.passes.retarget.marked import marked_programs
+from hexane.targets import Chip
+from hexane.targets.legality import op_unit
+
+ATTENTION = "scaled_dot_product_attention"
+VIEWS = ("reshape", "expand_dims", "squeeze", "transpose", "broadcast_to", "tile", "cast", "identity")
+BESIDE = "it reads the state as the last call left it, and the new rows beside it: the host writes them afterwards"
+CHOSEN = "the engine puts the new rows into what it reads of the state: the host writes them afterwards"
+ONE_ROW = (
+    "the host compares the index with each place, and the engine takes the largest of the rows, with all others hidden"
+)
+SOURCE = "hexane, exact"
+MOST_CHOSEN = 1 << 20  # elements of what a row is chosen from: more are read for one row than a crossing costs
+
+
+Runs = Callable[[Node], bool]
+
+
+class _Rows(NamedTuple):
+    """What a write_state puts into a state, from `position` on along an axis."""
+
+    state: Value
+    update: Value
+    position: Value
+    axis: int
+
+
+def read_caches(graph: Graph, chip: Chip, runs: Runs) -> Graph:
+    """attention(%q, write_state(%k, %row, %p), ..)  ->  attention(%q, (%k, %row), .., the keys of %k at %p hidden)
+
+    The host writes rows of a state at a position that is known at run time. A program that reads them from there would
+    wait for it, in each layer of a decoder. So an attention multiplies its queries with the old keys and with the new
+    ones, and hides the old ones that are overwritten. Any other op reads `select(place == %p, %row, %k)`, where the
+    update is one row. The writes stay, as updates. In exact arithmetic the results are the same. runs: whether the
+    engine computes a node.
+    """
+    writes = {node.values[0] for node in graph.nodes if _rows(node) is not None}
+    if not writes or marked_programs(graph).names:
+        return graph
+    decisions: list[Decision] = []
+    became: dict[Value, Value] = {}
+    made = _beside(fuse_attention(graph, chip), runs, became, decisions)
+    made = _chosen(made, runs, became, decisions)
+    if not decisions:
+        return graph
+    reached = {value for node in made.nodes for value in node.values}
+    lost = [w for value in writes if (w := became.get(value, value)) not in reached]
+    return replace(made, updates=(*made.updates, *lost)).decided(*decisions)
+
+
+def _rows(node: Node) -> _Rows | None:
+    """The rows that a node writes at a position that is known at run time, if that is not all of the state."""
+    if node.op != "write_state" or node.inputs[2] is None or node.inputs[2].node.is_constant:
+        return None
+    state, update, position = node.inputs
+    assert state is not None
+    assert update is not None
+    assert position is not None
+    axis = node.attrs["axis"]
+    if state.node.op != "state" or update.shape[axis] == state.shape[axis] or update.dtype.kind != "float":
+        return None
+    return _Rows(state, update, position, axis)
+
+
+# ---- attention ----
+
+
+def _beside(graph: Graph, runs: Runs, became: dict[Value, Value], decisions: list[Decision]) -> Graph:
+    """The graph where attentions read old keys and new ones as two operands."""
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        query, key, value, mask = inputs
+        assert query is not None
+        assert key is not None
+        assert value is not None
+        keys, values = _parts(key), _parts(value)
+        if keys is None or values is None or keys.written != values.written or node.attrs["causal"] or not runs(node):
+            return None
+        if mask is not None and (not mask.type.rank or mask.shape[-1] != key.shape[-2]):
+            return None
+        b = Rewriter(*node.sources)
+        position, count = keys.written
+        old = b.logical_not(_overwritten(b, position, count, key.shape[-2]))
+        kept: Value | None = b.concat(old, np.ones(count, np.bool_), axis=0)
+        if mask is not None:
+            axis = mask.type.rank - 1
+            mask = b.concat(mask, b.gather(mask, _places(b, position, count), axis=axis), axis=axis)
+        attrs = {name: node.attrs[name] for name in ("causal", "scale", "zero_hidden", "hidden")}
+        if mask is not None and mask.dtype is BOOL and attrs["hidden"] == -inf:
+            mask, kept = b.logical_and(mask, kept), None  # one choice in place of two
+        decisions.append(Decision("retarget", node.where, "decomposed", BESIDE, SOURCE))
+        return (attention_of_parts(b, query, keys.both, values.both, (mask, kept), **attrs),)
+
+    return graph.rewrite(change, only=(ATTENTION,), became=became)
+
+
+class _Parts(NamedTuple):
+    """An operand of an attention as it is without the new rows, and these rows alone; written: the position and the
+    number of rows."""
+
+    both: tuple[Value, Value]
+    written: tuple[Value, int]
+
+
+def _parts(operand: Value) -> _Parts | None:
+    """The parts of keys or values that are a view of a state with new rows along the axis before the last."""
+    path, node = list[Node](), operand.node
+    while node.op in VIEWS and node.inputs[0] is not None:
+        path.append(node)
+        node = node.inputs[0].node
+    rows = _rows(node)
+    if rows is None:
+        return None
+    old, new, axis = rows.state, rows.update, rows.axis
+    for view in reversed(path):
+        found = _viewed(view, old, new, axis)
+        if found is None:
+            return None
+        old, new, axis = found
+    count = rows.update.shape[rows.axis]
+    return _Parts((old, new), (rows.position, count)) if axis == operand.type.rank - 2 else None
+
+
+def _viewed(node: Node, old: Value, new: Value, axis: int) -> tuple[Value, Value, int] | None:
+    """A view of both, and where the axis of the rows is then; None where the view does not keep that axis."""
+    shape, count = node.types[0].shape, new.shape[axis]
+    attrs = dict(node.attrs)
+    if node.op == "transpose":
+        place = node.attrs["perm"].index(axis)
+    elif node.op == "tile":
+        if node.attrs["reps"][axis] != 1:
+            return None
+        place = axis
+    elif node.op in ("cast", "identity"):
+        place = axis
+    elif node.op == "broadcast_to":
+        place = axis + len(shape) - old.type.rank
+    else:
+        ahead = prod(old.shape[:axis])
+        places = [i for i, n in enumerate(shape) if n == old.shape[axis] and prod(shape[:i]) == ahead]
+        if not places:
+            return None
+        place = places[0]
+    again = apply(OPS[node.op], [old], attrs, node.sources)[0]
+    if "shape" in attrs:
+        attrs["shape"] = (*shape[:place], count, *shape[place + 1 :])
+    return again, apply(OPS[node.op], [new], attrs, node.sources)[0], place
+
+
+def _places(b: Rewriter, position: Value, count: int) -> Value:
+    """The indices of the new rows: (count,)."""
+    first = b.reshape(position, shape=(1,))
+    return first if count == 1 else b.add(first, b.const(np.arange(count, dtype=position.dtype.numpy)))
+
+
+def _overwritten(b: Rewriter, position: Value, count: int, keys: int) -> Value:
+    """True at the indices of the new rows: (keys,)."""
+    places, first = b.const(np.arange(keys, dtype=position.dtype.numpy)), b.reshape(position, shape=(1,))
+    if count == 1:
+        return b.equal(places, first)
+    return b.logical_and(b.greater_equal(places, first), b.less(places, b.add(first, count)))
+
+
+# ---- one row ----
+
+
+def choose_rows(graph: Graph, runs: Runs) -> Graph:
+    """gather(%x, %i)  ->  reduce_max(select(place == %i, %x, the least number))
+
+    Where the engine computes x and the index comes from outside or from the host: the last token of a prompt, the end
+    of a text. A gather would send x to the host. The index is checked there, as the gather does.
+    """
+    decisions: list[Decision] = []
+    users = graph.users() if "gather" in graph.ops else {}
+    computed = _computed(graph, runs) if users else set()
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        x, index = inputs
+        assert x is not None
+        assert index is not None
+        axis, read = node.attrs["axis"], node.inputs[0]
+        if read not in computed or node.inputs[1] in computed or index.node.is_constant or index.type.size != 1:
+            return None
+        if (
+            x.dtype.kind != "float"
+            or x.type.size > MOST_CHOSEN
+            or not _on_engine(users.get(node.values[0], ()), users, runs)
+        ):
+            return None
+        b, keys = Rewriter(*node.sources), x.shape[axis]
+        places = np.arange(keys, dtype=np.int32)
+        # The gather from all places raises the error of an index that is out of range.
+        chosen = b.gather(b.const(places), b.reshape(index, shape=(1,)), axis=0)
+        shown = b.reshape(b.equal(b.const(places), chosen), shape=(keys, *[1] * (x.type.rank - axis - 1)))
+        row = b.reduce_max(b.select(shown, x, b.const(_least(x))), axes=(axis,), keep_dims=True)
+        decisions.append(Decision("retarget", node.where, "decomposed", ONE_ROW, SOURCE))
+        return (b.reshape(row, shape=node.types[0].shape),)
+
+    made = graph.rewrite(change, only=("gather",)) if computed else graph
+    return made.decided(*decisions) if decisions else graph
+
+
+def _least(x: Value) -> Array:
+    """The least number of a dtype, which is finite: fp16 has another one than fp32, and the engine computes in it."""
+    return held(-float(np.finfo(x.dtype.numpy).max), x.dtype.numpy)
+
+
+def _computed(graph: Graph, runs: Runs) -> set[Value]:
+    """The values that depend on an op of the engine that computes."""
+    found: set[Value] = set()
+    for node in graph.nodes:
+        if any(v in found for v in node.inputs) or (
+            node.inputs and op_unit(node.op) in ("mac", "planar") and not node.is_constant and runs(node)
+        ):
+            found.update(node.values)
+    return found
+
+
+# ---- other readers ----
+
+
+def _chosen(graph: Graph, runs: Runs, became: dict[Value, Value], decisions: list[Decision]) -> Graph:
+    """The graph where other ops of the engine read a state whose new row is chosen by a mask."""
+    users = graph.users()
+    wanted: dict[Node, tuple[Value, ...]] = {}  # by reader: the states after the write that it reads
+    for node in graph.nodes:
+        rows = _rows(node)
+        if rows is None or rows.update.shape[rows.axis] != 1:
+            continue
+        (written,) = node.values
+        readers = [user for user in users.get(written, ()) if user.op != "write_state"]
+        if _on_engine(readers, users, runs):
+            for user in readers:
+                wanted[user] = (*wanted.get(user, ()), written)
+    made: dict[Value, Value] = {}
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        if node not in wanted:
+            return None
+        operands = list(inputs)
+        for i, (old, value) in enumerate(zip(node.inputs, inputs, strict=True)):
+            if old is None or value is None or old not in wanted[node]:
+                continue
+            if value not in made:
+                made[value] = _with_row(value.node)
+                decisions.append(Decision("retarget", value.node.where, "decomposed", CHOSEN, SOURCE))
+            operands[i] = made[value]
+        return node.with_inputs(tuple(operands)).values
+
+    return graph.rewrite(change, became=became) if wanted else graph
+
+
+def _on_engine(nodes: Iterable[Node], users: Mapping[Value, list[Node]], runs: Runs) -> bool:
+    """True if one of the nodes, or of those that read a view of one, computes on the engine."""
+    ahead, seen = list(nodes), set[Node]()
+    while ahead:
+        one = ahead.pop()
+        if one in seen:
+            continue
+        seen.add(one)
+        if one.op not in VIEWS and not OPS[one.op].moves:
+            if runs(one):
+                return True
+        else:
+            ahead += [user for value in one.values for user in users.get(value, ())]
+    return False
+
+
+def _with_row(write: Node) -> Value:
+    """The state with its new row, as a value of its own."""
+    rows = _rows(write)
+    assert rows is not None
+    b, keys = Rewriter(*write.sources), rows.state.shape[rows.axis]
+    places = _overwritten(b, rows.position, 1, keys)
+    places = b.reshape(places, shape=(keys, *[1] * (rows.state.type.rank - rows.axis - 1)))
+    return b.select(places, rows.update, rows.state)

@@ -1,0 +1,211 @@
+"""Caches of decoders: a program of the engine reads them as the last call left them, and the host writes last."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hexane as hx
+from hexane.build import Tensor, graph
+from hexane.graph import Graph
+from hexane.ops.reference import run_reference
+from hexane.passes.retarget import retarget
+from hexane.pipeline import divide
+from hexane.report.preflight import preflight
+from hexane.runtime.functions import compile_functions
+from hexane.targets import load_target
+from hexane.train.decoder import LlamaConfig
+from hexane.train.decoder.one_token import block, one_token
+
+Array = np.ndarray[Any, Any]
+CHIPS = ("h13", "h14", "h16g", "h17s")
+SIZES: dict[str, Any] = {"vocab": 96, "dim": 64, "hidden": 96, "layers": 3, "heads": 4, "seq": 32}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "llama": {"kv_heads": 2, "rope": "half"},
+    "windows": {"kv_heads": 2, "window": 6, "local": (0, 2)},
+    "learned positions": {
+        "norm": "layer", "rope": "none", "positions": 32, "gated": False, "activation": "gelu", "qkv_bias": True,
+        "out_bias": True, "mlp_bias": True,
+    },
+    "parallel": {"norm": "layer", "rope": "half", "rotary_dim": 8, "parallel": True, "gated": False},
+    "normed heads": {"kv_heads": 1, "head_norm": True, "rope": "half"},
+}  # fmt: skip
+COUNT = 8
+pytestmark = pytest.mark.filterwarnings("ignore::hexane.FallbackWarning")
+ROTATED = pytest.mark.filterwarnings("ignore:.*last axis does not begin at 0:hexane.HazardWarning")  # halves of heads
+
+
+def weights_of(config: LlamaConfig) -> dict[str, Array]:
+    rng = np.random.default_rng(4)
+    made = {}
+    for name, shape in config.shapes().items():
+        scaled = rng.standard_normal(shape) / np.sqrt(shape[-1])
+        made[name] = (scaled if len(shape) > 1 else np.full(shape, "bias" not in name)).astype(np.float32)
+    return made
+
+
+def places(*at: int) -> Array:
+    return np.array(at, np.int32)
+
+
+def row(made: Any) -> Array:
+    return np.asarray(made, np.float64).reshape(-1)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_decoder_with_a_cache_is_three_parts(family: str, chip: str) -> None:
+    config = LlamaConfig(**(SIZES | FAMILIES[family]))
+    weights = weights_of(config)
+    for made in (one_token(config, weights), block(config, weights, COUNT, config.seq)):
+        _, segments = divide(made, load_target(chip))
+        assert [found.device for found in segments] == ["host", "ane", "host"]
+        assert {node.op for node in segments[2].nodes} <= {"write_state", "reshape"}
+
+
+@ROTATED
+@pytest.mark.parametrize("numerics", ["ieee", "engine"])
+@pytest.mark.parametrize("chip", ["h13", "h17s"])
+@pytest.mark.parametrize("family", [*FAMILIES, "capped"])
+def test_its_logits_are_those_of_the_host(family: str, chip: str, numerics: Any) -> None:
+    own = FAMILIES.get(family, {"attention_cap": 50.0, "logit_cap": 30.0})
+    config = LlamaConfig(**(SIZES | own))
+    weights = weights_of(config)
+    graphs = {"prefill": block(config, weights, COUNT, config.seq), "decode": one_token(config, weights)}
+    ids = np.random.default_rng(5).integers(0, config.vocab, 24).astype(np.int32)
+    by: dict[str, list[Array]] = {}
+    for target in ("host", chip):
+        net = compile_functions(graphs, target=target, numerics="ieee" if target == "host" else numerics)
+        rows = [row(net["prefill"](tokens=ids[i : i + COUNT], position=places(i), last=places(6))) for i in (0, COUNT)]
+        rows += [row(net["decode"](token=ids[i : i + 1], position=places(i))) for i in range(2 * COUNT, len(ids))]
+        by[target] = rows
+    for got, want in zip(by[chip], by["host"], strict=True):
+        assert np.linalg.norm(got - want) <= 0.03 * np.linalg.norm(want)
+
+
+# ---- attentions of all kinds ----
+
+
+def cached(rng: np.random.Generator) -> tuple[Graph, dict[str, Array], str]:
+    """An attention over a cache, with inputs: masks, views and numbers of rows by chance. Last the kind of mask."""
+    heads, keys, depth = (int(rng.integers(1, high)) for high in (4, 24, 9))
+    keys += 4
+    count = int(rng.choice([1, 1, 2, 3]))
+    position = hx.input("position", (1,) if rng.random() < 0.5 else (), "int32")
+    query = hx.input("q", (heads, 2, depth))
+    swapped, shared = rng.random() < 0.3, rng.random() < 0.4
+
+    def side(name: str) -> Tensor:
+        lead = 1 if shared else heads
+        shape, axis = ((keys, lead, depth), 0) if swapped else ((lead, keys, depth), 1)
+        contents = rng.standard_normal(shape).astype(np.float32)
+        update = hx.input(f"new_{name}", tuple(count if i == axis else n for i, n in enumerate(shape)))
+        whole = hx.write_state(hx.state(name, contents), update * 1.5, position, axis=axis)
+        whole = hx.transpose(whole, perm=(1, 0, 2)) if swapped else whole
+        if shared and rng.random() < 0.5:
+            return hx.tile(whole, reps=(heads, 1, 1))
+        if shared and rng.random() < 0.5:
+            return hx.broadcast_to(whole, shape=(heads, keys, depth))
+        return hx.reshape(hx.reshape(whole, shape=(lead, 1, keys, depth)), shape=(lead, keys, depth))
+
+    kind = str(rng.choice(["none", "bool", "float", "by place", "written out"]))
+    mask: Tensor | None = None
+    if kind == "bool":
+        shown = rng.random((2, keys)) < 0.7
+        shown[:, 0] = True
+        mask = hx.const(shown)
+    elif kind == "float":
+        mask = hx.input("mask", (2, keys))
+    elif kind in ("by place", "written out"):
+        mask = hx.const(np.arange(keys, dtype=np.int32)) <= hx.reshape(position, shape=(1,)) + (count - 1)
+    k, v = side("keys"), side("values")
+    if kind == "written out":
+        scores = hx.matmul(query, k, transpose_y=True) * 0.3
+        y = hx.matmul(hx.softmax(hx.select(mask, scores, hx.const(np.float32(-1e30)))), v)  # type: ignore[arg-type]
+    else:
+        y = hx.scaled_dot_product_attention(query, k, v, mask)
+    made = graph({"y": y, "z": hx.relu(y) + 1.0})
+    feeds = {
+        n: rng.standard_normal(v.shape).astype(np.float32) for n, v in zip(made.input_names(), made.inputs, strict=True)
+    }
+    at = int(rng.integers(0, keys - count + 1))
+    return made, feeds | {"position": np.full_like(feeds["position"], at, np.int32)}, kind
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_an_attention_over_a_cache_keeps_its_numbers(seed: int) -> None:
+    """In fp32, and so are the states after it."""
+    made, feeds, kind = cached(np.random.default_rng(seed))
+    written = retarget(made, load_target("h16g"))
+    old, new = dict[str, Array](), dict[str, Array]()
+    want, got = (run_reference(g, feeds, s) for g, s in ((made, old), (written, new)))
+    for name in want:
+        np.testing.assert_allclose(got[name], want[name], rtol=2e-5, atol=2e-5, err_msg=kind)
+    assert old.keys() == new.keys() == {"keys", "values"}
+    for name, contents in old.items():
+        np.testing.assert_array_equal(new[name], contents)
+    _, segments = divide(made, load_target("h16g"))
+    # A float mask that callers give is limited on the engine, before several of its columns are chosen.
+    assert len(segments) <= (3 if kind != "float" else 4), kind
+
+
+@pytest.mark.parametrize("chip", ["h13", "h17s"])
+def test_other_readers_of_one_new_row_choose_it(chip: str) -> None:
+    """A moving average over the last steps; the update is computed on the engine."""
+    x, position = hx.input("x", (1, 16)), hx.input("position", (1,), "int32")
+    window = hx.write_state(hx.state("window", (8, 16)), hx.relu(x) * 2.0, position, axis=0)
+    y = hx.linear(hx.reduce_mean(window, axes=(0,), keep_dims=True), np.eye(16, dtype=np.float32) * 3)
+    made = graph({"y": y})
+    assert [s.device for s in divide(made, load_target(chip))[1]] == ["host", "ane", "host"]
+    host, net = hx.compile(made, target="host"), hx.compile(made, target=chip, numerics="engine")
+    rng = np.random.default_rng(0)
+    for step in range(20):
+        feeds = {"x": rng.standard_normal((1, 16)).astype(np.float32), "position": places(step % 8)}
+        np.testing.assert_allclose(net(**feeds), host(**feeds), rtol=0.01, atol=0.01)
+    np.testing.assert_allclose(net.read_state("window"), host.read_state("window"), rtol=1e-3, atol=1e-3)
+
+
+# ---- one row by its index ----
+
+
+def last_token() -> Graph:
+    x, last = hx.input("x", (1, 24, 16)), hx.input("last", (1,), "int32")
+    weight = np.random.default_rng(0).standard_normal((16, 16)).astype(np.float32)
+    hidden = hx.linear(x, weight)
+    return graph({"y": hx.linear(hx.gather(hidden, last, axis=1), weight)})
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_the_row_of_an_index_stays_on_the_engine(chip: str) -> None:
+    made = last_token()
+    assert [s.device for s in divide(made, load_target(chip))[1]] == ["host", "ane"]
+    x = np.random.default_rng(1).standard_normal((1, 24, 16)).astype(np.float32) * 20
+    host, net = hx.compile(made, target="host"), hx.compile(made, target=chip)
+    for at in (0, 7, 23, -1, -24):
+        want = np.asarray(host(x=x, last=places(at)))
+        assert np.abs(net(x=x, last=places(at)) - want).max() <= 2e-3 * np.abs(want).max()
+    for at in (24, -25):
+        with pytest.raises(hx.Error, match=f"got {at}, need -24 to 23"):
+            net(x=x, last=places(at))
+
+
+def test_tables_and_indices_of_the_engine_stay_as_they_are() -> None:
+    """An embedding is the host's. An index that the engine computes would come from there."""
+    ids = hx.input("ids", (1,), "int32")
+    table = hx.const(np.random.default_rng(0).standard_normal((50, 16)).astype(np.float32))
+    made = graph({"y": hx.relu(hx.gather(table, ids))})
+    assert "reduce_max" not in retarget(made, load_target("h16g")).ops
+
+
+def test_slices_of_weights_are_no_danger() -> None:
+    """On h13 a slice that begins inside a row turns numbers above 4,094 into infinity. A softmax has none."""
+    config = LlamaConfig(**(SIZES | FAMILIES["learned positions"]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", hx.HazardWarning)
+        hx.compile(one_token(config, weights_of(config)), target="h13")
+
+
+def test_verdicts_and_parts_agree() -> None:
+    config = LlamaConfig(**(SIZES | FAMILIES["llama"]))
+    assert str(preflight(one_token(config, weights_of(config)), "M4").outcome).endswith("in 3 parts")
