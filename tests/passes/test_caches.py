@@ -11,6 +11,7 @@ from hexane.build import Tensor, graph
 from hexane.graph import Graph
 from hexane.ops.reference import run_reference
 from hexane.passes.retarget import retarget
+from hexane.passes.simplify.write_rows import write_rows
 from hexane.pipeline import divide
 from hexane.report.preflight import preflight
 from hexane.runtime.functions import compile_functions
@@ -148,6 +149,96 @@ def test_an_attention_over_a_cache_keeps_its_numbers(seed: int) -> None:
     _, segments = divide(made, load_target("h16g"))
     # A float mask that callers give is limited on the engine, before several of its columns are chosen.
     assert len(segments) <= (3 if kind != "float" else 4), kind
+
+
+# ---- rows that a model scatters ----
+
+CACHE = (1, 3, 20, 8)  # batch, heads, positions, channels
+
+
+def scattered(spelling: str, whole: Tensor, new: Tensor, index: Tensor, count: int) -> Tensor:
+    """Rows of a cache as exporters of PyTorch write them; one row has an index of its own."""
+    if spelling == "index_put":  # also of index_copy_
+        lines = hx.scatter_nd(
+            hx.transpose(hx.reshape(whole, shape=CACHE), perm=(2, 0, 1, 3)),
+            hx.expand_dims(index, axes=(1,)),
+            hx.transpose(new, perm=(2, 0, 1, 3)),
+        )
+        return hx.transpose(lines, perm=(1, 2, 0, 3))
+    if spelling == "scatter":
+        places = hx.broadcast_to(hx.reshape(index, shape=(1, 1, count, 1)), shape=new.shape)
+        return hx.scatter_along_axis(whole, places, new, axis=2)
+    lines = hx.transpose(hx.reshape(whole, shape=CACHE[1:]), perm=(1, 0, 2))
+    rows = hx.transpose(hx.reshape(new, shape=(CACHE[1], count, CACHE[3])), perm=(1, 0, 2))
+    made = hx.scatter_nd(lines, hx.reshape(index, shape=(count, 1)), rows)
+    return hx.expand_dims(hx.transpose(made, perm=(1, 0, 2)), axes=(0,))
+
+
+def decoding(spelling: str, of_states: bool, count: int, layers: int = 2) -> Graph:
+    x, position = hx.input("x", (count, 24)), hx.input("position", (1,), "int64")
+    index = position if count == 1 else position + hx.const(np.arange(count))
+    seen = hx.const(np.arange(CACHE[2])) <= hx.reshape(index, shape=(count, 1))
+    rng, updates, ports = np.random.default_rng(2), list[Tensor](), dict[str, Tensor]()
+    for i in range(layers):
+        parts = hx.split(hx.linear(x, rng.normal(0, 0.2, (72, 24)).astype(np.float32)), axis=1, num_splits=3)
+        q, *new = (hx.transpose(hx.reshape(p, shape=(1, count, 3, 8)), perm=(0, 2, 1, 3)) for p in parts)
+        both = []
+        for name, rows in zip((f"keys.{i}", f"values.{i}"), new, strict=True):
+            held = hx.state(name, shape=CACHE) if of_states else hx.input(name, CACHE)
+            both.append(scattered(spelling, held, rows, index, count))
+            if of_states:
+                updates.append(hx.write_state(held, both[-1], 0))
+            else:
+                ports[f"new {name}"] = both[-1]
+        y = hx.scaled_dot_product_attention(q, *both, seen)
+        x = x + hx.reshape(hx.transpose(y, perm=(0, 2, 1, 3)), shape=(count, 24))
+    return graph({"y": x, **ports}, updates=updates)
+
+
+@pytest.mark.parametrize("count", [1, 4])
+@pytest.mark.parametrize("of_states", [True, False], ids=["states", "ports"])
+@pytest.mark.parametrize("spelling", ["index_put", "scatter", "three axes"])
+def test_rows_that_are_scattered_do_not_cut_the_program(spelling: str, of_states: bool, count: int) -> None:
+    made, rng = decoding(spelling, of_states, count), np.random.default_rng(3)
+    one_row = of_states and count == 1
+    for chip in ("h13", "h17s"):
+        devices = [s.device for s in divide(made, load_target(chip))[1]]
+        assert devices == ["host", "ane", "host"]
+    host, net = hx.compile(made, target="host"), hx.compile(made, target="h16g")
+    written, held = dict[str, Array](), {n: np.zeros(CACHE, np.float32) for n in made.input_names() if "." in n}
+    for at in (0, 4, 9, 16):
+        given = {"x": rng.standard_normal((count, 24)).astype(np.float32), "position": np.array([at])}
+        want = run_reference(made, given | held, written)
+        near, far = as_dict(host, given | held), as_dict(net, given | held)
+        for name, value in want.items():
+            np.testing.assert_allclose(near[name], value, rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(far[name], value, rtol=0.01, atol=0.01)
+        held = {name: near[f"new {name}"] for name in held}
+    for name, value in written.items():
+        np.testing.assert_allclose(host.read_state(name), value, rtol=1e-5, atol=1e-5)
+    if one_row:
+        assert "scatter_nd" not in write_rows(made).ops
+
+
+def as_dict(net: Any, feeds: dict[str, Array]) -> dict[str, Array]:
+    """The outputs of one call by name."""
+    made = net(**feeds)
+    names = [port.name for port in net.outputs]
+    return dict(
+        zip(names, made.values() if isinstance(made, dict) else made if len(names) > 1 else [made], strict=True)
+    )
+
+
+def test_an_index_below_zero_counts_from_the_end() -> None:
+    made = decoding("index_put", True, 1, layers=1)
+    net, given = hx.compile(made, target="host"), {"x": np.ones((1, 24), np.float32), "position": np.array([-1])}
+    states = dict[str, Array]()
+    want = run_reference(made, given, states)
+    np.testing.assert_allclose(net(**given), want["y"], rtol=1e-5)
+    np.testing.assert_allclose(net.read_state("keys.0"), states["keys.0"], rtol=1e-5, atol=1e-6)
+    for at in (20, -21):
+        with pytest.raises(hx.Error, match=str(at)):
+            net(x=given["x"], position=np.array([at]))
 
 
 @pytest.mark.parametrize("chip", ["h13", "h17s"])

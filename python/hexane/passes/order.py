@@ -58,6 +58,7 @@ from hexane.passes.simplify.fold import fold
 from hexane.passes.simplify.fold_batch_norm import fold_batch_norm, fold_batch_norm_halves
 from hexane.passes.simplify.fold_pad import fold_pad
 from hexane.passes.simplify.simplify import simplify
+from hexane.passes.simplify.write_rows import write_rows
 from hexane.targets import Target
 
 Pipeline = Literal["host", "engine", "mil", "layers"]
@@ -125,6 +126,8 @@ class Pass:
 # Attention is written out in MIL: the engine ignores the mask of MIL's own. In "layers" each layer rounds where its
 # node says, so no pass of it fuses two layers or computes them in another precision.
 ORDER = (
+    # Before anything else takes the views apart.
+    Pass(write_rows, ("host",)),
     # Before tables and scales of blocks are written out. In fp16 numbers are rounded when they are decoded.
     Pass(keep_encoded, ("host",), lambda _, options: options.dtype != "fp16", level="lowering"),
     # Likewise, with tables that the kernels of the C99 runtime do not read.

@@ -18,6 +18,7 @@ from hexane.passes.legalize.use_bf16 import use_bf16
 from hexane.passes.simplify.fold import fold
 from hexane.passes.simplify.fold_pad import fold_pad
 from hexane.passes.simplify.simplify import simplify
+from hexane.passes.simplify.write_rows import write_rows
 from pass_cases.graphs import Case, block, image, normal
 from pass_cases.layout import selected
 
@@ -37,6 +38,17 @@ def shifted() -> hx.Tensor:
     """A state whose end moves to its begin: what is read lies where it is written."""
     s = hx.state("s", init=np.arange(5, dtype=np.float32))
     return hx.write_state(s, s[1:4], hx.const(0))
+
+
+def scattered(state: str = "cache", written: str = "cache") -> list[hx.Tensor]:
+    """One row of a cache (batch, heads, positions, channels), as PyTorch's index_put is exported; and a sum of all."""
+    held, row, at = hx.state(state, shape=(1, 2, 5, 3)), hx.input("row", (1, 2, 1, 3)), hx.input("at", (1,), "int64")
+    lines = hx.scatter_nd(
+        hx.transpose(held, perm=(2, 0, 1, 3)), hx.expand_dims(at, axes=(1,)), hx.transpose(row, perm=(2, 0, 1, 3))
+    )
+    whole = hx.transpose(lines, perm=(1, 2, 0, 3))
+    target = held if written == state else hx.state(written, shape=(1, 2, 5, 3))
+    return [hx.reduce_sum(whole, axes=(2,)), hx.write_state(target, whole, 0)]
 
 
 def tap(name: str, channels: int, first: int = 0) -> hx.Tensor:
@@ -91,6 +103,7 @@ FIRES: dict[str, Case] = {
         lambda: selected(hx.matmul(hx.input("x", (2, 5, 3)), hx.input("y", (2, 4, 3)), transpose_y=True)),
     ),
     "save_states": (save_states, shifted),
+    "write_rows": (write_rows, scattered),
     "expand_linear": (expand, lambda: hx.linear(hx.input("x", (2, 3)), normal(4, 3), normal(4))),
     "split_conv_3d": (split_conv_3d, lambda: hx.conv(hx.input("x", (1, 2, 4, 3, 3)), normal(3, 2, 2, 1, 1), strides=2)),
     "spread_conv_transpose_3d": (
@@ -221,6 +234,7 @@ FIRES: dict[str, Case] = {
 
 
 LEAVES: dict[str, Case] = {
+    "rows_of_one_state_for_another": (write_rows, lambda: scattered(written="other")),
     "a_product_in_fp16": (
         use_bf16,
         lambda: selected(hx.matmul(hx.input("x", (2, 3), "fp16"), normal(3, 4).astype(np.float16))),

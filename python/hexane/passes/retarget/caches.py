@@ -11,12 +11,15 @@ import numpy as np
 from hexane.dtypes import BOOL
 from hexane.graph import Array, Graph, Node, Value
 from hexane.graph.decisions import Decision
+from hexane.lowering.row_updates import RowUpdate, row_update
 from hexane.ops import OPS, apply
 from hexane.ops.compose import held
+from hexane.ops.match import scalar
 from hexane.ops.records.linear import attention_of_parts
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.fuse.fuse_attention import fuse_attention
 from hexane.passes.retarget.marked import marked_programs
+from hexane.passes.simplify.write_rows import write_rows
 from hexane.targets import Chip
 from hexane.targets.legality import op_unit
 
@@ -34,27 +37,29 @@ MOST_CHOSEN = 1 << 20  # elements of what a row is chosen from: more are read fo
 Runs = Callable[[Node], bool]
 
 
-class _Rows(NamedTuple):
-    """What a write_state puts into a state, from `position` on along an axis."""
-
-    state: Value
-    update: Value
-    position: Value
-    axis: int
+def _rows(node: Node) -> RowUpdate | None:
+    """The rows that a node puts into a state at a position that is known at run time, or into any tensor."""
+    rows = row_update(node)
+    if rows is None or rows.update.dtype.kind != "float":
+        return None
+    return rows if node.op != "write_state" or rows.whole.node.op == "state" else None
 
 
 def read_caches(graph: Graph, chip: Chip, runs: Runs) -> Graph:
     """attention(%q, write_state(%k, %row, %p), ..)  ->  attention(%q, (%k, %row), .., the keys of %k at %p hidden)
 
     The host writes rows of a state at a position that is known at run time. A program that reads them from there would
-    wait for it, in each layer of a decoder. So an attention multiplies its queries with the old keys and with the new
+    wait for it, in each layer of a decoder; the same holds for rows that are scattered into a port. So an attention
+    multiplies its queries with the old keys and with the new
     ones, and hides the old ones that are overwritten. Any other op reads `select(place == %p, %row, %k)`, where the
     update is one row. The writes stay, as updates. In exact arithmetic the results are the same. runs: whether the
     engine computes a node.
     """
-    writes = {node.values[0] for node in graph.nodes if _rows(node) is not None}
-    if not writes or marked_programs(graph).names:
+    graph = write_rows(graph)
+    rows = [node for node in graph.nodes if _rows(node) is not None]
+    if not rows or marked_programs(graph).names:
         return graph
+    writes = {node.values[0] for node in rows if node.op == "write_state"}
     decisions: list[Decision] = []
     became: dict[Value, Value] = {}
     made = _beside(fuse_attention(graph, chip), runs, became, decisions)
@@ -64,20 +69,6 @@ def read_caches(graph: Graph, chip: Chip, runs: Runs) -> Graph:
     reached = {value for node in made.nodes for value in node.values}
     lost = [w for value in writes if (w := became.get(value, value)) not in reached]
     return replace(made, updates=(*made.updates, *lost)).decided(*decisions)
-
-
-def _rows(node: Node) -> _Rows | None:
-    """The rows that a node writes at a position that is known at run time, if that is not all of the state."""
-    if node.op != "write_state" or node.inputs[2] is None or node.inputs[2].node.is_constant:
-        return None
-    state, update, position = node.inputs
-    assert state is not None
-    assert update is not None
-    assert position is not None
-    axis = node.attrs["axis"]
-    if state.node.op != "state" or update.shape[axis] == state.shape[axis] or update.dtype.kind != "float":
-        return None
-    return _Rows(state, update, position, axis)
 
 
 # ---- attention ----
@@ -123,20 +114,30 @@ class _Parts(NamedTuple):
 def _parts(operand: Value) -> _Parts | None:
     """The parts of keys or values that are a view of a state with new rows along the axis before the last."""
     path, node = list[Node](), operand.node
-    while node.op in VIEWS and node.inputs[0] is not None:
+    while (before := _source(node)) is not None:
         path.append(node)
-        node = node.inputs[0].node
+        node = before.node
     rows = _rows(node)
     if rows is None:
         return None
-    old, new, axis = rows.state, rows.update, rows.axis
+    old, new, axis = rows.whole, rows.update, rows.axis
     for view in reversed(path):
         found = _viewed(view, old, new, axis)
         if found is None:
             return None
         old, new, axis = found
-    count = rows.update.shape[rows.axis]
-    return _Parts((old, new), (rows.position, count)) if axis == operand.type.rank - 2 else None
+    return _Parts((old, new), (rows.position, rows.num_rows)) if axis == operand.type.rank - 2 else None
+
+
+def _source(node: Node) -> Value | None:
+    """The operand of a view, or of a product with a constant."""
+    if node.op in VIEWS:
+        return node.inputs[0]
+    if node.op not in ("mul", "real_div"):
+        return None
+    x, factor = node.inputs if scalar(node.inputs[1]) is not None else node.inputs[::-1]
+    same = x is not None and x.type == node.types[0] and scalar(factor) is not None
+    return x if same and (node.op == "mul" or x is node.inputs[0]) else None
 
 
 def _viewed(node: Node, old: Value, new: Value, axis: int) -> tuple[Value, Value, int] | None:
@@ -151,6 +152,10 @@ def _viewed(node: Node, old: Value, new: Value, axis: int) -> tuple[Value, Value
         place = axis
     elif node.op in ("cast", "identity"):
         place = axis
+    elif node.op in ("mul", "real_div"):
+        operands = [[x if v is _source(node) else v for v in node.inputs] for x in (old, new)]
+        again, of_rows = (apply(OPS[node.op], one, attrs, node.sources)[0] for one in operands)
+        return again, of_rows, axis
     elif node.op == "broadcast_to":
         place = axis + len(shape) - old.type.rank
     else:
@@ -243,7 +248,7 @@ def _chosen(graph: Graph, runs: Runs, became: dict[Value, Value], decisions: lis
     wanted: dict[Node, tuple[Value, ...]] = {}  # by reader: the states after the write that it reads
     for node in graph.nodes:
         rows = _rows(node)
-        if rows is None or rows.update.shape[rows.axis] != 1:
+        if rows is None or rows.num_rows != 1:
             continue
         (written,) = node.values
         readers = [user for user in users.get(written, ()) if user.op != "write_state"]
@@ -288,7 +293,7 @@ def _with_row(write: Node) -> Value:
     """The state with its new row, as a value of its own."""
     rows = _rows(write)
     assert rows is not None
-    b, keys = Rewriter(*write.sources), rows.state.shape[rows.axis]
+    b, keys = Rewriter(*write.sources), rows.whole.shape[rows.axis]
     places = _overwritten(b, rows.position, 1, keys)
-    places = b.reshape(places, shape=(keys, *[1] * (rows.state.type.rank - rows.axis - 1)))
-    return b.select(places, rows.update, rows.state)
+    places = b.reshape(places, shape=(keys, *[1] * (rows.whole.type.rank - rows.axis - 1)))
+    return b.select(places, rows.update, rows.whole)

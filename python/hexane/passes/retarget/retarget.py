@@ -6,6 +6,7 @@ from typing import Any
 
 from hexane.graph import Graph, Node, Value
 from hexane.graph.decisions import Decision
+from hexane.lowering.row_updates import SCATTERS
 from hexane.ops import LEAVES, OPS
 from hexane.ops.checkpoints import CHECKPOINTED
 from hexane.passes.retarget.caches import choose_rows, read_caches
@@ -40,7 +41,7 @@ def retarget(graph: Graph, target: Target) -> Graph:
     are written (`read_caches`). Leaves graphs for other targets alone."""  # noqa: E501
     if not isinstance(target, Chip):
         return graph
-    if "write_state" in graph.ops or "gather" in graph.ops:
+    if not graph.ops.isdisjoint(("write_state", "gather", *SCATTERS)):
         graph = choose_rows(read_caches(graph, target, runs_on(target)), runs_on(target))
     made = _written(join_views(clamp_masks(graph), target), target)
     while (joined := join_views(made, target)) is not made:  # forms make views as well

@@ -1,0 +1,108 @@
+"""Writes rows of a state in place, where a model scatters them into a copy of it."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from hexane.graph import Graph, Node, Value
+from hexane.lowering.row_updates import SCATTERS, RowUpdate, row_update
+from hexane.ops import OPS, apply
+from hexane.ops.rewriter import Rewriter
+from hexane.targets import Target
+
+VIEWS = ("reshape", "expand_dims", "squeeze", "transpose", "identity")
+Labels = tuple[int | None, ...]  # for each axis of a view: the axis of the state, None for an extent of 1
+
+
+def write_rows(graph: Graph, target: Target | None = None) -> Graph:
+    """write_state(%s, view(scatter_nd(view(%s), %i, %row)))  ->  write_state(%s, view(%row), %i)
+
+    The views may be transposes, and reshapes that add or drop axes of extent 1. They lead back to the axes of the
+    state. Other readers of the scatter read the state after the write. A step of a decoder writes one row then, not a
+    whole cache.
+    """
+    if "write_state" not in graph.ops or graph.ops.isdisjoint(SCATTERS):
+        return graph
+    writes = [node for node in graph.nodes if node.op == "write_state"]
+    states = [node.inputs[0] for node in writes]
+    found = {made.scatter: made for node in writes if states.count(node.inputs[0]) == 1 and (made := _found(node))}
+    written: dict[Node, Value] = {}
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        if node in written:
+            return (written[node],)
+        if node not in found:
+            return None
+        write, views, labels = found[node].write, found[node].views, found[node].labels
+        rows = row_update(node.with_inputs(inputs))
+        assert rows is not None
+        whole = written[write] = _written(rows, labels, write)
+        for view in views:  # the scatter's readers expect its axes
+            (whole,) = apply(OPS[view.op], [whole], view.attrs, view.sources)
+        return (whole,)
+
+    return graph.rewrite(change) if found else graph
+
+
+class _Found(NamedTuple):
+    """A scatter into a view of a state that `write` puts into the state. views: from the state on; labels: the axes
+    behind them."""
+
+    scatter: Node
+    write: Node
+    views: list[Node]
+    labels: Labels
+
+
+def _found(write: Node) -> _Found | None:
+    state, update, _ = write.inputs
+    if state is None or update is None or state.node.op != "state" or update.type != state.type:
+        return None
+    back, scatter = _views(update)
+    rows = row_update(scatter) if scatter.op in SCATTERS else None
+    if rows is None:
+        return None
+    views, start = _views(rows.whole)
+    own: Labels = tuple([i if n != 1 else None for i, n in enumerate(state.shape)])
+    labels = _followed(own, views) if start is state.node else None
+    if labels is None or labels[rows.axis] is None or _followed(labels, back) != own:
+        return None
+    return _Found(scatter, write, views, labels)
+
+
+def _views(value: Value) -> tuple[list[Node], Node]:
+    """The views that lead to a value, the first one first, and the node that they view."""
+    path, node = list[Node](), value.node
+    while node.op in VIEWS and node.inputs[0] is not None:
+        path.insert(0, node)
+        node = node.inputs[0].node
+    return path, node
+
+
+def _followed(labels: Labels | None, views: Sequence[Node]) -> Labels | None:
+    """The labels behind the views; None where one of them splits or joins axes."""
+    for node in views:
+        if labels is None:
+            return None
+        before = node.inputs[0].shape if node.inputs[0] is not None else ()
+        after = node.types[0].shape
+        if node.op == "transpose":
+            labels = tuple([labels[i] for i in node.attrs["perm"]])
+        elif [n for n in before if n != 1] != [n for n in after if n != 1]:
+            return None
+        else:
+            wide = iter([label for label in labels if label is not None])
+            labels = tuple([next(wide) if n != 1 else None for n in after])
+    return labels
+
+
+def _written(rows: RowUpdate, labels: Labels, write: Node) -> Value:
+    """The write of the rows, which have the axes that the labels name."""
+    state, axis = write.inputs[0], labels[rows.axis]
+    assert state is not None
+    assert axis is not None
+    b, order = Rewriter(*write.sources), [label for label in labels if label is not None]
+    count, perm = rows.num_rows, sorted(range(len(order)), key=order.__getitem__)
+    update = b.reshape(rows.update, shape=[count if label == axis else state.shape[label] for label in order])
+    update = update if perm == [*range(len(order))] else b.transpose(update, perm=perm)
+    update = b.reshape(update, shape=[count if i == axis else n for i, n in enumerate(state.shape)])
+    return b.write_state(state, update, rows.position, axis=axis)
