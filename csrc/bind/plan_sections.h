@@ -1,5 +1,5 @@
-// The sections of a plan as Python gives them: a dict of buffers by section name; "state" and "weights" may be lists of
-// their pieces, each an offset and a buffer.
+// The sections of a plan as Python gives them: a dict of buffers by section name. "state" and "weights" may be lists of
+// pieces: an offset and a buffer.
 #pragma once
 
 #include <array>

@@ -154,8 +154,8 @@ std::vector<Memory> Image::first_constants(std::span<std::byte*> bases) const {
   return result;
 }
 
-// Large weights stay where they are, or go to the pool if there is one. The others, and those that no kernel could read
-// where they are, are copied to one block.
+// Large weights stay where they are, or go to the pool if there is one. Small weights, and unaligned ones without a
+// pool, are copied to one block.
 void Image::place_weights() {
   std::vector<size_t> copied;  // of pieces_
   uint64_t copied_bytes = 0;

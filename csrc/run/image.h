@@ -37,8 +37,8 @@ struct FirstContents {
 
 class Image {
  public:
-  // `owner` keeps the plan's bytes alive. Aligned weights are used in place, others are copied. Of weights in pieces
-  // the small ones are copied, too.
+  // `owner` keeps the plan's bytes alive. Aligned weights are used in place, others are copied. Small pieces of weights
+  // are copied as well.
   // Packed weights are unpacked once, into a copy of all. With a pool they are copied to where images share them,
   // and the plan's are not looked at again.
   // `programs`: of the plan's device steps, in their order; `swaps`: states that these programs compute anew.

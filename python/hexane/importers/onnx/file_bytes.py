@@ -12,8 +12,8 @@ import numpy as np
 from hexane.errors import Error
 from hexane.system.large_pages import LargePages
 
-MIN_PAYLOAD = 1 << 18  # bytes; smaller data is read with the rest
-_WINDOW = 1 << 14  # bytes that are read at once, of what is not a payload
+MIN_PAYLOAD = 1 << 18  # bytes; smaller payloads are read with the rest of the file
+_WINDOW = 1 << 14  # bytes of the rest in one read
 
 
 class Payload(NamedTuple):
