@@ -106,16 +106,23 @@ HeldSections::HeldSections(const py::dict& sections) {
     int i = 0;
     while (i < plan::kSections && plan::kSectionInfo[i].name != name) ++i;
     if (i == plan::kSections) fail("plan", "got a section '", name, "', need one of those of plan.h");
-    if (i == plan::kState && py::isinstance<py::list>(value)) {
+    if ((i == plan::kState || i == plan::kWeights) && py::isinstance<py::list>(value)) {
+      auto& held = i == plan::kState ? held_state_ : held_weights_;
+      auto& pieces = i == plan::kState ? sections_.state : sections_.weights;
       for (const auto& [offset, bytes] : value.cast<std::vector<std::pair<uint64_t, py::object>>>()) {
-        held_state_.emplace_back("plan: state", bytes);
-        sections_.state.push_back({offset, held_state_.back().bytes()});
+        held.emplace_back("plan: " + name, bytes);
+        pieces.push_back({offset, held.back().bytes()});
       }
       continue;
     }
     held_[i].emplace("plan: " + name, value);
     sections_[i] = held_[i]->bytes();
   }
+}
+
+void HeldSections::let_go_weights() {
+  held_[plan::kWeights].reset();
+  held_weights_.clear();
 }
 
 void register_plan(py::module_& m) {

@@ -1,5 +1,5 @@
-// The sections of a plan as Python gives them: a dict of buffers by section name; "state" may be a list of its pieces,
-// each an offset and a buffer.
+// The sections of a plan as Python gives them: a dict of buffers by section name. "state" and "weights" may be lists of
+// pieces: an offset and a buffer.
 #pragma once
 
 #include <array>
@@ -16,14 +16,14 @@ class HeldSections {
  public:
   explicit HeldSections(const pybind11::dict& sections);  // throws Error for a name that is not a section's
   const plan::Sections& sections() const { return sections_; }
-  void let_go(plan::Section section) { held_[section].reset(); }
+  void let_go_weights();
   // Gives up the owner of the state's pieces; the caller keeps it from now on.
   std::vector<HeldBytes> take_state_pieces() { return std::exchange(held_state_, {}); }
 
  private:
   plan::Sections sections_ = {};
   std::array<std::optional<HeldBytes>, plan::kSections> held_;
-  std::vector<HeldBytes> held_state_;
+  std::vector<HeldBytes> held_state_, held_weights_;
 };
 
 }  // namespace hexane

@@ -97,7 +97,7 @@ std::unique_ptr<ProgramObject> from_object(py::object source, int threads, const
   for (const auto& [state, next] : swapped) swaps.push_back({space(state), space(next)});
   auto result =
       first_context(plan, owner_of(held), threads, pool, programs, swaps, owner_of(held->take_state_pieces()));
-  if (pool) held->let_go(plan::kWeights);
+  if (pool) held->let_go_weights();
   return result;
 }
 

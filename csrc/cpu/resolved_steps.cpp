@@ -212,7 +212,7 @@ void ResolvedSteps::resolve_all(MemoryPool* pool) {
     for (size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < steps_.size();)
       if (like[i] == i) try_resolve(i);
   };
-  const bool worth_it = plan_.weights.size() >= kParallelWeights;
+  const bool worth_it = plan::end_of(plan_.weights) >= kParallelWeights;
   const auto lease = worth_it ? ThreadPool::of_process().try_lease(threads_) : ThreadPool::Lease();
   if (lease)
     lease.run(work);

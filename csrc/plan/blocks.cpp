@@ -81,7 +81,7 @@ std::vector<size_t> distinct_blocks(const Plan& plan) {
 void check_space(const Plan& plan) {
   const PlanSpace* space = weights_space(plan);
   if (!space) fail("plan", "blocks: got some, need a space of kind weights");
-  uint64_t end = plan.weights.size(), packed = 0;
+  uint64_t end = end_of(plan.weights), packed = 0;
   for (const size_t row : distinct_blocks(plan)) {
     const PlanBlock& block = plan.blocks[row];
     if (block.offset < end || block.offset - end >= PLAN_ALIGNMENT)
@@ -147,7 +147,7 @@ void LiveBlocks::check_operand(const std::string& where, const PlanTensor& tenso
       fail(where, plan_.string(tensor.name), ": got bytes of the arena in which packed weights are");
     return;
   }
-  if (tensor.offset + bytes <= plan_.weights.size()) return;
+  if (tensor.offset + bytes <= end_of(plan_.weights)) return;
   const auto after = in_weights_.upper_bound(tensor.offset);
   const PlanBlock* block = after == in_weights_.begin() ? nullptr : &plan_.blocks[std::prev(after)->second];
   if (!block || tensor.offset + bytes > block->offset + block->bytes)
@@ -155,7 +155,7 @@ void LiveBlocks::check_operand(const std::string& where, const PlanTensor& tenso
 }
 
 void unpack_weights(const Plan& plan, std::span<std::byte> to) {
-  std::copy(plan.weights.begin(), plan.weights.end(), to.begin());
+  copy_pieces(plan.weights, 0, to);
   for (const size_t row : distinct_blocks(plan))
     unpack(plan, row, to.subspan(plan.blocks[row].offset, plan.blocks[row].bytes));
 }

@@ -2,6 +2,7 @@
 #include "plan/reader.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "core/hash.h"
 
@@ -74,14 +75,34 @@ Sections sections_of(const Plan& plan) {
            bytes(plan.inputs),
            bytes(plan.outputs),
            bytes(plan.blocks),
-           plan.weights,
+           {},
            plan.packed,
            {}},
-          plan.state};
+          plan.state,
+          plan.weights};
 }
 
-std::vector<Piece> state_pieces(const Sections& sections) {
-  return sections[kState].empty() ? sections.state : std::vector<Piece>{{0, sections[kState]}};
+std::vector<Piece> pieces_of(const Sections& sections, Section section) {
+  if (!sections[section].empty()) return {{0, sections[section]}};
+  return section == kState ? sections.state : sections.weights;
+}
+
+uint64_t end_of(std::span<const Piece> pieces) {
+  return pieces.empty() ? 0 : pieces.back().offset + pieces.back().bytes.size();
+}
+
+void copy_pieces(std::span<const Piece> pieces, uint64_t begin, std::span<std::byte> to) {
+  const uint64_t end = begin + to.size();
+  uint64_t done = begin;
+  for (const Piece& piece : pieces) {
+    const uint64_t first = std::max(begin, piece.offset);
+    const uint64_t last = std::min(end, piece.offset + piece.bytes.size());
+    if (first >= last) continue;
+    std::memset(to.data() + (done - begin), 0, first - done);
+    std::memcpy(to.data() + (first - begin), piece.bytes.data() + (first - piece.offset), last - first);
+    done = last;
+  }
+  if (done < end) std::memset(to.data() + (done - begin), 0, end - done);
 }
 
 Container read_container(Bytes file) {

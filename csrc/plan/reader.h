@@ -63,9 +63,11 @@ struct Piece {
   Bytes bytes;
 };
 
-// The bytes of each section. "state" may be in pieces, in order, with zeros between them: then its own entry is empty.
+// The bytes of each section. "state" and "weights" may be in pieces, in order, with zeros between them: then their own
+// entries are empty.
 struct Sections : std::array<Bytes, kSections> {
   std::vector<Piece> state = {};
+  std::vector<Piece> weights = {};
 };
 
 inline constexpr int kFileSections = kSections + 1;
@@ -96,7 +98,7 @@ struct Plan {
   std::span<const PlanPort> inputs;
   std::span<const PlanPort> outputs;
   std::span<const PlanBlock> blocks;
-  Bytes weights;
+  std::vector<Piece> weights;  // one, unless they were given in several
   Bytes packed;
   std::vector<Piece> state;
   std::shared_ptr<const std::vector<PlanTensor>> held_tensors = {};  // of a plan from a file
@@ -117,8 +119,14 @@ std::vector<bool> device_spaces(const Plan& plan);
 
 Sections sections_of(const Plan& plan);
 
-// The pieces of the section "state".
-std::vector<Piece> state_pieces(const Sections& sections);
+// The pieces of the section "state" or "weights".
+std::vector<Piece> pieces_of(const Sections& sections, Section section);
+
+// Where the last one ends: the size of the section.
+uint64_t end_of(std::span<const Piece> pieces);
+
+// The bytes of the pieces, and zeros between them, as far as they are in `to`, which begins at `begin` of the section.
+void copy_pieces(std::span<const Piece> pieces, uint64_t begin, std::span<std::byte> to);
 
 // Throws Error if a file that starts like this is none of ours, or of another version; shorter than a header is too.
 void check_start(Bytes start);

@@ -52,6 +52,16 @@ void check_string(const Plan& plan, const char* section, size_t row, const char*
     bad(section, row, field, ": got string ", offset, ", need less than ", plan.strings.size());
 }
 
+void check_pieces(const char* section, std::span<const Piece> pieces, uint64_t bytes) {
+  uint64_t end = 0;
+  for (const Piece& piece : pieces) {
+    if (piece.offset < end || piece.offset > bytes || piece.bytes.size() > bytes - piece.offset)
+      fail("plan", section, ": got ", piece.bytes.size(), " bytes at ", piece.offset,
+           ", need at most those of its spaces, ", bytes, ", each once");
+    end = piece.offset + piece.bytes.size();
+  }
+}
+
 void check_spaces(const Plan& plan) {
   std::set<std::string_view> names;
   uint64_t weights = 0, state = 0;
@@ -80,15 +90,11 @@ void check_spaces(const Plan& plan) {
     if (space.bytes > kMaxBytes - total) bad("spaces", i, name, ": bytes: got more than ", kMaxBytes, " in all");
     total += space.bytes;
   }
-  if (plan.weights.size() != weights && (plan.blocks.empty() || plan.weights.size() > weights))
-    fail("plan", "weights: got ", plan.weights.size(), " bytes, need those of the space, ", weights);
-  uint64_t end = 0;
-  for (const Piece& piece : plan.state) {
-    if (piece.offset < end || piece.offset > state || piece.bytes.size() > state - piece.offset)
-      fail("plan", "state: got ", piece.bytes.size(), " bytes at ", piece.offset,
-           ", need at most those of its spaces, ", state, ", each once");
-    end = piece.offset + piece.bytes.size();
-  }
+  check_pieces("state", plan.state, state);
+  if (const uint64_t bytes = end_of(plan.weights); bytes != weights && (plan.blocks.empty() || bytes > weights))
+    fail("plan", "weights: got ", bytes, " bytes, need those of the space, ", weights);
+  check_pieces("weights", plan.weights, weights);
+  if (plan.weights.size() > 1 && !plan.blocks.empty()) fail("plan", "weights: got pieces and blocks, need one of them");
 }
 
 // The limit of a broadcast view, which can be larger than memory. A sensible one is seldom much larger than the tensor
@@ -416,9 +422,9 @@ Plan read_sections(const Sections& sections) {
                   rows<PlanPort>("plan: inputs", section(kInputs)),
                   rows<PlanPort>("plan: outputs", section(kOutputs)),
                   rows<PlanBlock>("plan: blocks", section(kBlocks)),
-                  section(kWeights),
+                  pieces_of(sections, kWeights),
                   section(kPacked),
-                  state_pieces(sections)};
+                  pieces_of(sections, kState)};
   if (reinterpret_cast<uintptr_t>(plan.attrs.data()) % 8)
     fail("plan", "attrs: got address ", plan.attrs.data(), ", need it aligned to 8 bytes");
   check_strings(plan.strings);

@@ -13,6 +13,18 @@ static_assert(sizeof(kZeros) >= PLAN_ALIGNMENT);
 
 uint64_t aligned(uint64_t offset) { return (offset + PLAN_ALIGNMENT - 1) / PLAN_ALIGNMENT * PLAN_ALIGNMENT; }
 
+std::vector<Piece> checked_pieces(const Sections& sections, Section section) {
+  std::vector<Piece> pieces = pieces_of(sections, section);
+  uint64_t end = 0;
+  for (const Piece& piece : pieces) {
+    if (piece.offset < end || piece.offset > kMaxBytes || piece.bytes.size() > kMaxBytes - piece.offset)
+      fail("plan", kSectionInfo[section].name, ": got ", piece.bytes.size(), " bytes at ", piece.offset,
+           ", need pieces one after the other");
+    end = piece.offset + piece.bytes.size();
+  }
+  return pieces;
+}
+
 // The dims of a tensor go to the end of `dims` unless they are there.
 std::vector<PlanTensorRow> without_dims(std::span<const PlanTensor> tensors, std::vector<int64_t>& dims) {
   std::map<std::vector<int64_t>, size_t> places;
@@ -47,13 +59,7 @@ PlanFile::PlanFile(const Sections& sections) : head_(sizeof(PlanHeader) + kFileS
     if (number == kTensors + 1) return std::as_bytes(std::span(dims_));
     return sections[number < kTensors ? number : number - 1];
   };
-  const std::vector<Piece> state = state_pieces(sections);
-  uint64_t end_of_state = 0;
-  for (const Piece& piece : state) {
-    if (piece.offset < end_of_state || piece.offset > kMaxBytes || piece.bytes.size() > kMaxBytes - piece.offset)
-      fail("plan", "state: got ", piece.bytes.size(), " bytes at ", piece.offset, ", need pieces one after the other");
-    end_of_state = piece.offset + piece.bytes.size();
-  }
+  const std::vector<Piece> state = checked_pieces(sections, kState), weights = checked_pieces(sections, kWeights);
   const auto fill = [&](uint64_t count) {
     for (; count > 0; count -= pieces_.back().size())
       pieces_.push_back(Bytes(kZeros).first(std::min<uint64_t>(count, sizeof(kZeros))));
@@ -63,13 +69,15 @@ PlanFile::PlanFile(const Sections& sections) : head_(sizeof(PlanHeader) + kFileS
   for (size_t i = 0; i < kFileSections; ++i) {
     const SectionInfo info = file_section(static_cast<int>(i));
     PlanSection section{{}, aligned(size_), contents(i).size(), info.row_bytes};
-    const bool in_pieces = info.name == kSectionInfo[kState].name;
-    if (in_pieces) section.bytes = end_of_state;
+    const bool is_state = info.name == kSectionInfo[kState].name;
+    const bool in_pieces = is_state || info.name == kSectionInfo[kWeights].name;
+    const std::span<const Piece> pieces = is_state ? state : weights;
+    if (in_pieces) section.bytes = end_of(pieces);
     std::copy(info.name.begin(), info.name.end(), section.name);
     std::memcpy(&head_[sizeof(PlanHeader) + i * sizeof(PlanSection)], &section, sizeof(section));
     fill(section.offset - size_);
     if (!in_pieces) pieces_.push_back(contents(i));
-    for (uint64_t end = 0; const Piece& piece : in_pieces ? std::span<const Piece>(state) : std::span<const Piece>()) {
+    for (uint64_t end = 0; const Piece& piece : in_pieces ? pieces : std::span<const Piece>()) {
       fill(piece.offset - end);
       pieces_.push_back(piece.bytes);
       end = piece.offset + piece.bytes.size();

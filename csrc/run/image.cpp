@@ -16,7 +16,7 @@
 namespace hexane::run {
 namespace {
 
-constexpr uint64_t kSharedBytes = 16 << 10;  // smaller constants are not worth a block of their own
+constexpr uint64_t kLargeBytes = 16 << 10;  // smaller constants are not worth a block of their own
 
 uint64_t whole_lines(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -39,6 +39,21 @@ std::vector<std::pair<uint64_t, uint64_t>> connected_weights(const plan::Plan& p
   return result;
 }
 
+// Where the weights are, if they are in one piece.
+std::byte* in_one(std::span<const plan::Piece> pieces) {
+  const bool is_one = pieces.size() == 1 && pieces.front().offset == 0;
+  return is_one ? const_cast<std::byte*>(pieces.front().bytes.data()) : nullptr;
+}
+
+// Where the bytes [begin, end) are, if a piece has all of them.
+const std::byte* find_in(std::span<const plan::Piece> pieces, uint64_t begin, uint64_t end) {
+  auto after = std::upper_bound(pieces.begin(), pieces.end(), begin,
+                                [](uint64_t at, const plan::Piece& piece) { return at < piece.offset; });
+  if (after == pieces.begin()) return nullptr;
+  const plan::Piece& piece = *std::prev(after);
+  return end <= piece.offset + piece.bytes.size() ? piece.bytes.data() + (begin - piece.offset) : nullptr;
+}
+
 // A plan without the contents of states: they may be dropped.
 plan::Plan without_contents(plan::Plan plan) {
   plan.state.clear();
@@ -57,13 +72,13 @@ Image::Image(const plan::Plan& plan, std::shared_ptr<const void> owner, int thre
       swaps_(swaps.begin(), swaps.end()),
       calls_back_(std::any_of(programs.begin(), programs.end(),
                               [](const DeviceProgram& made) { return made.program->calls_back(); })),
-      weights_(const_cast<std::byte*>(plan.weights.data())) {
+      weights_(in_one(plan.weights)) {
   if (!plan_.blocks.empty()) {
     own_weights_ = std::make_shared<Memory>(plan::weights_space(plan_)->bytes, "weights");
     plan::unpack_weights(plan_, {own_weights_->data(), own_weights_->size()});
     weights_ = own_weights_->data();
-  } else if (pool_) {
-    share_weights();
+  } else if (pool_ || !weights_) {
+    place_weights();
   } else if (reinterpret_cast<uintptr_t>(weights_) % kWeightAlignment) {
     own_weights_ = copy_of_weights();
     weights_ = own_weights_->data();
@@ -76,7 +91,7 @@ Image::Image(const plan::Plan& plan, std::shared_ptr<const void> owner, int thre
   for (uint32_t space = 0; space < bases.size(); ++space)
     if (plan_.string(plan_.spaces[space].kind) == "weights") bases[space] = weights_;
   std::vector<cpu::ResolvedSteps::Piece> pieces;
-  for (const SharedPiece& piece : pieces_) pieces.push_back({piece.offset, piece.block->data() + piece.begin});
+  for (const WeightPiece& piece : pieces_) pieces.push_back({piece.offset, const_cast<std::byte*>(piece.data)});
   steps_ = std::make_unique<cpu::ResolvedSteps>(plan_, bases, pieces, pool_.get(), threads, changing);
   for (Memory& memory : first_constants_)
     if (memory.data() && !steps_->prepares(memory.data(), memory.data() + memory.size())) memory = Memory();
@@ -139,22 +154,36 @@ std::vector<Memory> Image::first_constants(std::span<std::byte*> bases) const {
   return result;
 }
 
-void Image::share_weights() {
-  const auto parts = connected_weights(plan_);
-  uint64_t small_bytes = 0;
-  for (const auto& [begin, end] : parts)
-    if (end - begin < kSharedBytes) small_bytes += whole_lines(end - begin);
-  auto small = std::make_shared<Memory>(small_bytes, "weights");
-  uint64_t at = 0;
-  for (const auto& [begin, end] : parts) {
-    const Bytes bytes = plan_.weights.subspan(begin, end - begin);
-    if (bytes.size() >= kSharedBytes) {
-      pieces_.push_back({begin, end, pool_->copy(bytes), 0});
-      continue;
+// Large weights stay where they are, or go to the pool if there is one. Small weights, and unaligned ones without a
+// pool, are copied to one block.
+void Image::place_weights() {
+  std::vector<size_t> copied;  // of pieces_
+  uint64_t copied_bytes = 0;
+  for (const auto& [begin, end] : connected_weights(plan_)) {
+    const std::byte* there = find_in(plan_.weights, begin, end);
+    const bool is_large = end - begin >= kLargeBytes;
+    const bool is_aligned = there && (reinterpret_cast<uintptr_t>(there) - begin) % kWeightAlignment == 0;
+    if (is_large && pool_) {
+      std::vector<std::byte> joined(there ? 0 : end - begin);
+      if (!there) plan::copy_pieces(plan_.weights, begin, joined);
+      Block block = pool_->copy({there ? there : joined.data(), end - begin});
+      pieces_.push_back({begin, end, block->data(), block});
+    } else if (is_large && is_aligned) {
+      pieces_.push_back({begin, end, there, nullptr});
+    } else {
+      copied.push_back(pieces_.size());
+      copied_bytes += whole_lines(end - begin);
+      pieces_.push_back({begin, end, nullptr, nullptr});
     }
-    std::memcpy(small->data() + at, bytes.data(), bytes.size());
-    pieces_.push_back({begin, end, small, at});
-    at += whole_lines(bytes.size());
+  }
+  const auto block = std::make_shared<Memory>(copied_bytes, "weights");
+  std::byte* to = block->data();
+  for (const size_t i : copied) {
+    WeightPiece& piece = pieces_[i];
+    plan::copy_pieces(plan_.weights, piece.offset, {to, piece.end - piece.offset});
+    piece.data = to;
+    piece.block = block;
+    to += whole_lines(piece.end - piece.offset);
   }
   weights_ = nullptr;
 }
@@ -163,9 +192,10 @@ std::shared_ptr<Memory> Image::copy_of_weights() const {
   const PlanSpace* space = plan::weights_space(plan_);
   auto copy = std::make_shared<Memory>(space ? space->bytes : 0, "weights");
   if (weights_ && copy->size()) std::memcpy(copy->data(), weights_, copy->size());
-  if (!weights_)
-    for (const SharedPiece& piece : pieces_)
-      std::memcpy(copy->data() + piece.offset, piece.block->data() + piece.begin, piece.end - piece.offset);
+  if (!weights_ && pool_)
+    for (const WeightPiece& piece : pieces_)
+      std::memcpy(copy->data() + piece.offset, piece.data, piece.end - piece.offset);
+  if (!weights_ && !pool_) plan::copy_pieces(plan_.weights, 0, {copy->data(), copy->size()});
   return copy;
 }
 
@@ -173,7 +203,7 @@ uint64_t Image::unshared_bytes() {
   constexpr uint64_t kRows = 4;  // steps and operands beside the rows they are made from, and what Python keeps
   uint64_t total = 0;
   for (const Bytes section : plan::sections_of(plan_)) total += kRows * section.size();
-  total -= kRows * (plan_.weights.size() + plan_.packed.size());
+  total -= kRows * plan_.packed.size();
   std::vector<std::shared_ptr<Context>> contexts;  // let go without the mutex
   const std::lock_guard lock(changing_);
   for (const auto& each : contexts_)
@@ -184,10 +214,10 @@ uint64_t Image::unshared_bytes() {
   if (first_contents_)
     for (const plan::Piece& piece : first_contents_->pieces) total += piece.bytes.size();
   if (own_weights_) total += own_weights_->size();
-  for (const SharedPiece& piece : pieces_)
-    if (piece.end - piece.offset < kSharedBytes)
+  for (const WeightPiece& piece : pieces_)
+    if (piece.end - piece.offset < kLargeBytes)
       total += piece.end - piece.offset;
-    else if (piece.block.use_count() == 1)
+    else if (piece.block && piece.block.use_count() == 1)
       total += 2 * piece.block->size();  // what is packed of it as well
   return total;
 }
@@ -204,9 +234,8 @@ const PlanTensor& Image::find(std::string_view kind, std::string_view name) cons
 
 const std::byte* Image::weights_at(uint64_t offset) const {
   if (weights_) return weights_ + offset;
-  for (const SharedPiece& piece : pieces_)
-    if (piece.offset <= offset && offset < piece.end)
-      return piece.block->data() + piece.begin + (offset - piece.offset);
+  for (const WeightPiece& piece : pieces_)
+    if (piece.offset <= offset && offset < piece.end) return piece.data + (offset - piece.offset);
   return nullptr;  // no element is there
 }
 
@@ -352,11 +381,13 @@ void Image::write(Context* states_now, const std::function<void(std::span<const 
     if (first) sections.state = first->pieces;
     if (states_now) states = states_now->copy_of_states();
     if (updated_) sections[plan::kBlocks] = sections[plan::kPacked] = {};
-    return weights_ ? own_weights_ : copy_of_weights();
+    return weights_ ? own_weights_ : pool_ ? copy_of_weights() : nullptr;
   }();
-  if (weights)
+  if (weights) {
+    sections.weights.clear();
     sections[plan::kWeights] = {weights->data(),
-                                sections[plan::kBlocks].empty() ? weights->size() : plan_.weights.size()};
+                                sections[plan::kBlocks].empty() ? weights->size() : plan::end_of(plan_.weights)};
+  }
   if (states) sections.state = {{0, {states->data(), states->size()}}};
   write(plan::PlanFile(sections).pieces());
 }

@@ -37,7 +37,8 @@ struct FirstContents {
 
 class Image {
  public:
-  // `owner` keeps the plan's bytes alive. Aligned weights are used in place, others are copied.
+  // `owner` keeps the plan's bytes alive. Aligned weights are used in place, others are copied. Small pieces of weights
+  // are copied as well.
   // Packed weights are unpacked once, into a copy of all. With a pool they are copied to where images share them,
   // and the plan's are not looked at again.
   // `programs`: of the plan's device steps, in their order; `swaps`: states that these programs compute anew.
@@ -72,13 +73,13 @@ class Image {
 
  private:
   friend class Context;
-  struct SharedPiece {
+  struct WeightPiece {
     uint64_t offset, end;  // in the space
-    Block block;
-    uint64_t begin;  // in the block
+    const std::byte* data;
+    Block block;  // that has the data; null in the plan's own bytes
   };
   class Pause;
-  void share_weights();
+  void place_weights();
   void find_first_contents(std::span<const plan::Piece> pieces, std::shared_ptr<const void> state_owner);
   std::vector<Memory> first_constants(std::span<std::byte*> bases) const;
   void own_weights(uint32_t space);
@@ -104,7 +105,7 @@ class Image {
   bool updated_ = false;                 // the weights, since they came from the plan
   bool params_updated_ = false;          // in the surfaces of contexts, since they came from the plan
   std::byte* weights_;                   // null while they are in pieces
-  std::vector<SharedPiece> pieces_;      // shared weights, and one block of the small ones
+  std::vector<WeightPiece> pieces_;      // large weights, shared or in the plan's bytes, and one block of the others
   std::vector<Memory> first_constants_;  // of each space: first contents from which steps have prepared something
 };
 

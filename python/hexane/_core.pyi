@@ -416,7 +416,8 @@ def unpack_kernel(kernel: Kernel, engines: Engines, layout: str, packed: NDArray
 
 Sections = dict[str, Any]
 """The sections of csrc/plan/plan.h by name: structured arrays of `plan_dtypes`, and bytes-like objects for strings,
-attrs, weights, packed and state. An absent section is empty; "strings" is at least b"\\0"."""
+attrs, weights, packed and state. State and weights may be lists of pieces instead: (offset, bytes-like object), in order.
+An absent section is empty; "strings" is at least b"\\0"."""
 
 def plan_dtypes() -> dict[str, np.dtype[Any]]:
     """The row dtypes "spaces", "tensors", "operands", "numerics", "steps", "loops", "moves", "inputs", "outputs", "blocks", with the field names of plan.h."""

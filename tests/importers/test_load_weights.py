@@ -339,3 +339,13 @@ def test_a_pipe_is_refused_without_waiting(tmp_path):
     for path in (tmp_path, tmp_path / "w.safetensors"):
         with pytest.raises(hx.Error, match="no regular file"):
             hx.load_weights(path)
+
+
+@pytest.mark.parametrize("name", ["w", "a longer name", "ab" * 21])
+def test_the_first_tensor_is_aligned_whatever_the_header_takes(name: str, tmp_path: Path) -> None:
+    text = json.dumps({name: tensor("F32", [2, 3], 0, 24)}).encode()
+    for gap in range(9):
+        path = write(tmp_path / "m.safetensors", text + b" " * gap, A.tobytes())
+        found = hx.load_weights(path)[name]
+        assert found.ctypes.data % 64 == 0
+        np.testing.assert_array_equal(found, A)

@@ -37,26 +37,28 @@ def test_sections_round_trip():
         assert not rows.flags.writeable
 
 
-def test_the_state_may_come_in_pieces() -> None:
+@pytest.mark.parametrize("name", ["state", "weights"])
+def test_state_and_weights_may_come_in_pieces(name: str) -> None:
     """With the bytes of the whole, and zeros between them."""
     sections = many_sided_plan().sections()
-    size = len(bytes(sections["state"]))
+    size = len(bytes(sections[name]))
     assert size > 8
     whole = b"abc" + bytes(2) + b"de" + bytes(size - 7)
     pieces = [(0, whole[:3]), (5, whole[5:7]), (size, b"")]
-    want = _core.plan_write({**sections, "state": whole})
-    assert _core.plan_write({**sections, "state": pieces}) == want
-    assert bytes(_core.plan_read(want)["state"]) == whole
+    want = _core.plan_write({**sections, name: whole})
+    assert _core.plan_write({**sections, name: pieces}) == want
+    assert bytes(_core.plan_read(want)[name]) == whole
 
 
 @pytest.mark.parametrize(
     "pieces", [[(0, b"abc"), (2, b"d")], [(4, b"a"), (0, b"b")], [(1 << 62, b"a")], [((1 << 64) - 1, b"ab")]]
 )
-def test_pieces_of_the_state_lie_one_after_the_other(pieces: list[tuple[int, bytes]]) -> None:
-    sections = {**many_sided_plan().sections(), "state": pieces}
-    with pytest.raises(Error, match="state: got"):
+@pytest.mark.parametrize("name", ["state", "weights"])
+def test_pieces_lie_one_after_the_other(name: str, pieces: list[tuple[int, bytes]]) -> None:
+    sections = {**many_sided_plan().sections(), name: pieces}
+    with pytest.raises(Error, match=f"{name}: got"):
         _core.Program(sections, 1)
-    with pytest.raises(Error, match="state: got"):
+    with pytest.raises(Error, match=f"{name}: got"):
         _core.plan_write(sections)
 
 

@@ -47,7 +47,8 @@ Body::Body(const char* kernel, const Call& call, const Tensor& file)
     const std::string_view kind = plan_.string(plan_.spaces[i].kind);
     if ((kind == "state" || kind == "param") && plan_.spaces[i].bytes)
       fail(kernel, "body: got ", plan_.spaces[i].bytes, " bytes of kind ", kind, ", need none in a body");
-    if (kind == "weights") bases[i] = const_cast<std::byte*>(plan_.weights.data());
+    if (kind == "weights" && !plan_.weights.empty())
+      bases[i] = const_cast<std::byte*>(plan_.weights.front().bytes.data());
   }
   if (!plan_.blocks.empty()) fail(kernel, "body: got packed weights, need them plain in a body");
   for (const PlanStep& step : plan_.steps)

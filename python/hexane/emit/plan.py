@@ -25,8 +25,8 @@ Section = Array | bytes | list[tuple[int, Array]]
 
 
 def emit_plan(program: Program) -> dict[str, Section]:
-    """The sections by name: structured arrays, bytes for strings, attributes and weights, and the state in pieces,
-    which are the arrays of the graph: they may be large."""
+    """The sections by name: structured arrays, bytes for strings and attributes. State and weights are in pieces, which
+    are the arrays of the graph: they may be large. Weights are in one array if some are packed."""
     writer = _Writer(program)
     writer.numerics(program.target.arithmetic)  # the first row names the target, whatever its steps compute in
     operands: list[int] = []
@@ -69,7 +69,7 @@ def emit_plan(program: Program) -> dict[str, Section]:
         "attrs": bytes(writer.attrs),
         "inputs": _rows("inputs", inputs),
         "outputs": _rows("outputs", outputs),
-        **packed_weights(_rows("blocks", blocks), writer.contents("weights")),
+        **writer.weights(blocks),
         "state": writer.pieces("state", "param"),
         "strings": writer.strings.tobytes(),
     }
@@ -186,6 +186,13 @@ class _Writer:
             steps = {"codec": self.strings.add(CODEC), "first_step": block.first, "num_steps": block.steps}
             rows.append(row | place | steps)
         return rows
+
+    def weights(self, blocks: list[dict[str, Any]]) -> dict[str, Any]:
+        """The sections of the weights, with the packed contents of these blocks."""
+        rows = _rows("blocks", blocks)
+        if blocks:
+            return packed_weights(rows, self.contents("weights"))
+        return {"blocks": rows, "weights": self.pieces("weights"), "packed": b""}
 
     def contents(self, *kinds: str) -> Array:
         """The first contents of the spaces of these kinds, one after the other."""

@@ -5,6 +5,7 @@ The safetensors package checks the header; the tensors are views of the file's b
 
 import json
 import os
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ _NAMES = {
     "F32": "fp32",
     "F64": "fp64",
 }
+ALIGNMENT = 64
 _INDEX = ".safetensors.index.json"
 _MAX_INDEX_BYTES = 100_000_000  # as the safetensors package limits a header
 
@@ -120,7 +122,7 @@ def _open_shard(folder: Path, name: str) -> int:
 def read_tensors(descriptor: int, where: str) -> dict[str, Array]:
     """The tensors of one open file, which is closed: read-only views of one block of memory, in the file's order.
     `where` opens the message of an Error."""
-    with os.fdopen(descriptor, "rb") as file:
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
         try:
             # Opened by its descriptor, so that the checked file is also the one read below.
             with safe_open(f"/dev/fd/{file.fileno()}", framework="np") as header:
@@ -131,11 +133,11 @@ def read_tensors(descriptor: int, where: str) -> dict[str, Array]:
             raise Error(f"{where}: {error}, need a safetensors file") from None
         size = os.fstat(file.fileno()).st_size
         check_memory(where, size)
+        # The header's length, the header, then the tensors without gaps, in the order of their offsets.
+        offset = 8 + int.from_bytes(os.pread(file.fileno(), 8, 0), "little")
         # Not mapped: a file that is written anew would change the weights, or end before them.
-        data = np.fromfile(file, np.uint8, size)
+        data = _read(file, size, offset)
     data.flags.writeable = False
-    # The header's length, the header, then the tensors without gaps, in the order of their offsets.
-    offset = 8 + int.from_bytes(data[:8].tobytes(), "little")
     weights = {}
     for name, (type_name, shape) in zip(names, types, strict=True):
         try:
@@ -143,6 +145,16 @@ def read_tensors(descriptor: int, where: str) -> dict[str, Array]:
         except Error as error:
             raise Error(f"{where}: tensor {name!r}: {error}") from None
     return weights
+
+
+def _read(file: FileIO, size: int, offset: int) -> Array:
+    """The bytes of a file. The one at `offset` is aligned, so that kernels read most tensors where they are."""
+    room = np.empty(size + ALIGNMENT, np.uint8)
+    begin = -(room.ctypes.data + offset) % ALIGNMENT
+    data, found = room[begin : begin + size], 0
+    while found < size and (count := file.readinto(data[found:].data)):
+        found += count
+    return data[:found]
 
 
 def _view(data: Array, offset: int, dtype: DType, shape: tuple[int, ...]) -> tuple[Array, int]:

@@ -104,7 +104,9 @@ def _compile_function(
     fixed = {k: np.asarray(v) for k, v in values.items()}
     made = None
     try:
-        made = compiler.build(function.graph(shapes, fixed))
+        with collector_paused():
+            graph = function.graph(shapes, fixed)
+        made = compiler.build(graph)
         if not function.is_open or all(p.name in fixed or p.name in shapes for p in function.signature.optional):
             return made
     except SpecialisationNeeded:

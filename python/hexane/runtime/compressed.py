@@ -109,6 +109,7 @@ class _Trial:
         self.whole = feeds.run(self.net)
         self.made: dict[tuple[int, str], Value] = {}
         self.choices: dict[tuple[int, str], Choice] = {}
+        self._held: dict[int, str] = {}  # the encodings in the network; the other weights are whole
 
     def encoded(self, index: int, encoding: str) -> Value:
         if (index, encoding) not in self.made:
@@ -125,14 +126,15 @@ class _Trial:
 
     def error(self, chosen: Mapping[int, str]) -> float:
         """With these weights compressed, and the others whole."""
-        self._update(chosen)
-        found = relative_error(self.whole, self.feeds.run(self.net))
-        self._update(dict.fromkeys(chosen, "none"))
-        return found
+        self._hold({i: encoding for i, encoding in chosen.items() if encoding != "none"})
+        return relative_error(self.whole, self.feeds.run(self.net))
 
-    def _update(self, chosen: Mapping[int, str]) -> None:
-        numbers = {self.names[i]: encoding_of(self.encoded(i, e)).decode().node.data for i, e in chosen.items()}
+    def _hold(self, chosen: dict[int, str]) -> None:
+        """Packing takes long: weights that are held already stay."""
+        changed = {i: chosen.get(i, "none") for i in {**self._held, **chosen} if self._held.get(i) != chosen.get(i)}
+        numbers = {self.names[i]: encoding_of(self.encoded(i, e)).decode().node.data for i, e in changed.items()}
         self.net.update(**numbers)
+        self._held = chosen
 
 
 class Feeds:

@@ -16,7 +16,8 @@ from hexane.dtypes import DType, dtype
 from hexane.errors import Error, UnsupportedError
 from hexane.graph import Array, tensor_type
 from hexane.importers.files import check_memory, open_inside, open_regular
-from hexane.importers.onnx.split import Tensor, split
+from hexane.importers.onnx.file_bytes import FileBytes
+from hexane.importers.onnx.split import MIN_MODEL, ModelParts, Tensor, split
 
 MAX_MODEL_BYTES = (1 << 31) - 1  # protobuf's own bound
 ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto
@@ -40,12 +41,12 @@ def read_model(source: ModelSource) -> ModelFile:
     where = "model"
     if isinstance(source, (bytes, bytearray, memoryview)):
         data = memoryview(bytes(source))
+        parts = split(data)
     else:
         path = Path(source)
         folder, where = path.parent, str(path)
-        data = _read(path)
+        parts, data = _read(path)
     model = onnx.ModelProto()
-    parts = split(data)
     try:
         model.ParseFromString(bytes(data) if parts is None else parts.rest)
     except DecodeError:
@@ -62,18 +63,22 @@ def _whole(model: onnx.ModelProto, folder: Path | None) -> ModelFile:
     return ModelFile(model, model.graph.node, lambda: map(Tensor, model.graph.initializer), folder)
 
 
-def _read(path: Path) -> memoryview:
-    """The bytes of a file, in memory that NumPy asks large pages for: twice as fast as bytes of that size."""
-    with os.fdopen(open_regular(path, f"[import] {path}", "ONNX file"), "rb") as file:
+def _read(path: Path) -> tuple[ModelParts | None, memoryview]:
+    """The parts of a file and its bytes; all of its bytes, if there are no parts."""
+    where = f"[import] {path}"
+    with os.fdopen(open_regular(path, where, "ONNX file"), "rb") as file:
         size = os.fstat(file.fileno()).st_size
-        buffer = np.empty(size if size <= MAX_MODEL_BYTES else 0, np.uint8)
-        read = file.readinto(buffer.data) if buffer.size else 0
-        # The file may have grown meanwhile.
-        rest = file.read(MAX_MODEL_BYTES + 1 - read) if size <= MAX_MODEL_BYTES else b""
-    if max(size, read + len(rest)) > MAX_MODEL_BYTES:
+        if MIN_MODEL <= size <= MAX_MODEL_BYTES:
+            check_memory(where, size)
+            read = FileBytes(file.fileno(), size, where)
+            parts = split(read.data, read)
+            if parts is not None and os.fstat(file.fileno()).st_size == size:
+                return parts, read.data
+        data = b"" if size > MAX_MODEL_BYTES else file.read(MAX_MODEL_BYTES + 1)
+    if max(size, len(data)) > MAX_MODEL_BYTES:
         raise Error(f"[import] {path}: got more than {MAX_MODEL_BYTES} bytes, need large weights as external data")
-    data = buffer.data[:read]
-    return (memoryview(bytes(data) + rest) if rest else data).toreadonly()
+    view = memoryview(data)
+    return split(view), view
 
 
 def check_text(text: str) -> str:

@@ -5,14 +5,16 @@ It splits only with certainty: if the bytes are not plainly a model's, protobuf 
 """
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeVar, overload
 
 import onnx
 from google.protobuf.message import DecodeError
 
 from hexane.errors import Error
+from hexane.importers.onnx.file_bytes import MIN_PAYLOAD, FileBytes, Payload
 
 MIN_MODEL = 1 << 20  # bytes; smaller models are parsed as fast
 MIN_TENSOR = 1 << 16
@@ -22,6 +24,7 @@ _MODEL_GRAPH = 7
 _GRAPH_NODE, _GRAPH_INITIALIZER = 1, 5
 _TENSOR_RAW_DATA = 9
 _BYTES = 2  # the wire type of strings, bytes and messages
+_HEAD = 20  # the most bytes of a field before its value
 
 T = TypeVar("T")
 
@@ -45,7 +48,13 @@ class ModelParts:
 class _Messages(Sequence[T]):
     """Messages that are parsed anew whenever they are looked at."""
 
-    def __init__(self, data: memoryview, begins: Sequence[int], ends: Sequence[int], parse: Callable[..., T]) -> None:
+    def __init__(
+        self,
+        data: memoryview,
+        begins: Sequence[int],
+        ends: Sequence[int],
+        parse: Callable[[memoryview, int, int], T],
+    ) -> None:
         self._data, self._begins, self._ends, self._parse = data, begins, ends, parse
 
     def __len__(self) -> int:
@@ -59,30 +68,34 @@ class _Messages(Sequence[T]):
         begins, ends = self._begins[index], self._ends[index]
         if isinstance(index, slice):
             return _Messages(self._data, begins, ends, self._parse)
-        return self._parse(self._data[begins:ends])
+        return self._parse(self._data, begins, ends)
 
     def __iter__(self) -> Iterator[T]:
         data, parse = self._data, self._parse
-        return (parse(data[begin:end]) for begin, end in zip(self._begins, self._ends, strict=True))
+        return (parse(data, begin, end) for begin, end in zip(self._begins, self._ends, strict=True))
 
 
-def split(data: memoryview) -> ModelParts | None:
-    """The parts of a large model; None for a small one, and where the bytes are not certain to be one."""
+def split(data: memoryview, file: FileBytes | None = None) -> ModelParts | None:
+    """The parts of a large model; None for a small one, and where the bytes are not certain to be one. file: that has
+    the data, and reads it meanwhile."""
     try:
-        return _split(data) if len(data) >= MIN_MODEL else None
+        return _split(data, file) if len(data) >= MIN_MODEL else None
     except ValueError:
         return None
 
 
-def _split(data: memoryview) -> ModelParts:
-    graphs = [field for field in _fields(data, 0, len(data)) if field[0] == _MODEL_GRAPH]
-    if len(graphs) != 1 or graphs[0][1] != _BYTES:
-        raise ValueError("not one graph")
-    _, _, graph_begin, payload, graph_end = graphs[0]
+def _split(data: memoryview, file: FileBytes | None) -> ModelParts:
+    graph_begin, payload, graph_end = _graph(data, file)
     places = {_GRAPH_NODE: (array("q"), array("q")), _GRAPH_INITIALIZER: (array("q"), array("q"))}
     pieces: list[memoryview | bytes] = []
     kept = payload
+    if file:
+        file.need(payload + _HEAD)
     for number, wire, begin, inner, end in _fields(data, payload, graph_end):
+        if file:
+            if number == _GRAPH_INITIALIZER and end - inner >= MIN_PAYLOAD:
+                _take_payload(file, inner, end)
+            file.need(end + _HEAD)
         if number in places:
             if wire != _BYTES:
                 raise ValueError("a message of another type")
@@ -99,16 +112,53 @@ def _split(data: memoryview) -> ModelParts:
     return ModelParts(
         rest,
         _Messages(data, *places[_GRAPH_NODE], _parse_node),
-        _Messages(data, *places[_GRAPH_INITIALIZER], _parse_tensor),
+        _Messages(data, *places[_GRAPH_INITIALIZER], partial(_parse_tensor, file.payloads if file else {})),
     )
 
 
-def _parse_node(data: memoryview) -> onnx.NodeProto:
-    node: onnx.NodeProto = _parse(onnx.NodeProto(), data)
+def _graph(data: memoryview, file: FileBytes | None) -> tuple[int, int, int]:
+    """Where the field of the graph begins, its value begins, and both end."""
+    found: list[tuple[int, int, int]] = []
+    if file:
+        file.need(_HEAD)
+    for number, wire, begin, payload, end in _fields(data, 0, len(data)):
+        if number == _MODEL_GRAPH:
+            if found or wire != _BYTES:
+                raise ValueError("not one graph")
+            found.append((begin, payload, end))
+            if file:
+                file.need_rest(end)
+        elif file and not found:
+            file.need(end + _HEAD)
+    if not found:
+        raise ValueError("no graph")
+    return found[0]
+
+
+def _take_payload(file: FileBytes, message: int, end: int) -> None:
+    """Reads the message of a large tensor."""
+    fields = 0
+    file.need(message + _HEAD)
+    for number, wire, begin, payload, stop in _fields(file.data, message, end):
+        if number == _TENSOR_RAW_DATA:
+            fields += 1
+            if fields > 1:
+                raise ValueError("data in two fields")
+            if wire == _BYTES and stop - payload >= MIN_PAYLOAD:
+                file.take(message, begin, payload, stop)
+        file.need(stop + _HEAD)
+
+
+def _parse_node(data: memoryview, begin: int, end: int) -> onnx.NodeProto:
+    node: onnx.NodeProto = _parse(onnx.NodeProto(), data[begin:end])
     return node
 
 
-def _parse_tensor(data: memoryview) -> Tensor:
+def _parse_tensor(payloads: Mapping[int, Payload], data: memoryview, begin: int, end: int) -> Tensor:
+    if (taken := payloads.get(begin)) is not None:
+        proto = _parse(onnx.TensorProto(), bytes(data[begin : taken.begin]) + bytes(data[taken.end : end]))
+        return Tensor(proto, taken.data)
+    data = data[begin:end]
     if len(data) >= MIN_TENSOR:
         try:
             found = [field for field in _fields(data, 0, len(data)) if field[0] == _TENSOR_RAW_DATA]

@@ -67,7 +67,7 @@ def _stored(weight: Value, in_rows: bool) -> tuple[Value, Value] | None:
     numbers: Array | None = weight.node.data
     assert numbers is not None
     if weight.node not in _zeros:
-        _zeros[weight.node] = numbers.size - int(np.count_nonzero(numbers.view(np.uint32) != 0))
+        _zeros[weight.node] = numbers.size - int(np.count_nonzero(numbers.view(np.uint32)))
     if _zeros[weight.node] < LEAST_ZEROS * numbers.size:
         return None
     rows = numbers if in_rows else numbers.T

@@ -1,0 +1,65 @@
+"""Reads a large model's file once, each large tensor to an aligned array of its own.
+
+Kernels use such an array in place. In the file a tensor lies at any byte: a view of the file would have to be copied.
+"""
+
+import mmap
+import os
+from typing import NamedTuple
+
+import numpy as np
+
+from hexane.errors import Error
+from hexane.system.large_pages import LargePages
+
+MIN_PAYLOAD = 1 << 18  # bytes; smaller payloads are read with the rest of the file
+_WINDOW = 1 << 14  # bytes of the rest in one read
+
+
+class Payload(NamedTuple):
+    """The field of a tensor's message that has its data: where it begins and ends in the file, and the data."""
+
+    begin: int
+    end: int
+    data: memoryview
+
+
+class FileBytes:
+    """data: as long as the file, and with its bytes where something has needed them; the others take no memory.
+    payloads: by where their tensors' messages begin."""
+
+    def __init__(self, descriptor: int, size: int, where: str) -> None:
+        self._descriptor, self._where = descriptor, where
+        room = mmap.mmap(-1, size)
+        if hasattr(mmap, "MADV_NOHUGEPAGE"):  # a large page is there as a whole once a byte of it is written
+            room.madvise(mmap.MADV_NOHUGEPAGE)
+        self._room = memoryview(room)
+        self.data = self._room.toreadonly()
+        self.payloads: dict[int, Payload] = {}
+        self._read_to = 0
+        self._arrays = LargePages()
+
+    def need(self, end: int) -> None:
+        """Reads on to this byte, if it is not there."""
+        if end > self._read_to < len(self.data):
+            end = min(len(self.data), max(end, self._read_to + _WINDOW))
+            self._read(self._room[self._read_to : end], self._read_to)
+            self._read_to = end
+
+    def need_rest(self, begin: int) -> None:
+        """Reads from this byte to the end of the file. `need` does not know."""
+        self._read(self._room[begin:], begin)
+
+    def take(self, message: int, field: int, begin: int, end: int) -> None:
+        """Reads the payload [begin, end), in the field that begins at `field`, to an array."""
+        array = self._arrays.array((end - begin,), np.uint8)
+        self._read(array.data, begin)
+        self._read_to = max(self._read_to, end)
+        self.payloads[message] = Payload(field, end, array.data.toreadonly())
+
+    def _read(self, room: memoryview, at: int) -> None:
+        while room:
+            count = os.preadv(self._descriptor, [room], at)
+            if not count:
+                raise Error(f"{self._where}: got {len(room)} bytes less than when it was opened, need all of it")
+            room, at = room[count:], at + count
