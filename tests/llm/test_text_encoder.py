@@ -271,12 +271,6 @@ def test_folders_that_cannot_be_loaded_are_errors(tmp_path: Path) -> None:
         hx.llm.load(folder)
 
 
-def test_an_image_encoder_is_for_compile(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"model_type": "vit"}')
-    with pytest.raises(hx.Error, match=r"got an image encoder, need a model of texts: hx\.compile takes"):
-        hx.llm.load(tmp_path)
-
-
 def test_a_damaged_config_is_no_encoder(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("[")
     assert not holds_encoder(tmp_path)
@@ -300,9 +294,10 @@ def test_embed_prints_cosines_and_writes_the_vectors(cli: Cli, tmp_path: Path) -
 def test_embed_refuses_no_text_and_decoders(cli: Cli, tmp_path: Path) -> None:
     folder = folder_of("bert", tmp_path)
     assert "--text: got no text" in cli("embed", folder).err
+    assert "--image: got it for a text encoder" in cli("embed", folder, "--image", "a.png").err
     (folder / "config.json").write_text('{"model_type": "llama"}')
     ended = cli("embed", folder, "--text", "a")
-    assert (ended.code, "got no text encoder" in ended.err) == (1, True)
+    assert (ended.code, "got no encoder, need" in ended.err) == (1, True)
 
 
 def test_llm_prints_the_facts_of_an_encoder(cli: Cli, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`hexane embed`: texts as vectors of a text encoder."""
+"""`hexane embed`: texts and images as vectors of an encoder."""
 
 import io
 from pathlib import Path
@@ -14,9 +14,12 @@ from hexane.cli.options import Debug, Json
 from hexane.cli.output import print_json, print_table, working
 from hexane.cli.sampling import Threads
 from hexane.errors import Error
+from hexane.graph import Array
 from hexane.importers.encoders import holds_encoder
+from hexane.importers.image_encoders import holds_image_encoder
 from hexane.llm import find_model
 from hexane.llm.encoder import load_encoder
+from hexane.llm.image_encoder import load_image_encoder
 
 SHOWN = 60  # characters of a text
 
@@ -27,12 +30,15 @@ def embed(
         str,
         typer.Argument(
             metavar="MODEL",
-            help="A Hugging Face folder of a text encoder, or a repository (org/name) in its local cache.",
+            help="A Hugging Face folder of an encoder, or a repository (org/name) in its local cache.",
         ),
     ],
     text: Annotated[list[str] | None, typer.Option("--text", metavar="TEXT", help="Again for further texts.")] = None,
     lines: Annotated[
         Path | None, typer.Option("--lines", metavar="FILE", help="A file with a text in each line.")
+    ] = None,
+    image: Annotated[
+        list[Path] | None, typer.Option("--image", metavar="FILE", help="A png or jpeg. Again for further images.")
     ] = None,
     prompt: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Put before each text. [default: the folder's own]")
@@ -46,26 +52,38 @@ def embed(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Compute sentence embeddings: a vector of each text, and its cosine with that of the first text.
+    """Compute embeddings: a vector of each text or image, and its cosine with the first vector.
 
     \b
     hexane embed all-MiniLM-L6-v2 --text "A tide." --text "The sea rises."
     hexane embed all-MiniLM-L6-v2 --lines texts.txt -o vectors.npy
     hexane embed e5-small-v2 --prompt "query: " --text "What is a tide?"
+    hexane embed vit-base-patch16-224 --image tide.png --image sea.jpg
 
     Tokens are pooled as the folder's modules.json says: their mean, the first token, with or without the length 1;
-    without that file their mean.
+    without that file their mean. Images become the input of the network as preprocessor_config.json says.
     """
-    texts = [*(text or []), *(_lines(lines) if lines else [])]
-    if not texts:
-        raise typer.BadParameter("--text: got no text, need one, or --lines")
+    texts, images = [*(text or []), *(_lines(lines) if lines else [])], image or []
     path = find_model(model)
-    if not holds_encoder(path):
-        raise Error(f"[embed] {path}: got no text encoder, need a Hugging Face folder of one, of BERT's kind")
-    with working(f"reading {path.name}"):
-        made = load_encoder(path, compress=compress, threads=threads, force=force)
-    with working("computing"):
-        vectors = made.embed(texts, prompt=prompt)
+    if holds_image_encoder(path):
+        for option, value in (("--text", texts or None), ("--prompt", prompt), ("--compress", compress)):
+            if value is not None:
+                raise typer.BadParameter(f"{option}: got it for an image encoder, need --image alone")
+        if not images:
+            raise typer.BadParameter("--image: got no image, need one")
+        vectors = _of_images(path, images, threads)
+    elif holds_encoder(path):
+        if images:
+            raise typer.BadParameter("--image: got it for a text encoder, need --text")
+        if not texts:
+            raise typer.BadParameter("--text: got no text, need one, or --lines")
+        with working(f"reading {path.name}"):
+            made = load_encoder(path, compress=compress, threads=threads, force=force)
+        with working("computing"):
+            vectors = made.embed(texts, prompt=prompt)
+    else:
+        raise Error(f"[embed] {path}: got no encoder, need a Hugging Face folder of one, such as BERT's or ViT's")
+    kind, names = ("image", [str(one) for one in images]) if images else ("text", texts)
     if output is not None:
         data = io.BytesIO()
         np.save(data, vectors)
@@ -73,16 +91,23 @@ def embed(
     lengths = np.maximum(np.linalg.norm(vectors, axis=1), 1e-30)
     cosines = (vectors @ vectors[0]) / (lengths * lengths[0])
     if json:
-        rows = [{"text": one, "cosine": float(cosine)} for one, cosine in zip(texts, cosines, strict=True)]
-        record = {"count": len(texts), "dim": vectors.shape[1], "texts": rows, "output": output and str(output)}
+        rows = [{kind: one, "cosine": float(cosine)} for one, cosine in zip(names, cosines, strict=True)]
+        record = {"count": len(names), "dim": vectors.shape[1], f"{kind}s": rows, "output": output and str(output)}
         print_json(record if output else {**record, "vectors": vectors.tolist()})
         return
-    print(f"{len(texts)} x {vectors.shape[1]}{f', in {output}' if output else ''}")
+    print(f"{len(names)} x {vectors.shape[1]}{f', in {output}' if output else ''}")
     print_table(
-        ("cosine", "text"),
-        [(f"{cosine:.4f}", _short(one)) for one, cosine in zip(texts, cosines, strict=True)],
+        ("cosine", kind),
+        [(f"{cosine:.4f}", _short(one)) for one, cosine in zip(names, cosines, strict=True)],
         right=("cosine",),
     )
+
+
+def _of_images(path: Path, images: list[Path], threads: int | None) -> Array:
+    with working(f"reading {path.name}"):
+        made = load_image_encoder(path, threads=threads)
+    with working("computing"):
+        return made.embed(images)
 
 
 def _lines(path: Path) -> list[str]:

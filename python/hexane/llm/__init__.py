@@ -6,6 +6,7 @@ from hexane.llm.encoder import TextEncoder
 from hexane.llm.export import Exported, export
 from hexane.llm.facts import Facts, facts
 from hexane.llm.find import find_model
+from hexane.llm.image_encoder import ImageEncoder
 from hexane.llm.loading import load
 from hexane.llm.model import LanguageModel
 
@@ -14,6 +15,7 @@ __all__ = [
     "Conversation",
     "Exported",
     "Facts",
+    "ImageEncoder",
     "LanguageModel",
     "TextEncoder",
     "export",

@@ -31,10 +31,13 @@ def _other(path: Path, kind: Any) -> str:
             f" folder, and as a network {AS_NETWORK}"
         )
     if holds_image_encoder(path):
-        return f"an image encoder ({kind}), which makes no text, need a decoder: {AS_NETWORK} take this folder"
+        return (
+            f"an image encoder ({kind}), which makes no text, need a decoder: `hexane embed` takes this folder, and as"
+            f" a network {AS_NETWORK}"
+        )
     if kind in OF_BOTH:
         return (
-            f"an encoder of texts and images ({kind}), which makes no text, need a decoder: commands take the encoder of"
-            f" images alone, {kind}_vision_model"
+            f"an encoder of texts and images ({kind}), which makes no text, need a decoder: commands take the"
+            f" encoder of images alone, {kind}_vision_model"
         )
     return f"the model_type {short(kind)}, need a decoder, one of {', '.join(FAMILIES)}"

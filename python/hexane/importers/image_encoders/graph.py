@@ -1,6 +1,6 @@
 """The graph of an image encoder: patches are tokens, and each layer norms before attention and MLP."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from hexane.importers.image_encoders.config import FAMILIES, ImageEncoderConfig
 
 PIXELS = "pixel_values"
 STATES, POOLER, LOGITS, EMBEDS = "last_hidden_state", "pooler_output", "logits", "image_embeds"
+FIRST = "first_token"
 
 
 def _quick_gelu(x: Tensor) -> Tensor:
@@ -37,12 +38,25 @@ def outputs_of(config: ImageEncoderConfig, pooled: bool) -> tuple[str, ...]:
     return (STATES, POOLER) if pooled else (STATES,)
 
 
-def image_encoder(config: ImageEncoderConfig, weights: Mapping[str, Array], batch: int, pooled: bool) -> Graph:
-    """pixel_values (batch, channels, size, size) fp32 -> last_hidden_state (batch, tokens, dim), pooler_output (batch,
-    dim), logits (batch, labels) or image_embeds (batch, projection). weights: by the names of `read_image_encoder`."""
+def embedding_of(config: ImageEncoderConfig, pooled: bool) -> str | None:
+    """The output that stands for the whole image; None for a model without one."""
+    if config.head == "WithProjection":
+        return EMBEDS
+    if pooled:
+        return POOLER
+    return FIRST if FAMILIES[config.family].kind == "vit" else None
+
+
+def image_encoder(
+    config: ImageEncoderConfig, weights: Mapping[str, Array], batch: int, outputs: Sequence[str]
+) -> Graph:
+    """pixel_values (batch, channels, size, size) fp32 -> outputs of these names: last_hidden_state (batch, tokens,
+    dim), pooler_output and first_token (batch, dim), logits (batch, labels), image_embeds (batch, projection).
+
+    weights: by the names of `read_image_encoder`."""
     made = _ImageEncoder(config, weights, batch)
     found = made.outputs()
-    return hx.graph({name: found[name]() for name in outputs_of(config, pooled)}, name=config.family)
+    return hx.graph({name: found[name]() for name in outputs}, name=config.family)
 
 
 class _ImageEncoder:
@@ -113,6 +127,7 @@ class _ImageEncoder:
             STATES: lambda: states,
             POOLER: lambda: hx.tanh(self.linear("pooler", states[:, 0])),
             LOGITS: lambda: self.labels(states),
+            FIRST: lambda: states[:, 0],
         }
 
     def labels(self, states: Tensor) -> Tensor:

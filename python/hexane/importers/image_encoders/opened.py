@@ -51,8 +51,7 @@ class OpenedImageEncoder:
         return self._read
 
     def _pooled(self) -> bool:
-        config, weights = self._files()
-        return config.probed or FAMILIES[config.family].kind == "clip" or "pooler.weight" in weights
+        return is_pooled(*self._files())
 
     def signature(self, name: str) -> Signature:
         c = self.config
@@ -76,7 +75,12 @@ class OpenedImageEncoder:
         if len(shape) != 4 or shape[0] < 1 or shape[1:] != (config.channels, config.size, config.size):
             need = f"a batch of {config.channels}x{config.size}x{config.size}"
             raise Error(f"[open] input_shapes: {PIXELS}: got {shape}, need {need}")
-        return image_encoder(config, weights, shape[0], self._pooled())
+        return image_encoder(config, weights, shape[0], outputs_of(config, self._pooled()))
+
+
+def is_pooled(config: ImageEncoderConfig, weights: Mapping[str, Array]) -> bool:
+    """True for a model with a pooler_output."""
+    return config.probed or FAMILIES[config.family].kind == "clip" or "pooler.weight" in weights
 
 
 def read_image_encoder(folder: Path) -> tuple[ImageEncoderConfig, dict[str, Array]]:

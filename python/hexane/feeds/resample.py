@@ -1,0 +1,59 @@
+"""Images in another size, as Pillow resizes them: with a filter that grows with the pixels it averages."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from hexane.graph import Array
+
+BITS = 22  # of the fraction of Pillow's weights of 8-bit pixels
+BLOCK = 16  # output rows that one product computes
+
+
+def _bilinear(x: Array) -> Array:
+    return np.where(np.abs(x) < 1, 1 - np.abs(x), 0)
+
+
+def _bicubic(x: Array) -> Array:
+    a, x = -0.5, np.abs(x)
+    near, far = ((a + 2) * x - (a + 3)) * x * x + 1, (((x - 5) * x + 8) * x - 4) * a
+    return np.where(x < 1, near, np.where(x < 2, far, 0))
+
+
+# By name: the filter, and the distance from which on it is 0.
+FILTERS: Mapping[str, tuple[Callable[[Array], Array], float]] = {"bilinear": (_bilinear, 1), "bicubic": (_bicubic, 2)}
+
+
+def resized(image: Array, height: int, width: int, mode: str) -> Array:
+    """image: (height, width, channels), uint8 or fp32; the result has the same dtype. mode: one of `FILTERS`. uint8
+    gives Pillow's bytes: columns first, with a rounding to 8 bits after them. Floats are not rounded or clipped."""
+    if width != image.shape[1]:
+        image = _rows(image.transpose(1, 0, 2), width, mode).transpose(1, 0, 2)
+    return np.ascontiguousarray(_rows(image, height, mode) if height != image.shape[0] else image)
+
+
+def _rows(image: Array, count: int, mode: str) -> Array:
+    """The image with so many rows."""
+    weigh, reach = FILTERS[mode]
+    whole, rest = len(image), image.shape[1:]
+    scale = whole / count
+    stretch = max(scale, 1.0)
+    centre = (np.arange(count) + 0.5) * scale
+    begin = np.maximum((centre - reach * stretch + 0.5).astype(np.int64), 0)
+    end = np.minimum((centre + reach * stretch + 0.5).astype(np.int64), whole)
+    made = np.empty((count, *rest), image.dtype)
+    for first in range(0, count, BLOCK):
+        block = slice(first, first + BLOCK)
+        low, high = int(begin[block].min()), int(end[block].max())
+        place = np.arange(low, high)
+        weights = weigh((place + 0.5 - centre[block, None]) / stretch)
+        weights = np.where((place >= begin[block, None]) & (place < end[block, None]), weights, 0)
+        weights = weights / weights.sum(1, keepdims=True)
+        if image.dtype == np.uint8:  # fp64 has all these integers
+            fixed = weights * (1 << BITS)
+            weights = np.trunc(np.where(fixed < 0, fixed - 0.5, fixed + 0.5))
+        rows = weights @ image[low:high].reshape(high - low, -1).astype(np.float64)
+        if image.dtype == np.uint8:
+            rows = np.clip(np.floor((rows + (1 << (BITS - 1))) / (1 << BITS)), 0, 255)
+        made[block] = rows.reshape(-1, *rest)
+    return made
