@@ -7,11 +7,10 @@ from hexane.errors import Error
 from hexane.importers.encoders import holds_encoder
 from hexane.importers.encoders.config import short
 from hexane.importers.encoders.files import CONFIG, json_object
-from hexane.importers.image_encoders import holds_image_encoder
+from hexane.importers.image_encoders import holds_image_encoder, holds_pair, holds_text_half
 from hexane.train.decoder.formats.hugging_face_families import FAMILIES
 
 AS_NETWORK = "`hexane run`, `check`, `compile`, `estimate`, `emit` and `info`"
-OF_BOTH = ("clip", "siglip")
 
 
 def check_decoder(path: Path) -> None:
@@ -35,9 +34,7 @@ def _other(path: Path, kind: Any) -> str:
             f"an image encoder ({kind}), which makes no text, need a decoder: `hexane embed` takes this folder, and as"
             f" a network {AS_NETWORK}"
         )
-    if kind in OF_BOTH:
-        return (
-            f"an encoder of texts and images ({kind}), which makes no text, need a decoder: commands take the"
-            f" encoder of images alone, {kind}_vision_model"
-        )
+    if holds_pair(path) or holds_text_half(path):
+        what = "texts and images" if holds_pair(path) else "texts"
+        return f"an encoder of {what} ({kind}), which makes no text, need a decoder: {AS_NETWORK} take this folder"
     return f"the model_type {short(kind)}, need a decoder, one of {', '.join(FAMILIES)}"
