@@ -250,5 +250,5 @@ def test_embed_prints_the_cosines_of_images(cli: Cli, tmp_path: Path) -> None:
     assert f"{float(cosine):.4f}" in ended.out
     found = json.loads(cli("embed", folder, "--image", files[0], "--json").out)
     assert found["images"] == [{"image": str(files[0]), "cosine": pytest.approx(1)}]
-    assert "--image: got no image" in cli("embed", folder).err
+    assert "--image: got none" in cli("embed", folder).err
     assert "--text: got it for an image encoder" in cli("embed", folder, "--text", "a").err

@@ -40,6 +40,7 @@ def test_commands_name_the_kind_of_another_model(command: str, kind: str, cli: C
         ended = cli(command, tmp_path)
         assert (ended.code, len(ended.err.splitlines())) == (1, 1), ended.err
         assert SAID[kind] in ended.err
+        assert kind == "whisper" or "`hexane embed`" in ended.err
         assert kind == "whisper" or "`hexane run`, `check`, `compile`" in ended.err
         (tmp_path / "tokenizer.json").write_text("{}")
 

@@ -293,7 +293,7 @@ def test_embed_prints_cosines_and_writes_the_vectors(cli: Cli, tmp_path: Path) -
 
 def test_embed_refuses_no_text_and_decoders(cli: Cli, tmp_path: Path) -> None:
     folder = folder_of("bert", tmp_path)
-    assert "--text: got no text" in cli("embed", folder).err
+    assert "--text or --lines: got none" in cli("embed", folder).err
     assert "--image: got it for a text encoder" in cli("embed", folder, "--image", "a.png").err
     (folder / "config.json").write_text('{"model_type": "llama"}')
     ended = cli("embed", folder, "--text", "a")

@@ -36,5 +36,8 @@ def _other(path: Path, kind: Any) -> str:
         )
     if holds_pair(path) or holds_text_half(path):
         what = "texts and images" if holds_pair(path) else "texts"
-        return f"an encoder of {what} ({kind}), which makes no text, need a decoder: {AS_NETWORK} take this folder"
+        return (
+            f"an encoder of {what} ({kind}), which makes no text, need a decoder: `hexane embed` takes this folder, and"
+            f" as a network {AS_NETWORK}"
+        )
     return f"the model_type {short(kind)}, need a decoder, one of {', '.join(FAMILIES)}"
