@@ -7,7 +7,6 @@ import numpy as np
 from hexane.graph import Array
 
 BITS = 22  # of the fraction of Pillow's weights of 8-bit pixels
-BLOCK = 16  # output rows that one product computes
 
 
 def _bilinear(x: Array) -> Array:
@@ -35,25 +34,25 @@ def resized(image: Array, height: int, width: int, mode: str) -> Array:
 def _rows(image: Array, count: int, mode: str) -> Array:
     """The image with so many rows."""
     weigh, reach = FILTERS[mode]
-    whole, rest = len(image), image.shape[1:]
+    whole = len(image)
     scale = whole / count
     stretch = max(scale, 1.0)
     centre = (np.arange(count) + 0.5) * scale
     begin = np.maximum((centre - reach * stretch + 0.5).astype(np.int64), 0)
     end = np.minimum((centre + reach * stretch + 0.5).astype(np.int64), whole)
-    made = np.empty((count, *rest), image.dtype)
-    for first in range(0, count, BLOCK):
-        block = slice(first, first + BLOCK)
-        low, high = int(begin[block].min()), int(end[block].max())
-        place = np.arange(low, high)
-        weights = weigh((place + 0.5 - centre[block, None]) / stretch)
-        weights = np.where((place >= begin[block, None]) & (place < end[block, None]), weights, 0)
-        weights = weights / weights.sum(1, keepdims=True)
-        if image.dtype == np.uint8:  # fp64 has all these integers
-            fixed = weights * (1 << BITS)
-            weights = np.trunc(np.where(fixed < 0, fixed - 0.5, fixed + 0.5))
-        rows = weights @ image[low:high].reshape(high - low, -1).astype(np.float64)
-        if image.dtype == np.uint8:
-            rows = np.clip(np.floor((rows + (1 << (BITS - 1))) / (1 << BITS)), 0, 255)
-        made[block] = rows.reshape(-1, *rest)
-    return made
+    place = begin[:, None] + np.arange((end - begin).max())  # (count, taps)
+    weights = np.where(place < end[:, None], weigh((place + 0.5 - centre[:, None]) / stretch), 0)
+    weights /= weights.sum(1, keepdims=True)
+    place = np.minimum(place, whole - 1)
+    if image.dtype == np.uint8:
+        fixed = weights * (1 << BITS)
+        weights = np.trunc(np.where(fixed < 0, fixed - 0.5, fixed + 0.5)).astype(np.int32)
+    given = np.ascontiguousarray(image, weights.dtype).reshape(whole, -1)
+    made = np.full((count, given.shape[1]), 1 << (BITS - 1) if image.dtype == np.uint8 else 0, weights.dtype)
+    for tap in range(place.shape[1]):  # a product of matrices would start threads for less work than they cost
+        row = given[place[:, tap]]
+        row *= weights[:, tap, None]
+        made += row
+    if image.dtype == np.uint8:
+        made = np.clip(made >> BITS, 0, 255)
+    return made.astype(image.dtype).reshape(count, *image.shape[1:])
