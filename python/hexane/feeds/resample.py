@@ -24,8 +24,10 @@ FILTERS: Mapping[str, tuple[Callable[[Array], Array], float]] = {"bilinear": (_b
 
 
 def resized(image: Array, height: int, width: int, mode: str) -> Array:
-    """image: (height, width, channels), uint8 or fp32; the result has the same dtype. mode: one of `FILTERS`. uint8
-    gives Pillow's bytes: columns first, with a rounding to 8 bits after them. Floats are not rounded or clipped."""
+    """image: (height, width, channels), uint8 or fp32; the result has the same dtype. mode: one of `FILTERS`.
+
+    Columns come first, and uint8 is rounded after them: these are Pillow's bytes. Floats are not rounded or clipped.
+    """
     if width != image.shape[1]:
         image = _rows(image.transpose(1, 0, 2), width, mode).transpose(1, 0, 2)
     return np.ascontiguousarray(_rows(image, height, mode) if height != image.shape[0] else image)

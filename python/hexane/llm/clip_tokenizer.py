@@ -15,8 +15,10 @@ SPELLED = ("SiglipTokenizer", "SiglipTokenizerFast")  # their code, not their fi
 
 
 class ClipTokenizer:
-    """most: tokens of a text with its marks, the rest is cut off. padding: the id up to `most`, None for no padding;
-    left: padding stands before a text; plain: texts lose their punctuation and outer spaces; lower: and upper case."""
+    """most: tokens of a text with its marks, the rest is cut off. padding: the id up to `most`, None for no padding.
+
+    left: padding stands before a text. plain: texts lose their punctuation and outer spaces. lower: upper case too.
+    """
 
     def __init__(
         self, inner: EncoderTokenizer, padding: int | None, left: bool = False, plain: bool = False, lower: bool = False

@@ -42,9 +42,10 @@ class ImageEncoder:
         """(count, dim) fp32: a vector of each image, or (dim,) of one image: image_embeds of a model with a projection,
         else pooler_output, else the first token of last_hidden_state.
 
-        images: the path of a png or jpeg; an array (height, width, 3), of uint8, or of floats from 0 to 1; or a list of
-        such. normalize: vectors get the length 1. Raises Error for other things, and for a model whose images have no
-        vector.
+        images: the path of a png or jpeg, an array (height, width, 3), or a list of such. Arrays are of uint8, or of
+        floats from 0 to 1. normalize: vectors get the length 1.
+
+        Raises Error for other things, and for a model whose images have no vector.
         """
         if self._embedding is None:
             raise Error(f"[llm.embed] {self.path}: got a model without a vector of an image, need vision_use_head")

@@ -33,8 +33,8 @@ def load(
     calibration: str | os.PathLike[str] | None = None,
     force: bool = False,
 ) -> LanguageModel | Any:
-    """Opens a language model to run on this CPU: a `LanguageModel`, a `TextEncoder` for a folder of BERT's kind, an
-    `ImageEncoder` for one of ViT's, or a `TextImageEncoder` for CLIP and SigLIP.
+    """Opens a model to run on this CPU: a `LanguageModel`, or an encoder. Folders of BERT's kind give a `TextEncoder`,
+    of ViT's kind an `ImageEncoder`, of CLIP's and SigLIP's a `TextImageEncoder`.
 
     model: a folder of Hugging Face, a .safetensors file with config.json next to it, a repository (`org/name`) in the
     local cache of Hugging Face, a GGUF file, a file of llama2.c, or a checkpoint of `hexane train`. context: tokens

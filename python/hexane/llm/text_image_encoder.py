@@ -66,7 +66,7 @@ class TextImageEncoder:
         return ImageEncoder(self.path, c, self._pair.image_weights, processor, self._options)
 
     def embed(self, texts: str | Sequence[str] | None = None, *, images: Any = None, normalize: bool = False) -> Array:
-        """(count, dim) fp32: a vector of each text, or of each image; (dim,) of one. They are those of transformers'
+        """(count, dim) fp32: a vector of each text, or of each image; (dim,) of one. Like transformers'
         get_text_features and get_image_features.
 
         texts: cut off where they are too long. images: as `ImageEncoder.embed` takes them. normalize: vectors get the

@@ -21,7 +21,7 @@ def is_encoder(seen: Seen) -> bool:
 
 
 def _kind(seen: Seen) -> Callable[[Path], Opened] | None:
-    """What opens the folder; None for other folders."""
+    """The class that opens the folder; None for other folders."""
     if seen.path is None or not _has_weights(seen):
         return None
     from hexane.importers import encoders, image_encoders

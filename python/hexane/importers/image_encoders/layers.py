@@ -24,7 +24,7 @@ ACTIVATION: Mapping[str, Callable[[Tensor], Tensor]] = {
 
 
 class Sizes(Protocol):
-    """Of an encoder: channels of a token, layers, heads of attention, the epsilon of norms, the activation of MLPs."""
+    """Channels of a token, layers, heads of attention, the epsilon of norms, the activation of MLPs."""
 
     @property
     def dim(self) -> int: ...

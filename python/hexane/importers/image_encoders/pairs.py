@@ -152,7 +152,7 @@ class OpenedPair:
 
 
 def _renamed(one: Input) -> Input:
-    return Input(one.name, one.dtype, ("texts", "seq"))
+    return Input(one.name, one.dtype, ("texts", "caption"))
 
 
 def pair(files: PairFiles, texts: tuple[int, int], images: int, masked: bool) -> Graph:

@@ -49,9 +49,11 @@ FAMILIES: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class TextHalfConfig:
-    """The sizes of an encoder of texts. positions: the most tokens; end: the id whose first place stands for a text of
-    CLIP, 2 for that of the largest id, as in old folders; padding: the id behind a text of SigLIP; projected: the
-    vector of a text of CLIP has a projection."""
+    """The sizes of an encoder of texts.
+
+    positions: the most tokens. end: the id whose first place gives CLIP's vector of a text; old folders have 2, for the
+    place of the largest id. padding: the id after a text of SigLIP. projected: CLIP's vector has a projection.
+    """
 
     family: str
     vocab: int

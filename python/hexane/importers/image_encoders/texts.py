@@ -14,7 +14,7 @@ from hexane.importers.image_encoders.text_config import TextHalfConfig, is_text_
 from hexane.importers.image_encoders.text_graph import text_half, text_outputs_of
 from hexane.importers.signature import Dim, Input, Signature, SpecialisationNeeded, known_dims
 
-FREE: tuple[Dim, ...] = ("batch", "seq")
+FREE: tuple[Dim, ...] = ("batch", "caption")
 PREFIX = "text_model."
 HEADS = {"clip_text_model": "text_projection", "siglip_text_model": "head"}
 
