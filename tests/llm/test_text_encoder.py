@@ -251,7 +251,7 @@ def test_folders_that_cannot_be_loaded_are_errors(tmp_path: Path) -> None:
     folder = folder_of("bert", tmp_path)
     with pytest.raises(hx.Error, match="context: got 5 for a text encoder"):
         hx.llm.load(folder, context=5)
-    with pytest.raises(hx.Error, match="got a text encoder, which makes no text"):
+    with pytest.raises(hx.Error, match=r"got a text encoder \(bert\), which makes no text"):
         load_decoder(folder)
     (folder / "vocab.txt").write_text("\n".join([*PIECES, "zz"]))
     with pytest.raises(hx.Error, match="got 37 tokens, need the tokenizer's 38"):
@@ -269,12 +269,6 @@ def test_folders_that_cannot_be_loaded_are_errors(tmp_path: Path) -> None:
         (folder / name).unlink()
     with pytest.raises(hx.Error, match=r"got no tokenizer, need tokenizer.json or vocab.txt"):
         hx.llm.load(folder)
-
-
-def test_an_image_encoder_is_for_compile(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"model_type": "vit"}')
-    with pytest.raises(hx.Error, match=r"got an image encoder, need a model of texts: hx\.compile takes"):
-        hx.llm.load(tmp_path)
 
 
 def test_a_damaged_config_is_no_encoder(tmp_path: Path) -> None:
@@ -299,10 +293,11 @@ def test_embed_prints_cosines_and_writes_the_vectors(cli: Cli, tmp_path: Path) -
 
 def test_embed_refuses_no_text_and_decoders(cli: Cli, tmp_path: Path) -> None:
     folder = folder_of("bert", tmp_path)
-    assert "--text: got no text" in cli("embed", folder).err
+    assert "--text or --lines: got none" in cli("embed", folder).err
+    assert "--image: got it for a text encoder" in cli("embed", folder, "--image", "a.png").err
     (folder / "config.json").write_text('{"model_type": "llama"}')
     ended = cli("embed", folder, "--text", "a")
-    assert (ended.code, "got no text encoder" in ended.err) == (1, True)
+    assert (ended.code, "got no encoder, need" in ended.err) == (1, True)
 
 
 def test_llm_prints_the_facts_of_an_encoder(cli: Cli, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`hexane embed`: texts as vectors of a text encoder."""
+"""`hexane embed`: texts and images as vectors of an encoder."""
 
 import io
 from pathlib import Path
@@ -14,9 +14,13 @@ from hexane.cli.options import Debug, Json
 from hexane.cli.output import print_json, print_table, working
 from hexane.cli.sampling import Threads
 from hexane.errors import Error
+from hexane.graph import Array
 from hexane.importers.encoders import holds_encoder
+from hexane.importers.image_encoders import holds_image_encoder, holds_pair, holds_text_half
 from hexane.llm import find_model
-from hexane.llm.encoder import load_encoder
+from hexane.llm.encoder import TextEncoder, load_encoder
+from hexane.llm.image_encoder import ImageEncoder, load_image_encoder
+from hexane.llm.text_image_encoder import TextImageEncoder, load_text_image_encoder
 
 SHOWN = 60  # characters of a text
 
@@ -27,12 +31,15 @@ def embed(
         str,
         typer.Argument(
             metavar="MODEL",
-            help="A Hugging Face folder of a text encoder, or a repository (org/name) in its local cache.",
+            help="A Hugging Face folder of an encoder, or a repository (org/name) in its local cache.",
         ),
     ],
     text: Annotated[list[str] | None, typer.Option("--text", metavar="TEXT", help="Again for further texts.")] = None,
     lines: Annotated[
         Path | None, typer.Option("--lines", metavar="FILE", help="A file with a text in each line.")
+    ] = None,
+    image: Annotated[
+        list[Path] | None, typer.Option("--image", metavar="FILE", help="A png or jpeg. Again for further images.")
     ] = None,
     prompt: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Put before each text. [default: the folder's own]")
@@ -46,26 +53,57 @@ def embed(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Compute sentence embeddings: a vector of each text, and its cosine with that of the first text.
+    """Compute embeddings: a vector of each text or image, and its cosine with the first vector.
 
     \b
     hexane embed all-MiniLM-L6-v2 --text "A tide." --text "The sea rises."
     hexane embed all-MiniLM-L6-v2 --lines texts.txt -o vectors.npy
     hexane embed e5-small-v2 --prompt "query: " --text "What is a tide?"
+    hexane embed vit-base-patch16-224 --image tide.png --image sea.jpg
+    hexane embed clip-vit-base-patch32 --image tide.png --text "a tide" --text "a cat"
 
     Tokens are pooled as the folder's modules.json says: their mean, the first token, with or without the length 1;
-    without that file their mean.
+    without that file their mean. Images become the input of the network as preprocessor_config.json says.
+    Texts and images of CLIP and SigLIP give similarities: the cosine with the model's scale and bias.
     """
-    texts = [*(text or []), *(_lines(lines) if lines else [])]
-    if not texts:
-        raise typer.BadParameter("--text: got no text, need one, or --lines")
+    texts, images = [*(text or []), *(_lines(lines) if lines else [])], image or []
     path = find_model(model)
-    if not holds_encoder(path):
-        raise Error(f"[embed] {path}: got no text encoder, need a Hugging Face folder of one, of BERT's kind")
+    kind, names = ("image", [str(one) for one in images]) if images else ("text", texts)
+    of_images, of_both, of_texts = holds_image_encoder(path), holds_pair(path), holds_encoder(path)
+    if not (of_images or of_both or of_texts or holds_text_half(path)):
+        raise Error(f"[embed] {path}: got no encoder, need a Hugging Face folder of one, such as BERT's or ViT's")
+    for option, value in (("--prompt", prompt), ("--compress", compress)):
+        if value is not None and not of_texts:
+            raise typer.BadParameter(f"{option}: got it for an encoder of images or of CLIP's kind, need none")
+    if images and not (of_images or of_both):
+        raise typer.BadParameter("--image: got it for a text encoder, need --text")
+    if texts and of_images:
+        raise typer.BadParameter("--text: got it for an image encoder, need --image alone")
+    if not names:
+        options = "--image" if of_images else "--text, --lines or --image" if of_both else "--text or --lines"
+        raise typer.BadParameter(f"{options}: got none, need one")
+    if images and texts and output is not None:
+        raise typer.BadParameter("-o: got it with texts and images, need one of them")
+    made: TextEncoder | ImageEncoder | TextImageEncoder
     with working(f"reading {path.name}"):
-        made = load_encoder(path, compress=compress, threads=threads, force=force)
+        if of_texts:
+            made = load_encoder(path, compress=compress, threads=threads, force=force)
+        elif of_images:
+            made = load_image_encoder(path, threads=threads)
+        else:
+            made = load_text_image_encoder(path, threads=threads)
     with working("computing"):
-        vectors = made.embed(texts, prompt=prompt)
+        if isinstance(made, TextEncoder):
+            vectors = made.embed(texts, prompt=prompt)
+        elif isinstance(made, ImageEncoder):
+            vectors = made.embed(images)
+        elif images and texts:
+            vectors = made.similarity(texts, images)
+        else:
+            vectors = made.embed(images=images) if images else made.embed(texts)
+    if images and texts:
+        _print_similarities(vectors, names, texts, json)
+        return
     if output is not None:
         data = io.BytesIO()
         np.save(data, vectors)
@@ -73,16 +111,29 @@ def embed(
     lengths = np.maximum(np.linalg.norm(vectors, axis=1), 1e-30)
     cosines = (vectors @ vectors[0]) / (lengths * lengths[0])
     if json:
-        rows = [{"text": one, "cosine": float(cosine)} for one, cosine in zip(texts, cosines, strict=True)]
-        record = {"count": len(texts), "dim": vectors.shape[1], "texts": rows, "output": output and str(output)}
+        rows = [{kind: one, "cosine": float(cosine)} for one, cosine in zip(names, cosines, strict=True)]
+        record = {"count": len(names), "dim": vectors.shape[1], f"{kind}s": rows, "output": output and str(output)}
         print_json(record if output else {**record, "vectors": vectors.tolist()})
         return
-    print(f"{len(texts)} x {vectors.shape[1]}{f', in {output}' if output else ''}")
+    print(f"{len(names)} x {vectors.shape[1]}{f', in {output}' if output else ''}")
     print_table(
-        ("cosine", "text"),
-        [(f"{cosine:.4f}", _short(one)) for one, cosine in zip(texts, cosines, strict=True)],
+        ("cosine", kind),
+        [(f"{cosine:.4f}", _short(one)) for one, cosine in zip(names, cosines, strict=True)],
         right=("cosine",),
     )
+
+
+def _print_similarities(found: Array, images: list[str], texts: list[str], json: bool) -> None:
+    """found: (images, texts)"""
+    if json:
+        print_json({"images": images, "texts": texts, "similarities": found.tolist()})
+        return
+    rows = [
+        (f"{number:.4f}", _short(image), _short(text))
+        for image, of_image in zip(images, found, strict=True)
+        for text, number in zip(texts, of_image, strict=True)
+    ]
+    print_table(("similarity", "image", "text"), rows, right=("similarity",))
 
 
 def _lines(path: Path) -> list[str]:

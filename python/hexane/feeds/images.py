@@ -1,6 +1,7 @@
 """Images from png and jpeg files, as a port takes them."""
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -64,22 +65,42 @@ def _channels_last(port: Port, how: Preprocess) -> bool:
     return port.shape[3] in COLOR_COUNTS and port.shape[1] not in COLOR_COUNTS
 
 
+def read_pixels(path: Path, where: str, grey: bool = False) -> Array:
+    """All pixels of an image as uint8 (height, width, 3), or (height, width, 1) of grey, turned as its camera says.
+    Raises Error, beginning with `where`, for a file that is no image of 8 bits."""
+
+    def convert(image: Any) -> Any:
+        from PIL import ImageOps
+
+        image = ImageOps.exif_transpose(image)
+        return image.convert("L" if grey else "RGB") if image.mode in CONVERTED else image
+
+    pixels = _opened(path, f"{where}: {path}", convert)
+    return pixels[..., None] if pixels.ndim == 2 else pixels
+
+
 def _pixels(port: Port, path: Path, last: bool, any_size: bool) -> Array:
+    def convert(image: Any) -> Any:
+        return _sized(image, port, last) if any_size and image.mode in CONVERTED else image
+
+    return _opened(path, f"[input] {port.name!r}: {path}", convert)
+
+
+def _opened(path: Path, where: str, convert: Callable[[Any], Any]) -> Array:
+    """The pixels of an image in a file, after `convert`."""
     try:
         from PIL import Image
     except ImportError:
         raise Error("[input] images need Pillow, which is not installed: pip install 'hexane[images]'") from None
-    with os.fdopen(open_regular(path, f"[input] {port.name!r}: {path}", "npy or image file"), "rb") as file:
+    with os.fdopen(open_regular(path, where, "npy or image file"), "rb") as file:
         try:
-            image = Image.open(file, formats=["PNG", "JPEG"])
-            if any_size and image.mode in CONVERTED:
-                image = _sized(image, port, last)
+            image = convert(Image.open(file, formats=["PNG", "JPEG"]))
             if image.mode in ("L", "RGB"):
                 return np.asarray(image)
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            name = path.suffix.lower()[1:]
-            raise Error(f"[input] {port.name!r}: {path} is no {name} file that can be read: {error}") from None
-    raise Error(f"[input] {port.name!r}: got the image {path} of mode {image.mode}, need 8-bit grey (L) or RGB")
+            kind = path.suffix.lower()[1:]
+            raise Error(f"{where} is no {kind} file that can be read: {error}") from None
+    raise Error(f"{where}: got an image of mode {image.mode}, need 8-bit grey (L) or RGB")
 
 
 def _sized(image: Any, port: Port, last: bool) -> Any:

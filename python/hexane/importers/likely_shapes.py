@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 Dims = Sequence[int | str | None] | None  # fixed, named or free; None where even the rank is free
 
-BATCH, COLORS, IMAGE, LINE, FEATURES, TOKENS, SAMPLES = 1, 3, 224, 320, 32, 128, 16000
+BATCH, COLORS, IMAGE, LINE, FEATURES, TOKENS, CAPTION, SAMPLES = 1, 3, 224, 320, 32, 128, 16, 16000
 LINE_HEIGHTS = (32, 48, 64)  # of images of one line of text
 COLOR_COUNTS = (1, 3, 4)
 SOUND = ("audio", "wave", "speech", "signal", "pcm", "input_values")
 # The extent suggested by a word in the name of a dim. The first match counts.
 BY_WORD = (
     (BATCH, ("batch", "bs", "n", "b")),
+    (CAPTION, ("caption",)),
     (TOKENS, ("seq", "sequence", "len", "length", "token", "tokens", "time", "past", "frames", "t", "s")),
     (COLORS, ("channel", "channels", "c")),
     (None, ("height", "width", "h", "w")),  # an extent of an image, which other dims decide

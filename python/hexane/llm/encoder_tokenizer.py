@@ -32,6 +32,11 @@ class EncoderTokenizer:
         if 1 not in inner.encode("a").special_tokens_mask:
             raise Error(f"{where}: got a tokenizer that puts no marks around a text, need one with a post-processor")
 
+    def id_of(self, mark: str) -> int | None:
+        """The id of a token; None where there is none."""
+        found: int | None = self._inner.token_to_id(mark)
+        return found
+
     def encode(self, texts: Sequence[Text]) -> list[tuple[list[int], list[int]]]:
         """The ids and the types of the tokens of each text or pair.
 
@@ -64,7 +69,7 @@ def load_encoder_tokenizer(folder: Path, family: str, longest: int, given: Path 
         import tokenizers
     except ImportError:
         raise Error(f"{where}: got no package tokenizers, need: pip install 'hexane[chat]'") from None
-    fields = _fields(folder, "tokenizer_config.json", where)
+    fields = tokenizer_fields(folder)
     limit = fields.get("model_max_length")
     most = min(longest, int(limit)) if isinstance(limit, (int, float)) and 1 <= limit < NO_LIMIT else longest
     try:
@@ -74,6 +79,11 @@ def load_encoder_tokenizer(folder: Path, family: str, longest: int, given: Path 
         raise
     except BaseException as error:  # the package's panics are no Exception
         raise Error(f"{where}: {error}, need an undamaged tokenizer") from None
+
+
+def tokenizer_fields(folder: Path) -> dict[str, Any]:
+    """The fields of tokenizer_config.json; none without that file."""
+    return _fields(folder, "tokenizer_config.json", f"{WHERE} {folder}")
 
 
 def _inner(package: Any, folder: Path, family: str, fields: Mapping[str, Any], given: Path | None, where: str) -> Any:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Any
 
 from hexane.compression import Compression
 from hexane.errors import Error
 from hexane.importers.encoders import holds_encoder
-from hexane.importers.image_encoders import holds_image_encoder
+from hexane.importers.image_encoders import holds_image_encoder, holds_pair, holds_text_half
 from hexane.llm import model as decoders
 from hexane.llm.encoder import load_encoder
 from hexane.llm.find import find_model
+from hexane.llm.image_encoder import load_image_encoder
 from hexane.llm.model import LanguageModel
+from hexane.llm.text_image_encoder import load_text_image_encoder
 
 OF_DECODERS = ("context", "lora", "calibration")
 
 
-# Any stands for TextEncoder: callers with a checker of types know which of both their model is.
+# Any stands for encoders: callers with a checker of types know their model's kind.
 def load(
     model: str | os.PathLike[str],
     *,
@@ -30,7 +33,8 @@ def load(
     calibration: str | os.PathLike[str] | None = None,
     force: bool = False,
 ) -> LanguageModel | Any:
-    """Opens a language model to run on this CPU: a `LanguageModel`, or a `TextEncoder` for a folder of BERT's kind.
+    """Opens a model to run on this CPU: a `LanguageModel`, or an encoder. Folders of BERT's kind give a `TextEncoder`,
+    of ViT's kind an `ImageEncoder`, of CLIP's and SigLIP's a `TextImageEncoder`.
 
     model: a folder of Hugging Face, a .safetensors file with config.json next to it, a repository (`org/name`) in the
     local cache of Hugging Face, a GGUF file, a file of llama2.c, or a checkpoint of `hexane train`. context: tokens
@@ -41,15 +45,22 @@ def load(
     tokenizer: a file; None: the model's. lora: adapters, see `hx.train.read_adapter`. calibration: a file of text for
     the perplexity; None: a page of Hexane's own. force: do not measure encodings, except for "auto".
 
-    Encoders take `compress`, `threads`, `tokenizer` and `force`. Their encodings are judged by embeddings of a few
-    sentences: the cosine with those of the file's weights must be at least 0.98.
+    Text encoders take `compress`, `threads`, `tokenizer` and `force`. Their encodings are judged by embeddings of a few
+    sentences: the cosine with those of the file's weights must be at least 0.98. Image encoders take `threads`,
+    CLIP and SigLIP `tokenizer` too.
 
     Raises Error for a model that cannot be read, for an encoding that changes the text too much, and for values out of
     range. Nothing is downloaded.
     """
     path = find_model(model)
     if holds_image_encoder(path):
-        raise Error(f"[llm.load] {path}: got an image encoder, need a model of texts: hx.compile takes this folder")
+        of_texts = (*OF_DECODERS, "compress", "tokenizer")
+        _refuse("an image encoder", zip(of_texts, (context, lora, calibration, compress, tokenizer), strict=True))
+        return load_image_encoder(path, threads=threads)
+    if holds_pair(path) or holds_text_half(path):
+        of_decoders = zip((*OF_DECODERS, "compress"), (context, lora, calibration, compress), strict=True)
+        _refuse("CLIP or SigLIP", of_decoders)
+        return load_text_image_encoder(path, threads=threads, tokenizer=tokenizer)
     if not holds_encoder(path):
         return decoders.load(
             path,
@@ -62,7 +73,11 @@ def load(
             calibration=calibration,
             force=force,
         )
-    for name, value in zip(OF_DECODERS, (context, lora, calibration), strict=True):
-        if value is not None:
-            raise Error(f"[llm.load] {name}: got {value!r} for a text encoder, need none")
+    _refuse("a text encoder", zip(OF_DECODERS, (context, lora, calibration), strict=True))
     return load_encoder(path, compress=compress, threads=threads, tokenizer=tokenizer, force=force)
+
+
+def _refuse(kind: str, given: Iterable[tuple[str, Any]]) -> None:
+    for name, value in given:
+        if value is not None:
+            raise Error(f"[llm.load] {name}: got {value!r} for {kind}, need none")

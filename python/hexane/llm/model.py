@@ -14,10 +14,10 @@ from hexane.build import Tensor
 from hexane.compression import Compression
 from hexane.errors import Error
 from hexane.graph import Array
-from hexane.importers.encoders import holds_encoder
 from hexane.llm.answer import Answer
 from hexane.llm.conversation import Conversation, Prompt
 from hexane.llm.find import find_model
+from hexane.llm.kinds import check_decoder
 from hexane.llm.quality import AUTOMATIC, Quality, calibration_ids, judged
 from hexane.options import Options
 from hexane.train.decoder import LlamaConfig, merge_adapters, read_adapter, read_llama
@@ -172,8 +172,7 @@ def load(
     Error as it does, and for an encoder.
     """
     path = find_model(model)
-    if holds_encoder(path):
-        raise Error(f"[llm.load] {path}: got a text encoder, which makes no text, need a decoder: see `hexane embed`")
+    check_decoder(path)
     options = Options(target="host", device="cpu", threads=threads, compress=compress)
     tokenizer_file = tokenizer_of(path) if tokenizer is None else Path(tokenizer)
     known = load_tokenizer(tokenizer_file)
@@ -224,9 +223,10 @@ def folder_of(path: Path) -> Path:
 
 
 def tokenizer_of(path: Path) -> Path:
-    """The file that has the tokenizer of a model. Raises Error for a model without one."""
+    """The file that has the tokenizer of a model. Raises Error for a model without one, and for no decoder."""
     if holds_gguf(path):
         return path
+    check_decoder(path)
     found = find_tokenizer(folder_of(path))
     if found is None:
         raise Error(f"[llm.load] tokenizer: got none, need a file, or {' or '.join(NAMES)} in {folder_of(path)}")

@@ -1,10 +1,12 @@
-"""Folders of Hugging Face with an encoder of texts or images: config.json and safetensors."""
+"""Folders of Hugging Face with an encoder of texts, images or both: config.json and safetensors."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
+from hexane.errors import Error
 from hexane.sources.format import Format
 from hexane.sources.look import Seen
-from hexane.sources.module import Function, functions_of
+from hexane.sources.module import Function, Opened, functions_of
 
 CONFIG = "config.json"
 
@@ -15,34 +17,34 @@ def _has_weights(seen: Seen) -> bool:
 
 def is_encoder(seen: Seen) -> bool:
     """True for a folder with safetensors whose config.json names a family of encoders."""
-    return _of_texts(seen) or _of_images(seen)
+    return _kind(seen) is not None
 
 
-def _of_texts(seen: Seen) -> bool:
+def _kind(seen: Seen) -> Callable[[Path], Opened] | None:
+    """The class that opens the folder; None for other folders."""
     if seen.path is None or not _has_weights(seen):
-        return False
-    from hexane.importers.encoders import holds_encoder
+        return None
+    from hexane.importers import encoders, image_encoders
 
-    return holds_encoder(seen.path)
-
-
-def _of_images(seen: Seen) -> bool:
-    if seen.path is None or not _has_weights(seen):
-        return False
-    from hexane.importers.image_encoders import holds_image_encoder
-
-    return holds_image_encoder(seen.path)
+    kinds: list[tuple[Callable[[Path], bool], Callable[[Path], Opened]]] = [
+        (encoders.holds_encoder, encoders.OpenedEncoder),
+        (image_encoders.holds_image_encoder, image_encoders.OpenedImageEncoder),
+        (image_encoders.holds_text_half, image_encoders.OpenedTextHalf),
+        (image_encoders.holds_pair, image_encoders.OpenedPair),
+    ]
+    return next((opened for holds, opened in kinds if holds(seen.path)), None)
 
 
 def _open(seen: Seen) -> Mapping[str, Function]:
+    from hexane.importers.image_encoders import OpenedPair
+
+    opened = _kind(seen)
     assert seen.path is not None
-    if _of_images(seen):
-        from hexane.importers.image_encoders import OpenedImageEncoder
-
-        return functions_of(OpenedImageEncoder(seen.path), ("main",))
-    from hexane.importers.encoders import OpenedEncoder
-
-    return functions_of(OpenedEncoder(seen.path), ("main",))
+    assert opened is not None
+    names = OpenedPair.functions if opened is OpenedPair else ("main",)
+    if seen.function is not None and seen.function not in names:
+        raise Error(f"[open] {seen.path}: got the function {seen.function!r}, need one of {', '.join(names)}")
+    return functions_of(opened(seen.path), (seen.function,) if seen.function else names)
 
 
 ENCODER = Format("encoder", "a Hugging Face folder of an encoder", is_encoder, _open)

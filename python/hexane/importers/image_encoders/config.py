@@ -6,6 +6,7 @@ from typing import Any
 
 from hexane.errors import Error
 from hexane.importers.encoders.config import LARGEST, short
+from hexane.importers.encoders.families import HARMLESS as OF_TEXTS
 
 FIELDS = {
     "dim": "hidden_size",
@@ -51,6 +52,7 @@ HARMLESS = frozenset(
         *("hidden_dropout_prob", "attention_probs_dropout_prob", "attention_dropout", "encoder_stride", "auto_map"),
         *("gradient_checkpointing", "projection_dim", "num_labels", "output_attentions", "output_hidden_states"),
         *("return_dict", "use_return_dict", "torchscript", "pooler_output_size", "license"),
+        "tie_word_embeddings",
     )
 )
 VIT = {
@@ -180,7 +182,7 @@ def config_in(where: str, given: Mapping[str, Any]) -> ImageEncoderConfig:
         if not any(got == need and isinstance(got, bool) == isinstance(need, bool) for need in needed):
             bad(name, " or ".join(map(repr, needed)))
     for name in sorted(given):
-        known = name in FIXED or name in HARMLESS or name in DEFAULTS
+        known = name in FIXED or name in HARMLESS or name in DEFAULTS or name in OF_TEXTS
         if not known and not name.startswith("_") and given[name] not in (None, False):
             bad(name, "no such field, as it may change the numbers: it is not known here")
     head = _head(given.get("architectures"), family)

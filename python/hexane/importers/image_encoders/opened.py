@@ -51,32 +51,50 @@ class OpenedImageEncoder:
         return self._read
 
     def _pooled(self) -> bool:
-        config, weights = self._files()
-        return config.probed or FAMILIES[config.family].kind == "clip" or "pooler.weight" in weights
+        return is_pooled(*self._files())
 
     def signature(self, name: str) -> Signature:
-        c = self.config
-        dims: tuple[Dim, ...] = ("batch", c.channels, c.size, c.size)
-        outputs = outputs_of(c, self._pooled())
-        kind = DTYPES["fp32"]
-        tokens = c.patches**2 + len(FAMILIES[c.family].marks)
-        results = tuple(
-            Input(one, kind, ("batch", tokens, c.dim) if one == STATES else ("batch", None)) for one in outputs
-        )
-        return Signature((Input(PIXELS, kind, dims),), outputs, (), results)
+        return image_signature(self.config, outputs_of(self.config, self._pooled()))
 
     def graph(self, name: str, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array]) -> Graph:
-        if values or shapes.keys() - {PIXELS}:
-            raise Error(f"[open] got shapes or values of {', '.join((*shapes, *values))}, need the shape of {PIXELS}")
-        config, weights = self._files()
-        if PIXELS not in shapes:
-            need = f"{PIXELS}:1x{config.channels}x{config.size}x{config.size}"
-            raise SpecialisationNeeded(f"[open] got no shape for {PIXELS}, need its batch, as in {need}", (PIXELS,))
-        shape = tuple(shapes[PIXELS])
-        if len(shape) != 4 or shape[0] < 1 or shape[1:] != (config.channels, config.size, config.size):
-            need = f"a batch of {config.channels}x{config.size}x{config.size}"
-            raise Error(f"[open] input_shapes: {PIXELS}: got {shape}, need {need}")
-        return image_encoder(config, weights, shape[0], self._pooled())
+        return image_graph(*self._files(), outputs_of(self.config, self._pooled()), shapes, values)
+
+
+def image_signature(c: ImageEncoderConfig, outputs: tuple[str, ...]) -> Signature:
+    dims: tuple[Dim, ...] = ("batch", c.channels, c.size, c.size)
+    kind = DTYPES["fp32"]
+    tokens = c.patches**2 + len(FAMILIES[c.family].marks)
+    results = tuple(Input(one, kind, ("batch", tokens, c.dim) if one == STATES else ("batch", None)) for one in outputs)
+    return Signature((Input(PIXELS, kind, dims),), outputs, (), results)
+
+
+def image_graph(
+    config: ImageEncoderConfig,
+    weights: Mapping[str, Array],
+    outputs: Sequence[str],
+    shapes: Mapping[str, Sequence[int]],
+    values: Mapping[str, Array],
+) -> Graph:
+    return image_encoder(config, weights, check_images(config, shapes, values), outputs)
+
+
+def check_images(config: ImageEncoderConfig, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array]) -> int:
+    """The batch of the input. Raises SpecialisationNeeded without its shape, Error for another one."""
+    if values or shapes.keys() - {PIXELS}:
+        raise Error(f"[open] got shapes or values of {', '.join((*shapes, *values))}, need the shape of {PIXELS}")
+    if PIXELS not in shapes:
+        need = f"{PIXELS}:1x{config.channels}x{config.size}x{config.size}"
+        raise SpecialisationNeeded(f"[open] got no shape for {PIXELS}, need its batch, as in {need}", (PIXELS,))
+    shape = tuple(shapes[PIXELS])
+    if len(shape) != 4 or shape[0] < 1 or shape[1:] != (config.channels, config.size, config.size):
+        need = f"a batch of {config.channels}x{config.size}x{config.size}"
+        raise Error(f"[open] input_shapes: {PIXELS}: got {shape}, need {need}")
+    return shape[0]
+
+
+def is_pooled(config: ImageEncoderConfig, weights: Mapping[str, Array]) -> bool:
+    """True for a model with a pooler_output."""
+    return config.probed or FAMILIES[config.family].kind == "clip" or "pooler.weight" in weights
 
 
 def read_image_encoder(folder: Path) -> tuple[ImageEncoderConfig, dict[str, Array]]:
@@ -86,23 +104,37 @@ def read_image_encoder(folder: Path) -> tuple[ImageEncoderConfig, dict[str, Arra
     """
     where = f"[encoder] {folder}"
     config = config_in(f"{where}/{CONFIG}", json_object(folder, CONFIG, where))
+    return config, image_weights(where, config, tensors_in(folder, where))
+
+
+def image_weights(where: str, config: ImageEncoderConfig, tensors: Mapping[str, Array]) -> dict[str, Array]:
+    """The weights among the tensors of a file. Raises Error for tensors that do not fit the config."""
     family = FAMILIES[config.family]
-    found = {name.removeprefix(family.prefix): array for name, array in tensors_in(folder, where).items()}
+    found = {name.removeprefix(family.prefix): array for name, array in tensors.items()}
     check_layers(where, config.layers, len(found))
+    weights = take_tensors(where, _tensors(config, found), found, OTHERS)
+    if config.probed:
+        _split_probe(where, config, weights)
+    return weights
+
+
+def take_tensors(
+    where: str, wanted: Mapping[str, tuple[str, tuple[int, ...]]], found: dict[str, Array], unread: tuple[str, ...]
+) -> dict[str, Array]:
+    """Weights in fp32, by our names. wanted: with the file's names and the shapes; unread: beginnings of names that the
+    architecture may leave unread. Raises Error for missing tensors, other shapes, and further tensors."""
     weights: dict[str, Array] = {}
-    for own, (name, shape) in _tensors(config, found).items():
+    for own, (name, shape) in wanted.items():
         if name not in found:
             raise Error(f"{where}: got no tensor {name!r}, need those of a model of this config")
         array = found.pop(name)
         if array.dtype.name not in FLOATS or array.shape != shape:
             raise Error(f"{where}: {name}: got {array.dtype.name} of shape {array.shape}, need floats of shape {shape}")
         weights[own] = array.astype(np.float32, copy=False)
-    if config.probed:
-        _split_probe(where, config, weights)
-    rest = [name for name in found if name not in (*BUFFERS, MASK_TOKEN) and not name.startswith(OTHERS)]
+    rest = [name for name in found if name not in (*BUFFERS, MASK_TOKEN) and not name.startswith(unread)]
     if rest:
         raise Error(f"{where}: got the tensor {min(rest)!r}, need those of a model of this config")
-    return config, weights
+    return weights
 
 
 def _tensors(c: ImageEncoderConfig, found: Mapping[str, Array]) -> dict[str, tuple[str, tuple[int, ...]]]:

@@ -1,0 +1,69 @@
+"""Texts as the ids of CLIP and SigLIP: a tokenizer.json, and SigLIP's own spelling and padding."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Sequence
+from pathlib import Path
+
+from hexane.errors import Error
+from hexane.importers.image_encoders import TextHalfConfig
+from hexane.llm.encoder_tokenizer import EncoderTokenizer, load_encoder_tokenizer, tokenizer_fields
+
+SPELLED = ("SiglipTokenizer", "SiglipTokenizerFast")  # their code, not their files, takes punctuation away
+
+
+class ClipTokenizer:
+    """most: tokens of a text with its marks, the rest is cut off. padding: the id up to `most`, None for no padding.
+
+    left: padding stands before a text. plain: texts lose their punctuation and outer spaces. lower: upper case too.
+    """
+
+    def __init__(
+        self, inner: EncoderTokenizer, padding: int | None, left: bool = False, plain: bool = False, lower: bool = False
+    ) -> None:
+        self._inner, self.most, self.vocab = inner, inner.most, inner.vocab
+        self.padding, self.left, self.plain, self.lower = padding, left, plain, lower
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text. Raises Error for other things than texts, and for a half of a surrogate pair."""
+        for one in texts:
+            if not isinstance(one, str):
+                raise Error(f"[llm.embed] texts: got {type(one).__name__}, need texts")
+        found = [ids for ids, _ in self._inner.encode([self._spelled(one) for one in texts])]
+        if self.padding is None:
+            return found
+        rest = [[self.padding] * (self.most - len(ids)) for ids in found]
+        return [more + ids if self.left else ids + more for ids, more in zip(found, rest, strict=True)]
+
+    def _spelled(self, text: str) -> str:
+        if not self.plain:
+            return text
+        text = text.lower() if self.lower else text
+        text = text.translate(str.maketrans("", "", string.punctuation))
+        return re.sub(r"\s+", " ", text).strip()
+
+
+def load_clip_tokenizer(folder: Path, config: TextHalfConfig, given: Path | None = None) -> ClipTokenizer:
+    """The tokenizer in a folder, or a tokenizer.json.
+
+    Raises Error for a folder without one, for a damaged file, for ids beyond the vocabulary, and without the package
+    tokenizers.
+    """
+    inner = load_encoder_tokenizer(folder, config.family, config.positions, given)
+    if inner.vocab > config.vocab:
+        raise Error(f"[llm.load] {folder}: got {config.vocab} tokens, need the tokenizer's {inner.vocab}")
+    if config.causal:
+        return ClipTokenizer(inner, None)
+    fields = tokenizer_fields(folder)
+    mark = fields.get("pad_token")
+    mark = mark.get("content") if isinstance(mark, dict) else mark
+    padding = inner.id_of(mark) if isinstance(mark, str) else None
+    return ClipTokenizer(
+        inner,
+        config.padding if padding is None else padding,
+        fields.get("padding_side") == "left",
+        fields.get("tokenizer_class") in SPELLED,
+        fields.get("do_lower_case", True) is True,
+    )

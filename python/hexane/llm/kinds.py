@@ -1,0 +1,43 @@
+"""Kinds of models in folders of Hugging Face, by the model_type of config.json."""
+
+from pathlib import Path
+from typing import Any
+
+from hexane.errors import Error
+from hexane.importers.encoders import holds_encoder
+from hexane.importers.encoders.config import short
+from hexane.importers.encoders.files import CONFIG, json_object
+from hexane.importers.image_encoders import holds_image_encoder, holds_pair, holds_text_half
+from hexane.train.decoder.formats.hugging_face_families import FAMILIES
+
+AS_NETWORK = "`hexane run`, `check`, `compile`, `estimate`, `emit` and `info`"
+
+
+def check_decoder(path: Path) -> None:
+    """Raises Error for a folder of another model than a decoder, with its kind and the commands that take it."""
+    if not (path / CONFIG).is_file():
+        return
+    kind = json_object(path, CONFIG, f"[llm.load] {path}").get("model_type", "llama")
+    if isinstance(kind, str) and kind in FAMILIES:
+        return
+    raise Error(f"[llm.load] {path}: got {_other(path, kind)}")
+
+
+def _other(path: Path, kind: Any) -> str:
+    if holds_encoder(path):
+        return (
+            f"a text encoder ({kind}), which makes no text, need a decoder: `hexane embed` and `hexane llm` take this"
+            f" folder, and as a network {AS_NETWORK}"
+        )
+    if holds_image_encoder(path):
+        return (
+            f"an image encoder ({kind}), which makes no text, need a decoder: `hexane embed` takes this folder, and as"
+            f" a network {AS_NETWORK}"
+        )
+    if holds_pair(path) or holds_text_half(path):
+        what = "texts and images" if holds_pair(path) else "texts"
+        return (
+            f"an encoder of {what} ({kind}), which makes no text, need a decoder: `hexane embed` takes this folder, and"
+            f" as a network {AS_NETWORK}"
+        )
+    return f"the model_type {short(kind)}, need a decoder, one of {', '.join(FAMILIES)}"
