@@ -12,12 +12,15 @@ SCATTERS = ("scatter_nd", "scatter_along_axis")
 
 
 class RowUpdate(NamedTuple):
-    """`whole` with the rows of an update, from `position` on along an axis. The update has the axes of the whole."""
+    """`whole` with the rows of an update, from `position` on along an axis. The update has the axes of the whole.
+    in_line: False where each row has a place of its own. Then `position` has all of them, and the last of equal ones
+    counts."""
 
     whole: Value
     update: Value
     position: Value
     axis: int
+    in_line: bool = True
 
     @property
     def num_rows(self) -> int:
@@ -64,11 +67,11 @@ def _scattered(node: Node) -> RowUpdate | None:
         if count > 1 and indices.shape[axis - expanded.type.rank :][:1] != (count,):
             return None
     first = _first(b, indices)
-    if first is None:
-        return None
+    in_line = first is not None
+    first = b.reshape(indices, shape=(indices.type.size,)) if first is None else first
     # Below 0 they count from the end. The gather refuses what is out of range.
     place = b.gather(b.const(np.arange(whole.shape[axis], dtype=first.dtype.numpy)), first, axis=0)
-    return RowUpdate(whole, rows, place, axis)
+    return RowUpdate(whole, rows, place, axis, in_line)
 
 
 def _first(b: Rewriter, indices: Value) -> Value | None:

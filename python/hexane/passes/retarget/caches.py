@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hexane.dtypes import BOOL
+from hexane.dtypes import BOOL, INT32
 from hexane.graph import Array, Graph, Node, Value
 from hexane.graph.decisions import Decision
 from hexane.lowering.row_updates import RowUpdate, row_update
@@ -35,6 +35,7 @@ MOST_CHOSEN = 1 << 20  # elements of what a row is chosen from: more are read fo
 
 
 Runs = Callable[[Node], bool]
+Change = Callable[[Node, tuple[Value | None, ...]], tuple[Value, ...] | None]
 
 
 def _rows(node: Node) -> RowUpdate | None:
@@ -56,28 +57,32 @@ def read_caches(graph: Graph, chip: Chip, runs: Runs) -> Graph:
     engine computes a node.
     """
     graph = write_rows(graph)
-    rows = [node for node in graph.nodes if _rows(node) is not None]
-    if not rows or marked_programs(graph).names:
+    if marked_programs(graph).names or all(_rows(node) is None for node in graph.nodes):
         return graph
-    writes = {node.values[0] for node in rows if node.op == "write_state"}
     decisions: list[Decision] = []
+    made = _beside(fuse_attention(graph, chip), runs, decisions)
+    made = _chosen(made, runs, decisions)
+    return made.decided(*decisions) if decisions else graph
+
+
+def _rewritten(graph: Graph, change: Change) -> Graph:
+    """The graph after a change of readers. Writes that nobody reads any more become updates."""
     became: dict[Value, Value] = {}
-    made = _beside(fuse_attention(graph, chip), runs, became, decisions)
-    made = _chosen(made, runs, became, decisions)
-    if not decisions:
-        return graph
+    made = graph.rewrite(change, became=became)
     reached = {value for node in made.nodes for value in node.values}
-    lost = [w for value in writes if (w := became.get(value, value)) not in reached]
-    return replace(made, updates=(*made.updates, *lost)).decided(*decisions)
+    writes = [became.get(v, v) for node in graph.nodes if node.op == "write_state" for v in node.values]
+    return replace(made, updates=(*made.updates, *[value for value in writes if value not in reached]))
 
 
 # ---- attention ----
 
 
-def _beside(graph: Graph, runs: Runs, became: dict[Value, Value], decisions: list[Decision]) -> Graph:
+def _beside(graph: Graph, runs: Runs, decisions: list[Decision]) -> Graph:
     """The graph where attentions read old keys and new ones as two operands."""
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        if node.op != ATTENTION:
+            return None
         query, key, value, mask = inputs
         assert query is not None
         assert key is not None
@@ -88,27 +93,33 @@ def _beside(graph: Graph, runs: Runs, became: dict[Value, Value], decisions: lis
         if mask is not None and (not mask.type.rank or mask.shape[-1] != key.shape[-2]):
             return None
         b = Rewriter(*node.sources)
-        position, count = keys.written
-        old = b.logical_not(_overwritten(b, position, count, key.shape[-2]))
-        kept: Value | None = b.concat(old, np.ones(count, np.bool_), axis=0)
+        rows = keys.written
+        kept: Value | None = b.concat(b.logical_not(_overwritten(b, rows, key.shape[-2])), _last(b, rows), axis=0)
         if mask is not None:
             axis = mask.type.rank - 1
-            mask = b.concat(mask, b.gather(mask, _places(b, position, count), axis=axis), axis=axis)
+            mask = b.concat(mask, b.gather(mask, _places(b, rows), axis=axis), axis=axis)
         attrs = {name: node.attrs[name] for name in ("causal", "scale", "zero_hidden", "hidden")}
         if mask is not None and mask.dtype is BOOL and attrs["hidden"] == -inf:
             mask, kept = b.logical_and(mask, kept), None  # one choice in place of two
         decisions.append(Decision("retarget", node.where, "decomposed", BESIDE, SOURCE))
         return (attention_of_parts(b, query, keys.both, values.both, (mask, kept), **attrs),)
 
-    return graph.rewrite(change, only=(ATTENTION,), became=became)
+    return _rewritten(graph, change) if ATTENTION in graph.ops else graph
 
 
 class _Parts(NamedTuple):
-    """An operand of an attention as it is without the new rows, and these rows alone; written: the position and the
-    number of rows."""
+    """An operand of an attention as it is without the new rows, and these rows alone; written: where they are."""
 
     both: tuple[Value, Value]
-    written: tuple[Value, int]
+    written: "_Places"
+
+
+class _Places(NamedTuple):
+    """The places of new rows: one after the other from `position` on, or as `position` has them."""
+
+    position: Value
+    number: int
+    in_line: bool
 
 
 def _parts(operand: Value) -> _Parts | None:
@@ -126,7 +137,7 @@ def _parts(operand: Value) -> _Parts | None:
         if found is None:
             return None
         old, new, axis = found
-    return _Parts((old, new), (rows.position, rows.num_rows)) if axis == operand.type.rank - 2 else None
+    return _Parts((old, new), _places_of(rows)) if axis == operand.type.rank - 2 else None
 
 
 def _source(node: Node) -> Value | None:
@@ -170,18 +181,42 @@ def _viewed(node: Node, old: Value, new: Value, axis: int) -> tuple[Value, Value
     return again, apply(OPS[node.op], [new], attrs, node.sources)[0], place
 
 
-def _places(b: Rewriter, position: Value, count: int) -> Value:
+def _places_of(rows: RowUpdate) -> _Places:
+    return _Places(rows.position, rows.num_rows, rows.in_line)
+
+
+def _places(b: Rewriter, rows: _Places) -> Value:
     """The indices of the new rows: (count,)."""
-    first = b.reshape(position, shape=(1,))
-    return first if count == 1 else b.add(first, b.const(np.arange(count, dtype=position.dtype.numpy)))
+    if not rows.in_line:
+        return rows.position
+    first = b.reshape(rows.position, shape=(1,))
+    steps = np.arange(rows.number, dtype=first.dtype.numpy)
+    return first if rows.number == 1 else b.add(first, b.const(steps))
 
 
-def _overwritten(b: Rewriter, position: Value, count: int, keys: int) -> Value:
+def _overwritten(b: Rewriter, rows: _Places, keys: int) -> Value:
     """True at the indices of the new rows: (keys,)."""
-    places, first = b.const(np.arange(keys, dtype=position.dtype.numpy)), b.reshape(position, shape=(1,))
-    if count == 1:
-        return b.equal(places, first)
-    return b.logical_and(b.greater_equal(places, first), b.less(places, b.add(first, count)))
+    all_of, position = b.const(np.arange(keys, dtype=rows.position.dtype.numpy)), rows.position
+    if not rows.in_line:
+        return _any(b, b.equal(b.reshape(position, shape=(rows.number, 1)), all_of))
+    first = b.reshape(position, shape=(1,))
+    if rows.number == 1:
+        return b.equal(all_of, first)
+    return b.logical_and(b.greater_equal(all_of, first), b.less(all_of, b.add(first, rows.number)))
+
+
+def _last(b: Rewriter, rows: _Places) -> Value:
+    """True for the new rows that no later one overwrites: (count,)."""
+    if rows.in_line:
+        return b.const(np.ones(rows.number, np.bool_))
+    same = b.equal(b.reshape(rows.position, shape=(rows.number, 1)), rows.position)
+    return b.logical_not(_any(b, b.logical_and(same, b.const(np.tri(rows.number, k=-1, dtype=np.bool_)))))
+
+
+def _any(b: Rewriter, truths: Value) -> Value:
+    """True in a column with a truth, of rows of truths."""
+    count = b.reduce_max(b.cast(truths, dtype=INT32), axes=(0,), keep_dims=False)
+    return b.greater(count, b.const(np.int32(0)))
 
 
 # ---- one row ----
@@ -242,7 +277,7 @@ def _computed(graph: Graph, runs: Runs) -> set[Value]:
 # ---- other readers ----
 
 
-def _chosen(graph: Graph, runs: Runs, became: dict[Value, Value], decisions: list[Decision]) -> Graph:
+def _chosen(graph: Graph, runs: Runs, decisions: list[Decision]) -> Graph:
     """The graph where other ops of the engine read a state whose new row is chosen by a mask."""
     users = graph.users()
     wanted: dict[Node, tuple[Value, ...]] = {}  # by reader: the states after the write that it reads
@@ -270,7 +305,7 @@ def _chosen(graph: Graph, runs: Runs, became: dict[Value, Value], decisions: lis
             operands[i] = made[value]
         return node.with_inputs(tuple(operands)).values
 
-    return graph.rewrite(change, became=became) if wanted else graph
+    return _rewritten(graph, change) if wanted else graph
 
 
 def _on_engine(nodes: Iterable[Node], users: Mapping[Value, list[Node]], runs: Runs) -> bool:
@@ -294,6 +329,6 @@ def _with_row(write: Node) -> Value:
     rows = _rows(write)
     assert rows is not None
     b, keys = Rewriter(*write.sources), rows.whole.shape[rows.axis]
-    places = _overwritten(b, rows.position, 1, keys)
+    places = _overwritten(b, _places_of(rows), keys)
     places = b.reshape(places, shape=(keys, *[1] * (rows.whole.type.rank - rows.axis - 1)))
     return b.select(places, rows.update, rows.whole)

@@ -59,7 +59,7 @@ def _found(write: Node) -> _Found | None:
         return None
     back, scatter = _views(update)
     rows = row_update(scatter) if scatter.op in SCATTERS else None
-    if rows is None:
+    if rows is None or not rows.in_line:
         return None
     views, start = _views(rows.whole)
     own: Labels = tuple([i if n != 1 else None for i, n in enumerate(state.shape)])
