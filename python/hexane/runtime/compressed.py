@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,11 +18,14 @@ from hexane.errors import Error
 from hexane.graph import Array, Graph, Value, unique
 from hexane.graph.decisions import Decision, counted
 from hexane.ops.encodings import encoding_of
+from hexane.runtime.predicted import corrected, distances, predicted, reference
 from hexane.targets import Chip, Target
 from hexane.targets.rules import rules
 
 GROUPED = ("palette2:g16", "palette3:g16", "palette4:g16")  # with more bits one table is as good
 SEED, RANDOM_FEEDS = 0, 2
+MOST_TRIALS = 48  # beyond it, errors of encodings are predicted
+ROUNDS = 3  # of choosing by predictions and measuring the choice
 SURVEYED = (
     1,
     0.7,
@@ -225,7 +229,7 @@ def compressed(
     feeds = Feeds(graph, asked.feeds)
     trial = _Trial(graph, weights, feeds, build_trial)
     trial.made |= {(i, wanted[i]): fitted[w].value for i, w in enumerate(weights) if w in fitted}
-    layers, errors = _measured(weights, wanted, trial, target)
+    layers = _layers(weights, wanted, trial, target)
     if asked.budget is not None:
         _check_budget(least_bytes(layers), asked.budget)
     survey = _surveyed(weights, wanted, trial, target) if surveys else None
@@ -236,6 +240,7 @@ def compressed(
         made = made.decided(Decision(STAGE, "network", "auto", f"{reason} on {feeds.said}")) if reason else made
         net = build(made)
         error = relative_error(whole, feeds.run(net))
+        errors = {key: choice.error for key, choice in trial.choices.items()}
         reports = _reports(weights, found, values, target, errors)
         return Compressed(made, reports, error, feeds.said, _stored(weights, values), survey), net
 
@@ -244,9 +249,11 @@ def compressed(
     if asked.budget is None:
         assert asked.limit is not None
         return _within_tolerance(layers, wanted, trial, asked.limit, made_of)
-    chosen, _ = _least_error(layers, trial, asked.budget)
-    sized = f"{sum(c.bytes for c in chosen)} of at most {asked.budget} bytes, with the least error of the outputs"
-    best = made_of([c.encoding for c in chosen], sized)
+    budget = asked.budget
+    chosen = _settled(layers, trial, lambda: [c.encoding for c in _least_error(layers, trial, budget)[0]])
+    taken = sum(trial.choice(i, encoding).bytes for i, encoding in enumerate(chosen))
+    sized = f"{taken} of at most {asked.budget} bytes, with the least error of the outputs"
+    best = made_of(chosen, sized)
     error = best[0].error
     assert error is not None
     if asked.limit is None or error <= asked.limit:
@@ -270,7 +277,7 @@ def _check_budget(least: int, budget: int) -> None:
 
 
 def _within_tolerance(
-    layers: Sequence[Sequence[Choice]],
+    layers: list[list[Choice]],
     wanted: Sequence[str],
     trial: _Trial,
     limit: float,
@@ -279,7 +286,8 @@ def _within_tolerance(
     """The fewest bytes with which the compiled program's error is within the limit."""
     tolerance = limit
     while True:
-        found = _searched(layers, wanted, trial, tolerance)
+        _settled(layers, trial, partial(_within, layers, wanted, tolerance))
+        found = _settled(layers, trial, partial(_searched, layers, wanted, trial, tolerance), rounds=1)
         made, net = made_of(found, f"relative error of the outputs at most {limit:g}")
         error = made.error
         assert error is not None
@@ -293,7 +301,7 @@ def _within_tolerance(
         # The compiled program rounds otherwise than the trial: its layers get more bits.
         tolerance *= min(MARGIN * limit / error, 0.9)
         if tolerance < limit * LEAST_TOLERANCE:
-            layers = [[c for c in choices if c.encoding == "none"] or choices for choices in layers]
+            layers[:] = [[c for c in choices if c.encoding == "none"] or choices for choices in layers]
 
 
 def _least_error(layers: Sequence[Sequence[Choice]], trial: _Trial, budget: int) -> tuple[list[Choice], float]:
@@ -313,15 +321,34 @@ def _least_error(layers: Sequence[Sequence[Choice]], trial: _Trial, budget: int)
     return chosen, error
 
 
-def _measured(
-    weights: Sequence[Weight], wanted: Sequence[str], trial: _Trial, target: Target
-) -> tuple[list[list[Choice]], dict[tuple[int, str], float]]:
-    """The encodings that each weight may have, each with the error that it makes alone."""
-    layers = [
-        [trial.choice(i, encoding) for encoding in (candidates(weight, target) if mode == "auto" else [mode])]
-        for i, (weight, mode) in enumerate(zip(weights, wanted, strict=True))
+def _layers(weights: Sequence[Weight], wanted: Sequence[str], trial: _Trial, target: Target) -> list[list[Choice]]:
+    """The possible encodings of each weight, with the error of each alone. Where measuring takes more than MOST_TRIALS
+    runs, one encoding of each weight is measured, and the other errors are predicted."""
+    named = [candidates(w, target) if mode == "auto" else [mode] for w, mode in zip(weights, wanted, strict=True)]
+    if sum(len(encodings) - 1 for encodings in named) <= MOST_TRIALS:
+        return [[trial.choice(i, encoding) for encoding in encodings] for i, encodings in enumerate(named)]
+    return [
+        [trial.choice(i, encodings[0])]
+        if len(encodings) == 1
+        else predicted(trial.choice(i, reference(encodings)), distances(weights[i], encodings))
+        for i, encodings in enumerate(named)
     ]
-    return layers, {(i, choice.encoding): choice.error for i, choices in enumerate(layers) for choice in choices}
+
+
+def _settled(
+    layers: list[list[Choice]], trial: _Trial, choose: Callable[[], Sequence[str]], rounds: int = ROUNDS
+) -> list[str]:
+    """The choice after the errors of all chosen encodings were measured. Updates `layers`."""
+    found = list(choose())
+    for _ in range(rounds):
+        fresh = [(i, e) for i, e in enumerate(found) if (i, e) not in trial.choices]
+        for i, encoding in fresh:
+            measured = [name for layer, name in trial.choices if layer == i]
+            layers[i] = corrected(layers[i], trial.choice(i, encoding), measured)
+        if not fresh:
+            break
+        found = list(choose())
+    return found
 
 
 def _surveyed(weights: Sequence[Weight], wanted: Sequence[str], trial: _Trial, target: Target) -> Survey:
@@ -347,6 +374,13 @@ def _surveyed(weights: Sequence[Weight], wanted: Sequence[str], trial: _Trial, t
     found = [within(bounded, most * share**2) for share in SURVEYED]
     mixed = [point("", chosen) for chosen in {tuple(chosen): chosen for chosen in found}.values()]
     return Survey(tuple(map(tuple, layers)), tuple(alike), tuple(sorted(mixed, key=lambda one: one.bytes)))
+
+
+def _within(layers: Sequence[Sequence[Choice]], wanted: Sequence[str], tolerance: float) -> list[str]:
+    """The encodings of the layers that are free, if the squares of errors add up; the others keep theirs."""
+    free = [choices for choices, mode in zip(layers, wanted, strict=True) if mode == "auto"]
+    found = iter(within(free, tolerance**2))
+    return [next(found).encoding if mode == "auto" else mode for mode in wanted]
 
 
 def _searched(layers: Sequence[Sequence[Choice]], wanted: Sequence[str], trial: _Trial, tolerance: float) -> list[str]:

@@ -1,0 +1,79 @@
+"""Errors of encodings, predicted from one measured encoding of each weight and from parts of its rows."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import sqrt
+
+import numpy as np
+
+from hexane.compression.encode import encode, stored_bytes
+from hexane.compression.search import Choice
+from hexane.compression.weights import Weight
+from hexane.graph import Array, constant
+from hexane.ops.encodings import encoding_of
+
+PART = 1 << 12  # numbers of a weight on which encodings are compared
+ROWS = 16  # one after the other: a group of channels with a palette of its own
+# Of many numbers, four times as many entries halve the distances twice: the best table of 256 takes long to find.
+QUARTER = {"palette8": "palette6"}
+MEASURED = ("palette4", "int8", "palette6", "palette8")  # the first one that a weight may have
+
+
+def reference(encodings: Sequence[str]) -> str:
+    """The encoding to measure, from which the others are predicted."""
+    return next((e for e in MEASURED if e in encodings), encodings[0])
+
+
+def distances(weight: Weight, encodings: Sequence[str]) -> dict[str, tuple[float, int]]:
+    """The distance of the weight's numbers from the encoded ones (Euclidean), and its bytes, for each encoding. Both
+    are taken from a part of a large weight."""
+    part, times = _part(weight)
+    data = part.whole.node.data
+    assert data is not None
+    wide, found = data.astype(np.float64), dict[str, tuple[float, int]]()
+    for encoding in encodings:
+        other = QUARTER.get(encoding)
+        if other in found and part is not weight:
+            found[encoding] = found[other][0] / 4, weight.whole.type.size
+            continue
+        value = encode(part, encoding)
+        numbers = encoding_of(value).decode().node.data
+        assert numbers is not None
+        distance = sqrt(float(np.square(numbers.astype(np.float64) - wide).sum()))
+        found[encoding] = distance, round(stored_bytes(part, encoding, value) * times)
+    return {encoding: found[encoding] for encoding in encodings}
+
+
+def predicted(measured: Choice, known: dict[str, tuple[float, int]]) -> list[Choice]:
+    """The choices of a weight. An error of the outputs grows as the distance of the weight does."""
+    distance = known[measured.encoding][0]
+    rate = measured.error / distance if distance else 0.0
+    return [
+        measured if name == measured.encoding else Choice(name, size, 0.0 if name == "none" else rate * apart)
+        for name, (apart, size) in known.items()
+    ]
+
+
+def corrected(choices: Sequence[Choice], exact: Choice, measured: Sequence[str]) -> list[Choice]:
+    """The choices of a weight after one more was measured: the others are as far off as it was."""
+    before = next(c for c in choices if c.encoding == exact.encoding)
+    factor = exact.error / before.error if before.error else 1.0
+    return [
+        exact if c.encoding == exact.encoding else c if c.encoding in measured else replace(c, error=c.error * factor)
+        for c in choices
+    ]
+
+
+def _part(weight: Weight) -> tuple[Weight, float]:
+    """Some rows and columns of a large weight, as a weight, and how many times as large the whole is."""
+    data: Array | None = weight.whole.node.data
+    assert data is not None
+    picked = data
+    for axis, step in ((weight.axis, ROWS), (weight.input_axis, 1)):
+        blocks, wanted = data.shape[axis] // step, max(1, PART * data.shape[axis] // (picked.size * step))
+        if wanted < blocks:
+            starts = np.linspace(0, blocks - 1, wanted).astype(int) * step
+            picked = picked.take((starts[:, None] + np.arange(step)).reshape(-1), axis=axis)
+    if picked is data:
+        return weight, 1.0
+    return replace(weight, whole=constant(picked, weight.whole.node.sources)), data.size / picked.size
