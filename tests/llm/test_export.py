@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from command import Cli, in_this_process
 from gguf_llm import sentence_pieces, write_model
 from hexane.errors import Error
 from hexane.llm import export, load
+from hexane.llm.export import packed
 
 
 @pytest.fixture
@@ -69,7 +71,7 @@ def test_core_ml_s_tools_load_both_functions_and_the_states(folder: Path, tmp_pa
     functions = {f.name: f for f in spec.description.functions}
     assert set(functions) == {"prefill", "decode"}
     for function in functions.values():
-        assert sorted(state.name for state in function.state) == sorted(about["states"])
+        assert sorted(state.name for state in function.state) == sorted(about["states"][0])
 
 
 CORE_ML = """
@@ -88,7 +90,9 @@ class MLModel:
         return "state"
 
     def predict(self, given, state):
-        return {"logits": np.asarray(self.net(**given))}
+        assert given.keys() == {port.name for port in self.net.inputs}
+        (port,) = self.net.outputs
+        return {port.name: np.asarray(self.net(**given))}
 
 
 models = types.SimpleNamespace(MLModel=MLModel)
@@ -148,6 +152,49 @@ def test_the_script_has_the_tokenizer_of_a_gguf_file(tmp_path: Path) -> None:
     assert text_of_script(tmp_path / "out", "hello a", tmp_path / "fake") == want
 
 
+@pytest.mark.parametrize(("share", "target"), [(0.9, "M4"), (0.7, None)])
+def test_a_large_model_becomes_several_packages(folder: Path, tmp_path: Path, share: float, target: str | None) -> None:
+    """The text is that of one package, and no package is larger than was asked for."""
+    model = load(folder, context=48, threads=1)
+    one = export(model, tmp_path / "one", prefill=16)
+    most = int(share * 2 * sum(w.size for w in model.weights.values()))
+    made = export(model, tmp_path / "several", prefill=16, target=target, most_bytes=most)
+    assert len(made.packages) >= 2
+    assert made.agrees == 1
+    assert made.distance < 0.02
+    for name in made.packages:
+        assert (tmp_path / "several" / name / "Data/com.apple.CoreML/weights/weight.bin").stat().st_size < 1.05 * most
+    about = json.loads((tmp_path / "several" / "manifest.json").read_text())
+    assert about["models"] == list(made.packages)
+    assert sum(map(len, about["states"])) == len(model.state_names)
+    if target:
+        assert len(about["parts"]) == 2 * len(made.packages)
+    assert one.packages == ("model.mlpackage",)
+    assert text_of_script(tmp_path / "several", "abc", tmp_path / "fake") == text_of_script(
+        tmp_path / "one", "abc", tmp_path / "fake1"
+    )
+
+
+def test_a_layer_that_no_package_holds_is_an_error(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(Error, match=r"layer 1, with the embedding or the head: got \d+ bytes of weights"):
+        export(load(folder, context=32, threads=1), tmp_path / "out", prefill=8, most_bytes=1000)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_layers_are_packed_into_the_fewest_packages(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    sizes = [int(n) for n in rng.integers(1, 50, rng.integers(1, 9))]
+    most = max(sizes) + int(rng.integers(0, 60))
+    runs = packed(sizes, most)
+    assert [i for run in runs for i in run] == list(range(len(sizes)))
+    assert max(sum(sizes[i] for i in run) for run in runs) <= most
+    ways = [cuts for k in range(len(sizes)) for cuts in combinations(range(1, len(sizes)), k)]
+    known = [[sum(sizes[a:b]) for a, b in pairwise([0, *cuts, len(sizes)])] for cuts in ways]
+    fewest = min(len(one) for one in known if max(one) <= most)
+    assert len(runs) == fewest
+
+
 def test_weights_are_stored_once_and_in_the_model_s_encoding(folder: Path, tmp_path: Path) -> None:
     sizes = {}
     for mode in (None, "int8"):
@@ -177,6 +224,10 @@ def test_the_command_says_what_it_wrote(cli: Cli, folder: Path, tmp_path: Path) 
     )
     assert (ended.code, ended.err) == (0, "")
     assert "room for 64 tokens" in ended.out
+    several = cli("llm", folder, "--context", 64, "--prefill", 16, "--package", "75K", "-o", tmp_path / "several")
+    assert " packages, room for 64 tokens" in several.out
+    assert cli("llm", folder, "--package", "1M").code == 2
+    assert cli("llm", folder, "--package", "much", "-o", tmp_path / "no").code != 0
     assert "decode on M4 (h16g): " in ended.out
     assert "the likeliest token is the same in 100%" in ended.out
     record = json.loads(cli("llm", folder, "--context", 64, "--prefill", 16, "-o", tmp_path / "other", "--json").out)

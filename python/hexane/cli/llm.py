@@ -19,6 +19,7 @@ from hexane.llm.encoder_facts import EncoderFacts, encoder_facts
 from hexane.llm.export import PREFILL
 from hexane.llm.facts import perplexities
 from hexane.llm.model import load
+from hexane.memory import byte_count
 
 CONTEXT = 2048  # tokens of a cache to measure with
 
@@ -45,6 +46,14 @@ def llm(
     prefill: Annotated[
         int, typer.Option(min=2, help="With -o: tokens of a prompt that are computed together.")
     ] = PREFILL,
+    package: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BYTES",
+            help="With -o: the most weights of a package, as in 500M. A larger model becomes several. [default: what"
+            " systems place on the engine]",
+        ),
+    ] = None,
     compress: Encoding = None,
     calibration: Calibration = None,
     force: Force = False,
@@ -64,8 +73,9 @@ def llm(
     hexane llm SmolLM2-135M-Instruct --target M4 --compress blockwise4:b32 --context 1024 -o out
 
     With -o the folder gets a package with the functions prefill and decode, which share weights and the cache, a
-    manifest, the tokenizer, and run.py for a Mac. Its logits are compared with the model's before it is written.
-    Tokens a second of this CPU are measured for a moment. Those of chips are estimated.
+    manifest, the tokenizer, and run.py for a Mac. Above 1 GiB of weights it gets several packages. Their logits are
+    compared with the model's before the folder appears. Tokens a second of this CPU are measured for a moment. Those
+    of chips are estimated.
 
     A folder of a text encoder (BERT, MiniLM, RoBERTa) gives the time of one text in place of tokens a second, and the
     ops that leave a chip's engine. `hexane embed` runs it.
@@ -81,6 +91,9 @@ def llm(
         return
     if output is None and context is not None:
         raise typer.BadParameter("--context: got it without -o, need both")
+    if output is None and package is not None:
+        raise typer.BadParameter("--package: got it without -o, need both")
+    most = None if package is None else byte_count("--package", package)
     if output is not None and len(names_of(target)) > 1:
         raise typer.BadParameter(f"--target: got {target!r} with -o, need one chip or none")
     with working(f"reading {path.name}"):
@@ -91,7 +104,7 @@ def llm(
     say_quality(made, "llm")
     if output is not None:
         with working(f"writing {output}"):
-            written = export(made, output, target=target or None, prefill=prefill)
+            written = export(made, output, target=target or None, prefill=prefill, most_bytes=most)
         record = {**asdict(written), "folder": str(written.folder)}
         print_json(record) if json else _print_export(written)
         return
@@ -142,7 +155,8 @@ def _print_encoder(found: EncoderFacts) -> None:
 
 
 def _print_export(made: Exported) -> None:
-    print(f"{made.folder}: {size_text(made.bytes)}, room for {made.context:,} tokens")
+    packages = f" in {len(made.packages)} packages" if len(made.packages) > 1 else ""
+    print(f"{made.folder}: {size_text(made.bytes)}{packages}, room for {made.context:,} tokens")
     for name, parts in made.parts.items():
         print(f"  {name} on {made.target}: {parts}")
     print(f"  logits are {made.distance:.2g} from the model's; the likeliest token is the same in {made.agrees:.0%}")

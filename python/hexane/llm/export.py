@@ -1,26 +1,32 @@
-"""A language model as a Core ML package of two functions, with the other files of an app."""
+"""A language model as Core ML packages of two functions, with the other files of an app."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from hexane.build import Tensor
 from hexane.errors import Error
 from hexane.graph import Array, Graph
 from hexane.llm.model import LanguageModel, folder_of
+from hexane.ops.encodings import encoding_of
 from hexane.report.preflight import preflight
 from hexane.runtime.coreml import save_coreml
 from hexane.runtime.functions import Functions, compile_functions
+from hexane.targets.placement import placement
 from hexane.targets.query import load_chip
+from hexane.train.decoder import LlamaConfig
+from hexane.train.decoder.config import EMBEDDING, HEAD, POSITIONS
 from hexane.train.decoder.formats import holds_gguf
-from hexane.train.decoder.one_token import block, one_token
+from hexane.train.decoder.one_token import HIDDEN, block, one_token
 
 PACKAGE, MANIFEST, SCRIPT = "model.mlpackage", "manifest.json", "run.py"
 TOKENIZER = "tokenizer.json"
@@ -35,11 +41,14 @@ PREFILL = 64
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """The folder of a language model for a chip. parts: programs of the engine and of the CPU in each function, counted
-    like `hexane check`. distance: of the package's logits from the model's, relative L2, in the package's arithmetic on
-    this CPU. agrees: the share of checked positions with the same likeliest token."""
+    """The folder of a language model for a chip.
+
+    packages: their names, in the order of the layers. bytes: of all. parts: programs of the engine and of the CPU in
+    each function, counted like `hexane check`. distance: of the packages' logits from the model's, relative L2, in the
+    packages' arithmetic on this CPU. agrees: the share of checked positions with the same likeliest token."""
 
     folder: Path
+    packages: tuple[str, ...]
     bytes: int
     target: str
     context: int
@@ -50,16 +59,23 @@ class Exported:
 
 
 def export(
-    model: LanguageModel, folder: str | os.PathLike[str], *, target: str | None = None, prefill: int = PREFILL
+    model: LanguageModel,
+    folder: str | os.PathLike[str],
+    *,
+    target: str | None = None,
+    prefill: int = PREFILL,
+    most_bytes: int | None = None,
 ) -> Exported:
     """Writes a folder with `model.mlpackage`, `manifest.json`, `run.py` and the tokenizer.
 
     The package has two functions over one cache, whose keys and values are states: "prefill" takes `prefill` tokens at
     a time, "decode" one. They share their weights, which are encoded as the model in memory has them. target: the chip
     whose ops are chosen. Before the folder appears, Hexane reads the package and compares its logits with the model's.
+    most_bytes: of the weights in a package. By default, the largest program that systems place on the engine. A larger
+    model becomes several packages, `model-1.mlpackage` and so on, each with some of the layers.
 
     Raises Error for a folder that has files, for a prefill larger than the context, for a model that Core ML has no ops
-    for, and for logits that are too far off.
+    for, for a layer larger than a package, and for logits that are too far off.
     """
     folder, config = Path(folder), model.config
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -67,25 +83,35 @@ def export(
     if not 1 < prefill <= config.seq:
         raise Error(f"[llm] prefill: got {prefill}, need 2 to the {config.seq} tokens of the context")
     chip = None if target is None else load_chip(target)
-    weights = model.weights
-    graphs = {
-        "prefill": block(config, weights, prefill, config.seq),
-        "decode": one_token(config, weights),
-    }
+    most = placement().most_program_bytes if most_bytes is None else most_bytes
+    runs = _runs(config, model.weights, most)
+    packages = [PACKAGE] if len(runs) == 1 else [f"model-{i}.mlpackage" for i in range(1, len(runs) + 1)]
     part = folder.with_name(f"{folder.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     try:
         part.mkdir(parents=True)
-        saved = save_coreml(graphs, part / PACKAGE, target=chip)
-        distance, agrees = _checked(model, part / PACKAGE, prefill)
+        parts, states, size = dict[str, str](), list[list[str]](), 0
+        for run, package in zip(runs, packages, strict=True):
+            graphs = {
+                "prefill": block(config, model.weights, prefill, config.seq, layers=run),
+                "decode": one_token(config, model.weights, layers=run),
+            }
+            saved = save_coreml(graphs, part / package, target=chip)
+            size += saved.bytes
+            own = [n for n in model.state_names if int(n.split(".")[1]) in run]
+            states.append([saved.renamed.get(name, name) for name in own])
+            if chip is not None:
+                where = "" if len(runs) == 1 else f" of layers {run.start + 1} to {run.stop}"
+                parts |= {f"{name}{where}": _parts(graph, chip.name) for name, graph in graphs.items()}
+        distance, agrees = _checked(model, [part / package for package in packages], prefill)
         if not distance <= MOST_DISTANCE:
             raise Error(
                 f"[llm] {folder}: got logits {distance:.2g} from the model's, need at most {MOST_DISTANCE:g}: nothing"
                 " was written. fp16 does not hold this model's numbers; hexane check names the ops"
             )
-        parts = {} if chip is None else {name: _parts(graph, chip.name) for name, graph in graphs.items()}
-        made = Exported(folder, saved.bytes, chip.label if chip else "", config.seq, prefill, parts, distance, agrees)
-        _write(model, made, dict(saved.renamed), part)
+        label = chip.label if chip else ""
+        made = Exported(folder, tuple(packages), size, label, config.seq, prefill, parts, distance, agrees)
+        _write(model, made, states, part)
         if folder.exists():
             folder.rmdir()
         part.replace(folder)
@@ -97,36 +123,76 @@ def export(
     return made
 
 
+def _runs(config: LlamaConfig, weights: Mapping[str, Array | Tensor], most: int) -> list[range]:
+    """The layers of each package: the fewest packages of at most so many bytes of weights, the largest as small as
+    possible. Raises Error for a layer that is larger alone."""
+    of_layer = [sum(_bytes(weights[name]) for name, _ in config.of_layer(i)) for i in range(config.layers)]
+    of_layer[0] += sum(_bytes(weights[name]) for name in (EMBEDDING, POSITIONS) if name in weights)
+    if config.layers > 1 or not config.tied:
+        of_layer[-1] += _bytes(weights[EMBEDDING if config.tied else HEAD])
+    for i, size in enumerate(of_layer, 1):
+        if size > most:
+            raise Error(
+                f"[llm] layer {i}, with the embedding or the head: got {size} bytes of weights, need at most {most} in"
+                " a package: store weights in fewer bits (--compress), or allow larger packages"
+            )
+    return packed(of_layer, most)
+
+
+def packed(sizes: Sequence[int], most: int) -> list[range]:
+    """Neighbours together in the fewest ranges of at most so much, the largest range as small as possible."""
+
+    def filled(most: int) -> list[range]:
+        ends = [0]
+        for i in range(1, len(sizes)):
+            if sum(sizes[ends[-1] : i + 1]) > most:
+                ends.append(i)
+        return [range(*pair) for pair in pairwise([*ends, len(sizes)])]
+
+    fewest = len(filled(most))
+    return filled(bisect_left(range(most), True, lo=max(sizes), key=lambda size: len(filled(size)) <= fewest))
+
+
+def _bytes(weight: Array | Tensor) -> int:
+    """Of a weight in a package: floats are in fp16."""
+    return 2 * weight.size if isinstance(weight, np.ndarray) else encoding_of(weight.value).bytes
+
+
 def _parts(graph: Graph, chip: str) -> str:
     """How many parts a function has, in the words of `hexane check`."""
     return str(preflight(graph, chip).outcome)
 
 
-def _checked(model: LanguageModel, package: Path, prefill: int) -> tuple[float, float]:
-    """The distance of the package's logits from the model's, and the share of equal choices."""
+def _checked(model: LanguageModel, packages: Sequence[Path], prefill: int) -> tuple[float, float]:
+    """The distance of the packages' logits from the model's, and the share of equal choices."""
     rng = np.random.default_rng(0)
     room = min(model.config.seq - prefill, CHECKED)
     ids = [int(i) for i in rng.integers(0, model.config.vocab, prefill + max(room, 0))]
-    got = _logits(compile_functions(package), ids, prefill)
+    got = _logits([compile_functions(package) for package in packages], ids, prefill)
     want = model.logits(ids)[prefill - 1 :].astype(np.float64)
     distance = float(np.linalg.norm(got - want) / max(float(np.linalg.norm(want)), 1e-30))
     return distance, float((got.argmax(1) == want.argmax(1)).mean())
 
 
-def _logits(functions: Functions, ids: Sequence[int], prefill: int) -> Array:
-    def row(made: Any) -> Array:
-        return np.asarray(made, np.float64).reshape(-1)
+def _logits(packages: Sequence[Functions], ids: Sequence[int], prefill: int) -> Array:
+    """The logits after the prompt and after each token behind it."""
 
-    place = np.array([0], np.int32)
-    tokens, last = np.array(ids[:prefill], np.int32), np.array([prefill - 1], np.int32)
-    rows = [row(functions["prefill"](tokens=tokens, position=place, last=last))]
-    for at in range(prefill, len(ids)):
-        token, place = np.array([ids[at]], np.int32), np.array([at], np.int32)
-        rows.append(row(functions["decode"](token=token, position=place)))
+    def run(name: str, tokens: Sequence[int], at: int, **given: Array) -> Array:
+        given |= {"position": np.array([at], np.int32)}
+        first, hidden = {"tokens" if name == "prefill" else "token": np.array(tokens, np.int32)}, None
+        for functions in packages:
+            known = first | given | ({} if hidden is None else {HIDDEN: hidden})
+            net = functions[name]
+            hidden = np.asarray(net(**{port.name: known[port.name] for port in net.inputs}))
+        assert hidden is not None
+        return hidden.astype(np.float64).reshape(-1)
+
+    rows = [run("prefill", ids[:prefill], 0, last=np.array([prefill - 1], np.int32))]
+    rows += [run("decode", ids[at : at + 1], at) for at in range(prefill, len(ids))]
     return np.stack(rows)
 
 
-def _write(model: LanguageModel, made: Exported, renamed: dict[str, str], folder: Path) -> None:
+def _write(model: LanguageModel, made: Exported, states: Sequence[Sequence[str]], folder: Path) -> None:
     if not holds_gguf(model.path):  # files next to one need not be its own
         for name in NEXT_TO:
             if (source := folder_of(model.path) / name).is_file():
@@ -137,14 +203,14 @@ def _write(model: LanguageModel, made: Exported, renamed: dict[str, str], folder
         model.tokenizer.save(folder / TOKENIZER)
     record = {
         "format": "coreml",
-        "model": PACKAGE,
+        "models": list(made.packages),
         "functions": {"prefill": made.prefill, "decode": 1},
         "context": made.context,
         "vocabulary": model.config.vocab,
         "tokens": min(model.config.vocab, model.tokenizer.vocab),
         "begins": model.begins,
         "ends": sorted(model.stops),
-        "states": [renamed.get(name, name) for name in model.state_names],
+        "states": [list(names) for names in states],
         "target": made.target,
         "parts": made.parts,
         "checked": {"distance": made.distance, "same_choice": made.agrees},
@@ -153,7 +219,7 @@ def _write(model: LanguageModel, made: Exported, renamed: dict[str, str], folder
     (folder / SCRIPT).write_text(_SCRIPT, encoding="utf-8")
 
 
-_SCRIPT = '''"""Makes text with model.mlpackage on a Mac: python run.py "Once upon a time".
+_SCRIPT = '''"""Makes text with the packages of this folder on a Mac: python run.py "Once upon a time".
 
 Needs coremltools and tokenizers.
 """
@@ -171,13 +237,25 @@ about = json.loads((HERE / "manifest.json").read_text(encoding="utf-8"))
 tokenizer = Tokenizer.from_file(str(HERE / "tokenizer.json"))
 
 
-def function(name):
+def functions(name):
     units = ct.ComputeUnit.CPU_AND_NE
-    return ct.models.MLModel(str(HERE / about["model"]), function_name=name, compute_units=units)
+    return [ct.models.MLModel(str(HERE / file), function_name=name, compute_units=units) for file in about["models"]]
 
 
-prefill, decode = function("prefill"), function("decode")
-state = prefill.make_state()  # keys and values, which both functions read and write
+def run(models, tokens, position, **last):
+    """The logits. Each package has some of the layers, and gives the next one its result."""
+    first = models is prefill
+    given = {"tokens" if first else "token": np.array(tokens, np.int32)}
+    place = {"position": np.array([position], np.int32)}
+    for i, (model, state) in enumerate(zip(models, states)):
+        ends = last if i + 1 == len(models) else {}
+        made = model.predict({**given, **place, **ends}, state)
+        given = {"hidden": made.get("hidden_after")}
+    return made["logits"]
+
+
+prefill, decode = functions("prefill"), functions("decode")
+states = [model.make_state() for model in prefill]  # keys and values, which both functions read and write
 prompt = sys.argv[1] if len(sys.argv) > 1 else "Once upon a time"
 ids = about["begins"] + tokenizer.encode(prompt, add_special_tokens=False).ids
 if not 0 < len(ids) <= about["context"]:
@@ -188,13 +266,10 @@ shown = tokenizer.decode(ids)
 while place < len(ids):
     part = ids[place : place + count]
     if place + count <= about["context"]:  # rows behind the last token are written again later
-        tokens = np.array(part + [0] * (count - len(part)), np.int32)
-        given = {"tokens": tokens, "position": np.array([place], np.int32), "last": np.array([len(part) - 1], np.int32)}
-        logits = prefill.predict(given, state)["logits"]
+        logits = run(prefill, part + [0] * (count - len(part)), place, last=np.array([len(part) - 1], np.int32))
         place += len(part)
     else:
-        given = {"token": np.array(ids[place : place + 1], np.int32), "position": np.array([place], np.int32)}
-        logits = decode.predict(given, state)["logits"]
+        logits = run(decode, ids[place : place + 1], place)
         place += 1
 
 while place < about["context"]:
@@ -206,8 +281,7 @@ while place < about["context"]:
     if not text.endswith("\\N{REPLACEMENT CHARACTER}"):  # a part of a character
         print(text[len(shown) :], end="", flush=True)
         shown = text
-    given = {"token": np.array([token], np.int32), "position": np.array([place], np.int32)}
-    logits = decode.predict(given, state)["logits"]
+    logits = run(decode, [token], place)
     place += 1
 print(tokenizer.decode(ids)[len(shown) :])
 '''

@@ -13,37 +13,58 @@ from hexane.train.decoder.layers import Layers
 from hexane.train.decoder.model import checked_weights
 from hexane.train.decoder.rotary import rotary_angles
 
+HIDDEN, HIDDEN_AFTER = "hidden", "hidden_after"
 
-def one_token(config: LlamaConfig, weights: Mapping[str, Array | Tensor], *, replaceable: bool = False) -> Graph:
+
+def one_token(
+    config: LlamaConfig,
+    weights: Mapping[str, Array | Tensor],
+    *,
+    replaceable: bool = False,
+    layers: range | None = None,
+) -> Graph:
     """token, position (1,) int32 -> logits (1, vocab). The positions before this one must have been run, in order.
 
     Each layer has two states (kv_heads, seq, head_dim), which the step writes one row of. Weights, by the names of
-    `config.shapes()`, are constants, or with `replaceable` params of these names. Raises Error for weights that do not
-    fit.
+    `config.shapes()`, are constants, or with `replaceable` params of these names. layers: some of the layers alone.
+    Without the first one the input `hidden` (1, dim) fp16 stands for the token, without the last one the output
+    `hidden_after` for the logits. Raises Error for weights that do not fit.
     """
     step = _Step(config, checked_weights(config, weights), replaceable)
-    x = step.begun()
-    for i in range(config.layers):
-        x = step.layer(i, x)
-    return hx.graph({"logits": step.logits(x)}, name="one_token")
+    run = range(config.layers) if layers is None else layers
+    x = step.run(run)
+    outputs = {"logits": step.logits(x)} if run.stop == config.layers else _handed_on(x)
+    return hx.graph(outputs, name="one_token")
 
 
 def block(
-    config: LlamaConfig, weights: Mapping[str, Array | Tensor], count: int, window: int, *, every: bool = False
+    config: LlamaConfig,
+    weights: Mapping[str, Array | Tensor],
+    count: int,
+    window: int,
+    *,
+    every: bool = False,
+    layers: range | None = None,
 ) -> Graph:
     """tokens (count,), position (1,), last (1,) int32 -> logits (1, vocab) after the token with the index `last`; with
     `every` tokens, position -> logits (count, vocab) after each token.
 
     The tokens stand from `position` on, which plus `count` is at most `window`; the step writes as many rows of the
     states that `one_token` has, and reads the first `window` ones. Rows of tokens after `last` do not count: later
-    steps write them again. Raises Error for weights that do not fit.
+    steps write them again. layers: as `one_token` has them. Raises Error for weights that do not fit.
     """
     step = _Block(config, checked_weights(config, weights), count, window)
-    x = step.begun()
-    for i in range(config.layers):
-        x = step.layer(i, x)
+    run = range(config.layers) if layers is None else layers
+    x = step.run(run)
+    if run.stop < config.layers:
+        return hx.graph(_handed_on(x), name=f"block_{count}_{window}")
     x = x if count == 1 or every else hx.gather(x, hx.input("last", (1,), "int32"))
     return hx.graph({"logits": step.logits(x)}, name=f"block_{count}_{window}{'_every' if every else ''}")
+
+
+def _handed_on(x: Tensor) -> dict[str, Tensor]:
+    """The input of the next layers, in the dtype of Core ML packages."""
+    return {HIDDEN_AFTER: hx.cast(x, dtype="fp16")}
 
 
 def as_tensor(weight: Array | Tensor) -> Tensor:
@@ -90,6 +111,16 @@ class _Step(Layers):
         """The embeddings of the tokens, (count, dim)."""
         table = self.weights.get(POSITIONS)
         return self.embedded(self.token, None if table is None else hx.gather(table, self.places))
+
+    def run(self, layers: range) -> Tensor:
+        """The result of some layers, (count, dim)."""
+        if layers.start:
+            x = hx.cast(hx.input(HIDDEN, (self.count, self.config.dim), "fp16"), dtype="fp32")
+        else:
+            x = self.begun()
+        for i in layers:
+            x = self.layer(i, x)
+        return x
 
     def attention(self, i: int, x: Tensor) -> Tensor:
         """The queries that share a key head are the rows of one product: (kv_heads, queries of each, head_dim)."""
