@@ -1,5 +1,5 @@
-"""Task descriptors of version 7 as bytes: a header of 10 words, then streams of registers, each behind a word with its
-count and address.
+"""Task descriptors of version 7 as bytes: a header of 10 words, then streams of registers. A word in front
+of each stream has its count and address.
 
     header | 0xf401f800, 62 words | 0x3c000000, 16 words | .. | 0x18017800, 7 words        0x274 bytes
 
@@ -137,7 +137,7 @@ def _index(field: Field) -> int:
 
 @cache
 def _masks() -> tuple[int, ...]:
-    """Of each word, the bits that have a name: all of a stream's first word."""
+    """The named bits of each word; all bits of the words in front of streams."""
     masks = [0] * (descriptor_bytes(VERSION) // 4)
     for field in descriptor_fields(VERSION):
         masks[_index(field)] |= field.most << field.bit

@@ -1,7 +1,7 @@
 """Layers as task descriptors of version 7: a task for each layer, with the fields whose meaning is published.
 
-All other fields are 0, and the task says which part of the layer it leaves out. Constants are those of the programs of
-M1 in docs/descriptors.md.
+All other fields are 0, and the task says which part of the layer it leaves out. The programs of M1 in
+docs/descriptors.md have the same constants.
 """
 
 from collections.abc import Iterator
@@ -200,7 +200,7 @@ class _Task:
 
     def on_chip(self, tensor: Tensor, stay: Stay, side: str, strides: tuple[str, ...]) -> None:
         """Where the plan has the tensor in on-chip memory; strides are the plan's, rows of all channels together. Only
-        convolutions have those of a result."""
+        convolutions write strides of a result."""
         at = stay.offsets[stay.touches.index(self.layer.index)] if stay.spilled else stay.offsets[0]
         apart = (tensor.stride, tensor.stride * _five(tensor.type)[1])
         values = {f"{side}Base.Addr": at} | dict(zip(strides, apart, strict=False))

@@ -17,8 +17,8 @@ HEADER_WORDS = {5: 8, 7: 10}  # before the first stream of registers
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """`bits` bits of a register, from the lowest one, `bit`, on. word: of its block. offset: of that word's first byte
-    in a descriptor; None for a version whose blocks no source places. note: what speaks against a disputed one."""
+    """`bits` bits of a register, from the lowest one, `bit`, on. word: of its block. offset: that of the
+    word in a descriptor, in bytes; None if no source places the block. note: the evidence against a disputed one."""
 
     version: int
     block: str
