@@ -18,6 +18,7 @@ from hexane.targets.query import load_chip
 from published.task_descriptors import ADD, CONV, CONV_3X3, MULTIPLY_CFG, RELU, words_of
 
 M1 = load_chip("M1")
+IMAGE = hx.input("x", (1, 8, 16, 16))
 # What Hexane's own plan decides (places on chip, numbers of layers), or writes for the end of a chain.
 OWN = {"L2.SourceRowStride.Stride", "L2.ResultBase.Addr", "L2.SourceBase.Addr", "common.TaskInfo.TaskID"}
 OWN |= {"header.Header0.LNID", "header.Header0.TID"}
@@ -75,6 +76,32 @@ def test_a_value_too_large_for_its_field_is_left_out_and_said() -> None:
     task = only(y)
     assert {"common.ConvCfg.Sx: 4 exceeds 3", "common.ConvCfg.Sy: 4 exceeds 3"} <= set(task.left_out)
     assert task.descriptor["common.ConvCfg.Sx"] == 0
+
+
+LEFT_OUT = [
+    (lambda: hx.relu6(IMAGE), ("the activation: no source publishes how clamped_relu is coded",)),
+    (lambda: hx.sigmoid(IMAGE), ("the look-up table of sigmoid_high_precision",)),
+    (lambda: hx.softmax(IMAGE), ("the operation: no source publishes how Softmax is coded",)),
+    (
+        lambda: hx.add(IMAGE, hx.input("y", IMAGE.shape)),
+        ("sources after the first: no published field has their formats and strides",),
+    ),
+    (
+        lambda: hx.conv(IMAGE, hx.const(np.ones((8, 1, 3, 3), np.float32)), groups=8),
+        (
+            "the inputs of each group: no published program has groups",
+            "the binary point: tables disagree about its bits",
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("build", "words"), LEFT_OUT)
+def test_parts_without_a_published_field_are_named(build: Any, words: tuple[str, ...]) -> None:
+    task = only(build())
+    assert task.left_out == words
+    sigmoid = "look-up" in words[0]
+    assert task.descriptor["multiply-accumulate.MACCfg.NonlinearMode"] == (2 if sigmoid else 0)
 
 
 @pytest.mark.parametrize("chip", ["h11", "h12", "h14", "h15", "h16", "h17s"])

@@ -23,6 +23,7 @@ WEIGHTS_BAR, INTERMEDIATE_BAR, FIRST_BAR, NUM_BARS = 1, 3, 4, 32  # eiln/ane: 0 
 GRAIN = 64  # bytes: strides and addresses of main memory count in these
 ONE_FP16, ONE_FP32 = 0x3C00, 0x3F800000
 _PLANAR = {"anec.add": 0, "anec.mul": 1}
+_NONLINEAR = {"relu": 1, "sigmoid": 2, "sigmoid_high_precision": 2}  # allbilly/ane; tinygrad, lib/ane.py
 _MAC = "multiply-accumulate"
 
 
@@ -125,6 +126,8 @@ class _Task:
         self.put("common.GroupConvCfg.NumGroups", groups)
         if groups == 1:
             self.put("common.GroupConvCfg.UnicastCin", 1)
+        else:
+            self.left_out.append("the inputs of each group: no published program has groups")
 
     def sources(self) -> None:
         read = [self.placed.tensors[t] for t in self.layer.reads]
@@ -269,7 +272,10 @@ class _Task:
             self.put(f"kernel.CoeffBfrSize[{i}].MemBfrSize", each // GRAIN)
 
     def nonlinear(self, mode: str) -> None:
-        self.put(f"{_MAC}.MACCfg.NonlinearMode", 1 if mode == "relu" else 2)
+        if mode not in _NONLINEAR:
+            self.left_out.append(f"the activation: no source publishes how {mode} is coded")
+            return
+        self.put(f"{_MAC}.MACCfg.NonlinearMode", _NONLINEAR[mode])
         if mode != "relu":
             self.left_out.append(f"the look-up table of {mode}")
 
