@@ -26,6 +26,7 @@ from hexane.options import AutoDtype, Device, Options
 from hexane.quant import Quantization, QuantizedLayer
 from hexane.report import (
     Comparison,
+    Descriptors,
     DivergenceReport,
     Explanation,
     Fit,
@@ -33,12 +34,14 @@ from hexane.report import (
     Report,
     compare,
     cross_compile_check,
+    descriptors,
     estimate,
     explain,
     fit,
     predict_fp16_divergence,
     preflight,
     profile,
+    write_hwx,
 )
 from hexane.runtime import (
     Context,
@@ -63,6 +66,7 @@ __all__ = [
     "Context",
     "CrossChipFP16Warning",
     "Decision",
+    "Descriptors",
     "Device",
     "DeviceError",
     "DivergenceReport",
@@ -94,6 +98,7 @@ __all__ = [
     "compile_functions",
     "const",
     "cross_compile_check",
+    "descriptors",
     "estimate",
     "explain",
     "fit",
@@ -117,4 +122,5 @@ __all__ = [
     "stream",
     "targets",
     "train",
+    "write_hwx",
 ]

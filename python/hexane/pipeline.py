@@ -1,6 +1,6 @@
 """The pipeline: what happens to a graph on its way to a program, in order."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -33,7 +33,7 @@ from hexane.stages.bufferize.allocate import allocate
 from hexane.stages.bufferize.place import place
 from hexane.stages.engine.numerics import in_engine_numerics
 from hexane.stages.engine.place_layers import PlacedLayers, place_layers
-from hexane.stages.engine.schedule_layers import schedule_layers
+from hexane.stages.engine.schedule_layers import LayerSchedule, schedule_layers
 from hexane.stages.recompute.copies import recomputed
 from hexane.stages.recompute.marks import marked, regions
 from hexane.stages.segments.assign_steps import assign_steps, found_layers, in_order, with_layers
@@ -185,7 +185,7 @@ def compile_segments(
         elif on_engine is not None:
             lowered.append(on_engine(piece))
         else:
-            layers, placed = _as_layers(piece, chip, options.schedule or "apple", found.index, placed, named)
+            layers, _, placed = _as_layers(piece, chip, options.schedule or "apple", found.index, placed, named)
             layers = run_checked(ends_in, layers, chip, watch=named)
             lowered.append(run_checked(passes("layers", engine), layers, engine, watch=named))
     constants = parts.constants()
@@ -206,14 +206,25 @@ def compile_segments(
     return program
 
 
+def scheduled_segments(
+    graph: Graph, segments: tuple[Segment, ...], chip: Chip, schedule: str
+) -> Iterator[tuple[Segment, LayerSchedule, PlacedLayers]]:
+    """Each segment of the engine with its layers in order, and where the layers of all segments up to it lie."""
+    placed = PlacedLayers()
+    for found, piece in zip(segments, SegmentParts(graph, segments).graphs(), strict=True):
+        if found.device == "ane":
+            _, scheduled, placed = _as_layers(piece, chip, schedule, found.index, placed, None)
+            yield found, scheduled, placed
+
+
 def _as_layers(
     piece: Graph, chip: Chip, schedule: str, number: int, placed: PlacedLayers, watch: Watch | None
-) -> tuple[Graph, PlacedLayers]:
+) -> tuple[Graph, LayerSchedule, PlacedLayers]:
     """A segment of the engine as layers in order, and where the layers of all segments up to this one lie."""
     layers = run_checked([*passes("engine", chip), *LOWERING], piece, chip, watch=watch)
     scheduled = schedule_layers(layers, chip, schedule)
     layers = with_layers(layers, scheduled.values, len(placed.layers))
-    return layers, placed.joined(place_layers(scheduled, chip, number, placed))
+    return layers, scheduled, placed.joined(place_layers(scheduled, chip, number, placed))
 
 
 def _prefixed(watch: Watch | None, prefix: str) -> Watch | None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from onnx import TensorProto, helper
 
+import hexane as hx
 from command import Cli, save_model
 
 
@@ -86,3 +87,22 @@ def test_wrong_targets_and_models_are_errors(cli: Cli, tmp_path: Path) -> None:
     ended = cli("explain", nothing, "--target", "h13")
     assert ended.code == 1
     assert "got a network of which no op runs on the engine: tan at wave" in ended.err
+
+
+def test_descriptors_as_text_and_json(cli: Cli, tmp_path: Path) -> None:
+    model = network(tmp_path / "net.onnx")
+    ended = cli("explain", model, "--target", "M1", "--descriptors")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.startswith("net.onnx on M1 (h13): 2 task descriptors of version 7\nExperimental: ")
+    assert "common.ConvCfg.Kw = 3" in ended.out
+    record = json.loads(cli("explain", model, "--target", "M1", "--descriptors", "--json").out)
+    assert [task["kind"] for task in record["segments"][0]["tasks"]] == ["Conv", "ElementWise"]
+    hx.write_hwx(tmp_path / "net.hwx", model, "M1")
+    assert "2 task descriptors of version 7; --json has their fields" in cli("info", tmp_path / "net.hwx").out
+    tasks = json.loads(cli("info", tmp_path / "net.hwx", "--json").out)["tasks"]
+    assert tasks[0]["common.ConvCfg.Kw"] == 3
+    refused = cli("explain", model, "--target", "M2", "--descriptors")
+    assert refused.code != 0
+    assert "got task descriptors of version 11, need version 7" in refused.err
+    both = cli("explain", model, "--target", "M1", "--descriptors", "--node", "0")
+    assert "got --node, --html or --trace as well, need it alone" in both.err

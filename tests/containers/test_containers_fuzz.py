@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 
 from containers import make_e5, make_hwx
-from hexane.containers import read_e5, read_hwx
+from hexane.containers import hwx_writer, read_e5, read_hwx
+from hexane.containers.task_descriptor import encode_descriptor, write_descriptors
 from hexane.errors import Error
 
 NUMBERS = (0, 1, 2, 3, 4, 7, 8, 0x19, 24, 72, 80, 255, 256, 1 << 15, (1 << 16) - 1, 1 << 31, (1 << 32) - 1, 1 << 63, (1 << 64) - 1)  # fmt: skip
 
+TASKS = hwx_writer.make_hwx(4, write_descriptors([encode_descriptor({})] * 2), [("x", 64), ("y", 99)], 640)
 MADE: dict[str, tuple[Callable[[bytes], Any], list[bytes]]] = {
-    "hwx": (read_hwx, [make_hwx(weights=bytes(64)), make_hwx(11, [], b""), make_hwx(7, ["s2w"] * 9, bytes(8))]),
+    "hwx": (read_hwx, [make_hwx(weights=bytes(64)), make_hwx(11, [], b""), make_hwx(7, ["s2w"] * 9, bytes(8)), TASKS]),
     "e5": (read_e5, [make_e5(), make_e5(names=(), num_sections=0), make_e5(names=["n"] * 30, num_sections=9)]),
 }
 

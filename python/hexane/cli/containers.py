@@ -1,12 +1,17 @@
 """The output of `hexane info` for a container of Apple's compilers."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hexane.cli.output import print_table
+from hexane.errors import Error
+from hexane.graph.decisions import counted
 from hexane.graph.printer import size_text
 from hexane.importers.files import open_regular, read_all
 from hexane.targets.query import load_chip
+
+if TYPE_CHECKING:
+    from hexane.containers import Hwx
 
 NOTE = "Read by published descriptions; nobody has compared this with what Apple's tools say."
 
@@ -28,6 +33,7 @@ def container_record(path: Path, kind: str) -> dict[str, Any]:
         }
     hwx = read_hwx(data)
     return record | {
+        "tasks": _tasks(data, hwx),
         "cpu_subtype": hwx.cpu_subtype,
         "chips": list(hwx.chips),
         "file_type": hwx.file_type,
@@ -53,6 +59,20 @@ def container_record(path: Path, kind: str) -> dict[str, Any]:
     }
 
 
+def _tasks(data: bytes, hwx: "Hwx") -> list[dict[str, Any]] | None:
+    """The fields of each task descriptor that are not 0; None for another version than 7, or another form of it."""
+    from hexane.containers.task_descriptor import read_descriptors
+
+    texts = [s for segment in hwx.segments for s in segment.sections if s.name.lower() == "__text"]
+    if len(texts) != 1 or texts[0].offset is None:
+        return None
+    try:
+        tasks = read_descriptors(data, texts[0].offset, texts[0].bytes)
+    except Error:
+        return None
+    return [{path: value for path, value in task.fields.items() if value} for task in tasks]
+
+
 def print_container(record: dict[str, Any]) -> None:
     """The record for people."""
     print(f"{record['model']} ({record['format']}, {size_text(record['bytes'])})\n")
@@ -65,6 +85,9 @@ def print_container(record: dict[str, Any]) -> None:
         chips = ", ".join(load_chip(name).title for name in record["chips"]) or "no chip that is known"
         print(f"generation {record['cpu_subtype']}: {chips}")
         print(f"task descriptors {size_text(record['text_bytes'])}, weights {size_text(record['weight_bytes'])}\n")
+        if record["tasks"] is not None:
+            said = counted(len(record["tasks"]), "task descriptor")
+            print(f"{said} of version 7; --json has their fields (docs/descriptors.md)\n")
         rows: list[tuple[str, ...]] = []
         for segment in record["segments"]:
             rows.append((segment["name"], "", f"{segment['address']:#x}", str(segment["address_bytes"]), ""))

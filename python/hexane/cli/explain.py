@@ -24,6 +24,7 @@ from hexane.cli.output import print_json, print_table, working
 from hexane.errors import Error
 from hexane.report.explain import HEAD, PARTITION_HEAD, examine
 from hexane.report.explanation_page import explanation_page
+from hexane.report.task_descriptors import descriptors_of
 from hexane.report.trace import chrome_trace
 from hexane.targets.query import load_chip
 
@@ -65,6 +66,12 @@ def explain(
         Path | None,
         typer.Option(metavar="F.json", help="Write the order as a Chrome trace, with lanes for NE, PE and DMA."),
     ] = None,
+    descriptors: Annotated[
+        bool,
+        typer.Option(
+            "--descriptors", help="Experimental: print the layers as task descriptors, for h13 (M1, A14) alone."
+        ),
+    ] = False,
     input_shape: InputShapes = None,
     inputs: Inputs = None,
     values: Values = None,
@@ -81,6 +88,7 @@ def explain(
     hexane explain net.onnx --target M1 --node conv_3
     hexane explain net.onnx --target M5 --schedule optimal --html net.html
     hexane explain net.onnx --target "iPhone 12" --trace order.json
+    hexane explain net.onnx --target M1 --descriptors
     """
     source = sources.open_network(model, function=function, where="explain")
     for path, what in ((html, "page"), (trace, "trace")):
@@ -88,10 +96,20 @@ def explain(
             raise Error(f"[explain] {path}: got the model itself as the {what}, need another file")
     if html is not None and trace is not None and html.absolute() == trace.absolute():
         raise Error(f"[explain] {html}: got one file for the page and the trace, need two")
+    if descriptors and (node is not None or html is not None or trace is not None):
+        raise Error("[explain] --descriptors: got --node, --html or --trace as well, need it alone")
     chip = load_chip(target)
     with working(f"importing {model.name}"):
         given = Given.of(input_shape, inputs, values, calibration=calibration, preprocess=preprocess)
         graph, _ = read_graph(source, given, "explain")
+    if descriptors:
+        with working(f"compiling {model.name}"):
+            tasks = descriptors_of(graph, chip, model.name, schedule.value)
+        if json:
+            print_json(tasks.record())
+        else:
+            print(tasks)
+        return
     with working(f"compiling {model.name}"):
         found = examine(graph, chip, schedule.value, model.name)
     story = None if node is None else found.story(node)

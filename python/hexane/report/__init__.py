@@ -12,9 +12,11 @@ from hexane.report.page import html_page
 from hexane.report.preflight import preflight
 from hexane.report.profile import Profile, profile
 from hexane.report.report import Entry, Report, Weights
+from hexane.report.task_descriptors import Descriptors, descriptors, write_hwx
 
 __all__ = [
     "Comparison",
+    "Descriptors",
     "DivergenceReport",
     "Entry",
     "Explanation",
@@ -24,6 +26,7 @@ __all__ = [
     "Weights",
     "compare",
     "cross_compile_check",
+    "descriptors",
     "estimate",
     "explain",
     "explanation_page",
@@ -32,4 +35,5 @@ __all__ = [
     "predict_fp16_divergence",
     "preflight",
     "profile",
+    "write_hwx",
 ]
