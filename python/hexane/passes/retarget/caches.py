@@ -4,12 +4,12 @@ read of what the engine computes."""
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from math import inf, prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hexane.dtypes import BOOL
-from hexane.graph import Array, Graph, Node, Value
+from hexane.graph import Graph, Node, Value
 from hexane.graph.decisions import Decision
 from hexane.lowering.row_updates import RowUpdate, row_update
 from hexane.ops import OPS, apply
@@ -25,6 +25,7 @@ from hexane.targets.legality import op_unit
 
 ATTENTION = "scaled_dot_product_attention"
 VIEWS = ("reshape", "expand_dims", "squeeze", "transpose", "broadcast_to", "tile", "cast", "identity")
+OF_MASKS = ("select", "cast", "add", "sub", "mul", "maximum", "minimum", "clip")
 BESIDE = "it reads the state as the last call left it, and the new rows beside it: the host writes them afterwards"
 CHOSEN = "the engine puts the new rows into what it reads of the state: the host writes them afterwards"
 ONE_ROW = (
@@ -52,22 +53,24 @@ def read_caches(graph: Graph, chip: Chip, runs: Runs) -> Graph:
     wait for it, in each layer of a decoder; the same holds for rows that are scattered into a port. So an attention
     multiplies its queries with the old keys and with the new
     ones, and hides the old ones that are overwritten. Any other op reads `select(place == %p, %row, %k)`, where the
-    update is one row. The writes stay, as updates. In exact arithmetic the results are the same. runs: whether the
-    engine computes a node.
+    update is one row. The writes stay, as updates. In exact arithmetic the results are the same, unless an old value
+    that is overwritten is infinite or NaN: the product with its weight of 0 is NaN. runs: whether the engine computes
+    a node.
     """
     graph = write_rows(graph)
-    rows = [node for node in graph.nodes if _rows(node) is not None]
-    if not rows or marked_programs(graph).names:
+    if marked_programs(graph).names or all(_rows(node) is None for node in graph.nodes):
         return graph
-    writes = {node.values[0] for node in rows if node.op == "write_state"}
+    fused = fuse_attention(graph, chip)
+    writes = [node.values[0] for node in fused.nodes if node.op == "write_state"]
     decisions: list[Decision] = []
-    became: dict[Value, Value] = {}
-    made = _beside(fuse_attention(graph, chip), runs, became, decisions)
-    made = _chosen(made, runs, became, decisions)
+    beside, chosen = dict[Value, Value](), dict[Value, Value]()
+    made = _beside(fused, runs, beside, decisions)
+    made = _chosen(made, runs, chosen, decisions)
     if not decisions:
         return graph
+    now = [chosen.get(w, w) for w in (beside.get(value, value) for value in writes)]
     reached = {value for node in made.nodes for value in node.values}
-    lost = [w for value in writes if (w := became.get(value, value)) not in reached]
+    lost = [value for value in now if value not in reached]
     return replace(made, updates=(*made.updates, *lost)).decided(*decisions)
 
 
@@ -88,12 +91,10 @@ def _beside(graph: Graph, runs: Runs, became: dict[Value, Value], decisions: lis
         if mask is not None and (not mask.type.rank or mask.shape[-1] != key.shape[-2]):
             return None
         b = Rewriter(*node.sources)
-        position, count = keys.written
-        old = b.logical_not(_overwritten(b, position, count, key.shape[-2]))
-        kept: Value | None = b.concat(old, np.ones(count, np.bool_), axis=0)
+        old = b.logical_not(_overwritten(b, keys.written, key.shape[-2]))
+        kept: Value | None = b.concat(old, np.ones(keys.written.type.size, np.bool_), axis=0)
         if mask is not None:
-            axis = mask.type.rank - 1
-            mask = b.concat(mask, b.gather(mask, _places(b, position, count), axis=axis), axis=axis)
+            mask = b.concat(mask, _columns(b, mask, keys.written), axis=mask.type.rank - 1)
         attrs = {name: node.attrs[name] for name in ("causal", "scale", "zero_hidden", "hidden")}
         if mask is not None and mask.dtype is BOOL and attrs["hidden"] == -inf:
             mask, kept = b.logical_and(mask, kept), None  # one choice in place of two
@@ -103,12 +104,25 @@ def _beside(graph: Graph, runs: Runs, became: dict[Value, Value], decisions: lis
     return graph.rewrite(change, only=(ATTENTION,), became=became)
 
 
+def _columns(b: Rewriter, mask: Value, places: Value) -> Value:
+    """Columns of a mask. They are chosen ahead of choices and sums of floats, which the engine computes."""
+    node, keys = mask.node, mask.shape[-1]
+    x = node.inputs[0] if node.op in ("reshape", "expand_dims", "broadcast_to") else None
+    if x is not None and x.dtype.kind == "float" and x.shape[-1:] == (keys,):
+        some = _columns(b, x, places)
+        return apply(OPS[node.op], [some], _attributes(node, mask.type.rank - 1, places.type.size), node.sources)[0]
+    if node.op not in OF_MASKS or mask.dtype.kind != "float":
+        return b.gather(mask, places, axis=mask.type.rank - 1)
+    wide = [v is not None and v.type.rank > 0 and v.shape[-1] == keys for v in node.inputs]
+    operands = [_columns(b, v, places) if v and w else v for v, w in zip(node.inputs, wide, strict=True)]
+    return apply(OPS[node.op], operands, node.attrs, node.sources)[0]
+
+
 class _Parts(NamedTuple):
-    """An operand of an attention as it is without the new rows, and these rows alone; written: the position and the
-    number of rows."""
+    """An operand of an attention as it is without the new rows, and these rows alone; written: where these go."""
 
     both: tuple[Value, Value]
-    written: tuple[Value, int]
+    written: Value
 
 
 def _parts(operand: Value) -> _Parts | None:
@@ -126,7 +140,7 @@ def _parts(operand: Value) -> _Parts | None:
         if found is None:
             return None
         old, new, axis = found
-    return _Parts((old, new), (rows.position, rows.num_rows)) if axis == operand.type.rank - 2 else None
+    return _Parts((old, new), rows.places) if axis == operand.type.rank - 2 else None
 
 
 def _source(node: Node) -> Value | None:
@@ -143,7 +157,6 @@ def _source(node: Node) -> Value | None:
 def _viewed(node: Node, old: Value, new: Value, axis: int) -> tuple[Value, Value, int] | None:
     """A view of both, and where the axis of the rows is then; None where the view does not keep that axis."""
     shape, count = node.types[0].shape, new.shape[axis]
-    attrs = dict(node.attrs)
     if node.op == "transpose":
         place = node.attrs["perm"].index(axis)
     elif node.op == "tile":
@@ -154,7 +167,7 @@ def _viewed(node: Node, old: Value, new: Value, axis: int) -> tuple[Value, Value
         place = axis
     elif node.op in ("mul", "real_div"):
         operands = [[x if v is _source(node) else v for v in node.inputs] for x in (old, new)]
-        again, of_rows = (apply(OPS[node.op], one, attrs, node.sources)[0] for one in operands)
+        again, of_rows = (apply(OPS[node.op], one, node.attrs, node.sources)[0] for one in operands)
         return again, of_rows, axis
     elif node.op == "broadcast_to":
         place = axis + len(shape) - old.type.rank
@@ -164,31 +177,32 @@ def _viewed(node: Node, old: Value, new: Value, axis: int) -> tuple[Value, Value
         if not places:
             return None
         place = places[0]
-    again = apply(OPS[node.op], [old], attrs, node.sources)[0]
+    again = apply(OPS[node.op], [old], node.attrs, node.sources)[0]
+    return again, apply(OPS[node.op], [new], _attributes(node, place, count), node.sources)[0], place
+
+
+def _attributes(node: Node, axis: int, extent: int) -> dict[str, Any]:
+    """The attributes of a view, with another extent along one axis of its result."""
+    attrs = dict(node.attrs)
     if "shape" in attrs:
-        attrs["shape"] = (*shape[:place], count, *shape[place + 1 :])
-    return again, apply(OPS[node.op], [new], attrs, node.sources)[0], place
+        attrs["shape"] = (*attrs["shape"][:axis], extent, *attrs["shape"][axis + 1 :])
+    return attrs
 
 
-def _places(b: Rewriter, position: Value, count: int) -> Value:
-    """The indices of the new rows: (count,)."""
-    first = b.reshape(position, shape=(1,))
-    return first if count == 1 else b.add(first, b.const(np.arange(count, dtype=position.dtype.numpy)))
-
-
-def _overwritten(b: Rewriter, position: Value, count: int, keys: int) -> Value:
+def _overwritten(b: Rewriter, places: Value, keys: int) -> Value:
     """True at the indices of the new rows: (keys,)."""
-    places, first = b.const(np.arange(keys, dtype=position.dtype.numpy)), b.reshape(position, shape=(1,))
+    count = places.type.size
     if count == 1:
-        return b.equal(places, first)
-    return b.logical_and(b.greater_equal(places, first), b.less(places, b.add(first, count)))
+        return b.equal(b.const(np.arange(keys, dtype=places.dtype.numpy)), places)
+    at, none = b.reshape(places, shape=(count, 1)), b.const(np.zeros(keys, np.bool_))
+    return b.scatter_nd(none, at, np.ones(count, np.bool_))
 
 
 # ---- one row ----
 
 
 def choose_rows(graph: Graph, runs: Runs) -> Graph:
-    """gather(%x, %i)  ->  reduce_max(select(place == %i, %x, the least number))
+    """gather(%x, %i)  ->  reduce_max(select(place == %i, %x, -inf))
 
     Where the engine computes x and the index comes from outside or from the host: the last token of a prompt, the end
     of a text. A gather would send x to the host. The index is checked there, as the gather does.
@@ -215,17 +229,12 @@ def choose_rows(graph: Graph, runs: Runs) -> Graph:
         # The gather from all places raises the error of an index that is out of range.
         chosen = b.gather(b.const(places), b.reshape(index, shape=(1,)), axis=0)
         shown = b.reshape(b.equal(b.const(places), chosen), shape=(keys, *[1] * (x.type.rank - axis - 1)))
-        row = b.reduce_max(b.select(shown, x, b.const(_least(x))), axes=(axis,), keep_dims=True)
+        row = b.reduce_max(b.select(shown, x, b.const(held(-inf, x.dtype.numpy))), axes=(axis,), keep_dims=True)
         decisions.append(Decision("retarget", node.where, "decomposed", ONE_ROW, SOURCE))
         return (b.reshape(row, shape=node.types[0].shape),)
 
     made = graph.rewrite(change, only=("gather",)) if computed else graph
     return made.decided(*decisions) if decisions else graph
-
-
-def _least(x: Value) -> Array:
-    """The least number of a dtype, which is finite: fp16 has another one than fp32, and the engine computes in it."""
-    return held(-float(np.finfo(x.dtype.numpy).max), x.dtype.numpy)
 
 
 def _computed(graph: Graph, runs: Runs) -> set[Value]:
@@ -294,6 +303,6 @@ def _with_row(write: Node) -> Value:
     rows = _rows(write)
     assert rows is not None
     b, keys = Rewriter(*write.sources), rows.whole.shape[rows.axis]
-    places = _overwritten(b, rows.position, 1, keys)
+    places = _overwritten(b, rows.places, keys)
     places = b.reshape(places, shape=(keys, *[1] * (rows.whole.type.rank - rows.axis - 1)))
     return b.select(places, rows.update, rows.whole)

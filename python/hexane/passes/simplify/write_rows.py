@@ -16,6 +16,7 @@ Labels = tuple[int | None, ...]  # for each axis of a view: the axis of the stat
 def write_rows(graph: Graph, target: Target | None = None) -> Graph:
     """write_state(%s, view(scatter_nd(view(%s), %i, %row)))  ->  write_state(%s, view(%row), %i)
 
+    One row: several that begin below 0 may go on at 0, and a write_state of them does not.
     The views may be transposes, and reshapes that add or drop axes of extent 1. They lead back to the axes of the
     state. Other readers of the scatter read the state after the write. A step of a decoder writes one row then, not a
     whole cache.
@@ -59,7 +60,7 @@ def _found(write: Node) -> _Found | None:
         return None
     back, scatter = _views(update)
     rows = row_update(scatter) if scatter.op in SCATTERS else None
-    if rows is None:
+    if rows is None or rows.num_rows > 1:
         return None
     views, start = _views(rows.whole)
     own: Labels = tuple([i if n != 1 else None for i, n in enumerate(state.shape)])
@@ -96,13 +97,13 @@ def _followed(labels: Labels | None, views: Sequence[Node]) -> Labels | None:
 
 
 def _written(rows: RowUpdate, labels: Labels, write: Node) -> Value:
-    """The write of the rows, which have the axes that the labels name."""
+    """The write of the row, which has the axes that the labels name."""
     state, axis = write.inputs[0], labels[rows.axis]
     assert state is not None
     assert axis is not None
     b, order = Rewriter(*write.sources), [label for label in labels if label is not None]
-    count, perm = rows.num_rows, sorted(range(len(order)), key=order.__getitem__)
-    update = b.reshape(rows.update, shape=[count if label == axis else state.shape[label] for label in order])
+    perm = sorted(range(len(order)), key=order.__getitem__)
+    update = b.reshape(rows.update, shape=[1 if label == axis else state.shape[label] for label in order])
     update = update if perm == [*range(len(order))] else b.transpose(update, perm=perm)
-    update = b.reshape(update, shape=[count if i == axis else n for i, n in enumerate(state.shape)])
-    return b.write_state(state, update, rows.position, axis=axis)
+    update = b.reshape(update, shape=[1 if i == axis else n for i, n in enumerate(state.shape)])
+    return b.write_state(state, update, rows.places, axis=axis)
