@@ -72,7 +72,7 @@ def _scattered(node: Node) -> RowUpdate | None:
             return None
     if indices.type.size > 1 and not _consecutive(indices):
         return None
-    # Below 0 they count from the end. The gather refuses what is out of range.
+    # Below 0 they count from the end. The gather refuses an index out of range.
     line = b.reshape(indices, shape=(indices.type.size,))
     places = b.gather(b.const(np.arange(whole.shape[axis], dtype=indices.dtype.numpy)), line, axis=0)
     return RowUpdate(whole, rows, places, axis)
