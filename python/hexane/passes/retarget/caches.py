@@ -57,7 +57,7 @@ def read_caches(graph: Graph, chip: Chip, runs: Runs) -> Graph:
     that is overwritten is infinite or NaN: the product with its weight of 0 is NaN. runs: whether the engine computes
     a node.
     """
-    graph = write_rows(graph)
+    graph = write_rows(graph, most=1)  # others are beside the state as they are
     if marked_programs(graph).names or all(_rows(node) is None for node in graph.nodes):
         return graph
     fused = fuse_attention(graph, chip)
