@@ -182,6 +182,7 @@ def test_a_processor_may_stand_in_processor_config(tmp_path: Path) -> None:
         ({"crop_pct": 0.9}, "crop_pct: got 0.9, need no such field"),
         ({"image_mean": [0.5, 0.5]}, "image_mean: got [0.5, 0.5], need 3 numbers"),
         ({"image_std": [0.5, 0, 0.5]}, "image_std: got [0.5, 0, 0.5], need numbers other than 0"),
+        ({"image_std": [10**30, 1, 1]}, "image_std: got [1000000000000000000000000000000, 1, 1], need 3 numbers"),
         ({"rescale_factor": -1}, "rescale_factor: got -1, need a number above 0"),
         ({"do_resize": "yes"}, "do_resize: got 'yes', need true or false"),
         (

@@ -15,6 +15,7 @@ from hexane.graph import Array
 from hexane.importers.encoders import body, holds_encoder
 from hexane.importers.encoders.config import config_in
 from hexane.llm.encoder_facts import encoded_bytes, encoder_facts
+from hexane.llm.encoder_tokenizer import EncoderTokenizer
 from hexane.llm.model import load as load_decoder
 
 pytest.importorskip("tokenizers", reason="tokenizers is not installed: pip install 'hexane[train]'")
@@ -232,12 +233,35 @@ def test_facts_have_the_bytes_of_the_weights(tmp_path: Path) -> None:
     [
         (lambda model: model.logits([2, 3]), "got a model without a head"),
         (lambda model: model.embed([3]), "texts: got int, need texts"),
+        (lambda model: model.embed(3), "texts: got int, need texts"),
+        (lambda model: model.embed({"w3": 1}), "texts: got dict, need texts"),
         (lambda model: model.embed("\ud800"), "need text in UTF-8"),
     ],
 )
 def test_other_inputs_are_errors(call: Any, said: str, tmp_path: Path) -> None:
     with pytest.raises(hx.Error, match=said):
         call(hx.llm.load(folder_of("bert", tmp_path), threads=1))
+
+
+@pytest.mark.parametrize("given", [3, None, {"w3": 1}, [[2.5]], [["7"]], [[True]], [None], np.array([2.0])])
+def test_other_things_than_texts_and_ids_have_no_logits(given: Any, tmp_path: Path) -> None:
+    model = hx.llm.load(folder_of("bert masked", tmp_path), threads=1)
+    with pytest.raises(hx.Error, match="need a text, a pair of texts as a tuple or a list of ids"):
+        model.logits(given)
+
+
+def test_a_panic_of_a_damaged_tokenizer_is_an_error() -> None:
+    class PanicException(BaseException):
+        """As pyo3 names it."""
+
+    class Damaged:
+        no_padding = enable_truncation = get_vocab = lambda self, *_, **__: {}
+
+        def encode(self, text: str) -> Any:
+            raise PanicException("index out of bounds")
+
+    with pytest.raises(hx.Error, match="a tokenizer that fails on a text"):
+        EncoderTokenizer(Damaged(), 8, "[llm.load] model")
 
 
 @pytest.mark.parametrize(("ids", "said"), [([37], "got 37, need 0 to 36"), ([], "got 0, need 1"), ([2] * 41, "got 41")])

@@ -129,6 +129,7 @@ def test_other_inputs_are_errors(tmp_path: Path) -> None:
         (None, None, "got texts and images, or none"),
         ("w3", image(0), "got texts and images, or none"),
         ([3], None, "texts: got int, need texts"),
+        (3, None, "texts: got int, need texts"),
         (Path("a.png"), None, "got a path, need texts, or images="),
         ([Path("a.png")], None, "need texts"),
     ):

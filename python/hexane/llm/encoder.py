@@ -17,9 +17,10 @@ from hexane.compression import Compression
 from hexane.errors import Error
 from hexane.graph import Array, Graph
 from hexane.importers.encoders import EncoderConfig, EncoderFiles, Pooling, encoder, outputs_of, read_encoder
+from hexane.importers.encoders.config import short
 from hexane.importers.encoders.graph import ANSWERS, EMBEDDING, IDS, LOGITS, MASK, TYPES
 from hexane.llm.calibration import TEXT
-from hexane.llm.encoder_tokenizer import EncoderTokenizer, load_encoder_tokenizer
+from hexane.llm.encoder_tokenizer import EncoderTokenizer, load_encoder_tokenizer, several_texts
 from hexane.options import Options
 from hexane.runtime import Model
 from hexane.runtime.compile import target_of
@@ -31,6 +32,7 @@ LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096)  
 LEAST_COSINE = 0.98  # of an embedding with encoded weights and one with the file's
 SENTENCES = 8  # of the calibration text
 ROWS_OF_TOKENS = ("ForMaskedLM", "ForPreTraining", "ForTokenClassification", "ForQuestionAnswering")
+TEXT_OR_IDS = "a text, a pair of texts as a tuple or a list of ids"
 
 Row = tuple[list[int], list[int]]  # ids and types
 
@@ -58,7 +60,7 @@ class TextEncoder:
 
         Raises Error for other things than texts.
         """
-        several = [texts] if isinstance(texts, str) else list(texts)
+        several = several_texts(texts)
         before = self.pooling.prompt if prompt is None else prompt
         rows = self.tokenizer.encode([self._begun(before, one) for one in several])
         found = np.empty((len(rows), self.config.dim), np.float32)
@@ -87,6 +89,8 @@ class TextEncoder:
         """
         if not self.config.head:
             raise Error(f"[llm.logits] {self.path}: got a model without a head, need one, such as a ForMaskedLM")
+        if not isinstance(inputs, (str, Sequence, np.ndarray)) or isinstance(inputs, bytes):
+            raise Error(f"[llm.logits] got {type(inputs).__name__}, need {TEXT_OR_IDS}, or a list of them")
         alone = isinstance(inputs, (str, tuple)) or (len(inputs) > 0 and isinstance(inputs[0], (int, np.integer)))
         rows = [self._row(one) for one in ([inputs] if alone else inputs)]
         names = ANSWERS if self.config.head == "ForQuestionAnswering" else (LOGITS,)
@@ -101,6 +105,9 @@ class TextEncoder:
     def _row(self, one: Any) -> Row:
         if isinstance(one, (str, tuple)):
             return self.tokenizer.encode([one])[0]
+        whole = isinstance(one, (Sequence, np.ndarray)) and not isinstance(one, bytes)
+        if not whole or not all(isinstance(i, (int, np.integer)) and not isinstance(i, bool) for i in one):
+            raise Error(f"[llm.logits] got {short(one)}, need {TEXT_OR_IDS}")
         ids = [int(i) for i in one]
         self._programs.check(ids)
         return ids, [0] * len(ids)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ class EncoderTokenizer:
         inner.no_padding()
         inner.enable_truncation(most)
         self.vocab = max(inner.get_vocab(with_added_tokens=True).values(), default=-1) + 1
-        if 1 not in inner.encode("a").special_tokens_mask:
+        if 1 not in _encoded(inner, "a", where).special_tokens_mask:
             raise Error(f"{where}: got a tokenizer that puts no marks around a text, need one with a post-processor")
 
     def id_of(self, mark: str) -> int | None:
@@ -50,6 +50,24 @@ class EncoderTokenizer:
             for part in (one,) if isinstance(one, str) else one:
                 _check_utf8(part, self._where)
         return [(list(found.ids), list(found.type_ids)) for found in self._inner.encode_batch(list(texts))]
+
+
+def _encoded(inner: Any, text: str, where: str) -> Any:
+    try:
+        return inner.encode(text)
+    except BaseException as error:  # a panic in Rust is no Exception
+        if type(error).__name__ != "PanicException":
+            raise
+        raise Error(f"{where}: got a tokenizer that fails on a text ({error}), need another file") from None
+
+
+def several_texts(texts: Any) -> list[Any]:
+    """The texts of a call, as a list also where it has one text alone. Raises Error for other things than lists."""
+    if isinstance(texts, str):
+        return [texts]
+    if not isinstance(texts, Iterable) or isinstance(texts, (bytes, Mapping)):
+        raise Error(f"[llm.embed] texts: got {type(texts).__name__}, need texts")
+    return list(texts)
 
 
 def _check_utf8(text: str, where: str) -> None:

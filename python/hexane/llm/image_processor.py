@@ -222,7 +222,7 @@ class _Reader:
         given = self.get(name)
         given = [given] if isinstance(given, (int, float)) else given
         whole = isinstance(given, (list, tuple)) and all(type(one) in (int, float) for one in given)
-        if not whole or len(given) not in (1, self.channels) or not np.isfinite(given).all():
+        if not whole or len(given) not in (1, self.channels) or not all(abs(one) < LARGEST for one in given):
             if self.given.get(name) is None and whole:
                 return tuple(given[: self.channels])
             self.bad(name, f"{self.channels} numbers" if self.channels > 1 else "a number")

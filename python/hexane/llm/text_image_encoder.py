@@ -23,6 +23,7 @@ from hexane.importers.image_encoders import (
 )
 from hexane.importers.image_encoders.text_graph import text_half, text_vector_of
 from hexane.llm.clip_tokenizer import ClipTokenizer, load_clip_tokenizer
+from hexane.llm.encoder_tokenizer import several_texts
 from hexane.llm.image_encoder import ImageEncoder
 from hexane.llm.image_processor import load_image_processor
 from hexane.options import Options
@@ -80,7 +81,7 @@ class TextImageEncoder:
             return self.images.embed(images, normalize=normalize)
         if isinstance(texts, os.PathLike):
             raise Error("[llm.embed] texts: got a path, need texts, or images=")
-        found = self._programs.run(self.tokenizer.encode([texts] if isinstance(texts, str) else list(texts)))
+        found = self._programs.run(self.tokenizer.encode(several_texts(texts)))
         if normalize:
             found = _unit(found)
         alone: Array = found[0] if isinstance(texts, str) else found

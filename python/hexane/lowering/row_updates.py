@@ -12,15 +12,17 @@ SCATTERS = ("scatter_nd", "scatter_along_axis")
 
 
 class RowUpdate(NamedTuple):
-    """`whole` with the rows of an update, from `position` on along an axis. The update has the axes of the whole.
-    in_line: False where each row has a place of its own. Then `position` has all of them, and the last of equal ones
-    counts."""
+    """`whole` with the rows of an update along an axis. The update has the axes of the whole.
+
+    places: the index of each row, from 0 on (count,). distinct: no two are equal. Else the last row with an index
+    counts.
+    """
 
     whole: Value
     update: Value
-    position: Value
+    places: Value
     axis: int
-    in_line: bool = True
+    distinct: bool = True
 
     @property
     def num_rows(self) -> int:
@@ -36,16 +38,20 @@ def row_update(node: Node) -> RowUpdate | None:
         found = _scattered(node)
     else:
         return None
-    if found is None or found.position.node.is_constant or found.num_rows == found.whole.shape[found.axis]:
+    if found is None or found.places.node.is_constant or found.num_rows >= found.whole.shape[found.axis]:
         return None
     return found
 
 
 def _written(node: Node) -> RowUpdate | None:
     whole, update, position = node.inputs
-    if whole is None or update is None or position is None:
+    if whole is None or update is None or position is None or position.node.is_constant:
         return None
-    return RowUpdate(whole, update, position, node.attrs["axis"])
+    b, axis = Rewriter(*node.sources), node.attrs["axis"]
+    places, count = b.reshape(position, shape=(1,)), update.shape[axis]
+    if count > 1:
+        places = b.add(places, b.const(np.arange(count, dtype=position.dtype.numpy)))
+    return RowUpdate(whole, update, places, axis)
 
 
 def _scattered(node: Node) -> RowUpdate | None:
@@ -58,35 +64,31 @@ def _scattered(node: Node) -> RowUpdate | None:
             return None
         axis, rows = 0, b.reshape(update, shape=(indices.type.size, *whole.shape[1:]))
     else:
-        axis, rows, expanded = node.attrs["axis"], update, indices
+        axis, rows, rank = node.attrs["axis"], update, indices.type.rank
         if indices.node.op == "broadcast_to" and indices.node.inputs[0] is not None:
             indices = indices.node.inputs[0]
         count = update.shape[axis]
         if update.shape != (*whole.shape[:axis], count, *whole.shape[axis + 1 :]) or indices.type.size != count:
             return None
-        if count > 1 and indices.shape[axis - expanded.type.rank :][:1] != (count,):
+        if (*[1] * (rank - indices.type.rank), *indices.shape)[axis] != count:
             return None
-    first = _first(b, indices)
-    in_line = first is not None
-    first = b.reshape(indices, shape=(indices.type.size,)) if first is None else first
-    # Below 0 they count from the end. The gather refuses what is out of range.
-    place = b.gather(b.const(np.arange(whole.shape[axis], dtype=first.dtype.numpy)), first, axis=0)
-    return RowUpdate(whole, rows, place, axis, in_line)
+    # Below 0 they count from the end. The gather refuses an index out of range.
+    line = b.reshape(indices, shape=(indices.type.size,))
+    places = b.gather(b.const(np.arange(whole.shape[axis], dtype=indices.dtype.numpy)), line, axis=0)
+    return RowUpdate(whole, rows, places, axis, indices.type.size == 1 or _consecutive(indices))
 
 
-def _first(b: Rewriter, indices: Value) -> Value | None:
-    """The first index (1,), where the others follow it one by one."""
+def _consecutive(indices: Value) -> bool:
+    """True if each index is one more than the index before it: an integer plus constant steps."""
     value, count = indices, indices.type.size
     while value.node.op in VIEWS and value.node.inputs[0] is not None:
         value = value.node.inputs[0]
-    if count == 1:
-        return b.reshape(indices, shape=(1,))
-    if value.node.op != "add":
-        return None
+    if value.node.op != "add" or value.dtype.kind != "int":
+        return False
     for one, other in (value.node.inputs, value.node.inputs[::-1]):
         if one is None or other is None or one.type.size != 1 or other.node.data is None:
             continue
         steps = other.node.data.reshape(-1)
         if steps.size == count and (np.diff(steps) == 1).all():
-            return b.add(b.reshape(one, shape=(1,)), b.const(steps[:1]))
-    return None
+            return True
+    return False

@@ -4,12 +4,12 @@ read of what the engine computes."""
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from math import inf, prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hexane.dtypes import BOOL, INT32
-from hexane.graph import Array, Graph, Node, Value
+from hexane.graph import Graph, Node, Value
 from hexane.graph.decisions import Decision
 from hexane.lowering.row_updates import RowUpdate, row_update
 from hexane.ops import OPS, apply
@@ -25,6 +25,7 @@ from hexane.targets.legality import op_unit
 
 ATTENTION = "scaled_dot_product_attention"
 VIEWS = ("reshape", "expand_dims", "squeeze", "transpose", "broadcast_to", "tile", "cast", "identity")
+OF_MASKS = ("select", "cast", "add", "sub", "mul", "maximum", "minimum", "clip")
 BESIDE = "it reads the state as the last call left it, and the new rows beside it: the host writes them afterwards"
 CHOSEN = "the engine puts the new rows into what it reads of the state: the host writes them afterwards"
 ONE_ROW = (
@@ -35,7 +36,6 @@ MOST_CHOSEN = 1 << 20  # elements of what a row is chosen from: more are read fo
 
 
 Runs = Callable[[Node], bool]
-Change = Callable[[Node, tuple[Value | None, ...]], tuple[Value, ...] | None]
 
 
 def _rows(node: Node) -> RowUpdate | None:
@@ -53,36 +53,34 @@ def read_caches(graph: Graph, chip: Chip, runs: Runs) -> Graph:
     wait for it, in each layer of a decoder; the same holds for rows that are scattered into a port. So an attention
     multiplies its queries with the old keys and with the new
     ones, and hides the old ones that are overwritten. Any other op reads `select(place == %p, %row, %k)`, where the
-    update is one row. The writes stay, as updates. In exact arithmetic the results are the same. runs: whether the
-    engine computes a node.
+    update is one row. The writes stay, as updates. In exact arithmetic the results are the same, unless an old value
+    that is overwritten is infinite or NaN: the product with its weight of 0 is NaN. runs: whether the engine computes
+    a node.
     """
-    graph = write_rows(graph)
+    graph = write_rows(graph, most=1)  # others are beside the state as they are
     if marked_programs(graph).names or all(_rows(node) is None for node in graph.nodes):
         return graph
+    fused = fuse_attention(graph, chip)
+    writes = [node.values[0] for node in fused.nodes if node.op == "write_state"]
     decisions: list[Decision] = []
-    made = _beside(fuse_attention(graph, chip), runs, decisions)
-    made = _chosen(made, runs, decisions)
-    return made.decided(*decisions) if decisions else graph
-
-
-def _rewritten(graph: Graph, change: Change) -> Graph:
-    """The graph after a change of readers. Writes that nobody reads any more become updates."""
-    became: dict[Value, Value] = {}
-    made = graph.rewrite(change, became=became)
+    beside, chosen = dict[Value, Value](), dict[Value, Value]()
+    made = _beside(fused, runs, beside, decisions)
+    made = _chosen(made, runs, chosen, decisions)
+    if not decisions:
+        return graph
+    now = [chosen.get(w, w) for w in (beside.get(value, value) for value in writes)]
     reached = {value for node in made.nodes for value in node.values}
-    writes = [became.get(v, v) for node in graph.nodes if node.op == "write_state" for v in node.values]
-    return replace(made, updates=(*made.updates, *[value for value in writes if value not in reached]))
+    lost = [value for value in now if value not in reached]
+    return replace(made, updates=(*made.updates, *lost)).decided(*decisions)
 
 
 # ---- attention ----
 
 
-def _beside(graph: Graph, runs: Runs, decisions: list[Decision]) -> Graph:
+def _beside(graph: Graph, runs: Runs, became: dict[Value, Value], decisions: list[Decision]) -> Graph:
     """The graph where attentions read old keys and new ones as two operands."""
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        if node.op != ATTENTION:
-            return None
         query, key, value, mask = inputs
         assert query is not None
         assert key is not None
@@ -93,33 +91,39 @@ def _beside(graph: Graph, runs: Runs, decisions: list[Decision]) -> Graph:
         if mask is not None and (not mask.type.rank or mask.shape[-1] != key.shape[-2]):
             return None
         b = Rewriter(*node.sources)
-        rows = keys.written
-        kept: Value | None = b.concat(b.logical_not(_overwritten(b, rows, key.shape[-2])), _last(b, rows), axis=0)
+        old = b.logical_not(_overwritten(b, keys.written, key.shape[-2]))
+        kept: Value | None = b.concat(old, _last(b, keys.written, keys.distinct), axis=0)
         if mask is not None:
-            axis = mask.type.rank - 1
-            mask = b.concat(mask, b.gather(mask, _places(b, rows), axis=axis), axis=axis)
+            mask = b.concat(mask, _columns(b, mask, keys.written), axis=mask.type.rank - 1)
         attrs = {name: node.attrs[name] for name in ("causal", "scale", "zero_hidden", "hidden")}
         if mask is not None and mask.dtype is BOOL and attrs["hidden"] == -inf:
             mask, kept = b.logical_and(mask, kept), None  # one choice in place of two
         decisions.append(Decision("retarget", node.where, "decomposed", BESIDE, SOURCE))
         return (attention_of_parts(b, query, keys.both, values.both, (mask, kept), **attrs),)
 
-    return _rewritten(graph, change) if ATTENTION in graph.ops else graph
+    return graph.rewrite(change, only=(ATTENTION,), became=became)
+
+
+def _columns(b: Rewriter, mask: Value, places: Value) -> Value:
+    """Columns of a mask. They are chosen ahead of choices and sums of floats, which the engine computes."""
+    node, keys = mask.node, mask.shape[-1]
+    x = node.inputs[0] if node.op in ("reshape", "expand_dims", "broadcast_to") else None
+    if x is not None and x.dtype.kind == "float" and x.shape[-1:] == (keys,):
+        some = _columns(b, x, places)
+        return apply(OPS[node.op], [some], _attributes(node, mask.type.rank - 1, places.type.size), node.sources)[0]
+    if node.op not in OF_MASKS or mask.dtype.kind != "float":
+        return b.gather(mask, places, axis=mask.type.rank - 1)
+    wide = [v is not None and v.type.rank > 0 and v.shape[-1] == keys for v in node.inputs]
+    operands = [_columns(b, v, places) if v and w else v for v, w in zip(node.inputs, wide, strict=True)]
+    return apply(OPS[node.op], operands, node.attrs, node.sources)[0]
 
 
 class _Parts(NamedTuple):
-    """An operand of an attention as it is without the new rows, and these rows alone; written: where they are."""
+    """An operand of an attention as it is without the new rows, and these rows alone; written: where these go."""
 
     both: tuple[Value, Value]
-    written: "_Places"
-
-
-class _Places(NamedTuple):
-    """The places of new rows: one after the other from `position` on, or as `position` has them."""
-
-    position: Value
-    number: int
-    in_line: bool
+    written: Value
+    distinct: bool
 
 
 def _parts(operand: Value) -> _Parts | None:
@@ -137,7 +141,7 @@ def _parts(operand: Value) -> _Parts | None:
         if found is None:
             return None
         old, new, axis = found
-    return _Parts((old, new), _places_of(rows)) if axis == operand.type.rank - 2 else None
+    return _Parts((old, new), rows.places, rows.distinct) if axis == operand.type.rank - 2 else None
 
 
 def _source(node: Node) -> Value | None:
@@ -154,7 +158,6 @@ def _source(node: Node) -> Value | None:
 def _viewed(node: Node, old: Value, new: Value, axis: int) -> tuple[Value, Value, int] | None:
     """A view of both, and where the axis of the rows is then; None where the view does not keep that axis."""
     shape, count = node.types[0].shape, new.shape[axis]
-    attrs = dict(node.attrs)
     if node.op == "transpose":
         place = node.attrs["perm"].index(axis)
     elif node.op == "tile":
@@ -165,7 +168,7 @@ def _viewed(node: Node, old: Value, new: Value, axis: int) -> tuple[Value, Value
         place = axis
     elif node.op in ("mul", "real_div"):
         operands = [[x if v is _source(node) else v for v in node.inputs] for x in (old, new)]
-        again, of_rows = (apply(OPS[node.op], one, attrs, node.sources)[0] for one in operands)
+        again, of_rows = (apply(OPS[node.op], one, node.attrs, node.sources)[0] for one in operands)
         return again, of_rows, axis
     elif node.op == "broadcast_to":
         place = axis + len(shape) - old.type.rank
@@ -175,55 +178,43 @@ def _viewed(node: Node, old: Value, new: Value, axis: int) -> tuple[Value, Value
         if not places:
             return None
         place = places[0]
-    again = apply(OPS[node.op], [old], attrs, node.sources)[0]
+    again = apply(OPS[node.op], [old], node.attrs, node.sources)[0]
+    return again, apply(OPS[node.op], [new], _attributes(node, place, count), node.sources)[0], place
+
+
+def _attributes(node: Node, axis: int, extent: int) -> dict[str, Any]:
+    """The attributes of a view, with another extent along one axis of its result."""
+    attrs = dict(node.attrs)
     if "shape" in attrs:
-        attrs["shape"] = (*shape[:place], count, *shape[place + 1 :])
-    return again, apply(OPS[node.op], [new], attrs, node.sources)[0], place
+        attrs["shape"] = (*attrs["shape"][:axis], extent, *attrs["shape"][axis + 1 :])
+    return attrs
 
 
-def _places_of(rows: RowUpdate) -> _Places:
-    return _Places(rows.position, rows.num_rows, rows.in_line)
-
-
-def _places(b: Rewriter, rows: _Places) -> Value:
-    """The indices of the new rows: (count,)."""
-    if not rows.in_line:
-        return rows.position
-    first = b.reshape(rows.position, shape=(1,))
-    steps = np.arange(rows.number, dtype=first.dtype.numpy)
-    return first if rows.number == 1 else b.add(first, b.const(steps))
-
-
-def _overwritten(b: Rewriter, rows: _Places, keys: int) -> Value:
+def _overwritten(b: Rewriter, places: Value, keys: int) -> Value:
     """True at the indices of the new rows: (keys,)."""
-    all_of, position = b.const(np.arange(keys, dtype=rows.position.dtype.numpy)), rows.position
-    if not rows.in_line:
-        return _any(b, b.equal(b.reshape(position, shape=(rows.number, 1)), all_of))
-    first = b.reshape(position, shape=(1,))
-    if rows.number == 1:
-        return b.equal(all_of, first)
-    return b.logical_and(b.greater_equal(all_of, first), b.less(all_of, b.add(first, rows.number)))
+    count = places.type.size
+    if count == 1:
+        return b.equal(b.const(np.arange(keys, dtype=places.dtype.numpy)), places)
+    at, none = b.reshape(places, shape=(count, 1)), b.const(np.zeros(keys, np.bool_))
+    return b.scatter_nd(none, at, np.ones(count, np.bool_))
 
 
-def _last(b: Rewriter, rows: _Places) -> Value:
+def _last(b: Rewriter, places: Value, distinct: bool) -> Value:
     """True for the new rows that no later one overwrites: (count,)."""
-    if rows.in_line:
-        return b.const(np.ones(rows.number, np.bool_))
-    same = b.equal(b.reshape(rows.position, shape=(rows.number, 1)), rows.position)
-    return b.logical_not(_any(b, b.logical_and(same, b.const(np.tri(rows.number, k=-1, dtype=np.bool_)))))
-
-
-def _any(b: Rewriter, truths: Value) -> Value:
-    """True in a column with a truth, of rows of truths."""
-    count = b.reduce_max(b.cast(truths, dtype=INT32), axes=(0,), keep_dims=False)
-    return b.greater(count, b.const(np.int32(0)))
+    count = places.type.size
+    if distinct:
+        return b.const(np.ones(count, np.bool_))
+    same = b.equal(b.reshape(places, shape=(count, 1)), places)
+    later = b.logical_and(same, b.const(np.tri(count, k=-1, dtype=np.bool_)))
+    times = b.reduce_max(b.cast(later, dtype=INT32), axes=(0,), keep_dims=False)
+    return b.equal(times, b.const(np.int32(0)))
 
 
 # ---- one row ----
 
 
 def choose_rows(graph: Graph, runs: Runs) -> Graph:
-    """gather(%x, %i)  ->  reduce_max(select(place == %i, %x, the least number))
+    """gather(%x, %i)  ->  reduce_max(select(place == %i, %x, -inf))
 
     Where the engine computes x and the index comes from outside or from the host: the last token of a prompt, the end
     of a text. A gather would send x to the host. The index is checked there, as the gather does.
@@ -250,17 +241,12 @@ def choose_rows(graph: Graph, runs: Runs) -> Graph:
         # The gather from all places raises the error of an index that is out of range.
         chosen = b.gather(b.const(places), b.reshape(index, shape=(1,)), axis=0)
         shown = b.reshape(b.equal(b.const(places), chosen), shape=(keys, *[1] * (x.type.rank - axis - 1)))
-        row = b.reduce_max(b.select(shown, x, b.const(_least(x))), axes=(axis,), keep_dims=True)
+        row = b.reduce_max(b.select(shown, x, b.const(held(-inf, x.dtype.numpy))), axes=(axis,), keep_dims=True)
         decisions.append(Decision("retarget", node.where, "decomposed", ONE_ROW, SOURCE))
         return (b.reshape(row, shape=node.types[0].shape),)
 
     made = graph.rewrite(change, only=("gather",)) if computed else graph
     return made.decided(*decisions) if decisions else graph
-
-
-def _least(x: Value) -> Array:
-    """The least number of a dtype, which is finite: fp16 has another one than fp32, and the engine computes in it."""
-    return held(-float(np.finfo(x.dtype.numpy).max), x.dtype.numpy)
 
 
 def _computed(graph: Graph, runs: Runs) -> set[Value]:
@@ -277,7 +263,7 @@ def _computed(graph: Graph, runs: Runs) -> set[Value]:
 # ---- other readers ----
 
 
-def _chosen(graph: Graph, runs: Runs, decisions: list[Decision]) -> Graph:
+def _chosen(graph: Graph, runs: Runs, became: dict[Value, Value], decisions: list[Decision]) -> Graph:
     """The graph where other ops of the engine read a state whose new row is chosen by a mask."""
     users = graph.users()
     wanted: dict[Node, tuple[Value, ...]] = {}  # by reader: the states after the write that it reads
@@ -305,7 +291,7 @@ def _chosen(graph: Graph, runs: Runs, decisions: list[Decision]) -> Graph:
             operands[i] = made[value]
         return node.with_inputs(tuple(operands)).values
 
-    return _rewritten(graph, change) if wanted else graph
+    return graph.rewrite(change, became=became) if wanted else graph
 
 
 def _on_engine(nodes: Iterable[Node], users: Mapping[Value, list[Node]], runs: Runs) -> bool:
@@ -329,6 +315,6 @@ def _with_row(write: Node) -> Value:
     rows = _rows(write)
     assert rows is not None
     b, keys = Rewriter(*write.sources), rows.whole.shape[rows.axis]
-    places = _overwritten(b, _places_of(rows), keys)
+    places = _overwritten(b, rows.places, keys)
     places = b.reshape(places, shape=(keys, *[1] * (rows.whole.type.rank - rows.axis - 1)))
     return b.select(places, rows.update, rows.whole)

@@ -6,16 +6,19 @@ from typing import NamedTuple
 from hexane.graph import Graph, Node, Value
 from hexane.lowering.row_updates import SCATTERS, RowUpdate, row_update
 from hexane.ops import OPS, apply
+from hexane.ops.compose import part
 from hexane.ops.rewriter import Rewriter
 from hexane.targets import Target
 
 VIEWS = ("reshape", "expand_dims", "squeeze", "transpose", "identity")
+MOST = 16  # rows: more cost as much as a copy
 Labels = tuple[int | None, ...]  # for each axis of a view: the axis of the state, None for an extent of 1
 
 
-def write_rows(graph: Graph, target: Target | None = None) -> Graph:
+def write_rows(graph: Graph, target: Target | None = None, most: int = MOST) -> Graph:
     """write_state(%s, view(scatter_nd(view(%s), %i, %row)))  ->  write_state(%s, view(%row), %i)
 
+    Several rows are a write each, up to `most` of them: rows from a negative index may go on at 0.
     The views may be transposes, and reshapes that add or drop axes of extent 1. They lead back to the axes of the
     state. Other readers of the scatter read the state after the write. A step of a decoder writes one row then, not a
     whole cache.
@@ -24,7 +27,8 @@ def write_rows(graph: Graph, target: Target | None = None) -> Graph:
         return graph
     writes = [node for node in graph.nodes if node.op == "write_state"]
     states = [node.inputs[0] for node in writes]
-    found = {made.scatter: made for node in writes if states.count(node.inputs[0]) == 1 and (made := _found(node))}
+    alone = [node for node in writes if states.count(node.inputs[0]) == 1]
+    found = {made.scatter: made for node in alone if (made := _found(node, most))}
     written: dict[Node, Value] = {}
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
@@ -53,13 +57,13 @@ class _Found(NamedTuple):
     labels: Labels
 
 
-def _found(write: Node) -> _Found | None:
+def _found(write: Node, most: int) -> _Found | None:
     state, update, _ = write.inputs
     if state is None or update is None or state.node.op != "state" or update.type != state.type:
         return None
     back, scatter = _views(update)
     rows = row_update(scatter) if scatter.op in SCATTERS else None
-    if rows is None or not rows.in_line:
+    if rows is None or rows.num_rows > most:
         return None
     views, start = _views(rows.whole)
     own: Labels = tuple([i if n != 1 else None for i, n in enumerate(state.shape)])
@@ -96,7 +100,7 @@ def _followed(labels: Labels | None, views: Sequence[Node]) -> Labels | None:
 
 
 def _written(rows: RowUpdate, labels: Labels, write: Node) -> Value:
-    """The write of the rows, which have the axes that the labels name."""
+    """The writes of the rows, which have the axes that the labels name."""
     state, axis = write.inputs[0], labels[rows.axis]
     assert state is not None
     assert axis is not None
@@ -105,4 +109,9 @@ def _written(rows: RowUpdate, labels: Labels, write: Node) -> Value:
     update = b.reshape(rows.update, shape=[count if label == axis else state.shape[label] for label in order])
     update = update if perm == [*range(len(order))] else b.transpose(update, perm=perm)
     update = b.reshape(update, shape=[count if i == axis else n for i, n in enumerate(state.shape)])
-    return b.write_state(state, update, rows.position, axis=axis)
+    if count == 1:
+        return b.write_state(state, update, rows.places, axis=axis)
+    for i in range(count):
+        row, place = part(b, update, axis, i, i + 1), part(b, rows.places, 0, i, i + 1)
+        state = b.write_state(state, row, place, axis=axis)
+    return state
