@@ -23,7 +23,7 @@ from hexane.graph import Array, Graph
 from hexane.ops.spec import Op
 from hexane.pipeline import compile_graph
 from hexane.targets import load_target
-from plans import ABSENT, BITS, DTYPES
+from plans import ABSENT, BITS, DTYPES, in_one
 
 MUTANTS = 60
 WORDS = [0, 1, 2, 3, 4, 5, 7, 8, 9, 17, -1, -2, -3, 1 << 31, 1 << 40, 1 << 62, (1 << 63) - 1, -(1 << 63)]
@@ -43,7 +43,7 @@ class Call:
         self.spaces, self.tensors, self.steps = (sections[name].copy() for name in ("spaces", "tensors", "steps"))
         self.operands, self.numerics = sections["operands"].copy(), sections["numerics"]
         self.attrs = np.frombuffer(bytes(sections["attrs"]), np.int64).copy()
-        self.weights = bytes(sections["weights"])
+        self.weights = in_one(sections["weights"]).tobytes()
         self.dtypes = {name: self.add_string(name) for name in BITS}
         read_only = {self.tensors["space"][row] for row in sections["inputs"]["tensor"]}
         sizes = dict.fromkeys((0, 1, 2), 0) | {i: int(self.spaces["bytes"][i]) for i in range(3)}

@@ -9,6 +9,7 @@ import hexane as hx
 from hexane import _core
 from hexane.emit.plan import emit_plan
 from hexane.graph import Array
+from plans import in_one
 
 Pieces = list[tuple[int, Array]]
 SIZE = 96  # a matrix of 36 KiB, so that it stays in its piece
@@ -24,13 +25,6 @@ def network() -> hx.Graph:
     )
 
 
-def whole(pieces: Pieces) -> Array:
-    data = np.zeros(pieces[-1][0], np.uint8)
-    for begin, piece in pieces:
-        data[begin : begin + piece.size] = piece
-    return data
-
-
 def at_an_odd_byte(pieces: Pieces) -> Pieces:
     moved = []
     for begin, piece in pieces:
@@ -42,13 +36,13 @@ def at_an_odd_byte(pieces: Pieces) -> Pieces:
 
 
 def cut_anywhere(pieces: Pieces) -> Pieces:
-    data = whole(pieces)
+    data = in_one(pieces)
     ends = [*range(1000, data.size, 7777), data.size]
     return [(begin, data[begin:end].copy()) for begin, end in zip([0, *ends], [*ends, data.size], strict=True)]
 
 
 def in_two(pieces: Pieces) -> Pieces:
-    data = whole(pieces)
+    data = in_one(pieces)
     return [(0, data[:64].copy()), (64, data[64:].copy())]
 
 
@@ -58,19 +52,19 @@ def test_pieces_and_one_array_give_the_same_program(change: Callable[[Pieces], P
     net = hx.compile(network(), threads=1)
     sections = emit_plan(net.program)
     x = np.random.default_rng(1).standard_normal((4, SIZE)).astype("f")
-    in_one = _core.Program({**sections, "weights": whole(sections["weights"])}, 1)
+    whole = _core.Program({**sections, "weights": in_one(sections["weights"])}, 1)
     pool = _core.MemoryPool() if pooled else None
     program = _core.Program({**sections, "weights": change(sections["weights"])}, 1, pool)
     other = program.context()
-    np.testing.assert_array_equal(program.run([x])[0], in_one.run([x])[0])
-    assert program.plan_bytes() == in_one.plan_bytes()
-    np.testing.assert_array_equal(program.read_param("w"), in_one.read_param("w"))
+    np.testing.assert_array_equal(program.run([x])[0], whole.run([x])[0])
+    assert program.plan_bytes() == whole.plan_bytes()
+    np.testing.assert_array_equal(program.read_param("w"), whole.read_param("w"))
     for name, value in (("w", np.eye(SIZE, dtype="f")), ("s", np.ones(SIZE, "f"))):
-        for each in (program, in_one):
+        for each in (program, whole):
             each.update(name, value)
         for each in (program, other):
-            np.testing.assert_array_equal(each.run([x])[0], in_one.run([x])[0])
-        assert program.plan_bytes() == in_one.plan_bytes()
+            np.testing.assert_array_equal(each.run([x])[0], whole.run([x])[0])
+        assert program.plan_bytes() == whole.plan_bytes()
 
 
 def test_weights_of_the_graph_are_the_weights_of_the_program_and_an_update_leaves_them() -> None:

@@ -15,6 +15,14 @@ ABSENT = 0xFFFFFFFF
 BIG = (64, 1024, 16)  # worth more than one thread
 
 
+def in_one(pieces: Sequence[tuple[int, Any]]) -> Any:
+    """A section that is in pieces as one array."""
+    data = np.zeros(pieces[-1][0], np.uint8)
+    for begin, piece in pieces:
+        data[begin : begin + piece.size] = piece
+    return data
+
+
 def dtype_is_row(name: str) -> bool:
     """Whether rows of the section have fields."""
     return DTYPES[name].names is not None

@@ -35,6 +35,7 @@ from hexane.passes.legalize.keep_halves import keep_halves
 from hexane.passes.legalize.keep_recurrent import keep_recurrent, keep_recurrent_for_c99
 from hexane.passes.legalize.legalize_dtypes import legalize_dtypes
 from hexane.passes.legalize.narrow_ports import narrow_ports
+from hexane.passes.legalize.repeat_channels import repeat_channels
 from hexane.passes.legalize.save_states import save_states
 from hexane.passes.legalize.select_kernels import select_kernels
 from hexane.passes.legalize.split_conv_3d import split_conv_3d
@@ -192,6 +193,8 @@ ORDER = (
     # Casts to the dtype that a value has become do nothing now, and pieces brought reshapes of their own.
     Pass(simplify, ("host", "engine", "mil", "layers"), legal=True),
     Pass(channels_last, ("host", "layers"), lambda target, _: target.channels_last),
+    # When channels are last: each is written twice next to itself. Not where working memory is short.
+    Pass(repeat_channels, ("host", "layers"), lambda _, options: _room(options)),
     # After the layout is chosen, which puts transposes at outputs.
     Pass(trim_output_transpose, ("host",), lambda _, options: options.trim_output_transpose),
     # Constants that moved to another layout or were reshaped as biases are computed now, not in every call.

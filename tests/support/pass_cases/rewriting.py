@@ -9,6 +9,7 @@ from hexane.passes.fuse.split_products import split_products
 from hexane.passes.legalize.expand import expand
 from hexane.passes.legalize.keep_halves import keep_halves
 from hexane.passes.legalize.legalize_dtypes import legalize_dtypes
+from hexane.passes.legalize.repeat_channels import repeat_channels
 from hexane.passes.legalize.save_states import save_states
 from hexane.passes.legalize.split_conv_3d import split_conv_3d
 from hexane.passes.legalize.spread_conv_transpose_3d import spread_conv_transpose_3d
@@ -105,6 +106,15 @@ FIRES: dict[str, Case] = {
     "save_states": (save_states, shifted),
     "write_rows": (write_rows, scattered),
     "expand_linear": (expand, lambda: hx.linear(hx.input("x", (2, 3)), normal(4, 3), normal(4))),
+    "repeat_channels": (
+        repeat_channels,
+        lambda: hx.conv(hx.input("x", (2, 3, 5, 4)), normal(6, 1, 3, 3), normal(6), pad=1, strides=2, groups=3),
+    ),
+    "repeat_channels_last": (
+        repeat_channels,
+        lambda: hx.conv(hx.input("x", (1, 5, 4, 2)), normal(8, 1, 3, 1), groups=2, layout="nhwc"),
+    ),
+    "repeat_channels_of_lines": (repeat_channels, lambda: hx.conv(hx.input("x", (1, 3, 9)), normal(6, 1, 3), groups=3)),
     "split_conv_3d": (split_conv_3d, lambda: hx.conv(hx.input("x", (1, 2, 4, 3, 3)), normal(3, 2, 2, 1, 1), strides=2)),
     "spread_conv_transpose_3d": (
         spread_conv_transpose_3d,
@@ -234,6 +244,7 @@ FIRES: dict[str, Case] = {
 
 
 LEAVES: dict[str, Case] = {
+    "groups_of_two_channels": (repeat_channels, lambda: hx.conv(hx.input("x", (1, 4, 9)), normal(6, 2, 3), groups=2)),
     "rows_of_one_state_for_another": (write_rows, lambda: scattered(written="other")),
     "a_product_in_fp16": (
         use_bf16,
