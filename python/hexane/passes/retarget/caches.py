@@ -13,7 +13,7 @@ from hexane.graph import Graph, Node, Value
 from hexane.graph.decisions import Decision
 from hexane.lowering.row_updates import RowUpdate, row_update
 from hexane.ops import OPS, apply
-from hexane.ops.compose import held
+from hexane.ops.compose import held, part
 from hexane.ops.match import scalar
 from hexane.ops.records.linear import attention_of_parts
 from hexane.ops.rewriter import Rewriter
@@ -25,6 +25,7 @@ from hexane.targets.legality import op_unit
 
 ATTENTION = "scaled_dot_product_attention"
 VIEWS = ("reshape", "expand_dims", "squeeze", "transpose", "broadcast_to", "tile", "cast", "identity")
+SLICES = ("slice_by_index", "slice_by_size")
 OF_MASKS = ("select", "cast", "add", "sub", "mul", "maximum", "minimum", "clip")
 BESIDE = "it reads the state as the last call left it, and the new rows beside it: the host writes them afterwards"
 CHOSEN = "the engine puts the new rows into what it reads of the state: the host writes them afterwards"
@@ -90,11 +91,15 @@ def _beside(graph: Graph, runs: Runs, became: dict[Value, Value], decisions: lis
             return None
         if mask is not None and (not mask.type.rank or mask.shape[-1] != key.shape[-2]):
             return None
-        b = Rewriter(*node.sources)
-        old = b.logical_not(_overwritten(b, keys.written, key.shape[-2]))
-        kept: Value | None = b.concat(old, _last(b, keys.written, keys.distinct), axis=0)
+        b, seen = Rewriter(*node.sources), key.shape[-2]
+        places, last = keys.written, _last(b, keys.written, keys.distinct)
+        old = b.logical_not(_overwritten(b, places, keys.extent))
+        if seen < keys.extent:  # the attention reads the first rows alone: new ones may lie behind them
+            old, last = part(b, old, 0, 0, seen), b.logical_and(last, b.less(places, seen))
+            places = b.minimum(places, seen - 1)
+        kept: Value | None = b.concat(old, last, axis=0)
         if mask is not None:
-            mask = b.concat(mask, _columns(b, mask, keys.written), axis=mask.type.rank - 1)
+            mask = b.concat(mask, _columns(b, mask, places), axis=mask.type.rank - 1)
         attrs = {name: node.attrs[name] for name in ("causal", "scale", "zero_hidden", "hidden")}
         if mask is not None and mask.dtype is BOOL and attrs["hidden"] == -inf:
             mask, kept = b.logical_and(mask, kept), None  # one choice in place of two
@@ -119,11 +124,13 @@ def _columns(b: Rewriter, mask: Value, places: Value) -> Value:
 
 
 class _Parts(NamedTuple):
-    """An operand of an attention as it is without the new rows, and these rows alone; written: where these go."""
+    """An operand of an attention as it is without the new rows, and these rows alone; written: where these go, of
+    `extent` rows."""
 
     both: tuple[Value, Value]
     written: Value
     distinct: bool
+    extent: int
 
 
 def _parts(operand: Value) -> _Parts | None:
@@ -141,12 +148,13 @@ def _parts(operand: Value) -> _Parts | None:
         if found is None:
             return None
         old, new, axis = found
-    return _Parts((old, new), rows.places, rows.distinct) if axis == operand.type.rank - 2 else None
+    extent = rows.whole.shape[rows.axis]
+    return _Parts((old, new), rows.places, rows.distinct, extent) if axis == operand.type.rank - 2 else None
 
 
 def _source(node: Node) -> Value | None:
     """The operand of a view, or of a product with a constant."""
-    if node.op in VIEWS:
+    if node.op in (*VIEWS, *SLICES):
         return node.inputs[0]
     if node.op not in ("mul", "real_div"):
         return None
@@ -170,6 +178,10 @@ def _viewed(node: Node, old: Value, new: Value, axis: int) -> tuple[Value, Value
         operands = [[x if v is _source(node) else v for v in node.inputs] for x in (old, new)]
         again, of_rows = (apply(OPS[node.op], one, node.attrs, node.sources)[0] for one in operands)
         return again, of_rows, axis
+    elif node.op in SLICES:
+        if node.attrs["begin"][axis] or set(node.attrs.get("stride", ())) - {1}:
+            return None
+        place = axis
     elif node.op == "broadcast_to":
         place = axis + len(shape) - old.type.rank
     else:
@@ -185,8 +197,8 @@ def _viewed(node: Node, old: Value, new: Value, axis: int) -> tuple[Value, Value
 def _attributes(node: Node, axis: int, extent: int) -> dict[str, Any]:
     """The attributes of a view, with another extent along one axis of its result."""
     attrs = dict(node.attrs)
-    if "shape" in attrs:
-        attrs["shape"] = (*attrs["shape"][:axis], extent, *attrs["shape"][axis + 1 :])
+    for name in {"shape", "end", "size"} & attrs.keys():
+        attrs[name] = (*attrs[name][:axis], extent, *attrs[name][axis + 1 :])
     return attrs
 
 
