@@ -52,11 +52,11 @@ def read_caches(graph: Graph, chip: Chip, runs: Runs) -> Graph:
 
     The host writes rows of a state at a position that is known at run time. A program that reads them from there would
     wait for it, in each layer of a decoder; the same holds for rows that are scattered into a port. So an attention
-    multiplies its queries with the old keys and with the new
-    ones, and hides the old ones that are overwritten. Any other op reads `select(place == %p, %row, %k)`, where the
-    update is one row. The writes stay, as updates. In exact arithmetic the results are the same, unless an old value
-    that is overwritten is infinite or NaN: the product with its weight of 0 is NaN. runs: whether the engine computes
-    a node.
+    multiplies its queries with the old keys and with the new ones, and hides the overwritten ones. Any other op reads
+    `select(place == %p, %row, %k)`, if the update is one row. The writes stay, as updates.
+
+    In exact arithmetic the results are the same for finite caches: an overwritten value that is infinite or NaN has the
+    weight 0, and the product is NaN. runs: true of nodes that the engine computes.
     """
     graph = write_rows(graph, most=1)  # others are beside the state as they are
     if marked_programs(graph).names or all(_rows(node) is None for node in graph.nodes):
