@@ -30,6 +30,7 @@ from hexane.train.decoder.adapter_files import write_adapter
 from hexane.train.decoder.training import DecoderTraining
 from hexane.train.interrupts import ended_by_sigterm
 from hexane.train.log import last_entry
+from hexane.train.text import Conversations, TokenWindows
 from hexane.train.trainer import CHECKPOINT, LOG, checkpoint_in
 
 POWER_EVERY = 1000  # milliseconds between samples
@@ -247,6 +248,8 @@ def train(
             keep_tokenizer(tokenizer, output)
         if is_first and (note := note_of_vocab(known, start.config)):
             print(f"[train] {note}", file=sys.stderr)
+        if is_first and (note := _note_of_rows(training.windows)):
+            print(f"[train] {note}", file=sys.stderr)
         trainer = training.trainer
         start.weights = None  # the program has its own
         if not json and is_first:
@@ -297,6 +300,17 @@ def train(
     print(f"model       {exported.note or exported.path}")
 
 
+def _note_of_rows(windows: TokenWindows | Conversations) -> str:
+    """Conversations that do not fit into a row; "" if all do."""
+    if isinstance(windows, TokenWindows) or not windows.cut + windows.left_out:
+        return ""
+    total = len(windows) + windows.left_out
+    return (
+        f"note: of {counted(total, 'conversation')} {windows.cut} are longer than a row of {windows.seq} tokens and"
+        f" lose their ends; {windows.left_out} have no answer in a row and are left out; --seq makes rows longer"
+    )
+
+
 def _number(value: float | None) -> str:
     return "not finite" if value is None else f"{value:.4f}"
 
@@ -304,9 +318,11 @@ def _number(value: float | None) -> str:
 def _head(training: DecoderTraining, ranks: int) -> str:
     config, options = training.model.config, training.options
     rows = f"{options.accumulate} x {options.batch} x {config.seq} tokens"
+    rows_of = training.windows
+    chats = f" in {counted(len(rows_of), 'conversation')}" if isinstance(rows_of, Conversations) else ""
     where = "" if options.target == "host" else f"\n{training.trainer.net.device}"
     return (
-        f"{_what(training)}, {len(training.windows.tokens):,} tokens of data,"
+        f"{_what(training)}, {len(training.windows.tokens):,} tokens of data{chats},"
         f" {counted(options.steps, 'step')} of {rows}, on {counted(training.trainer.net.threads, 'thread')}"
         + (f" of each of {ranks} ranks" if ranks > 1 else "")
         + where
