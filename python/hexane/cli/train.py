@@ -12,6 +12,7 @@ from hexane.cli.errors import command
 from hexane.cli.job import ends_the_job, this_job
 from hexane.cli.options import Arithmetic, Debug, Json
 from hexane.cli.output import print_json, working
+from hexane.cli.train_data import checked_data
 from hexane.cli.train_lora import FOLDER, AskedLora
 from hexane.cli.train_start import (
     export_of,
@@ -177,6 +178,9 @@ def train(
     heads: Annotated[int | None, typer.Option(min=1, help="Heads of queries.")] = None,
     kv_heads: Annotated[int | None, typer.Option(min=1, help="Heads of keys and values.")] = None,
     vocab: Annotated[int | None, typer.Option(min=1, help="Tokens that there are.")] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Train on tokens whose tokenizer or vocabulary is not the model's.")
+    ] = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -225,15 +229,23 @@ def train(
             start = start_of(
                 checkpoint_in(output), model, sizes, seq, given, resume, AskedLora(lora, lora_alpha, lora_targets)
             )
+        base = start.base.path if model is None and start.base is not None else model
+        files = []
+        for option, path in (("--data", data), ("--eval-data", eval_data)):
+            if path is not None:
+                read, note = checked_data(option, path, start.config, base, known, force)
+                files.append(read)
+                if note and is_first:
+                    print(f"[train] {note}", file=sys.stderr)
         exported = export_of(export_to, output, start.config, adapters=start.lora is not None)
         with working("compiling the training step"):
             training = DecoderTraining(
                 start.config,
                 start.weights,
-                data,
+                files[0],
                 output,
                 start.options,
-                evaluation=eval_data,
+                evaluation=files[1] if len(files) > 1 else None,
                 evaluated=eval_batches,
                 tokens=start.tokens,
                 threads=threads or job.threads,

@@ -108,6 +108,10 @@ def resumed_options(notes: Mapping[str, Any], given: Mapping[str, Any], where: s
     return TrainingOptions(**{**saved, **given})
 
 
+def _opened(data: str | os.PathLike[str] | TokenFile, config: LlamaConfig) -> TokenFile:
+    return data if isinstance(data, TokenFile) else TokenFile(data, vocab=config.vocab)
+
+
 class DecoderTraining:
     """A decoder, its data and the `Trainer` of it.
 
@@ -129,11 +133,11 @@ class DecoderTraining:
         self,
         config: LlamaConfig,
         weights: Mapping[str, Array] | None,
-        data: str | os.PathLike[str],
+        data: str | os.PathLike[str] | TokenFile,
         folder: str | os.PathLike[str],
         options: TrainingOptions,
         *,
-        evaluation: str | os.PathLike[str] | None = None,
+        evaluation: str | os.PathLike[str] | TokenFile | None = None,
         evaluated: int = 32,
         tokens: int | None = None,
         threads: int | None = None,
@@ -148,15 +152,15 @@ class DecoderTraining:
         rank, ranks = (communicator.Get_rank(), communicator.Get_size()) if communicator else (0, 1)
         mine = rows_of(options.batch, rank, ranks)
         rows = {"batch": options.batch, "seq": config.seq}
-        tokens_read = TokenFile(data, vocab=config.vocab)
+        tokens_read = _opened(data, config)
         kind = TokenWindows if tokens_read.starts is None else Conversations
         self.windows = kind(tokens_read, seed=options.seed, rank=rank, ranks=ranks, **rows)
         found = len(self.windows.tokens)
         if tokens is not None and found != tokens:
-            raise Error(f"[train] {os.fspath(data)}: got {found} tokens, need the {tokens} that the run began with")
+            raise Error(f"[train] {tokens_read.path}: got {found} tokens, need the {tokens} that the run began with")
         self.evaluation = None
         if evaluation is not None:
-            held = TokenFile(evaluation, vocab=config.vocab)
+            held = _opened(evaluation, config)
             if held.starts is None:
                 batches = windows_in_order(held, limit=evaluated, **rows)
                 self.evaluation = [{name: array[mine] for name, array in one.items()} for one in batches]

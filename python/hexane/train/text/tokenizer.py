@@ -71,9 +71,9 @@ class Tokenizer:
     @property
     def digest(self) -> str:
         """Identifies the vocabulary, ids and their tokens: "sha256:" and 64 digits. The same for a tokenizer.json that
-        another program has written anew."""
+        another program has written anew, and for a tokenizer.bin of it."""
         ids = self._inner.get_vocab(with_added_tokens=True)
-        listed = sorted((int(i), token.replace(SPACE, " ")) for token, i in ids.items())
+        listed = sorted((int(i), _plain(token)) for token, i in ids.items())
         return f"sha256:{sha256(json.dumps(listed).encode()).hexdigest()}"
 
     def encode_at(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
@@ -134,6 +134,12 @@ class Tokenizer:
 
             made.normalizer = normalizers.Prepend(self._prefix)
         made.save(os.fspath(path))
+
+
+def _plain(token: str) -> str:
+    """A token as llama2.c has it, but without the line ends around its marks of documents."""
+    bare = token.strip("\n")
+    return bare if token == f"\n{bare}\n" and bare[:1] == "<" else token.replace(SPACE, " ")
 
 
 def find_tokenizer(folder: Path) -> Path | None:
