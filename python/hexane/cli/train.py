@@ -15,8 +15,12 @@ from hexane.cli.output import print_json, working
 from hexane.cli.train_data import checked_data
 from hexane.cli.train_lora import FOLDER, AskedLora
 from hexane.cli.train_start import (
+    base_in,
     export_of,
+    keep_base,
     keep_tokenizer,
+    keep_tokenizer_files,
+    kept_base,
     kept_checkpoint,
     made_folders,
     note_of_vocab,
@@ -28,6 +32,7 @@ from hexane.errors import Error
 from hexane.graph.decisions import counted
 from hexane.train.decoder import save_llama
 from hexane.train.decoder.adapter_files import write_adapter
+from hexane.train.decoder.formats import hugging_face
 from hexane.train.decoder.training import DecoderTraining
 from hexane.train.interrupts import ended_by_sigterm
 from hexane.train.log import last_entry
@@ -229,7 +234,7 @@ def train(
             start = start_of(
                 checkpoint_in(output), model, sizes, seq, given, resume, AskedLora(lora, lora_alpha, lora_targets)
             )
-        base = start.base.path if model is None and start.base is not None else model
+        base = model or (None if start.base is None else start.base.path) or base_in(output)
         files = []
         for option, path in (("--data", data), ("--eval-data", eval_data)):
             if path is not None:
@@ -256,6 +261,8 @@ def train(
                 base=start.base,
                 communicator=job.communicator,
             )
+        if is_first:
+            keep_base(base, output)
         if tokenizer is not None and is_first:
             keep_tokenizer(tokenizer, output)
         if is_first and (note := note_of_vocab(known, start.config)):
@@ -288,9 +295,11 @@ def train(
         adapter = output / FOLDER
         with kept_checkpoint(output / CHECKPOINT):
             write_adapter(adapter, start.config, start.lora, training.adapters(), start.base)
+            keep_tokenizer_files(adapter, output)
     if exported.format is not None:
         with kept_checkpoint(output / CHECKPOINT):
-            save_llama(exported.path, start.config, training.weights(), format=exported.format)
+            like = kept_base(output) if exported.format == hugging_face.FORMAT.name else None
+            save_llama(exported.path, start.config, training.weights(), format=exported.format, like=like)
     last = last_entry(output / LOG)
     if json:
         print_json(
