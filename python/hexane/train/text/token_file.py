@@ -24,6 +24,7 @@ BLOCK = 1 << 20  # ids that are checked at once
 LEARNT, FIRST = 1, 2  # bits of a mark
 NOTE = "hexane.tokens"  # in the metadata of a file of conversations
 HEADER_BYTES = 1 << 16  # at most
+LEAST_TEXT, TEXT_BYTES = 64, 4096  # bytes by which a text is known
 NAMES = {"uint16": "U16", "uint32": "U32"}
 
 
@@ -158,6 +159,8 @@ class TokenFile:
         self._kind = np.dtype(self.dtype).newbyteorder("<")
         if size == 0 or size % self._kind.itemsize:
             raise Error(f"{self._where}: got {size} bytes, need ids of {self._kind.itemsize} bytes each")
+        if self.record is None and dtype is None and _is_text(self._bytes(0, min(size, TEXT_BYTES))):
+            raise Error(f"{self._where}: got a text, need ids: `hexane tokenize` makes them, or give dtype= for ids")
         self._count = size // self._kind.itemsize
         if self.record is not None and (self.dtype, self._count) != (self.record.dtype, self.record.tokens):
             raise Error(
@@ -209,6 +212,11 @@ class TokenFile:
                 raise Error(f"{self._where}: got a file that became shorter, need its {self._count} tokens")
             data += read
         return data
+
+
+def _is_text(data: bytes) -> bool:
+    """True for bytes without control characters. Ids have such bytes, if not all of them are the same few."""
+    return len(data) >= LEAST_TEXT and not any(byte < 32 and byte not in b"\t\n\f\r" for byte in data)
 
 
 def _check(ids: Array, vocab: int, where: str, first: int) -> None:
