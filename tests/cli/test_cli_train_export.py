@@ -12,7 +12,7 @@ import tiny_llm
 from command import Cli
 
 pytest.importorskip("tokenizers", reason="tokenizers is not installed: pip install 'hexane[train]'")
-ONE = ("--seq", 16, "--steps", 2, "--accumulate", 1, "--threads", 1)
+ONE = ("--seq", 32, "--steps", 2, "--accumulate", 1, "--threads", 1)
 END = tiny_llm.VOCAB - 2  # <|im_end|>
 
 
@@ -46,8 +46,9 @@ def test_the_models_files_go_along(cli: Cli, model: Path, data: Path, tmp_path: 
     first, before = hx.train.read_llama(model)
     assert config == first
     assert any(not np.array_equal(before[name], weights[name]) for name in weights)
-    answer = cli("generate", out, "--chat", "--prompt", "hi", "--steps", 3)
-    assert answer.code == 0, answer.err
+    for generator in (out, *(() if options else (run,))):
+        answer = cli("generate", generator, "--chat", "--prompt", "hi", "--steps", 3)
+        assert answer.code == 0, answer.err
     if options:
         assert (run / "adapter" / "tokenizer.json").read_bytes() == (model / "tokenizer.json").read_bytes()
         assert not (run / "adapter" / "config.json").exists()
@@ -71,6 +72,17 @@ def test_a_new_model_has_the_tokenizer_of_its_run(cli: Cli, model: Path, data: P
     ended = cli("train", "--data", data, *sizes, *ONE, *given)
     assert ended.code == 0, ended.err
     assert cli("generate", tmp_path / "out", "--prompt", "hi", "--steps", 3).code == 0
+
+
+def test_a_tokenizer_that_is_given_stays_that_of_the_run(cli: Cli, model: Path, data: Path, tmp_path: Path) -> None:
+    """The same one in other bytes: a run that goes on with it must find it."""
+    given = tmp_path / "given.json"
+    given.write_text(json.dumps(json.loads((model / "tokenizer.json").read_text())))
+    assert given.read_bytes() != (model / "tokenizer.json").read_bytes()
+    for options in (("--model", model), ("--resume",)):
+        ended = cli("train", "--data", data, *options, *ONE, "--tokenizer", given, "-o", tmp_path / "run")
+        assert ended.code == 0, ended.err
+    assert (tmp_path / "run" / "tokenizer.json").read_bytes() == given.read_bytes()
 
 
 def test_another_format_has_no_other_files(tmp_path: Path, model: Path) -> None:

@@ -261,10 +261,10 @@ def train(
                 base=start.base,
                 communicator=job.communicator,
             )
-        if is_first:
-            keep_base(base, output)
         if tokenizer is not None and is_first:
             keep_tokenizer(tokenizer, output)
+        if is_first:
+            keep_base(base, output)
         if is_first and (note := note_of_vocab(known, start.config)):
             print(f"[train] {note}", file=sys.stderr)
         if is_first and (note := _note_of_rows(training.windows)):

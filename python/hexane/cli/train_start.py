@@ -187,7 +187,8 @@ def keep_tokenizer(path: Path, run: Path) -> None:
 
 
 def keep_base(model: str | None, run: Path) -> None:
-    """Copies tokenizer and configurations of a folder of Hugging Face to RUN/base, for the models that are written."""
+    """Copies tokenizer and configurations of a folder of Hugging Face to RUN/base, for the models that are written. The
+    files of the tokenizer also go to RUN, for `hexane generate RUN --chat`, unless RUN has a tokenizer."""
     if model is None or not Path(model).exists():
         return
     folder = Path(model) if Path(model).is_dir() else Path(model).parent
@@ -196,8 +197,11 @@ def keep_base(model: str | None, run: Path) -> None:
         return
     files = files_of(folder)
     (run / BASE).mkdir()
+    alone = find_tokenizer(run) is None
     for name, data in files.items():
         _core.save_file(str(run / BASE / name), data)
+        if alone and name in TOKENIZER_FILES:
+            _core.save_file(str(run / name), data)
 
 
 def base_in(run: Path) -> str | None:
