@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import hexane as hx
+import tiny_llm
 from command import Cli
 from sentencepieces import joined_by_score, tokenizer_bin, vocabulary
 
@@ -126,3 +128,53 @@ def test_a_tokenizer_that_is_there_is_not_replaced_by_a_learnt_one(cli: Cli, tok
         assert words in ended.err, ended.err
     assert there.read_text() == "{}"
     assert not (tmp_path / "out.bin").exists()
+
+
+def test_conversations_become_tokens_with_marks_and_train_a_model(cli: Cli, tmp_path: Path) -> None:
+    pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install 'hexane[chat]'")
+    model, output, run = tiny_llm.write(tmp_path / "model"), tmp_path / "tokens.bin", tmp_path / "run"
+    talk = [{"role": "user", "content": "say a"}, {"role": "assistant", "content": "aaaa"}]
+    lines = [json.dumps({"messages": talk}), json.dumps({"prompt": "say b", "completion": "bb"})]
+    lines.append(json.dumps({"messages": [*talk, {"role": "user", "content": "x" * 90}, talk[1]]}))
+    lines.append(json.dumps({"prompt": "y" * 90, "completion": "late"}))
+    conversations = text(tmp_path / "data.jsonl", "\n".join(lines))
+    ended = cli("tokenize", conversations, "--chat", "--tokenizer", model, "-o", output)
+    assert ended.code == 0, ended.err
+    assert "in 4 conversations, the longest of 145; 23 are learnt; uint16" in ended.out
+    found = json.loads(cli("tokenize", conversations, "--chat", "--tokenizer", model, "-o", output, "--json").out)
+    assert (found["learnt"], found["conversations"], found["unended"]) == (23, 4, 0)
+    options = ("--model", model, "--seq", 48, "--batch", 3, "--accumulate", 1, "--threads", 1, "--lr", 1e-2)
+    ended = cli(
+        "train", "--data", output, "--eval-data", output, *options, "--steps", 40, "--eval-every", 40, "-o", run
+    )
+    assert ended.code == 0, ended.err
+    assert "of 4 conversations 1 are longer than a row of 48 tokens and lose their ends; 1 have no answer" in ended.err
+    log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    assert log[-1]["evaluation.loss"] < log[0]["loss"] / 4
+    made = hx.train.Generator(run / "checkpoint.hxc", options=hx.Options(target="host", threads=1))
+    asked = hx.train.load_tokenizer(model / "tokenizer.json")
+    prompt = asked.encode("<|im_start|>user\nsay b<|im_end|>\n<|im_start|>assistant\n", begin=False)
+    answer = list(made(prompt, steps=8, temperature=0, stop=asked.stops))
+    assert asked.decode(answer) == "bb"
+
+
+def test_what_is_wrong_with_conversations_is_said(cli: Cli, tokenizer: Path, tmp_path: Path) -> None:
+    pytest.importorskip("jinja2", reason="jinja2 is not installed: pip install 'hexane[chat]'")
+    model, output = tiny_llm.write(tmp_path / "model"), tmp_path / "tokens.bin"
+    good = text(tmp_path / "good.jsonl", json.dumps({"prompt": "a", "completion": "b"}))
+    bad = text(tmp_path / "bad.jsonl", good.read_text() + "\nno JSON\n")
+    (tmp_path / "none").mkdir()
+    cases = {
+        "bad.jsonl: line 2: Expecting value": (bad, "--tokenizer", model),
+        "got no chat template": (good, "--tokenizer", tokenizer),
+        "none with no tokenizer in it": (good, "--tokenizer", tmp_path / "none"),
+        "empty.jsonl: got no conversation": (text(tmp_path / "empty.jsonl", "\n"), "--tokenizer", model),
+    }
+    for message, args in cases.items():
+        ended = cli("tokenize", *args, "--chat", "-o", output)
+        assert ended.code == 1, ended
+        assert message in ended.err
+        assert not output.exists()
+    ended = cli("tokenize", good, "--chat", "--tokenizer", model, "-o", output, "--separator", "x")
+    assert ended.code == 2
+    assert "--separator: got it with --chat" in ended.err

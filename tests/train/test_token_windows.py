@@ -46,6 +46,18 @@ def test_what_is_wrong_with_a_file_is_named(tmp_path: Path) -> None:
     assert not (tmp_path / "new.bin").exists()
 
 
+@pytest.mark.parametrize("text", ['{"prompt": "a", "completion": "b"}\n' * 4, "Über den naïven Kater saß 猫。\n" * 8])
+def test_a_text_is_no_file_of_tokens(tmp_path: Path, text: str) -> None:
+    """Two letters are an id below 32000: a text would train a model without a word."""
+    data = text.encode()
+    (tmp_path / "t.txt").write_bytes(data[: len(data) // 2 * 2])
+    with pytest.raises(hx.Error, match="got a text, need ids: `hexane tokenize` makes them"):
+        hx.train.TokenFile(tmp_path / "t.txt", vocab=65536)
+    assert len(hx.train.TokenFile(tmp_path / "t.txt", vocab=65536, dtype="uint16")) == len(data) // 2
+    saved(tmp_path / "ids.bin", np.random.default_rng(1).integers(0, 65536, 2000))
+    assert len(hx.train.TokenFile(tmp_path / "ids.bin", vocab=65536)) == 2000
+
+
 def test_a_file_that_becomes_shorter_is_an_error(tmp_path: Path) -> None:
     path = saved(tmp_path / "tokens.bin", range(1000))
     tokens = hx.train.TokenFile(path, vocab=1000)

@@ -15,13 +15,30 @@ from hexane.errors import Error
 from hexane.graph import Array
 from hexane.graph.decisions import counted
 from hexane.importers.files import open_regular, read_all
-from hexane.train.text import Tokenizer, learn_tokenizer, load_tokenizer, save_tokens, token_dtype
+from hexane.train.decoder.formats import holds_gguf
+from hexane.train.text import (
+    NAMES,
+    ChatData,
+    Tokenizer,
+    find_tokenizer,
+    learn_tokenizer,
+    load_chat_template,
+    load_tokenizer,
+    read_end_mark,
+    save_conversations,
+    save_tokens,
+    token_dtype,
+)
+from hexane.train.text.token_record import record_path
 
 
 @command
 def tokenize(
     texts: Annotated[list[Path], typer.Argument(metavar="TEXT..", help="Files of UTF-8, a document each.")],
-    tokenizer: Annotated[Path, typer.Option(metavar="FILE", help="tokenizer.bin of llama2.c, or a tokenizer.json.")],
+    tokenizer: Annotated[
+        Path,
+        typer.Option(metavar="FILE|DIR", help="tokenizer.bin of llama2.c, a tokenizer.json, or a model's folder."),
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="TOKENS.bin", help="The file of tokens.")],
     separator: Annotated[
         str | None, typer.Option(metavar="TEXT", help="What stands between documents in a file, as '<|endoftext|>'.")
@@ -32,6 +49,10 @@ def tokenize(
             metavar="N", help="First learn a tokenizer of N tokens from these texts, and write it to --tokenizer."
         ),
     ] = None,
+    chat: Annotated[
+        bool,
+        typer.Option("--chat", help="The files are conversations as JSON lines; only their answers will be learnt."),
+    ] = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -41,22 +62,36 @@ def tokenize(
     hexane tokenize stories.txt --tokenizer tokenizer.bin -o tokens.bin
     hexane tokenize *.txt --tokenizer tokenizer.json --separator '<|endoftext|>' -o tokens.bin
     hexane tokenize notes.txt --learn 4096 --tokenizer new.json -o tokens.bin
+    hexane tokenize data.jsonl --chat --tokenizer DIR -o tokens.bin
 
-    Each document begins with the tokenizer's own mark, where it has one.
+    Each document begins with the tokenizer's own mark, where it has one. TOKENS.bin.json has the size of the vocabulary
+    and the tokenizer's digest, which `hexane train` compares with the model's.
+
+    With --chat a line is {"messages": [{"role": "user", "content": ".."}, ..]} or {"prompt": "..", "completion": ".."}.
+    The chat template next to the tokenizer renders it. TOKENS.bin is then one safetensors file, with marks of the
+    tokens that are learnt.
     """
+    if chat:
+        for option, given in (("--separator", separator), ("--learn", learn)):
+            if given is not None:
+                raise typer.BadParameter(f"{option}: got it with --chat, need one of them")
     if separator == "":
         raise typer.BadParameter("--separator: got an empty text, need at least a character")
     if output.exists() and any(output.samefile(path) for path in [*texts, tokenizer] if path.exists()):
         raise Error(f"[tokenize] {output}: got an input as the output, need another file")
     if learn is not None:
         _learn(texts, separator, learn, tokenizer)
-    known = load_tokenizer(tokenizer)
+    file = _file_of(tokenizer)
+    known = load_tokenizer(file)
+    if chat:
+        _conversations(texts, tokenizer, file, known, output, json)
+        return
     with working(f"tokenizing {counted(len(texts), 'file')}"):
         documents = [ids for path in texts for ids in _documents(path, separator, known)]
     if not documents:
         raise Error(f"[tokenize] {texts[0]}: got no text, need at least a character")
     with named_option("--output", output):
-        tokens = save_tokens(output, documents, vocab=known.vocab)
+        tokens = save_tokens(output, documents, vocab=known.vocab, tokenizer=known)
     dtype = token_dtype(known.vocab)
     if json:
         print_json(
@@ -76,6 +111,54 @@ def tokenize(
         print(f"note: uint32, as {known.vocab} ids do not fit into uint16; programs that expect uint16 cannot read it")
     if known.begin is None:
         print("note: the tokenizer has no mark for the beginning of a document: none was written")
+
+
+def _file_of(tokenizer: Path) -> Path:
+    """The file of a tokenizer that is given by itself or by its folder. Raises Error for a folder without one."""
+    if not tokenizer.is_dir():
+        return tokenizer
+    found = find_tokenizer(tokenizer)
+    if found is None:
+        raise Error(f"[tokenize] --tokenizer: got {tokenizer} with no tokenizer in it, need {' or '.join(NAMES)}")
+    return found
+
+
+def _conversations(texts: list[Path], given: Path, file: Path, known: Tokenizer, output: Path, json: bool) -> None:
+    """Writes the conversations of files of JSON lines, and prints their counts."""
+    template = load_chat_template(given)
+    named = None if holds_gguf(file) else read_end_mark(file.parent)
+    end = None if named is None else known.id_of(named)
+    data = ChatData(known, template, frozenset() if end is None else frozenset((end,)))
+    with working(f"tokenizing {counted(len(texts), 'file')}"):
+        found = [one for path in texts for one in data.read(path)]
+    if not found:
+        raise Error(f"[tokenize] {texts[0]}: got no conversation, need a line of JSON at least")
+    with named_option("--output", output):
+        tokens = save_conversations(output, found, vocab=known.vocab, tokenizer=known)
+        record_path(output).unlink(missing_ok=True)  # of a file of plain ids that was there
+    learnt, dtype = sum(int(marks.sum()) for _, marks in found), token_dtype(known.vocab)
+    longest = max(len(ids) for ids, _ in found)
+    if json:
+        print_json(
+            {
+                "output": str(output),
+                "tokens": tokens,
+                "learnt": learnt,
+                "conversations": len(found),
+                "longest": longest,
+                "unended": data.unended,
+                "vocab": known.vocab,
+                "dtype": dtype,
+            }
+        )
+        return
+    where = f"{counted(tokens, 'token')} in {counted(len(found), 'conversation')}, the longest of {longest}"
+    print(f"{output}: {where}; {learnt} are learnt; {dtype}, ids below {known.vocab}")
+    if data.unended:
+        print(
+            f"note: the chat template ends {counted(data.unended, 'answer')} with no mark: a model does not learn"
+            " where they end"
+        )
 
 
 def _learn(texts: list[Path], separator: str | None, vocab: int, path: Path) -> None:

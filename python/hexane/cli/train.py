@@ -12,10 +12,15 @@ from hexane.cli.errors import command
 from hexane.cli.job import ends_the_job, this_job
 from hexane.cli.options import Arithmetic, Debug, Json
 from hexane.cli.output import print_json, working
+from hexane.cli.train_data import checked_data
 from hexane.cli.train_lora import FOLDER, AskedLora
 from hexane.cli.train_start import (
+    base_in,
     export_of,
+    keep_base,
     keep_tokenizer,
+    keep_tokenizer_files,
+    kept_base,
     kept_checkpoint,
     made_folders,
     note_of_vocab,
@@ -27,9 +32,11 @@ from hexane.errors import Error
 from hexane.graph.decisions import counted
 from hexane.train.decoder import save_llama
 from hexane.train.decoder.adapter_files import write_adapter
+from hexane.train.decoder.formats import hugging_face
 from hexane.train.decoder.training import DecoderTraining
 from hexane.train.interrupts import ended_by_sigterm
 from hexane.train.log import last_entry
+from hexane.train.text import Conversations, TokenWindows
 from hexane.train.trainer import CHECKPOINT, LOG, checkpoint_in
 
 POWER_EVERY = 1000  # milliseconds between samples
@@ -176,6 +183,9 @@ def train(
     heads: Annotated[int | None, typer.Option(min=1, help="Heads of queries.")] = None,
     kv_heads: Annotated[int | None, typer.Option(min=1, help="Heads of keys and values.")] = None,
     vocab: Annotated[int | None, typer.Option(min=1, help="Tokens that there are.")] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Train on tokens whose tokenizer or vocabulary is not the model's.")
+    ] = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -224,15 +234,23 @@ def train(
             start = start_of(
                 checkpoint_in(output), model, sizes, seq, given, resume, AskedLora(lora, lora_alpha, lora_targets)
             )
+        base = model or (None if start.base is None else start.base.path) or base_in(output)
+        files = []
+        for option, path in (("--data", data), ("--eval-data", eval_data)):
+            if path is not None:
+                read, note = checked_data(option, path, start.config, base, known, force)
+                files.append(read)
+                if note and is_first:
+                    print(f"[train] {note}", file=sys.stderr)
         exported = export_of(export_to, output, start.config, adapters=start.lora is not None)
         with working("compiling the training step"):
             training = DecoderTraining(
                 start.config,
                 start.weights,
-                data,
+                files[0],
                 output,
                 start.options,
-                evaluation=eval_data,
+                evaluation=files[1] if len(files) > 1 else None,
                 evaluated=eval_batches,
                 tokens=start.tokens,
                 threads=threads or job.threads,
@@ -245,7 +263,11 @@ def train(
             )
         if tokenizer is not None and is_first:
             keep_tokenizer(tokenizer, output)
+        if is_first:
+            keep_base(base, output)
         if is_first and (note := note_of_vocab(known, start.config)):
+            print(f"[train] {note}", file=sys.stderr)
+        if is_first and (note := _note_of_rows(training.windows)):
             print(f"[train] {note}", file=sys.stderr)
         trainer = training.trainer
         start.weights = None  # the program has its own
@@ -273,9 +295,11 @@ def train(
         adapter = output / FOLDER
         with kept_checkpoint(output / CHECKPOINT):
             write_adapter(adapter, start.config, start.lora, training.adapters(), start.base)
+            keep_tokenizer_files(adapter, output)
     if exported.format is not None:
         with kept_checkpoint(output / CHECKPOINT):
-            save_llama(exported.path, start.config, training.weights(), format=exported.format)
+            like = kept_base(output) if exported.format == hugging_face.FORMAT.name else None
+            save_llama(exported.path, start.config, training.weights(), format=exported.format, like=like)
     last = last_entry(output / LOG)
     if json:
         print_json(
@@ -297,6 +321,17 @@ def train(
     print(f"model       {exported.note or exported.path}")
 
 
+def _note_of_rows(windows: TokenWindows | Conversations) -> str:
+    """Conversations that do not fit into a row; "" if all do."""
+    if isinstance(windows, TokenWindows) or not windows.cut + windows.left_out:
+        return ""
+    total = len(windows) + windows.left_out
+    return (
+        f"note: of {counted(total, 'conversation')} {windows.cut} are longer than a row of {windows.seq} tokens and"
+        f" lose their ends; {windows.left_out} have no answer in a row and are left out; --seq makes rows longer"
+    )
+
+
 def _number(value: float | None) -> str:
     return "not finite" if value is None else f"{value:.4f}"
 
@@ -304,9 +339,11 @@ def _number(value: float | None) -> str:
 def _head(training: DecoderTraining, ranks: int) -> str:
     config, options = training.model.config, training.options
     rows = f"{options.accumulate} x {options.batch} x {config.seq} tokens"
+    rows_of = training.windows
+    chats = f" in {counted(len(rows_of), 'conversation')}" if isinstance(rows_of, Conversations) else ""
     where = "" if options.target == "host" else f"\n{training.trainer.net.device}"
     return (
-        f"{_what(training)}, {len(training.windows.tokens):,} tokens of data,"
+        f"{_what(training)}, {len(training.windows.tokens):,} tokens of data{chats},"
         f" {counted(options.steps, 'step')} of {rows}, on {counted(training.trainer.net.threads, 'thread')}"
         + (f" of each of {ranks} ranks" if ranks > 1 else "")
         + where

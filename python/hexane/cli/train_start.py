@@ -16,10 +16,12 @@ from hexane.train.decoder.adapter_files import check_base
 from hexane.train.decoder.checkpoint import holds_adapters, read_adapted, read_checkpoint
 from hexane.train.decoder.config import STORIES
 from hexane.train.decoder.formats import hugging_face, llama2c
+from hexane.train.decoder.formats.hugging_face_like import CONFIG, TOKENIZER_FILES, files_of
 from hexane.train.decoder.lora import Base
 from hexane.train.decoder.training import TrainingOptions, resumed_options
 from hexane.train.text import NAMES, Tokenizer, find_tokenizer, load_tokenizer
 
+BASE = "base"  # in the folder of the run: files of the model that it began from
 SEQ = 256  # unless it is given
 NAME = "stories15M"
 
@@ -182,6 +184,40 @@ def keep_tokenizer(path: Path, run: Path) -> None:
     if find_tokenizer(run) is None:
         name = NAMES[0] if path.suffix.lower() == ".json" else NAMES[1]
         _core.save_file(str(run / name), path.read_bytes())
+
+
+def keep_base(model: str | None, run: Path) -> None:
+    """Copies tokenizer and configurations of a folder of Hugging Face to RUN/base, for the models that are written. The
+    files of the tokenizer also go to RUN, for `hexane generate RUN --chat`, unless RUN has a tokenizer."""
+    if model is None or not Path(model).exists():
+        return
+    folder = Path(model) if Path(model).is_dir() else Path(model).parent
+    is_folder = Path(model).is_dir() or Path(model).suffix == ".safetensors"
+    if not is_folder or not (folder / CONFIG).is_file() or (run / BASE).exists():
+        return
+    files = files_of(folder)
+    (run / BASE).mkdir()
+    alone = find_tokenizer(run) is None
+    for name, data in files.items():
+        _core.save_file(str(run / BASE / name), data)
+        if alone and name in TOKENIZER_FILES:
+            _core.save_file(str(run / name), data)
+
+
+def base_in(run: Path) -> str | None:
+    """The folder of `keep_base`; None: the run has none."""
+    return str(run / BASE) if (run / BASE).is_dir() else None
+
+
+def kept_base(run: Path) -> Path:
+    """The folder whose files go along with a model: RUN/base, or RUN itself, which may have a tokenizer."""
+    return run / BASE if (run / BASE).is_dir() else run
+
+
+def keep_tokenizer_files(adapter: Path, run: Path) -> None:
+    """Copies the tokenizer of the model to the folder of its adapters, where transformers looks for it."""
+    for name, data in files_of(kept_base(run), TOKENIZER_FILES).items():
+        _core.save_file(str(adapter / name), data)
 
 
 def export_of(path: Path | None, run: Path, config: LlamaConfig, adapters: bool = False) -> Export:

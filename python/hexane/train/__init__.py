@@ -24,13 +24,23 @@ from hexane.train.optimizers import Optimizer, adam, adamw, lion, sgd
 from hexane.train.schedules import constant, cosine, steps, warm_up
 from hexane.train.state_dict import state_dict
 from hexane.train.sweeps import SweepResult, sweep
-from hexane.train.text import TokenFile, Tokenizer, TokenWindows, learn_tokenizer, load_tokenizer, save_tokens
+from hexane.train.text import (
+    Conversations,
+    TokenFile,
+    Tokenizer,
+    TokenWindows,
+    learn_tokenizer,
+    load_tokenizer,
+    save_conversations,
+    save_tokens,
+)
 from hexane.train.trained import trained
 from hexane.train.trainer import Trainer
 from hexane.train.training_step import step
 from hexane.train.with_params import Trainable, with_params
 
 __all__ = [
+    "Conversations",
     "Generator",
     "Kernel",
     "Llama",
@@ -63,6 +73,7 @@ __all__ = [
     "read_llama",
     "read_notes",
     "save_adapter",
+    "save_conversations",
     "save_llama",
     "save_tokens",
     "sgd",

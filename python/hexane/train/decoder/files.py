@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from hexane.build import Tensor
 from hexane.errors import Error
@@ -10,8 +11,10 @@ from hexane.graph import Array
 from hexane.train.decoder import formats
 from hexane.train.decoder.checkpoint import is_checkpoint, read_checkpoint
 from hexane.train.decoder.config import LlamaConfig
+from hexane.train.decoder.formats import hugging_face
+from hexane.train.decoder.formats.hugging_face_like import files_of
 from hexane.train.decoder.lora import Lora
-from hexane.train.decoder.model import Llama, llama
+from hexane.train.decoder.model import Llama, checked_weights, llama
 
 
 def read_llama(path: str | os.PathLike[str]) -> tuple[LlamaConfig, dict[str, Array]]:
@@ -52,12 +55,28 @@ def load_llama(
     return llama(config, weights=weights, batch=batch, checkpoints=checkpoints, lora=lora)
 
 
-def save_llama(path: str | os.PathLike[str], config: LlamaConfig, weights: Mapping[str, Array], *, format: str) -> None:
+def save_llama(
+    path: str | os.PathLike[str],
+    config: LlamaConfig,
+    weights: Mapping[str, Array],
+    *,
+    format: str,
+    like: str | os.PathLike[str] | None = None,
+) -> None:
     """Writes a decoder for other programs: a file, or a new folder, that is there as a whole or not at all.
 
     weights: in fp32 by the names of `config.shapes()`, such as `{n: net.read_state(n) for n in model.params}`. format:
     "llama2.c-v0", "llama2.c-v1", "llama2.c-q8_0" (int8), "ane-trainer-v2", "ane-trainer-v4" or "hugging-face". Rotated
-    channels go into the format's order. Raises Error for weights that do not fit, for a model that the format cannot
-    say, and for a place that cannot be written to.
+    channels go into the format's order. like: for "hugging-face", the folder of the model that this one was trained
+    from. Its tokenizer, chat template and generation config go along, and its config.json with all fields. Its room for
+    tokens is kept where `config.seq` is less.
+
+    Raises Error for weights that do not fit, for a model that the format cannot say, and for a place that cannot be
+    written to.
     """
-    formats.write(path, config, weights, format)
+    if like is None:
+        formats.write(path, config, weights, format)
+        return
+    if format != hugging_face.FORMAT.name:
+        raise Error(f"[train.save_llama] like: got it with {format!r}, need {hugging_face.FORMAT.name!r}")
+    hugging_face.write_like(Path(path), config, checked_weights(config, weights), files_of(Path(like)))

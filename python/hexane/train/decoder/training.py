@@ -18,6 +18,7 @@ from hexane.train.kernels import VARIANTS, Variant
 from hexane.train.optimizers import adamw
 from hexane.train.ranks import Communicator
 from hexane.train.schedules import Schedule, constant, cosine, warm_up
+from hexane.train.text.conversations import Conversations
 from hexane.train.text.token_file import TokenFile
 from hexane.train.text.tokenizer import Tokenizer
 from hexane.train.text.windows import TokenWindows, rows_of, windows_in_order
@@ -107,6 +108,10 @@ def resumed_options(notes: Mapping[str, Any], given: Mapping[str, Any], where: s
     return TrainingOptions(**{**saved, **given})
 
 
+def _opened(data: str | os.PathLike[str] | TokenFile, config: LlamaConfig) -> TokenFile:
+    return data if isinstance(data, TokenFile) else TokenFile(data, vocab=config.vocab)
+
+
 class DecoderTraining:
     """A decoder, its data and the `Trainer` of it.
 
@@ -121,16 +126,18 @@ class DecoderTraining:
 
     model: Llama
     trainer: Trainer
+    windows: TokenWindows | Conversations
+    evaluation: list[dict[str, Array]] | None
 
     def __init__(
         self,
         config: LlamaConfig,
         weights: Mapping[str, Array] | None,
-        data: str | os.PathLike[str],
+        data: str | os.PathLike[str] | TokenFile,
         folder: str | os.PathLike[str],
         options: TrainingOptions,
         *,
-        evaluation: str | os.PathLike[str] | None = None,
+        evaluation: str | os.PathLike[str] | TokenFile | None = None,
         evaluated: int = 32,
         tokens: int | None = None,
         threads: int | None = None,
@@ -145,16 +152,20 @@ class DecoderTraining:
         rank, ranks = (communicator.Get_rank(), communicator.Get_size()) if communicator else (0, 1)
         mine = rows_of(options.batch, rank, ranks)
         rows = {"batch": options.batch, "seq": config.seq}
-        tokens_read = TokenFile(data, vocab=config.vocab)
-        self.windows = TokenWindows(tokens_read, seed=options.seed, rank=rank, ranks=ranks, **rows)
+        tokens_read = _opened(data, config)
+        kind = TokenWindows if tokens_read.starts is None else Conversations
+        self.windows = kind(tokens_read, seed=options.seed, rank=rank, ranks=ranks, **rows)
         found = len(self.windows.tokens)
         if tokens is not None and found != tokens:
-            raise Error(f"[train] {os.fspath(data)}: got {found} tokens, need the {tokens} that the run began with")
+            raise Error(f"[train] {tokens_read.path}: got {found} tokens, need the {tokens} that the run began with")
         self.evaluation = None
         if evaluation is not None:
-            held = TokenFile(evaluation, vocab=config.vocab)
-            batches = windows_in_order(held, limit=evaluated, **rows)
-            self.evaluation = [{name: array[mine] for name, array in one.items()} for one in batches]
+            held = _opened(evaluation, config)
+            if held.starts is None:
+                batches = windows_in_order(held, limit=evaluated, **rows)
+                self.evaluation = [{name: array[mine] for name, array in one.items()} for one in batches]
+            else:
+                self.evaluation = Conversations(held, rank=rank, ranks=ranks, **rows).in_order(evaluated)
         self._samples = None
         if tokenizer is not None:
             self._samples = Samples(config, tokenizer, prompt, seed=options.seed, threads=threads)

@@ -1,6 +1,7 @@
 """Chats as text, as a model was trained on them: the Jinja template in a folder of Hugging Face."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -13,6 +14,8 @@ TEMPLATE = "chat_template.jinja"
 CONFIG, SPECIAL = "tokenizer_config.json", "special_tokens_map.json"
 LARGEST = 1 << 24  # bytes
 MARKS = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token")
+BEGIN, END = "\ufdd0", "\ufdd1"  # around answers; Unicode keeps them out of texts
+MARKED = "hexane_marks_answers"
 # What transformers gives each template. Templates ask `tools is not none`, which is true of a name that is not defined.
 NOT_GIVEN = {"tools": None, "documents": None}
 
@@ -27,19 +30,25 @@ class ChatTemplate:
     def __init__(self, text: str, marks: Mapping[str, str], where: str = "[train.ChatTemplate]") -> None:
         try:
             import jinja2
+            from jinja2 import nodes
             from jinja2.ext import Extension, loopcontrols
             from jinja2.sandbox import ImmutableSandboxedEnvironment
         except ImportError:
             raise Error(f"{where}: got no package jinja2, need: pip install 'hexane[chat]'") from None
 
         class Generation(Extension):
-            """{% generation %} says which text is the model's: that matters in training alone."""
+            """{% generation %} says which text is the model's. A rendering for training puts marks around it."""
 
             tags = {"generation"}  # noqa: RUF012
 
             def parse(self, parser: Any) -> Any:
-                next(parser.stream)
-                return parser.parse_statements(["name:endgeneration"], drop_needle=True)
+                line = next(parser.stream).lineno
+                body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
+                made = nodes.CallBlock(self.call_method("_around", [nodes.ContextReference()]), [], [], body)
+                return made.set_lineno(line)
+
+            def _around(self, context: Any, caller: Any) -> str:
+                return f"{BEGIN}{caller()}{END}" if context.get(MARKED) else caller()
 
         made = ImmutableSandboxedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
@@ -48,6 +57,7 @@ class ChatTemplate:
         made.globals["raise_exception"] = _refuse
         made.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
         self._where, self._marks = where, dict(marks)
+        self._generation = re.search(r"{%-?\+?\s*generation\b", text) is not None
         try:
             self._template = made.from_string(text)
         except jinja2.TemplateError as error:
@@ -58,9 +68,36 @@ class ChatTemplate:
 
         Raises Error for messages that the template refuses.
         """
+        return self.render(messages)
+
+    def render(self, messages: Sequence[Mapping[str, Any]], *, answer: bool = True) -> str:
+        """The text of messages. answer: up to where the next answer begins. Raises Error as a call does."""
+        return self._rendered(messages, add_generation_prompt=answer)
+
+    def answers(self, messages: Sequence[Mapping[str, Any]]) -> tuple[str, list[tuple[int, int]] | None]:
+        """The text of messages, and the ranges of it that the template's {% generation %} marks; None without that.
+
+        Raises Error as a call does.
+        """
+        if not self._generation:
+            return self.render(messages, answer=False), None
+        text, found, first = "", [], 0
+        marked = self._rendered(messages, add_generation_prompt=False, **{MARKED: True})
+        for part in re.split(f"([{BEGIN}{END}])", marked):
+            if part == BEGIN:
+                first = len(text)
+            elif part == END:
+                found.append((first, len(text)))
+            else:
+                text += part
+        if text != self.render(messages, answer=False):
+            raise Error(f"{self._where}: got other text with marks of answers, need messages without U+FDD0 and U+FDD1")
+        return text, found
+
+    def _rendered(self, messages: Sequence[Mapping[str, Any]], **given: Any) -> str:
         try:
             text: str = self._template.render(
-                **NOT_GIVEN, **self._marks, messages=[dict(one) for one in messages], add_generation_prompt=True
+                **NOT_GIVEN, **self._marks, messages=[dict(one) for one in messages], **given
             )
         except (KeyboardInterrupt, SystemExit):
             raise

@@ -1,9 +1,15 @@
-"""Files of tokens: ids as little-endian uint16 or uint32, nothing else."""
+"""Files of tokens: ids as little-endian uint16 or uint32, nothing else; or conversations, with marks of learnt tokens.
 
+A file of conversations is a safetensors file of two tensors of the same length: `ids` (U16 or U32), and `marks` (U8):
+1 for a token that is learnt, 2 for the first token of a conversation, 3 for both, 0 for others.
+"""
+
+import json
 import os
 import weakref
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,9 +17,15 @@ from hexane._core import save_file
 from hexane.errors import Error
 from hexane.graph import Array
 from hexane.importers.files import open_regular
+from hexane.train.text.token_record import DTYPES, TokenRecord, parsed_record, read_record, record_of, write_record
+from hexane.train.text.tokenizer import Tokenizer
 
-DTYPES = ("uint16", "uint32")
 BLOCK = 1 << 20  # ids that are checked at once
+LEARNT, FIRST = 1, 2  # bits of a mark
+NOTE = "hexane.tokens"  # in the metadata of a file of conversations
+HEADER_BYTES = 1 << 16  # at most
+LEAST_TEXT, TEXT_BYTES = 64, 4096  # bytes by which a text is known
+NAMES = {"uint16": "U16", "uint32": "U32"}
 
 
 def token_dtype(vocab: int) -> str:
@@ -21,41 +33,98 @@ def token_dtype(vocab: int) -> str:
     return "uint16" if vocab <= 1 << 16 else "uint32"
 
 
-def save_tokens(path: str | os.PathLike[str], documents: Iterable[Sequence[int] | Array], *, vocab: int) -> int:
-    """Writes documents one after the other, atomically, and gives the count of tokens. Raises Error for ids beyond the
-    vocabulary, and for a place that cannot be written to."""
+def save_tokens(
+    path: str | os.PathLike[str],
+    documents: Iterable[Sequence[int] | Array],
+    *,
+    vocab: int,
+    tokenizer: Tokenizer | None = None,
+) -> int:
+    """Writes documents one after the other, atomically, and gives the count of tokens. The size of the vocabulary and
+    the tokenizer's digest go into PATH.json. Raises Error for ids beyond the vocabulary, and for a place that cannot be
+    written to."""
     pieces = []
     for number, document in enumerate(documents):
-        ids = np.asarray(document, np.int64)
-        _check(ids, vocab, f"[train.save_tokens] document {number}", 0)
-        pieces.append(ids.astype(np.dtype(token_dtype(vocab)).newbyteorder("<")))
+        pieces.append(_stored(document, vocab, f"[train.save_tokens] document {number}"))
+    tokens = sum(piece.size for piece in pieces)
     save_file(os.fspath(path), pieces)
-    return sum(piece.size for piece in pieces)
+    if tokens:
+        write_record(path, record_of(tokens, token_dtype(vocab), vocab, tokenizer))
+    return tokens
+
+
+def save_conversations(
+    path: str | os.PathLike[str],
+    conversations: Iterable[tuple[Sequence[int] | Array, Sequence[bool] | Array]],
+    *,
+    vocab: int,
+    tokenizer: Tokenizer | None = None,
+) -> int:
+    """Writes conversations, ids and what of them is learnt, atomically into one file, and gives the count of tokens.
+
+    Raises Error for ids beyond the vocabulary, for marks that do not fit, for no tokens, and for a place that cannot be
+    written to.
+    """
+    pieces, marks = [], []
+    for number, (ids, learnt) in enumerate(conversations):
+        where = f"[train.save_conversations] conversation {number}"
+        pieces.append(_stored(ids, vocab, where))
+        mark = np.asarray(learnt, bool).astype(np.uint8) * LEARNT
+        if mark.shape != pieces[-1].shape or not mark.size:
+            raise Error(f"{where}: got {pieces[-1].size} ids and {mark.size} marks, need as many, and at least one")
+        mark[0] |= FIRST
+        marks.append(mark)
+    if not pieces:
+        raise Error("[train.save_conversations] got no conversation, need at least one")
+    dtype, tokens = token_dtype(vocab), sum(piece.size for piece in pieces)
+    end = tokens * np.dtype(dtype).itemsize
+    header = {
+        "__metadata__": {NOTE: record_of(tokens, dtype, vocab, tokenizer).text()},
+        "ids": {"dtype": NAMES[dtype], "shape": [tokens], "data_offsets": [0, end]},
+        "marks": {"dtype": "U8", "shape": [tokens], "data_offsets": [end, end + tokens]},
+    }
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    save_file(os.fspath(path), [len(text).to_bytes(8, "little"), text, *pieces, *marks])
+    return tokens
+
+
+def _stored(ids: Sequence[int] | Array, vocab: int, where: str) -> Array:
+    found = np.asarray(ids, np.int64)
+    _check(found, vocab, where, 0)
+    return found.astype(np.dtype(token_dtype(vocab)).newbyteorder("<"))
 
 
 class TokenFile:
     """A file of tokens, read where it is asked for.
 
-    vocab: every id has to be below it, which is checked when the file is opened. dtype: "uint16" or "uint32"; None:
-    `token_dtype(vocab)`, as `hexane tokenize` writes it. Raises Error for a file that cannot be read, has half an id at
-    its end or an id beyond the vocabulary, and for one that is read as uint16 and looks like uint32.
+    vocab: every id has to be below it, which is checked when the file is opened. dtype: "uint16" or "uint32"; None: as
+    the record says, without one `token_dtype(vocab)`. record: of the tokenizer, None if there is none. starts: the
+    first token of each conversation; None for a file of plain ids.
+
+    Raises Error for a file that cannot be read, has half an id at its end or an id beyond the vocabulary, for a damaged
+    record or one of another file, and for a file that is read as uint16 and looks like uint32.
     """
+
+    record: TokenRecord | None
+    starts: Array | None
+    _marks: Array | None
 
     def __init__(self, path: str | os.PathLike[str], *, vocab: int, dtype: str | None = None) -> None:
         self.path, self.vocab = Path(path), vocab
         self._where = f"[train.TokenFile] {self.path}"
         if isinstance(vocab, bool) or not isinstance(vocab, int) or vocab < 1:
             raise Error(f"{self._where}: vocab: got {vocab!r}, need an integer from 1 on")
-        self.dtype = token_dtype(vocab) if dtype is None else dtype
-        if self.dtype not in DTYPES:
-            raise Error(f"{self._where}: dtype: got {self.dtype!r}, need one of {', '.join(DTYPES)}")
-        self._kind = np.dtype(self.dtype).newbyteorder("<")
+        if dtype is not None and dtype not in DTYPES:
+            raise Error(f"{self._where}: dtype: got {dtype!r}, need one of {', '.join(DTYPES)}")
         self._descriptor = open_regular(self.path, self._where, "file of tokens")
         weakref.finalize(self, os.close, self._descriptor)
         size = os.fstat(self._descriptor).st_size
-        if size == 0 or size % self._kind.itemsize:
-            raise Error(f"{self._where}: got {size} bytes, need ids of {self._kind.itemsize} bytes each")
-        self._count = size // self._kind.itemsize
+        header = self._header(size)
+        if header is None:
+            self._plain(size, dtype)
+        else:
+            self._marked(size, *header)
         for begin in range(0, self._count, BLOCK):
             ids = self[begin : min(begin + BLOCK, self._count)]
             if begin == 0 and self.dtype == "uint16" and size % 4 == 0 and ids.size >= 64 and not ids[1::2].any():
@@ -71,16 +140,83 @@ class TokenFile:
         begin, end, stride = part.indices(self._count)
         if stride != 1:
             raise Error(f"{self._where}: got a stride of {stride}, need 1")
-        size = max(end - begin, 0) * self._kind.itemsize
+        width = self._kind.itemsize
+        ids = np.frombuffer(self._bytes(self._first + begin * width, max(end - begin, 0) * width), self._kind)
+        _check(ids, self.vocab, self._where, begin)
+        return ids.astype(np.int32)
+
+    def learnt(self, part: slice) -> Array:
+        """True for the tokens of this part that are learnt; all of a file of plain ids."""
+        begin, end, _ = part.indices(self._count)
+        if self._marks is None:
+            return np.ones(max(end - begin, 0), bool)
+        return (self._marks[begin:end] & LEARNT).astype(bool)
+
+    def _plain(self, size: int, dtype: str | None) -> None:
+        self.record, self.starts, self._marks, self._first = read_record(self.path), None, None, 0
+        known = token_dtype(self.vocab) if self.record is None else self.record.dtype
+        self.dtype = known if dtype is None else dtype
+        self._kind = np.dtype(self.dtype).newbyteorder("<")
+        if size == 0 or size % self._kind.itemsize:
+            raise Error(f"{self._where}: got {size} bytes, need ids of {self._kind.itemsize} bytes each")
+        if self.record is None and dtype is None and _is_text(self._bytes(0, min(size, TEXT_BYTES))):
+            raise Error(f"{self._where}: got a text, need ids: `hexane tokenize` makes them, or give dtype= for ids")
+        self._count = size // self._kind.itemsize
+        if self.record is not None and (self.dtype, self._count) != (self.record.dtype, self.record.tokens):
+            raise Error(
+                f"{self._where}: got {self._count} ids in {self.dtype}, need the {self.record.tokens} in"
+                f" {self.record.dtype} of {self.path.name}.json: of another file, to be removed"
+            )
+
+    def _header(self, size: int) -> tuple[Any, int] | None:
+        """The header of a file of conversations and the place after it; None for plain ids."""
+        if size < 10:
+            return None
+        start = self._bytes(0, 10)
+        length = int.from_bytes(start[:8], "little")
+        if start[8:] != b'{"' or not 2 <= length <= HEADER_BYTES:
+            return None
+        try:
+            return json.loads(self._bytes(8, min(length, size - 8))), 8 + length
+        except (ValueError, RecursionError) as error:
+            raise Error(f"{self._where}: {error}, need an undamaged file of conversations") from None
+
+    def _marked(self, size: int, header: Any, first: int) -> None:
+        """header: untrusted. It has to be just what `save_conversations` writes."""
+        need = "need an undamaged file of conversations, as `hexane tokenize --chat` writes it"
+        note = header.get("__metadata__", {}).get(NOTE) if isinstance(header.get("__metadata__"), dict) else None
+        if not isinstance(note, str):
+            raise Error(f"{self._where}: got a safetensors file without a record of tokens, {need}")
+        record = self.record = parsed_record(note, self._where)
+        self.dtype, self._count, self._first = record.dtype, record.tokens, first
+        self._kind = np.dtype(record.dtype).newbyteorder("<")
+        end = record.tokens * self._kind.itemsize
+        wanted = {
+            "ids": {"dtype": NAMES[record.dtype], "shape": [record.tokens], "data_offsets": [0, end]},
+            "marks": {"dtype": "U8", "shape": [record.tokens], "data_offsets": [end, end + record.tokens]},
+        }
+        if {name: one for name, one in header.items() if name != "__metadata__"} != wanted:
+            raise Error(f"{self._where}: got other tensors than ids and marks of {record.tokens} tokens, {need}")
+        if size != first + end + record.tokens:
+            raise Error(f"{self._where}: got {size} bytes, need {first + end + record.tokens}, {need}")
+        marks = self._marks = np.frombuffer(self._bytes(first + end, record.tokens), np.uint8)
+        if marks.max() > LEARNT | FIRST or not marks[0] & FIRST:
+            raise Error(f"{self._where}: got marks of another kind than 0 to 3, {need}")
+        self.starts = np.flatnonzero(marks & FIRST)
+
+    def _bytes(self, first: int, size: int) -> bytes:
         data = b""
         while len(data) < size:
-            read = os.pread(self._descriptor, size - len(data), begin * self._kind.itemsize + len(data))
+            read = os.pread(self._descriptor, size - len(data), first + len(data))
             if not read:
                 raise Error(f"{self._where}: got a file that became shorter, need its {self._count} tokens")
             data += read
-        ids = np.frombuffer(data, self._kind)
-        _check(ids, self.vocab, self._where, begin)
-        return ids.astype(np.int32)
+        return data
+
+
+def _is_text(data: bytes) -> bool:
+    """True for bytes without control characters. Ids have such bytes, if not all of them are the same few."""
+    return len(data) >= LEAST_TEXT and not any(byte < 32 and byte not in b"\t\n\f\r" for byte in data)
 
 
 def _check(ids: Array, vocab: int, where: str, first: int) -> None:

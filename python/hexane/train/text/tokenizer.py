@@ -1,7 +1,9 @@
 """Text to tokens and back, through the `tokenizers` package: tokenizer.bin of llama2.c, and tokenizer.json."""
 
+import json
 import os
 from collections.abc import Iterator, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ CHAT_ENDINGS = (
 )
 NAMES = ("tokenizer.json", "tokenizer.bin")  # in folders of models, the first one that is there
 JSON_BYTES = 1 << 28
+SPACE = "\u2581"  # what SentencePiece writes for a space
 PART = 1 << 16  # characters, at least
 
 
@@ -65,18 +68,43 @@ class Tokenizer:
         tokenizer of Gemma 3 1B has the mark of images, which only the larger models read."""
         return all(one in self.added for one in range(rows, self.vocab))
 
+    @property
+    def digest(self) -> str:
+        """Identifies the vocabulary, ids and their tokens: "sha256:" and 64 digits. The same for a tokenizer.json that
+        another program has written anew, and for a tokenizer.bin of it."""
+        ids = self._inner.get_vocab(with_added_tokens=True)
+        listed = sorted((int(i), _plain(token)) for token, i in ids.items())
+        return f"sha256:{sha256(json.dumps(listed).encode()).hexdigest()}"
+
+    def encode_at(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """The ids of a text without the mark that begins it, and the range of characters that each id stands for.
+        Raises Error as `encode` does."""
+        self._check(text)
+        ids: list[int] = []
+        places: list[tuple[int, int]] = []
+        first = -len(self._prefix)
+        for part in self._parts(f"{self._prefix}{text}" if text else ""):
+            found = self._inner.encode(part, add_special_tokens=False)
+            ids += found.ids
+            places += [(max(first + begin, 0), max(first + end, 0)) for begin, end in found.offsets]
+            first += len(part)
+        return ids, places
+
     def encode(self, text: str, *, begin: bool = True) -> list[int]:
         """The ids of a document. begin: with the id that begins it, where there is one. Raises Error for a half of a
         surrogate pair, which Python has for bytes that are no UTF-8."""
+        self._check(text)
+        ids = [self.begin] if begin and self.begin is not None else []
+        for part in self._parts(f"{self._prefix}{text}" if text else ""):
+            ids += self._inner.encode(part, add_special_tokens=False).ids
+        return ids
+
+    def _check(self, text: str) -> None:
         try:
             text.encode()
         except UnicodeEncodeError as error:
             bad = text[error.start]
             raise Error(f"[train.Tokenizer] encode: got {bad!r} at {error.start}, need text in UTF-8") from None
-        ids = [self.begin] if begin and self.begin is not None else []
-        for part in self._parts(f"{self._prefix}{text}" if text else ""):
-            ids += self._inner.encode(part, add_special_tokens=False).ids
-        return ids
 
     def _parts(self, text: str) -> Iterator[str]:
         """The text in parts that are encoded alone, as encoding takes over 100 bytes of memory for a character."""
@@ -106,6 +134,12 @@ class Tokenizer:
 
             made.normalizer = normalizers.Prepend(self._prefix)
         made.save(os.fspath(path))
+
+
+def _plain(token: str) -> str:
+    """A token as llama2.c has it, but without the line ends around its marks of documents."""
+    bare = token.strip("\n")
+    return bare if token == f"\n{bare}\n" and bare[:1] == "<" else token.replace(SPACE, " ")
 
 
 def find_tokenizer(folder: Path) -> Path | None:

@@ -18,7 +18,8 @@ class TokenWindows:
     the tokens, at the end of the file, is held out, for `evaluation`. rank, ranks: of the rows of each batch only part
     `rank` of so many is given, to one of several processes that train together.
 
-    Raises Error for parts that are too short for one window of seq + 1 tokens, and for a batch that does not divide.
+    Raises Error for parts that are too short for one window of seq + 1 tokens, for a batch that does not divide, and
+    for a file of conversations.
     """
 
     def __init__(
@@ -32,12 +33,14 @@ class TokenWindows:
         rank: int = 0,
         ranks: int = 1,
     ) -> None:
-        counts = (("batch", batch, 1), ("seq", seq, 1), ("seed", seed, 0), ("rank", rank, 0), ("ranks", ranks, 1))
-        for name, value, least in counts:
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise Error(f"[train.TokenWindows] {name}: got {value!r}, need an integer from {least} on")
+        checked_counts("TokenWindows", batch=batch, seq=seq, seed=seed, rank=rank, ranks=ranks)
         if not (isfinite(validation) and 0 <= validation < 1):
             raise Error(f"[train.TokenWindows] validation: got {validation!r}, need a share from 0 to below 1")
+        if tokens.starts is not None:
+            raise Error(
+                f"[train.TokenWindows] {tokens.path}: got conversations, need plain ids, or hx.train.Conversations:"
+                " windows would learn the prompts, too"
+            )
         self.tokens, self.batch, self.seq, self.seed = tokens, batch, seq, seed
         self.rows = rows_of(batch, rank, ranks)
         self.held_out = int(len(tokens) * validation)
@@ -67,6 +70,14 @@ class TokenWindows:
                 f"[train.TokenWindows] {self.tokens.path}: got {count} tokens {what}, need at least {need}:"
                 f" more text, a shorter seq than {self.seq}, or another share of validation"
             )
+
+
+def checked_counts(where: str, **counts: int) -> None:
+    """Raises Error for a count that is no integer, or below its least: 0 for seed and rank, 1 for others."""
+    for name, value in counts.items():
+        least = 0 if name in ("seed", "rank") else 1
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise Error(f"[train.{where}] {name}: got {value!r}, need an integer from {least} on")
 
 
 def rows_of(batch: int, rank: int, ranks: int) -> slice:

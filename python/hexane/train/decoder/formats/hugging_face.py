@@ -21,6 +21,7 @@ from hexane.importers.files import open_next_to, read_all
 from hexane.importers.safetensors import load_weights, read_tensors
 from hexane.train.decoder.config import EMBEDDING, HEAD, LlamaConfig
 from hexane.train.decoder.formats.hugging_face_config import config_in, fields_of, short
+from hexane.train.decoder.formats.hugging_face_like import fields_like
 from hexane.train.decoder.formats.hugging_face_names import as_named, count_of_tensors, is_buffer, source
 from hexane.train.decoder.formats.model_file import Format, little_endian
 from hexane.train.decoder.rotary import with_rope
@@ -125,9 +126,20 @@ def _fields(folder: Path, where: str, name: str = CONFIG) -> dict[str, Any]:
 
 
 def _write(folder: Path, config: LlamaConfig, weights: Mapping[str, Array], shard_bytes: int = SHARD_BYTES) -> None:
-    """Into a new folder, which is there as a whole or not at all."""
+    write_like(folder, config, weights, {}, shard_bytes)
+
+
+def write_like(
+    folder: Path,
+    config: LlamaConfig,
+    weights: Mapping[str, Array],
+    files: Mapping[str, bytes],
+    shard_bytes: int = SHARD_BYTES,
+) -> None:
+    """Into a new folder, which is there as a whole or not at all. files: by name, of the model that this one was
+    trained from, see `hugging_face_like`."""
     where = f"[train.save_llama] {folder}"
-    fields = fields_of(where, config)
+    config, fields = fields_like(where, config, files.get(CONFIG))
     if config.rope == "interleaved":
         config, weights = with_rope(config, weights, "half")
     weights = little_endian(config, weights)
@@ -137,6 +149,8 @@ def _write(folder: Path, config: LlamaConfig, weights: Mapping[str, Array], shar
     try:
         part.mkdir(parents=True)
         _write_weights(part, {name: weights[name] for name in config.shapes()}, shard_bytes)
+        for name, data in files.items():
+            (part / name).write_bytes(data)
         (part / CONFIG).write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
         for file in part.iterdir():
             descriptor = os.open(file, os.O_RDONLY)

@@ -1,0 +1,73 @@
+"""What a file of tokens remembers of its tokenizer: a small JSON file next to it, or the metadata of a chat file."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from hexane import _core
+from hexane.errors import Error
+from hexane.importers.files import open_regular, read_all
+from hexane.train.text.tokenizer import Tokenizer
+
+DTYPES = ("uint16", "uint32")
+VERSION = 1
+SUFFIX = ".json"  # after the whole name of the file of tokens
+LARGEST = 1 << 16  # bytes of a record
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRecord:
+    """tokens: ids in the file; dtype: "uint16" or "uint32"; vocab: all ids are below it; tokenizer:
+    `Tokenizer.digest`, None if it is not known."""
+
+    tokens: int
+    dtype: str
+    vocab: int
+    tokenizer: str | None = None
+
+    def text(self) -> str:
+        """The record as JSON."""
+        return json.dumps({"version": VERSION, **asdict(self)}, sort_keys=True)
+
+
+def record_of(tokens: int, dtype: str, vocab: int, tokenizer: Tokenizer | None) -> TokenRecord:
+    """The record of a file that is written."""
+    return TokenRecord(tokens, dtype, vocab, None if tokenizer is None else tokenizer.digest)
+
+
+def record_path(path: str | os.PathLike[str]) -> Path:
+    """Where the record of a file of ids lies."""
+    return Path(f"{os.fspath(path)}{SUFFIX}")
+
+
+def write_record(path: str | os.PathLike[str], record: TokenRecord) -> None:
+    """Writes the record of a file of ids next to it. Raises Error for a place that cannot be written to."""
+    _core.save_file(os.fspath(record_path(path)), f"{record.text()}\n".encode())
+
+
+def read_record(path: str | os.PathLike[str]) -> TokenRecord | None:
+    """The record next to a file of ids; None: there is none. Raises Error for a damaged one."""
+    place = record_path(path)
+    if not place.exists():
+        return None
+    where = f"[train.TokenFile] {place}"
+    return parsed_record(read_all(open_regular(place, where, "record of a file of tokens"), where), where)
+
+
+def parsed_record(text: str | bytes, where: str) -> TokenRecord:
+    """A record from its JSON. Raises Error for anything else."""
+    try:
+        found = json.loads(text) if len(text) <= LARGEST else None
+    except (ValueError, RecursionError):
+        found = None
+    need = "need the record that `hexane tokenize` wrote, or no such file"
+    if not isinstance(found, Mapping) or found.keys() != {"version", "tokens", "dtype", "vocab", "tokenizer"}:
+        raise Error(f"{where}: got something else than a record of tokens, {need}")
+    if found["version"] != VERSION:
+        raise Error(f"{where}: version: got {found['version']!r}, need {VERSION}")
+    counts = all(isinstance(found[name], int) and found[name] > 0 for name in ("tokens", "vocab"))
+    if not counts or found["dtype"] not in DTYPES or not isinstance(found["tokenizer"], str | None):
+        raise Error(f"{where}: got a damaged record of tokens, {need}")
+    return TokenRecord(found["tokens"], found["dtype"], found["vocab"], found["tokenizer"])
