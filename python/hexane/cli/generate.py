@@ -44,11 +44,11 @@ def generate(
         ),
     ] = None,
     steps: Annotated[int, typer.Option(min=0, help="Tokens to make, at most.")] = 256,
-    temperature: Temperature = 0.8,
-    top_p: TopP = 0.9,
-    top_k: TopK = 0,
-    min_p: MinP = 0.0,
-    repetition_penalty: RepetitionPenalty = 1.0,
+    temperature: Temperature = None,
+    top_p: TopP = None,
+    top_k: TopK = None,
+    min_p: MinP = None,
+    repetition_penalty: RepetitionPenalty = None,
     chat: Annotated[
         bool, typer.Option("--chat", help="--prompt is a user's message, in the template of MODEL: print the answer.")
     ] = False,

@@ -66,20 +66,20 @@ class Conversation:
         prompt: Prompt,
         *,
         steps: int = 256,
-        temperature: float = 0.8,
-        top_p: float = 0.9,
+        temperature: float | None = None,
+        top_p: float | None = None,
         seed: int = 0,
-        top_k: int = 0,
-        min_p: float = 0.0,
-        repetition_penalty: float = 1.0,
+        top_k: int | None = None,
+        min_p: float | None = None,
+        repetition_penalty: float | None = None,
         stop: Sequence[str] = (),
     ) -> Answer:
         """The text after a prompt, or the answer to messages such as {"role": "user", "content": ".."}, which go
         through the model's chat template. A prompt may also be a list of ids.
 
-        steps: tokens at most; stop: texts that end the answer; for the others see `hx.train.Generator`. A newer answer
-        of the same conversation ends an older one. Raises Error for a prompt that is empty or too long, and for numbers
-        out of range.
+        steps: tokens at most; stop: texts that end the answer; for the others see `hx.train.Generator`. None: the
+        model's `sampling`. A newer answer of the same conversation ends an older one. Raises Error for a prompt that is
+        empty or too long, and for numbers out of range.
         """
         model = self._model
         ids = model.encode(prompt)
@@ -88,8 +88,11 @@ class Conversation:
                 f"[llm.generate] prompt: got {len(ids)} tokens, need at most the {model.config.seq} of the context, or"
                 f" a larger context= (--context): the model takes {model.longest}"
             )
-        check_request(model.config, ids, steps, temperature, top_p, seed, model.tokenizer.vocab)
-        draw = Sampler(temperature, top_p, seed, top_k=top_k, min_p=min_p, repetition_penalty=repetition_penalty)
+        chosen = model.sampling.with_given(
+            temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p, repetition_penalty=repetition_penalty
+        )
+        check_request(model.config, ids, steps, chosen.temperature, chosen.top_p, seed, model.tokenizer.vocab)
+        draw = Sampler(seed=seed, **chosen._asdict())
         stream = TextStream(model.tokenizer, ids)
         made: Answer
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from hexane.llm.conversation import Conversation, Prompt
 from hexane.llm.find import find_model
 from hexane.llm.kinds import check_decoder
 from hexane.llm.quality import AUTOMATIC, Quality, calibration_ids, judged
+from hexane.llm.sampling import Sampling, sampling_of
 from hexane.options import Options
 from hexane.train.decoder import LlamaConfig, merge_adapters, read_adapter, read_llama
 from hexane.train.decoder.files import read_stored
@@ -126,6 +128,11 @@ class LanguageModel:
     def weights(self) -> Mapping[str, Array | Tensor]:
         """By the names of `config.shapes()`: as the file has them, in fp32, or encoded."""
         return self._steps.weights
+
+    @cached_property
+    def sampling(self) -> Sampling:
+        """How tokens are drawn by default: as the folder's generation_config.json says."""
+        return Sampling() if holds_gguf(self.path) else sampling_of(folder_of(self.path))
 
     @property
     def state_names(self) -> tuple[str, ...]:

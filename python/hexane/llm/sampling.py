@@ -1,0 +1,62 @@
+"""How a model's authors want tokens drawn: the fields of generation_config.json."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hexane.errors import Error
+from hexane.train.decoder.formats.hugging_face import GENERATION
+
+LIKELIEST = 50  # tokens that transformers draws from where the file has no top_k
+
+
+class Sampling(NamedTuple):
+    """The options of a draw, as `hx.train.Generator` has them."""
+
+    temperature: float = 0.8
+    top_p: float = 0.9
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+
+    def with_given(self, **given: float | None) -> "Sampling":
+        """These options, but for those that are given."""
+        chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        return self._replace(**chosen)
+
+
+def sampling_of(folder: Path) -> Sampling:
+    """What the folder's generation_config.json asks for with `do_sample`: fields that it lacks are transformers'. Its
+    penalty of repetitions counts in any case. Without the file or `do_sample`, Hexane's own.
+
+    Raises Error for a file that is no JSON object, and for fields that are no numbers.
+    """
+    file = folder / GENERATION
+    if not file.is_file():
+        return Sampling()
+    try:
+        fields = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise Error(f"[llm] {file}: got a file that cannot be read ({error}), need JSON") from None
+    if not isinstance(fields, dict):
+        raise Error(f"[llm] {file}: got {type(fields).__name__}, need an object")
+    penalty = _number(file, fields, "repetition_penalty", 1.0)
+    if not fields.get("do_sample"):
+        return Sampling(repetition_penalty=penalty)
+    return Sampling(
+        _number(file, fields, "temperature", 1.0),
+        _number(file, fields, "top_p", 1.0),
+        int(_number(file, fields, "top_k", LIKELIEST)),
+        _number(file, fields, "min_p", 0.0),
+        penalty,
+    )
+
+
+def _number(file: Path, fields: Mapping[str, Any], name: str, default: float) -> float:
+    value = fields.get(name)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise Error(f"[llm] {file}: {name}: got {value!r}, need a number")
+    return float(value)
