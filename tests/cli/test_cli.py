@@ -51,7 +51,7 @@ def test_compile_dumps_the_graph_after_each_pass(cli, model, tmp_path):
     dump = tmp_path / "passes"
     assert cli("compile", model, "-o", tmp_path / "m.hxp", "--dump", dump).code == 0
     names = sorted(path.name for path in dump.iterdir())
-    assert names[:2] == ["00-graph.txt", "01-keep_encoded.txt"]
+    assert names[:2] == ["00-graph.txt", "01-write_rows.txt"]
     assert (dump / names[-1]).read_text().startswith("program ")
 
 

@@ -91,7 +91,7 @@ def test_a_dump_has_a_file_for_each_pass_that_can_be_read_back(tmp_path: Path) -
     (tmp_path / "notes.txt").write_text("not ours")
     net = hx.compile(graph, dump=tmp_path)
     names = sorted(path.name for path in tmp_path.iterdir())
-    assert names[:2] == ["00-graph.txt", "01-keep_encoded.txt"]
+    assert names[:2] == ["00-graph.txt", "01-write_rows.txt"]
     assert names[-1] == "notes.txt"
     assert names[-2].endswith("-program.txt")
     assert "99-older.txt" not in names
@@ -99,7 +99,7 @@ def test_a_dump_has_a_file_for_each_pass_that_can_be_read_back(tmp_path: Path) -
     first = (tmp_path / "00-graph.txt").read_text()
     assert first.endswith(f"# {SEEN}\n")
     assert str(hx.parse(first, graph.constants())) == str(graph)
-    assert "#" not in (tmp_path / "01-keep_encoded.txt").read_text().splitlines()[-1]
+    assert "#" not in (tmp_path / "01-write_rows.txt").read_text().splitlines()[-1]
 
 
 def test_a_folder_without_a_dump_keeps_what_it_has(tmp_path: Path) -> None:

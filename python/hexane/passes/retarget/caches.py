@@ -91,7 +91,7 @@ def _beside(graph: Graph, runs: Runs, became: dict[Value, Value], decisions: lis
             return None
         if mask is not None and (not mask.type.rank or mask.shape[-1] != key.shape[-2]):
             return None
-        b, seen = Rewriter(*node.sources), key.shape[-2]
+        b, seen = Rewriter(*keys.sources), key.shape[-2]  # the host computes masks, as it writes the rows
         places, last = keys.written, _last(b, keys.written, keys.distinct)
         old = b.logical_not(_overwritten(b, places, keys.extent))
         if seen < keys.extent:  # the attention reads the first rows alone: new ones may lie behind them
@@ -104,7 +104,8 @@ def _beside(graph: Graph, runs: Runs, became: dict[Value, Value], decisions: lis
         if mask is not None and mask.dtype is BOOL and attrs["hidden"] == -inf:
             mask, kept = b.logical_and(mask, kept), None  # one choice in place of two
         decisions.append(Decision("retarget", node.where, "decomposed", BESIDE, SOURCE))
-        return (attention_of_parts(b, query, keys.both, values.both, (mask, kept), **attrs),)
+        made = attention_of_parts(Rewriter(*node.sources), query, keys.both, values.both, (mask, kept), **attrs)
+        return (made,)
 
     return graph.rewrite(change, only=(ATTENTION,), became=became)
 
@@ -125,12 +126,13 @@ def _columns(b: Rewriter, mask: Value, places: Value) -> Value:
 
 class _Parts(NamedTuple):
     """An operand of an attention as it is without the new rows, and these rows alone; written: where these go, of
-    `extent` rows."""
+    `extent` rows; sources: of the write."""
 
     both: tuple[Value, Value]
     written: Value
     distinct: bool
     extent: int
+    sources: tuple[str, ...]
 
 
 def _parts(operand: Value) -> _Parts | None:
@@ -149,7 +151,8 @@ def _parts(operand: Value) -> _Parts | None:
             return None
         old, new, axis = found
     extent = rows.whole.shape[rows.axis]
-    return _Parts((old, new), rows.places, rows.distinct, extent) if axis == operand.type.rank - 2 else None
+    made = _Parts((old, new), rows.places, rows.distinct, extent, node.sources)
+    return made if axis == operand.type.rank - 2 else None
 
 
 def _source(node: Node) -> Value | None:
