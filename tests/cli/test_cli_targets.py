@@ -48,7 +48,7 @@ def test_a_target_is_shown_by_any_spelling_with_offsets_and_claims(cli):
     assert lines[0] == "M1 (h13): A14, M1"
     assert "extents.width 16384 0x138 measured guide ch24" in lines
     assert "extents.live_tensors 2 nothing decoded guide app. A" in lines
-    at = lines.index("descriptor 7 reports only disputed tinygrad")
+    at = lines.index("descriptor 7 disputed tinygrad")
     assert lines[at + 1] == "claim 7 measured tinygrad, live programs"
     assert lines[at + 4] == "claim 10 decoded guide ch20 and ch23"
     fact = json.loads(cli("targets", "m1", "--json").out)["facts"]["memory.working_set"]

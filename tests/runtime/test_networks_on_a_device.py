@@ -57,7 +57,7 @@ def test_a_decoder_layer_keeps_its_cache_on_the_device(size: tuple[int, ...], no
         for name, want in results[1].items():
             tolerance = 0.0 if norm == "layer_norm" else 6 * 2**-11 * np.abs(want).max()
             np.testing.assert_allclose(results[0][name], want, rtol=0, atol=tolerance, err_msg=f"{name} {i}")
-    assert engine.counters["loaded"] > 1
+    assert engine.counters["loaded"] == 1  # the host writes the rows afterwards
     assert net.program is not None
     caches = (size[1], size[2], size[0] // size[1])
     assert all(b.surface for b in net.program.buffers if b.kind == "state")

@@ -12,7 +12,8 @@ from hexane.targets.tables import table
 
 FILE = "shared/descriptor_fields.toml"
 HEADER = "header"
-HEADER_WORDS = {5: 8, 7: 10}  # before the first stream of registers
+BYTES = 4  # of a word
+BITS = 8 * BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,8 @@ def descriptor_blocks(version: int) -> tuple[BlockPlace, ...]:
     rows = [b for d in descriptors() if d.generation == version for b in d.blocks if b.header is not None]
     if not rows:
         return ()
-    places, at = [BlockPlace(HEADER, 0, HEADER_WORDS[version], None)], 4 * HEADER_WORDS[version]
+    header = int(table("descriptor_fields")["header_words"][str(version)])
+    places, at = [BlockPlace(HEADER, 0, header, None)], BYTES * header
     for row in rows:
         words = row.bytes // 4 + 1  # the count of a stream is that of its words without the first
         places.append(BlockPlace(row.block, at + 4, words, row.header))
@@ -79,7 +81,7 @@ def descriptor_fields(version: int) -> tuple[Field, ...]:
     broken file."""
     given = table("descriptor_fields")
     if str(version) not in given:
-        known = " and ".join(sorted(set(given) - {"sources", "unplaced"}))
+        known = " and ".join(sorted(set(given) - {"header_words", "sources", "unplaced"}))
         raise Error(f"[descriptors] version {version}: got no published table of its fields, need version {known}")
     place = Place(FILE, "", "")
     offsets = {b.block: b.offset for b in descriptor_blocks(version)}
@@ -110,7 +112,7 @@ def _fields(
     kinds = (str, int, int, int, str)[:need]
     values = [convert(place, path, value, kind) for value, kind in zip(row, kinds, strict=True)]
     name, word, bit, bits, note = (*values, "")[:5]
-    if not (bit >= 0 and bits > 0 and bit + bits <= 32 and word >= 0):
+    if not (bit >= 0 and bits > 0 and bit + bits <= BITS and word >= 0):
         raise error(place, path, row, "bits inside a word of 32")
     repeated = re.search(r"\[(\d+)\]", name)
     count = int(repeated[1]) if repeated else 1
