@@ -55,7 +55,11 @@ def test_a_target_is_shown_by_any_spelling_with_offsets_and_claims(cli):
     assert (fact["value"], fact["unit"], fact["offsets"], len(fact["claims"])) == (2_097_152, "bytes", ["0x1b8"], 3)
     assert fact["meaning"].startswith("Largest operand on the chip")
     facts = json.loads(cli("targets", "m1", "--json").out)["facts"]
-    assert [facts[path]["used"] for path in ("cores", "descriptor", "extents.live_tensors")] == [True, "reports", False]
+    assert [facts[path]["used"] for path in ("cores", "clocks.engine", "extents.live_tensors")] == [
+        True,
+        "reports",
+        False,
+    ]
     assert "memory.working_set 2097152 bytes 0x1b8 disputed guide ch21" in lines
 
 
