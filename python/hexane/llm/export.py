@@ -154,7 +154,7 @@ def packed(sizes: Sequence[int], most: int) -> list[range]:
 
 
 def _bytes(weight: Array | Tensor) -> int:
-    """Of a weight in a package: floats are in fp16."""
+    """The bytes of a weight in a package: floats are in fp16."""
     return 2 * weight.size if isinstance(weight, np.ndarray) else encoding_of(weight.value).bytes
 
 
@@ -175,7 +175,7 @@ def _checked(model: LanguageModel, packages: Sequence[Path], prefill: int) -> tu
 
 
 def _logits(packages: Sequence[Functions], ids: Sequence[int], prefill: int) -> Array:
-    """The logits after the prompt and after each token behind it."""
+    """The logits after the prompt and after each further token."""
 
     def run(name: str, tokens: Sequence[int], at: int, **given: Array) -> Array:
         given |= {"position": np.array([at], np.int32)}

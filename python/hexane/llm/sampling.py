@@ -21,14 +21,14 @@ class Sampling(NamedTuple):
     repetition_penalty: float = 1.0
 
     def with_given(self, **given: float | None) -> "Sampling":
-        """These options, but for those that are given."""
+        """These options, replaced by the given ones that are not None."""
         chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         return self._replace(**chosen)
 
 
 def sampling_of(folder: Path) -> Sampling:
-    """What the folder's generation_config.json asks for with `do_sample`: fields that it lacks are transformers'. Its
-    penalty of repetitions counts in any case. Without the file or `do_sample`, Hexane's own.
+    """The options in the folder's generation_config.json, if it has `do_sample`. Missing fields have transformers'
+    values. Without the file or `do_sample` the options are Hexane's own, with the file's repetition penalty.
 
     Raises Error for a file that is no JSON object, and for fields that are no numbers.
     """
