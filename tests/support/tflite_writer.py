@@ -6,6 +6,7 @@ from typing import Any
 
 import flatbuffers
 import numpy as np
+from flatbuffers import flexbuffers
 
 from hexane.importers.tflite.schema import OPERATORS, TABLES, TYPES, UNIONS
 
@@ -105,12 +106,14 @@ class TfliteModel:
         return len(tensors) - 1
 
     def op(self, name: str, inputs: Sequence[int], outputs: Sequence[int], **options: Any) -> None:
-        """A builtin operator with options by the names of the schema, or a custom one."""
+        """A builtin operator with options by the names of the schema, or a custom one with a map of options."""
         builtin = name in CODES
         code = CODES.get(name, 32)
         row = {"deprecated_builtin_code": min(code, 127), "builtin_code": code, "version": 1}
         self.codes.append(row if builtin else {**row, "custom_code": name})
         made: dict[str, Any] = {"opcode_index": len(self.codes) - 1, "inputs": list(inputs), "outputs": list(outputs)}
+        if not builtin and options:
+            made["custom_options"] = np.frombuffer(flexbuffers.Dumps(options), np.uint8)
         if builtin and (table := OPERATORS[code][1]):
             made["builtin_options"] = (table, options)
         self.graph["operators"].append(made)

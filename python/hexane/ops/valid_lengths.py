@@ -97,6 +97,24 @@ def with_lengths(graph: Graph) -> Graph:
     return replace(graph, outputs=(*ports, *(Port(name, value) for value, name in names.items())))
 
 
+def whole(x: Value, sources: tuple[str, ...] = ()) -> Value:
+    """x with 0 in the place of what is not valid; the result is valid as a whole."""
+    length = length_of(x)
+    if length is None:
+        return x
+    invalid, zero = ops.apply(OPS["greater_equal"], [_places(x, length), length.value], {}, sources)[0], _zero(x)
+    return ops.apply(OPS["select"], [invalid, zero, x], {}, sources)[0]
+
+
+def _places(x: Value, length: Length) -> Value:
+    shape = [-1 if i == length.axis else 1 for i in range(x.type.rank)]
+    return constant(np.arange(x.shape[length.axis]).reshape(shape))
+
+
+def _zero(x: Value) -> Value:
+    return constant(np.zeros((), x.dtype.numpy))
+
+
 # ---- invalid elements made harmless ----
 
 
@@ -113,9 +131,8 @@ def _masked(node: Node, lengths: Sequence[Length | None]) -> list[Value | None]:
 
 def _zeroed(x: Value | None, length: Length, sources: tuple[str, ...]) -> Value:
     assert x is not None
-    place = np.arange(x.shape[length.axis]).reshape([-1 if i == length.axis else 1 for i in range(x.type.rank)])
-    (valid,) = ops.apply(OPS["less"], [constant(place), length.value], {}, sources)
-    (result,) = ops.apply(OPS["select"], [valid, x, constant(np.zeros((), x.dtype.numpy))], {}, sources)
+    (valid,) = ops.apply(OPS["less"], [_places(x, length), length.value], {}, sources)
+    (result,) = ops.apply(OPS["select"], [valid, x, _zero(x)], {}, sources)
     _carried[result.node] = (length,)
     return result
 

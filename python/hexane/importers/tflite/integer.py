@@ -154,6 +154,30 @@ def scaled_once(b: Builder, x: Value, reals: Array) -> Value:
     return b.select(b.less(x, 0), b.neg(whole), whole)
 
 
+def reciprocal(b: Builder, total: Value) -> tuple[Value, Value]:
+    """The bits of int32 numbers, and 1 / (1 + x) in Q0.31 for total = (1 + x) * 2^(bits - 1)."""
+    powers = b.const(np.int64(1) << np.arange(31, dtype=np.int64))
+    rank = len(total.shape)
+    bits = b.reduce_sum(cast(b, b.greater_equal(total, powers), INT64), axes=(rank - 1,))
+    x = b.sub(b.shift_left(total, b.sub(b.const(np.int64(32)), bits)), 1 << 31)
+    half = half_sum(b, x)
+    y = b.add(high_product(b, half, -1010580540), 1515870810)
+    for _ in range(3):
+        rest = b.sub(b.const(np.int64(1 << 29)), high_product(b, half, y))
+        y = b.add(y, saturated(b, b.mul(high_product(b, y, rest), 4)))
+    return bits, saturated(b, b.mul(y, 2))
+
+
+def half_sum(b: Builder, x: Value) -> Value:
+    """Half the sum of x and the largest number, rounded away from 0."""
+    total = b.add(x, (1 << 31) - 1)
+    return b.real_div(b.select(b.greater_equal(total, 0), b.add(total, 1), b.sub(total, 1)), 2)
+
+
+def saturated(b: Builder, x: Value) -> Value:
+    return clamped(b, x, -(1 << 31), (1 << 31) - 1)
+
+
 def clamped(b: Builder, x: Value, low: int, high: int) -> Value:
     return b.minimum(b.maximum(x, low), high)
 

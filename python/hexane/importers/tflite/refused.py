@@ -6,17 +6,14 @@ REFUSED = {
     "text": "text, which has no numbers: need the network behind it",
     "hashtable": "a table of keys, need its values as a constant",
     "random": "random numbers, whose generator is LiteRT's own, need them as an input",
-    "complex": "complex numbers, need pairs of real ones",
 }
 _KINDS = {
     "hashtable": "HASHTABLE HASHTABLE_FIND HASHTABLE_IMPORT HASHTABLE_SIZE HASHTABLE_LOOKUP",
     "text": "SKIP_GRAM LSH_PROJECTION",
     "random": "RANDOM_STANDARD_NORMAL RANDOM_UNIFORM MULTINOMIAL STABLEHLO_RNG_BIT_GENERATOR",
-    "complex": "RFFT2D IMAG REAL COMPLEX_ABS",
 }
 _BUILTIN = {name: kind for kind, names in _KINDS.items() for name in names.split()}
 CUSTOM = {
-    "TFLite_Detection_PostProcess": "the choice of boxes behind an SSD network, need the network that ends before",
     "edgetpu-custom-op": "a program for an Edge TPU, need the model that it was compiled from",
     "ethos-u": "a program for an Ethos-U, need the model that it was compiled from",
     "AudioSpectrogram": "a spectrogram of sound, need the network behind it",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hexane.importers.tflite.translate import Scope, Translator
 
 INT8, UINT8, INT16 = DTYPES["int8"], DTYPES["uint8"], DTYPES["int16"]
+COMPLEX = "COMPLEX64"
 NARROW = (INT8, UINT8, INT16)
 
 
@@ -35,6 +36,14 @@ class Context:
         """An operand. Raises Error where the operator has none."""
         if not self.has(i):
             raise Error(f"got no operand {i}, need one")
+        if self.t(i).type == COMPLEX:
+            raise Error("got complex numbers, need their real parts or magnitudes")
+        return self.translator.value(self.scope, self.op.inputs[i])
+
+    def pairs(self, i: int = 0) -> Value:
+        """A complex operand: the real and the imaginary parts along a last axis of 2."""
+        if self.t(i).type != COMPLEX:
+            raise Error(f"got {self.t(i).type}, need complex numbers")
         return self.translator.value(self.scope, self.op.inputs[i])
 
     def maybe(self, i: int) -> Value | None:

@@ -16,7 +16,7 @@ from hexane.importers.signature import SpecialisationNeeded
 from hexane.importers.tflite import ops as _ops
 from hexane.importers.tflite.model import File, Operator, Subgraph, Tensor
 from hexane.importers.tflite.refused import reason
-from hexane.importers.tflite.registry import HANDLERS, Context
+from hexane.importers.tflite.registry import COMPLEX, HANDLERS, Context
 from hexane.importers.tflite.schema import OPERATORS
 from hexane.ops.fold import Folder
 from hexane.ops.valid_lengths import with_lengths
@@ -100,6 +100,8 @@ class Translator:
         ports = []
         for port, i in outputs.items():
             check_name("output", port)
+            if scope.graph.tensors[i].type == COMPLEX:
+                raise UnsupportedError(f"[tflite] {port}: got complex numbers as an output, need their parts")
             ports.append(Port(port, self.value(scope, i)))
         updates = tuple(value for name, value in self.states.items() if value is not self.leaves[name])
         if not ports and not updates:
@@ -278,7 +280,8 @@ class Translator:
                 if i < 0:
                     continue
                 tensor = scope.graph.tensors[i]
-                if tensor.type != "RESOURCE" and value.dtype is not tensor.dtype:
+                wanted = FP32 if tensor.type == COMPLEX else None if tensor.type == "RESOURCE" else tensor.dtype
+                if wanted is not None and value.dtype is not wanted:
                     raise Error(f"got a result of {tensor.type}, need {value.dtype}")
                 scope.values[i] = value
         except UNFIT as error:

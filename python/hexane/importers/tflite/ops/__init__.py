@@ -3,13 +3,27 @@
 from hexane.importers.tflite.ops import (
     arithmetic,
     control,
+    detection,
     functions,
     images,
     linear,
     movement,
     recurrent,
     reductions,
+    spectra,
     windows,
 )
 
-__all__ = ["arithmetic", "control", "functions", "images", "linear", "movement", "recurrent", "reductions", "windows"]
+__all__ = [
+    "arithmetic",
+    "control",
+    "detection",
+    "functions",
+    "images",
+    "linear",
+    "movement",
+    "recurrent",
+    "reductions",
+    "spectra",
+    "windows",
+]

@@ -7,6 +7,7 @@ import numpy as np
 from hexane.dtypes import INT32, INT64
 from hexane.errors import Error
 from hexane.graph import Array, Value
+from hexane.importers.coreml.known import known_array
 from hexane.importers.tflite.integer import (
     NONE,
     away,
@@ -15,12 +16,14 @@ from hexane.importers.tflite.integer import (
     centred,
     halved_away,
     multiplier,
+    np_two,
+    reciprocal,
     stored,
     two,
 )
 from hexane.importers.tflite.model import Grid
 from hexane.importers.tflite.ops.activations import activated
-from hexane.importers.tflite.registry import INT8, INT16, UINT8, Context, reads
+from hexane.importers.tflite.registry import INT8, INT16, UINT8, Context, limits, reads
 from hexane.ops.compose import cast
 
 BYTES = (INT8, UINT8)
@@ -96,9 +99,35 @@ def mul(c: Context) -> Value:
 @reads("DIV")
 def div(c: Context) -> Value:
     x, y, b = c.x(0), c.x(1), c.b
-    if c.is_integer:
-        raise Error(f"got quantised numbers of {x.dtype}, whose quotient is not computed bit for bit, need floats")
-    return activated(b, b.real_div(x, y), _activation(c))
+    if not c.is_integer:
+        return activated(b, b.real_div(x, y), _activation(c))
+    if x.dtype not in BYTES or y.dtype is not x.dtype:
+        raise Error(f"got quantised numbers of {x.dtype} and {y.dtype}, need bytes of one type")
+    least = limits(x.dtype)[0]
+    first, second = (b.sub(cast(b, v, INT32), least) for v in (x, y))
+    return b.gather(b.const(_quotients(c).reshape(-1)), b.add(b.mul(first, 256), second), axis=0)
+
+
+def _quotients(c: Context) -> Array:
+    """The quotient of each two bytes, least first, as LiteRT computes it: x times the reciprocal of y to 31 bits, then
+    times the scale. LiteRT does not define y = 0, which gives the end of the range on the side of x here, and shifts
+    by more than 31 bits, which give 0."""
+    first, second, to, dtype = c.grid(0), c.grid(1), c.out_grid, c.out().dtype
+    m, shift = multiplier(float(np.float64(first.scale) / (np.float64(second.scale) * np.float64(to.scale))))
+    least, most = limits(dtype)
+    x, y = (np.arange(least, most + 1, dtype=np.int64) - zero for zero in (first.zero, second.zero))
+    bits, inverse = (known_array(v)[:, 0] for v in reciprocal(c.b, c.b.const(np.maximum(np.abs(y), 1)[:, None])))
+    top = x[:, None] * np.sign(y)
+    room = 31 - np.ceil(np.log2(np.abs(top) + (top >= 0))).astype(np.int64)  # until the highest bit is the sign's next
+    right = bits - 1 + room - shift
+    if (right < 0).any():
+        raise Error("got scales whose quotient is above 2^23, need another scale of the result")
+    first_product = ((top << room) * inverse + (1 << 30)) >> 31
+    steps = np_two(first_product, m, -np.minimum(right, 31))
+    steps = np.where(y == 0, np.sign(x)[:, None] * (most - least), steps)
+    low, high = bounds(_activation(c), to, dtype)
+    table: Array = np.clip(steps + to.zero, low, high).astype(dtype.numpy)
+    return table
 
 
 @reads("SQUARED_DIFFERENCE")

@@ -24,7 +24,9 @@ from hexane.importers.tflite.integer import (
     np_two,
     on_grid,
     real,
+    reciprocal,
     rounded,
+    saturated,
     stored,
     two,
 )
@@ -229,10 +231,15 @@ def quantize(c: Context) -> Value:
 
 @reads("DEQUANTIZE")
 def dequantize(c: Context) -> Value:
-    x, b = c.x(), c.b
+    return dequantised(c, 0)
+
+
+def dequantised(c: Context, i: int) -> Value:
+    """An operand as fp32."""
+    x, b = c.x(i), c.b
     if x.dtype.kind == "float":
         return cast(b, x, FP32)
-    grid = c.grid()
+    grid = c.grid(i)
     if grid.blocks is not None:
         raise Error("got numbers quantised in blocks, need one scale or one for each channel")
     per_channel = grid.scales.size > 1
@@ -322,7 +329,7 @@ def softmax_integers(c: Context, x: Value, grid: Grid, beta: float) -> Value:
     powers = b.gather(table, difference, axis=0)  # Q0.31
     counted = b.gather(b.const((exp_counts(float(grid.scale), beta)).astype(np.int64)), difference, axis=0)
     total = b.reduce_sum(b.mul(halved_away(b, powers, 12), counted), axes=(last,))
-    bits, share = _reciprocal(b, total)
+    bits, share = reciprocal(b, total)
     product = high_product(b, b.mul(powers, counted), share)
     out_bits = 15 if dtype is INT16 else 8
     exponent = b.add(b.sub(bits, 20), 31 - out_bits)
@@ -335,30 +342,6 @@ def exp_counts(scale: float, beta: float) -> Array:
     _, shift = multiplier(min(beta * scale * (1 << 26), float((1 << 31) - 1)))
     radius = int(np.floor(31 * 2.0 ** (31 - 5) / 2.0**shift))
     return (np.arange(256) <= radius).astype(np.int64)
-
-
-def _reciprocal(b: Builder, total: Value) -> tuple[Value, Value]:
-    """The bits of int32 numbers, and 1 / (1 + x) in Q0.31 for total = (1 + x) * 2^(bits - 1)."""
-    powers = b.const(np.int64(1) << np.arange(31, dtype=np.int64))
-    rank = len(total.shape)
-    bits = b.reduce_sum(cast(b, b.greater_equal(total, powers), INT64), axes=(rank - 1,))
-    x = b.sub(b.shift_left(total, b.sub(b.const(np.int64(32)), bits)), 1 << 31)
-    half = _half_sum(b, x)
-    y = b.add(high_product(b, half, -1010580540), 1515870810)
-    for _ in range(3):
-        rest = b.sub(b.const(np.int64(1 << 29)), high_product(b, half, y))
-        y = b.add(y, _saturated(b, b.mul(high_product(b, y, rest), 4)))
-    return bits, _saturated(b, b.mul(y, 2))
-
-
-def _half_sum(b: Builder, x: Value) -> Value:
-    """Half the sum of x and the largest number, rounded away from 0."""
-    total = b.add(x, (1 << 31) - 1)
-    return b.real_div(b.select(b.greater_equal(total, 0), b.add(total, 1), b.sub(total, 1)), 2)
-
-
-def _saturated(b: Builder, x: Value) -> Value:
-    return clamped(b, x, -(1 << 31), (1 << 31) - 1)
 
 
 def _softmax_16(b: Builder, x: Value, largest: Value, grid: Grid, beta: float) -> Value:
@@ -428,9 +411,9 @@ def _inverse_roots(b: Builder, x: Value) -> tuple[Value, Value]:
     half = halved_away(b, raised, 1)
     root: Value = b.const(np.int64(1 << 28))
     for _ in range(5):
-        cube = _saturated(b, b.mul(high_product(b, high_product(b, root, root), root), 64))
+        cube = saturated(b, b.mul(high_product(b, high_product(b, root, root), root), 64))
         difference = b.sub(high_product(b, root, (1 << 28) + (1 << 27)), high_product(b, half, cube))
-        root = _saturated(b, b.mul(difference, 8))
+        root = saturated(b, b.mul(difference, 8))
     root = high_product(b, root, HALF_ROOT_2)
     right = b.sub(b.const(np.int64(11)), pairs)
     root = b.shift_left(root, b.maximum(b.neg(right), 0))

@@ -9,7 +9,7 @@ from hexane.dtypes import FP64, INT32, INT64
 from hexane.errors import Error
 from hexane.graph import Value
 from hexane.importers.coreml.known import known_array
-from hexane.importers.tflite.registry import Context, reads
+from hexane.importers.tflite.registry import COMPLEX, Context, reads
 from hexane.ops.compose import Builder, cast, limited
 
 
@@ -27,8 +27,11 @@ def reshape(c: Context) -> Value:
         shape = c.ints(1)
     else:
         shape = tuple(int(d) for d in c.o["new_shape"])
-        if shape == (0,) and c.x().type.size == 1:
+        if shape == (0,) and c.t().type != COMPLEX and c.x().type.size == 1:
             shape = ()
+    if c.t().type == COMPLEX:
+        pairs = c.pairs()
+        return c.b.reshape(pairs, shape=(*_filled(shape, pairs.type.size // 2), 2))
     return c.b.reshape(c.x(0), shape=_filled(shape, c.x(0).type.size))
 
 
@@ -464,15 +467,22 @@ def unsorted_segment(c: Context) -> Value:
 
 @reads("WHERE")
 def where(c: Context) -> Value:
-    """Places of a condition that is known."""
-    found = np.argwhere(known_array(c.x()))
-    return c.b.const(found.astype(c.out().dtype.numpy))
+    """Places of a condition, a row for each: as many as the data say, or a constant."""
+    x, b = c.x(), c.b
+    if x.node.op == "const":
+        return b.const(np.argwhere(known_array(x)).astype(c.out().dtype.numpy))
+    places, _ = b.several("non_zero", x)
+    return cast(b, b.transpose(places, perm=(1, 0)), c.out().dtype)
 
 
 @reads("UNIQUE")
 def unique(c: Context) -> tuple[Value, Value]:
-    x = known_array(c.x())
-    values, first, places = np.unique(x, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    rank = np.argsort(order)
-    return c.b.const(values[order]), c.b.const(rank[places.reshape(-1)].astype(c.out(1).dtype.numpy))
+    """The distinct numbers in the order they come, and the place of each number among them."""
+    x, b = c.x(), c.b
+    if x.node.op == "const":
+        values, first, places = np.unique(known_array(x), return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        rank = np.argsort(order)
+        return b.const(values[order]), b.const(rank[places.reshape(-1)].astype(c.out(1).dtype.numpy))
+    found, _, inverse, _, _ = b.several("unique", x, axis=0, sorted=False)
+    return found, cast(b, inverse, c.out(1).dtype)

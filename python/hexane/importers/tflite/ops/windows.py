@@ -154,7 +154,10 @@ def _hybrid(c: Context, x: Value, w: Value, bias: Value | None, attrs: dict[str,
 
 @reads("TRANSPOSE_CONV")
 def transpose_conv(c: Context) -> Value:
-    """x[i] adds to y[i * stride - p + tap]: a convolution with the turned weight of x with pixels between its own."""
+    """x[i] adds to y[i * stride - p + tap]: a convolution with the turned weight of x with pixels between its own.
+
+    With a weight of bytes, each image is quantised when the model runs, as in convolutions.
+    """
     b, shape, w, x, bias = c.b, c.ints(0), c.x(1), c.x(2), c.maybe(3)
     if len(shape) != 4 or len(w.shape) != 4 or len(x.shape) != 4 or w.shape[3] != x.shape[3] or w.shape[0] != shape[3]:
         raise Error(f"got x {list(x.shape)}, a weight {list(w.shape)} for {shape}, need NHWC and OHWI")
@@ -164,6 +167,13 @@ def transpose_conv(c: Context) -> Value:
     if min(strides) < 1 or min(kernel) < 1:
         raise Error(f"got the strides {strides} and a window of {kernel}, need 1 or more")
     zero = 0 if x.dtype.kind == "float" else c.grid(2).zero
+    weights = None
+    if x.dtype.kind == "float" and w.dtype.kind != "float":
+        weights = c.grid(1)
+        if weights.blocks is not None or weights.zeros.any():
+            raise Error("got weights with blocks or a zero point, need a scale for each channel")
+        q, scale, middle = quantised(b, x, (1, 2, 3), False)
+        x = b.mul(b.sub(cast(b, q, FP32), middle), scale)
     n, h, wide, channels = x.shape
     apart = x
     if max(strides) > 1:
@@ -181,9 +191,11 @@ def transpose_conv(c: Context) -> Value:
     turned = b.transpose(b.reverse(w, axes=(1, 2)), perm=(0, 3, 1, 2))
     attrs: dict[str, Any] = {"strides": (1, 1), "dilations": (1, 1), "pad": (0, 0, 0, 0), "groups": 1, "layout": "nhwc"}
     if x.dtype.kind == "float":
-        if w.dtype.kind != "float":
-            raise Error(f"got floats and a weight of {w.dtype}, need floats")
-        return activated(b, b.conv(apart, turned, _as(b, bias, x), **attrs), c.o["fused_activation_function"])
+        y = b.conv(apart, cast(b, turned, x.dtype), None if weights else _as(b, bias, x), **attrs)
+        if weights is not None:
+            y = b.mul(y, b.const(weights.scales.astype(np.float32)))
+            y = y if bias is None else b.add(y, cast(b, bias, FP32))
+        return activated(b, y, c.o["fused_activation_function"])
     return finished(c, apart, turned, bias, attrs, c.grid(2), 0)
 
 
