@@ -5,9 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flatbuffers import flexbuffers
 
 import hexane as hx
 from hexane.errors import Error, UnsupportedError
+from hexane.importers.tflite.flex import numbers
 from tflite_references import reference
 from tflite_writer import TfliteModel
 
@@ -86,6 +88,22 @@ def test_a_damaged_map_of_options_is_an_error() -> None:
             changed[place] = int(rng.integers(256))
         with contextlib.suppress(Error, UnsupportedError):
             hx.compile(bytes(changed), threads=1)
+
+
+def test_maps_of_options_are_read_as_their_writer_reads_them() -> None:
+    rng = np.random.default_rng(4)
+    for _ in range(200):
+        held: dict[str, Any] = {
+            f"k{i}": [
+                int(rng.integers(-(2**40), 2**40)),
+                float(rng.normal()),
+                bool(rng.integers(2)),
+                int(rng.integers(9)),
+            ][int(rng.integers(4))]
+            for i in range(int(rng.integers(0, 40)))
+        }
+        data = flexbuffers.Dumps({**held, "text": "left out"})
+        assert numbers(bytes(data)) == {k: v for k, v in flexbuffers.Loads(data).items() if k != "text"}
 
 
 def suppression(most: int, overlap: float, least: float, soft: float | None = None) -> TfliteModel:

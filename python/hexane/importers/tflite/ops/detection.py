@@ -7,12 +7,12 @@ wins here; LiteRT's V4 leaves their order to its heap.
 from typing import Any
 
 import numpy as np
-from flatbuffers import flexbuffers  # type: ignore[import-untyped]
 
 from hexane.dtypes import FP32, FP64, INT32
 from hexane.errors import Error
 from hexane.graph import Array, Value
 from hexane.importers.coreml.known import known_array
+from hexane.importers.tflite.flex import numbers
 from hexane.importers.tflite.ops.functions import dequantised
 from hexane.importers.tflite.registry import Context, reads
 from hexane.ops.compose import Builder, cast
@@ -74,7 +74,7 @@ def detection_post_process(c: Context) -> tuple[Value, Value, Value, Value]:
     Anchors and encodings are (y, x, height, width). Fast suppression judges a box by its best class, regular
     suppression judges each class by itself.
     """
-    b, options = c.b, _options(c.op.custom)
+    b, options = c.b, numbers(c.op.custom)
     encodings, scores = (dequantised(c, i) for i in (0, 1))
     if len(encodings.shape) != 3 or encodings.shape[0] != 1 or encodings.shape[2] < 4 or len(scores.shape) != 3:
         raise Error(f"got boxes {list(encodings.shape)} and scores {list(scores.shape)}, need (1, n, 4) and (1, n, c)")
@@ -171,23 +171,6 @@ def _results(
 
     number = cast(b, b.reshape(length, shape=(1,)), FP32)
     return row(boxes, (4,)), row(kinds, ()), row(scores, ()), number
-
-
-_KNOWN = (
-    "detections_per_class", "h_scale", "max_classes_per_detection", "max_detections", "nms_iou_threshold",
-    "nms_score_threshold", "num_classes", "use_regular_nms", "w_scale", "x_scale", "y_scale",
-)  # fmt: skip
-
-
-def _options(custom: bytes) -> dict[str, Any]:
-    """The known fields of a map in a FlexBuffer. Raises Error for bytes that are none."""
-    try:
-        found = flexbuffers.GetRoot(bytearray(custom)).AsMap
-        held = {str(key.Value) for key in found.Keys}
-        fields = {name: found[name] for name in _KNOWN if name in held}
-        return {name: field.Value for name, field in fields.items() if field.IsNumeric or field.IsBool}
-    except Exception as error:  # a damaged buffer ends in any of Python's errors
-        raise Error(f"got options that do not parse: {error}") from None
 
 
 def _number(options: dict[str, Any], name: str) -> float:
