@@ -80,7 +80,7 @@ def _all_functions(source: sources.Module, shapes: Mapping[str, tuple[int, ...]]
     if unknown := set(shapes) - known:
         raise Error(f"[coreai] got a shape for {min(unknown)!r}, need inputs of {', '.join(sorted(known))}")
     return {
-        name: function.graph({k: shape for k, shape in shapes.items() if k in inputs[name]}, {})
+        name: function.usual_graph({k: shape for k, shape in shapes.items() if k in inputs[name]}, {})
         for name, function in source.functions.items()
     }
 

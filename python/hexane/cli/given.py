@@ -94,7 +94,7 @@ class Given:
         """The inputs of a model that is not compiled yet. every: of all functions of an asset. command: what errors of
         --calibration name. Raises Error for an unknown name and for an array that does not fit."""
         if not self.has_arrays:
-            return Known(dict(self.shapes))
+            return Known(_usual(model, self.shapes, every) | dict(self.shapes))
         ports, optional, deciding = ports_of_module(model, every=every)
         arrays, origins = self.arrays(ports, optional)
         feeds = self._feeds(ports, optional, arrays, command)
@@ -107,6 +107,7 @@ class Given:
         extra = {port.name for port in optional}
         opened = {n: a.shape for n, a in arrays.items() if n in extra or is_open(known[n])}
         values = {name: arrays.pop(name) for name in deciding & arrays.keys()}
+        opened = _usual(model, (*self.shapes, *opened, *values), every) | opened
         shapes = {name: shape for name, shape in (dict(self.shapes) | opened).items() if name not in values}
         if feeds is not None and self.partial:  # one program for all of them
             feeds = feeds.with_shapes(shapes)
@@ -146,6 +147,14 @@ class Given:
             found |= more
             origins |= dict.fromkeys(more, str(path))
         return found, origins
+
+
+def _usual(model: sources.Module, given: Iterable[str], every: bool) -> dict[str, tuple[int, ...]]:
+    """The shapes that the model itself names for inputs with free dims."""
+    named, found = set(given), dict[str, tuple[int, ...]]()
+    for one in model.functions.values() if every else [model.function()]:
+        found = one.usual_shapes(named) | found
+    return found
 
 
 def read_graph(model: sources.Module, given: Given, command: str = "input") -> tuple[Graph, Known]:

@@ -19,12 +19,14 @@ class SpecialisationNeeded(Error):
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """An input: `dims` is None where the model does not even say the rank."""
+    """An input: `dims` is None where the model does not even say the rank. usual: a shape of free dims that the model
+    names: the default of a Core ML package, one image of a TFLite file."""
 
     name: str
     dtype: DType
     dims: tuple[Dim, ...] | None
     shape_input: bool = False  # its value decides shapes
+    usual: tuple[int, ...] | None = None
 
     @property
     def free(self) -> bool:

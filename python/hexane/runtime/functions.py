@@ -189,5 +189,5 @@ def compile_functions(model: Any, options: Options | None = None, **keywords: An
             made.add(name, part if isinstance(part, Graph) else build.graph(part, name=name))
         return made
     for name, function in sources.open_network(model, where="compile").functions.items():
-        made.add(name, function.graph({}, {}))
+        made.add(name, function.usual_graph({}, {}))
     return made

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from hexane.errors import Error
 from hexane.graph import Array, Graph
-from hexane.importers.signature import Input, Signature
+from hexane.importers.signature import Input, Signature, SpecialisationNeeded
 
 Shapes = Mapping[str, Sequence[int]]
 Values = Mapping[str, Array]
@@ -28,6 +28,23 @@ class Function:
     @property
     def signature(self) -> Signature:
         return self.describe()
+
+    def usual_shapes(self, given: Iterable[str] = ()) -> dict[str, tuple[int, ...]]:
+        """The shapes that the model names for inputs with free dims, but those that are given."""
+        if not self.is_open:
+            return {}
+        named = set(given)
+        return {i.name: i.usual for i in self.signature.inputs if i.usual is not None and i.name not in named}
+
+    def usual_graph(self, shapes: Shapes, values: Values) -> Graph:
+        """The graph of one shape: the model's own where it names one for an input that nothing else decides."""
+        try:
+            return self.graph(shapes, values)
+        except SpecialisationNeeded as error:
+            usual = self.usual_shapes((*shapes, *values))
+            if not usual.keys() & set(error.names):
+                raise
+            return self.graph({**usual, **shapes}, values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +74,7 @@ class Module:
 
     def graph(self, shapes: Shapes | None = None, values: Values | None = None) -> Graph:
         """The graph of the function that is `main`, or the only one."""
-        return self.function().graph(shapes or {}, values or {})
+        return self.function().usual_graph(shapes or {}, values or {})
 
 
 def fixed_function(make: Callable[[], Graph]) -> Function:

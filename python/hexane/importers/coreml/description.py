@@ -63,6 +63,10 @@ class Feature:
     def is_open(self) -> bool:
         return None in self.dims
 
+    def usual_shape(self) -> tuple[int, ...] | None:
+        """The shape that the package names for free dims."""
+        return self.fixed_shape() if self.is_open and self.usual else None
+
     def fixed_shape(self) -> tuple[int, ...]:
         return tuple(u if d is None else d for d, u in zip(self.dims, self.usual or (1,) * len(self.dims), strict=True))
 

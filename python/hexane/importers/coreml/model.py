@@ -116,7 +116,7 @@ class CoreMLModel:
             if kind.is_state:
                 continue
             found = features.get(port) or Feature.of(port, kind)
-            entry = Input(port, found.dtype, found.names(), port in deciding)
+            entry = Input(port, found.dtype, found.names(), port in deciding, found.usual_shape())
             (inputs if found.default is None else optional).append(entry)
         return Signature(tuple(inputs), program.block.outputs, tuple(optional))
 

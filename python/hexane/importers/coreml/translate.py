@@ -19,6 +19,7 @@ from hexane.importers.coreml.description import Feature
 from hexane.importers.coreml.known import ComputedError, known_array
 from hexane.importers.coreml.program import Block, Constant, Declared, Operation, Program
 from hexane.importers.coreml.registry import HANDLERS, Context, Part
+from hexane.importers.likely_shapes import shape_option
 from hexane.importers.signature import SpecialisationNeeded
 from hexane.mil.arguments import Parameter, parameters
 from hexane.mil.forms import READ
@@ -78,7 +79,7 @@ class Translator:
         inputs: list[Value] = []
         is_open = {n: f for n, f in self.features.items() if f.is_open and n not in shapes and n not in values}
         if is_open:
-            said = " ".join(f"--input-shape {n}={'x'.join(map(str, f.fixed_shape()))}" for n, f in is_open.items())
+            said = " ".join(shape_option(n, f.fixed_shape()) for n, f in is_open.items())
             raise SpecialisationNeeded(
                 f"[coreml] got no shape for {', '.join(is_open)}, whose dims are free, need it, as in {said}",
                 tuple(is_open),

@@ -9,7 +9,7 @@ from hexane.errors import Error
 from hexane.graph import Array, Graph
 from hexane.importers.deciding import deciding_inputs
 from hexane.importers.signature import Input, Signature
-from hexane.importers.tflite.model import File, Subgraph, TFLiteSignature, read_file
+from hexane.importers.tflite.model import File, Subgraph, Tensor, TFLiteSignature, read_file
 from hexane.importers.tflite.translate import Translator
 
 MAIN = "main"
@@ -38,7 +38,7 @@ class TFLiteModel:
         graph = self.file.subgraphs[found.subgraph]
         deciding = self._deciding(name)
         inputs = tuple(
-            Input(port, graph.tensors[i].dtype, graph.tensors[i].dims, port in deciding)
+            Input(port, graph.tensors[i].dtype, graph.tensors[i].dims, port in deciding, _usual(graph.tensors[i]))
             for port, i in found.inputs.items()
         )
         return Signature(inputs, tuple(found.outputs))
@@ -59,6 +59,12 @@ class TFLiteModel:
         if unknown := (set(shapes) | set(values)) - set(found.inputs):
             raise Error(f"[tflite] got a shape for {min(unknown)!r}, need inputs of {', '.join(found.inputs)}")
         return Translator(self.file).graph(name, found.subgraph, found.inputs, found.outputs, shapes, values)
+
+
+def _usual(tensor: Tensor) -> tuple[int, ...] | None:
+    """The file's own shape where only the first dim is free: it has one image then."""
+    free = [axis for axis, dim in enumerate(tensor.dims) if dim is None]
+    return tensor.shape if free == [0] and tensor.has_rank and 0 not in tensor.shape else None
 
 
 def _ports(graph: Subgraph, indices: Sequence[int]) -> dict[str, int]:

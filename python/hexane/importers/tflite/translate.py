@@ -12,6 +12,7 @@ from hexane.graph import Array, Graph, Port, TensorType, Value, constant, tensor
 from hexane.graph.names import check_name
 from hexane.importers.bodies import Body
 from hexane.importers.coreml.known import ComputedError, known_array
+from hexane.importers.likely_shapes import shape_option
 from hexane.importers.signature import SpecialisationNeeded
 from hexane.importers.tflite import ops as _ops
 from hexane.importers.tflite.model import File, Operator, Subgraph, Tensor
@@ -73,9 +74,7 @@ class Translator:
             if port not in shapes and port not in values and not _is_known(scope.graph, i)
         ]
         if is_open:
-            said = " ".join(
-                f"--input-shape {n}={'x'.join(str(d) for d in scope.graph.tensors[inputs[n]].shape)}" for n in is_open
-            )
+            said = " ".join(shape_option(n, scope.graph.tensors[inputs[n]].shape) for n in is_open)
             raise SpecialisationNeeded(
                 f"[tflite] got no shape for {', '.join(is_open)}, whose dims are free, need it, as in {said}",
                 tuple(is_open),

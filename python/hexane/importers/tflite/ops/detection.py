@@ -75,6 +75,8 @@ def detection_post_process(c: Context) -> tuple[Value, Value, Value, Value]:
     suppression judges each class by itself.
     """
     b, options = c.b, numbers(c.op.custom)
+    if c.x(0).dtype is not c.x(2).dtype:  # LiteRT reads the bytes of the anchors as the type of the encodings
+        raise Error(f"got encodings of {c.x(0).dtype} and anchors of {c.x(2).dtype}, need one type")
     encodings, scores = (dequantised(c, i) for i in (0, 1))
     if len(encodings.shape) != 3 or encodings.shape[0] != 1 or encodings.shape[2] < 4 or len(scores.shape) != 3:
         raise Error(f"got boxes {list(encodings.shape)} and scores {list(scores.shape)}, need (1, n, 4) and (1, n, c)")
