@@ -42,14 +42,11 @@ GENERATIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "german": ({**_MANY, "suppress_tokens": [*range(100, 120)]}, {"task": "transcribe", "language": "de"}),
     "translated": ({**_MANY, "suppress_tokens": [*range(100, 120)]}, {"task": "translate", "language": "fr"}),
     "old": ({**_MANY, "forced_decoder_ids": [[1, None], [2, TASKS["transcribe"]]]}, {"task": "transcribe"}),
+    "forced": ({**_MANY, "forced_decoder_ids": [[1, LANGUAGES["<|de|>"]], [2, TASKS["translate"]]]}, {}),
+    "own": ({**_MANY, "language": "fr", "task": "translate"}, {}),
     "ended": ({**_MANY, "eos_token_id": [END, 34, 40, 8]}, {"task": "transcribe"}),
     "short": ({**_MANY, "max_new_tokens": 9}, {"task": "transcribe"}),
     "english": ({**_TEXTS, "is_multilingual": False, "forced_decoder_ids": [[1, NO_TIMES]]}, {}),
-}
-PROMPTS = {
-    "german": [START, LANGUAGES["<|de|>"], TASKS["transcribe"], NO_TIMES],
-    "translated": [START, LANGUAGES["<|fr|>"], TASKS["translate"], NO_TIMES],
-    "english": [START, NO_TIMES],
 }
 # Samples of sounds of the small models' window of 1 s.
 LENGTHS, EACH = (1, 399, 400, 8000, 15999, 16000), 37
@@ -123,20 +120,23 @@ def in_transformers(name: str) -> dict[str, Any]:
     """Shapes of the tensors that transformers writes, and its results from a folder of seeded ones."""
     import torch
     from safetensors.numpy import load_file
-    from transformers import GenerationConfig, WhisperConfig, WhisperFeatureExtractor, WhisperForConditionalGeneration
+    from transformers import WhisperConfig, WhisperFeatureExtractor, WhisperForConditionalGeneration
 
     torch.set_num_threads(1)
     fields = {key: one for key, one in CASES[name].items() if key not in ("model_type", "architectures")}
     with tempfile.TemporaryDirectory() as place:
         WhisperForConditionalGeneration(WhisperConfig(**fields)).save_pretrained(place)
         shapes = {key: list(one.shape) for key, one in load_file(f"{place}/model.safetensors").items()}
-        write_folder(Path(place), name, dict(tensors(shapes)))
-        model = WhisperForConditionalGeneration.from_pretrained(place, attn_implementation="eager").float().eval()
+        arrays, models = dict(tensors(shapes)), {}
+        for key in GENERATIONS:
+            write_folder(Path(place), name, arrays, key)
+            made = WhisperForConditionalGeneration.from_pretrained(place, attn_implementation="eager")
+            models[key] = made.float().eval()
         extract = WhisperFeatureExtractor.from_pretrained(place)
     given = torch.from_numpy(features(name))
     found: dict[str, Any] = {"shapes": shapes}
     with torch.no_grad():
-        made = model(input_features=given, decoder_input_ids=torch.from_numpy(ids()).long())
+        made = models["detected"](input_features=given, decoder_input_ids=torch.from_numpy(ids()).long())
         found["states"] = _numbers(made.encoder_last_hidden_state)
         found["logits"] = _numbers(made.logits)
 
@@ -148,17 +148,8 @@ def in_transformers(name: str) -> dict[str, Any]:
         found["features"] = {key: _numbers(one.reshape(-1)[::EACH]) for key, one in rows.items()}
         found["means"] = {key: float(np.mean(one, dtype=np.float64)) for key, one in rows.items()}
         found["texts"] = {}
-        for key, (generation, asked) in GENERATIONS.items():
-            config = GenerationConfig.from_dict(generation)
-            ended = model.generate(
-                extracted(16000),
-                generation_config=config,
-                return_timestamps=False,
-                num_beams=1,
-                do_sample=False,
-                **asked,
-            )
-            found["texts"][key] = ended[0].tolist()
+        for key, model in models.items():
+            found["texts"][key] = model.generate(extracted(16000), **GENERATIONS[key][1])[0].tolist()
     return found
 
 

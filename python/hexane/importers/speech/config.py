@@ -49,8 +49,7 @@ FIXED: Mapping[str, tuple[Any, ...]] = {
     "tie_word_embeddings": (True, False),
     "pruned_heads": ({}, None),
 }
-# Of training, of the choice of tokens, or of classes of sounds. transformers scales no embedding of Whisper, whatever
-# scale_embedding says.
+# Training, the choice of tokens, and classes of sounds read these. transformers ignores scale_embedding for Whisper.
 HARMLESS = frozenset(
     (
         *("scale_embedding", "num_hidden_layers", "encoder_layerdrop", "decoder_layerdrop", "activation_dropout"),
@@ -64,8 +63,8 @@ HEAD = "ForConditionalGeneration"
 
 @dataclass(frozen=True, slots=True)
 class SpeechConfig:
-    """The sizes of a Whisper. mels: rows of the spectrogram; positions: states of a window of sound, half as many as
-    its frames; tokens: the most of a text with its prompt; tied: the embedding of tokens makes the logits too."""
+    """The sizes of a Whisper. mels: rows of the spectrogram. positions: states of a window of sound, half as many as
+    its frames. tokens: the most of a text with its prompt. tied: the embedding of tokens makes the logits too."""
 
     vocab: int
     mels: int
