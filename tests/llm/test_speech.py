@@ -11,6 +11,7 @@ import pytest
 
 import hexane as hx
 import speech_models
+from command import Cli, in_this_process
 from hexane.graph import Array
 from speech_models import EACH, END, GENERATIONS, LANGUAGES, LENGTHS, RATE, TASKS, VOCAB, sound
 
@@ -54,6 +55,11 @@ def write_wav(path: Path, samples: Array, rate: int = RATE, channels: int = 1) -
         file.setframerate(rate)
         file.writeframes((samples * 32767).astype("<i2").tobytes())
     return path
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return in_this_process(capsys)
 
 
 @pytest.mark.parametrize("name", speech_models.CASES)
@@ -283,3 +289,57 @@ def test_threads_may_share_a_model(tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         assert [*pool.map(lambda one: model.tokens(one, "de"), sounds)] == want
     assert len({tuple(one) for one in want}) > 1
+
+
+def test_the_command_prints_the_text_and_the_time(cli: Cli, tmp_path: Path) -> None:
+    """Of 95 windows too."""
+    folder = folder_of("whisper", tmp_path, {**GENERATIONS["german"][0], "max_new_tokens": 3})
+    model = hx.llm.load(folder, threads=1)
+    short, long = (write_wav(tmp_path / f"{n}.wav", sound(n)) for n in (16000, 95 * 16000 - 70))
+    text = model.transcribe(short, "fr", "translate")
+    ended = cli("transcribe", folder, short, "--language", "fr", "--task", "translate", "--threads", 1)
+    assert (ended.code, ended.out) == (0, text + "\n"), ended.err
+    assert "1.0 s of sound in " in ended.err
+    found = json.loads(cli("transcribe", folder, long, "--threads", 1, "--json").out)
+    assert found["text"] == model.transcribe(long)
+    assert len(found["text"].split()) == 95 * 3
+    assert found["seconds_of_sound"] == pytest.approx(95 - 70 / RATE)
+
+
+def test_the_command_says_in_one_line_what_is_wrong(cli: Cli, tmp_path: Path) -> None:
+    folder = folder_of("whisper", tmp_path)
+    (tmp_path / "text.wav").write_text("no sound")
+    files = {
+        write_wav(tmp_path / "slow.wav", sound(800), rate=8000): "got 8000 samples a second, need 16000: `ffmpeg",
+        write_wav(tmp_path / "empty.wav", sound(0)): "got no samples, need a sound",
+        tmp_path / "text.wav": "is no wav file of PCM samples",
+        tmp_path / "nothing.wav": "nothing.wav",
+    }
+    for file, said in files.items():
+        ended = cli("transcribe", folder, file, "--threads", 1)
+        assert (ended.code, len(ended.err.splitlines()), ended.out) == (1, 1, ""), ended.err
+        assert said in ended.err
+    ended = cli("transcribe", folder, tmp_path / "slow.wav", "--language", "xx")
+    assert (ended.code, len(ended.err.splitlines())) == (1, 1), ended.err
+    (folder / "tokenizer.json").unlink()
+    ended = cli("transcribe", folder, write_wav(tmp_path / "a.wav", sound(800)))
+    assert (ended.code, len(ended.err.splitlines())) == (1, 1), ended.err
+    assert "got no tokenizer.json, need it" in ended.err
+    (folder / "model.safetensors").write_bytes(b"{}")
+    ended = cli("transcribe", folder, tmp_path / "a.wav")
+    assert (ended.code, len(ended.err.splitlines())) == (1, 1), ended.err
+
+
+def test_hexane_llm_says_the_facts(cli: Cli, tmp_path: Path) -> None:
+    folder = folder_of("whisper", tmp_path)
+    ended = cli("llm", folder, "--target", "M1", "--threads", 1)
+    assert ended.code == 0, ended.err
+    for said in ("whisper, ", "windows of 1 s of sound", "3 languages, tasks: translate, transcribe", "tokens/s"):
+        assert said in ended.out
+    assert "M1 (h13): the encoder estimated " in ended.out
+    assert "1 part on the engine" in ended.out
+    found = json.loads(cli("llm", folder, "--json").out)
+    assert (found["family"], found["languages"], found["tokens"]) == ("whisper", ["de", "en", "fr"], 90)
+    assert found["parameters"] == hx.llm.load(folder).parameters
+    for option in ("-o", "--calibration", "--compress"):
+        assert f"{option}: got it for a speech model" in cli("llm", folder, option, "int8").err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -66,10 +67,10 @@ class SpeechModel:
     def transcribe(self, sound: Any, language: str | None = None, task: str | None = None) -> str:
         """The text of a sound.
 
-        sound: samples at 16 kHz, floats from -1 to 1, or the path of a wav file. Longer sounds than a window (30 s) are
-        cut into windows, each with a text of its own. language: its code, such as "en"; None: the folder's, else
-        detected in the first window. task: "transcribe", or "translate" into English; None: the folder's, else
-        "transcribe". The likeliest token is taken each time, as transformers' `generate` does.
+        sound: samples at 16 kHz, floats from -1 to 1, or the path of a wav file. Sounds longer than a window (30 s) are
+        cut into windows. language: its code, such as "en". None: the folder's, else detected in the first window. task:
+        "transcribe", or "translate" into English. None: the folder's, else "transcribe". Each token is the likeliest
+        one, as in transformers' `generate`.
 
         Raises Error for other things, and for a language or a task that the model does not have.
         """
@@ -131,12 +132,28 @@ class SpeechModel:
         """Threads of the CPU, in one call."""
         return self._programs.program(TOKEN).threads
 
+    def graph(self) -> Graph:
+        """The encoder, for one window."""
+        return speech_encoder(self.config, self._programs.weights, 1)
+
+    def milliseconds(self, calls: int = 5) -> tuple[float, float]:
+        """The median times here of a window, without its text, and of a token."""
+        c, programs = self.config, self._programs
+        window = np.zeros((c.mels, c.frames), np.float32)
+        with self._running:
+            sound = programs.memory(self._encoded(window))
+            programs.one(0, 0, sound)
+            return (
+                _median(lambda: programs.memory(self._encoded(window)), calls),
+                _median(lambda: programs.one(0, 0, sound), calls),
+            )
+
     @property
     def _states(self) -> tuple[int, int]:
         return self.config.positions, self.config.dim
 
     def _texts(self, sound: Any, language: str | None, task: str | None) -> Iterator[list[int]]:
-        """The tokens of each window. What was asked is checked before the first one is computed."""
+        """The tokens of each window. Arguments are checked before the first window."""
         spoken = self.prompt.asked_language(language)
         self.prompt.asked_task(task)
         windows = self._windows(sound)
@@ -186,7 +203,7 @@ class SpeechModel:
 
     def _windows(self, sound: Any) -> Iterator[Array]:
         """The features of each window. Raises Error for another thing than a sound at once."""
-        samples, features = _samples(sound, self.path), self.features_of
+        samples, features = read_samples(sound), self.features_of
         return (features(samples[at : at + features.length]) for at in range(0, len(samples), features.length))
 
     def _checked(self, features: Any) -> Array:
@@ -201,8 +218,9 @@ class SpeechModel:
         return f"<hexane.llm.SpeechModel {self.path.name}, {self.parameters:,} parameters>"
 
 
-def _samples(sound: Any, path: Path) -> Array:
-    where = "[llm.transcribe]"
+def read_samples(sound: Any, where: str = "[llm.transcribe]") -> Array:
+    """The samples of a sound, as `SpeechModel.transcribe` takes it. Raises Error, beginning with `where`, for other
+    things."""
     if isinstance(sound, (str, os.PathLike)):
         where = f"{where} {os.fspath(sound)}"
         given, rate = read_wav(Path(sound), where)
@@ -220,6 +238,16 @@ def _samples(sound: Any, path: Path) -> Array:
     if not len(samples):
         raise Error(f"{where}: got no samples, need a sound")
     return samples
+
+
+def _median(call: Callable[[], object], calls: int) -> float:
+    """The median time of a call, in milliseconds."""
+    times = []
+    for _ in range(calls):
+        begin = time.perf_counter()
+        call()
+        times.append((time.perf_counter() - begin) * 1e3)
+    return float(np.median(times))
 
 
 def _likeliest(row: Array, *suppressed: Array) -> int:

@@ -1,4 +1,4 @@
-"""What a folder of Whisper says of its texts: the tokens before each, those that are never chosen, the ends."""
+"""The prompt of Whisper, its languages and tasks, and the limits of its texts, from generation_config.json."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ PLAIN: Mapping[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class SpeechPrompt:
-    """start: the first token of a prompt; languages, tasks: ids by name, none of a model of one language; forced: ids
-    after `start`, None for a language that is detected; language, task: the folder's own choice, or "".
+    """start: the first token of a prompt. languages, tasks: ids by name, empty for models of one language. forced: ids
+    after `start`, with None for a language to detect. language, task: the folder's own choice, or "".
 
-    no_times: the token after which a text has no times; suppressed, suppressed_first: ids that are not chosen at all,
-    and not first. most, most_new: tokens without the prompt; None without a limit.
+    no_times: the token before a text without times. suppressed: ids that are never chosen; suppressed_first: nor as the
+    first token. most_new: the longest text without its prompt; None: no limit.
     """
 
     start: int
@@ -112,7 +112,7 @@ class SpeechPrompt:
         return [one for one in found if one is not None]
 
     def _forced(self, language: str | None, task: str | None) -> tuple[int | None, ...]:
-        """Of older folders; transformers reads them where nobody says a language or a task."""
+        """Older folders have them. transformers reads them in calls without a language and a task."""
         return () if language or task or self.language or self.task else self.forced
 
 
@@ -122,7 +122,7 @@ def code_of(token: str) -> str:
 
 
 def load_speech_prompt(folder: Path, config: SpeechConfig) -> SpeechPrompt:
-    """What generation_config.json says; config.json in folders without it.
+    """The fields of generation_config.json, or of config.json in folders without it.
 
     Raises Error for damaged fields, for ids beyond the vocabulary, and for fields that make other texts than the
     likeliest token each time.

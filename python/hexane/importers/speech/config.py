@@ -63,8 +63,8 @@ HEAD = "ForConditionalGeneration"
 
 @dataclass(frozen=True, slots=True)
 class SpeechConfig:
-    """The sizes of a Whisper. mels: rows of the spectrogram. positions: states of a window of sound, half as many as
-    its frames. tokens: the most of a text with its prompt. tied: the embedding of tokens makes the logits too."""
+    """The sizes of a Whisper. mels: rows of the spectrogram. positions: states of a window of sound, one for each two
+    frames. tokens: of the longest text with its prompt. tied: logits use the embedding of tokens."""
 
     vocab: int
     mels: int
