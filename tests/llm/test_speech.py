@@ -19,6 +19,7 @@ tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not install
 
 RECORDED: dict[str, dict[str, Any]] = json.loads(speech_models.RECORD.read_text())
 CLOSE = 1e-5  # relative
+TIME = 116  # the token <|0.00|>
 
 
 def off(got: Array, want: Array) -> float:
@@ -28,7 +29,7 @@ def off(got: Array, want: Array) -> float:
 def tokenizer_json() -> str:
     """The id N is the word ` wN`; marks and times are tokens of their own."""
     marks = {**LANGUAGES, **TASKS, "<|endoftext|>": END}
-    words = [i for i in range(VOCAB) if i not in marks.values()]
+    words = [i for i in range(VOCAB) if i not in (*marks.values(), TIME)]
     ids = {f"\N{LATIN CAPITAL LETTER G WITH DOT ABOVE}w{i}": i for i in words}
     made = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocab=ids, unk_token=next(iter(ids))))
     made.decoder = tokenizers.decoders.ByteLevel()
@@ -36,7 +37,7 @@ def tokenizer_json() -> str:
     said = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     fields["added_tokens"] = [
         *({"id": i, "content": name, **said, "special": True} for name, i in sorted(marks.items(), key=lambda x: x[1])),
-        {"id": VOCAB, "content": "<|0.00|>", **said, "special": False},
+        {"id": TIME, "content": "<|0.00|>", **said, "special": False},
     ]
     return json.dumps(fields)
 
@@ -128,7 +129,7 @@ def test_a_text_is_what_the_tokenizer_says_of_its_tokens(tmp_path: Path) -> None
     assert model.transcribe(samples, language="de", task="transcribe") == text
     assert model.transcribe(samples, language="<|DE|>") == text
     assert [*model.pieces(samples, "de")] == ["".join(f" w{i}" for i in ids) for ids in windows]
-    assert model.tokenizer.decode([END, 7, VOCAB, LANGUAGES["<|de|>"], 8]) == " w7 w8"
+    assert model.tokenizer.decode([END, 7, TIME, LANGUAGES["<|de|>"], 8]) == " w7 w8"
 
 
 def test_a_wav_file_is_its_samples(tmp_path: Path) -> None:
@@ -256,6 +257,9 @@ def test_damaged_and_missing_tokenizers_are_errors(tmp_path: Path) -> None:
     folder = folder_of("whisper", tmp_path)
     (folder / "tokenizer.json").write_text("{")
     with pytest.raises(hx.Error, match="need an undamaged tokenizer"):
+        hx.llm.load(folder, threads=1).transcribe(sound(9))
+    (folder / "tokenizer.json").write_text(tokenizer_json().replace(f": {VOCAB - 1}", f": {VOCAB}"))
+    with pytest.raises(hx.Error, match="got 120 tokens, need the tokenizer's 121"):
         hx.llm.load(folder, threads=1).transcribe(sound(9))
     (folder / "tokenizer.json").unlink()
     model = hx.llm.load(folder, threads=1)

@@ -61,8 +61,12 @@ class SpeechModel:
 
     @cached_property
     def tokenizer(self) -> SpeechTokenizer:
-        """Tokens as texts. Raises Error for a folder without a tokenizer.json."""
-        return load_speech_tokenizer(self.path, self._file)
+        """Tokens as texts. Raises Error for a folder without a tokenizer.json, and for one with more tokens than the
+        model."""
+        made = load_speech_tokenizer(self.path, self._file)
+        if made.vocab > self.config.vocab:
+            raise Error(f"[llm.load] {self.path}: got {self.config.vocab} tokens, need the tokenizer's {made.vocab}")
+        return made
 
     def transcribe(self, sound: Any, language: str | None = None, task: str | None = None) -> str:
         """The text of a sound.
