@@ -138,6 +138,7 @@ def test_commands_take_the_folder(half: str, cli: Cli, tmp_path: Path) -> None:
         ended = cli(command[0], folder, *command[1:])
         assert ended.code in (0, 3), ended.err + ended.out  # 3: check has advice
         assert half or command[0] != "info" or f"--input-shape {shape}" in ended.out
+        assert (f"also    {folder}#decoder\n" in ended.out) is (not half and command[0] == "info")
     for command in (
         ["compile", "-o", tmp_path / "out.hxp"],
         ["emit", "--target", "M1", "-o", tmp_path / "out.mlpackage"],
