@@ -185,6 +185,10 @@ def test_languages_and_tasks_that_the_model_lacks_are_errors(tmp_path: Path) -> 
         english.tokens(sound(9), "de")
     with pytest.raises(hx.Error, match="task: got 'translate', need transcribe: this model has no other task"):
         english.tokens(sound(9), task="translate")
+    fields = {key: one for key, one in GENERATIONS["german"][0].items() if key != "lang_to_id"}
+    unnamed = hx.llm.load(folder_of("whisper", tmp_path, fields), threads=1)
+    with pytest.raises(hx.Error, match=r"language: got 'en', need none: generation_config\.json has no lang_to_id"):
+        unnamed.tokens(sound(9), "en")
 
 
 @pytest.mark.parametrize(

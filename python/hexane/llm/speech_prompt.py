@@ -46,7 +46,7 @@ class SpeechPrompt:
     after `start`, with None for a language to detect. language, task: the folder's own choice, or "".
 
     no_times: the token before a text without times. suppressed: ids that are never chosen; suppressed_first: nor as the
-    first token. most_new: the longest text without its prompt; None: no limit.
+    first token. most_new: the longest text without its prompt; None: no limit. english: the only language.
     """
 
     start: int
@@ -60,6 +60,7 @@ class SpeechPrompt:
     suppressed: tuple[int, ...] = ()
     suppressed_first: tuple[int, ...] = ()
     most_new: int | None = None
+    english: bool = False
 
     def asked_language(self, language: str | None) -> int | None:
         """The id of a language, "en" or "<|en|>"; None where it is to be detected, or where there is one alone. Raises
@@ -68,9 +69,10 @@ class SpeechPrompt:
         if not language:
             return None
         if not self.languages:
-            if language.lower().strip("<|>") in ("en", "english"):
+            if self.english and language.lower().strip("<|>") in ("en", "english"):
                 return None
-            raise Error(f"[llm.transcribe] language: got {language!r}, need none: this model has English alone")
+            why = "this model has English alone" if self.english else f"{FILE} has no lang_to_id"
+            raise Error(f"[llm.transcribe] language: got {language!r}, need none: {why}")
         found = self.languages.get(f"<|{language.lower().removeprefix('<|').removesuffix('|>')}|>")
         if found is None:
             known = ", ".join(sorted(map(code_of, self.languages)))
@@ -164,6 +166,7 @@ class _Reader:
             suppressed=self.ids("suppress_tokens", self.given.get("suppress_tokens") or []),
             suppressed_first=self.ids("begin_suppress_tokens", self.given.get("begin_suppress_tokens") or []),
             most_new=self.most(),
+            english=not several,
         )
         if made.tasks and not {*TASKS} <= made.tasks.keys():
             self.bad("task_to_id", dict(made.tasks), f"ids of {' and '.join(TASKS)}")
