@@ -141,6 +141,7 @@ def test_commands_take_the_folder(name: str, cli: Cli, tmp_path: Path) -> None:
     for command in (["info"], ["run", *shapes], ["check", *shapes, "--target", "M1"]):
         ended = cli(command[0], folder, *command[1:])
         assert ended.code in (0, 3), ended.err + ended.out  # 3: check has advice
+        assert command[0] != "info" or f"also    {folder}#texts\nalso    {folder}#images\n" in ended.out
         assert command[0] != "info" or "--input-shape input_ids:1x16 " in ended.out  # CLIP takes 77 tokens, SigLIP 64
     written = cli("compile", folder, *shapes, "-o", tmp_path / "out.hxp")
     assert written.code == 0, written.err

@@ -17,12 +17,15 @@ SAID = {
     "siglip": "got an encoder of texts and images (siglip)",
     "clip_text_model": "got an encoder of texts (clip_text_model)",
     "siglip_text_model": "got an encoder of texts (siglip_text_model)",
-    "whisper": "got the model_type 'whisper', need a decoder, one of llama, ",
+    "whisper": "got a speech model (whisper), which makes text of sound alone",
+    "t5": "got the model_type 't5', need a decoder, one of llama, ",
 }
 
 
 CASES = [(command, kind) for command in ("llm", "generate", "chat", "serve") for kind in SAID]
-CASES.remove(("llm", "bert"))  # which prints its facts
+# Which print their facts.
+CASES.remove(("llm", "bert"))
+CASES.remove(("llm", "whisper"))
 
 
 @pytest.fixture
@@ -40,9 +43,26 @@ def test_commands_name_the_kind_of_another_model(command: str, kind: str, cli: C
         ended = cli(command, tmp_path)
         assert (ended.code, len(ended.err.splitlines())) == (1, 1), ended.err
         assert SAID[kind] in ended.err
-        assert kind == "whisper" or "`hexane embed`" in ended.err
-        assert kind == "whisper" or "`hexane run`, `check`, `compile`" in ended.err
+        runs = "transcribe" if kind == "whisper" else "embed"
+        assert kind == "t5" or f"`hexane {runs}`" in ended.err
+        assert kind == "t5" or "`hexane run`, `check`, `compile`" in ended.err
         (tmp_path / "tokenizer.json").write_text("{}")
+
+
+def test_embed_and_transcribe_name_the_kind_of_another_model(cli: Cli, tmp_path: Path) -> None:
+    """In one line."""
+    for command, kind, said in (
+        ("embed", "whisper", "got a speech model (whisper), need an encoder: `hexane transcribe` takes this folder"),
+        ("transcribe", "bert", "got the model_type 'bert', need a Hugging Face folder of Whisper"),
+        ("transcribe", "llama", "got the model_type 'llama', need a Hugging Face folder of Whisper"),
+    ):
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
+        given = ["--text", "a"] if command == "embed" else [tmp_path / "a.wav"]
+        ended = cli(command, tmp_path, *given)
+        assert (ended.code, len(ended.err.splitlines())) == (1, 1), ended.err
+        assert said in ended.err
+    ended = cli("transcribe", tmp_path / "nothing", tmp_path / "a.wav")
+    assert (ended.code, len(ended.err.splitlines())) == (1, 1)
 
 
 def test_a_damaged_config_is_an_error_without_a_tokenizer_too(cli: Cli, tmp_path: Path) -> None:

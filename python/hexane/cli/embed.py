@@ -17,6 +17,7 @@ from hexane.errors import Error
 from hexane.graph import Array
 from hexane.importers.encoders import holds_encoder
 from hexane.importers.image_encoders import holds_image_encoder, holds_pair, holds_text_half
+from hexane.importers.speech import holds_speech
 from hexane.llm import find_model
 from hexane.llm.encoder import TextEncoder, load_encoder
 from hexane.llm.image_encoder import ImageEncoder, load_image_encoder
@@ -70,6 +71,10 @@ def embed(
     path = find_model(model)
     kind, names = ("image", [str(one) for one in images]) if images else ("text", texts)
     of_images, of_both, of_texts = holds_image_encoder(path), holds_pair(path), holds_encoder(path)
+    if holds_speech(path):
+        raise Error(
+            f"[embed] {path}: got a speech model (whisper), need an encoder: `hexane transcribe` takes this folder"
+        )
     if not (of_images or of_both or of_texts or holds_text_half(path)):
         raise Error(f"[embed] {path}: got no encoder, need a Hugging Face folder of one, such as BERT's or ViT's")
     for option, value in (("--prompt", prompt), ("--compress", compress)):

@@ -69,6 +69,8 @@ def info(
         record["functions"] = names
         print_json(record) if json else _print(record)
         return
+    if source.form == "encoder" and source.asked is None:
+        record["also"] = [f"{model}#{name}" for name in source.functions if name != "main"]
     given = Given.of(input_shape, inputs, values)
     net, known = open_model(source, dtype=dtype, given=given)
     if isinstance(net, hexane.OpenModel):
@@ -133,6 +135,8 @@ def _print(record: dict[str, Any]) -> None:
         for port in record[kind]:
             described = type_text(port["dtype"], port["shape"]) if "dtype" in port else ""
             print(f"{kind[:-1]:8}{port['name']}  {described}".rstrip())
+    for name in record.get("also", ()):
+        print(f"also    {name}")
     if "memory" not in record:
         print()
         for name in record["values_needed"]:

@@ -1,5 +1,6 @@
 """`hexane llm`: one page of facts about a language model."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
@@ -13,12 +14,15 @@ from hexane.cli.output import print_json, print_table, working
 from hexane.graph.decisions import counted
 from hexane.graph.printer import size_text
 from hexane.importers.encoders import holds_encoder
+from hexane.importers.speech import holds_speech
 from hexane.llm import Exported, Facts, export, facts, find_model
 from hexane.llm.encoder import load_encoder
-from hexane.llm.encoder_facts import EncoderFacts, encoder_facts
+from hexane.llm.encoder_facts import EncoderFacts, EncoderOnChip, encoder_facts
 from hexane.llm.export import PREFILL
 from hexane.llm.facts import perplexities
 from hexane.llm.model import load
+from hexane.llm.speech import load_speech
+from hexane.llm.speech_facts import SpeechFacts, speech_facts
 from hexane.memory import byte_count
 
 CONTEXT = 2048  # tokens of a cache to measure with
@@ -78,16 +82,18 @@ def llm(
     of chips are estimated.
 
     A folder of a text encoder (BERT, MiniLM, RoBERTa) gives the time of one text in place of tokens a second, and the
-    ops that leave a chip's engine. `hexane embed` runs it.
+    ops that leave a chip's engine. `hexane embed` runs it. A folder of Whisper gives the times of its encoder and of a
+    token. `hexane transcribe` runs it.
     """
     path = find_model(model)
+    of_decoders = {"-o": output, "--context": context, "--calibration": calibration, "--perplexity": perplexity or None}
     if holds_encoder(path):
-        for option, given in (("-o", output), ("--context", context), ("--calibration", calibration)):
-            if given is not None:
-                raise typer.BadParameter(f"{option}: got it for a text encoder, need a decoder")
-        if perplexity:
-            raise typer.BadParameter("--perplexity: got it for a text encoder, need a decoder")
+        _refuse(of_decoders, "a text encoder")
         _encoder(path, names_of(target), compress, threads, force, json)
+        return
+    if holds_speech(path):
+        _refuse({**of_decoders, "--compress": compress}, "a speech model")
+        _speech(path, names_of(target), threads, json)
         return
     if output is None and context is not None:
         raise typer.BadParameter("--context: got it without -o, need both")
@@ -118,6 +124,35 @@ def llm(
         _print(found)
 
 
+def _refuse(options: Mapping[str, object], kind: str) -> None:
+    for option, given in options.items():
+        if given is not None:
+            raise typer.BadParameter(f"{option}: got it for {kind}, need a decoder")
+
+
+def _speech(path: Path, targets: list[str], threads: int | None, json: bool) -> None:
+    with working(f"reading {path.name}"):
+        made = load_speech(path, threads=threads)
+    with working("measuring"):
+        found = speech_facts(made, targets)
+    if json:
+        print_json(found.record())
+    else:
+        _print_speech(found)
+
+
+def _print_speech(found: SpeechFacts) -> None:
+    print(f"{found.model}: {found.family}, {found.parameters:,} parameters, windows of {found.window:g} s of sound")
+    print(found.shape)
+    languages = counted(len(found.languages), "language") if found.languages else "one language"
+    print(f"texts of {found.tokens:,} tokens with their prompt, {languages}, tasks: {', '.join(found.tasks)}")
+    print(
+        f"\nmeasured here ({counted(found.threads, 'thread')}, weights of {size_text(found.weights)}):"
+        f" {found.milliseconds:.1f} ms for the encoder of a window, {found.tokens_per_second:.1f} tokens/s"
+    )
+    _print_chips(found.chips, "the encoder ")
+
+
 def _encoder(
     path: Path, targets: list[str], compress: str | None, threads: int | None, force: bool, json: bool
 ) -> None:
@@ -141,17 +176,21 @@ def _print_encoder(found: EncoderFacts) -> None:
         f" {found.milliseconds:.1f} ms for a text of {found.tokens} tokens, {found.texts_per_second:.0f} texts/s in"
         " batches"
     )
-    for one in found.chips:
+    _print_chips(found.chips)
+    print()
+    print_table(
+        ("encoding", "weights"), [(name, size_text(n)) for name, n in found.weights.items()], right=("weights",)
+    )
+
+
+def _print_chips(chips: Iterable[EncoderOnChip], what: str = "") -> None:
+    for one in chips:
         if one.milliseconds is None:
             print(f"{one.target}: no estimate: {one.error}")
             continue
         left = f"; on the CPU: {', '.join(one.left)}" if one.left else ""
         time = f"{one.milliseconds:.2f} ms ({one.low:.2f} to {one.high:.2f})"
-        print(f"{one.target}: estimated {time}, {counted(one.parts, 'part')} on the engine{left}")
-    print()
-    print_table(
-        ("encoding", "weights"), [(name, size_text(n)) for name, n in found.weights.items()], right=("weights",)
-    )
+        print(f"{one.target}: {what}estimated {time}, {counted(one.parts, 'part')} on the engine{left}")
 
 
 def _print_export(made: Exported) -> None:

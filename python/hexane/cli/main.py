@@ -30,6 +30,7 @@ from hexane.cli.serve import serve
 from hexane.cli.targets import targets
 from hexane.cli.tokenize import tokenize
 from hexane.cli.train import train
+from hexane.cli.transcribe import transcribe
 
 app = typer.Typer(
     name="hexane",
@@ -79,6 +80,7 @@ app.command("dashboard")(dashboard)
 app.command("generate")(generate)
 app.command("llm")(llm)
 app.command("embed")(embed)
+app.command("transcribe")(transcribe)
 app.command("chat")(chat)
 app.command("serve")(serve)
 app.command("bench")(bench)

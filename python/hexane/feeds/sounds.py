@@ -27,7 +27,7 @@ def read_sound(port: Port, path: Path, how: Preprocess) -> Array:
     if not takes_sound(port):
         need = "a floating port of samples, [1, samples] or [1, channels, samples]"
         raise Error(f"[input] {port}: got a wav, need {need}")
-    samples = _samples(path, where)
+    samples, _ = read_wav(path, where)
     *front, most = port.shape
     channels = front[1] if len(front) == 2 else 1
     channels = samples.shape[1] if not isinstance(channels, int) else channels
@@ -43,12 +43,13 @@ def read_sound(port: Port, path: Path, how: Preprocess) -> Array:
     return np.ascontiguousarray(placed).astype(port.dtype.numpy)
 
 
-def _samples(path: Path, where: str) -> Array:
-    """[samples, channels]"""
+def read_wav(path: Path, where: str) -> tuple[Array, int]:
+    """(samples, channels) fp32 from -1 to 1, and the samples a second. Raises Error, beginning with `where`, for a file
+    that is no wav file of PCM samples."""
     with os.fdopen(open_regular(path, where, "wav file"), "rb") as file:
         try:
             with wave.open(file) as sound:
-                width, channels = sound.getsampwidth(), sound.getnchannels()
+                width, channels, rate = sound.getsampwidth(), sound.getnchannels(), sound.getframerate()
                 data = sound.readframes(sound.getnframes())
         except (wave.Error, EOFError, ValueError) as error:
             raise Error(f"{where} is no wav file of PCM samples: {error or 'it ends too early'}") from None
@@ -60,4 +61,4 @@ def _samples(path: Path, where: str) -> Array:
         numbers = ((bytes_of[:, 0] << 8 | bytes_of[:, 1] << 16 | bytes_of[:, 2] << 24) / 2**31).astype(np.float32)
     else:
         numbers = (np.frombuffer(data, f"<i{width}") / 2 ** (8 * width - 1)).astype(np.float32)
-    return numbers.reshape(-1, channels)
+    return numbers.reshape(-1, channels), rate

@@ -9,6 +9,7 @@ from hexane.llm.find import find_model
 from hexane.llm.image_encoder import ImageEncoder
 from hexane.llm.loading import load
 from hexane.llm.model import LanguageModel
+from hexane.llm.speech import SpeechModel
 from hexane.llm.text_image_encoder import TextImageEncoder
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Facts",
     "ImageEncoder",
     "LanguageModel",
+    "SpeechModel",
     "TextEncoder",
     "TextImageEncoder",
     "export",

@@ -10,7 +10,7 @@ import numpy as np
 
 from hexane.cost import estimate_program
 from hexane.errors import Error
-from hexane.graph import Array
+from hexane.graph import Array, Graph
 from hexane.importers.encoders import EncoderConfig, Pooling, body
 from hexane.llm.encoder import BATCH, Programs, TextEncoder
 from hexane.llm.facts import ENCODINGS, ROWS
@@ -24,8 +24,8 @@ COUNT = 128  # tokens of the text that is measured and estimated
 
 @dataclass(frozen=True, slots=True)
 class EncoderOnChip:
-    """An estimate of one text of `tokens` on a chip, or why there is none. low, high: the interval of milliseconds;
-    parts: pieces of the network on the engine; left: ops that the engine does not run, by name."""
+    """An estimate of one input on a chip, such as a text of `tokens`, or the reason for none. low, high: the interval
+    of milliseconds. parts: pieces of the network on the engine. left: ops that the engine does not run, by name."""
 
     target: str
     milliseconds: float | None
@@ -86,7 +86,7 @@ def encoder_facts(model: TextEncoder, targets: Sequence[str] = (), *, compress: 
         tokens=count,
         milliseconds=model.milliseconds(count),
         texts_per_second=BATCH * 1e3 / model.milliseconds(count, BATCH),
-        chips=tuple(_on_chip(model, target, count) for target in targets),
+        chips=tuple(on_chip(model.graph(count), target) for target in targets),
     )
 
 
@@ -114,11 +114,11 @@ def encoded_bytes(config: EncoderConfig, encoding: str) -> int:
     return found
 
 
-def _on_chip(model: TextEncoder, target: str, count: int) -> EncoderOnChip:
+def on_chip(graph: Graph, target: str) -> EncoderOnChip:
+    """The estimate of an encoder on a chip. Raises Error for another target."""
     chip = load_target(target)
     if not isinstance(chip, Chip):
         raise Error(f"[llm.facts] targets: got {target!r}, need chips: this CPU is measured")
-    graph = model.graph(count)
     try:
         report = preflight(graph, target=target)
         found = estimate_program(program_for(graph, chip), chip)

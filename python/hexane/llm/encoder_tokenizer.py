@@ -106,7 +106,7 @@ def tokenizer_fields(folder: Path) -> dict[str, Any]:
 
 def _inner(package: Any, folder: Path, family: str, fields: Mapping[str, Any], given: Path | None, where: str) -> Any:
     if given is not None:
-        return package.Tokenizer.from_str(_text(open_regular(given, where, "tokenizer.json"), where))
+        return package.Tokenizer.from_str(text_of(open_regular(given, where, "tokenizer.json"), where))
     if (folder / "tokenizer.json").is_file():
         return package.Tokenizer.from_str(_next_to(folder, "tokenizer.json", where))
     if (folder / "vocab.txt").is_file() and family in WORD_PIECES:
@@ -172,10 +172,10 @@ def _fields(folder: Path, name: str, where: str) -> dict[str, Any]:
 
 
 def _next_to(folder: Path, name: str, where: str) -> str:
-    return _text(open_next_to(folder, name, where), f"{where}: {name}")
+    return text_of(open_next_to(folder, name, where), f"{where}: {name}")
 
 
-def _text(descriptor: int, where: str) -> str:
+def text_of(descriptor: int, where: str) -> str:
     data = read_all(descriptor, where)
     if len(data) > MOST_BYTES:
         raise Error(f"{where}: got {len(data)} bytes, need at most {MOST_BYTES}")

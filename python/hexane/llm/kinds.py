@@ -8,6 +8,7 @@ from hexane.importers.encoders import holds_encoder
 from hexane.importers.encoders.config import short
 from hexane.importers.encoders.files import CONFIG, json_object
 from hexane.importers.image_encoders import holds_image_encoder, holds_pair, holds_text_half
+from hexane.importers.speech import holds_speech
 from hexane.train.decoder.formats.hugging_face_families import FAMILIES
 
 AS_NETWORK = "`hexane run`, `check`, `compile`, `estimate`, `emit` and `info`"
@@ -21,6 +22,13 @@ def check_decoder(path: Path) -> None:
     if isinstance(kind, str) and kind in FAMILIES:
         return
     raise Error(f"[llm.load] {path}: got {_other(path, kind)}")
+
+
+def name_of_kind(path: Path) -> str:
+    """The kind of the model at a path, in a few words."""
+    if not (path / CONFIG).is_file():
+        return "no config.json"
+    return f"the model_type {short(json_object(path, CONFIG, f'[llm.load] {path}').get('model_type'))}"
 
 
 def _other(path: Path, kind: Any) -> str:
@@ -39,5 +47,10 @@ def _other(path: Path, kind: Any) -> str:
         return (
             f"an encoder of {what} ({kind}), which makes no text, need a decoder: `hexane embed` takes this folder, and"
             f" as a network {AS_NETWORK}"
+        )
+    if holds_speech(path):
+        return (
+            f"a speech model ({kind}), which makes text of sound alone, need a decoder: `hexane transcribe` and `hexane"
+            f" llm` take this folder, and as a network {AS_NETWORK}"
         )
     return f"the model_type {short(kind)}, need a decoder, one of {', '.join(FAMILIES)}"

@@ -10,17 +10,19 @@ from hexane.compression import Compression
 from hexane.errors import Error
 from hexane.importers.encoders import holds_encoder
 from hexane.importers.image_encoders import holds_image_encoder, holds_pair, holds_text_half
+from hexane.importers.speech import holds_speech
 from hexane.llm import model as decoders
 from hexane.llm.encoder import load_encoder
 from hexane.llm.find import find_model
 from hexane.llm.image_encoder import load_image_encoder
 from hexane.llm.model import LanguageModel
+from hexane.llm.speech import load_speech
 from hexane.llm.text_image_encoder import load_text_image_encoder
 
 OF_DECODERS = ("context", "lora", "calibration")
 
 
-# Any stands for encoders: callers with a checker of types know their model's kind.
+# Any stands for encoders and Whisper: callers with a checker of types know their model's kind.
 def load(
     model: str | os.PathLike[str],
     *,
@@ -34,7 +36,7 @@ def load(
     force: bool = False,
 ) -> LanguageModel | Any:
     """Opens a model to run on this CPU: a `LanguageModel`, or an encoder. Folders of BERT's kind give a `TextEncoder`,
-    of ViT's kind an `ImageEncoder`, of CLIP's and SigLIP's a `TextImageEncoder`.
+    of ViT's kind an `ImageEncoder`, of CLIP's and SigLIP's a `TextImageEncoder`, of Whisper a `SpeechModel`.
 
     model: a folder of Hugging Face, a .safetensors file with config.json next to it, a repository (`org/name`) in the
     local cache of Hugging Face, a GGUF file, a file of llama2.c, or a checkpoint of `hexane train`. context: tokens
@@ -47,7 +49,7 @@ def load(
 
     Text encoders take `compress`, `threads`, `tokenizer` and `force`. Their encodings are judged by embeddings of a few
     sentences: the cosine with those of the file's weights must be at least 0.98. Image encoders take `threads`,
-    CLIP and SigLIP `tokenizer` too.
+    CLIP, SigLIP and Whisper `tokenizer` too.
 
     Raises Error for a model that cannot be read, for an encoding that changes the text too much, and for values out of
     range. Nothing is downloaded.
@@ -61,6 +63,9 @@ def load(
         of_decoders = zip((*OF_DECODERS, "compress"), (context, lora, calibration, compress), strict=True)
         _refuse("CLIP or SigLIP", of_decoders)
         return load_text_image_encoder(path, threads=threads, tokenizer=tokenizer)
+    if holds_speech(path):
+        _refuse("Whisper", zip((*OF_DECODERS, "compress"), (context, lora, calibration, compress), strict=True))
+        return load_speech(path, threads=threads, tokenizer=tokenizer)
     if not holds_encoder(path):
         return decoders.load(
             path,

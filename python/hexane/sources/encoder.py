@@ -1,4 +1,4 @@
-"""Folders of Hugging Face with an encoder of texts, images or both: config.json and safetensors."""
+"""Folders of Hugging Face with an encoder of texts, images or both, or with Whisper: config.json and safetensors."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,7 +16,7 @@ def _has_weights(seen: Seen) -> bool:
 
 
 def is_encoder(seen: Seen) -> bool:
-    """True for a folder with safetensors whose config.json names a family of encoders."""
+    """True for a folder with safetensors whose config.json names a family of encoders, or Whisper."""
     return _kind(seen) is not None
 
 
@@ -24,24 +24,23 @@ def _kind(seen: Seen) -> Callable[[Path], Opened] | None:
     """The class that opens the folder; None for other folders."""
     if seen.path is None or not _has_weights(seen):
         return None
-    from hexane.importers import encoders, image_encoders
+    from hexane.importers import encoders, image_encoders, speech
 
     kinds: list[tuple[Callable[[Path], bool], Callable[[Path], Opened]]] = [
         (encoders.holds_encoder, encoders.OpenedEncoder),
         (image_encoders.holds_image_encoder, image_encoders.OpenedImageEncoder),
         (image_encoders.holds_text_half, image_encoders.OpenedTextHalf),
         (image_encoders.holds_pair, image_encoders.OpenedPair),
+        (speech.holds_speech, speech.OpenedSpeech),
     ]
     return next((opened for holds, opened in kinds if holds(seen.path)), None)
 
 
 def _open(seen: Seen) -> Mapping[str, Function]:
-    from hexane.importers.image_encoders import OpenedPair
-
     opened = _kind(seen)
     assert seen.path is not None
     assert opened is not None
-    names = OpenedPair.functions if opened is OpenedPair else ("main",)
+    names: tuple[str, ...] = getattr(opened, "functions", ("main",))
     if seen.function is not None and seen.function not in names:
         raise Error(f"[open] {seen.path}: got the function {seen.function!r}, need one of {', '.join(names)}")
     return functions_of(opened(seen.path), (seen.function,) if seen.function else names)
