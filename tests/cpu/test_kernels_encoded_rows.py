@@ -38,9 +38,7 @@ def there_and_back(shape: tuple[int, int], rows: tuple[int, ...], turned: bool =
 
 def fed(graph: Graph) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(5)
-    return {
-        str(v.node.attrs["name"]): rng.standard_normal(v.shape).astype(np.float32) for v in graph.inputs
-    }
+    return {str(v.node.attrs["name"]): rng.standard_normal(v.shape).astype(np.float32) for v in graph.inputs}
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -72,7 +70,9 @@ def test_every_cut_has_the_same_bits(bits: int, palette: int) -> None:
     )
     op = hx.ops.OPS["cpu.encoded_rows_matmul"]
     attrs: dict[str, Any] = {"bits": bits, "palette": bool(palette), "transpose_x": False, "width": 51}
-    want = op.ref(x.astype(np.float64), weight if palette or bits == 4 else weight.view(np.int8), numbers, bias, **attrs)
+    want = op.ref(
+        x.astype(np.float64), weight if palette or bits == 4 else weight.view(np.int8), numbers, bias, **attrs
+    )
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=2e-3)
 
 

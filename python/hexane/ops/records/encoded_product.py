@@ -259,7 +259,8 @@ OPS = (
         attrs={"bits": integer(8), "palette": flag(False), "transpose_x": flag(False), "width": integer(),
                "epilogue": SLOTS},
         shape=_rows_shape, dtype=_rows_dtype, check=(_check_rows,), kernel="encoded_rows_matmul",
-        kernel_attrs=_rows_attrs, level="kernel", epilogue=True, lengths="rows", ref=_rows, cases=(),
+        kernel_attrs=_rows_attrs, level="kernel", epilogue=True, product=lambda scale, *_, **__: scale[None, :],
+        lengths="rows", ref=_rows, cases=(),
     ),
     Op(
         name=ENCODED_MATMUL,

@@ -224,6 +224,12 @@ def _rows_fit(table: Node) -> bool:
     return held(scales.node.data) and within_halves(scales.node.data, 8)
 
 
+def _name_entries(indices: Value, entries: int) -> bool:
+    found = indices.node.data
+    assert found is not None
+    return bool(found.max(initial=0) < entries)
+
+
 def _rows(weight: Value, ids: Value, node: Node) -> Value | None:
     """These rows of an encoded table, decoded after they are found."""
 
@@ -253,6 +259,11 @@ def _rows(weight: Value, ids: Value, node: Node) -> Value | None:
             codes = constant(indices.astype(np.uint8), weight.node.sources)
             return make("gather", first, make("cast", picked(codes), dtype=INT32), axis=0)
         case "decode_palette":
+            table = second.node.data
+            assert table is not None
+            if table.size == table.shape[-1] and _name_entries(first, table.size):
+                entries = constant(table.reshape(-1), weight.node.sources)
+                return make("gather", entries, make("cast", picked(first), dtype=INT32), axis=0)
             groups = constant((np.arange(rows) * second.shape[0] // rows).astype(np.int32), weight.node.sources)
             return make("decode_palette", picked(first), make("gather", second, picked(groups), axis=0))
     return None
