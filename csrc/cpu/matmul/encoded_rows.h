@@ -1,4 +1,4 @@
-// Rows of an encoded weight, decoded where they lie: what a kernel reads that does not pack the weight.
+// Rows of an encoded weight, decoded from where they lie, for kernels that do not pack it.
 #pragma once
 
 #include <algorithm>

@@ -252,7 +252,7 @@ Prepared prepare_rows(const Call& call) {
   check_dense(kRowsName, "weight", weight);
   check_dense(kRowsName, "numbers", numbers);
   if (out.rank < 1) fail(kRowsName, "ranks: got an output of rank 0, need at least 2");
-  // Its rows are as those of a weight whose columns are multiplied.
+  // Checks its rows like those of encoded_matmul.
   const int64_t shape[] = {1, out.shape[out.rank - 1]}, strides[] = {0, 4};
   const Tensor row = {nullptr, DType::kFp32, 2, false, 0, shape, strides};
   const EncodedPanels e = encoded_panels(kRowsName, row, weight, numbers, attrs.bits, attrs.palette, false);

@@ -114,7 +114,7 @@ def start_of(
 def _kept(
     config: LlamaConfig, weights: dict[str, Array | Tensor] | None, options: TrainingOptions
 ) -> dict[str, Array | Tensor] | None:
-    """The weights as the program keeps them: those of a file end here if they are encoded."""
+    """The weights as the program keeps them. Encoding takes them out of the dict."""
     if weights is None or options.compress is None:
         return weights
     return encoded_base(config, weights, options.compress)

@@ -60,8 +60,8 @@ def llama(
     weights, such as "int8" or "blockwise4:b32"; the backward pass reads the few bits. Weights may also be tensors in
     few bits, as `read_stored` gives them.
 
-    Raises Error for an unknown name, for missing or extra weights, for wrong shapes, for adapters whose rank exceeds
-    the sizes of a layer, for a compression without lora, and for an encoding that the backward pass cannot read.
+    Raises Error for an unknown name, for missing or extra weights, for wrong shapes, and for adapters whose rank
+    exceeds the sizes of a layer. Also for a compression without lora, and for an encoding without a backward kernel.
     """
     sizes = LlamaConfig.named(config) if isinstance(config, str) else config
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
