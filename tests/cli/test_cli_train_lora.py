@@ -12,6 +12,7 @@ import hexane as hx
 from command import Cli
 from decoders import decoder_weights, llama2c_v0, logits_in_numpy
 from hexane.runtime.states import read_states, write_states
+from hexane.train.decoder.lora import array_of
 from training_logs import read_log
 
 VOCAB, SEQ = 40, 16
@@ -173,3 +174,55 @@ def test_a_checkpoint_of_adapters_is_no_model(cli: Cli, data: Path, base: Path, 
     (run / "checkpoint.hxc").write_bytes(whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])
     err = refused(cli, "train", "--data", data, "--steps", 2, "--threads", 1, "--resume", "-o", run)
     assert "got bytes that do not fit the checksum" in err
+
+
+def wide() -> hx.train.LlamaConfig:
+    """With matrices that are large enough for an encoding."""
+    return hx.train.LlamaConfig(vocab=128, dim=64, hidden=96, layers=1, heads=4, kv_heads=4, seq=SEQ)
+
+
+@pytest.fixture
+def wide_base(tmp_path: Path) -> Path:
+    path = tmp_path / "wide.bin"
+    path.write_bytes(llama2c_v0(wide(), decoder_weights(wide())))
+    return path
+
+
+@pytest.mark.parametrize("mode", ["int8", "blockwise4:b32", "palette4"])
+def test_a_run_on_a_base_in_few_bits_goes_on_and_is_exported(
+    cli: Cli, data: Path, wide_base: Path, tmp_path: Path, mode: str
+) -> None:
+    first = ("train", "--data", data, "--model", wide_base, *COMMON, "--lora", 3, "--compress", mode)
+    first = (*first, "--schedule", "constant", "--warm-up", 3)
+    cli(*first, "--steps", 6, "-o", tmp_path / "whole", "--export", tmp_path / "merged.bin")
+    cli(*first, "--steps", 4, "-o", tmp_path / "parts")
+    ended = cli("train", "--data", data, "--threads", 1, "--steps", 6, "--resume", "-o", tmp_path / "parts")
+    assert ended.code == 0, ended.err
+    assert read_log(tmp_path / "parts") == read_log(tmp_path / "whole")
+    # The adapters are those of the base as its file has it.
+    config, weights = hx.train.read_llama(wide_base)
+    lora, adapters = hx.train.read_adapter(tmp_path / "whole" / "adapter", config, weights)
+    hx.train.Generator(wide_base, lora=tmp_path / "whole" / "adapter", options=hx.Options(target="host", threads=1))
+    # The model is written with the numbers that it was trained on.
+    model = hx.train.llama(config, weights=weights, lora=lora, compress=mode)
+    base = {name: array_of(tensor) for name, tensor in model.frozen.items()}
+    want = hx.train.merge_adapters(config, base, lora, adapters)
+    got = hx.train.read_llama(tmp_path / "merged.bin")[1]
+    for name, array in want.items():
+        np.testing.assert_array_equal(got[name], array, err_msg=name)
+    assert (got["model.layers.0.mlp.up_proj.weight"] != weights["model.layers.0.mlp.up_proj.weight"]).any()
+
+
+def test_an_encoding_that_cannot_be_is_refused(cli: Cli, data: Path, wide_base: Path, tmp_path: Path) -> None:
+    def error(*options: Any) -> str:
+        words = ("train", "--data", data, "--model", wide_base, *COMMON, "--steps", 1, "-o", tmp_path / "run")
+        return refused(cli, *words, *options)
+
+    assert "--compress: got it without --lora, need adapters" in error("--compress", "int8")
+    assert "compress: got 'auto', need int8" in error("--lora", 3, "--compress", "auto")
+    assert "as palette4:g12, need int8" in error("--lora", 3, "--compress", "palette4:g12")
+    assert "compress: got 'int8' for M4, need the host" in error("--lora", 3, "--compress", "int8", "--target", "M4")
+    assert not (tmp_path / "run").exists()
+    cli("train", "--data", data, "--model", wide_base, *COMMON, "--lora", 3, "--steps", 1, "-o", tmp_path / "kept")
+    more = ("train", "--data", data, "--threads", 1, "--steps", 2, "--resume", "-o", tmp_path / "kept")
+    assert "compress: got int8, need none: the checkpoint's" in refused(cli, *more, "--compress", "int8")

@@ -7,9 +7,9 @@ import pytest
 from instruction_sets import assert_passes_on, on_others
 
 HERE = Path(__file__).parent
-FILES = ["test_kernels_encoded.py", "test_kernels_encoded_fp16.py", "test_decode.py"]
+FILES = ["test_kernels_encoded.py", "test_kernels_encoded_fp16.py", "test_kernels_encoded_rows.py", "test_decode.py"]
 CHOSEN = (
-    "product_has_the_bits or runs_of_a_row or in_fp16_the_bits or beyond_the_table or in_fp16_has_the_bits"
+    "product_has_the_bits or product_by_rows_has or runs_of_a_row or in_fp16_the_bits or beyond_the_table or in_fp16_has_the_bits"
     " or in_fp16_have_the_bits or decoded_in_calls or smallest_products"
 )
 # Of the products those with sums of one block and those of several that end in an odd term; of weights decoded in calls

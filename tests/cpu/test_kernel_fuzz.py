@@ -212,10 +212,16 @@ def test_a_damaged_call_keeps_to_its_operands(op: Op, index: int):
 MODES = ("int8", "palette4", "palette6:g8", "palette8", "palette4:v2", "palette8:v4", "blockwise4:b32")
 BUILDS = {
     "product": lambda x, w: hx.linear(hx.reshape(x, shape=(32, 64)), w((64, 64))),
+    "by rows": lambda x, w: hx.matmul(hx.linear(hx.reshape(x, shape=(32, 64)), w((64, 64))), w((64, 64))),
     "convolution": lambda x, w: hx.conv(x, w((64, 64, 3, 3)), pad=1),
     "transposed": lambda x, w: hx.conv_transpose(x, w((64, 32, 2, 2)), strides=2),
 }
-KERNELS = {"product": "encoded_matmul", "convolution": "encoded_conv", "transposed": "decode"}
+KERNELS = {
+    "product": "encoded_matmul",
+    "by rows": "encoded_rows_matmul",
+    "convolution": "encoded_conv",
+    "transposed": "decode",
+}
 
 
 SPARSE_KERNELS = {"product": "sparse_matmul", "convolution": "sparse_conv"}

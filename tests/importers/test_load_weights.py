@@ -4,6 +4,7 @@ import json
 import os
 import random
 import struct
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -83,16 +84,21 @@ def test_tensors_of_many_sizes_stand_where_they_belong(tmp_path):
     same(hx.load_weights(str(tmp_path / "w.safetensors")), want)
 
 
-def test_weights_of_a_file_are_views_of_one_block(tmp_path):
+def test_the_memory_of_a_weight_ends_with_it(tmp_path):
     save_file({"a": A, "b": B}, tmp_path / "w.safetensors")
     weights = hx.load_weights(tmp_path / "w.safetensors")
-    owners = set()
-    for array in weights.values():
+    owners = {}
+    for name, array in weights.items():
         assert not array.flags.writeable
+        assert array.ctypes.data % 64 == 0
         while isinstance(array.base, np.ndarray):
             array = array.base
-        owners.add(id(array))
-    assert len(owners) == 1
+        assert array.nbytes <= weights[name].nbytes + 64
+        owners[name] = weakref.ref(array)
+    del array, weights["a"]
+    assert owners["a"]() is None
+    assert owners["b"]() is not None
+    same(weights, {"b": B})
 
 
 @pytest.mark.parametrize("change", ["truncate", "overwrite"])

@@ -167,6 +167,12 @@ def _examples() -> Iterator[tuple[Graph, Mapping[str, Array]]]:
         small = hx.graph({"y": hx.linear(x, weight, weight[:, 0].copy())})
         given = {"x": rng.standard_normal(shape).astype(np.float32)}
         yield compress(small, hx.Compression(mode), load_target("host")), given
+    for mode, shape in (("int8", (2, 9, 60)), ("blockwise4:b30", (7, 60)), ("palette2:v2", (3, 60))):
+        matrix = hx.const(weight)  # read transposed, and as it is
+        x = hx.input("x", shape)
+        small = hx.graph({"y": hx.matmul(hx.linear(x, matrix), matrix) + weight[0]})
+        given = {"x": rng.standard_normal(shape).astype(np.float32)}
+        yield compress(small, hx.Compression(mode), load_target("host")), given
     halved = np.where(weight < 0.3, np.float32(0), weight)
     for shape in ((2, 9, 60), (7, 60), (1, 60)):
         graph = hx.graph({"y": hx.linear(hx.input("x", shape), halved, weight[:, 0].copy())})

@@ -104,4 +104,4 @@ def test_products_that_are_added_to_a_sum_are_products() -> None:
     net = hx.compile(hx.train.step(loss, [w], hx.train.sgd(0.1), accumulate=2), threads=1)
     assert isinstance(net, hx.Model)
     assert {step["kernel"] for step in net.steps} >= {"matmul", "accumulating_matmul"}
-    assert {"matmul", "accumulating_matmul"} <= PRODUCTS
+    assert {"matmul", "accumulating_matmul", "encoded_matmul", "encoded_rows_matmul"} <= PRODUCTS

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "core/fp16.h"
-#include "cpu/matmul/encoded.h"
+#include "cpu/matmul/encoded_rows.h"
 #include "cpu/operand.h"
 #include "cpu/tables.h"
 
@@ -22,9 +22,7 @@ constexpr int64_t kRunsAtOnce = 16;
 // The rows of the weight are the indices of one axis of the output, each of num_runs runs of `run` numbers.
 struct DecodeState {
   int64_t rows, run, num_runs;
-  int64_t block;  // terms of one scale
-  int64_t table_rows;
-  int64_t vector;  // rows that share a row of codes
+  EncodedRows codes;
 };
 
 Prepared prepare(const Call& call) {
@@ -47,22 +45,8 @@ Prepared prepare(const Call& call) {
   const EncodedPanels e = encoded_panels(kName, row, weight, numbers, attrs.bits, attrs.palette, false);
   if (e.columns != s.rows)
     fail(kName, "weight: got ", shape_text(weight), ", need ", s.rows, " rows, as axis ", attrs.axis, " of the output");
-  s.vector = e.vector;
-  s.block = e.block;
-  s.table_rows = std::max<int64_t>(s.rows / std::max<int64_t>(numbers.shape[0], 1), 1);
+  s.codes = encoded_rows(e, numbers);
   return state;
-}
-
-// The codes [begin, begin + count) of a row, one in each byte; begin is even.
-const uint8_t* codes_of(const uint8_t* row, int64_t begin, int64_t count, bool four_bits, uint8_t* spread) {
-  if (!four_bits) return row + begin;
-  const uint8_t* from = row + begin / 2;
-  for (int64_t i = 0; i < count / 2; ++i) {
-    spread[2 * i] = from[i] & 15;
-    spread[2 * i + 1] = from[i] >> 4;
-  }
-  if (count % 2) spread[count - 1] = from[count / 2] & 15;
-  return spread;
 }
 
 template <class T>
@@ -84,27 +68,13 @@ struct Put {
 // The decoded terms [begin, end) of a row; begin is even. T: float, or fp16, to which each number is rounded.
 template <class T>
 void decode_terms(const Call& call, const DecodeState& s, int64_t row, int64_t begin, int64_t end) {
-  const auto& attrs = call.attributes<DecodeAttrs>();
-  const Tensor &weight = call.inputs[0], &numbers = call.inputs[1], &out = call.outputs[0];
-  const bool four_bits = attrs.bits == 4;
-  const int64_t width = numbers.shape[1], entries = four_bits ? kTableEntries : kWideTableEntries;
-  const auto* codes = weight.as<const uint8_t>() + row / s.vector * weight.shape[1];
-  const float* own = numbers.as<const float>() + (attrs.palette ? row / s.table_rows * width * s.vector : row);
+  const Tensor& out = call.outputs[0];
   const Put<T> put = {out.as<T>() + row * s.run, s.run, s.rows * s.run};
-  uint8_t spread[kPart];
-  float found[kPart], table[kWideTableEntries];
-  if (attrs.palette && (width < entries || s.vector > 1)) {
-    for (int64_t i = 0; i < entries; ++i) table[i] = own[std::min(i, width - 1) * s.vector + row % s.vector];
-    own = table;
-  }
-  while (begin < end) {
-    const int64_t room = attrs.palette ? kPart : s.block - begin % s.block;
-    const int64_t count = std::min({kPart, room, end - begin});
-    const uint8_t* some = codes_of(codes, begin, count, four_bits, spread);
-    if (attrs.palette)
-      for (int64_t i = 0; i < count; ++i) found[i] = own[some[i]];
-    else
-      encoded_ops().integers(some, count, four_bits, own[begin / s.block * width], found);
+  const EncodedRow from(s.codes, call.inputs[0], call.inputs[1], row);
+  float found[kPart];
+  for (; begin < end; begin += kPart) {
+    const int64_t count = std::min(kPart, end - begin);
+    from.decode(begin, count, found);
     if constexpr (sizeof(T) == 2) {
       fp16 halves[kPart];
       convert(std::span(found, static_cast<size_t>(count)), std::span(halves, static_cast<size_t>(count)));
@@ -112,7 +82,6 @@ void decode_terms(const Call& call, const DecodeState& s, int64_t row, int64_t b
     } else {
       put(found, begin, count);
     }
-    begin += count;
   }
 }
 

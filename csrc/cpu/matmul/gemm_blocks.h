@@ -31,10 +31,12 @@ struct BlockRows {
   const std::byte* extra[kMaxSlots][kBlockRows];
 };
 
-// Like multiply(), straight from the columns. locate(row, i, rows) puts a row into place i.
-template <class Locate>
-void multiply_blocks(Tile& tile, const Columns& y, int64_t num_rows, Range columns, float* scratch, Locate&& locate) {
-  const int64_t k = y.k(), terms = block_terms(k);
+// Like multiply(), of a matrix with k rows. pack(columns, terms, block) packs these into dense panels, and locate(row,
+// i, rows) puts a row into place i.
+template <class Pack, class Locate>
+void multiply_blocks(Tile& tile, int64_t k, int64_t num_rows, Range columns, float* scratch, Pack&& pack,
+                     Locate&& locate) {
+  const int64_t terms = block_terms(k);
   float* sums = scratch + kBlockColumns * terms;
   BlockRows at;
   const float* a[kTileRows];
@@ -58,23 +60,30 @@ void multiply_blocks(Tile& tile, const Columns& y, int64_t num_rows, Range colum
   for (int64_t b = 0, row = 0; row < num_rows; row += blocks[b++]) {
     for (int64_t i = 0; i < blocks[b]; ++i) locate(row + i, i, at);
     for (int64_t column = columns.begin; column < columns.end; column += kBlockColumns) {
-      Columns part = y;
-      part.num_columns = std::min(kBlockColumns, columns.end - column);
+      const Range some = {column, std::min(column + kBlockColumns, columns.end)};
       tile.column = column;
-      tile.num_panels = static_cast<int>(ceil_div(part.num_columns, kPanelLanes));
+      tile.num_panels = static_cast<int>(ceil_div(some.end - some.begin, kPanelLanes));
       int64_t begin = 0;
       do {
-        tile.length = part.shape[2] = std::min(terms, k - begin);
+        tile.length = std::min(terms, k - begin);
         tile.panel_bytes = tile.length * kPanelLanes * 4;
         tile.first_block = begin == 0;
         tile.last_block = begin + tile.length == k;
-        part.from = y.from + column * y.column_stride + begin * y.strides[2];
-        pack_panels(part, false, reinterpret_cast<std::byte*>(scratch), tile.panel_bytes);
+        pack(some, Range{begin, begin + tile.length}, scratch);
         multiply_block(blocks[b], begin);
         begin += tile.length;
       } while (begin < k);
     }
   }
+}
+
+// Packs a block of the columns of y, as multiply_blocks wants it.
+inline void pack_block(const Columns& y, Range columns, Range terms, float* block) {
+  Columns part = y;
+  part.num_columns = columns.end - columns.begin;
+  part.shape[2] = terms.end - terms.begin;
+  part.from = y.from + columns.begin * y.column_stride + terms.begin * y.strides[2];
+  pack_panels(part, false, reinterpret_cast<std::byte*>(block), part.shape[2] * kPanelLanes * 4);
 }
 
 }  // namespace hexane::cpu

@@ -1,5 +1,6 @@
 // matmul: [.., M, K] x [.., K, N] -> [.., M, N] with NumPy broadcasting of the leading axes, bias and epilogue.
 // encoded_matmul: the same with a weight [N, K] in integers or indices, whose numbers are decoded in every call.
+// encoded_rows_matmul: [.., M, N] x such a weight, as it is [N, K]: each thread decodes a block of it right before use.
 // sparse_matmul: the same with a weight of which the numbers that are not 0 are stored (sparse.h).
 // accumulating_matmul: s + x y, or x y where it is the first of a sum; the output may lie over s.
 //
@@ -13,6 +14,7 @@
 #include "cpu/engine/engine_tile.h"
 #include "cpu/matmul/bf16.h"
 #include "cpu/matmul/encoded.h"
+#include "cpu/matmul/encoded_rows.h"
 #include "cpu/matmul/gemm_blocks.h"
 #include "cpu/matmul/matmul.h"
 #include "cpu/matmul/sparse.h"
@@ -46,6 +48,7 @@ struct AccumulatingMatmulAttrs {
 
 constexpr const char* kName = "matmul";
 constexpr const char* kEncodedName = "encoded_matmul";
+constexpr const char* kRowsName = "encoded_rows_matmul";
 constexpr const char* kSparseName = "sparse_matmul";
 constexpr const char* kAccumulatingName = "accumulating_matmul";
 constexpr int kSumInput = 2, kFirstInput = 3;      // of accumulating_matmul
@@ -69,6 +72,8 @@ struct MatmulState : MatmulShape {
   bool accumulates = false;
   bool encoded = false;  // y is `encoded_y`, whose addresses are those of a call
   EncodedPanels encoded_y;
+  bool by_rows = false;  // y has `rows_y`, read where they lie
+  EncodedRows rows_y;
   bool sparse = false;  // y is `sparse_y`, read where it lies
   SparseShape sparse_y;
   std::vector<int64_t> groups;  // of its numbers, if it is constant
@@ -195,10 +200,10 @@ Prepared prepare_accumulating(const Call& call) {
   return state;
 }
 
-// The weight as a product sees it.
-void set_weight_shape(const char* kernel, const Call& call, int64_t columns, int64_t k, bool transpose_x,
-                      MatmulState& s) {
-  const int64_t shape[] = {columns, k}, strides[] = {k, 1};
+// The weight as a product sees it, of rows that are its columns or its terms.
+void set_weight_shape(const char* kernel, const Call& call, int64_t rows, int64_t width, bool transpose_x,
+                      bool transpose_y, MatmulState& s) {
+  const int64_t shape[] = {rows, width}, strides[] = {width, 1};
   Tensor y = call.inputs[1];
   y.rank = 2;
   y.shape = shape;
@@ -207,7 +212,7 @@ void set_weight_shape(const char* kernel, const Call& call, int64_t columns, int
   inputs[1] = y;
   Call seen = call;
   seen.inputs = inputs;
-  set_shape(kernel, s, seen, transpose_x, true, s.epilogue);
+  set_shape(kernel, s, seen, transpose_x, transpose_y, s.epilogue);
   set_rows(call, s);
 }
 
@@ -230,12 +235,34 @@ Prepared prepare_encoded(const Call& call) {
   const Tensor &x = call.inputs[0], &weight = call.inputs[1], &numbers = call.inputs[2];
   s.encoded = true;
   s.encoded_y = encoded_panels(kEncodedName, x, weight, numbers, attrs.bits, attrs.palette, attrs.transpose_x);
-  set_weight_shape(kEncodedName, call, s.encoded_y.columns, s.encoded_y.k, attrs.transpose_x, s);
+  set_weight_shape(kEncodedName, call, s.encoded_y.columns, s.encoded_y.k, attrs.transpose_x, true, s);
   s.direct = s.half_panels = false;
   s.panel_bytes = s.encoded_y.panel_bytes;
   s.batch_bytes = s.panel_bytes * ceil_div(s.n, kPanelLanes);
   set_bias(kEncodedName, call, s);
   pack_constant(call, s);
+  return state;
+}
+
+Prepared prepare_rows(const Call& call) {
+  const auto& attrs = call.attributes<EncodedMatmulAttrs>();
+  auto state = stored_state(kRowsName, call, attrs.epilogue);
+  MatmulState& s = *state;
+  const Tensor &weight = call.inputs[1], &numbers = call.inputs[2], &out = call.outputs[0];
+  check_dense(kRowsName, "weight", weight);
+  check_dense(kRowsName, "numbers", numbers);
+  if (out.rank < 1) fail(kRowsName, "ranks: got an output of rank 0, need at least 2");
+  // Checks its rows like those of encoded_matmul.
+  const int64_t shape[] = {1, out.shape[out.rank - 1]}, strides[] = {0, 4};
+  const Tensor row = {nullptr, DType::kFp32, 2, false, 0, shape, strides};
+  const EncodedPanels e = encoded_panels(kRowsName, row, weight, numbers, attrs.bits, attrs.palette, false);
+  s.by_rows = s.in_blocks = true;
+  s.rows_y = encoded_rows(e, numbers);
+  set_weight_shape(kRowsName, call, e.columns, e.k, attrs.transpose_x, false, s);
+  s.direct = s.half_panels = s.is_packed = false;
+  s.panel_bytes = s.k * kPanelLanes * 4;
+  s.batch_bytes = s.panel_bytes * ceil_div(s.n, kPanelLanes);
+  set_bias(kRowsName, call, s);
   return state;
 }
 
@@ -246,7 +273,7 @@ Prepared prepare_sparse(const Call& call) {
   s.sparse = true;
   s.sparse_y =
       sparse_shape(kSparseName, call.inputs[0], call.inputs[1], call.inputs[2], attrs.columns, attrs.transpose_x);
-  set_weight_shape(kSparseName, call, attrs.columns, s.sparse_y.k, attrs.transpose_x, s);
+  set_weight_shape(kSparseName, call, attrs.columns, s.sparse_y.k, attrs.transpose_x, true, s);
   s.direct = s.half_panels = false;
   s.panel_bytes = s.k * kPanelLanes * 4;
   s.batch_bytes = s.panel_bytes * ceil_div(s.n, kPanelLanes);
@@ -264,7 +291,7 @@ Prepared prepare_bf16(const Call& call) { return prepare_in(bf16_arithmetic(), c
 
 void cuts(const Call& call, Cuts& cuts) {
   const auto& s = call.state<MatmulState>();
-  matmul_cuts(call, s, s.batch_bytes, cuts, s.encoded || s.sparse, s.sparse ? kMaskColumns : kPanelLanes);
+  matmul_cuts(call, s, s.batch_bytes, cuts, s.encoded || s.by_rows || s.sparse, s.sparse ? kMaskColumns : kPanelLanes);
 }
 
 Box needs(const Call& call, int input, const Box& out) {
@@ -283,6 +310,11 @@ Box needs_encoded(const Call& call, int input, const Box& out) {
   return box;
 }
 
+Box needs_rows(const Call& call, int input, const Box& out) {
+  if (input == 1 || input == 2) return whole(call.inputs[input]);
+  return matmul_needs(call, input, 4, out, call.attributes<EncodedMatmulAttrs>().transpose_x, false);
+}
+
 Box needs_sparse(const Call& call, int input, const Box& out) {
   if (input == 1 || input == 2) return whole(call.inputs[input]);
   return matmul_needs(call, input, 4, out, call.attributes<SparseMatmulAttrs>().transpose_x, true);
@@ -296,7 +328,7 @@ Box needs_accumulating(const Call& call, int input, const Box& out) {
 
 int64_t cost(const Call& call) {
   const auto& s = call.state<MatmulState>();
-  const int64_t weight = s.encoded || s.sparse ? s.n * s.k / 10 : s.batch_bytes * s.num_y_batches / 60;
+  const int64_t weight = s.encoded || s.by_rows || s.sparse ? s.n * s.k / 10 : s.batch_bytes * s.num_y_batches / 60;
   return std::max(call.outputs[0].size() * s.k / 50, weight) + 100;
 }
 
@@ -390,6 +422,18 @@ void begin_part(const Call& call, int64_t part, std::byte* shared) {
   convert_rows(call.inputs[0], s, box, {}, first, count, reinterpret_cast<float*>(shared) + first * s.k);
 }
 
+// Decodes a block of the weight into panels.
+void decode_block(const Call& call, const MatmulState& s, Range columns, Range terms, float* block) {
+  const int64_t count = columns.end - columns.begin, panel = (terms.end - terms.begin) * kPanelLanes;
+  alignas(64) float numbers[kBlockColumns];
+  std::fill(numbers + count, numbers + ceil_div(count, kPanelLanes) * kPanelLanes, 0.0f);
+  for (int64_t term = terms.begin; term < terms.end; ++term, block += kPanelLanes) {
+    EncodedRow(s.rows_y, call.inputs[1], call.inputs[2], term).decode(columns.begin, count, numbers);
+    for (int64_t i = 0; i < count; i += kPanelLanes)
+      std::memcpy(block + i / kPanelLanes * panel, numbers + i, kPanelLanes * 4);
+  }
+}
+
 void begin(const Call& call, std::byte* shared) {
   const auto& s = call.state<MatmulState>();
   if (s.is_packed || s.direct || (s.in_blocks && !s.shared_rows)) return;
@@ -468,7 +512,11 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
           gemm_ops().finish_row(tile, results, columns.end - columns.begin);
         }
       } else if (s.in_blocks) {
-        multiply_blocks(tile, columns_of(y.data + base.y, y, s), count, columns, decoded,
+        const Columns matrix = columns_of(y.data + base.y, y, s);
+        const auto pack = [&](Range some, Range terms, float* block) {
+          s.by_rows ? decode_block(call, s, some, terms, block) : pack_block(matrix, some, terms, block);
+        };
+        multiply_blocks(tile, s.k, count, columns, decoded, pack,
                         [&](int64_t row, int64_t i, BlockRows& to) { locate_row(row, i, to.a, to); });
       } else if (s.encoded) {
         multiply_encoded(tile, at_address(s.encoded_y, panels, s.batch_bytes), count, columns, decoded, locate);
@@ -521,6 +569,14 @@ constexpr Kernel encoded_row(const char* dtypes) {
   return kernel;
 }
 
+constexpr Kernel rows_row(const char* dtypes) {
+  Kernel kernel = encoded_row(dtypes);
+  kernel.name = kRowsName;
+  kernel.prepare = prepare_rows;
+  kernel.needs = needs_rows;
+  return kernel;
+}
+
 constexpr Kernel sparse_row(const char* dtypes) {
   Kernel kernel = row(dtypes);
   kernel.name = kSparseName;
@@ -554,7 +610,8 @@ const Kernel kTable[] = {row("fp32,fp32,fp32...->fp32"),
                          accumulating_row("fp32,fp16,fp32,bool->fp32"),
                          accumulating_row("fp16,fp16,fp32,bool->fp32"),
                          accumulating_row("fp16,fp32,fp32,bool->fp32")};
-const Kernel kEncodedTable[] = {encoded_row("fp32,8b,fp32,fp32...->fp32"), encoded_row("fp16,8b,fp32,fp16...->fp16")};
+const Kernel kEncodedTable[] = {encoded_row("fp32,8b,fp32,fp32...->fp32"), encoded_row("fp16,8b,fp32,fp16...->fp16"),
+                                rows_row("fp32,8b,fp32,fp32...->fp32")};
 const Kernel kSparseTable[] = {sparse_row("fp32,8b,fp32,fp32...->fp32")};
 
 }  // namespace

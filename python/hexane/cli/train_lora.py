@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from hexane.build import Tensor
 from hexane.errors import Error
 from hexane.graph import Array
 from hexane.train.decoder import LlamaConfig, Lora
@@ -55,7 +56,7 @@ class AskedLora:
                 )
 
 
-def base_of(model: str | None, config: LlamaConfig, weights: Mapping[str, Array] | None, lora: Lora) -> Base:
+def base_of(model: str | None, config: LlamaConfig, weights: Mapping[str, Array | Tensor] | None, lora: Lora) -> Base:
     """The base of a new run. Raises Error for a model that is not there yet, and a rank above its sizes."""
     if model is None or weights is None:
         got = "no --model" if model is None else f"--model {model}, a new one"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hexane import _core
+from hexane.build import Tensor
 from hexane.cli.train_lora import AskedLora, base_of, base_path
 from hexane.errors import Error
 from hexane.graph import Array
@@ -15,6 +16,8 @@ from hexane.train.decoder import LlamaConfig, Lora, read_llama
 from hexane.train.decoder.adapter_files import check_base
 from hexane.train.decoder.checkpoint import holds_adapters, read_adapted, read_checkpoint
 from hexane.train.decoder.config import STORIES
+from hexane.train.decoder.encoded_base import encoded_base
+from hexane.train.decoder.files import read_stored
 from hexane.train.decoder.formats import hugging_face, llama2c
 from hexane.train.decoder.formats.hugging_face_like import CONFIG, TOKENIZER_FILES, files_of
 from hexane.train.decoder.lora import Base
@@ -32,7 +35,7 @@ class Start:
     ones, and the model that `weights` are of."""
 
     config: LlamaConfig
-    weights: dict[str, Array] | None
+    weights: dict[str, Array | Tensor] | None
     options: TrainingOptions
     tokens: int | None = None
     lora: Lora | None = None
@@ -62,10 +65,14 @@ def start_of(
     Raises Error for a checkpoint that is not to be resumed, or is of another model or of other options.
     """
     if not checkpoint.exists():
-        adapters = lora.made
-        config, weights = _asked(model, sizes, seq)
+        adapters, options = lora.made, TrainingOptions(**given)
+        if adapters is None and options.compress is not None:
+            raise Error(
+                "[train] --compress: got it without --lora, need adapters: weights that are trained stay in fp32"
+            )
+        config, weights = _asked(model, sizes, seq, stored=adapters is not None)
         base = None if adapters is None else base_of(model, config, weights, adapters)
-        return Start(config, weights, TrainingOptions(**given), lora=adapters, base=base)
+        return Start(config, _kept(config, weights, options), options, lora=adapters, base=base)
     if not resume:
         raise Error(
             f"[train] {checkpoint}: got a checkpoint of an earlier run, need --resume to go on from it, or another"
@@ -75,12 +82,13 @@ def start_of(
     kept = read_adapted(checkpoint) if holds_adapters(checkpoint) else None
     lora.check_kept(where, None if kept is None else kept.lora)
     if kept is None:
-        config, weights, notes = read_checkpoint(checkpoint)
+        config, read, notes = read_checkpoint(checkpoint)
+        weights = {**read}
         asked, _ = _asked(model, sizes, seq, config)
     else:
         config, notes = kept.config, kept.notes
         path = base_path(where, model, kept)
-        asked, weights = _asked(path, sizes, seq, config)
+        asked, weights = _asked(path, sizes, seq, config, stored=True)
     for one in fields(LlamaConfig):
         got, need = getattr(config, one.name), getattr(asked, one.name)
         if got != need:
@@ -95,14 +103,32 @@ def start_of(
         raise Error(f"{where}: got no count of tokens, need a checkpoint that `hexane train` wrote")
     options = resumed_options(notes, given, where)
     return Start(
-        config, weights, options, tokens, *(() if kept is None else (kept.lora, replace(kept.base, path=path)))
+        config,
+        _kept(config, weights, options),
+        options,
+        tokens,
+        *(() if kept is None else (kept.lora, replace(kept.base, path=path))),
     )
 
 
+def _kept(
+    config: LlamaConfig, weights: dict[str, Array | Tensor] | None, options: TrainingOptions
+) -> dict[str, Array | Tensor] | None:
+    """The weights as the program keeps them. Encoding takes them out of the dict."""
+    if weights is None or options.compress is None:
+        return weights
+    return encoded_base(config, weights, options.compress)
+
+
 def _asked(
-    model: str | None, sizes: Mapping[str, int | None], seq: int | None, known: LlamaConfig | None = None
-) -> tuple[LlamaConfig, dict[str, Array] | None]:
-    """The model by the options. known: a checkpoint's config, used for sizes not asked for."""
+    model: str | None,
+    sizes: Mapping[str, int | None],
+    seq: int | None,
+    known: LlamaConfig | None = None,
+    stored: bool = False,
+) -> tuple[LlamaConfig, dict[str, Array | Tensor] | None]:
+    """The model by the options. known: a checkpoint's config, used for sizes not asked for. stored: weights that the
+    file has in few bits stay so."""
     changes: dict[str, Any] = {name: value for name, value in sizes.items() if value is not None}
     row = seq or (SEQ if known is None else known.seq)
     if model is None and known is not None:
@@ -111,14 +137,14 @@ def _asked(
         return LlamaConfig.named(model or NAME, **{**changes, "seq": row}), None
     if not Path(model).exists():
         raise Error(f"[train] --model: got {model!r}, need {', '.join(STORIES)}, or the path of a model or checkpoint")
-    config, weights = read_llama(model)
+    config, weights = read_stored(model) if stored else read_llama(model)
     for name, value in changes.items():
         if getattr(config, name) != value:
             got = f"--{name.replace('_', '-')}: got {value} with --model {model}"
             raise Error(f"[train] {got}, need the model's {getattr(config, name)}, or no option")
     if seq is not None and seq > config.seq:
         raise Error(f"[train] --seq: got {seq}, need at most the {config.seq} of {model}")
-    return replace(config, seq=min(row, config.seq)), weights
+    return replace(config, seq=min(row, config.seq)), {**weights}
 
 
 def made_folders(path: Path) -> list[Path]:

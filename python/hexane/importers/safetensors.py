@@ -38,10 +38,11 @@ def load_weights(path: str | os.PathLike[str]) -> dict[str, Array]:
     """The tensors, by name, of a .safetensors file, of a folder of them, or of the shards in a
     *.safetensors.index.json.
 
-    The arrays are read-only views of one block of memory for each file. It is read as a whole, so that later changes to
-    the file change no weight (a memory map would change, or end the process). bf16 and fp8 come in the dtypes of
-    ml_dtypes. A folder is read by its index if it has one. Shards are files of their own inside the folder; only links
-    of a Hugging Face cache to its blobs are followed. Raises Error for missing, damaged or duplicate weights.
+    The arrays are read-only. Files are read as a whole, so that later changes to a file change no weight (a memory map
+    would change, or end the process). Each array has its own memory, which ends with it. bf16 and fp8 come in the
+    dtypes of ml_dtypes. A folder is read by its index if it has one. Shards are files of their own inside the folder;
+    only links of a Hugging Face cache to its blobs are followed. Raises Error for missing, damaged or duplicate
+    weights.
     """
     path = Path(path)
     if path.is_dir():
@@ -120,7 +121,7 @@ def _open_shard(folder: Path, name: str) -> int:
 
 
 def read_tensors(descriptor: int, where: str) -> dict[str, Array]:
-    """The tensors of one open file, which is closed: read-only views of one block of memory, in the file's order.
+    """The tensors of one open file, which is closed: read-only arrays with memory of their own, in the file's order.
     `where` opens the message of an Error."""
     with os.fdopen(descriptor, "rb", buffering=0) as file:
         try:
@@ -134,40 +135,31 @@ def read_tensors(descriptor: int, where: str) -> dict[str, Array]:
         size = os.fstat(file.fileno()).st_size
         check_memory(where, size)
         # The header's length, the header, then the tensors without gaps, in the order of their offsets.
-        offset = 8 + int.from_bytes(os.pread(file.fileno(), 8, 0), "little")
+        file.seek(8 + int.from_bytes(os.pread(file.fileno(), 8, 0), "little"))
         # Not mapped: a file that is written anew would change the weights, or end before them.
-        data = _read(file, size, offset)
-    data.flags.writeable = False
-    weights = {}
-    for name, (type_name, shape) in zip(names, types, strict=True):
-        try:
-            weights[name], offset = _view(data, offset, _dtype(type_name), shape)
-        except Error as error:
-            raise Error(f"{where}: tensor {name!r}: {error}") from None
+        weights = {}
+        for name, (type_name, shape) in zip(names, types, strict=True):
+            try:
+                weights[name] = _read(file, _dtype(type_name), shape)
+            except Error as error:
+                raise Error(f"{where}: tensor {name!r}: {error}") from None
     return weights
 
 
-def _read(file: FileIO, size: int, offset: int) -> Array:
-    """The bytes of a file. The one at `offset` is aligned, so that kernels read most tensors where they are."""
-    room = np.empty(size + ALIGNMENT, np.uint8)
-    begin = -(room.ctypes.data + offset) % ALIGNMENT
-    data, found = room[begin : begin + size], 0
-    while found < size and (count := file.readinto(data[found:].data)):
-        found += count
-    return data[:found]
-
-
-def _view(data: Array, offset: int, dtype: DType, shape: tuple[int, ...]) -> tuple[Array, int]:
+def _read(file: FileIO, dtype: DType, shape: tuple[int, ...]) -> Array:
+    """The next tensor of a file, aligned, so that kernels read it where it is."""
     kind = tensor_type(dtype, shape)
-    end = offset + kind.bytes
-    raw = data[offset:end]
-    if raw.size != kind.bytes:
-        raise Error(f"got {raw.size} bytes, need {kind.bytes} for {kind}")
+    room = np.empty(kind.bytes + ALIGNMENT, np.uint8)
+    begin = -room.ctypes.data % ALIGNMENT
+    raw, found = room[begin : begin + kind.bytes], 0
+    while found < kind.bytes and (count := file.readinto(raw[found:].data)):
+        found += count
+    if found != kind.bytes:
+        raise Error(f"got {found} bytes, need {kind.bytes} for {kind}")
     if dtype.kind == "bool" and raw.size and raw.max() > 1:
         raise Error(f"got the byte {raw.max()}, need 0 or 1 for bool")
-    array = raw.view(dtype.numpy).reshape(shape)
-    # Only files of old writers are not aligned.
-    return (array if array.flags.aligned else array.copy()), end
+    raw.flags.writeable = False
+    return raw.view(dtype.numpy).reshape(shape)
 
 
 def _dtype(name: str) -> DType:

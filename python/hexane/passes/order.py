@@ -50,6 +50,7 @@ from hexane.passes.quantize.keep_encoded import (
     keep_encoded,
     keep_encoded_fp16,
     keep_encoded_halves,
+    keep_encoded_rows,
     keep_encoded_vectors,
 )
 from hexane.passes.quantize.keep_sparse import keep_sparse
@@ -129,6 +130,8 @@ class Pass:
 ORDER = (
     # Before anything else takes the views apart.
     Pass(write_rows, ("host",)),
+    # Before a weight that is stored once is stored again, transposed. The C99 runtime does not have the kernel.
+    Pass(keep_encoded_rows, ("host",), _for_host, level="lowering"),
     # Before tables and scales of blocks are written out. In fp16 numbers are rounded when they are decoded.
     Pass(keep_encoded, ("host",), lambda _, options: options.dtype != "fp16", level="lowering"),
     # Likewise, with tables that the kernels of the C99 runtime do not read.

@@ -35,7 +35,7 @@ def of_program(node: Node) -> Work:
 def multiply_adds(node: Node) -> int:
     """Multiply-adds of a kernel, padding included, or of a device's program; 0 for other nodes."""
     op, inputs = node.op.rpartition(".")[2], node.inputs
-    for prefix in ("quantized_", "encoded_", "sparse_", "widening_", "accumulating_", "bf16_"):
+    for prefix in ("quantized_", "encoded_", "rows_", "sparse_", "widening_", "accumulating_", "bf16_"):
         op = op.removeprefix(prefix)
     if op == "program":
         return int(str(node.attrs["multiply_adds"]))

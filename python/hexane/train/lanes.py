@@ -8,7 +8,10 @@ from hexane.runtime.call_trace import lane_of
 LANES = ("engine", "ranks", "wait", "products", "updates", "other")
 ASIDE = ("engine", "ranks")  # they run while this CPU computes
 PRODUCTS = frozenset(
-    {"matmul", "accumulating_matmul", "linear", "conv", "conv_transpose", "scaled_dot_product_attention"}
+    (
+        *("matmul", "accumulating_matmul", "encoded_matmul", "encoded_rows_matmul", "linear", "conv", "conv_transpose"),
+        "scaled_dot_product_attention",
+    )
 )
 UPDATES = frozenset({*(op.name for op in OPTIMIZERS), "reduce_sum_square"})  # the latter: of gradients, for their norm
 

@@ -13,6 +13,7 @@ from hexane.passes.quantize.keep_encoded import (
     keep_encoded,
     keep_encoded_fp16,
     keep_encoded_halves,
+    keep_encoded_rows,
     keep_encoded_vectors,
 )
 from hexane.passes.quantize.keep_sparse import keep_sparse
@@ -47,6 +48,10 @@ def of_vectors() -> hx.Tensor:
 def in_blocks(dtype: str = "float32") -> hx.Tensor:
     scales = (np.arange(128, dtype=dtype) / 64 + 0.5).reshape(64, 2)
     return hx.decode_blocks(random().integers(-8, 8, (64, 64)).astype(np.int8), scales)
+
+
+def there_and_back(x: hx.Tensor, weight: hx.Tensor) -> hx.Tensor:
+    return hx.matmul(hx.linear(x, weight), weight)
 
 
 def int_bias(scale: float, *numbers: int) -> hx.Tensor:
@@ -96,6 +101,10 @@ FIRES: dict[str, Case] = {
         lambda: hx.conv(hx.input("x", (1, 64, 9)), pruned(80, 64, 2), strides=2, dilations=3),
     ),
     "keep_encoded": (keep_encoded, lambda: hx.linear(hx.input("x", (2, 64)), in_blocks())),
+    "keep_encoded_rows": (
+        keep_encoded_rows,
+        lambda: there_and_back(hx.input("x", (2, 64)), in_blocks()),
+    ),
     "keep_encoded_of_an_embedding": (
         keep_encoded,
         lambda: hx.gather(in_blocks(), hx.input("ids", (2, 3), "int32"), axis=0),

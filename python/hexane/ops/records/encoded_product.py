@@ -25,6 +25,7 @@ from hexane.ops.shape_rules import Shape
 from hexane.ops.spec import Op
 
 ENCODED_MATMUL = "cpu.encoded_matmul"
+ENCODED_ROWS_MATMUL = "cpu.encoded_rows_matmul"  # by the weight as it is, not transposed
 ENCODED_PIXELS = "cpu.encoded_pixels"  # the same of each pixel of an image
 ENCODED_CONV = "cpu.encoded_conv"  # of each window
 ENCODED = (ENCODED_MATMUL, ENCODED_PIXELS, ENCODED_CONV)
@@ -143,6 +144,47 @@ def _ref(
     return y if bias is None else y + bias
 
 
+# ---- by rows ----
+
+
+def _rows_shape(
+    x: Shape, weight: Shape, numbers: Shape, bias: Shape | None, transpose_x: bool, bits: int, palette: bool, width: int,
+    **__: Any,
+) -> Shape:  # fmt: skip
+    return matmul_shape(x, (columns_of(weight, numbers), width), bias, transpose_x, False)
+
+
+def _rows_dtype(x: DType, weight: DType, numbers: DType, bias: DType | None, **attrs: Any) -> DType:
+    if x is not FP32:
+        raise Error(f"got {x}, need fp32")
+    return _dtype(x, weight, numbers, bias, **attrs)
+
+
+def _check_rows(types: tuple[TensorType | None, ...], attrs: Mapping[str, Any]) -> None:
+    x, weight, numbers = types[:3]
+    assert x is not None
+    assert weight is not None
+    assert numbers is not None
+    if x.rank < 2:
+        raise Error(f"got x {x}, need at least 2 axes")
+    check_numbers(weight, numbers, attrs["width"], attrs["bits"], attrs["palette"])
+
+
+def _rows(
+    x: Array, weight: Array, numbers: Array, bias: Array | None, bits: int, palette: bool, transpose_x: bool, width: int
+) -> Array:
+    x = np.swapaxes(x, -1, -2) if transpose_x else x
+    y: Array = np.matmul(x, decoded(weight, numbers, width, bits, palette))
+    return y if bias is None else y + bias
+
+
+def _rows_attrs(inputs: tuple[Value | None, ...], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: attrs[name] for name in ("bits", "palette", "transpose_x", "epilogue")}
+
+
+# ---- of pixels ----
+
+
 def _pixel_shape(x: Shape, weight: Shape, numbers: Shape, bias: Shape | None, layout: str, **__: Any) -> Shape:
     columns = columns_of(weight, numbers)
     if len(x) < 3 or bias not in (None, (columns,)):
@@ -209,6 +251,16 @@ OPS = (
         shape=_pixel_shape, dtype=_dtype, check=(_check,), kernel="encoded_matmul", kernel_attrs=_pixel_attrs,
         level="kernel", layout="spatial", epilogue=True, product=lambda scale, *_, **__: scale[:, None], ref=_pixels,
         cases=(),
+    ),
+    Op(
+        name=ENCODED_ROWS_MATMUL,
+        doc="x @ weight + bias, where weight is stored as that of cpu.encoded_matmul. width: numbers in each of its rows.",
+        inputs=("x", "weight", "numbers", "bias?"),
+        attrs={"bits": integer(8), "palette": flag(False), "transpose_x": flag(False), "width": integer(),
+               "epilogue": SLOTS},
+        shape=_rows_shape, dtype=_rows_dtype, check=(_check_rows,), kernel="encoded_rows_matmul",
+        kernel_attrs=_rows_attrs, level="kernel", epilogue=True, product=lambda scale, *_, **__: scale[None, :],
+        lengths="rows", ref=_rows, cases=(),
     ),
     Op(
         name=ENCODED_MATMUL,

@@ -15,6 +15,7 @@ from hexane.ops.records.encoded_product import (
     ENCODED_CONV,
     ENCODED_MATMUL,
     ENCODED_PIXELS,
+    ENCODED_ROWS_MATMUL,
     can_be_encoded,
     multiplies_pixels,
 )
@@ -72,6 +73,57 @@ def keep_encoded_vectors(graph: Graph, target: Target) -> Graph:
     of a convolution.
     """
     return _kept(graph, lambda found, _: found.numbers.ndim == 3, ("conv", "linear", "matmul"))
+
+
+def keep_encoded_rows(graph: Graph, target: Target) -> Graph:
+    """matmul(%g, dequantize(const, const))  ->  cpu.encoded_rows_matmul(%g, const, const, none)
+
+    Like keep_encoded, for an fp32 product with rows of a weight that are its terms: the gradient of a linear layer. The
+    weight lies in memory once for both products. Not if its transposed constant can be stored and no product reads it
+    as it is: that one's kernel is faster.
+    """
+    as_columns = {
+        found
+        for node in graph.nodes
+        if node.op == "linear" or (node.op == "matmul" and node.attrs["transpose_y"])
+        if (found := _encoded_weight(node.inputs[1])) is not None
+    }
+    stored: dict[Value, Stored | None] = {}
+    made: list[Decision] = []
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        x, y, bias = inputs
+        assert x is not None
+        if node.attrs["transpose_y"] or x.type.rank < 2 or x.dtype is not FP32:
+            return None
+        weight = _encoded_weight(y)
+        if weight is None or comes_of_integers(x):
+            return None
+        if weight not in as_columns and _is_stored(_in_rows(weight, False)):
+            return None
+        if weight not in stored:
+            stored[weight] = stored_rows(weight)
+        found = stored[weight]
+        if found is None:
+            return None
+        kind = encoding_of(weight).kind
+        made.append(Decision("keep_encoded", node.where, f"{kind}, {found.bits} bits", "decoded as it is read"))
+        sources = weight.node.sources
+        operands = [x, constant(found.weight, sources), constant(found.numbers, sources), bias]
+        attrs = {"bits": found.bits, "palette": found.palette, "width": weight.shape[1]}
+        attrs["transpose_x"] = bool(node.attrs["transpose_x"])
+        return apply(OPS[ENCODED_ROWS_MATMUL], operands, attrs, node.sources)
+
+    return graph.rewrite(change, ("matmul",)).decided(*made)
+
+
+def _encoded_weight(value: Value | None) -> Value | None:
+    """The encoded constant that this fp32 matrix is."""
+    return None if value is None or not _is_weight(value, FP32) else encoded(value)
+
+
+def _is_stored(weight: Value | None) -> bool:
+    return weight is not None and stored_rows(weight) is not None
 
 
 def _kept(
@@ -172,6 +224,12 @@ def _rows_fit(table: Node) -> bool:
     return held(scales.node.data) and within_halves(scales.node.data, 8)
 
 
+def _name_entries(indices: Value, entries: int) -> bool:
+    found = indices.node.data
+    assert found is not None
+    return bool(found.max(initial=0) < entries)
+
+
 def _rows(weight: Value, ids: Value, node: Node) -> Value | None:
     """These rows of an encoded table, decoded after they are found."""
 
@@ -201,6 +259,11 @@ def _rows(weight: Value, ids: Value, node: Node) -> Value | None:
             codes = constant(indices.astype(np.uint8), weight.node.sources)
             return make("gather", first, make("cast", picked(codes), dtype=INT32), axis=0)
         case "decode_palette":
+            table = second.node.data
+            assert table is not None
+            if table.size == table.shape[-1] and _name_entries(first, table.size):
+                entries = constant(table.reshape(-1), weight.node.sources)
+                return make("gather", entries, make("cast", picked(first), dtype=INT32), axis=0)
             groups = constant((np.arange(rows) * second.shape[0] // rows).astype(np.int32), weight.node.sources)
             return make("decode_palette", picked(first), make("gather", second, picked(groups), axis=0))
     return None

@@ -17,6 +17,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from hexane import _core
+from hexane.build import Tensor
 from hexane.errors import Error
 from hexane.graph import Array
 from hexane.importers.files import open_inside, read_all
@@ -114,7 +115,7 @@ def read_adapter(
     return kept.lora, checked_adapters(where, config, kept.lora, found)
 
 
-def check_base(where: str, base: Base, config: LlamaConfig, weights: Mapping[str, Array]) -> None:
+def check_base(where: str, base: Base, config: LlamaConfig, weights: Mapping[str, Array | Tensor]) -> None:
     """Raises Error unless the weights are the adapters' base."""
     if (got := hash_of(config, weights)) != base.sha256:
         raise Error(

@@ -11,6 +11,7 @@ from hexane.graph import Array
 from hexane.train.decoder import formats
 from hexane.train.decoder.checkpoint import is_checkpoint, read_checkpoint
 from hexane.train.decoder.config import LlamaConfig
+from hexane.train.decoder.encoded_base import encoded_base
 from hexane.train.decoder.formats import hugging_face
 from hexane.train.decoder.formats.hugging_face_like import files_of
 from hexane.train.decoder.lora import Lora
@@ -29,7 +30,7 @@ def read_llama(path: str | os.PathLike[str]) -> tuple[LlamaConfig, dict[str, Arr
 
 
 def read_stored(path: str | os.PathLike[str]) -> tuple[LlamaConfig, Mapping[str, Array | Tensor]]:
-    """As `read_llama`, for programs that only run the model: weights that a GGUF file has as integers with scales are
+    """As `read_llama`, for programs that do not train them: weights that a GGUF file has as integers with scales are
     tensors of these, with the same numbers."""
     return read_checkpoint(path)[:2] if is_checkpoint(path) else formats.read_stored(path)
 
@@ -41,18 +42,25 @@ def load_llama(
     seq: int | None = None,
     checkpoints: bool = False,
     lora: Lora | None = None,
+    compress: str | None = None,
 ) -> Llama:
     """The decoder in a file, to be trained or run, as `hx.train.llama` gives it.
 
     path: as `read_llama` takes it. batch: rows in a call; seq: tokens in a row, at most the file's; None: the file's;
-    checkpoints, lora: as `hx.train.llama` has them. Raises Error as `read_llama` does.
+    checkpoints, lora, compress: as `hx.train.llama` has them. With lora, weights that a GGUF file has in few bits stay
+    so. Raises Error as `read_llama` does.
     """
-    config, weights = read_llama(path)
+    config, weights = read_llama(path) if lora is None else read_stored(path)
     if seq is not None:
         if isinstance(seq, bool) or not isinstance(seq, int) or not 1 <= seq <= config.seq:
             raise Error(f"[train.load_llama] seq: got {seq!r}, need an integer from 1 to the model's {config.seq}")
         config = replace(config, seq=seq)
-    return llama(config, weights=weights, batch=batch, checkpoints=checkpoints, lora=lora)
+    if lora is not None and compress is not None:
+        given = {**weights}
+        del weights
+        weights = encoded_base(config, given, compress)
+        compress = None
+    return llama(config, weights=weights, batch=batch, checkpoints=checkpoints, lora=lora, compress=compress)
 
 
 def save_llama(

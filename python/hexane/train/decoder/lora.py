@@ -12,8 +12,10 @@ from math import isfinite, sqrt
 
 import numpy as np
 
+from hexane.build import Tensor
 from hexane.errors import Error
 from hexane.graph import Array
+from hexane.ops.encodings import encoding_of
 from hexane.train import init
 from hexane.train.decoder.config import LlamaConfig, layer
 from hexane.train.decoder.rotary import TURNED, with_rows
@@ -147,6 +149,15 @@ def merged_weight(name: str, weight: Array, lora: Lora, adapters: Mapping[str, A
     return (weight + lora.scale * (b.astype(np.float64) @ a.astype(np.float64))).astype(np.float32)
 
 
+def array_of(weight: Array | Tensor) -> Array:
+    """The numbers of a weight, decoded if it is stored in few bits."""
+    if not isinstance(weight, Tensor):
+        return weight
+    found = encoding_of(weight.value).decode().node.data
+    assert found is not None
+    return found
+
+
 def in_rope(config: LlamaConfig, adapters: Mapping[str, Array], rope: str) -> dict[str, Array]:
     """Adapters of this config for the same model with its channels rotated by another convention, as `with_rope` has
     it: the rows of q_proj's and k_proj's B change places."""
@@ -159,7 +170,7 @@ def in_rope(config: LlamaConfig, adapters: Mapping[str, Array], rope: str) -> di
     return found
 
 
-def hash_of(config: LlamaConfig, weights: Mapping[str, Array]) -> str:
+def hash_of(config: LlamaConfig, weights: Mapping[str, Array | Tensor]) -> str:
     """SHA-256, in hexadecimal digits, of a model's sizes and weights in fp32. It is the same for both orders of rotated
     channels, and whatever file the model was read from."""
     found = hashlib.sha256(repr([getattr(config, name) for name in SIZES]).encode())
@@ -167,7 +178,7 @@ def hash_of(config: LlamaConfig, weights: Mapping[str, Array]) -> str:
         found.update(json.dumps(parts, sort_keys=True).encode())
     found.update(b"rotated" if config.rope != "none" else b"plain")
     for name in config.shapes():
-        array = weights[name]
+        array = array_of(weights[name])
         if config.rope != "none" and name.endswith(TURNED):
             array = with_rows(config, array, "half")
         found.update(np.ascontiguousarray(array, "<f4").reshape(-1).view(np.uint8).data)

@@ -15,6 +15,7 @@ from hexane.graph import Array
 from hexane.graph.origins import source_scope
 from hexane.train import init
 from hexane.train.decoder.config import HEAD, POSITIONS, LlamaConfig
+from hexane.train.decoder.encoded_base import check_base, encoded_base
 from hexane.train.decoder.layers import Layers, rotary_tables
 from hexane.train.decoder.lora import Lora
 
@@ -41,11 +42,12 @@ class Llama:
 def llama(
     config: LlamaConfig | str,
     *,
-    weights: Mapping[str, Array] | None = None,
+    weights: Mapping[str, Array | Tensor] | None = None,
     batch: int = 1,
     seed: int = 0,
     checkpoints: bool = False,
     lora: Lora | None = None,
+    compress: str | None = None,
 ) -> Llama:
     """A decoder to be trained, as tensors of a graph: `hx.train.step(model.loss, list(model.params.values()), ..)` is
     its training step, `hx.graph({"logits": model.logits})` its inference.
@@ -54,19 +56,25 @@ def llama(
     Without them the weights are random: ones for norms, zeros for biases, else normal with the deviation 0.02, or
     0.02 / sqrt(2 * layers) for projections added to the residual. batch: rows of `config.seq` tokens in a call.
     checkpoints: the backward pass recomputes each layer, to save memory. lora: low-rank adapters are the params. The
-    weights must then be given; they are constants without gradients.
+    weights must then be given; they are constants without gradients. compress: with lora, how the program stores these
+    weights, such as "int8" or "blockwise4:b32"; the backward pass reads the few bits. Weights may also be tensors in
+    few bits, as `read_stored` gives them.
 
     Raises Error for an unknown name, for missing or extra weights, for wrong shapes, and for adapters whose rank
-    exceeds the sizes of a layer.
+    exceeds the sizes of a layer. Also for a compression without lora, and for an encoding without a backward kernel.
     """
     sizes = LlamaConfig.named(config) if isinstance(config, str) else config
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
         raise Error(f"[train.llama] batch: got {batch!r}, need an integer from 1 on")
     if lora is not None and weights is None:
         raise Error("[train.llama] lora: got it without weights, need those of the model that is adapted")
-    arrays = initial_weights(sizes, seed) if weights is None else checked_weights(sizes, weights)
-    made = {name: hx.param(name, array) if lora is None else hx.const(array) for name, array in arrays.items()}
-    adapters = {} if lora is None else {name: hx.param(name, a) for name, a in lora.first(sizes, seed).items()}
+    if lora is None:
+        made = _params(sizes, seed, weights, compress)
+        adapters = {}
+    else:
+        assert weights is not None
+        made = _frozen(sizes, weights, compress)
+        adapters = {name: hx.param(name, a) for name, a in lora.first(sizes, seed).items()}
     tokens = hx.input("tokens", (batch, sizes.seq), "int32")
     labels = hx.input("labels", (batch, sizes.seq), "int32")
     decoder = _Decoder(sizes, made, adapters, 1.0 if lora is None else lora.scale)
@@ -79,6 +87,29 @@ def llama(
     if lora is not None:
         return Llama(sizes, tokens, labels, logits, loss, adapters, lora, made)
     return Llama(sizes, tokens, labels, logits, loss, made)
+
+
+def _params(
+    config: LlamaConfig, seed: int, weights: Mapping[str, Array | Tensor] | None, compress: str | None
+) -> dict[str, Tensor]:
+    if compress is not None:
+        raise Error("[train.llama] compress: got it without lora, need weights that are not trained")
+    found: dict[str, Tensor] = {}
+    for name, given in (initial_weights(config, seed) if weights is None else checked_weights(config, weights)).items():
+        if isinstance(given, Tensor):
+            raise Error(f"[train.llama] {name}: got a tensor without lora, need an array: it is trained")
+        found[name] = hx.param(name, given)
+    return found
+
+
+def _frozen(config: LlamaConfig, weights: Mapping[str, Array | Tensor], compress: str | None) -> dict[str, Tensor]:
+    found = checked_weights(config, weights)
+    if compress is not None:
+        found = encoded_base(config, found, compress)
+    else:
+        for name, given in found.items():
+            check_base(name, given)
+    return {name: given if isinstance(given, Tensor) else hx.const(given) for name, given in found.items()}
 
 
 def initial_weights(config: LlamaConfig, seed: int = 0) -> dict[str, Array]:

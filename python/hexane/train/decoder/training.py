@@ -6,12 +6,14 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from hexane.build import Tensor
 from hexane.errors import Error
 from hexane.graph import Array
 from hexane.options import Options
 from hexane.train.decoder.checkpoint import decoder_notes, lora_notes
 from hexane.train.decoder.config import LlamaConfig
-from hexane.train.decoder.lora import Base, Lora, adapters_of, merged_weight
+from hexane.train.decoder.encoded_base import check_base_mode
+from hexane.train.decoder.lora import Base, Lora, adapters_of, array_of, merged_weight
 from hexane.train.decoder.model import Llama, llama
 from hexane.train.decoder.samples import Samples
 from hexane.train.kernels import VARIANTS, Variant
@@ -29,7 +31,7 @@ BETAS = (0.9, 0.95)
 LEAST = 0.1  # of lr, where a cosine ends
 MOST_WARM_UP = 100  # steps, unless they are given
 SCALE = 256.0  # of the loss, for chips, whose numbers between layers are fp16
-KEPT = ("batch", "accumulate", "seed")  # a resumed training has these as they were
+KEPT = ("batch", "accumulate", "seed", "compress")  # a resumed training has these as they were
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +40,7 @@ class TrainingOptions:
     largest learning rate; schedule: "constant", or "cosine", down to a tenth of it; warm_up: steps up to lr, None: a
     tenth of all, at most 100. clip: the largest norm of all gradients, 0: any. seed: of the first weights and of the
     order of batches. loss_scale: None: 1, for chips 256. target, numerics: see `hx.compile`. variant: for a chip, see
-    `hx.train.kernels`.
+    `hx.train.kernels`. compress: the encoding of the weights under adapters, see `hx.train.llama`; None: as they are.
 
     Raises Error for values that do not fit.
     """
@@ -56,6 +58,7 @@ class TrainingOptions:
     target: str = "host"
     numerics: str = ""
     variant: Variant = "cpu-head"
+    compress: str | None = None
 
     def __post_init__(self) -> None:
         """A warm-up that is not given becomes a number here: a run that goes on with more steps keeps it."""
@@ -72,6 +75,10 @@ class TrainingOptions:
             raise Error(f"[train] variant: got {self.variant!r}, need one of {', '.join(map(repr, VARIANTS))}")
         if self.variant != VARIANTS[0] and self.target == "host":
             raise Error(f"[train] variant: got {self.variant!r} for the host, need a chip as the target")
+        if self.compress is not None:
+            check_base_mode(self.compress)
+            if self.target != "host":
+                raise Error(f"[train] compress: got {self.compress!r} for {self.target}, need the host as the target")
         if self.warm_up is not None and self.warm_up >= self.steps:
             raise Error(f"[train] warm_up: got {self.warm_up}, need fewer than the {self.steps} steps")
 
@@ -104,8 +111,12 @@ def resumed_options(notes: Mapping[str, Any], given: Mapping[str, Any], where: s
         raise Error(f"{where}: got a checkpoint without the options of a training, need one that `hexane train` wrote")
     for name in KEPT:
         if name in given and given[name] != saved.get(name):
-            raise Error(f"{where}: {name}: got {given[name]}, need {saved.get(name)}: the checkpoint's")
+            raise Error(f"{where}: {name}: got {given[name]}, need {_shown(saved.get(name))}: the checkpoint's")
     return TrainingOptions(**{**saved, **given})
+
+
+def _shown(value: object) -> object:
+    return "none" if value is None else value
 
 
 def _opened(data: str | os.PathLike[str] | TokenFile, config: LlamaConfig) -> TokenFile:
@@ -132,7 +143,7 @@ class DecoderTraining:
     def __init__(
         self,
         config: LlamaConfig,
-        weights: Mapping[str, Array] | None,
+        weights: Mapping[str, Array | Tensor] | None,
         data: str | os.PathLike[str] | TokenFile,
         folder: str | os.PathLike[str],
         options: TrainingOptions,
@@ -169,7 +180,14 @@ class DecoderTraining:
         self._samples = None
         if tokenizer is not None:
             self._samples = Samples(config, tokenizer, prompt, seed=options.seed, threads=threads)
-        self.model = llama(config, weights=weights, batch=options.batch // ranks, seed=options.seed, lora=lora)
+        self.model = llama(
+            config,
+            weights=weights,
+            batch=options.batch // ranks,
+            seed=options.seed,
+            lora=lora,
+            compress=options.compress,
+        )
         no_decay = "*norm.weight" if lora is None else ""
         self.trainer = Trainer(
             self.model.loss,
@@ -239,9 +257,7 @@ class DecoderTraining:
         if self.model.lora is None:
             return self.trainer.net.read_state(name)
         own = self._read(one for one in adapters_of(name) if one in self.model.params)
-        frozen = self.model.frozen[name].value.node.data
-        assert frozen is not None
-        return merged_weight(name, frozen, self.model.lora, own)
+        return merged_weight(name, array_of(self.model.frozen[name]), self.model.lora, own)
 
     def _read(self, names: Iterable[str]) -> dict[str, Array]:
         return {name: self.trainer.net.read_state(name) for name in names}

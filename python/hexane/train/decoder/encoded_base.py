@@ -1,0 +1,90 @@
+"""Weights in few bits under adapters that are trained: which encodings a training reads, and weights in them."""
+
+from math import prod
+
+import numpy as np
+
+from hexane import build as hx
+from hexane.build import Tensor
+from hexane.compression import Compression, find_weights
+from hexane.compression.compress import compress_weights, modes
+from hexane.errors import Error
+from hexane.graph import Array, Value, constant
+from hexane.ops import OPS, apply
+from hexane.ops.encodings import is_encoded
+from hexane.passes.quantize.stored import encoded, stored_rows
+from hexane.targets import load_target
+from hexane.train.decoder.config import EMBEDDING, POSITIONS, LlamaConfig
+
+NEED = (
+    "int8, blockwise4:b32, blockwise8:b32, or a palette with one table or one for each multiple of 8 channels"
+    " (palette4, palette4:g16)"
+)
+
+
+def check_base_mode(mode: str) -> None:
+    """Raises Error for a name that is no encoding of a base."""
+    asked = Compression(mode)
+    if asked.searches or mode.startswith("sparse"):
+        raise Error(f"[train] compress: got {mode!r}, need {NEED}")
+
+
+def encoded_base(
+    config: LlamaConfig, weights: dict[str, Array | Tensor], mode: str, threads: int = 1
+) -> dict[str, Array | Tensor]:
+    """The weights, with the matrices of products and the embedding in few bits. Weights that are in few bits already
+    stay as they are. Takes the weights out of the dict one after the other, the largest last, so that arrays without
+    another owner are freed before the most memory is needed.
+
+    Raises Error for a mode that measures or prunes the network, and as `check_base` does.
+    """
+    check_base_mode(mode)
+    made: dict[str, Array | Tensor] = {}
+    shapes = config.shapes()
+    for name in sorted(shapes, key=lambda name: prod(shapes[name])):
+        made[name] = _in_few_bits(name, weights.pop(name), Compression(mode), threads)
+        check_base(name, made[name], mode)
+    return {name: made[name] for name in shapes}
+
+
+def _in_few_bits(name: str, given: Array | Tensor, asked: Compression, threads: int) -> Array | Tensor:
+    if isinstance(given, Tensor):
+        return given
+    if given.ndim == 2 and name != POSITIONS:
+        graph = hx.graph(hx.linear(hx.input("x", (1, given.shape[1])), given))
+        found = find_weights(graph)
+        _, values = compress_weights(
+            graph, dict(zip(found, modes(found, asked), strict=True)), load_target("host"), threads
+        )
+        if values:
+            return Tensor(_with_byte_indices(values[0]))
+    # Arrays of a file are views of its bytes: one norm would keep all of them in memory.
+    return given.copy()
+
+
+def _with_byte_indices(weight: Value) -> Value:
+    """gather(const : fp32[16], const : int32[64, 64])  ->  decode_palette(const : uint8[64, 64], const)
+
+    Indices of 32 bits would take as much memory as the weight in fp32, as long as the graph is there.
+    """
+    node = weight.node
+    if node.op != "gather":
+        return weight
+    table, indices = (None if v is None else v.node.data for v in node.inputs)
+    assert table is not None
+    assert indices is not None
+    operands = [
+        constant(indices.astype(np.uint8), node.sources),
+        constant(table.reshape(*[1] * indices.ndim, -1), node.sources),
+    ]
+    return apply(OPS["decode_palette"], operands, {}, node.sources)[0]
+
+
+def check_base(name: str, weight: Array | Tensor, mode: str = "") -> None:
+    """Raises Error for an encoded weight whose few bits the kernels of a training do not read: it would be decoded."""
+    if not isinstance(weight, Tensor) or not is_encoded(weight.value.node):
+        return
+    found = encoded(weight.value)
+    stored = None if found is None else stored_rows(found)
+    if stored is None or (name == EMBEDDING and stored.numbers.ndim == 3):
+        raise Error(f"[train] compress: got {name} as {mode or weight.value.node.op}, need {NEED}")
