@@ -292,3 +292,24 @@ def test_an_lstm_of_floats_is_one_step_of_any_length(time_major: bool, peepholes
             want.append(hidden)
         got = np.asarray(net(feed if time_major else feed.swapaxes(0, 1)))
         np.testing.assert_allclose(got if time_major else got.swapaxes(0, 1), np.array(want), atol=2e-6)
+
+
+@pytest.mark.parametrize("images", [1, 2])
+@pytest.mark.parametrize("window", [1, 3])
+def test_layers_of_dynamic_range_have_the_bits_of_litert(images: int, window: int) -> None:
+    """The next layer rounds its input to 8 bits: a last bit that differs becomes a step."""
+    m, rng = TfliteModel(), np.random.default_rng(window)
+    x, y = m.tensor((images, 12, 11, 24)), m.tensor((images, 12, 11, 20))
+    w = m.tensor(
+        (20, window, window, 24), "int8", rng.integers(-127, 128, (20, window, window, 24)), rng.uniform(1e-3, 1e-2, 20)
+    )
+    bias = m.tensor((20,), "float32", rng.normal(0, 3, 20))
+    m.op("CONV_2D", [x, w, bias], [y], stride_h=1, stride_w=1, dilation_h_factor=1, dilation_w_factor=1)
+    m.codes[-1]["version"] = 5
+    m.graph["inputs"], m.graph["outputs"] = [x], [y]
+    data = m.tobytes()
+    net = hx.compile(data, threads=1)
+    for low, high in ((0, 255), (-3, 9), (-1e4, 1), (5, 6)):
+        feed = rng.uniform(low, high, (images, 12, 11, 24)).astype(np.float32)
+        (want,) = reference(data, feed)
+        assert np.array_equal(np.asarray(net(feed)), want)

@@ -139,17 +139,26 @@ def _hybrid(c: Context, x: Value, w: Value, bias: Value | None, attrs: dict[str,
     b, weights = c.b, c.grid(1)
     symmetric = weights.scales.size == 1 and c.op.name == "CONV_2D"
     q, scale, zero = quantised(b, x, (1, 2, 3), symmetric)
-    if not symmetric:  # padding is real 0: the zero point, which is another one for each image
-        pad = attrs["pad"]
-        ends = [0, pad[0], pad[2], 0], [0, pad[1], pad[3], 0]
-        inside = b.pad(b.sub(cast(b, q, FP32), zero), begin=ends[0], end=ends[1])
-        total = b.conv(inside, cast(b, w, FP32), None, **{**attrs, "pad": (0, 0, 0, 0)})
-    else:
+    scales = b.const(weights.scales.astype(np.float32).reshape(-1))
+    if symmetric:
         total = cast(b, b.quantized_conv(q, w, None, None, None, None, **attrs, dtype="int32"), FP32)
-    scales = weights.scales.astype(np.float32)
-    y = b.mul(total, b.mul(scale, b.const(scales if scales.size > 1 else scales.reshape(1))))
+        y = b.mul(total, b.mul(scale, scales))
+    else:
+        y = b.mul(b.mul(_sums(b, q, w, zero, attrs), scales), scale)
     y = y if bias is None else b.add(y, cast(b, bias, FP32))
     return activated(b, y, c.o["fused_activation_function"])
+
+
+def _sums(b: Builder, q: Value, w: Value, zero: Value, attrs: dict[str, Any]) -> Value:
+    """Sums of products less the zero point of each image, in fp32. Padding is real 0: the zero point."""
+    if q.shape[0] == 1:
+        middle = b.reshape(cast(b, zero, INT8), shape=())
+        return cast(b, b.quantized_conv(q, w, None, None, middle, None, **attrs, dtype="int32"), FP32)
+    pad = attrs["pad"]
+    inside = b.sub(cast(b, q, FP32), zero)
+    inside = b.pad(inside, begin=[0, pad[0], pad[2], 0], end=[0, pad[1], pad[3], 0])
+    total = b.conv(inside, cast(b, w, FP32), None, **{**attrs, "pad": (0, 0, 0, 0)})
+    return cast(b, cast(b, total, INT32), FP32)  # integers, whose scale no weight takes in
 
 
 @reads("TRANSPOSE_CONV")
