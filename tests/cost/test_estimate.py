@@ -308,3 +308,12 @@ def test_energy_is_unknown_where_no_power_was_published(chip: str) -> None:
 def test_energy_is_unknown_for_kinds_without_published_power_and_parts_on_the_host() -> None:
     assert hx.estimate(hx.graph(hx.softmax(hx.input("x", (1, 64), "fp16"))), "M1").energy_uj is None
     assert hx.estimate(convolutions(2, host=True), "M1").energy_uj is None
+
+
+def test_weights_that_no_kernel_memory_holds_are_weights(random: np.random.Generator) -> None:
+    """A product of 768 x 3,072 reads them as a tensor."""
+    w = random.standard_normal((768, 3072)).astype(np.float32)
+    found = hx.estimate(hx.graph(hx.matmul(hx.input("x", (1, 197, 768)), w)), "M4")
+    assert found.memory.weights == w.size * 2
+    y = hx.input("y", (768, 3072))
+    assert hx.estimate(hx.graph(hx.matmul(hx.input("x", (1, 197, 768)), y)), "M4").memory.weights == 0

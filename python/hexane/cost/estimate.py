@@ -9,6 +9,7 @@ from typing import Any
 from hexane.cost.demand import Demand, LayerDemand, demand
 from hexane.cost.formula import BOUNDS, call_us, compute_us, engine_us, in_network, layer_us, transfer_us, weights_us
 from hexane.cost.parameters import Calibration, RateFacts, Rates, calibration, host_rates, power_mw, residuals
+from hexane.graph import Value
 from hexane.program import Program
 from hexane.targets import Chip
 
@@ -211,8 +212,29 @@ def _memory(program: Program) -> Memory:
         if t.producer is not None and not t.kept and any(s.spilled for s in t.stays)
     )
     return Memory(
-        sum(layer.weights.bytes for layer in program.layers if layer.weights is not None),
+        sum(layer.weights.bytes for layer in program.layers if layer.weights is not None) + _operands(program),
         surfaces,
         spilled,
         max((row.bytes for row in program.occupancy()), default=0),
     )
+
+
+def _operands(program: Program) -> int:
+    """Bytes of constant operands of products, which do not fit into kernel memory: they are tensors, and weights."""
+    found: dict[int, int] = {}
+    for layer in program.layers:
+        if layer.kind != "MatrixMult" or layer.weights is not None:
+            continue
+        read = [program.tensors[t] for t in layer.reads]
+        for step in program.steps[slice(*layer.steps)]:
+            if any(v is not None and _is_constant(v) for v in step.node.inputs):
+                found |= {t.index: t.main_bytes for t in read[1:] if t.producer is None}
+    return sum(found.values())
+
+
+def _is_constant(value: Value) -> bool:
+    """A constant of two axes, or a view of one."""
+    node = value.node
+    while node.op in ("reshape", "transpose", "cast") and node.inputs[0] is not None:
+        node = node.inputs[0].node
+    return node.op == "const" and value.type.rank > 1
