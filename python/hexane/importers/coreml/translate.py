@@ -33,9 +33,6 @@ assert _ops is not None  # registers them
 Item = Any  # a Value, a text, or a list of these
 UNFIT = (AssertionError, AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError, ZeroDivisionError)
 REFUSED = {
-    "non_maximum_suppression": (
-        "boxes that the data chooses, need a model that ends before: how Core ML pads is not known"
-    ),
     "custom_layer": "a layer of the author's own code, need the ops that it stands for",
     "conv_quantized": "the quantised convolution of early converters, need one with constexpr weights",
     **{
