@@ -159,3 +159,75 @@ def test_boxes_of_other_shapes_are_refused(apple: Any, tmp_path: Path) -> None:
     path = network(apple, tmp_path, boxes, scores, max_boxes=2)
     with pytest.raises(Error, match=r"got boxes \[1, 5, 4\] and scores \[1, 6, 2\], need .*: nms"):
         hx.compile(path)
+
+
+# ---- regions that are cut out ----
+
+MODES = ["STRICT_ALIGN_ENDPOINTS_MODE", "ALIGN_ENDPOINTS_MODE", "UPSAMPLE_MODE", "ROI_ALIGN_MODE"]
+
+
+def grid(first: float, last: float, count: int, mode: str) -> Array:
+    """The places of SamplingMode in [first, last], in the words of NeuralNetwork.proto: x is last - first + 1."""
+    x = last - first + 1
+    if mode == "UPSAMPLE_MODE":
+        start, end = 0.0, x - x / count
+    elif mode == "ROI_ALIGN_MODE":
+        spacing = max(1, x - 1) / count
+        start, end = 0.5 * spacing, 0.5 * spacing + (count - 1) * spacing
+    else:
+        start, end = ((x - 1) / 2,) * 2 if count == 1 and mode == "ALIGN_ENDPOINTS_MODE" else (0.0, x - 1)
+    return first + np.minimum(x - 1, np.linspace(start, end, count))
+
+
+def bilinear(image: Array, rows: Array, columns: Array) -> Array:
+    """image (channels, height, width) at each row and column."""
+    for axis, places in ((1, rows), (2, columns)):
+        low = np.floor(places).astype(int)
+        high, part = np.minimum(low + 1, image.shape[axis] - 1), places - low
+        shape = [-1 if i == axis else 1 for i in range(3)]
+        image = image.take(low, axis) * (1 - part).reshape(shape) + image.take(high, axis) * part.reshape(shape)
+    return image
+
+
+ORDERS = {
+    "CORNERS_HEIGHT_FIRST": lambda t, left, b, r: (t, left, b, r),
+    "CORNERS_WIDTH_FIRST": lambda t, left, b, r: (left, t, r, b),
+    "CENTER_SIZE_HEIGHT_FIRST": lambda t, left, b, r: ((t + b) / 2, (left + r) / 2, b - t, r - left),
+    "CENTER_SIZE_WIDTH_FIRST": lambda t, left, b, r: ((left + r) / 2, (t + b) / 2, r - left, b - t),
+}
+
+
+@pytest.mark.parametrize("computed", [True, False])
+@pytest.mark.parametrize(("order", "numbers", "size", "normalized", "scale"), [
+    ("CORNERS_HEIGHT_FIRST", 4, (3, 4), False, 1.0), ("CORNERS_WIDTH_FIRST", 5, (14, 2), False, 0.5),
+    ("CENTER_SIZE_HEIGHT_FIRST", 5, (1, 1), True, 1.0), ("CENTER_SIZE_WIDTH_FIRST", 4, (20, 20), True, 1.0),
+])  # fmt: skip
+@pytest.mark.parametrize("mode", MODES)
+def test_regions_are_cut_out_as_apple_describes(
+    apple: Any, tmp_path: Path, mode: str, order: str, numbers: int, size: tuple[int, int], normalized: bool,
+    scale: float, computed: bool,
+) -> None:  # fmt: skip
+    """The last box is smaller than a pixel, the first is the whole image."""
+    from coremltools.models import datatypes
+    from coremltools.models.neural_network import NeuralNetworkBuilder
+
+    images = np.random.default_rng(5).standard_normal((2, 3, 9, 12)).astype(np.float32)
+    corners = np.array([[0, 0, 8, 11], [1.5, 2, 6.25, 9], [3, 3.5, 3.5, 4]]) / scale
+    named = [1, 0, 1]
+    given = corners / [8, 11, 8, 11] if normalized else corners
+    boxes = np.array([ORDERS[order](*box) for box in given])
+    boxes = np.column_stack([named, boxes]) if numbers == 5 else boxes
+    boxes = boxes.reshape(3, 1, numbers, 1, 1).astype(np.float32)
+    ports = [("x", datatypes.Array(1, *images.shape)), ("boxes", datatypes.Array(*boxes.shape))]
+    builder = NeuralNetworkBuilder(ports[: 1 + computed], [("y", None)], disable_rank5_shape_mapping=True)
+    if not computed:
+        builder.add_load_constant_nd("boxes", "boxes", boxes, boxes.shape)
+    builder.add_crop_resize("crop", ["x", "boxes"], "y", *size, mode, normalized, order, scale)
+    (tmp_path / "net.mlmodel").write_bytes(builder.spec.SerializeToString())
+    feeds = {"x": images[None], "boxes": boxes} if computed else {"x": images[None]}
+    got = ran(hx.compile(tmp_path / "net.mlmodel"), **feeds)
+    want = []
+    for (top, left, bottom, right), index in zip(corners * scale, named, strict=True):
+        places = grid(top, bottom, size[0], mode), grid(left, right, size[1], mode)
+        want.append([bilinear(image, *places) for image in (images[index : index + 1] if numbers == 5 else images)])
+    np.testing.assert_allclose(got, np.array(want), rtol=1e-4, atol=1e-4)

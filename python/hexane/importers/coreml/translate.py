@@ -186,9 +186,8 @@ class Translator:
     def _problem(self, operation: Operation, text: str) -> None:
         what = text.partition("] ")[2] if text.startswith("[") and "] " in text else text
         key = what if what.startswith(f"{operation.op}: ") else f"{operation.op}: {what}"
-        self.problems.setdefault(key, []).append(
-            operation.label or operation.results[0][0] if operation.results else ""
-        )
+        result = operation.results[0][0] if operation.results else ""
+        self.problems.setdefault(key, []).append(operation.label or result)
         self._stand_in(operation)
 
     def _stand_in(self, operation: Operation) -> None:
