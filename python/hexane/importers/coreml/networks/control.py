@@ -30,7 +30,7 @@ def branch(t: Translator, operation: Operation, _: Any, condition: Value) -> Non
         return
     try:
         names, made = _chosen(t, b, operation, flag)
-    except Error:  # computed both, the branches may be possible, and say what is not
+    except Error:  # computing both may work; else it raises the error
         names, made = [], None
     if made is None:
         names, made = _both(t, b, operation, flag)

@@ -154,15 +154,15 @@ class NetworkTranslator(Translator):
         self.missing |= {name for name, _ in operation.results}
 
     def _operation(self, operation: Operation) -> None:
-        read = LAYERS.get(operation.op)
-        if read is None and operation.op not in CONTROL:
-            raise Error("got a layer that has no counterpart here, need another one")
         (params,) = operation.inputs["layer"]
         assert isinstance(params, Constant)
         given = [self.item(name) for name in operation.inputs["x"] if isinstance(name, str)]
-        if operation.blocks:
+        if operation.op in CONTROL:
             CONTROL[operation.op](self, operation, params.value, *given)
             return
+        read = LAYERS.get(operation.op)
+        if read is None:
+            raise Error("got a layer that has no counterpart here, need another one")
         made = read(LayerContext(Folder(operation.label), self.is_exact), params.value, *given)
         found = [made] if isinstance(made, Value) else list(made)
         if len(found) < len(operation.results):
