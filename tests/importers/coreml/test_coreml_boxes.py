@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import hexane as hx
 from hexane.errors import Error
@@ -159,6 +160,29 @@ def test_boxes_of_other_shapes_are_refused(apple: Any, tmp_path: Path) -> None:
     path = network(apple, tmp_path, boxes, scores, max_boxes=2)
     with pytest.raises(Error, match=r"got boxes \[1, 5, 4\] and scores \[1, 6, 2\], need .*: nms"):
         hx.compile(path)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_one_image_of_one_class_is_that_of_onnxruntime(apple: Any, tmp_path: Path, seed: int) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    boxes, scores = detections(200, 1, seed=seed)
+    path = network(apple, tmp_path, boxes, scores, iou_threshold=0.4, score_threshold=0.1, max_boxes=30)
+    names = ["boxes", "scores", "most", "iou", "least"]
+    numbers = {"most": np.array([30]), "iou": np.float32([0.4]), "least": np.float32([0.1])}
+    graph = helper.make_graph(
+        [helper.make_node("NonMaxSuppression", names, ["y"], center_point_box=1)], "g",
+        [helper.make_tensor_value_info("boxes", TensorProto.FLOAT, boxes.shape),
+         helper.make_tensor_value_info("scores", TensorProto.FLOAT, (1, 1, 200))],
+        [helper.make_tensor_value_info("y", TensorProto.INT64, None)],
+        [numpy_helper.from_array(v, k) for k, v in numbers.items()],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    rows = session.run(None, {"boxes": boxes, "scores": scores.transpose(0, 2, 1)})[0]
+    got = ran(hx.compile(path), boxes=boxes, scores=scores)
+    count = int(got["number"][0])
+    assert count == len(rows)
+    np.testing.assert_array_equal(got["indices"][0, :count], rows[:, 2])
 
 
 # ---- regions that are cut out ----

@@ -15,6 +15,7 @@ import hexane as hx
 from command import in_this_process
 from hexane import sources
 from hexane.errors import Error, UnsupportedError
+from hexane.importers.coreml.model import open_model
 
 Array = np.ndarray
 SIZE, CLASSES = 32, 5
@@ -242,6 +243,24 @@ def test_a_name_that_no_model_computes_is_named(apple: Any, tmp_path: Path) -> N
 
     with pytest.raises(Error, match=r"got no value for 'other', need .*, in model 2"):
         hx.compile(exported(apple, tmp_path, network(apple), rename))
+
+
+def test_a_damaged_pipeline_never_crashes(apple: Any, tmp_path: Path) -> None:
+    """Of 100 mutants each is refused by an Error of ours, or read."""
+    path = exported(apple, tmp_path, network(apple))
+    whole, rng, refused = path.read_bytes(), np.random.default_rng(3), 0
+    for _ in range(100):
+        data = bytearray(whole)
+        for at in rng.integers(len(whole) - 1200, len(whole), rng.integers(1, 4)):
+            data[at] = rng.integers(0, 256)
+        path.write_bytes(bytes(data))
+        try:
+            model = open_model(path)
+            model.signature("main")
+            model.graph("main", {}, {})
+        except Error:
+            refused += 1
+    assert 15 < refused < 100
 
 
 def test_a_classifier_may_follow_a_network(apple: Any, tmp_path: Path) -> None:
