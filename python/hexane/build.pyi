@@ -984,13 +984,14 @@ def unique(x: Operand, *, axis: int = ..., sorted: bool = ...) -> tuple[Tensor, 
 def non_max_suppression(
     boxes: Operand,
     scores: Operand,
+    kinds: Operand | None = None,
     *,
     max_output: int,
     iou_threshold: float = ...,
     score_threshold: float = ...,
     center_point_box: bool = ...,
 ) -> tuple[Tensor, ...]:
-    """Rows (batch, class, box) of the selected boxes by falling score, at most max_output for each class, and their number. A box is dropped if its IoU with an earlier one exceeds iou_threshold, or if its score is no more than score_threshold. Boxes are (y, x, y, x) of two corners, or (x, y, width, height) about the center."""
+    """Rows (batch, class, box) of the selected boxes by falling score, at most max_output for each class, and their number. A box is dropped if its IoU with an earlier one exceeds iou_threshold, or if its score is no more than score_threshold. Boxes of different kinds overlap nothing. Boxes are (y, x, y, x) of two corners, or (x, y, width, height) about the center."""
 
 def loop(
     limit: Operand | None = None,

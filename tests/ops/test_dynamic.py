@@ -95,6 +95,35 @@ def test_non_max_suppression_is_that_of_the_onnx_reference(seed: int) -> None:
     np.testing.assert_array_equal(hx.compile(model)(feeds), ReferenceEvaluator(model).run(None, feeds)[0])
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_boxes_of_different_kinds_overlap_nothing(seed: int) -> None:
+    """Each kind by itself is ONNX's NonMaxSuppression of its boxes."""
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(2, 40))
+    boxes = rng.uniform(0, 1, (2, count, 4)).astype(np.float32)
+    scores = rng.permutation(2 * count).astype(np.float32).reshape(2, 1, count)
+    kinds = rng.integers(0, 3, (2, count)).astype(np.int32)
+    inputs = [hx.input("boxes", boxes.shape), hx.input("scores", scores.shape), hx.input("kinds", kinds.shape, "int32")]
+    rows = hx.compile(hx.non_max_suppression(*inputs, max_output=count, iou_threshold=0.3)[0])(boxes, scores, kinds)
+    options = np.array([count]), np.float32([0.3])
+    want = []
+    for batch, kind in np.ndindex(2, 3):
+        chosen = np.flatnonzero(kinds[batch] == kind)
+        feeds = {"boxes": boxes[batch : batch + 1, chosen], "scores": scores[batch : batch + 1, :, chosen]}
+        node = helper.make_node("NonMaxSuppression", ["boxes", "scores", "most", "iou"], ["y"])
+        model = onnx_model([*(const(n, v) for n, v in zip(("most", "iou"), options, strict=True)), node], feeds, ["y"])
+        found = ReferenceEvaluator(model).run(None, feeds)[0] if chosen.size else np.zeros((0, 3), np.int64)
+        want += [(batch, 0, chosen[i]) for i in found[:, 2]]
+    want.sort(key=lambda row: (row[0], -scores[row[0], 0, row[2]]))
+    np.testing.assert_array_equal(rows, np.array(want))
+
+
+def test_kinds_are_one_for_each_box() -> None:
+    inputs = [hx.input("boxes", (1, 3, 4)), hx.input("scores", (1, 1, 3)), hx.input("kinds", (3,), "int32")]
+    with pytest.raises(hx.Error, match=r"got kinds \(3,\), need \(1, 3\)"):
+        hx.non_max_suppression(*inputs, max_output=2)
+
+
 def test_a_kernel_fills_what_is_not_valid_with_zeros() -> None:
     call = hx.compile(hx.non_zero(hx.input("x", (3, 4)))[0]).bind(x=VALUES)
     call.outputs["non_zero"][...] = -1

@@ -1,5 +1,6 @@
 // non_max_suppression: per batch and class, boxes by falling score. A box that overlaps a chosen one by more than a
-// threshold is left out. All in fp32, as ONNX defines it. There is room for as many as there may be; the rest is zero.
+// threshold is left out. Boxes of different kinds overlap nothing. All in fp32, as ONNX defines it. There is room for
+// as many as there may be; the rest is zero.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -31,6 +32,11 @@ struct Limits {
   int64_t batches, classes, boxes, most;
 };
 
+// The kind of each box: (batches, boxes). nullptr where all are of one.
+const int32_t* kinds_of(const Call& call) {
+  return call.inputs.size() > 2 && call.inputs[2].present() ? call.inputs[2].as<int32_t>() : nullptr;
+}
+
 Prepared prepare(const Call& call) {
   const Tensor &boxes = call.inputs[0], &scores = call.inputs[1], &selected = call.outputs[0],
                &length = call.outputs[1];
@@ -47,6 +53,13 @@ Prepared prepare(const Call& call) {
   const int64_t capacity = limits.batches * limits.classes * limits.most;
   if (selected.rank != 2 || selected.shape[0] != capacity || selected.shape[1] != 3)
     fail("non_max_suppression", "selected: got the shape ", shape_text(selected), ", need (", capacity, ", 3)");
+  if (kinds_of(call) != nullptr) {
+    const Tensor& kinds = call.inputs[2];
+    check_dense("non_max_suppression", "kinds", kinds);
+    if (kinds.rank != 2 || kinds.shape[0] != limits.batches || kinds.shape[1] != limits.boxes)
+      fail("non_max_suppression", "kinds: got the shape ", shape_text(kinds), ", need (", limits.batches, ", ",
+           limits.boxes, ")");
+  }
   if (length.rank != 0) fail("non_max_suppression", "length: got the shape ", shape_text(length), ", need a number");
   return std::make_shared<Limits>(limits);
 }
@@ -88,6 +101,7 @@ void run(const Call& call, int, Range, std::byte* scratch, const std::byte*) {
   for (int64_t batch = 0; batch < limits.batches; ++batch) {
     const float* corners = call.inputs[0].as<float>() + batch * limits.boxes * 4;
     for (int64_t i = 0; i < limits.boxes; ++i) boxes[i] = make_box(corners + 4 * i, a.center_point_box != 0);
+    const int32_t* kinds = kinds_of(call) == nullptr ? nullptr : kinds_of(call) + batch * limits.boxes;
     for (int64_t kind = 0; kind < limits.classes; ++kind, scores += limits.boxes) {
       Entry* end = entries;
       for (int64_t i = 0; i < limits.boxes; ++i)
@@ -97,8 +111,11 @@ void run(const Call& call, int, Range, std::byte* scratch, const std::byte*) {
       const int64_t first = count;
       for (const Entry* entry = entries; entry != end && count - first < limits.most; ++entry) {
         bool alone = true;
-        for (int64_t k = first; alone && k < count; ++k)
-          alone = !overlap(boxes[entry->index], boxes[out[3 * k + 2]], iou);
+        for (int64_t k = first; alone && k < count; ++k) {
+          const int64_t chosen = out[3 * k + 2];
+          const bool rivals = kinds == nullptr || kinds[entry->index] == kinds[chosen];
+          alone = !(rivals && overlap(boxes[entry->index], boxes[chosen], iou));
+        }
         if (!alone) continue;
         out[3 * count] = batch;
         out[3 * count + 1] = kind;
@@ -121,17 +138,22 @@ int64_t scratch(const Call& call) {
   return call.state<Limits>().boxes * static_cast<int64_t>(sizeof(Entry) + sizeof(Box));
 }
 
-constexpr Kernel kTable[] = {{
-    .name = "non_max_suppression",
-    .dtypes = "fp32,fp32->int64,int64",
-    .attrs = "max_output:i iou_threshold:f score_threshold:f center_point_box:i",
-    .attrs_bytes = sizeof(Attributes),
-    .accepts = "dense",
-    .prepare = prepare,
-    .cost = cost,
-    .scratch = scratch,
-    .run = run,
-}};
+constexpr Kernel kernel(const char* dtypes) {
+  return {
+      .name = "non_max_suppression",
+      .dtypes = dtypes,
+      .attrs = "max_output:i iou_threshold:f score_threshold:f center_point_box:i",
+      .attrs_bytes = sizeof(Attributes),
+      .accepts = "dense",
+      .prepare = prepare,
+      .cost = cost,
+      .scratch = scratch,
+      .run = run,
+  };
+}
+
+// Plans of before there were kinds have two inputs.
+constexpr Kernel kTable[] = {kernel("fp32,fp32,int32->int64,int64"), kernel("fp32,fp32->int64,int64")};
 
 }  // namespace
 

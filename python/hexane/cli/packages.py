@@ -14,6 +14,7 @@ def package_record(path: Path) -> dict[str, Any]:
         "functions": {name: _function(model, name) for name in model.functions},
         "coreml": {
             **model.facts(),
+            **({"models": model.kinds()} if model.package.is_pipeline else {}),
             "weights": [{"encoding": name, "layers": count, "bytes": size} for name, count, size in model.encodings()],
         },
     }
@@ -49,6 +50,9 @@ def print_package(record: dict[str, Any]) -> None:
             print(f"{words}{facts[key]}")
     made = ", ".join(f"{key} {facts[key]}" for key in ("source", "version") if key in facts)
     print(f"specification {facts['specification']}" if "specification" in facts else "a compiled model")
+    if models := facts.get("models"):
+        listed = "; ".join(f"{model['name']}, {model['kind']}" for model in models)
+        print(f"a pipeline of {len(models)} models: {listed}")
     if made:
         print(f"written by coremltools: {made}")
     for found in facts["weights"]:

@@ -24,7 +24,10 @@ OfOperation = Callable[["_Function", Operation, Rule], Filled | None]
 
 
 def find_package_rules(model: CoreMLModel, name: str) -> tuple[Finding, ...]:
-    """The rules that a function of a model breaks, in the order of the file: one for each rule and kind of op."""
+    """The rules that a function of a model breaks, in the order of the file: one for each rule and kind of op. A
+    pipeline breaks the rules of its models."""
+    if model.stages:
+        return tuple(found for part in model.stages.values() for found in find_package_rules(part, part.functions[0]))
     function = _Function(model, name)
     found: dict[tuple[str, str], Finding] = {}
     for rule in package_rules().values():

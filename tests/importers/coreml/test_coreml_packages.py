@@ -253,8 +253,11 @@ def test_other_kinds_of_models_say_what_to_do(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "net.mlpackage")
     spec = messages()["Model"](specificationVersion=4)
     spec.pipeline.models.add().neuralNetwork.layers.add(name="a")
-    spec.pipeline.models.add().mlProgram.version = 1
-    with pytest.raises(UnsupportedError, match=r"pipeline of models .*1 x a neural network, 1 x an ML program"):
+    unread = spec.pipeline.models.add()
+    unread.MergeFromString(bytes([302 << 3 & 127 | 130, 302 >> 4, 0]))  # an empty tree ensemble, field 302
+    spec.pipeline.models.add().pipeline.SetInParent()
+    spec.pipeline.names.extend(["net", "trees"])
+    with pytest.raises(UnsupportedError, match=r"with trees, a tree ensemble; model 3, a pipeline, need ML programs"):
         hx.compile(package(tmp_path, spec.SerializeToString()))
     shutil.rmtree(tmp_path / "net.mlpackage")
     with pytest.raises(hx.Error, match="Git LFS pointer"):

@@ -20,8 +20,15 @@ from hexane.importers.coreml.networks.translate import (
     network_labels,
     read_network,
 )
-from hexane.importers.coreml.package import Package, network_of, open_package
+from hexane.importers.coreml.package import Package, kind_of, network_of, open_package
+from hexane.importers.coreml.pipeline import PipelineTranslator, Stage, pipeline_features, read_pipeline
 from hexane.importers.coreml.program import Constant, Program, read_function
+from hexane.importers.coreml.suppression import (
+    SuppressionTranslator,
+    read_suppression,
+    suppression_labels,
+    with_thresholds,
+)
 from hexane.importers.coreml.text import read_text
 from hexane.importers.coreml.translate import Translator
 from hexane.importers.deciding import deciding_inputs
@@ -53,7 +60,7 @@ class CoreMLModel:
         if self.package.text:
             usual = self.package.usual or "main"
             return tuple(sorted(self._texts, key=lambda name: (name != usual, name)))
-        if self.package.is_network:
+        if not self.package.is_program:
             return ("main",)
         names = list(self.package.spec.mlProgram.functions)
         usual = self.package.spec.description.defaultFunctionName or "main"
@@ -71,13 +78,23 @@ class CoreMLModel:
         if self.package.text:
             return self._texts[name]
         if name not in self._programs:
-            spec = self.package.spec
-            self._programs[name] = (
-                read_network(spec)
-                if self.package.is_network
-                else read_function(name, spec.mlProgram.functions[name], self.package.weights)
-            )
+            self._programs[name] = self._read_program(name)
         return self._programs[name]
+
+    def _read_program(self, name: str) -> Program:
+        spec = self.package.spec
+        if self.package.is_pipeline:
+            return read_pipeline(spec, [stage.program(main) for main, stage in self._mains()])
+        if self.package.is_suppression:
+            return read_suppression(spec)
+        if self.package.is_network:
+            return read_network(spec)
+        return read_function(name, spec.mlProgram.functions[name], self.package.weights)
+
+    @cached_property
+    def stages(self) -> "dict[str, CoreMLModel]":
+        """The models of a pipeline by name; none for other models."""
+        return {name: CoreMLModel(part) for name, part in self.package.stages.items()}
 
     @cached_property
     def _programs(self) -> dict[str, Program]:
@@ -94,12 +111,27 @@ class CoreMLModel:
     def features(self, name: str, program: Program) -> dict[str, Feature]:
         described = self.description(name)
         found = {} if described is None else by_name(described.input, dict(program.block.inputs))
-        return network_features(found, network_of(self.package.spec)) if self.package.is_network else found
+        if self.package.is_network:
+            return network_features(found, network_of(self.package.spec))
+        if self.package.is_suppression:
+            return with_thresholds(found, described.input, self.package.spec.nonMaximumSuppression)
+        if self.package.is_pipeline:
+            stages = [(stage.package.spec, stage.features(main, stage.program(main))) for main, stage in self._mains()]
+            return pipeline_features(found, described.input, stages)
+        return found
+
+    def _mains(self) -> "list[tuple[str, CoreMLModel]]":
+        """The usual function of each model of a pipeline."""
+        return [(stage.functions[0], stage) for stage in self.stages.values()]
 
     def labels(self, name: str) -> tuple[str, ...]:
         """The classes of a classifier, in the order of its probabilities."""
         if self.package.is_network:
             return network_labels(network_of(self.package.spec))
+        if self.package.is_suppression:
+            return suppression_labels(self.package.spec.nonMaximumSuppression)
+        if self.package.is_pipeline:
+            return next((found for main, stage in reversed(self._mains()) if (found := stage.labels(main))), ())
         for operation in self.program(name).block.operations:
             if operation.op == "classify":
                 (given,) = operation.inputs.get("classes", ([],))
@@ -124,10 +156,25 @@ class CoreMLModel:
         inputs = {port: (found.fixed_shape(), found.dtype) for port, found in features.items()}
         return deciding_inputs(lambda shapes, values: self._translator(program, features).graph(shapes, values), inputs)
 
-    def _translator(self, program: Program, features: Mapping[str, Feature]) -> Translator:
+    def _translator(self, program: Program, features: Mapping[str, Feature]) -> Translator | PipelineTranslator:
+        if self.package.is_pipeline:
+            return PipelineTranslator(program, features, [self._stage(name) for name in self.stages])
+        return self._of_one(program, features)
+
+    def _of_one(self, program: Program, features: Mapping[str, Feature]) -> Translator:
+        """The translator of a model that is no pipeline."""
         if self.package.is_network:
             return NetworkTranslator(program, features, self.package.spec)
+        if self.package.is_suppression:
+            return SuppressionTranslator(program, features, self.package.spec)
         return Translator(program, features)
+
+    def _stage(self, name: str) -> Stage:
+        model = self.stages[name]
+        main = model.functions[0]
+        program = model.program(main)
+        features = model.features(main, program)
+        return Stage(name, model.package.spec, program, features, model._of_one(program, features))
 
     def graph(
         self, name: str, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array] = MappingProxyType({})
@@ -146,7 +193,13 @@ class CoreMLModel:
         """How weights are stored: the encoding, how many, and their bytes."""
         if self.package.is_network:
             return network_encodings(network_of(self.package.spec))
+        if self.package.is_suppression:
+            return []
         found: dict[str, tuple[int, int]] = {}
+        for stage in self.stages.values():
+            for name, count, size in stage.encodings():
+                before = found.get(name, (0, 0))
+                found[name] = before[0] + count, before[1] + size
         for function in self.functions:
             for operation in self.program(function).block.operations:
                 name = ENCODINGS.get(operation.op, operation.op)
@@ -161,6 +214,10 @@ class CoreMLModel:
                     count, size = found.get(key, (0, 0))
                     found[key] = count + 1, size + -(-given.value.size * given.dtype.bits // 8)
         return [(name, count, size) for name, (count, size) in sorted(found.items())]
+
+    def kinds(self) -> list[dict[str, str]]:
+        """The models of a pipeline, by name and kind, for people."""
+        return [{"name": name, "kind": kind_of(stage.package.spec)} for name, stage in self.stages.items()]
 
     def facts(self) -> dict[str, str]:
         """The author's and the converter's notes, for people."""

@@ -4,8 +4,7 @@ No path that a file names leads out of its folder.
 """
 
 import json
-from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -36,6 +35,26 @@ class Package:
     def is_network(self) -> bool:
         """True for a neural network, the format before ML programs."""
         return self.spec is not None and network_of(self.spec) is not None
+
+    @property
+    def is_program(self) -> bool:
+        return self.spec is not None and self.spec.HasField("mlProgram")
+
+    @property
+    def is_suppression(self) -> bool:
+        """True for a model that only selects boxes."""
+        return self.spec is not None and self.spec.HasField("nonMaximumSuppression")
+
+    @property
+    def is_pipeline(self) -> bool:
+        return self.spec is not None and pipeline_of(self.spec) is not None
+
+    @property
+    def stages(self) -> "dict[str, Package]":
+        """The models of a pipeline by name, none for other models. They share the folder."""
+        if not self.is_pipeline:
+            return {}
+        return {name: replace(self, spec=model) for name, model in stages_of(self.spec).items()}
 
     def weights(self, name: str) -> memoryview:
         """The bytes of a file of weights, which is read once: all constants are views of it."""
@@ -109,25 +128,50 @@ def _checked(package: Package) -> Package:
         if not network_of(spec).layers:
             raise Error(f"[coreml] {package.path}: got a neural network without layers, need one")
         return package
-    if (pipeline := _pipeline(spec)) is not None:
-        stages = Counter(_kind(model) for model in pipeline.models)
-        listed = ", ".join(f"{count} x {kind}" for kind, count in stages.items()) or "none"
-        raise UnsupportedError(
-            f"[coreml] {package.path}: got a pipeline of models ({listed}), need one model: give its stages one by one"
-        )
+    if spec.HasField("nonMaximumSuppression"):
+        return package
+    if (pipeline := pipeline_of(spec)) is not None:
+        if not pipeline.models:
+            raise Error(f"[coreml] {package.path}: got a pipeline without models, need one")
+        unread = [f"{name}, {kind_of(model)}" for name, model in stages_of(spec).items() if not _is_read(model)]
+        if unread:
+            raise UnsupportedError(
+                f"[coreml] {package.path}: got a pipeline with {'; '.join(unread)}, need ML programs, neural networks"
+                " and non-maximum suppression"
+            )
+        for name, part in package.stages.items():
+            try:
+                _checked(part)
+            except Error as error:
+                raise Error(f"{error}, in {name}") from None
+        return package
     raise UnsupportedError(
-        f"[coreml] {package.path}: got {_kind(spec)} of version {spec.specificationVersion}, need an ML program"
+        f"[coreml] {package.path}: got {kind_of(spec)} of version {spec.specificationVersion}, need an ML program"
         " or a neural network"
     )
 
 
-def _pipeline(spec: Any) -> Any:
+def _is_read(spec: Any) -> bool:
+    return spec.HasField("mlProgram") or spec.HasField("nonMaximumSuppression") or network_of(spec) is not None
+
+
+def pipeline_of(spec: Any) -> Any:
+    """The pipeline of a model; None for another kind."""
     if spec.HasField("pipeline"):
         return spec.pipeline
     for name in ("pipelineClassifier", "pipelineRegressor"):
         if spec.HasField(name):
             return getattr(spec, name).pipeline
     return None
+
+
+def stages_of(spec: Any) -> dict[str, Any]:
+    """The models of a pipeline in their order, by the author's names, or as "model 2"."""
+    pipeline, found = pipeline_of(spec), {}
+    for i, model in enumerate(pipeline.models):
+        name = pipeline.names[i] if i < len(pipeline.names) else ""
+        found[name if name and name not in found else f"model {i + 1}"] = model
+    return found
 
 
 # Model.Type, of those that are no networks of layers.
@@ -142,11 +186,15 @@ KINDS = {
 }  # fmt: skip
 
 
-def _kind(spec: Any) -> str:
+def kind_of(spec: Any) -> str:
     """The kind of model, by the field that is set."""
     for name in ("mlProgram", *NETWORKS):
         if spec.HasField(name):
             return "an ML program" if name == "mlProgram" else "a neural network"
+    if spec.HasField("nonMaximumSuppression"):
+        return "non-maximum suppression"
+    if pipeline_of(spec) is not None:
+        return "a pipeline"
     try:
         from google.protobuf.unknown_fields import UnknownFieldSet
 

@@ -1,6 +1,6 @@
-"""The protobuf messages of Core ML models, as far as ML programs need them: names and numbers of Apple's `Model.proto`,
-`FeatureTypes.proto` and `MIL.proto` (read from the descriptors of coremltools 9.0). `networks/schema.py` has the layers
-of older models.
+"""The protobuf messages of Core ML's ML programs and pipelines: names and numbers of Apple's `Model.proto`,
+`FeatureTypes.proto`, `MIL.proto` and `NonMaximumSuppression.proto`. They are read from the descriptors of coremltools
+9.0. `networks/schema.py` has the layers of older models.
 
 A line is a message and its fields, NAME:TYPE=NUMBER; `*` repeats a field, `{T}` is a map from strings to T. A field
 without a type is a string. Enums are int32; their readers know their meaning.
@@ -12,9 +12,13 @@ from typing import Any
 from hexane.importers.coreml.networks.schema import TABLE as NETWORKS
 
 TABLE = """
-Model specificationVersion:int32=1 description:ModelDescription=2 isUpdatable:bool=10 pipelineClassifier:Wrapped=200 pipelineRegressor:Wrapped=201 pipeline:Pipeline=202 neuralNetworkRegressor:NeuralNetwork=303 neuralNetworkClassifier:NeuralNetwork=403 neuralNetwork:NeuralNetwork=500 mlProgram:Program=502
+Model specificationVersion:int32=1 description:ModelDescription=2 isUpdatable:bool=10 pipelineClassifier:Wrapped=200 pipelineRegressor:Wrapped=201 pipeline:Pipeline=202 neuralNetworkRegressor:NeuralNetwork=303 neuralNetworkClassifier:NeuralNetwork=403 neuralNetwork:NeuralNetwork=500 mlProgram:Program=502 nonMaximumSuppression:NonMaximumSuppression=610
 Wrapped pipeline:Pipeline=1
 Pipeline models:Model*=1 names:string*=2
+NonMaximumSuppression pickTop:PickTop=1 stringClassLabels:LabelTexts=100 int64ClassLabels:LabelNumbers=101 iouThreshold:double=110 confidenceThreshold:double=111 confidenceInputFeatureName=200 coordinatesInputFeatureName=201 iouThresholdInputFeatureName=202 confidenceThresholdInputFeatureName=203 confidenceOutputFeatureName=210 coordinatesOutputFeatureName=211
+PickTop perClass:bool=1
+LabelTexts vector:string*=1
+LabelNumbers vector:int64*=1
 ModelDescription input:FeatureDescription*=1 functions:FunctionDescription*=20 defaultFunctionName=21 output:FeatureDescription*=10 predictedFeatureName=11 predictedProbabilitiesName=12 state:FeatureDescription*=13 metadata:Metadata=100
 FunctionDescription name=1 input:FeatureDescription*=2 output:FeatureDescription*=3 predictedFeatureName=4 predictedProbabilitiesName=5 state:FeatureDescription*=6
 Metadata shortDescription=1 versionString=2 author=3 license=4 userDefined:{string}=100

@@ -1,10 +1,11 @@
 """A function of an ML program as a graph: operation after operation, shapes as constants, blocks in line."""
 
 from collections import ChainMap
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -33,9 +34,6 @@ assert _ops is not None  # registers them
 Item = Any  # a Value, a text, or a list of these
 UNFIT = (AssertionError, AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError, ZeroDivisionError)
 REFUSED = {
-    "non_maximum_suppression": (
-        "boxes that the data chooses, need a model that ends before: how Core ML pads is not known"
-    ),
     "custom_layer": "a layer of the author's own code, need the ops that it stands for",
     "conv_quantized": "the quantised convolution of early converters, need one with constexpr weights",
     **{
@@ -76,60 +74,53 @@ class Translator:
         Raises SpecialisationNeeded for inputs whose shapes or values have to be known, UnsupportedError that names all
         ops at once that cannot be read, Error for shapes that do not fit.
         """
+        inputs = self.inputs(shapes, values)
+        self.block(self.program.block)
+        raise_problems(self.needed, self.problems)
+        ports = [Port(name, value) for name, value in self.outputs().items()]
+        for port in ports:
+            check_name("output", port.name)
+        updates = self.updates()
+        if not ports and not updates:
+            raise Error(f"[coreml] got the function {self.program.name!r} without outputs, need at least one")
+        return with_lengths(Graph(tuple(inputs), tuple(ports), name=self.program.name, updates=updates))
+
+    def inputs(
+        self,
+        shapes: Mapping[str, Sequence[int]],
+        values: Mapping[str, Array],
+        given: Mapping[str, Value] = MappingProxyType({}),
+    ) -> list[Value]:
+        """Reads the inputs and the states. given: inputs that another model of a pipeline computes. The results are the
+        other inputs of the graph."""
         inputs: list[Value] = []
-        is_open = {n: f for n, f in self.features.items() if f.is_open and n not in shapes and n not in values}
-        if is_open:
-            said = " ".join(shape_option(n, f.fixed_shape()) for n, f in is_open.items())
-            raise SpecialisationNeeded(
-                f"[coreml] got no shape for {', '.join(is_open)}, whose dims are free, need it, as in {said}",
-                tuple(is_open),
-            )
+        require_shapes({n: f for n, f in self.features.items() if n not in given}, shapes, values)
         for name, kind in self.program.block.inputs:
             if kind.is_state:
                 self._state(name, kind)
                 continue
             feature = self.features.get(name) or Feature.of(name, kind)
-            if name not in shapes and feature.default is not None:
-                shape = feature.fixed_shape()
-                default = np.full(shape, feature.default, feature.dtype.numpy)
-                self.values[name] = feature.read(Folder(name), constant(default, (name,), feature.dtype), kind)
-                continue
-            if name in values:
-                given = np.asarray(values[name])
-                fixed = constant(given.astype(feature.dtype.numpy).reshape(feature.given(given.shape)), (name,))
-                self.values[name] = feature.read(Folder(name), fixed, kind)
-                continue
-            check_name("input", name)
-            leaf = unique("input", name, tensor_type(feature.dtype, feature.given(shapes.get(name))), sources=(name,))
-            inputs.append(leaf)
-            self.values[name] = feature.read(Folder(name), leaf, kind)
-        self.block(self.program.block)
-        if self.needed:
-            raise SpecialisationNeeded(
-                f"[coreml] got no value for {', '.join(self.needed)}, which decides shapes, need it: --value NAME=V",
-                tuple(self.needed),
-            )
-        if self.problems:
-            listed = "\n  ".join(f"{what}: {', '.join(where[:3])}" for what, where in self.problems.items())
-            count = len(self.problems)
-            raise UnsupportedError(
-                f"[coreml] {count} kind{'s' if count > 1 else ''} of ops cannot be read:\n  {listed}"
-            )
-        outputs: dict[str, Port] = {}
+            value = given[name] if name in given else port_value(name, feature, shapes, values)
+            if name not in given and value.node.op == "input":
+                inputs.append(value)
+            self.values[name] = feature.read(Folder(name), value, kind)
+        return inputs
+
+    def outputs(self) -> dict[str, Value]:
+        """The outputs that are tensors."""
+        found: dict[str, Value] = {}
         for name in self.program.block.outputs:
-            found = self.output(name)
-            if not isinstance(found, Value):
-                if found is None or isinstance(found, list):
+            item = self.output(name)
+            if not isinstance(item, Value):
+                if item is None or isinstance(item, list):
                     raise Error(f"[coreml] got the output {name!r}, need a tensor that the program computes")
                 continue  # the text of a label
-            check_name("output", name)
-            if not found.shape:  # Core ML gives a number as an array of one
-                found = Folder(name).reshape(found, shape=(1,))
-            outputs[name] = Port(name, found)
-        updates = tuple(value for name, value in self.states.items() if value is not self.leaves[name])
-        if not outputs and not updates:
-            raise Error(f"[coreml] got the function {self.program.name!r} without outputs, need at least one")
-        return with_lengths(Graph(tuple(inputs), tuple(outputs.values()), name=self.program.name, updates=updates))
+            # Core ML gives a number as an array of one.
+            found[name] = item if item.shape else Folder(name).reshape(item, shape=(1,))
+        return found
+
+    def updates(self) -> tuple[Value, ...]:
+        return tuple(value for name, value in self.states.items() if value is not self.leaves[name])
 
     def output(self, name: str) -> Item | None:
         """The value of an output; None if the program does not compute it."""
@@ -195,9 +186,8 @@ class Translator:
     def _problem(self, operation: Operation, text: str) -> None:
         what = text.partition("] ")[2] if text.startswith("[") and "] " in text else text
         key = what if what.startswith(f"{operation.op}: ") else f"{operation.op}: {what}"
-        self.problems.setdefault(key, []).append(
-            operation.label or operation.results[0][0] if operation.results else ""
-        )
+        result = operation.results[0][0] if operation.results else ""
+        self.problems.setdefault(key, []).append(operation.label or result)
         self._stand_in(operation)
 
     def _stand_in(self, operation: Operation) -> None:
@@ -326,6 +316,43 @@ class Translator:
             dense = fold_node(item.node)
             return dense[0] if dense else item
         return item
+
+
+def require_shapes(
+    features: Mapping[str, Feature], shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array]
+) -> None:
+    """Raises SpecialisationNeeded for inputs with free dims whose shapes are not given."""
+    if is_open := {n: f for n, f in features.items() if f.is_open and n not in shapes and n not in values}:
+        said = " ".join(shape_option(n, f.fixed_shape()) for n, f in is_open.items())
+        raise SpecialisationNeeded(
+            f"[coreml] got no shape for {', '.join(is_open)}, whose dims are free, need it, as in {said}",
+            tuple(is_open),
+        )
+
+
+def port_value(name: str, feature: Feature, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array]) -> Value:
+    """An input of a graph: a constant where its value is given, or left to its default."""
+    if name not in shapes and feature.default is not None and name not in values:
+        default = np.full(feature.fixed_shape(), feature.default, feature.dtype.numpy)
+        return constant(default, (name,), feature.dtype)
+    if name in values:
+        given = np.asarray(values[name])
+        return constant(given.astype(feature.dtype.numpy).reshape(feature.given(given.shape)), (name,))
+    check_name("input", name)
+    return unique("input", name, tensor_type(feature.dtype, feature.given(shapes.get(name))), sources=(name,))
+
+
+def raise_problems(needed: Iterable[str], problems: Mapping[str, Sequence[str]]) -> None:
+    """Raises SpecialisationNeeded for inputs whose values have to be known, UnsupportedError for ops that cannot be
+    read."""
+    if names := tuple(needed):
+        raise SpecialisationNeeded(
+            f"[coreml] got no value for {', '.join(names)}, which decides shapes, need it: --value NAME=V", names
+        )
+    if problems:
+        listed = "\n  ".join(f"{what}: {', '.join(where[:3])}" for what, where in problems.items())
+        count = len(problems)
+        raise UnsupportedError(f"[coreml] {count} kind{'s' if count > 1 else ''} of ops cannot be read:\n  {listed}")
 
 
 def _captured(body: Body, item: Item) -> Item:

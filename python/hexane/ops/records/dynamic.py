@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hexane.dtypes import FP32, INT64, DType
+from hexane.dtypes import FP32, INT32, INT64, DType
 from hexane.errors import Error
 from hexane.ops.attributes import flag, integer, number
 from hexane.ops.shape_rules import Shape, one_axis
@@ -51,18 +51,22 @@ def _unique(x: Array, axis: int, sorted: bool) -> list[Array]:
     return [_padded(np.take(x, first, axis), axis, count), *vectors, np.array(first.size)]
 
 
-def _suppression_shape(boxes: Shape, scores: Shape, max_output: int, **_: Any) -> list[Shape]:
+def _suppression_shape(boxes: Shape, scores: Shape, kinds: Shape | None, max_output: int, **_: Any) -> list[Shape]:
     if len(boxes) != 3 or len(scores) != 3 or boxes[2] != 4 or (boxes[0], boxes[1]) != (scores[0], scores[2]):
         raise Error(
             f"got boxes {boxes} and scores {scores}, need (batches, boxes, 4) and (batches, classes, boxes) of one"
             " model"
         )
+    if kinds is not None and kinds != boxes[:2]:
+        raise Error(f"got kinds {kinds}, need {boxes[:2]}, one for each box")
     return [(boxes[0] * scores[1] * min(max(max_output, 0), boxes[1]), 3), ()]
 
 
-def _suppression_dtype(boxes: DType, scores: DType, **_: Any) -> list[DType]:
+def _suppression_dtype(boxes: DType, scores: DType, kinds: DType | None, **_: Any) -> list[DType]:
     if boxes is not FP32 or scores is not FP32:
         raise Error(f"got boxes of {boxes} and scores of {scores}, need fp32")
+    if kinds not in (None, INT32):
+        raise Error(f"got kinds of {kinds}, need int32")
     return [INT64, INT64]
 
 
@@ -87,8 +91,9 @@ def _overlaps(one: Array, others: Array, threshold: float) -> bool:
 
 
 def _suppression(
-    boxes: Array, scores: Array, max_output: int, iou_threshold: float, score_threshold: float, center_point_box: bool
-) -> list[Array]:
+    boxes: Array, scores: Array, kinds: Array | None, max_output: int, iou_threshold: float, score_threshold: float,
+    center_point_box: bool,
+) -> list[Array]:  # fmt: skip
     found = []
     most = min(max(max_output, 0), boxes.shape[1])
     for batch, kind in np.ndindex(scores.shape[:2]):
@@ -100,7 +105,8 @@ def _suppression(
                 break
             if score_threshold > -np.inf and not row[i] > np.float32(score_threshold):
                 continue
-            if not _overlaps(sides[:, i], sides[:, chosen], iou_threshold):
+            rivals = chosen if kinds is None else [k for k in chosen if kinds[batch, k] == kinds[batch, i]]
+            if not _overlaps(sides[:, i], sides[:, rivals], iou_threshold):
                 chosen.append(int(i))
         found += [(batch, kind, i) for i in chosen]
     capacity = scores.shape[0] * scores.shape[1] * most
@@ -141,9 +147,9 @@ OPS = (
         name="non_max_suppression",
         doc="Rows (batch, class, box) of the selected boxes by falling score, at most max_output for each class, and "
             "their number. A box is dropped if its IoU with an earlier one exceeds iou_threshold, or if its score is "
-            "no more than score_threshold. Boxes are (y, x, y, x) of two corners, or (x, y, width, height) about the "
-            "center.",
-        inputs=("boxes", "scores"), outputs=("selected", "length"),
+            "no more than score_threshold. Boxes of different kinds overlap nothing. Boxes are (y, x, y, x) of two "
+            "corners, or (x, y, width, height) about the center.",
+        inputs=("boxes", "scores", "kinds?"), outputs=("selected", "length"),
         attrs={"max_output": integer(), "iou_threshold": number(0.0), "score_threshold": number(-np.inf),
                "center_point_box": flag(False)},
         shape=_suppression_shape, dtype=_suppression_dtype, kernel="non_max_suppression", ref=_suppression,
@@ -151,6 +157,8 @@ OPS = (
         cases=(Case(arrays=(_BOXES, _SCORES), attrs={"max_output": 3, "iou_threshold": 0.5}),
                Case(arrays=(_BOXES, _SCORES), attrs={"max_output": 9, "iou_threshold": 0.5, "score_threshold": 0.5}),
                Case(((2, 9, 4), (2, 3, 9)), {"max_output": 4, "iou_threshold": 0.1, "center_point_box": True}, low=0.1),
+               Case(arrays=(_BOXES, _SCORES, np.array([[0, 1, 0, 1, 1, 2]], np.int32)),
+                    attrs={"max_output": 9, "iou_threshold": 0.5}),
                Case(arrays=(_BOXES, _SCORES), attrs={"max_output": 0})),
     ),
 )  # fmt: skip

@@ -12,10 +12,11 @@ from hexane.errors import Error
 from hexane.graph import Value
 from hexane.importers.coreml.description import Feature
 from hexane.importers.coreml.networks import layers as _layers
+from hexane.importers.coreml.networks.control import CONTROL
 from hexane.importers.coreml.networks.registry import LAYERS, LayerContext
 from hexane.importers.coreml.networks.weights import encoding
 from hexane.importers.coreml.package import network_of
-from hexane.importers.coreml.program import Block, Constant, Declared, Operation, Program
+from hexane.importers.coreml.program import MOST_BLOCKS, Block, Constant, Declared, Operation, Program
 from hexane.importers.coreml.translate import Item, Translator
 from hexane.ops.compose import Builder
 from hexane.ops.fold import Folder
@@ -24,6 +25,7 @@ assert _layers is not None  # registers them
 FIRST_KIND = 100  # the number of the first field that is a kind of layer
 SYSTEM_OF = {1: 11, 2: 11, 3: 12, 4: 13, 5: 14}  # the year of the system, by specification
 LABEL, PROBABILITIES = "classLabel", "classLabelProbs"  # names where the description says none
+NETWORKS_IN = {"branch": ("ifBranch", "elseBranch"), "loop": ("bodyNetwork", "conditionNetwork")}
 COLORS = {"rgb": ("redBias", "greenBias", "blueBias"), "bgr": ("blueBias", "greenBias", "redBias")}
 
 
@@ -37,14 +39,26 @@ def read_network(spec: Any) -> Program:
     opset."""
     network = network_of(spec)
     inputs = tuple((port.name, Declared(FP32)) for port in spec.description.input)
+    outputs = tuple(port.name for port in spec.description.output)
+    block = Block(inputs, _operations(network, 0), outputs)
+    return Program("main", SYSTEM_OF.get(spec.specificationVersion, 14), block)
+
+
+def _operations(network: Any, depth: int) -> tuple[Operation, ...]:
+    """The networks in branches and loops are blocks."""
+    if depth > MOST_BLOCKS:
+        raise Error(f"[coreml] got networks in networks, more than {MOST_BLOCKS} deep")
     operations = []
     for i, layer in enumerate(network.layers):
         kind = kind_of(layer)
-        given = {"layer": (Constant(getattr(layer, kind) if kind else None),), "x": tuple(layer.input)}
+        params = getattr(layer, kind) if kind else None
+        given = {"layer": (Constant(params),), "x": tuple(layer.input)}
         results = tuple((name, Declared(None)) for name in layer.output)
-        operations.append(Operation(kind or "layer", given, results, layer.name or f"layer {i}"))
-    outputs = tuple(port.name for port in spec.description.output)
-    return Program("main", SYSTEM_OF.get(spec.specificationVersion, 14), Block(inputs, tuple(operations), outputs))
+        blocks = tuple(
+            Block((), _operations(getattr(params, name), depth + 1), ()) for name in NETWORKS_IN.get(kind, ())
+        )
+        operations.append(Operation(kind or "layer", given, results, layer.name or f"layer {i}", blocks))
+    return tuple(operations)
 
 
 def network_features(features: Mapping[str, Feature], network: Any) -> dict[str, Feature]:
@@ -140,12 +154,15 @@ class NetworkTranslator(Translator):
         self.missing |= {name for name, _ in operation.results}
 
     def _operation(self, operation: Operation) -> None:
-        read = LAYERS.get(operation.op)
-        if read is None:
-            raise Error("got a layer that has no counterpart here, need another one")
         (params,) = operation.inputs["layer"]
         assert isinstance(params, Constant)
         given = [self.item(name) for name in operation.inputs["x"] if isinstance(name, str)]
+        if operation.op in CONTROL:
+            CONTROL[operation.op](self, operation, params.value, *given)
+            return
+        read = LAYERS.get(operation.op)
+        if read is None:
+            raise Error("got a layer that has no counterpart here, need another one")
         made = read(LayerContext(Folder(operation.label), self.is_exact), params.value, *given)
         found = [made] if isinstance(made, Value) else list(made)
         if len(found) < len(operation.results):

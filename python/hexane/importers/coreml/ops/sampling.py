@@ -153,7 +153,8 @@ def crop(c: Context, _: Any, /, x: Value, crop_height: tuple[int, ...], crop_wid
     " pad_value:float=0.0"
 )
 def crop_resize(c: Context, _: Any, /, x: Value, **g: Any) -> Value:
-    """Each box resized, its ends included; pad_value where it leaves the image."""
+    """Each box resized, its ends included; pad_value where it leaves the image. in_box: no place is after the end of
+    its box."""
     given = g["roi"] if g["roi"] is not None else g["boxes"]
     if given is None:
         raise Error("got no boxes, need some")
@@ -208,7 +209,8 @@ def _cropped_at_run_time(c: Context, x: Value, given: Value, g: dict[str, Any]) 
         length = b.sub(last, first)
         if g["sampling_mode"] == "OFFSET_CORNERS":
             length = b.maximum(length, 1.0)
-        lines.append(b.add(b.add(first, b.mul(length, factor[None])), b.const(offset[None])))
+        line = b.add(b.add(first, b.mul(length, factor[None])), b.const(offset[None]))
+        lines.append(b.minimum(line, last) if g.get("in_box") else line)
     across, down = lines
     rows, columns, total = g["target_height"], g["target_width"], wide.shape[0]
     across = b.broadcast_to(b.reshape(across, shape=(total, 1, columns)), shape=(total, rows, columns))
@@ -262,6 +264,7 @@ def _cropped(c: Context, x: Value, corners: tuple[float, float, float, float], g
     for axis, first, last, out in ((2, top, bottom, g["target_height"]), (3, left, right, g["target_width"])):
         extent = x.shape[axis]
         grid = first + _within(last - first, out, g["sampling_mode"])
+        grid = np.minimum(grid, last) if g.get("in_box") else grid
         inside.append((grid >= 0) & (grid <= extent - 1))
         y = _along(c, y, axis, grid)
     stays = inside[0][:, None] & inside[1][None, :]

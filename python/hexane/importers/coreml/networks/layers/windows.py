@@ -6,6 +6,8 @@ from typing import Any
 from hexane.errors import Error
 from hexane.graph import Value
 from hexane.importers.coreml.networks.registry import LayerContext, reads
+from hexane.importers.coreml.ops.sampling import crop_resize
+from hexane.importers.coreml.registry import Context
 
 
 def _pair(values: Sequence[int], default: int) -> list[int]:
@@ -188,6 +190,33 @@ def resize_bilinear(n: LayerContext, p: Any, x: Value) -> Value:
     if not 0 <= p.mode.samplingMethod < len(SAMPLING):
         raise Error(f"samplingMethod: got {p.mode.samplingMethod}, need 0 to {len(SAMPLING) - 1}")
     return _resized(n, x, _pair(p.targetSize, 1), SAMPLING[p.mode.samplingMethod])
+
+
+BOXES = ("CORNERS_HEIGHT_FIRST", "CORNERS_WIDTH_FIRST", "CENTER_SIZE_HEIGHT_FIRST", "CENTER_SIZE_WIDTH_FIRST")
+
+
+@reads("cropResize")
+def crop_boxes(n: LayerContext, p: Any, x: Value, boxes: Value) -> Value:
+    """(boxes, images, channels, height, width). A box of five numbers begins with the index of its image."""
+    x, boxes = n.five(x), n.five(boxes)
+    if x.shape[0] != 1 or boxes.shape[1:] not in ((1, 4, 1, 1), (1, 5, 1, 1)):
+        got = f"x {list(x.shape)} and boxes {list(boxes.shape)}"
+        raise Error(f"got {got}, need (1, batch, c, h, w) and (n, 1, 4 or 5, 1, 1)")
+    if not (0 <= p.mode.samplingMethod < len(SAMPLING) and 0 <= p.boxIndicesMode.boxMode < len(BOXES)):
+        got = f"samplingMethod {p.mode.samplingMethod} and boxMode {p.boxIndicesMode.boxMode}"
+        raise Error(f"got {got}, need 0 to {len(SAMPLING) - 1} and 0 to {len(BOXES) - 1}")
+    if not p.spatialScale:
+        raise Error("spatialScale: got 0, need another number")
+    height, width = _pair(p.targetSize, 1)
+    options = {
+        "target_height": height, "target_width": width, "normalized_coordinates": p.normalizedCoordinates,
+        "spatial_scale": p.spatialScale, "box_coordinate_mode": BOXES[p.boxIndicesMode.boxMode],
+        "sampling_mode": SAMPLING[p.mode.samplingMethod], "boxes": None, "box_indices": None,
+    }  # fmt: skip
+    context = Context(n.b, 18, None)  # type: ignore[arg-type]  # no blocks here
+    image = n.b.reshape(x, shape=x.shape[1:])
+    made = crop_resize(context, None, x=image, roi=boxes, pad_value=0.0, in_box=True, **options)
+    return n.least(made)
 
 
 def _resized(n: LayerContext, x: Value, size: list[int], mode: str) -> Value:

@@ -1,0 +1,94 @@
+"""Non-maximum suppression as Core ML defines it, for ML programs, layers and models.
+
+The score of a box is its highest over the classes. Suppression within classes assigns a box to its best class. A box is
+dropped if its score is below a threshold, or if its IoU with a better box exceeds a threshold. Equal scores: the first
+box wins.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hexane.dtypes import FP32, INT32
+from hexane.errors import Error
+from hexane.graph import Value
+from hexane.ops.compose import Builder, cast
+from hexane.ops.valid_lengths import whole
+
+LEAST = np.float32(-np.inf)
+
+
+class Limits(NamedTuple):
+    """overlap: the highest IoU of two boxes that stay. least: the lowest score. most: boxes at most."""
+
+    overlap: float
+    least: float
+    most: int
+    within_classes: bool
+
+
+def selected(b: Builder, boxes: Value, scores: Value, limits: Limits) -> tuple[Value, Value, Value]:
+    """The indices of the boxes that stay, by falling score, their number, and the best scores of all boxes.
+
+    boxes: (n, 4): x and y of the center, width, height. scores: (n, classes). The first result has the length that the
+    data decide."""
+    count, classes = scores.shape
+    best = b.reduce_max(cast(b, scores, FP32), axes=(1,), keep_dims=False)
+    kinds = None
+    if limits.within_classes and classes > 1:
+        kinds = b.reshape(b.reduce_argmax(scores, axis=1, keep_dims=False, dtype=INT32), shape=(1, count))
+    rows, length = b.several(
+        "non_max_suppression", b.reshape(cast(b, boxes, FP32), shape=(1, count, 4)),
+        b.reshape(best, shape=(1, 1, count)), kinds, max_output=limits.most, iou_threshold=float(limits.overlap),
+        score_threshold=_below(limits.least), center_point_box=True,
+    )  # fmt: skip
+    indices = b.slice_by_index(rows, begin=(0, 2), end=(rows.shape[0], 3))
+    return b.reshape(indices, shape=(rows.shape[0],)), length, best
+
+
+def padded(b: Builder, boxes: Value, scores: Value, limits: Limits) -> tuple[Value, Value, Value, Value]:
+    """Boxes (batch, most, 4), scores (batch, most, classes), indices (batch, most) and numbers (batch) of the boxes
+    that stay. After these come 0, and the index -1. If none stays, the box of the highest score does.
+
+    boxes: (batch, n, 4), scores: (batch, n, classes). Raises Error for other shapes."""
+    if len(boxes.shape) != 3 or len(scores.shape) != 3 or boxes.shape != (*scores.shape[:2], 4) or not scores.type.size:
+        got = f"boxes {list(boxes.shape)} and scores {list(scores.shape)}"
+        raise Error(f"got {got}, need (batch, n, 4) and (batch, n, classes)")
+    if limits.most < 1:
+        raise Error(f"got {limits.most} boxes at most, need 1 or more")
+    results = [_padded(b, _image(b, boxes, i), _image(b, scores, i), limits) for i in range(boxes.shape[0])]
+    if len(results) == 1:
+        first, second, third, fourth = results[0]
+        return first, second, third, fourth
+    first, second, third, fourth = (b.concat(*parts, axis=0) for parts in zip(*results, strict=True))
+    return first, second, third, fourth
+
+
+def _image(b: Builder, x: Value, i: int) -> Value:
+    return b.reshape(b.slice_by_index(x, begin=(i, 0, 0), end=(i + 1, *x.shape[1:])), shape=x.shape[1:])
+
+
+def _padded(b: Builder, boxes: Value, scores: Value, limits: Limits) -> tuple[Value, ...]:
+    found, length, best = selected(b, boxes, scores, limits)
+    found = whole(found, b.sources)
+    places = b.const(np.arange(found.shape[0]))
+    top = cast(b, b.reduce_argmax(best, axis=0, keep_dims=True, dtype=INT32), found.dtype)
+    found = b.select(b.logical_and(b.equal(length, 0), b.equal(places, 0)), top, found)
+    number = b.maximum(length, 1)
+    valid, behind = b.less(places, number), limits.most - found.shape[0]
+
+    def rows(x: Value, fill: Any) -> Value:
+        mask = b.reshape(valid, shape=(found.shape[0], *[1] * (len(x.shape) - 1)))
+        x = b.select(mask, x, b.const(np.array(fill, x.dtype.numpy)))
+        if behind:
+            x = b.pad(x, begin=[0] * len(x.shape), end=[behind] + [0] * (len(x.shape) - 1), value=float(fill))
+        return b.reshape(x, shape=(1, *x.shape))
+
+    indices = rows(cast(b, found, INT32), -1)
+    number = b.reshape(cast(b, number, INT32), shape=(1,))
+    return rows(b.gather(boxes, found, axis=0), 0), rows(b.gather(scores, found, axis=0), 0), indices, number
+
+
+def _below(threshold: float) -> float:
+    """The fp32 number before it: x > _below(t) where x >= t."""
+    return float(np.nextafter(np.float32(threshold), LEAST))
