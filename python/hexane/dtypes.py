@@ -78,12 +78,12 @@ def dtype(spec: object) -> DType:
     if isinstance(spec, str) and spec in DTYPES:
         return DTYPES[spec]
     try:
-        found = BY_NUMPY.get(np.dtype(spec))  # type: ignore[call-overload]
+        result = BY_NUMPY.get(np.dtype(spec))  # type: ignore[call-overload]
     except TypeError:
-        found = None
-    if found is None:
+        result = None
+    if result is None:
         raise Error(f"[dtype] got {spec!r}, need one of {', '.join(DTYPES)}")
-    return found
+    return result
 
 
 def integer_range(kind: "np.dtype[Any]") -> tuple[int, int]:

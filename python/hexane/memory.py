@@ -166,8 +166,8 @@ class Memory:
 
 def byte_count(where: str, text: int | str, given: int | str | None = None) -> int:
     """4096, "128K" or "1.5M" as a number of bytes. Raises Error, which begins with `where`, for anything else."""
-    found = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)([KMG]?)", str(text), re.ASCII)
-    if isinstance(text, bool) or not isinstance(text, (int, str)) or found is None:
+    match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)([KMG]?)", str(text), re.ASCII)
+    if isinstance(text, bool) or not isinstance(text, (int, str)) or match is None:
         given = text if given is None else given
         raise Error(f"{where}: got {given!r}, need a number of bytes, or one with K, M or G behind it")
-    return int(float(found[1]) * _UNITS[found[2]])
+    return int(float(match[1]) * _UNITS[match[2]])

@@ -64,8 +64,8 @@ def fit(results: Sequence[tuple[Demand, float]], start: Rates) -> tuple[Rates, f
 
     def residuals(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         made = rates(x)
-        found: np.ndarray[Any, Any] = (np.log([predicted_us(d, made) for d, _ in results]) - measured) / NOISE
-        return found
+        result: np.ndarray[Any, Any] = (np.log([predicted_us(d, made) for d, _ in results]) - measured) / NOISE
+        return result
 
     def loss(x: np.ndarray[Any, Any], r: np.ndarray[Any, Any]) -> float:
         size = np.abs(r)

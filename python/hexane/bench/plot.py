@@ -25,10 +25,10 @@ def plot(document: Mapping[str, Any], folder: Path) -> list[Path]:
     `plot`)."""
     need_matplotlib()
     folder.mkdir(parents=True, exist_ok=True)
-    made = [_cliff(document, cliff, folder) for cliff in document["cliffs"] if cliff["points"]]
+    result = [_cliff(document, cliff, folder) for cliff in document["cliffs"] if cliff["points"]]
     for probe in dict.fromkeys(r["probe"] for r in document["results"] if not r["side"] and "times_us" in r):
-        made.append(_bars(document, probe, folder))
-    return made
+        result.append(_bars(document, probe, folder))
+    return result
 
 
 def _cliff(document: Mapping[str, Any], cliff: Mapping[str, Any], folder: Path) -> Path:

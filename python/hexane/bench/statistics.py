@@ -104,9 +104,9 @@ def _samples(
     most: float = math.inf,
 ) -> list[int]:
     """Durations of groups of calls in ns, until the clock says `end`."""
-    found: list[int] = []
-    while len(found) < FEWEST or (len(found) < most and perf_counter_ns() < end):
+    result: list[int] = []
+    while len(result) < FEWEST or (len(result) < most and perf_counter_ns() < end):
         if before:
             before()
-        found.append(_duration(call, group))
-    return found
+        result.append(_duration(call, group))
+    return result

@@ -204,8 +204,8 @@ def moves(node: Node, operands: Operands) -> Interval:
         made = operands[moved[0]] if len(moved) == 1 and not op.fills else None
         of = None if made is None else made.sums
         sums = None if of is None else Sums(by(lambda _: of.partial), by(lambda _: of.lost))
-        found = Interval(by(lambda x: x.low), by(lambda x: x.high), sums, overflowed)
-        return found if _stays_as_it_is(node) else by_products(found)
+        interval = Interval(by(lambda x: x.low), by(lambda x: x.high), sums, overflowed)
+        return interval if _stays_as_it_is(node) else by_products(interval)
     if op.fills:
         return unknown(node.types[0], overflowed)
     ends = [x.whole for i in moved if (x := operands[i]) is not None]

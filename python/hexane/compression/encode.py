@@ -45,8 +45,8 @@ def encode(weight: Weight, encoding: str, threads: int = 1, importance: Array | 
         wide = np.ascontiguousarray(data, np.float32)
         integers, scales = _core.quantise_int8(wide, outer, channels, data.size // (outer * channels))
         operands = [constant(integers.reshape(data.shape), sources), constant(scales, sources), None]
-        (made,) = apply(OPS["dequantize"], operands, {"axis": weight.axis, "dtype": whole.dtype}, sources)
-        return made
+        (result,) = apply(OPS["dequantize"], operands, {"axis": weight.axis, "dtype": whole.dtype}, sources)
+        return result
     if blocks_of(encoding) is not None:
         return _in_blocks(weight, data, encoding, threads, importance)
     if zeros_of(encoding) is not None:
@@ -67,9 +67,9 @@ def encode(weight: Weight, encoding: str, threads: int = 1, importance: Array | 
         tables = entries.view(np.float16).astype(data.dtype)[None]
     if has_int8_tables(encoding):
         return _with_int8_tables(weight, halves, indices, tables)
-    made = _looked_up(weight, indices, tables)
-    if encoding_of(made).masked_bits is None:
-        return made
+    result = _looked_up(weight, indices, tables)
+    if encoding_of(result).masked_bits is None:
+        return result
     # Entry 0 is 0, and half of the numbers are: MIL would have a mask. Chips are known to stream palettes alone.
     return _looked_up(weight, tables.shape[1] - 1 - indices, np.ascontiguousarray(tables[:, ::-1]))
 
@@ -80,12 +80,12 @@ def _looked_up(weight: Weight, indices: Array, tables: Array) -> Value:
     indices = indices.reshape(shape)
     if len(tables) == 1:
         operands = [constant(tables[0], sources), constant(indices.astype(np.int32), sources)]
-        (made,) = apply(OPS["gather"], operands, {"axis": 0}, sources)
-        return made
+        (result,) = apply(OPS["gather"], operands, {"axis": 0}, sources)
+        return result
     blocks = [len(tables) if i == weight.axis else 1 for i in range(len(shape))]
     held = constant(tables.reshape(*blocks, -1), sources)
-    (made,) = apply(OPS["decode_palette"], [constant(indices.astype(np.uint8), sources), held], {}, sources)
-    return made
+    (result,) = apply(OPS["decode_palette"], [constant(indices.astype(np.uint8), sources), held], {}, sources)
+    return result
 
 
 def _with_int8_tables(weight: Weight, halves: Array, indices: Array, tables: Array) -> Value:
@@ -110,8 +110,8 @@ def _with_int8_tables(weight: Weight, halves: Array, indices: Array, tables: Arr
         constant(integers.reshape(*blocks, -1), sources),
         constant(scales.astype(weight.whole.dtype.numpy).reshape(*blocks, 1), sources),
     ]
-    (made,) = apply(OPS["decode_scaled_palette"], operands, {}, sources)
-    return made
+    (result,) = apply(OPS["decode_scaled_palette"], operands, {}, sources)
+    return result
 
 
 def _masked(weight: Weight, data: Array, encoding: str, threads: int) -> Value:
@@ -155,10 +155,10 @@ def _of_vectors(weight: Weight, halves: Array, bits: int, size: int, threads: in
     table = entries.view(np.float16).astype(weight.whole.dtype.numpy).reshape(*[1] * len(shape), *entries.shape)
     picks = indices.reshape([vectors if i == axis else d for i, d in enumerate(shape)])
     sources = weight.whole.node.sources or weight.node.sources
-    (made,) = apply(
+    (result,) = apply(
         OPS["decode_vectors"], [constant(picks, sources), constant(table, sources)], {"axis": axis}, sources
     )
-    return made
+    return result
 
 
 def _in_blocks(weight: Weight, data: Array, encoding: str, threads: int, importance: Array | None) -> Value:
@@ -183,11 +183,11 @@ def _in_blocks(weight: Weight, data: Array, encoding: str, threads: int, importa
     integers = np.ascontiguousarray(flat.reshape(blocks.shape).transpose(np.argsort(order))).reshape(data.shape)
     if whole:
         operands = [constant(integers, sources), constant(scales, sources), None]
-        (made,) = apply(OPS["dequantize"], operands, {"axis": weight.axis, "dtype": weight.whole.dtype}, sources)
-        return made
+        (result,) = apply(OPS["dequantize"], operands, {"axis": weight.axis, "dtype": weight.whole.dtype}, sources)
+        return result
     held = constant(scales.astype(data.dtype).reshape(counts), sources)
-    (made,) = apply(OPS["decode_blocks"], [constant(integers, sources), held], {}, sources)
-    return made
+    (result,) = apply(OPS["decode_blocks"], [constant(integers, sources), held], {}, sources)
+    return result
 
 
 def _quantised(

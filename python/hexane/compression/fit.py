@@ -45,7 +45,7 @@ def fit_scales(graph: Graph, chosen: Mapping[Weight, str], run: Run, threads: in
     if not kernels:
         return {}
     squares = zip(*run(input_squares(graph, kernels)), strict=True)
-    importance = {w: importance_of(graph, w, found) for w, found in zip(kernels, squares, strict=True)}
+    importance = {w: importance_of(graph, w, result) for w, result in zip(kernels, squares, strict=True)}
     pairs = {
         weight: (encode(weight, chosen[weight], threads), encode(weight, chosen[weight], threads, counts))
         for weight, counts in importance.items()
@@ -56,14 +56,14 @@ def fit_scales(graph: Graph, chosen: Mapping[Weight, str], run: Run, threads: in
     errors = [
         np.sum(of_feeds, axis=0, dtype=np.float64) for of_feeds in zip(*run(output_errors(graph, pairs)), strict=True)
     ]
-    found = {}
+    result = {}
     for i, (weight, (plain, fitted)) in enumerate(pairs.items()):
         # Groups of a transposed convolution share the output channels of the weight.
         before, after = (one.reshape(-1, weight.whole.shape[weight.axis]).sum(0) for one in errors[2 * i : 2 * i + 2])
         gains = after < before
         if gains.any():
-            found[weight] = Fitted(_mixed(weight, plain, fitted, gains), int(gains.sum()))
-    return found
+            result[weight] = Fitted(_mixed(weight, plain, fitted, gains), int(gains.sum()))
+    return result
 
 
 def output_errors(graph: Graph, pairs: Mapping[Weight, tuple[Value, Value]]) -> Graph:

@@ -117,13 +117,13 @@ def _best_pair(possible: Sequence[Sequence[_Exchange]], room: int) -> list[_Exch
     for e in ordered:
         known = {k.layer: k for k in sorted([*(leaders[-1] if leaders else ()), e], key=lambda k: k.saves)}
         leaders.append(tuple(sorted(known.values(), key=lambda k: -k.saves)[:2]))
-    sizes, found, most = [e.bytes for e in ordered], [], 0.0
+    sizes, result, most = [e.bytes for e in ordered], [], 0.0
     for e in ordered:
         fitting = bisect_right(sizes, room - e.bytes)
         partner = next((k for k in leaders[fitting - 1] if k.layer != e.layer), None) if fitting else None
         if partner is not None and e.saves + partner.saves > most * (1 + LEAST_GAIN) + LEAST_GAIN * abs(e.saves):
-            found, most = [e, partner], e.saves + partner.saves
-    return found
+            result, most = [e, partner], e.saves + partner.saves
+    return result
 
 
 def _bytes(chosen: Sequence[Choice]) -> int:

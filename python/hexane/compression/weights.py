@@ -71,15 +71,15 @@ def find_weights(graph: Graph) -> list[Weight]:
 
 def left_whole(graph: Graph) -> dict[str, str]:
     """The dtype of each weight that no encoding takes, by the op that reads it: fp64, and bf16 that is not widened."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for node in graph.nodes:
         place = _OPERANDS.get(node.op)
         value = None if place is None else node.inputs[place]
         if value is None or value.type.rank < 2 or value.type.size < LEAST_NUMBERS or not _is_compressible(node, value):
             continue
         if value.dtype.kind == "float" and value.dtype not in (FP16, FP32) and _folded(value) is not None:
-            found[node.where] = value.dtype.name
-    return found
+            result[node.where] = value.dtype.name
+    return result
 
 
 def with_tied_weights(graph: Graph) -> Graph:

@@ -162,13 +162,13 @@ def _symbols(file: FileBytes, at: int, length: int) -> tuple[Symbol, ...]:
     first, count, names, names_bytes = (file.number(at + 8 + 4 * i, 4, "symbols") for i in range(4))
     file.check(first, count * _SYMBOL_BYTES, "symbols")
     file.check(names, names_bytes, "names of symbols")
-    found = []
+    result = []
     for index in range(count):
         entry = first + index * _SYMBOL_BYTES
         where = f"symbol {index}"
         name = file.ended(names + file.number(entry, 4, where), names + names_bytes, where)
-        found.append(Symbol(name, file.number(entry + 4, 1, where), file.number(entry + 8, 8, where)))
-    return tuple(found)
+        result.append(Symbol(name, file.number(entry + 4, 1, where), file.number(entry + 8, 8, where)))
+    return tuple(result)
 
 
 def _is_kernel(segment: Segment, section: Section) -> bool:

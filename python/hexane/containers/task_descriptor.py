@@ -121,13 +121,13 @@ def _by_path() -> dict[str, Field]:
 
 
 def _field(path: str) -> Field:
-    found = _by_path().get(path)
-    if found is None:
+    result = _by_path().get(path)
+    if result is None:
         near = ", ".join([p for p in _by_path() if p.startswith(path.partition(".")[0] + ".")][:4])
         raise Error(
             f"[descriptors] got no published field {path!r}, need one of version 7, as {near or 'common.Cin.Cin'}"
         )
-    return found
+    return result
 
 
 def _index(field: Field) -> int:

@@ -37,8 +37,8 @@ class Rates:
     reduction_gops: float
 
     def gops(self, kind: str) -> float:
-        found: float = getattr(self, f"{kind}_gops")
-        return found
+        result: float = getattr(self, f"{kind}_gops")
+        return result
 
 
 FILE = "shared/cost.toml"
@@ -121,8 +121,8 @@ def nearest(chip: Chip, names: tuple[str, ...]) -> str:
 
 def generation(target: str) -> int:
     """The number in a target's name: 13 of h13g."""
-    found = re.search(r"\d+", target)
-    return int(found[0]) if found else 0
+    match = re.search(r"\d+", target)
+    return int(match[0]) if match else 0
 
 
 @cache

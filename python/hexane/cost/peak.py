@@ -84,10 +84,10 @@ def _tflops(chip: Chip) -> float | None:
 
 def _clock(chip: Chip) -> Fact:
     """The top clock in MHz; if unknown for the target, its generation's."""
-    found = clock_of(chip.name)
-    if found.value is None and chip.name in table("peak")["clocks"]:
+    result = clock_of(chip.name)
+    if result.value is None and chip.name in table("peak")["clocks"]:
         return read_fact(_place(), f"clocks.{chip.name}", table("peak")["clocks"][chip.name], int)
-    return found
+    return result
 
 
 @cache

@@ -63,8 +63,8 @@ def _step_of(view: PlanView, tensor: int) -> int | None:
 
 def _ids(view: PlanView, row: Any) -> list[int]:
     first = int(row["operands"])
-    found: list[int] = view.sections["operands"][first : first + int(row["num_inputs"] + row["num_outputs"])].tolist()
-    return found
+    result: list[int] = view.sections["operands"][first : first + int(row["num_inputs"] + row["num_outputs"])].tolist()
+    return result
 
 
 def _operands(view: PlanView, row: Any) -> str:

@@ -60,9 +60,9 @@ class _Step:
     words: list[int]
 
     def input(self, i: int) -> _Tensor:
-        found = self.inputs[i]
-        assert found is not None
-        return found
+        result = self.inputs[i]
+        assert result is not None
+        return result
 
     def list(self, at: int) -> list[int]:
         return self.words[at + 1 : at + 1 + self.words[at]]

@@ -150,10 +150,10 @@ class PlanView:
         """For each of EXTENSIONS what CMSIS-NN computes, the same steps for all, and where these have their scratch."""
         without: dict[int, str] = {}
         while True:
-            found = {one: assigned(self.sections, one, self.item_bytes, without) for one in EXTENSIONS}
-            reasons = [{i: body for i, _, body in one.steps if isinstance(body, str)} for one in found.values()]
+            result = {one: assigned(self.sections, one, self.item_bytes, without) for one in EXTENSIONS}
+            reasons = [{i: body for i, _, body in one.steps if isinstance(body, str)} for one in result.values()]
             if all(those == reasons[0] for those in reasons):
-                return found
+                return result
             without = {i: reason for those in reasons for i, reason in those.items()}
 
     def _port(self, row: Any) -> Port:

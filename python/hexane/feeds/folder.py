@@ -25,7 +25,7 @@ def check_feeds(
     feeds: Iterable[Mapping[str, Any]], ports: Sequence[Port], optional: Sequence[Port] = ()
 ) -> list[dict[str, Array]]:
     """The feeds as arrays. Raises Error for names, dtypes and shapes that the model does not have."""
-    found = []
+    result = []
     for index, feed in enumerate(feeds):
         where = f"[quantize] calibration input {index}"
         _check_names(feed, ports, optional, where)
@@ -33,8 +33,8 @@ def check_feeds(
         for port in (*ports, *optional):
             if port.name in arrays:
                 _check_array(port, arrays[port.name], where)
-        found.append(arrays)
-    return found
+        result.append(arrays)
+    return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +62,11 @@ class Feeds:
     def files(self) -> list[Path]:
         if not self.path.is_dir():
             return [self.path]
-        found = sorted(p for p in self.path.iterdir() if p.suffix.lower() in SUFFIXES and not p.name.startswith("."))
-        if not found:
+        result = sorted(p for p in self.path.iterdir() if p.suffix.lower() in SUFFIXES and not p.name.startswith("."))
+        if not result:
             known = ", ".join(SUFFIXES)
             raise Error(f"{self._where(self.path)}: got a folder without {known} files, need at least one")
-        return found
+        return result
 
     def __iter__(self) -> Iterator[dict[str, Array]]:
         for _, feed in self.named():

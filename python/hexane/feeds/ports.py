@@ -108,9 +108,9 @@ def _whole_as_floats(array: Array, need: np.dtype[Any]) -> Array | None:
 def fitting(port: Port, array: Array, source: object, where: str) -> Array:
     """The array as the port takes it. Raises Error where it has another shape, or another dtype and numbers that would
     be lost. source: where it is from."""
-    made = converted(array, port.dtype) if fits(array.shape, port.shape) else None
-    if made is None:
+    result = converted(array, port.dtype) if fits(array.shape, port.shape) else None
+    if result is None:
         alike = array.dtype != port.dtype.numpy and fits(array.shape, port.shape)
         lost = ": it does not hold all of these numbers" if alike and array.dtype.kind in "fiu" else ""
         raise Error(f"{where}: got {array.dtype}{list(array.shape)} from {source}, need {port}{lost}")
-    return made
+    return result

@@ -20,8 +20,8 @@ def truths(array: Array) -> Array:
     """A bool of any byte but 0 is true: with 1 for those bytes. Other arrays as they are."""
     if array.dtype != np.bool_ or not (array.view(np.uint8) > 1).any():
         return array
-    found: Array = array.view(np.uint8) != 0
-    return found
+    result: Array = array.view(np.uint8) != 0
+    return result
 
 
 class ArrayBits:

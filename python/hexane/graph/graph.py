@@ -70,10 +70,10 @@ class Graph:
 
     def constants(self) -> dict[str, Array]:
         """The arrays of consts, params and states by their printed digests, including bodies."""
-        found = {printer.digest(node.data): node.data for node in self.nodes if node.data is not None}
+        result = {printer.digest(node.data): node.data for node in self.nodes if node.data is not None}
         for _, body in printer.bodies(self):
-            found.update(body.constants())
-        return found
+            result.update(body.constants())
+        return result
 
     def users(self) -> dict[Value, list[Node]]:
         """The readers of each value; a node that reads it twice counts twice. Outputs are not listed."""

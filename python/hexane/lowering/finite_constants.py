@@ -86,7 +86,7 @@ def _hiding_places(graph: Graph) -> dict[int, tuple[int, ...]]:
     places = mask_operands(graph.nodes)
     exact = {port.value for port in graph.outputs}  # values that somebody sees
     compared: set[Value] = set()  # values that are compared with the floor: a scale would lift them above it
-    found: dict[int, tuple[int, ...]] = {}
+    result: dict[int, tuple[int, ...]] = {}
     for node in reversed(graph.nodes):
         read = [v for v in node.inputs if v is not None]
         is_compared = any(v in compared for v in node.values)
@@ -99,11 +99,11 @@ def _hiding_places(graph: Graph) -> dict[int, tuple[int, ...]]:
         scaled = node.op in SCALES and is_compared
         if scaled or node.op in (*COMPARES, "log_softmax") or any(v in exact for v in node.values):
             own = own if node.op in ENDS else ()
-        found[id(node)] = own
+        result[id(node)] = own
         if is_compared:
             compared.update(read)
         exact.update(v for i, v in enumerate(node.inputs) if v is not None and i not in own)
-    return found
+    return result
 
 
 def _separates(value: Value) -> bool:

@@ -34,5 +34,5 @@ def kept_constant(node: Node, key: Hashable, make: Callable[[], T]) -> T:
         if len(row) >= _MOST:
             row.clear()
         row[key] = make()
-    found: T = row[key]
-    return found
+    result: T = row[key]
+    return result

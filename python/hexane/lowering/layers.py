@@ -57,9 +57,9 @@ def lower(graph: Graph, target: Target) -> Graph:
             known = stored.with_inputs(tuple(None if v is None else decoded(v) for v in inputs))
             # No layer has several tables, a table of vectors, or several scales along its input channels.
             stays = is_encoded(stored) and stored.op not in (*PALETTES, "decode_blocks")
-            made = None if stays else fold_node(known)
-            if made is not None:
-                return made
+            result = None if stays else fold_node(known)
+            if result is not None:
+                return result
             if stored.op != node.op:
                 node, inputs = stored, stored.inputs
         return b.lowered(node, inputs)
@@ -469,9 +469,9 @@ def checked(lowering: Callable[..., Any]) -> Pattern:
 
     def pattern(b: Layers, node: Node) -> Any:
         view = recorded(node)
-        made = lowering(b, view, *node.inputs)
+        result = lowering(b, view, *node.inputs)
         check(view, "lowering")
-        return made
+        return result
 
     return pattern
 

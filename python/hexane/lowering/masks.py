@@ -29,7 +29,7 @@ def mask_operands(nodes: Sequence[Node]) -> dict[int, tuple[int, ...]]:
     A mask reaches a softmax only through sums, choices, moves, and multiplications by 0 or 1. The result also has the
     operands of a comparison that reads a masked score, because its constant is the mask's.
     """
-    found: dict[int, tuple[int, ...]] = {}
+    result: dict[int, tuple[int, ...]] = {}
     scores: set[Value] = set()
     for node in reversed(nodes):
         if node.op in WEIGHS:
@@ -38,12 +38,12 @@ def mask_operands(nodes: Sequence[Node]) -> dict[int, tuple[int, ...]]:
             places = _places(node)
         else:
             continue
-        found[id(node)] = places
+        result[id(node)] = places
         scores.update(v for i in places if (v := node.inputs[i]) is not None and v.dtype.kind == "float")
     for node in nodes:
         if node.op in COMPARES and any(v in scores and v.node.op != "const" for v in node.inputs if v is not None):
-            found[id(node)] = tuple(range(len(node.inputs)))
-    return found
+            result[id(node)] = tuple(range(len(node.inputs)))
+    return result
 
 
 def levels(nodes: Sequence[Node], masks: dict[int, tuple[int, ...]]) -> dict[Value, tuple[int, bool]]:

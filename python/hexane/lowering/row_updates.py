@@ -33,14 +33,14 @@ class RowUpdate(NamedTuple):
 def row_update(node: Node) -> RowUpdate | None:
     """What a node puts where, if the position is known at run time only; None for other nodes, and for all rows."""
     if node.op == "write_state":
-        found = _written(node)
+        result = _written(node)
     elif node.op in SCATTERS and node.attrs["mode"] == "update":
-        found = _scattered(node)
+        result = _scattered(node)
     else:
         return None
-    if found is None or found.places.node.is_constant or found.num_rows >= found.whole.shape[found.axis]:
+    if result is None or result.places.node.is_constant or result.num_rows >= result.whole.shape[result.axis]:
         return None
-    return found
+    return result
 
 
 def _written(node: Node) -> RowUpdate | None:

@@ -94,11 +94,11 @@ class _Parser:
             self._fail(repr(text))
 
     def token(self, kind: str, need: str) -> _Token:
-        found = self.next
-        if found.kind != kind:
+        result = self.next
+        if result.kind != kind:
             self._fail(need)
         self.next = next(self.tokens)
-        return found
+        return result
 
     # ---- the program ----
 
@@ -201,16 +201,16 @@ class _Parser:
 
     def arguments(self, begin: str, end: str) -> dict[str, Argument]:
         self.need(begin)
-        found: dict[str, Argument] = {}
+        result: dict[str, Argument] = {}
         while not self.take(end):
-            if found:
+            if result:
                 self.need(",")
             name = self.token("word", f"the name of an argument, or {end!r}")
-            if name.text in found:
+            if name.text in result:
                 self.place.fail(name.at, f"got the argument {name.text} twice, need it once")
             self.need("=")
-            found[name.text] = self.argument()
-        return found
+            result[name.text] = self.argument()
+        return result
 
     def argument(self) -> Argument:
         if not self.take("("):

@@ -186,8 +186,8 @@ class _Reader:
         return [self.need(text, str, f"{where}.{key}") for text in found]
 
     def text(self, table: Mapping[str, Any], key: str, where: str) -> str:
-        found: str = self.need(table.get(key), str, f"{where}.{key}")
-        return found
+        result: str = self.need(table.get(key), str, f"{where}.{key}")
+        return result
 
     def count(self, table: Mapping[str, Any], key: str, where: str, least: int = 0) -> int:
         found: int = self.need(table.get(key), int, f"{where}.{key}")
@@ -224,11 +224,11 @@ class _Reader:
         kind = self.type(table, "ConstantType", name)
         if self.count(table, "ConstantIndex", name) != 0:
             raise Error(f"[netplist] {name}.ConstantIndex: got {table['ConstantIndex']}, need 0: one file of weights")
-        made = NetConstant(
+        net_constant = NetConstant(
             name, kind, self.count(table, "ConstantByteOffset", name), self.dims(table, "Constant", name)
         )
-        self.inside(made.offset, prod(made.dims) * _SIZE_OF_TYPE[kind], name)
-        return made
+        self.inside(net_constant.offset, prod(net_constant.dims) * _SIZE_OF_TYPE[kind], name)
+        return net_constant
 
     def inside(self, offset: int, count: int, where: str) -> None:
         if offset + count > len(self.weights):

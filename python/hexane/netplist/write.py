@@ -217,7 +217,7 @@ def _conv(w: _Writer, node: Node, x: Value, weight: Value, lut: Value | None, *o
             f"[netplist] {node.where}: got {weight.type} of {weight.node.op}, need constants in fp16 without dilation"
         )
     height, width = a["kernel_sizes"]
-    made = w.unit(
+    result = w.unit(
         "Conv",
         weight.shape[0],
         w.name(x),
@@ -246,8 +246,8 @@ def _conv(w: _Writer, node: Node, x: Value, weight: Value, lut: Value | None, *o
         assert offset is not None
         have, need = (1, prod(offset.shape), 1, 1), w.four(node.values[0])
         bias = w.constant(np.asarray(offset.node.data), (have[0], have[1], 1, 1, 1), _kind(offset))
-        made = w.unit("ElementWise", need[1], made, w.spread(bias, have, need), Type="Add")
-    return made
+        result = w.unit("ElementWise", need[1], result, w.spread(bias, have, need), Type="Add")
+    return result
 
 
 def _linear(w: _Writer, node: Node, x: Value, weight: Value, lut: Value | None) -> str:

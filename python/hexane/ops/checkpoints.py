@@ -36,13 +36,13 @@ def checkpoints(nodes: Sequence[Node]) -> list[tuple[dict[int, Node], list[Node]
     for node in nodes:
         if node.op == CHECKPOINTED:
             results.setdefault(tuple(_starts(node)), []).append(node)
-    found = []
+    result = []
     for starts, ends in results.items():
         begin = {id(start.node) for start in starts}
         if begin:
-            found.append((_between(begin, ends, index, nodes), ends))
-    found.sort(key=lambda one: len(one[0]), reverse=True)
-    return found
+            result.append((_between(begin, ends, index, nodes), ends))
+    result.sort(key=lambda one: len(one[0]), reverse=True)
+    return result
 
 
 def _between(begin: set[int], ends: Sequence[Node], index: dict[int, int], nodes: Sequence[Node]) -> dict[int, Node]:

@@ -58,12 +58,12 @@ def held(number: float, dtype: Any) -> Array:
     kind = np.dtype(dtype)
     try:
         with np.errstate(over="ignore"):
-            found = integers(int(number), kind) if BY_NUMPY[kind].kind in ("int", "uint") else np.array(number, kind)
+            result = integers(int(number), kind) if BY_NUMPY[kind].kind in ("int", "uint") else np.array(number, kind)
     except (OverflowError, ValueError):
         raise Error(f"[constant] value: got {number:g}, need a number that {kind} holds") from None
-    if (found.dtype.kind == "f" or found.dtype == BF16.numpy) and np.isinf(found) and isfinite(number):
-        return np.array(copysign(_largest(found.dtype), number), dtype)
-    return found
+    if (result.dtype.kind == "f" or result.dtype == BF16.numpy) and np.isinf(result) and isfinite(number):
+        return np.array(copysign(_largest(result.dtype), number), dtype)
+    return result
 
 
 def _largest(dtype: "np.dtype[Any]") -> float:

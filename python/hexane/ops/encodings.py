@@ -100,21 +100,21 @@ def is_encoded(node: Node) -> bool:
 
 def fewest_bits(*integers: Value) -> int:
     """The bits that each element of these constants needs, with its sign where their dtype has one."""
-    found = 1
+    result = 1
     for value in integers:
         data = value.node.data
         assert data is not None
         if data.size:
             low, high = int(data.min()), int(data.max())
             signed = value.dtype.kind == "int"
-            found = max(found, max(high.bit_length(), (~low).bit_length() if low < 0 else 0) + signed)
-    return found
+            result = max(result, max(high.bit_length(), (~low).bit_length() if low < 0 else 0) + signed)
+    return result
 
 
 def kept(data: NDArray[np.float16]) -> NDArray[np.bool_]:
     """Where the numbers are that are not 0; -0.0 is a number."""
-    found: NDArray[np.bool_] = data.view(np.uint16) != 0
-    return found
+    result: NDArray[np.bool_] = data.view(np.uint16) != 0
+    return result
 
 
 _four_bits: "WeakKeyDictionary[Node, bool]" = WeakKeyDictionary()

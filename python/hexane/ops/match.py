@@ -69,10 +69,10 @@ class Pattern:
                 return []
             if beside and part.ops is not _NUMBER and operand.shape != value.shape:
                 return []
-        found = [] if any(inputs[len(self.parts) :]) else [bound]
+        result = [] if any(inputs[len(self.parts) :]) else [bound]
         for part, operand in zip(self.parts, inputs, strict=False):
-            found = [m for each in found for m in part.match(graph, operand, each)] if operand is not None else []
-        return found
+            result = [m for each in result for m in part.match(graph, operand, each)] if operand is not None else []
+        return result
 
 
 _NUMBER = frozenset(("const",))

@@ -149,11 +149,11 @@ def _attr(text: str) -> Any:
 
 def _slots(text: str) -> tuple[EpilogueSlot, ...]:
     """(add(3), clip(alpha=0.0, beta=6.0)), as an EpilogueSlot prints."""
-    found = []
+    result = []
     for op, arguments in _SLOT.findall(text):
         named = tuple((k, _attr(v)) for k, v in _ATTR.findall(arguments))
-        found.append(EpilogueSlot(op, named, int(arguments) if arguments and not named else None))
-    return tuple(found)
+        result.append(EpilogueSlot(op, named, int(arguments) if arguments and not named else None))
+    return tuple(result)
 
 
 def _quote_words(text: str) -> str:

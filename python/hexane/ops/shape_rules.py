@@ -42,7 +42,7 @@ def one_axis(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str,
 
 def axis_indices(axes: Sequence[int], rank: int) -> tuple[int, ...]:
     """Sorted axes counted from the front. Raises Error for one out of range or named twice."""
-    found = sorted(axis_index(a, rank) for a in axes)
-    if len(set(found)) != len(found):
+    result = sorted(axis_index(a, rank) for a in axes)
+    if len(set(result)) != len(result):
         raise Error(f"axes: got {tuple(axes)}, need each axis once")
-    return tuple(found)
+    return tuple(result)

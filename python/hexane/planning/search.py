@@ -33,40 +33,40 @@ def fitted(program: Program, beside: Beside, memory: Memory, order: str) -> Prog
     def needed(one: Program) -> int:
         return arena_bytes(one) + beside(one, pools)
 
-    if (found := _within(program, beside, memory)) is not None:
-        return found
+    if (result := _within(program, beside, memory)) is not None:
+        return result
     if memory.strategy == "stages":
         return in_stages(program, beside, memory, order)
     budget = max(0, memory.bytes - beside(program, pools))
     best = program
     for again in computing_again(program, memory, budget):
-        if (found := _within(again, beside, memory)) is not None:
-            return found
+        if (result := _within(again, beside, memory)) is not None:
+            return result
         best = min(best, again, key=needed)
     streams = Streams(program, order, memory.hold_ports)
     smallest: Program | None = None
     for rows in ROWS:
         streamed = streams.stream(rows, budget)
         if arena_bytes(streamed) <= memory.bytes:
-            found = _within(streamed, beside, memory)
-            if found is not None:
-                return found
+            result = _within(streamed, beside, memory)
+            if result is not None:
+                return result
         if smallest is None:
             smallest = streams.stream(ROWS[-1])
             if needed(smallest) > memory.bytes:  # no other choice needs less
                 break
     assert smallest is not None
-    if (found := _within(smallest, beside, memory)) is not None:
-        return found
+    if (result := _within(smallest, beside, memory)) is not None:
+        return result
     choice = StripeChoice(program, order, memory.hold_ports)
     if memory.slow_bytes:
         tried = [program, smallest, *streams.for_slow(budget, memory.bytes + memory.slow_bytes)]
-        if (found := _with_slow(tried, choice, beside, memory)) is not None:
-            return found
+        if (result := _with_slow(tried, choice, beside, memory)) is not None:
+            return result
     best = min(best, smallest, key=needed)
     for striped in _striped(choice, memory):
-        if (found := _within(striped, beside, memory)) is not None:
-            return found
+        if (result := _within(striped, beside, memory)) is not None:
+            return result
         best = min(best, striped, key=needed)
     raise Error(f"[compile] memory: {_shortage(best, beside, memory)}")
 

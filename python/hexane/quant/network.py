@@ -42,10 +42,10 @@ class Network:
     def names(self) -> set[str]:
         """Every name that a tensor or node has."""
         graph = self.proto.graph
-        found = {value.name for value in (*graph.input, *graph.output, *graph.initializer)}
+        result = {value.name for value in (*graph.input, *graph.output, *graph.initializer)}
         for node in all_nodes(graph.node):
-            found |= {node.name, *node.input, *node.output}
-        return found
+            result |= {node.name, *node.input, *node.output}
+        return result
 
 
 def read_network(model: ModelSource, opset: int = LEAST_OPSET, command: str = "quantize") -> Network:

@@ -116,12 +116,12 @@ def told(advice: Sequence[Advice], chips: int) -> list[str]:
 def others_known(reports: "Sequence[Report]") -> dict[str, list[str]]:
     """The known facts about the ops of a network that are not yet advice, with their chips."""
     advised = {(one.rule, one.place) for one in what_to_do(reports)}
-    found: dict[str, list[str]] = {}
+    result: dict[str, list[str]] = {}
     for report in reports:
         for rule in report.findings:
             if (rule.rule, _place(rule.op, rule.where, rule.count)) not in advised:
-                found.setdefault(str(rule), []).append(report.chip.label)
-    return found
+                result.setdefault(str(rule), []).append(report.chip.label)
+    return result
 
 
 def listed(texts: Mapping[str, Sequence[str]], chips: int) -> list[str]:

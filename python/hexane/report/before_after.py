@@ -61,13 +61,13 @@ class BeforeAfter:
 
     def lines(self, instead: str) -> list[str]:
         """instead: the advice if the change makes the network slower."""
-        found = [f"{self.chip.label} before: {self.before}", f"{self.chip.label} after: {self.after}"]
+        result = [f"{self.chip.label} before: {self.before}", f"{self.chip.label} after: {self.after}"]
         times = self.times
         if times is not None and times >= SLOWER:
-            found.append(f"it takes {times:.1f} times as long on {self.chip.label} as before: {instead}")
+            result.append(f"it takes {times:.1f} times as long on {self.chip.label} as before: {instead}")
         elif self.before.outcome.engine and not self.after.outcome.engine:
-            found.append(f"it leaves the engine of {self.chip.label}: {instead}")
-        return found
+            result.append(f"it leaves the engine of {self.chip.label}: {instead}")
+        return result
 
     def record(self) -> dict[str, Any]:
         """A dict for JSON."""

@@ -152,18 +152,18 @@ def cause_of(graph: Graph, number: int, a: Run, b: Run, exact: bool = False) -> 
     the first run, so that no op in front of that counts."""
     parts = {run.name: _part(run, number, a.layers.keys() & b.layers.keys()) for run in (a, b)}
     node, arrays, pair = graph.nodes[number], (a.array(number), b.array(number)), _Pair(graph, number, a, b)
-    if found := _slice(node, a, b):
-        return found
-    if difference(*arrays).overflows and (found := _overflow(pair, a, parts[a.name])):
-        return found
-    if difference(*reversed(arrays)).overflows and (found := _overflow(pair, b, parts[b.name])):
-        return found
+    if result := _slice(node, a, b):
+        return result
+    if difference(*arrays).overflows and (result := _overflow(pair, a, parts[a.name])):
+        return result
+    if difference(*reversed(arrays)).overflows and (result := _overflow(pair, b, parts[b.name])):
+        return result
     faults = {run.name: find_faults(run.steps, run.seen, run.layers[number]) for run in (a, b)}
     if exact:
         own = _own_steps(a, number, a.layers.keys() & b.layers.keys())
         faults = {a.name: [fault for fault in faults[a.name] if id(fault.step) in own], b.name: []}
-    if found := _left_range(pair, parts, faults, overflow=True):
-        return found
+    if result := _left_range(pair, parts, faults, overflow=True):
+        return result
     return (
         _winograd(pair, parts)
         or _accumulated(pair, parts[a.name])
@@ -223,16 +223,16 @@ CANCELS = (
 
 def _own_steps(run: Run, number: int, shared: set[int]) -> set[int]:
     """By id: the steps between a layer and the layers in front of it that fp16 holds."""
-    found, waiting, met = set[int](), [number], set[int]()
+    result, waiting, met = set[int](), [number], set[int]()
     while waiting:
         layer = waiting.pop()
         if layer in met:
             continue
         met.add(layer)
         part = _part(run, layer, shared)
-        found.update(id(step) for step in part.steps)
+        result.update(id(step) for step in part.steps)
         waiting += [n for n in part.reads if not np.isfinite(run.array(n).astype(np.float64)).all()]
-    return found
+    return result
 
 
 def _part(run: Run, number: int, shared: set[int]) -> _Part:
@@ -324,8 +324,8 @@ def _of_fault(pair: _Pair, run: Run, part: _Part, fault: Fault, after: float) ->
     step = fault.step
     product = has_products(step.node)
     known = product and fault.overflow and any(s is step for s in part.steps)
-    if known and (found := _overflow(pair, run, _Part([step], part.reads))):  # it knows what helps
-        return found
+    if known and (result := _overflow(pair, run, _Part([step], part.reads))):  # it knows what helps
+        return result
     apart = pair.difference
     now = f"{apart.overflows} of {apart.size} numbers infinite" if apart.overflows else f"{apart.distance:.2g}"
     evidence = f"{fault.evidence}; without it this layer would be {after:.2g} apart, not {now}"

@@ -71,11 +71,11 @@ class Output:
 
     def record(self) -> dict[str, Any]:
         """A dict for JSON."""
-        found: dict[str, Any] = {"name": self.name}
-        found["differences"] = {name: d.record() for name, d in self.differences.items()}
+        result: dict[str, Any] = {"name": self.name}
+        result["differences"] = {name: d.record() for name, d in self.differences.items()}
         if self.same_top:
-            found["same_top"] = {name: list(counts) for name, counts in self.same_top.items()}
-        return found
+            result["same_top"] = {name: list(counts) for name, counts in self.same_top.items()}
+        return result
 
     def said(self, target: str) -> str:
         """probs: top-1 equal in 30 of 30 rows, at most 0.0004 apart."""
@@ -151,15 +151,15 @@ class Parting:
 
     def record(self) -> dict[str, Any]:
         """A dict for JSON."""
-        found: dict[str, Any] = {"targets": [self.first, self.second], "tolerance": self.tolerance, "layer": None}
-        found["outputs"] = list(self.outputs)
+        result: dict[str, Any] = {"targets": [self.first, self.second], "tolerance": self.tolerance, "layer": None}
+        result["outputs"] = list(self.outputs)
         if self.layer is not None and self.difference is not None and self.cause is not None:
-            found |= {"layer": self.layer.number, "op": self.layer.node.op, "where": self.layer.node.source}
-            found |= {"difference": self.difference.record(), "cause": self.cause._asdict()}
+            result |= {"layer": self.layer.number, "op": self.layer.node.op, "where": self.layer.node.source}
+            result |= {"difference": self.difference.record(), "cause": self.cause._asdict()}
         if self.culprit is not None:
             before = None if self.culprit.before == inf else self.culprit.before
-            found["culprit"] = {"layer": self.culprit.number, "before": before, "after": self.culprit.after}
-        return found
+            result["culprit"] = {"layer": self.culprit.number, "before": before, "after": self.culprit.after}
+        return result
 
 
 @dataclass(frozen=True)
@@ -464,7 +464,7 @@ def _untolerated(cause: Cause, a: Run, b: Run) -> Cause:
 
 def _notes(graph: Graph, runs: Sequence[Run], feeds: Mapping[str, Array]) -> list[str]:
     """Slices of numbers that a chip makes infinite, where the program that ran does not."""
-    found = []
+    result = []
     for number, node in enumerate(graph.nodes):
         for run in runs:
             danger = hazard(node, run.chip) if run.chip is not None and number in run.layers else None
@@ -474,8 +474,8 @@ def _notes(graph: Graph, runs: Sequence[Run], feeds: Mapping[str, Array]) -> lis
             over = np.flatnonzero(np.isfinite(sliced) & (np.abs(sliced) > run.chip.hazards.width_slice_limit))
             if over.size:
                 first = [int(i) for i in np.unravel_index(over[0], sliced.shape)]
-                found.append(
+                result.append(
                     f"{run.label} would make {over.size} numbers of {node.where} infinite, the first at {first}:"
                     f" {danger.reason} ({danger.source}); the numbers above do not show it; {slice_change()}"
                 )
-    return found
+    return result

@@ -28,18 +28,18 @@ class Conditions:
 
     def broken(self, report: Report) -> list[str]:
         """The broken conditions except the error, in words; empty if there are none."""
-        found = []
+        result = []
         for verdict in self.verdicts:
             ops = [entry for entry in report.entries if entry.verdict.verdict == verdict]
             if ops:
                 named = ", ".join(f"{e.op} {e.where}".strip() for e in ops[:3]) + (" .." if len(ops) > 3 else "")
-                found.append(f"{verdict}: got {len(ops)} ({named}), need 0")
+                result.append(f"{verdict}: got {len(ops)} ({named}), need 0")
             elif verdict == "host" and not report.ok and (left := report.host_nodes):
                 named = ", ".join(n.where for n in left[:3]) + (" .." if len(left) > 3 else "")
-                found.append(f"host: got {report.outcome} ({named}), need none on the CPU")
+                result.append(f"host: got {report.outcome} ({named}), need none on the CPU")
         if self.segments is not None and len(report.segments) > self.segments:
-            found.append(f"segments: got {len(report.segments)}, need at most {self.segments}")
-        return found
+            result.append(f"segments: got {len(report.segments)}, need at most {self.segments}")
+        return result
 
     def too_far(self, errors: Sequence[OutputError]) -> list[str]:
         """The outputs whose error is larger on some input, each on its worst one, in words. errors: on one chip."""

@@ -17,15 +17,15 @@ def arrays(op: Op, case: Case) -> list[Array | None]:
     if case.arrays:
         return [None if a is None else np.asarray(a) for a in case.arrays]
     rng = np.random.default_rng(zlib.crc32(op.name.encode()))
-    found: list[Array | None] = []
+    result: list[Array | None] = []
     for i, shape in enumerate(case.shapes):
         if shape is None:
-            found.append(None)
+            result.append(None)
             continue
         kind = DTYPES[case.dtypes[min(i, len(case.dtypes) - 1)]]
         values = rng.uniform(case.low, case.high, shape)
-        found.append(values > 0 if kind.kind == "bool" else values.astype(kind.numpy))
-    return found
+        result.append(values > 0 if kind.kind == "bool" else values.astype(kind.numpy))
+    return result
 
 
 def graph_of(op: Op, case: Case, inputs: list[Array | None], swap: tuple[str, str] = ("", "")) -> Graph:

@@ -349,7 +349,7 @@ def fit(
     )
     by_rows = {_runs(one) for one in streamed.values()}
     in_flash = flash_of(next((one for one in (planned, in_sram) if isinstance(one, Program)), best))
-    found = Fit(
+    result = Fit(
         None if memory.sram is None else memory.bytes,
         made.memory["arena"],
         arena_bytes(best),
@@ -378,9 +378,9 @@ def fit(
         runtime=runtime,
         refused="" if runtime == "host" else _refused(best, in_flash),
     )  # fmt: skip
-    if found.fits_flash is False and found.fits_sram is not False:
-        found = replace(found, causes=_flash_causes(found))
-    return found
+    if result.fits_flash is False and result.fits_sram is not False:
+        result = replace(result, causes=_flash_causes(result))
+    return result
 
 
 def _refused(program: Program, in_flash: Flash) -> str:

@@ -24,7 +24,7 @@ def latencies(program: Program) -> tuple[Latency, ...]:
     """For each core whose instructions have been counted."""
     quantized = any("quantized" in step.kernel for step in program.steps)
     macs = multiply_accumulates(program)
-    found = []
+    result = []
     for core in cores():
         least, most = core.instructions["int8" if quantized else "fp32"]
         cycles = (macs * least / 1e6, macs * most / 1e6)
@@ -32,8 +32,8 @@ def latencies(program: Program) -> tuple[Latency, ...]:
             f"estimate: {macs} multiply-accumulates x {least} to {most} instructions (C99 runtime, {core.status} by"
             f" {core.source} under QEMU), one cycle each, no waiting for flash"
         )
-        found.append(Latency(core.name, cycles, (cycles[0] * 1000 / CLOCK, cycles[1] * 1000 / CLOCK), basis))
-    return tuple(found)
+        result.append(Latency(core.name, cycles, (cycles[0] * 1000 / CLOCK, cycles[1] * 1000 / CLOCK), basis))
+    return tuple(result)
 
 
 def multiply_accumulates(program: Program) -> int:

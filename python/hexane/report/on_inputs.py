@@ -99,7 +99,7 @@ def on_inputs(graph: Graph, chip: Chip, inputs: Mapping[str, Array]) -> OnInputs
 def ranges_of(graph: Graph, inputs: Mapping[str, Array]) -> tuple[Seen, ...]:
     """The range of every op of floats of the user's graph on these inputs, in its own dtypes, in order. Each result is
     an output of a program of the host, so that none is fused away; programs have so many as memory allows."""
-    found: list[Seen] = []
+    result: list[Seen] = []
     for group in _groups(graph):
         outputs = tuple(Port(str(n), node.values[0]) for n, node in group)
         net = compile(replace(graph, outputs=outputs, updates=(), taps=()), target="host")
@@ -109,8 +109,8 @@ def ranges_of(graph: Graph, inputs: Mapping[str, Array]) -> tuple[Seen, ...]:
             numbers = np.asarray(arrays[str(n)], np.float64)
             finite = numbers[np.isfinite(numbers)]
             if finite.size:
-                found.append(Seen(n, node, float(finite.min()), float(finite.max())))
-    return tuple(found)
+                result.append(Seen(n, node, float(finite.min()), float(finite.max())))
+    return tuple(result)
 
 
 def _groups(graph: Graph) -> Iterator[list[tuple[int, Node]]]:
@@ -144,7 +144,7 @@ def range_lines(ranges: Sequence[Seen]) -> list[str]:
 
 def depends_on_numbers(graph: Graph) -> list[Node]:
     """The ops whose results may leave fp16 depending on the inputs. graph: after `repair`."""
-    found = []
+    result = []
     for node in graph.nodes:
         if node.op in LEAVES or is_constant(node) or node.types[0].dtype.kind != "float":
             continue
@@ -152,8 +152,8 @@ def depends_on_numbers(graph: Graph) -> list[Node]:
         if node.op in STEEP or (node.op in ("mul", "real_div") and computed == 2) or node.op == "reduce_sum":
             sums = squares(node.values[0])
             if sums is None or not is_safe(sums):
-                found.append(node)
-    return found
+                result.append(node)
+    return result
 
 
 def unknown_line(graph: Graph) -> str:
@@ -175,7 +175,7 @@ MOVES = ("reshape", "expand_dims", "squeeze", "transpose", "broadcast_to", "iden
 def scales_given(graph: Graph) -> dict[str, Node]:
     """By name of an input: the first op whose scale it is, one number or one for each row or channel. graph: the
     user's."""
-    found: dict[str, Node] = {}
+    result: dict[str, Node] = {}
     for node in graph.nodes:
         if node.op in LEAVES or node.op not in SCALES:
             continue
@@ -184,8 +184,8 @@ def scales_given(graph: Graph) -> dict[str, Node]:
             if scale is None or not any(v.type.size > _source(scale).type.size for v in others):
                 continue
             if (name := _input_of(scale)) and scale.dtype.kind == "float":
-                found.setdefault(name, node)
-    return found
+                result.setdefault(name, node)
+    return result
 
 
 def _source(value: Value) -> Value:

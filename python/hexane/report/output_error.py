@@ -39,15 +39,15 @@ def output_errors(
     """The error of each target, input and output against the base's results. Targets are named as in `compare`; each is
     compiled once. Raises Error for a model that does not compile for one."""
     whole, nets = _compiled(graph, base), {_name(target): _compiled(graph, target) for target in targets}
-    found = []
+    result = []
     for label, feed in feeds:
         want = _outputs(graph, whole, feed)
         for name, net in nets.items():
             got = _outputs(graph, net, feed)
-            found += [
+            result += [
                 OutputError(name, label, key, difference(got[key], y), same_top(got[key], y)) for key, y in want.items()
             ]
-    return found
+    return result
 
 
 def _name(target: str | Target) -> str:

@@ -16,25 +16,25 @@ LEAST_OPS = 100  # of a network that is no example: the one that was seen has 21
 def doubts(segments: Sequence[Segment]) -> tuple[str, ...]:
     """Sentences that begin with "eligible, but". Weights count as fp16 where they are floats, and as stored where they
     are integers."""
-    facts, found = placement(), []
+    facts, result = placement(), []
     said = f"{facts.facts['most_program_bytes'].source}, {facts.facts['most_program_bytes'].status}"
     engine = [segment for segment in segments if segment.device == "ane"]
     large = [(s.index, size) for s in engine if (size := program_bytes(s.nodes)) > facts.most_program_bytes]
     for index, size in large:
         before = " (before that too)" if size > facts.most_program_bytes_before else ""
-        found.append(
+        result.append(
             f"eligible, but segment {index} has {size_text(size)} of weights: since {facts.limit_since}{before} a"
             f" program above {size_text(facts.most_program_bytes)} runs on the CPU without a word ({said}):"
             " compress the weights"
         )
     count, ops = sum(_parameters(s.nodes) for s in engine), sum(len(s.nodes) for s in engine)
     if ops >= LEAST_OPS and count <= facts.least_parameters_seen:
-        found.append(
+        result.append(
             f"eligible, but the network has {count:,} parameters: of one with {facts.least_parameters_seen:,}, with"
             f" {counted(facts.eligible_ops_of_it, 'eligible op')}, a system placed {facts.placed_ops_of_it} on the"
             f" engine ({said}): look at the placement on a device"
         )
-    return tuple(found)
+    return tuple(result)
 
 
 def _parameters(nodes: Sequence[Node]) -> int:

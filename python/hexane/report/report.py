@@ -221,8 +221,8 @@ class Report:
     @property
     def told_counts(self) -> dict[str, int]:
         """How many ops people are told of by each of WORDS."""
-        found = Counter(word_of(entry.verdict) for entry in self.entries)
-        return {word: found[word] for word in WORDS}
+        counter = Counter(word_of(entry.verdict) for entry in self.entries)
+        return {word: counter[word] for word in WORDS}
 
     def _of(self, kind: str) -> list[Entry]:
         return [entry for entry in self.entries if entry.verdict.verdict == kind]

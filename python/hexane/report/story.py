@@ -252,7 +252,7 @@ class Stories:
 
     def _sources(self, where: str) -> tuple[str, ...]:
         """The sources in a node's name ("conv at a, b"), which may hold commas themselves."""
-        rest, found = where.partition(" at ")[2], []
+        rest, result = where.partition(" at ")[2], []
         while rest:
             end = len(rest)
             while end > 0 and rest[:end] not in self.known:
@@ -260,9 +260,9 @@ class Stories:
             if end <= 0:
                 rest = rest.partition(", ")[2]
                 continue
-            found.append(rest[:end])
+            result.append(rest[:end])
             rest = rest[end + 2 :]
-        return tuple(found)
+        return tuple(result)
 
 
 def place_text(stay: Stay) -> str:
@@ -294,7 +294,7 @@ def _by_layer(program: Program) -> list[dict[str, Decision]]:
     for decision in program.decisions:
         if decision.stage in ABOUT_A_LAYER and (decision.stage != "schedule" or decision.verdict.startswith("step ")):
             waiting.setdefault((decision.stage, decision.node), deque()).append(decision)
-    found: list[dict[str, Decision]] = []
+    result: list[dict[str, Decision]] = []
     whole = orders(program)
     for layer in program.layers:
         last = layer.index + 1 == len(program.layers) or program.layers[layer.index + 1].segment != layer.segment
@@ -304,5 +304,5 @@ def _by_layer(program: Program) -> list[dict[str, Decision]]:
             "pack": layer.weights is not None,
         }
         mine = {stage: waiting[stage, layer.name].popleft() for stage, wanted in asked.items() if wanted}
-        found.append({"schedule": whole[layer.segment], **mine})
-    return found
+        result.append({"schedule": whole[layer.segment], **mine})
+    return result

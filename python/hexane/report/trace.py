@@ -66,18 +66,18 @@ class _Trace:
 
     def _arrows(self) -> list[dict[str, Any]]:
         """From the end of the bar that makes a tensor to the beginning of each that reads it."""
-        made: list[dict[str, Any]] = []
+        result: list[dict[str, Any]] = []
         for tensor in self.program.tensors:
             if tensor.producer is None:
                 continue
             for reader in tensor.readers:
                 first, last = self.bars[tensor.producer], self.bars[reader]
-                ends = {"cat": "tensor", "id": len(made) // 2}
+                ends = {"cat": "tensor", "id": len(result) // 2}
                 words = {"tensor": tensor.index, "type": str(tensor.type), "allocation": tensor.allocation}
                 begin = _event("s", tensor.name, first["pid"], first["ts"] + first["dur"] - 1, words)
                 end = _event("f", tensor.name, last["pid"], last["ts"], words)
-                made += [{**begin, **ends, "tid": first["tid"]}, {**end, **ends, "tid": last["tid"], "bp": "e"}]
-        return made
+                result += [{**begin, **ends, "tid": first["tid"]}, {**end, **ends, "tid": last["tid"], "bp": "e"}]
+        return result
 
     def _layer(self, layer: Layer, at: int, made: list[dict[str, Any]]) -> int:
         """Adds the bars of a layer that begins here. The time at which the next one does."""

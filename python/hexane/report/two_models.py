@@ -199,15 +199,15 @@ def _paired(a: _Run, b: _Run) -> tuple[PairedOutput, ...]:
     pairs = [(port, others[plain(port.name)]) for port in a.graph.outputs if plain(port.name) in others]
     if not pairs:
         pairs = list(zip(a.graph.outputs, b.graph.outputs, strict=False))
-    found = []
+    result = []
     for one, other in pairs:
         x, y = _known(a, one.value), _known(b, other.value)
         if x.size != y.size:
             raise Error(f"[compare] output {one.name!r}: got {x.shape}, need {y.shape}, which {other.name!r} has")
         wide = np.float64 if "f" in (x.dtype.kind, y.dtype.kind) else np.int64
         apart = difference(x.reshape(-1).astype(wide), y.reshape(-1).astype(wide))
-        found.append(PairedOutput(one.name, other.name, apart))
-    return tuple(found)
+        result.append(PairedOutput(one.name, other.name, apart))
+    return tuple(result)
 
 
 def _known(run: _Run, value: Value) -> Array:
@@ -221,11 +221,11 @@ def _shared(a: _Run, b: _Run, tolerance: float) -> dict[Value, Value]:
     for value, array in b.arrays.items():
         by_size.setdefault(array.size, []).append(value)
     inputs = {plain(str(v.node.attrs["name"])): v for v in b.graph.inputs}
-    found: dict[Value, Value] = {}
+    result: dict[Value, Value] = {}
     for value, array in a.arrays.items():
         if value.node.op == "input":
             name = plain(str(value.node.attrs["name"]))
-            found[value] = inputs[name] if name in inputs else b.graph.inputs[list(a.graph.inputs).index(value)]
+            result[value] = inputs[name] if name in inputs else b.graph.inputs[list(a.graph.inputs).index(value)]
             continue
         names = {plain(source) for source in value.node.sources}
         others = by_size.get(array.size, [])
@@ -234,8 +234,8 @@ def _shared(a: _Run, b: _Run, tolerance: float) -> dict[Value, Value]:
             others = [v for v in others if v.shape == value.shape]
         partner = next((v for v in others if _alike(array, b.arrays[v], tolerance)), None)
         if partner is not None:
-            found[value] = partner
-    return found
+            result[value] = partner
+    return result
 
 
 def _alike(x: Array, y: Array, tolerance: float) -> bool:

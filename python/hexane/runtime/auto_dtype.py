@@ -233,7 +233,7 @@ def _decisions(
     total = search.error(chosen)
     counts = f"{len(chosen)} of {counted(len(products), 'product')} in bf16"
     reason = f"outputs off by {total:.2g}, at most {search.tolerance:g} in relative L2, on {said}"
-    made = [Decision(STAGE, "network", "auto", f"{counts}: {reason}")]
+    result = [Decision(STAGE, "network", "auto", f"{counts}: {reason}")]
     for i, (node, (before, after)) in enumerate(zip(products, times, strict=True)):
         both = f"{before:.1f} us in fp32, {after:.1f} us in bf16"
         if i in chosen:
@@ -246,5 +246,5 @@ def _decisions(
             text = f"{both}; outputs off by {error:.2g} with {others}, need at most {search.tolerance:g}"
             if error <= search.tolerance:
                 text = f"{both}; outputs off by {error:.2g} with {others}, too far together with those in bf16"
-        made.append(Decision(STAGE, node.where, "bf16" if i in chosen else "fp32", text))
-    return made
+        result.append(Decision(STAGE, node.where, "bf16" if i in chosen else "fp32", text))
+    return result

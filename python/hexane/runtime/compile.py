@@ -102,13 +102,13 @@ def _compile_function(
     values: Mapping[str, Any],
 ) -> Model | OpenModel:
     fixed = {k: np.asarray(v) for k, v in values.items()}
-    made = None
+    result = None
     try:
         with collector_paused():
             graph = function.graph(shapes, fixed)
-        made = compiler.build(graph)
+        result = compiler.build(graph)
         if not function.is_open or all(p.name in fixed or p.name in shapes for p in function.signature.optional):
-            return made
+            return result
     except SpecialisationNeeded:
         if not function.is_open:
             raise
@@ -134,7 +134,7 @@ def _compile_function(
     variants = OpenModel(
         required, known.outputs, shape_inputs, specialise, compiler.options.memory, others, known.results
     )
-    return variants if made is None else made.with_optional(variants)
+    return variants if result is None else result.with_optional(variants)
 
 
 def _shape(dims: tuple[int | str | None, ...] | None) -> tuple[int | str | None, ...]:

@@ -339,16 +339,16 @@ def _settled(
     layers: list[list[Choice]], trial: _Trial, choose: Callable[[], Sequence[str]], rounds: int = ROUNDS
 ) -> list[str]:
     """The choice after the errors of all chosen encodings were measured. Updates `layers`."""
-    found = list(choose())
+    result = list(choose())
     for _ in range(rounds):
-        fresh = [(i, e) for i, e in enumerate(found) if (i, e) not in trial.choices]
+        fresh = [(i, e) for i, e in enumerate(result) if (i, e) not in trial.choices]
         for i, encoding in fresh:
             measured = [name for layer, name in trial.choices if layer == i]
             layers[i] = corrected(layers[i], trial.choice(i, encoding), measured)
         if not fresh:
             break
-        found = list(choose())
-    return found
+        result = list(choose())
+    return result
 
 
 def _surveyed(weights: Sequence[Weight], wanted: Sequence[str], trial: _Trial, target: Target) -> Survey:

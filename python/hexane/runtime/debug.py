@@ -63,16 +63,19 @@ class Stop:
 
     @property
     def lines(self) -> list[str]:
-        found = [f"step {self.step}, {self.where}: element {list(self.index)} of {self.type} is {self.value}", self.why]
+        result = [
+            f"step {self.step}, {self.where}: element {list(self.index)} of {self.type} is {self.value}",
+            self.why,
+        ]
         if self.products:
-            found.append("largest products:")
-            found += [
+            result.append("largest products:")
+            result += [
                 f"  x{list(p.x_index)} * weight{list(p.weight_index)} = {p.x:g} * {p.weight:g} = {p.product:g}"
                 for p in self.products
             ]
             path = ", ".join(f"{total:g} after {count}" for count, total in self.path)
-            found.append(f"accumulator: {path}")
-        return found
+            result.append(f"accumulator: {path}")
+        return result
 
 
 @dataclass(frozen=True)

@@ -145,10 +145,10 @@ class OnEngine:
         if is_small and (known := self.shared.get((text, data))) is not None:
             return known
         weights = {WEIGHTS: data} if data else {}
-        made = compiled_program(self.device, self.chip.name, text, weights, self.qos, warm=self.warm)
+        result = compiled_program(self.device, self.chip.name, text, weights, self.qos, warm=self.warm)
         if is_small:
-            self.shared[text, data] = made
-        return made
+            self.shared[text, data] = result
+        return result
 
 
 def in_order(made: Sequence["_core.MadeProgram"], program: Program) -> list["_core.MadeProgram"]:

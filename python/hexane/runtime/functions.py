@@ -43,11 +43,11 @@ class Functions(Mapping[str, Model]):
     @classmethod
     def loaded(cls, models: Iterable[tuple[str, Model]]) -> "Functions":
         """Functions that are compiled. Raises Error as `add` does for their states."""
-        made = cls()
+        result = cls()
         for name, model in models:
-            made._keep(name, model)
-        made._loaded = True
-        return made
+            result._keep(name, model)
+        result._loaded = True
+        return result
 
     def _keep(self, name: str, made: Model) -> Model:
         self._share(name, made)
@@ -183,11 +183,11 @@ def compile_functions(model: Any, options: Options | None = None, **keywords: An
 
     options, keywords: as `compile` has them. Raises Error as `compile` does.
     """
-    made = Functions((options or DEFAULTS).given(keywords))
+    result = Functions((options or DEFAULTS).given(keywords))
     if isinstance(model, Mapping):
         for name, part in model.items():
-            made.add(name, part if isinstance(part, Graph) else build.graph(part, name=name))
-        return made
+            result.add(name, part if isinstance(part, Graph) else build.graph(part, name=name))
+        return result
     for name, function in sources.open_network(model, where="compile").functions.items():
-        made.add(name, function.usual_graph({}, {}))
-    return made
+        result.add(name, function.usual_graph({}, {}))
+    return result

@@ -310,7 +310,7 @@ def from_file(reader: several_plans.Reader, threads: int, contexts: int) -> Open
         )
 
     about = reader.about
-    made = OpenModel(
+    open_model = OpenModel(
         reader.entry(about, "inputs", ports),
         reader.entry(about, "outputs", lambda names: tuple(map(str, names))),
         reader.entry(about, "value_inputs", frozenset),
@@ -319,8 +319,8 @@ def from_file(reader: several_plans.Reader, threads: int, contexts: int) -> Open
         reader.entry(about, "optional", ports),
         reader.entry(about, "results", results),
     )
-    made._models.update(models)
-    return made
+    open_model._models.update(models)
+    return open_model
 
 
 def unpickled(data: bytes) -> OpenModel:

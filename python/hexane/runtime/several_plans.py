@@ -70,14 +70,14 @@ def _pieces(sections: Mapping[str, Array], weights: Array) -> list[tuple[int, me
     begins = {at for space, at in zip(rows["space"].tolist(), rows["offset"].tolist(), strict=True)
               if spaces[space] == b"weights" and at < weights.nbytes}  # fmt: skip
     edges = [*sorted(begins | {0}), weights.nbytes]
-    found = []
+    result = []
     for begin, end in pairwise(edges):
         tail = max(begin, end - 4096)
         filled = np.flatnonzero(weights[tail:end])
         last = tail + int(filled[-1]) + 1 if filled.size else tail
         if last > begin:
-            found.append((begin, weights[begin:last].data))
-    return found
+            result.append((begin, weights[begin:last].data))
+    return result
 
 
 class Reader:

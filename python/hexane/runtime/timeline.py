@@ -56,13 +56,13 @@ _Users = list[tuple[int, View, bool]]  # step, view, whether it writes
 
 
 def _users(program: Program) -> dict[int, _Users]:
-    found: dict[int, _Users] = {}
+    result: dict[int, _Users] = {}
     for i, step in enumerate(program.steps):
         for views, written in ((step.inputs, False), (step.outputs, True)):
             for view in views:
                 if view is not None:
-                    found.setdefault(view.buffer, []).append((i, view, written))
-    return found
+                    result.setdefault(view.buffer, []).append((i, view, written))
+    return result
 
 
 def _why(program: Program, users: _Users, view: View, last: int) -> str:

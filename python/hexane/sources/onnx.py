@@ -28,8 +28,8 @@ def _open(seen: Seen) -> Mapping[str, Function]:
         from hexane.importers.onnx import ReadModel
 
         if kept:
-            made: Graph = kept[0].graph(shapes, values)
-            return made
+            result: Graph = kept[0].graph(shapes, values)
+            return result
         read = ReadModel(seen.value)
         known[:] = [read.described]  # the file is read once
         stays = read.size <= MOST_KEPT or type(seen.value) is bytes

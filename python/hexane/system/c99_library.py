@@ -62,10 +62,10 @@ def row_kernels() -> frozenset[str]:
     """The kernels that compute rows of their output one by one, by their names in plans."""
     library = own_library()
     names = _names(library.hx_shared_kernel)
-    found = {name for i, name in enumerate(names) if library.hx_shared_cuts(i) >> _ROWS & 1}
-    if "unary" in found:  # of which each activation is one
-        found |= {*_names(library.hx_shared_activation)}
-    return frozenset(found)
+    result = {name for i, name in enumerate(names) if library.hx_shared_cuts(i) >> _ROWS & 1}
+    if "unary" in result:  # of which each activation is one
+        result |= {*_names(library.hx_shared_activation)}
+    return frozenset(result)
 
 
 @cache
@@ -77,10 +77,10 @@ def kernel_names() -> frozenset[str]:
 
 def _names(of: Callable[[int], bytes | None]) -> list[str]:
     """Of all rows of a table that ends with None."""
-    found: list[str] = []
-    while (name := of(len(found))) is not None:
-        found.append(name.decode())
-    return found
+    result: list[str] = []
+    while (name := of(len(result))) is not None:
+        result.append(name.decode())
+    return result
 
 
 class Loaded:

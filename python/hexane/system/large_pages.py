@@ -26,5 +26,5 @@ class LargePages:
         if self._used + size > self._block.size:
             self._block, self._used = np.empty(_BLOCK, np.uint8), 0
         begin, self._used = self._used, self._used + -(-size // _LINE) * _LINE
-        found: NDArray[Any] = self._block[begin : begin + size].view(dtype).reshape(shape)
-        return found
+        result: NDArray[Any] = self._block[begin : begin + size].view(dtype).reshape(shape)
+        return result

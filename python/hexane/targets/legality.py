@@ -90,11 +90,11 @@ class NetplistLayer:
 def floors() -> Mapping[str, Floor]:
     """Every op of MIL, and further ops that other sources name, by name."""
     data = table("floors")
-    found = {}
+    result = {}
     for group in data["group"]:
         for op in group["ops"]:
             claims = data["disputes"].get(op, {}).get("claims", ())
-            found[op] = Floor(
+            result[op] = Floor(
                 op,
                 group["unit"],
                 _family(group.get("native")),
@@ -108,7 +108,7 @@ def floors() -> Mapping[str, Floor]:
                 group.get("status", data["status"]),
                 tuple(Claim(c["says"], c["source"], c["status"]) for c in claims),
             )
-    return found
+    return result
 
 
 @cache
@@ -360,5 +360,5 @@ def _offset(gate: str) -> str:
 
 def disputes() -> Mapping[str, Any]:
     """The ops on which sources disagree: the value taken, the reason, and every claim."""
-    found: Mapping[str, Any] = table("floors")["disputes"]
-    return found
+    result: Mapping[str, Any] = table("floors")["disputes"]
+    return result

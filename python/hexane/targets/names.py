@@ -50,8 +50,8 @@ def lookup(spelling: str | Target) -> Name:
     plain = _plain(spelling)
     if plain in target_names():
         return Name(plain, plain)  # no other file is read
-    if found := find(plain):
-        return found
+    if result := find(plain):
+        return result
     parts = [part for part in spelling.split(",") if part.strip()]
     if len(parts) > 1 and all(_plain(part) in target_names() or find(part) for part in parts):
         raise Error(f"[target] got {len(parts)} targets, {spelling!r}, need one")
@@ -112,17 +112,17 @@ def spellings() -> dict[str, str]:
 
 @cache
 def _meanings() -> dict[str, Name]:
-    found: dict[str, Name] = {}
+    result: dict[str, Name] = {}
     for target in target_names():
         for name in _names(target):
-            other = found.setdefault(_plain(name), Name(target, name)).target
+            other = result.setdefault(_plain(name), Name(target, name)).target
             if other != target:
                 raise Error(f"[{target}.toml] got the name {name!r}, which {other} has, need it in one file")
     for device, chip in (*devices().items(), *identifiers().items()):
-        if _plain(chip) not in found:
+        if _plain(chip) not in result:
             raise Error(f"[shared/devices.toml] got the chip {chip!r}, which no target has, need a product of a target")
-        found.setdefault(_plain(device), Name(found[_plain(chip)].target, device))
-    return found
+        result.setdefault(_plain(device), Name(result[_plain(chip)].target, device))
+    return result
 
 
 def _names(target: str) -> list[str]:

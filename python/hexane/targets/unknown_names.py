@@ -10,9 +10,9 @@ from hexane.targets.tables import table
 def unknown_names() -> Mapping[str, str]:
     """For each unknown name, the error text after "got NAME": a description, its source, and the advised
     replacement."""
-    found = {}
+    result = {}
     for name, row in table("unknown_names").items():
         said = f"{row['about']} ({row['source']}, {row['status']}), need another, such as {' or '.join(row['near'])}"
-        found[name] = said
-        found |= dict.fromkeys(row.get("devices", ()), f"which has {name}, {said}")
-    return found
+        result[name] = said
+        result |= dict.fromkeys(row.get("devices", ()), f"which has {name}, {said}")
+    return result

@@ -22,18 +22,18 @@ SCALES = ("mul", "real_div", "matmul", "linear", "einsum")
 
 def fp32_chains(nodes: Sequence[Node]) -> dict[int, str]:
     """By id: the nodes of such chains, and why the host computes them."""
-    found: dict[int, str] = {}
+    result: dict[int, str] = {}
     for node in nodes:
         if node.op in ("sin", "cos"):
             chain = _angle(node.inputs[0])
             if chain is not None:
-                found |= {id(n): ANGLES for n in (*chain, node)}
+                result |= {id(n): ANGLES for n in (*chain, node)}
         elif node.op == "log":
             total = made_by(node.inputs[0], "cumsum")
             exp = made_by(total.inputs[0], "exp") if total is not None else None
             if total is not None and exp is not None:
-                found |= {id(n): RUNNING for n in (exp, total, node)}
-    return found
+                result |= {id(n): RUNNING for n in (exp, total, node)}
+    return result
 
 
 def _angle(value: Value | None) -> list[Node] | None:

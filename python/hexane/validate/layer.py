@@ -47,9 +47,9 @@ def validate(
     if refused is not None and refused.rule != "attested is not reachable":
         return [refused]
     call = Call(tuple(types), attrs, chip, output)
-    found = _found(layer, _BY_STAGE["validator"].get(layer, ()), call)
-    if found:
-        return found
+    result = _found(layer, _BY_STAGE["validator"].get(layer, ()), call)
+    if result:
+        return result
     return [refused] if refused is not None else _found(layer, _BY_STAGE["lowering"].get(layer, ()), call)
 
 

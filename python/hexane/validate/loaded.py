@@ -30,35 +30,35 @@ class Matrix:
 
 def validate_program(matrices: Iterable[Matrix], cpu_subtype: int, chip: Chip) -> list[Verdict]:
     """Why a compiled program is refused when it is loaded. cpu_subtype: the generation in its header."""
-    found = []
+    result = []
     if chip.cpu_subtype is not None and cpu_subtype != chip.cpu_subtype:
-        found.append(_refused(f"program of generation {cpu_subtype}: {chip.label} takes {chip.cpu_subtype}"))
+        result.append(_refused(f"program of generation {cpu_subtype}: {chip.label} takes {chip.cpu_subtype}"))
     for m in matrices:
-        found += [_refused(f"{m.name}: {message}") for message in _wrong(m, chip)]
-    return found
+        result += [_refused(f"{m.name}: {message}") for message in _wrong(m, chip)]
+    return result
 
 
 def _wrong(m: Matrix, chip: Chip) -> list[str]:
     if m.form not in FORMS:
         return [f"got the form {m.form!r}, need one of {', '.join(FORMS)}"]
-    found = []
+    result = []
     if m.form == "single plane" and m.planes != 1:
-        found.append(f"got {m.planes} planes, need 1")
+        result.append(f"got {m.planes} planes, need 1")
     if m.form == "multi-plane" and m.planes < 2:
-        found.append(f"got {m.planes} plane, need 2 or more")
+        result.append(f"got {m.planes} plane, need 2 or more")
     if m.form == "tiled compressed":
         if m.tile not in TILES:
-            found.append(f"got tiles of {m.tile}, need 16 or 32")
+            result.append(f"got tiles of {m.tile}, need 16 or 32")
     elif m.row_stride < m.row_bytes or m.row_stride % chip.memory.row_alignment:
-        found.append(
+        result.append(
             f"got rows {m.row_stride} bytes apart, need a multiple of {chip.memory.row_alignment}, {m.row_bytes} or"
             " more"
         )
     elif m.plane_stride < m.row_stride * m.rows:
-        found.append(f"got planes {m.plane_stride} bytes apart, need {m.row_stride * m.rows} or more")
+        result.append(f"got planes {m.plane_stride} bytes apart, need {m.row_stride * m.rows} or more")
     if m.size < m.plane_stride * m.planes or m.size % chip.memory.page:
-        found.append(f"got {m.size} bytes, need a multiple of {chip.memory.page}, {m.plane_stride * m.planes} or more")
-    return found
+        result.append(f"got {m.size} bytes, need a multiple of {chip.memory.page}, {m.plane_stride * m.planes} or more")
+    return result
 
 
 def _refused(reason: str) -> Verdict:

@@ -29,12 +29,12 @@ _known: dict[Any, str | list[Node]] = {}
 def mil_program(node: Node, constant: Sequence[bool], kind: Any) -> str | list[Node]:
     """The MIL ops of a node, or the reason why no program can hold it. constant: the operands that are computed when
     the program is compiled. kind: the key under which the answer is cached."""
-    found = _known.get(kind)
-    if found is None:
+    result = _known.get(kind)
+    if result is None:
         if len(_known) >= MOST_KNOWN:
             _known.clear()
-        found = _known[kind] = _mil_program(node, constant)
-    return found
+        result = _known[kind] = _mil_program(node, constant)
+    return result
 
 
 def beyond_types(node: Node, constant: Sequence[bool]) -> tuple[Any, ...]:

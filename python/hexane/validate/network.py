@@ -39,17 +39,17 @@ def validate_module(
     """The reasons to refuse a module before it is converted: a schema newer than the compiler, two units with one name,
     or a unit without a conversion record. records: the names that have one; None: all."""
     names = list(names)
-    found = []
+    result = []
     if version > SCHEMA:
         newer = f"module of schema {_dotted(version)}: newer than {_dotted(SCHEMA)}, which the compiler reads"
-        found.append(_refused("schema", newer, published=False))
-    found += [_refused("unit names", COLLISION % name) for name, count in Counter(names).items() if count > 1]
+        result.append(_refused("schema", newer, published=False))
+    result += [_refused("unit names", COLLISION % name) for name, count in Counter(names).items() if count > 1]
     if records is not None:
         missing = (name for name in dict.fromkeys(names) if name not in records)
-        found += [
+        result += [
             _refused("conversion", f"no conversion record for the unit {name}", published=False) for name in missing
         ]
-    return found
+    return result
 
 
 def validate_network(
@@ -65,25 +65,25 @@ def validate_network(
     whole = validate_module(version, [unit.name for unit in units], records)
     if bonded and not chip.gates.collective:
         whole.append(_refused("bonded networks", BONDED))
-    found = {"": whole} if whole else {}
+    result = {"": whole} if whole else {}
     for unit in units:
         if refused := validate(unit.layer, unit.types, unit.attrs, chip, unit.output):
-            found.setdefault(unit.name, []).extend(refused)
-    return found
+            result.setdefault(unit.name, []).extend(refused)
+    return result
 
 
 def validate_weight_edit(weights: Mapping[str, TensorType], edits: Mapping[str, TensorType]) -> list[Verdict]:
     """Why a replacement of weights is refused: each has to be there, and to keep its type."""
-    found = []
+    result = []
     for name, kind in edits.items():
         if name not in weights:
-            found.append(
+            result.append(
                 _refused("weight edit", f"got the weight {name}, which the program does not have", published=False)
             )
         elif weights[name] != kind:
             message = f"weight {name}: got {kind}, need {weights[name]}"
-            found.append(_refused("weight edit", message, published=False))
-    return found
+            result.append(_refused("weight edit", message, published=False))
+    return result
 
 
 def _dotted(version: tuple[int, ...]) -> str:

@@ -72,7 +72,7 @@ def judge_all(
         places.append(kinds.setdefault(kind, (len(kinds), node, constant))[0])
     keys = [(key_of(node, constant), node, constant) for _, node, constant in kinds.values()]
     lists: dict[int, list[Verdict]] = {}
-    found = []
+    result = []
     for cache in map(cache_of, chips):
         if id(cache) not in lists:
             verdicts = [*(_remembered(*key, cache) for key in keys), FOLDED]
@@ -90,8 +90,8 @@ def judge_all(
                 for i, node in enumerate([node for node in nodes if node.op not in LEAVES]):
                     if node.op in BY_NUMBERS and own[i].verdict != "native":
                         own[i] = refine(node, cache.chip, own[i])
-        found.append(lists[id(cache)])
-    return found
+        result.append(lists[id(cache)])
+    return result
 
 
 def _remembered(key: tuple[Any, ...], node: Node, constant: tuple[bool, ...], cache: VerdictCache) -> Verdict:

@@ -336,14 +336,14 @@ def nearest_places(node: Node) -> list[Any]:
     """The source row of each row of the result, and the source column of each column."""
     (x,) = node.inputs
     assert x is not None
-    found = []
+    result = []
     for axis in (2, 3):
         line = [1, 1, 1, 1]
         line[axis] = x.shape[axis]
         image = np.broadcast_to(np.arange(x.shape[axis], dtype=np.float64).reshape(line), (1, 1, *x.shape[2:]))
         made = np.asarray(OPS[node.op].ref(image, **node.attrs))
-        found.append((made[0, 0, :, 0] if axis == 2 else made[0, 0, 0, :]).astype(np.int32))
-    return found
+        result.append((made[0, 0, :, 0] if axis == 2 else made[0, 0, 0, :]).astype(np.int32))
+    return result
 
 
 def _repeats_pixels(node: Node) -> bool:

@@ -102,12 +102,12 @@ def _masks(
     """The masks of a head: (batch, 1, queries, keys), of which axes may be 1, and what hidden scores become where they
     are not true."""
     heads, queries, keys = shape
-    found: list[tuple[Value, float]] = []
+    result: list[tuple[Value, float]] = []
     if attrs["causal"]:
-        found.append((b.const(np.tri(queries, keys, dtype=np.bool_)[None, None]), -math.inf))
+        result.append((b.const(np.tri(queries, keys, dtype=np.bool_)[None, None]), -math.inf))
     if mask is not None:
         wide = reshaped(b, mask, (*[1] * (4 - mask.type.rank), *mask.shape))
         own = wide if wide.shape[1] == 1 else _part(b, wide, 1, number, 1)
         assert wide.shape[1] in (1, heads)
-        found.append((own, float(attrs["hidden"])))
-    return found
+        result.append((own, float(attrs["hidden"])))
+    return result

@@ -63,9 +63,9 @@ class _Tokens:
     def _tensor(self, b: Builder, made: Image | Value) -> Value:
         if isinstance(made, Value):
             return made
-        found = tensor(b, made)
-        self.images[found] = made
-        return found
+        result = tensor(b, made)
+        self.images[result] = made
+        return result
 
 
 class _Steps(Builder):
@@ -219,13 +219,13 @@ def _slice(b: Builder, node: Node, images: list[Image | None]) -> Made:
 def _split(b: Builder, node: Node, images: list[Image | None]) -> Made:
     (known,) = images
     assert known is not None
-    axis, start, found = int(node.attrs["axis"]) % len(known.axes), 0, list[Image | Value]()
+    axis, start, result = int(node.attrs["axis"]) % len(known.axes), 0, list[Image | Value]()
     for kind in node.types:
         places = [(0, n, 1) for n in known.shape]
         places[axis] = (start, start + kind.shape[axis], 1)
-        found.append(_sliced(b, known, places))
+        result.append(_sliced(b, known, places))
         start += kind.shape[axis]
-    return found
+    return result
 
 
 def _gather(b: Builder, node: Node, images: list[Image | None]) -> Made:

@@ -189,11 +189,11 @@ def _gather(b: Any, n: Node) -> Any:
     assert indices is not None
     axis = int(n.attrs["axis"]) % x.type.rank
     front = x if axis == 0 else b.transpose(x, perm=(axis, *[i for i in range(x.type.rank) if i != axis]))
-    found = b.gather_nd(front, b.reshape(indices, shape=(*indices.shape, 1)))
+    result = b.gather_nd(front, b.reshape(indices, shape=(*indices.shape, 1)))
     if axis == 0:
-        return found
+        return result
     k = indices.type.rank
-    return b.transpose(found, perm=(*range(k, k + axis), *range(k), *range(k + axis, found.type.rank)))
+    return b.transpose(result, perm=(*range(k, k + axis), *range(k), *range(k + axis, result.type.rank)))
 
 
 @rule("gather_nd", "gather_along_axis", "scatter_nd", "scatter_along_axis")

@@ -124,13 +124,13 @@ def write_stored(s: Scope, form: Palettes | Integers) -> Typed:
 
 def sparse_weights(graph: Graph) -> set[Value]:
     """Constant weights of products, at least half of them zeros."""
-    found = set()
+    result = set()
     for node in graph.nodes:
         place = WEIGHT_OPERAND.get(node.op)
         value = None if place is None else node.inputs[place]
         if value is not None and value.node.op == "const" and _is_sparse(value):
-            found.add(value)
-    return found
+            result.add(value)
+    return result
 
 
 def _is_sparse(value: Value) -> bool:
@@ -142,8 +142,8 @@ def _is_sparse(value: Value) -> bool:
 
 def _is_number(data: Array) -> Array:
     """Where the numbers are that are not 0; -0.0 is a number."""
-    found: Array = data.view(f"u{data.dtype.itemsize}") != 0
-    return found
+    result: Array = data.view(f"u{data.dtype.itemsize}") != 0
+    return result
 
 
 def write_sparse(s: Scope, data: Array) -> Typed:

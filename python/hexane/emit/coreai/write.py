@@ -76,16 +76,16 @@ def _is_written(node: Node) -> bool:
 
 def _written_in_its_ops(graph: Graph) -> Graph:
     b = _InItsOps(legal=_is_written, patterns=RULES, folds=True)
-    made = graph.rewrite(b.change)
+    result = graph.rewrite(b.change)
     problems: dict[str, list[str]] = {}
-    for node in made.nodes:
+    for node in result.nodes:
         if not _is_written(node):
             problems.setdefault(f"{node.op} of {node.types[0]}", []).append(node.where)
     if problems:
         listed = "\n  ".join(f"{what}: {', '.join(where[:3])}" for what, where in problems.items())
         kinds = "1 kind of ops has" if len(problems) == 1 else f"{len(problems)} kinds of ops have"
         raise Error(f"[emit] {kinds} no form in Core AI:\n  {listed}")
-    return made
+    return result
 
 
 class _Function:

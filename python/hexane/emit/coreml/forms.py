@@ -101,9 +101,9 @@ def in_coreml_ops(graph: Graph) -> Graph:
         if node.inputs:
             inputs = tuple(None if v is None else table.get(v, v) for v in node.inputs)
             table.update(zip(node.values, b.written(node, inputs), strict=True))
-    made = graph.replace(table)
+    result = graph.replace(table)
     problems: dict[str, list[str]] = {}
-    for node in made.nodes:
+    for node in result.nodes:
         if not _is_legal(node):
             why = _why(node) or b.reasons.get(node.op) or "no form in Core ML"
             given = ", ".join(str(v.type) for v in node.inputs if v is not None)
@@ -112,7 +112,7 @@ def in_coreml_ops(graph: Graph) -> Graph:
         listed = "\n  ".join(f"{what}: {', '.join(where[:3])}" for what, where in problems.items())
         kinds = f"{len(problems)} kind{'s' if len(problems) > 1 else ''} of ops"
         raise Error(f"[emit] {kinds} cannot be written for Core ML:\n  {listed}")
-    return made
+    return result
 
 
 def _why(node: Node) -> str:

@@ -36,19 +36,19 @@ Given = str | Inline | tuple[str, ...]  # the name of a value, a constant, or se
 
 def least_system_of(graph: Graph) -> int:
     """The oldest iOS that has all ops and ports of a graph."""
-    found = OLDEST
+    result = OLDEST
     if any(v.dtype.name == "fp16" for v in (*graph.inputs, *(p.value for p in graph.outputs))):
-        found = 16
+        result = 16
     for node in graph.nodes:
         if node.op == "state":
-            found = 18
+            result = 18
         elif node.op not in (*LEAVES, "write_state"):
             form = form_of(node)
             assert form is not None, node.op
             year = least_system(form, node)
             assert year is not None
-            found = max(found, year)
-    return found
+            result = max(result, year)
+    return result
 
 
 def sparse_weights(graph: Graph) -> dict[Value, tuple[Value, Value]]:

@@ -54,12 +54,12 @@ _IN_CONSTANTS = ("bias", "gamma", "beta", "mean", "variance")
 
 def least_system(form: MilCall, node: Node) -> int | None:
     """The year of the oldest iOS that has the op so; None where none has."""
-    found = _SINCE.get(form.op, OLDEST)
+    result = _SINCE.get(form.op, OLDEST)
     for (op, argument), (year, before) in _LATER.items():
         if op == form.op and form.arguments.get(argument, before) != before:
-            found = max(found, year)
+            result = max(result, year)
     if form.op.startswith("constexpr_"):
-        return found
+        return result
     for name, argument in form.arguments.items():
         for value in argument if isinstance(argument, tuple) and not isinstance(argument, Value) else (argument,):
             if not isinstance(value, Value) or name in ("scale", "zero_point"):
@@ -67,15 +67,15 @@ def least_system(form: MilCall, node: Node) -> int | None:
             of_dtype = _of_dtype(form.op, name, value.dtype)
             if of_dtype is None:
                 return None
-            found = max(found, of_dtype)
+            result = max(result, of_dtype)
     if form.op == "cast":
         of_result = _of_dtype("cast", "x", node.types[0].dtype)
-        return None if of_result is None else max(found, of_result)
+        return None if of_result is None else max(result, of_result)
     if form.op in ("conv", "conv_transpose") and _computed(form, "weight", "bias"):
         # coremltools' own inference fails for computed weights of conv_transpose.
         narrow = form.op == "conv_transpose" or max(node.attrs["dilations"], default=1) > 1
-        return None if narrow and _computed(form, "weight") else max(found, 17)
-    return None if _computed(form, *_IN_CONSTANTS) else found
+        return None if narrow and _computed(form, "weight") else max(result, 17)
+    return None if _computed(form, *_IN_CONSTANTS) else result
 
 
 def arguments_of(form: MilCall, system: int) -> dict[str, Any]:

@@ -12,23 +12,23 @@ class InFiles:
     """Programs in files. Netplists are written without asking how MIL would say it, so their ports are checked here."""
 
     def refused(self, graph: Graph, nodes: Sequence[Node]) -> Mapping[int, str]:
-        found = {}
+        result = {}
         for node in nodes:
             read = (v for v in node.inputs if v is not None and v.node.op not in ("const", "param"))
             ways = [*((v, "from outside") for v in read), *((v, "to others") for v in node.values)]
             wrong = next((no_port(v.type, way) for v, way in ways if not is_port(v.type)), "")
             if wrong:
-                found[id(node)] = wrong
-        return found
+                result[id(node)] = wrong
+        return result
 
 
 class Loaded:
     """Programs that a device has loaded. They read params and states where these lie, as they are kept."""
 
     def refused(self, graph: Graph, nodes: Sequence[Node]) -> Mapping[int, str]:
-        found = {}
+        result = {}
         for node in nodes:
             for value in node.inputs:
                 if value is not None and value.dtype is BOOL and value.node.op in ("param", "state", "write_state"):
-                    found[id(node)] = no_port(value.type, "from outside")
-        return found
+                    result[id(node)] = no_port(value.type, "from outside")
+        return result

@@ -73,11 +73,11 @@ _ROUNDED: Mapping[str, Callable[[Fraction], int]] = {
 
 
 def _attrs(x: Value, height: int, width: int, mode: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"height": height, "width": width}
+    result: dict[str, Any] = {"height": height, "width": width}
     for letter, extent, size in zip("hw", x.shape[2:], (height, width), strict=True):
         line = _MODES[mode](extent, size)
-        found |= {f"{name}_{letter}": float(v) for name, v in zip(("scale", "offset", "unit"), line, strict=True)}
-    return found
+        result |= {f"{name}_{letter}": float(v) for name, v in zip(("scale", "offset", "unit"), line, strict=True)}
+    return result
 
 
 def _write(node: Node) -> MilCall | None:

@@ -75,9 +75,9 @@ def count_of(node: Node) -> int:
 
 def operand(node: Node, index: int) -> Value:
     """An input that is there."""
-    found = node.inputs[index]
-    assert found is not None
-    return found
+    result = node.inputs[index]
+    assert result is not None
+    return result
 
 
 def moved_to_front(b: Builder, x: Value, axis: int) -> Value:

@@ -37,8 +37,8 @@ class Readers:
 
 
 def slots_of(node: Node) -> tuple[EpilogueSlot, ...]:
-    found: tuple[EpilogueSlot, ...] = node.attrs.get("epilogue", ())
-    return found
+    result: tuple[EpilogueSlot, ...] = node.attrs.get("epilogue", ())
+    return result
 
 
 def takes(node: Node, kind: str) -> bool:

@@ -109,19 +109,19 @@ def _softmax(b: Builder, x: Value, axis: int) -> Value:
 def _sdpa(b: Builder, *inputs: Value | None, subtract_max: bool, **attrs: Any) -> Value:
     if subtract_max:
         attend = partial(b.apply, "scaled_dot_product_attention")
-        made = sdpa_core(attend, *inputs, turn=partial(swapped_rows, b), **attrs)
+        result = sdpa_core(attend, *inputs, turn=partial(swapped_rows, b), **attrs)
     else:
-        made = OPS["anec.sdpa"].expand(b, *inputs, subtract_max=subtract_max, **attrs)  # type: ignore[misc]
-    assert isinstance(made, Value)
-    return made
+        result = OPS["anec.sdpa"].expand(b, *inputs, subtract_max=subtract_max, **attrs)  # type: ignore[misc]
+    assert isinstance(result, Value)
+    return result
 
 
 def _instance_norm(b: Builder, x: Value, gamma: Value | None, beta: Value | None, epsilon: float, layout: str) -> Value:
     """A group norm of one channel in each group."""
     assert layout == "nchw"
-    made = OPS["group_norm"].expand(b, x, gamma, beta, num_groups=x.shape[1], epsilon=epsilon)  # type: ignore[misc]
-    assert isinstance(made, Value)
-    return made
+    result = OPS["group_norm"].expand(b, x, gamma, beta, num_groups=x.shape[1], epsilon=epsilon)  # type: ignore[misc]
+    assert isinstance(result, Value)
+    return result
 
 
 def _reduction(
@@ -138,11 +138,11 @@ def _reduction(
     assert isinstance(b, Steps)
     affine = dict(epilogue[0].attributes) if epilogue and epilogue[0].op == "gain_offset" else None
     if kind not in ("sum", "avg") or (operand == "none" and affine is None) or "accumulate" in rounds:
-        made = OPS["anec.reduction"].expand(
+        result = OPS["anec.reduction"].expand(
             b, *inputs, kind=kind, operand=operand, axes=axes, keep_dims=keep_dims, epilogue=epilogue, rounds=rounds
         )  # type: ignore[misc]
-        assert isinstance(made, Value)
-        return made
+        assert isinstance(result, Value)
+        return result
     x = inputs[0]
     if operand != "none":
         x = b.wide("mul", x, x) if operand == "sqr" else b.wide("abs", x)

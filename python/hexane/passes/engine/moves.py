@@ -45,14 +45,14 @@ def step_of(node: Node) -> Step:
 def traced(value: Value, more: Sequence[Step] = ()) -> tuple[Value, list[Step]]:
     """(source, steps): the chain of moves that ends in the value, extended by these steps. It starts at the farthest
     value that `parts_of` still describes."""
-    steps, found = list(more), (value, list(more))
+    steps, result = list(more), (value, list(more))
     while value.node.op in MOVES and value.node.inputs[0] is not None:
         steps.insert(0, step_of(value.node))
         value = value.node.inputs[0]
         if parts_of(value.shape, tuple(steps)) is None:
             break
-        found = (value, list(steps))
-    return found
+        result = (value, list(steps))
+    return result
 
 
 @lru_cache(maxsize=1 << 14)

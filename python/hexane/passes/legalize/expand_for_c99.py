@@ -41,8 +41,8 @@ def _reduced(name: str, before: str, after: str) -> Pattern:
     def write(b: Any, node: Node) -> Value:
         x = node.inputs[0]
         total = getattr(b, name)(getattr(b, before)(x) if before else x, **node.attrs)
-        made: Value = getattr(b, after)(total) if after else total
-        return made
+        result: Value = getattr(b, after)(total) if after else total
+        return result
 
     return write
 
@@ -53,10 +53,10 @@ def _log_sum_exp(b: Any, node: Node) -> Value:
     most = b.reduce_max(x, axes=node.attrs["axes"], keep_dims=True)
     top = b.clip(most, alpha=-3.4028234663852886e38, beta=3.4028234663852886e38)
     total = b.log(b.reduce_sum(b.exp(b.sub(x, top)), axes=node.attrs["axes"], keep_dims=True))
-    made: Value = b.add(total, top)
+    result: Value = b.add(total, top)
     if not node.attrs["keep_dims"]:
-        made = b.reshape(made, shape=node.values[0].shape)
-    return made
+        result = b.reshape(result, shape=node.values[0].shape)
+    return result
 
 
 _PATTERNS: dict[str, tuple[Pattern, ...]] = {

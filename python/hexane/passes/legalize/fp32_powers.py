@@ -19,7 +19,7 @@ RATIOS = ("mul", "real_div")
 def fp32_powers(nodes: Sequence[Node]) -> set[int]:
     """By id: the nodes of such chains, with what ends them. nodes: of a graph, operands first."""
     powers: set[Value] = set()
-    found: set[int] = set()
+    result: set[int] = set()
     for node in nodes:
         if node.op not in CARRIES or node.types[0].dtype.kind != "float":
             continue
@@ -27,10 +27,10 @@ def fp32_powers(nodes: Sequence[Node]) -> set[int]:
         begins = _is_power(node)
         if not (begins or any(read)):
             continue
-        found.add(id(node))
+        result.add(id(node))
         if begins or node.op not in RATIOS:
             powers.update(node.values)
-    return found
+    return result
 
 
 def _is_power(node: Node) -> bool:

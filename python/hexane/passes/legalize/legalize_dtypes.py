@@ -72,11 +72,11 @@ def _wider(
     if runs(inputs, outputs):
         return None
     swaps = [(d, wide) for d in dict.fromkeys(chain(inputs, outputs)) if d for wide in WIDER.get(d, ())]
-    for made in (*((swap,) for swap in swaps), *combinations(swaps, 2)):
-        change = dict(made)
+    for result in (*((swap,) for swap in swaps), *combinations(swaps, 2)):
+        change = dict(result)
         swapped = [tuple(change.get(d or "", d) for d in side) for side in (inputs, outputs)]
-        if len(change) == len(made) and runs(*swapped):
-            return made
+        if len(change) == len(result) and runs(*swapped):
+            return result
     return None
 
 

@@ -153,11 +153,11 @@ def _stored(graph: Graph) -> Graph:
             old, new = old.node.inputs[0], new.node.inputs[0]
         if old is None or new is None or counts[old] != 1:
             return None
-        found = _requantised(new.node, slots, to, node)
-        if found is not None:
+        result = _requantised(new.node, slots, to, node)
+        if result is not None:
             for move in moves:
-                found = apply(OPS[move.op], found, move.attrs, move.sources)
-        return found
+                result = apply(OPS[move.op], result, move.attrs, move.sources)
+        return result
 
     return graph.rewrite(change, ("quantize",))
 

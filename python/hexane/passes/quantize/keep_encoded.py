@@ -196,10 +196,10 @@ def _is_weight(value: Value, dtype: DType, of_pixels: bool = False) -> bool:
 
 def _in_rows(value: Value, rows: bool) -> Value | None:
     """The encoded constant whose rows are columns of the product, if the value is one, or its elements moved."""
-    found = encoded(value)
-    if found is None or rows:
-        return found
-    return moved(apply(OPS["transpose"], [found], {"perm": (1, 0)})[0].node)
+    result = encoded(value)
+    if result is None or rows:
+        return result
+    return moved(apply(OPS["transpose"], [result], {"perm": (1, 0)})[0].node)
 
 
 def _of_windows(conv: Node, weight: Value) -> Value | None:

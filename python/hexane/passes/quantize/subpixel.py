@@ -109,7 +109,7 @@ def _windows(node: Node) -> list[_Window]:
     assert x is not None
     assert weight is not None
     axes = slice(1, -1) if node.attrs["layout"] == "nhwc" else slice(2, None)
-    found = []
+    result = []
     for extent, out, k, s, (pad, _) in zip(
         x.shape[axes],
         node.types[0].shape[axes],
@@ -120,8 +120,8 @@ def _windows(node: Node) -> list[_Window]:
     ):
         taps = -(-k // s)
         window = _Window(s, taps, taps - 1 - pad // s, 0, pad % s, out)
-        found.append(window._replace(end=window.pixels - extent - window.begin + taps - 1))
-    return found
+        result.append(window._replace(end=window.pixels - extent - window.begin + taps - 1))
+    return result
 
 
 def _turned(data: Array, zero: Array, groups: int, windows: list[_Window]) -> Array:

@@ -81,15 +81,15 @@ def _groups_of(x: Value, view: Value, axes: tuple[int, ...]) -> int | None:
 
 def _own_params(norm: Node) -> list[tuple[str, Array]] | None:
     """The gamma and beta of a norm as factors and terms of its result; None where one is computed."""
-    found, behind = list[tuple[str, Array]](), norm.types[0].rank - 2
+    result, behind = list[tuple[str, Array]](), norm.types[0].rank - 2
     for kind, value in zip(("mul", "add"), norm.inputs[1:], strict=True):
         if value is None:
             continue
         if value.node.op != "const" or value.node.data is None:
             return None
         data = value.node.data
-        found.append((kind, data.reshape(-1, *[1] * behind) if norm.op == "instance_norm" else data))
-    return found
+        result.append((kind, data.reshape(-1, *[1] * behind) if norm.op == "instance_norm" else data))
+    return result
 
 
 def _of_channels(data: Array, view: tuple[int, ...], x: tuple[int, ...]) -> Array | None:

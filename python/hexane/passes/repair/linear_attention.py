@@ -200,13 +200,13 @@ def _part(value: Value, last: Node, axis: int) -> tuple[int, int] | None:
 
 def _unmoved(value: Value | None) -> list[Value]:
     """The value, and the value that it is moved from."""
-    found: list[Value] = []
+    result: list[Value] = []
     while value is not None and not is_constant(value.node):
-        found.append(value)
+        result.append(value)
         if value.node.op not in MOVES or not _keeps_heads(value.node):
             break
         value = value.node.inputs[0]
-    return found
+    return result
 
 
 def _keeps_heads(node: Node) -> bool:

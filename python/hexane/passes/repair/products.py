@@ -321,12 +321,12 @@ def _moved(m: Found, value: Value, power: int, made: dict[Value, Value | None]) 
 def _factors(graph: Graph, node: Node, depth: int = 0) -> tuple[Value, ...]:
     """The operands of a product of elements, and of the products among them that nothing else reads."""
     x = squared(node.values[0])
-    found: list[Value] = []
+    result: list[Value] = []
     for v in node.inputs if x is None else (x, x):
         assert v is not None
         alone = x is None and graph.use_counts()[v] == 1 and _is_of_elements(v.node)
-        found += _factors(graph, v.node, depth + 1) if alone and depth < MOST_NESTED else (v,)
-    return tuple(found)
+        result += _factors(graph, v.node, depth + 1) if alone and depth < MOST_NESTED else (v,)
+    return tuple(result)
 
 
 MOST_NESTED = 3

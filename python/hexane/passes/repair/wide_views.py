@@ -69,32 +69,32 @@ def _is_wide_view(v: Value | None) -> bool:
 
 def _blocks(view: Shape, source: Shape) -> list[Block]:
     """The smallest blocks in order. An axis of extent 1 goes with the axes before it."""
-    found = list[Block]()
+    result = list[Block]()
     i = j = 0
     while i < len(view) or j < len(source):
         first, own = i, j
         i, j = min(i + 1, len(view)), min(j + 1, len(source))
         while (a := prod(view[first:i])) != (b := prod(source[own:j])):
             i, j = (i + 1, j) if a < b else (i, j + 1)
-        found.append(Block(tuple(range(first, i)), tuple(range(own, j))))
-    return found
+        result.append(Block(tuple(range(first, i)), tuple(range(own, j))))
+    return result
 
 
 def _operands(
     m: Found, inputs: Sequence[Value | None], view: Value, source: Value, blocks: Sequence[Block]
 ) -> list[Value | None] | None:
     """Each operand of an elementwise op in a shape that broadcasts over the source."""
-    found = list[Value | None]()
+    result = list[Value | None]()
     for v in inputs:
         if v is None or (v.type.size == 1 and v.type.rank <= source.type.rank):
-            found.append(v)
+            result.append(v)
         elif (inner := made_by(v, "reshape")) is not None and v.shape == view.shape and _viewed(inner) == source.shape:
-            found.append(inner.inputs[0])
+            result.append(inner.inputs[0])
         elif (shape := _broadcast(v.shape, view.shape, source.shape, blocks)) is None or max(v.shape) > WIDE:
             return None
         else:
-            found.append(v if v.shape == shape else m.make("reshape", [v], shape=shape)[0])
-    return found
+            result.append(v if v.shape == shape else m.make("reshape", [v], shape=shape)[0])
+    return result
 
 
 def _viewed(view: Node) -> Shape | None:

@@ -113,10 +113,10 @@ def _attention(node: Node) -> Lines:
     assert query is not None
     assert value is not None
     rank = node.types[0].rank
-    found: Lines = {i: tuple([aligned_axis(v, i, rank) for v in node.inputs]) for i in range(rank - 2)}
+    result: Lines = {i: tuple([aligned_axis(v, i, rank) for v in node.inputs]) for i in range(rank - 2)}
     if not node.attrs["causal"]:
-        found[rank - 2] = (query.type.rank - 2, None, None, aligned_axis(mask, rank - 2, rank))
-    return found
+        result[rank - 2] = (query.type.rank - 2, None, None, aligned_axis(mask, rank - 2, rank))
+    return result
 
 
 def _conv(node: Node) -> Lines:

@@ -266,13 +266,13 @@ def choose_rows(graph: Graph, runs: Runs) -> Graph:
 
 def _computed(graph: Graph, runs: Runs) -> set[Value]:
     """The values that depend on an op of the engine that computes."""
-    found: set[Value] = set()
+    result: set[Value] = set()
     for node in graph.nodes:
-        if any(v in found for v in node.inputs) or (
+        if any(v in result for v in node.inputs) or (
             node.inputs and op_unit(node.op) in ("mac", "planar") and not node.is_constant and runs(node)
         ):
-            found.update(node.values)
-    return found
+            result.update(node.values)
+    return result
 
 
 # ---- other readers ----

@@ -98,16 +98,16 @@ def _remapped(node: Node, groups: list[list[int]]) -> dict[str, object]:
     """The attributes that count axes, for the folded ones. Axes that they name were folded with their like, if at
     all."""
     place = {group[0]: i for i, group in enumerate(groups)}
-    found: dict[str, object] = {}
+    result: dict[str, object] = {}
     for name in ALIGNED[node.op]:
         value = node.attrs[name]
         if name == "axis":
-            found[name] = place[value]
+            result[name] = place[value]
         elif name == "axes":
-            found[name] = tuple([place[a] for a in value or range(max(map(max, groups)) + 1) if a in place])
+            result[name] = tuple([place[a] for a in value or range(max(map(max, groups)) + 1) if a in place])
         else:
-            found[name] = tuple([value[group[0]] if len(group) == 1 else 0 for group in groups])
-    return found
+            result[name] = tuple([value[group[0]] if len(group) == 1 else 0 for group in groups])
+    return result
 
 
 def fold_transpose(b: Writer, node: Node) -> Rewritten | None:

@@ -171,11 +171,11 @@ def _weights(line: Line) -> Array:
     """(output, source): how much of each element an output is."""
     at = np.clip((np.arange(line.size) * line.scale + line.offset) / line.unit, 0, line.extent - 1)
     low = np.floor(at).astype(int)
-    found = np.zeros((line.size, line.extent))
+    result = np.zeros((line.size, line.extent))
     rows = np.arange(line.size)
-    np.add.at(found, (rows, low), 1 - (at - low))
-    np.add.at(found, (rows, np.minimum(low + 1, line.extent - 1)), at - low)
-    return found
+    np.add.at(result, (rows, low), 1 - (at - low))
+    np.add.at(result, (rows, np.minimum(low + 1, line.extent - 1)), at - low)
+    return result
 
 
 FORMS: dict[str, tuple[Form, ...]] = {

@@ -209,12 +209,12 @@ def border_of(node: Node, chip: Chip) -> str:
     kind = None if node.op in BY_NUMBERS else kind_of(node, chip)
     if kind is None or kind not in _bordered:
         values, writer = _attempt(node, chip)
-        found = judge(writer.outside[0], chip).reason if values is not None and writer.outside else ""
+        result = judge(writer.outside[0], chip).reason if values is not None and writer.outside else ""
         if kind is None:
-            return found
+            return result
         if len(_bordered) >= MOST_KNOWN:
             _bordered.clear()
-        _bordered[kind] = found
+        _bordered[kind] = result
     return _bordered[kind]
 
 

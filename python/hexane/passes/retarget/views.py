@@ -35,9 +35,9 @@ def join_views(graph: Graph, chip: Chip) -> Graph:
         if x is None:
             return None
         if ends.intersection(node.values):
-            made = node.values if inputs == node.inputs else node.with_inputs(inputs).values
-            fixed.update(made)
-            return made
+            result = node.values if inputs == node.inputs else node.with_inputs(inputs).values
+            fixed.update(result)
+            return result
         if x in fixed:
             return None
         if node.op in VIEWS and x.node.op in VIEWS:
@@ -60,8 +60,8 @@ def join_views(graph: Graph, chip: Chip) -> Graph:
         decisions.append(Decision("retarget", node.where, "decomposed", f"written on {len(shape)} axes", SOURCE))
         return (_viewed(y, node.types[0].shape, node, fixed),)
 
-    made = graph.rewrite(change)
-    return graph if made.outputs == graph.outputs and made.updates == graph.updates else made.decided(*decisions)
+    result = graph.rewrite(change)
+    return graph if result.outputs == graph.outputs and result.updates == graph.updates else result.decided(*decisions)
 
 
 def has_too_many_axes(node: Node, chip: Chip) -> bool:

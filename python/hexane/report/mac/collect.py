@@ -73,9 +73,9 @@ def collect(
                 _ask(probe, context, program, limit, keep, logs)
         except KeyboardInterrupt:
             head["interrupted"] = True
-    made = _pack(folder / f"{name}.zip", head, records, logs)
+    result = _pack(folder / f"{name}.zip", head, records, logs)
     lines.unlink()
-    return made
+    return result
 
 
 def new_salt() -> str:

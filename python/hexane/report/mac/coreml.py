@@ -43,19 +43,19 @@ def interface(context: Context) -> Values:
 def runs(context: Context) -> Values:
     """A convolution on each choice of devices: milliseconds of compile, cold and warm load, and the difference from the
     CPU's devices, whose outputs are the first."""
-    graph, found, first = _network(context), {}, None
+    graph, result, first = _network(context), {}, None
     x = np.random.default_rng(3).integers(0, 256, (1, 16, 32, 32)).astype(np.float32)
     for units in UNITS:
         net = _loaded(context, graph, units)
         y = net(x)
         first = y if first is None else first
-        found[units] = {
+        result[units] = {
             **net.load_times,
             "warm_load_ms": net.context().load_times["load_ms"],
             "most_apart": float(np.abs(y - first).max() / np.abs(first).max()),
             "copied": sorted(net.copied_outputs),
         }
-    return found
+    return result
 
 
 def plan(context: Context) -> Values:

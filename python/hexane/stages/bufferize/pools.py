@@ -41,10 +41,10 @@ def into_pools(program: Program, sizes: Sequence[int], slow: bool = False) -> Pr
         for most in (room, room * 15 // 16, room * 7 // 8):  # a packing may exceed the live bound
             fast = _fast(held, most)
             behind = {one.buffer for one in held} - fast
-            if (found := _divided(program, sizes, moved, behind)) is not None:
-                return found
-        if (found := _divided(program, sizes, moved)) is not None:
-            return found
+            if (result := _divided(program, sizes, moved, behind)) is not None:
+                return result
+        if (result := _divided(program, sizes, moved)) is not None:
+            return result
     return _divided(program, sizes, {})
 
 

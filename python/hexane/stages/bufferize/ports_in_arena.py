@@ -35,12 +35,12 @@ class _Steps:
     stores: list[Step]
 
     def users(self, buffer: int, written: bool) -> list[int]:
-        found = []
+        result = []
         for i, step in enumerate(self.steps):
             views = () if step is None else step.outputs if written else step.inputs
             if any(view is not None and view.buffer == buffer for view in views):
-                found.append(i)
-        return found
+                result.append(i)
+        return result
 
     def step(self, i: int) -> Step:
         step = self.steps[i]

@@ -132,14 +132,14 @@ class LayerProblem:
         self.reads[reader][self.reads[reader].index(tensor)] = copy
 
     def _tensor(self, value: Value, producer: int = -1) -> int:
-        found = self._index.get(value)
-        if found is None:
-            found = self._index[value] = len(self.values)
+        result = self._index.get(value)
+        if result is None:
+            result = self._index[value] = len(self.values)
             self.values.append(value)
             self.producers.append(producer)
             self.readers.append([])
             self.rewrites.append(-1)
-        return found
+        return result
 
     def ordered(self, order: Sequence[int]) -> "LayerProblem":
         """The same with layers numbered in this order, tensors as they are touched first."""
@@ -236,13 +236,13 @@ def _comes_with(node: Node, place: int, value: Value) -> bool:
 
 
 def _reached(behind: Sequence[Sequence[int]], start: int) -> set[int]:
-    found, stack = {start}, [start]
+    result, stack = {start}, [start]
     while stack:
         for layer in behind[stack.pop()]:
-            if layer not in found:
-                found.add(layer)
+            if layer not in result:
+                result.add(layer)
                 stack.append(layer)
-    return found
+    return result
 
 
 def column(values: Sequence[int]) -> Rows:

@@ -70,54 +70,54 @@ class _Entries:
     @cached_property
     def base(self) -> dict[Ref, Ref]:
         """Maps each view to the value whose memory it shows."""
-        found: dict[Ref, Ref] = {}
+        result: dict[Ref, Ref] = {}
         for entry in self.order:
             if self.facts[entry].is_view:
                 of = self.inputs[entry][0]
                 assert of is not None
-                found[Ref(entry, 0)] = found.get(of, of)
-        return found
+                result[Ref(entry, 0)] = result.get(of, of)
+        return result
 
     @cached_property
     def uses(self) -> dict[Ref, list[int]]:
         """By value that is no view: the positions where it is read, also through views; past the end for roots."""
-        found: dict[Ref, list[int]] = {}
+        result: dict[Ref, list[int]] = {}
         for i, entry in enumerate(self.order):
             if not self.facts[entry].is_view:
                 for ref in self.inputs[entry]:
                     if ref is not None:
-                        found.setdefault(self.base.get(ref, ref), []).append(i)
+                        result.setdefault(self.base.get(ref, ref), []).append(i)
         for root in self.roots:
-            found.setdefault(self.base.get(root, root), []).append(len(self.order))
-        return found
+            result.setdefault(self.base.get(root, root), []).append(len(self.order))
+        return result
 
     @cached_property
     def readers(self) -> dict[Ref, list[tuple[int, Ref]]]:
         """By value that is no view: the entries that read it or a view of it, views among them, and which."""
-        found: dict[Ref, list[tuple[int, Ref]]] = {}
+        result: dict[Ref, list[tuple[int, Ref]]] = {}
         for entry in self.order:
             for ref in self.inputs[entry]:
                 if ref is not None:
-                    found.setdefault(self.base.get(ref, ref), []).append((entry, ref))
-        return found
+                    result.setdefault(self.base.get(ref, ref), []).append((entry, ref))
+        return result
 
     @cached_property
     def writes(self) -> dict[Ref, int]:
         """By state, or result of a write to one: the position from which its memory holds something else."""
-        found: dict[Ref, int] = {}
+        result: dict[Ref, int] = {}
         for i, entry in enumerate(self.order):
             state = self.inputs[entry][0] if self.facts[entry].node.op == "write_state" else None
             if state is not None:
-                found[state] = i
-        return found
+                result[state] = i
+        return result
 
     @cached_property
     def versions(self) -> dict[int, list[int]]:
         """The copies of an entry."""
-        found: dict[int, list[int]] = {}
+        result: dict[int, list[int]] = {}
         for copy, entry in self.origin.items():
-            found.setdefault(entry, []).append(copy)
-        return found
+            result.setdefault(entry, []).append(copy)
+        return result
 
     @cached_property
     def live(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

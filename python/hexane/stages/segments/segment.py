@@ -103,28 +103,28 @@ def _operands_first(
 ) -> list[Group]:
     """The groups, each after the groups of its level that it needs: a program that was cut out before may read a result
     of another one of the same level."""
-    found: dict[Group, None] = {}
+    result: dict[Group, None] = {}
 
     def add(key: Group, ahead: tuple[Group, ...]) -> None:
         needed = dict.fromkeys(home[id(n)] for node in groups[key] for n in before[id(node)])
         for other in needed:
-            if other[0] == key[0] and other != key and other not in found and other not in ahead:
+            if other[0] == key[0] and other != key and other not in result and other not in ahead:
                 add(other, (*ahead, key))
-        found[key] = None
+        result[key] = None
 
     for key in order:
-        if key not in found:
+        if key not in result:
             add(key, ())
-    return list(found)
+    return list(result)
 
 
 def _before(order: Sequence[Node], readers: Mapping[int, list[Node]]) -> dict[int, list[Node]]:
     """The predecessors of each node: its operands, and for a write the readers of the old contents."""
-    found = {}
+    result = {}
     for node in order:
         operands = [v.node for v in node.inputs if v is not None]
-        found[id(node)] = [n for n in dict.fromkeys((*operands, *readers.get(id(node), ()))) if not is_leaf(n)]
-    return found
+        result[id(node)] = [n for n in dict.fromkeys((*operands, *readers.get(id(node), ()))) if not is_leaf(n)]
+    return result
 
 
 def _levels(order: Sequence[Node], before: Mapping[int, list[Node]], devices: Devices, start: int) -> dict[int, Level]:
@@ -188,16 +188,16 @@ def _with_its_own(
     levels: Mapping[int, Level],
 ) -> list[Node]:
     """A node, and the nodes of its level and device that only it needs."""
-    found, there = [node], {id(node)}
-    for one in found:
+    result, there = [node], {id(node)}
+    for one in result:
         for earlier in before[id(one)]:
             key = id(earlier)
             alike = levels[key] == levels[id(node)] and devices.device[key] == devices.device[id(node)]
             bound = key in there or key in devices.alone or key in devices.marked
             if alike and not bound and all(id(n) in there for n in after[key]):
-                found.append(earlier)
+                result.append(earlier)
                 there.add(key)
-    return found
+    return result
 
 
 def _run_beside(

@@ -133,13 +133,13 @@ class StripeChoice:
 
     def _shares(self, begin: int, end: int, part: Part) -> dict[int, float]:
         """For each tensor that only these steps touch, its share in the widest stripe."""
-        found = {}
+        result = {}
         for step in range(begin, end):
             for i, tensor in enumerate(self._choice.tensors.outputs[step]):
                 contents = self._choice.tensors.all[tensor]
                 if contents.first >= begin and contents.last < end:
-                    found[tensor] = part.share(self._nodes[step].values[i])
-        return found
+                    result[tensor] = part.share(self._nodes[step].values[i])
+        return result
 
     def _first_begins(self, known: set[Node]) -> Sequence[int]:
         """For each step the earliest begin of a part of stripes that includes it; the next step if it cannot be in

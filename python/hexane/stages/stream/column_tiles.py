@@ -302,14 +302,14 @@ def needs(node: Node, columns: Columns) -> dict[int, Columns] | None:
     if node.op in OF_FIRST:
         rank = max((v.type.rank for v in node.inputs[1:] if v is not None), default=0)
         return None if rank > 1 or (rank == 1 and node.attrs.get("axis") == axis) else {0: columns}
-    found = {}
+    result = {}
     for i, operand in enumerate(node.inputs):
         if operand is None:
             continue
         own = axis - node.types[0].rank + operand.type.rank
         if own >= 0 and operand.shape[own] != 1:
-            found[i] = Columns(own, first, behind)
-    return found
+            result[i] = Columns(own, first, behind)
+    return result
 
 
 def _windows(node: Node, columns: Columns) -> dict[int, Columns] | None:
@@ -321,10 +321,10 @@ def _windows(node: Node, columns: Columns) -> dict[int, Columns] | None:
     first, behind = np.maximum(start, 0), np.minimum(stop, x.shape[COLUMNS])
     if (first >= behind).any():  # a window of padding alone
         return None
-    found = {0: Columns(COLUMNS, first, behind)}
+    result = {0: Columns(COLUMNS, first, behind)}
     for i in range(len(OPS[node.op].inputs), len(node.inputs)):  # the epilogue's operands
-        found[i] = columns
-    return found
+        result[i] = columns
+    return result
 
 
 def _reach(node: Node, columns: Columns) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

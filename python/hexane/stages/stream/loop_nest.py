@@ -110,8 +110,8 @@ class Nest:
 
     def runs_of_rows(self, step: int, rows: NDArray[np.int64], ahead: int) -> NDArray[np.int64]:
         """The runs in which a step, so far ahead, computes these rows."""
-        found: NDArray[np.int64] = (rows - ahead) // self.chunks[step] + 1
-        return found
+        result: NDArray[np.int64] = (rows - ahead) // self.chunks[step] + 1
+        return result
 
     def runs_before(self, writer: int, reader: int, runs: NDArray[np.int64]) -> NDArray[np.int64]:
         """For each of these runs of the reader the writer's last one before it."""

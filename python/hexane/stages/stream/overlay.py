@@ -49,10 +49,10 @@ class Overlays:
                     step for step, _ in self.tensors.all[b].writers
                 }:
                     continue
-                found = Overlay(a, b, self._shift(a, deaths[a], b, births[b], alignment))
-                saving = self.tensors.all[a].bytes + self.tensors.all[b].bytes - found.bytes(self.tensors)
+                overlay = Overlay(a, b, self._shift(a, deaths[a], b, births[b], alignment))
+                saving = self.tensors.all[a].bytes + self.tensors.all[b].bytes - overlay.bytes(self.tensors)
                 if saving > saved:
-                    best, saved = found, saving
+                    best, saved = overlay, saving
         return best
 
     def _last_read(self, first: int, end: int) -> list[int]:
@@ -98,15 +98,15 @@ class Overlays:
             for i in range(int((behind - needed_from).max(initial=0))):
                 there = needed_from + i < behind
                 np.maximum.at(dead, needed_from[there] + i, times[there])
-        found: NDArray[np.int64] = np.maximum.accumulate(dead)
-        return found
+        result: NDArray[np.int64] = np.maximum.accumulate(dead)
+        return result
 
     def _births(self, tensor: int, first: int, nest: Nest, ahead: Sequence[int]) -> NDArray[np.int64]:
         """For each row when it is first written."""
         rows = np.arange(self.tensors.all[tensor].views[0].type.shape[AXIS])
         times = [nest.times(i - first, rows, ahead[i - first]) for i, _ in self.tensors.all[tensor].writers]
-        found: NDArray[np.int64] = np.min(times, axis=0)
-        return found
+        result: NDArray[np.int64] = np.min(times, axis=0)
+        return result
 
     def _shift(
         self, under: int, deaths: NDArray[np.int64], over: int, births: NDArray[np.int64], alignment: int

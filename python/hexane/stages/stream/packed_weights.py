@@ -34,15 +34,15 @@ def candidates(program: Program, pack: Callable[[bytes], bytes]) -> list[Candida
         data = _bytes(program.buffers[buffer])
         if len(pack(data)) <= len(data) * (1 - LEAST_SAVED):
             groups.setdefault(next(iter(units)) if len(units) == 1 else buffer, []).append(buffer)
-    found = []
+    result = []
     alignment = program.space("weights").alignment
     for buffers in groups.values():
         times = tuple(sorted(users[buffers[0]]))
         data = b"".join(_padded(_bytes(program.buffers[i]), alignment) for i in buffers)
         saved = len(data) - len(pack(data)) - ROW_BYTES * len(times)
         if saved > 0:
-            found.append(Candidate(tuple(buffers), times, len(data), saved))
-    return sorted(found, key=lambda one: (-one.saved, one.buffers))
+            result.append(Candidate(tuple(buffers), times, len(data), saved))
+    return sorted(result, key=lambda one: (-one.saved, one.buffers))
 
 
 def with_blocks(program: Program, chosen: Sequence[Candidate], space: str) -> Program:

@@ -238,7 +238,7 @@ class Regions:
         for link in flow.links:
             if link.tensor in rings:
                 users.setdefault(link.tensor, []).append(link)
-        found = {}
+        result = {}
         for tensor, links in users.items():
             steps = [step - first for link in links for step in (link.writer, link.reader)]
             low, high = min(steps), max(steps)
@@ -249,8 +249,8 @@ class Regions:
                 paces[link].is_within_a_trip(ahead[link.writer - first], self.steps[link.writer].extent, often)
                 for link in links
             ):
-                found[tensor] = first + begin, first + last
-        return found
+                result[tensor] = first + begin, first + last
+        return result
 
 
 class _Pace:

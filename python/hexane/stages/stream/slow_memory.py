@@ -99,12 +99,12 @@ class SlowChoice:
 
     def _cut(self, first: int, end: int, fast: int) -> list[_Part]:
         """The steps [first, end) with as many rows to a run as have their rings in fast memory."""
-        found = []
+        result = []
         rows = 1
         while rows <= MOST_ROWS and (part := self._solved(first, end, rows)) is not None and part.rings <= fast:
-            found.append(part)
+            result.append(part)
             rows *= 2
-        return found
+        return result
 
     def _solved(self, first: int, end: int, rows: int) -> _Part | None:
         key = first, end, rows

@@ -103,7 +103,7 @@ class StageMaker:
 
     def _read_whole(self, first: int, end: int) -> tuple[_Key, ...]:
         """The views of other stages' tensors that are not read row by row."""
-        found: dict[_Key, None] = {}
+        result: dict[_Key, None] = {}
         for i in range(first, end):
             rows = self._of(self.program.steps[i])
             for operand, (view, tensor) in enumerate(self.reads(i)):
@@ -112,8 +112,8 @@ class StageMaker:
                 kind = view.type
                 by_rows = kind.rank > AXIS and kind.shape[0] == 1 and kind.shape[AXIS] > 1 and view.strides[AXIS]
                 if not by_rows or rows.is_packed(operand):
-                    found[_key(tensor, view)] = None
-        return tuple(found)
+                    result[_key(tensor, view)] = None
+        return tuple(result)
 
     def reads(self, step: int) -> Iterator[tuple[View | None, int | None]]:
         """The operands of a step, each with its tensor where that lies in the arena."""
@@ -134,9 +134,9 @@ class StageMaker:
         if key not in self._rows:
             self._rows[key] = StepRows(step, self.program)
             self._rows[key].is_cut  # noqa: B018  so that all copies know
-        found = copy(self._rows[key])
-        found.step, found.out = step, step.outputs[0]
-        return found
+        result = copy(self._rows[key])
+        result.step, result.out = step, step.outputs[0]
+        return result
 
     def _program(self, made: "_Steps") -> Program:
         return replace(
@@ -223,8 +223,8 @@ class _Steps:
             return view
         if not self._has_home(tensor):
             strides = dense_strides(view.type) if self._loops else view.strides
-            found = self._parts[_key(tensor, view)] = self._part(view.type, strides)
-            return found
+            result = self._parts[_key(tensor, view)] = self._part(view.type, strides)
+            return result
         if tensor not in self._homes:
             self._homes[tensor] = self._over(view, step, inputs)
         return replace(view, buffer=self._homes[tensor])

@@ -68,10 +68,10 @@ class Streams:
     def for_slow(self, fast: int, most: int) -> list[Program]:
         """Programs that move few bytes from and to slow memory, for so much fast memory, which is not enough for all.
         most: bytes of both. The programs for each size are among the programs for the next larger one."""
-        found = self._whole.for_slow(fast, most)
+        result = self._whole.for_slow(fast, most)
         if "concat" in self._program.graph.ops and self._order is not None:
-            found += self._apart.for_slow(fast, most)
-        return found
+            result += self._apart.for_slow(fast, most)
+        return result
 
     @cached_property
     def _whole(self) -> "_Streamable":
@@ -131,9 +131,9 @@ class _Streamable:
         choice, most = self._choice, max(arena_bytes(program), budget)
         grown = [choice.with_more_rows(region, rows, most) for region in regions]
         if grown != regions:
-            found = with_regions(choice.program, grown, choice.tensors)
-            if max(live_bytes(found), default=0) <= most and arena_bytes(found := allocate(found)) <= most:
-                return found
+            result = with_regions(choice.program, grown, choice.tensors)
+            if max(live_bytes(result), default=0) <= most and arena_bytes(result := allocate(result)) <= most:
+                return result
         return program
 
 
@@ -219,9 +219,9 @@ class Choice:
         """The region with as many rows to a run as cost no more than so much."""
         for times in MORE_ROWS:
             enough = most if region.overlay else inf
-            cost, found = self.solve(region.first, region.end, rows * times, enough)
-            if found is not None and cost <= most:
-                return found
+            cost, result = self.solve(region.first, region.end, rows * times, enough)
+            if result is not None and cost <= most:
+                return result
         return region
 
     def least(self, rows: int, overlays: bool) -> float:

@@ -31,12 +31,12 @@ def traffic(program: Program) -> dict[int, Traffic]:
 
 
 def _reads(program: Program, step: Step, chunk: int) -> dict[int, int]:
-    found: dict[int, int] = defaultdict(int)
+    result: dict[int, int] = defaultdict(int)
     rows = StepRows(step, program)
     for operand, view in enumerate(step.inputs):
         if view is not None and program.buffers[view.buffer].kind != "weights":
-            found[view.buffer] += bytes_read(rows, operand, chunk if step.cut else 0)
-    return found
+            result[view.buffer] += bytes_read(rows, operand, chunk if step.cut else 0)
+    return result
 
 
 def bytes_read(rows: StepRows, operand: int, chunk: int) -> int:

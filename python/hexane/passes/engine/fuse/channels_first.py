@@ -182,9 +182,9 @@ class _Plan:
             group.nodes.append(node)
             self.group_of[node] = group
         # A reshape alone is a move and nothing else.
-        found = [group for group in groups.values() if any(node.op not in MOVES for node in group.nodes)]
-        self.group_of = {node: group for group in found for node in group.nodes}
-        return found
+        result = [group for group in groups.values() if any(node.op not in MOVES for node in group.nodes)]
+        self.group_of = {node: group for group in result for node in group.nodes}
+        return result
 
     def _joins_a_product(self, node: Node) -> bool:
         """True if the layer in front has a fixed layout and can take the node into a slot."""

@@ -69,10 +69,10 @@ def _done(node: Node, inputs: tuple[Value | None, ...], x: Value, axis: int, dec
     """Applies the node to x: a gain and offset go into a slot of x's layer (None if it is taken), an activation becomes
     a layer."""
     if node.op == "anec.gain_offset_control":
-        made = put_affine(node, inputs, x.node, axis) or into_slot(node, inputs, x.node, axis)
-        if made is not None:
+        result = put_affine(node, inputs, x.node, axis) or into_slot(node, inputs, x.node, axis)
+        if result is not None:
             decisions.append(fused(STAGE, node, x.node, "gain_offset"))
-        return made
+        return result
     if node.op == "anec.neuron" and not node.attrs["epilogue"]:
         return apply(OPS[node.op], [x], node.attrs, node.sources)[0]
     return None
