@@ -13,7 +13,7 @@ from hexane.graph import Array
 from hexane.importers.files import open_regular
 
 SUFFIX = ".wav"
-INTEGERS, FLOATS, EXTENSIBLE = 1, 3, 0xFFFE  # an extensible format names its kind behind the usual fields
+INTEGERS, FLOATS, EXTENSIBLE = 1, 3, 0xFFFE  # an extensible format names its kind after the usual fields
 WIDTHS = {INTEGERS: (1, 2, 3, 4), FLOATS: (4, 8)}  # bytes of a sample
 
 

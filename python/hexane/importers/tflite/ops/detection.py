@@ -69,7 +69,7 @@ def _below(threshold: Any) -> float:
 @reads("TFLite_Detection_PostProcess")
 def detection_post_process(c: Context) -> tuple[Value, Value, Value, Value]:
     """Boxes (1, n, 4), classes (1, n), scores (1, n) and their number (1), n = max_detections times
-    max_classes_per_detection; 0 behind the detected ones. Classes that a box lacks leave their places 0.
+    max_classes_per_detection; 0 after the detected ones. Classes that a box lacks leave their places 0.
 
     Anchors and encodings are (y, x, height, width). Fast suppression judges a box by its best class, regular
     suppression judges each class by itself.
