@@ -1,5 +1,7 @@
 """Files as inputs: which dtypes are converted, and what images and sounds become."""
 
+import contextlib
+import struct
 import wave
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from hexane.feeds import Feeds, InputPort, Preprocess
 from hexane.feeds.images import read_image
 from hexane.feeds.ports import converted
 from hexane.feeds.preprocess import parse_preprocess
-from hexane.feeds.sounds import read_sound
+from hexane.feeds.sounds import read_sound, read_wav
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow, which reads images, is not installed")
 
@@ -139,6 +141,55 @@ def test_channels_of_a_sound_are_averaged_for_an_input_of_one(tmp_path: Path) ->
         read_sound(port(1, 3, 4, 4), path, Preprocess())
     with pytest.raises(hx.Error, match="got 2 channels of samples"):
         read_sound(port(1, 80, 3000), path, Preprocess())
+
+
+def wav_bytes(code: int, bits: int, data: bytes, size: int | None = None, extensible: bool = False) -> bytes:
+    """By the definition of RIFF, with a part before the samples that readers skip."""
+    kind = struct.pack("<HHIIHH", 0xFFFE if extensible else code, 1, 16000, 2000 * bits, bits // 8, bits)
+    if extensible:
+        kind += struct.pack("<HHIH", 22, bits, 4, code) + bytes.fromhex("000000001000800000aa00389b71")
+    skipped = struct.pack("<4sI", b"LIST", 3) + b"abc\0"
+    parts = struct.pack("<4sI", b"fmt ", len(kind)) + kind + skipped
+    parts += struct.pack("<4sI", b"data", len(data) if size is None else size) + data
+    return struct.pack("<4sI4s", b"RIFF", 4 + len(parts), b"WAVE") + parts
+
+
+@pytest.mark.parametrize("extensible", [False, True])
+@pytest.mark.parametrize("kind", ["<i2", "<i4", "<f4", "<f8"])
+def test_wav_files_of_integers_and_floats_are_read(tmp_path: Path, kind: str, extensible: bool) -> None:
+    """ffmpeg and DAWs write extensible formats; a file from a pipe says that its data are endless."""
+    held = np.array([0, 0.5, -1, -0.25])
+    data = (held if "f" in kind else held * 2.0 ** (8 * int(kind[2]) - 1)).astype(kind).tobytes()
+    for size in (None, 0xFFFFFFFF):
+        path = tmp_path / "a.wav"
+        path.write_bytes(wav_bytes(3 if "f" in kind else 1, 8 * int(kind[2]), data, size, extensible))
+        samples, rate = read_wav(path, "[test]")
+        assert rate == 16000
+        np.testing.assert_array_equal(samples[:, 0], held.astype(np.float32))
+
+
+@pytest.mark.parametrize(("code", "bits"), [(1, 40), (1, 0), (1, 64), (3, 16), (7, 8), (85, 16)])
+def test_wav_files_of_other_samples_are_errors(tmp_path: Path, code: int, bits: int) -> None:
+    (tmp_path / "a.wav").write_bytes(wav_bytes(code, bits, bytes(80)))
+    with pytest.raises(hx.Error, match=rf"PCM samples: got 1 channels of kind {code} with {bits} bits.*ffmpeg"):
+        read_wav(tmp_path / "a.wav", "[test]")
+
+
+def test_damaged_wav_files_are_errors_or_sounds(tmp_path: Path) -> None:
+    rng, path = np.random.default_rng(0), tmp_path / "a.wav"
+    for extensible in (False, True):
+        whole = wav_bytes(3, 32, rng.standard_normal(40).astype("<f4").tobytes(), extensible=extensible)
+        for length in range(len(whole)):
+            path.write_bytes(whole[:length])
+            with contextlib.suppress(hx.Error):
+                read_wav(path, "[test]")
+        for _ in range(2000):
+            changed = bytearray(whole)
+            for place in rng.integers(0, 80, 3):
+                changed[place] = int(rng.integers(256))
+            path.write_bytes(changed)
+            with contextlib.suppress(hx.Error):
+                read_wav(path, "[test]")
 
 
 def test_a_folder_is_read_in_the_order_of_names_without_hidden_files(tmp_path: Path) -> None:

@@ -35,6 +35,19 @@ def test_a_file_with_a_free_batch_is_one_image_for_commands(tmp_path: Path, caps
         assert np.array_equal(np.asarray(net(x)), x * [1, 2, 3])
 
 
+def test_commands_say_the_shape_that_they_take(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Not where an option or an input decides it."""
+    path, image = tmp_path / "net.tflite", tmp_path / "x.npy"
+    path.write_bytes(scaled([-1, 4, 3], [1, 4, 3]))
+    np.save(image, np.ones((5, 4, 3), np.float32))
+    for words in (["check", path, "--target", "M4", "--json"], ["run", path], ["estimate", path, "--target", "M4"]):
+        run = in_this_process(capsys)
+        assert run(*words).err == "note: t0 is 1x4x3, as the file says: --input-shape t0:DIMS gives another\n"
+        assert run(*words, "--input-shape", "t0:2x4x3").err == ""
+        assert run(*words, "--input", image).err == ""
+    assert "[5, 4, 3]" in in_this_process(capsys)("run", path, "--input", image).out
+
+
 def test_other_free_dims_have_to_be_given_as_the_error_says(tmp_path: Path) -> None:
     path = tmp_path / "net.tflite"
     path.write_bytes(scaled([-1, -1, 3], [1, 1, 3]))

@@ -151,6 +151,11 @@ def test_a_wav_file_is_its_samples(tmp_path: Path) -> None:
         (np.zeros((2, 9), np.float32), r"got float32 of shape \(2, 9\), need floats from -1 to 1, one channel"),
         (np.zeros(9, np.int16), r"got int16 of shape \(9,\), need floats from -1 to 1"),
         (np.full(9, np.nan, np.float32), "got samples that are not finite"),
+        (
+            np.full(9, 32767, np.float32),
+            "got samples up to 32767, need numbers from -1 to 1: int16 ones divided by 32768",
+        ),
+        (np.full(9, 1e300), r"got samples up to 1e\+300"),
         (None, "need floats from -1 to 1"),
         ("nothing.wav", "nothing.wav"),
     ],
@@ -171,6 +176,20 @@ def test_wav_files_of_other_rates_and_without_samples_are_errors(tmp_path: Path)
     (tmp_path / "a.wav").write_bytes(b"RIFF")
     with pytest.raises(hx.Error, match="is no wav file of PCM samples"):
         model.transcribe(tmp_path / "a.wav")
+
+
+def test_a_language_may_be_named(tmp_path: Path) -> None:
+    """Folders of models that were trained further often have the name in generation_config.json."""
+    model = hx.llm.load(folder_of("whisper", tmp_path), threads=1)
+    for name in ("German", "german", " DE ", "<|de|>"):
+        assert model.prompt.asked_language(name) == LANGUAGES["<|de|>"]
+    with pytest.raises(hx.Error, match="language: got 'hindi', need one of de, en, fr"):
+        model.pieces(sound(9), "hindi")
+    fields = {**GENERATIONS["german"][0], "language": "french", "task": "translate"}
+    own = hx.llm.load(folder_of("whisper", tmp_path, fields), threads=1)
+    assert own.tokens(sound(16000)) == RECORDED["whisper"]["texts"]["translated"]
+    english = hx.llm.load(folder_of("whisper", tmp_path, "english"), threads=1)
+    assert english.prompt.asked_language("English") is None
 
 
 def test_languages_and_tasks_that_the_model_lacks_are_errors(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The given inputs of a command's model: arrays, numbers and shapes, and their consequences."""
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -150,10 +151,13 @@ class Given:
 
 
 def _usual(model: sources.Module, given: Iterable[str], every: bool) -> dict[str, tuple[int, ...]]:
-    """The shapes that the model itself names for inputs with free dims."""
+    """The shapes that the model itself names for inputs with free dims, with a note on stderr for each."""
     named, found = set(given), dict[str, tuple[int, ...]]()
     for one in model.functions.values() if every else [model.function()]:
         found = one.usual_shapes(named) | found
+    for name, shape in found.items():
+        own = "x".join(map(str, shape))
+        print(f"note: {name} is {own}, as the file says: --input-shape {name}:DIMS gives another", file=sys.stderr)
     return found
 
 

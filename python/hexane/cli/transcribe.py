@@ -29,7 +29,7 @@ def transcribe(
     ],
     sound: Annotated[Path, typer.Argument(metavar="FILE", help=f"A wav file of {RATE:,} samples a second.")],
     language: Annotated[
-        str | None, typer.Option(metavar="CODE", help="As in en or de. [default: the folder's, else detected]")
+        str | None, typer.Option(metavar="CODE", help="As in en, de or german. [default: the folder's, else detected]")
     ] = None,
     task: Annotated[
         str | None,

@@ -1,7 +1,7 @@
 """Sounds from wav files, as a port takes them."""
 
 import os
-import wave
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,8 @@ from hexane.graph import Array
 from hexane.importers.files import open_regular
 
 SUFFIX = ".wav"
+INTEGERS, FLOATS, EXTENSIBLE = 1, 3, 0xFFFE  # an extensible format names its kind after the usual fields
+WIDTHS = {INTEGERS: (1, 2, 3, 4), FLOATS: (4, 8)}  # bytes of a sample
 
 
 def takes_sound(port: Port) -> bool:
@@ -44,21 +46,55 @@ def read_sound(port: Port, path: Path, how: Preprocess) -> Array:
 
 
 def read_wav(path: Path, where: str) -> tuple[Array, int]:
-    """(samples, channels) fp32 from -1 to 1, and the samples a second. Raises Error, beginning with `where`, for a file
-    that is no wav file of PCM samples."""
+    """(samples, channels) fp32 from -1 to 1, and the samples a second. A file has integers of 8 to 32 bits, or floats.
+    Raises Error, beginning with `where`, for other files."""
     with os.fdopen(open_regular(path, where, "wav file"), "rb") as file:
-        try:
-            with wave.open(file) as sound:
-                width, channels, rate = sound.getsampwidth(), sound.getnchannels(), sound.getframerate()
-                data = sound.readframes(sound.getnframes())
-        except (wave.Error, EOFError, ValueError) as error:
-            raise Error(f"{where} is no wav file of PCM samples: {error or 'it ends too early'}") from None
-    data = data[: len(data) // (width * channels) * width * channels]
-    if width == 1:
-        numbers = (np.frombuffer(data, np.uint8).astype(np.float32) - 128) / 128
-    elif width == 3:
-        bytes_of = np.frombuffer(data, np.uint8).reshape(-1, 3).astype(np.int32)
-        numbers = ((bytes_of[:, 0] << 8 | bytes_of[:, 1] << 16 | bytes_of[:, 2] << 24) / 2**31).astype(np.float32)
-    else:
-        numbers = (np.frombuffer(data, f"<i{width}") / 2 ** (8 * width - 1)).astype(np.float32)
+        data = file.read()
+    try:
+        form, samples = _parts(data)
+        code, channels, rate = struct.unpack_from("<HHI", form)
+        (bits,) = struct.unpack_from("<H", form, 14)
+        if code == EXTENSIBLE:
+            (code,) = struct.unpack_from("<H", form, 24)
+    except (struct.error, ValueError) as error:
+        raise Error(f"{where} is no wav file of PCM samples: {error}") from None
+    width = (bits + 7) // 8
+    if width not in WIDTHS.get(code, ()) or not channels or not rate:
+        got = f"{channels} channels of kind {code} with {bits} bits at {rate} Hz"
+        way = "`ffmpeg -i IN.wav -c:a pcm_s16le OUT.wav` makes one"
+        raise Error(f"{where} is no wav file of PCM samples: got {got}. {way}")
+    samples = samples[: len(samples) // (width * channels) * width * channels]
+    found = _integers(samples, width) if code == INTEGERS else np.frombuffer(samples, f"<f{width}")
+    with np.errstate(over="ignore"):
+        numbers = found.astype(np.float32)
+    if not np.isfinite(numbers).all():
+        raise Error(f"{where}: got samples that are not finite, need numbers from -1 to 1")
     return numbers.reshape(-1, channels), rate
+
+
+def _integers(data: bytes, width: int) -> Array:
+    """From -1 to 1."""
+    if width == 1:
+        found: Array = (np.frombuffer(data, np.uint8).astype(np.float32) - 128) / 128
+    elif width == 3:
+        low, middle, high = np.frombuffer(data, np.uint8).reshape(-1, 3).astype(np.int32).T
+        found = (low << 8 | middle << 16 | high << 24) / 2**31
+    else:
+        found = np.frombuffer(data, f"<i{width}") / 2 ** (8 * width - 1)
+    return found
+
+
+def _parts(data: bytes) -> tuple[bytes, bytes]:
+    """The parts `fmt ` and `data`. A file written to a pipe says that its data are longer than they are."""
+    if data[:4] != b"RIFF" or data[8:12] != b"WAVE":
+        raise ValueError("it does not begin with RIFF and WAVE")
+    form, at = None, 12
+    while at + 8 <= len(data):
+        name, size = struct.unpack_from("<4sI", data, at)
+        at += 8
+        if name == b"fmt ":
+            form = data[at : at + size]
+        elif name == b"data" and form is not None:
+            return form, data[at : at + size]
+        at += size + size % 2
+    raise ValueError("it ends before its format and its samples")

@@ -26,6 +26,7 @@ from hexane.runtime import Model
 from hexane.runtime.functions import Functions
 from hexane.train.decoder.generate import NotFinite
 
+LOUDEST = 100.0  # above all filters' overshoot, below the samples of 16 bits
 ENCODE, MEMORY, TOKEN = "encoder", "sound", "one token"
 MAKE: Mapping[str, Callable[[SpeechConfig, Mapping[str, Array]], Graph]] = {
     ENCODE: partial(speech_encoder, batch=1),
@@ -72,9 +73,9 @@ class SpeechModel:
         """The text of a sound.
 
         sound: samples at 16 kHz, floats from -1 to 1, or the path of a wav file. Sounds longer than a window (30 s) are
-        cut into windows. language: its code, such as "en". None: the folder's, else detected in the first window. task:
-        "transcribe", or "translate" into English. None: the folder's, else "transcribe". Each token is the likeliest
-        one, as in transformers' `generate`.
+        cut into windows. language: its code or name, such as "en" or "English". None: the folder's, else detected in
+        the first window. task: "transcribe", or "translate" into English. None: the folder's, else "transcribe". Each
+        token is the likeliest one, as in transformers' `generate`.
 
         Raises Error for other things, and for a language or a task that the model does not have.
         """
@@ -237,10 +238,14 @@ def read_samples(sound: Any, where: str = "[llm.transcribe]") -> Array:
         if samples.dtype.kind != "f" or samples.ndim != 1:
             got = f"{samples.dtype} of shape {samples.shape}"
             raise Error(f"{where} sound: got {got}, need floats from -1 to 1, one channel at {RATE} Hz, or a wav file")
-        if not np.isfinite(samples).all():
-            raise Error(f"{where} sound: got samples that are not finite, need numbers from -1 to 1")
+        where = f"{where} sound"
     if not len(samples):
         raise Error(f"{where}: got no samples, need a sound")
+    loudest = float(np.abs(samples).max())
+    if not np.isfinite(loudest):
+        raise Error(f"{where}: got samples that are not finite, need numbers from -1 to 1")
+    if loudest > LOUDEST:
+        raise Error(f"{where}: got samples up to {loudest:g}, need numbers from -1 to 1: int16 ones divided by 32768")
     return samples
 
 

@@ -11,6 +11,7 @@ from hexane.errors import Error
 from hexane.importers.encoders.config import short
 from hexane.importers.encoders.files import CONFIG, json_object
 from hexane.importers.speech import SpeechConfig
+from hexane.llm.speech_languages import CODES
 
 FILE = "generation_config.json"
 TRANSCRIBE = "transcribe"
@@ -63,17 +64,19 @@ class SpeechPrompt:
     english: bool = False
 
     def asked_language(self, language: str | None) -> int | None:
-        """The id of a language, "en" or "<|en|>"; None where it is to be detected, or where there is one alone. Raises
-        Error for a language that the model does not know."""
+        """The id of a language, "en", "<|en|>" or "English"; None where it is to be detected, or where there is one
+        alone. Raises Error for a language that the model does not know."""
         language = language or self.language
         if not language:
             return None
+        code = code_of(language.strip().lower())
+        code = CODES.get(code, code)
         if not self.languages:
-            if self.english and language.lower().strip("<|>") in ("en", "english"):
+            if self.english and code == "en":
                 return None
             why = "this model has English alone" if self.english else f"{FILE} has no lang_to_id"
             raise Error(f"[llm.transcribe] language: got {language!r}, need none: {why}")
-        found = self.languages.get(f"<|{language.lower().removeprefix('<|').removesuffix('|>')}|>")
+        found = self.languages.get(f"<|{code}|>")
         if found is None:
             known = ", ".join(sorted(map(code_of, self.languages)))
             raise Error(f"[llm.transcribe] language: got {language!r}, need one of {known}")

@@ -43,7 +43,7 @@ def post_process(count: int = 60, background: int = 1, quantised: bool = False, 
         fixed = m.tensor((count, 4), "uint8", (anchors * 200).round(), scales=1 / 200)
     else:
         fixed = m.tensor((count, 4), "float32", anchors)
-    total = given["max_detections"] * (1 if given["use_regular_nms"] else given["max_classes_per_detection"])
+    total = given["max_detections"] * given["max_classes_per_detection"]
     out = [m.tensor(shape) for shape in ((1, total, 4), (1, total), (1, total), (1,))]
     m.op("TFLite_Detection_PostProcess", [boxes, scores, fixed], out, **given)
     m.graph["inputs"], m.graph["outputs"] = [boxes, scores], out
@@ -79,6 +79,27 @@ def test_the_boxes_of_an_ssd_network_are_those_of_litert(options: dict[str, Any]
             assert mine.shape == theirs.shape
             equal(mine[:, :number], theirs[:, :number])
             assert not mine[:, number:].any()  # LiteRT leaves these as they were
+
+
+@pytest.mark.parametrize("regular", [False, True])
+def test_a_detection_has_places_for_more_classes_than_there_are(regular: bool) -> None:
+    """LiteRT has max_classes_per_detection places for each detection, also where there are fewer classes, and where
+    regular suppression uses one of them."""
+    options = {"count": 9, "max_detections": 4, "max_classes_per_detection": 7, "use_regular_nms": regular}
+    data = post_process(**options).tobytes()
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        feeds = rng.normal(0, 2, (1, 9, 4)).astype("f"), rng.uniform(0, 1, (1, 9, 6)).astype("f")
+        got, want = results(hx.compile(data, threads=1), *feeds), reference(data, *feeds)
+        number, classes = int(want[3][0]), 1 if regular else 5
+        assert got[3] == want[3]
+        for mine, theirs in zip(got[:3], want[:3], strict=True):
+            assert mine.shape == theirs.shape == (1, 28, *mine.shape[2:])
+            shape = (28, 1) if regular else (4, 7)
+            mine, theirs = (x.reshape(*shape, -1) for x in (mine, theirs))
+            equal(mine[:number, :classes], theirs[:number, :classes])
+            assert not mine[number:].any()
+            assert not mine[:, classes:].any()
 
 
 def test_a_damaged_map_of_options_is_an_error() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from hexane.dtypes import FP32, FP64, INT32
 from hexane.errors import Error
-from hexane.graph import Array, Value
+from hexane.graph import Value
 from hexane.importers.coreml.known import known_array
 from hexane.importers.tflite.flex import numbers
 from hexane.importers.tflite.ops.functions import dequantised
@@ -68,8 +68,8 @@ def _below(threshold: Any) -> float:
 
 @reads("TFLite_Detection_PostProcess")
 def detection_post_process(c: Context) -> tuple[Value, Value, Value, Value]:
-    """Boxes (1, n, 4), classes (1, n), scores (1, n) and their number (1), n = max_detections times the classes of a
-    box; 0 behind the detected ones.
+    """Boxes (1, n, 4), classes (1, n), scores (1, n) and their number (1), n = max_detections times
+    max_classes_per_detection; 0 after the detected ones. Classes that a box lacks leave their places 0.
 
     Anchors and encodings are (y, x, height, width). Fast suppression judges a box by its best class, regular
     suppression judges each class by itself.
@@ -128,23 +128,21 @@ def _column(b: Builder, rows: Value, i: int) -> Value:
 
 def _fast(b: Builder, boxes: Value, scores: Value, options: dict[str, Any]) -> tuple[Value, Value, Value, Value]:
     (count, classes), most = scores.shape, int(_number(options, "max_detections"))
-    each = min(int(_number(options, "max_classes_per_detection")), classes)
-    if each < 1 or most < 1:
-        raise Error(f"got {most} detections of {each} classes, need 1 or more")
+    wide = _of_detection(options, most)
+    each = min(wide, classes)
     best, kinds = b.several("topk", scores, k=each, axis=1)
     first = b.reshape(b.slice_by_index(best, begin=(0, 0), end=(count, 1)), shape=(1, count))
     rows, length = _suppressed(b, boxes, first, options, most)
     chosen = _column(b, rows, 2)
     each_time = b.tile(b.reshape(chosen, shape=(chosen.shape[0], 1)), reps=(1, each))
     kinds, best = b.gather(kinds, chosen, axis=0), b.gather(best, chosen, axis=0)
-    return _results(b, b.gather(boxes, each_time, axis=0), kinds, best, length, (most, each))
+    return _results(b, b.gather(boxes, each_time, axis=0), kinds, best, length, (most, wide))
 
 
 def _regular(b: Builder, boxes: Value, scores: Value, options: dict[str, Any]) -> tuple[Value, Value, Value, Value]:
     """The best of all classes' detections. Equal scores: the lower class first."""
     most = int(_number(options, "max_detections"))
-    if most < 1:
-        raise Error(f"got {most} detections, need 1 or more")
+    places_in_all = most * _of_detection(options, most)
     of_class = int(options.get("detections_per_class", DEFAULT_FOR_EACH_CLASS))
     rows, length = _suppressed(b, boxes, b.transpose(scores, perm=(1, 0)), options, of_class)
     kinds, chosen = _column(b, rows, 1), _column(b, rows, 2)
@@ -152,24 +150,32 @@ def _regular(b: Builder, boxes: Value, scores: Value, options: dict[str, Any]) -
     valid = b.less(b.const(np.arange(rows.shape[0])), length)
     best, places = b.several("topk", b.select(valid, found, b.const(LEAST)), k=min(most, rows.shape[0]), axis=0)
     boxes, kinds = b.gather(boxes, b.gather(chosen, places, axis=0), axis=0), b.gather(kinds, places, axis=0)
-    return _results(b, boxes, kinds, best, b.minimum(length, most), (most, 1))
+    return _results(b, boxes, kinds, best, b.minimum(length, most), (places_in_all, 1))
+
+
+def _of_detection(options: dict[str, Any], most: int) -> int:
+    """Places of one of `most` detections. Raises Error if there is no place at all."""
+    wide = int(_number(options, "max_classes_per_detection"))
+    if wide < 1 or most < 1:
+        raise Error(f"got {most} detections of {wide} classes, need 1 or more")
+    return wide
 
 
 def _results(
     b: Builder, boxes: Value, kinds: Value, scores: Value, length: Value, capacity: tuple[int, int]
 ) -> tuple[Value, Value, Value, Value]:
-    most, each = capacity
+    """capacity: detections, and the places of each, which may be more than there are."""
+    most, wide = capacity
     found = scores.shape[0]
-    valid: Array = np.arange(found * each) // each
-    mask = b.less(b.const(valid), length)
-    behind = (most - found) * each
+    each = scores.type.size // max(found, 1)
+    mask = b.less(b.const(np.arange(found)), length)
 
     def row(x: Value, shape: tuple[int, ...]) -> Value:
-        x = cast(b, b.reshape(x, shape=(found * each, *shape)), FP32)
-        x = b.select(b.reshape(mask, shape=(found * each, *[1] * len(shape))), x, b.const(np.float32(0)))
-        if behind:
-            x = b.pad(x, begin=[0] * (1 + len(shape)), end=[behind] + [0] * len(shape))
-        return b.reshape(x, shape=(1, most * each, *shape))
+        x = cast(b, b.reshape(x, shape=(found, each, *shape)), FP32)
+        x = b.select(b.reshape(mask, shape=(found, 1, *[1] * len(shape))), x, b.const(np.float32(0)))
+        if (most, wide) != (found, each):
+            x = b.pad(x, begin=[0] * (2 + len(shape)), end=[most - found, wide - each] + [0] * len(shape))
+        return b.reshape(x, shape=(1, most * wide, *shape))
 
     number = cast(b, b.reshape(length, shape=(1,)), FP32)
     return row(boxes, (4,)), row(kinds, ()), row(scores, ()), number
