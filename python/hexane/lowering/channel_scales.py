@@ -105,8 +105,8 @@ def scaled_operands(maker: Node, affine: Affine, in_halves: bool) -> list[Value]
     live = None if affine.live is None else affine.live.tobytes()
     key = (maker.op, bias and bias.node, tuple(maker.attrs.items()), in_halves)
     numbers = (affine.scale.tobytes(), affine.shift.tobytes(), live)
-    made = kept_constant(weight.node, (*key, *numbers), lambda: _scaled_weights(maker, affine, in_halves))
-    return None if made is None else [x, *made]
+    constants = kept_constant(weight.node, (*key, *numbers), lambda: _scaled_weights(maker, affine, in_halves))
+    return None if constants is None else [x, *constants]
 
 
 def _scaled_weights(maker: Node, affine: Affine, in_halves: bool) -> tuple[Value, Value] | None:

@@ -37,11 +37,11 @@ def _held(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | N
     scale = np.broadcast_to(scale, variance.shape)
     least = np.where(scale == 0, inf, np.abs(scale))
     which = (least[:, None] * np.sqrt(_POWERS) < _TINY * 16).sum(1).clip(max=len(_POWERS) - 1)
-    made = (_POWERS[which] - epsilon, scale * np.sqrt(_POWERS[which]))
-    if not all(_below(numbers) for numbers in made):
+    pair = (_POWERS[which] - epsilon, scale * np.sqrt(_POWERS[which]))
+    if not all(_below(numbers) for numbers in pair):
         return None
     kind = node.inputs[2].dtype.numpy if node.inputs[2] is not None else np.float32
-    new = [constant(numbers.astype(kind), node.sources) for numbers in made]
+    new = [constant(numbers.astype(kind), node.sources) for numbers in pair]
     return make_node(node.op, (*inputs[:2], *new, inputs[4]), node.attrs, node.types, node.sources).values
 
 

@@ -93,16 +93,16 @@ def lower_node(node: Node, constant: Sequence[bool]) -> list[Node]:
         return []
     operands = tuple([_alone(v, known) for v, known in zip(node.inputs, constant, strict=True)])
     values = Layers().lowered(node.with_inputs(operands), operands)
-    found: dict[Node, None] = {}
+    parts: dict[Node, None] = {}
     stack = [v.node for v in values]
     ends = {v.node for v in operands if v is not None}
     while stack:
-        made = stack.pop()
-        if made in found or made in ends or made.op in LEAVES:
+        part = stack.pop()
+        if part in parts or part in ends or part.op in LEAVES:
             continue
-        found[made] = None
-        stack += [v.node for v in made.inputs if v is not None]
-    return [made for made in reversed(found) if not _of_weights(made)]
+        parts[part] = None
+        stack += [v.node for v in part.inputs if v is not None]
+    return [part for part in reversed(parts) if not _of_weights(part)]
 
 
 def _alone(value: Value | None, constant: bool) -> Value | None:
@@ -191,8 +191,8 @@ def _conv(b: Any, node: Node, x: Any, weight: Any, bias: Any, transposed: bool =
     a = node.attrs
     if a["layout"] == "nhwc":
         rank = len(x.shape)
-        made = _conv_first(b, node, b.transpose(x, perm=(0, rank - 1, *range(1, rank - 1))), weight, bias, transposed)
-        return b.transpose(made, perm=(0, *range(2, rank), 1))
+        result = _conv_first(b, node, b.transpose(x, perm=(0, rank - 1, *range(1, rank - 1))), weight, bias, transposed)
+        return b.transpose(result, perm=(0, *range(2, rank), 1))
     return _conv_first(b, node, x, weight, bias, transposed)
 
 
@@ -343,7 +343,7 @@ def _or_equal(strict: str) -> Callable[..., Any]:
 
 
 def _pool(kind: str) -> Callable[..., Any]:
-    def made(b: Any, node: Node, x: Any) -> Any:
+    def lowered(b: Any, node: Node, x: Any) -> Any:
         attrs = {k: v for k, v in node.attrs.items() if k != "layout"}
         if node.attrs["layout"] == "nchw":
             return b.layer("pool", x, kind=kind, **attrs)
@@ -351,7 +351,7 @@ def _pool(kind: str) -> Callable[..., Any]:
         first = b.transpose(x, perm=first_perm(rank))
         return b.transpose(b.layer("pool", first, kind=kind, **attrs), perm=(0, *range(2, rank), 1))
 
-    return made
+    return lowered
 
 
 def _reduction(kind: str, operand: str = "none", after: str = "") -> Callable[..., Any]:

@@ -51,23 +51,23 @@ def levels(nodes: Sequence[Node], masks: dict[int, tuple[int, ...]]) -> dict[Val
     whether the value is a sum of such a mask and a score."""
     known: dict[Value, tuple[int, bool]] = {}
     for node in nodes:
-        found = [(0, False)]
+        counts = [(0, False)]
         for i in masks.get(id(node), ()):
             value = node.inputs[i]
             if value is None or node.op in COMPARES:
                 continue
             if value.node.op == "const" and value.node.data is not None:
-                found.append((int(hiding(value.node.data) is not value.node.data), False))
+                counts.append((int(hiding(value.node.data) is not value.node.data), False))
             else:
-                found.append(known.get(value, (0, False)))
+                counts.append(known.get(value, (0, False)))
         if node.op in ("add", "sub"):
-            count = sum(n for n, _ in found)
+            count = sum(n for n, _ in counts)
             known[node.values[0]] = count, count > 0
         elif node.op in ("maximum", "minimum") and any(v.node.op == "const" for v in node.inputs if v is not None):
-            count, summed = max(found)
+            count, summed = max(counts)
             known[node.values[0]] = min(count, 1), summed or any(known.get(v, (0, False))[1] for v in node.inputs if v)
-        elif max(found)[0]:
-            known.update(dict.fromkeys(node.values, (max(n for n, _ in found), any(s for _, s in found))))
+        elif max(counts)[0]:
+            known.update(dict.fromkeys(node.values, (max(n for n, _ in counts), any(s for _, s in counts))))
     return known
 
 

@@ -53,42 +53,42 @@ def mil_nodes(node: Node) -> list[Node]:
     written."""
     values = _MilOps(*node.sources).settled(node)
     outside = {v.node for v in node.inputs if v is not None}
-    found: dict[Node, None] = {}
+    parts: dict[Node, None] = {}
     stack = [narrow.node if (narrow := _unwidened(v)) is not None else v.node for v in values]
     while stack:
-        made = stack.pop()
-        if made in outside or made in found or made.op in LEAVES:
+        part = stack.pop()
+        if part in outside or part in parts or part.op in LEAVES:
             continue
-        if written(made) is None:
-            raise Error(f"[emit] {node.where}: got {made.types[0]}, need a dtype that MIL has, or the host")
-        found[made] = None
-        stack += [v.node for v in made.inputs if v is not None]
-    return list(reversed(found))
+        if written(part) is None:
+            raise Error(f"[emit] {node.where}: got {part.types[0]}, need a dtype that MIL has, or the host")
+        parts[part] = None
+        stack += [v.node for v in part.inputs if v is not None]
+    return list(reversed(parts))
 
 
 def written(node: Node) -> MilCall | None:
     """The node as an op of MIL; None where it has no form as it is."""
     write = WRITE.get(node.op)
     view = recorded(node)
-    found = None if write is None else write(view)
-    if found is not None:
+    operation = None if write is None else write(view)
+    if operation is not None:
         check(view, "form in MIL")
-    if found is None:
+    if operation is None:
         return None
-    read = [value.type for argument in found.arguments.values() for value in values_of(argument)]
+    read = [value.type for argument in operation.arguments.values() for value in values_of(argument)]
     if any(kind.dtype in _WIDE for kind in (*node.types, *read)):
         return None
     if not _takes(node):
         return None
-    for p in parameters_of(found.op):
-        value = found.arguments.get(p.name)
+    for p in parameters_of(operation.op):
+        value = operation.arguments.get(p.name)
         if p.kind == "weight" and isinstance(value, Value) and not (value.node.op == "const" or is_encoded(value.node)):
             return None
         if (
             p.kind == "float" and value is not None and (node.types[0].dtype is BOOL or not math.isfinite(value))
         ):  # text has no word for it
             return None
-    return found
+    return operation
 
 
 def _takes(node: Node) -> bool:

@@ -72,8 +72,8 @@ def put_affine(node: Node, inputs: Sequence[Value | None], producer: Node, axis:
 
 def refused_reshape(kind: TensorType, shape: tuple[int, ...], chip: Chip) -> str:
     """Why the chip does not take this reshape, "" where it does: those before family A13 can only flatten."""
-    found = kind.shape != shape and validate("Reshape", (kind,), {}, chip, tensor_type(kind.dtype, shape))
-    return found[0].reason if found else ""
+    errors = kind.shape != shape and validate("Reshape", (kind,), {}, chip, tensor_type(kind.dtype, shape))
+    return errors[0].reason if errors else ""
 
 
 def fused(stage: str, node: Node, into: Node, what: str, source: str = TABLE) -> Decision:

@@ -50,8 +50,8 @@ def in_engine_steps(graph: Graph, target: Target) -> Graph:
             return (_STEPS[node.op](steps, *inputs, **node.attrs),)
         if slots_of(node) and is_finished(_KERNELS.get(node.op, ""), inputs[:2], slots_of(node), inputs):
             return None
-        made = op.expand(steps, *inputs, **node.attrs)
-        return (made,) if isinstance(made, Value) else tuple(made)
+        result = op.expand(steps, *inputs, **node.attrs)
+        return (result,) if isinstance(result, Value) else tuple(result)
 
     return graph.rewrite(change)
 

@@ -73,15 +73,15 @@ def parts_of(shape: Shape, steps: tuple[Step, ...]) -> Parts | None:
 
 def _merged(parts: Sequence[tuple[int, int]]) -> Parts:
     """Without parts of one element, and with neighbours that go on as one."""
-    made: list[tuple[int, int]] = []
+    merged: list[tuple[int, int]] = []
     for stride, extent in parts:
         if extent == 1:
             continue
-        if made and made[-1][0] == stride * extent:
-            made[-1] = (stride, made[-1][1] * extent)
+        if merged and merged[-1][0] == stride * extent:
+            merged[-1] = (stride, merged[-1][1] * extent)
         else:
-            made.append((stride, extent))
-    return tuple(made)
+            merged.append((stride, extent))
+    return tuple(merged)
 
 
 def _by_axis(parts: Parts, shape: Shape) -> list[list[tuple[int, int]]] | None:
@@ -137,13 +137,13 @@ def keeps_rows(before: Shape, after: Shape) -> bool:
 def _ways(source: Shape, parts: Parts, shape: Shape) -> tuple[tuple[Step, ...], ...]:
     if len(parts) < 2:
         return ((() if source == shape else (("reshape", shape),)),)
-    made = [*_at_once(source, parts, shape)]
+    candidates = [*_at_once(source, parts, shape)]
     if len(source) == 4 and len(parts) > 3:
         # The layer in front may write channels last in its slot, which leaves whole rows to move.
         moved, inverse = tuple(source[p] for p in CHANNELS_LAST), tuple(CHANNELS_LAST.index(i) for i in range(4))
         rest = parts_of(moved, (("transpose", inverse), *_between(parts, shape)))
         if rest is not None and len(rest) > 1:
-            made += [(("transpose", CHANNELS_LAST), *way) for way in _at_once(moved, rest, shape)]
+            candidates += [(("transpose", CHANNELS_LAST), *way) for way in _at_once(moved, rest, shape)]
     if len(shape) > 2 and len(parts) > 2:
         # A product that reads the result may exchange rows and columns itself; the rest is left to the slot of the
         # layer in front.
@@ -151,8 +151,8 @@ def _ways(source: Shape, parts: Parts, shape: Shape) -> tuple[tuple[Step, ...], 
         swapped = shape_behind(shape, [last])
         rest = parts_of(source, (*_between(parts, shape), last))
         if rest is not None and len(rest) > 1:
-            made += [(*way, last) for way in _at_once(source, rest, swapped)]
-    return tuple(dict.fromkeys(made))
+            candidates += [(*way, last) for way in _at_once(source, rest, swapped)]
+    return tuple(dict.fromkeys(candidates))
 
 
 def _at_once(source: Shape, parts: Parts, shape: Shape) -> Iterator[tuple[Step, ...]]:
@@ -214,8 +214,8 @@ def _with_rows(source: Shape, parts: Parts, shape: Shape) -> Parts:
     windows: [1, 16, 16, 32] -> [4, 4, 4, 128] -> (0, 2, 1, 3)     as [4, 4, 4, 4, 32] -> (0, 2, 1, 3, 4)
     """
     inner = min(parts)  # of stride 1
-    made = [half for part in parts for half in (_cut(part, source[-1]) if part == inner else (part,))]
-    return (*made[:-1], *_cut(made[-1], shape[-1]))
+    halves = [half for part in parts for half in (_cut(part, source[-1]) if part == inner else (part,))]
+    return (*halves[:-1], *_cut(halves[-1], shape[-1]))
 
 
 def _cut(part: tuple[int, int], row: int) -> Parts:
@@ -227,14 +227,14 @@ def _is_legal(source: TensorType, way: Sequence[Step], chip: Chip) -> bool:
     rules = id(cache_of(chip))  # of chips whose rules are the same; it lives as long as the process
     for step in way:
         key = (rules, source, step)
-        made = _known.get(key, source)
-        if made is source:
+        taken = _known.get(key, source)
+        if taken is source:
             if len(_known) >= MOST_KNOWN:
                 _known.clear()
-            made = _known[key] = _taken(source, step, chip)
-        if made is None:
+            taken = _known[key] = _taken(source, step, chip)
+        if taken is None:
             return False
-        source = made
+        source = taken
     return True
 
 
@@ -242,13 +242,13 @@ def _taken(source: TensorType, step: Step, chip: Chip) -> TensorType | None:
     """The type after the step; None if the chip refuses the step."""
     kind, values = step
     if kind == "reshape":
-        made = tensor_type(source.dtype, values)
+        result = tensor_type(source.dtype, values)
         refused = bool(refused_reshape(source, values, chip))
     else:
-        made = tensor_type(source.dtype, tuple(source.shape[p] for p in values))
+        result = tensor_type(source.dtype, tuple(source.shape[p] for p in values))
         refused = not is_valid_ne_transpose_configuration(source, values, chip)
-        refused = refused or bool(validate("Transpose", (as_fp16(source),), {"perm": values}, chip, as_fp16(made)))
-    return None if refused or not fits(made, chip) else made
+        refused = refused or bool(validate("Transpose", (as_fp16(source),), {"perm": values}, chip, as_fp16(result)))
+    return None if refused or not fits(result, chip) else result
 
 
 def swaps_rows(step: Step) -> bool:

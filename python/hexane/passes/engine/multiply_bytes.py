@@ -43,8 +43,8 @@ def multiply_bytes(graph: Graph, chip: Chip) -> Graph:
         for step in reversed(path):
             (q,) = apply(OPS[step.op], [q], step.attrs, step.sources)
         assert q is not None
-        made = _multiplied(node, inputs, q, scale)
-        return None if made is None else (made,)
+        product = _multiplied(node, inputs, q, scale)
+        return None if product is None else (product,)
 
     return graph.rewrite(change, ("anec.convolution", "anec.linear"))
 

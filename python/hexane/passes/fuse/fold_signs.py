@@ -17,7 +17,7 @@ def fold_signs(graph: Graph, target: Target) -> Graph:
     if not {"concat", "mul"} <= graph.ops:
         return graph
     counts = graph.use_counts()
-    made: dict[tuple[Value, bytes], Value] = {}
+    signed: dict[tuple[Value, bytes], Value] = {}
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         for place in (0, 1):
@@ -36,11 +36,11 @@ def fold_signs(graph: Graph, target: Target) -> Graph:
                 continue
             signs = _signs(concat, [part is not None for part in parts])
             key = (factor, signs.tobytes())
-            if key not in made:
-                made[key] = _signed(factor, signs.reshape(-1, *(1,) * (-axis - 1)), node)
+            if key not in signed:
+                signed[key] = _signed(factor, signs.reshape(-1, *(1,) * (-axis - 1)), node)
             plain = [part or v for part, v in zip(parts, joined.node.inputs, strict=True)]
             whole = apply(OPS["concat"], plain, concat.attrs, concat.sources)[0]
-            return apply(OPS["mul"], [whole, made[key]], {}, node.sources)
+            return apply(OPS["mul"], [whole, signed[key]], {}, node.sources)
         return None
 
     return graph.rewrite(change, ("mul",))

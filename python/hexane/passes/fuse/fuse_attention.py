@@ -41,27 +41,27 @@ def fuse_attention(graph: Graph, target: Target) -> Graph:
     """  # noqa: E501
 
     def build(m: Found) -> tuple[Value, ...] | None:
-        found = _weights(m, isinstance(target, Chip))
-        if found is None:
+        weights = _weights(m, isinstance(target, Chip))
+        if weights is None:
             return None
-        x, y, value = m.now(found.product.inputs[0]), m.now(found.product.inputs[1]), m.now(m.node.inputs[1])
+        x, y, value = m.now(weights.product.inputs[0]), m.now(weights.product.inputs[1]), m.now(m.node.inputs[1])
         if x is None or y is None or value is None:
             return None
         ahead = isinstance(target, Chip)
-        query, query_scale = _rows(x, swap=found.product.attrs["transpose_x"], ahead=ahead)
-        key, key_scale = _rows(y, swap=not found.product.attrs["transpose_y"], ahead=ahead)
-        scale = found.scale * query_scale * key_scale
+        query, query_scale = _rows(x, swap=weights.product.attrs["transpose_x"], ahead=ahead)
+        key, key_scale = _rows(y, swap=not weights.product.attrs["transpose_y"], ahead=ahead)
+        scale = weights.scale * query_scale * key_scale
         if not scale or not math.isfinite(scale):
             return None
-        operands = [query, key, _swapped(value) if m.node.attrs["transpose_y"] else value, _mask(found, m)]
-        by_rows = found.zeroed is not None and not _chooses_nan(found.zeroed, found.softmax)
-        zero = found.zeroed is not None and not by_rows
-        attrs = {"scale": scale, "zero_hidden": zero, "hidden": _hidden(found)}
+        operands = [query, key, _swapped(value) if m.node.attrs["transpose_y"] else value, _mask(weights, m)]
+        by_rows = weights.zeroed is not None and not _chooses_nan(weights.zeroed, weights.softmax)
+        zero = weights.zeroed is not None and not by_rows
+        attrs = {"scale": scale, "zero_hidden": zero, "hidden": _hidden(weights)}
         result = m.make("scaled_dot_product_attention", operands, **attrs)
-        if not by_rows or found.zeroed is None:
+        if not by_rows or weights.zeroed is None:
             return result
-        choice = [result[0] if v == found.softmax else m.now(v) for v in found.zeroed.inputs]
-        return apply(OPS["select"], choice, {}, found.zeroed.sources)
+        choice = [result[0] if v == weights.softmax else m.now(v) for v in weights.zeroed.inputs]
+        return apply(OPS["select"], choice, {}, weights.zeroed.sources)
 
     return rewrite(graph, _PRODUCT, build)
 
@@ -87,14 +87,14 @@ def _weights(m: Found, on_chip: bool) -> _Weights | None:
     clip = m.alone(before, "clip")
     if clip is not None:
         before = clip.inputs[0]
-    found, masked = _product(before, m), None
-    if found is None:
+    scaled, masked = _product(before, m), None
+    if scaled is None:
         masked = m.alone(before, "add", "select")
         for value in () if masked is None else masked.inputs:
-            found = found or _product(value, m)
-    if found is None:
+            scaled = scaled or _product(value, m)
+    if scaled is None:
         return None
-    product, scale, scores = found
+    product, scale, scores = scaled
     if product.inputs[2] is not None and (masked is not None or scores != product.values[0]):
         return None
     if clip is not None and not (on_chip and _changes_nothing(clip, masked, scores)):
@@ -154,20 +154,22 @@ def _other(masked: Node, scores: Value) -> Value | None:
     return b if a == scores else a
 
 
-def _mask(found: _Weights, m: Found) -> Value | None:
+def _mask(weights: _Weights, m: Found) -> Value | None:
     """The mask as an operand: added to scores, or true where they stay."""
-    masked = found.masked
+    masked = weights.masked
     if masked is None or masked.op == "add":
-        other = m.now(found.product.inputs[2] if masked is None else _other(masked, found.scores))
+        other = m.now(weights.product.inputs[2] if masked is None else _other(masked, weights.scores))
         nothing = other is None or (other.node.op == "const" and not other.node.data.any())  # type: ignore[union-attr]
         return None if nothing else other
-    keep, where = masked.inputs[1] == found.scores, m.now(masked.inputs[0])
+    keep, where = masked.inputs[1] == weights.scores, m.now(masked.inputs[0])
     return where if keep else apply(OPS["logical_not"], [where], {}, masked.sources)[0]
 
 
-def _hidden(found: _Weights) -> float:
+def _hidden(weights: _Weights) -> float:
     """The score of a hidden key."""
-    chosen = None if found.masked is None or found.masked.op == "add" else scalar(_other(found.masked, found.scores))
+    chosen = (
+        None if weights.masked is None or weights.masked.op == "add" else scalar(_other(weights.masked, weights.scores))
+    )
     return -math.inf if chosen is None else chosen
 
 

@@ -43,28 +43,28 @@ def fuse_attention_gradient(graph: Graph, target: Target) -> Graph:
     if not {"softmax", "reduce_sum", "sub"} <= graph.ops:
         return graph
     users, place = graph.users(), {node: i for i, node in enumerate(graph.nodes)}
-    found: dict[Node, tuple[_Attention, int]] = {}
+    gradients: dict[Node, tuple[_Attention, int]] = {}
     for node in graph.nodes:
         attention = _attention(node, graph, users) if node.op == "sub" else None
         if attention is None:
             continue
         last = max((place[v.node] for v in attention.inputs if v is not None and v.node in place), default=-1)
         if all(place[v.node] > last for v in attention.gradients):
-            found |= {v.node: (attention, i) for i, v in enumerate(attention.gradients)}
-    if not found:
+            gradients |= {v.node: (attention, i) for i, v in enumerate(attention.gradients)}
+    if not gradients:
         return graph
     became: dict[Value, Value] = {}
-    made: dict[int, tuple[Value, ...]] = {}
+    by_attention: dict[int, tuple[Value, ...]] = {}
 
     def change(node: Node, _: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        if node not in found:
+        if node not in gradients:
             return None
-        a, i = found[node]
-        if id(a) not in made:
+        a, i = gradients[node]
+        if id(a) not in by_attention:
             operands = [None if v is None else became.get(v, v) for v in a.inputs]
             attrs = {"scale": a.scale, "causal": a.causal, "hidden": a.hidden}
-            made[id(a)] = apply(OPS[ATTENTION_GRADIENT], operands, attrs, node.sources)
-        return (made[id(a)][i],)
+            by_attention[id(a)] = apply(OPS[ATTENTION_GRADIENT], operands, attrs, node.sources)
+        return (by_attention[id(a)][i],)
 
     return graph.rewrite(change, became=became)
 

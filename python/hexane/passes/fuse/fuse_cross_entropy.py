@@ -43,5 +43,5 @@ def _in_rows(m: Found, name: str, operands: list[str]) -> tuple[Value, ...] | No
     if m.node.attrs["axis"] != x.type.rank - 1 or any(v.shape != (*x.shape[:-1], 1) for v in columns):
         return None
     rows = [m.make("reshape", [v], shape=(-1, v.shape[-1]))[0] for v in (x, *columns)]
-    (made,) = m.make(name, rows)
-    return m.make("reshape", [made], shape=m.node.types[0].shape)
+    (result,) = m.make(name, rows)
+    return m.make("reshape", [result], shape=m.node.types[0].shape)

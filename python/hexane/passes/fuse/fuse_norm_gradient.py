@@ -34,27 +34,27 @@ def fuse_norm_gradient(graph: Graph, target: Target) -> Graph:
     if not {"rsqrt", "reduce_mean", "sub"} <= graph.ops:
         return graph
     users, place = graph.users(), {node: i for i, node in enumerate(graph.nodes)}
-    found: dict[Node, tuple[_Norm, int]] = {}
+    gradients: dict[Node, tuple[_Norm, int]] = {}
     for node in graph.nodes:
-        bound = _bound(node, graph) if node.op == "mul" and node not in found else None
+        bound = _bound(node, graph) if node.op == "mul" and node not in gradients else None
         if bound is None:
             continue
         epsilon = scalar(bound["epsilon"])
         assert epsilon is not None
         norm = _Norm((bound["x"], bound["gradient"], bound["gamma"]), epsilon)
         last = max(place.get(v.node, -1) for v in norm.inputs)
-        for i, made in enumerate((node, _share(bound, users))):
-            if made is not None and place[made] > last:
-                found[made] = norm, i
-    if not found:
+        for i, gradient in enumerate((node, _share(bound, users))):
+            if gradient is not None and place[gradient] > last:
+                gradients[gradient] = norm, i
+    if not gradients:
         return graph
     became: dict[Value, Value] = {}
     written: dict[int, tuple[Value, ...]] = {}
 
     def change(node: Node, _: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        if node not in found:
+        if node not in gradients:
             return None
-        norm, i = found[node]
+        norm, i = gradients[node]
         if id(norm) not in written:
             operands = [became.get(v, v) for v in norm.inputs]
             written[id(norm)] = apply(OPS[RMS_NORM_GRADIENT], operands, {"epsilon": norm.epsilon}, node.sources)

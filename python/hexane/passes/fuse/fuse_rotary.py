@@ -52,11 +52,11 @@ def fuse_rotary(graph: Graph, target: Target) -> Graph:
     """
 
     def build(m: Found) -> tuple[Value, ...] | None:
-        found = _doubled(m) if "swapped" in m.bound else _joined(m)
-        if found is None or found.x.type != m.node.types[0] or found.cos.shape != found.sin.shape:
+        rotation = _doubled(m) if "swapped" in m.bound else _joined(m)
+        if rotation is None or rotation.x.type != m.node.types[0] or rotation.cos.shape != rotation.sin.shape:
             return None
-        tables = [_fitting(m.now(t), found) for t in (found.cos, found.sin)]
-        return m.make("rotary_embedding", [m.now(found.x), *tables], interleaved=found.interleaved)
+        tables = [_fitting(m.now(t), rotation) for t in (rotation.cos, rotation.sin)]
+        return m.make("rotary_embedding", [m.now(rotation.x), *tables], interleaved=rotation.interleaved)
 
     return rewrite(graph, _ROTATED, build)
 
@@ -127,12 +127,12 @@ def _repeats(value: Value, x: Value, depth: int = _DEPTH) -> bool:
     return keeps_rows and node.inputs[0] is not None and _repeats(node.inputs[0], x, depth - 1)
 
 
-def _fitting(table: Value | None, found: _Turn) -> Value:
+def _fitting(table: Value | None, rotation: _Turn) -> Value:
     """The table as the op reads it: with each angle once."""
     assert table is not None
-    if found.stacked and table.type.rank:
+    if rotation.stacked and table.type.rank:
         return apply(OPS["reshape"], [table], {"shape": table.shape[:-1]}, table.node.sources)[0]
-    if not found.doubled:
+    if not rotation.doubled:
         return table
     shape = (*table.shape[:-1], table.shape[-1] // 2)
     if table.node.op == "const":

@@ -28,8 +28,8 @@ def split_products(graph: Graph, target: Target) -> Graph:
         spans = _spans(node)
         if spans is None or old is None or x is None or not _is_parted(old, users.get(old, []), counts):
             return None
-        made = [_part(old, x, begin, end, node, counts) for begin, end in spans]
-        parts = tuple([v for v in made if v is not None])
+        operands = [_part(old, x, begin, end, node, counts) for begin, end in spans]
+        parts = tuple([v for v in operands if v is not None])
         return parts if len(parts) == len(spans) else None
 
     return graph.rewrite(change, ("split", "slice_by_index"))
@@ -55,10 +55,10 @@ def _spans(node: Node) -> list[tuple[int, int]] | None:
 
 def _is_parted(value: Value, readers: list[Node], counts: Counter[Value]) -> bool:
     """True if every reader of the value cuts out columns, and no two cuts overlap."""
-    found = [_spans(reader) for reader in readers]
-    if len(readers) != counts[value] or any(spans is None for spans in found):
+    by_reader = [_spans(reader) for reader in readers]
+    if len(readers) != counts[value] or any(spans is None for spans in by_reader):
         return False
-    spans = sorted(span for spans in found for span in spans or [])
+    spans = sorted(span for spans in by_reader for span in spans or [])
     return len(spans) > 1 and all(a[1] <= b[0] for a, b in pairwise(spans))
 
 
@@ -71,18 +71,18 @@ def _part(old: Value, now: Value, begin: int, end: int, node: Node, counts: Coun
         inner, inner_now = reshape.inputs[0], now.node.inputs[0]
         if inner is None or inner_now is None or counts[inner] != 1 or inner.shape[-1:] != old.shape[-1:]:
             return None
-        made = _part(inner, inner_now, begin, end, node, counts)
+        part = _part(inner, inner_now, begin, end, node, counts)
         shape = (*old.shape[:-1], end - begin)
-        return None if made is None else apply(OPS["reshape"], [made], {"shape": shape}, sources)[0]
+        return None if part is None else apply(OPS["reshape"], [part], {"shape": shape}, sources)[0]
     if add is not None:
         for i in (0, 1):
             inner, inner_now, bias = add.inputs[i], now.node.inputs[i], now.node.inputs[1 - i]
             if inner is None or inner_now is None or counts[inner] != 1 or inner.type != old.type:
                 continue
             columns = _columns(bias, begin, end, old.shape[-1])
-            made = None if columns is None else _part(inner, inner_now, begin, end, node, counts)
-            if made is not None:
-                return apply(OPS["add"], [made, columns] if i == 0 else [columns, made], {}, sources)[0]
+            part = None if columns is None else _part(inner, inner_now, begin, end, node, counts)
+            if part is not None:
+                return apply(OPS["add"], [part, columns] if i == 0 else [columns, part], {}, sources)[0]
         return None
     product = made_by(old, *_PRODUCTS)
     return None if product is None else _product(now.node, begin, end, sources)

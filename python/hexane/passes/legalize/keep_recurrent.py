@@ -34,11 +34,11 @@ def _kept(graph: Graph, target: Target, on_device: bool) -> Graph:
         return graph
     nodes = set(graph.nodes)
     read = {*graph.users(), *(port.value for port in (*graph.outputs, *graph.taps)), *graph.updates}
-    made: list[Decision] = []
+    decisions: list[Decision] = []
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         def decide(verdict: str, reason: str) -> None:
-            made.append(Decision("keep_recurrent", node.where, verdict, reason))
+            decisions.append(Decision("keep_recurrent", node.where, verdict, reason))
 
         if any(t.size == 0 for t in node.types) or any(v is not None and v.type.size == 0 for v in inputs):
             decide("written out", "it has no elements")
@@ -62,4 +62,4 @@ def _kept(graph: Graph, target: Target, on_device: bool) -> Graph:
         results = tuple(loop[: len(node.values)])
         return results if attrs["sequence"] else (node.values[0], *results[1:])
 
-    return graph.rewrite(change, RECURRENT).decided(*made)
+    return graph.rewrite(change, RECURRENT).decided(*decisions)

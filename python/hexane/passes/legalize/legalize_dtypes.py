@@ -41,8 +41,8 @@ def legalize_dtypes(graph: Graph, target: Target) -> Graph:
         if node.op in LEAVES or op is None or not op.kernel or op.view or op.kernel in ("copy", "cast"):
             return None
         combines = op.kernel.startswith("scatter") and node.attrs["mode"] != "update"
-        found = _wider(target.kernels, op.kernel, *_dtypes(node), combines)
-        return None if found is None else _widened(op, node, inputs, {DTYPES[n]: DTYPES[w] for n, w in found})
+        wider = _wider(target.kernels, op.kernel, *_dtypes(node), combines)
+        return None if wider is None else _widened(op, node, inputs, {DTYPES[n]: DTYPES[w] for n, w in wider})
 
     return graph.rewrite(change)
 
@@ -88,5 +88,5 @@ def _widened(op: Op, node: Node, inputs: tuple[Value | None, ...], wider: Mappin
 
 
 def _cast(value: Value, dtype: DType) -> Value:
-    made = apply(OPS["cast"], [value], {"dtype": dtype}, value.node.sources)
-    return (fold_node(made[0].node) or made)[0]
+    cast = apply(OPS["cast"], [value], {"dtype": dtype}, value.node.sources)
+    return (fold_node(cast[0].node) or cast)[0]

@@ -55,8 +55,8 @@ def to_fp16(graph: Graph, target: Target, wide: Container[int] = frozenset()) ->
             hazards += [Decision("to_fp16", node.where, "hazard", reason) for reason in losses if reason]
     outputs = tuple(p._replace(value=kept.get(p.value) or _cast(table[p.value], p.value.dtype)) for p in graph.outputs)
     updates = tuple(table[v] for v in graph.updates)
-    made = replace(graph, outputs=outputs, updates=updates, taps=graph.tapped(table.__getitem__))
-    return made.decided(*hazards)
+    result = replace(graph, outputs=outputs, updates=updates, taps=graph.tapped(table.__getitem__))
+    return result.decided(*hazards)
 
 
 def lost_factors(decisions: Iterable[Decision]) -> list[Decision]:
@@ -140,10 +140,10 @@ def _halved(node: Node, inputs: list[Value | None], room: LargePages, narrows: b
 def _takes_halves(op: Op, inputs: list[Value | None], attrs: dict[str, Any]) -> bool:
     """True if the op's record lets it compute in fp16; other ops only know fp32."""
     try:
-        found = op.dtype(*(None if v is None else v.dtype for v in inputs), **attrs)
+        dtypes = op.dtype(*(None if v is None else v.dtype for v in inputs), **attrs)
     except Error:
         return False
-    return FP32 not in (found if isinstance(found, list) else [found])
+    return FP32 not in (dtypes if isinstance(dtypes, list) else [dtypes])
 
 
 def _quantised(node: Node, inputs: list[Value | None]) -> tuple[Value, ...]:

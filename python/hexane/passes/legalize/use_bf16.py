@@ -44,8 +44,8 @@ def use_bf16_in(numbers: Collection[int]) -> Callable[[Graph, Target], Graph]:
     """The pass, but for some products alone, by their numbers in `bf16_products`."""
 
     def use_bf16(graph: Graph, target: Target) -> Graph:
-        found = bf16_products(graph)
-        return _in_bf16(graph, [found[i] for i in numbers])
+        products = bf16_products(graph)
+        return _in_bf16(graph, [products[i] for i in numbers])
 
     return use_bf16
 
@@ -65,8 +65,8 @@ def _in_bf16(graph: Graph, chosen: Collection[Node]) -> Graph:
         operands = [
             v if v is None or v.dtype is BOOL else _cast(v, BF16 if i in narrow else FP32) for i, v in enumerate(inputs)
         ]
-        made = apply(OPS[_PRODUCTS[node.op]], operands, node.attrs, node.sources)
-        return (_cast(made[0], node.types[0].dtype),)
+        product = apply(OPS[_PRODUCTS[node.op]], operands, node.attrs, node.sources)
+        return (_cast(product[0], node.types[0].dtype),)
 
     return _stored_in_bf16(graph.rewrite(change, tuple(_PRODUCTS)))
 
@@ -91,8 +91,8 @@ def _stored_in_bf16(graph: Graph) -> Graph:
         )
         adds = any(slot.operand is not None for slot in node.attrs["epilogue"])
         narrow = as_x == counts[value] > 0 and left.dtype is FP32 and not adds
-        made = apply(OPS[node.op], (left, *inputs[1:]), {**node.attrs, "narrow": narrow}, node.sources)
-        return (_cast(made[0], FP32),)
+        product = apply(OPS[node.op], (left, *inputs[1:]), {**node.attrs, "narrow": narrow}, node.sources)
+        return (_cast(product[0], FP32),)
 
     return graph.rewrite(change, _READERS)
 
@@ -112,8 +112,8 @@ def _is_taken(node: Node) -> bool:
 def _cast(value: Value, dtype: DType) -> Value:
     if value.dtype is dtype:
         return value
-    made = apply(OPS["cast"], [value], {"dtype": dtype}, value.node.sources)
-    return (fold_node(made[0].node) or made)[0]
+    cast = apply(OPS["cast"], [value], {"dtype": dtype}, value.node.sources)
+    return (fold_node(cast[0].node) or cast)[0]
 
 
 def _gains(node: Node, x: Value, y: Value) -> bool:

@@ -44,7 +44,7 @@ def _in_calls(graph: Graph, rounds: bool) -> Graph:
     """rounds: whether weights in fp32 become fp16."""
     readers = graph.users()
     known: dict[Value, tuple[Value, str] | None] = {}
-    made: list[Decision] = []
+    decisions: list[Decision] = []
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         x, y = inputs[:2]
@@ -58,16 +58,16 @@ def _in_calls(graph: Graph, rounds: bool) -> Graph:
             return None
         if y not in known:
             weight = encoded(before_rounding(y))
-            found = None if weight is None else _decoded(weight, y.dtype, rounds or y.dtype is FP16)
-            known[y] = None if weight is None or found is None else (found, encoding_of(weight).kind)
+            decoded = None if weight is None else _decoded(weight, y.dtype, rounds or y.dtype is FP16)
+            known[y] = None if weight is None or decoded is None else (decoded, encoding_of(weight).kind)
         if (stored := known[y]) is None:
             return None
         decode, kind = stored
         said = f"{kind}, {decode.node.attrs['bits']} bits"
-        made.append(Decision("keep_encoded", node.where, said, "decoded in each call"))
+        decisions.append(Decision("keep_encoded", node.where, said, "decoded in each call"))
         return node.with_inputs((x, decode, *inputs[2:])).values
 
-    return graph.rewrite(change, ("conv", "conv_transpose")).decided(*made)
+    return graph.rewrite(change, ("conv", "conv_transpose")).decided(*decisions)
 
 
 def _decoded(weight: Value, dtype: DType, rounds: bool) -> Value | None:
@@ -78,11 +78,11 @@ def _decoded(weight: Value, dtype: DType, rounds: bool) -> Value | None:
     turned = weight if axis == 0 else moved(apply(OPS["transpose"], [weight], {"perm": (axis, *others)})[0].node)
     if turned is None:
         return None
-    found = _in_terms(turned) if turned.node.op == "decode_blocks" else stored_rows(turned)
-    if found is None or (rounds and not fits_rounded(found, weight.dtype)):
+    stored = _in_terms(turned) if turned.node.op == "decode_blocks" else stored_rows(turned)
+    if stored is None or (rounds and not fits_rounded(stored, weight.dtype)):
         return None
-    operands = [constant(found.weight, weight.node.sources), constant(found.numbers, weight.node.sources)]
-    attrs = {"bits": found.bits, "palette": found.palette, "shape": weight.shape, "axis": axis}
+    operands = [constant(stored.weight, weight.node.sources), constant(stored.numbers, weight.node.sources)]
+    attrs = {"bits": stored.bits, "palette": stored.palette, "shape": weight.shape, "axis": axis}
     attrs |= {"dtype": dtype}
     return apply(OPS[DECODE], operands, attrs, weight.node.sources)[0]
 

@@ -104,14 +104,14 @@ def _largest(weight: Quantized) -> int:
 
 def _bias(bias: Value | None, scale: Value, room: int) -> Value | None:
     """The int32 integers of a bias whose scale is the product's, if they fit; else its real numbers."""
-    found = dequantized(bias)
-    if found is None or found.value.dtype is not INT32 or found.zero is not None:
+    quantized = dequantized(bias)
+    if quantized is None or quantized.value.dtype is not INT32 or quantized.zero is not None:
         return bias
     folded = fold_node(scale.node)
-    numbers, own, need = known(found.value), known(found.scale), None if folded is None else known(folded[0])
+    numbers, own, need = known(quantized.value), known(quantized.scale), None if folded is None else known(folded[0])
     if numbers is None or own is None or need is None or np.abs(numbers.astype(np.int64)).max(initial=0) > room:
         return bias
-    return found.value if np.allclose(own, need, rtol=_SAME_SCALE, atol=0) else bias
+    return quantized.value if np.allclose(own, need, rtol=_SAME_SCALE, atol=0) else bias
 
 
 def _rescaled(m: Found) -> tuple[Value, ...] | None:

@@ -75,15 +75,15 @@ def _elementwise(node: Node) -> bool:
 
 def _table(source: Value, nodes: list[Node]) -> Array:
     """The result of the last node for each byte."""
-    found: dict[Value, Array] = {source: np.arange(256, dtype=np.uint8).view(source.dtype.numpy)}
+    by_value: dict[Value, Array] = {source: np.arange(256, dtype=np.uint8).view(source.dtype.numpy)}
     for node in nodes:
         if node.op == "const":
             assert node.data is not None
-            found[node.values[0]] = node.data.reshape(())
+            by_value[node.values[0]] = node.data.reshape(())
         else:
-            arrays = [found[v] if v in found else known(v) for v in node.inputs]
-            found.update(zip(node.values, evaluate(node, arrays), strict=True))
-    return found[nodes[-1].values[0]]
+            arrays = [by_value[v] if v in by_value else known(v) for v in node.inputs]
+            by_value.update(zip(node.values, evaluate(node, arrays), strict=True))
+    return by_value[nodes[-1].values[0]]
 
 
 def _applied(source: Value, table: Array, sources: tuple[str, ...]) -> Value:

@@ -63,7 +63,7 @@ def keep_encoded(graph: Graph, target: Target) -> Graph:
     such a product may be one of integers, nor where the columns are scaled by constants next, since these go into whole
     weights.
     """
-    return _kept(graph, lambda found, _: found.numbers.ndim == 2, ("conv", "gather", "linear", "matmul"))
+    return _kept(graph, lambda encoding, _: encoding.numbers.ndim == 2, ("conv", "gather", "linear", "matmul"))
 
 
 def keep_encoded_vectors(graph: Graph, target: Target) -> Graph:
@@ -72,7 +72,7 @@ def keep_encoded_vectors(graph: Graph, target: Target) -> Graph:
     Like keep_encoded, for indices that each name 2 or 4 numbers: neighbouring columns of a product, or output channels
     of a convolution.
     """
-    return _kept(graph, lambda found, _: found.numbers.ndim == 3, ("conv", "linear", "matmul"))
+    return _kept(graph, lambda encoding, _: encoding.numbers.ndim == 3, ("conv", "linear", "matmul"))
 
 
 def keep_encoded_rows(graph: Graph, target: Target) -> Graph:
@@ -83,13 +83,13 @@ def keep_encoded_rows(graph: Graph, target: Target) -> Graph:
     as it is: that one's kernel is faster.
     """
     as_columns = {
-        found
+        encoding
         for node in graph.nodes
         if node.op == "linear" or (node.op == "matmul" and node.attrs["transpose_y"])
-        if (found := _encoded_weight(node.inputs[1])) is not None
+        if (encoding := _encoded_weight(node.inputs[1])) is not None
     }
     stored: dict[Value, Stored | None] = {}
-    made: list[Decision] = []
+    decisions: list[Decision] = []
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         x, y, bias = inputs
@@ -103,18 +103,18 @@ def keep_encoded_rows(graph: Graph, target: Target) -> Graph:
             return None
         if weight not in stored:
             stored[weight] = stored_rows(weight)
-        found = stored[weight]
-        if found is None:
+        encoding = stored[weight]
+        if encoding is None:
             return None
         kind = encoding_of(weight).kind
-        made.append(Decision("keep_encoded", node.where, f"{kind}, {found.bits} bits", "decoded as it is read"))
+        decisions.append(Decision("keep_encoded", node.where, f"{kind}, {encoding.bits} bits", "decoded as it is read"))
         sources = weight.node.sources
-        operands = [x, constant(found.weight, sources), constant(found.numbers, sources), bias]
-        attrs = {"bits": found.bits, "palette": found.palette, "width": weight.shape[1]}
+        operands = [x, constant(encoding.weight, sources), constant(encoding.numbers, sources), bias]
+        attrs = {"bits": encoding.bits, "palette": encoding.palette, "width": weight.shape[1]}
         attrs["transpose_x"] = bool(node.attrs["transpose_x"])
         return apply(OPS[ENCODED_ROWS_MATMUL], operands, attrs, node.sources)
 
-    return graph.rewrite(change, ("matmul",)).decided(*made)
+    return graph.rewrite(change, ("matmul",)).decided(*decisions)
 
 
 def _encoded_weight(value: Value | None) -> Value | None:
@@ -133,11 +133,11 @@ def _kept(
     numbers are rounded to fp16."""
     readers = graph.users()
     stored: dict[Value, Stored | None] = {}
-    made: list[Decision] = []
+    decisions: list[Decision] = []
 
     def decided(node: Node, weight: Value, bits: int) -> None:
         kind = encoding_of(weight).kind
-        made.append(Decision("keep_encoded", node.where, f"{kind}, {bits} bits", "decoded as it is read"))
+        decisions.append(Decision("keep_encoded", node.where, f"{kind}, {bits} bits", "decoded as it is read"))
 
     def product(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         x, y, bias = inputs[0], inputs[1], inputs[2]
@@ -156,12 +156,12 @@ def _kept(
             return None
         if weight not in stored:
             stored[weight] = stored_rows(weight)
-        found = stored[weight]
-        if found is None or not fits(found, weight.dtype):
+        encoding = stored[weight]
+        if encoding is None or not fits(encoding, weight.dtype):
             return None
-        decided(node, weight, found.bits)
-        operands = [x, constant(found.weight, y.node.sources), constant(found.numbers, y.node.sources), bias]
-        attrs = {"bits": found.bits, "palette": found.palette}
+        decided(node, weight, encoding.bits)
+        operands = [x, constant(encoding.weight, y.node.sources), constant(encoding.numbers, y.node.sources), bias]
+        attrs = {"bits": encoding.bits, "palette": encoding.palette}
         if node.op == "conv":
             attrs["layout"] = node.attrs["layout"]
             if multiplies_pixels(node):
@@ -187,7 +187,7 @@ def _kept(
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         return embedding(node, inputs) if node.op == "gather" else product(node, inputs)
 
-    return graph.rewrite(change, ops).decided(*made)
+    return graph.rewrite(change, ops).decided(*decisions)
 
 
 def _is_weight(value: Value, dtype: DType, of_pixels: bool = False) -> bool:
@@ -204,13 +204,13 @@ def _in_rows(value: Value, rows: bool) -> Value | None:
 
 def _of_windows(conv: Node, weight: Value) -> Value | None:
     """The encoded weight (out, kernel.., in) of a convolution, or (out, in) of one that multiplies each pixel alone."""
-    found = encoded(weight) if can_be_encoded(conv) else None
-    if found is None:
+    encoded_weight = encoded(weight) if can_be_encoded(conv) else None
+    if encoded_weight is None:
         return None
     if multiplies_pixels(conv):
-        return moved(apply(OPS["reshape"], [found], {"shape": weight.shape[:2]})[0].node)
+        return moved(apply(OPS["reshape"], [encoded_weight], {"shape": weight.shape[:2]})[0].node)
     perm = (0, *range(2, weight.type.rank), 1)
-    return moved(apply(OPS["transpose"], [found], {"perm": perm})[0].node)
+    return moved(apply(OPS["transpose"], [encoded_weight], {"perm": perm})[0].node)
 
 
 def _rows_fit(table: Node) -> bool:
@@ -225,9 +225,9 @@ def _rows_fit(table: Node) -> bool:
 
 
 def _name_entries(indices: Value, entries: int) -> bool:
-    found = indices.node.data
-    assert found is not None
-    return bool(found.max(initial=0) < entries)
+    data = indices.node.data
+    assert data is not None
+    return bool(data.max(initial=0) < entries)
 
 
 def _rows(weight: Value, ids: Value, node: Node) -> Value | None:

@@ -25,7 +25,7 @@ def keep_sparse(graph: Graph, target: Target) -> Graph:
     """
     readers = graph.users()
     stored: dict[tuple[Value, bool], tuple[Value, Value] | None] = {}
-    made: list[Decision] = []
+    decisions: list[Decision] = []
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         x, y, bias = inputs
@@ -40,20 +40,22 @@ def keep_sparse(graph: Graph, target: Target) -> Graph:
         in_rows = node.op == "conv" or bool(node.attrs["transpose_y"])
         if (y, in_rows) not in stored:
             stored[y, in_rows] = _stored(y, in_rows)
-        found = stored[y, in_rows]
-        if found is None:
+        streams = stored[y, in_rows]
+        if streams is None:
             return None
-        zeros = 1 - (found[1].type.size - END) / y.type.size
-        made.append(Decision("keep_sparse", node.where, f"{zeros:.0%} zeros", "the others are multiplied as stored"))
+        zeros = 1 - (streams[1].type.size - END) / y.type.size
+        decisions.append(
+            Decision("keep_sparse", node.where, f"{zeros:.0%} zeros", "the others are multiplied as stored")
+        )
         attrs: dict[str, AttrValue] = {"columns": y.shape[0 if in_rows else 1]}
         if node.op == "conv":
             attrs |= {name: node.attrs[name] for name in ("strides", "dilations", "pad", "layout")}
             attrs["kernel_sizes"] = y.shape[2:]
-            return apply(OPS[SPARSE_CONV], [x, *found, bias], attrs, node.sources)
+            return apply(OPS[SPARSE_CONV], [x, *streams, bias], attrs, node.sources)
         attrs["transpose_x"] = node.attrs["transpose_x"]
-        return apply(OPS[SPARSE_MATMUL], [x, *found, bias], attrs, node.sources)
+        return apply(OPS[SPARSE_MATMUL], [x, *streams, bias], attrs, node.sources)
 
-    return graph.rewrite(change, ("conv", "matmul")).decided(*made)
+    return graph.rewrite(change, ("conv", "matmul")).decided(*decisions)
 
 
 def _multiplies_by(reader: Node, weight: Value, op: str) -> bool:

@@ -80,16 +80,18 @@ def _picks(value: Value) -> bool:
 
 def _sunk(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
     moved = _moved(node)
-    found = [dequantized(inputs[i]) for i in moved]
-    first = found[0] if found else None
-    if first is None or any(o is None or (len(found) > 1 and not o.same_grid(first)) for o in found):
+    quantized_inputs = [dequantized(inputs[i]) for i in moved]
+    first = quantized_inputs[0] if quantized_inputs else None
+    if first is None or any(
+        o is None or (len(quantized_inputs) > 1 and not o.same_grid(first)) for o in quantized_inputs
+    ):
         return None
     if not first.single and node.op != "transpose":
         return None
     if OPS[node.op].picks and (first.grid is None or first.value.dtype not in BYTES):
         return None
     operands = list(inputs)
-    for i, quantized in zip(moved, found, strict=True):
+    for i, quantized in zip(moved, quantized_inputs, strict=True):
         operands[i] = None if quantized is None else quantized.value
     result = apply(OPS[node.op], operands, node.attrs, node.sources)
     source = (fold_node(result[0].node) or result)[0]

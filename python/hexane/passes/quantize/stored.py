@@ -36,8 +36,8 @@ def comes_of_integers(x: Value) -> bool:
 
 def scales_follow(product: Value, readers: "dict[Value, list[Node]]") -> bool:
     """True if its only reader scales the columns by constants; additions of constants may come first."""
-    while len(found := readers.get(product, [])) == 1:
-        (node,) = found
+    while len(users := readers.get(product, [])) == 1:
+        (node,) = users
         others = [v for v in node.inputs if v is not None and v != product]
         if any(v.node.op != "const" or v.type.size == 1 for v in others) or not others:
             return False
@@ -71,8 +71,8 @@ def before_rounding(value: Value) -> Value:
         return value
     if node.op == "cast":
         return source if source.dtype is FP32 else value
-    found = before_rounding(source)
-    return value if found is source else node.with_inputs((found, *node.inputs[1:])).values[0]
+    inner = before_rounding(source)
+    return value if inner is source else node.with_inputs((inner, *node.inputs[1:])).values[0]
 
 
 def fits_rounded(stored: Stored, dtype: DType) -> bool:

@@ -148,7 +148,9 @@ def _gathered(vector: Value | None, channels: Array, node: Node) -> Value | None
     """The elements of a vector at these indices; a quantised vector keeps its quantised form."""
     if vector is None or vector.type.rank == 0:
         return vector
-    found = dequantized(vector)
-    if found is None:
+    quantized = dequantized(vector)
+    if quantized is None:
         return Folder(*node.sources).gather(vector, channels, axis=0)
-    return _real([_gathered(v, channels, node) for v in (found.value, found.scale, found.zero)], found.real, node)
+    return _real(
+        [_gathered(v, channels, node) for v in (quantized.value, quantized.scale, quantized.zero)], quantized.real, node
+    )

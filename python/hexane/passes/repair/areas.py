@@ -73,26 +73,26 @@ def quotient_of_areas(m: Found) -> Value | None:
         top = largest if top is None else b.maximum(top, largest)
     assert top is not None
     f = b.inverse(b.mul(b.maximum(top, MOST), 1 / MOST))
-    made: dict[Value, Value] = {}
-    return b.real_div(_scaled(m, above, f, made), _scaled(m, below, f, made))
+    scaled: dict[Value, Value] = {}
+    return b.real_div(_scaled(m, above, f, scaled), _scaled(m, below, f, scaled))
 
 
 LEAST_PRODUCTS = 2
 
 
-def _scaled(m: Found, value: Value | None, f: Value, made: dict[Value, Value]) -> Value:
+def _scaled(m: Found, value: Value | None, f: Value, scaled: dict[Value, Value]) -> Value:
     """The value of degree two, of operands that are multiplied by f."""
     assert value is not None
-    if value not in made:
-        made[value] = _made(m, value, f, made)
-    return made[value]
+    if value not in scaled:
+        scaled[value] = _made(m, value, f, scaled)
+    return scaled[value]
 
 
-def _made(m: Found, value: Value, f: Value, made: dict[Value, Value]) -> Value:
+def _made(m: Found, value: Value, f: Value, scaled: dict[Value, Value]) -> Value:
     b, node = Rewriter(*m.node.sources), value.node
     inner, factor = factored(value)
     if factor != 1:
-        return b.mul(_scaled(m, inner, f, made), factor)
+        return b.mul(_scaled(m, inner, f, scaled), factor)
 
     def shaped(y: Value, rank: int) -> Value:
         return b.reshape(y, shape=(1,) * rank)
@@ -101,12 +101,12 @@ def _made(m: Found, value: Value, f: Value, made: dict[Value, Value]) -> Value:
         return b.maximum(b.mul(shaped(b.square(f), max(value.type.rank, 1)), known), SMALLEST if known else 0.0)
     if (limited := at_least(value)) is not None and node.op != "relu":
         least = b.maximum(b.mul(shaped(b.square(f), value.type.rank), limited[1]), SMALLEST if limited[1] else 0.0)
-        return b.maximum(_scaled(m, limited[0], f, made), least)
+        return b.maximum(_scaled(m, limited[0], f, scaled), least)
     if node.op in ("add", "sub"):
-        return m.make(node.op, [_scaled(m, v, f, made) for v in node.inputs])[0]
+        return m.make(node.op, [_scaled(m, v, f, scaled) for v in node.inputs])[0]
     if node.op in MOVES:
         others = map(m.now, node.inputs[1:])
-        return m.make(node.op, [_scaled(m, node.inputs[0], f, made), *others], **node.attrs)[0]
+        return m.make(node.op, [_scaled(m, node.inputs[0], f, scaled), *others], **node.attrs)[0]
     x = squared(value)
     sides = [b.mul(m.now(v), shaped(f, v.type.rank)) for v in (node.inputs if x is None else (x, x)) if v is not None]
     return b.mul(*sides)

@@ -64,12 +64,12 @@ def _is_large_sum(value: Value) -> bool:
 
 def _terms(m: Found, value: Value) -> tuple[Value, ...]:
     """The operands of a sum, and of the sums among them that nothing else reads, up to eight."""
-    found = tuple(v for v in value.node.inputs if v is not None)
+    terms = tuple(v for v in value.node.inputs if v is not None)
     while True:
-        inner = next((v for v in found if m.graph.use_counts()[v] == 1 and _is_large_sum(v)), None)
-        if inner is None or len(found) == MOST_TERMS:
-            return found
-        found = tuple(u for v in found for u in (inner.node.inputs if v == inner else (v,)) if u is not None)
+        inner = next((v for v in terms if m.graph.use_counts()[v] == 1 and _is_large_sum(v)), None)
+        if inner is None or len(terms) == MOST_TERMS:
+            return terms
+        terms = tuple(u for v in terms for u in (inner.node.inputs if v == inner else (v,)) if u is not None)
 
 
 def _sum_of(m: Found, value: Value, terms: tuple[Value, ...], step: float) -> Value:
@@ -112,8 +112,8 @@ def quotient_of_differences(m: Found) -> Value | None:
     if high - low <= 2 * LARGEST_HALF or abs(factored(search.x)[1]) <= HALF:
         return None
     b, x = Rewriter(*m.node.sources), m.now(search.x)
-    made: dict[Value, Value] = {search.x: b.mul(x, HALF)}
-    return b.real_div(_halves(m, above, made), _halves(m, below, made))
+    halved: dict[Value, Value] = {search.x: b.mul(x, HALF)}
+    return b.real_div(_halves(m, above, halved), _halves(m, below, halved))
 
 
 def _inverted(value: Value | None) -> Value | None:
@@ -167,18 +167,18 @@ def _shares(first: Value, second: Value) -> bool:
 
 
 def _sources(value: Value) -> set[Value]:
-    found, waiting = set[Value](), [value]
-    while waiting and len(found) <= MOST_OPS:
+    values, waiting = set[Value](), [value]
+    while waiting and len(values) <= MOST_OPS:
         v = waiting.pop()
-        if v not in found:
-            found.add(v)
+        if v not in values:
+            values.add(v)
             if v.node.op in (*MOVES, *EVEN, *JOINS):
                 waiting += [u for u in v.node.inputs if u is not None and not is_constant(u.node)]
-    return found
+    return values
 
 
-def _halves(m: Found, value: Value, made: dict[Value, Value]) -> Value:
-    if (known := made.get(value)) is not None:
+def _halves(m: Found, value: Value, halved: dict[Value, Value]) -> Value:
+    if (known := halved.get(value)) is not None:
         return known
     node = value.node
     if is_constant(node):
@@ -187,11 +187,11 @@ def _halves(m: Found, value: Value, made: dict[Value, Value]) -> Value:
     attrs = dict(node.attrs)
     if node.op == "clip":
         attrs = {name: float(limit) * HALF if abs(limit) < inf else limit for name, limit in attrs.items()}
-    inputs = [_halves(m, v, made) if v is not None else None for v in node.inputs]
+    inputs = [_halves(m, v, halved) if v is not None else None for v in node.inputs]
     if node.op not in JOINS:
         inputs = [inputs[0], *map(m.now, node.inputs[1:])]
-    (made[value],) = m.make(node.op, inputs, **attrs)
-    return made[value]
+    (halved[value],) = m.make(node.op, inputs, **attrs)
+    return halved[value]
 
 
 AVERAGES = ("matmul", "linear")

@@ -46,9 +46,9 @@ class _Terms:
             return self.reach(node.inputs[0])
         if node.op in LIMITS:
             return _is_limit(node) and self.reach(node.inputs[0])
-        if node.op in ("reduce_sum", "reduce_sum_square") and (found := squares(value)) is not None:
+        if node.op in ("reduce_sum", "reduce_sum_square") and (sums := squares(value)) is not None:
             self.has_squares = True
-            return self._takes(found.count, found.x)
+            return self._takes(sums.count, sums.x)
         if node.op == "matmul" and node.inputs[2] is None and node.inputs[0] is not None:
             self.has_product = True
             x, turned = node.inputs[0], node.attrs["transpose_x"]
@@ -92,9 +92,9 @@ def _scaled(m: Found, value: Value | None, factor: Value) -> Value:
 
     if node.op == "matmul":
         return m.make("matmul", [times(node.inputs[0]), times(node.inputs[1])], **node.attrs)[0]
-    found = squares(inner)
-    assert found is not None
-    return b.reduce_sum(b.square(times(found.x)), axes=found.axes, keep_dims=found.keep_dims)
+    sums = squares(inner)
+    assert sums is not None
+    return b.reduce_sum(b.square(times(sums.x)), axes=sums.axes, keep_dims=sums.keep_dims)
 
 
 def distance(m: Found) -> Value | None:

@@ -78,8 +78,8 @@ def ends(value: Value | None, depth: int = 0) -> tuple[float, float]:
         if node.op == "add":
             return a + c, b + d
         if not any(map(isinf, (a, b, c, d))):
-            found = (a * c, a * d, b * c, b * d)
-            return min(found), max(found)
+            products = (a * c, a * d, b * c, b * d)
+            return min(products), max(products)
     return -inf, inf
 
 

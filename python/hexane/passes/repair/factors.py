@@ -58,8 +58,8 @@ def is_made_scale(value: Value) -> bool:
     """True if the value is a scale that another form made of the largest number."""
     scale, _ = factored(value)
     scale = scale.node.inputs[0] if scale is not None and scale.node.op == "reshape" else scale
-    made = made_by(scale, "inverse")
-    top = None if made is None else made_by(made.inputs[0], "mul")
+    inverse = made_by(scale, "inverse")
+    top = None if inverse is None else made_by(inverse.inputs[0], "mul")
     return top is not None and made_by(top.inputs[0], "maximum") is not None
 
 

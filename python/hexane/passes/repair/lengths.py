@@ -45,17 +45,17 @@ def of_norm(node: Node) -> float:
 
 def _gamma_and_beta(node: Node) -> tuple[float, float, float] | None:
     """The largest size of gamma, that of beta, and beta's length."""
-    found = [1.0, 0.0, 0.0]
+    bounds = [1.0, 0.0, 0.0]
     for place, value in enumerate(node.inputs[1:3]):
         if value is None:
             continue
         data = _data(value)
         if data is None:
             return None
-        found[place] = float(np.abs(data).max(initial=0))
+        bounds[place] = float(np.abs(data).max(initial=0))
         if place:
-            found[2] = float(np.linalg.norm(data.astype(np.float64)))
-    return found[0], found[1], found[2]
+            bounds[2] = float(np.linalg.norm(data.astype(np.float64)))
+    return bounds[0], bounds[1], bounds[2]
 
 
 def _count(node: Node) -> int:

@@ -47,23 +47,23 @@ def linear_attention(m: Found) -> Value | None:
     if len(between) > MOST_OPS:
         return None
     b = Rewriter(*m.node.sources)
-    made: dict[Value, Value] = {}
+    rebuilt: dict[Value, Value] = {}
 
     def scaled(side: Value, most: float, brings_up: bool) -> list[Value]:
         now = m.now(side)
         assert now is not None
         if bound(side) <= most or is_scaled(side):
-            made[side] = now
+            rebuilt[side] = now
             return []
         axes = (side.type.rank - 2, side.type.rank - 1)
-        made[side], factor = simpler.held(b, now, axes, most, brings_up=brings_up)
+        rebuilt[side], factor = simpler.held(b, now, axes, most, brings_up=brings_up)
         return [factor]
 
     of_both = [f for side in sides[:2] for f in scaled(side, _power(LARGEST_SUM / _count(side, between)), True)]
     of_v = [f for side in sides[2:] for f in scaled(side, LARGEST_V, False)]
     if not (of_both or of_v):
         return None
-    y, total = _again(m, above, made, roots), _again(m, below, made, roots)
+    y, total = _again(m, above, rebuilt, roots), _again(m, below, rebuilt, roots)
     if epsilon:
         total = getattr(b, join)(total, _scaled(b, of_both, epsilon))
     y = b.real_div(y, total)
@@ -155,10 +155,10 @@ def _padded(v: Value, at: int, inner: Node, last: Node, place: int, above: Value
     kept = rank - 1 if place else rank - 2
     if (2 * rank - 3 - axis if last.attrs["transpose_y" if place else "transpose_x"] else axis) != kept:
         return None
-    found, upper, lower = _own_part(node, own), _part(above, last, kept), _part(below, last, kept)
-    if found is None or upper is None or lower is None:
+    own_part, upper, lower = _own_part(node, own), _part(above, last, kept), _part(below, last, kept)
+    if own_part is None or upper is None or lower is None:
         return None
-    data, start, end = found
+    data, start, end = own_part
     is_beside = lower[1] <= start or end <= lower[0]
     return data if start <= upper[0] and upper[1] <= end and is_beside else None
 
@@ -229,16 +229,16 @@ def _degree(value: Value, t: Value, roots: tuple[Value, ...]) -> int | None:
             if len(known) > MOST_READ:
                 return None
             inputs = [v for v in value.node.inputs if v is not None]
-            found = [of(v) for v in inputs]
-            known[value] = _of_op(value.node, inputs, found, t) if any(d != 0 for d in found) else 0
+            degrees = [of(v) for v in inputs]
+            known[value] = _of_op(value.node, inputs, degrees, t) if any(d != 0 for d in degrees) else 0
         return known[value]
 
     return of(value)
 
 
-def _of_op(node: Node, inputs: list[Value], found: list[int | None], t: Value) -> int | None:
+def _of_op(node: Node, inputs: list[Value], degrees: list[int | None], t: Value) -> int | None:
     heads = t.shape[:-2]
-    if None in found or any(v.shape[:-2] != heads or v.type.rank != t.type.rank for v in node.values):
+    if None in degrees or any(v.shape[:-2] != heads or v.type.rank != t.type.rank for v in node.values):
         return None
     if node.op in MOVES:
         return 1 if _keeps_heads(node) else None
@@ -246,10 +246,10 @@ def _of_op(node: Node, inputs: list[Value], found: list[int | None], t: Value) -
         rank = t.type.rank
         return 1 if all(a % rank >= rank - 2 for a in node.attrs["axes"]) and node.attrs["axes"] else None
     if node.op in ("matmul", "mul"):
-        return 1 if sum(d or 0 for d in found) == 1 and len(inputs) == 2 else None
+        return 1 if sum(d or 0 for d in degrees) == 1 and len(inputs) == 2 else None
     if node.op in JOINS:
         within = node.op != "concat" or node.attrs["axis"] % t.type.rank >= t.type.rank - 2
-        return 1 if within and all(d == 1 for d in found) else None
+        return 1 if within and all(d == 1 for d in degrees) else None
     return None
 
 
@@ -270,17 +270,17 @@ def _count(side: Value, between: set[Value]) -> int:
     return int(max(side.shape[-2:]))
 
 
-def _again(m: Found, value: Value, made: dict[Value, Value], roots: tuple[Value, ...]) -> Value:
+def _again(m: Found, value: Value, rebuilt: dict[Value, Value], roots: tuple[Value, ...]) -> Value:
     """The value, of scaled operands."""
-    if value not in made:
+    if value not in rebuilt:
         node = value.node
-        if all(_degree(value, t, roots) == 0 for t in tuple(made)):
+        if all(_degree(value, t, roots) == 0 for t in tuple(rebuilt)):
             now = m.now(value)
             assert now is not None
             return now
-        inputs = [None if v is None else _again(m, v, made, roots) for v in node.inputs]
-        (made[value],) = m.make(node.op, inputs, **node.attrs)
-    return made[value]
+        inputs = [None if v is None else _again(m, v, rebuilt, roots) for v in node.inputs]
+        (rebuilt[value],) = m.make(node.op, inputs, **node.attrs)
+    return rebuilt[value]
 
 
 QUOTIENT = Form(

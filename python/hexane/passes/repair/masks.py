@@ -15,7 +15,7 @@ def clamp_mask_inputs(graph: Graph) -> tuple[Graph, list[Node]]:
     same number, as they are in fp32.
     """
     masks = mask_operands([node for node in graph.nodes if node.op not in ("exp", "exp2")])
-    made: dict[Value, Value] = {}
+    clamped: dict[Value, Value] = {}
     sums: list[Node] = []
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
@@ -29,9 +29,9 @@ def clamp_mask_inputs(graph: Graph) -> tuple[Graph, list[Node]]:
         for i in places:
             value = inputs[i]
             assert value is not None
-            if value not in made:
-                made[value] = apply(OPS["clip"], [value], {"alpha": -HIDDEN, "beta": HIDDEN}, node.sources)[0]
-            operands[i] = made[value]
+            if value not in clamped:
+                clamped[value] = apply(OPS["clip"], [value], {"alpha": -HIDDEN, "beta": HIDDEN}, node.sources)[0]
+            operands[i] = clamped[value]
         sums.append(node)
         values = make_node(node.op, tuple(operands), node.attrs, node.types, node.sources).values
         return values if node.op != "add" else apply(OPS["clip"], values, {"alpha": FLOOR}, node.sources)

@@ -33,24 +33,24 @@ from hexane.validate import is_constant
 LARGEST_SAFE = 16.0  # the sum of 255 squares of such numbers is a number of fp16
 
 
-def is_safe(found: Squares) -> bool:
+def is_safe(sums: Squares) -> bool:
     """True if fp16 holds the squares and their sum for any input of the network."""
-    return bound(found.x) ** 2 * found.count < LARGEST_SAFE**2 * 255 or is_scaled(found.x)
+    return bound(sums.x) ** 2 * sums.count < LARGEST_SAFE**2 * 255 or is_scaled(sums.x)
 
 
-def _first_axes(found: Squares) -> tuple[int, ...]:
+def _first_axes(sums: Squares) -> tuple[int, ...]:
     """The last of the axes, along which fp16 holds sums of squares by the bound of x; () where it holds none, or where
     the root of all of them may leave fp16. Their roots are few: to scale them costs next to nothing."""
-    size, count = bound(found.x), 1
-    if not size * sqrt(found.count * max(found.factor, 1.0)) < LARGEST_ROOT:
+    size, count = bound(sums.x), 1
+    if not size * sqrt(sums.count * max(sums.factor, 1.0)) < LARGEST_ROOT:
         return ()
     taken: list[int] = []
-    for a in reversed(found.axes):
-        count *= found.x.shape[a]
+    for a in reversed(sums.axes):
+        count *= sums.x.shape[a]
         if size**2 * count >= LARGEST_SAFE**2 * 255:
             break
         taken.append(a)
-    return tuple(sorted(taken)) if prod(found.x.shape[a] for a in taken) >= FEW else ()
+    return tuple(sorted(taken)) if prod(sums.x.shape[a] for a in taken) >= FEW else ()
 
 
 FEW = 8  # times fewer roots than numbers
@@ -103,30 +103,30 @@ def kept(m: Found) -> Value | None:
     einsum(%x, %x) {equation="bij,bij->bi"} is such a sum.
     """
     inner, _ = factored(m.node.inputs[0])
-    found = None if inner is None or inner != m.node.inputs[0] else squares(inner)
-    if found is None or found.keep_dims:
+    sums = None if inner is None or inner != m.node.inputs[0] else squares(inner)
+    if sums is None or sums.keep_dims:
         return None
-    shape = tuple(1 if a in found.axes else extent for a, extent in enumerate(found.x.shape))
+    shape = tuple(1 if a in sums.axes else extent for a, extent in enumerate(sums.x.shape))
     if m.node.types[0].shape != shape:
         return None
-    b, x = Rewriter(*m.node.sources), m.now(found.x)
+    b, x = Rewriter(*m.node.sources), m.now(sums.x)
     assert x is not None
-    return (b.reduce_mean if found.is_mean else b.reduce_sum)(b.square(x), axes=found.axes)
+    return (b.reduce_mean if sums.is_mean else b.reduce_sum)(b.square(x), axes=sums.axes)
 
 
 def variance(m: Found) -> Value | None:
     """mean(%x^2) - mean(%x)^2  ->  mean((%x - mean(%x))^2), whose digits do not cancel"""
     first, second = m.node.inputs
-    found = squares(first)
+    sums = squares(first)
     mean = made_by(squared(second), "reduce_mean")
-    if found is None or mean is None or mean.inputs[0] != found.x or not found.is_mean:
+    if sums is None or mean is None or mean.inputs[0] != sums.x or not sums.is_mean:
         return None
-    if axes_of(mean.attrs["axes"], found.x.type.rank) != found.axes or mean.attrs["keep_dims"] != found.keep_dims:
+    if axes_of(mean.attrs["axes"], sums.x.type.rank) != sums.axes or mean.attrs["keep_dims"] != sums.keep_dims:
         return None
-    b, x = Rewriter(*m.node.sources), m.now(found.x)
+    b, x = Rewriter(*m.node.sources), m.now(sums.x)
     assert x is not None
-    spread = b.sub(x, b.reduce_mean(x, axes=found.axes))
-    return b.reduce_mean(b.square(spread), axes=found.axes, keep_dims=found.keep_dims)
+    spread = b.sub(x, b.reduce_mean(x, axes=sums.axes))
+    return b.reduce_mean(b.square(spread), axes=sums.axes, keep_dims=sums.keep_dims)
 
 
 def never_negative(m: Found) -> Value | None:
@@ -176,25 +176,25 @@ def _over_root(k: Value | None) -> tuple[Root, Value | None, Value] | None:
     """Splits a factor 1 / root: the root, the other factor, and the value that is the root."""
     if k is None:
         return None
-    if (found := root(k)) is not None and found.is_inverse:
-        return found, None, k
+    if (norm := root(k)) is not None and norm.is_inverse:
+        return norm, None, k
     if (product := made_by(k, "mul")) is not None:
         for inverse, other in (product.inputs, product.inputs[::-1]):
-            if inverse is not None and (found := root(inverse)) is not None and found.is_inverse:
-                return found, other, inverse
+            if inverse is not None and (norm := root(inverse)) is not None and norm.is_inverse:
+                return norm, other, inverse
     if (quotient := made_by(k, "real_div")) is not None:
-        found = root(quotient.inputs[1])
-        if found is not None and not found.is_inverse:
-            return found, quotient.inputs[0], k
+        norm = root(quotient.inputs[1])
+        if norm is not None and not norm.is_inverse:
+            return norm, quotient.inputs[0], k
     return None
 
 
 def _divided(node: Node) -> Iterator[tuple[Value | None, Root, Value | None]]:
     """Splits a product or quotient: the dividend, the root, and the other factor."""
     if node.op == "real_div":
-        found = root(_unrepeated(node.inputs[1]))
-        if found is not None and not found.is_inverse:
-            yield node.inputs[0], found, None
+        norm = root(_unrepeated(node.inputs[1]))
+        if norm is not None and not norm.is_inverse:
+            yield node.inputs[0], norm, None
         return
     for x, k in (node.inputs, node.inputs[::-1]):
         if (factor := _over_root(_unrepeated(k))) is not None:
@@ -222,32 +222,32 @@ def _unrepeated(value: Value | None) -> Value | None:
     return value
 
 
-def _normalised(m: Found, x: Value, found: Root) -> Value | None:
+def _normalised(m: Found, x: Value, norm: Root) -> Value | None:
     """x over the root."""
-    if x == found.squares.x and (inner := _unscaled(x, found.inside, found.least_inside)) is not None:
+    if x == norm.squares.x and (inner := _unscaled(x, norm.inside, norm.least_inside)) is not None:
         x, c = inner
-        found = replace(
-            found,
-            squares=replace(found.squares, x=x),
-            inside=found.inside / c**2,
-            least_inside=found.least_inside / c**2,
-            least=found.least / c,
-            added=found.added / c,
+        norm = replace(
+            norm,
+            squares=replace(norm.squares, x=x),
+            inside=norm.inside / c**2,
+            least_inside=norm.least_inside / c**2,
+            least=norm.least / c,
+            added=norm.added / c,
         )
-    sums, now = found.squares, m.now(x)
+    sums, now = norm.squares, m.now(x)
     assert now is not None
     b = Rewriter(*m.node.sources)
     if x == sums.x:
         last = sums.axes == tuple(range(x.type.rank - len(sums.axes), x.type.rank))
-        if sums.is_mean and found.is_plain and last:
+        if sums.is_mean and norm.is_plain and last:
             if (whole := centred(x, sums.axes)) is not None:
-                return b.layer_norm(m.now(whole), axes=sums.axes, epsilon=found.inside)
-            if found.inside >= SMALLEST_EPSILON:  # else small rows keep their digits in the formula alone
-                return b.rms_norm(now, axes=sums.axes, epsilon=found.inside)
+                return b.layer_norm(m.now(whole), axes=sums.axes, epsilon=norm.inside)
+            if norm.inside >= SMALLEST_EPSILON:  # else small rows keep their digits in the formula alone
+                return b.rms_norm(now, axes=sums.axes, epsilon=norm.inside)
     source = m.now(sums.x)
     assert source is not None
-    u, factor = _held(b, source, found)
-    return b.real_div(u if x == sums.x else b.mul(now, factor), _scaled_root(b, u, factor, found))
+    u, factor = _held(b, source, norm)
+    return b.real_div(u if x == sums.x else b.mul(now, factor), _scaled_root(b, u, factor, norm))
 
 
 SMALL = 2.0**-4  # rows of numbers near 1, scaled by less, have squares of few digits
@@ -269,19 +269,19 @@ def norm_of_product(m: Found) -> Value | None:
     Equal because a norm does not depend on the size of x, but for the epsilon.
     """
     x, epsilon = m.node.inputs[0], m.node.attrs["epsilon"]
-    found = None if x is None else _unscaled(x, epsilon)
-    if found is None:
+    unscaled = None if x is None else _unscaled(x, epsilon)
+    if unscaled is None:
         return None
-    inputs = [m.now(found[0]), *map(m.now, m.node.inputs[1:])]
-    return m.make(m.node.op, inputs, **{**m.node.attrs, "epsilon": epsilon / found[1] ** 2})[0]
+    inputs = [m.now(unscaled[0]), *map(m.now, m.node.inputs[1:])]
+    return m.make(m.node.op, inputs, **{**m.node.attrs, "epsilon": epsilon / unscaled[1] ** 2})[0]
 
 
-def _held(b: Rewriter, x: Value, found: Root) -> tuple[Value, Value]:
+def _held(b: Rewriter, x: Value, norm: Root) -> tuple[Value, Value]:
     """x * factor and the factor, which brings small rows up as well: fp16 has few digits of their squares. But not
     beside an epsilon that the square of the factor would bring beyond fp16."""
-    sums = found.squares
-    brings_up = max(found.inside, found.least_inside) <= simpler.MOST_EPSILON
-    brings_up &= max(found.least, found.added) <= MOST_LIMIT
+    sums = norm.squares
+    brings_up = max(norm.inside, norm.least_inside) <= simpler.MOST_EPSILON
+    brings_up &= max(norm.least, norm.added) <= MOST_LIMIT
     held = simpler.held if sums.is_mean else simpler.held_for_sum
     return held(b, x, sums.axes, brings_up=brings_up, low=ends(sums.x)[0])
 
@@ -290,9 +290,9 @@ MOST_LIMIT = 64.0  # times the largest factor it is half of fp16's range
 MOST_INSIDE = 2.0**14  # as large as the largest sum of scaled squares
 
 
-def _scaled_root(b: Rewriter, u: Value, factor: Value, found: Root) -> Value:
+def _scaled_root(b: Rewriter, u: Value, factor: Value, norm: Root) -> Value:
     """factor * the root, of u = x * factor."""
-    sums = found.squares
+    sums = norm.squares
 
     def scaled(number: float, times: int) -> Value:
         return b.mul(factor, number) if times == 1 else simpler.scaled_epsilon(b, factor, number)
@@ -302,12 +302,12 @@ def _scaled_root(b: Rewriter, u: Value, factor: Value, found: Root) -> Value:
     else:
         total = b.reduce_sum(b.square(u), axes=sums.axes)
         total = total if sums.factor == 1 else b.mul(total, sums.factor)
-    total = b.add(total, scaled(found.inside, 2)) if found.inside else total
-    total = b.maximum(total, scaled(found.least_inside, 2)) if found.least_inside else total
+    total = b.add(total, scaled(norm.inside, 2)) if norm.inside else total
+    total = b.maximum(total, scaled(norm.least_inside, 2)) if norm.least_inside else total
     y = b.sqrt(total)
-    y = b.maximum(y, scaled(found.least, 1)) if found.least else y
-    y = b.add(y, scaled(found.added, 1)) if found.added else y
-    has_epsilon = found.inside or found.least_inside or found.least or found.added
+    y = b.maximum(y, scaled(norm.least, 1)) if norm.least else y
+    y = b.add(y, scaled(norm.added, 1)) if norm.added else y
+    has_epsilon = norm.inside or norm.least_inside or norm.least or norm.added
     return b.maximum(y, simpler.LEAST) if has_epsilon else y
 
 
@@ -316,21 +316,21 @@ def root_alone(m: Found) -> Value | None:
 
     One over it is at most fp16's largest number, where its epsilon makes it finite: a row of zeros times it is 0.
     """
-    found = root(m.node.values[0])
-    if found is None or is_safe(found.squares) or is_constant(m.node) or found.inside > MOST_INSIDE:
+    norm = root(m.node.values[0])
+    if norm is None or is_safe(norm.squares) or is_constant(m.node) or norm.inside > MOST_INSIDE:
         return None
     if m.node.op == "real_div" and scalar(m.node.inputs[0]) != 1:
         return None
-    b, x = Rewriter(*m.node.sources), m.now(found.squares.x)
+    b, x = Rewriter(*m.node.sources), m.now(norm.squares.x)
     assert x is not None
-    if first := _first_axes(found.squares):
+    if first := _first_axes(norm.squares):
         x = b.reduce_l2_norm(x, axes=first)
-        rest = tuple(a for a in found.squares.axes if a not in first)
-        found = replace(found, squares=replace(found.squares, x=x, axes=rest))
-    u, factor = _held(b, x, found)
-    y = _scaled_root(b, u, factor, found)
-    y = b.real_div(factor, y) if found.is_inverse else b.real_div(y, factor)
-    y = _finite(b, y, found.smallest) if found.is_inverse else y
+        rest = tuple(a for a in norm.squares.axes if a not in first)
+        norm = replace(norm, squares=replace(norm.squares, x=x, axes=rest))
+    u, factor = _held(b, x, norm)
+    y = _scaled_root(b, u, factor, norm)
+    y = b.real_div(factor, y) if norm.is_inverse else b.real_div(y, factor)
+    y = _finite(b, y, norm.smallest) if norm.is_inverse else y
     return fitted(b, y, m.node.types[0].shape)
 
 
@@ -485,12 +485,12 @@ def dot_over_root(m: Found) -> Value | None:
     if first is None or second is None or (is_constant(first.node) and is_constant(second.node)):
         return None
     for one, z in _factors_of(by):
-        found = root(one)
-        if found is None or found.is_inverse:
+        norm = root(one)
+        if norm is None or norm.is_inverse:
             continue
-        sums = found.squares
-        plain = found.is_plain and not found.inside and isclose(sums.factor, 1, rel_tol=1e-6)
-        epsilon = 1e-12 if plain else epsilon_of_l2(found)
+        sums = norm.squares
+        plain = norm.is_plain and not norm.inside and isclose(sums.factor, 1, rel_tol=1e-6)
+        epsilon = 1e-12 if plain else epsilon_of_l2(norm)
         place = _side_of(dot, product, sums)
         if place is None or epsilon is None or not sums.keep_dims:
             continue

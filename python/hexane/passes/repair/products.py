@@ -83,9 +83,9 @@ def factor_into(m: Found) -> Value | None:
             least_gain = LEAST_GAIN_OF_ENDS
     if power > least_gain:
         return None
-    made = _moved(m, inner, power, {v: None for node in between.nodes for v in node.values})
+    moved = _moved(m, inner, power, {v: None for node in between.nodes for v in node.values})
     rest = factor / ldexp(1, power)
-    return made if rest == 1 else Rewriter(*m.node.sources).mul(made, rest)
+    return moved if rest == 1 else Rewriter(*m.node.sources).mul(moved, rest)
 
 
 LEAST_OF_ELEMENTS = -17  # no product of two numbers of fp16 needs more
@@ -181,9 +181,9 @@ def factor_ahead(m: Found) -> Value | None:
     between = _Between(factor > 0, power >= SHARED_FROM)
     if not between.reach(inner) or not between.has_product or not _is_read_here_alone(m.graph, inner, between):
         return None
-    made = _moved(m, inner, power, {v: None for node in between.nodes for v in node.values})
+    moved = _moved(m, inner, power, {v: None for node in between.nodes for v in node.values})
     rest = factor / ldexp(1, power)
-    return made if rest == 1 else Rewriter(*m.node.sources).mul(made, rest)
+    return moved if rest == 1 else Rewriter(*m.node.sources).mul(moved, rest)
 
 
 def factor_of_broadcast(m: Found) -> Value | None:
@@ -281,19 +281,19 @@ def _ends(node: Node) -> bool:
     return node.op in (*PRODUCTS, *LAYERS, "mul", "square", "pow") and not _adds_products(node)
 
 
-def _moved(m: Found, value: Value, power: int, made: dict[Value, Value | None]) -> Value:
+def _moved(m: Found, value: Value, power: int, moved: dict[Value, Value | None]) -> Value:
     """The value times a power of two. made: maps each value between to its new value."""
-    if (known := made.get(value)) is not None:
+    if (known := moved.get(value)) is not None:
         return known
     node, b = value.node, Rewriter(*m.node.sources)
-    if value not in made:
+    if value not in moved:
         if node.op == "const":  # fp16 would limit a mask of -1e9 before its factor
             return _times(value, power)
         now = m.now(value)
         assert now is not None
         return b.mul(now, ldexp(1, power))
     if node.op in ("mul", "square", "pow"):
-        made[value] = now = _elements(m, node, power)
+        moved[value] = now = _elements(m, node, power)
         return now
     if _is_layer(node):
         weights = [None if v is None else _times(v, power) for v in node.inputs[1:]]
@@ -310,11 +310,11 @@ def _moved(m: Found, value: Value, power: int, made: dict[Value, Value | None]) 
         data = _data_of(node)
         place = 1 if node.op == "select" else 0
         inputs = [
-            _moved(m, v, power, made) if v is not None and place <= i < place + len(data) else m.now(v)
+            _moved(m, v, power, moved) if v is not None and place <= i < place + len(data) else m.now(v)
             for i, v in enumerate(node.inputs)
         ]
     (now,) = m.make(node.op, inputs, **node.attrs)
-    made[value] = now
+    moved[value] = now
     return now
 
 

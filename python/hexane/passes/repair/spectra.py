@@ -39,8 +39,8 @@ def log_of_spectrum(m: Found) -> Value | None:
 
     Equal because the sum is linear in %p. f is one number for each sum, and brings its bins within fp16's squares.
     """
-    found = _floors(m.node.inputs[0])
-    inner, factor = factored(found[0])
+    floored = _floors(m.node.inputs[0])
+    inner, factor = factored(floored[0])
     behind, inner = _moved_from(inner)
     if inner is None or inner.dtype.kind != "float" or not factor > 0:
         return None
@@ -54,9 +54,9 @@ def log_of_spectrum(m: Found) -> Value | None:
     x = squared(power)
     if (x is None and squares(power) is None and not is_added_squares(power)) or (x is not None and is_scaled(x)):
         return None
-    near_1 = max(found[1:]) > LARGEST_FOLDED  # log(p + 1) is near 0: no sum of logarithms has its digits
+    near_1 = max(floored[1:]) > LARGEST_FOLDED  # log(p + 1) is near 0: no sum of logarithms has its digits
     times, factor = (factor, 1.0) if near_1 else (1.0, factor)
-    floors = [floor / factor for floor in found[1:]]
+    floors = [floor / factor for floor in floored[1:]]
     if max(floors) > LARGEST_FLOOR:
         return None
     b = Rewriter(*m.node.sources)

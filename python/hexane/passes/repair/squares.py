@@ -120,8 +120,8 @@ def squares(value: Value | None) -> Squares | None:
         return None
     if x is None:
         return None
-    found = Squares(x, axes_of(node.attrs["axes"], x.type.rank), node.attrs["keep_dims"], factor)
-    return replace(found, factor=factor / found.count) if node.op == "reduce_mean" else found
+    sums = Squares(x, axes_of(node.attrs["axes"], x.type.rank), node.attrs["keep_dims"], factor)
+    return replace(sums, factor=factor / sums.count) if node.op == "reduce_mean" else sums
 
 
 def _by_weights(node: Node) -> Squares | None:
@@ -226,23 +226,21 @@ def root(value: Value | None) -> Root | None:
     if node.op == "reduce_l2_norm" and first is not None:
         return Root(Squares(first, axes_of(node.attrs["axes"], first.type.rank), node.attrs["keep_dims"], 1.0))
     if (limited := at_least(value)) is not None:
-        found = root(limited[0])
-        plain = found is not None and not found.is_inverse and not found.added
-        return replace(found, least=limited[1]) if found is not None and plain and not found.least else None
+        norm = root(limited[0])
+        plain = norm is not None and not norm.is_inverse and not norm.added
+        return replace(norm, least=limited[1]) if norm is not None and plain and not norm.least else None
     if (more := _plus(value)) is not None:
-        found = root(more[0])
-        return replace(found, added=more[1]) if found is not None and not (found.is_inverse or found.added) else None
+        norm = root(more[0])
+        return replace(norm, added=more[1]) if norm is not None and not (norm.is_inverse or norm.added) else None
     factor = factored(value)
-    if factor[0] != value and (found := root(factor[0])) is not None and found.is_plain and factor[1] > 0:
-        by = factor[1] ** (-2 if found.is_inverse else 2)
-        return replace(
-            found, squares=replace(found.squares, factor=found.squares.factor * by), inside=found.inside * by
-        )
+    if factor[0] != value and (norm := root(factor[0])) is not None and norm.is_plain and factor[1] > 0:
+        by = factor[1] ** (-2 if norm.is_inverse else 2)
+        return replace(norm, squares=replace(norm.squares, factor=norm.squares.factor * by), inside=norm.inside * by)
     return None
 
 
-def _inverted(found: Root | None) -> Root | None:
-    return None if found is None or found.is_inverse else replace(found, is_inverse=True)
+def _inverted(norm: Root | None) -> Root | None:
+    return None if norm is None or norm.is_inverse else replace(norm, is_inverse=True)
 
 
 def sum_of_squares(value: Value | None) -> Root | None:
@@ -254,8 +252,8 @@ def sum_of_squares(value: Value | None) -> Root | None:
         value, inside = more
     if value is not None and not least and (limited := at_least(value)) is not None:
         value, least = limited[0], limited[1] + inside  # max(s, a) + e is max(s + e, a + e)
-    found = squares(value)
-    return None if found is None else Root(found, inside, least)
+    sums = squares(value)
+    return None if sums is None else Root(sums, inside, least)
 
 
 def is_added_squares(value: Value | None) -> bool:
@@ -291,15 +289,15 @@ def _plus(value: Value) -> tuple[Value | None, float] | None:
     return None
 
 
-def epsilon_of_l2(found: Root) -> float | None:
+def epsilon_of_l2(norm: Root) -> float | None:
     """The epsilon of the l2_norm that x over this root is, for any x that fp16 holds; None where there is none. A limit
     below fp16's smallest number is never met but by zeros."""
-    if not isclose(found.squares.factor, 1, rel_tol=1e-6) or found.added:
+    if not isclose(norm.squares.factor, 1, rel_tol=1e-6) or norm.added:
         return None
-    least = max(found.least, sqrt(found.least_inside))
+    least = max(norm.least, sqrt(norm.least_inside))
     if least:
-        return least**2 if least < 2.0**-24 and found.inside == 0 else None
-    return found.inside or None
+        return least**2 if least < 2.0**-24 and norm.inside == 0 else None
+    return norm.inside or None
 
 
 def centred(value: Value, axes: tuple[int, ...]) -> Value | None:

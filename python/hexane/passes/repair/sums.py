@@ -49,10 +49,10 @@ def _between(value: Value | None, is_positive: bool) -> int | None:
         return None
     total = 1
     for v in of_data:
-        found = _between(v, is_positive)
-        if found is None or total > MOST_OPS:
+        count = _between(v, is_positive)
+        if count is None or total > MOST_OPS:
             return None
-        total += found
+        total += count
     return total
 
 
@@ -72,21 +72,21 @@ def mean_of_squares(m: Found) -> Value | None:
     """mean(%x^2)  ->  mean((%x * f)^2) / f / f, of numbers that f brings within fp16's squares"""
     node = m.node
     inner, by = factored(node.values[0])
-    found = squares(inner)
+    sums = squares(inner)
     is_mean = node.op == "reduce_mean"
     whole = inner is not None and inner.node.op in WEIGHTED_SUMS and inner.node == node
     known = ("reduce_mean",) if is_mean or _is_factored(m, inner) else ADDED
-    if inner is None or found is None or not (whole or inner.node.op in (*known, *ADDED[: 0 if is_mean else None])):
+    if inner is None or sums is None or not (whole or inner.node.op in (*known, *ADDED[: 0 if is_mean else None])):
         return None
     if is_mean and _is_factored(m, inner):
         return None  # with its factor
-    times = by * found.factor * found.count
-    if is_safe(found) or not 0 < abs(times) <= MOST_TIMES:
+    times = by * sums.factor * sums.count
+    if is_safe(sums) or not 0 < abs(times) <= MOST_TIMES:
         return None
-    b, x = Rewriter(*node.sources), m.now(found.x)
+    b, x = Rewriter(*node.sources), m.now(sums.x)
     assert x is not None
-    u, factor = simpler.held(b, x, found.axes)
-    y = b.reduce_mean(b.square(u), axes=found.axes)
+    u, factor = simpler.held(b, x, sums.axes)
+    y = b.reduce_mean(b.square(u), axes=sums.axes)
     if abs(times) > SMALL_TIMES:
         y = y if isclose(times, 1, rel_tol=1e-5) else b.mul(y, times)
         y = b.real_div(b.real_div(y, factor), factor)

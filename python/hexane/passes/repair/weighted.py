@@ -27,10 +27,10 @@ def deviation(m: Found) -> Value | None:
         value, inside = without_epsilon(value)
         if value is not None and not least and (limit := at_least(value)) is not None:
             value, least = limit[0], limit[1] + inside  # max(s, l) + e is max(s + e, l + e)
-    found = None if value is None else _parts(value)
-    if found is None or max(inside, least) > simpler.MOST_EPSILON:
+    parts = None if value is None else _parts(value)
+    if parts is None or max(inside, least) > simpler.MOST_EPSILON:
         return None
-    a, x, axes = found
+    a, x, axes = parts
     b, weights, now = Rewriter(*node.sources), m.now(a), m.now(x)
     assert now is not None
     u, f = simpler.held(b, b.sub(now, b.reduce_sum(b.mul(weights, now), axes=axes)), axes, brings_up=True)

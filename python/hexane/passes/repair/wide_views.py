@@ -43,22 +43,22 @@ def of_source(m: Found) -> Value | None:
         return source if source.shape == shape else m.make("reshape", [source], shape=shape)[0]
     blocks = _blocks(view.shape, source.shape)
     if OPS[node.op].elementwise and "axis" in node.attrs:
-        made = None
+        result = None
     elif OPS[node.op].elementwise:
         operands = _operands(m, inputs, view, source, blocks)
-        made = None if operands is None or shape != view.shape else m.make(node.op, operands, **node.attrs)[0]
+        result = None if operands is None or shape != view.shape else m.make(node.op, operands, **node.attrs)[0]
     elif view != inputs[0]:
-        made = None
+        result = None
     elif node.op == "transpose":
-        made = _transposed(m, source, blocks)
+        result = _transposed(m, source, blocks)
     elif (axes := _axes_of(node.attrs["axes"], view.shape, blocks)) is None:
-        made = None
+        result = None
     elif any(inputs[1:]) and [source.shape[a] for a in axes] != [view.shape[a] for a in node.attrs["axes"]]:
-        made = None  # gamma and beta have the shape of the axes
+        result = None  # gamma and beta have the shape of the axes
     else:
         kept = {"keep_dims": True} if node.op in REDUCTIONS else {}
-        made = m.make(node.op, [source, *inputs[1:]], **{**node.attrs, "axes": axes, **kept})[0]
-    return made if made is None or made.shape == shape else m.make("reshape", [made], shape=shape)[0]
+        result = m.make(node.op, [source, *inputs[1:]], **{**node.attrs, "axes": axes, **kept})[0]
+    return result if result is None or result.shape == shape else m.make("reshape", [result], shape=shape)[0]
 
 
 def _is_wide_view(v: Value | None) -> bool:
@@ -125,14 +125,14 @@ def _transposed(m: Found, source: Value, blocks: Sequence[Block]) -> Value | Non
 def _axes_of(given: Shape, view: Shape, blocks: Sequence[Block]) -> Shape | None:
     """The source's axes for axes of the view; None where these are a part of a block."""
     axes = {a % len(view) for a in given} or set(range(len(view)))
-    found = list[int]()
+    result = list[int]()
     for block in blocks:
         longer = {a for a in block.view if view[a] > 1}
         taken = axes.intersection(longer)
         if taken and taken != longer:
             return None
-        found += block.source if taken else ()
-    return tuple(found) or None
+        result += block.source if taken else ()
+    return tuple(result) or None
 
 
 FORMS = (

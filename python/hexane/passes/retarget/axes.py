@@ -89,9 +89,9 @@ def _gather(node: Node) -> Lines:
     assert x is not None
     assert indices is not None
     axis, many = node.attrs["axis"] % x.type.rank, indices.type.rank
-    found: Lines = {i: (i, None) for i in range(axis)}
-    found |= {axis + i: (None, i) for i in range(many)}
-    return found | {i + many - 1: (i, None) for i in range(axis + 1, x.type.rank)}
+    by_output: Lines = {i: (i, None) for i in range(axis)}
+    by_output |= {axis + i: (None, i) for i in range(many)}
+    return by_output | {i + many - 1: (i, None) for i in range(axis + 1, x.type.rank)}
 
 
 def _matmul(node: Node) -> Lines:
@@ -103,8 +103,8 @@ def _matmul(node: Node) -> Lines:
         return {}
     rows = x.type.rank - (1 if node.attrs["transpose_x"] else 2)
     columns = y.type.rank - (2 if node.attrs["transpose_y"] else 1)
-    found: Lines = {i: (aligned_axis(x, i, rank), aligned_axis(y, i, rank), None) for i in range(rank - 2)}
-    return found | {rank - 2: (rows, None, None), rank - 1: (None, columns, None if bias is None else 0)}
+    by_output: Lines = {i: (aligned_axis(x, i, rank), aligned_axis(y, i, rank), None) for i in range(rank - 2)}
+    return by_output | {rank - 2: (rows, None, None), rank - 1: (None, columns, None if bias is None else 0)}
 
 
 def _attention(node: Node) -> Lines:

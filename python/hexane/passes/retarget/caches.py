@@ -65,14 +65,14 @@ def read_caches(graph: Graph, chip: Chip, runs: Runs) -> Graph:
     writes = [node.values[0] for node in fused.nodes if node.op == "write_state"]
     decisions: list[Decision] = []
     beside, chosen = dict[Value, Value](), dict[Value, Value]()
-    made = _beside(fused, runs, beside, decisions)
-    made = _chosen(made, runs, chosen, decisions)
+    changed = _beside(fused, runs, beside, decisions)
+    changed = _chosen(changed, runs, chosen, decisions)
     if not decisions:
         return graph
     now = [chosen.get(w, w) for w in (beside.get(value, value) for value in writes)]
-    reached = {value for node in made.nodes for value in node.values}
+    reached = {value for node in changed.nodes for value in node.values}
     lost = [value for value in now if value not in reached]
-    return replace(made, updates=(*made.updates, *lost)).decided(*decisions)
+    return replace(changed, updates=(*changed.updates, *lost)).decided(*decisions)
 
 
 # ---- attention ----
@@ -104,8 +104,8 @@ def _beside(graph: Graph, runs: Runs, became: dict[Value, Value], decisions: lis
         if mask is not None and mask.dtype is BOOL and attrs["hidden"] == -inf:
             mask, kept = b.logical_and(mask, kept), None  # one choice in place of two
         decisions.append(Decision("retarget", node.where, "decomposed", BESIDE, SOURCE))
-        made = attention_of_parts(Rewriter(*node.sources), query, keys.both, values.both, (mask, kept), **attrs)
-        return (made,)
+        result = attention_of_parts(Rewriter(*node.sources), query, keys.both, values.both, (mask, kept), **attrs)
+        return (result,)
 
     return graph.rewrite(change, only=(ATTENTION,), became=became)
 
@@ -146,13 +146,13 @@ def _parts(operand: Value) -> _Parts | None:
         return None
     old, new, axis = rows.whole, rows.update, rows.axis
     for view in reversed(path):
-        found = _viewed(view, old, new, axis)
-        if found is None:
+        viewed = _viewed(view, old, new, axis)
+        if viewed is None:
             return None
-        old, new, axis = found
+        old, new, axis = viewed
     extent = rows.whole.shape[rows.axis]
-    made = _Parts((old, new), rows.places, rows.distinct, extent, node.sources)
-    return made if axis == operand.type.rank - 2 else None
+    parts = _Parts((old, new), rows.places, rows.distinct, extent, node.sources)
+    return parts if axis == operand.type.rank - 2 else None
 
 
 def _source(node: Node) -> Value | None:
@@ -260,8 +260,8 @@ def choose_rows(graph: Graph, runs: Runs) -> Graph:
         decisions.append(Decision("retarget", node.where, "decomposed", ONE_ROW, SOURCE))
         return (b.reshape(row, shape=node.types[0].shape),)
 
-    made = graph.rewrite(change, only=("gather",)) if computed else graph
-    return made.decided(*decisions) if decisions else graph
+    changed = graph.rewrite(change, only=("gather",)) if computed else graph
+    return changed.decided(*decisions) if decisions else graph
 
 
 def _computed(graph: Graph, runs: Runs) -> set[Value]:
@@ -291,7 +291,7 @@ def _chosen(graph: Graph, runs: Runs, became: dict[Value, Value], decisions: lis
         if _on_engine(readers, users, runs):
             for user in readers:
                 wanted[user] = (*wanted.get(user, ()), written)
-    made: dict[Value, Value] = {}
+    with_row: dict[Value, Value] = {}
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         if node not in wanted:
@@ -300,10 +300,10 @@ def _chosen(graph: Graph, runs: Runs, became: dict[Value, Value], decisions: lis
         for i, (old, value) in enumerate(zip(node.inputs, inputs, strict=True)):
             if old is None or value is None or old not in wanted[node]:
                 continue
-            if value not in made:
-                made[value] = _with_row(value.node)
+            if value not in with_row:
+                with_row[value] = _with_row(value.node)
                 decisions.append(Decision("retarget", value.node.where, "decomposed", CHOSEN, SOURCE))
-            operands[i] = made[value]
+            operands[i] = with_row[value]
         return node.with_inputs(tuple(operands)).values
 
     return graph.rewrite(change, became=became) if wanted else graph

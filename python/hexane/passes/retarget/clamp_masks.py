@@ -20,16 +20,16 @@ def clamp_masks(graph: Graph, target: object = None) -> Graph:
     """
     masks = mask_operands(graph.nodes)
     known = levels(graph.nodes, masks)
-    made: dict[Value, Value] = {}
+    by_value: dict[Value, Value] = {}
 
     def clamped(value: Value | None, old: Value | None) -> Value | None:
         if value is None or old is None or old.node.op != "const":
             return value
-        if old not in made:
+        if old not in by_value:
             assert old.node.data is not None
             data = hiding(old.node.data)
-            made[old] = old if data is old.node.data else constant(data, old.node.sources)
-        return made[old]
+            by_value[old] = old if data is old.node.data else constant(data, old.node.sources)
+        return by_value[old]
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         places = masks.get(id(node), ())

@@ -30,8 +30,8 @@ def _float_pool(b: Writer, node: Node) -> _Pool | None:
     (x,) = node.inputs
     if x is None or not is_image(node) or node.attrs["ceil_mode"] or x.dtype.kind != "float":
         return None
-    most, found = b.chip.extents.pool_window, windows(node)
-    return _Pool(x, found, most is not None and any(w.kernel > most and w.kernel != w.extent for w in found))
+    most, by_axis = b.chip.extents.pool_window, windows(node)
+    return _Pool(x, by_axis, most is not None and any(w.kernel > most and w.kernel != w.extent for w in by_axis))
 
 
 def max_pool_in_steps(b: Writer, node: Node) -> Rewritten | None:
@@ -39,13 +39,13 @@ def max_pool_in_steps(b: Writer, node: Node) -> Rewritten | None:
     pool = _float_pool(b, node)
     if pool is None or (not pool.wide and all(w.stride != 3 and w.dilation == 1 for w in pool.found)):
         return None
-    x, found, _ = pool
-    for w in found:
+    x, by_axis, _ = pool
+    for w in by_axis:
         x = padded(b, x, w.axis, w.before, w.after, -np.inf)
-    for w in found:
+    for w in by_axis:
         x = _max_along(b, x, w, b.chip.extents.pool_window or w.kernel)
     return Rewritten(
-        (every(b, x, [w.stride for w in found]),), "written as pools of stride 1, and every so many elements"
+        (every(b, x, [w.stride for w in by_axis]),), "written as pools of stride 1, and every so many elements"
     )
 
 
@@ -71,13 +71,13 @@ def avg_pool_as_conv(b: Writer, node: Node) -> Rewritten | None:
     pool = _float_pool(b, node)
     if pool is None or (not pool.wide and all(w.dilation == 1 for w in pool.found)):
         return None
-    x, found, _ = pool
-    size = found[0].kernel * found[1].kernel
-    weight = b.const(np.full((x.shape[1], 1, found[0].kernel, found[1].kernel), 1 / size, x.dtype.numpy))
-    same = {k: v for k, v in with_windows(node, found).items() if k != "kernel_sizes"}
+    x, by_axis, _ = pool
+    size = by_axis[0].kernel * by_axis[1].kernel
+    weight = b.const(np.full((x.shape[1], 1, by_axis[0].kernel, by_axis[1].kernel), 1 / size, x.dtype.numpy))
+    same = {k: v for k, v in with_windows(node, by_axis).items() if k != "kernel_sizes"}
     y = b.conv(x, weight, None, groups=x.shape[1], **same)
-    if node.attrs["exclude_padding"] and any(w.before or w.after for w in found):
-        rows, columns = (_counted(w) for w in found)
+    if node.attrs["exclude_padding"] and any(w.before or w.after for w in by_axis):
+        rows, columns = (_counted(w) for w in by_axis)
         y = b.mul(y, b.const((size / np.outer(rows, columns)).astype(x.dtype.numpy)))
     hazard = "the weights 1 / n of its means are rounded, and " + ORDER
     return Rewritten((y,), "written as a convolution with equal weights", hazard)

@@ -116,10 +116,10 @@ def fold_transpose(b: Writer, node: Node) -> Rewritten | None:
     assert x is not None
     if x.type.rank <= b.chip.extents.rank and (x.type.rank < 5 or node.attrs["perm"][0] == 0):
         return None
-    found = folded(x.shape, node.attrs["perm"])
-    if found is None or len(found[0]) > b.chip.extents.rank:
+    fold = folded(x.shape, node.attrs["perm"])
+    if fold is None or len(fold[0]) > b.chip.extents.rank:
         return None
-    shape, perm = found
+    shape, perm = fold
     y = b.view(x, shape)
     if perm != tuple(range(len(perm))):
         y = b.transpose(y, perm=perm)

@@ -43,10 +43,10 @@ def retarget(graph: Graph, target: Target) -> Graph:
         return graph
     if not graph.ops.isdisjoint(("write_state", "gather", *SCATTERS)):
         graph = choose_rows(read_caches(graph, target, runs_on(target)), runs_on(target))
-    made = _written(join_views(clamp_masks(graph), target), target)
-    while (joined := join_views(made, target)) is not made:  # forms make views as well
-        made = _written(joined, target)
-    return made
+    result = _written(join_views(clamp_masks(graph), target), target)
+    while (joined := join_views(result, target)) is not result:  # forms make views as well
+        result = _written(joined, target)
+    return result
 
 
 def _written(graph: Graph, chip: Chip) -> Graph:
@@ -77,10 +77,10 @@ def _written(graph: Graph, chip: Chip) -> Graph:
         decisions.extend(_of_node(node, chip, writer) if values is None else _of_notes(node, writer))
         return values
 
-    made = graph.rewrite(change)
-    outside = {node.where for node in made.nodes if node.op not in LEAVES and is_border(node, chip)}
-    before = tuple([d for d in made.decisions if d.verdict != "outside" or d.node in outside])
-    return made.annotated(decisions=before).decided(*decisions)
+    result = graph.rewrite(change)
+    outside = {node.where for node in result.nodes if node.op not in LEAVES and is_border(node, chip)}
+    before = tuple([d for d in result.decisions if d.verdict != "outside" or d.node in outside])
+    return result.annotated(decisions=before).decided(*decisions)
 
 
 def _cutting(graph: Graph) -> set[int]:

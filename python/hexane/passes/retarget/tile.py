@@ -87,8 +87,8 @@ def _joined(b: Writer, node: Node, axis: int, pieces: int, known: Lines) -> tupl
 
 
 def _spans(extent: int, pieces: int) -> list[tuple[int, int]]:
-    found = edges(extent, pieces)
-    return list(pairwise(found))
+    borders = edges(extent, pieces)
+    return list(pairwise(borders))
 
 
 def _name(node: Node, axis: int) -> str:

@@ -12,10 +12,10 @@ SEVERAL = 4  # times the bytes of the op's own tensors: worth reporting
 LEAST = 1 << 20  # bytes: less traffic takes no noticeable time
 
 
-def said_of_traffic(node: Node, made: Iterable[Node]) -> str:
+def said_of_traffic(node: Node, nodes: Iterable[Node]) -> str:
     """How many bytes the ops written for a node read and write, where these are several times the bytes of the node's
     own tensors; else ""."""
-    own, moved = _moved([node]), _moved(n for n in made if not OPS[n.op].view)
+    own, moved = _moved([node]), _moved(n for n in nodes if not OPS[n.op].view)
     if moved < LEAST or moved <= SEVERAL * own:
         return ""
     return f"it moves {size_text(moved)} on this chip, and its own tensors have {size_text(own)}"

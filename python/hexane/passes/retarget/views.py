@@ -47,9 +47,9 @@ def join_views(graph: Graph, chip: Chip) -> Graph:
             before, views = _before_views(x, fixed)
             (y,) = apply(OPS[node.op], [before, *inputs[1:]], node.attrs, node.sources)
             return apply(OPS["reshape"], [y], {"shape": node.types[0].shape}, views)
-        if node.op != "transpose" or x.type.rank <= most or (found := folded(x.shape, node.attrs["perm"])) is None:
+        if node.op != "transpose" or x.type.rank <= most or (fold := folded(x.shape, node.attrs["perm"])) is None:
             return None
-        shape, perm = found
+        shape, perm = fold
         if len(shape) > most:
             return None
         y = _viewed(x, shape, node, fixed)
@@ -98,12 +98,12 @@ def _is_view(x: Value) -> bool:
     return x.node.op in VIEWS and x.node.inputs[0] is not None
 
 
-def _is_taken(made: Value, x: Value, chip: Chip, fixed: Container[Value]) -> bool:
+def _is_taken(reshaped: Value, x: Value, chip: Chip, fixed: Container[Value]) -> bool:
     """True if the chip computes the view that replaces the views of x, or the host does because one of its tensors has
     too many axes. No view that the chip refuses for another reason is hidden in the latter."""
-    if made.node.op != "reshape" or judge(made.node, chip).verdict == "native":
+    if reshaped.node.op != "reshape" or judge(reshaped.node, chip).verdict == "native":
         return True
-    return is_border(made.node, chip) and all(
+    return is_border(reshaped.node, chip) and all(
         is_border(view, chip) or judge(view, chip).verdict == "native" for view in _views(x, fixed)
     )
 

@@ -55,14 +55,14 @@ def is_image(node: Node) -> bool:
     return node.types[0].rank == 4 and node.attrs["layout"] == "nchw"
 
 
-def with_windows(node: Node, found: Sequence[Window]) -> dict[str, tuple[int, ...]]:
+def with_windows(node: Node, by_axis: Sequence[Window]) -> dict[str, tuple[int, ...]]:
     """The node's attributes with these windows."""
-    sizes = {"kernel_sizes": tuple([w.kernel for w in found])} if "kernel_sizes" in node.attrs else {}
+    sizes = {"kernel_sizes": tuple([w.kernel for w in by_axis])} if "kernel_sizes" in node.attrs else {}
     return {
         **sizes,
-        "strides": tuple([w.stride for w in found]),
-        "dilations": tuple([w.dilation for w in found]),
-        "pad": tuple([p for w in found for p in (w.before, w.after)]),
+        "strides": tuple([w.stride for w in by_axis]),
+        "dilations": tuple([w.dilation for w in by_axis]),
+        "pad": tuple([p for w in by_axis for p in (w.before, w.after)]),
     }
 
 
@@ -131,12 +131,12 @@ def large_strides(b: Writer, node: Node) -> Rewritten | None:
     """conv(%x, %w) {strides=16}  ->  every second element of conv(%x, %w) {strides=8}"""
     if not is_image(node):
         return None
-    found = windows(node)
+    by_axis = windows(node)
     allowed = (1, *b.chip.extents.stride_factors)
-    if all(w.stride in allowed for w in found):
+    if all(w.stride in allowed for w in by_axis):
         return None
-    firsts = [w.stride if w.stride in allowed else _factor(b, w.stride) for w in found]
-    rest = [w.stride // first for w, first in zip(found, firsts, strict=True)]
+    firsts = [w.stride if w.stride in allowed else _factor(b, w.stride) for w in by_axis]
+    rest = [w.stride // first for w, first in zip(by_axis, firsts, strict=True)]
     (y,) = b.again(node, node.inputs, strides=tuple(firsts))
     how = " and ".join(f"{a} x {r}" for a, r in zip(firsts, rest, strict=True) if r > 1)
     return Rewritten((every(b, y, rest),), f"written with strides of {how}")
@@ -146,24 +146,24 @@ def dilated(b: Writer, node: Node) -> Rewritten | None:
     """conv(%x, %w) {dilations=5}  ->  the convolution without dilation of each fifth pixel, these images side by side in the batch"""  # noqa: E501
     if not is_image(node):
         return None
-    found = windows(node)
-    large = any(w.kernel > most for w, most in zip(found, largest_kernel(b.chip, True, small=True)[1:], strict=True))
+    by_axis = windows(node)
+    large = any(w.kernel > most for w, most in zip(by_axis, largest_kernel(b.chip, True, small=True)[1:], strict=True))
     spread = [
-        w.dilation > 1 and (large or not made_of_factors(w.dilation, b.chip.extents.stride_factors)) for w in found
+        w.dilation > 1 and (large or not made_of_factors(w.dilation, b.chip.extents.stride_factors)) for w in by_axis
     ]
     if not any(spread):
         return None
-    steps = [w.stride if s else 1 for w, s in zip(found, spread, strict=True)]
+    steps = [w.stride if s else 1 for w, s in zip(by_axis, spread, strict=True)]
     if max(steps) > 1:
-        (y,) = b.again(node, node.inputs, strides=tuple([w.stride // s for w, s in zip(found, steps, strict=True)]))
+        (y,) = b.again(node, node.inputs, strides=tuple([w.stride // s for w, s in zip(by_axis, steps, strict=True)]))
         return Rewritten((every(b, y, steps),), "written with a stride of 1")
-    w = found[spread.index(True)]
+    w = by_axis[spread.index(True)]
     x, weight, bias = node.inputs
     assert x is not None
     rows = ceil(w.out / w.dilation) + w.kernel - 1
     x = padded(b, x, w.axis, w.before, rows * w.dilation - w.extent - w.before)
     x = _to_batch(b, x, w.axis, w.dilation)
-    dense = [v._replace(dilation=1, before=0, after=0) if v is w else v for v in found]
+    dense = [v._replace(dilation=1, before=0, after=0) if v is w else v for v in by_axis]
     (y,) = b.again(node, (x, weight, bias), **with_windows(node, dense))
     y = b.cut(_from_batch(b, y, w.axis, w.dilation), w.axis, 0, w.out)
     return Rewritten((y,), f"written with {w.dilation} images in the batch instead of a dilation of {w.dilation}")
@@ -209,20 +209,20 @@ def kernel_to_depth(b: Writer, node: Node) -> Rewritten | None:
     x, weight, bias = node.inputs
     assert x is not None
     assert weight is not None
-    found, most = windows(node), _largest_kernels(b, node)
+    by_axis, most = windows(node), _largest_kernels(b, node)
     steps = []
-    for w, limit in zip(found, most, strict=True):
+    for w, limit in zip(by_axis, most, strict=True):
         wrong = w.kernel > limit or w.stride not in (1, *b.chip.extents.stride_factors)
         steps.append(w.stride if wrong and w.dilation == 1 and w.kernel % w.stride == 0 else 1)
     if max(steps) == 1:
         return None
     for place, step in enumerate(steps):
         if step > 1:
-            w = found[place]
+            w = by_axis[place]
             x = padded(b, x, w.axis, w.before, (w.out - 1) * step + w.kernel - w.extent - w.before)
             x, weight = _to_depth(b, x, w.axis, step), _to_depth(b, weight, w.axis, step)
-            found[place] = w._replace(kernel=w.kernel // step, stride=1, before=0, after=0)
-    (y,) = b.again(node, (x, weight, bias), **with_windows(node, found))
+            by_axis[place] = w._replace(kernel=w.kernel // step, stride=1, before=0, after=0)
+    (y,) = b.again(node, (x, weight, bias), **with_windows(node, by_axis))
     return Rewritten((y,), f"space to depth: {' x '.join(map(str, steps))} pixels in the channels", ORDER)
 
 
@@ -237,13 +237,13 @@ def _to_depth(b: Writer, x: Value, axis: int, step: int) -> Value:
 
 def _largest_kernels(b: Writer, node: Node) -> tuple[int, int]:
     """(height, width) of the largest kernel that the chip takes for such a convolution."""
-    transposed, found = node.op == "conv_transpose", windows(node)
-    small = node.attrs["groups"] > 1 or any(w.dilation > 1 for w in found)
+    transposed, by_axis = node.op == "conv_transpose", windows(node)
+    small = node.attrs["groups"] > 1 or any(w.dilation > 1 for w in by_axis)
     _, *large_sides = largest_kernel(b.chip, fp16=True)
     _, *small_sides = largest_kernel(b.chip, fp16=True, small=True)
     height, width = (
         little if small or (transposed and w.stride > 1) else large
-        for w, large, little in zip(found, large_sides, small_sides, strict=True)
+        for w, large, little in zip(by_axis, large_sides, small_sides, strict=True)
     )
     return height, width
 
@@ -252,8 +252,8 @@ def split_kernel(b: Writer, node: Node) -> Rewritten | None:
     """conv(%x, %w : [O, C, 3, 20])  ->  conv(%x, %w[.., :10]) + conv(%x[.., 10:], %w[.., 10:])"""
     if not is_image(node):
         return None
-    found, most = windows(node), _largest_kernels(b, node)
-    w, limit = next(((w, n) for w, n in zip(found, most, strict=True) if w.kernel > n), (None, 0))
+    by_axis, most = windows(node), _largest_kernels(b, node)
+    w, limit = next(((w, n) for w, n in zip(by_axis, most, strict=True) if w.kernel > n), (None, 0))
     if w is None:
         return None
     pieces = ceil(w.kernel / limit)
@@ -261,7 +261,7 @@ def split_kernel(b: Writer, node: Node) -> Rewritten | None:
     write = _part_transposed if node.op == "conv_transpose" else _part
     total: Value | None = None
     for first, last in pairwise(taps):
-        part = write(b, node, found, w, (first, last))
+        part = write(b, node, by_axis, w, (first, last))
         if part is not None:
             total = part if total is None else b.add(total, part)
     if total is None:  # the result is all padding
@@ -272,7 +272,7 @@ def split_kernel(b: Writer, node: Node) -> Rewritten | None:
     return Rewritten((total,), f"tiled: kernel {NAMES[w.axis]}, {pieces} pieces", SUMS.format(pieces))
 
 
-def _part(b: Writer, node: Node, found: list[Window], w: Window, taps: tuple[int, int]) -> Value | None:
+def _part(b: Writer, node: Node, by_axis: list[Window], w: Window, taps: tuple[int, int]) -> Value | None:
     """The sum over some taps of a kernel; None if they only see zeros around the image."""
     x, weight, _ = node.inputs
     assert x is not None
@@ -283,19 +283,19 @@ def _part(b: Writer, node: Node, found: list[Window], w: Window, taps: tuple[int
     if low >= high:
         return None
     part = w._replace(before=low - start, after=stop - high)
-    changed = with_windows(node, [part if v is w else v for v in found])
+    changed = with_windows(node, [part if v is w else v for v in by_axis])
     (y,) = b.again(node, (b.cut(x, w.axis, low, high), b.cut(weight, w.axis, *taps), None), **changed)
     return y
 
 
-def _part_transposed(b: Writer, node: Node, found: list[Window], w: Window, taps: tuple[int, int]) -> Value | None:
+def _part_transposed(b: Writer, node: Node, by_axis: list[Window], w: Window, taps: tuple[int, int]) -> Value | None:
     """The same of a transposed convolution, with zeros where these taps give nothing."""
     x, weight, _ = node.inputs
     assert x is not None
     assert weight is not None
     whole = w._replace(before=0, after=0)
-    padding = [0 if v is w else p for v, p in zip(found, node.attrs["output_padding"], strict=True)]
-    changed = with_windows(node, [whole if v is w else v for v in found])
+    padding = [0 if v is w else p for v, p in zip(by_axis, node.attrs["output_padding"], strict=True)]
+    changed = with_windows(node, [whole if v is w else v for v in by_axis])
     (y,) = b.again(node, (x, b.cut(weight, w.axis, *taps), None), output_padding=tuple(padding), **changed)
     offset = taps[0] * w.dilation - w.before
     low, high = max(0, -offset), min(y.shape[w.axis], w.out - offset)
@@ -311,22 +311,22 @@ def tile_image(b: Writer, node: Node) -> Rewritten | None:
     """conv(%x : [N, C, 20000, W])  ->  concat of two convolutions: the upper and the lower rows, with a shared halo"""
     if not is_image(node) or node.op == "conv_transpose":
         return None
-    found = windows(node)
-    for w in found:
+    by_axis = windows(node)
+    for w in by_axis:
         rows = largest(node.inputs[0].type, w.axis, b.chip)  # type: ignore[union-attr]
         # What so many rows of input give, and what so many rows of output may be.
         most = min((rows - w.reach) // w.stride + 1, rows)
         if (w.out > rows or w.extent > rows) and most > 0:
             pieces = ceil(w.out / most)
             spans = edges(w.out, pieces)
-            parts = [_rows(b, node, found, w, *span) for span in pairwise(spans)]
+            parts = [_rows(b, node, by_axis, w, *span) for span in pairwise(spans)]
             if any(p is None for p in parts):
                 return None
             return Rewritten((b.join([p for p in parts if p is not None], w.axis),), f"tiled: spatial, {pieces} pieces")
     return None
 
 
-def _rows(b: Writer, node: Node, found: list[Window], w: Window, first: int, last: int) -> Value | None:
+def _rows(b: Writer, node: Node, by_axis: list[Window], w: Window, first: int, last: int) -> Value | None:
     """Some rows (or columns) of the result; None if they only see padding."""
     x, *rest = node.inputs
     assert x is not None
@@ -340,7 +340,7 @@ def _rows(b: Writer, node: Node, found: list[Window], w: Window, first: int, las
     if max(low - start, after) >= w.reach and node.op not in ("conv", "conv_transpose"):
         return None
     part = w._replace(before=low - start, after=after)
-    changed = with_windows(node, [part if v is w else v for v in found])
+    changed = with_windows(node, [part if v is w else v for v in by_axis])
     (y,) = b.again(node, (b.cut(x, w.axis, low, high), *rest), **changed)
     return y
 
@@ -351,8 +351,8 @@ def tile_transposed(b: Writer, node: Node) -> Rewritten | None:
         return None
     x, *rest = node.inputs
     assert x is not None
-    found = windows(node)
-    for place, w in enumerate(found):
+    by_axis = windows(node)
+    for place, w in enumerate(by_axis):
         rows = largest(x.type, w.axis, b.chip)
         if w.out <= rows and w.extent <= rows:
             continue
@@ -367,7 +367,7 @@ def tile_transposed(b: Writer, node: Node) -> Rewritten | None:
             part = w._replace(before=top - low * w.stride, after=max(end - bottom, 0))
             padding = list(node.attrs["output_padding"])
             padding[place] = max(bottom - end, 0)
-            changed = with_windows(node, [part if v is w else v for v in found])
+            changed = with_windows(node, [part if v is w else v for v in by_axis])
             parts += b.again(node, (b.cut(x, w.axis, low, high), *rest), output_padding=tuple(padding), **changed)
         return Rewritten((b.join(parts, w.axis),), f"tiled: spatial, {pieces} pieces")
     return None

@@ -161,9 +161,9 @@ class Writer(Rewriter):
         if x.node.op == "concat":
             parts = [self.cut(part, axis, start, stop) for part in x.node.inputs if part is not None]
             return self.join(parts, x.node.attrs["axis"])
-        found = _slice_of(x)
-        assert found is not None
-        source, begin = found
+        sliced = _slice_of(x)
+        assert sliced is not None
+        source, begin = sliced
         part = self.cut(source, axis, start + begin[axis], stop + begin[axis])
         begin, size = [*begin], [*x.shape]
         begin[axis], size[axis] = 0, stop - start
@@ -254,9 +254,9 @@ def _slice_of(x: Value) -> tuple[Value, list[int]] | None:
 
 def _slice_along(x: Value, axis: int) -> tuple[Value, int] | None:
     """The tensor that x is a slice of along this axis alone, in steps of 1, and where it begins."""
-    if (found := _slice_of(x)) is None:
+    if (sliced := _slice_of(x)) is None:
         return None
-    source, begin = found
+    source, begin = sliced
     same = all(a == axis or d == source.shape[a] for a, d in enumerate(x.shape))
     return (source, begin[axis]) if same else None
 
@@ -273,8 +273,8 @@ def _in_pieces(x: Value | None, axis: int, chip: Chip) -> bool:
 
     Slices and joins along other axes, margins and views may be between.
     """
-    found = None if x is None else _slice_of(x)
-    if x is None or (found is None and fits(x.type, chip)):
+    sliced = None if x is None else _slice_of(x)
+    if x is None or (sliced is None and fits(x.type, chip)):
         return False
     if x.node.op == "concat":
         if x.node.attrs["axis"] == axis:
@@ -282,8 +282,8 @@ def _in_pieces(x: Value | None, axis: int, chip: Chip) -> bool:
         return any(_in_pieces(part, axis, chip) for part in x.node.inputs)
     if x.node.op == "pad":
         return _has_margins(x, axis) and _in_pieces(x.node.inputs[0], axis, chip)
-    if found is not None:
-        return not fits(found[0].type, chip) and _in_pieces(found[0], axis, chip)
+    if sliced is not None:
+        return not fits(sliced[0].type, chip) and _in_pieces(sliced[0], axis, chip)
     return _joined_behind(x, axis, chip) is not None
 
 

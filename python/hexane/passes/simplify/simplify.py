@@ -30,10 +30,10 @@ def simplify(graph: Graph, target: Target) -> Graph:
         x = inputs[0]
         assert x is not None
         if node.op in _LIMITS:
-            found = _limited(node, x, alone=counts[node.inputs[0]] == 1)  # type: ignore[index]
+            simpler = _limited(node, x, alone=counts[node.inputs[0]] == 1)  # type: ignore[index]
         else:
-            found = _RULES[node.op](node, x) if node.op in _RULES else _OF_ALL[node.op](node, inputs)
-        return None if found is None else (found,)
+            simpler = _RULES[node.op](node, x) if node.op in _RULES else _OF_ALL[node.op](node, inputs)
+        return None if simpler is None else (simpler,)
 
     return graph.rewrite(change, {*_RULES, *_LIMITS, *_OF_ALL})
 

@@ -28,15 +28,15 @@ def write_rows(graph: Graph, target: Target | None = None, most: int = MOST) -> 
     writes = [node for node in graph.nodes if node.op == "write_state"]
     states = [node.inputs[0] for node in writes]
     alone = [node for node in writes if states.count(node.inputs[0]) == 1]
-    found = {made.scatter: made for node in alone if (made := _found(node, most))}
+    by_scatter = {candidate.scatter: candidate for node in alone if (candidate := _found(node, most))}
     written: dict[Node, Value] = {}
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         if node in written:
             return (written[node],)
-        if node not in found:
+        if node not in by_scatter:
             return None
-        write, views, labels = found[node].write, found[node].views, found[node].labels
+        write, views, labels = by_scatter[node].write, by_scatter[node].views, by_scatter[node].labels
         rows = row_update(node.with_inputs(inputs))
         assert rows is not None
         whole = written[write] = _written(rows, labels, write)
@@ -44,7 +44,7 @@ def write_rows(graph: Graph, target: Target | None = None, most: int = MOST) -> 
             (whole,) = apply(OPS[view.op], [whole], view.attrs, view.sources)
         return (whole,)
 
-    return graph.rewrite(change) if found else graph
+    return graph.rewrite(change) if by_scatter else graph
 
 
 class _Found(NamedTuple):

@@ -194,7 +194,7 @@ class _Plan:
         return takes(x.node, "post_activation" if node.op == "anec.neuron" else "gain_offset")
 
     def _find_edges(self) -> None:
-        made = dict[_Edge, None]()
+        edges = dict[_Edge, None]()
         for value, readers in self._values():
             of = self.group_of.get(value.node)
             groups: dict[_Group | None, list[Node]] = {}
@@ -212,8 +212,8 @@ class _Plan:
             source, steps = self._chain(value)
             for group, nodes in groups.items():
                 for_product = value not in self.roots and reads(nodes, value)
-                made[_Edge(source, tuple(steps), group, for_product)] = None
-        for edge in made:
+                edges[_Edge(source, tuple(steps), group, for_product)] = None
+        for edge in edges:
             for group in {self.group_of.get(edge.source.node), edge.group}:
                 if group is not None:
                     self.edges[group].append(edge)
@@ -281,12 +281,12 @@ class _Plan:
             steps += _there(shape, edge.group.layout)
         if not steps:
             return 0
-        found = ways(source, steps, self.chip)
-        if not found:
+        candidates = ways(source, steps, self.chip)
+        if not candidates:
             changed = len(steps) != len(edge.steps)
             return float("inf") if changed else len(steps)
         alone = edge.source.node if self.counts[edge.source] == 1 else None
-        return min(layers_of(way, tuple(source.shape), alone, edge.for_product) for way in found)
+        return min(layers_of(way, tuple(source.shape), alone, edge.for_product) for way in candidates)
 
     def _is_taken(self, group: _Group, layout: Shape) -> bool:
         """True if the chip takes every layer of the group in the layout."""
@@ -318,9 +318,9 @@ class _Plan:
                 moved = data if _is_number(new) else data.reshape(_four(data.shape)).transpose(layout)
                 return constant(np.ascontiguousarray(moved), new.node.sources, new.dtype)
             source, steps = traced(new, _there(new.shape, layout))
-            found = ways(source.type, steps, self.chip)
-            way = found[0] if found else tuple(_there(new.shape, layout))
-            return written(source if found else new, way, node.sources)
+            candidates = ways(source.type, steps, self.chip)
+            way = candidates[0] if candidates else tuple(_there(new.shape, layout))
+            return written(source if candidates else new, way, node.sources)
 
         def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
             group = self.group_of.get(node)
@@ -332,15 +332,15 @@ class _Plan:
                 for old, new in zip(node.inputs[:count], inputs[:count], strict=True)
             ]
             if node.op in MOVES:
-                (made,) = operands
-                assert made is not None
+                (relaid,) = operands
+                assert relaid is not None
             else:
-                made = _relaid(node.with_inputs(inputs), operands, group.layout)
+                relaid = _relaid(node.with_inputs(inputs), operands, group.layout)
                 decisions.append(
                     Decision(STAGE, node.where, "rewritten", f"in the order {group.layout} of its axes", SOURCE)
                 )
-            laid[node.values[0]] = made
-            return (written(made, tuple(_back(node.types[0], group.layout)), node.sources),)
+            laid[node.values[0]] = relaid
+            return (written(relaid, tuple(_back(node.types[0], group.layout)), node.sources),)
 
         return self.graph.rewrite(change).decided(*decisions)
 

@@ -80,5 +80,5 @@ def _both(node: Node, inputs: tuple[Value | None, ...], chip: Chip) -> tuple[Val
     first, second = (made_by(v, "anec.transpose") for v in inputs[:2])
     if first is None or second is None or first.attrs != second.attrs or first.types != second.types:
         return None
-    made = apply(OPS[node.op], [first.inputs[0], second.inputs[0]], node.attrs, joined_sources(node, first))
-    return (transposed(made[0], first.attrs["perm"], node, chip),)
+    result = apply(OPS[node.op], [first.inputs[0], second.inputs[0]], node.attrs, joined_sources(node, first))
+    return (transposed(result[0], first.attrs["perm"], node, chip),)

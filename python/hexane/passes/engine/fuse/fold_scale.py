@@ -28,8 +28,8 @@ def fold_scale(graph: Graph, target: Target) -> Graph:
         if node.op != "anec.gain_offset_control" or inputs[0] is None or not readers.alone(inputs[0]):
             return None
         if slots_of(inputs[0].node):
-            made = into_slot(node, inputs, inputs[0].node, node.attrs["axis"])
-            return None if made is None else (made,)
+            scaled = into_slot(node, inputs, inputs[0].node, node.attrs["axis"])
+            return None if scaled is None else (scaled,)
         first = made_by(inputs[0], node.op)
         if first is None:
             return None

@@ -36,12 +36,12 @@ def hoist_goc_or_activation_for_conv_fusion(graph: Graph, target: Target) -> Gra
         axis = moved_axis(node, path)
         if axis is None:
             return None
-        made = _done(node, inputs, source, axis, decisions)
-        if made is None or (not path and made.node.op == "anec.neuron"):
+        result = _done(node, inputs, source, axis, decisions)
+        if result is None or (not path and result.node.op == "anec.neuron"):
             return None
         for step in reversed(path):
-            made = apply(OPS[step.op], [made], step.attrs, joined_sources(step, node))[0]
-        return (made,)
+            result = apply(OPS[step.op], [result], step.attrs, joined_sources(step, node))[0]
+        return (result,)
 
     return graph.rewrite(change).decided(*decisions)
 

@@ -38,8 +38,8 @@ def join_moves(graph: Graph, chip: Chip) -> Graph:
             return None
         now = node if inputs == node.inputs else node.with_inputs(inputs)
         source, steps = traced(now.values[0])
-        found = ways(source.type, steps, chip)
-        if not found:
+        candidates = ways(source.type, steps, chip)
+        if not candidates:
             return None
         for_product = node.values[0] in products
 
@@ -50,7 +50,7 @@ def join_moves(graph: Graph, chip: Chip) -> Graph:
         gone = len([*chain_nodes(now.values[0], source, readers.alone)])
         kept, last = steps[: len(steps) - gone], steps[len(steps) - gone :]
         start = tuple(source.shape)
-        best = min(found, key=lambda way: cost(way, start, source))
+        best = min(candidates, key=lambda way: cost(way, start, source))
         before = cost(last, shape_behind(start, kept), None if kept else source)
         return (written(source, best, node.sources),) if cost(best, start, source) < before else None
 

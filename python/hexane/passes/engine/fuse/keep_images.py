@@ -33,20 +33,20 @@ def keep_images(graph: Graph, chip: Chip) -> Graph:
     if "anec.reshape" not in graph.ops:
         return graph
     for image in _images(graph):
-        made = _with_images(graph, image, chip)
-        if _moves(made) < _moves(graph):
-            graph = made
+        candidate = _with_images(graph, image, chip)
+        if _moves(candidate) < _moves(graph):
+            graph = candidate
     return graph
 
 
 def _images(graph: Graph) -> list[_Image]:
     """The extents of the images that reshapes flatten, in order."""
-    found = dict[_Image, None]()
+    images = dict[_Image, None]()
     for node in graph.nodes:
         x = node.inputs[0] if node.op == "anec.reshape" else None
         if x is not None and (image := _flattened(x.shape, node.types[0].shape)) is not None:
-            found[image] = None
-    return list(found)
+            images[image] = None
+    return list(images)
 
 
 def _flattened(before: Sequence[int], after: Sequence[int]) -> _Image | None:
@@ -133,5 +133,5 @@ def _reshaped(value: Value, shape: Sequence[int], node: Node) -> Value:
 
 
 def _moves(graph: Graph) -> int:
-    found = [node for node in graph.nodes if node.op in MOVES and node.inputs[0] is not None]
-    return sum(is_layer(step_of(node), tuple(node.inputs[0].shape)) for node in found if node.inputs[0] is not None)
+    moves = [node for node in graph.nodes if node.op in MOVES and node.inputs[0] is not None]
+    return sum(is_layer(step_of(node), tuple(node.inputs[0].shape)) for node in moves if node.inputs[0] is not None)

@@ -36,8 +36,8 @@ def mirror_by_product(graph: Graph, chip: Chip) -> Graph:
         both = apply(OPS["anec.mul"], [flat, signs], {}, sources)[0]
         if refusal(flat.node, chip) is not None or refusal(both.node, chip) is not None:
             return None
-        made = apply(OPS["anec.reshape"], [both], {"shape": node.types[0].shape}, sources)[0]
-        return None if refusal(made.node, chip) is not None else (made,)
+        mirrored = apply(OPS["anec.reshape"], [both], {"shape": node.types[0].shape}, sources)[0]
+        return None if refusal(mirrored.node, chip) is not None else (mirrored,)
 
     return graph.rewrite(change)
 

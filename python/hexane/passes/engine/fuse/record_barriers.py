@@ -21,7 +21,7 @@ def record_barriers(graph: Graph, target: Target) -> Graph:
     from a layer without a free slot.
     """
     counts = graph.use_counts()
-    found = []
+    barriers = []
     for node in graph.nodes:
         reason = ""
         if node.op == "anec.sdpa":
@@ -38,8 +38,8 @@ def record_barriers(graph: Graph, target: Target) -> Graph:
         elif node.op in _FUSABLE and node.inputs[0] is not None:
             reason = _stays(node.inputs[0].node, node, counts[node.inputs[0]])
         if reason:
-            found.append(Decision(STAGE, node.where, "barrier", reason, TABLE))
-    return graph.decided(*found)
+            barriers.append(Decision(STAGE, node.where, "barrier", reason, TABLE))
+    return graph.decided(*barriers)
 
 
 def _stays(producer: Node, node: Node, readers: int) -> str:

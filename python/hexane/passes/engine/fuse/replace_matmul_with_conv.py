@@ -79,8 +79,8 @@ def _kept(node: Node, x: Value, weight: Value, chip: Chip) -> str:
         if got > most:
             return f"as an image its {name} would be {got}, the chip takes {most}"
     result = node.types[0]
-    made = tensor_type(x.dtype, (batch, outer, rows, result.shape[-1]))
-    for before, shape in ((x.type, (batch, outer, rows, inner)), (made, result.shape)):
+    kind = tensor_type(x.dtype, (batch, outer, rows, result.shape[-1]))
+    for before, shape in ((x.type, (batch, outer, rows, inner)), (kind, result.shape)):
         if reason := refused_reshape(before, shape, chip):
             return f"the reshape of {before} to {shape} that an image takes: {reason}"
     return ""
@@ -110,8 +110,8 @@ def _as_conv(node: Node, x: Value, weight: Value) -> Value:
     filters = _filters(weight, bool(out_first))
     attrs = {k: node.attrs[k] for k in ("epilogue", "rounds")}
     assert not attrs["epilogue"], "slots are filled behind this pass"
-    made = layer("convolution", [image, filters, None], **attrs)
-    return shaped(layer("transpose", [made], perm=(0, 2, 3, 1)), node.types[0].shape)
+    product = layer("convolution", [image, filters, None], **attrs)
+    return shaped(layer("transpose", [product], perm=(0, 2, 3, 1)), node.types[0].shape)
 
 
 def _filters(weight: Value, out_first: bool) -> Value:

@@ -29,9 +29,9 @@ def scaled_ew_or_ew_with_const_in_to_goc(graph: Graph, target: Target) -> Graph:
         if node.types[0].dtype.kind != "float":
             return None
         for i in (0, 1):
-            found = _affine(node, inputs, i, channels)
-            if found is not None:
-                x, gain, offset, axis = found
+            affine = _affine(node, inputs, i, channels)
+            if affine is not None:
+                x, gain, offset, axis = affine
                 attrs = {"axis": axis, "epilogue": node.attrs["epilogue"], "rounds": node.attrs["rounds"]}
                 return apply(OPS["anec.gain_offset_control"], [x, gain, offset], attrs, node.sources)
         return None

@@ -30,16 +30,16 @@ def share_keys(graph: Graph, chip: Chip) -> Graph:
         shared = [_before_repeat(inputs[place]) for place in SHARED[node.op]]
         heads, each = query.shape[1], 0
         operands: list[Value | None] = list(inputs)
-        for place, found in zip(SHARED[node.op], shared, strict=True):
-            if found is None:
+        for place, operand in zip(SHARED[node.op], shared, strict=True):
+            if operand is None:
                 return None
-            source, swapped = found
+            source, swapped = operand
             batch, count = source.shape[0], source.shape[1]
             if batch != query.shape[0] or heads % count or (each and heads // count != each):
                 return None
             each = heads // count
-            made = _reshaped(source, (batch * count, 1, *source.shape[-2:]), node)
-            operands[place] = _turned(made, node) if swapped else made
+            reshaped = _reshaped(source, (batch * count, 1, *source.shape[-2:]), node)
+            operands[place] = _turned(reshaped, node) if swapped else reshaped
         groups = query.shape[0] * heads // each
         operands[0] = _reshaped(query, (groups, each, *query.shape[-2:]), node)
         if len(inputs) > 3 and (mask := inputs[3]) is not None:

@@ -27,10 +27,10 @@ def simple_activation(graph: Graph, target: Target) -> Graph:
         if x is None or not readers.alone(x) or node.op not in ALIKE:
             return None
         if node.op == "anec.gain_offset_control":
-            made = put_affine(node, inputs, x.node, node.attrs["axis"])
-            if made is not None:
+            result = put_affine(node, inputs, x.node, node.attrs["axis"])
+            if result is not None:
                 decisions.append(fused(STAGE, node, x.node, "gain_offset"))
-            return None if made is None else (made,)
+            return None if result is None else (result,)
         then = users.get(node.values[0], [])
         kind = "pre_activation" if len(then) == 1 and then[0].op in ALIKE else "post_activation"
         kind = kind if takes(x.node, kind) else "post_activation"

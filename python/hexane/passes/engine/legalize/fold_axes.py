@@ -31,10 +31,10 @@ def fold_axes(graph: Graph, chip: Chip) -> Graph:
         folded = (prod(shape[: len(shape) - most + 1]), *shape[len(shape) - most + 1 :])
         operands = [layer("reshape", [v], node.sources, shape=folded) if v.shape else v for v in given]
         types = tuple(type(t)(t.dtype, folded) for t in node.types)
-        made = make_node(node.op, operands, node.attrs, types, node.sources).values[0]
+        result = make_node(node.op, operands, node.attrs, types, node.sources).values[0]
         decisions.append(
             Decision(STAGE, node.where, "rewritten", f"{len(shape)} axes, the chip takes {most}", "guide ch22")
         )
-        return (layer("reshape", [made], node.sources, shape=shape),)
+        return (layer("reshape", [result], node.sources, shape=shape),)
 
     return graph.rewrite(change, _EACH).decided(*decisions)

@@ -84,8 +84,8 @@ def split_kernel_memory(graph: Graph, chip: Chip) -> Graph:
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         if not is_weight(inputs[1]):
             return None
-        made = _fitted(node, inputs, chip, decisions)
-        return None if made is None else (made,)
+        fitted = _fitted(node, inputs, chip, decisions)
+        return None if fitted is None else (fitted,)
 
     return graph.rewrite(change, ("anec.convolution", "anec.linear")).decided(*decisions)
 

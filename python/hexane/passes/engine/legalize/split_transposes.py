@@ -34,12 +34,12 @@ def split_transposes(graph: Graph, chip: Chip) -> Graph:
         x = inputs[0]
         if x is None or is_valid_ne_transpose_configuration(x.type, node.attrs["perm"], chip):
             return None
-        made = (
+        result = (
             _in_passes(x, node.attrs["perm"], node, chip)
             if x.type.rank > chip.extents.rank
             else _in_pieces(x, node.attrs["perm"], node, chip)
         )
-        if made is not None:
+        if result is not None:
             decisions.append(
                 Decision(
                     "split_transposes",
@@ -49,7 +49,7 @@ def split_transposes(graph: Graph, chip: Chip) -> Graph:
                     "guide ch35, fields 0x468 and 0x470",
                 )
             )
-        return None if made is None else (made,)
+        return None if result is None else (result,)
 
     return graph.rewrite(change, ("anec.transpose",)).decided(*decisions)
 
@@ -83,8 +83,8 @@ def _in_passes(x: Value, perm: tuple[int, ...], node: Node, chip: Chip) -> Value
 
 
 def _legal(x: Value, perm: tuple[int, ...], node: Node, chip: Chip) -> Value:
-    made = None if is_valid_ne_transpose_configuration(x.type, perm, chip) else _in_pieces(x, perm, node, chip)
-    return made if made is not None else layer("transpose", [x], node.sources, perm=perm)
+    pieces = None if is_valid_ne_transpose_configuration(x.type, perm, chip) else _in_pieces(x, perm, node, chip)
+    return pieces if pieces is not None else layer("transpose", [x], node.sources, perm=perm)
 
 
 def _in_pieces(x: Value, perm: tuple[int, ...], node: Node, chip: Chip) -> Value | None:
@@ -97,8 +97,8 @@ def _in_pieces(x: Value, perm: tuple[int, ...], node: Node, chip: Chip) -> Value
     for begin, end in ((0, extent // 2), (extent // 2, extent)):
         part = view(x, axis, begin, end, node.sources)
         valid = is_valid_ne_transpose_configuration(part.type, perm, chip)
-        made = layer("transpose", [part], node.sources, perm=perm) if valid else _in_pieces(part, perm, node, chip)
-        if made is None:
+        half = layer("transpose", [part], node.sources, perm=perm) if valid else _in_pieces(part, perm, node, chip)
+        if half is None:
             return None
-        halves.append(made)
+        halves.append(half)
     return layer("concat", halves, node.sources, axis=perm.index(axis))
