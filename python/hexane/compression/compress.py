@@ -60,11 +60,12 @@ def compress_weights(
         return known[weight].value if weight in known else encode(weight, encoding, threads)
 
     with ThreadPoolExecutor(threads) as pool:
-        made = list(pool.map(make, chosen, chosen.values()))
+        encoded = list(pool.map(make, chosen, chosen.values()))
     decisions = [
-        _decision(w, encoding, v, target, known.get(w)) for (w, encoding), v in zip(chosen.items(), made, strict=True)
+        _decision(w, encoding, v, target, known.get(w))
+        for (w, encoding), v in zip(chosen.items(), encoded, strict=True)
     ]
-    return exchanged(graph, dict(zip(chosen, made, strict=True))).decided(*decisions), made
+    return exchanged(graph, dict(zip(chosen, encoded, strict=True))).decided(*decisions), encoded
 
 
 def exchanged(graph: Graph, became: Mapping[Weight, Value]) -> Graph:

@@ -117,9 +117,9 @@ def _with_int8_tables(weight: Weight, halves: Array, indices: Array, tables: Arr
 def _masked(weight: Weight, data: Array, encoding: str, threads: int) -> Value:
     """Palettes whose entry 0 is 0, and 2^bits others, which stand for the numbers that are not 0. One less of 4 and 8
     bits, so that indices of a CPU take no more than these."""
-    found = palette_of(encoding)
-    assert found is not None
-    bits, group = found
+    palette = palette_of(encoding)
+    assert palette is not None
+    bits, group = palette
     pruned = _pruned(weight, data, zeros_beside_palette(encoding) or 0.0).node.data
     assert pruned is not None
     channels = weight.whole.shape[weight.axis]
@@ -163,9 +163,9 @@ def _of_vectors(weight: Weight, halves: Array, bits: int, size: int, threads: in
 
 def _in_blocks(weight: Weight, data: Array, encoding: str, threads: int, importance: Array | None) -> Value:
     """A scale for each block of input channels, with all taps of a filter; or for each output channel."""
-    found = blocks_of(encoding)
-    assert found is not None
-    bits, block = found
+    grid = blocks_of(encoding)
+    assert grid is not None
+    bits, block = grid
     whole = not has_blocks(weight, encoding)
     sources = weight.whole.node.sources or weight.node.sources
     counts = [1] * data.ndim
@@ -205,9 +205,9 @@ def _quantised(
     order = np.argsort(rows, kind="stable")  # blocks of the same input channels become neighbours
     matrices = prod(d // n for d, n in zip(shape[:axis], counts[:axis], strict=True))  # in one block
     channels = np.tile(importance.reshape(groups * along, -1), (1, matrices))
-    found, found_scales = _core.quantise_blocks(blocks[order].reshape(-1), len(blocks), bits, threads, channels)
-    integers, scales = np.empty(blocks.shape, np.int8), np.empty_like(found_scales)
-    integers[order], scales[order] = found.reshape(blocks.shape), found_scales
+    rounded, rounded_scales = _core.quantise_blocks(blocks[order].reshape(-1), len(blocks), bits, threads, channels)
+    integers, scales = np.empty(blocks.shape, np.int8), np.empty_like(rounded_scales)
+    integers[order], scales[order] = rounded.reshape(blocks.shape), rounded_scales
     return integers, scales
 
 
@@ -216,9 +216,9 @@ def _pruned(weight: Weight, data: Array, zeros: float) -> Value:
     if not zeros or not weight.is_kernel:
         return weight.whole
     count = min(ceil(zeros * data.size), data.size - 1)
-    made = data.reshape(-1).copy()
-    made[np.argsort(np.abs(made), kind="stable")[:count]] = 0
-    return constant(made.reshape(data.shape), weight.whole.node.sources or weight.node.sources)
+    pruned = data.reshape(-1).copy()
+    pruned[np.argsort(np.abs(pruned), kind="stable")[:count]] = 0
+    return constant(pruned.reshape(data.shape), weight.whole.node.sources or weight.node.sources)
 
 
 def without_mask(weight: Weight, encoding: str) -> str:

@@ -89,8 +89,8 @@ def _output_error(graph: Graph, weight: Weight, encoded: Value) -> Value:
 def _product(node: Node, weight: Value) -> Value:
     """The layer's output with another weight, in fp32 and without a bias."""
     (wide,) = apply(OPS["cast"], [activation_of(node)], {"dtype": FP32})
-    (made,) = apply(OPS[node.op], [wide, weight, None], node.attrs)
-    return made
+    (product,) = apply(OPS[node.op], [wide, weight, None], node.attrs)
+    return product
 
 
 def _mixed(weight: Weight, plain: Value, fitted: Value, gains: Array) -> Value:

@@ -85,7 +85,7 @@ def write_compressed(
     readers = _readers(network, graph, {weight.value for weight, _ in weights}, shapes, input_values)
     nodes = list(network.nodes)
     stored = []
-    made: dict[int, list[onnx.NodeProto]] = {}
+    decoders: dict[int, list[onnx.NodeProto]] = {}
     for (weight, value), encoding in zip(weights, encodings, strict=True):
         places = readers.get(weight.value, [])
         whole = weight.whole.type.bytes
@@ -103,18 +103,18 @@ def write_compressed(
             if any(place.is_turned for place in places):
                 turned = file.writer.node("Transpose", [result], f"{name}_turned_back", perm=[1, 0])
                 turned = _reshaped(file, turned, name, weight.whole.shape[::-1])
-            made.setdefault(first, []).extend(file.writer.nodes)
+            decoders.setdefault(first, []).extend(file.writer.nodes)
             file.writer.nodes = []
             file.reads |= {(at, i): turned if is_turned else result for at, i, is_turned in places}
             added = sum(len(tensor.raw_data) for tensor in file.writer.tensors[before:])
             stored.append(StoredWeight(added, remark))
-    return _assembled(file, made), stored
+    return _assembled(file, decoders), stored
 
 
-def _assembled(file: _File, made: dict[int, list[onnx.NodeProto]]) -> onnx.ModelProto:
+def _assembled(file: _File, decoders: dict[int, list[onnx.NodeProto]]) -> onnx.ModelProto:
     """The nodes with their new inputs, without nodes that became unused."""
     for index, node in enumerate(file.network.nodes):
-        file.writer.nodes += made.get(index, [])
+        file.writer.nodes += decoders.get(index, [])
         new = onnx.NodeProto()
         new.CopyFrom(node)
         for operand in range(len(new.input)):
@@ -170,7 +170,7 @@ def _readers(
                 read[value].append((indices[0], operand))
     names = {nodes[i].input[operand] for places in read.values() for i, operand in places}
     values = _values(network, names, shapes, input_values)
-    found: dict[Value, list[_Place]] = {}
+    by_value: dict[Value, list[_Place]] = {}
     for value, places in read.items():
         tensors = [values[nodes[i].input[operand]] for i, operand in places]
         ways = [
@@ -179,8 +179,8 @@ def _readers(
         ]
         # The first of all places names the tensors: it reads the weight as it is.
         if value not in unknown and None not in ways and (not ways or not ways[places.index(min(places))]):
-            found[value] = [_Place(*place, bool(way)) for place, way in zip(places, ways, strict=True)]
-    return found
+            by_value[value] = [_Place(*place, bool(way)) for place, way in zip(places, ways, strict=True)]
+    return by_value
 
 
 def _operand(node: onnx.NodeProto) -> int | None:
@@ -195,11 +195,11 @@ def _values(
 ) -> dict[str, Array | Value]:
     """These tensors of the model: arrays of its constants, and the importer's values of computed ones."""
     computed = sorted(names - network.constants.keys())
-    found: dict[str, Array | Value] = {name: network.constants[name] for name in names - set(computed)}
+    by_name: dict[str, Array | Value] = {name: network.constants[name] for name in names - set(computed)}
     if computed:
         graph = import_onnx(showing(network.proto, computed), shapes=shapes, values=input_values)
-        found |= {port.name: port.value for port in graph.outputs}
-    return found
+        by_name |= {port.name: port.value for port in graph.outputs}
+    return by_name
 
 
 def _constant(tensor: Array | Value) -> Value:

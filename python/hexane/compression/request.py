@@ -134,8 +134,8 @@ def palette_of(encoding: str) -> tuple[int, int] | None:
 
 def vector_of(encoding: str) -> int:
     """The output channels whose numbers an index of a palette names: 1, 2 or 4."""
-    found = _VECTORS.fullmatch(encoding)
-    return 1 if found is None else int(found[2])
+    match = _VECTORS.fullmatch(encoding)
+    return 1 if match is None else int(match[2])
 
 
 def has_int8_tables(encoding: str) -> bool:
@@ -145,14 +145,14 @@ def has_int8_tables(encoding: str) -> bool:
 
 def blocks_of(encoding: str) -> tuple[int, int] | None:
     """The bits of an integer, and the input channels that share a scale. None for other encodings."""
-    found = _BLOCKWISE.fullmatch(encoding)
-    return None if found is None else (int(found[1]), int(found[2]))
+    match = _BLOCKWISE.fullmatch(encoding)
+    return None if match is None else (int(match[1]), int(match[2]))
 
 
 def zeros_of(encoding: str) -> float | None:
     """The part of a weight that becomes 0, 0 for none. None for other encodings, those with a palette too."""
-    found = _SPARSE.fullmatch(encoding)
-    return None if found is None else float(found[1] or 0)
+    match = _SPARSE.fullmatch(encoding)
+    return None if match is None else float(match[1] or 0)
 
 
 def zeros_beside_palette(encoding: str) -> float | None:

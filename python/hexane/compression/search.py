@@ -28,22 +28,22 @@ def search(
     Each layer needs a choice without error. Errors of layers add up roughly as squares, times a factor that is
     measured. If a measurement exceeds the tolerance, the next round is more careful.
     """
-    budget, found = tolerance**2, None
+    budget, best = tolerance**2, None
     for _ in range(ROUNDS):
         tried = within(layers, budget)
         error = measure([c.encoding for c in tried])
-        if error <= tolerance and (found is None or _bytes(tried) < _bytes(found[0])):
-            found = tried, error
+        if error <= tolerance and (best is None or _bytes(tried) < _bytes(best[0])):
+            best = tried, error
         if not any(c.error for c in tried):
             break
         budget *= (MARGIN * tolerance / max(error, tolerance / 4)) ** 2
-    while found is None:
+    while best is None:
         tried = within(layers, budget)
         error = measure([c.encoding for c in tried])
-        found = (tried, error) if error <= tolerance or not any(c.error for c in tried) else None
+        best = (tried, error) if error <= tolerance or not any(c.error for c in tried) else None
         budget /= 4
         budget = 0.0 if budget < tolerance**2 * 1e-6 else budget
-    return [c.encoding for c in found[0]], found[1]
+    return [c.encoding for c in best[0]], best[1]
 
 
 def within(layers: Sequence[Sequence[Choice]], budget: float) -> list[Choice]:
@@ -80,8 +80,8 @@ def within_bytes(layers: Sequence[Sequence[Choice]], budget: int) -> list[Choice
     chosen = [min(choices, key=lambda c: (c.bytes, c.error)) for choices in layers]
     possible = [_exchanges(i, choices, now) for i, (choices, now) in enumerate(zip(layers, chosen, strict=True))]
     room = budget - _bytes(chosen)
-    while made := _best(possible, room) or _best_pair(possible, room):
-        for exchange in made:
+    while exchanges := _best(possible, room) or _best_pair(possible, room):
+        for exchange in exchanges:
             i = exchange.layer
             room -= exchange.bytes
             chosen[i] = exchange.choice

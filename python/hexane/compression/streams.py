@@ -80,22 +80,22 @@ def stored_kernels(graph: Graph, chip: Chip) -> Iterator[tuple[Node, str, bool]]
         weight = node.inputs[1] if node.op in PRODUCTS else None
         if weight is None or not is_encoded(weight.node):
             continue
-        found = encoding_of(weight)
-        if found.kind == "palette":
+        encoding = encoding_of(weight)
+        if encoding.kind == "palette":
             size, group = _size_of(weight), _group_of(weight)
-            name = f"palette{found.bits}{f':v{size}' if size > 1 else ''}{group}"
-            does = _streams("palette" if size == 1 else "vectors", found.bits, chip)
-            if found.masked_bits is not None:
-                name, does = f"sparse+palette{found.masked_bits}{group}", False
+            name = f"palette{encoding.bits}{f':v{size}' if size > 1 else ''}{group}"
+            does = _streams("palette" if size == 1 else "vectors", encoding.bits, chip)
+            if encoding.masked_bits is not None:
+                name, does = f"sparse+palette{encoding.masked_bits}{group}", False
             if weight.node.op == "decode_scaled_palette":
                 name, does = f"{name}:int8", False
-        elif found.kind == "blocks":
-            name, does = f"blockwise{found.bits}{_block_of(weight)}", _streams("blockwise", found.bits, chip)
+        elif encoding.kind == "blocks":
+            name, does = f"blockwise{encoding.bits}{_block_of(weight)}", _streams("blockwise", encoding.bits, chip)
         else:
             zero = weight.node.inputs[2]
-            small = found.bits == 8 and fewest_bits(found.stored) <= 4
-            name = found.stored.dtype.name.replace("8", "4") if small else found.stored.dtype.name
-            does = "blockwise" in chip.formats.streams if small else _streams("integers", found.bits, chip)
+            small = encoding.bits == 8 and fewest_bits(encoding.stored) <= 4
+            name = encoding.stored.dtype.name.replace("8", "4") if small else encoding.stored.dtype.name
+            does = "blockwise" in chip.formats.streams if small else _streams("integers", encoding.bits, chip)
             does = does and (zero is None or zero.node.data is None or not zero.node.data.any())
         yield node, name, does and node.op != "conv_transpose"
 

@@ -26,8 +26,8 @@ def int8_tables(tables: Array, counts: Array) -> tuple[NDArray[np.int8], NDArray
         for _ in range(2):
             scales = _halves(scales)
             integers = np.clip(np.rint(wide / scales), -MOST, MOST)
-            made = integers.astype(np.float16) * scales.astype(np.float16)
-            error = (counts * (made.astype(np.float64) - wide) ** 2).sum(1, keepdims=True)
+            decoded = integers.astype(np.float16) * scales.astype(np.float16)
+            error = (counts * (decoded.astype(np.float64) - wide) ** 2).sum(1, keepdims=True)
             better = error < least
             least = np.where(better, error, least)
             best = np.where(better, integers, best[0]).astype(np.int8), np.where(better, scales, best[1])
@@ -40,6 +40,6 @@ def int8_tables(tables: Array, counts: Array) -> tuple[NDArray[np.int8], NDArray
 
 def _halves(scales: Array) -> Array:
     """Scales in fp16, above 0, and small enough that 127 times a scale does not overflow fp16."""
-    found: Array = np.clip(scales, _SMALLEST, 65504 / MOST).astype(np.float16)
-    down = np.nextafter(found, np.float16(0))
-    return np.where(found.astype(np.float64) * MOST > 65504, down, found).astype(np.float64)
+    halves: Array = np.clip(scales, _SMALLEST, 65504 / MOST).astype(np.float16)
+    down = np.nextafter(halves, np.float16(0))
+    return np.where(halves.astype(np.float64) * MOST > 65504, down, halves).astype(np.float64)

@@ -54,19 +54,19 @@ def find_weights(graph: Graph) -> list[Weight]:
     scales of a conditional norm. An error in a row of an embedding is one of a token; one in a factor changes all
     channels of all layers.
     """
-    found: dict[Value, Weight] = {}
+    weights: dict[Value, Weight] = {}
     users = graph.users() if "gather" in graph.ops else {}
     for node in graph.nodes:
         place = _OPERANDS.get(node.op)
         value = None if place is None else node.inputs[place]
-        if value is None or value in found or value.type.rank < 2 or value.type.size < LEAST_NUMBERS:
+        if value is None or value in weights or value.type.rank < 2 or value.type.size < LEAST_NUMBERS:
             continue
         if value.dtype not in (FP16, FP32) or not _is_compressible(node, value):
             continue
         whole = _folded(value)
         if whole is not None and not (node.op == "gather" and _are_factors(node, users)):
-            found[value] = Weight(node, value, whole, *axes_of(node))
-    return list(found.values())
+            weights[value] = Weight(node, value, whole, *axes_of(node))
+    return list(weights.values())
 
 
 def left_whole(graph: Graph) -> dict[str, str]:
@@ -159,7 +159,7 @@ def _are_factors(node: Node, users: Mapping[Value, Sequence[Node]]) -> bool:
                 if not follows and _is_computed_apart(other, value, node):
                     return True
             if follows:
-                new = [made for made in user.values if made not in seen]
+                new = [result for result in user.values if result not in seen]
                 seen.update(new)
                 waiting += new
     return False
@@ -182,8 +182,8 @@ def _folded(value: Value) -> Value | None:
             continue
         inputs = tuple(None if v is None else became.get(v, v) for v in node.inputs)
         known = node.with_inputs(inputs) if inputs else node
-        made = None if is_encoded(known) else fold_node(known)
-        if made is None:
+        folded = None if is_encoded(known) else fold_node(known)
+        if folded is None:
             return None
-        became.update(zip(node.values, made, strict=True))
+        became.update(zip(node.values, folded, strict=True))
     return became.get(value, value)

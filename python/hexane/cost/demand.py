@@ -85,10 +85,10 @@ def demand(program: Program) -> Demand:
 def program_kind(kinds: Sequence[Kind]) -> str:
     """The kind whose residuals a program has: "attention" for attention with its products and sums alone, as it was
     measured, "network" for other programs of several kinds."""
-    found = set(kinds) - {"move"}
-    if "attention" in found and not found & set(OUTSIDE_ATTENTION):
+    computing = set(kinds) - {"move"}
+    if "attention" in computing and not computing & set(OUTSIDE_ATTENTION):
         return "attention"
-    return found.pop() if len(found) == 1 else "network" if found else "move"
+    return computing.pop() if len(computing) == 1 else "network" if computing else "move"
 
 
 def _of_layer(program: Program, layer: Layer) -> LayerDemand:

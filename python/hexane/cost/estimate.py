@@ -100,57 +100,57 @@ class Estimate:
 
 def estimate_program(program: Program, chip: Chip, own: RateFacts | None = None) -> Estimate:
     """The cost of a call of a chip's program. own: rates by product; they replace those of `shared/cost.toml`."""
-    found, known = demand(program), calibration(chip, own)
-    known = known if found.kind == "network" else replace(known, further=1.0)
-    times = layer_times(found.layers, known)
+    work, known = demand(program), calibration(chip, own)
+    known = known if work.kind == "network" else replace(known, further=1.0)
+    times = layer_times(work.layers, known)
     layers = tuple(
         _layer(i, program.layers[i].name, layer, us, known.rates)
-        for i, (layer, us) in enumerate(zip(found.layers, times, strict=True))
+        for i, (layer, us) in enumerate(zip(work.layers, times, strict=True))
     )
-    return _total(found, known, layers, _memory(program), chip)
+    return _total(work, known, layers, _memory(program), chip)
 
 
-def _total(found: Demand, known: Calibration, layers: tuple[LayerCost, ...], memory: Memory, chip: Chip) -> Estimate:
+def _total(work: Demand, known: Calibration, layers: tuple[LayerCost, ...], memory: Memory, chip: Chip) -> Estimate:
     rates, host = known.rates, host_rates()
-    floor = found.submissions * rates.floor_us
-    copies = _copies_us(found.read, found.written, rates)
-    on_host = max(compute_us(found.host_operations, host.gops), transfer_us(found.host_bytes, host.gbps))
+    floor = work.submissions * rates.floor_us
+    copies = _copies_us(work.read, work.written, rates)
+    on_host = max(compute_us(work.host_operations, host.gops), transfer_us(work.host_bytes, host.gbps))
     on_engine = _engine_us([(layer.kind, layer.us) for layer in layers])
     latency = floor + copies + on_host + on_engine
-    plain = found.kind == "network" and known.further == 1
-    low, high = residuals("plain_network" if plain else found.kind, known.extrapolated)
-    power = None if known.extrapolated or on_host else power_mw(known.measured_on, found.kind)
+    plain = work.kind == "network" and known.further == 1
+    low, high = residuals("plain_network" if plain else work.kind, known.extrapolated)
+    power = None if known.extrapolated or on_host else power_mw(known.measured_on, work.kind)
     least, middle, most = (0.0, 0.0, 0.0) if power is None else power.value
     return Estimate(
         chip.label,
         latency,
         latency * low,
         latency * high,
-        found.kind,
+        work.kind,
         known.measured_on,
         known.extrapolated,
         known.source,
         known.status,
-        found.submissions,
+        work.submissions,
         floor,
         copies,
         on_engine,
         on_host,
-        None if on_host else floor / BATCH + copies + _batched_engine_us(found, known) / BATCH,
-        _copies_us(found.border_read, found.border_written, rates),
+        None if on_host else floor / BATCH + copies + _batched_engine_us(work, known) / BATCH,
+        _copies_us(work.border_read, work.border_written, rates),
         layers,
         memory,
         None if power is None else latency * middle / 1000,
         None if power is None else (latency * low * least / 1000, latency * high * most / 1000),
         known.further,
-        found.open_loops,
+        work.open_loops,
     )
 
 
-def predicted_us(found: Demand, rates: Rates) -> float:
+def predicted_us(work: Demand, rates: Rates) -> float:
     """The latency of a demand at these rates, without the host's part, each layer as if alone."""
-    layers = [(layer.kind, float(layer_us(*layer_parts(layer, rates).values()))) for layer in found.layers]
-    return found.submissions * rates.floor_us + _copies_us(found.read, found.written, rates) + _engine_us(layers)
+    layers = [(layer.kind, float(layer_us(*layer_parts(layer, rates).values()))) for layer in work.layers]
+    return work.submissions * rates.floor_us + _copies_us(work.read, work.written, rates) + _engine_us(layers)
 
 
 def _copies_us(read: int, written: int, rates: Rates) -> float:
@@ -163,8 +163,8 @@ def _engine_us(layers: Sequence[tuple[str, float]]) -> float:
     return float(engine_us(fsum(us for kind, us in layers if kind != "move"), moving))
 
 
-def _batched_engine_us(found: Demand, known: Calibration) -> float:
-    layers = [layer.batched(BATCH) for layer in found.layers]
+def _batched_engine_us(work: Demand, known: Calibration) -> float:
+    layers = [layer.batched(BATCH) for layer in work.layers]
     times = layer_times(layers, known)
     return _engine_us([(layer.kind, us) for layer, us in zip(layers, times, strict=True)])
 
@@ -221,15 +221,15 @@ def _memory(program: Program) -> Memory:
 
 def _operands(program: Program) -> int:
     """Bytes of constant operands of products, which do not fit into kernel memory: they are tensors, and weights."""
-    found: dict[int, int] = {}
+    by_tensor: dict[int, int] = {}
     for layer in program.layers:
         if layer.kind != "MatrixMult" or layer.weights is not None:
             continue
         read = [program.tensors[t] for t in layer.reads]
         for step in program.steps[slice(*layer.steps)]:
             if any(v is not None and _is_constant(v) for v in step.node.inputs):
-                found |= {t.index: t.main_bytes for t in read[1:] if t.producer is None}
-    return sum(found.values())
+                by_tensor |= {t.index: t.main_bytes for t in read[1:] if t.producer is None}
+    return sum(by_tensor.values())
 
 
 def _is_constant(value: Value) -> bool:

@@ -75,10 +75,10 @@ def calibration(chip: Chip, own: RateFacts | None = None) -> Calibration:
     of `shared/cost.toml`."""
     own = own or {}
     known = {name: rates_of(name) for name in measured()} | {name: plain(facts) for name, facts in own.items()}
-    found = choose(chip, known)
-    name = found.measured_on
+    chosen = choose(chip, known)
+    name = chosen.measured_on
     fact = (own[name] if name in own else rate_facts(name))[RATES[0]]
-    return replace(found, source=fact.source, status=fact.status, further=1.0 if name in own else further_layers(name))
+    return replace(chosen, source=fact.source, status=fact.status, further=1.0 if name in own else further_layers(name))
 
 
 def choose(chip: Chip, known: Mapping[str, Rates]) -> Calibration:
@@ -135,8 +135,8 @@ def clock_of(target: str) -> Fact:
     plain = target.rstrip("abcdegs")
     if plain == target:
         return known
-    found = clock_of(plain)
-    return found if found.value is None else Fact(found.value, f"the clock of {plain}", "inferred")
+    clock = clock_of(plain)
+    return clock if clock.value is None else Fact(clock.value, f"the clock of {plain}", "inferred")
 
 
 def peak_ratio(chip: Chip, other: Chip) -> float:

@@ -177,16 +177,16 @@ class Graph:
         for node in topological(port.value for port in self.taps if id(port.value.node) not in live):
             if id(node) not in live:
                 inputs = [None if v is None else stands_for(v) for v in node.inputs]
-                made = node if tuple(inputs) == node.inputs else make_node(node.op, inputs, node.attrs, node.types)
-                now.update(zip(node.values, made.values, strict=True))
+                new = node if tuple(inputs) == node.inputs else make_node(node.op, inputs, node.attrs, node.types)
+                now.update(zip(node.values, new.values, strict=True))
         return tuple(port._replace(value=stands_for(port.value)) for port in self.taps)
 
     def annotated(self, **notes: Any) -> "Graph":
         """The same nodes with other decisions, taps, `takes` or another name. Caches about the nodes are kept."""
-        made = replace(self, **notes)
+        copy = replace(self, **notes)
         for remembered in ("_order", "_ops", "_counts", "_users"):
-            object.__setattr__(made, remembered, getattr(self, remembered))
-        return made
+            object.__setattr__(copy, remembered, getattr(self, remembered))
+        return copy
 
     def decided(self, *decisions: Decision) -> "Graph":
         """The same graph with these decisions appended, without decisions of an earlier pass.

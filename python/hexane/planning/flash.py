@@ -61,9 +61,9 @@ def in_flash(program: Program, beside: Beside, memory: Memory) -> Program:
     if memory.compress:
         with packing_once():
             count = beside(program, len(memory.pools))
-            found = _packed(program, count, memory)
-            if found.blocks and beside(found, len(memory.pools)) <= count:
-                program = found
+            packed = _packed(program, count, memory)
+            if packed.blocks and beside(packed, len(memory.pools)) <= count:
+                program = packed
     if limit or memory.runs_on != "host":
         flash = flash_of(program)
         if flash.missing:
@@ -83,9 +83,9 @@ def _packed(program: Program, count: int, memory: Memory) -> Program:
     for one in candidates(program, pack):
         if _is_enough(best, memory):
             break
-        found = _within(_with_blocks(program, [*chosen, one]), count, memory)
-        if found is not None:
-            best = found
+        tried = _within(_with_blocks(program, [*chosen, one]), count, memory)
+        if tried is not None:
+            best = tried
             chosen.append(one)
         else:
             left.append(one)
@@ -94,9 +94,9 @@ def _packed(program: Program, count: int, memory: Memory) -> Program:
         if _is_enough(best, memory):
             break
         for sliced, blocks in _slices(plain, one, chosen, _room(plain, count, memory)):
-            found = _within(_with_blocks(sliced, blocks), count, memory)
-            if found is not None:
-                best, plain, chosen = found, sliced, blocks
+            tried = _within(_with_blocks(sliced, blocks), count, memory)
+            if tried is not None:
+                best, plain, chosen = tried, sliced, blocks
                 break
     if memory.flash_bytes and flash_of(best).total >= flash_of(program).total:
         return program  # the code that unpacks takes more than is saved
@@ -127,10 +127,10 @@ def _slices(
         if one.bytes // count > room[at]:
             continue
         sliced, new = in_slices(program, at, count)
-        found = candidates(sliced, pack)
-        saved = sum(c.saved for c in found if new & set(c.buffers)) - STEP_BYTES * (count - 1)
+        packings = candidates(sliced, pack)
+        saved = sum(c.saved for c in packings if new & set(c.buffers)) - STEP_BYTES * (count - 1)
         if saved > 0:
-            yield sliced, [c for c in found if c.buffers in kept or new & set(c.buffers)]
+            yield sliced, [c for c in packings if c.buffers in kept or new & set(c.buffers)]
 
 
 def _with_blocks(program: Program, chosen: list[Candidate]) -> Program | None:

@@ -42,18 +42,18 @@ class Beside:
         if program.runtime == "c99" or pools > 1:
             return ports
         view = PlanView(prepared(bytes(_core.plan_write(emit_plan(program)))))
-        return ports + max(arena_bytes(view, found) for found in view.bodies().values()) - arena_bytes(view, None)
+        return ports + max(arena_bytes(view, body) for body in view.bodies().values()) - arena_bytes(view, None)
 
     def scratch(self, program: Program) -> int:
         """Bytes of scratch that this CPU's kernels use."""
         looped = {i for loop in program.loops for i in range(loop.first, loop.first + len(loop.moves))}
         constants = _Constants(program, self._bytes)
-        found = [
+        steps = [
             self._of_step(step, constants, i in looped)
             for i, step in enumerate(program.steps)
             if step.kernel != "program"  # a device's
         ]
-        return _core.scratch_bytes(found, self.threads)
+        return _core.scratch_bytes(steps, self.threads)
 
     def _of_step(self, step: Step, constants: "_Constants", in_loop: bool) -> tuple[int, int, int]:
         strings = Strings()
@@ -148,11 +148,11 @@ def _ends(view: View) -> tuple[int, int]:
 def whole_text(program: Program) -> str:
     """A sentence on steps that the host would compute row by row and the C99 runtime does not; "" where none are."""
     host = replace(program, runtime="host")
-    found = [step for step in program.steps if not program.computes_rows(step.kernel) and StepRows(step, host).is_cut]
-    if not found:
+    steps = [step for step in program.steps if not program.computes_rows(step.kernel) and StepRows(step, host).is_cut]
+    if not steps:
         return ""
-    largest = max(found, key=lambda step: sum(view.type.bytes for view in (*step.inputs, *step.outputs) if view))
-    others = "" if len(found) == 1 else f" and {len(found) - 1} more"
+    largest = max(steps, key=lambda step: sum(view.type.bytes for view in (*step.inputs, *step.outputs) if view))
+    others = "" if len(steps) == 1 else f" and {len(steps) - 1} more"
     return f" The C99 runtime computes {largest.node.where} ({largest.kernel}){others} as a whole only."
 
 

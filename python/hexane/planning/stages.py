@@ -23,10 +23,10 @@ def in_stages(program: Program, beside: Beside, memory: Memory, order: str) -> P
     spills = Spills(program, order, memory.hold_ports)
     least = spills.at(0)
     # Scratch has to fit even when all tensors are in slow memory.
-    found = [spills.at(room) for room in _rooms(least.bytes, sram)] if isinstance(least, TooLarge) else [least]
-    made = [one for one in found if isinstance(one, Spilled)]
-    made.sort(key=lambda one: (sum(one.moved), one.slow, -one.fast))  # of equals, that with more rows at a time
-    for one in made:
+    answers = [spills.at(room) for room in _rooms(least.bytes, sram)] if isinstance(least, TooLarge) else [least]
+    spilled = [one for one in answers if isinstance(one, Spilled)]
+    spilled.sort(key=lambda one: (sum(one.moved), one.slow, -one.fast))  # of equals, that with more rows at a time
+    for one in spilled:
         count = beside(one.program, 2)
         if one.fast + count <= sram and one.slow <= slow:
             return _limited(one.program, sram - count, slow)
@@ -51,16 +51,16 @@ def _limited(program: Program, fast: int, slow: int) -> Program:
 
 
 def _shortage(spills: Spills, least: TooLarge | Spilled, beside: Beside, memory: Memory) -> str:
-    found = spills.at(least.bytes) if isinstance(least, TooLarge) else least
-    assert isinstance(found, Spilled)
-    count = beside(found.program, 2)
+    spilled = spills.at(least.bytes) if isinstance(least, TooLarge) else least
+    assert isinstance(spilled, Spilled)
+    count = beside(spilled.program, 2)
     fast, tensors = 0, "0 for tensors"
     if isinstance(least, TooLarge):
         fast = least.bytes
         tensors = f"{fast} for the tensors of {least.step.node.where} ({least.step.kernel})"
     return (
         f"got {memory.bytes} bytes of sram and {memory.slow_bytes} slow, need in stages at least {fast + count}: "
-        f"{tensors}, {beside_text(count, memory.runs_on)}; and then {found.slow} slow."
-        f"{whole_text(found.program)} "
+        f"{tensors}, {beside_text(count, memory.runs_on)}; and then {spilled.slow} slow."
+        f"{whole_text(spilled.program)} "
         "More sram, smaller images, fewer channels there or a narrower dtype would help"
     )

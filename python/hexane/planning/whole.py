@@ -34,9 +34,9 @@ def computing_again(program: Program, memory: Memory, budget: int) -> Iterator[P
     if not graph.updates:
         return
     for order in sorted(orders(graph), key=live_bytes(graph)):
-        for made, first in rematerialized(graph, order, budget):
-            again = in_whole_tensors(made, target, memory, first=first)
-            yield replace(again, repeated=_products(made) - _products(graph))
+        for recomputed, first in rematerialized(graph, order, budget):
+            again = in_whole_tensors(recomputed, target, memory, first=first)
+            yield replace(again, repeated=_products(recomputed) - _products(graph))
 
 
 def _products(graph: Graph) -> int:

@@ -48,14 +48,14 @@ def pack(layout: str, values: Mapping[str, Any], strings: Strings) -> bytes:
 
 def string_offsets(layout: str, words: Sequence[int]) -> list[int]:
     """The string offsets in a packed struct. words: the struct as words of 8 bytes."""
-    found, at = [], 0
+    offsets, at = [], 0
     for _, kind, count in fields(layout):
         if kind == "s":
-            found.append(words[at])
+            offsets.append(words[at])
         elif kind == "E":
-            found += [words[at + 1 + 4 * i] for i in range(words[at])]
+            offsets += [words[at + 1 + 4 * i] for i in range(words[at])]
         at += {"i": count, "f": count, "s": 1, "L": 1 + MAX_LIST, "E": 1 + 4 * MAX_SLOTS}[kind]
-    return found
+    return offsets
 
 
 def _field(kind: str, count: int, value: Any, strings: Strings, name: str) -> bytes:

@@ -46,22 +46,22 @@ class _Found(NamedTuple):
 def what_to_do(reports: "Sequence[Report]", most: int = MOST) -> tuple[Advice, ...]:
     """At most `most` changes for a network on these chips: first the changes that take most ops off the CPU, then those
     for known failures."""
-    found: dict[tuple[str, str], _Found] = {}
+    entries: dict[tuple[str, str], _Found] = {}
     for report in reports:
         for change, place, ops, whole in _of_cpu(report):
             key, gain = (change, place), f"{counted(ops, 'op')} fewer on the CPU"
-            known = found.setdefault(key, _Found(0, 0, Advice(change, gain, place, ())))
+            known = entries.setdefault(key, _Found(0, 0, Advice(change, gain, place, ())))
             chips = (*known.advice.chips, report.chip.label)
-            found[key] = _Found(known.weight + ops, known.whole + whole, replace(known.advice, chips=chips))
-    ordered = sorted(found.values(), key=lambda one: -one.weight)
+            entries[key] = _Found(known.weight + ops, known.whole + whole, replace(known.advice, chips=chips))
+    ordered = sorted(entries.values(), key=lambda one: -one.weight)
     return (*(_with_whole(one, len(reports)) for one in ordered), *_of_rules(reports))[:most]
 
 
-def _with_whole(found: _Found, chips: int) -> Advice:
-    if not found.whole:
-        return found.advice
-    where = "" if chips == 1 else f" on {counted(found.whole, 'chip')}"
-    return replace(found.advice, gain=f"{found.advice.gain}; the network then runs whole on the engine{where}")
+def _with_whole(entry: _Found, chips: int) -> Advice:
+    if not entry.whole:
+        return entry.advice
+    where = "" if chips == 1 else f" on {counted(entry.whole, 'chip')}"
+    return replace(entry.advice, gain=f"{entry.advice.gain}; the network then runs whole on the engine{where}")
 
 
 def _of_cpu(report: "Report") -> Iterator[tuple[str, str, int, bool]]:
@@ -93,14 +93,14 @@ def _change(entry: "Entry", chip: Chip, left: Container[str]) -> str | None:
 
 
 def _of_rules(reports: "Sequence[Report]") -> Iterator[Advice]:
-    found: dict[tuple[str, str], Advice] = {}
+    by_change: dict[tuple[str, str], Advice] = {}
     for report in reports:
         for rule in report.findings:
             key = rule.instead, _place(rule.op, rule.where, rule.count)
             advice = Advice(rule.instead, f"now {rule.wrong}", key[1], (), rule.rule, rule.evidence)
-            known = found.setdefault(key, advice)
-            found[key] = replace(known, chips=(*known.chips, report.chip.label))
-    yield from found.values()
+            known = by_change.setdefault(key, advice)
+            by_change[key] = replace(known, chips=(*known.chips, report.chip.label))
+    yield from by_change.values()
 
 
 def _place(op: str, where: str, count: int) -> str:

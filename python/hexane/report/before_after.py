@@ -28,14 +28,14 @@ class OnChip:
     def __str__(self) -> str:
         if self.latency is None:
             return str(self.outcome)
-        found = self.latency
-        interval = f"{found.p10_us:.0f} to {found.p90_us:.0f}"
-        return f"{self.outcome}; about {found.latency_us:.0f} us ({interval})"
+        latency = self.latency
+        interval = f"{latency.p10_us:.0f} to {latency.p90_us:.0f}"
+        return f"{self.outcome}; about {latency.latency_us:.0f} us ({interval})"
 
     def record(self) -> dict[str, Any]:
         """A dict for JSON."""
-        found = self.latency
-        times = None if found is None else [found.latency_us, found.p10_us, found.p90_us]
+        forecast = self.latency
+        times = None if forecast is None else [forecast.latency_us, forecast.p10_us, forecast.p90_us]
         names = ("latency_us", "p10_us", "p90_us")
         latency = dict.fromkeys(names) if times is None else dict(zip(names, times, strict=True))
         return {**self.outcome.record(), "parts": self.outcome.parts, **latency}

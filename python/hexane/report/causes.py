@@ -128,8 +128,8 @@ class _Pair:
 
     def products(self, steps: Sequence[tuple[int, Step]]) -> list[Node]:
         """The user's products that these steps of layers compute; none where one of them is not known."""
-        found = [self.product(step, layer) for layer, step in steps]
-        return [] if None in found else list(dict.fromkeys(node for node in found if node is not None))
+        nodes = [self.product(step, layer) for layer, step in steps]
+        return [] if None in nodes else list(dict.fromkeys(node for node in nodes if node is not None))
 
     def tried(self, nodes: Sequence[Node], change: Change, run: Run) -> tuple[Difference, Difference] | None:
         """How far the run is from the other before and after the change of these nodes. A model in its own dtypes has
@@ -258,10 +258,10 @@ def _part(run: Run, number: int, shared: set[int]) -> _Part:
 
 def _slice(node: Node, a: Run, b: Run) -> Cause | None:
     dangers = {run.label: hazard(node, run.chip) for run in (a, b) if run.chip is not None}
-    found = [(name, danger) for name, danger in dangers.items() if danger is not None]
-    if not found or len(found) == 2:
+    dangerous = [(name, danger) for name, danger in dangers.items() if danger is not None]
+    if not dangerous or len(dangerous) == 2:
         return None
-    name, danger = found[0]
+    name, danger = dangerous[0]
     return Cause("slice", node.where, f"{name}: {danger.reason} ({danger.source})", "", slice_change())
 
 
@@ -313,9 +313,9 @@ def _left_range(
     """A number that overflowed, or vanished, in any step before the layer, and that changes it."""
     for run, other in pair.both():
         own = [fault for fault in faults[run.name] if fault.overflow == overflow]
-        found = fault_that_matters(own, run.seen, run.layers[pair.number], other)
-        if found is not None:
-            return _of_fault(pair, run, parts[run.name], *found)
+        broken = fault_that_matters(own, run.seen, run.layers[pair.number], other)
+        if broken is not None:
+            return _of_fault(pair, run, parts[run.name], *broken)
     return None
 
 
@@ -479,11 +479,11 @@ def _all_larger(pair: _Pair, run: Run, part: _Part) -> str:
     """The advice to scale all products that lose, of the layer and of the layers in front of it; "" where there is one,
     or it does not help."""
     steps = _also_in_front(pair, run, part)
-    found = [(layer, loss) for layer, step in steps if (loss := _loss(step, run)) is not None]
-    products = pair.products([(layer, loss.step) for layer, loss in found])
+    losses = [(layer, loss) for layer, step in steps if (loss := _loss(step, run)) is not None]
+    products = pair.products([(layer, loss.step) for layer, loss in losses])
     if len(products) < 2:
         return ""
-    factor = min(_up(loss.array, run.operands(loss.step.node), loss.sums) for _, loss in found)
+    factor = min(_up(loss.array, run.operands(loss.step.node), loss.sums) for _, loss in losses)
     return _by_scaling(pair, products, factor, run)
 
 
@@ -491,7 +491,7 @@ def _also_in_front(pair: _Pair, run: Run, part: _Part) -> list[tuple[int, Step]]
     """The steps of the layer and of the layers before it, up to MOST_IN_FRONT layers; each with the number of its
     layer."""
     shared = pair.a.layers.keys() & pair.b.layers.keys()
-    found = {id(step): (pair.number, step) for step in part.steps}
+    by_step = {id(step): (pair.number, step) for step in part.steps}
     waiting, met = list(part.reads), set[int]()
     while waiting and len(met) < MOST_IN_FRONT:
         layer = waiting.pop(0)
@@ -499,9 +499,9 @@ def _also_in_front(pair: _Pair, run: Run, part: _Part) -> list[tuple[int, Step]]
             met.add(layer)
             own = _part(run, layer, shared)
             for step in own.steps:
-                found.setdefault(id(step), (layer, step))
+                by_step.setdefault(id(step), (layer, step))
             waiting += own.reads
-    return list(found.values())
+    return list(by_step.values())
 
 
 def _is_most(pair: _Pair, run: Run, part: _Part) -> bool:

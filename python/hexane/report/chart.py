@@ -28,11 +28,13 @@ def chart(comparison: Comparison, kind: str) -> bytes:
         ranges = [(x, layer.ranges[names[0]]) for x, layer in enumerate(layers) if names[0] in layer.ranges]
         largest = [(x, max(abs(r[0]), abs(r[1]), FLOOR)) for x, r in ranges if r is not None]
         sizes.plot(*_columns(largest), **style, label=label)
-        found = [(x, d) for x, layer in enumerate(layers) if (d := _from_base(comparison, layer, names[0])) is not None]
-        if found:
-            heights = [(x, min(max(d.relative_l2, FLOOR), CEILING)) for x, d in found]
+        points = [
+            (x, d) for x, layer in enumerate(layers) if (d := _from_base(comparison, layer, names[0])) is not None
+        ]
+        if points:
+            heights = [(x, min(max(d.relative_l2, FLOOR), CEILING)) for x, d in points]
             apart.plot(*_columns(heights), **style, label=label)
-            over = [height for height, (_, d) in zip(heights, found, strict=True) if d.overflows]
+            over = [height for height, (_, d) in zip(heights, points, strict=True) if d.overflows]
             apart.plot(*_columns(over), "x", color=f"C{i}", markersize=12, markeredgewidth=2)
     for limit, name in LIMITS:
         sizes.axhline(limit, color="grey", linestyle=":", linewidth=1)
@@ -54,11 +56,11 @@ def chart(comparison: Comparison, kind: str) -> bytes:
 
 def _alike(comparison: Comparison) -> list[list[str]]:
     """The targets that differ; targets with equal numbers in every layer share a line."""
-    found: dict[object, list[str]] = {}
+    groups: dict[object, list[str]] = {}
     for name in comparison.targets:
         seen = tuple((layer.ranges.get(name), _from_base(comparison, layer, name)) for layer in comparison.layers)
-        found.setdefault((name == comparison.base, seen), []).append(name)
-    return list(found.values())
+        groups.setdefault((name == comparison.base, seen), []).append(name)
+    return list(groups.values())
 
 
 def _from_base(comparison: Comparison, layer: ComparedLayer, name: str) -> Difference | None:

@@ -47,7 +47,7 @@ class ComparedLayer:
 
     def record(self) -> dict[str, Any]:
         """A dict for JSON."""
-        ranges = {name: None if found is None else list(found) for name, found in self.ranges.items()}
+        ranges = {name: None if span is None else list(span) for name, span in self.ranges.items()}
         differences = {name: d.record() for name, d in self.differences.items()}
         return {
             "number": self.number,
@@ -214,8 +214,8 @@ class Comparison:
         rows = []
         for layer in self.layers:
             shared: dict[Difference, list[str]] = {}
-            for name, found in layer.differences.items():
-                shared.setdefault(found, []).append(name)
+            for name, apart in layer.differences.items():
+                shared.setdefault(apart, []).append(name)
             for d, names in shared.items():
                 beside = "" if layer.base == self.base else f" from {self.labels[layer.base]}"
                 first = "" if d.overflow is None else str(list(d.overflow))
@@ -236,17 +236,17 @@ class Comparison:
             )
             within = None if p.within is None else p.within.number
             shared.setdefault((p.second, p.tolerance, where, p.outputs, within), []).append(p)
-        found = [
+        lines = [
             line for alike in shared.values() for line in alike[0].lines(self.labels, [p.first for p in alike[1:]])
         ]
         for name, numbers in self.missing.items():
             if numbers:
                 shown = ", ".join(map(str, numbers[:10])) + (", .." if len(numbers) > 10 else "")
-                found.append(
+                lines.append(
                     f"not compared on {self.labels[name]}, fused or written otherwise: {counted(len(numbers), 'layer')}"
                     f" ({shown})"
                 )
-        return [*found, *self.notes]
+        return [*lines, *self.notes]
 
     def record(self) -> dict[str, Any]:
         """A dict for JSON."""
@@ -399,7 +399,7 @@ def _output(name: str, runs: Sequence[Run], base: Run) -> Output:
     own = base.outputs[name]
     others = [run for run in runs if run is not base]
     tops = {run.name: same_top(run.outputs[name], own) for run in others}
-    top = {target: found for target, found in tops.items() if found is not None}
+    top = {target: place for target, place in tops.items() if place is not None}
     return Output(name, {run.name: difference(run.outputs[name], own) for run in others}, top)
 
 
@@ -433,8 +433,8 @@ def _parting(graph: Graph, layers: Mapping[int, ComparedLayer], a: Run, b: Run, 
     number = next((n for n in both if are_apart(a.array(n), b.array(n), tolerance)), None)
     if number is None or not (outputs or limits.layers):
         return Parting(a.name, b.name, tolerance, outputs=outputs, within=None if number is None else layers[number])
-    found, cause = difference(a.array(number), b.array(number)), cause_of(graph, number, a, b)
-    return Parting(a.name, b.name, tolerance, layers[number], found, _untolerated(cause, a, b), outputs)
+    d, cause = difference(a.array(number), b.array(number)), cause_of(graph, number, a, b)
+    return Parting(a.name, b.name, tolerance, layers[number], d, _untolerated(cause, a, b), outputs)
 
 
 def _broken(
@@ -445,12 +445,17 @@ def _broken(
     order = [step.node for step in a.net.program.steps]
     shared = in_order({n: a.layers[n] for n in layers if n in a.layers and n in b.layers}, order, a.seen)
     exact = {n: b.array(n) for n in shared}
-    found = find_culprit(shared, exact, b.outputs, a.seen, a.watch, tolerance)
-    if found is None or not found.breaks:
+    culprit = find_culprit(shared, exact, b.outputs, a.seen, a.watch, tolerance)
+    if culprit is None or not culprit.breaks:
         return None
-    own = replace(a, seen=found.seen)
-    d, cause = difference(own.array(found.number), b.array(found.number)), cause_of_break(graph, found.number, own, b)
-    return Parting(a.name, b.name, tolerance, layers[found.number], d, _untolerated(cause, a, b), outputs, None, found)
+    own = replace(a, seen=culprit.seen)
+    d, cause = (
+        difference(own.array(culprit.number), b.array(culprit.number)),
+        cause_of_break(graph, culprit.number, own, b),
+    )
+    return Parting(
+        a.name, b.name, tolerance, layers[culprit.number], d, _untolerated(cause, a, b), outputs, None, culprit
+    )
 
 
 def _untolerated(cause: Cause, a: Run, b: Run) -> Cause:

@@ -11,16 +11,16 @@ MARKS = 5  # of bytes, about
 MOST_LABELS = 60  # of layers, beyond which names are too small to read
 
 
-def compression_chart(name: str, made: Compressed, limit: float | None, kind: str) -> bytes:
-    """The picture as the bytes of a file of this kind: "png", "svg" or "pdf". `made` needs a survey. limit: of the
-    error, if one was asked for. Raises Error where matplotlib is not installed."""
+def compression_chart(name: str, compression: Compressed, limit: float | None, kind: str) -> bytes:
+    """The picture as the bytes of a file of this kind: "png", "svg" or "pdf". `compression` needs a survey. limit: of
+    the error, if one was asked for. Raises Error where matplotlib is not installed."""
     check_plotting("compress")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    survey = made.survey
+    survey = compression.survey
     assert survey is not None
-    height = 0.6 + 0.24 * min(len(made.layers), MOST_LABELS)
+    height = 0.6 + 0.24 * min(len(compression.layers), MOST_LABELS)
     figure = Figure(figsize=(9.0, 5.2 + height), layout="constrained")
     FigureCanvasAgg(figure)
     over_bytes, of_layers = figure.subplots(2, height_ratios=(4.4, height))
@@ -36,10 +36,10 @@ def compression_chart(name: str, made: Compressed, limit: float | None, kind: st
             over_bytes.annotate(
                 one.encoding, (one.bytes, one.error), xytext=(5, 4), textcoords="offset points", fontsize=8
             )
-    size = sum(layer.bytes_after for layer in made.layers)
-    if made.error and isfinite(made.error):
-        over_bytes.scatter(size, made.error, marker="*", s=160, color="k", zorder=4, label="as written")
-    whole = sum(layer.bytes_before for layer in made.layers)
+    size = sum(layer.bytes_after for layer in compression.layers)
+    if compression.error and isfinite(compression.error):
+        over_bytes.scatter(size, compression.error, marker="*", s=160, color="k", zorder=4, label="as written")
+    whole = sum(layer.bytes_before for layer in compression.layers)
     over_bytes.axvline(whole, color="0.6", ls=":", lw=1, label="whole, in fp16")
     if limit is not None:
         over_bytes.axhline(limit, color="C3", ls="--", lw=1, label="tolerance")
@@ -52,7 +52,7 @@ def compression_chart(name: str, made: Compressed, limit: float | None, kind: st
     over_bytes.set_ylabel("relative error of the outputs")
     over_bytes.legend(fontsize=8)
 
-    for place, (layer, choices) in enumerate(zip(made.layers, survey.layers, strict=True)):
+    for place, (layer, choices) in enumerate(zip(compression.layers, survey.layers, strict=True)):
         for choice in choices:
             if 0 < choice.error < inf:
                 taken = choice.encoding == layer.encoding
@@ -64,7 +64,7 @@ def compression_chart(name: str, made: Compressed, limit: float | None, kind: st
                     edgecolors="k" if taken else "none",
                     zorder=3 if taken else 2,
                 )
-    labels = [f"{layer.layer}  ({layer.encoding})" for layer in made.layers]
+    labels = [f"{layer.layer}  ({layer.encoding})" for layer in compression.layers]
     shown = labels if len(labels) <= MOST_LABELS else []
     of_layers.set_yticks(range(len(shown)), [label.replace("$", r"\$") for label in shown], fontsize=8)
     of_layers.set_ylim(len(labels) - 0.5, -0.5)
@@ -75,7 +75,7 @@ def compression_chart(name: str, made: Compressed, limit: float | None, kind: st
     for encoding, look in style.items():
         of_layers.scatter([], [], s=22, label=encoding, **look)
     figure.legend(*of_layers.get_legend_handles_labels(), loc="outside lower center", ncols=6, fontsize=8)
-    over_bytes.set_title(f"{name}: error over bytes, on {made.measured_on}".replace("$", r"\$"), fontsize=10)
+    over_bytes.set_title(f"{name}: error over bytes, on {compression.measured_on}".replace("$", r"\$"), fontsize=10)
     file = io.BytesIO()
     figure.savefig(file, format=kind, dpi=120)
     return file.getvalue()

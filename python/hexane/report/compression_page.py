@@ -15,27 +15,27 @@ SCRIPTS = ("common.js", "parts.js", "compression.js")
 
 
 def compression_page(
-    name: str, target: str, made: Compressed, remarks: Mapping[str, Sequence[str]], limit: float | None
+    name: str, target: str, compression: Compressed, remarks: Mapping[str, Sequence[str]], limit: float | None
 ) -> str:
-    """The page. `made` needs a survey. remarks: on how a file has the weights of layers. limit: of the error, if one
-    was asked for. Names are data in the page, never markup. It runs only its own script and loads nothing."""
-    survey = made.survey
+    """The page. `compression` needs a survey. remarks: on how a file has the weights of layers. limit: of the error, if
+    one was asked for. Names are data in the page, never markup. It runs only its own script and loads nothing."""
+    survey = compression.survey
     assert survey is not None
     data = {
         "model": name,
         "target": target,
-        "error": _finite(made.error),
-        "measured_on": made.measured_on,
+        "error": _finite(compression.error),
+        "measured_on": compression.measured_on,
         "limit": limit,
         "remarks": [[words, list(layers)] for words, layers in remarks.items()],
         "alike": [_numbers(one) for one in survey.alike],
         "mixed": [_numbers(one) for one in survey.mixed],
         "layers": [
             {**asdict(layer), "error": _finite(layer.error), "choices": [_numbers(choice) for choice in choices]}
-            for layer, choices in zip(made.layers, survey.layers, strict=True)
+            for layer, choices in zip(compression.layers, survey.layers, strict=True)
         ],
     }
-    words = f"{name}: {len(made.layers)} weights for {target}."
+    words = f"{name}: {len(compression.layers)} weights for {target}."
     return html_document(f"{name}: compressed weights", words, data, STYLES, SCRIPTS)
 
 

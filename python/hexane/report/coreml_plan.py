@@ -83,20 +83,20 @@ def _find(forecasts: Mapping[str, str], name: str) -> str:
 
 def _forecasts(report: Report) -> dict[str, str]:
     """By the names of results. Ops of one name that are forecast for several devices count as the host's."""
-    found: dict[str, str] = {}
+    forecasts: dict[str, str] = {}
     for segment in report.segments:
         forecast = DEVICES[segment.device]
         for node in segment.nodes:
             for name in _names(node.sources):
-                found[name] = "host" if found.get(name) == "host" else forecast
+                forecasts[name] = "host" if forecasts.get(name) == "host" else forecast
     of_outputs = {
-        name: found[source]
+        name: forecasts[source]
         for port in report.graph.outputs
         for name in _names([port.name])
         for source in _names(port.value.node.sources[:1])
-        if source in found
+        if source in forecasts
     }
-    return found | of_outputs
+    return forecasts | of_outputs
 
 
 def _names(given: Iterable[str]) -> list[str]:

@@ -57,8 +57,8 @@ def find_culprit(
         """With the exact values of the first so many layers."""
         if count not in runs:
             instead = {places[n].value: places[n].stored(exact[n]) for n in numbers[:count]}
-            observed, made = watch(instead)
-            runs[count] = observed, max((_apart(made[name], outputs[name]) for name in outputs), default=0.0)
+            observed, results = watch(instead)
+            runs[count] = observed, max((_apart(results[name], outputs[name]) for name in outputs), default=0.0)
         return runs[count]
 
     whole = run(0)[1]
@@ -73,8 +73,8 @@ def find_culprit(
 
 
 def _apart(got: Array, want: Array) -> float:
-    found = difference(got, want)
-    return inf if found.overflows or difference(want, got).overflows else found.distance
+    d = difference(got, want)
+    return inf if d.overflows or difference(want, got).overflows else d.distance
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +186,8 @@ def _first(node: Node, region: Sequence[Node], exact: Mapping[Value, Array], hal
         return _kind(stored, value)[0] == kind and _apart(stored, value) > FEW
 
     while kind != "cancelled":
-        made = (v.node for v in node.inputs if v is not None and v.node in region)
-        if (before := next(filter(leaves, made), None)) is None:
+        producers = (v.node for v in node.inputs if v is not None and v.node in region)
+        if (before := next(filter(leaves, producers), None)) is None:
             break
         node = before
     return node
@@ -203,18 +203,18 @@ def _is_held(array: Array | None) -> bool:
 
 def _region(layer: Node, ends: Callable[[Value], bool]) -> list[Node]:
     """The nodes in front of a layer, operands first, up to products of matrices and to where it ends."""
-    found, waiting = {layer}, [layer]
+    region, waiting = {layer}, [layer]
     while waiting:
         for value in waiting.pop(0).inputs:
-            if value is None or value.node in found or len(found) == MOST_NODES:
+            if value is None or value.node in region or len(region) == MOST_NODES:
                 continue
             node = value.node
             if ends(value):
                 continue
             if node.op not in LEAVES and OPS[node.op].product is None and _float(node):
-                found.add(node)
+                region.add(node)
                 waiting.append(node)
-    return [node for node in topological([layer.values[0]]) if node in found]
+    return [node for node in topological([layer.values[0]]) if node in region]
 
 
 def _float(node: Node) -> bool:

@@ -251,8 +251,8 @@ def _multiplies_bytes(node: Node) -> bool:
 
 
 def _squares_a_reduction(node: Node) -> bool:
-    made = [v.node.op for v in node.inputs if v is not None]
-    return (node.op == "square" or (node.op == "mul" and made[0] == made[1])) and made[0].startswith("reduce_")
+    ops = [v.node.op for v in node.inputs if v is not None]
+    return (node.op == "square" or (node.op == "mul" and ops[0] == ops[1])) and ops[0].startswith("reduce_")
 
 
 def _finite(value: float) -> float | None:

@@ -57,50 +57,50 @@ def program_for(graph: Graph, chip: Chip) -> Program:
         return compile_segments(divided, segments, chip, Options())
 
 
-def remarks(found: Estimate) -> list[str]:
+def remarks(cost: Estimate) -> list[str]:
     """Remarks for the reader of an estimate, as sentences."""
-    if found.measured_on == THIS_CPU:
-        return [f"measured here, {found.source}; p10 and p90 are of its calls"]
+    if cost.measured_on == THIS_CPU:
+        return [f"measured here, {cost.source}; p10 and p90 are of its calls"]
     lines = []
-    if found.extrapolated:
-        lines.append(f"no latency of {found.target} is known: the rates are those of {found.measured_on}")
-    if found.further != 1:
+    if cost.extrapolated:
+        lines.append(f"no latency of {cost.target} is known: the rates are those of {cost.measured_on}")
+    if cost.further != 1:
         lines.append(
-            f"each layer but the longest takes {found.further:.2g} of its time alone, as in published networks on"
-            f" {found.measured_on}"
+            f"each layer but the longest takes {cost.further:.2g} of its time alone, as in published networks on"
+            f" {cost.measured_on}"
         )
-    calls, one = found.floor_us / found.latency_us, found.floor_us / found.submissions
+    calls, one = cost.floor_us / cost.latency_us, cost.floor_us / cost.submissions
     if calls >= DISPATCH_SHARE:
-        batch = "" if found.batched_us is None else f"in a batch of {BATCH} an input takes {found.batched_us:.0f} us; "
+        batch = "" if cost.batched_us is None else f"in a batch of {BATCH} an input takes {cost.batched_us:.0f} us; "
         lines.append(
-            f"calls dominate: {found.submissions} x {one:.0f} us are {100 * calls:.0f} % of the latency; {batch}"
+            f"calls dominate: {cost.submissions} x {one:.0f} us are {100 * calls:.0f} % of the latency; {batch}"
             f"compiled as one with a network before or after it, it takes {one:.0f} us less"
         )
-    if found.open_loops:
-        one_or_more = "a loop" if found.open_loops == 1 else f"{found.open_loops} loops"
+    if cost.open_loops:
+        one_or_more = "a loop" if cost.open_loops == 1 else f"{cost.open_loops} loops"
         lines.append(f"the time of {one_or_more} on the CPU is not counted: the data decide the number of steps")
-    if found.submissions > 1 or found.host_us:
+    if cost.submissions > 1 or cost.host_us:
         lines.append(
-            f"leaving the engine costs about {found.leaving_us:.0f} us: {found.floor_us - one:.0f} for"
-            f" {found.submissions} submissions in place of one, {found.border_us:.0f} for copies between segments; the"
-            f" host computes for {found.host_us:.0f}, by a rate that no measurement of this CPU gave"
+            f"leaving the engine costs about {cost.leaving_us:.0f} us: {cost.floor_us - one:.0f} for"
+            f" {cost.submissions} submissions in place of one, {cost.border_us:.0f} for copies between segments; the"
+            f" host computes for {cost.host_us:.0f}, by a rate that no measurement of this CPU gave"
         )
-    if found.energy_uj is not None and found.energy_span_uj is not None:
-        span = "{:.0f} to {:.0f}".format(*found.energy_span_uj)
+    if cost.energy_uj is not None and cost.energy_span_uj is not None:
+        span = "{:.0f} to {:.0f}".format(*cost.energy_span_uj)
         lines.append(
-            f"energy of the engine alone: about {found.energy_uj:.0f} uJ ({span}), by published power of {found.kind}"
-            f" programs on {found.measured_on}"
+            f"energy of the engine alone: about {cost.energy_uj:.0f} uJ ({span}), by published power of {cost.kind}"
+            f" programs on {cost.measured_on}"
         )
     return lines
 
 
-def against_host(found: Sequence[Estimate]) -> list[str]:
+def against_host(estimates: Sequence[Estimate]) -> list[str]:
     """For each chip whether it or this CPU is faster, where that was measured, and whether their intervals overlap."""
-    here = next((one for one in found if one.measured_on == THIS_CPU), None)
+    here = next((one for one in estimates if one.measured_on == THIS_CPU), None)
     if here is None:
         return []
     lines = []
-    for one in found:
+    for one in estimates:
         if one is here:
             continue
         faster, times = here.latency_us < one.latency_us, one.latency_us / here.latency_us

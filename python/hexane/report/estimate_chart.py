@@ -7,18 +7,18 @@ from hexane.cost import Estimate
 from hexane.report.plotting import check_plotting
 
 
-def estimate_chart(name: str, found: Sequence[Estimate], kind: str) -> bytes:
+def estimate_chart(name: str, estimates: Sequence[Estimate], kind: str) -> bytes:
     """The picture as the bytes of a file of this kind: "png", "svg" or "pdf". Raises Error where matplotlib is not
     installed."""
     check_plotting("estimate")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9.0, 1.6 + 0.32 * len(found)), layout="constrained")
+    figure = Figure(figsize=(9.0, 1.6 + 0.32 * len(estimates)), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     for extrapolated, label in ((False, "measured chip"), (True, "no latency published, rates of another chip")):
-        rows = [(place, one) for place, one in enumerate(found) if one.extrapolated == extrapolated]
+        rows = [(place, one) for place, one in enumerate(estimates) if one.extrapolated == extrapolated]
         if rows:
             below, above = zip(
                 *((one.latency_us - one.p10_us, one.p90_us - one.latency_us) for _, one in rows), strict=True
@@ -33,8 +33,8 @@ def estimate_chart(name: str, found: Sequence[Estimate], kind: str) -> bytes:
                 color="C1" if extrapolated else "C0",
                 label=label,
             )
-    axes.set_yticks(range(len(found)), [one.target for one in found])
-    axes.set_ylim(len(found) - 0.5, -0.5)
+    axes.set_yticks(range(len(estimates)), [one.target for one in estimates])
+    axes.set_ylim(len(estimates) - 0.5, -0.5)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(lambda us, _: f"{us:g}")
     axes.xaxis.set_minor_formatter(lambda us, _: f"{us:g}" if f"{us:.0e}"[0] in "25" else "")

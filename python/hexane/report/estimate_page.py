@@ -14,16 +14,16 @@ STYLES = ("page.css", "fit.css", "estimate.css")
 SCRIPTS = ("common.js", "parts.js", "estimate.js")
 
 
-def estimate_page(name: str, chips: Sequence[Target], found: Sequence[Estimate | Error]) -> str:
+def estimate_page(name: str, chips: Sequence[Target], estimates: Sequence[Estimate | Error]) -> str:
     """The page on estimates of one network, one for each chip, or why there is none. Content from a model is data in
     it, never markup. It runs only its own script and loads nothing."""
     words = Table()
     rows = [
         {"target": chip.label, "error": str(one)} if isinstance(one, Error) else _chip(one, words)
-        for chip, one in zip(chips, found, strict=True)
+        for chip, one in zip(chips, estimates, strict=True)
     ]
     data = {"model": name, "chips": rows, "words": words.items}
-    return html_document(f"{name}: latency", f"{name}: {len(found)} chips were asked about.", data, STYLES, SCRIPTS)
+    return html_document(f"{name}: latency", f"{name}: {len(estimates)} chips were asked about.", data, STYLES, SCRIPTS)
 
 
 def _chip(one: Estimate, words: Table) -> dict[str, Any]:

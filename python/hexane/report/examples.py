@@ -41,8 +41,8 @@ def graph_of(op: Op, case: Case, inputs: list[Array | None], swap: tuple[str, st
     return graph(list(results) if isinstance(results, tuple) else results)
 
 
-def feeds(made: Graph, inputs: list[Array | None]) -> dict[str, Array]:
+def feeds(model: Graph, inputs: list[Array | None]) -> dict[str, Array]:
     return {
         str(v.node.attrs["name"]): np.asarray(inputs[int(str(v.node.attrs["name"])[1:])]).astype(v.dtype.numpy)
-        for v in made.inputs
+        for v in model.inputs
     }

@@ -148,11 +148,11 @@ class Explanation:
         """One line each: the chip, its latency, segments, layers, on-chip memory, main memory, the dominant layers and
         the known facts about ops."""
         known = (f"known: {finding}" for finding in self.findings)
-        found = (self._segment_lines, self._layer_lines, self._memory_lines, self._dominant_lines, known)
+        sections = (self._segment_lines, self._layer_lines, self._memory_lines, self._dominant_lines, known)
         return [
             self._chip_line,
             f"latency: {latency_text(self.estimate)}",
-            *(line for lines in found for line in lines),
+            *(line for lines in sections for line in lines),
         ]
 
     @cached_property
@@ -211,11 +211,11 @@ class Explanation:
         )
         for what in ("operations", "bytes"):
             whole = getattr(every, what)
-            found = [
+            largest = [
                 f"layer {i} {self.program.layers[i].name} ({percent(getattr(self.work[i], what), whole)})"
                 for i in self.dominant(what)
             ]
-            yield f"most {'bytes moved' if what == 'bytes' else what}: {', '.join(found)}"
+            yield f"most {'bytes moved' if what == 'bytes' else what}: {', '.join(largest)}"
 
     def dominant(self, what: str) -> list[int]:
         """The layers with most "operations" or "bytes", the first of equals first."""
@@ -314,9 +314,9 @@ class Explanation:
         }
 
     def _segment_record(self, index: int) -> dict[str, Any]:
-        made = segment_record(self.program.segments[index])
+        record = segment_record(self.program.segments[index])
         host = self.host_operations.get(index)
-        return made if host is None else {**made, "operations": host}
+        return record if host is None else {**record, "operations": host}
 
     def to_json(self) -> str:
         return json.dumps(self.record(), indent=2, ensure_ascii=False)

@@ -16,32 +16,36 @@ STYLES = ("page.css", "explanation.css")
 SCRIPTS = ("common.js", "timeline.js", "explanation.js")
 
 
-def explanation_page(found: Explanation) -> str:
+def explanation_page(explanation: Explanation) -> str:
     """The page on what compiling made of a network: `hexane explain --html`."""
     return html_document(
-        f"{found.name} on {found.chip.label}", f"{found.summary}.", _Data(found).record(), STYLES, SCRIPTS
+        f"{explanation.name} on {explanation.chip.label}",
+        f"{explanation.summary}.",
+        _Data(explanation).record(),
+        STYLES,
+        SCRIPTS,
     )
 
 
 class _Data:
     """Records as rows, texts that come again as numbers of `words`, sources of the model as numbers of `sources`."""
 
-    def __init__(self, found: Explanation) -> None:
-        self.found, self.program, self.stories = found, found.program, found.stories
+    def __init__(self, explanation: Explanation) -> None:
+        self.explanation, self.program, self.stories = explanation, explanation.program, explanation.stories
         self.words, self.sources = Table(), Table()
         self.number = {id(decision): i for i, decision in enumerate(self.program.decisions)}
 
     def record(self) -> dict[str, Any]:
-        found, program = self.found, self.program
-        layers = [self._layer(layer, work) for layer, work in zip(program.layers, found.work, strict=True)]
+        explanation, program = self.explanation, self.program
+        layers = [self._layer(layer, work) for layer, work in zip(program.layers, explanation.work, strict=True)]
         tensors = [self._tensor(tensor) for tensor in program.tensors]
         decisions = [[self.words.place(text) for text in _texts(d)] for d in program.decisions]
         return {
-            "model": found.name,
-            "target": found.chip.name,
-            "title": found.chip.title,
-            "schedule": found.schedule,
-            "lines": found.lines,
+            "model": explanation.name,
+            "target": explanation.chip.name,
+            "title": explanation.chip.title,
+            "schedule": explanation.schedule,
+            "lines": explanation.lines,
             "segments": [
                 [
                     DEVICES[s.device],
@@ -53,7 +57,7 @@ class _Data:
                 for s in program.segments
             ],
             "partitions": [asdict(partition) for partition in program.partitions],
-            "traffic": found.traffic,
+            "traffic": explanation.traffic,
             "meaning": MEANING,
             "layers": layers,
             "tensors": tensors,
@@ -84,7 +88,7 @@ class _Data:
         weights = work.bytes - layer.loaded - layer.stored
         return [
             self.words.place(layer.name), self.words.place(layer.kind), slots, layer.engine, layer.segment, layer.partition,  # noqa: E501
-            layer.reads, layer.makes, work.operations, layer.loaded, layer.stored, weights, self.found.occupancy[layer.index].bytes,  # noqa: E501
+            layer.reads, layer.makes, work.operations, layer.loaded, layer.stored, weights, self.explanation.occupancy[layer.index].bytes,  # noqa: E501
             sources, own,
         ]  # fmt: skip
 

@@ -264,10 +264,10 @@ def _span(numbers: tuple[float, float]) -> str:
     return least if least == most else f"{least} to {most}"
 
 
-def _causes_title(found: Fit) -> str:
+def _causes_title(result: Fit) -> str:
     return (
         "largest weights"
-        if found.fits_flash is False and found.fits_sram is not False
+        if result.fits_flash is False and result.fits_sram is not False
         else "in the streamed arena when most is live"
     )
 
@@ -325,11 +325,13 @@ def fit(
     # A small device has no room for a weight that a call decodes.
     whole = replace(memory.unlimited, whole_weights=True, runtime="" if memory.runs_on == "host" else memory.runs_on)
     given = Options(target="host", threads=1, memory=whole).given(options)
-    made = compile_whole(sources.open_network(model, where="fit"), given, input_shapes, input_values)
-    if not isinstance(made, Model):
-        fixes = " ".join([*shape_options(made.inputs), *(f"--value {name}=V" for name in sorted(made.value_inputs))])
+    compiled = compile_whole(sources.open_network(model, where="fit"), given, input_shapes, input_values)
+    if not isinstance(compiled, Model):
+        fixes = " ".join(
+            [*shape_options(compiled.inputs), *(f"--value {name}=V" for name in sorted(compiled.value_inputs))]
+        )
         raise Error(f"[fit] got a model of open shapes, need fixed ones: {fixes}, or input_shapes and input_values")
-    program = made.program
+    program = compiled.program
     assert program is not None  # the host's
     runtime, order, beside = program.runtime, given.schedule, Beside(threads=1)
     in_sram = planned = None
@@ -351,7 +353,7 @@ def fit(
     in_flash = flash_of(next((one for one in (planned, in_sram) if isinstance(one, Program)), best))
     result = Fit(
         None if memory.sram is None else memory.bytes,
-        made.memory["arena"],
+        compiled.memory["arena"],
         arena_bytes(best),
         max((e.bound for e in best.extents.values() if e.space.kind == "arena"), default=0),
         min(floor(program), arena_bytes(best)),
@@ -359,7 +361,7 @@ def fit(
         inputs,
         outputs,
         in_arena,
-        made.memory.get("weights", 0),
+        compiled.memory.get("weights", 0),
         _largest(program),
         _causes(best, held, runtime),
         _undominated([_whole(program, beside), *(_by_rows(streamed[n], besides[n], n) for n in ROWS), *striped, *_staged(program, order, beside)]),  # noqa: E501
@@ -405,8 +407,8 @@ def _weight_bytes(program: Program, step: int) -> int:
     return sum(program.buffers[i].bytes for i in buffers if program.buffers[i].kind == "weights")
 
 
-def _flash_causes(found: Fit) -> tuple[Cause, ...]:
-    largest = sorted(found.each, key=lambda one: -one.weights)[:MOST_CAUSES]
+def _flash_causes(result: Fit) -> tuple[Cause, ...]:
+    largest = sorted(result.each, key=lambda one: -one.weights)[:MOST_CAUSES]
     return tuple(
         Cause(one.layer, one.weights, f"weights of {one.kernel}", FLASH_HELP) for one in largest if one.weights
     )
@@ -421,24 +423,24 @@ def _planned(program: Program, memory: Memory, order: str, beside: Beside) -> Pr
 
 
 def _way_of(
-    found: Program | str | None, memory: Memory, beside: Beside, by_rows: Set[int], striped: Sequence[Way]
+    outcome: Program | str | None, memory: Memory, beside: Beside, by_rows: Set[int], striped: Sequence[Way]
 ) -> Way | str | None:
     """The cost of a plan. by_rows: the numbers of kernel runs of the ways by rows; striped: the ways in stripes."""
-    if not isinstance(found, Program):
-        return found
-    moved, pools = slow_traffic(found, memory), len(memory.pools) or 1
-    slow = 0 if moved is None else found.extents[f"arena.{pools}"].bytes
+    if not isinstance(outcome, Program):
+        return outcome
+    moved, pools = slow_traffic(outcome, memory), len(memory.pools) or 1
+    slow = 0 if moved is None else outcome.extents[f"arena.{pools}"].bytes
     name = "rows"
     if moved is not None and memory.strategy == "stages":
         name = "stages"
-    elif not found.loops:
-        name = AGAIN if found.repeated else WHOLE
-    elif found.repeated or _runs(found) not in by_rows:
-        alike = (way.name for way in striped if (way.runs, way.repeated) == (_runs(found), found.repeated))
-        name = next(alike, STRIPES if found.repeated else name)
-    count = beside(found, pools + (moved is not None))
-    total = arena_bytes(found) + count
-    return Way(name, total, slow, *(moved or (0, 0)), runs=_runs(found), repeated=found.repeated)
+    elif not outcome.loops:
+        name = AGAIN if outcome.repeated else WHOLE
+    elif outcome.repeated or _runs(outcome) not in by_rows:
+        alike = (way.name for way in striped if (way.runs, way.repeated) == (_runs(outcome), outcome.repeated))
+        name = next(alike, STRIPES if outcome.repeated else name)
+    count = beside(outcome, pools + (moved is not None))
+    total = arena_bytes(outcome) + count
+    return Way(name, total, slow, *(moved or (0, 0)), runs=_runs(outcome), repeated=outcome.repeated)
 
 
 def _largest(program: Program) -> tuple[LayerBytes, ...]:
@@ -448,17 +450,17 @@ def _largest(program: Program) -> tuple[LayerBytes, ...]:
 
 def _causes(program: Program, held: tuple[Held, ...], runtime: str) -> tuple[Cause, ...]:
     at = peak(program)
-    found = [
+    causes = [
         Cause(one.layer, one.bytes, f"{one.type}, {one.why}", _help(one)) for one in held if one.first <= at <= one.last
     ]
     if runtime != "host":
         for what, ports in (("input", program.inputs), ("output", program.outputs)):
-            found += [
+            causes += [
                 Cause(f"{what} {port.name}", port.view.type.bytes, f"{port.view.type}, all of it", PORT_HELP[what])
                 for port in ports
                 if not port.streamed
             ]
-    return tuple(sorted(found, key=lambda one: -one.bytes)[:MOST_CAUSES])
+    return tuple(sorted(causes, key=lambda one: -one.bytes)[:MOST_CAUSES])
 
 
 def _help(one: Held) -> str:
@@ -490,19 +492,21 @@ def _striped(program: Program, order: str, beside: Beside) -> Iterator[Way]:
     """In stripes of columns, in less and less memory."""
     choice = StripeChoice(program, order)
     for chosen in choice.ways():
-        found = choice.streamed(chosen)
+        streamed = choice.streamed(chosen)
         name = f"{max(part.stripes for part in chosen.parts)} {STRIPES}"
-        yield Way(name, arena_bytes(found) + beside(found), runs=_runs(found), repeated=chosen.repeated)
+        yield Way(name, arena_bytes(streamed) + beside(streamed), runs=_runs(streamed), repeated=chosen.repeated)
 
 
 def _staged(program: Program, order: str, beside: Beside) -> Iterator[Way]:
     """In stages, with each of BUDGETS for their tensors where whole tensors need more."""
     spills = Spills(program, order)
     for budget in (n for n in BUDGETS if n < arena_bytes(program)):
-        found = spills.at(budget)
-        if isinstance(found, Spilled):
-            total = found.fast + found.slow + beside(found.program)
-            yield Way(f"stages in {size_text(budget)}", total, found.slow, *found.moved, runs=_runs(found.program))
+        spilled = spills.at(budget)
+        if isinstance(spilled, Spilled):
+            total = spilled.fast + spilled.slow + beside(spilled.program)
+            yield Way(
+                f"stages in {size_text(budget)}", total, spilled.slow, *spilled.moved, runs=_runs(spilled.program)
+            )
 
 
 def _undominated(ways: list[Way]) -> tuple[Way, ...]:

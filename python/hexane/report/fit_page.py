@@ -8,16 +8,16 @@ from hexane.report.fit import Fit
 from hexane.report.html_document import html_document
 
 
-def fit_page(found: Fit, name: str) -> str:
+def fit_page(fit: Fit, name: str) -> str:
     """The page. Content from a model is data in it, never markup. It runs only its own script and loads nothing."""
-    words = f"{name} {found.verdict}."
+    words = f"{name} {fit.verdict}."
     styles, scripts = ("page.css", "fit.css"), ("common.js", "parts.js", "fit.js")
-    return html_document(f"{name}: memory", words, {"model": name, **_data(found)}, styles, scripts)
+    return html_document(f"{name}: memory", words, {"model": name, **_data(fit)}, styles, scripts)
 
 
-def _data(found: Fit) -> dict[str, Any]:
+def _data(fit: Fit) -> dict[str, Any]:
     """The record, with `each` and `timeline`, which may be long, as rows of values."""
-    data = found.to_json()
-    data["each"] = [list(asdict(one).values()) for one in found.each]
-    data["timeline"] = [list(asdict(one).values()) for one in found.timeline]
+    data = fit.to_json()
+    data["each"] = [list(asdict(one).values()) for one in fit.each]
+    data["timeline"] = [list(asdict(one).values()) for one in fit.timeline]
     return data

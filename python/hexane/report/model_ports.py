@@ -15,13 +15,13 @@ def ports_of(graph: Graph) -> list[PortType]:
 def ports_of_module(model: sources.Module, *, every: bool = False) -> tuple[list[PortType], list[PortType], set[str]]:
     """The required inputs, the inputs with a default, and the names of the inputs whose values decide shapes. every:
     merges all functions of an asset, each name once."""
-    found = [one.signature for one in (model.functions.values() if every else [model.function()])]
+    signatures = [one.signature for one in (model.functions.values() if every else [model.function()])]
     ports, optional = dict[str, PortType](), dict[str, PortType]()
-    for one in found:
+    for one in signatures:
         for side, inputs in ((ports, one.inputs), (optional, one.optional)):
             for i in inputs:
                 side.setdefault(i.name, PortType(i.name, ("...",) if i.dims is None else i.dims, i.dtype))
-    deciding = {i.name for one in found for i in (*one.inputs, *one.optional) if i.shape_input}
+    deciding = {i.name for one in signatures for i in (*one.inputs, *one.optional) if i.shape_input}
     return list(ports.values()), list(optional.values()), deciding
 
 

@@ -103,8 +103,8 @@ def ranges_of(graph: Graph, inputs: Mapping[str, Array]) -> tuple[Seen, ...]:
     for group in _groups(graph):
         outputs = tuple(Port(str(n), node.values[0]) for n, node in group)
         net = compile(replace(graph, outputs=outputs, updates=(), taps=()), target="host")
-        made = net(**{port.name: inputs[port.name] for port in net.inputs})
-        arrays = made if isinstance(made, Mapping) else {outputs[0].name: made}
+        returned = net(**{port.name: inputs[port.name] for port in net.inputs})
+        arrays = returned if isinstance(returned, Mapping) else {outputs[0].name: returned}
         for n, node in group:
             numbers = np.asarray(arrays[str(n)], np.float64)
             finite = numbers[np.isfinite(numbers)]
@@ -131,14 +131,14 @@ def _groups(graph: Graph) -> Iterator[list[tuple[int, Node]]]:
 def range_lines(ranges: Sequence[Seen]) -> list[str]:
     """The layers that fp16 does not hold, the same on every chip."""
     lines = []
-    for words, found in (
+    for words, spans in (
         ("beyond fp16 (65504)", [s for s in ranges if s.beyond]),
         ("below fp16's full digits (6.1e-5)", [s for s in ranges if s.tiny]),
     ):
-        if found:
-            shown = "; ".join(f"{s.node.where} ({s.low:.3g} to {s.high:.3g})" for s in found[:SHOWN])
-            more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-            lines.append(f"{words}, {counted(len(found), 'layer')}: {shown}{more}")
+        if spans:
+            shown = "; ".join(f"{s.node.where} ({s.low:.3g} to {s.high:.3g})" for s in spans[:SHOWN])
+            more = f"; and {len(spans) - SHOWN} more" if len(spans) > SHOWN else ""
+            lines.append(f"{words}, {counted(len(spans), 'layer')}: {shown}{more}")
     return lines
 
 
@@ -201,11 +201,11 @@ def _input_of(value: Value) -> str:
 
 def scale_line(graph: Graph) -> str:
     """One line about the scales that are inputs; "" where there are none."""
-    found = scales_given(graph)
-    if not found:
+    scales = scales_given(graph)
+    if not scales:
         return ""
-    shown = ", ".join(f"{name!r} ({node.where})" for name, node in list(found.items())[:SHOWN])
-    more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    shown = ", ".join(f"{name!r} ({node.where})" for name, node in list(scales.items())[:SHOWN])
+    more = f" and {len(scales) - SHOWN} more" if len(scales) > SHOWN else ""
     return (
         f"depends on the inputs: the scale {shown}{more} is rounded to fp16 where it enters a chip: it loses digits"
         " below 6.1e-5 and is infinite beyond 65504"

@@ -51,11 +51,11 @@ def outcome(segments: Sequence[Segment]) -> Outcome:
 
 def answer(outcomes: Iterable[Outcome]) -> str:
     """On one chip its sentence; on several how many run the network whole, in parts, and not."""
-    found = list(outcomes)
-    if len(found) == 1:
-        return str(found[0])
-    kinds = Counter(one.kind for one in found)
-    count = len(found)
+    listed = list(outcomes)
+    if len(listed) == 1:
+        return str(listed[0])
+    kinds = Counter(one.kind for one in listed)
+    count = len(listed)
     if kinds["whole"] == count:
         return f"runs whole on all {count} chips"
     others = (

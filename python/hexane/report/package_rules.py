@@ -27,15 +27,19 @@ def find_package_rules(model: CoreMLModel, name: str) -> tuple[Finding, ...]:
     """The rules that a function of a model breaks, in the order of the file: one for each rule and kind of op. A
     pipeline breaks the rules of its models."""
     if model.stages:
-        return tuple(found for part in model.stages.values() for found in find_package_rules(part, part.functions[0]))
+        return tuple(
+            finding for part in model.stages.values() for finding in find_package_rules(part, part.functions[0])
+        )
     function = _Function(model, name)
-    found: dict[tuple[str, str], Finding] = {}
+    findings: dict[tuple[str, str], Finding] = {}
     for rule in package_rules().values():
         for op, where, filled in function.broken(rule):
             key = rule.name, op
-            known = found.get(key)
-            found[key] = finding_of(rule, op, where, filled) if known is None else replace(known, count=known.count + 1)
-    return tuple(found.values())
+            known = findings.get(key)
+            findings[key] = (
+                finding_of(rule, op, where, filled) if known is None else replace(known, count=known.count + 1)
+            )
+    return tuple(findings.values())
 
 
 def _flat(block: Block) -> Iterator[Operation]:
@@ -69,8 +73,8 @@ class _Function:
 
     @cached_property
     def types(self) -> Mapping[str, Declared]:
-        made = {name: kind for operation in self.operations for name, kind in operation.results}
-        return {**dict(self.program.block.inputs), **made}
+        results = {name: kind for operation in self.operations for name, kind in operation.results}
+        return {**dict(self.program.block.inputs), **results}
 
     @cached_property
     def features(self) -> Mapping[str, Feature]:
@@ -128,13 +132,13 @@ def _fp32_program(f: _Function, rule: Rule) -> Iterator[Broken]:
 
 
 def _infinite_constants(f: _Function, rule: Rule) -> Iterator[Broken]:
-    found = []
+    operations = []
     for operation in f.operations:
         given = [g for args in operation.inputs.values() for g in args if isinstance(g, Constant) and g.dtype is FP16]
         if any(np.isinf(np.asarray(g.value, np.float32)).any() for g in given):
-            found.append(operation)
-    if found:
-        yield "program", _place(found[0]), {"count": len(found)}
+            operations.append(operation)
+    if operations:
+        yield "program", _place(operations[0]), {"count": len(operations)}
 
 
 def _late_ops(f: _Function, rule: Rule) -> Iterator[Broken]:

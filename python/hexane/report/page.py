@@ -39,11 +39,11 @@ def _data(reports: Sequence[Report]) -> dict[str, Any]:
     verdicts, patterns, ops, types = Table(), Table(), Table(), Table()
     number: dict[int, int] = {}  # the index of each verdict; most are one object for many nodes
     nodes = []
-    for entry, *found in zip(reports[0].entries, *groups.values(), strict=True):
-        for verdict in found:
+    for entry, *by_chip in zip(reports[0].entries, *groups.values(), strict=True):
+        for verdict in by_chip:
             if id(verdict) not in number:
                 number[id(verdict)] = verdicts.place(verdict)
-        pattern = patterns.place(tuple([number[id(verdict)] for verdict in found]))
+        pattern = patterns.place(tuple([number[id(verdict)] for verdict in by_chip]))
         nodes.append([ops.place(entry.op), types.place(entry.type), pattern, entry.where])
     places = {key: i for i, key in enumerate(groups)}
     weights = reports[0].weights
@@ -66,11 +66,11 @@ def _data(reports: Sequence[Report]) -> dict[str, Any]:
 
 def _known(reports: Sequence[Report]) -> list[tuple[str, list[str]]]:
     """The known facts about the ops, with the chips for which they hold."""
-    found: dict[str, list[str]] = {}
+    by_finding: dict[str, list[str]] = {}
     for report in reports:
         for finding in report.findings:
-            found.setdefault(str(finding), []).append(report.chip.label)
-    return list(found.items())
+            by_finding.setdefault(str(finding), []).append(report.chip.label)
+    return list(by_finding.items())
 
 
 def _segment(segment: Segment) -> tuple[Any, ...]:

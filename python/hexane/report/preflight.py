@@ -137,14 +137,14 @@ def _within_fp16_as_written(
     if not any(op_unit(node.op) in COMPUTING for node in forms):
         return verdicts
     places = _places(nodes)
-    made = retarget(model.annotated(taps=_marks(places)), chip)
-    (judged,) = judge_all(made.nodes, [chip], rewritten)
-    computed = [node for node in made.nodes if node.op not in LEAVES]
-    wide = host_numbers(made.nodes, _running(computed, judged), made.annotated(taps=()).use_counts())
-    order = {node: i for i, node in enumerate(made.nodes) if id(node) in wide and op_unit(node.op) in COMPUTING}
+    retargeted = retarget(model.annotated(taps=_marks(places)), chip)
+    (judged,) = judge_all(retargeted.nodes, [chip], rewritten)
+    computed = [node for node in retargeted.nodes if node.op not in LEAVES]
+    wide = host_numbers(retargeted.nodes, _running(computed, judged), retargeted.annotated(taps=()).use_counts())
+    order = {node: i for i, node in enumerate(retargeted.nodes) if id(node) in wide and op_unit(node.op) in COMPUTING}
     if not order:
         return verdicts
-    became = _marked(made)
+    became = _marked(retargeted)
 
     def told(node: Node, verdict: Verdict) -> Verdict:
         if not verdict.runs or verdict is FOLDED or op_unit(node.op) not in COMPUTING:
@@ -152,8 +152,8 @@ def _within_fp16_as_written(
         parts = [one for one in _written_for(node, places, became) if one in order]
         if not parts:
             return verdict
-        found = min(parts, key=order.__getitem__)
-        reason = wide[id(found)] if found.op == node.op else f"{found.op} in it: {wide[id(found)]}"
+        widest = min(parts, key=order.__getitem__)
+        reason = wide[id(widest)] if widest.op == node.op else f"{widest.op} in it: {wide[id(widest)]}"
         return Verdict(verdict="host", reason=reason, rule="range of fp16", source="hexane", status="inferred")
 
     return [told(node, verdict) for node, verdict in zip(nodes, verdicts, strict=True)]
@@ -168,8 +168,8 @@ def _marks(places: Mapping[Value, str]) -> tuple[Port, ...]:
     return tuple(Port(place, value) for value, place in places.items())
 
 
-def _marked(made: Graph) -> dict[str, Node]:
-    return {port.name: port.value.node for port in made.taps}
+def _marked(graph: Graph) -> dict[str, Node]:
+    return {port.name: port.value.node for port in graph.taps}
 
 
 def _written_for(node: Node, places: Mapping[Value, str], became: Mapping[str, Node]) -> set[Node]:
@@ -191,8 +191,8 @@ def _with_lost_factors(
     hold."""
     divided, segments = divide(model, chip)
     lost = list[tuple[str, frozenset[str], str]]()
-    for found, piece in zip(segments, SegmentParts(divided, segments).graphs(), strict=True):
-        for said in lost_factors(engine_form(piece, chip).decisions) if found.device == "ane" else ():
+    for segment, piece in zip(segments, SegmentParts(divided, segments).graphs(), strict=True):
+        for said in lost_factors(engine_form(piece, chip).decisions) if segment.device == "ane" else ():
             op, _, places = said.node.partition(" at ")
             lost.append((op, frozenset(places.split(", ")), said.reason))
 
@@ -218,9 +218,11 @@ def _left_by_borders(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Ver
         return verdicts
     places = _places(nodes)
     divided, segments = divide(model.annotated(taps=_marks(places)), chip)
-    device = {node: found.device for found in segments for node in found.nodes}
+    device = {node: segment.device for segment in segments for node in segment.nodes}
     became, left = _marked(divided), set[Node]()
-    of_host = {source for found in segments if found.device == "host" for one in found.nodes for source in one.sources}
+    of_host = {
+        source for segment in segments if segment.device == "host" for one in segment.nodes for source in one.sources
+    }
     for node in with_borders:
         where = {device[one] for one in _written_for(node, places, became) if one in device}
         if where == {"host"}:
@@ -246,7 +248,7 @@ def _apart_from_products(
     """The verdicts, with the nodes that the host computes because no product of the engine is next to them. The
     segments say what that is, since ops that are written as others stand next to these."""
     _, segments = divide(model, chip)
-    where = {node: found.device for found in segments for node in found.nodes}
+    where = {node: segment.device for segment in segments for node in segment.nodes}
     kept = [node for node, device in where.items() if device == "ane"]
     as_they_are = {(node.op, node.types, node.sources) for node in kept}
     sources = {source for node in kept for source in node.sources}

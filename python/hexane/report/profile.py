@@ -136,8 +136,8 @@ def profile(
         nodes = None
     machine = _machine(nodes, model.threads) if roofline and nodes else None
     whole = sum(step["median"] for step in steps) or 1
-    made = [_profiled(step, whole, None if nodes is None else nodes[i], machine) for i, step in enumerate(steps)]
-    return Profile(tuple(sorted(made, key=lambda step: -step.us)), machine, model.device, model.threads)
+    profiled = [_profiled(step, whole, None if nodes is None else nodes[i], machine) for i, step in enumerate(steps)]
+    return Profile(tuple(sorted(profiled, key=lambda step: -step.us)), machine, model.device, model.threads)
 
 
 def latency(net: Any, arrays: Mapping[str, Array]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ BITS = 11  # of an fp16's significand
 def table_of(step: Step) -> Activation | None:
     """The table by which an engine computes a step, or an activation fused into it."""
     ops = (kind_of(step.node), *(slot.op for slot in step.attrs.get("epilogue", ())))
-    return next((found for op in ops if (found := activations().get(TABLE_OF.get(op, op))) is not None), None)
+    return next((table for op in ops if (table := activations().get(TABLE_OF.get(op, op))) is not None), None)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

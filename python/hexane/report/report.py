@@ -145,13 +145,13 @@ class Report:
     @property
     def latency_line(self) -> str:
         """One line on it; "" where the engine computes nothing."""
-        found = self.latency
-        if found is None:
+        latency = self.latency
+        if latency is None:
             return ""
-        parts = f"calls {found.floor_us:.0f}, copies {found.copies_us:.0f}, products {found.products_us:.0f}"
-        far = ", no latency of this chip is known" if found.extrapolated else ""
-        rates = f"by rates of {found.measured_on}{far}"
-        return f"latency: at least about {found.us:.0f} us ({parts}), {rates}; `hexane estimate` says more"
+        parts = f"calls {latency.floor_us:.0f}, copies {latency.copies_us:.0f}, products {latency.products_us:.0f}"
+        far = ", no latency of this chip is known" if latency.extrapolated else ""
+        rates = f"by rates of {latency.measured_on}{far}"
+        return f"latency: at least about {latency.us:.0f} us ({parts}), {rates}; `hexane estimate` says more"
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
@@ -253,8 +253,8 @@ class Report:
     @cached_property
     def compressed(self) -> tuple[int, int]:
         """How many weights of products are stored as integers or indices and stream on this chip, and how many fold."""
-        found = [does for _, _, does in stored_kernels(self.graph, self.chip)]
-        return sum(found), len(found) - sum(found)
+        streamed = [does for _, _, does in stored_kernels(self.graph, self.chip)]
+        return sum(streamed), len(streamed) - sum(streamed)
 
     @property
     def _stored(self) -> str:

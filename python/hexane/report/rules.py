@@ -52,15 +52,15 @@ class Finding:
 def find_rules(graph: Graph, layers: Sequence[Node] | None = None) -> tuple[Finding, ...]:
     """The rules that a network breaks, in the order of the file. layers: its layers on the engine of a chip, to which
     the rules on strides and dilations apply; None: its own nodes."""
-    found: dict[tuple[str, str], Finding] = {}
+    findings: dict[tuple[str, str], Finding] = {}
     for rule, op, where, filled in _broken(graph, layers):
         key = rule.name, op
-        if key in found:
-            found[key] = replace(found[key], count=found[key].count + 1)
+        if key in findings:
+            findings[key] = replace(findings[key], count=findings[key].count + 1)
             continue
-        found[key] = finding_of(rule, op, where, filled)
+        findings[key] = finding_of(rule, op, where, filled)
     order = list(rules())
-    return tuple(sorted(found.values(), key=lambda finding: order.index(finding.rule)))
+    return tuple(sorted(findings.values(), key=lambda finding: order.index(finding.rule)))
 
 
 def finding_of(rule: Rule, op: str, where: str, filled: Filled) -> Finding:
@@ -116,10 +116,10 @@ def _spoken(value: Any) -> str:
 
 def _kernel_dma(node: Node, rule: Rule) -> Filled | None:
     """Breaks the rule if the bytes that a core streams are near a multiple at which the prefetcher stops."""
-    found = _product(node)
-    if found is None:
+    product = _product(node)
+    if product is None:
         return None
-    outputs, inputs, taps = found
+    outputs, inputs, taps = product
 
     def of_core(size: int) -> int:
         return int(ceil(size / rule.number("cores")) * inputs * taps * rule.number("element_bytes"))

@@ -87,10 +87,10 @@ def _numbers(z: Array, a: Array, results: dict[str, Any]) -> list[Check]:
         "all layers read the first weights": z * first * first + a,
         "all layers read the last weights": z * second * second + a,
     }
-    found = next((name for name, array in causes.items() if np.array_equal(array, total)), "other numbers")
+    cause = next((name for name, array in causes.items() if np.array_equal(array, total)), "other numbers")
     rows = "rows are where the strides say"
     return [
-        Check("self-test", "weights", found, "each layer has its own weights"),
+        Check("self-test", "weights", cause, "each layer has its own weights"),
         Check(
             "self-test",
             "rows",

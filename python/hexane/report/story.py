@@ -247,8 +247,8 @@ class Stories:
             yield Line("chain", name, chained, t.not_chained, _TYPES)
 
     def _source(self, fact: str) -> str:
-        found = self.chip.facts[fact]
-        return f"{found.source}, {found.status}"
+        known = self.chip.facts[fact]
+        return f"{known.source}, {known.status}"
 
     def _sources(self, where: str) -> tuple[str, ...]:
         """The sources in a node's name ("conv at a, b"), which may hold commas themselves."""
@@ -275,13 +275,13 @@ def place_text(stay: Stay) -> str:
 
 def orders(program: Program) -> dict[int, Decision]:
     """The decision about the order of each segment of the engine as a whole."""
-    found = [d for d in program.decisions if d.stage == "schedule" and not d.verdict.startswith("step ")]
-    return dict(zip([s.index for s in program.segments if s.device == "ane"], found, strict=True))
+    decisions = [d for d in program.decisions if d.stage == "schedule" and not d.verdict.startswith("step ")]
+    return dict(zip([s.index for s in program.segments if s.device == "ane"], decisions, strict=True))
 
 
-def _of_all(found: Mapping[str, Sequence[Found]], sources: Sequence[str]) -> list[Found]:
+def _of_all(by_source: Mapping[str, Sequence[Found]], sources: Sequence[str]) -> list[Found]:
     """The entries of these sources, each once."""
-    return list(dict.fromkeys(one for source in sources for one in found.get(source, ())))
+    return list(dict.fromkeys(one for source in sources for one in by_source.get(source, ())))
 
 
 def typed(node: Node) -> str:

@@ -132,23 +132,23 @@ def write_hwx(
     model: a network, with its target, or what `descriptors` returned. segment: its number; None for the only one.
     """
     if isinstance(model, Descriptors):
-        found = model
+        listing = model
     elif target is None:
         raise Error("[write_hwx] target: got None, need a chip, as h13")
     else:
-        found = descriptors(model, target, input_shapes=input_shapes)
-    chosen = [part for part in found.segments if segment is None or part.segment == segment]
+        listing = descriptors(model, target, input_shapes=input_shapes)
+    chosen = [part for part in listing.segments if segment is None or part.segment == segment]
     if len(chosen) != 1:
-        numbers = ", ".join(str(part.segment) for part in found.segments)
+        numbers = ", ".join(str(part.segment) for part in listing.segments)
         raise Error(f"[write_hwx] segment: got {segment}, need the number of one: {numbers}")
-    subtype = found.chip.cpu_subtype
+    subtype = listing.chip.cpu_subtype
     assert subtype is not None, "chips with descriptors have a subtype"
     part = chosen[0]
     _core.save_file(str(path), make_hwx(subtype, part.text, part.ports, part.weight_bytes))
 
 
 def _ports(tensors: Sequence[Tensor]) -> Iterator[tuple[str, int]]:
-    for made in (True, False):
+    for produced in (True, False):
         for t in tensors:
-            if (t.producer is not None and t.kept) if made else t.producer is None:
+            if (t.producer is not None and t.kept) if produced else t.producer is None:
                 yield t.name, t.main_bytes

@@ -43,7 +43,7 @@ class _Trace:
         self.bars: dict[int, dict[str, Any]] = {}  # of layers
 
     def events(self) -> list[dict[str, Any]]:
-        made: list[dict[str, Any]] = []
+        events: list[dict[str, Any]] = []
         at = 0
         layers: dict[int, list[Layer]] = {}
         for layer in self.program.layers:
@@ -51,18 +51,18 @@ class _Trace:
         for segment in self.program.segments:
             host = segment.device == "host"
             name = f"segment {segment.index}: {'host' if host else 'engine'} (shares, no time)"
-            made.append(_named("process_name", segment.index, 0, name))
+            events.append(_named("process_name", segment.index, 0, name))
             for lane in ("host",) if host else ("NE", "PE", "DMA"):
-                made.append(_named("thread_name", segment.index, LANES[lane], lane))
+                events.append(_named("thread_name", segment.index, LANES[lane], lane))
             if host:
                 operations = self.explanation.host_operations[segment.index]
                 long = self._share(operations, self.operations)
                 words = {"ops": [node.where for node in segment.nodes], "operations": operations, "why": segment.why}
-                made.append(_bar("host", segment.index, "host", at, long, words))
+                events.append(_bar("host", segment.index, "host", at, long, words))
                 at += long
             for layer in layers.get(segment.index, ()):
-                at = self._layer(layer, at, made)
-        return made + self._arrows()
+                at = self._layer(layer, at, events)
+        return events + self._arrows()
 
     def _arrows(self) -> list[dict[str, Any]]:
         """From the end of the bar that makes a tensor to the beginning of each that reads it."""
@@ -79,24 +79,24 @@ class _Trace:
                 result += [{**begin, **ends, "tid": first["tid"]}, {**end, **ends, "tid": last["tid"], "bp": "e"}]
         return result
 
-    def _layer(self, layer: Layer, at: int, made: list[dict[str, Any]]) -> int:
+    def _layer(self, layer: Layer, at: int, events: list[dict[str, Any]]) -> int:
         """Adds the bars of a layer that begins here. The time at which the next one does."""
         work, weights = self.explanation.work[layer.index], 0 if layer.weights is None else layer.weights.bytes
         occupancy = self.explanation.occupancy[layer.index]
-        made.append(_event("C", "bytes on chip", layer.segment, at, args={"bytes": occupancy.bytes}))
+        events.append(_event("C", "bytes on chip", layer.segment, at, args={"bytes": occupancy.bytes}))
         long = self._share(work.operations, self.operations)
         words = {
             "layer": layer.index, "kind": layer.kind, "slots": list(layer.slots), "partition": layer.partition,
             "operations": work.operations, "order": layer.rule, "co-issue": layer.co_issue,
         }  # fmt: skip
         self.bars[layer.index] = _bar(layer.name, layer.segment, layer.engine, at, long, words)
-        made.append(self.bars[layer.index])
+        events.append(self.bars[layer.index])
         end = at + long
         moves = at + long if layer.engine == "DMA" else at
         for what, size in (("load", layer.loaded), ("weights", weights), ("store", layer.stored)):
             if size:
                 long = self._share(size, self.bytes)
-                made.append(
+                events.append(
                     _bar(
                         f"{what}: {layer.name}",
                         layer.segment,

@@ -31,7 +31,7 @@ def product_in(graph: Graph, number: int, known: Collection[int], sources: Seque
     the only one of these sources."""
     numbers = {node: n for n, node in enumerate(graph.nodes)}
     start = graph.nodes[number]
-    found: list[Node] = []
+    products: list[Node] = []
     stack, met = [start], set[Node]()
     while stack:
         node = stack.pop()
@@ -39,12 +39,12 @@ def product_in(graph: Graph, number: int, known: Collection[int], sources: Seque
             continue
         met.add(node)
         if node.op in PRODUCTS and node.types[0].dtype in _FLOATS:
-            found.append(node)
+            products.append(node)
         else:
             stack += [v.node for v in node.inputs if v is not None]
-    if len(found) > 1:
-        found = [node for node in found if set(node.sources) & set(sources)]
-    return found[0] if len(found) == 1 else None
+    if len(products) > 1:
+        products = [node for node in products if set(node.sources) & set(sources)]
+    return products[0] if len(products) == 1 else None
 
 
 def scaled(factor: float) -> Change:

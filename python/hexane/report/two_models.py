@@ -79,14 +79,14 @@ class TwoModels:
             first = f"{self.names[0]} computes what {self.names[1]} does: {count} within {self.tolerance:g}"
         else:
             first = f"{self.names[0]} parts from {self.names[1]} in {len(apart)} of {count}"
-        found = [first]
+        lines = [first]
         for one in self.outputs:
             name = one.name if one.name == one.other else f"{one.name} ({one.other})"
-            found.append(f"  output {name}: {one.difference.distance:.3g} apart ({one.difference})")
-        found.append(f"  {self.shared} of {counted(self.total, 'result')} are results of both")
+            lines.append(f"  output {name}: {one.difference.distance:.3g} apart ({one.difference})")
+        lines.append(f"  {self.shared} of {counted(self.total, 'result')} are results of both")
         if self.sides is not None:
-            found += ["they part here:", *(f"  {side}" for side in self.sides)]
-        return found + ([self.cause] if self.cause else [])
+            lines += ["they part here:", *(f"  {side}" for side in self.sides)]
+        return lines + ([self.cause] if self.cause else [])
 
     def record(self) -> dict[str, Any]:
         """A dict for JSON."""
@@ -117,13 +117,13 @@ def open_other(other: sources.Module, arrays: Mapping[str, Array]) -> tuple[Grap
     ports, _, _ = ports_of_module(other)
     by_name = {plain(name): array for name, array in arrays.items()}
     if all(plain(port.name) in by_name for port in ports):
-        found = {port.name: by_name[plain(port.name)] for port in ports}
+        by_port = {port.name: by_name[plain(port.name)] for port in ports}
     elif len(ports) == len(arrays):
-        found = {port.name: array for port, array in zip(ports, arrays.values(), strict=True)}
+        by_port = {port.name: array for port, array in zip(ports, arrays.values(), strict=True)}
     else:
         need = ", ".join(port.name for port in ports)
         raise Error(f"[compare] --with: got the inputs {', '.join(arrays)}, need {need}")
-    fitted = {port.name: _fitted(found[port.name], port.shape, port.dtype.numpy, port.name) for port in ports}
+    fitted = {port.name: _fitted(by_port[port.name], port.shape, port.dtype.numpy, port.name) for port in ports}
     return graph_for(other, fitted)
 
 
@@ -157,12 +157,12 @@ class _Run:
 
 def _run(graph: Graph, name: str, feeds: Mapping[str, Array]) -> _Run:
     """Runs a graph on the host, every result an output."""
-    made = dict.fromkeys(v for node in graph.nodes if node.op not in LEAVES for v in node.values)
-    ports = tuple(Port(f"result{i}", value) for i, value in enumerate(made))
+    values = dict.fromkeys(v for node in graph.nodes if node.op not in LEAVES for v in node.values)
+    ports = tuple(Port(f"result{i}", value) for i, value in enumerate(values))
     net = compile(Graph(graph.inputs, ports, name=graph.name, updates=graph.updates), numerics="ieee")
     assert isinstance(net, Model)
-    found: Any = net({key: np.asarray(array, order="C") for key, array in feeds.items()})
-    named = found if isinstance(found, dict) else {ports[0].name: found}
+    returned: Any = net({key: np.asarray(array, order="C") for key, array in feeds.items()})
+    named = returned if isinstance(returned, dict) else {ports[0].name: returned}
     arrays = {port.value: np.array(named[port.name]) for port in ports}
     given = {v: feeds[str(v.node.attrs["name"])] for v in graph.inputs if str(v.node.attrs["name"]) in feeds}
     return _Run(name, graph, {**given, **arrays})
@@ -311,8 +311,8 @@ def _exactly(run: _Run, region: Sequence[Node], end: Value) -> Array | None:
         except (Error, ValueError, TypeError, NotImplementedError):
             return None
         exact.update(zip(node.values, results, strict=True))
-    found = exact.get(end, _operand(run, end))
-    return None if found is None else np.asarray(found, np.float64)
+    array = exact.get(end, _operand(run, end))
+    return None if array is None else np.asarray(array, np.float64)
 
 
 def _operand(run: _Run, value: Value) -> Array | None:

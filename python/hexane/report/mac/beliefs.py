@@ -51,10 +51,10 @@ def _value(case: tuple[str, str], key: str, want: Any = True) -> Callable[[Machi
         record = report.find(*case)
         if record is None or record["outcome"] != "done":
             return Verdict(OPEN, "" if record is None else str(record.get("error", "")))
-        found = record["values"][key]
-        if isinstance(want, bool) and not isinstance(found, bool):
-            return Verdict(OPEN, f"{key}: {found}")
-        return Verdict(HOLDS if found == want else OTHERWISE, f"{key}: {found}", found)
+        value = record["values"][key]
+        if isinstance(want, bool) and not isinstance(value, bool):
+            return Verdict(OPEN, f"{key}: {value}")
+        return Verdict(HOLDS if value == want else OTHERWISE, f"{key}: {value}", value)
 
     return read
 

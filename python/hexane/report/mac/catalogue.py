@@ -29,14 +29,14 @@ def on_engine(op: Op, example: Case, context: Context) -> Values:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         cpu = compile(graph, target=context.target, device="cpu")
-        found: Values = {"verdicts": verdicts}
+        record: Values = {"verdicts": verdicts}
         engine = compile(graph, target=context.target, device=Device("ane", cache=False))
     assert isinstance(cpu, Model)  # all shapes are fixed
     assert isinstance(engine, Model)
     steps = engine.program.steps if engine.program is not None else ()
-    found |= {"programs": sum(step.kernel == "program" for step in steps), "host_steps": 0}
-    found["host_steps"] = len(steps) - found["programs"]
-    return found | distance(_all(engine(**values)), _all(cpu(**values)))
+    record |= {"programs": sum(step.kernel == "program" for step in steps), "host_steps": 0}
+    record["host_steps"] = len(steps) - record["programs"]
+    return record | distance(_all(engine(**values)), _all(cpu(**values)))
 
 
 def _all(results: object) -> list[Array]:

@@ -35,8 +35,8 @@ def interface(context: Context) -> Values:
     """Classes and methods: which are missing, and the first macOS that should have them."""
     rows = _api(context).probe()
     return {
-        "found": [name for _, name, found, _ in rows if found],
-        "missing": {name: since for _, name, found, since in rows if not found},
+        "found": [name for _, name, exists, _ in rows if exists],
+        "missing": {name: since for _, name, exists, since in rows if not exists},
     }
 
 

@@ -36,13 +36,13 @@ def proposed_facts(report: MachineReport) -> str:
 
 def _ops(report: MachineReport) -> dict[str, str]:
     """By op: the worst outcome of its cases, if one ran on the engine with other bits, or not at all."""
-    found: dict[str, str] = {}
+    by_op: dict[str, str] = {}
     for record in report.of("catalogue"):
         op = record["case"].rpartition(" ")[0]
         said = outcome_of(record)
-        if said not in ("same bits", "host") and RANK.index(said) > RANK.index(found.get(op, "same bits")):
-            found[op] = said
-    return dict(sorted(found.items()))
+        if said not in ("same bits", "host") and RANK.index(said) > RANK.index(by_op.get(op, "same bits")):
+            by_op[op] = said
+    return dict(sorted(by_op.items()))
 
 
 RANK = ("same bits", "host", "another rounding", "wrong", "error", "no answer", "crash")

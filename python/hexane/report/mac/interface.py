@@ -43,17 +43,17 @@ def needed(context: Context) -> Values:
     rows = _core.probe_ane(context.setup())
     parts = [row for row in rows if row[0] != "device"]
     return {
-        "found": {name: found for _, name, found, _ in parts},
-        "other": {name: {"found": found, "need": need} for _, name, found, need in parts if need != found},
-        "device": {name: found for kind, name, found, _ in rows if kind == "device"},
+        "found": {name: value for _, name, value, _ in parts},
+        "other": {name: {"found": value, "need": need} for _, name, value, need in parts if need != value},
+        "device": {name: value for kind, name, value, _ in rows if kind == "device"},
     }
 
 
 def methods(context: Context) -> Values:
     """All methods of the framework's classes, by name, with their encodings."""
-    found = {name: encoding for _, name, encoding, _ in _core.ane_methods(context.setup())}
+    encodings = {name: encoding for _, name, encoding, _ in _core.ane_methods(context.setup())}
     known = {name for kind, name, _, _ in _core.probe_ane(context.setup()) if kind == "selector"}
-    return {"methods": found, "unknown": len(found.keys() - known)}
+    return {"methods": encodings, "unknown": len(encodings.keys() - known)}
 
 
 def tested(context: Context) -> Values:
@@ -73,14 +73,14 @@ def attributes_of(shape: tuple[int, ...]) -> Any:
             raw = plistlib.loads(text.encode())
         except Exception:  # a description: for people
             raw = text
-        found: Values = {"shape": list(shape), "attributes": raw}
+        record: Values = {"shape": list(shape), "attributes": raw}
         try:
             program.load(qos)
         except Error as error:
-            return found | {"ports": str(error)}
+            return record | {"ports": str(error)}
         ports = (*program.inputs, *program.outputs)
         at_the_end = all(tuple(port["shape"]) == (1,) * (4 - len(shape)) + shape for port in ports)
-        return found | {
+        return record | {
             "ports": [dict(port) for port in ports],
             "axes_last": at_the_end,
             "row_bytes": shape[-1] * 2,

@@ -47,10 +47,10 @@ def folders(context: Context, name: str) -> list[str]:
     """The file names in the program's folder, if there is one."""
     word = f"{name}_{context.salt}"
     places = {os.environ.get("TMPDIR", ""), os.environ.get("TMP", ""), tempfile.gettempdir()} - {""}
-    found = [
+    paths = [
         path for place in sorted(places) for deep in ("*", "*/*") for path in Path(place).glob(f"{deep}/model.mil")
     ]
-    for path in found:
+    for path in paths:
         try:
             if word in path.read_text(errors="replace"):
                 return sorted(str(p.relative_to(path.parent)) for p in path.parent.rglob("*") if p.is_file())
@@ -62,16 +62,16 @@ def folders(context: Context, name: str) -> list[str]:
 def load_unload_load(context: Context) -> Values:
     qos = dispatch().default_qos
     device, program = compiled(context, "again")
-    found: Values = {"after_compile": folders(context, "again")}
+    record: Values = {"after_compile": folders(context, "again")}
     program.load(qos)
-    found["first"] = is_relu(program)
-    found["after_load"] = folders(context, "again")
+    record["first"] = is_relu(program)
+    record["after_load"] = folders(context, "again")
     program.unload()
-    found["after_unload"] = folders(context, "again")
+    record["after_unload"] = folders(context, "again")
     program.load(qos)
-    found |= {"second": is_relu(program), "counters": device.counters}
-    seen = bool(found["after_load"])  # else the framework has its folders elsewhere
-    return found | {"unload_deletes": not found["after_unload"] if seen else "not seen"}
+    record |= {"second": is_relu(program), "counters": device.counters}
+    seen = bool(record["after_load"])  # else the framework has its folders elsewhere
+    return record | {"unload_deletes": not record["after_unload"] if seen else "not seen"}
 
 
 def two_models_of_one_text(context: Context) -> Values:

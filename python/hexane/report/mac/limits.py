@@ -53,9 +53,9 @@ def spelling(form: str) -> Any:
 
 def _runs(context: Context, mil: str, files: dict[str, bytes], want: Any = None) -> Values:
     qos = dispatch().default_qos
-    made = context.device().compile(mil, files, qos)
-    made.load(qos)
-    return {"compiles": True} | ({} if want is None else {"right": bool(np.array_equal(run(made), want))})
+    compiled = context.device().compile(mil, files, qos)
+    compiled.load(qos)
+    return {"compiles": True} | ({} if want is None else {"right": bool(np.array_equal(run(compiled), want))})
 
 
 LEFT_OUT = {
@@ -105,11 +105,11 @@ def surfaces(sizes: tuple[int, ...]) -> Any:
         facts, name = dispatch(), f"y_{context.salt}"
         small = (1, 4, 1, 1)
         mil = program({"x": SHAPE, "b": small}, [result(name, SHAPE, "add", "x = x, y = b")], [name])
-        made = context.device().compile(mil, {}, facts.default_qos)
-        made.load(facts.default_qos)
+        compiled = context.device().compile(mil, {}, facts.default_qos)
+        compiled.load(facts.default_qos)
         b = np.arange(4, dtype=np.float16).reshape(small)
         given = [size * facts.least_surface_bytes for size in sizes]
-        (y,) = made.run({"x": X, "b": b}, qos=facts.default_qos, surface_bytes=given).values()
+        (y,) = compiled.run({"x": X, "b": b}, qos=facts.default_qos, surface_bytes=given).values()
         return {"bytes": given, "right": bool(np.array_equal(y, X + b))}
 
     return case
@@ -129,18 +129,18 @@ def many_compiles(context: Context) -> Values:
 def many_loads(context: Context) -> Values:
     """One process, all programs loaded at once. Programs that the previous case compiled are found, not compiled."""
     device, qos = context.device(limited=False), dispatch().default_qos
-    held, found = [], 0
+    held, count = [], 0
     for i in range(context.programs):
         mil = relu(SHAPE, f"c{i}_{context.salt}")
         try:
             program = device.find(mil, {})
-            found += program is not None
+            count += program is not None
             program = program or device.compile(mil, {}, qos)
             program.load(qos)
         except Error as error:
-            return {"asked": context.programs, "worked": i, "found": found, "error": str(error)}
+            return {"asked": context.programs, "worked": i, "found": count, "error": str(error)}
         held.append(program)
-    return {"asked": context.programs, "worked": len(held), "found": found, "counters": device.counters}
+    return {"asked": context.programs, "worked": len(held), "found": count, "counters": device.counters}
 
 
 SPELLING = Probe(

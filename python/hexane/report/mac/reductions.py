@@ -36,10 +36,10 @@ def _case(lines: Sequence[str], last: str, numbers: Array, want: float) -> Case:
         op, _, arguments = last.partition(" ")
         shape = WIDE if op == "layer_norm" else ROW
         text = program({"x": WIDE}, [*CONSTANTS, *lines, result(name, shape, op, arguments)], [name])
-        made = context.device().compile(text, {}, qos)
-        made.load(qos)
+        compiled = context.device().compile(text, {}, qos)
+        compiled.load(qos)
         x = np.broadcast_to(numbers, WIDE).astype(np.float16)
-        first = float(run(made, np.ascontiguousarray(x)).reshape(-1)[0])
+        first = float(run(compiled, np.ascontiguousarray(x)).reshape(-1)[0])
         return {"first": str(first), "want": want, "right": bool(abs(first - want) <= 0.02 * abs(want))}
 
     return case
