@@ -36,14 +36,14 @@ def backward(
     order = _before(seeds, held)
     depends = _depending(order, targets, held)
     names = {v: x for v, x in checkpoint_names(order).items() if v not in targets}
-    found: dict[Value, list[Value]] = {}
+    by_value: dict[Value, list[Value]] = {}
     for value, seed in seeds.items():
-        found.setdefault(_named(value, names), []).append(seed)
+        by_value.setdefault(_named(value, names), []).append(seed)
     totals: dict[Value, Value] = {}
     for node in reversed(order):
         gradients: list[Value | None] = []
         for value in node.values:
-            total: Value | None = _total(found.pop(value, []), value, sums, node.sources)
+            total: Value | None = _total(by_value.pop(value, []), value, sums, node.sources)
             if total is not None and value in targets:
                 totals[value] = total
             gradients.append(None if value in held else total)
@@ -53,7 +53,7 @@ def backward(
             if operand is None or gradient is None or not (operand in targets or id(operand.node) in depends):
                 continue
             assert gradient.type == operand.type, f"{node.op}: got {gradient.type} for an input of {operand.type}"
-            found.setdefault(_named(operand, names), []).append(gradient)
+            by_value.setdefault(_named(operand, names), []).append(gradient)
     return [totals.get(value) for value in wanted]
 
 
@@ -119,8 +119,8 @@ def _of_inputs(node: Node, gradients: Sequence[Value | None], order: Sequence[No
             raise Error(f"got an op that has no gradient: {why}")
     except Error as error:
         raise Error(f"[grad] {node.where}: {error}; on the way {_path(node, order)}") from None
-    made = op.expand(b, *node.inputs, **node.attrs)
-    outputs = (made,) if isinstance(made, Value) else tuple(made)
+    result = op.expand(b, *node.inputs, **node.attrs)
+    outputs = (result,) if isinstance(result, Value) else tuple(result)
     seeds: dict[Value, Value] = {}
     for output, gradient in zip(outputs, gradients, strict=True):
         if gradient is not None:

@@ -30,20 +30,20 @@ def checkpoint(f: Callable[..., Any], *xs: Tensor) -> Any:
         raise _error("got no tensors for f, need those from which it computes")
     where = call_site()
     starts = [apply(OPS["identity"], [x.value], {}, where)[0] for x in xs]
-    made = f(*map(Tensor, starts))
-    if isinstance(made, Tensor):
-        return _result(made, "", starts, where)
-    if isinstance(made, Mapping):
-        return {name: _result(one, f" {name!r}", starts, where) for name, one in made.items()}
-    if isinstance(made, (list, tuple)):
-        return type(made)([_result(one, f" {i}", starts, where) for i, one in enumerate(made)])
-    raise _error(f"result of f: got {type(made).__name__}, need a tensor, or several in a list, tuple or mapping")
+    result = f(*map(Tensor, starts))
+    if isinstance(result, Tensor):
+        return _result(result, "", starts, where)
+    if isinstance(result, Mapping):
+        return {name: _result(one, f" {name!r}", starts, where) for name, one in result.items()}
+    if isinstance(result, (list, tuple)):
+        return type(result)([_result(one, f" {i}", starts, where) for i, one in enumerate(result)])
+    raise _error(f"result of f: got {type(result).__name__}, need a tensor, or several in a list, tuple or mapping")
 
 
-def _result(made: object, name: str, starts: list[Value], where: tuple[str, ...]) -> Tensor:
-    if not isinstance(made, Tensor):
-        raise _error(f"result{name} of f: got {type(made).__name__}, need a tensor")
-    return Tensor(apply(OPS["checkpointed"], [made.value, *starts], {}, where)[0])
+def _result(result: object, name: str, starts: list[Value], where: tuple[str, ...]) -> Tensor:
+    if not isinstance(result, Tensor):
+        raise _error(f"result{name} of f: got {type(result).__name__}, need a tensor")
+    return Tensor(apply(OPS["checkpointed"], [result.value, *starts], {}, where)[0])
 
 
 def _error(message: str) -> Error:

@@ -46,14 +46,14 @@ def grad(
     seeds: dict[Value, Value] = {}
     for t, given in zip(losses, _seeds(losses, seed), strict=True):
         seeds[t.value] = given if t.value not in seeds else (Tensor(seeds[t.value]) + Tensor(given)).value
-    found = backward(seeds, [t.value for t in tensors], None if dtype is None else dtype_of(dtype))
-    for t, gradient in zip(tensors, found, strict=True):
+    gradients = backward(seeds, [t.value for t in tensors], None if dtype is None else dtype_of(dtype))
+    for t, gradient in zip(tensors, gradients, strict=True):
         if gradient is None:
             raise _error(
                 f"wrt: the loss does not depend on {t.value.node.where}, or through steps and integers alone: need a"
                 " tensor it is computed from"
             )
-    results = [Tensor(gradient) for gradient in found if gradient is not None]
+    results = [Tensor(gradient) for gradient in gradients if gradient is not None]
     return results[0] if isinstance(wrt, Tensor) else results
 
 

@@ -106,8 +106,8 @@ def _expanded(node: Node, operands: list[Interval | None], winograd: bool) -> In
     expand = OPS[node.op].expand
     if expand is None or not _float(node.types[0]):
         return None
-    made = expand(Rewriter(*node.sources), *node.inputs, **node.attrs)
-    (value,) = (made,) if isinstance(made, Value) else tuple(made)
+    result = expand(Rewriter(*node.sources), *node.inputs, **node.attrs)
+    (value,) = (result,) if isinstance(result, Value) else tuple(result)
     known = {v: x for v, x in zip(node.inputs, operands, strict=True) if v is not None and x is not None}
     order = _behind(value, set(known))
     if len(order) > MOST_EXPANDED:
@@ -119,38 +119,38 @@ def _expanded(node: Node, operands: list[Interval | None], winograd: bool) -> In
         if part.op != "const" and _float(part.types[0]):
             results[0] = _judged(0, part, given, results[0])[1]
         known.update(zip(part.values, results, strict=True))
-    found = known[value]
-    return replace(found, sums=None)
+    interval = known[value]
+    return replace(interval, sums=None)
 
 
 def _behind(value: Value, ends: set[Value]) -> list[Node]:
     """The nodes that a value is computed by from these, operands first."""
-    found: dict[Node, None] = {}
+    nodes: dict[Node, None] = {}
     stack = [(value, False)]
     while stack:
         v, is_done = stack.pop()
-        if v in ends or v.node in found:
+        if v in ends or v.node in nodes:
             continue
         if is_done:
-            found[v.node] = None
+            nodes[v.node] = None
             continue
         stack += [(v, True), *((u, False) for u in v.node.inputs if u is not None)]
-    return list(found)
+    return list(nodes)
 
 
-def _with_nan(node: Node, operands: list[Interval | None], found: Interval) -> Interval:
+def _with_nan(node: Node, operands: list[Interval | None], interval: Interval) -> Interval:
     """The result where an operand may be NaN: anything, where it depends on it."""
     doubtful = [x for x in operands if x is not None and x.nan and not x.finite.all()]
     shape = node.types[0].shape
-    low, high = np.broadcast_to(found.low, shape), np.broadcast_to(found.high, shape)
+    low, high = np.broadcast_to(interval.low, shape), np.broadcast_to(interval.high, shape)
     if not doubtful:
-        return replace(found, low=low, high=high)
+        return replace(interval, low=low, high=high)
     if OPS[node.op].moves:
-        return replace(found, low=low, high=high, nan=True)
+        return replace(interval, low=low, high=high, nan=True)
     if not OPS[node.op].elementwise:
         return unknown(node.types[0])
     anything = np.logical_or.reduce([np.broadcast_to(np.isinf(x.low) & np.isinf(x.high), shape) for x in doubtful])
-    return Interval(np.where(anything, -np.inf, low), np.where(anything, np.inf, high), found.sums, True, True)
+    return Interval(np.where(anything, -np.inf, low), np.where(anything, np.inf, high), interval.sums, True, True)
 
 
 def _written_out(node: Node) -> bool:
@@ -208,15 +208,15 @@ def _range(name: str, node: Node, given: Any) -> Interval:
     return Interval(below, above)
 
 
-def _judged(number: int, node: Node, operands: list[Interval | None], found: Interval) -> tuple[Bound, Interval]:
+def _judged(number: int, node: Node, operands: list[Interval | None], interval: Interval) -> tuple[Bound, Interval]:
     """The verdict on the result, and the result after it: unknown where it may have overflowed."""
     if OPS[node.op].moves and node.op != "bit_cast":
-        return Bound(number, node, *found.whole, "cannot", LARGEST), found
+        return Bound(number, node, *interval.whole, "cannot", LARGEST), interval
     before = any(x.overflowed for x in operands if x is not None)
-    sizes = found.size
-    partial = None if found.sums is None else found.sums.partial
+    sizes = interval.size
+    partial = None if interval.sums is None else interval.sums.partial
     limit = LARGEST if partial is None else LIMIT
-    surely = np.where(found.low > 0, found.low, np.where(found.high < 0, -found.high, 0.0))
+    surely = np.where(interval.low > 0, interval.low, np.where(interval.high < 0, -interval.high, 0.0))
     if partial is not None:
         over = (partial >= LIMIT) | (sizes > LARGEST)
         will = bool(((surely >= LIMIT) & np.isfinite(surely)).any()) and node.op in PRODUCTS
@@ -229,10 +229,10 @@ def _judged(number: int, node: Node, operands: list[Interval | None], found: Int
         over = (sizes > LARGEST) & ~given
         will = bool(((surely > LARGEST * (1 + 2.0**-9)) & np.isfinite(surely)).any())
     overflow: Overflow = (
-        "will" if will and not before else "may" if (before and not found.finite.all()) or over.any() else "cannot"
+        "will" if will and not before else "may" if (before and not interval.finite.all()) or over.any() else "cannot"
     )
-    low, high = np.where(over, -np.inf, found.low), np.where(over, np.inf, found.high)
-    overflowed = overflow != "cannot" or (found.overflowed and not found.finite.all())
-    result = Interval(low, high, found.sums, overflowed, found.nan)
+    low, high = np.where(over, -np.inf, interval.low), np.where(over, np.inf, interval.high)
+    overflowed = overflow != "cannot" or (interval.overflowed and not interval.finite.all())
+    result = Interval(low, high, interval.sums, overflowed, interval.nan)
     peak = None if partial is None or node.op not in PRODUCTS else float(partial.max(initial=0))
     return Bound(number, node, *result.whole, overflow, limit, peak), result

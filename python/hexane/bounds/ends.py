@@ -23,8 +23,8 @@ def apply(node: Node, arrays: Sequence[Array | None]) -> Array:
 
 def corners(node: Node, operands: Sequence[Pair]) -> Pair:
     """The range of an op that is monotone in each operand, from the ends of them all."""
-    found = [apply(node, ends) for ends in product(*operands)]
-    return np.minimum.reduce(found), np.maximum.reduce(found)
+    values = [apply(node, ends) for ends in product(*operands)]
+    return np.minimum.reduce(values), np.maximum.reduce(values)
 
 
 def of_size(node: Node, low: Array, high: Array) -> Pair:
@@ -37,5 +37,5 @@ def of_size(node: Node, low: Array, high: Array) -> Pair:
 def by_constants(node: Node, low: Array, high: Array) -> Pair:
     """The range of an op that is monotone in x, with constant other operands: batch_norm, dequantize."""
     rest = [None if v is None else v.node.data for v in node.inputs[1:]]
-    found = [apply(node, [end, *rest]) for end in (low, high)]
-    return np.minimum(*found), np.maximum(*found)
+    values = [apply(node, [end, *rest]) for end in (low, high)]
+    return np.minimum(*values), np.maximum(*values)

@@ -84,9 +84,9 @@ def above_zero(node: Node, operands: Operands) -> Interval:
     """Square roots, logarithms and reciprocals, where the operand is surely positive."""
     (x,) = operands
     assert x is not None
-    found = monotone(TABLE, TABLE)(node, operands)
+    interval = monotone(TABLE, TABLE)(node, operands)
     known = (x.low >= 0) if node.op == "sqrt" else (x.low > 0)
-    return stored(np.where(known, found.low, np.nan), np.where(known, found.high, np.nan), found.overflowed)
+    return stored(np.where(known, interval.low, np.nan), np.where(known, interval.high, np.nan), interval.overflowed)
 
 
 def within(low: float, high: float) -> Rule:
@@ -134,13 +134,13 @@ def _still_sums(node: Node, x: Interval, y: Interval) -> Sums | None:
         return None
     with np.errstate(all="ignore"):
         if node.op in ("add", "sub"):
-            found = sums.partial + other.size
+            sizes = sums.partial + other.size
         elif node.op == "mul":
-            found = sums.partial * other.size
+            sizes = sums.partial * other.size
         else:
-            found = sums.partial / np.minimum(np.abs(other.low), np.abs(other.high))
+            sizes = sums.partial / np.minimum(np.abs(other.low), np.abs(other.high))
     shape = node.types[0].shape
-    return Sums(np.broadcast_to(found * (1 + ROUNDED), shape), np.broadcast_to(sums.lost, shape))
+    return Sums(np.broadcast_to(sizes * (1 + ROUNDED), shape), np.broadcast_to(sums.lost, shape))
 
 
 def _is_constant(node: Node) -> bool:
@@ -201,8 +201,8 @@ def moves(node: Node, operands: Operands) -> Interval:
             given = [plain[i] if i in rest or operands[i] is None else end(operands[i]) for i in range(len(operands))]  # type: ignore[arg-type]
             return apply(node, given)
 
-        made = operands[moved[0]] if len(moved) == 1 and not op.fills else None
-        of = None if made is None else made.sums
+        operand = operands[moved[0]] if len(moved) == 1 and not op.fills else None
+        of = None if operand is None else operand.sums
         sums = None if of is None else Sums(by(lambda _: of.partial), by(lambda _: of.lost))
         interval = Interval(by(lambda x: x.low), by(lambda x: x.high), sums, overflowed)
         return interval if _stays_as_it_is(node) else by_products(interval)
@@ -345,8 +345,8 @@ def _by_winograd(node: Node, x: Interval, weight: Interval) -> tuple[Array, bool
         def at(v: Array, shift: int) -> Array:
             return v[(slice(None),) * width + (slice(shift, shift + count),)]
 
-        found = np.abs(at(middle, first) + sign * at(middle, second)) + at(radius, first) + at(radius, second)
-        return np.asarray(found)
+        bound = np.abs(at(middle, first) + sign * at(middle, second)) + at(radius, first) + at(radius, second)
+        return np.asarray(bound)
 
     count = middle.shape[width] - 2
     even = [

@@ -34,13 +34,13 @@ def packing_once() -> Iterator[None]:
 
 def pack(data: Any) -> bytes:
     """A block of LZ4 without a frame. Raises Error where lz4 is not installed."""
-    found = _found
-    if found is None:
+    blocks = _found
+    if blocks is None:
         return _packed(data)
     key = hashlib.blake2b(data, digest_size=32).digest()
-    if key not in found:
-        found[key] = _packed(data)
-    return found[key]
+    if key not in blocks:
+        blocks[key] = _packed(data)
+    return blocks[key]
 
 
 def _packed(data: Any) -> bytes:

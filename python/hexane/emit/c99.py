@@ -74,8 +74,8 @@ def _header(plan: PlanView, name: str, bodies: Bodies) -> str:
     for what, size in (("PLAN", len(plan.data)), ("WEIGHT", plan.weight_bytes), ("PORT", ports)):
         lines.append(f"#define {upper}_{what}_BYTES {size}u")
 
-    def arena(found: Assignment | None) -> list[str]:
-        return [f"#define {upper}_ARENA_BYTES {arena_bytes(plan, found)}u"]
+    def arena(assignment: Assignment | None) -> list[str]:
+        return [f"#define {upper}_ARENA_BYTES {arena_bytes(plan, assignment)}u"]
 
     lines += [*(("/* With the scratch of CMSIS-NN. */", *_by_extension(bodies, arena)) if bodies else arena(None))]
     for side, these in (("INPUT", plan.inputs), ("OUTPUT", plan.outputs)):
@@ -127,14 +127,14 @@ def _source(plan: PlanView, name: str, kernels: list[str], activations: list[str
     rows = []
     streamed = {port.space for port in (*plan.inputs, *plan.outputs) if port.rows}
     for i, space in enumerate(plan.spaces):
-        sizes = [memory_bytes(plan, found, i) for found in bodies.values()] or [space.bytes]
+        sizes = [memory_bytes(plan, assignment, i) for assignment in bodies.values()] or [space.bytes]
         if space.kind == "weights" or max(sizes) == 0 or i in streamed:
             rows.append("    {0, 0},")
             continue
         alignment = max(space.alignment, ALIGNMENT if bodies and space.kind == "arena" else 8)
 
-        def memory(found: Assignment | None, i: int = i, alignment: int = alignment) -> list[str]:
-            size = max(memory_bytes(plan, found, i), 1)
+        def memory(assignment: Assignment | None, i: int = i, alignment: int = alignment) -> list[str]:
+            size = max(memory_bytes(plan, assignment, i), 1)
             return [f"static unsigned char memory_{i}[{size}] ALIGNED({alignment});"]
 
         lines += _by_extension(bodies, memory) if bodies else memory(None)
@@ -171,17 +171,17 @@ def _body_tables(bodies: Bodies) -> list[str]:
             if values := getattr(body, what):
                 lines.append(f"static const int32_t {what}_{i}[] = {{{', '.join(map(str, values))}}};")
 
-    def table(found: Assignment) -> list[str]:
-        return ["static const hx_body_step body_steps[] = {", *_body_rows(found), "    {0, 0, 0, 0, 0, 0, 0, 0}};"]
+    def table(assignment: Assignment) -> list[str]:
+        return ["static const hx_body_step body_steps[] = {", *_body_rows(assignment), "    {0, 0, 0, 0, 0, 0, 0, 0}};"]
 
     return [*lines, *_by_extension(bodies, table)]
 
 
-def _body_rows(found: Assignment) -> list[str]:
+def _body_rows(assignment: Assignment) -> list[str]:
     rows = []
-    for i, _, body in found.steps:
+    for i, _, body in assignment.steps:
         if isinstance(body, Body):
-            place = found.scratch.get(i, Scratch(0, 0, 0))
+            place = assignment.scratch.get(i, Scratch(0, 0, 0))
             arrays = ", ".join(
                 f"{what}_{i}" if getattr(body, what) else "0" for what in ("multipliers", "shifts", "biases")
             )

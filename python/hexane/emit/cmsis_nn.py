@@ -282,20 +282,20 @@ def assigned(
     for i, kernel, body in Chooser(sections).choose():
         body = (without or {}).get(i, body)
         if isinstance(body, Body) and (size := body.buffers[EXTENSIONS.index(extension)]):
-            found = gaps.place(i, size)
-            if found is None:
+            place = gaps.place(i, size)
+            if place is None:
                 body = "no arena has room for its scratch"
             else:
-                scratch[i] = found
+                scratch[i] = place
         steps.append((i, kernel, body))
     for i, _, body in steps:  # with the sizes that all others give
         if isinstance(body, Body) and body.window:
             size = rounded_up(body.buffers[EXTENSIONS.index(extension)], ALIGNMENT) + body.window
-            found = gaps.place(i, size, grows=False)
-            if found is None:
+            place = gaps.place(i, size, grows=False)
+            if place is None:
                 partly.add(i)
             else:
-                scratch[i] = found
+                scratch[i] = place
     return Assignment(tuple(steps), scratch, frozenset(partly), gaps.sizes)
 
 

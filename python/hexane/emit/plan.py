@@ -206,15 +206,15 @@ class _Writer:
     def pieces(self, *kinds: str) -> list[tuple[int, Array]]:
         """The same without the zeros between buffers: where each begins. The last piece is empty and says where all
         ends."""
-        found = []
+        result = []
         for begin, buffer in self.filled(*kinds):
             assert buffer.data is not None
             data = np.ascontiguousarray(buffer.data).reshape(-1).view(np.uint8)
             if buffer.strides:
                 data = np.zeros(buffer.bytes, np.uint8)
                 np.ndarray(buffer.data.shape, buffer.data.dtype, data, 0, buffer.strides)[...] = buffer.data
-            found.append((begin, data))
-        return [*sorted(found, key=lambda piece: piece[0]), (self.begins(*kinds)[1], np.zeros(0, np.uint8))]
+            result.append((begin, data))
+        return [*sorted(result, key=lambda piece: piece[0]), (self.begins(*kinds)[1], np.zeros(0, np.uint8))]
 
     def begins(self, *kinds: str) -> tuple[dict[str, int], int]:
         """Where the spaces of these kinds begin one after the other, and where the last one ends."""
@@ -228,12 +228,12 @@ class _Writer:
     def filled(self, *kinds: str) -> Iterator[tuple[int, Buffer]]:
         """The buffers of these kinds that begin with something, each with its place, in the order of places."""
         begins, _ = self.begins(*kinds)
-        found = [
+        gaps = [
             (begins[buffer.space] + offset, i)
             for i, (buffer, offset) in enumerate(zip(self.program.buffers, self.program.offsets, strict=True))
             if buffer.kind in kinds and buffer.data is not None and self.has_place(i)
         ]
-        for begin, i in sorted(found):
+        for begin, i in sorted(gaps):
             yield begin, self.program.buffers[i]
 
 

@@ -281,12 +281,12 @@ def text_at(strings: bytes, offset: int) -> str:
     return strings[offset : strings.index(b"\0", offset)].decode()
 
 
-def memory_bytes(plan: PlanView, found: Assignment | None, space: int) -> int:
+def memory_bytes(plan: PlanView, assignment: Assignment | None, space: int) -> int:
     """Bytes of a space, with the scratch of steps."""
-    return plan.spaces[space].bytes if found is None else found.sizes.get(space, plan.spaces[space].bytes)
+    return plan.spaces[space].bytes if assignment is None else assignment.sizes.get(space, plan.spaces[space].bytes)
 
 
-def arena_bytes(plan: PlanView, found: Assignment | None) -> int:
+def arena_bytes(plan: PlanView, assignment: Assignment | None) -> int:
     """Bytes of all arenas and states, with the scratch of steps."""
     kinds = [space.kind for space in plan.spaces]
-    return sum(memory_bytes(plan, found, i) for i, kind in enumerate(kinds) if kind not in ("weights", "port"))
+    return sum(memory_bytes(plan, assignment, i) for i, kind in enumerate(kinds) if kind not in ("weights", "port"))

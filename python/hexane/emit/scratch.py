@@ -54,12 +54,12 @@ class Gaps:
     def place(self, step: int, size: int, grows: bool = True) -> Scratch | None:
         """The lowest gap of `size` bytes among the tensors live at a step: inside an arena, else at the end of an arena
         that may grow. None if there is no gap, or if an arena would have to grow and may not."""
-        found = [Scratch(space, self._gap(space, step, size), size) for space in self._live]
-        ends = {one.space: one.offset + one.bytes for one in found}
-        for one in found:
+        gaps = [Scratch(space, self._gap(space, step, size), size) for space in self._live]
+        ends = {one.space: one.offset + one.bytes for one in gaps}
+        for one in gaps:
             if ends[one.space] <= self._sizes[one.space]:
                 return one
-        for one in found if grows else ():
+        for one in gaps if grows else ():
             if ends[one.space] <= (self._limits[one.space] or ends[one.space]):
                 self._sizes[one.space] = ends[one.space]
                 return one

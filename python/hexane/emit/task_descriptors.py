@@ -50,11 +50,11 @@ def emit_descriptors(scheduled: LayerSchedule, placed: PlacedLayers, chip: Chip)
     nodes = scheduled.problem.layers
     layers = placed.layers[len(placed.layers) - len(nodes) :]
     bars = dict(_bars(layers, placed.tensors))
-    made = [_Task(node, layer, placed, bars, chip) for node, layer in zip(nodes, layers, strict=True)]
-    linked = link_descriptors([encode_descriptor(task.values) for task in made])
+    tasks = [_Task(node, layer, placed, bars, chip) for node, layer in zip(nodes, layers, strict=True)]
+    linked = link_descriptors([encode_descriptor(task.values) for task in tasks])
     return tuple(
         Task(task.layer.index, task.layer.name, task.layer.kind, descriptor, tuple(task.left_out))
-        for task, descriptor in zip(made, linked, strict=True)
+        for task, descriptor in zip(tasks, linked, strict=True)
     )
 
 
@@ -148,10 +148,10 @@ class _Task:
             self.on_chip(read[0], stay, "Source", ("SourceChannelStride.Stride", "SourceRowStride.Stride"))
 
     def result(self) -> None:
-        made = [self.placed.tensors[t] for t in self.layer.makes]
-        if len(made) != 1:
-            self.left_out.append(f"{len(made)} results: no published field has more than one")
-        for tensor in made[:1]:
+        tensors = [self.placed.tensors[t] for t in self.layer.makes]
+        if len(tensors) != 1:
+            self.left_out.append(f"{len(tensors)} results: no published field has more than one")
+        for tensor in tensors[:1]:
             stay = _stay(tensor, self.layer)
             if stay is None or stay.spilled or tensor.kept or len(tensor.stays) > 1:
                 self.put("header.Header8.WBase", self.bar(tensor))

@@ -62,10 +62,10 @@ def read_archive(ports: Sequence[Port], path: Path) -> dict[str, Array]:
                     most = prod(extents) * max(need[name].dtype.numpy.itemsize, MOST_ELEMENT) + MOST_HEADER
                     if len(extents) == len(need[name].shape) and size > most:
                         raise Error(f"{where}: got {size} bytes for {name!r}, need {need[name]}")
-                found = {name.removesuffix(".npy"): name for name in archive.namelist()}
+                members = {name.removesuffix(".npy"): name for name in archive.namelist()}
                 return {
                     name: fitting(need[name], _member(archive, member), path, f"[input] {name!r}")
-                    for name, member in found.items()
+                    for name, member in members.items()
                 }
         except FAULTS as error:
             raise Error(f"{where} is no npz file of numbers: {_without_advice(error)}") from None

@@ -85,8 +85,8 @@ class Feeds:
             several = _count_all(arrays, ports, where)
             for index, feed in enumerate(_split(arrays, ports, several)):
                 place = f"{where}, input {index}"
-                made = {name: _file_array(ports[name], array, place) for name, array in feed.items()}
-                yield path.name if several is None else f"{path.name}, input {index}", {**self.fixed, **made}
+                files = {name: _file_array(ports[name], array, place) for name, array in feed.items()}
+                yield path.name if several is None else f"{path.name}, input {index}", {**self.fixed, **files}
 
     def with_shapes(self, shapes: Mapping[str, tuple[int, ...]]) -> "Feeds":
         """The same for a model whose free dims are these."""
@@ -163,10 +163,10 @@ def _count(array: Array, port: Port) -> int | None:
 
 def _file_array(port: Port, array: Array, where: str) -> Array:
     """The array in the port's dtype; a file's dtype often differs."""
-    made = converted(array, port.dtype)
-    _check_array(port, array if made is None else made, where)
-    assert made is not None
-    return made
+    result = converted(array, port.dtype)
+    _check_array(port, array if result is None else result, where)
+    assert result is not None
+    return result
 
 
 def _check_array(port: Port, array: Array, where: str) -> None:

@@ -88,21 +88,21 @@ def _is_float(array: Array) -> bool:
 
 def _floats_as_floats(array: Array, need: np.dtype[Any]) -> Array | None:
     with np.errstate(over="ignore"):
-        found = array.astype(need)
-    return found if bool((np.isfinite(found) | ~np.isfinite(array)).all()) else None
+        result = array.astype(need)
+    return result if bool((np.isfinite(result) | ~np.isfinite(array)).all()) else None
 
 
 def _whole_as_floats(array: Array, need: np.dtype[Any]) -> Array | None:
     with np.errstate(over="ignore"):
-        found = array.astype(need)
+        result = array.astype(need)
     exact: int = 2 ** (finfo(need).nmant + 1)  # type: ignore[no-untyped-call]  # all integers up to it are floats
     if array.dtype.kind == "b" or not array.size or max(-int(array.min()), int(array.max())) <= exact:
-        return found if bool(np.isfinite(found).all()) else None
+        return result if bool(np.isfinite(result).all()) else None
     large = (array > exact) | (array < -exact) if array.dtype.kind == "i" else array > exact
     same = all(
-        np.isfinite(y) and int(y) == int(x) for x, y in zip(array[large], found[large].astype(np.float64), strict=True)
+        np.isfinite(y) and int(y) == int(x) for x, y in zip(array[large], result[large].astype(np.float64), strict=True)
     )
-    return found if same else None
+    return result if same else None
 
 
 def fitting(port: Port, array: Array, source: object, where: str) -> Array:

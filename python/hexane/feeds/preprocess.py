@@ -43,20 +43,20 @@ class Preprocess:
 def parse_preprocess(texts: Iterable[str]) -> Preprocess:
     """ "mean=123.7,116.3,103.5 scale=0.017 layout=nchw", in one text or in several: (x - mean) * scale of pixels from 0
     to 255. With neither mean nor scale pixels are divided by 255. Raises Error for anything else."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for part in (part for text in texts for part in text.split()):
         name, _, value = part.partition("=")
-        if name in found:
+        if name in fields:
             raise Error(f"[input] --preprocess: got {name} twice, need it once")
         if name in ("mean", "scale"):
-            found[name] = _numbers(part, value)
+            fields[name] = _numbers(part, value)
         elif name == "layout" and value.lower() in LAYOUTS:
-            found[name] = value.lower()
+            fields[name] = value.lower()
         else:
             raise Error(f"[input] --preprocess: got {part!r}, need mean, scale and layout as in {FORM!r}")
-    if "mean" in found and "scale" not in found:
+    if "mean" in fields and "scale" not in fields:
         raise Error("[input] --preprocess: got a mean without a scale, need both; scale=1 leaves pixels as they are")
-    return Preprocess(**found, divisor=1.0 if "scale" in found else 255.0, given=True)
+    return Preprocess(**fields, divisor=1.0 if "scale" in fields else 255.0, given=True)
 
 
 def _numbers(part: str, value: str) -> tuple[float, ...]:

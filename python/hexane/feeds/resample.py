@@ -50,11 +50,11 @@ def _rows(image: Array, count: int, mode: str) -> Array:
         fixed = weights * (1 << BITS)
         weights = np.trunc(np.where(fixed < 0, fixed - 0.5, fixed + 0.5)).astype(np.int32)
     given = np.ascontiguousarray(image, weights.dtype).reshape(whole, -1)
-    made = np.full((count, given.shape[1]), 1 << (BITS - 1) if image.dtype == np.uint8 else 0, weights.dtype)
+    rows = np.full((count, given.shape[1]), 1 << (BITS - 1) if image.dtype == np.uint8 else 0, weights.dtype)
     for tap in range(place.shape[1]):  # a product of matrices would start threads for less work than they cost
         row = given[place[:, tap]]
         row *= weights[:, tap, None]
-        made += row
+        rows += row
     if image.dtype == np.uint8:
-        made = np.clip(made >> BITS, 0, 255)
-    return made.astype(image.dtype).reshape(count, *image.shape[1:])
+        rows = np.clip(rows >> BITS, 0, 255)
+    return rows.astype(image.dtype).reshape(count, *image.shape[1:])

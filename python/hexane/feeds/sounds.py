@@ -39,9 +39,9 @@ def read_sound(port: Port, path: Path, how: Preprocess) -> Array:
         samples = samples.mean(1, keepdims=True)
     samples = how.applied(samples, port, samples.shape[1])
     length = most if isinstance(most, int) else len(samples)
-    made = np.zeros((length, samples.shape[1]), np.float32)
-    made[: len(samples)] = samples[:length]
-    placed = made[:, 0] if not front else made.T if len(front) == 1 else made.T[None]
+    padded = np.zeros((length, samples.shape[1]), np.float32)
+    padded[: len(samples)] = samples[:length]
+    placed = padded[:, 0] if not front else padded.T if len(front) == 1 else padded.T[None]
     return np.ascontiguousarray(placed).astype(port.dtype.numpy)
 
 
@@ -64,9 +64,9 @@ def read_wav(path: Path, where: str) -> tuple[Array, int]:
         way = "`ffmpeg -i IN.wav -c:a pcm_s16le OUT.wav` makes one"
         raise Error(f"{where} is no wav file of PCM samples: got {got}. {way}")
     samples = samples[: len(samples) // (width * channels) * width * channels]
-    found = _integers(samples, width) if code == INTEGERS else np.frombuffer(samples, f"<f{width}")
+    levels = _integers(samples, width) if code == INTEGERS else np.frombuffer(samples, f"<f{width}")
     with np.errstate(over="ignore"):
-        numbers = found.astype(np.float32)
+        numbers = levels.astype(np.float32)
     if not np.isfinite(numbers).all():
         raise Error(f"{where}: got samples that are not finite, need numbers from -1 to 1")
     return numbers.reshape(-1, channels), rate
@@ -75,13 +75,13 @@ def read_wav(path: Path, where: str) -> tuple[Array, int]:
 def _integers(data: bytes, width: int) -> Array:
     """From -1 to 1."""
     if width == 1:
-        found: Array = (np.frombuffer(data, np.uint8).astype(np.float32) - 128) / 128
+        numbers: Array = (np.frombuffer(data, np.uint8).astype(np.float32) - 128) / 128
     elif width == 3:
         low, middle, high = np.frombuffer(data, np.uint8).reshape(-1, 3).astype(np.int32).T
-        found = (low << 8 | middle << 16 | high << 24) / 2**31
+        numbers = (low << 8 | middle << 16 | high << 24) / 2**31
     else:
-        found = np.frombuffer(data, f"<i{width}") / 2 ** (8 * width - 1)
-    return found
+        numbers = np.frombuffer(data, f"<i{width}") / 2 ** (8 * width - 1)
+    return numbers
 
 
 def _parts(data: bytes) -> tuple[bytes, bytes]:

@@ -64,11 +64,11 @@ class _Parser:
 
     def _tokens(self, text: str) -> Iterator[_Token]:
         at, match = 0, _TOKEN.match
-        while found := match(text, at):
-            kind = found.lastgroup
+        while word := match(text, at):
+            kind = word.lastgroup
             assert kind is not None
-            at = found.end()
-            yield _Token(kind, found[kind], found.start(kind))
+            at = word.end()
+            yield _Token(kind, word[kind], word.start(kind))
         rest = text[at:]
         at += len(rest) - len(rest.lstrip())
         if at < len(text):
@@ -173,8 +173,8 @@ class _Parser:
         return Function(name, opset, tuple(inputs), tuple(statements), tuple(outputs))
 
     def reference(self) -> Name:
-        found = self.token("word", "the name of a value")
-        return Name(found.text, found.at)
+        word = self.token("word", "the name of a value")
+        return Name(word.text, word.at)
 
     def declaration(self) -> tuple[Type, str]:
         return self.type(), self.token("word", "a name").text
@@ -308,10 +308,10 @@ class _Parser:
             self.place.fail(token.at, f"got {token.text[:40]}, need a number that can be held")
 
     def blob_file(self, at: int) -> BlobFile:
-        found = self.arguments("(", ")")
-        path, offset = found.get("path"), found.get("offset")
+        arguments = self.arguments("(", ")")
+        path, offset = arguments.get("path"), arguments.get("offset")
         if (
-            found.keys() != {"path", "offset"}
+            arguments.keys() != {"path", "offset"}
             or not (isinstance(path, Literal) and path.type == ("string", None) and isinstance(path.value, str))
             or not (isinstance(offset, Literal) and offset.type in _OFFSETS and type(offset.value) is int)
             or not 0 <= offset.value < 1 << 64

@@ -42,7 +42,11 @@ class Beside:
         if program.runtime == "c99" or pools > 1:
             return ports
         view = PlanView(prepared(bytes(_core.plan_write(emit_plan(program)))))
-        return ports + max(arena_bytes(view, body) for body in view.bodies().values()) - arena_bytes(view, None)
+        return (
+            ports
+            + max(arena_bytes(view, assignment) for assignment in view.bodies().values())
+            - arena_bytes(view, None)
+        )
 
     def scratch(self, program: Program) -> int:
         """Bytes of scratch that this CPU's kernels use."""

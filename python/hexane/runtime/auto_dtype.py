@@ -63,9 +63,9 @@ def choose_products(graph: Graph, asked: AutoDtype, trial: Trial, *, is_fixed: b
     feeds = _feeds(graph, asked, is_fixed=is_fixed)
     products: list[Node] = []
 
-    def watch(name: str, made: Graph | Program) -> None:
-        if name == STAGE and isinstance(made, Graph):
-            products.extend(bf16_products(made))
+    def watch(name: str, form: Graph | Program) -> None:
+        if name == STAGE and isinstance(form, Graph):
+            products.extend(bf16_products(form))
 
     wide = trial((), watch)
     if not products:
@@ -175,14 +175,14 @@ def _is_image(shape: tuple[int, ...]) -> bool:
 def _times(products: Sequence[Node], wide: Model, narrow: Model, feed: Any) -> list[tuple[float, float]]:
     """Microseconds of each product in fp32 and in bf16, infinite where a step was not found. Products of the same op
     and shapes count as one: the median of all is the time of each."""
-    found = [dict[Any, float](), dict[Any, float]()]
+    fastest = [dict[Any, float](), dict[Any, float]()]
     for _ in range(ROUNDS):
-        for model, best in zip((wide, narrow), found, strict=True):
+        for model, best in zip((wide, narrow), fastest, strict=True):
             for key, us in _step_times(model, feed).items():
                 best[key] = min(best.get(key, us), us)
     keys = [_key(node) for node in products]
     unknown = (float("inf"), float("inf"))
-    return [(found[0][key], found[1][key]) if key in found[0] and key in found[1] else unknown for key in keys]
+    return [(fastest[0][key], fastest[1][key]) if key in fastest[0] and key in fastest[1] else unknown for key in keys]
 
 
 def _step_times(model: Model, feed: Any) -> dict[Any, float]:

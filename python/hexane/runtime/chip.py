@@ -69,9 +69,9 @@ def _said_of_host(graph: Graph, segments: Sequence[Segment]) -> list[str]:
     count = sum(len(segment.nodes) for segment in segments)
     moved = sum(len(segment.moved) for segment in segments)
     along = f", and {moved} that only move elements with them" if moved else ""
-    found = left_to_host(graph)
-    computed = [d for d in found if d.verdict == "host"]
-    borders = [d for d in found if d.verdict == "border"]
+    decisions = left_to_host(graph)
+    computed = [d for d in decisions if d.verdict == "host"]
+    borders = [d for d in decisions if d.verdict == "border"]
     said = [f"{len(computed)} of {count} ops run on the host{along}: {listed(computed)}"] if computed else []
     if borders:
         along = "" if computed else along
@@ -81,7 +81,7 @@ def _said_of_host(graph: Graph, segments: Sequence[Segment]) -> list[str]:
         )
     # Elements alone, such as whole numbers beyond fp16 that are only moved.
     refused = [d for d in graph.decisions if d.verdict == "moved" and d.reason not in (FEWER, f"{TO_HOST}{HOST}")]
-    if refused and not found:
+    if refused and not decisions:
         said.append(f"{len(refused)} of {count} ops that only move elements run on the host: {listed(refused)}")
     return said
 
@@ -123,10 +123,10 @@ def listed(decisions: Sequence[Decision]) -> str:
     for decision in decisions:
         op = decision.node.partition(" at ")[0]
         groups.setdefault((op, decision.reason), []).append(decision.node)
-    found = sorted(groups.items(), key=lambda group: -len(group[1]))
+    kinds = sorted(groups.items(), key=lambda group: -len(group[1]))
     lines = [
         nodes[0] + (f" and {len(nodes) - 1} more" if len(nodes) > 1 else "") + f" ({reason})"
-        for (_, reason), nodes in found[:MOST_LISTED]
+        for (_, reason), nodes in kinds[:MOST_LISTED]
     ]
-    more = [f"and {len(found) - MOST_LISTED} other kinds, which preflight lists"] if len(found) > MOST_LISTED else []
+    more = [f"and {len(kinds) - MOST_LISTED} other kinds, which preflight lists"] if len(kinds) > MOST_LISTED else []
     return "; ".join([*lines, *more])

@@ -162,11 +162,11 @@ def compile_compressed(
     return _Compiler.of(options).compressed(model, asked, measures=True, surveys=surveys)
 
 
-def host_error(graph: Graph, made: Graph, given: Sequence[Mapping[str, Any]] = ()) -> tuple[float, str]:
-    """The largest relative error of an output of `made` on this CPU, with the inputs that it was measured on; random
+def host_error(graph: Graph, other: Graph, given: Sequence[Mapping[str, Any]] = ()) -> tuple[float, str]:
+    """The largest relative error of an output of `other` on this CPU, with the inputs that it was measured on; random
     ones where none are given."""
     feeds = Feeds(graph, given)
-    whole, got = (feeds.run(_Compiler.of(DEFAULTS).build(one)) for one in (graph, made))
+    whole, got = (feeds.run(_Compiler.of(DEFAULTS).build(one)) for one in (graph, other))
     return relative_error(whole, got), feeds.said
 
 
@@ -175,7 +175,7 @@ def build_with_shared_weights(
 ) -> Callable[[Graph], Model]:
     """A function that compiles graphs. Equal weights share memory in a pool. Raises Error as `compile` does."""
     compiler, pool = _Compiler.of(options), pool or _core.MemoryPool()
-    return lambda made: compiler.build(made, pool)
+    return lambda network: compiler.build(network, pool)
 
 
 def compile_with_programs(model: Graph, programs: "Sequence[_core.MadeProgram]", options: Options = DEFAULTS) -> Model:
@@ -251,11 +251,11 @@ class _Compiler:
         dump = self.options.dump
         watch = None if dump is None else Dump(dump)
         program = self.program(model, on_engine, watch, None if chosen is None else chosen.numbers)
-        made = engine.in_order(known, program)
+        callbacks = engine.in_order(known, program)
         if pool is not None:
             self._check_call(program)
         swaps = [(program.buffers[state].space, program.buffers[after].space) for state, after in program.swaps]
-        core = _core.Program(emit_plan(program), self.options.num_threads, pool, made, swaps)
+        core = _core.Program(emit_plan(program), self.options.num_threads, pool, callbacks, swaps)
         device = None if on_engine is None else on_engine.device
         core.limit_callers(self.options.num_contexts)
         return Model(core, None if pool else program, why, device, slow_traffic(program, self.options.memory))

@@ -221,11 +221,11 @@ def compressed(
         kept = dict(zip(weights, wanted, strict=True))
         fitted = fit_scales(graph, kept, lambda changed: list(given.each(build_trial(changed))), threads)
     if not (asked.searches or measures or surveys) or not weights:
-        made, values = compress_weights(graph, dict(zip(weights, wanted, strict=True)), target, threads, fitted)
+        rewritten, values = compress_weights(graph, dict(zip(weights, wanted, strict=True)), target, threads, fitted)
         reports = _reports(weights, wanted, values, target, {})
         if asked.budget is not None:
             _check_budget(sum(layer.bytes_after for layer in reports), asked.budget)
-        return Compressed(made, reports, None, "nothing", _stored(weights, values)), build(made)
+        return Compressed(rewritten, reports, None, "nothing", _stored(weights, values)), build(rewritten)
     feeds = Feeds(graph, asked.feeds)
     trial = _Trial(graph, weights, feeds, build_trial)
     trial.made |= {(i, wanted[i]): fitted[w].value for i, w in enumerate(weights) if w in fitted}
@@ -235,14 +235,16 @@ def compressed(
     survey = _surveyed(weights, wanted, trial, target) if surveys else None
     whole = feeds.run(build(graph))
 
-    def made_of(found: Sequence[str], reason: str) -> tuple[Compressed, Any]:
-        made, values = compress_weights(graph, dict(zip(weights, found, strict=True)), target, threads, fitted)
-        made = made.decided(Decision(STAGE, "network", "auto", f"{reason} on {feeds.said}")) if reason else made
-        net = build(made)
+    def made_of(encodings: Sequence[str], reason: str) -> tuple[Compressed, Any]:
+        rewritten, values = compress_weights(graph, dict(zip(weights, encodings, strict=True)), target, threads, fitted)
+        rewritten = (
+            rewritten.decided(Decision(STAGE, "network", "auto", f"{reason} on {feeds.said}")) if reason else rewritten
+        )
+        net = build(rewritten)
         error = relative_error(whole, feeds.run(net))
         errors = {key: choice.error for key, choice in trial.choices.items()}
-        reports = _reports(weights, found, values, target, errors)
-        return Compressed(made, reports, error, feeds.said, _stored(weights, values), survey), net
+        reports = _reports(weights, encodings, values, target, errors)
+        return Compressed(rewritten, reports, error, feeds.said, _stored(weights, values), survey), net
 
     if not asked.searches:
         return made_of(wanted, "")
@@ -287,13 +289,13 @@ def _within_tolerance(
     tolerance = limit
     while True:
         _settled(layers, trial, partial(_within, layers, wanted, tolerance))
-        found = _settled(layers, trial, partial(_searched, layers, wanted, trial, tolerance), rounds=1)
-        made, net = made_of(found, f"relative error of the outputs at most {limit:g}")
-        error = made.error
+        encodings = _settled(layers, trial, partial(_searched, layers, wanted, trial, tolerance), rounds=1)
+        outcome, net = made_of(encodings, f"relative error of the outputs at most {limit:g}")
+        error = outcome.error
         assert error is not None
         if error <= limit:
-            return made, net
-        if all(mode != "auto" or encoding == "none" for mode, encoding in zip(wanted, found, strict=True)):
+            return outcome, net
+        if all(mode != "auto" or encoding == "none" for mode, encoding in zip(wanted, encodings, strict=True)):
             raise Error(
                 f"[compress] tolerance: got an error of {error:.2g} from the modes of per_layer alone, need at most"
                 f" {limit:g}; give those layers more bits, or a larger tolerance"
@@ -316,8 +318,8 @@ def _least_error(layers: Sequence[Sequence[Choice]], trial: _Trial, budget: int)
         ]
         if sum(c.bytes for c in alike) <= budget:
             tried.append(alike)
-    found = [(trial.error({i: c.encoding for i, c in enumerate(chosen)}), chosen) for chosen in tried]
-    error, chosen = min(found, key=lambda one: one[0])
+    errors = [(trial.error({i: c.encoding for i, c in enumerate(chosen)}), chosen) for chosen in tried]
+    error, chosen = min(errors, key=lambda one: one[0])
     return chosen, error
 
 
@@ -371,16 +373,16 @@ def _surveyed(weights: Sequence[Weight], wanted: Sequence[str], trial: _Trial, t
         alike.append(point(encoding, [known.get(encoding, known["none"]) for known in by_name]))
     bounded = [[choice for choice in choices if np.isfinite(choice.error)] for choices in layers]
     most = sum(max(choice.error for choice in choices) ** 2 for choices in bounded)
-    found = [within(bounded, most * share**2) for share in SURVEYED]
-    mixed = [point("", chosen) for chosen in {tuple(chosen): chosen for chosen in found}.values()]
+    mixes = [within(bounded, most * share**2) for share in SURVEYED]
+    mixed = [point("", chosen) for chosen in {tuple(chosen): chosen for chosen in mixes}.values()]
     return Survey(tuple(map(tuple, layers)), tuple(alike), tuple(sorted(mixed, key=lambda one: one.bytes)))
 
 
 def _within(layers: Sequence[Sequence[Choice]], wanted: Sequence[str], tolerance: float) -> list[str]:
     """The encodings of the layers that are free, if the squares of errors add up; the others keep theirs."""
     free = [choices for choices, mode in zip(layers, wanted, strict=True) if mode == "auto"]
-    found = iter(within(free, tolerance**2))
-    return [next(found).encoding if mode == "auto" else mode for mode in wanted]
+    searched = iter(within(free, tolerance**2))
+    return [next(searched).encoding if mode == "auto" else mode for mode in wanted]
 
 
 def _searched(layers: Sequence[Sequence[Choice]], wanted: Sequence[str], trial: _Trial, tolerance: float) -> list[str]:
@@ -391,8 +393,8 @@ def _searched(layers: Sequence[Sequence[Choice]], wanted: Sequence[str], trial: 
     def measure(encodings: Sequence[str]) -> float:
         return trial.error({**fixed, **dict(zip(free, encodings, strict=True))})
 
-    found, _ = search([layers[i] for i in free], measure, tolerance)
-    at = dict(zip(free, found, strict=True))
+    choices, _ = search([layers[i] for i in free], measure, tolerance)
+    at = dict(zip(free, choices, strict=True))
     return [at.get(i, mode) for i, mode in enumerate(wanted)]
 
 
@@ -421,11 +423,11 @@ def _reports(
     target: Target,
     errors: Mapping[tuple[int, str], float],
 ) -> tuple[LayerReport, ...]:
-    made = []
+    reports = []
     for i, (weight, encoding, value) in enumerate(zip(weights, chosen, values, strict=True)):
         after = weight.bytes if encoding == "none" else stored_bytes(weight, encoding, value)
         stored = as_stored(encoding, value)
         words = "whole" if encoding == "none" else said(weight, stored, target)
         does, error = streams(weight, stored, target), errors.get((i, encoding))
-        made.append(LayerReport(weight.node.where, encoding, weight.bytes, after, does, words, error))
-    return tuple(made)
+        reports.append(LayerReport(weight.node.where, encoding, weight.bytes, after, does, words, error))
+    return tuple(reports)

@@ -205,16 +205,16 @@ class Context(Submits):
         Raises Error for a file that is damaged, and for one of other states: other names, shapes or dtypes.
         """
         where, kept = f"[load_states] {os.fspath(path)}", {*keep}
-        found = {name: array for name, array in read_states(path).items() if name not in kept}
-        if other := sorted((self._states.keys() - kept) ^ found.keys()):
+        states = {name: array for name, array in read_states(path).items() if name not in kept}
+        if other := sorted((self._states.keys() - kept) ^ states.keys()):
             raise Error(f"{where}: got other states ({', '.join(other[:4])}), need those of this model")
-        for name, array in found.items():
+        for name, array in states.items():
             need = self._states[name]
-            found[name] = array = as_kept(f"state '{name}'", array, need.dtype)
+            states[name] = array = as_kept(f"state '{name}'", array, need.dtype)
             if array.dtype != need.dtype.numpy or array.shape != need.shape:
                 got = tensor_type(array.dtype, array.shape)
                 raise Error(f"{where}: state '{name}': got {got}, need {need}")
-        for name, array in found.items():
+        for name, array in states.items():
             self._core.write_state(name, array)
 
     def profile(self, on: bool = True) -> None:

@@ -181,8 +181,8 @@ class CoreML:
         """(class or selector, its name, "yes" or "", the first macOS that has it) of all that is used."""
         rows: list[tuple[str, str, str, str]] = []
 
-        def line(_: Any, kind: bytes, name: bytes, found: bytes, need: bytes) -> None:
-            rows.append((kind.decode(), name.decode(), found.decode(), need.decode()))
+        def line(_: Any, kind: bytes, name: bytes, present: bytes, need: bytes) -> None:
+            rows.append((kind.decode(), name.decode(), present.decode(), need.decode()))
 
         self.call("probe", self.framework, _LINE(line), None)
         return rows
@@ -196,10 +196,10 @@ class CompiledModel:
         self.api, self.folder, self.compile_ms = api, path, 0.0
         if path.suffix == ".mlmodelc":
             return
-        made, begun = c.create_string_buffer(MOST_PATH), time.perf_counter()
-        api.call("compile", api.framework, str(path.resolve()).encode(), made, c.c_size_t(MOST_PATH))
+        buffer, begun = c.create_string_buffer(MOST_PATH), time.perf_counter()
+        api.call("compile", api.framework, str(path.resolve()).encode(), buffer, c.c_size_t(MOST_PATH))
         self.compile_ms = (time.perf_counter() - begun) * 1e3
-        self.folder = Path(made.value.decode())
+        self.folder = Path(buffer.value.decode())
         weakref.finalize(self, shutil.rmtree, self.folder, True)
 
     def plan(self, units: str, function: str | None) -> list[PlannedOp]:
@@ -233,12 +233,12 @@ class LoadedModel:
         self.has_async: bool = self._api.plain("has_async", self._handle)
 
     def _ports(self, side: int) -> dict[str, CoreMLPort]:
-        found = {}
+        ports = {}
         for i in range(self._api.plain("num_ports", self._handle, side)):
             port = self._api.plain("port_at", self._handle, side, i)
             name, shape = port.name.decode(), tuple(port.shape[: port.rank]) if port.rank else ()
-            found[name] = CoreMLPort(name, port.kind.decode(), port.dtype.decode(), shape, port.optional)
-        return found
+            ports[name] = CoreMLPort(name, port.kind.decode(), port.dtype.decode(), shape, port.optional)
+        return ports
 
     def predict(self, inputs: Views, outputs: Views, state: State | None = None) -> None:
         handle = None if state is None else state.handle

@@ -161,9 +161,9 @@ class CoreMLProgram:
 
     def read_state(self, name: str) -> Array:
         state, port = self._state_port(name)
-        found = np.empty(port.shape, NUMPY_OF[port.dtype])
-        state.read(port.feature, found)
-        return port.from_feature(found)
+        array = np.empty(port.shape, NUMPY_OF[port.dtype])
+        state.read(port.feature, array)
+        return port.from_feature(array)
 
     def write_state(self, name: str, value: Array) -> None:
         state, port = self._state_port(name)
@@ -267,12 +267,12 @@ class CoreMLModel(Model):
         given, future = arguments(self.inputs, args, kwargs), Future[Any]()
         future.set_running_or_notify_cancel()
 
-        def done(found: Future[list[Array]]) -> None:
-            error = found.exception()
+        def done(started: Future[list[Array]]) -> None:
+            error = started.exception()
             if error is not None:
                 future.set_exception(error)
                 return
-            outputs = found.result()
+            outputs = started.result()
             names = [port.name for port in self.outputs]
             future.set_result(outputs[0] if len(outputs) == 1 else dict(zip(names, outputs, strict=True)))
 
@@ -351,15 +351,15 @@ def _ports(graph: Graph, loaded: LoadedModel, renamed: Mapping[str, str]) -> dic
 
 
 def _port(side: str, name: str, kind: TensorType, features: Mapping[str, CoreMLPort], feature: str) -> _Port:
-    found = features.get(feature)
-    if found is None:
+    described = features.get(feature)
+    if described is None:
         got = ", ".join(features) or "none"
         raise Error(f"[coreml] {side} {name!r}: got the features {got} from Core ML, need {feature}")
-    if found.kind != "array" or found.dtype not in NUMPY_OF:
+    if described.kind != "array" or described.dtype not in NUMPY_OF:
         raise UnsupportedError(
-            f"[coreml] {side} {name!r}: got a feature of Core ML that is of the kind {found.kind}, need an array;"
+            f"[coreml] {side} {name!r}: got a feature of Core ML that is of the kind {described.kind}, need an array;"
             " device='cpu' runs this model"
         )
-    same = int(np.prod(found.shape)) == int(np.prod(kind.shape))
-    shape = found.shape if found.shape and same else kind.shape or (1,)
-    return _Port(name, kind, feature, found.dtype, tuple(shape))
+    same = int(np.prod(described.shape)) == int(np.prod(kind.shape))
+    shape = described.shape if described.shape and same else kind.shape or (1,)
+    return _Port(name, kind, feature, described.dtype, tuple(shape))

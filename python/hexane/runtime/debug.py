@@ -183,37 +183,37 @@ def stop_at(number: int, step: Step, array: Array, operands: list[Array | None])
     place = (number, node.where, str(node.types[0]), index, float(array[index]))
     if not has_products(node):
         return Stop(*place, _operands_at(step, index, array.shape, operands))
-    found = sum_of(node, index, operands)
+    total = sum_of(node, index, operands)
     shown = tuple(
-        Factor(*found.pairs[i], float(found.x[i]), float(found.weight[i]), float(found.products[i]))
-        for i in found.largest(MOST_PRODUCTS)
+        Factor(*total.pairs[i], float(total.x[i]), float(total.weight[i]), float(total.products[i]))
+        for i in total.largest(MOST_PRODUCTS)
     )
-    return Stop(*place, why_too_large(step, found), shown, _path(found, step.numerics.family == "engine"))
+    return Stop(*place, why_too_large(step, total), shown, _path(total, step.numerics.family == "engine"))
 
 
-def why_too_large(step: Step, found: Sum) -> str:
+def why_too_large(step: Step, total: Sum) -> str:
     """Why a sum of products is not finite, by the arithmetic of its step."""
-    count = len(found.products)
+    count = len(total.products)
     engine = step.numerics.family == "engine"
-    if engine and found.overflow is not None:
-        at = "its bias alone" if found.overflow < 0 else f"with product {found.overflow + 1} of {count} the sum"
+    if engine and total.overflow is not None:
+        at = "its bias alone" if total.overflow < 0 else f"with product {total.overflow + 1} of {count} the sum"
         return f"the accumulator overflows: {at} reaches {LIMIT:g}, from where on it is infinite"
     if engine and by_winograd(step):
         return (
-            f"the sum of {count} products is {found.exact:g}; Winograd's transforms, by which the chip computes it, are"
+            f"the sum of {count} products is {total.exact:g}; Winograd's transforms, by which the chip computes it, are"
             " larger"
         )
     behind = "; what is fused behind the sum comes on top" if step.attrs.get("epilogue") else ""
-    return f"the sum of {count} products is {found.exact:g}, which {step.node.types[0].dtype} does not hold{behind}"
+    return f"the sum of {count} products is {total.exact:g}, which {step.node.types[0].dtype} does not hold{behind}"
 
 
-def _path(found: Sum, engine: bool) -> tuple[tuple[int, float], ...]:
+def _path(total: Sum, engine: bool) -> tuple[tuple[int, float], ...]:
     """The accumulator after some numbers of products: evenly spread, and where an engine's overflows."""
-    count = len(found.products)
-    totals = found.partial if engine else found.bias + np.cumsum(found.products)
+    count = len(total.products)
+    totals = total.partial if engine else total.bias + np.cumsum(total.products)
     places = set(np.linspace(1, count, min(MOST_PARTIAL, count)).astype(int).tolist()) if count else set()
-    if engine and found.overflow is not None and found.overflow >= 0:
-        places = {p for p in places if p <= found.overflow} | {found.overflow, found.overflow + 1} - {0}
+    if engine and total.overflow is not None and total.overflow >= 0:
+        places = {p for p in places if p <= total.overflow} | {total.overflow, total.overflow + 1} - {0}
     return tuple((p, float(totals[p - 1])) for p in sorted(places))
 
 

@@ -24,7 +24,7 @@ class Dump:
         self._seen: Graph | Program | None = None
         self._count = 0
 
-    def __call__(self, name: str, made: Graph | Program) -> None:
+    def __call__(self, name: str, form: Graph | Program) -> None:
         if name == "graph":
             self._count, self._seen = 0, None
         try:
@@ -34,14 +34,14 @@ class Dump:
                     for old in self._folder.iterdir():
                         if _FILE.fullmatch(old.name):
                             old.unlink()
-            (self._folder / f"{self._count:02}-{name}.txt").write_text(self._text(made), encoding="utf-8")
+            (self._folder / f"{self._count:02}-{name}.txt").write_text(self._text(form), encoding="utf-8")
         except OSError as error:
             raise Error(f"[dump] {self._folder}: {error.strerror}, need a folder that can be written to") from None
-        self._seen, self._count = made, self._count + 1
+        self._seen, self._count = form, self._count + 1
 
-    def _text(self, made: Graph | Program) -> str:
-        if isinstance(made, Program):
-            return str(made)
+    def _text(self, form: Graph | Program) -> str:
+        if isinstance(form, Program):
+            return str(form)
         known = len(self._seen.decisions) if self._seen is not None else 0
-        new = [f"# {decision}".replace("\n", " ") for decision in made.decisions[known:]]
-        return "\n".join([str(made).rstrip("\n"), *new]) + "\n"
+        new = [f"# {decision}".replace("\n", " ") for decision in form.decisions[known:]]
+        return "\n".join([str(form).rstrip("\n"), *new]) + "\n"

@@ -104,15 +104,15 @@ class OnEngine:
         outputs = [by_user[port.name] for port in piece.outputs]
         rows = {row["name"]: row for row in (*program.inputs, *program.outputs)}
         given = [_layout(port, rows[port.name]) for port, _ in inputs]
-        made = [_layout(port, rows[port.name]) for port in outputs]
-        most = max(layout.bytes for layout in made)  # outputs of one size, padded: constraint 2 of docs/mil.md
-        found = [*given, *(layout._replace(bytes=most) for layout in made)]
+        written = [_layout(port, rows[port.name]) for port in outputs]
+        most = max(layout.bytes for layout in written)  # outputs of one size, padded: constraint 2 of docs/mil.md
+        layouts = [*given, *(layout._replace(bytes=most) for layout in written)]
         narrow = {v: _input(port, v) for port, v in inputs if v.node.op == "input"}
         operands = [reshaped(narrow.get(v, v), port.shape) for port, v in inputs]
         attrs = {
             "index": len(self.made),
             "types": [type_text(TensorType(port.dtype, port.shape)) for port in outputs],
-            "layouts": [layout_text(layout) for layout in found],
+            "layouts": [layout_text(layout) for layout in layouts],
             "multiply_adds": sum(multiply_adds(node) for node in mil.graph.nodes),
             "moved": sum(TensorType(port.dtype, port.shape).bytes for port in (*mil.inputs, *outputs))
             + sum(node.types[0].bytes for node in mil.graph.nodes if node.op == "const"),
@@ -151,9 +151,9 @@ class OnEngine:
         return result
 
 
-def in_order(made: Sequence["_core.MadeProgram"], program: Program) -> list["_core.MadeProgram"]:
+def in_order(programs: Sequence["_core.MadeProgram"], program: Program) -> list["_core.MadeProgram"]:
     """The programs of the steps that run on a device, in the order of the steps."""
-    return [made[int(step.node.attrs["index"])] for step in program.steps if step.kernel == "program"]
+    return [programs[int(step.node.attrs["index"])] for step in program.steps if step.kernel == "program"]
 
 
 def _without_writes(piece: Graph) -> Graph:

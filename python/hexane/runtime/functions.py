@@ -49,21 +49,21 @@ class Functions(Mapping[str, Model]):
         result._loaded = True
         return result
 
-    def _keep(self, name: str, made: Model) -> Model:
-        self._share(name, made)
-        self._models[name] = made
-        return made
+    def _keep(self, name: str, model: Model) -> Model:
+        self._share(name, model)
+        self._models[name] = model
+        return model
 
-    def _share(self, name: str, made: Model) -> None:
-        states = frozenset(made.state_names)
+    def _share(self, name: str, model: Model) -> None:
+        states = frozenset(model.state_names)
         owner = self._owners.get(states)
         if owner is None:
             if clash := next((n for other in self._owners for n in sorted(other & states)), None):
                 raise Error(f"[functions] {name!r}: got the state {clash!r} without others of its function, need all")
             if states:
-                self._owners[states] = made
+                self._owners[states] = model
             return
-        made._core.share_states(owner._core)
+        model._core.share_states(owner._core)
 
     def context(self) -> "FunctionsContext":
         """A further caller of all functions, cheaply: one set of states of its own, and the weights of all callers.
@@ -130,12 +130,12 @@ class FunctionsContext(Mapping[str, Context]):
             if self._closed:
                 raise Error("[context] got a context that is closed, need an open one")
             if name not in self._contexts:
-                made = self._functions[name].context()
-                states = frozenset(made.state_names)
-                owner = self._owners.setdefault(states, made) if states else made
-                if owner is not made:
-                    made._core.share_states(owner._core)
-                self._contexts[name] = made
+                context = self._functions[name].context()
+                states = frozenset(context.state_names)
+                owner = self._owners.setdefault(states, context) if states else context
+                if owner is not context:
+                    context._core.share_states(owner._core)
+                self._contexts[name] = context
             return self._contexts[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -48,10 +48,10 @@ def load_function(path: str | os.PathLike[str], name: str | None, *, threads: in
     """The model of `load`, or one function of a file of several: of this name, or the only one."""
     if not has_several(path) or _reader(path).kind != "functions":
         return load(path, threads=threads)
-    found = load_functions(path, threads=threads)
-    if name is None and len(found) > 1:
-        raise Error(f"[load] {os.fspath(path)}: got no function, need one of {', '.join(found)}")
-    return found.function(name or next(iter(found)))
+    by_name = load_functions(path, threads=threads)
+    if name is None and len(by_name) > 1:
+        raise Error(f"[load] {os.fspath(path)}: got no function, need one of {', '.join(by_name)}")
+    return by_name.function(name or next(iter(by_name)))
 
 
 def functions_in(path: str | os.PathLike[str]) -> list[str]:

@@ -41,14 +41,14 @@ def emit_pieces(graph: Graph, chip: Chip) -> tuple[Graph, tuple[Piece, ...]]:
         raise Error(f"[emit] {state.where}: got a state, which programs in files cannot keep, need inputs and outputs")
     graph, segments, named = named_pieces(with_weights(graph), chip)
     pieces = []
-    for segment, (piece, given, made) in zip(segments, named, strict=True):
+    for segment, (piece, given, produced) in zip(segments, named, strict=True):
         if segment.device == "ane":
             mil = emit_mil(with_port_axes(piece, chip.extents.rank), chip)
             operands = [given[port.user_name] for port in mil.inputs]
-            results = [made[port.user_name] for port in mil.outputs]
+            results = [produced[port.user_name] for port in mil.outputs]
             pieces.append(Piece(segment, mil, tuple(operands), tuple(results)))
         else:
-            pieces.append(Piece(segment, None, tuple(given.values()), tuple(made.values())))
+            pieces.append(Piece(segment, None, tuple(given.values()), tuple(produced.values())))
     programs = [piece.mil for piece in pieces if piece.mil is not None]
     said = [d for mil in programs for d in mil.graph.decisions if d.stage == STAGE]
     return graph.decided(*said, *budget(graph.name, len(programs))), tuple(pieces)
@@ -71,8 +71,8 @@ def named_pieces(
     names = _names(graph, segments)
     pieces = []
     for segment, piece in zip(segments, parts.graphs(), strict=True):
-        given, made = ({names[v]: v for v in values} for values in (parts.operands(segment), parts.results(segment)))
-        pieces.append((_renamed(piece, list(given), list(made)), given, made))
+        given, results = ({names[v]: v for v in values} for values in (parts.operands(segment), parts.results(segment)))
+        pieces.append((_renamed(piece, list(given), list(results)), given, results))
     return graph, segments, pieces
 
 
@@ -83,11 +83,11 @@ def emit_netplists(graph: Graph, chip: Chip) -> tuple[Graph, tuple[Segment, ...]
     if state := next((node for node in graph.nodes if node.op in ("state", "write_state")), None):
         raise Error(f"[emit] {state.where}: got a state, which programs in files cannot keep, need inputs and outputs")
     graph, segments, named = named_pieces(_with_whole_weights(graph), chip, InFiles())
-    made = [
+    netplists = [
         emit_netplist(engine_form(piece, chip), chip, f"segment_{segment.index}") if segment.device == "ane" else None
         for segment, (piece, _, _) in zip(segments, named, strict=True)
     ]
-    return graph, segments, tuple(made)
+    return graph, segments, tuple(netplists)
 
 
 def _with_whole_weights(graph: Graph) -> Graph:

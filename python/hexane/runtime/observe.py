@@ -52,13 +52,13 @@ class Observation:
         """True if the program computes the value, or has it in memory."""
         pending, seen = [value], set()
         while pending:
-            found = pending.pop()
-            if found in self._values or found in seen:
+            current = pending.pop()
+            if current in self._values or current in seen:
                 continue
-            seen.add(found)
-            if not self.passes(found.node):
+            seen.add(current)
+            if not self.passes(current.node):
                 return False
-            pending += [v for v in found.node.inputs if v is not None]
+            pending += [v for v in current.node.inputs if v is not None]
         return True
 
     def passes(self, node: Node) -> bool:
@@ -73,18 +73,18 @@ class Observation:
         others."""
         stack = [value]
         while stack:
-            found = stack[-1]
-            if found in self._values:
+            current = stack[-1]
+            if current in self._values:
                 stack.pop()
                 continue
-            if not self.passes(found.node):
-                raise KeyError(found)
-            missing = [v for v in found.node.inputs if v is not None and v not in self._values]
+            if not self.passes(current.node):
+                raise KeyError(current)
+            missing = [v for v in current.node.inputs if v is not None and v not in self._values]
             if missing:
                 stack += missing
                 continue
-            arrays = [None if v is None else self._values[v] for v in found.node.inputs]
-            self._values.update(zip(found.node.values, evaluate(found.node, arrays), strict=True))
+            arrays = [None if v is None else self._values[v] for v in current.node.inputs]
+            self._values.update(zip(current.node.values, evaluate(current.node, arrays), strict=True))
         return self._values[value]
 
     def source(self, value: Value) -> Value:

@@ -80,8 +80,8 @@ class OpenModel(Submits):
     def device(self) -> str:
         """Where the model that was used last runs, as Model's."""
         with self._lock:
-            found = next((m for m in reversed(self._models.values()) if isinstance(m, Model)), None)
-        return "none yet: the first call compiles the model for its shapes" if found is None else found.device
+            latest = next((m for m in reversed(self._models.values()) if isinstance(m, Model)), None)
+        return "none yet: the first call compiles the model for its shapes" if latest is None else latest.device
 
     def debug(self, /, *args: Any, **kwargs: Any) -> Debug:
         """Like `Model.debug`, for these inputs. The model is compiled again, because variants kept for calls have no
@@ -175,14 +175,14 @@ class OpenModel(Submits):
             tuple((k, v.dtype.str, v.tobytes()) for k, v in sorted(values.items())),
         )
         with self._lock:
-            found = self._models.get(key)
-            if found is None:
+            model = self._models.get(key)
+            if model is None:
                 compiling: Future[Model] = Future()
                 self._models[key] = compiling
             else:
                 self._models.move_to_end(key)
-        if found is not None:
-            return found if isinstance(found, Model) else found.result()
+        if model is not None:
+            return model if isinstance(model, Model) else model.result()
         return self._compiled(key, compiling, shapes, values)
 
     def _compiled(self, key: Key, compiling: Future[Model], shapes: Shapes, values: Values) -> Model:

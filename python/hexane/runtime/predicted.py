@@ -30,18 +30,18 @@ def distances(weight: Weight, encodings: Sequence[str]) -> dict[str, tuple[float
     part, times = _part(weight)
     data = part.whole.node.data
     assert data is not None
-    wide, found = data.astype(np.float64), dict[str, tuple[float, int]]()
+    wide, by_encoding = data.astype(np.float64), dict[str, tuple[float, int]]()
     for encoding in encodings:
         other = QUARTER.get(encoding)
-        if other in found and part is not weight:
-            found[encoding] = found[other][0] / 4, weight.whole.type.size
+        if other in by_encoding and part is not weight:
+            by_encoding[encoding] = by_encoding[other][0] / 4, weight.whole.type.size
             continue
         value = encode(part, encoding)
         numbers = encoding_of(value).decode().node.data
         assert numbers is not None
         distance = sqrt(float(np.square(numbers.astype(np.float64) - wide).sum()))
-        found[encoding] = distance, round(stored_bytes(part, encoding, value) * times)
-    return {encoding: found[encoding] for encoding in encodings}
+        by_encoding[encoding] = distance, round(stored_bytes(part, encoding, value) * times)
+    return {encoding: by_encoding[encoding] for encoding in encodings}
 
 
 def predicted(measured: Choice, known: dict[str, tuple[float, int]]) -> list[Choice]:

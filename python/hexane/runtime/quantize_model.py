@@ -83,8 +83,8 @@ def quantize_model(
             return Quantized(stored, layers, None, 0)
         error = OutputError(runs(network.proto), feeds).of(runs(stored))
         return Quantized(stored, layers, error, _count(feeds))
-    made = quantize_network(network, feeds, asked, runs)
-    return Quantized(made.model, made.layers, made.error, _count(feeds))
+    quantized = quantize_network(network, feeds, asked, runs)
+    return Quantized(quantized.model, quantized.layers, quantized.error, _count(feeds))
 
 
 def _count(feeds: "Iterable[Feed]") -> int:
@@ -98,8 +98,8 @@ def _runs(proto: "onnx.ModelProto", threads: int | None) -> "Run":
     net = compile(_serialised(proto), threads=threads)
 
     def run(feed: "Feed") -> Mapping[str, Array]:
-        found = net({name: np.asarray(array, order="C") for name, array in feed.items()})
-        return found if isinstance(found, dict) else {names[0]: found}
+        returned = net({name: np.asarray(array, order="C") for name, array in feed.items()})
+        return returned if isinstance(returned, dict) else {names[0]: returned}
 
     return run
 

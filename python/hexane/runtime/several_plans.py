@@ -40,8 +40,8 @@ class Writer:
         weights = sections.pop("weights").view(np.uint8)
         rows = {name: [self._keep(array.view(np.uint8).data), array.nbytes] for name, array in sections.items()}
         pieces = [[at, len(data), self._keep(data)] for at, data in _pieces(sections, weights)]
-        made = {**about, "sections": rows, "weights": {"bytes": weights.nbytes, "pieces": pieces}}
-        self._header["plans"].append(made)
+        entry = {**about, "sections": rows, "weights": {"bytes": weights.nbytes, "pieces": pieces}}
+        self._header["plans"].append(entry)
 
     def pieces(self) -> list[bytes | memoryview]:
         """The parts of the file, one after the other."""

@@ -87,8 +87,8 @@ def _header(descriptor: int, where: str) -> tuple[bytes, int]:
     size = int.from_bytes(os.pread(descriptor, 8, 0), "little")
     text = os.pread(descriptor, min(size, MAX_HEADER), 8)
     try:
-        found = json.loads(text)
-        metadata = found["__metadata__"]
+        header = json.loads(text)
+        metadata = header["__metadata__"]
         version, total = metadata["hexane.states"], metadata["xxh64"]
         expected = int(total, 16)
     except (ValueError, KeyError, TypeError, RecursionError):

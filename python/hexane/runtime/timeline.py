@@ -34,22 +34,22 @@ class Held:
 
 def timeline(program: Program) -> tuple[Held, ...]:
     """The contents of the arena, in the order of their first steps."""
-    found = []
+    spans = []
     users = _users(program)
     for buffer, (first, last) in live_ranges(program).items():
         if program.buffers[buffer].kind != "arena":
             continue
-        made = next((i for i, view, written in users[buffer] if written), users[buffer][0][0])
-        view = next(view for i, view, _ in users[buffer] if i == made)
+        writer = next((i for i, view, written in users[buffer] if written), users[buffer][0][0])
+        view = next(view for i, view, _ in users[buffer] if i == writer)
         rows = view.type.shape[AXIS] if view.type.rank > 2 else 0
-        step = program.steps[made]
-        found.append(
+        step = program.steps[writer]
+        spans.append(
             Held(
                 step.node.where, step.kernel, str(view.type), rows, view.ring, program.buffers[buffer].bytes,
                 program.offsets[buffer], first, last, _why(program, users[buffer], view, last),
             )
         )  # fmt: skip
-    return tuple(sorted(found, key=lambda held: (held.first, held.offset)))
+    return tuple(sorted(spans, key=lambda held: (held.first, held.offset)))
 
 
 _Users = list[tuple[int, View, bool]]  # step, view, whether it writes
@@ -112,9 +112,9 @@ def _least(rows: StepRows, program: Program) -> int:
     pieces = rows.extent if rows.is_cut else 1
     if rows.is_cut and is_striped(step.node):
         pieces *= step.node.types[0].shape[COLUMNS]
-    made = sum(v.type.bytes // pieces for v in step.outputs if _in_arena(v, program))
+    written = sum(v.type.bytes // pieces for v in step.outputs if _in_arena(v, program))
     total = sum(read.values())
-    return max(total, made) if OPS[step.node.op].elementwise else total + made
+    return max(total, written) if OPS[step.node.op].elementwise else total + written
 
 
 def _columns(step: Step, i: int) -> float:

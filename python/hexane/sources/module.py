@@ -79,7 +79,7 @@ class Module:
 
 def fixed_function(make: Callable[[], Graph]) -> Function:
     """The function of a model whose shapes are all known: its graph is made once."""
-    made: list[Graph] = []
+    graphs: list[Graph] = []
 
     def graph(shapes: Shapes, values: Values) -> Graph:
         if shapes or values:
@@ -88,9 +88,9 @@ def fixed_function(make: Callable[[], Graph]) -> Function:
                 f"[open] {which}: got some for a model of fixed shapes, need an ONNX model"
                 + (" or a Core AI asset" if shapes else "")
             )
-        if not made:
-            made.append(make())
-        return made[0]
+        if not graphs:
+            graphs.append(make())
+        return graphs[0]
 
     return Function(graph, lambda: signature_of(graph({}, {})))
 

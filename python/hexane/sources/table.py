@@ -112,5 +112,5 @@ def _opened(row: Format, seen: Seen, function: str | None, where: str) -> Module
 
 def _inside(seen: Seen) -> str:
     """The models that lie in a folder."""
-    found = sorted(name for name in seen.names if name.endswith((".onnx", ".aimodel", ".mlpackage", ".tflite")))
-    return f", such as {', '.join(found[:5])} in it" if found else ""
+    names = sorted(name for name in seen.names if name.endswith((".onnx", ".aimodel", ".mlpackage", ".tflite")))
+    return f", such as {', '.join(names[:5])} in it" if names else ""

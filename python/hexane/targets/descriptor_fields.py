@@ -86,7 +86,7 @@ def descriptor_fields(version: int) -> tuple[Field, ...]:
     place = Place(FILE, "", "")
     offsets = {b.block: b.offset for b in descriptor_blocks(version)}
     sources = given["sources"][str(version)]
-    found = []
+    fields = []
     for block, by_status in given[str(version)].items():
         for status, rows in by_status.items():
             path = f"{version}.{block}.{status}"
@@ -94,8 +94,8 @@ def descriptor_fields(version: int) -> tuple[Field, ...]:
                 raise error(place, path, status, f"a status with a source: {', '.join(sources)}")
             source, _ = check_source(place, f"sources.{version}", {"source": sources[status], "status": status})
             for row in rows:
-                found += _fields(place, path, version, block, row, offsets.get(block), source, status)
-    return tuple(sorted(found, key=lambda f: (list(given[str(version)]).index(f.block), f.word, f.bit)))
+                fields += _fields(place, path, version, block, row, offsets.get(block), source, status)
+    return tuple(sorted(fields, key=lambda f: (list(given[str(version)]).index(f.block), f.word, f.bit)))
 
 
 def unplaced_names(version: int) -> tuple[str, ...]:

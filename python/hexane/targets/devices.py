@@ -10,25 +10,25 @@ from hexane.targets.tables import table
 @cache
 def devices() -> dict[str, str]:
     """The chip of each device, by the name of the device. Raises Error for a device with two chips."""
-    found: dict[str, str] = {}
+    chips: dict[str, str] = {}
     for chip, row in table("devices")["chips"].items():
         for device in row["devices"]:
-            if device in found:
-                raise Error(f"[shared/devices.toml] got {device!r} for {found[device]} and {chip}, need one chip")
-            found[device] = chip
-    return found
+            if device in chips:
+                raise Error(f"[shared/devices.toml] got {device!r} for {chips[device]} and {chip}, need one chip")
+            chips[device] = chip
+    return chips
 
 
 @cache
 def identifiers() -> dict[str, str]:
     """The chip of each model identifier: A14 for iPhone13,2. Raises Error for one with two chips."""
-    found: dict[str, str] = {}
+    chips: dict[str, str] = {}
     for chip, names in table("devices")["identifiers"]["chips"].items():
         for name in names:
-            if name in found:
-                raise Error(f"[shared/devices.toml] got {name!r} for {found[name]} and {chip}, need one chip")
-            found[name] = chip
-    return found
+            if name in chips:
+                raise Error(f"[shared/devices.toml] got {name!r} for {chips[name]} and {chip}, need one chip")
+            chips[name] = chip
+    return chips
 
 
 def well_known(products: tuple[str, ...]) -> Iterator[str]:

@@ -168,8 +168,8 @@ def from_family(family: Family | None) -> str:
 
 def layer_unit(layer: str) -> str:
     """The unit that runs a layer of a netplist, taken from the first MIL op that maps to the layer; "" if unknown."""
-    found = next((floor.unit for floor in floors().values() if floor.layer == layer and floor.unit != "none"), "")
-    return found or _UNITS.get(layer, "")
+    unit = next((floor.unit for floor in floors().values() if floor.layer == layer and floor.unit != "none"), "")
+    return unit or _UNITS.get(layer, "")
 
 
 # Layers without a MIL op, by their names among the compiler's units and fused operations.

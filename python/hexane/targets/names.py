@@ -91,9 +91,9 @@ def _said(plain: str) -> str:
 
 def group(spelling: str) -> tuple[str, str] | None:
     """The family or tier of that name: ("family", "A13") for "family A13"; None for any other name."""
-    found = re.fullmatch(r"(family|tier)(\w+)", _plain(spelling))
-    members = [] if found is None else list(Family if found[1] == "family" else Tier)
-    return next(((found[1], member.name) for member in members if found and member.name.casefold() == found[2]), None)
+    match = re.fullmatch(r"(family|tier)(\w+)", _plain(spelling))
+    members = [] if match is None else list(Family if match[1] == "family" else Tier)
+    return next(((match[1], member.name) for member in members if match and member.name.casefold() == match[2]), None)
 
 
 def _plain(spelling: str) -> str:

@@ -19,8 +19,8 @@ def load_target(name: str | Target) -> Target:
     itself. Raises Error for an unknown spelling or a broken file."""
     if isinstance(name, Target):
         return name
-    found = lookup(name)
-    return load(found.target) if found.written == found.target else _asked(found)
+    asked = lookup(name)
+    return load(asked.target) if asked.written == asked.target else _asked(asked)
 
 
 @cache
@@ -38,12 +38,12 @@ def chip_names(*, all: bool = False) -> tuple[str, ...]:
 def load_chip(target: str | Target) -> Chip:
     """Like `load_target`, for a chip; a Chip is returned unchanged. Raises Error for the host, and for any value that
     is neither name nor chip."""
-    found = load_target(target)
-    if not isinstance(found, Chip):
+    chip = load_target(target)
+    if not isinstance(chip, Chip):
         raise Error(
-            f"[targets] got {found.name!r}, which is no chip, need the name of one (`hexane targets` lists them)"
+            f"[targets] got {chip.name!r}, which is no chip, need the name of one (`hexane targets` lists them)"
         )
-    return found
+    return chip
 
 
 def fact(target: str | Target, name: str | int) -> Fact:
@@ -96,11 +96,11 @@ def _path(name: str | int) -> str:
 @cache
 def _paths() -> dict[str, tuple[str, ...]]:
     """Paths by every way to name them."""
-    found: dict[str, tuple[str, ...]] = {}
+    by_key: dict[str, tuple[str, ...]] = {}
     for path in schema(Chip):
         for key in {path, path.rpartition(".")[2], *offsets(path)}:
-            found[key] = (*found.get(key, ()), path)
-    return {key: (key,) if key in paths else paths for key, paths in found.items()}
+            by_key[key] = (*by_key.get(key, ()), path)
+    return {key: (key,) if key in paths else paths for key, paths in by_key.items()}
 
 
 def offsets(path: str) -> list[str]:

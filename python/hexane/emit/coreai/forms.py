@@ -34,10 +34,10 @@ SCATTERS = {"update", *STEP_OF_SCATTER} - {"sub"}  # in the catalogue
 
 
 def form(*names: str) -> Callable[[Form], Form]:
-    def register(found: Form) -> Form:
+    def register(write: Form) -> Form:
         for name in names:
-            FORMS[name] = found
-        return found
+            FORMS[name] = write
+        return write
 
     return register
 
@@ -136,15 +136,15 @@ def _reduction(s: Scope, node: Node, x: list[Typed]) -> Typed:
     if not axes:
         return x[0]
     if node.op == "reduce_mean":
-        made = _mean(s, x[0], axes)
+        reduced = _mean(s, x[0], axes)
     else:
         step = STEP_OF_REDUCTION[node.op]
         first = STARTS[step]
         if node.types[0].dtype.kind != "float":
             limits = np.iinfo(node.types[0].dtype.numpy)
             first = {-inf: limits.min, inf: limits.max}.get(first, first)
-        made = s.reduce(step, x[0], axes, first)
-    return s.reshape(made, node.types[0].shape)
+        reduced = s.reduce(step, x[0], axes, first)
+    return s.reshape(reduced, node.types[0].shape)
 
 
 def _mean(s: Scope, x: Typed, axes: tuple[int, ...]) -> Typed:
@@ -298,10 +298,10 @@ def _counts(node: Node) -> Any:
         starts = np.arange(node.types[0].shape[2 + i]) * a["strides"][i] - a["pad"][2 * i]
         taps = starts[:, None] + np.arange(a["kernel_sizes"][i]) * a["dilations"][i]
         lines.append(((taps >= -before) & (taps < extent + after)).sum(1))
-    found = lines[0]
+    counts = lines[0]
     for line in lines[1:]:
-        found = found[..., None] * line
-    return found[None, None]
+        counts = counts[..., None] * line
+    return counts[None, None]
 
 
 @form("resize_bilinear")
@@ -341,8 +341,8 @@ def nearest_places(node: Node) -> list[Any]:
         line = [1, 1, 1, 1]
         line[axis] = x.shape[axis]
         image = np.broadcast_to(np.arange(x.shape[axis], dtype=np.float64).reshape(line), (1, 1, *x.shape[2:]))
-        made = np.asarray(OPS[node.op].ref(image, **node.attrs))
-        result.append((made[0, 0, :, 0] if axis == 2 else made[0, 0, 0, :]).astype(np.int32))
+        places = np.asarray(OPS[node.op].ref(image, **node.attrs))
+        result.append((places[0, 0, :, 0] if axis == 2 else places[0, 0, 0, :]).astype(np.int32))
     return result
 
 
@@ -425,8 +425,8 @@ def _argsort(s: Scope, node: Node, x: list[Typed]) -> Typed:
     operands = (
         x[0], s.scalar(node.attrs["axis"]), s.const(np.array(node.attrs["descending"])), s.const(np.array(True)),
     )  # fmt: skip
-    made = s.add("primitive.argsort_v1", operands, tensor_type("uint32", x[0].shape))
-    return s.add("primitive.cast_v1", (made,), node.types[0])
+    order = s.add("primitive.argsort_v1", operands, tensor_type("uint32", x[0].shape))
+    return s.add("primitive.cast_v1", (order,), node.types[0])
 
 
 @form("cumsum")

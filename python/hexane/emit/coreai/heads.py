@@ -60,10 +60,10 @@ def heads_apart(b: Builder, node: Node, images: list[Image | None]) -> Image | V
     else:
         query = b.mul(query, attrs["scale"])
     operands = [_Operand(x, image, heads) for x, image in zip((query, key, value), known, strict=True)]
-    made = [_head(b, attrs, operands, _masks(b, attrs, mask, (heads, queries, keys), i), i) for i in range(heads)]
+    results = [_head(b, attrs, operands, _masks(b, attrs, mask, (heads, queries, keys), i), i) for i in range(heads)]
     if queries == 1:
-        return reshaped(b, b.concat(*made, axis=1) if heads > 1 else made[0], node.types[0].shape)
-    columns = [reshaped(b, y, (batch, features, 1, queries)) for y in made]
+        return reshaped(b, b.concat(*results, axis=1) if heads > 1 else results[0], node.types[0].shape)
+    columns = [reshaped(b, y, (batch, features, 1, queries)) for y in results]
     pixels = b.concat(*columns, axis=1) if heads > 1 else columns[0]
     if node.types[0].rank == 4:
         return Image(pixels, HEADS, (heads, features))

@@ -54,17 +54,17 @@ class _Tokens:
             return _as_values(expansion(_Steps(self, node.sources), node))
         handler = _HANDLERS.get(node.op) or (_elementwise if OPS[node.op].elementwise else None)
         b = _OnImages(*node.sources, folds=True)
-        made = None if handler is None else handler(b, node, images)
-        if made is None:
+        result = None if handler is None else handler(b, node, images)
+        if result is None:
             return None
-        several = [made] if isinstance(made, Image | Value) else made
+        several = [result] if isinstance(result, Image | Value) else result
         return tuple([self._tensor(b, one) for one in several])
 
-    def _tensor(self, b: Builder, made: Image | Value) -> Value:
-        if isinstance(made, Value):
-            return made
-        result = tensor(b, made)
-        self.images[result] = made
+    def _tensor(self, b: Builder, value: Image | Value) -> Value:
+        if isinstance(value, Value):
+            return value
+        result = tensor(b, value)
+        self.images[result] = value
         return result
 
 
@@ -82,8 +82,8 @@ class _Steps(Builder):
         return self.tokens.change(node, node.inputs) or node.values
 
 
-def _as_values(made: Value | Sequence[Value] | None) -> tuple[Value, ...] | None:
-    return (made,) if isinstance(made, Value) else made if made is None else tuple(made)
+def _as_values(results: Value | Sequence[Value] | None) -> tuple[Value, ...] | None:
+    return (results,) if isinstance(results, Value) else results if results is None else tuple(results)
 
 
 def _dim(image: Image, order: list[int], axis: int) -> int:
@@ -114,8 +114,12 @@ def _multiplied(
     assert weight is not None
     if x.type.rank > max(TOKENS):
         flat = b.reshape(x, shape=(x.shape[0], prod(x.shape[1:-1]), x.shape[-1]))
-        made = _multiplied(b, flat, None, weight, bias, turned)
-        return b.reshape(tensor(b, made), shape=(*x.shape[:-1], made.factors[0])) if isinstance(made, Image) else None
+        product = _multiplied(b, flat, None, weight, bias, turned)
+        return (
+            b.reshape(tensor(b, product), shape=(*x.shape[:-1], product.factors[0]))
+            if isinstance(product, Image)
+            else None
+        )
     axes = TOKENS.get(x.type.rank)
     is_constant = weight.node.op == "const" or is_encoded(weight.node)
     if axes is None or not is_constant or weight.type.rank != 2 or prod(x.shape[:-1]) <= 1 or x.node.op == "const":
@@ -161,8 +165,8 @@ def _reduction(b: Builder, node: Node, images: list[Image | None]) -> Made:
     assert known is not None
     x, order = spread(b, known)
     axes = node.attrs["axes"] or range(len(known.axes))
-    made = b.apply(node.op, x, axes=sorted(_dim(known, order, int(a)) for a in axes), keep_dims=True)
-    kept = gathered(b, made, order, known.axes)
+    reduced = b.apply(node.op, x, axes=sorted(_dim(known, order, int(a)) for a in axes), keep_dims=True)
+    kept = gathered(b, reduced, order, known.axes)
     return kept if node.attrs["keep_dims"] else b.reshape(tensor(b, kept), shape=node.types[0].shape)
 
 

@@ -77,7 +77,7 @@ def _written(old: Bytecode, strings: list[str], attributes: list[bytes]) -> byte
         sizes += number(aicode) + number(len(table)) + b"".join(flagged(len(e), True) for e in table) if table else b""
     changed = {STRINGS: strings_of(strings), OFFSETS: sizes, ENTRIES: b"".join((*attributes, *types))}
     out = MAGIC + number(VERSION) + old.producer.encode() + b"\0"
-    for kind, found in old.sections.items():
+    for kind, held in old.sections.items():
         if kind == RESOURCES:
             continue
         if kind == RESOURCE_OFFSETS:
@@ -86,7 +86,7 @@ def _written(old: Bytecode, strings: list[str], attributes: list[bytes]) -> byte
             out += section(RESOURCE_OFFSETS, described)
             out += aligned_section(RESOURCES, data, 16, len(out))
             continue
-        out += section(kind, changed.get(kind, bytes(found.data)))
+        out += section(kind, changed.get(kind, bytes(held.data)))
     return out
 
 

@@ -148,8 +148,8 @@ def _channels_first(b: Any, n: Node) -> Any:
         return None
     rank = x.type.rank
     first = b.transpose(x, perm=(0, rank - 1, *range(1, rank - 1)))
-    made = b.apply(n.op, first, *rest, **{**n.attrs, "layout": "nchw"})
-    return b.transpose(made, perm=(0, *range(2, rank), 1))
+    result = b.apply(n.op, first, *rest, **{**n.attrs, "layout": "nchw"})
+    return b.transpose(result, perm=(0, *range(2, rank), 1))
 
 
 @rule("conv", "conv_transpose", "max_pool", "avg_pool")
@@ -166,8 +166,8 @@ def _of_one_axis(b: Any, n: Node) -> Any:
     attrs["pad"] = (0, 0, *attrs["pad"])
     if "output_padding" in attrs:
         attrs["output_padding"] = (0, *attrs["output_padding"])
-    made = b.apply(n.op, b.expand_dims(x, axes=(2,)), *weights, **attrs)
-    return b.reshape(made, shape=n.types[0].shape)
+    result = b.apply(n.op, b.expand_dims(x, axes=(2,)), *weights, **attrs)
+    return b.reshape(result, shape=n.types[0].shape)
 
 
 @rule("conv_transpose")

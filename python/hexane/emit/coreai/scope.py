@@ -41,10 +41,10 @@ class Scope:
     def const(self, array: Array, dtype: Any = None) -> Typed:
         """Numbers; dtype where NumPy's does not say it."""
         kind = tensor_type(dtype or array.dtype, array.shape)
-        made = self.writer.constant(array, ELEMENT_OF[kind.dtype.name])
-        made.location = self.location
-        self.operations.append(made)
-        return Typed(made.results[0], kind)
+        constant = self.writer.constant(array, ELEMENT_OF[kind.dtype.name])
+        constant.location = self.location
+        self.operations.append(constant)
+        return Typed(constant.results[0], kind)
 
     def axes(self, *axes: int) -> Typed:
         return self.const(np.array(axes, np.int32))

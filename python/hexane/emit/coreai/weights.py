@@ -54,8 +54,8 @@ def form_of(node: Node) -> Palettes | Integers | None:
     if it would not save bytes."""
     if not is_encoded(node) or node.types[0].dtype not in (FP16, FP32) or not node.types[0].size:
         return None
-    found = _integers(node) if node.op in ("dequantize", "decode_blocks") else _palettes(node)
-    return found if found is not None and found.bytes < node.types[0].bytes else None
+    form = _integers(node) if node.op in ("dequantize", "decode_blocks") else _palettes(node)
+    return form if form is not None and form.bytes < node.types[0].bytes else None
 
 
 def _arrays(node: Node) -> list[Array]:

@@ -148,12 +148,12 @@ class _Function:
     def _location(self, sources: tuple[str, ...]) -> int | None:
         """The first of a node's sources that is a line of a file."""
         if sources not in self.locations:
-            found = next((m for source in sources if (m := _LINE.match(source))), None)
-            if found is None:
+            match = next((m for source in sources if (m := _LINE.match(source))), None)
+            if match is None:
                 return None
             t = self.writer.tables
-            file = t.attribute(30, *[number(t.string(text)) for text in (found[1], "", "")])
-            source = t.attribute(31, number(file), number(int(found[2])), number(0), number(int(found[2])), number(0))
+            file = t.attribute(30, *[number(t.string(text)) for text in (match[1], "", "")])
+            source = t.attribute(31, number(file), number(int(match[2])), number(0), number(int(match[2])), number(0))
             self.locations[sources] = t.attribute(40, number(source), number(self.writer.unit), number(0), number(0))
         return self.locations[sources]
 

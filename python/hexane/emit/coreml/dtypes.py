@@ -88,17 +88,17 @@ def _beyond(data: Array | None) -> int | None:
 
 def _warn_of_products(graph: Graph) -> None:
     """Products of computed integers soon leave int32, in which they wrap."""
-    found = [
+    products = [
         node.where
         for node in graph.nodes
         if node.op in _PRODUCTS
         and _BECOME.get(node.types[0].dtype) is INT32
         and all(v is None or v.node.op != "const" or node.op == "pow" for v in node.inputs)
     ]
-    if found:
-        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    if products:
+        more = f" and {len(products) - 3} more" if len(products) > 3 else ""
         warn(
-            f"[emit] {', '.join(found[:3])}{more}: Core ML computes these products of wide integers in int32, where"
+            f"[emit] {', '.join(products[:3])}{more}: Core ML computes these products of wide integers in int32, where"
             " results beyond 2^31 - 1 wrap; cast to fp32 in front of them if they may get there",
             HazardWarning,
         )

@@ -34,19 +34,19 @@ def form_of(node: Node) -> MilCall | None:
     if write is None or any(len(kind.shape) > MOST_AXES or 0 in kind.shape for kind in node.types):
         return None
     view = recorded(node)
-    found = write(view)
-    if found is None:
+    form = write(view)
+    if form is None:
         return None
     check(view, "form in Core ML")
-    if not _takes(found, node):
+    if not _takes(form, node):
         return None
-    for p in arguments_known(found.op):
-        value = found.arguments.get(p.name)
+    for p in arguments_known(form.op):
+        value = form.arguments.get(p.name)
         if p.kind == "weight" and isinstance(value, Value) and not (value.node.op == "const" or is_encoded(value.node)):
             return None
         if p.kind == "float" and value is not None and node.types[0].dtype is BOOL:
             return None
-    return found if least_system(found, node) is not None else None
+    return form if least_system(form, node) is not None else None
 
 
 def _takes(form: MilCall, node: Node) -> bool:
@@ -72,10 +72,10 @@ def _is_ceiled(node: Node) -> bool:
     extents = zip(x.shape[2:], node.types[0].shape[2:], attrs["kernel_sizes"], attrs["strides"],
                   attrs["pad"][::2], attrs["pad"][1::2], strict=True)  # fmt: skip
     for extent, out, kernel, stride, before, after in extents:
-        found = (extent + before + after - kernel + stride - 1) // stride + 1
-        if (found - 1) * stride >= extent + before and before + after > 0:
-            found -= 1
-        if before != after or found != out:
+        count = (extent + before + after - kernel + stride - 1) // stride + 1
+        if (count - 1) * stride >= extent + before and before + after > 0:
+            count -= 1
+        if before != after or count != out:
             return False
     return len(x.shape) <= 4
 
@@ -161,12 +161,12 @@ class _CoreMLOps(Rewriter):
         try:
             for pattern in (*self.patterns.get(node.op, ()), expansion):
                 try:
-                    made = pattern(self, node)
+                    result = pattern(self, node)
                 except Error as error:
                     self.reasons[node.op] = str(error).partition("] ")[2].partition(", need it on the host")[0]
                     continue
-                if made is not None:
-                    return (made,) if isinstance(made, Value) else tuple(made)
+                if result is not None:
+                    return (result,) if isinstance(result, Value) else tuple(result)
         finally:
             self.active.discard(node)
         return self.stuck(node)

@@ -34,19 +34,19 @@ class Image:
 def parse_image(text: str) -> Image:
     """Of "rgb,scale=1/255,bias=-0.5:-0.5:-0.5". Raises Error for anything else."""
     color, *parts = text.split(",")
-    found: dict[str, tuple[float, ...]] = {}
+    fields: dict[str, tuple[float, ...]] = {}
     for part in parts:
         name, _, value = part.partition("=")
         try:
             numbers = tuple(_number(one) for one in value.split(":"))
         except (ValueError, ZeroDivisionError):
             numbers = ()
-        if name not in ("scale", "bias") or name in found or not numbers or not np.isfinite(numbers).all():
+        if name not in ("scale", "bias") or name in fields or not numbers or not np.isfinite(numbers).all():
             raise Error(f"[emit] image: got {part!r}, need scale and bias as in {FORM!r}")
-        found[name] = numbers
+        fields[name] = numbers
     if color not in CHANNELS:
         raise Error(f"[emit] image: got the color {color!r}, need one of {', '.join(CHANNELS)}, as in {FORM!r}")
-    return Image(color, **found)
+    return Image(color, **fields)
 
 
 def _number(text: str) -> float:
@@ -74,9 +74,11 @@ def with_images(graph: Graph, images: Mapping[str, Image]) -> Graph:
                 raise Error(f"[emit] image {name!r}: {what}: got {len(numbers)} numbers, need 1 or {count}")
         port = unique("input", name, TensorType(FP32, old.shape), sources=old.node.sources)
         ports[old] = port
-        made = _applied("mul", port, image.scale, 1.0)
-        made = _applied("add", made, image.bias, 0.0)
-        inside[old] = made if made.dtype is old.dtype else apply(OPS["cast"], [made], {"dtype": old.dtype}, (name,))[0]
+        scaled = _applied("mul", port, image.scale, 1.0)
+        scaled = _applied("add", scaled, image.bias, 0.0)
+        inside[old] = (
+            scaled if scaled.dtype is old.dtype else apply(OPS["cast"], [scaled], {"dtype": old.dtype}, (name,))[0]
+        )
     if not ports:
         return graph
     changed = graph.rewrite(lambda *_: None, became=dict(inside))

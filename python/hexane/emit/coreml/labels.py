@@ -16,12 +16,12 @@ LABEL = "classLabel"
 
 def classified(graph: Graph, labels: Sequence[str]) -> Port:
     """The output that has a number for each label. Raises Error where there is none, or several."""
-    found = [p for p in graph.outputs if p.value.dtype.kind == "float" and p.value.type.size == len(labels)]
-    if len(found) != 1:
+    candidates = [p for p in graph.outputs if p.value.dtype.kind == "float" and p.value.type.size == len(labels)]
+    if len(candidates) != 1:
         shapes = ", ".join(f"{p.name} {p.value.type}" for p in graph.outputs)
-        count = f"{len(found)} outputs" if found else "no output"
+        count = f"{len(candidates)} outputs" if candidates else "no output"
         raise Error(f"[emit] labels: got {len(labels)} labels and {count} of as many numbers ({shapes}), need one")
-    return found[0]
+    return candidates[0]
 
 
 def with_probabilities(graph: Graph, labels: Sequence[str]) -> Graph:
@@ -29,22 +29,22 @@ def with_probabilities(graph: Graph, labels: Sequence[str]) -> Graph:
     port = classified(graph, labels)
     if port.value.dtype is FP32:
         return graph
-    made = port._replace(value=apply(OPS["cast"], [port.value], {"dtype": FP32}, port.value.node.sources)[0])
-    return replace(graph, outputs=tuple(made if p == port else p for p in graph.outputs))
+    cast = port._replace(value=apply(OPS["cast"], [port.value], {"dtype": FP32}, port.value.node.sources)[0])
+    return replace(graph, outputs=tuple(cast if p == port else p for p in graph.outputs))
 
 
 def add_classify(block: Any, probabilities: str, labels: Sequence[str], label: str) -> None:
     """Ends a block with the op, whose results take the place of the probabilities."""
-    made = block.operations.add(type="classify")
-    made.inputs["probabilities"].arguments.add(name=probabilities)
-    classes = made.inputs["classes"].arguments.add().value
+    operation = block.operations.add(type="classify")
+    operation.inputs["probabilities"].arguments.add(name=probabilities)
+    classes = operation.inputs["classes"].arguments.add().value
     classes.type.listType.type.tensorType.dataType = STRING
     classes.type.listType.length.constant.size = len(labels)
     for text in labels:
         fill_text(classes.immediateValue.list.values.add(), text)
-    fill_text(made.attributes["name"], "classify")
-    made.outputs.add(name=label).type.tensorType.dataType = STRING
-    kind = made.outputs.add(name=f"{label}_probs").type.dictionaryType
+    fill_text(operation.attributes["name"], "classify")
+    operation.outputs.add(name=label).type.tensorType.dataType = STRING
+    kind = operation.outputs.add(name=f"{label}_probs").type.dictionaryType
     kind.keyType.tensorType.dataType = STRING
     kind.valueType.tensorType.dataType = NUMBER_OF["fp64"]
     kept = [name for name in block.outputs if name != probabilities]

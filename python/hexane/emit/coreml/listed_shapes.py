@@ -17,15 +17,15 @@ WHERE = "[emit] --input-shape"
 def varied_input(graphs: Sequence[Graph]) -> str:
     """The one input whose shape differs between the graphs. Raises Error for others."""
     first = {name: value.shape for name, value in _inputs(graphs[0]).items()}
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for graph in graphs[1:]:
         inputs = _inputs(graph)
         if inputs.keys() != first.keys():
             raise Error(f"{WHERE}: got the inputs {', '.join(inputs)} for another shape, need {', '.join(first)}")
-        found |= dict.fromkeys(name for name, value in inputs.items() if value.shape != first[name])
-    if len(found) != 1:
-        raise Error(f"{WHERE}: got {len(found)} inputs of several shapes ({', '.join(found)}), need one")
-    (name,) = found
+        names |= dict.fromkeys(name for name, value in inputs.items() if value.shape != first[name])
+    if len(names) != 1:
+        raise Error(f"{WHERE}: got {len(names)} inputs of several shapes ({', '.join(names)}), need one")
+    (name,) = names
     shapes = [_inputs(graph)[name].shape for graph in graphs]
     if len({len(shape) for shape in shapes}) > 1:
         raise Error(f"{WHERE} {name}: got {', '.join(map(str, shapes))}, need shapes of as many axes")

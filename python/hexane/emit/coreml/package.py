@@ -66,29 +66,31 @@ def write_model(
         raise Error("[emit] --input-shape: got several functions and several shapes, need one of the two")
     varied = varied_input([*graphs.values(), *listed]) if listed else ""
     check_images(graphs, images or {})
-    made = {name: prepared(graph, compute, _of_inputs(graph, images or {}), labels) for name, graph in graphs.items()}
+    by_function = {
+        name: prepared(graph, compute, _of_inputs(graph, images or {}), labels) for name, graph in graphs.items()
+    }
     variants = [prepared(graph, compute, _of_inputs(graph, images or {}), labels) for graph in listed]
-    for name, graph in made.items():
+    for name, graph in by_function.items():
         if not graph.inputs:
             raise Error(f"[emit] function {name!r}: got no inputs, need one: Core ML refuses others")
         if not graph.outputs:
             raise Error(f"[emit] function {name!r}: got no outputs, need one")
-    least = max(map(least_system_of, (*made.values(), *variants)))
-    least = max(least, 18) if len(made) > 1 else least
-    if masks and system is None and any(map(sparse_weights, made.values())):
+    least = max(map(least_system_of, (*by_function.values(), *variants)))
+    least = max(least, 18) if len(by_function) > 1 else least
+    if masks and system is None and any(map(sparse_weights, by_function.values())):
         least = max(least, SPARSE)
     year = least if system is None else system
     if year < least:
         raise Error(f"[emit] opset: got iOS{year}, need iOS{least} or newer for the ops and dtypes of this model")
     if year >= SINCE:
-        made = {name: with_positive_indices(graph) for name, graph in made.items()}
+        by_function = {name: with_positive_indices(graph) for name, graph in by_function.items()}
         variants = [with_positive_indices(graph) for graph in variants]
     spec, weights, renamed = messages()["Model"](), Weights(), dict[str, str]()
     spec.specificationVersion = OPSETS[year][1]
     spec.mlProgram.version = 1
     described = spec.description
     described.metadata.userDefined["hexane.version"] = hexane.__version__
-    for name, graph in made.items():
+    for name, graph in by_function.items():
         writer = FunctionWriter(graph, year, weights)
         writer.write(spec.mlProgram.functions[name])
         renamed |= {
@@ -96,7 +98,7 @@ def write_model(
             for old, new in (*writer.inputs.items(), *writer.states.items(), *writer.outputs.items())
             if old != new
         }
-        part = described.functions.add(name=name) if len(made) > 1 else described
+        part = described.functions.add(name=name) if len(by_function) > 1 else described
         for value in graph.inputs:
             port = str(value.node.attrs["name"])
             image = (images or {}).get(port)
@@ -113,18 +115,18 @@ def write_model(
         for given in graph.outputs:
             if given.name != probabilities:
                 _describe(part.output.add(), writer.outputs[given.name], given.value)
-    if len(made) > 1:
-        described.defaultFunctionName = next(iter(made))
+    if len(by_function) > 1:
+        described.defaultFunctionName = next(iter(by_function))
     if not listed:
-        return PackageContents(spec, weights.settle(), year, renamed, made)
+        return PackageContents(spec, weights.settle(), year, renamed, by_function)
     others = [_variant(graph, year, weights, labels) for graph in variants]
     file = weights.settle()
-    (name,) = made
+    (name,) = by_function
     join(spec.mlProgram.functions[name], others)
     shapes = [next(v.shape for v in g.inputs if v.node.attrs["name"] == varied) for g in (*graphs.values(), *listed)]
     describe_shapes(described, renamed.get(varied, varied), shapes)
     forget_open_shapes(described, spec.mlProgram.functions[name])
-    return PackageContents(spec, file, year, renamed, made)
+    return PackageContents(spec, file, year, renamed, by_function)
 
 
 def _variant(graph: Graph, year: int, weights: Weights, labels: Sequence[str]) -> Any:

@@ -34,8 +34,8 @@ def prepared(
     Integers of 64 bits become int32. images: inputs that are images, by name. labels: of the output that has as many
     numbers, which becomes fp32. Raises Error that names all ops that Core ML does not have.
     """
-    made = with_images(in_precision(graph, compute), images or {})
-    return in_coreml_ops(with_probabilities(made, labels) if labels else made)
+    result = with_images(in_precision(graph, compute), images or {})
+    return in_coreml_ops(with_probabilities(result, labels) if labels else result)
 
 
 def in_precision(graph: Graph, compute: str) -> Graph:
@@ -93,14 +93,14 @@ def with_plain_ports(graph: Graph) -> Graph:
         for v in graph.inputs
         if v.dtype not in _PORTS
     }
-    made = graph
+    result = graph
     if ports:
         inside = {v: _cast(port, v.dtype) for v, port in ports.items()}
-        made = graph.rewrite(lambda *_: None, became=dict(inside))
-        outputs = tuple(p._replace(value=inside.get(p.value, p.value)) for p in made.outputs)
-        made = replace(made, inputs=tuple(ports.get(v, v) for v in graph.inputs), outputs=outputs)
-    outputs = tuple(p if p.value.dtype in _PORTS else p._replace(value=_cast(p.value, INT32)) for p in made.outputs)
-    return replace(made, outputs=outputs)
+        result = graph.rewrite(lambda *_: None, became=dict(inside))
+        outputs = tuple(p._replace(value=inside.get(p.value, p.value)) for p in result.outputs)
+        result = replace(result, inputs=tuple(ports.get(v, v) for v in graph.inputs), outputs=outputs)
+    outputs = tuple(p if p.value.dtype in _PORTS else p._replace(value=_cast(p.value, INT32)) for p in result.outputs)
+    return replace(result, outputs=outputs)
 
 
 def _cast(value: Value, kind: DType) -> Value:

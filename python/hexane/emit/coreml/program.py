@@ -134,13 +134,13 @@ class FunctionWriter:
 
     def operation(self, op: str, inputs: Mapping[str, Given], results: Sequence[tuple[str, TensorType]]) -> Any:
         """Adds an operation, which has the name of its first result."""
-        made = self.block.operations.add(type=op)
+        operation = self.block.operations.add(type=op)
         for name, given in inputs.items():
-            self.bind(made.inputs[name], given)
+            self.bind(operation.inputs[name], given)
         for name, kind in results:
-            fill_type(made.outputs.add(name=name).type, kind.dtype, kind.shape)
-        fill_text(made.attributes["name"], results[0][0])
-        return made
+            fill_type(operation.outputs.add(name=name).type, kind.dtype, kind.shape)
+        fill_text(operation.attributes["name"], results[0][0])
+        return operation
 
     def bind(self, argument: Any, given: Given) -> None:
         for one in (given,) if isinstance(given, (str, Inline)) else given:
@@ -169,10 +169,10 @@ class FunctionWriter:
             root = root.inputs[0].node
         name, value = str(root.attrs["name"]), node.values[0]
         data = self.tensor(update) if update.shape == state.shape else self.updated(node, state, update, position)
-        made = self.block.operations.add(type="write_state")
+        operation = self.block.operations.add(type="write_state")
         for argument, given in (("input", self.states[name]), ("data", data)):
-            self.bind(made.inputs[argument], given)
-        fill_text(made.attributes["name"], self.names.give(f"{name}_write"))
+            self.bind(operation.inputs[argument], given)
+        fill_text(operation.attributes["name"], self.names.give(f"{name}_write"))
         if self.graph.use_counts()[value] > (value in self.graph.updates):
             self.read_state(name, value)
 
@@ -217,14 +217,14 @@ class FunctionWriter:
 
     def const(self, wanted: str, array: Any, kind: DType | None, text: str = "") -> str:
         name = self.names.give(wanted)
-        made = self.block.operations.add(type="const")
-        value = made.attributes["val"]
+        operation = self.block.operations.add(type="const")
+        value = operation.attributes["val"]
         if kind is None:
             fill_text(value, text)
         else:
             fill_array(value, array, kind, self.weights, self.system)
-        fill_text(made.attributes["name"], name)
-        made.outputs.add(name=name).type.CopyFrom(value.type)
+        fill_text(operation.attributes["name"], name)
+        operation.outputs.add(name=name).type.CopyFrom(value.type)
         return name
 
     def tensor(self, value: Value) -> str:
@@ -256,9 +256,9 @@ class FunctionWriter:
             return
         name = self.name_of(value, label)
         if form.op in IN_BRACKETS:
-            made = self.operation(form.op, {}, ((name, value.type),))
+            operation = self.operation(form.op, {}, ((name, value.type),))
             for key, one in inline.items():
-                fill_array(made.attributes[key], one.array, one.dtype, self.weights, self.system)
+                fill_array(operation.attributes[key], one.array, one.dtype, self.weights, self.system)
             return
         inputs: dict[str, Given] = dict(inline)
         if LUT_SCALE in form.arguments:

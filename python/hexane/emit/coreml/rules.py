@@ -73,8 +73,8 @@ def _in_int32(b: Builder, node: Node) -> list[Value] | None:
         v if v is None or i == spared or v.dtype.kind == "float" else cast(b, v, INT32)
         for i, v in enumerate(node.inputs)
     ]
-    made = b.several(node.op, *inputs, **node.attrs)
-    return [cast(b, value, kind.dtype) for value, kind in zip(made, node.types, strict=True)]
+    values = b.several(node.op, *inputs, **node.attrs)
+    return [cast(b, value, kind.dtype) for value, kind in zip(values, node.types, strict=True)]
 
 
 def _padded_integers(b: Builder, node: Node) -> Value | None:
@@ -105,14 +105,14 @@ def _depth_to_space(b: Builder, node: Node) -> Value | None:
 
 def _nearest(b: Any, node: Node) -> Sequence[Value] | None:
     """The pixels of each axis, gathered."""
-    made = nearest_by_gather(b, node)
-    return None if made is None else made.values
+    result = nearest_by_gather(b, node)
+    return None if result is None else result.values
 
 
 def _linear_resize(b: Any, node: Node) -> Sequence[Value] | None:
     """A linear resize as products with constant matrices of weights."""
-    made = linear_by_products(b, node)
-    return None if made is None else made.values
+    result = linear_by_products(b, node)
+    return None if result is None else result.values
 
 
 def _channels_first(b: Builder, node: Node) -> Value | None:

@@ -250,11 +250,11 @@ def _stored(graph: Graph) -> set[Node]:
     """Constants, and values computed from constants alone. Every network of the process that has an equal one shares
     the node, and its sources are those of all these networks: a name made of them would differ from process to process.
     """
-    found: set[Node] = set()
+    nodes: set[Node] = set()
     for node in graph.nodes:
-        if node.op == "const" or (node.inputs and all(v is None or v.node in found for v in node.inputs)):
-            found.add(node)
-    return found
+        if node.op == "const" or (node.inputs and all(v is None or v.node in nodes for v in node.inputs)):
+            nodes.add(node)
+    return nodes
 
 
 def sparse(weight: Value) -> tuple[Value, Value] | None:

@@ -64,8 +64,8 @@ def _read_topk(
 ) -> Result:
     if k < 0:
         raise Error(f"k: got {k}, need how many")
-    found = b.several("topk", x, axis=axis, k=k, largest=not ascending, sorted=sort, dtype=output_indices_dtype)
-    return found if return_indices else found[:1]
+    several = b.several("topk", x, axis=axis, k=k, largest=not ascending, sorted=sort, dtype=output_indices_dtype)
+    return several if return_indices else several[:1]
 
 
 def _write_argsort(node: Node) -> MilCall:

@@ -60,11 +60,13 @@ def _read_layer_norm(
     axes = tuple(range(rank)) if axes is None else axes
     if any(not -rank <= a < rank for a in axes):
         raise Error(f"axes: got {tuple(axes)} for x {x.type}, need {-rank}..{rank - 1}")
-    found = sorted({a % rank for a in axes})
-    perm = [*(i for i in range(rank) if i not in found), *found]
+    normalised = sorted({a % rank for a in axes})
+    perm = [*(i for i in range(rank) if i not in normalised), *normalised]
     if perm == list(range(rank)):
         return b.layer_norm(x, gamma, beta, axes=axes, epsilon=epsilon)
-    moved = b.layer_norm(b.transpose(x, perm=perm), gamma, beta, axes=range(rank - len(found), rank), epsilon=epsilon)
+    moved = b.layer_norm(
+        b.transpose(x, perm=perm), gamma, beta, axes=range(rank - len(normalised), rank), epsilon=epsilon
+    )
     return b.transpose(moved, perm=[perm.index(i) for i in range(rank)])
 
 

@@ -146,8 +146,8 @@ def palette(node: Node) -> Node | None:
 
 def write_palette(node: Node) -> MilCall | None:
     """A gather that `palette` has made."""
-    made = palette(node)
-    if made is None or made.inputs != node.inputs:
+    form = palette(node)
+    if form is None or form.inputs != node.inputs:
         return None
     table, indices = node.inputs
     assert table is not None
@@ -310,8 +310,8 @@ def _picked(picks: Array, palettes: Array) -> Array:
     """The entry that each index names; palettes: [blocks.., entries], and perhaps the numbers of an entry."""
     blocks = palettes.shape[: picks.ndim]
     at = np.meshgrid(*(np.arange(d) // (d // s) for d, s in zip(picks.shape, blocks, strict=True)), indexing="ij")
-    found: Array = palettes[(*at, picks.astype(np.int64))]
-    return found
+    entries: Array = palettes[(*at, picks.astype(np.int64))]
+    return entries
 
 
 def _stored_palette(b: Builder, picks: Array, palettes: Array) -> Value:
@@ -339,8 +339,8 @@ def _read_lut(b: Builder, indices: Value, lut: Value, vector_axis: int | None) -
         return _stored_palette(b, picks, palettes[..., 0])
     shape = [d * size if i == axis else d for i, d in enumerate(picks.shape)]
     _limited(shape)
-    found = _picked(picks, palettes)
-    return _dense(b, (np.moveaxis(found, -1, axis + 1) if size > 1 else found).reshape(shape), lut.dtype)
+    picked = _picked(picks, palettes)
+    return _dense(b, (np.moveaxis(picked, -1, axis + 1) if size > 1 else picked).reshape(shape), lut.dtype)
 
 
 def _scaled_palette(b: Builder, picks: Array, indices: Value, lut: Value) -> Value | None:

@@ -54,9 +54,9 @@ def live_ranges(program: Program) -> dict[int, tuple[int, int]]:
     """The first and the last step that touch each buffer. A buffer touched in a loop lives through the whole loop,
     except for `spans`; unpacked weights live through the steps of their block."""
     around: dict[int, Loop] = {}
-    for found in program.loops:
-        for i in range(len(found.moves)):
-            around.setdefault(found.first + i, found)  # the outermost comes first
+    for outer in program.loops:
+        for i in range(len(outer.moves)):
+            around.setdefault(outer.first + i, outer)  # the outermost comes first
     live: dict[int, tuple[int, int]] = {}
     for i, step in enumerate(program.steps):
         loop = around.get(i)

@@ -17,23 +17,23 @@ def by_gradients(graph: Graph) -> Iterator[tuple[Value, ...]]:
     norm), all gradients come first, each as soon as the backward pass comes to it.
     """
     levels = _levels(graph)
-    found: list[tuple[int, Value, list[Value]]] = []
+    by_level: list[tuple[int, Value, list[Value]]] = []
     for root in graph.roots:
         gradients = _gradients(root.node) if root.node.op == "write_state" else [root]
-        found.append((max((levels.get(id(v.node), 0) for v in gradients), default=0), root, gradients))
-    if len(found) > 1:
-        found.sort(key=lambda one: one[0])
-        yield tuple(root for _, root, _ in found)
+        by_level.append((max((levels.get(id(v.node), 0) for v in gradients), default=0), root, gradients))
+    if len(by_level) > 1:
+        by_level.sort(key=lambda one: one[0])
+        yield tuple(root for _, root, _ in by_level)
         if graph.updates:
-            yield (*(v for _, _, gradients in found for v in gradients), *(root for _, root, _ in found))
+            yield (*(v for _, _, gradients in by_level for v in gradients), *(root for _, root, _ in by_level))
 
 
 def late_programs(graph: Graph) -> list[Value]:
     """The results of programs whose readers come last, such as sums of gradients over several processes: in the order
     in which a backward pass comes to their operands."""
-    found = [node for node in graph.nodes if node.op == PROGRAM and node.attrs["late"]]
-    levels = _levels(graph) if found else {}
-    return [node.values[0] for node in sorted(found, key=lambda node: levels[id(node)])]
+    late = [node for node in graph.nodes if node.op == PROGRAM and node.attrs["late"]]
+    levels = _levels(graph) if late else {}
+    return [node.values[0] for node in sorted(late, key=lambda node: levels[id(node)])]
 
 
 def in_states(graph: Graph) -> Iterator[Value]:

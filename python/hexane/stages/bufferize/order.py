@@ -23,8 +23,8 @@ def schedule(graph: Graph, kind: str = "", first: Sequence[Value] = ()) -> list[
     that needs none of their results before what does. Raises Error where a state is overwritten twice, or read after it
     is overwritten (save_states sees to that).
     """
-    found = orders(graph, first)
-    order = found[0] if len(found) == 1 else min(found, key=live_bytes(graph))
+    candidates = orders(graph, first)
+    order = candidates[0] if len(candidates) == 1 else min(candidates, key=live_bytes(graph))
     return _optimal(graph, order, overwrites(graph).readers) if kind == "optimal" else order
 
 

@@ -76,7 +76,7 @@ def _fast(held: Sequence[_Held], most: int) -> set[int]:
     """
     states: dict[tuple[tuple[int, int], ...], tuple[int, tuple[int, ...]]] = {(): (0, ())}
     for one in sorted(held, key=lambda one: (one.first, -one.moved / max(1, one.bytes), one.buffer)):
-        found: dict[tuple[tuple[int, int], ...], tuple[int, tuple[int, ...]]] = {}
+        by_key: dict[tuple[tuple[int, int], ...], tuple[int, tuple[int, ...]]] = {}
         for state, (moved, chosen) in states.items():
             live = {last: size for last, size in state if last >= one.first}
             after = [(live, (moved, chosen))]
@@ -85,8 +85,8 @@ def _fast(held: Sequence[_Held], most: int) -> set[int]:
                 after.append((more, (moved + one.moved, (*chosen, one.buffer))))
             for sizes, best in after:
                 key = tuple(sorted(sizes.items()))
-                found[key] = max(best, found.get(key, best), key=lambda best: best[0])
-        states = dict(sorted(found.items(), key=lambda state: -state[1][0])[:MOST_STATES])
+                by_key[key] = max(best, by_key.get(key, best), key=lambda best: best[0])
+        states = dict(sorted(by_key.items(), key=lambda state: -state[1][0])[:MOST_STATES])
     return set(max(states.values())[1])
 
 

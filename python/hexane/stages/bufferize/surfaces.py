@@ -44,10 +44,10 @@ def leaf_layout(leaf: Value, users: Mapping[Value, Sequence[Node]], kernels: Ker
     same = list(_same_memory(leaf, users))
     readers = [node for value in same for node in users.get(value, ())]
     wanted = next((layout for node in readers for value, layout in _operands(node) if value in same), None)
-    made = next((_made_by_program(node) for node in readers if node.inputs[0] == leaf), None)
-    if wanted and made:  # either may be written or read there
-        wanted = wanted._replace(bytes=max(wanted.bytes, made.bytes))
-    wanted = wanted or made
+    written = next((_made_by_program(node) for node in readers if node.inputs[0] == leaf), None)
+    if wanted and written:  # either may be written or read there
+        wanted = wanted._replace(bytes=max(wanted.bytes, written.bytes))
+    wanted = wanted or written
     if wanted is None:
         return None
     view = in_layout(0, leaf, wanted)

@@ -58,20 +58,20 @@ def find_tensors(program: Program) -> Tensors:
         return current[view.buffer] if view.buffer in current else start(view.buffer)
 
     for step_id, step in enumerate(program.steps):
-        found = tuple(holder(view) for view in step.inputs)
-        for i, (tensor, view) in enumerate(zip(found, step.inputs, strict=True)):
+        read = tuple(holder(view) for view in step.inputs)
+        for i, (tensor, view) in enumerate(zip(read, step.inputs, strict=True)):
             if tensor is not None and view is not None:
                 tensors.all[tensor].readers.append((step_id, i))
                 tensors.all[tensor].views.append(view)
-        made = []
+        ids = []
         for i, view in enumerate(step.outputs):
             tensor = start(view.buffer) if overwrites(step.inputs, view) else holder(view)
             assert tensor is not None
             tensors.all[tensor].writers.append((step_id, i))
             tensors.all[tensor].views.append(view)
-            made.append(tensor)
-        tensors.inputs.append(found)
-        tensors.outputs.append(tuple(made))
+            ids.append(tensor)
+        tensors.inputs.append(read)
+        tensors.outputs.append(tuple(ids))
     return tensors
 
 

@@ -59,8 +59,8 @@ class LayerProblem:
 
     def __init__(self, graph: Graph, memory: Memory) -> None:
         roots, counts = set(graph.roots), graph.use_counts()
-        made = [node for node in graph.nodes if node.op not in LEAVES]
-        self.layers = [node for node in made if not _is_other_shape(node, roots, counts) and not _is_part(node, roots)]
+        nodes = [node for node in graph.nodes if node.op not in LEAVES]
+        self.layers = [node for node in nodes if not _is_other_shape(node, roots, counts) and not _is_part(node, roots)]
         self.names = [node.where for node in self.layers]
         self.values: list[Value] = []
         self.producers: list[int] = []  # -1: in main memory before the segment runs
@@ -71,7 +71,7 @@ class LayerProblem:
         self.parts: list[list[int]] = [[] for _ in self.layers]  # elements that the layer reads of each of them
         self._index: dict[Value, int] = {}
         number = {node: i for i, node in enumerate(self.layers)}
-        for node in made:
+        for node in nodes:
             if node not in number:
                 assert node.inputs[0] is not None
                 self._index[node.values[0]] = self._tensor(node.inputs[0])
@@ -151,26 +151,26 @@ class LayerProblem:
         number = [0] * len(chosen)
         for i, t in enumerate(chosen):
             number[t] = i
-        made = copy(self)
-        made.layers = [self.layers[layer] for layer in order]
-        made.names = [self.names[layer] for layer in order]
-        made.makes, made.reads = (
+        result = copy(self)
+        result.layers = [self.layers[layer] for layer in order]
+        result.names = [self.names[layer] for layer in order]
+        result.makes, result.reads = (
             [[number[t] for t in given[layer]] for layer in order] for given in (self.makes, self.reads)
         )
-        made.parts = [self.parts[layer] for layer in order]
-        made.values = [self.values[t] for t in chosen]
-        made.kept = [self.kept[t] for t in chosen]
-        made.footprints = [self.footprints[t] for t in chosen]
-        made.producers = [-1 if (p := self.producers[t]) < 0 else step[p] for t in chosen]
-        made.rewrites = [-1 if (old := self.rewrites[t]) < 0 else number[old] for t in chosen]
-        made.readers = [sorted([step[layer] for layer in self.readers[t]]) for t in chosen]
-        made.edges = [(step[a], step[b]) for a, b in self.edges]
-        return made
+        result.parts = [self.parts[layer] for layer in order]
+        result.values = [self.values[t] for t in chosen]
+        result.kept = [self.kept[t] for t in chosen]
+        result.footprints = [self.footprints[t] for t in chosen]
+        result.producers = [-1 if (p := self.producers[t]) < 0 else step[p] for t in chosen]
+        result.rewrites = [-1 if (old := self.rewrites[t]) < 0 else number[old] for t in chosen]
+        result.readers = [sorted([step[layer] for layer in self.readers[t]]) for t in chosen]
+        result.edges = [(step[a], step[b]) for a, b in self.edges]
+        return result
 
     def touches(self, tensor: int) -> list[int]:
         """The layers in whose steps it is on chip, who makes it first."""
-        made = self.producers[tensor] >= 0 and self.rewrites[tensor] < 0
-        return [self.producers[tensor], *self.readers[tensor]] if made else self.readers[tensor]
+        is_computed = self.producers[tensor] >= 0 and self.rewrites[tensor] < 0
+        return [self.producers[tensor], *self.readers[tensor]] if is_computed else self.readers[tensor]
 
     def engines(self) -> list[Engine]:
         """Transfers are everything that neither the array nor the planar engine does."""

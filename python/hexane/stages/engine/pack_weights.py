@@ -32,8 +32,8 @@ def pack_weights(node: Node, chip: Chip) -> Weights | None:
     inputs = weight.type.size // (outputs * prod(taps))
     depth, height, width = (1, 1, 1, *taps)[-3:]
     whole = operand_encoding(weight, table)
-    found = encoding_of(weight) if "sparse" in chip.formats.streams else whole
-    pruned = found if found.kind == "pruned" else None
+    encoding = encoding_of(weight) if "sparse" in chip.formats.streams else whole
+    pruned = encoding if encoding.kind == "pruned" else None
     bits = kernel_bits(whole, chip)
 
     def kernel(bits: int) -> tuple[int, int, int, int, int, int, int]:

@@ -63,10 +63,10 @@ class PlacedLayers:
         )
 
 
-def place_layers(made: LayerSchedule, chip: Chip, segment: int, before: PlacedLayers) -> PlacedLayers:
+def place_layers(schedule: LayerSchedule, chip: Chip, segment: int, before: PlacedLayers) -> PlacedLayers:
     """A segment's layers on chip, numbered from the layers of the segments before it. With HEXANE_VERIFY=1 each answer
     is checked by code of its own."""
-    placer = _Placer(made, chip, segment, (len(before.layers), len(before.tensors), len(before.partitions)))
+    placer = _Placer(schedule, chip, segment, (len(before.layers), len(before.tensors), len(before.partitions)))
     placer.choose_types()
     placer.find_pairs()
     placer.place()
@@ -77,12 +77,12 @@ class _Placer:
     """Layers and tensors are numbered as in the problem until `records`: a layer's number is the step in which it
     runs."""
 
-    def __init__(self, made: LayerSchedule, chip: Chip, segment: int, first: tuple[int, int, int]) -> None:
-        self.made, self.chip, self.segment, self.first = made, chip, segment, first
-        self.problem: LayerProblem = made.problem
+    def __init__(self, schedule: LayerSchedule, chip: Chip, segment: int, first: tuple[int, int, int]) -> None:
+        self.schedule, self.chip, self.segment, self.first = schedule, chip, segment, first
+        self.problem: LayerProblem = schedule.problem
         self.checks = os.environ.get("HEXANE_VERIFY") == "1"
         self.decisions: list[Decision] = []
-        spans = made.partitions[:, :2].tolist()
+        spans = schedule.partitions[:, :2].tolist()
         self.partition = [i for i, (begin, end) in enumerate(spans) for _ in range(begin, end)]
         self.engines = self.problem.engines()
         self.windows = list(map(_window, self.problem.layers))
@@ -113,9 +113,9 @@ class _Placer:
         shape = (1, 1, 1, *p.values[tensor].shape)[-3:]
         blocks = p.footprints[tensor].bytes // self.chip.memory.working_set + 1
         tile = -(-shape[1] // blocks)
-        made = (shape[2], tile, shape[0])
+        extents = (shape[2], tile, shape[0])
         ahead, needed = min(2 * tile, shape[1]), min(tile + self._window(p.readers[tensor]) - 1, shape[1])
-        return (p.producers[tensor], int(p.kept[tensor]), 0, p.rewrites[tensor], *made, *made, ahead, needed)
+        return (p.producers[tensor], int(p.kept[tensor]), 0, p.rewrites[tensor], *extents, *extents, ahead, needed)
 
     def _window(self, layers: Sequence[int]) -> int:
         """The most rows that one of them needs at once."""
@@ -148,7 +148,7 @@ class _Placer:
         self.stays: list[list[Stay]] = [[] for _ in self.problem.values]
         self.heights: list[int] = []
         self.loads, self.stores = [0] * count, [0] * count
-        inside: list[dict[int, list[int]]] = [{} for _ in self.made.partitions]
+        inside: list[dict[int, list[int]]] = [{} for _ in self.schedule.partitions]
         for tensor, touches in enumerate(self.touches):
             for layer in touches:
                 inside[self.partition[layer]].setdefault(tensor, []).append(layer)
@@ -183,12 +183,12 @@ class _Placer:
     def _stay(
         self, number: int, tensor: int, layers: list[int], row: tuple[int, ...], spilled: bool, offsets: tuple[int, ...]
     ) -> None:
-        size, tile, made, stored, _ = row
+        size, tile, is_computed, stored, _ = row
         again = layers[1:] if spilled else []
-        extra = bool(spilled and made and not stored)
-        for layer in again if made else layers[: 1 + len(again)]:
+        extra = bool(spilled and is_computed and not stored)
+        for layer in again if is_computed else layers[: 1 + len(again)]:
             self.loads[layer] += size
-        if (made and stored) or extra:
+        if (is_computed and stored) or extra:
             self.stores[layers[0]] += size
         cost = size * (len(again) + extra)
         taken = tile if spilled else size
@@ -212,7 +212,7 @@ class _Placer:
         tensors = tuple([self._tensor(t) for t in range(len(self.problem.values))])
         partitions = tuple([self._partition(i, layers) for i in range(len(self.heights))])
         self._decide(layers, tensors)
-        return PlacedLayers(layers, tensors, partitions, (*self.made.decisions, *self.decisions))
+        return PlacedLayers(layers, tensors, partitions, (*self.schedule.decisions, *self.decisions))
 
     def _layer(self, layer: int) -> Layer:
         p, (layer0, tensor0, partition0) = self.problem, self.first
@@ -227,7 +227,7 @@ class _Placer:
             engine=self.engines[layer],
             segment=self.segment,
             partition=partition0 + self.partition[layer],
-            rule=self.made.rules[layer],
+            rule=self.schedule.rules[layer],
             reads=tuple([tensor0 + t for t in p.reads[layer]]),
             parts=tuple(p.parts[layer]),
             makes=tuple([tensor0 + t for t in p.makes[layer]]),
@@ -262,7 +262,7 @@ class _Placer:
 
     def _partition(self, number: int, layers: Sequence[Layer]) -> Partition:
         layer0, _, partition0 = self.first
-        begin, end, peak, loaded, stored = self.made.partitions[number].tolist()
+        begin, end, peak, loaded, stored = self.schedule.partitions[number].tolist()
         mine = layers[begin:end]
         return Partition(
             index=partition0 + number,
@@ -270,7 +270,7 @@ class _Placer:
             first=layer0 + begin,
             end=layer0 + end,
             peak=peak,
-            limit=self.made.limit,
+            limit=self.schedule.limit,
             height=self.heights[number],
             capacity=self.chip.memory.working_set,
             loaded=loaded,

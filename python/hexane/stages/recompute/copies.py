@@ -16,10 +16,10 @@ from hexane.stages.bufferize.order import schedule
 from hexane.stages.recompute.marks import RecomputeRegion
 
 
-def recomputed(graph: Graph, found: Sequence[RecomputeRegion]) -> Graph:
+def recomputed(graph: Graph, regions: Sequence[RecomputeRegion]) -> Graph:
     """The graph in which the late readers of each region read copies. Regions may lie inside others, which come
     first."""
-    left = list(found)
+    left = list(regions)
     while left:
         graph, left = _outermost(graph, left)
     return graph
@@ -51,14 +51,14 @@ class _Copies:
         return value if value.node.op in LEAVES else barrier(now.get(value, value), after)
 
 
-def _outermost(graph: Graph, found: Sequence[RecomputeRegion]) -> tuple[Graph, list[RecomputeRegion]]:
+def _outermost(graph: Graph, regions: Sequence[RecomputeRegion]) -> tuple[Graph, list[RecomputeRegion]]:
     """The graph after the regions that lie in no other, and the others in it."""
     order = schedule(graph)
     position = {id(node): i for i, node in enumerate(order)}
     users = graph.users()
     taken: dict[int, _Copies] = {}
     inner: list[tuple[_Copies, RecomputeRegion]] = []
-    for region in found:
+    for region in regions:
         around = {id(taken[key]): taken[key] for key in region.nodes if key in taken}
         if around:
             inner += [
@@ -85,14 +85,14 @@ def _outermost(graph: Graph, found: Sequence[RecomputeRegion]) -> tuple[Graph, l
                 inputs.append(copies.of(value, now))
         if tuple(inputs) != node.inputs:
             now.update(zip(node.values, node.with_inputs(tuple(inputs)).values, strict=True))
-    made = graph.replace(now)
-    live = {id(node) for node in made.nodes}
+    result = graph.replace(now)
+    live = {id(node) for node in result.nodes}
     left = []
     for copies, region in inner:
         nodes = [copies.table[v].node for n in region.nodes.values() for v in n.values[:1] if v in copies.table]
         kept = frozenset(copies.table[v] for v in region.kept if v in copies.table)
         left.append(RecomputeRegion({id(n): n for n in nodes if id(n) in live}, kept))
-    return made, [region for region in left if region.nodes]
+    return result, [region for region in left if region.nodes]
 
 
 def _gap(

@@ -34,7 +34,7 @@ def marked(graph: Graph) -> tuple[Graph, Marks | None]:
     """The graph without marks, with a tap on each value; and where the checkpoints are."""
     if CHECKPOINTED not in graph.ops:
         return graph, None
-    names, found = checkpoint_names(graph.nodes), checkpoints(graph.nodes)
+    names, pairs = checkpoint_names(graph.nodes), checkpoints(graph.nodes)
     became: dict[Value, Value] = {}
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
@@ -51,8 +51,8 @@ def marked(graph: Graph) -> tuple[Graph, Marks | None]:
         return frozenset(number[v] for value in some if (v := became.get(value, value)) in number)
 
     marks = Marks(
-        tuple(numbers([v for node in nodes.values() for v in node.values if v not in names]) for nodes, _ in found),
-        tuple(numbers([node.values[0] for node in ends]) for _, ends in found),
+        tuple(numbers([v for node in nodes.values() for v in node.values if v not in names]) for nodes, _ in pairs),
+        tuple(numbers([node.values[0] for node in ends]) for _, ends in pairs),
     )
     taps = [Port(f"{_TAP}{i}", value) for i, value in enumerate(values)]
     return replace(plain, taps=(*plain.taps, *taps)), marks
@@ -65,9 +65,9 @@ def regions(graph: Graph, marks: Marks) -> tuple[Graph, list[RecomputeRegion]]:
     for port in graph.taps:
         if port.name.startswith(_TAP):
             named.setdefault(_live(port.value, live), set()).add(int(port.name.removeprefix(_TAP)))
-    found = [_region(graph, named, *both) for both in zip(marks.inside, marks.results, strict=True)]
+    candidates = [_region(graph, named, *both) for both in zip(marks.inside, marks.results, strict=True)]
     taps = tuple([port for port in graph.taps if not port.name.startswith(_TAP)])
-    return replace(graph, taps=taps), [region for region in found if region.nodes]
+    return replace(graph, taps=taps), [region for region in candidates if region.nodes]
 
 
 def _live(value: Value, live: set[int]) -> Value:

@@ -207,15 +207,15 @@ def _facts(node: Node, written: frozenset[Value]) -> Facts:
 def _with_one_dropped(entries: _Entries) -> _Entries | None:
     """One more value dropped, so that less is live, or as much at fewer positions; None where no value does that."""
     peak, end = int(entries.live.argmax()), len(entries.order)
-    found: list[tuple[float, Ref, int]] = []
+    candidates: list[tuple[float, Ref, int]] = []
     for ref, uses in entries.uses.items():
-        size, made = entries.size(ref), entries.position.get(ref.entry, end)
+        size, at = entries.size(ref), entries.position.get(ref.entry, end)
         k = bisect_left(uses, peak)
-        if size and made < peak and k < len(uses) and uses[k] not in (peak, end):
-            found.append((size / (1 + entries.facts[ref.entry].cost), ref, uses[k]))
-    found.sort(key=lambda one: -one[0])
+        if size and at < peak and k < len(uses) and uses[k] not in (peak, end):
+            candidates.append((size / (1 + entries.facts[ref.entry].cost), ref, uses[k]))
+    candidates.sort(key=lambda one: -one[0])
     tried: list[tuple[float, _Copies]] = []
-    for _, ref, position in found[: 2 * MOST_TRIED]:
+    for _, ref, position in candidates[: 2 * MOST_TRIED]:
         copies = _Copies(entries, ref, position)
         if copies.are_possible:
             tried.append((entries.size(ref) / (1 + copies.cost), copies))
@@ -278,7 +278,7 @@ class _Copies:
         entry = self._dropped.entry
         is_moved = all(at >= self._at for at in self._entries.uses[self._dropped])
         facts = self._entries.facts
-        return sum([facts[made].cost for made in self.made]) - (facts[entry].cost if is_moved else 0)
+        return sum([facts[copied].cost for copied in self.made]) - (facts[entry].cost if is_moved else 0)
 
     def added(self) -> _Entries:
         entries = self._entries
@@ -304,19 +304,19 @@ def _read(order: list[int], inputs: dict[int, Inputs], roots: list[Ref]) -> list
 
 def _graph(graph: Graph, entries: _Entries) -> tuple[Graph, list[Value]]:
     """A barrier makes a copy another node for the graph, in which equal nodes are one."""
-    made = {i: facts.node for i, facts in entries.facts.items() if facts.node.op in LEAVES}
+    nodes = {i: facts.node for i, facts in entries.facts.items() if facts.node.op in LEAVES}
     seen: set[int] = set()
     order: list[Value] = []
     for i, entry in enumerate(entries.order):
-        inputs = tuple([None if r is None else Value(made[r.entry], r.output) for r in entries.inputs[entry]])
+        inputs = tuple([None if r is None else Value(nodes[r.entry], r.output) for r in entries.inputs[entry]])
         node = entries.facts[entry].node.with_inputs(inputs)
-        there = _there(entries, made, i)
+        there = _there(entries, nodes, i)
         while id(node) in seen and (after := next(there, None)) is not None:  # None: it is kept, as without the copy
             node = node.with_inputs(tuple([None if v is None else barrier(v, after) for v in inputs]))
         seen.add(id(node))
-        made[entry] = node
+        nodes[entry] = node
         order += node.values
-    now = {old: Value(made[ref.entry], ref.output) for old, ref in zip(graph.roots, entries.roots, strict=True)}
+    now = {old: Value(nodes[ref.entry], ref.output) for old, ref in zip(graph.roots, entries.roots, strict=True)}
     counts = Counter([entries.origin.get(entry, entry) for entry in entries.order])
     decided = [
         Decision("rematerialize", entries.facts[entry].node.where, f"computed {count} times", "to keep less")
@@ -326,9 +326,9 @@ def _graph(graph: Graph, entries: _Entries) -> tuple[Graph, list[Value]]:
     return replace(graph.replace(now), taps=()).decided(*decided), order
 
 
-def _there(entries: _Entries, made: dict[int, Node], position: int) -> Iterator[Value]:
+def _there(entries: _Entries, nodes: dict[int, Node], position: int) -> Iterator[Value]:
     """The values that a barrier may wait for: they exist at a position and are read then or later, the last first."""
     for entry in reversed(entries.order[:position]):
         facts = entries.facts[entry]
         if not facts.is_view and not facts.is_leaf and entries.is_there(Ref(entry, 0), position):
-            yield Value(made[entry], 0)
+            yield Value(nodes[entry], 0)

@@ -58,15 +58,15 @@ def assign_steps(program: Program, segments: Sequence[Segment], layers: Roots, r
     steps = list(program.steps)
     placed, spans, begin, item = [], [], 0, 0
     counts = Counter(layer.segment for layer in program.layers)
-    for found in segments:
+    for segment in segments:
         first = begin
-        for _ in range(counts[found.index]):
+        for _ in range(counts[segment.index]):
             spans.append((begin, ends[item]))
             begin, item = ends[item], item + 1
         begin, item = ends[item], item + 1
-        if found.device == "host":
+        if segment.device == "host":
             steps[first:begin] = [replace(s, numerics=host.arithmetic) for s in steps[first:begin]]
-        placed.append(replace(found, steps=(first, begin)))
+        placed.append(replace(segment, steps=(first, begin)))
     steps[begin:] = [replace(s, numerics=host.arithmetic) for s in steps[begin:]]
     program = replace(program, steps=tuple(steps), segments=tuple(placed))
     numbered = (replace(layer, steps=span) for layer, span in zip(program.layers, spans, strict=True))
@@ -79,8 +79,8 @@ def _work(layer: Layer, program: Program) -> Work:
         return Work(0, layer.moved)
     first, end = layer.steps
     products = sum(2 * multiply_adds(step.node) for step in program.steps[first:end])
-    made = sum(program.tensors[t].type.size for t in layer.makes)
-    return Work(products or max(sum(layer.parts), made), layer.moved)
+    written = sum(program.tensors[t].type.size for t in layer.makes)
+    return Work(products or max(sum(layer.parts), written), layer.moved)
 
 
 def _segment_work(segment: Segment, program: Program) -> Work:
@@ -92,10 +92,10 @@ def _segment_work(segment: Segment, program: Program) -> Work:
     return layers + total(of_program(step.node) for step in steps if step.kernel == "program")
 
 
-def in_order(layers: Sequence[Layer], made: Roots, roots: Roots) -> list[Sequence[Value]]:
+def in_order(layers: Sequence[Layer], results: Roots, roots: Roots) -> list[Sequence[Value]]:
     """Roots in the order they are computed: for each segment its layers' roots, then its own."""
     inside: list[list[Sequence[Value]]] = [[] for _ in roots]
-    for layer, values in zip(layers, made, strict=True):
+    for layer, values in zip(layers, results, strict=True):
         inside[layer.segment].append(values)
     return [group for own, last in zip(inside, roots, strict=True) for group in (*own, last)]
 

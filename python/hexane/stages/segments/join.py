@@ -21,9 +21,9 @@ class SegmentParts:
 
     def __init__(self, graph: Graph, segments: Sequence[Segment], halved: bool = False) -> None:
         self.graph, self.segments = graph, segments
-        self._home = {id(node): found.index for found in segments for node in found.nodes}
+        self._home = {id(node): segment.index for segment in segments for node in segment.nodes}
         self._trained = {state.node for node in graph.nodes for state in _updated(node)}
-        narrow = [found for found in segments if halved or found.device == "ane"]
+        narrow = [segment for segment in segments if halved or segment.device == "ane"]
         self._narrow = dict(_narrowed(narrow, but=self._trained))
         self._read_elsewhere = {
             v
@@ -40,8 +40,8 @@ class SegmentParts:
 
     def graphs(self) -> Iterator[Graph]:
         """The graph of each segment."""
-        for found in self.segments:
-            yield self._graph(found)
+        for segment in self.segments:
+            yield self._graph(segment)
 
     def trained(self) -> list[Value]:
         """The states that an optimiser updates."""
@@ -57,11 +57,11 @@ class SegmentParts:
 
     def operands(self, segment: Segment) -> list[Value]:
         """Its inputs."""
-        found = dict.fromkeys(v for node in segment.nodes for v in node.inputs if v is not None)
+        values = dict.fromkeys(v for node in segment.nodes for v in node.inputs if v is not None)
         on_engine = segment.device == "ane"
         return [
             v
-            for v in found
+            for v in values
             if v.node.op == "input"
             or self._home.get(id(v.node), segment.index) != segment.index
             or (on_engine and v.node in self._trained)
@@ -114,16 +114,16 @@ def join(
     """
     graph = parts.graph
     inputs = {v: _port(v) if narrow else v for v in graph.inputs}
-    made: dict[Value, Value] = {**inputs, **{v: v for v in parts.trained()}}
+    joined: dict[Value, Value] = {**inputs, **{v: v for v in parts.trained()}}
     if constants is not None:
         folded = parts.constants()
         assert folded is not None
-        made |= zip((p.value for p in folded.outputs), (p.value for p in constants.outputs), strict=True)
+        joined |= zip((p.value for p in folded.outputs), (p.value for p in constants.outputs), strict=True)
     roots: list[list[Value]] = []
     outputs: dict[str, Value] = {}
     taps: list[Port] = []
     for segment, piece in zip(parts.segments, lowered, strict=True):
-        given = [cast(made[v], port.dtype) for v, port in zip(parts.operands(segment), piece.inputs, strict=True)]
+        given = [cast(joined[v], port.dtype) for v, port in zip(parts.operands(segment), piece.inputs, strict=True)]
         table = dict(zip(piece.inputs, given, strict=True))
         for node in piece.nodes:
             if node.op not in LEAVES:
@@ -132,19 +132,19 @@ def join(
                     table.update(zip(node.values, copy.values, strict=True))
         results = [table.get(port.value, port.value) for port in piece.outputs]
         taps += _tapped(piece, table)
-        made.update(zip(parts.results(segment), results, strict=True))
+        joined.update(zip(parts.results(segment), results, strict=True))
         ended = {
-            p.name: _cast_port(p, made[p.value], narrow)
+            p.name: _cast_port(p, joined[p.value], narrow)
             for p in graph.outputs
-            if p.value in made and p.name not in outputs
+            if p.value in joined and p.name not in outputs
         }
         outputs |= ended
         roots.append([*results, *ended.values()])
     ports = tuple(
-        p._replace(value=outputs.get(p.name) or _cast_port(p, made.get(p.value, parts.kept(p.value)), narrow))
+        p._replace(value=outputs.get(p.name) or _cast_port(p, joined.get(p.value, parts.kept(p.value)), narrow))
         for p in graph.outputs
     )
-    updates = tuple(made[v] for v in graph.updates)
+    updates = tuple(joined[v] for v in graph.updates)
     graph = graph.decided(*(decision for piece in lowered for decision in piece.decisions))
     return replace(graph, inputs=tuple(inputs.values()), outputs=ports, updates=updates, taps=tuple(taps)), roots
 

@@ -60,14 +60,14 @@ def _crossing(nodes: Sequence[Node]) -> list[int]:
     """For each place, and for the place after the last node: the bytes computed by earlier nodes and read by later
     ones."""
     last: dict[Value, int] = {}
-    made: dict[Value, int] = {}
+    producers: dict[Value, int] = {}
     for i, node in enumerate(nodes):
-        made.update(dict.fromkeys(node.values, i))
-        last.update((value, i) for value in node.inputs if value in made)
+        producers.update(dict.fromkeys(node.values, i))
+        last.update((value, i) for value in node.inputs if value in producers)
     change = [0] * (len(nodes) + 1)
     for value, end in last.items():
         if crosses(value):
-            change[made[value] + 1] += value.type.bytes
+            change[producers[value] + 1] += value.type.bytes
             change[end + 1] -= value.type.bytes
     totals, total = [], 0
     for step in change:

@@ -78,7 +78,7 @@ def _pieces(
 ) -> list[list[Node]]:
     """The nodes of each level, and of each op that runs alone, in the order they run."""
     levels = min(
-        (_levels(order, before, devices, start) for start in (1, -1)), key=lambda found: len(set(found.values()))
+        (_levels(order, before, devices, start) for start in (1, -1)), key=lambda by_node: len(set(by_node.values()))
     )
     _move_later(graph, order, before, devices, levels)
     if devices.marked:
@@ -326,13 +326,13 @@ def _decisions(segments: Sequence[Segment], devices: Devices, chip: Chip) -> Ite
     """host: the host computes it. border: the host cuts, joins or views for an op that the engine computes in pieces.
     moved: the host has it though the engine could."""
     on_engine = {source for s in segments if s.device == "ane" for node in s.nodes for source in node.sources}
-    for found in segments:
-        first = found.nodes[0]
-        if found.index:
+    for part in segments:
+        first = part.nodes[0]
+        if part.index:
             cut = devices.alone.get(id(first))
-            reason = f"segment {found.index} on the {'engine' if found.device == 'ane' else 'host'}: {found.why}"
+            reason = f"segment {part.index} on the {'engine' if part.device == 'ane' else 'host'}: {part.why}"
             yield Decision("segment", first.where, "cut", reason, cut.source if cut else "hexane")
-        for node in found.nodes:
+        for node in part.nodes:
             verdict = devices.verdicts[id(node)]
             if id(node) in devices.moved:
                 yield Decision("segment", node.where, "moved", FEWER)
@@ -346,7 +346,7 @@ def _decisions(segments: Sequence[Segment], devices: Devices, chip: Chip) -> Ite
                 kind = "host" if on_engine.isdisjoint(node.sources) else "border"
                 reason = f"{BORDER}: {verdict.reason}"
                 yield Decision("segment", node.where, kind, reason, f"{verdict.source}, {verdict.status}")
-            elif found.device == "host":
+            elif part.device == "host":
                 yield Decision("segment", node.where, "host", verdict.reason, f"{verdict.source}, {verdict.status}")
             elif danger := hazard(node, chip):
                 yield Decision("segment", node.where, "hazard", danger.reason, danger.source)

@@ -58,11 +58,11 @@ class StripeChoice:
 
     def streamed(self, chosen: Chosen) -> Program:
         """The program in these stripes, streamed a row at a time."""
-        found = in_stripes(self._program.graph, self._order, chosen.parts)
+        striped = in_stripes(self._program.graph, self._order, chosen.parts)
         whole = self._program
-        program = place(found.graph, whole.target, first=found.order, runtime=whole.runtime)
+        program = place(striped.graph, whole.target, first=striped.order, runtime=whole.runtime)
         program = replace(stream_ports_as(program, whole), repeated=chosen.repeated)
-        return Streams(program, None, self._holds_ports, found.stripe_of).stream(1)
+        return Streams(program, None, self._holds_ports, striped.stripe_of).stream(1)
 
     def _chosen(self, most: float) -> Chosen | None:
         """The choice with the fewest repeated products among those within `most`, or None, by dynamic programming over
@@ -86,18 +86,18 @@ class StripeChoice:
                     fewest[end], parts[end] = fewest[begin] + part.repeated, (begin, part)
         if fewest[count] == inf:
             return None
-        found, cost, end = [], 0.0, count
+        taken, cost, end = [], 0.0, count
         while end:
             begin, part = parts[end]
             if part is not None:
-                found.append(part)
+                taken.append(part)
                 cost = max(cost, self._solve(begin, end, part.stripes)[0])
             elif begin < end - 1:
                 cost = max(cost, self._choice.solve(begin, end, 1, most)[0])
             else:
                 cost = max(cost, self._choice.steps[begin])
             end = begin
-        return Chosen(tuple(found[::-1]), cost)
+        return Chosen(tuple(taken[::-1]), cost)
 
     def _part(self, begin: int, end: int, most: float) -> Part | None:
         """The steps [begin, end) in as few stripes as cost at most so much."""

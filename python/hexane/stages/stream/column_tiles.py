@@ -155,13 +155,13 @@ class TileParts:
     def _axis(self, value: Value) -> int:
         """The axis of a value that its columns lie along."""
         if value not in self._axes:
-            node, found = value.node, COLUMNS
+            node, axis = value.node, COLUMNS
             if node.op not in LEAVES and not is_window(node) and node.inputs and node.inputs[0] is not None:
                 operands = [v for v in node.inputs if v is not None and v.type.rank == 4]
-                found = self._axis(operands[0]) if operands else COLUMNS
+                axis = self._axis(operands[0]) if operands else COLUMNS
                 if node.op == "transpose":
-                    found = node.attrs["perm"].index(found)
-            self._axes[value] = found
+                    axis = node.attrs["perm"].index(axis)
+            self._axes[value] = axis
         return self._axes[value]
 
 
@@ -184,16 +184,16 @@ def in_stripes(graph: Graph, order: Sequence[Node], parts: Sequence[Part]) -> St
     writer = _Writer(parts)
     for node in order:
         writer.write(node)
-    found = tuple(
+    decisions = tuple(
         Decision(
             "stripes", tuple(part.results)[-1].node.where, "tiled",
             f"{part.stripes} stripes of columns, {part.repeated} multiply-accumulates done more than once",
         )
         for part in parts
     )  # fmt: skip
-    made = replace(graph.replace(writer.now), decisions=(*graph.decisions, *found))
-    alive = set(made.nodes)  # of views, some are only read within a stripe
-    return Striped(made, tuple(value for value in writer.order if value.node in alive), writer.stripe_of)
+    result = replace(graph.replace(writer.now), decisions=(*graph.decisions, *decisions))
+    alive = set(result.nodes)  # of views, some are only read within a stripe
+    return Striped(result, tuple(value for value in writer.order if value.node in alive), writer.stripe_of)
 
 
 class _Writer:
@@ -219,14 +219,14 @@ class _Writer:
     def _write_part(self, part: Part) -> None:
         pieces = [self._write_stripe(part, i) for i in range(part.stripes)]
         for value in part.results:
-            joined = [made[value] for made in pieces]
+            joined = [values[value] for values in pieces]
             (self.now[value],) = apply(OPS["concat"], joined, {"axis": part.columns[value].axis}, value.node.sources)
             assert self.now[value].type == value.type
             self.order.append(self.now[value])
 
     def _write_stripe(self, part: Part, i: int) -> dict[Value, Value]:
         """Stripe i of each result."""
-        made: dict[Value, Value] = {}
+        stripes: dict[Value, Value] = {}
         for value, columns in part.columns.items():
             node = value.node
             operands = list(map(self._whole, node.inputs))
@@ -234,19 +234,19 @@ class _Writer:
                 operand = node.inputs[k]
                 assert operand is not None
                 first, behind = int(more.first[i]), int(more.behind[i])
-                if operand in made:
+                if operand in stripes:
                     begin = int(part.columns[operand].first[i])
-                    operands[k] = self._cut(made[operand], more.axis, first - begin, behind - begin, node)
+                    operands[k] = self._cut(stripes[operand], more.axis, first - begin, behind - begin, node)
                 else:
                     operands[k] = self._cut(self._whole(operand), more.axis, first, behind, node)
-            (made[value],) = apply(OPS[node.op], operands, _attrs(node, columns, i), node.sources)
-            self.stripe_of[made[value].node] = self._stripes
-            self.order.append(made[value])
+            (stripes[value],) = apply(OPS[node.op], operands, _attrs(node, columns, i), node.sources)
+            self.stripe_of[stripes[value].node] = self._stripes
+            self.order.append(stripes[value])
         given = {}
         for value, edges in part.results.items():
             begin = int(part.columns[value].first[i])
             first, behind = int(edges.first[i]), int(edges.behind[i])
-            given[value] = self._cut(made[value], edges.axis, first - begin, behind - begin, value.node)
+            given[value] = self._cut(stripes[value], edges.axis, first - begin, behind - begin, value.node)
         self._stripes += 1
         return given
 

@@ -26,7 +26,7 @@ class Order:
         places: list[list[int]] = [[] for _ in rates]
         for place, step in enumerate(self.steps):
             places[step].append(place)
-        self.places = [np.array(found, np.int64) for found in places]  # of the runs of each step
+        self.places = [np.array(rows, np.int64) for rows in places]  # of the runs of each step
         self._before: dict[tuple[int, int], NDArray[np.int64]] = {}
         self._loops = list(self._nested(0, len(rates), 1))
 

@@ -57,13 +57,13 @@ def with_blocks(program: Program, chosen: Sequence[Candidate], space: str) -> Pr
 
 
 def _units(program: Program) -> list[tuple[int, int]]:
-    found, step = [], 0
+    units, step = [], 0
     for loop in program.loops:
         if loop.first >= step:
-            found += [(i, 1) for i in range(step, loop.first)]
-            found.append((loop.first, len(loop.moves)))
+            units += [(i, 1) for i in range(step, loop.first)]
+            units.append((loop.first, len(loop.moves)))
             step = loop.first + len(loop.moves)
-    return found + [(i, 1) for i in range(step, len(program.steps))]
+    return units + [(i, 1) for i in range(step, len(program.steps))]
 
 
 def _bytes(buffer: Buffer) -> bytes:

@@ -168,21 +168,21 @@ class Regions:
             reader = self.steps[link.reader]
             ratios[link.reader].append((link.writer, reader.stride(link.operand)))
             ratios[link.writer].append((link.reader, reader.inverse_stride(link.operand)))
-        found: dict[int, Fraction] = {}
+        rate_of: dict[int, Fraction] = {}
         for step in reversed(range(first, end)):
-            if step in found:
+            if step in rate_of:
                 continue
             ratio = Fraction(self.steps[step].extent, self.steps[end - 1].extent)
-            found[step] = max(ratio.limit_denominator(SLOWEST), Fraction(1, SLOWEST))  # 4 rows next to 2,000: not 0
+            rate_of[step] = max(ratio.limit_denominator(SLOWEST), Fraction(1, SLOWEST))  # 4 rows next to 2,000: not 0
             reached = [step]
             while reached:
                 at = reached.pop()
                 for other, ratio in ratios[at]:
-                    if other not in found:
-                        found[other] = found[at] * ratio
+                    if other not in rate_of:
+                        rate_of[other] = rate_of[at] * ratio
                         reached.append(other)
-        whole = lcm(*(rate.denominator for rate in found.values()))
-        rates = [int(found[step] * whole) for step in range(first, end)]
+        whole = lcm(*(rate.denominator for rate in rate_of.values()))
+        rates = [int(rate_of[step] * whole) for step in range(first, end)]
         return [rate // gcd(*rates) for rate in rates]
 
     def _ahead(

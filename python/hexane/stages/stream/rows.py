@@ -46,8 +46,8 @@ class StepRows:
     def needs(self, i: int) -> Needs:
         """The rows of input i, which has the axis, that each row of the output needs."""
         if i not in self._needs:
-            found = np.array(_core.kernel_needs_along(**self._call, input=i, axis=AXIS), np.int64)
-            self._needs[i] = found[:, 0], found[:, 1]
+            spans = np.array(_core.kernel_needs_along(**self._call, input=i, axis=AXIS), np.int64)
+            self._needs[i] = spans[:, 0], spans[:, 1]
         return self._needs[i]
 
     def needed(self, i: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:

@@ -73,7 +73,7 @@ class SlowChoice:
         before: list[int] = []
         for end, alone in enumerate(self._alone, 1):
             moved, looped = best[-1]
-            found = (moved + alone.cost(fast) if alone.live <= most else inf, looped)
+            least = (moved + alone.cost(fast) if alone.live <= most else inf, looped)
             part, begin = alone, end - 1
             for first in reversed(range(self._begins[end - 1], end - 1)):
                 candidates = self._cut(first, end, fast)
@@ -84,9 +84,9 @@ class SlowChoice:
                     if candidate.live > most:
                         continue
                     cost = (moved + candidate.cost(fast), looped + end - first)
-                    if cost < found:
-                        found, part, begin = cost, candidate, first
-            best.append(found)
+                    if cost < least:
+                        least, part, begin = cost, candidate, first
+            best.append(least)
             chosen.append(part)
             before.append(begin)
         regions, end = [], len(chosen)

@@ -56,11 +56,11 @@ class Spills:
         """With so many bytes of fast memory, the program that moves fewest bytes from and to slow memory."""
         if arena_bytes(self._unspilled) <= budget:
             return Spilled(budget, self._unspilled, arena_bytes(self._unspilled), 0, Traffic(0, 0), 1, 0)
-        found = [self._whole.at(budget)]
+        answers = [self._whole.at(budget)]
         if "concat" in self._program.graph.ops and self._order is not None:
-            found.append(self._apart.at(budget))
-        made = [one for one in found if isinstance(one, Spilled)]
-        return min(made, key=lambda one: (sum(one.moved), one.fast + one.slow)) if made else found[0]
+            answers.append(self._apart.at(budget))
+        spilled = [one for one in answers if isinstance(one, Spilled)]
+        return min(spilled, key=lambda one: (sum(one.moved), one.fast + one.slow)) if spilled else answers[0]
 
     @cached_property
     def _unspilled(self) -> Program:

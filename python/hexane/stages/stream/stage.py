@@ -58,25 +58,25 @@ class StageMaker:
 
     def whole(self, first: int, end: int) -> Stage:
         """The steps [first, end) on whole tensors."""
-        made = _Steps(self, first, end)
+        held = _Steps(self, first, end)
         for i in range(first, end):
-            made.add(i)
-        return self._stage(made, 0, self._program(made))
+            held.add(i)
+        return self._stage(held, 0, self._program(held))
 
     def by_rows(self, first: int, end: int, rows: int) -> Stage | None:
         """The steps [first, end) in loops, where the slowest computes `rows` rows in a trip; None if they cannot run
         so."""
         if not all(self._of(self.program.steps[i]).is_cut for i in range(first, end)):
             return None
-        made = _Steps(self, first, end, self._read_whole(first, end))
-        for key in made.whole:
-            made.load(key, self.program.steps[first])
-        begin = len(made.steps)
+        held = _Steps(self, first, end, self._read_whole(first, end))
+        for key in held.whole:
+            held.load(key, self.program.steps[first])
+        begin = len(held.steps)
         for i in range(first, end):
-            made.add(i)
-        behind = len(made.steps)
-        made.steps += made.sums
-        program = self._program(made)
+            held.add(i)
+        behind = len(held.steps)
+        held.steps += held.sums
+        program = self._program(held)
         regions = Regions(program, find_tensors(program))
         regions.steps = [self._of(step) for step in program.steps]
         if not all(regions.can_run(i) for i in range(begin, behind)):
@@ -90,7 +90,7 @@ class StageMaker:
         rings = {t: kept for t, kept in region.rings.items() if t in mine}  # slow memory has all rows: others need them
         spans = {t: steps for t, steps in region.spans.items() if t in mine}
         region = replace(region, rings=rings, spans=spans)
-        return self._stage(made, rows, with_regions(program, [region], regions.tensors))
+        return self._stage(held, rows, with_regions(program, [region], regions.tensors))
 
     def _is_there(self, tensor: Contents, first: int, end: int) -> bool:
         """True if the stage's accesses to a tensor can be followed row by row, because all of it is written in the
@@ -138,13 +138,13 @@ class StageMaker:
         result.step, result.out = step, step.outputs[0]
         return result
 
-    def _program(self, made: "_Steps") -> Program:
+    def _program(self, steps: "_Steps") -> Program:
         return replace(
-            self.program, spaces=self.spaces, steps=tuple(made.steps), buffers=(*self.buffers, *made.buffers)
+            self.program, spaces=self.spaces, steps=tuple(steps.steps), buffers=(*self.buffers, *steps.buffers)
         )
 
-    def _stage(self, made: "_Steps", rows: int, program: Program) -> Stage:
-        return Stage(made.first, made.end, rows, program, self._fast(program))
+    def _stage(self, steps: "_Steps", rows: int, program: Program) -> Stage:
+        return Stage(steps.first, steps.end, rows, program, self._fast(program))
 
     def _fast(self, program: Program) -> int:
         """Bytes of fast memory in the best placement that is found."""

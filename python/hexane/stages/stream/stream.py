@@ -106,11 +106,11 @@ class _Streamable:
         choice, chosen = self._choice, None
         for most, overlays in _costs(choice, rows, budget):
             regions = choice.regions(rows, most, overlays)
-            found = with_regions(choice.program, regions, choice.tensors)
-            if max(live_bytes(found), default=0) < arena_bytes(best):
-                found = allocate(found)
-                if arena_bytes(found) < arena_bytes(best):
-                    best, chosen = found, regions
+            candidate = with_regions(choice.program, regions, choice.tensors)
+            if max(live_bytes(candidate), default=0) < arena_bytes(best):
+                candidate = allocate(candidate)
+                if arena_bytes(candidate) < arena_bytes(best):
+                    best, chosen = candidate, regions
             if arena_bytes(best) <= budget:
                 break
         return best if chosen is None else self._with_more_rows(best, chosen, rows, budget)
@@ -119,11 +119,11 @@ class _Streamable:
         choice = self._choice
         step = int(log(max(1, fast), FAST_STEP))
         sizes = [int(FAST_STEP**i) for i in range(max(0, step - FAST_STEPS), step + 1)]
-        found = []
+        several = []
         for size in sizes:
-            if (regions := choice.slow.regions(size, most)) not in found:
-                found.append(regions)
-        return [allocate(with_regions(choice.program, regions, choice.tensors)) for regions in found]
+            if (regions := choice.slow.regions(size, most)) not in several:
+                several.append(regions)
+        return [allocate(with_regions(choice.program, regions, choice.tensors)) for regions in several]
 
     def _with_more_rows(self, program: Program, regions: list[Region], rows: int, budget: int) -> Program:
         """The program with more rows to a run, which is faster, in regions where these need no more than there is
@@ -207,13 +207,13 @@ class Choice:
                 cost, region = self.solve(begin, end, rows, most if overlays else inf)
                 if cost <= most:
                     fewest[end], chosen[end] = fewest[begin] + end - begin, region
-        found, end = [], self._count
+        regions, end = [], self._count
         while end:
             region = chosen[end]
             if region is not None:
-                found.append(region)
+                regions.append(region)
             end = end - 1 if region is None else region.first
-        return found[::-1]
+        return regions[::-1]
 
     def with_more_rows(self, region: Region, rows: int, most: float) -> Region:
         """The region with as many rows to a run as cost no more than so much."""
