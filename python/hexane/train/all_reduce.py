@@ -68,7 +68,7 @@ class AllReduce:
             "name": "x", "dtype": FP32.name, "shape": (1, 1, 1, size), "strides": (size * ITEM,) * 3 + (ITEM,),
             "bytes": size * ITEM,
         }  # fmt: skip
-        made = _core.callback_program([port], [{**port, "name": "y"}], bind)
+        program = _core.callback_program([port], [{**port, "name": "y"}], bind)
         layout = layout_text(Layout((ITEM,), whole))
         attrs = {
             "index": len(self.programs),
@@ -76,7 +76,7 @@ class AllReduce:
             "layouts": [layout, layout],
             "late": True,
         }
-        self.programs.append((made, ["x"], ["y"], 0))
+        self.programs.append((program, ["x"], ["y"], 0))
         return Tensor(apply(OPS[PROGRAM], [bucket.value], attrs, (ALL_REDUCE,))[0])
 
     def sum(self, mine: Array, total: Array, parts: Array, mark: int | None) -> None:

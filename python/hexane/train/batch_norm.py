@@ -22,7 +22,7 @@ def batch_norm(
 
     Raises Error for a batch of one element for each channel.
     """
-    made = FUNCTIONS["batch_norm_training"](
+    results = FUNCTIONS["batch_norm_training"](
         x, mean, variance, gamma, beta, momentum=momentum, epsilon=epsilon, axis=axis
     )
-    return made[0]  # type: ignore[no-any-return]
+    return results[0]  # type: ignore[no-any-return]

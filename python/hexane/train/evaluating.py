@@ -49,8 +49,8 @@ def _evaluating(tensors: Sequence[Any]) -> list[Tensor]:
     for one in tensors:
         if not isinstance(one, Tensor):
             raise Error(f"[train.evaluating] got {type(one).__name__} among the tensors, need tensors")
-    made = Graph((), tuple(Port(str(i), t.value) for i, t in enumerate(tensors))).rewrite(_evaluated)
-    return [Tensor(port.value) for port in made.outputs]
+    graph = Graph((), tuple(Port(str(i), t.value) for i, t in enumerate(tensors))).rewrite(_evaluated)
+    return [Tensor(port.value) for port in graph.outputs]
 
 
 def _evaluated(node: Node, inputs: tuple[Value | None, ...]) -> Sequence[Value] | None:

@@ -74,12 +74,12 @@ def truncated_normal(
             " interval that holds at least a hundredth of the distribution"
         )
     rng = _generator(seed)
-    found = mean + deviation * rng.standard_normal(prod(_shape(shape)))
-    outside = np.flatnonzero((found < low) | (found > high))
+    numbers = mean + deviation * rng.standard_normal(prod(_shape(shape)))
+    outside = np.flatnonzero((numbers < low) | (numbers > high))
     while outside.size:
-        found[outside] = mean + deviation * rng.standard_normal(outside.size)
-        outside = outside[(found[outside] < low) | (found[outside] > high)]
-    return _inside(found.reshape(_shape(shape)), low, high)
+        numbers[outside] = mean + deviation * rng.standard_normal(outside.size)
+        outside = outside[(numbers[outside] < low) | (numbers[outside] > high)]
+    return _inside(numbers.reshape(_shape(shape)), low, high)
 
 
 def _share_between(low: float, high: float) -> float:
@@ -113,18 +113,18 @@ def _kaiming(shape: Sequence[int], fan: Fan, nonlinearity: str, slope: float) ->
 
 def _fans(shape: Sequence[int]) -> tuple[int, int]:
     """The products that a result is the sum of, and the results that an input is in."""
-    outputs, *inputs = found = _shape(shape)
-    if not inputs or not prod(found):
-        raise Error(f"[train.init] shape: got {found}, need outputs and inputs, of at least one element")
+    outputs, *inputs = dims = _shape(shape)
+    if not inputs or not prod(dims):
+        raise Error(f"[train.init] shape: got {dims}, need outputs and inputs, of at least one element")
     window = prod(inputs[1:])
     return inputs[0] * window, outputs * window
 
 
 def _shape(shape: Any) -> tuple[int, ...]:
-    found = tuple(shape) if isinstance(shape, (list, tuple)) else (shape,)
-    if not all(isinstance(d, (int, np.integer)) and not isinstance(d, bool) and d >= 0 for d in found) or not found:
+    dims = tuple(shape) if isinstance(shape, (list, tuple)) else (shape,)
+    if not all(isinstance(d, (int, np.integer)) and not isinstance(d, bool) and d >= 0 for d in dims) or not dims:
         raise Error(f"[train.init] shape: got {shape!r}, need integers from 0 on, at least one")
-    return tuple(int(d) for d in found)
+    return tuple(int(d) for d in dims)
 
 
 def _generator(seed: int) -> np.random.Generator:

@@ -36,13 +36,13 @@ class LaneTimes:
         gradients; and "other".
         """
         spans = self._core.timeline
-        found = dict.fromkeys(LANES, 0)
+        times = dict.fromkeys(LANES, 0)
         for number, begin, end in spans:
-            found[self._lanes[number]] += end - begin
+            times[self._lanes[number]] += end - begin
         if self._waits and spans:
             whole = max(end for _, _, end in spans) - min(begin for _, begin, _ in spans)
-            found["wait"] = max(0, whole - sum(time for lane, time in found.items() if lane not in ASIDE))
-        return {lane: round(time / 1e6, 3) for lane, time in found.items() if time}
+            times["wait"] = max(0, whole - sum(time for lane, time in times.items() if lane not in ASIDE))
+        return {lane: round(time / 1e6, 3) for lane, time in times.items() if time}
 
 
 def _lane(step: "_core.StepInfo") -> str:

@@ -26,15 +26,15 @@ class Measured:
         products a second; `of_peak`: the engine's operations as a share of the chip's peak, if it has any; `memory`:
         this process's highest memory so far, in bytes; `compiles_left`: of this process, if its compiles are
         counted."""
-        found: dict[str, Any] = {f"ms.{lane}": time for lane, time in self._lanes.read().items()}
+        numbers: dict[str, Any] = {f"ms.{lane}": time for lane, time in self._lanes.read().items()}
         seconds = max(ms, 1e-6) / 1e3
-        found["tflops"] = _short(self._operations / seconds / TERA)
+        numbers["tflops"] = _short(self._operations / seconds / TERA)
         if self._peak:
-            found["of_peak"] = _short(self._of_engine / seconds / TERA / self._peak)
-        found["memory"] = most_memory()
+            numbers["of_peak"] = _short(self._of_engine / seconds / TERA / self._peak)
+        numbers["memory"] = most_memory()
         if (left := self._net.compiles_left) is not None:
-            found["compiles_left"] = left
-        return found
+            numbers["compiles_left"] = left
+        return numbers
 
 
 def operations(net: Model) -> tuple[int, int]:
@@ -47,8 +47,8 @@ def operations(net: Model) -> tuple[int, int]:
 
 def most_memory() -> int:
     """The most memory that this process had at one time, in bytes."""
-    found = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return found if sys.platform == "darwin" else found * KIB
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * KIB
 
 
 def _short(value: float) -> float:

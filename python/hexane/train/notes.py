@@ -37,10 +37,10 @@ def read_notes(source: Model | str | os.PathLike[str]) -> dict[str, Any]:
     none, and for a file that is no checkpoint.
     """
     if isinstance(source, Model):
-        found = {NOTES: source.read_state(NOTES)} if NOTES in source.state_names else {}
+        states = {NOTES: source.read_state(NOTES)} if NOTES in source.state_names else {}
     else:
-        found = read_states(source, only=[NOTES])
-    return notes_in(found)
+        states = read_states(source, only=[NOTES])
+    return notes_in(states)
 
 
 def notes_in(states: Mapping[str, Array]) -> dict[str, Any]:
@@ -49,9 +49,9 @@ def notes_in(states: Mapping[str, Array]) -> dict[str, Any]:
         return {}
     state = states[NOTES]
     try:
-        found = json.loads(state.tobytes()) if state.dtype == np.uint8 and state.size <= MOST else None
+        notes = json.loads(state.tobytes()) if state.dtype == np.uint8 and state.size <= MOST else None
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        notes = None
+    if not isinstance(notes, dict):
         raise Error(f"[train.read_notes] got a state {NOTES!r} that is no JSON object, need a checkpoint of a Trainer")
-    return found
+    return notes

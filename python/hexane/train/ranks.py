@@ -51,16 +51,16 @@ class Ranks:
         """The array of each rank, (ranks, ..)."""
         if self.communicator is None:
             return mine[None]
-        found = np.empty((self.count, *mine.shape), mine.dtype)
-        self.communicator.Allgather(np.ascontiguousarray(mine), found)
-        return found
+        rows = np.empty((self.count, *mine.shape), mine.dtype)
+        self.communicator.Allgather(np.ascontiguousarray(mine), rows)
+        return rows
 
     def mean(self, values: dict[str, float]) -> dict[str, float]:
         """The mean of each number over the ranks, summed in rank order: the same bits on all of them."""
         if self.communicator is None:
             return values
-        found = self.gathered(np.array([*values.values()], np.float64))
-        means = [sum(column) / self.count for column in found.T.tolist()]
+        rows = self.gathered(np.array([*values.values()], np.float64))
+        means = [sum(column) / self.count for column in rows.T.tolist()]
         return dict(zip(values, means, strict=True))
 
     def together(self, work: Callable[[], T]) -> T:
@@ -69,11 +69,11 @@ class Ranks:
             return work()
         failed: Exception | None = None
         try:
-            made = work()
+            result = work()
         except Exception as error:
             failed = error
         self._check(self._most(FAILED if failed else GO), failed)
-        return made
+        return result
 
     def first(self, work: Callable[[], T]) -> T | None:
         """Rank 0 does the work, as `together` has it; None on the others."""
@@ -142,9 +142,9 @@ class Ranks:
 
     def check_same(self, data: bytes, error: str) -> None:
         """Raises Error, on all ranks, unless the data is the same on them."""
-        found = self.gathered(np.frombuffer(_core.hash128(data), np.uint8))
-        assert found.shape[1] == DIGEST
-        if other := [rank for rank in range(self.count) if (found[rank] != found[0]).any()]:
+        digests = self.gathered(np.frombuffer(_core.hash128(data), np.uint8))
+        assert digests.shape[1] == DIGEST
+        if other := [rank for rank in range(self.count) if (digests[rank] != digests[0]).any()]:
             got = f"rank {other[0]} has others than rank 0"
             raise Error(f"{error}: {got}, need the same options, data and kind of CPU")
 

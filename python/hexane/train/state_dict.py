@@ -21,14 +21,14 @@ def state_dict(module: Any, net: Model) -> dict[str, Any]:
     """
     import torch
 
-    tied, states, found = tied_names(module), set(net.state_names), {}
+    tied, states, tensors = tied_names(module), set(net.state_names), {}
     if {CALLS, STEP} <= states:  # a training step's own states
         states -= {CALLS, STEP, NOTES}
     for name, tensor in module.state_dict().items():
         own = tied.get(name, name)
-        found[name] = tensor.detach().clone()
+        tensors[name] = tensor.detach().clone()
         if own in states:
-            found[name] = torch.from_numpy(net.read_state(own)).reshape(tensor.shape).to(tensor.dtype)
-    if not any(tied.get(name, name) in states for name in found):
+            tensors[name] = torch.from_numpy(net.read_state(own)).reshape(tensor.shape).to(tensor.dtype)
+    if not any(tied.get(name, name) in states for name in tensors):
         raise Error("[train.state_dict] net: got no state of the module's names, need a training step of its params")
-    return found
+    return tensors

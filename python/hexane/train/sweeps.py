@@ -60,15 +60,15 @@ def sweep(
     """
     listed = list(configs)
     folders = [None] * len(listed) if folder is None else _folders(Path(folder).absolute(), listed)
-    found: dict[int, SweepResult] = {}
+    results: dict[int, SweepResult] = {}
     for number, (config, own) in enumerate(zip(listed, folders, strict=True)):
         if own is not None and (own / RESULT).exists():
-            found[number] = SweepResult(config, _kept(own / RESULT), folder=own)
-    todo = [number for number in range(len(listed)) if number not in found]
+            results[number] = SweepResult(config, _kept(own / RESULT), folder=own)
+    todo = [number for number in range(len(listed)) if number not in results]
     if executor is None:
         for number in todo:
-            found[number] = _result(listed[number], folders[number], _job(run, listed[number], folders[number]))
-        return [found[number] for number in range(len(listed))]
+            results[number] = _result(listed[number], folders[number], _job(run, listed[number], folders[number]))
+        return [results[number] for number in range(len(listed))]
     futures: dict[int, Future[_Outcome]] = {}
     try:
         for number in todo:
@@ -77,17 +77,17 @@ def sweep(
                 once = uuid4().hex
                 futures[number] = executor.submit(_job, run, listed[number], folders[number], once)
             except BrokenExecutor as error:
-                found[number] = _result(listed[number], folders[number], _failed(error))
+                results[number] = _result(listed[number], folders[number], _failed(error))
         for number, future in futures.items():
             try:
                 outcome = future.result()
             except Exception as error:  # of the executor: an exception of the function is an outcome
                 outcome = _failed(error)
-            found[number] = _result(listed[number], folders[number], outcome)
+            results[number] = _result(listed[number], folders[number], outcome)
     finally:  # also on Ctrl-C
         for future in futures.values():
             future.cancel()
-    return [found[number] for number in range(len(listed))]
+    return [results[number] for number in range(len(listed))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,23 +131,23 @@ def _folders(top: Path, configs: list[Any]) -> list[Path | None]:
         top.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise Error(f"[train.sweep] folder: {top}: {error.strerror}, need a place that can be written to") from None
-    found: dict[str, Any] = {}
+    by_name: dict[str, Any] = {}
     for config in configs:
         name = hashlib.sha256(_json(f"config {_short(config)}", config).encode()).hexdigest()[:DIGITS]
-        if name in found:
+        if name in by_name:
             raise Error(f"[train.sweep] configs: got {_short(config)} twice, need each once in a folder")
-        found[name] = config
-    return [top / name for name in found]
+        by_name[name] = config
+    return [top / name for name in by_name]
 
 
 def _kept(path: Path) -> Any:
     try:
-        found = json.loads(path.read_bytes())
+        record = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise Error(f"[train.sweep] {path}: {error}, need a result of a sweep, or no file, to run it again") from None
-    if not isinstance(found, dict) or found.get("version") != VERSION or "value" not in found:
+    if not isinstance(record, dict) or record.get("version") != VERSION or "value" not in record:
         raise Error(f"[train.sweep] {path}: got no result of a sweep, need one, or no file, to run it again")
-    return found["value"]
+    return record["value"]
 
 
 def _json(what: str, value: Any, indent: int | None = None) -> str:

@@ -17,14 +17,14 @@ def trained(outputs: "Tensor | Mapping[str, Tensor]", net: Model) -> Graph:
 
     Raises Error for a param of another shape than what `net` holds under its name.
     """
-    made = graph(evaluating(outputs))
+    forward = graph(evaluating(outputs))
     names = set(net.state_names)
     table = {
         node.values[0]: unique("param", name, node.types[0], _as(net.read_state(name), node.types[0]), node.sources)
-        for node in made.nodes
+        for node in forward.nodes
         if node.op == "param" and (name := str(node.attrs["name"])) in names
     }
-    return made.rewrite(kept_lengths, became=table) if table else made
+    return forward.rewrite(kept_lengths, became=table) if table else forward
 
 
 def _as(array: Array, kind: TensorType) -> Array:

@@ -86,12 +86,12 @@ class Trainer:
             graph_of_step = on_engine(graph_of_step, variant)
         if self._sums is not None:
             check_states(graph_of_step, params, optimizer)
-            made: Any = compile_with_programs(graph_of_step, self._sums.programs, self._options)
+            model: Any = compile_with_programs(graph_of_step, self._sums.programs, self._options)
         else:
-            made = compile(graph_of_step, self._options)
-        if not isinstance(made, Model):
+            model = compile(graph_of_step, self._options)
+        if not isinstance(model, Model):
             raise Error("[train.Trainer] loss: got a graph with free dims, need fixed shapes")
-        self.net = made
+        self.net = model
         self._is_torn = False  # a step was interrupted: some states are updated, others are not
         chip = load_target(self._options.target) if isinstance(self._options.target, str) else self._options.target
         self._guarded = None
@@ -195,8 +195,8 @@ class Trainer:
                         if tokens:
                             entry["tokens"] = (number + 1) * tokens
                         if held is not None and evaluate_every and (number + 1) % evaluate_every == 0:
-                            found = self.evaluate(held)
-                            entry |= {f"evaluation.{name}": value for name, value in found.items()}
+                            metrics = self.evaluate(held)
+                            entry |= {f"evaluation.{name}": value for name, value in metrics.items()}
                         entries.append(entry)
                         makes_sample = sample is not None and sample_every and (number + 1) % sample_every == 0
                         ranks.first(partial(_tell, entry, sample if makes_sample else None, log))
@@ -218,22 +218,22 @@ class Trainer:
         Raises Error where there is no batch.
         """
         if self._evaluator is None:
-            made = compile(graph(evaluating(self._metrics)), self._options)
-            assert isinstance(made, Model)
-            self._evaluator = made
+            model = compile(graph(evaluating(self._metrics)), self._options)
+            assert isinstance(model, Model)
+            self._evaluator = model
         self._evaluator.update(**{name: self.net.read_state(name) for name in self._evaluator.param_names})
-        found = [self._evaluator(dict(batch)) for batch in batches]
-        if not found:
+        results = [self._evaluator(dict(batch)) for batch in batches]
+        if not results:
             raise Error("[train.evaluate] batches: got none, need at least one")
-        named = [one if isinstance(one, Mapping) else {"loss": one} for one in found]
+        named = [one if isinstance(one, Mapping) else {"loss": one} for one in results]
         means = {name: float(np.mean([np.mean(one[name]) for one in named])) for name in self._metrics}
         return self._ranks.mean(means)
 
     def trained(self, outputs: "Tensor | Mapping[str, Tensor]") -> Model:
         """The compiled inference of these tensors, with the params as they are now."""
-        made = compile(trained(outputs, self.net), self._options)
-        assert isinstance(made, Model)
-        return made
+        model = compile(trained(outputs, self.net), self._options)
+        assert isinstance(model, Model)
+        return model
 
     def save(self, path: str | os.PathLike[str] | None = None) -> None:
         """Writes a checkpoint: params, moments and counts as they are now, as `Model.save_states` does. None: into the
@@ -279,15 +279,15 @@ class Trainer:
         assert isinstance(net, Model)
         names = {port.name for port in net.inputs}
         net.update(**{name: self.net.read_state(name) for name in net.param_names})
-        found: Any = net({name: array for name, array in batch.items() if name in names})
-        warn(self._warning(float(np.max(found))), HazardWarning)
+        result: Any = net({name: array for name, array in batch.items() if name in names})
+        warn(self._warning(float(np.max(result))), HazardWarning)
 
     def _call(self, number: int, batch: Batch, measured: Measured) -> dict[str, Any]:
         self._warn_of_wide_backward(batch)
         begin = time.perf_counter()
         self._is_torn = True
         try:
-            found: Mapping[str, Array] = self.net(dict(batch))
+            result: Mapping[str, Array] = self.net(dict(batch))
         except Error as error:
             # Steps update states in place, each as soon as it can: a step that stops half way has updated some of them.
             self._is_torn = self._sums is not None or _fits(self.net, batch)
@@ -297,7 +297,7 @@ class Trainer:
             raise Error(text) from (self._sums.failed if self._sums else None)
         self._is_torn = False
         ms = (time.perf_counter() - begin) * 1e3
-        numbers = {name: float(value) for name, value in found.items()}
+        numbers = {name: float(value) for name, value in result.items()}
         numbers |= self._ranks.mean({"loss": numbers["loss"]})
         return {"call": number, "step": self.updates, **numbers, "ms": round(ms, 3), **measured.read(ms)}
 

@@ -99,8 +99,8 @@ def step(
         rates = hx.concat(numbers, hx.cast(allowed, dtype="fp32"), axis=0)
         moments = [hx.state(f"{_name(p)}.{name}", p.shape, p.dtype) for name in optimizer.moments]
         decay = {"decay": 0.0} if _name(p) in lasting else {}
-        made = FUNCTIONS[optimizer.op](p, g, *moments, rates, **{**optimizer.attrs, **decay})
-        news = made if isinstance(made, tuple) else (made,)
+        results = FUNCTIONS[optimizer.op](p, g, *moments, rates, **{**optimizer.attrs, **decay})
+        news = results if isinstance(results, tuple) else (results,)
         updates += [_write(old, new) for old, new in zip((p, *moments), news, strict=True)]
     if alone:
         updates.append(_write(done, done + (1 if last is None else hx.cast(last, dtype="int64"))))
@@ -112,14 +112,14 @@ def step(
     return hx.graph({name: hx.reshape(t, shape=()) for name, t in shown.items()}, updates, name=STEP)
 
 
-def check_states(made: Graph, params: Sequence[Tensor], optimizer: Optimizer) -> None:
+def check_states(graph: Graph, params: Sequence[Tensor], optimizer: Optimizer) -> None:
     """Raises Error for a step with other states than its own: of random numbers, or running statistics. On several
     processes they would differ."""
     own = {STEP, CALLS, NOTES}
     for p in params:
         own |= {_name(p), _name(p) + GRADIENT, *(f"{_name(p)}.{name}" for name in optimizer.moments)}
-    written = {n.inputs[0].node for n in made.nodes if n.op == "write_state" and n.inputs[0] is not None}
-    kept = {str(n.attrs["name"]) for n in made.nodes if n.op == "state" or (n.op == "param" and n in written)}
+    written = {n.inputs[0].node for n in graph.nodes if n.op == "write_state" and n.inputs[0] is not None}
+    kept = {str(n.attrs["name"]) for n in graph.nodes if n.op == "state" or (n.op == "param" and n in written)}
     if other := sorted(kept - own):
         got = f"got a loss that changes the state {other[0]!r}"
         raise Error(f"[train.Trainer] communicator: {got}, need one without dropout and batch norms")

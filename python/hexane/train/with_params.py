@@ -52,14 +52,14 @@ def with_params(
 
 
 def _trainable(graph: Graph, pattern: str) -> Trainable:
-    found = {str(node.attrs["name"]): node for node in graph.nodes if node.op == "param"}
-    if not found:
+    params = {str(node.attrs["name"]): node for node in graph.nodes if node.op == "param"}
+    if not params:
         raise Error(
             "[train.with_params] got a graph without params, need the ONNX model that it was imported from, or"
             " hx.from_torch(.., params=..): weights of an imported graph are constants, some of them folded"
         )
     running = {id(node) for reader in graph.nodes if reader.op == "batch_norm" for node in _statistics(reader)}
-    chosen = {name: Tensor(found[name].values[0]) for name in matching("train.with_params", pattern, list(found))}
+    chosen = {name: Tensor(params[name].values[0]) for name in matching("train.with_params", pattern, list(params))}
     return Trainable(
         graph,
         {str(value.node.attrs["name"]): Tensor(value) for value in graph.inputs},
@@ -71,10 +71,10 @@ def _trainable(graph: Graph, pattern: str) -> Trainable:
 
 def _statistics(batch_norm: Node) -> list[Node]:
     """What its mean and variance are, before they are cast."""
-    found = []
+    nodes = []
     for value in batch_norm.inputs[1:3]:
         assert value is not None
         while value.node.op == "cast" and value.node.inputs[0] is not None:
             value = value.node.inputs[0]
-        found.append(value.node)
-    return found
+        nodes.append(value.node)
+    return nodes

@@ -134,8 +134,8 @@ class Run:
 
     def evaluated(self, name: str) -> tuple[Evaluation, Evaluation] | None:
         """The last evaluation with this metric, and that with its least value."""
-        found = [one for one in self.evaluations if isfinite(one.metrics.get(name, np.nan))]
-        return (found[-1], min(found, key=lambda one: one.metrics[name])) if found else None
+        finite = [one for one in self.evaluations if isfinite(one.metrics.get(name, np.nan))]
+        return (finite[-1], min(finite, key=lambda one: one.metrics[name])) if finite else None
 
     def record(self) -> dict[str, Any]:
         """The run as a JSON object. Points of a series: first and last step, least, mean and greatest value."""
@@ -227,8 +227,10 @@ def _measurements(columns: Mapping[str, Array], begins: Array, ends: Array) -> M
     rows = slice(int(begins[0]), int(ends[-1]) + 1)
 
     def grouped(prefix: str, mean_of: Callable[[Array], float]) -> dict[str, float]:
-        found = {name.removeprefix(prefix): column[rows] for name, column in columns.items() if name.startswith(prefix)}
-        return {name: float(mean_of(values)) for name, values in found.items() if np.isfinite(values).any()}
+        by_name = {
+            name.removeprefix(prefix): column[rows] for name, column in columns.items() if name.startswith(prefix)
+        }
+        return {name: float(mean_of(values)) for name, values in by_name.items() if np.isfinite(values).any()}
 
     def last(name: str) -> int | None:
         return int(value) if isfinite(value := columns[name][rows][-1]) else None

@@ -70,10 +70,10 @@ def write_adapter(
 ) -> None:
     """`save_adapter` with a hash that is known."""
     where = f"[train.save_adapter] {os.fspath(folder)}"
-    found = checked_adapters(where, config, lora, adapters)
+    checked = checked_adapters(where, config, lora, adapters)
     if config.rope != "none":
-        found = in_rope(config, found, "half")
-    tensors = {PREFIX + name: np.ascontiguousarray(array, "<f4") for name, array in found.items()}
+        checked = in_rope(config, checked, "half")
+    tensors = {PREFIX + name: np.ascontiguousarray(array, "<f4") for name, array in checked.items()}
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
@@ -111,8 +111,8 @@ def read_adapter(
         return _of_folder(Path(path), where, config, weights)
     kept = read_adapted(path)
     check_base(where, kept.base, config, weights)
-    found = kept.adapters if config.rope == kept.config.rope else in_rope(kept.config, kept.adapters, config.rope)
-    return kept.lora, checked_adapters(where, config, kept.lora, found)
+    adapters = kept.adapters if config.rope == kept.config.rope else in_rope(kept.config, kept.adapters, config.rope)
+    return kept.lora, checked_adapters(where, config, kept.lora, adapters)
 
 
 def check_base(where: str, base: Base, config: LlamaConfig, weights: Mapping[str, Array | Tensor]) -> None:
@@ -129,9 +129,9 @@ def _of_folder(
 ) -> tuple[Lora, dict[str, Array]]:
     rank, alpha = _numbers(f"{where}/{CONFIG}", _fields(folder, where))
     place = f"{where}/{TENSORS}"
-    found, metadata = _tensors(folder, place)
+    arrays, metadata = _tensors(folder, place)
     targets = set()
-    for name in found:
+    for name in arrays:
         fits = NAME.fullmatch(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else None
         if fits is None:
             raise Error(f"{place}: got the tensor {name!r}, need adapters of linear layers of a Llama")
@@ -141,7 +141,7 @@ def _of_folder(
         lora.shapes(config)
     except Error as error:
         raise Error(f"{where}: {str(error).removeprefix('[train.Lora] ')}") from None
-    adapters = {name.removeprefix(PREFIX): _as_fp32(place, name, array) for name, array in found.items()}
+    adapters = {name.removeprefix(PREFIX): _as_fp32(place, name, array) for name, array in arrays.items()}
     adapters = checked_adapters(place, config, lora, adapters)
     if HASH in metadata:
         check_base(where, Base("", metadata[HASH].removeprefix("sha256:")), config, weights)
@@ -169,12 +169,12 @@ def _as_fp32(where: str, name: str, array: Array) -> Array:
 
 def _fields(folder: Path, where: str) -> dict[str, Any]:
     try:
-        found = json.loads(read_all(open_inside(folder, CONFIG, where), where))
+        fields = json.loads(read_all(open_inside(folder, CONFIG, where), where))
     except (ValueError, RecursionError) as error:
         raise Error(f"{where}/{CONFIG}: {error}, need JSON") from None
-    if not isinstance(found, dict):
-        raise Error(f"{where}/{CONFIG}: got {type(found).__name__}, need an object")
-    return found
+    if not isinstance(fields, dict):
+        raise Error(f"{where}/{CONFIG}: got {type(fields).__name__}, need an object")
+    return fields
 
 
 def _numbers(where: str, fields: dict[str, Any]) -> tuple[int, float]:

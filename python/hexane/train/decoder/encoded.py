@@ -39,6 +39,6 @@ def encoded_weights(
         fitting = (mode for pattern, mode in (encodings or {}).items() if fnmatchcase(own[weight.value], pattern))
         chosen[weight] = next(fitting, chosen[weight])
     _, values = compress_weights(graph, chosen, target, threads)
-    made = {own[weight.value]: Tensor(value) for weight, value in zip(chosen, values, strict=True)}
+    encoded = {own[weight.value]: Tensor(value) for weight, value in zip(chosen, values, strict=True)}
     # Arrays of a file are views of its bytes: one norm would keep all of them in memory.
-    return {**weights, **{name: made[name] if name in made else array.copy() for name, array in arrays.items()}}
+    return {**weights, **{name: encoded[name] if name in encoded else array.copy() for name, array in arrays.items()}}

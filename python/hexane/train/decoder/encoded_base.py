@@ -39,12 +39,12 @@ def encoded_base(
     Raises Error for a mode that measures or prunes the network, and as `check_base` does.
     """
     check_base_mode(mode)
-    made: dict[str, Array | Tensor] = {}
+    base: dict[str, Array | Tensor] = {}
     shapes = config.shapes()
     for name in sorted(shapes, key=lambda name: prod(shapes[name])):
-        made[name] = _in_few_bits(name, weights.pop(name), Compression(mode), threads)
-        check_base(name, made[name], mode)
-    return {name: made[name] for name in shapes}
+        base[name] = _in_few_bits(name, weights.pop(name), Compression(mode), threads)
+        check_base(name, base[name], mode)
+    return {name: base[name] for name in shapes}
 
 
 def _in_few_bits(name: str, given: Array | Tensor, asked: Compression, threads: int) -> Array | Tensor:
@@ -52,9 +52,9 @@ def _in_few_bits(name: str, given: Array | Tensor, asked: Compression, threads: 
         return given
     if given.ndim == 2 and name != POSITIONS:
         graph = hx.graph(hx.linear(hx.input("x", (1, given.shape[1])), given))
-        found = find_weights(graph)
+        weights = find_weights(graph)
         _, values = compress_weights(
-            graph, dict(zip(found, modes(found, asked), strict=True)), load_target("host"), threads
+            graph, dict(zip(weights, modes(weights, asked), strict=True)), load_target("host"), threads
         )
         if values:
             return Tensor(_with_byte_indices(values[0]))
@@ -84,7 +84,7 @@ def check_base(name: str, weight: Array | Tensor, mode: str = "") -> None:
     """Raises Error for an encoded weight whose few bits the kernels of a training do not read: it would be decoded."""
     if not isinstance(weight, Tensor) or not is_encoded(weight.value.node):
         return
-    found = encoded(weight.value)
-    stored = None if found is None else stored_rows(found)
+    encoded_weight = encoded(weight.value)
+    stored = None if encoded_weight is None else stored_rows(encoded_weight)
     if stored is None or (name == EMBEDDING and stored.numbers.ndim == 3):
         raise Error(f"[train] compress: got {name} as {mode or weight.value.node.op}, need {NEED}")

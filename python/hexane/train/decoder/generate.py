@@ -66,9 +66,9 @@ class Generator:
         """
         if weights is None:
             weights = {name: np.zeros(shape, np.float32) for name, shape in config.shapes().items()}
-        made = cls.__new__(cls)
-        made._begin(config, Steps(config, weights, options, replaceable=True))
-        return made
+        generator = cls.__new__(cls)
+        generator._begin(config, Steps(config, weights, options, replaceable=True))
+        return generator
 
     def _begin(self, config: LlamaConfig, steps: Steps, ends: frozenset[int] = frozenset()) -> None:
         self.config, self._steps, self.ends, self._text = config, steps, ends, 0
@@ -352,9 +352,9 @@ def program(
     replaceable: bool = False,
 ) -> Model:
     """The compiled step of one token; for the arguments see `one_token`."""
-    made = compile(one_token(config, weights, replaceable=replaceable), options or Options(target="host"))
-    assert isinstance(made, Model)
-    return made
+    model = compile(one_token(config, weights, replaceable=replaceable), options or Options(target="host"))
+    assert isinstance(model, Model)
+    return model
 
 
 def generate(
@@ -369,8 +369,8 @@ def generate(
 ) -> list[int]:
     """The tokens that a decoder in a file makes after a prompt. `Generator` gives them one by one, and has the
     arguments; `Tokenizer.encode` and `decode` turn text to tokens and back."""
-    made = Generator(path)(prompt, steps=steps, temperature=temperature, top_p=top_p, seed=seed, stop=stop)
-    return list(made)
+    ids = Generator(path)(prompt, steps=steps, temperature=temperature, top_p=top_p, seed=seed, stop=stop)
+    return list(ids)
 
 
 def check_request(

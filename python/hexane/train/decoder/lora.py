@@ -77,7 +77,7 @@ class Lora:
         A model whose MLP has no gate has none for `gate_proj`. Raises Error for a rank above the sizes of a layer: its
         adapter would have more numbers than the layer.
         """
-        found: dict[str, tuple[int, ...]] = {}
+        shapes: dict[str, tuple[int, ...]] = {}
         weights = config.shapes()
         targets = [target for target in self.targets if config.gated or target != "gate_proj"]
         if not targets:
@@ -88,8 +88,8 @@ class Lora:
                 if self.rank > min(out, into):
                     raise _wrong("rank", self.rank, f"at most {min(out, into)}: {target} is ({out}, {into})")
                 a, b = adapters_of(layer(i, LAYERS[target]))
-                found[a], found[b] = (self.rank, into), (out, self.rank)
-        return found
+                shapes[a], shapes[b] = (self.rank, into), (out, self.rank)
+        return shapes
 
     def first(self, config: LlamaConfig, seed: int = 0) -> dict[str, Array]:
         """Initial adapters by name: A uniform in +-1 / sqrt(in), B zeros. The same on every machine."""
@@ -153,36 +153,36 @@ def array_of(weight: Array | Tensor) -> Array:
     """The numbers of a weight, decoded if it is stored in few bits."""
     if not isinstance(weight, Tensor):
         return weight
-    found = encoding_of(weight.value).decode().node.data
-    assert found is not None
-    return found
+    array = encoding_of(weight.value).decode().node.data
+    assert array is not None
+    return array
 
 
 def in_rope(config: LlamaConfig, adapters: Mapping[str, Array], rope: str) -> dict[str, Array]:
     """Adapters of this config for the same model with its channels rotated by another convention, as `with_rope` has
     it: the rows of q_proj's and k_proj's B change places."""
-    found = dict(adapters)
+    turned = dict(adapters)
     for i in range(config.layers):
         for target in ("q_proj", "k_proj"):
             _, b = adapters_of(layer(i, LAYERS[target]))
-            if b in found:
-                found[b] = with_rows(config, found[b], rope)
-    return found
+            if b in turned:
+                turned[b] = with_rows(config, turned[b], rope)
+    return turned
 
 
 def hash_of(config: LlamaConfig, weights: Mapping[str, Array | Tensor]) -> str:
     """SHA-256, in hexadecimal digits, of a model's sizes and weights in fp32. It is the same for both orders of rotated
     channels, and whatever file the model was read from."""
-    found = hashlib.sha256(repr([getattr(config, name) for name in SIZES]).encode())
+    digest = hashlib.sha256(repr([getattr(config, name) for name in SIZES]).encode())
     if parts := config.parts():
-        found.update(json.dumps(parts, sort_keys=True).encode())
-    found.update(b"rotated" if config.rope != "none" else b"plain")
+        digest.update(json.dumps(parts, sort_keys=True).encode())
+    digest.update(b"rotated" if config.rope != "none" else b"plain")
     for name in config.shapes():
         array = array_of(weights[name])
         if config.rope != "none" and name.endswith(TURNED):
             array = with_rows(config, array, "half")
-        found.update(np.ascontiguousarray(array, "<f4").reshape(-1).view(np.uint8).data)
-    return found.hexdigest()
+        digest.update(np.ascontiguousarray(array, "<f4").reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
 
 
 def _wrong(name: str, got: object, need: str) -> Error:

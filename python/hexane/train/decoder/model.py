@@ -69,24 +69,24 @@ def llama(
     if lora is not None and weights is None:
         raise Error("[train.llama] lora: got it without weights, need those of the model that is adapted")
     if lora is None:
-        made = _params(sizes, seed, weights, compress)
+        params = _params(sizes, seed, weights, compress)
         adapters = {}
     else:
         assert weights is not None
-        made = _frozen(sizes, weights, compress)
+        params = _frozen(sizes, weights, compress)
         adapters = {name: hx.param(name, a) for name, a in lora.first(sizes, seed).items()}
     tokens = hx.input("tokens", (batch, sizes.seq), "int32")
     labels = hx.input("labels", (batch, sizes.seq), "int32")
-    decoder = _Decoder(sizes, made, adapters, 1.0 if lora is None else lora.scale)
-    x = decoder.embedded(tokens, None if not sizes.positions else made[POSITIONS][: sizes.seq])
+    decoder = _Decoder(sizes, params, adapters, 1.0 if lora is None else lora.scale)
+    x = decoder.embedded(tokens, None if not sizes.positions else params[POSITIONS][: sizes.seq])
     for i in range(sizes.layers):
         x = checkpoint(partial(decoder.layer, i), x) if checkpoints else decoder.layer(i, x)
     logits = decoder.logits(x)
     with source_scope(HEAD.removesuffix(".weight")):
         loss = hx.cross_entropy(logits, labels)
     if lora is not None:
-        return Llama(sizes, tokens, labels, logits, loss, adapters, lora, made)
-    return Llama(sizes, tokens, labels, logits, loss, made)
+        return Llama(sizes, tokens, labels, logits, loss, adapters, lora, params)
+    return Llama(sizes, tokens, labels, logits, loss, params)
 
 
 def _params(
@@ -94,22 +94,22 @@ def _params(
 ) -> dict[str, Tensor]:
     if compress is not None:
         raise Error("[train.llama] compress: got it without lora, need weights that are not trained")
-    found: dict[str, Tensor] = {}
+    params: dict[str, Tensor] = {}
     for name, given in (initial_weights(config, seed) if weights is None else checked_weights(config, weights)).items():
         if isinstance(given, Tensor):
             raise Error(f"[train.llama] {name}: got a tensor without lora, need an array: it is trained")
-        found[name] = hx.param(name, given)
-    return found
+        params[name] = hx.param(name, given)
+    return params
 
 
 def _frozen(config: LlamaConfig, weights: Mapping[str, Array | Tensor], compress: str | None) -> dict[str, Tensor]:
-    found = checked_weights(config, weights)
+    frozen = checked_weights(config, weights)
     if compress is not None:
-        found = encoded_base(config, found, compress)
+        frozen = encoded_base(config, frozen, compress)
     else:
-        for name, given in found.items():
+        for name, given in frozen.items():
             check_base(name, given)
-    return {name: given if isinstance(given, Tensor) else hx.const(given) for name, given in found.items()}
+    return {name: given if isinstance(given, Tensor) else hx.const(given) for name, given in frozen.items()}
 
 
 def initial_weights(config: LlamaConfig, seed: int = 0) -> dict[str, Array]:
@@ -183,7 +183,7 @@ def checked_weights(config: LlamaConfig, weights: Mapping[str, Weight]) -> dict[
 
 
 def _none(what: str, names: Iterable[str]) -> None:
-    found = sorted(names)
-    if found:
-        shown = ", ".join(found[:4]) + (f" and {len(found) - 4} more" if len(found) > 4 else "")
+    listed = sorted(names)
+    if listed:
+        shown = ", ".join(listed[:4]) + (f" and {len(listed) - 4} more" if len(listed) > 4 else "")
         raise Error(f"[train.llama] weights: got names that are {what}: {shown}; need those of config.shapes()")

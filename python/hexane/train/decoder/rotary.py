@@ -24,8 +24,8 @@ def rotary_angles(config: LlamaConfig, local: bool = False) -> tuple[Array, Arra
     scaling = None if own else config.scaling
     rates = rotary_rates(config.local_theta if own else config.theta, config.turned, scaling)
     angles = np.outer(np.arange(config.seq), rates)
-    found, attention = (np.cos(angles), np.sin(angles)), 1.0 if scaling is None else scaling.attention
-    cos, sin = (attention * one for one in found)
+    pair, attention = (np.cos(angles), np.sin(angles)), 1.0 if scaling is None else scaling.attention
+    cos, sin = (attention * one for one in pair)
     return cos.astype(np.float32), sin.astype(np.float32)
 
 
@@ -63,13 +63,13 @@ def with_rope(config: LlamaConfig, weights: Mapping[str, Array], rope: str) -> t
     `config.shapes()`. Raises Error for another convention, and for a model without rotation.
     """
     changed = replace(config, rope=rope)
-    found = dict(weights)
+    turned = dict(weights)
     if rope == config.rope:
-        return changed, found
+        return changed, turned
     for name in config.shapes():
         if name.endswith(TURNED):
-            found[name] = with_rows(config, weights[name], rope)
-    return changed, found
+            turned[name] = with_rows(config, weights[name], rope)
+    return changed, turned
 
 
 def with_rows(config: LlamaConfig, rows: Array, rope: str) -> Array:

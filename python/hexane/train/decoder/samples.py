@@ -44,7 +44,7 @@ class Samples:
         for name in self._generator.config.shapes():  # one after the other: there is one copy at a time
             net.update(**{name: read(name)})
         try:
-            made = list(
+            ids = list(
                 self._generator(
                     self._ids,
                     steps=TOKENS,
@@ -55,4 +55,4 @@ class Samples:
             )
         except NotFinite:
             return None
-        return self._tokenizer.decode([*self._ids, *made])
+        return self._tokenizer.decode([*self._ids, *ids])

@@ -166,9 +166,9 @@ class DecoderTraining:
         tokens_read = _opened(data, config)
         kind = TokenWindows if tokens_read.starts is None else Conversations
         self.windows = kind(tokens_read, seed=options.seed, rank=rank, ranks=ranks, **rows)
-        found = len(self.windows.tokens)
-        if tokens is not None and found != tokens:
-            raise Error(f"[train] {tokens_read.path}: got {found} tokens, need the {tokens} that the run began with")
+        count = len(self.windows.tokens)
+        if tokens is not None and count != tokens:
+            raise Error(f"[train] {tokens_read.path}: got {count} tokens, need the {tokens} that the run began with")
         self.evaluation = None
         if evaluation is not None:
             held = _opened(evaluation, config)
@@ -199,7 +199,7 @@ class DecoderTraining:
             notes={
                 "decoder": decoder_notes(config),
                 "training": asdict(options),
-                "data": {"tokens": found},
+                "data": {"tokens": count},
                 **({} if lora is None or base is None else {"lora": lora_notes(lora, base)}),
             },
             folder=Path(folder),

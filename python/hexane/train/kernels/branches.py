@@ -71,18 +71,18 @@ def find_branches(graph: Graph, tree: Ancestry) -> tuple[list[Branch], list[Bran
         if pair is not None:
             ends.append((*pair, node))
     adds = tree.bits(node for _, _, node in ends)
-    found: tuple[list[Branch], list[Branch]] = ([], [])
+    branches: tuple[list[Branch], list[Branch]] = ([], [])
     for begin, end, add in ends:
         is_forward = bool(forward >> tree.at(add) & 1)
         inside = tree.after[tree.at(begin.node)] & tree.before[tree.at(end.node)] & ~adds & ~(1 << tree.at(begin.node))
         nodes = tuple(node for node in tree.among(inside) if not is_leaf(node))
         if is_forward:
-            found[0].append(Branch(begin, nodes))
+            branches[0].append(Branch(begin, nodes))
             continue
         kept = _until_last_product(nodes)
         owned = {id(node) for node in kept}
-        found[1].append(Branch(begin, kept, tuple(node for node in nodes if id(node) not in owned)))
-    return found
+        branches[1].append(Branch(begin, kept, tuple(node for node in nodes if id(node) not in owned)))
+    return branches
 
 
 def find_head(graph: Graph, tree: Ancestry, forward: Sequence[Branch]) -> tuple[list[Node], Node] | None:
@@ -169,7 +169,7 @@ def is_leaf(node: Node) -> bool:
 
 
 def _union(sets: Iterable[int]) -> int:
-    found = 0
+    union = 0
     for one in sets:
-        found |= one
-    return found
+        union |= one
+    return union

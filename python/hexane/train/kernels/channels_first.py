@@ -89,18 +89,18 @@ class Writer:
             if form is None and OPS[node.op].elementwise:
                 form = _elementwise
             one = None if form is None else form(self, node)
-            found = [one] if one is not None else self._as_it_is(node)
-        self.placed |= dict(zip(node.values, found, strict=True))
+            placed = [one] if one is not None else self._as_it_is(node)
+        self.placed |= dict(zip(node.values, placed, strict=True))
 
     def _as_it_is(self, node: Node) -> list[Placed]:
         """The op on the values with their own axes."""
-        made = _applied(node, [None if v is None else self.plain(v) for v in node.inputs])
-        return [Placed(t, tuple(range(len(t.shape)))) for t in made]
+        tensors = _applied(node, [None if v is None else self.plain(v) for v in node.inputs])
+        return [Placed(t, tuple(range(len(t.shape)))) for t in tensors]
 
     def plain(self, value: Value) -> Tensor:
         """The value with its own axes."""
-        found = self.placed.get(value)
-        return self.constant(value) if found is None else found.plain()
+        placed = self.placed.get(value)
+        return self.constant(value) if placed is None else placed.plain()
 
     def constant(self, value: Value) -> Tensor:
         """A leaf, or a value computed from leaves. A param becomes the constant that it holds."""
@@ -118,8 +118,8 @@ class Writer:
 
 
 def _applied(node: Node, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
-    made = FUNCTIONS[node.op](*inputs, **node.attrs)
-    return made if isinstance(made, tuple) else (made,)
+    result = FUNCTIONS[node.op](*inputs, **node.attrs)
+    return result if isinstance(result, tuple) else (result,)
 
 
 def _elementwise(w: Writer, node: Node) -> Placed | None:
@@ -140,8 +140,8 @@ def _elementwise(w: Writer, node: Node) -> Placed | None:
             tensor = shaped(tensor, (1,) * missing + tuple(tensor.shape))
         return tensor if not tensor.shape or is_plain(inverse) else hx.transpose(tensor, perm=inverse)
 
-    made = FUNCTIONS[node.op](*(None if v is None else along(v) for v in node.inputs), **node.attrs)
-    return Placed(made, leader.order)
+    result = FUNCTIONS[node.op](*(None if v is None else along(v) for v in node.inputs), **node.attrs)
+    return Placed(result, leader.order)
 
 
 def _linear(w: Writer, node: Node) -> Placed | None:
@@ -192,8 +192,8 @@ def _times_weight(w: Writer, x: Value, weight: Tensor, bias: Value | None, turne
     weight = hx.transpose(weight) if turned else weight
     image = shaped(placed.tensor, (batch, channels, 1, tokens))
     square = shaped(weight, (*weight.shape, 1, 1))
-    made = hx.conv(image, square, None if bias is None else w.constant(bias))
-    return Placed(shaped(made, (batch, weight.shape[0], tokens)), (0, 2, 1))
+    result = hx.conv(image, square, None if bias is None else w.constant(bias))
+    return Placed(shaped(result, (batch, weight.shape[0], tokens)), (0, 2, 1))
 
 
 def _transpose(w: Writer, node: Node) -> Placed | None:
@@ -305,9 +305,9 @@ def _attention(w: Writer, node: Node) -> Placed | None:
         if value not in w.placed and not is_leaf(value.node):
             new[id(value.node)] = value.node
             stack += [v for v in value.node.inputs if v is not None]
-    for made in topological([result]):
-        if id(made) in new:
-            w.write(made)
+    for inner in topological([result]):
+        if id(inner) in new:
+            w.write(inner)
     return w.placed[result]
 
 

@@ -108,19 +108,19 @@ def find_groups(graph: Graph, variant: Variant = "cpu-head") -> list[Group]:
 def _of_products(parts: Sequence[_Part]) -> Iterator[_Part]:
     """Each product with a weight that is trained, by the end of the weight's name that no other has in its layer."""
     for layer, group in groupby(parts, key=lambda part: part.layer):
-        found = [(weight, node) for part in group for node in part.nodes for weight in weights_of([node])]
-        names = [str(weight.attrs["name"]).removesuffix(".weight").split(".") for weight, _ in found]
-        for (_, node), name in zip(found, names, strict=True):
+        products = [(weight, node) for part in group for node in part.nodes for weight in weights_of([node])]
+        names = [str(weight.attrs["name"]).removesuffix(".weight").split(".") for weight, _ in products]
+        for (_, node), name in zip(products, names, strict=True):
             ends = (name[-i:] for i in range(1, len(name) + 1))
             kind = next((end for end in ends if sum(other[-len(end) :] == end for other in names) == 1), name)
             yield _Part(".".join(kind), layer, [node])
 
 
 def _of_head(graph: Graph, tree: Ancestry, forward: Sequence[Branch]) -> list[_Part]:
-    found = find_head(graph, tree, forward)
-    if found is None:
+    head = find_head(graph, tree, forward)
+    if head is None:
         return []
-    norm, classifier = found
+    norm, classifier = head
     parts = [_Part("finalNorm", HEAD, norm)] if norm else []
     parts.append(_Part("classifier", HEAD, [classifier]))
     shares = [node for node in tree.nodes if node.op == "softmax" and node.inputs[0] == classifier.values[0]]
@@ -129,8 +129,8 @@ def _of_head(graph: Graph, tree: Ancestry, forward: Sequence[Branch]) -> list[_P
 
 def weights_of(nodes: Iterable[Node]) -> list[Node]:
     """The params and states that products among the nodes multiply by, each once."""
-    found = (weight_of(v) for node in nodes if node.op in PRODUCTS for v in node.inputs[:2])
-    return list(dict.fromkeys(w for w in found if w is not None))
+    weights = (weight_of(v) for node in nodes if node.op in PRODUCTS for v in node.inputs[:2])
+    return list(dict.fromkeys(w for w in weights if w is not None))
 
 
 def _matrices(nodes: Iterable[Node]) -> Iterator[Node]:
@@ -161,26 +161,26 @@ def _levels(branch: Branch) -> list[list[Node]]:
 def _with_repeated(nodes: Sequence[Node], owned: set[int], tree: Ancestry, of_loss: int) -> list[Node]:
     """The nodes, and nodes of the backward pass that recompute forward values for them: the attention's shares, the
     sigmoid of an activation."""
-    found = {id(node): node for node in nodes}
+    by_id = {id(node): node for node in nodes}
     stack = list(nodes)
     while stack:
         for v in stack.pop().inputs:
-            if v is None or id(v.node) in found or id(v.node) in owned or is_leaf(v.node):
+            if v is None or id(v.node) in by_id or id(v.node) in owned or is_leaf(v.node):
                 continue
             if not of_loss >> tree.at(v.node) & 1:
-                found[id(v.node)] = v.node
+                by_id[id(v.node)] = v.node
                 stack.append(v.node)
-    return sorted(found.values(), key=tree.at)
+    return sorted(by_id.values(), key=tree.at)
 
 
 def _of_loss(graph: Graph, tree: Ancestry, begins: Sequence[int]) -> int:
     """The nodes of the forward pass, of the head, and all that depends on the loss's gradient."""
-    found = tree.before[tree.at(loss_of(graph).node)]
+    bits = tree.before[tree.at(loss_of(graph).node)]
     if begins:
-        found |= tree.before[begins[0]]
+        bits |= tree.before[begins[0]]
     for begin in begins:
-        found |= tree.after[begin]
-    return found
+        bits |= tree.after[begin]
+    return bits
 
 
 def _as_groups(graph: Graph, tree: Ancestry, order: TapOrder, parts: Sequence[_Part]) -> list[Group]:
@@ -224,11 +224,11 @@ def _with_elementwise(nodes: Sequence[Node]) -> list[Node]:
             known[v] = OPS[v.node.op].elementwise and all(u in plain or again(u) for u in reads)
         return known[v]
 
-    found = {id(node): node for node in nodes}
+    by_id = {id(node): node for node in nodes}
     stack = [v for v in given if v not in plain and again(v)]
     while stack:
         node = stack.pop().node
-        if id(node) not in found:
-            found[id(node)] = node
+        if id(node) not in by_id:
+            by_id[id(node)] = node
             stack += [u for u in node.inputs if u is not None and not is_leaf(u.node) and u not in plain]
-    return list(found.values())
+    return list(by_id.values())

@@ -92,7 +92,7 @@ def find_kernels(
     held: set[int] = set()
     refused: dict[int, str] = {}
     places: dict[Value, Place] = {}
-    made = []
+    result = []
     users = step.users()
     batch = tokens = 0
     for group in find_groups(step, variant):
@@ -100,11 +100,11 @@ def find_kernels(
         if (group.kind.startswith("fwd") or variant == "linear") and len(begin) == 3:
             batch, tokens = begin[:2]
         try:
-            made.append(_kernel(group, batch, tokens, arrays, places, users))
+            result.append(_kernel(group, batch, tokens, arrays, places, users))
             held |= {id(node) for node in group.nodes}
         except Unfit as why:
             refused |= {id(node): str(why) for node in group.nodes}
-    return tuple(made), tuple(left_out(step, variant, held, refused))
+    return tuple(result), tuple(left_out(step, variant, held, refused))
 
 
 def _kernel(
@@ -139,12 +139,12 @@ def _written(
         start += tap.channels
     for node in group.nodes:
         writer.write(node)
-    found = [_tokens_last(writer.placed[v], tokens) for v in group.outputs]
+    placed = [_tokens_last(writer.placed[v], tokens) for v in group.outputs]
     outputs = [
         Tap(_name(v, users), _count(v, batch, tokens), v, Place(tuple(p.tensor.shape), p.order))
-        for v, p in zip(group.outputs, found, strict=True)
+        for v, p in zip(group.outputs, placed, strict=True)
     ]
-    parts = [shaped(p.tensor, (batch, tap.channels, 1, tokens)) for p, tap in zip(found, outputs, strict=True)]
+    parts = [shaped(p.tensor, (batch, tap.channels, 1, tokens)) for p, tap in zip(placed, outputs, strict=True)]
     result = hx.concat(*parts, axis=1) if len(parts) > 1 else parts[0]
     graph = fold(hx.graph({OUTPUT: result}, name=f"{_place(group.layer)}.{group.kind}"), load_target("host"))
     places |= {tap.value: tap.place for tap in outputs}
@@ -197,9 +197,9 @@ def _layer(weight: Node) -> str:
 
 
 def _arrays(step: Graph, given: Mapping[str, Any]) -> dict[str, Array]:
-    found = {str(n.attrs["name"]): n for n in step.nodes if n.op in ("param", "state")}
+    by_name = {str(n.attrs["name"]): n for n in step.nodes if n.op in ("param", "state")}
     for name, array in given.items():
-        if name in found and tuple(array.shape) != found[name].values[0].shape:
-            raise Error(f"[train.kernels] {name}: got shape {array.shape}, need {found[name].values[0].shape}")
-    held = {name: node.data for name, node in found.items() if node.data is not None}
-    return {**held, **{name: array for name, array in given.items() if name in found}}
+        if name in by_name and tuple(array.shape) != by_name[name].values[0].shape:
+            raise Error(f"[train.kernels] {name}: got shape {array.shape}, need {by_name[name].values[0].shape}")
+    held = {name: node.data for name, node in by_name.items() if node.data is not None}
+    return {**held, **{name: array for name, array in given.items() if name in by_name}}

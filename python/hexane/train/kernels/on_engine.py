@@ -24,19 +24,19 @@ def on_engine(step: Graph, variant: Variant = "cpu-head") -> Graph:
     step that has no such program.
     """
     with collector_paused():
-        made, left = find_kernels(step, baked=False, variant=variant)
-        if not made:
+        kernels, left = find_kernels(step, baked=False, variant=variant)
+        if not kernels:
             raise Error(
                 "[train.on_engine] got a step without programs of the engine, need a residual network of tokens"
             )
-        return _Cut(made).of(step).decided(*left)
+        return _Cut(kernels).of(step).decided(*left)
 
 
 class _Cut:
     """Writes a step anew, with programs in the place of the nodes that they hold."""
 
-    def __init__(self, made: tuple[Kernel, ...]) -> None:
-        self.maker = {tap.value: kernel for kernel in made for tap in kernel.outputs}
+    def __init__(self, kernels: tuple[Kernel, ...]) -> None:
+        self.maker = {tap.value: kernel for kernel in kernels for tap in kernel.outputs}
         self.now: dict[Value, Value] = {}
         self.ends: dict[str, tuple[Value, Value]] = {}
 
@@ -69,8 +69,8 @@ class _Cut:
     def _write(self, node: Node, kernel: Kernel | None) -> None:
         if kernel is None:
             inputs = tuple(None if v is None else self.now.get(v, v) for v in node.inputs)
-            made = node if inputs == node.inputs else node.with_inputs(inputs)
-            self.now |= dict(zip(node.values, made.values, strict=True))
+            changed = node if inputs == node.inputs else node.with_inputs(inputs)
+            self.now |= dict(zip(node.values, changed.values, strict=True))
             return
         with source_scope(kernel.name):
             self._write_program(kernel)

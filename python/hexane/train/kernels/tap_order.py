@@ -78,11 +78,11 @@ class TapOrder:
 
     def _forward(self, branch: Branch) -> None:
         tree, inside = self._tree, self._tree.bits(branch.nodes)
-        made = inside & _after_products(tree, branch.nodes)
+        behind = inside & _after_products(tree, branch.nodes)
         self._mark(branch.nodes[-1:], RESULT)
-        self._mark(tree.among(inside & ~made), "norm")
-        for part, bits in (_attention(tree, branch) or _gate(tree, branch, made)).items():
-            nodes = list(tree.among(bits & made))
+        self._mark(tree.among(inside & ~behind), "norm")
+        for part, bits in (_attention(tree, branch) or _gate(tree, branch, behind)).items():
+            nodes = list(tree.among(bits & behind))
             self._mark(nodes, part)
             products = tree.bits(node for node in nodes if node.op in PRODUCTS)
             for node in nodes:
@@ -104,7 +104,7 @@ class TapOrder:
             weight = matrix_of(node)
             part = "" if weight is None else self._weights.get(id(weight), "")
             if part in _GRADIENTS:
-                self._mark((made for v in values[:2] for made in _moved(v)), _GRADIENTS[part])
+                self._mark((moved for v in values[:2] for moved in _moved(v)), _GRADIENTS[part])
 
 
 def _attention(tree: Ancestry, branch: Branch) -> dict[str, int] | None:
@@ -132,13 +132,13 @@ def _of_attention(tree: Ancestry, branch: Branch, operands: Sequence[Value | Non
     return {"Q": q & ~several, "K": k & ~several, "V": v & ~several, "attention": attention}
 
 
-def _gate(tree: Ancestry, branch: Branch, made: int) -> dict[str, int]:
+def _gate(tree: Ancestry, branch: Branch, behind: int) -> dict[str, int]:
     """The two products of a branch without attention, before any activation, and the nodes computed from them before
     the next product. made: the products and their dependents."""
     products = tree.bits(node for node in branch.nodes if node.op in PRODUCTS)
     linear = 0
-    for node in tree.among(made):
-        computed = tree.bits(v.node for v in node.inputs if v is not None) & made
+    for node in tree.among(behind):
+        computed = tree.bits(v.node for v in node.inputs if v is not None) & behind
         is_scaled = node.op == "mul" and any(v is not None and is_leaf(v.node) for v in node.inputs)
         if (node.op in _LINEAR or is_scaled) and not computed & ~linear:
             linear |= 1 << tree.at(node)
@@ -148,21 +148,21 @@ def _gate(tree: Ancestry, branch: Branch, made: int) -> dict[str, int]:
             continue
         h1, h3 = operands
         if h1 & ~h3 & products and h3 & ~h1 & products:
-            if not h1 & made & ~linear:
+            if not h1 & behind & ~linear:
                 h1, h3 = h3, h1  # the activation is in the other operand
             after = tree.after[tree.at(node)]
             gated = after & ~_after_products(tree, [n for n in branch.nodes if after >> tree.at(n) & 1])
             return {"h1": h1 & linear, "h3": h3 & linear, "gated": gated}
-    activated = made & ~linear
+    activated = behind & ~linear
     return {"h1": linear, "gated": activated & ~_after_products(tree, list(tree.among(activated)))}
 
 
 def _after_products(tree: Ancestry, nodes: Iterable[Node]) -> int:
     """The products among the nodes, and all that depends on them."""
-    found = 0
+    bits = 0
     for node in nodes:
-        found |= tree.after[tree.at(node)] if node.op in PRODUCTS else 0
-    return found
+        bits |= tree.after[tree.at(node)] if node.op in PRODUCTS else 0
+    return bits
 
 
 def _moved(value: Value) -> Iterator[Node]:

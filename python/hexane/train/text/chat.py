@@ -81,18 +81,18 @@ class ChatTemplate:
         """
         if not self._generation:
             return self.render(messages, answer=False), None
-        text, found, first = "", [], 0
+        text, spans, first = "", [], 0
         marked = self._rendered(messages, add_generation_prompt=False, **{MARKED: True})
         for part in re.split(f"([{BEGIN}{END}])", marked):
             if part == BEGIN:
                 first = len(text)
             elif part == END:
-                found.append((first, len(text)))
+                spans.append((first, len(text)))
             else:
                 text += part
         if text != self.render(messages, answer=False):
             raise Error(f"{self._where}: got other text with marks of answers, need messages without U+FDD0 and U+FDD1")
-        return text, found
+        return text, spans
 
     def _rendered(self, messages: Sequence[Mapping[str, Any]], **given: Any) -> str:
         try:
@@ -136,13 +136,13 @@ def read_end_mark(folder: Path) -> str | None:
 
 
 def _marks(config: Mapping[str, Any]) -> dict[str, str]:
-    found = {}
+    marks = {}
     for name in MARKS:
         given = config.get(name)
         text = given.get("content") if isinstance(given, dict) else given
         if isinstance(text, str):
-            found[name] = text
-    return found
+            marks[name] = text
+    return marks
 
 
 def _object(folder: Path, name: str, where: str) -> dict[str, Any]:
@@ -150,12 +150,12 @@ def _object(folder: Path, name: str, where: str) -> dict[str, Any]:
     if not (folder / name).exists():
         return {}
     try:
-        found = json.loads(_read(folder, name, where))
+        fields = json.loads(_read(folder, name, where))
     except (ValueError, RecursionError) as error:
         raise Error(f"{where}: {name}: {error}, need JSON") from None
-    if not isinstance(found, dict):
-        raise Error(f"{where}: {name}: got {type(found).__name__}, need an object")
-    return found
+    if not isinstance(fields, dict):
+        raise Error(f"{where}: {name}: got {type(fields).__name__}, need an object")
+    return fields
 
 
 def _read(folder: Path, name: str, where: str) -> str:

@@ -97,24 +97,24 @@ def _messages(line: bytes) -> Messages:
     """The messages of a line. Raises Error for anything else."""
     need = 'need {"messages": [..]} or {"prompt": .., "completion": ..}'
     try:
-        found = json.loads(line)
+        record = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise Error(f"{error}, {need}") from None
-    if not isinstance(found, dict):
-        raise Error(f"got {type(found).__name__}, {need}")
-    given = [name for name in ("messages", "prompt", "completion") if name in found]
+    if not isinstance(record, dict):
+        raise Error(f"got {type(record).__name__}, {need}")
+    given = [name for name in ("messages", "prompt", "completion") if name in record]
     if given == ["prompt", "completion"]:
         messages: Any = [
-            {"role": "user", "content": found["prompt"]},
-            {"role": ASSISTANT, "content": found["completion"]},
+            {"role": "user", "content": record["prompt"]},
+            {"role": ASSISTANT, "content": record["completion"]},
         ]
     elif given == ["messages"]:
-        messages = found["messages"]
+        messages = record["messages"]
     else:
-        raise Error(f"got {', '.join(given) or ', '.join(map(str, found)) or 'nothing'}, {need}")
+        raise Error(f"got {', '.join(given) or ', '.join(map(str, record)) or 'nothing'}, {need}")
     if not isinstance(messages, list) or not messages:
         raise Error("messages: got none, need a list with one at least")
-    for number, one in enumerate([found, *messages]):
+    for number, one in enumerate([record, *messages]):
         where = f"message {number}: " if number else ""
         if not isinstance(one, dict):
             raise Error(f"{where}got {type(one).__name__}, need an object with role and content")

@@ -100,19 +100,19 @@ class _Metadata:
             return [default] * len(self.pieces)
         if getattr(value, "shape", None) != (len(self.pieces),):
             raise Error(f"{self.where}: tokenizer.ggml.{key}: got another count, need {len(self.pieces)} numbers")
-        found: list[float] = value.tolist()
-        if not all(map(isfinite, found)):
+        numbers: list[float] = value.tolist()
+        if not all(map(isfinite, numbers)):
             raise Error(f"{self.where}: tokenizer.ggml.{key}: got a number that is not finite, need finite ones")
-        return found
+        return numbers
 
     def id_of(self, key: str) -> int | None:
         name = f"{key}_token_id"
         if f"tokenizer.ggml.{name}" not in self.metadata:
             return None
-        found: int = self.get(name, int)
-        if not 0 <= found < len(self.pieces):
-            raise Error(f"{self.where}: tokenizer.ggml.{name}: got {found}, need one below {len(self.pieces)}")
-        return found
+        number: int = self.get(name, int)
+        if not 0 <= number < len(self.pieces):
+            raise Error(f"{self.where}: tokenizer.ggml.{name}: got {number}, need one below {len(self.pieces)}")
+        return number
 
     def tokenizer(self, package: Any) -> Tokenizer:
         kind = self.get("model", str)
@@ -202,11 +202,11 @@ class _Metadata:
         typed = list(zip(self.pieces, self.types, strict=True))
         special = [piece for piece, kind in typed if kind == CONTROL or piece in named]
         plain = [piece for piece, kind in typed if kind == USER and piece not in named]
-        made, drops = package.AddedToken, self.drops_space()
+        token, drops = package.AddedToken, self.drops_space()
         inner.add_special_tokens(
-            [made(one, special=True, normalized=False, rstrip=drops and one not in KEEP_SPACE) for one in special]
+            [token(one, special=True, normalized=False, rstrip=drops and one not in KEEP_SPACE) for one in special]
         )
-        inner.add_tokens([made(one, special=False, normalized=False) for one in plain])
+        inner.add_tokens([token(one, special=False, normalized=False) for one in plain])
 
     def drops_space(self) -> bool:
         """Whether white space after a control token is dropped. Files of Phi-3 and 3.5 do not say so; their

@@ -30,14 +30,14 @@ class Pieces:
         """All pairs of pieces that make a third, in the order in which they are joined."""
         first = BYTES.stop if self.has_bytes else len(MARKERS)
         ids = {self.pieces[i]: i for i in range(first, len(self.pieces))}
-        found = [
+        pairs = [
             (-self.scores[i], i, ids[piece[:cut]], ids[piece[cut:]])
             for piece, i in ids.items()
             for cut in range(1, len(piece))
             if piece[:cut] in ids and piece[cut:] in ids
         ]
-        found.sort()
-        return [(self.pieces[left], self.pieces[right]) for _, _, left, right in found]
+        pairs.sort()
+        return [(self.pieces[left], self.pieces[right]) for _, _, left, right in pairs]
 
 
 def read_pieces(data: bytes, where: str) -> Pieces:

@@ -90,9 +90,9 @@ def save_conversations(
 
 
 def _stored(ids: Sequence[int] | Array, vocab: int, where: str) -> Array:
-    found = np.asarray(ids, np.int64)
-    _check(found, vocab, where, 0)
-    return found.astype(np.dtype(token_dtype(vocab)).newbyteorder("<"))
+    numbers = np.asarray(ids, np.int64)
+    _check(numbers, vocab, where, 0)
+    return numbers.astype(np.dtype(token_dtype(vocab)).newbyteorder("<"))
 
 
 class TokenFile:

@@ -59,15 +59,15 @@ def read_record(path: str | os.PathLike[str]) -> TokenRecord | None:
 def parsed_record(text: str | bytes, where: str) -> TokenRecord:
     """A record from its JSON. Raises Error for anything else."""
     try:
-        found = json.loads(text) if len(text) <= LARGEST else None
+        fields = json.loads(text) if len(text) <= LARGEST else None
     except (ValueError, RecursionError):
-        found = None
+        fields = None
     need = "need the record that `hexane tokenize` wrote, or no such file"
-    if not isinstance(found, Mapping) or found.keys() != {"version", "tokens", "dtype", "vocab", "tokenizer"}:
+    if not isinstance(fields, Mapping) or fields.keys() != {"version", "tokens", "dtype", "vocab", "tokenizer"}:
         raise Error(f"{where}: got something else than a record of tokens, {need}")
-    if found["version"] != VERSION:
-        raise Error(f"{where}: version: got {found['version']!r}, need {VERSION}")
-    counts = all(isinstance(found[name], int) and found[name] > 0 for name in ("tokens", "vocab"))
-    if not counts or found["dtype"] not in DTYPES or not isinstance(found["tokenizer"], str | None):
+    if fields["version"] != VERSION:
+        raise Error(f"{where}: version: got {fields['version']!r}, need {VERSION}")
+    counts = all(isinstance(fields[name], int) and fields[name] > 0 for name in ("tokens", "vocab"))
+    if not counts or fields["dtype"] not in DTYPES or not isinstance(fields["tokenizer"], str | None):
         raise Error(f"{where}: got a damaged record of tokens, {need}")
-    return TokenRecord(found["tokens"], found["dtype"], found["vocab"], found["tokenizer"])
+    return TokenRecord(fields["tokens"], fields["dtype"], fields["vocab"], fields["tokenizer"])

@@ -60,8 +60,8 @@ class Tokenizer:
 
     def id_of(self, token: str) -> int | None:
         """The id of a token by its whole text."""
-        found = self._inner.token_to_id(token)
-        return None if found is None else int(found)
+        number = self._inner.token_to_id(token)
+        return None if number is None else int(number)
 
     def fits(self, rows: int) -> bool:
         """True if a model with this many rows has one for each token of the vocabulary. Added tokens may have none: the
@@ -84,9 +84,9 @@ class Tokenizer:
         places: list[tuple[int, int]] = []
         first = -len(self._prefix)
         for part in self._parts(f"{self._prefix}{text}" if text else ""):
-            found = self._inner.encode(part, add_special_tokens=False)
-            ids += found.ids
-            places += [(max(first + begin, 0), max(first + end, 0)) for begin, end in found.offsets]
+            encoding = self._inner.encode(part, add_special_tokens=False)
+            ids += encoding.ids
+            places += [(max(first + begin, 0), max(first + end, 0)) for begin, end in encoding.offsets]
             first += len(part)
         return ids, places
 
@@ -128,12 +128,12 @@ class Tokenizer:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a tokenizer.json that encodes as this one without `begin`."""
-        made = type(self._inner).from_str(self._inner.to_str())
+        copy = type(self._inner).from_str(self._inner.to_str())
         if self._prefix:
             from tokenizers import normalizers
 
-            made.normalizer = normalizers.Prepend(self._prefix)
-        made.save(os.fspath(path))
+            copy.normalizer = normalizers.Prepend(self._prefix)
+        copy.save(os.fspath(path))
 
 
 def _plain(token: str) -> str:
@@ -173,12 +173,12 @@ def read_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
 
 
 def _from_pieces(tokenizers: Any, data: bytes, where: str) -> Tokenizer:
-    found = read_pieces(data, where)
+    pieces = read_pieces(data, where)
     model = tokenizers.models.BPE(
-        vocab={piece: i for i, piece in enumerate(found.pieces)},
-        merges=found.merges(),
-        unk_token=found.pieces[0],
-        byte_fallback=found.has_bytes,
+        vocab={piece: i for i, piece in enumerate(pieces.pieces)},
+        merges=pieces.merges(),
+        unk_token=pieces.pieces[0],
+        byte_fallback=pieces.has_bytes,
     )
     inner = tokenizers.Tokenizer(model)
     decoders = tokenizers.decoders
@@ -187,8 +187,8 @@ def _from_pieces(tokenizers: Any, data: bytes, where: str) -> Tokenizer:
     )
     # Pieces have spaces where SentencePiece writes U+2581; a document begins with one. If no longer piece contains a
     # line end, it joins with nothing, so that the lines may be encoded separately.
-    lines_apart = not any("\n" in piece and len(piece) > 1 for piece in found.pieces)
-    return Tokenizer(inner, len(found.pieces), 1, 2, frozenset((1, 2)), prefix=" ", lines_apart=lines_apart)
+    lines_apart = not any("\n" in piece and len(piece) > 1 for piece in pieces.pieces)
+    return Tokenizer(inner, len(pieces.pieces), 1, 2, frozenset((1, 2)), prefix=" ", lines_apart=lines_apart)
 
 
 def _from_json(tokenizers: Any, data: bytes, where: str) -> Tokenizer:

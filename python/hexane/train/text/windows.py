@@ -61,8 +61,8 @@ class TokenWindows:
         """The held-out tokens as batches of windows one after the other, at most `limit`. What does not fill a batch is
         left out. Raises Error where the held-out part has not one."""
         self._need("held out", self.held_out, self.batch * self.seq + 1)
-        found = windows_in_order(self.tokens, batch=self.batch, seq=self.seq, first=self.trained, limit=limit)
-        return [{name: array[self.rows] for name, array in one.items()} for one in found]
+        batches = windows_in_order(self.tokens, batch=self.batch, seq=self.seq, first=self.trained, limit=limit)
+        return [{name: array[self.rows] for name, array in one.items()} for one in batches]
 
     def _need(self, what: str, count: int, need: int) -> None:
         if count < need:

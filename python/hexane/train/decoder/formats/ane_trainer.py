@@ -138,12 +138,12 @@ def _config(file: BinaryFile, version: int, header: Mapping[str, Any]) -> LlamaC
 def _arrays(file: BinaryFile, config: LlamaConfig, moments: bool) -> tuple[dict[str, Array], ...]:
     """Weights, first and second moments."""
     shapes, offset = config.shapes(), HEADER
-    found: tuple[dict[str, Array], ...] = ({}, {}, {})
+    arrays: tuple[dict[str, Array], ...] = ({}, {}, {})
 
     def take(kind: int, name: str) -> None:
         nonlocal offset
         if kind == 0 or moments:
-            found[kind][name] = file.array(offset, shapes[name], "<f4", name)
+            arrays[kind][name] = file.array(offset, shapes[name], "<f4", name)
         offset += 4 * prod(shapes[name])
 
     for i in range(config.layers):
@@ -156,28 +156,28 @@ def _arrays(file: BinaryFile, config: LlamaConfig, moments: bool) -> tuple[dict[
     for name in (NORM, EMBEDDING):
         for kind in range(3):
             take(kind, name)
-    return found
+    return arrays
 
 
 def _heads_turned(version: int, config: LlamaConfig, arrays: Mapping[str, Array], *, back: bool) -> dict[str, Array]:
     """Query heads in the usual order, grouped by key head. back: in the file's order."""
-    found = dict(arrays)
+    turned = dict(arrays)
     if version == 2 or config.kv_heads in (1, config.heads):
-        return found
+        return turned
     order = np.arange(config.heads).reshape(-1, config.kv_heads).T.reshape(-1)
     order = np.argsort(order) if back else order
     for i in range(config.layers):
         for name, axis in (("self_attn.q_proj", 0), ("self_attn.o_proj", 1)):
-            array = found.get(layer(i, name))
+            array = turned.get(layer(i, name))
             if array is not None:
                 parts = (*array.shape[:axis], config.heads, config.head_dim, *array.shape[axis + 1 :])
-                found[layer(i, name)] = array.reshape(parts).take(order, axis=axis).reshape(array.shape)
-    return found
+                turned[layer(i, name)] = array.reshape(parts).take(order, axis=axis).reshape(array.shape)
+    return turned
 
 
 def _read(path: Path) -> tuple[LlamaConfig, dict[str, Array]]:
-    found = read_checkpoint(path, moments=False)
-    return found.config, dict(found.weights)
+    checkpoint = read_checkpoint(path, moments=False)
+    return checkpoint.config, dict(checkpoint.weights)
 
 
 def _writes(version: int) -> Callable[[Path, LlamaConfig, Mapping[str, Array]], None]:

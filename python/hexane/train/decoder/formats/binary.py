@@ -31,10 +31,10 @@ class BinaryFile:
         """Raises Error where the file ends before."""
         if offset + size > self.size:
             raise Error(f"{self.where}: {what}: got a file of {self.size} bytes, need {offset + size}")
-        found = os.pread(self.descriptor, size, offset)
-        if len(found) != size:
-            raise self._shorter(offset + len(found))
-        return found
+        data = os.pread(self.descriptor, size, offset)
+        if len(data) != size:
+            raise self._shorter(offset + len(data))
+        return data
 
     def numbers(self, offset: int, form: str, what: str) -> tuple[int | float, ...]:
         """Little-endian numbers, `form` as struct has it."""
@@ -49,15 +49,15 @@ class BinaryFile:
         size = prod(shape) * np.dtype(dtype).itemsize
         if offset + size > self.size:
             raise Error(f"{self.where}: {what}: got a file of {self.size} bytes, need {offset + size}")
-        found = np.empty(shape, dtype)
-        view: Any = found.reshape(-1).view(np.uint8)
+        array = np.empty(shape, dtype)
+        view: Any = array.reshape(-1).view(np.uint8)
         done = 0
         while done < size:
             read = os.preadv(self.descriptor, [view[done:]], offset + done)
             if not read:
                 raise self._shorter(offset + done)
             done += read
-        return found.astype(found.dtype.newbyteorder("="), copy=False)
+        return array.astype(array.dtype.newbyteorder("="), copy=False)
 
     def check_size(self, need: int, what: str) -> None:
         """Raises Error unless the file has just so many bytes. what: says of what sizes."""

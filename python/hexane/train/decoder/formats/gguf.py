@@ -65,8 +65,8 @@ def read_stored(path: Path) -> tuple[LlamaConfig, dict[str, Array | Tensor]]:
 def end_ids(path: Path) -> frozenset[int]:
     """The tokens that end a text or an answer."""
     with open_gguf(path, WHERE) as file:
-        found = (file.metadata.get(f"tokenizer.ggml.{name}_token_id") for name in END_IDS)
-        return frozenset(one for one in found if type(one) is int)
+        ids = (file.metadata.get(f"tokenizer.ggml.{name}_token_id") for name in END_IDS)
+        return frozenset(one for one in ids if type(one) is int)
 
 
 def family(path: Path) -> str:
@@ -93,7 +93,7 @@ def _read_all(file: GgufFile, stored: bool) -> tuple[LlamaConfig, dict[str, Arra
     used = {place.tensor for place in places.values()}
     if unknown := sorted(set(file.tensors) - used - set(FACTORS)):
         raise Error(f"{file.where}: got the tensors {', '.join(unknown[:4])}, need those of {name} alone")
-    found: dict[str, Array | Tensor] = {}
+    weights: dict[str, Array | Tensor] = {}
     wide = 0
     for own, shape in config.shapes().items():
         place = places[own]
@@ -112,11 +112,11 @@ def _read_all(file: GgufFile, stored: bool) -> tuple[LlamaConfig, dict[str, Arra
         if whole is None:
             tensor = file.tensors[place.tensor]
             whole = file.read_blocks(tensor) if _stays(tensor, stored) else file.read(tensor)
-        found[own] = _part(whole, place)
+        weights[own] = _part(whole, place)
         left[place.tensor] -= 1
         if left[place.tensor]:
             held[place.tensor] = whole
-    return config, found
+    return config, weights
 
 
 def _stays(tensor: GgufTensor, stored: bool) -> bool:
@@ -133,11 +133,11 @@ class _Place:
 
 
 def _place(config: LlamaConfig, architecture: str, own: str) -> _Place:
-    found = LAYER.fullmatch(own)
-    if found is None:
+    match = LAYER.fullmatch(own)
+    if match is None:
         stem, _, kind = own.rpartition(".")
         return _Place(f"{OUTER[f'{stem}.weight']}.{kind}")
-    i, part, kind = found.groups()
+    i, part, kind = match.groups()
     for fused, parts in FUSED.get(architecture, {}).items():
         if part in parts:
             queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
@@ -156,5 +156,5 @@ def _part(whole: Array | Blocks, place: _Place) -> Array | Tensor:
     if not isinstance(whole, Blocks):
         return rows(whole)
     operands = [constant(rows(whole.integers), ()), constant(rows(whole.scales), ())]
-    (made,) = apply(OPS["decode_blocks"], operands, {}, ())
-    return Tensor(made)
+    (value,) = apply(OPS["decode_blocks"], operands, {}, ())
+    return Tensor(value)

@@ -171,17 +171,17 @@ class _Metadata:
     def rotation(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         if self.family.parts.get("rope") == "none":
             return {}
-        found: dict[str, Any] = {"rope_theta": _shortest(self.get("rope.freq_base", (float, int), 10000.0))}
+        rope: dict[str, Any] = {"rope_theta": _shortest(self.get("rope.freq_base", (float, int), 10000.0))}
         turned, wide = self.integer("rope.dimension_count"), fields["head_dim"]
         if turned is not None and turned != wide:
             if not self.family.partial or not 0 < turned < wide:
                 name = f"{self.name}.rope.dimension_count"
                 raise Error(f"{self.where}: {name}: got {turned}, need the {wide} channels of a head")
-            found["partial_rotary_factor"] = turned / wide
+            rope["partial_rotary_factor"] = turned / wide
         if "rope_local_base_freq" in self.family.reads:
             local = self.number("rope.freq_base_swa")
-            found |= {} if local is None else {"rope_local_base_freq": _shortest(local)}
-        return {**found, **self.scaling(fields)}
+            rope |= {} if local is None else {"rope_local_base_freq": _shortest(local)}
+        return {**rope, **self.scaling(fields)}
 
     def scaling(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         kind = self.get("rope.scaling.type", str, "none")
@@ -231,30 +231,30 @@ class _Metadata:
             raise Error(f"{self.where}: {FREQUENCIES}: {error}") from None
 
     def parts(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        parts: dict[str, Any] = {}
         if "sliding_window" in self.family.reads and self.family.local != "late":
             window = self.integer("attention.sliding_window")
-            found |= {} if window is None else {"sliding_window": window or None}
+            parts |= {} if window is None else {"sliding_window": window or None}
         elif self.name == "llama" and (window := self.integer("attention.sliding_window")):
-            found |= {"model_type": "mistral", "sliding_window": window}
+            parts |= {"model_type": "mistral", "sliding_window": window}
         pattern = self.file.metadata.get(f"{self.name}.attention.sliding_window_pattern")
         if pattern is not None and self.name in ("gemma2", "gemma3"):
             self.read.add(f"{self.name}.attention.sliding_window_pattern")
             if isinstance(pattern, np.ndarray):
-                found["layer_types"] = [SLIDING if one else FULL for one in pattern]
+                parts["layer_types"] = [SLIDING if one else FULL for one in pattern]
             else:
-                found["layer_types"] = [
+                parts["layer_types"] = [
                     FULL if pattern and (i + 1) % pattern == 0 else SLIDING for i in range(fields["num_hidden_layers"])
                 ]
         for name in ("attn_logit_softcapping", "final_logit_softcapping"):
             if name in self.family.reads:
                 value = self.number(name)
-                found[name] = None if value in (None, 0) else _shortest(value)
+                parts[name] = None if value in (None, 0) else _shortest(value)
         if "query_pre_attn_scalar" in self.family.reads:
             large = {"gemma2": LARGE_GEMMA2, "gemma3": LARGE_GEMMA3}[self.name] == fields["num_hidden_layers"]
             wide = fields["hidden_size"] // max(fields["num_attention_heads"], 1)
-            found["query_pre_attn_scalar"] = wide if large else fields["head_dim"]
-        return found
+            parts["query_pre_attn_scalar"] = wide if large else fields["head_dim"]
+        return parts
 
 
 def _shortest(number: float) -> float:

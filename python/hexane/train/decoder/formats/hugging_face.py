@@ -39,25 +39,25 @@ def _read(path: Path) -> tuple[LlamaConfig, dict[str, Array]]:
     where = f"[train.load_llama] {folder / CONFIG}"
     fields = _fields(folder, where)
     config, family = config_in(where, fields), str(fields["model_type"])
-    found = {name: a for name, a in as_named(family, _tensors(path)).items() if not is_buffer(family, name)}
+    arrays = {name: a for name, a in as_named(family, _tensors(path)).items() if not is_buffer(family, name)}
     head_name = source(config, family, HEAD, ()).name
-    head = found.pop(head_name) if config.tied and head_name in found else None
+    head = arrays.pop(head_name) if config.tied and head_name in arrays else None
     # Before the names are listed: a file may claim more layers than can be.
     need = count_of_tensors(config, family)
-    if len(found) != need:
-        raise Error(f"{where}: got {config.layers} layers and {len(found)} tensors, need {need} tensors")
+    if len(arrays) != need:
+        raise Error(f"{where}: got {config.layers} layers and {len(arrays)} tensors, need {need} tensors")
     sources = {name: source(config, family, name, shape) for name, shape in config.shapes().items()}
     for one in sources.values():
-        if one.name not in found:
+        if one.name not in arrays:
             raise Error(
                 f"[train.load_llama] {folder}: got no tensor {one.name!r}, need those of a model of this config"
             )
-        array = found[one.name]
+        array = arrays[one.name]
         if array.shape != one.shape or array.dtype.name not in FLOATS:
             got = f"{array.dtype.name} of shape {array.shape}"
             need_text = f"shape {one.shape} in one of {', '.join(FLOATS)}"
             raise Error(f"[train.load_llama] {folder}: {one.name}: got {got}, need {need_text}")
-    if head is not None and not _same(head, found[sources[EMBEDDING].name]):
+    if head is not None and not _same(head, arrays[sources[EMBEDDING].name]):
         raise Error(
             f"{where}: tie_word_embeddings: got true and a {head_name} that is not the embedding, need one of them"
         )
@@ -66,7 +66,7 @@ def _read(path: Path) -> tuple[LlamaConfig, dict[str, Array]]:
     weights: dict[str, Array] = {}
     for name, one in sources.items():
         # Arrays are freed after their last use, so that there is no whole second copy of bf16 weights.
-        array = found.pop(one.name) if last[one.name] == name else found[one.name]
+        array = arrays.pop(one.name) if last[one.name] == name else arrays[one.name]
         weights[name] = _as_fp32(folder, one.name, np.asarray(one.part(array), order="C"))
     return config, weights
 
@@ -87,15 +87,15 @@ def _same(one: Array, other: Array) -> bool:
 
 def _as_fp32(folder: Path, name: str, array: Array) -> Array:
     with np.errstate(over="ignore"):
-        found = array.astype(np.float32, copy=False)
-    if array.dtype == np.float64 and not np.array_equal(found, array, equal_nan=True):
+        wide = array.astype(np.float32, copy=False)
+    if array.dtype == np.float64 and not np.array_equal(wide, array, equal_nan=True):
         raise Error(f"[train.load_llama] {folder}: {name}: got numbers that only fp64 has, need those of fp32")
-    return found
+    return wide
 
 
 def end_ids(folder: Path) -> frozenset[int]:
     """The tokens that end a text, by the files of a folder. Raises Error for a damaged file."""
-    found: set[int] = set()
+    ends: set[int] = set()
     for name in (CONFIG, GENERATION):
         if not (folder / name).exists():
             continue
@@ -104,8 +104,8 @@ def end_ids(folder: Path) -> frozenset[int]:
         ids = given if isinstance(given, list) else [] if given is None else [given]
         if any(isinstance(one, bool) or not isinstance(one, int) for one in ids):
             raise Error(f"{where}: eos_token_id: got {short(given)}, need an integer, or a list of them")
-        found |= set(ids)
-    return frozenset(found)
+        ends |= set(ids)
+    return frozenset(ends)
 
 
 def family(folder: Path) -> str:
@@ -115,14 +115,14 @@ def family(folder: Path) -> str:
 
 def _fields(folder: Path, where: str, name: str = CONFIG) -> dict[str, Any]:
     try:
-        found = json.loads(read_all(open_next_to(folder, name, f"[train.load_llama] {folder}"), where))
+        fields = json.loads(read_all(open_next_to(folder, name, f"[train.load_llama] {folder}"), where))
     except OSError as error:
         raise Error(f"[train.load_llama] {folder}: {error.strerror}, need a readable folder") from None
     except (ValueError, RecursionError) as error:
         raise Error(f"{where}: {error}, need JSON") from None
-    if not isinstance(found, dict):
-        raise Error(f"{where}: got {type(found).__name__}, need an object")
-    return found
+    if not isinstance(fields, dict):
+        raise Error(f"{where}: got {type(fields).__name__}, need an object")
+    return fields
 
 
 def _write(folder: Path, config: LlamaConfig, weights: Mapping[str, Array], shard_bytes: int = SHARD_BYTES) -> None:

@@ -72,14 +72,14 @@ class _Reader:
         return self.family.names.get(own, FIELDS[own])
 
     def sizes(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        sizes: dict[str, Any] = {}
         for own in FIELDS:
             name = self.name(own)
             value = self.get(name) if name else None
             if value is None and own in ("kv_heads", "head_dim"):
                 continue
             if own == "hidden" and value is None and name == "n_inner":
-                value = 4 * found["dim"] if isinstance(found.get("dim"), int) else 1
+                value = 4 * sizes["dim"] if isinstance(sizes.get("dim"), int) else 1
             if own == "tied":
                 value = self.flag(name)
             elif own == "epsilon":
@@ -90,8 +90,8 @@ class _Reader:
                 self.bad(name, "at least 1")
             elif value > LARGEST:
                 self.bad(name, f"an integer up to {LARGEST}")
-            found[own] = value
-        return found
+            sizes[own] = value
+        return sizes
 
     def unknown(self) -> None:
         for name, needed in FIXED.items():
@@ -128,34 +128,34 @@ class _Reader:
         return float(value)
 
     def parts(self, sizes: dict[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = {"activation": self.activation()}
+        parts: dict[str, Any] = {"activation": self.activation()}
         if self.family.local and sizes["layers"] > MOST_LAYERS:
             raise Error(f"{self.where}: {self.name('layers')}: got {sizes['layers']}, need at most {MOST_LAYERS}")
         if self.has("attention_bias") and self.flag("attention_bias"):
-            found |= {"qkv_bias": True, "out_bias": True}
+            parts |= {"qkv_bias": True, "out_bias": True}
         if self.has("mlp_bias"):
-            found["mlp_bias"] = self.flag("mlp_bias")
+            parts["mlp_bias"] = self.flag("mlp_bias")
         if self.has("use_parallel_residual"):
-            found["parallel"] = self.flag("use_parallel_residual")
+            parts["parallel"] = self.flag("use_parallel_residual")
         if self.has("scale_attn_weights") and self.given.get("scale_attn_weights") is False:
-            found["attention_scale"] = 1.0
+            parts["attention_scale"] = 1.0
         if self.has("query_pre_attn_scalar"):
             scale = self.number("query_pre_attn_scalar") ** -0.5
-            found["attention_scale"] = 0.0 if scale == sizes["head_dim"] ** -0.5 else scale
+            parts["attention_scale"] = 0.0 if scale == sizes["head_dim"] ** -0.5 else scale
         for name, own in (("attn_logit_softcapping", "attention_cap"), ("final_logit_softcapping", "logit_cap")):
             if self.has(name) and self.get(name) is not None:
-                found[own] = self.number(name)
+                parts[own] = self.number(name)
         if self.family.parts.get("norm") == "rms+1":
-            found["embedding_scale"] = float(sizes["dim"]) ** 0.5
+            parts["embedding_scale"] = float(sizes["dim"]) ** 0.5
         if self.family.parts.get("rope") == "none":
-            found["positions"] = sizes["seq"]
+            parts["positions"] = sizes["seq"]
         else:
-            found |= self.rope(sizes)
+            parts |= self.rope(sizes)
         if self.has("no_rope_layers"):
-            found["unrotated"] = self.unrotated(sizes["layers"])
+            parts["unrotated"] = self.unrotated(sizes["layers"])
         if self.family.local:
-            found |= self.windows(sizes, found)
-        return found
+            parts |= self.windows(sizes, parts)
+        return parts
 
     def activation(self) -> str:
         name = next(
@@ -183,7 +183,7 @@ class _Reader:
             return ()
         return tuple(i for i in range(layers) if not given[i])
 
-    def windows(self, sizes: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    def windows(self, sizes: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
         """Layers with sliding-window attention, and the window. A window of all tokens counts as none."""
         window, kind, layers = self.get("sliding_window"), self.family.local, sizes["layers"]
         if window is not None and (type(window) is not int or window < 1):
@@ -206,7 +206,7 @@ class _Reader:
                 return {}
             local = list(range(max(late, 0), layers))
         elif kind == "unrotated":
-            local = list(found["unrotated"])
+            local = list(parts["unrotated"])
         elif kind == "all":
             local = list(range(layers))
         elif type(every) is int and every > 0:
@@ -214,14 +214,14 @@ class _Reader:
         else:
             self.bad("sliding_window_pattern", "an integer from 1 on")
             return {}
-        if not local or (window >= sizes["seq"] and not found.get("local_theta")):
+        if not local or (window >= sizes["seq"] and not parts.get("local_theta")):
             return {"local_theta": 0.0}
         return {"window": min(window, sizes["seq"]), "local": tuple(local)}
 
     # ---- rotary positions ----
 
     def rope(self, sizes: dict[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        rope: dict[str, Any] = {}
         name, given = self.rope_fields()
         if self.has("rope_local_base_freq"):
             near = given.pop(SLIDING, None) or {}
@@ -231,12 +231,12 @@ class _Reader:
             if not isinstance(given, dict) or not isinstance(near, dict) or self.kind(near) != "default":
                 self.bad(name, f"angles of {SLIDING!r} that are not scaled")
                 return {}
-            found["local_theta"] = self.positive(name, "rope_theta", theta)
+            rope["local_theta"] = self.positive(name, "rope_theta", theta)
         kind = self.kind(given)
         if kind is None:
             self.bad(name, "one rope_type")
             return {}
-        found["theta"] = self.theta(name, given)
+        rope["theta"] = self.theta(name, given)
         share = given.get("partial_rotary_factor", self.given.get("partial_rotary_factor"))
         if share is None:
             share = self.get("rotary_pct") if self.has("rotary_pct") else 1
@@ -245,13 +245,13 @@ class _Reader:
         if share != 1 and not self.family.partial:
             self.wrong.append(f"partial_rotary_factor: got {short(share)}, need 1")
         if channels != sizes["head_dim"]:
-            found["rotary_dim"] = channels
+            rope["rotary_dim"] = channels
             if channels < 2:
                 self.wrong.append(f"partial_rotary_factor: got {short(share)}, need a part of at least 2 channels")
         scaling, seq = self.scaling(name, kind, given, sizes["seq"])
         if scaling is not None:
-            found["scaling"] = scaling
-        return {**found, "seq": seq} if seq != sizes["seq"] else found
+            rope["scaling"] = scaling
+        return {**rope, "seq": seq} if seq != sizes["seq"] else rope
 
     def rope_fields(self) -> tuple[str, dict[str, Any]]:
         """The one object that says the angles, and its name."""
@@ -259,10 +259,10 @@ class _Reader:
         if len(names) == 2 and self.given[names[0]] != self.given[names[1]]:
             self.wrong.append("rope_scaling: got another than rope_parameters, need one of them")
         name = names[0] if names else "rope_scaling"
-        found = self.given.get(name)
-        if found is not None and not isinstance(found, dict):
+        value = self.given.get(name)
+        if value is not None and not isinstance(value, dict):
             self.bad(name, "an object, or none")
-        return name, dict(found) if isinstance(found, dict) else {}
+        return name, dict(value) if isinstance(value, dict) else {}
 
     @staticmethod
     def kind(given: Mapping[str, Any]) -> str | None:
@@ -375,13 +375,13 @@ def fields_of(where: str, config: LlamaConfig) -> dict[str, Any]:
     if config.residual != 1:
         raise Error(f"{where}: residual: got {config.residual!r}, need 1.0: the format cannot say another")
     for kind in WRITTEN:
-        found = _fields(config, kind)
+        written = _fields(config, kind)
         try:
-            read = config_in(where, found)
+            read = config_in(where, written)
         except Error:
             continue
         if all(one.name == "rope" or getattr(read, one.name) == getattr(config, one.name) for one in fields(config)):
-            return found
+            return written
     parts = ", ".join(f"{name}={short(value)}" for name, value in config.parts().items())
     raise Error(f"{where}: got a model with {parts}, need one of {', '.join(WRITTEN)}: the format cannot say another")
 
@@ -390,8 +390,8 @@ def _fields(config: LlamaConfig, kind: str) -> dict[str, Any]:
     family, c = FAMILIES[kind], config
     activation = next(name for name, own in reversed(list(ACTIVATIONS.items())) if own == c.activation)
     activation = {"swish": "silu", "gelu_python": "gelu", "gelu_fast": "gelu_pytorch_tanh"}.get(activation, activation)
-    found: dict[str, Any] = {"architectures": [family.about], "model_type": kind, "torch_dtype": "float32"}
-    found |= {name: getattr(c, own) for own, name in FIELDS.items()}
+    written: dict[str, Any] = {"architectures": [family.about], "model_type": kind, "torch_dtype": "float32"}
+    written |= {name: getattr(c, own) for own, name in FIELDS.items()}
     rest: dict[str, Any] = {
         "hidden_act": activation,
         "hidden_activation": activation,
@@ -408,28 +408,28 @@ def _fields(config: LlamaConfig, kind: str) -> dict[str, Any]:
         "final_logit_softcapping": c.logit_cap or None,
         "query_pre_attn_scalar": _scalar(c),
     }
-    return {**found, **{name: value for name, value in rest.items() if name in family.reads}}
+    return {**written, **{name: value for name, value in rest.items() if name in family.reads}}
 
 
 def _scalar(c: LlamaConfig) -> float | int:
     if not c.attention_scale:
         return c.head_dim
-    found = c.attention_scale**-2
-    return round(found) if round(found) > 0 and round(found) ** -0.5 == c.attention_scale else found
+    scalar = c.attention_scale**-2
+    return round(scalar) if round(scalar) > 0 and round(scalar) ** -0.5 == c.attention_scale else scalar
 
 
 def _rope_scaling(c: LlamaConfig) -> dict[str, Any] | None:
     s = c.scaling
     if s is None:
         return None
-    found: dict[str, Any] = {"rope_type": s.kind, "factor": s.factor}
+    scaling: dict[str, Any] = {"rope_type": s.kind, "factor": s.factor}
     if s.kind == "linear":
-        return found
-    found["original_max_position_embeddings"] = s.original
+        return scaling
+    scaling["original_max_position_embeddings"] = s.original
     if s.kind == "llama3":
-        return {**found, "low_freq_factor": s.low, "high_freq_factor": s.high}
+        return {**scaling, "low_freq_factor": s.low, "high_freq_factor": s.high}
     if s.kind == "yarn":
         more = {"beta_slow": s.low, "beta_fast": s.high, "truncate": s.whole, "attention_factor": s.attention}
-        return {**found, **more}
+        return {**scaling, **more}
     factors = {"short_factor": list(s.factors), "long_factor": list(s.factors), "attention_factor": s.attention}
     return {**factors, "rope_type": "longrope", "original_max_position_embeddings": c.seq}

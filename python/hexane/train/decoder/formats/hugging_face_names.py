@@ -78,11 +78,11 @@ def is_buffer(family: str, name: str) -> bool:
 def source(config: LlamaConfig, family: str, name: str, shape: tuple[int, ...]) -> Source:
     """Where the weight of this name and shape is."""
     names = NAMES.get(family, PLAIN)
-    found = LAYER.fullmatch(name)
-    if found is None:
+    match = LAYER.fullmatch(name)
+    if match is None:
         stem, _, kind = name.rpartition(".")
         return Source(f"{names.outer.get(f'{stem}.weight', stem)}.{kind}", shape, _whole)
-    i, part, kind = found.groups()
+    i, part, kind = match.groups()
     turned = names.transposed and len(shape) == 2
     for fused, parts in names.fused.items():
         if part in parts:

@@ -132,11 +132,11 @@ def flag_of_head(file: BinaryFile) -> bool:
 
 def _arrays(file: BinaryFile, config: LlamaConfig, order: Sequence[str], offset: int) -> tuple[dict[str, Array], int]:
     """Arrays one after the other from the offset on, and where they end."""
-    shapes, found = config.shapes(), {}
+    shapes, arrays = config.shapes(), {}
     for name in order:
-        found[name] = file.array(offset, shapes[name], "<f4", name)
+        arrays[name] = file.array(offset, shapes[name], "<f4", name)
         offset += 4 * prod(shapes[name])
-    return found, offset
+    return arrays, offset
 
 
 def _write_v0(path: Path, config: LlamaConfig, weights: Mapping[str, Array]) -> None:

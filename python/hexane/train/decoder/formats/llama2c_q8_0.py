@@ -48,14 +48,14 @@ def _read(path: Path) -> tuple[LlamaConfig, dict[str, Array]]:
         products = parameter_count(config) - norms
         need = HEADER + 4 * norms + products + 4 * (products // group)
         file.check_size(need, f"{sizes_text(config)}, groups of {group}")
-        shapes, found, offset = config.shapes(), {}, HEADER
+        shapes, weights, offset = config.shapes(), {}, HEADER
         for name in order_of_v1(config):
             if len(shapes[name]) == 1:
-                found[name] = file.array(offset, shapes[name], "<f4", name)
+                weights[name] = file.array(offset, shapes[name], "<f4", name)
                 offset += 4 * prod(shapes[name])
             else:
-                found[name], offset = _product(file, name, shapes[name], group, offset)
-    return config, found
+                weights[name], offset = _product(file, name, shapes[name], group, offset)
+    return config, weights
 
 
 def _product(file: BinaryFile, name: str, shape: tuple[int, ...], group: int, offset: int) -> tuple[Array, int]:
@@ -91,10 +91,10 @@ def quantised(groups: Array) -> list[Array]:
     others = np.flatnonzero((integers * scales[:, None] != groups).any(axis=1))
     for direction in (np.float32(0), np.float32(np.inf)):
         near = np.nextafter(scales[others], direction)
-        found = _integers(groups[others], near)
-        same = (found * near[:, None] == groups[others]).all(axis=1)
+        rounded = _integers(groups[others], near)
+        same = (rounded * near[:, None] == groups[others]).all(axis=1)
         rows = others[same]
-        scales[rows], integers[rows] = near[same], found[same]
+        scales[rows], integers[rows] = near[same], rounded[same]
         others = others[~same]
     return [integers, scales.astype("<f4")]
 
