@@ -76,10 +76,10 @@ class Answer(Iterator[str]):
             return text
         text = self._held + text
         self._held = ""
-        found = [at for at in (text.find(stop) for stop in self._stops) if at >= 0]
-        if found:
+        places = [at for at in (text.find(stop) for stop in self._stops) if at >= 0]
+        if places:
             self.ended_by = "stop"
-            return text[: min(found)]
+            return text[: min(places)]
         longest = max(map(len, self._stops)) - 1
         for count in range(min(longest, len(text)), 0, -1):
             if any(stop.startswith(text[-count:]) for stop in self._stops):

@@ -31,11 +31,11 @@ class ClipTokenizer:
         for one in texts:
             if not isinstance(one, str):
                 raise Error(f"[llm.embed] texts: got {type(one).__name__}, need texts")
-        found = [ids for ids, _ in self._inner.encode([self._spelled(one) for one in texts])]
+        rows = [ids for ids, _ in self._inner.encode([self._spelled(one) for one in texts])]
         if self.padding is None:
-            return found
-        rest = [[self.padding] * (self.most - len(ids)) for ids in found]
-        return [more + ids if self.left else ids + more for ids, more in zip(found, rest, strict=True)]
+            return rows
+        rest = [[self.padding] * (self.most - len(ids)) for ids in rows]
+        return [more + ids if self.left else ids + more for ids, more in zip(rows, rest, strict=True)]
 
     def _spelled(self, text: str) -> str:
         if not self.plain:

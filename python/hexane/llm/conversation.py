@@ -94,14 +94,14 @@ class Conversation:
         check_request(model.config, ids, steps, chosen.temperature, chosen.top_p, seed, model.tokenizer.vocab)
         draw = Sampler(seed=seed, **chosen._asdict())
         stream = TextStream(model.tokenizer, ids)
-        made: Answer
+        answer: Answer
 
         def reused(count: int) -> None:
-            made.reused = count
+            answer.reused = count
 
         source = _Source(self._cache, ids, min(len(ids) + steps, model.config.seq), draw, model)
-        made = Answer(ids, source.tokens(reused), stream, steps=steps, context=model.config.seq, stop=stop)
-        return made
+        answer = Answer(ids, source.tokens(reused), stream, steps=steps, context=model.config.seq, stop=stop)
+        return answer
 
     def known_of(self, ids: Sequence[int]) -> int:
         """How many tokens of a prompt the cache has."""

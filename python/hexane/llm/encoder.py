@@ -63,14 +63,14 @@ class TextEncoder:
         several = several_texts(texts)
         before = self.pooling.prompt if prompt is None else prompt
         rows = self.tokenizer.encode([self._begun(before, one) for one in several])
-        found = np.empty((len(rows), self.config.dim), np.float32)
-        for places, made in self._programs.run(rows, EMBEDDING):
-            found[places] = made[EMBEDDING]
+        vectors = np.empty((len(rows), self.config.dim), np.float32)
+        for places, results in self._programs.run(rows, EMBEDDING):
+            vectors[places] = results[EMBEDDING]
         if normalize and not self.pooling.normalized:
-            found /= np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
+            vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         elif normalize is False and self.pooling.normalized:
             raise Error("[llm.embed] normalize: got False for a model that normalizes, need True or None")
-        return found[0] if isinstance(texts, str) else found
+        return vectors[0] if isinstance(texts, str) else vectors
 
     def _begun(self, prompt: str, text: Any) -> str:
         if not isinstance(text, str):
@@ -94,13 +94,13 @@ class TextEncoder:
         alone = isinstance(inputs, (str, tuple)) or (len(inputs) > 0 and isinstance(inputs[0], (int, np.integer)))
         rows = [self._row(one) for one in ([inputs] if alone else inputs)]
         names = ANSWERS if self.config.head == "ForQuestionAnswering" else (LOGITS,)
-        found: list[Array] = [np.empty(0, np.float32)] * len(rows)
-        for places, made in self._programs.run(rows, *names):
-            arrays = np.stack([made[name] for name in names], -1) if len(names) > 1 else made[LOGITS]
+        results: list[Array] = [np.empty(0, np.float32)] * len(rows)
+        for places, outputs in self._programs.run(rows, *names):
+            arrays = np.stack([outputs[name] for name in names], -1) if len(names) > 1 else outputs[LOGITS]
             for place, array in zip(places, arrays, strict=True):
                 count = len(rows[place][0])
-                found[place] = array[:count].copy() if self.config.head in ROWS_OF_TOKENS else array.copy()
-        return found[0] if alone else found
+                results[place] = array[:count].copy() if self.config.head in ROWS_OF_TOKENS else array.copy()
+        return results[0] if alone else results
 
     def _row(self, one: Any) -> Row:
         if isinstance(one, (str, tuple)):
@@ -209,8 +209,8 @@ class Programs:
             types[i, : len(ids)] = kinds
         if self.config.types > 1:
             given[TYPES] = types
-        made = self.program(len(rows), room, *outputs)(**given)
-        return dict(made) if isinstance(made, Mapping) else {outputs[0]: made}
+        returned = self.program(len(rows), room, *outputs)(**given)
+        return dict(returned) if isinstance(returned, Mapping) else {outputs[0]: returned}
 
     def milliseconds(self, count: int, batch: int, calls: int) -> float:
         import time
@@ -242,17 +242,17 @@ def load_encoder(
         raise Error(f"[llm.load] {path}: got {files.config.vocab} tokens, need the tokenizer's {known.vocab}")
     options = Options(target="host", device="cpu", threads=threads, compress=compress)
     programs, quality = Programs(files.config, files.pooling, files.weights, options), None
-    made = TextEncoder(path, files, programs, known, None)
+    result = TextEncoder(path, files, programs, known, None)
     if options.compression not in (None, Compression("none")) and not force:
         plain = Programs(files.config, files.pooling, files.weights, replace(options, compress=None))
-        quality = _cosine(made, TextEncoder(path, files, plain, known, None))
+        quality = _cosine(result, TextEncoder(path, files, plain, known, None))
         if quality < LEAST_COSINE:
             raise Error(
                 f"[llm.load] compress: got embeddings whose cosine with those of the file's weights is {quality:.4f},"
                 f" need at least {LEAST_COSINE}: take more bits, or force=True"
             )
-        made.quality = quality
-    return made
+        result.quality = quality
+    return result
 
 
 def _cosine(one: TextEncoder, other: TextEncoder) -> float:

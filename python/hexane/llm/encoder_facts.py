@@ -102,16 +102,16 @@ def encoded_bytes(config: EncoderConfig, encoding: str) -> int:
         }
         compress = None if encoding == "none" else encoding
         options = Options(target="host", device="cpu", compress=compress)
-        made = Programs(small, Pooling(), weights, options).program(1, 1, "sentence_embedding")
-        return made.memory["weights"]
+        program = Programs(small, Pooling(), weights, options).program(1, 1, "sentence_embedding")
+        return program.memory["weights"]
 
     rows = min(config.vocab, ROWS)
-    found = bytes_of(1, rows)
+    size = bytes_of(1, rows)
     if config.layers > 1:
-        found += (bytes_of(2, rows) - found) * (config.layers - 1)
+        size += (bytes_of(2, rows) - size) * (config.layers - 1)
     if config.vocab > rows:
-        found += (bytes_of(1, 2 * rows) - bytes_of(1, rows)) * (config.vocab - rows) // rows
-    return found
+        size += (bytes_of(1, 2 * rows) - bytes_of(1, rows)) * (config.vocab - rows) // rows
+    return size
 
 
 def on_chip(graph: Graph, target: str) -> EncoderOnChip:
@@ -121,16 +121,16 @@ def on_chip(graph: Graph, target: str) -> EncoderOnChip:
         raise Error(f"[llm.facts] targets: got {target!r}, need chips: this CPU is measured")
     try:
         report = preflight(graph, target=target)
-        found = estimate_program(program_for(graph, chip), chip)
+        forecast = estimate_program(program_for(graph, chip), chip)
     except Error as error:
         return EncoderOnChip(chip.label, None, error=str(error))
     parts = sum(one.device == "ane" for one in report.segments)
     left = [one.op for segment in report.segments if segment.device != "ane" for one in segment.nodes]
     return EncoderOnChip(
         chip.label,
-        found.latency_us / 1e3,
-        found.p10_us / 1e3,
-        found.p90_us / 1e3,
+        forecast.latency_us / 1e3,
+        forecast.p10_us / 1e3,
+        forecast.p90_us / 1e3,
         parts,
         tuple(dict.fromkeys(left)),
     )

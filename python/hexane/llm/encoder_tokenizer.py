@@ -34,8 +34,8 @@ class EncoderTokenizer:
 
     def id_of(self, mark: str) -> int | None:
         """The id of a token; None where there is none."""
-        found: int | None = self._inner.token_to_id(mark)
-        return found
+        number: int | None = self._inner.token_to_id(mark)
+        return number
 
     def encode(self, texts: Sequence[Text]) -> list[tuple[list[int], list[int]]]:
         """The ids and the types of the tokens of each text or pair.
@@ -49,7 +49,7 @@ class EncoderTokenizer:
                 raise Error(f"{self._where}: got {type(one).__name__}, need texts, or pairs of them")
             for part in (one,) if isinstance(one, str) else one:
                 _check_utf8(part, self._where)
-        return [(list(found.ids), list(found.type_ids)) for found in self._inner.encode_batch(list(texts))]
+        return [(list(encoding.ids), list(encoding.type_ids)) for encoding in self._inner.encode_batch(list(texts))]
 
 
 def _encoded(inner: Any, text: str, where: str) -> Any:
@@ -121,17 +121,17 @@ def _word_pieces(package: Any, text: str, fields: Mapping[str, Any], where: str)
     """As transformers' BertTokenizer reads a vocabulary of one piece a line."""
     ids = {piece: i for i, piece in enumerate(text.removesuffix("\n").split("\n"))}
     _check_marks(ids, OF_BERT, where)
-    made = package.Tokenizer(package.models.WordPiece(vocab=ids, unk_token="[UNK]", max_input_chars_per_word=100))
-    made.normalizer = package.normalizers.BertNormalizer(
+    tokenizer = package.Tokenizer(package.models.WordPiece(vocab=ids, unk_token="[UNK]", max_input_chars_per_word=100))
+    tokenizer.normalizer = package.normalizers.BertNormalizer(
         clean_text=True,
         handle_chinese_chars=fields.get("tokenize_chinese_chars", True),
         strip_accents=fields.get("strip_accents"),
         lowercase=fields.get("do_lower_case", True),
     )
-    made.pre_tokenizer = package.pre_tokenizers.BertPreTokenizer()
-    made.post_processor = package.processors.BertProcessing(("[SEP]", ids["[SEP]"]), ("[CLS]", ids["[CLS]"]))
-    made.add_special_tokens(list(OF_BERT))
-    return made
+    tokenizer.pre_tokenizer = package.pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = package.processors.BertProcessing(("[SEP]", ids["[SEP]"]), ("[CLS]", ids["[CLS]"]))
+    tokenizer.add_special_tokens(list(OF_BERT))
+    return tokenizer
 
 
 def _byte_pairs(package: Any, folder: Path, fields: Mapping[str, Any], where: str) -> Any:
@@ -143,14 +143,14 @@ def _byte_pairs(package: Any, folder: Path, fields: Mapping[str, Any], where: st
     if bad := [pair for pair in pairs if len(pair) != 2]:
         raise Error(f"{where}: merges.txt: got {' '.join(bad[0])!r}, need two pieces in each line")
     space = fields.get("add_prefix_space", False)
-    made = package.Tokenizer(package.models.BPE(vocab=ids, merges=[(a, b) for a, b in pairs], fuse_unk=False))
-    made.pre_tokenizer = package.pre_tokenizers.ByteLevel(add_prefix_space=space)
-    made.post_processor = package.processors.RobertaProcessing(
+    tokenizer = package.Tokenizer(package.models.BPE(vocab=ids, merges=[(a, b) for a, b in pairs], fuse_unk=False))
+    tokenizer.pre_tokenizer = package.pre_tokenizers.ByteLevel(add_prefix_space=space)
+    tokenizer.post_processor = package.processors.RobertaProcessing(
         ("</s>", ids["</s>"]), ("<s>", ids["<s>"]), trim_offsets=True, add_prefix_space=space
     )
     mask = package.AddedToken("<mask>", lstrip=True, special=True)  # as the tokenizer.json of published models has it
-    made.add_special_tokens([*OF_ROBERTA[:-1], mask])
-    return made
+    tokenizer.add_special_tokens([*OF_ROBERTA[:-1], mask])
+    return tokenizer
 
 
 def _check_marks(ids: Mapping[str, Any], marks: Sequence[str], where: str) -> None:
@@ -163,12 +163,12 @@ def _fields(folder: Path, name: str, where: str) -> dict[str, Any]:
     if not (folder / name).is_file():
         return {}
     try:
-        found = json.loads(_next_to(folder, name, where))
+        fields = json.loads(_next_to(folder, name, where))
     except (ValueError, RecursionError) as error:
         raise Error(f"{where}: {name}: {error}, need JSON") from None
-    if not isinstance(found, dict):
-        raise Error(f"{where}: {name}: got {type(found).__name__}, need an object")
-    return found
+    if not isinstance(fields, dict):
+        raise Error(f"{where}: {name}: got {type(fields).__name__}, need an object")
+    return fields
 
 
 def _next_to(folder: Path, name: str, where: str) -> str:

@@ -110,8 +110,8 @@ def export(
                 " was written. fp16 does not hold this model's numbers; hexane check names the ops"
             )
         label = chip.label if chip else ""
-        made = Exported(folder, tuple(packages), size, label, config.seq, prefill, parts, distance, agrees)
-        _write(model, made, states, part)
+        exported = Exported(folder, tuple(packages), size, label, config.seq, prefill, parts, distance, agrees)
+        _write(model, exported, states, part)
         if folder.exists():
             folder.rmdir()
         part.replace(folder)
@@ -120,7 +120,7 @@ def export(
         if isinstance(error, OSError):
             raise Error(f"[llm] {folder}: {error.strerror or error}, need a place that can be written to") from None
         raise
-    return made
+    return exported
 
 
 def _runs(config: LlamaConfig, weights: Mapping[str, Array | Tensor], most: int) -> list[range]:
@@ -192,7 +192,7 @@ def _logits(packages: Sequence[Functions], ids: Sequence[int], prefill: int) -> 
     return np.stack(rows)
 
 
-def _write(model: LanguageModel, made: Exported, states: Sequence[Sequence[str]], folder: Path) -> None:
+def _write(model: LanguageModel, exported: Exported, states: Sequence[Sequence[str]], folder: Path) -> None:
     if not holds_gguf(model.path):  # files next to one need not be its own
         for name in NEXT_TO:
             if (source := folder_of(model.path) / name).is_file():
@@ -203,17 +203,17 @@ def _write(model: LanguageModel, made: Exported, states: Sequence[Sequence[str]]
         model.tokenizer.save(folder / TOKENIZER)
     record = {
         "format": "coreml",
-        "models": list(made.packages),
-        "functions": {"prefill": made.prefill, "decode": 1},
-        "context": made.context,
+        "models": list(exported.packages),
+        "functions": {"prefill": exported.prefill, "decode": 1},
+        "context": exported.context,
         "vocabulary": model.config.vocab,
         "tokens": min(model.config.vocab, model.tokenizer.vocab),
         "begins": model.begins,
         "ends": sorted(model.stops),
         "states": [list(names) for names in states],
-        "target": made.target,
-        "parts": made.parts,
-        "checked": {"distance": made.distance, "same_choice": made.agrees},
+        "target": exported.target,
+        "parts": exported.parts,
+        "checked": {"distance": exported.distance, "same_choice": exported.agrees},
     }
     (folder / MANIFEST).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     (folder / SCRIPT).write_text(_SCRIPT, encoding="utf-8")

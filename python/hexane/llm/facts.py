@@ -127,12 +127,12 @@ def encoded_bytes(config: LlamaConfig, encoding: str) -> int:
         return Steps(small, weights, options).net.memory["weights"]
 
     rows = min(config.vocab, ROWS)
-    found = bytes_of(1, rows)
+    size = bytes_of(1, rows)
     if config.layers > 1:
-        found += (bytes_of(2, rows) - found) * (config.layers - 1)
+        size += (bytes_of(2, rows) - size) * (config.layers - 1)
     if config.vocab > rows:
-        found += (bytes_of(1, 2 * rows) - bytes_of(1, rows)) * (config.vocab - rows) // rows
-    return found
+        size += (bytes_of(1, 2 * rows) - bytes_of(1, rows)) * (config.vocab - rows) // rows
+    return size
 
 
 def _measured(model: LanguageModel) -> tuple[float, float]:
@@ -161,10 +161,10 @@ def _on_chip(model: LanguageModel, target: str) -> OnChip:
         raise Error(f"[llm.facts] targets: got {target!r}, need chips: this CPU is measured")
     short = replace(model.config, seq=min(model.config.seq, ESTIMATED_CONTEXT))
     try:
-        found = estimate_program(program_for(one_token(short, model._steps.weights), chip), chip)
+        forecast = estimate_program(program_for(one_token(short, model._steps.weights), chip), chip)
     except Error as error:
         return OnChip(chip.label, None, error=str(error))
-    return OnChip(chip.label, 1e6 / found.latency_us, 1e6 / found.p90_us, 1e6 / found.p10_us)
+    return OnChip(chip.label, 1e6 / forecast.latency_us, 1e6 / forecast.p90_us, 1e6 / forecast.p10_us)
 
 
 def _shape(c: LlamaConfig) -> str:
@@ -179,13 +179,13 @@ def _shape(c: LlamaConfig) -> str:
 
 
 def _unsupported(model: LanguageModel) -> list[str]:
-    found = []
+    reasons = []
     try:
         load_chat_template(model.path)
     except Error as error:
-        found.append(f"chats: {str(error).partition(': ')[2] or error}")
+        reasons.append(f"chats: {str(error).partition(': ')[2] or error}")
     return [
-        *found,
+        *reasons,
         "images, sounds, and calls of tools: text alone",
         "several texts in one step: conversations run beside each other",
         "a cache in fewer bits: keys and values are fp32",

@@ -68,11 +68,11 @@ def _snapshot(name: str) -> Path:
     revision = data[:200].decode("ascii", "replace").strip()
     if not REVISION.fullmatch(revision):
         raise Error(f"{where}: refs/main: got {revision[:80]!r}, need the name of a snapshot")
-    found = repository / "snapshots" / revision
-    if found.is_symlink() or not found.is_dir():
+    snapshot = repository / "snapshots" / revision
+    if snapshot.is_symlink() or not snapshot.is_dir():
         raise Error(f"{where}: got no folder snapshots/{revision}, need it: the download may be incomplete")
-    _check_links(found, Path(os.path.realpath(repository / "blobs")), where)
-    return found
+    _check_links(snapshot, Path(os.path.realpath(repository / "blobs")), where)
+    return snapshot
 
 
 def _check_links(folder: Path, blobs: Path, where: str) -> None:

@@ -49,10 +49,10 @@ class ImageEncoder:
         """
         if self._embedding is None:
             raise Error(f"[llm.embed] {self.path}: got a model without a vector of an image, need vision_use_head")
-        found = self._run(images, self._embedding, "[llm.embed]")
+        vectors = self._run(images, self._embedding, "[llm.embed]")
         if normalize:
-            found = found / np.maximum(np.linalg.norm(found, axis=-1, keepdims=True), 1e-12)
-        return found
+            vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+        return vectors
 
     def logits(self, images: Any) -> Array:
         """(count, labels) fp32, or (labels,) of one image. images: as `embed` takes them. Raises Error for a model
@@ -65,8 +65,8 @@ class ImageEncoder:
         """(count, channels, size, size) fp32: the input of the network for some images, or (channels, size, size) of
         one. images: as `embed` takes them."""
         one = _is_image(images)
-        made = [*self._pixels([images] if one else _several(images, "[llm.pixels]"), "[llm.pixels]")]
-        return made[0] if one else np.stack(made) if made else np.empty((0, *self._shape), np.float32)
+        arrays = [*self._pixels([images] if one else _several(images, "[llm.pixels]"), "[llm.pixels]")]
+        return arrays[0] if one else np.stack(arrays) if arrays else np.empty((0, *self._shape), np.float32)
 
     @property
     def _shape(self) -> tuple[int, int, int]:
@@ -74,12 +74,12 @@ class ImageEncoder:
 
     def _pixels(self, images: Iterable[Any], where: str) -> Iterator[Array]:
         for one in images:
-            made = self.processor(one, self.config.channels, where)
-            if made.shape != self._shape:
+            pixels = self.processor(one, self.config.channels, where)
+            if pixels.shape != self._shape:
                 raise Error(
-                    f"{where}: got an image that becomes {made.shape[1:]}, need {self._shape[1:]}: no crop_size"
+                    f"{where}: got an image that becomes {pixels.shape[1:]}, need {self._shape[1:]}: no crop_size"
                 )
-            yield made
+            yield pixels
 
     def _run(self, images: Any, output: str, where: str) -> Array:
         if _is_image(images):

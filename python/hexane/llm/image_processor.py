@@ -85,8 +85,8 @@ class ImageProcessor:
             pixels = _middle(pixels, *self.crop)
         scale = self.factor if pixels.dtype == np.uint8 else self.factor * 255
         mean, std = (np.asarray(one, np.float32) for one in (self.mean, self.std))
-        made = (pixels.astype(np.float32) * np.float32(scale) - mean) / std
-        return np.ascontiguousarray(made.transpose(2, 0, 1), np.float32)
+        normalised = (pixels.astype(np.float32) * np.float32(scale) - mean) / std
+        return np.ascontiguousarray(normalised.transpose(2, 0, 1), np.float32)
 
     def _size_of(self, pixels: Array) -> tuple[int, int]:
         height, width = pixels.shape[:2]
@@ -103,17 +103,17 @@ def _pixels(image: Any, channels: int, where: str) -> Array:
         return read_pixels(Path(image), where, grey=channels == 1)
     if not isinstance(image, np.ndarray):
         raise Error(f"{where}: got {type(image).__name__}, need the path of an image, or an array")
-    found = image[..., None] if image.ndim == 2 else image
-    if found.ndim != 3 or found.shape[2] not in (1, channels) or not found.size:
+    pixels = image[..., None] if image.ndim == 2 else image
+    if pixels.ndim != 3 or pixels.shape[2] not in (1, channels) or not pixels.size:
         raise Error(f"{where}: got an array of shape {image.shape}, need (height, width, {channels})")
-    if found.dtype.kind == "f":
-        found = found.astype(np.float32, copy=False)
-        low, high = float(found.min()), float(found.max())
+    if pixels.dtype.kind == "f":
+        pixels = pixels.astype(np.float32, copy=False)
+        low, high = float(pixels.min()), float(pixels.max())
         if not (low >= 0 and high <= 1):
             raise Error(f"{where}: got floats from {low:g} to {high:g}, need 0 to 1, or pixels in uint8")
-    elif found.dtype != np.uint8:
+    elif pixels.dtype != np.uint8:
         raise Error(f"{where}: got an array of {image.dtype}, need uint8, or floats from 0 to 1")
-    return np.ascontiguousarray(np.broadcast_to(found, (*found.shape[:2], channels)))
+    return np.ascontiguousarray(np.broadcast_to(pixels, (*pixels.shape[:2], channels)))
 
 
 def _middle(pixels: Array, height: int, width: int) -> Array:
@@ -158,8 +158,8 @@ class _Reader:
         return DEFAULTS.get(kind, DEFAULTS[own])
 
     def get(self, name: str) -> Any:
-        found = self.given.get(name)
-        return self.defaults[name] if found is None else found
+        value = self.given.get(name)
+        return self.defaults[name] if value is None else value
 
     def bad(self, name: str, need: str) -> None:
         self.wrong.append(f"{name}: got {short(self.get(name))}, need {need}")
@@ -212,9 +212,9 @@ class _Reader:
             given = {"shortest_edge": given} if edge else {"height": given, "width": given}
         names = ("shortest_edge",) if isinstance(given, dict) and "shortest_edge" in given else ("height", "width")
         if isinstance(given, dict) and {key for key, one in given.items() if one is not None} == set(names):
-            found = [given[one] for one in names]
-            if all(isinstance(one, int) and not isinstance(one, bool) and 1 <= one <= MOST_PIXELS for one in found):
-                return found[0] if len(found) == 1 else (found[0], found[1])
+            sides = [given[one] for one in names]
+            if all(isinstance(one, int) and not isinstance(one, bool) and 1 <= one <= MOST_PIXELS for one in sides):
+                return sides[0] if len(sides) == 1 else (sides[0], sides[1])
         self.bad(name, "a height and a width, or a shortest_edge, in pixels")
         return 1, 1
 

@@ -208,8 +208,8 @@ def _named_end(path: Path, known: Tokenizer) -> frozenset[int]:
     """The `eos_token` of the tokenizer's own files: the template of a chat may end its messages with a token that
     config.json does not name."""
     mark = None if holds_gguf(path) else read_end_mark(folder_of(path))
-    found = None if mark is None else known.id_of(mark)
-    return frozenset() if found is None else frozenset((found,))
+    number = None if mark is None else known.id_of(mark)
+    return frozenset() if number is None else frozenset((number,))
 
 
 def _weights(
@@ -234,7 +234,7 @@ def tokenizer_of(path: Path) -> Path:
     if holds_gguf(path):
         return path
     check_decoder(path)
-    found = find_tokenizer(folder_of(path))
-    if found is None:
+    tokenizer = find_tokenizer(folder_of(path))
+    if tokenizer is None:
         raise Error(f"[llm.load] tokenizer: got none, need a file, or {' or '.join(NAMES)} in {folder_of(path)}")
-    return found
+    return tokenizer

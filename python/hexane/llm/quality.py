@@ -110,18 +110,18 @@ def judged(
     unchanged weights. Raises Error for another mode whose perplexity is above 1.1 times that."""
     plain, _ = measured(config, weights, options, Choice("none", None, {}), ids)
     if asked != AUTOMATIC:
-        found, made = measured(config, weights, options, Choice(asked.mode, asked, {}), ids)
-        if not found <= MOST * plain:
+        reached, encoded = measured(config, weights, options, Choice(asked.mode, asked, {}), ids)
+        if not reached <= MOST * plain:
             raise Error(
-                f"[llm.load] compress: got {asked.mode!r}, with a perplexity of {found:.4g} where the weights as they"
+                f"[llm.load] compress: got {asked.mode!r}, with a perplexity of {reached:.4g} where the weights as they"
                 f" are have {plain:.4g}, need at most {MOST} times that; choose another encoding, 'auto', or force=True"
                 " (--force)"
             )
-        return made, Quality(asked.mode, found, plain)
+        return encoded, Quality(asked.mode, reached, plain)
     for choice in AUTO:
-        found, made = measured(config, weights, options, choice, ids)
-        if found <= CLOSE * plain:
-            return made, Quality(choice.name, found, plain)
+        reached, encoded = measured(config, weights, options, choice, ids)
+        if reached <= CLOSE * plain:
+            return encoded, Quality(choice.name, reached, plain)
     return weights, Quality("auto: none", plain, plain)
 
 

@@ -98,8 +98,8 @@ def application(model: LanguageModel, name: str, *, contexts: int = 4, waiting: 
                 return await _answered(pool, model, asked, _Written(name, is_chat))
             except BadRequest as error:
                 headers = {"Retry-After": "1"} if error.status == 503 else None
-                made = problem(str(error), error.param, error.code, server=error.status >= 500)
-                return JSONResponse(made, status_code=error.status, headers=headers)
+                answer = problem(str(error), error.param, error.code, server=error.status >= 500)
+                return JSONResponse(answer, status_code=error.status, headers=headers)
 
         return answered
 
@@ -157,8 +157,8 @@ async def _answered(pool: Pool, model: LanguageModel, asked: Request, written: _
             given = True
             events = _events(answer, asked, written)
             headers = {"Cache-Control": "no-cache"}
-            made = StreamingResponse(events, media_type="text/event-stream", headers=headers)
-            return _Released(made, events, partial(pool.give, conversation))
+            response = StreamingResponse(events, media_type="text/event-stream", headers=headers)
+            return _Released(response, events, partial(pool.give, conversation))
         pieces = [piece async for piece in _pieces(answer)]
         return JSONResponse(written.whole("".join(pieces), answer))
     except BadRequest:
@@ -225,12 +225,12 @@ def _event(value: dict[str, Any]) -> str:
 
 def usage(answer: Answer) -> dict[str, Any]:
     """The counts of tokens as the API has them."""
-    prompt, made = len(answer.prompt), len(answer.tokens)
+    prompt, completion = len(answer.prompt), len(answer.tokens)
     details = {"cached_tokens": answer.reused}
     return {
         "prompt_tokens": prompt,
-        "completion_tokens": made,
-        "total_tokens": prompt + made,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
         "prompt_tokens_details": details,
     }
 

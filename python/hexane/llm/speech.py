@@ -64,10 +64,12 @@ class SpeechModel:
     def tokenizer(self) -> SpeechTokenizer:
         """Tokens as texts. Raises Error for a folder without a tokenizer.json, and for one with more tokens than the
         model."""
-        made = load_speech_tokenizer(self.path, self._file)
-        if made.vocab > self.config.vocab:
-            raise Error(f"[llm.load] {self.path}: got {self.config.vocab} tokens, need the tokenizer's {made.vocab}")
-        return made
+        tokenizer = load_speech_tokenizer(self.path, self._file)
+        if tokenizer.vocab > self.config.vocab:
+            raise Error(
+                f"[llm.load] {self.path}: got {self.config.vocab} tokens, need the tokenizer's {tokenizer.vocab}"
+            )
+        return tokenizer
 
     def transcribe(self, sound: Any, language: str | None = None, task: str | None = None) -> str:
         """The text of a sound.
@@ -96,8 +98,8 @@ class SpeechModel:
             return None
         window = next(self._windows(sound))
         with self._running:
-            found = self._detected(self._programs.memory(self._encoded(window)))
-        return next(code_of(name) for name, one in self.prompt.languages.items() if one == found)
+            token = self._detected(self._programs.memory(self._encoded(window)))
+        return next(code_of(name) for name, one in self.prompt.languages.items() if one == token)
 
     def features(self, sound: Any) -> Array:
         """(windows, mels, frames) fp32: the input of the network, for each window of a sound."""
@@ -108,8 +110,8 @@ class SpeechModel:
         dim) for several. Raises Error for features of another size."""
         rows = self._checked(features)
         with self._running:
-            found = np.stack([self._encoded(one) for one in rows]) if len(rows) else np.empty((0, *self._states))
-        alone: Array = found[0] if np.ndim(features) == 2 else found.astype(np.float32, copy=False)
+            states = np.stack([self._encoded(one) for one in rows]) if len(rows) else np.empty((0, *self._states))
+        alone: Array = states[0] if np.ndim(features) == 2 else states.astype(np.float32, copy=False)
         return alone
 
     def logits(self, features: Any, ids: Sequence[int]) -> Array:
@@ -173,8 +175,8 @@ class SpeechModel:
                 memory = self._programs.memory(self._encoded(window))
                 if unknown and spoken is None:
                     spoken = self._detected(memory)
-                found = self._text(self.prompt.tokens(language, task, spoken), memory)
-            yield found
+                tokens = self._text(self.prompt.tokens(language, task, spoken), memory)
+            yield tokens
 
     def _text(self, prompt: Sequence[int], sound: Mapping[str, Array]) -> list[int]:
         said, room = self.prompt, self.config.tokens
@@ -184,15 +186,15 @@ class SpeechModel:
         never, first = (np.array(ids, np.intp) for ids in (said.suppressed, said.suppressed_first))
         for place, token in enumerate(prompt):
             row = self._programs.one(token, place, sound)
-        found: list[int] = []
+        tokens: list[int] = []
         while True:
-            token = _likeliest(row[0], never, *(() if found else (first,)))
+            token = _likeliest(row[0], never, *(() if tokens else (first,)))
             if token in said.ends:
-                return found
-            found.append(token)
-            place = len(prompt) + len(found)
+                return tokens
+            tokens.append(token)
+            place = len(prompt) + len(tokens)
             if place >= end:
-                return found
+                return tokens
             row = self._programs.one(token, place - 1, sound)
 
     def _detected(self, sound: Mapping[str, Array]) -> int:
@@ -203,8 +205,8 @@ class SpeechModel:
         return ids[int(np.argmax(row[ids]))]
 
     def _encoded(self, window: Array) -> Array:
-        found: Array = self._programs.program(ENCODE)(window[None])[0]
-        return found
+        states: Array = self._programs.program(ENCODE)(window[None])[0]
+        return states
 
     def _windows(self, sound: Any) -> Iterator[Array]:
         """The features of each window. Raises Error for another thing than a sound at once."""
@@ -295,8 +297,8 @@ class _Programs:
     def one(self, token: int, position: int, sound: Mapping[str, Array]) -> Array:
         """(1, vocab): the logits after one token."""
         given = {"token": np.array([token], np.int32), "position": np.array([position], np.int32)}
-        found: Array = self.program(TOKEN)(**given, **sound)
-        return found
+        logits: Array = self.program(TOKEN)(**given, **sound)
+        return logits
 
 
 def load_speech(

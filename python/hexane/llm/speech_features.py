@@ -65,9 +65,9 @@ class SpeechFeatures:
         frames = np.lib.stride_tricks.sliding_window_view(sound, self.window)[:: self.hop][: self.length // self.hop]
         hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(self.window) / self.window)
         powers = np.abs(np.fft.rfft(frames * hann)) ** 2
-        found = np.log10(np.maximum(self._filters @ powers.T, LEAST))
-        made: Array = (np.maximum(found, found.max() - RANGE) + 4.0) / 4.0
-        return made.astype(np.float32)
+        logs = np.log10(np.maximum(self._filters @ powers.T, LEAST))
+        features: Array = (np.maximum(logs, logs.max() - RANGE) + 4.0) / 4.0
+        return features.astype(np.float32)
 
     @cached_property
     def _filters(self) -> Array:
@@ -76,8 +76,8 @@ class SpeechFeatures:
         bins = np.linspace(0.0, RATE / 2, self.window // 2 + 1)
         left, middle, right = (places[i : len(places) - 2 + i, None] for i in range(3))
         rising, falling = (bins - left) / (middle - left), (right - bins) / (right - middle)
-        made: Array = np.maximum(np.minimum(rising, falling), 0) * 2 / (right - left)
-        return made
+        filters: Array = np.maximum(np.minimum(rising, falling), 0) * 2 / (right - left)
+        return filters
 
 
 # Slaney's scale is linear up to 1000 Hz, and logarithmic above.
@@ -90,8 +90,8 @@ def _mels(hertz: float) -> float:
 
 def _hertz(mels: Array) -> Array:
     above = BEND * np.exp(STEP * (np.maximum(mels, BEND_MELS) - BEND_MELS))
-    made: Array = np.where(mels < BEND_MELS, 200 * mels / 3, above)
-    return made
+    hertz: Array = np.where(mels < BEND_MELS, 200 * mels / 3, above)
+    return hertz
 
 
 def load_speech_features(folder: Path, config: SpeechConfig) -> SpeechFeatures:

@@ -76,11 +76,11 @@ class SpeechPrompt:
                 return None
             why = "this model has English alone" if self.english else f"{FILE} has no lang_to_id"
             raise Error(f"[llm.transcribe] language: got {language!r}, need none: {why}")
-        found = self.languages.get(f"<|{code}|>")
-        if found is None:
+        token = self.languages.get(f"<|{code}|>")
+        if token is None:
             known = ", ".join(sorted(map(code_of, self.languages)))
             raise Error(f"[llm.transcribe] language: got {language!r}, need one of {known}")
-        return found
+        return token
 
     def asked_task(self, task: str | None) -> str:
         """Raises Error for a task that the model does not have."""
@@ -100,21 +100,21 @@ class SpeechPrompt:
 
     def tokens(self, language: str | None, task: str | None, detected: int | None) -> list[int]:
         """The tokens before a text, in the order of transformers. detected: the id of a language."""
-        found: list[int | None] = [self.start, *self._forced(language, task)]
+        prompt: list[int | None] = [self.start, *self._forced(language, task)]
         asked = self.asked_language(language)
         spoken = detected if asked is None else asked
         if spoken is not None:
-            found[1:2] = [spoken]
+            prompt[1:2] = [spoken]
         wanted = self.asked_task(task)
         if self.tasks:
             ids, own = set(self.tasks.values()), self.tasks[wanted]
-            if not ids & set(found):
-                found.append(own)
+            if not ids & set(prompt):
+                prompt.append(own)
             elif task or self.task:
-                found = [own if one in ids else one for one in found]
-        if self.no_times is not None and found[-1] != self.no_times:
-            found.append(self.no_times)
-        return [one for one in found if one is not None]
+                prompt = [own if one in ids else one for one in prompt]
+        if self.no_times is not None and prompt[-1] != self.no_times:
+            prompt.append(self.no_times)
+        return [one for one in prompt if one is not None]
 
     def _forced(self, language: str | None, task: str | None) -> tuple[int | None, ...]:
         """Older folders have them. transformers reads them in calls without a language and a task."""
@@ -157,7 +157,7 @@ class _Reader:
                 self.bad(name, got, f"{need}: each token is the likeliest one")
         several = self.given.get("is_multilingual") is not False
         ends = self.given.get("eos_token_id", self.own.get("eos_token_id", END))
-        made = SpeechPrompt(
+        prompt = SpeechPrompt(
             start=self.id("decoder_start_token_id", self.either("decoder_start_token_id", START)),
             ends=frozenset(self.ids("eos_token_id", ends if isinstance(ends, list) else [ends])),
             languages=self.named("lang_to_id") if several else {},
@@ -171,17 +171,17 @@ class _Reader:
             most_new=self.most(),
             english=not several,
         )
-        if made.tasks and not {*TASKS} <= made.tasks.keys():
-            self.bad("task_to_id", dict(made.tasks), f"ids of {' and '.join(TASKS)}")
+        if prompt.tasks and not {*TASKS} <= prompt.tasks.keys():
+            self.bad("task_to_id", dict(prompt.tasks), f"ids of {' and '.join(TASKS)}")
         if self.wrong:
             raise Error(f"{self.where}: {'; '.join(self.wrong)}")
-        return made
+        return prompt
 
     def either(self, name: str, default: int) -> Any:
         """A field of generation_config.json, else of config.json."""
-        found = self.given.get(name)
-        found = self.own.get(name) if found is None else found
-        return default if found is None else found
+        value = self.given.get(name)
+        value = self.own.get(name) if value is None else value
+        return default if value is None else value
 
     def id(self, name: str, got: Any) -> int:
         if isinstance(got, bool) or not isinstance(got, int) or not 0 <= got < self.vocab:

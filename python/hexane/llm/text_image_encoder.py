@@ -81,26 +81,26 @@ class TextImageEncoder:
             return self.images.embed(images, normalize=normalize)
         if isinstance(texts, os.PathLike):
             raise Error("[llm.embed] texts: got a path, need texts, or images=")
-        found = self._programs.run(self.tokenizer.encode(several_texts(texts)))
+        vectors = self._programs.run(self.tokenizer.encode(several_texts(texts)))
         if normalize:
-            found = _unit(found)
-        alone: Array = found[0] if isinstance(texts, str) else found
+            vectors = _unit(vectors)
+        alone: Array = vectors[0] if isinstance(texts, str) else vectors
         return alone
 
     def similarity(self, texts: str | Sequence[str], images: Any) -> Array:
         """(images, texts) fp32: scale * cosine + bias, transformers' logits_per_image. CLIP's softmax over texts gives
         their probabilities, SigLIP's sigmoid that of each alone. One text or one image leaves out its axis."""
         text, image = self.embed(texts, normalize=True), self.images.embed(images, normalize=True)
-        made: Array = image @ text.T * np.float32(self.scale) + np.float32(self.bias)
-        return made
+        logits: Array = image @ text.T * np.float32(self.scale) + np.float32(self.bias)
+        return logits
 
     def __repr__(self) -> str:
         return f"<hexane.llm.TextImageEncoder {self.path.name}, {self.parameters:,} parameters>"
 
 
 def _unit(rows: Array) -> Array:
-    found: Array = rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), 1e-12)
-    return found
+    vectors: Array = rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), 1e-12)
+    return vectors
 
 
 class _Programs:
@@ -133,7 +133,7 @@ class _Programs:
         for i, ids in enumerate(rows):
             places.setdefault(self.room(len(ids)), []).append(i)
         head = self.weights.get("head.weight")
-        found = np.empty((len(rows), self.config.dim if head is None else len(head)), np.float32)
+        vectors = np.empty((len(rows), self.config.dim if head is None else len(head)), np.float32)
         for room, of_room in places.items():
             whole = len(of_room) - len(of_room) % BATCH
             parts = [of_room[i : i + BATCH] for i in range(0, whole, BATCH)] + [[i] for i in of_room[whole:]]
@@ -142,8 +142,8 @@ class _Programs:
                 given = np.zeros((len(part), room), np.int32)
                 for at, i in enumerate(part):
                     given[at, : len(rows[i])] = rows[i]
-                found[part] = self.program(len(part), room)(given)
-        return found
+                vectors[part] = self.program(len(part), room)(given)
+        return vectors
 
 
 def load_text_image_encoder(
