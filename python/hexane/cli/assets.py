@@ -12,7 +12,7 @@ def asset_record(path: Path) -> dict[str, Any]:
     """The facts of a file."""
     asset = open_asset(path)
     return {
-        "functions": {name: _function(found) for name, found in asset.public().items()},
+        "functions": {name: _function(function) for name, function in asset.public().items()},
         "asset": {
             "producer": asset.metadata.get("producer", ""),
             "author": asset.metadata.get("author", ""),
@@ -29,21 +29,21 @@ def asset_record(path: Path) -> dict[str, Any]:
 
 def authors_folders(asset: Asset) -> list[str]:
     """The absolute folders of a machine that the file gives away."""
-    found = {
+    folders = {
         text.replace("\\", "/").rpartition("/")[0]
         for text in asset.bytecode.strings
         if (text.startswith("/") or text[1:3] == ":\\") and text.count("/") + text.count("\\") > 1
     }
-    return sorted(found)
+    return sorted(folders)
 
 
 def _composites(asset: Asset) -> dict[str, int]:
-    names = [found.composite.name for found in asset.functions.values() if found.composite is not None]
+    names = [function.composite.name for function in asset.functions.values() if function.composite is not None]
     return {name: names.count(name) for name in sorted(set(names))}
 
 
-def _function(found: AssetFunction) -> dict[str, Any]:
-    return {kind: [_port(port) for port in getattr(found, kind)] for kind in ("inputs", "states", "outputs")}
+def _function(function: AssetFunction) -> dict[str, Any]:
+    return {kind: [_port(port) for port in getattr(function, kind)] for kind in ("inputs", "states", "outputs")}
 
 
 def _port(port: AssetPort) -> dict[str, str]:

@@ -176,8 +176,8 @@ def _compare(*files: Path) -> None:
     from hexane.bench.table import conditions, warning
 
     a, b = map(read, files)
-    found = compare(a, b)
-    if not found:
+    compared = compare(a, b)
+    if not compared:
         raise Error(f"[bench] --compare: got no configuration that both {files[0]} and {files[1]} have, need one")
     for name, file, one in (("A", files[0], a), ("B", files[1], b)):
         print(f"{name}: {file}: {conditions(one)}")
@@ -187,10 +187,10 @@ def _compare(*files: Path) -> None:
     if differ := differences(a, b):
         print_table(("differs", "A", "B"), differ)
         print()
-    cells = [(r["probe"], r["name"], *(_shown(r.get(key)) for key in COMPARED_KEYS), r["verdict"]) for r in found]
+    cells = [(r["probe"], r["name"], *(_shown(r.get(key)) for key in COMPARED_KEYS), r["verdict"]) for r in compared]
     print_table(COMPARED, cells, right=COMPARED[2:7])
     for name, one in (("A", a), ("B", b)):
-        if left := len(one["results"]) - len(found):
+        if left := len(one["results"]) - len(compared):
             print(f"{_configurations(left)} of {name} alone {'is' if left == 1 else 'are'} left out")
 
 

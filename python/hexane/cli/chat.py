@@ -54,11 +54,11 @@ def chat(
     """
     path = find_model(model)
     with working(f"reading {path.name}"):
-        made = load(
+        known = load(
             path, context=context, compress=compress, threads=threads, calibration=calibration, force=force,
             at_most=ROOM,
         )  # fmt: skip
-    say_quality(made, "chat")
+    say_quality(known, "chat")
     first = [{"role": "system", "content": system}] if system else []
     options = {
         "steps": steps,
@@ -69,8 +69,8 @@ def chat(
         "repetition_penalty": repetition_penalty,
         "seed": seed,
     }
-    made.render([*first, {"role": "user", "content": ""}])  # Error now for a model without a template
-    talk, messages = made.context(), list(first)
+    known.render([*first, {"role": "user", "content": ""}])  # Error now for a model without a template
+    talk, messages = known.context(), list(first)
     while (line := _read()) is not None:
         if line.strip() == QUIT:
             break

@@ -165,10 +165,10 @@ def check(
         record |= {"measured": plan.record()} if plan is not None else {}
         record |= {"dtype": [decision._asdict() for decision in chosen]} if chosen else {}
         record |= {"ranges": [seen.record() for seen in ranges]} if ranges else {}
-        for found in runs:
-            (target_record,) = [one for one in record["targets"] if one["target"] == found.chip.name]
-            target_record["on_inputs"] = found.record()
-        record["ok"] = record["ok"] and all(found.ok for found in runs)
+        for run in runs:
+            (target_record,) = [one for one in record["targets"] if one["target"] == run.chip.name]
+            target_record["on_inputs"] = run.record()
+        record["ok"] = record["ok"] and all(run.ok for run in runs)
         print_json(record if failed is None else {**record, **failed.record()})
     elif node is not None:
         _print_node(reports, node)
@@ -187,7 +187,7 @@ def check(
         _print_numbers(graph, ranges, runs, reports)
     if failed is not None and not json:
         _print_failed(reports, failed)
-    fine = all(report.ok for report in reports) and all(found.ok for found in runs)
+    fine = all(report.ok for report in reports) and all(run.ok for run in runs)
     if any(failed.failed.values()) if failed is not None else not fine:
         raise typer.Exit(SOMEWHERE_NOT)
 
@@ -209,9 +209,9 @@ def _chosen(graph: Graph, dtype: OwnDtype | None, tolerance: float | None, known
     if not asked:
         return []
     with working("measuring products in fp32 and bf16"):
-        made = hexane.compile(graph, target="host", dtype=asked)
-    assert isinstance(made, hexane.Model)
-    return choices(made)
+        compiled = hexane.compile(graph, target="host", dtype=asked)
+    assert isinstance(compiled, hexane.Model)
+    return choices(compiled)
 
 
 def _measured(source: sources.Module, graph: Graph, report: Report, known: Known) -> ComparedPlan:
@@ -222,8 +222,8 @@ def _measured(source: sources.Module, graph: Graph, report: Report, known: Known
     with working("asking Core ML"):
         opened = source if source.form == "coreml" else sources.open_network(graph, where="check")
         given = (known.shapes, known.values) if source.form == "coreml" else ({}, {})
-        made = compile_on_coreml(opened, Options(device="coreml"), *given)
-        return compare_plan(report, made.compute_plan())
+        compiled = compile_on_coreml(opened, Options(device="coreml"), *given)
+        return compare_plan(report, compiled.compute_plan())
 
 
 def _on_inputs(graph: Graph, reports: Sequence[Report], known: Known) -> tuple[tuple[Seen, ...], list[OnInputs]]:
@@ -242,11 +242,11 @@ def _on_inputs(graph: Graph, reports: Sequence[Report], known: Known) -> tuple[t
 
 def _first_of_all(runs: Sequence[OnInputs]) -> Iterator[str]:
     """Chips whose outputs are wrong on the inputs, before all else."""
-    for found in runs:
-        if not found.ok:
-            cause = found.parting.cause
+    for run in runs:
+        if not run.ok:
+            cause = run.parting.cause
             where = "" if cause is None else f": mend {cause.where} first (see below)"
-            yield f"{found.chip.label}: outputs are wrong on these inputs{where}"
+            yield f"{run.chip.label}: outputs are wrong on these inputs{where}"
 
 
 def _print_numbers(graph: Graph, ranges: Sequence[Seen], runs: Sequence[OnInputs], reports: Sequence[Report]) -> None:
@@ -264,7 +264,7 @@ def _print_numbers(graph: Graph, ranges: Sequence[Seen], runs: Sequence[OnInputs
             print("\n" + "\n".join(lines))
         return
     print("\non the given inputs, in the engine's arithmetic on this CPU:")
-    for text in (*range_lines(ranges), *(line for found in runs for line in found.lines)):
+    for text in (*range_lines(ranges), *(line for run in runs for line in run.lines)):
         print(f"  {text}")
     if len(reports) > len(runs):
         print(f"  not run: {counted(len(reports) - len(runs), 'other chip')} (name up to {MOST_RUN} to run them)")
@@ -281,8 +281,8 @@ class _Failed:
 
     def record(self) -> dict[str, Any]:
         """The result as a JSON object."""
-        found: dict[str, Any] = {"ok": not any(self.failed.values()), "failed": dict(self.failed)}
-        return found | ({"advice": dict(self.advice), "inputs": self.inputs} if self.inputs else {})
+        record: dict[str, Any] = {"ok": not any(self.failed.values()), "failed": dict(self.failed)}
+        return record | ({"advice": dict(self.advice), "inputs": self.inputs} if self.inputs else {})
 
 
 def _failed(conditions: Conditions, graph: Graph, reports: Sequence[Report], known: Known) -> _Failed:
@@ -298,7 +298,7 @@ def _failed(conditions: Conditions, graph: Graph, reports: Sequence[Report], kno
         return _Failed(failed, apart, line)
     count = len({one.feed for one in errors})
     given = "inputs: as given" if known.feeds is None else f"inputs: {count} of {known.feeds.path}"
-    return _Failed({name: [*found, *apart[name]] for name, found in failed.items()}, {}, given)
+    return _Failed({name: [*causes, *apart[name]] for name, causes in failed.items()}, {}, given)
 
 
 def _print_failed(reports: Sequence[Report], failed: _Failed) -> None:
@@ -314,8 +314,8 @@ def _print_failed(reports: Sequence[Report], failed: _Failed) -> None:
 def _chips(given: str | None, unowned: bool) -> list[Chip]:
     """The chips named in a list, each once, in that order. unowned: "all" includes chips without a known product."""
     if given is None:
-        found = detect_name()
-        given = ALL if unowned or found.target == "host" else found.written
+        machine = detect_name()
+        given = ALL if unowned or machine.target == "host" else machine.written
     names = names_of(given)
     if not names:
         raise typer.BadParameter(f"--target: got {given!r}, need names of chips, or all")
@@ -343,16 +343,16 @@ def _heads(chips: Sequence[Chip], given: str | None) -> dict[str, str]:
 
 def _find(report: Report, wanted: str) -> list[Entry]:
     """The ops with that number, or from the node of that name."""
-    found = [e for e in report.entries if str(e.number) == wanted] or [
+    entries = [e for e in report.entries if str(e.number) == wanted] or [
         e for e in report.entries if wanted in e.node.sources
     ]
-    if not found:
+    if not entries:
         count, alike = len(report.entries), [str(e.number) for e in report.entries if e.op == wanted]
         more = ", and more" if len(alike) > MOST_NUMBERS else ""
         of_op = f" ({wanted}: {', '.join(alike[:MOST_NUMBERS])}{more})" if alike else ""
         need = f"a number below {count}{of_op}, or the name of a node of the model"
         raise Error(f"[check] --node: got {wanted!r}, need {need}")
-    return found
+    return entries
 
 
 def _record(model: Path, reports: Sequence[Report], node: str | None) -> dict[str, Any]:
@@ -389,8 +389,8 @@ def _print_report(report: Report) -> None:
 
 def _print_findings(reports: Sequence[Report]) -> None:
     """Findings about only some of the chips name these."""
-    if found := others_known(reports):
-        print("\n  ".join(["\nknown of these ops:", *listed(found, len(reports))]))
+    if others := others_known(reports):
+        print("\n  ".join(["\nknown of these ops:", *listed(others, len(reports))]))
 
 
 def _print_node(reports: Sequence[Report], wanted: str) -> None:
@@ -412,8 +412,8 @@ def _print_node(reports: Sequence[Report], wanted: str) -> None:
 
 def _least(reports: Sequence[Report]) -> str:
     """The least latency on chips, from the fastest to the slowest; a dash where the engine computes nothing."""
-    found = [f"{report.latency.us:.0f}" for report in reports if report.latency is not None]
-    return " to ".join(dict.fromkeys((min(found, key=int), max(found, key=int)))) if found else "-"
+    latencies = [f"{report.latency.us:.0f}" for report in reports if report.latency is not None]
+    return " to ".join(dict.fromkeys((min(latencies, key=int), max(latencies, key=int)))) if latencies else "-"
 
 
 def _print_matrix(reports: Sequence[Report], heads: Mapping[str, str]) -> None:

@@ -82,7 +82,7 @@ def codegen(
             _write(output, {**files, **golden})
     kernels, activations = view.used()
     bodies = view.bodies() if backend is Backend.CMSIS_NN else {}
-    arena = max(arena_bytes(view, found) for found in (*bodies.values(), None))
+    arena = max(arena_bytes(view, assignment) for assignment in (*bodies.values(), None))
     ports = view.port_bytes
     if json:
         sizes = {"plan_bytes": len(data), "weight_bytes": view.weight_bytes, "arena_bytes": arena, "port_bytes": ports}
@@ -100,7 +100,7 @@ def codegen(
         _print_bodies(bodies["dsp"])
 
 
-def _rows(found: Assignment) -> list[dict[str, object]]:
+def _rows(assignment: Assignment) -> list[dict[str, object]]:
     """For each step: reason: why the runtime's own kernel computes it, null where CMSIS-NN does; partly: whether that
     kernel computes the rows that go round in a ring; scratch: bytes."""
     return [
@@ -108,22 +108,22 @@ def _rows(found: Assignment) -> list[dict[str, object]]:
             "step": i,
             "kernel": kernel,
             "reason": None if isinstance(body, Body) else body,
-            "partly": i in found.partly,
-            "scratch": found.scratch[i].bytes if i in found.scratch else 0,
+            "partly": i in assignment.partly,
+            "scratch": assignment.scratch[i].bytes if i in assignment.scratch else 0,
         }
-        for i, kernel, body in found.steps
+        for i, kernel, body in assignment.steps
     ]
 
 
-def _print_bodies(found: Assignment) -> None:
-    theirs = Counter(kernel for _, kernel, body in found.steps if isinstance(body, Body))
+def _print_bodies(assignment: Assignment) -> None:
+    theirs = Counter(kernel for _, kernel, body in assignment.steps if isinstance(body, Body))
     counts = ", ".join(f"{count} {kernel}" for kernel, count in theirs.items())
-    print(f"CMSIS-NN computes {theirs.total()} of {len(found.steps)} steps{counts and f': {counts}'}")
+    print(f"CMSIS-NN computes {theirs.total()} of {len(assignment.steps)} steps{counts and f': {counts}'}")
     rest: dict[tuple[str, str], list[int]] = {}
-    for i, kernel, body in found.steps:
+    for i, kernel, body in assignment.steps:
         if isinstance(body, str):
             rest.setdefault((f"not {kernel}", body), []).append(i)
-        elif i in found.partly:
+        elif i in assignment.partly:
             reason = "rows that go round in a ring are left to the runtime's kernel, for there is no room to copy them"
             rest.setdefault((f"only a part of {kernel}", reason), []).append(i)
     for (what, reason), rows in rest.items():
@@ -151,7 +151,7 @@ def _golden(plan: Path, view: PlanView) -> dict[str, bytes]:
     else:
         return {}
     # By the runtime of the app: in fp32 it adds in another order than the kernels of this CPU.
-    found = C99Model(plan.read_bytes(), own_library())(arrays)
+    results = C99Model(plan.read_bytes(), own_library())(arrays)
 
     def laid_out(port: Port, array: Any) -> bytes:
         whole = np.ascontiguousarray(array)
@@ -161,7 +161,7 @@ def _golden(plan: Path, view: PlanView) -> dict[str, bytes]:
     outs = sorted(view.outputs, key=lambda port: port.rows is None)
     return {
         "golden/input.bin": b"".join(laid_out(port, arrays[port.name]) for port in ins),
-        "golden/output.bin": b"".join(laid_out(port, found[port.name]) for port in outs),
+        "golden/output.bin": b"".join(laid_out(port, results[port.name]) for port in outs),
     }
 
 

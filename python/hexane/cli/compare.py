@@ -131,21 +131,21 @@ def compare_targets(
         return
     with working(f"running {model.name} on {len(names)} targets"):
         arrays, chosen = _furthest(graph, names, ports, known, seed)
-        found = compare(graph, names, arrays, tolerance=tolerance, layers=layers, name=model.name)
+        comparison = compare(graph, names, arrays, tolerance=tolerance, layers=layers, name=model.name)
     if plot is not None:
-        _core.save_file(str(plot), chart(found, plot.suffix.lower()[1:]))
+        _core.save_file(str(plot), chart(comparison, plot.suffix.lower()[1:]))
     if json:
-        print_json({**found.record(), **({"inputs": chosen.record()} if chosen else {})})
+        print_json({**comparison.record(), **({"inputs": chosen.record()} if chosen else {})})
     else:
-        print("\n".join([*found.first_lines, found.summary]))
+        print("\n".join([*comparison.first_lines, comparison.summary]))
         if chosen:
             print(chosen)
         if line := random_line(ports, known.arrays, seed):
             print(f"{line}; {ADVICE}")
         print()
-        print_table(HEAD, found.rows(), right=HEAD[3:6] + HEAD[7:])
-        print("\n" + "\n".join(found.lines))
-    if not found.ok:
+        print_table(HEAD, comparison.rows(), right=HEAD[3:6] + HEAD[7:])
+        print("\n" + "\n".join(comparison.lines))
+    if not comparison.ok:
         raise typer.Exit(THEY_PART)
 
 
@@ -157,9 +157,9 @@ def _print_two(
         second, feeds = open_other(sources.open_network(other, where="compare"), arrays)
         names = (model.name, other.name) if model.name != other.name else (str(model), str(other))
         limit = TWO_MODELS if tolerance is None else tolerance
-        found = compare_models((names[0], graph, arrays), (names[1], second, feeds), limit)
-    print_json(found.record()) if json else print("\n".join(found.lines))
-    if not found.ok:
+        comparison = compare_models((names[0], graph, arrays), (names[1], second, feeds), limit)
+    print_json(comparison.record()) if json else print("\n".join(comparison.lines))
+    if not comparison.ok:
         raise typer.Exit(THEY_PART)
 
 

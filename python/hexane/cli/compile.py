@@ -241,14 +241,14 @@ def _save_functions(source: sources.Module, output: Path, options: hexane.Option
     with working(f"writing {output.name}"), named_option("--output", output):
         net.save(output)
     file_bytes = output.stat().st_size
-    memory = {name: made.memory for name, made in net.items()}
+    memory = {name: part.memory for name, part in net.items()}
     if json:
         print_json({"plan": str(output), "file_bytes": file_bytes, "functions": memory})
         return
     print(f"{output}: {size_text(file_bytes)}, {counted(len(net), 'function')}")
-    for name, made in net.items():
-        sizes = ", ".join(f"{space} {size_text(count)}" for space, count in made.memory.items())
-        print(f"  {name}: {counted(len(made.steps), 'step')}; {sizes}")
+    for name, part in net.items():
+        sizes = ", ".join(f"{space} {size_text(count)}" for space, count in part.memory.items())
+        print(f"  {name}: {counted(len(part.steps), 'step')}; {sizes}")
 
 
 def _asks_for_flash(memory: hexane.Memory) -> bool:

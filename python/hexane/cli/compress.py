@@ -135,31 +135,31 @@ def compress(
         if known.arrays:
             feeds = [with_random(ports, feed) for _, feed in known.named_feeds()]
             asked = replace(asked, calibration=feeds)
-        made, net = compile_compressed(graph, asked, Options(target=target), surveys=pictured)
-    if pictured and made.survey is None:
+        compressed, net = compile_compressed(graph, asked, Options(target=target), surveys=pictured)
+    if pictured and compressed.survey is None:
         raise Error(f"[compress] {model}: got no weight that may be compressed, need one for --html and --plot")
-    refused = is_too_large(made.error, tolerance) and not force
+    refused = is_too_large(compressed.error, tolerance) and not force
     with working(f"writing {output.name}"), named_option("--output", output):
         if refused:
             written = _Written(None, ())
         elif network is None:
-            written = _Written(_write(made.graph, net, output, chip), ())
+            written = _Written(_write(compressed.graph, net, output, chip), ())
         else:
-            written = _write_onnx(network, graph, made, known, output)
-    _write_pages(html, plot, model, chip, asked, made, written)
+            written = _write_onnx(network, graph, compressed, known, output)
+    _write_pages(html, plot, model, chip, asked, compressed, written)
     if json:
-        print_json(_record(made, output, written, chip))
+        print_json(_record(compressed, output, written, chip))
     else:
-        print_table(HEAD, [_row(one) for one in made.layers], right=HEAD[2:5])
-        for remark, layers in _remarks(made, written).items():
+        print_table(HEAD, [_row(one) for one in compressed.layers], right=HEAD[2:5])
+        for remark, layers in _remarks(compressed, written).items():
             print(f"{_listed(layers)}: {remark}")
         for kind, layers in _whole(graph).items():
             print(f"{_listed(layers)}: whole, in {kind}: encodings take weights in fp32 and fp16")
-        print(_totals(made, output, written, chip))
-        if random and made.error is not None:
+        print(_totals(compressed, output, written, chip))
+        if random and compressed.error is not None:
             print(f"{random if known.arrays else 'inputs: random'}; {ADVICE}")
-    if refused and made.error is not None:
-        raise refusal("compress", output, made.error, tolerance, made.measured_on, _change(asked))
+    if refused and compressed.error is not None:
+        raise refusal("compress", output, compressed.error, tolerance, compressed.measured_on, _change(asked))
 
 
 def _change(asked: Compression) -> str:
@@ -200,26 +200,26 @@ def _write_pages(
     model: Path,
     chip: Target,
     asked: Compression,
-    made: Compressed,
+    compressed: Compressed,
     written: "_Written",
 ) -> None:
     if html is not None:
-        page = compression_page(model.name, chip.label, made, _remarks(made, written), asked.limit)
+        page = compression_page(model.name, chip.label, compressed, _remarks(compressed, written), asked.limit)
         with named_option("--html", html):
             _core.save_file(str(html), page.encode("utf-8", "xmlcharrefreplace"))
     if plot is not None:
         with named_option("--plot", plot):
-            _core.save_file(str(plot), compression_chart(model.name, made, asked.limit, plot.suffix.lower()[1:]))
+            _core.save_file(str(plot), compression_chart(model.name, compressed, asked.limit, plot.suffix.lower()[1:]))
 
 
 def _per_layer(given: list[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    modes: dict[str, str] = {}
     for text in given:
         pattern, equals, mode = text.rpartition("=")
         if not (pattern and equals and mode):
             raise typer.BadParameter(f"--layer: got {text!r}, need PATTERN=MODE, for example '*conv1*=int8'")
-        found[pattern] = mode
-    return found
+        modes[pattern] = mode
+    return modes
 
 
 def _read(model: Path, asked: Compression) -> "Network":
@@ -230,11 +230,11 @@ def _read(model: Path, asked: Compression) -> "Network":
     return read_network(model, least_opset([asked.mode, *asked.per_layer.values()]), "compress")
 
 
-def _write_onnx(network: "Network", graph: Graph, made: Compressed, known: Known, output: Path) -> "_Written":
+def _write_onnx(network: "Network", graph: Graph, compressed: Compressed, known: Known, output: Path) -> "_Written":
     from hexane.compression.onnx_file import write_compressed
 
-    encodings = [layer.encoding for layer in made.layers]
-    model, stored = write_compressed(network, graph, made.weights, encodings, known.shapes, known.values)
+    encodings = [layer.encoding for layer in compressed.layers]
+    model, stored = write_compressed(network, graph, compressed.weights, encodings, known.shapes, known.values)
     try:
         data = model.SerializeToString()
     except ValueError as error:  # of protobuf, which has this bound
@@ -251,21 +251,21 @@ class _Written:
     layers: tuple["StoredWeight", ...]
 
 
-def _remarks(made: Compressed, written: _Written) -> dict[str, list[str]]:
+def _remarks(compressed: Compressed, written: _Written) -> dict[str, list[str]]:
     """The layers of each remark on how the file has their weight."""
-    found: dict[str, list[str]] = {}
-    for layer, stored in zip(made.layers, written.layers, strict=False):
+    remarks: dict[str, list[str]] = {}
+    for layer, stored in zip(compressed.layers, written.layers, strict=False):
         if stored.remark:
-            found.setdefault(stored.remark, []).append(layer.layer)
-    return found
+            remarks.setdefault(stored.remark, []).append(layer.layer)
+    return remarks
 
 
 def _whole(graph: Graph) -> dict[str, list[str]]:
     """The layers of weights that no encoding takes, by dtype."""
-    found: dict[str, list[str]] = {}
+    by_kind: dict[str, list[str]] = {}
     for where, kind in left_whole(graph).items():
-        found.setdefault(kind, []).append(where)
-    return found
+        by_kind.setdefault(kind, []).append(where)
+    return by_kind
 
 
 def _listed(layers: Sequence[str]) -> str:
@@ -295,24 +295,24 @@ def _row(one: LayerReport) -> tuple[str, ...]:
     return one.layer, one.encoding, size_text(one.bytes_before), size_text(one.bytes_after), error, one.target_does
 
 
-def _totals(made: Compressed, output: Path, written: _Written, chip: Target) -> str:
-    before, after = _bytes(made)
-    streamed = sum(layer.streams for layer in made.layers)
-    error = "" if made.error is None else f"; relative error {made.error:.2g} on {made.measured_on}"
+def _totals(compressed: Compressed, output: Path, written: _Written, chip: Target) -> str:
+    before, after = _bytes(compressed)
+    streamed = sum(layer.streams for layer in compressed.layers)
+    error = "" if compressed.error is None else f"; relative error {compressed.error:.2g} on {compressed.measured_on}"
     size = "not written" if written.bytes is None else size_text(written.bytes)
     return (
-        f"{output}: {size} for {chip.label}; {counted(len(made.layers), 'weight')}"
+        f"{output}: {size} for {chip.label}; {counted(len(compressed.layers), 'weight')}"
         f" {size_text(before)} -> {size_text(after)} in fp16, {streamed} streamed{error}"
     )
 
 
-def _bytes(made: Compressed) -> tuple[int, int]:
-    return sum(layer.bytes_before for layer in made.layers), sum(layer.bytes_after for layer in made.layers)
+def _bytes(compressed: Compressed) -> tuple[int, int]:
+    return sum(layer.bytes_before for layer in compressed.layers), sum(layer.bytes_after for layer in compressed.layers)
 
 
-def _record(made: Compressed, output: Path, written: _Written, chip: Target) -> dict[str, Any]:
-    before, after = _bytes(made)
-    layers = [{**asdict(layer), "error": _finite(layer.error)} for layer in made.layers]
+def _record(compressed: Compressed, output: Path, written: _Written, chip: Target) -> dict[str, Any]:
+    before, after = _bytes(compressed)
+    layers = [{**asdict(layer), "error": _finite(layer.error)} for layer in compressed.layers]
     for layer, stored in zip(layers, written.layers, strict=False):
         layer |= {"file_bytes": stored.bytes, "remark": stored.remark}
     return {
@@ -321,8 +321,8 @@ def _record(made: Compressed, output: Path, written: _Written, chip: Target) -> 
         "file_bytes": written.bytes,
         "bytes_before": before,
         "bytes_after": after,
-        "error": _finite(made.error),
-        "measured_on": made.measured_on,
+        "error": _finite(compressed.error),
+        "measured_on": compressed.measured_on,
         "layers": layers,
     }
 

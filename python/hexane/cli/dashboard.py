@@ -51,22 +51,22 @@ def dashboard(
     if follow:
         _follow(reader)
         return
-    found = reader.look()
+    state = reader.look()
     name = run.absolute().name
     if html is not None:
         with named_option("--html", html):
-            _core.save_file(str(html), training_page(name, found).encode("utf-8", "xmlcharrefreplace"))
+            _core.save_file(str(html), training_page(name, state).encode("utf-8", "xmlcharrefreplace"))
     if plot is not None:
         with named_option("--plot", plot):
-            _core.save_file(str(plot), training_chart(name, found, plot.suffix.lower()[1:]))
+            _core.save_file(str(plot), training_chart(name, state, plot.suffix.lower()[1:]))
     if json:
-        print_json({"run": str(run), **found.record()})
+        print_json({"run": str(run), **state.record()})
         return
     from rich.console import Console
 
     from hexane.cli.dashboard_view import View
 
-    Console(highlight=False, markup=False).print(View(run, found, reader.remark))
+    Console(highlight=False, markup=False).print(View(run, state, reader.remark))
 
 
 class _Reader:
@@ -136,10 +136,10 @@ def _follow(reader: _Reader) -> None:
     with Live(console=Console(highlight=False, markup=False), auto_refresh=False) as live:
         while True:
             if reader.log.path.exists():
-                found = reader.look()
-                begun = found.step if begun is None else begun
-                live.update(View(folder, found, reader.remark), refresh=True)
-                if found.is_done and found.step != begun:
+                state = reader.look()
+                begun = state.step if begun is None else begun
+                live.update(View(folder, state, reader.remark), refresh=True)
+                if state.is_done and state.step != begun:
                     return
             else:
                 live.update(Text(f"{folder.name}: waiting for {LOG}"), refresh=True)

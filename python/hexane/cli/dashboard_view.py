@@ -45,33 +45,33 @@ class View:
 
 def figures(run: Run) -> list[tuple[str, str]]:
     """Names and texts of the figures in the log and the checkpoint."""
-    found: list[tuple[str, str]] = []
+    rows: list[tuple[str, str]] = []
     if run.step:
         last, best = run.last("loss"), run.best
         told = "not finite" if last is None else _number(last)
-        found.append((LOSS, told + ("" if best is None else f", best {_number(best[1])} at step {best[0]:,}")))
+        rows.append((LOSS, told + ("" if best is None else f", best {_number(best[1])} at step {best[0]:,}")))
     for name in dict.fromkeys(name for one in run.evaluations for name in one.metrics):
         if (pair := run.evaluated(name)) is not None:
             now, least = pair
             told = f"{_number(now.metrics[name])} at step {now.step:,}"
             if name == LOSS:
                 told += f", best {_number(least.metrics[name])} at step {least.step:,}"
-            found.append(("evaluation" if name == LOSS else f"  {printable(name)} ", told))
+            rows.append(("evaluation" if name == LOSS else f"  {printable(name)} ", told))
     for name, words in (("lr", "learning rate"), ("norm", "norm")):
         if (value := run.last(name)) is not None:
-            found.append((words, _number(value)))
+            rows.append((words, _number(value)))
     if (median := run.median_ms) is not None:
         last = run.last("ms")
-        found.append(("step time", f"median {_ms(median)}" + ("" if last is None else f", last {_ms(last)}")))
-    found += _measured(run.measured, run.median_ms)
+        rows.append(("step time", f"median {_ms(median)}" + ("" if last is None else f", last {_ms(last)}")))
+    rows += _measured(run.measured, run.median_ms)
     if run.tokens is not None:
         rate = run.tokens_per_second
-        found.append(("tokens", f"{run.tokens:,}" + ("" if rate is None else f", {rate:,.0f} a second")))
+        rows.append(("tokens", f"{run.tokens:,}" + ("" if rate is None else f", {rate:,.0f} a second")))
     if (left := run.seconds_left) is not None and not run.is_done:
-        found.append(("time left", f"{time_text(left)}, {counted((run.total or 0) - run.step, 'step')}"))
+        rows.append(("time left", f"{time_text(left)}, {counted((run.total or 0) - run.step, 'step')}"))
     if (bad := run.not_finite).size:
-        found.append(("not finite", f"{counted(len(bad), 'step')}, the last is step {bad[-1]:,}"))
-    return found
+        rows.append(("not finite", f"{counted(len(bad), 'step')}, the last is step {bad[-1]:,}"))
+    return rows
 
 
 def _measured(measured: Measurements, step_ms: float | None) -> Iterator[tuple[str, str]]:

@@ -54,30 +54,30 @@ def doctor(
         return _read(read_report, json)
     from hexane.report.doctor import examine
 
-    found = examine(library, framework)
+    examined = examine(library, framework)
     if json:
-        checks = [asdict(check) | {"ok": check.ok} for check in found.checks]
+        checks = [asdict(check) | {"ok": check.ok} for check in examined.checks]
         print_json(
             {
                 "hexane": hexane.__version__,
-                "machine": found.machine,
+                "machine": examined.machine,
                 "checks": checks,
-                "problem": found.problem,
-                "has_engine": found.has_engine,
-                "ok": found.ok,
+                "problem": examined.problem,
+                "has_engine": examined.has_engine,
+                "ok": examined.ok,
             }
         )
     else:
-        rows = [("hexane", hexane.__version__), *found.machine.items()]
+        rows = [("hexane", hexane.__version__), *examined.machine.items()]
         print_table(("machine", ""), rows)
-        if found.checks:
+        if examined.checks:
             print()
             head = ("what", "name", "found", "")
-            marks = [("" if not c.need else "ok" if c.ok else f"need {c.need}") for c in found.checks]
-            print_table(head, [(c.kind, c.name, c.found, mark) for c, mark in zip(found.checks, marks, strict=True)])
+            marks = [("" if not c.need else "ok" if c.ok else f"need {c.need}") for c in examined.checks]
+            print_table(head, [(c.kind, c.name, c.found, mark) for c, mark in zip(examined.checks, marks, strict=True)])
         print()
-        print(_verdict(found.problem, found.has_engine, found.ok))
-    if not found.ok:
+        print(_verdict(examined.problem, examined.has_engine, examined.ok))
+    if not examined.ok:
         raise typer.Exit(1)
 
 
@@ -106,8 +106,8 @@ def _report(folder: Path, library: Path | None, framework: str, programs: int) -
     def told(record: dict[str, Any]) -> None:
         print(f"{record['probe']}: {record['case']}: {record['outcome']}", flush=True)
 
-    made = collect(folder, context, told=told)
-    print(f"\nThe report is {made}. Nothing was sent: look into it, then attach it to an issue of the project.")
+    archive = collect(folder, context, told=told)
+    print(f"\nThe report is {archive}. Nothing was sent: look into it, then attach it to an issue of the project.")
 
 
 def _read(path: Path, json: bool) -> None:
@@ -116,21 +116,21 @@ def _read(path: Path, json: bool) -> None:
 
     if path.suffix != ".zip":
         raise Error(f"[doctor] {path}: got another file, need a .zip of `hexane doctor --report`")
-    found = read_report(path)
-    beliefs = [(belief, belief.decide(found)) for belief in BELIEFS]
+    parsed = read_report(path)
+    beliefs = [(belief, belief.decide(parsed)) for belief in BELIEFS]
     page, facts = path.with_suffix(".html"), path.with_suffix(".toml")
-    _core.save_file(str(page), machine_page(found).encode("utf-8", "xmlcharrefreplace"))
-    _core.save_file(str(facts), proposed_facts(found).encode())
+    _core.save_file(str(page), machine_page(parsed).encode("utf-8", "xmlcharrefreplace"))
+    _core.save_file(str(facts), proposed_facts(parsed).encode())
     if json:
         print_json(
             {
-                "machine": found.machine,
+                "machine": parsed.machine,
                 "beliefs": [{"name": b.name, "belief": b.text, "state": v.state, "found": v.found} for b, v in beliefs],
                 "page": str(page),
                 "facts": str(facts),
             }
         )
         return
-    print(f"{found.name}\n")
+    print(f"{parsed.name}\n")
     print_table(("belief", "", "found"), [(b.text, v.state, v.found) for b, v in beliefs])
     print(f"\nThe page is {page}, proposed facts are in {facts}.")

@@ -89,23 +89,23 @@ def embed(
         raise typer.BadParameter(f"{options}: got none, need one")
     if images and texts and output is not None:
         raise typer.BadParameter("-o: got it with texts and images, need one of them")
-    made: TextEncoder | ImageEncoder | TextImageEncoder
+    encoder: TextEncoder | ImageEncoder | TextImageEncoder
     with working(f"reading {path.name}"):
         if of_texts:
-            made = load_encoder(path, compress=compress, threads=threads, force=force)
+            encoder = load_encoder(path, compress=compress, threads=threads, force=force)
         elif of_images:
-            made = load_image_encoder(path, threads=threads)
+            encoder = load_image_encoder(path, threads=threads)
         else:
-            made = load_text_image_encoder(path, threads=threads)
+            encoder = load_text_image_encoder(path, threads=threads)
     with working("computing"):
-        if isinstance(made, TextEncoder):
-            vectors = made.embed(texts, prompt=prompt)
-        elif isinstance(made, ImageEncoder):
-            vectors = made.embed(images)
+        if isinstance(encoder, TextEncoder):
+            vectors = encoder.embed(texts, prompt=prompt)
+        elif isinstance(encoder, ImageEncoder):
+            vectors = encoder.embed(images)
         elif images and texts:
-            vectors = made.similarity(texts, images)
+            vectors = encoder.similarity(texts, images)
         else:
-            vectors = made.embed(images=images) if images else made.embed(texts)
+            vectors = encoder.embed(images=images) if images else encoder.embed(texts)
     if images and texts:
         _print_similarities(vectors, names, texts, json)
         return
@@ -128,14 +128,14 @@ def embed(
     )
 
 
-def _print_similarities(found: Array, images: list[str], texts: list[str], json: bool) -> None:
+def _print_similarities(similarities: Array, images: list[str], texts: list[str], json: bool) -> None:
     """found: (images, texts)"""
     if json:
-        print_json({"images": images, "texts": texts, "similarities": found.tolist()})
+        print_json({"images": images, "texts": texts, "similarities": similarities.tolist()})
         return
     rows = [
         (f"{number:.4f}", _short(image), _short(text))
-        for image, of_image in zip(images, found, strict=True)
+        for image, of_image in zip(images, similarities, strict=True)
         for text, number in zip(texts, of_image, strict=True)
     ]
     print_table(("similarity", "image", "text"), rows, right=("similarity",))

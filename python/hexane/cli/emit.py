@@ -168,26 +168,26 @@ def emit(
     with working(f"writing {model.name} as MIL"):
         read = read_graph(source, given)[0]
         graph_to_write = replace(compressed, chip=chip)(read if repair is Repair.ON else without_repair(read))
-        made: Sequence[tuple[Segment, Mil | Netplist | None]]
+        results: Sequence[tuple[Segment, Mil | Netplist | None]]
         if netplist:
             graph, segments, nets = emit_netplists(graph_to_write, chip)
-            made = list(zip(segments, nets, strict=True))
+            results = list(zip(segments, nets, strict=True))
         else:
             graph, pieces = emit_pieces(graph_to_write, chip)
-            made = [(piece.segment, piece.mil) for piece in pieces]
-        single = sum(written is not None for _, written in made) == 1
+            results = [(piece.segment, piece.mil) for piece in pieces]
+        single = sum(written is not None for _, written in results) == 1
         folders = {
             segment.index: output if single else output / f"segment_{segment.index}"
-            for segment, written in made
+            for segment, written in results
             if written is not None
         }
         name = "net.plist" if netplist else "model.mil"
         _check_folder(output, set(folders.values()), name)
         with named_option("--output", output):
-            _save({segment.index: written for segment, written in made if written is not None}, output)
+            _save({segment.index: written for segment, written in results if written is not None}, output)
         programs: list[dict[str, Any]] = []
         host: list[dict[str, Any]] = []
-        for segment, written in made:
+        for segment, written in results:
             index = segment.index
             if written is None:
                 ops = [node.where for node in segment.nodes]

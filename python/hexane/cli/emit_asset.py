@@ -43,13 +43,13 @@ class Compressor:
         if asked.searches:
             need = f"need one of {', '.join(FIXED)}"
             raise Error(f"[emit] --compress: got {self.mode}, which hexane compress finds, {need}")
-        made = compress(graph, asked, self.chip or load_target("host"))
-        if self.force or not any(d.stage == STAGE and d.verdict != "none" for d in made.decisions):
-            return made
-        error, on = host_error(graph, made, self.feeds)
+        compressed = compress(graph, asked, self.chip or load_target("host"))
+        if self.force or not any(d.stage == STAGE and d.verdict != "none" for d in compressed.decisions):
+            return compressed
+        error, on = host_error(graph, compressed, self.feeds)
         if is_too_large(error, None):
             raise refusal("emit", self.output, error, None, on, self._change())
-        return made
+        return compressed
 
     def _change(self) -> str:
         own = "" if self.feeds else "give --input with numbers of the model's own, "
@@ -60,17 +60,17 @@ def functions_of(source: sources.Module, function: str | None, also: Iterable[st
     """The functions to write: those of an asset or package under their names, or the selected one, or another model, as
     `main`; and further ones, NAME=MODEL."""
     if function is None and source.form in ("aimodel", "coreml"):
-        found = _all_functions(source, given.read(source, every=True).shapes)
+        graphs = _all_functions(source, given.read(source, every=True).shapes)
     else:
-        found = {"main": read_graph(source, given)[0]}
+        graphs = {"main": read_graph(source, given)[0]}
     for text in also:
         name, equals, path = text.partition("=")
         if not (name and equals and path):
             raise typer.BadParameter(f"--also: got {text!r}, need NAME=MODEL, for example decode=decode.onnx")
-        if name in found:
-            raise Error(f"[emit] --also: got the function {name!r} twice, need another name than {', '.join(found)}")
-        found[name] = sources.open_network(path, where="emit").graph()
-    return found
+        if name in graphs:
+            raise Error(f"[emit] --also: got the function {name!r} twice, need another name than {', '.join(graphs)}")
+        graphs[name] = sources.open_network(path, where="emit").graph()
+    return graphs
 
 
 def _all_functions(source: sources.Module, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Graph]:

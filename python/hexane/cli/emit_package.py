@@ -79,9 +79,9 @@ def package_text(record: dict[str, Any], mode: str | None) -> str:
     """The printed text: a line, one for each function, and ports that have other names."""
     stored = f", {counted(len(record['weights']), 'weight')} as {mode}" if mode is not None else ""
     lines = [f"{record['output']}: {size_text(record['bytes'])}{stored}, for {record['system']} and newer"]
-    for name, made in record["functions"].items():
-        ports = f"{', '.join(made['inputs'])} -> {', '.join(made['outputs'])}"
-        lines.append(f"  {name}: {counted(made['ops'], 'op')} in {record['compute']}; {ports}")
+    for name, function in record["functions"].items():
+        ports = f"{', '.join(function['inputs'])} -> {', '.join(function['outputs'])}"
+        lines.append(f"  {name}: {counted(function['ops'], 'op')} in {record['compute']}; {ports}")
     lines += [f"  also for {', '.join(inputs)}" for inputs in record["shapes"]]
     lines += [f"  {old} is called {new}: Core ML takes letters, digits and _" for old, new in record["renamed"].items()]
     return "\n".join(lines)

@@ -29,7 +29,9 @@ EncoderForce = Annotated[
 
 def say_quality(model: LanguageModel, command: str) -> None:
     """On stderr, what "auto" chose and its perplexity."""
-    found = model.quality
-    if found is not None and found.encoding.startswith("auto"):
-        text = f"{found.encoding}; perplexity {found.perplexity:.4g}, {found.plain:.4g} of the weights as they are"
+    quality = model.quality
+    if quality is not None and quality.encoding.startswith("auto"):
+        text = (
+            f"{quality.encoding}; perplexity {quality.perplexity:.4g}, {quality.plain:.4g} of the weights as they are"
+        )
         print(f"[{command}] {text}", file=sys.stderr)

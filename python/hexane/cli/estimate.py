@@ -92,26 +92,26 @@ def estimate(
         given = Given.of(input_shape, inputs, values, calibration=calibration, preprocess=preprocess)
         graph, known = read_graph(source, given, "estimate")
     with working(f"compiling {model.name}"):
-        found = _estimates(graph, chips, own, known.arrays)
-    if len(found) == 1 and isinstance(found[0], Error):
-        raise found[0]
+        estimates = _estimates(graph, chips, own, known.arrays)
+    if len(estimates) == 1 and isinstance(estimates[0], Error):
+        raise estimates[0]
     if html is not None:
         with named_option("--html", html):
-            page = estimate_page(model.name, chips, found)
+            page = estimate_page(model.name, chips, estimates)
             _core.save_file(str(html), page.encode("utf-8", "xmlcharrefreplace"))
-    good = [one for one in found if isinstance(one, Estimate)]
+    good = [one for one in estimates if isinstance(one, Estimate)]
     if plot is not None and good:
         with named_option("--plot", plot):
             _core.save_file(str(plot), estimate_chart(model.name, good, plot.suffix.lower()[1:]))
     if json:
         rows = [
             {"target": chip.label, "error": str(one)} if isinstance(one, Error) else _record(one)
-            for chip, one in zip(chips, found, strict=True)
+            for chip, one in zip(chips, estimates, strict=True)
         ]
         print_json({"model": str(model), "estimates": rows, "against_host": against_host(good)})
     else:
-        _print(chips, found)
-    if all(isinstance(one, Error) for one in found):
+        _print(chips, estimates)
+    if all(isinstance(one, Error) for one in estimates):
         raise typer.Exit(1)
 
 
@@ -133,19 +133,19 @@ def _chips(given: str) -> list[Target]:
     names = names_of(given)
     if not names:
         raise typer.BadParameter(f"--target: got {given!r}, need names of chips, or all")
-    found: dict[str, Target] = {}
+    by_label: dict[str, Target] = {}
     floor = Family[table("floors")["mil"]["floor"]]
     for name in names:
         if name.lower() != ALL:
             target = load_target(name)
-            found[target.label] = target
+            by_label[target.label] = target
             continue
         known = [load_chip(product) for product in measured()]
         with_product = {chip.name for chip in known}
         others = [load_chip(one) for one in chip_names() if one not in with_product]
         for chip in sorted((*known, *(c for c in others if c.family >= floor)), key=lambda c: (c.name, c.asked)):
-            found[chip.label] = chip
-    return list(found.values())
+            by_label[chip.label] = chip
+    return list(by_label.values())
 
 
 def _estimates(
@@ -154,10 +154,10 @@ def _estimates(
     """One for each chip, or why there is none. Products of one target share its program. given: inputs on which this
     CPU is measured."""
     programs: dict[str, Program | Error] = {}
-    found: list[Estimate | Error] = []
+    estimates: list[Estimate | Error] = []
     for chip in chips:
         if not isinstance(chip, Chip):
-            found.append(host_latency(graph, given))
+            estimates.append(host_latency(graph, given))
             continue
         if chip.name not in programs:
             try:
@@ -165,52 +165,52 @@ def _estimates(
             except Error as error:
                 programs[chip.name] = error
         program = programs[chip.name]
-        found.append(program if isinstance(program, Error) else estimate_program(program, chip, own))
-    return found
+        estimates.append(program if isinstance(program, Error) else estimate_program(program, chip, own))
+    return estimates
 
 
-def _record(found: Estimate) -> dict[str, Any]:
-    return {**found.record(), "remarks": remarks(found)}
+def _record(cost: Estimate) -> dict[str, Any]:
+    return {**cost.record(), "remarks": remarks(cost)}
 
 
-def _print(chips: list[Target], found: list[Estimate | Error]) -> None:
-    good = [one for one in found if isinstance(one, Estimate)]
+def _print(chips: list[Target], estimates: list[Estimate | Error]) -> None:
+    good = [one for one in estimates if isinstance(one, Estimate)]
     if good:
         print_table(HEAD, [_row(one) for one in good], right=HEAD[1:9])
-    for chip, one in zip(chips, found, strict=True):
+    for chip, one in zip(chips, estimates, strict=True):
         if isinstance(one, Error):
             print(f"{chip.label}: {one}")
-    if len(found) == 1:
+    if len(estimates) == 1:
         _print_layers(good[0])
     if lines := against_host(good):
         print("\n" + "\n".join(lines))
     print("\nlatency, floor, copies, engine and host in us; docs/cost.md has the formula")
 
 
-def _row(found: Estimate) -> tuple[str, ...]:
-    times = (found.latency_us, found.p10_us, found.p90_us)
-    parts = (found.floor_us, found.copies_us, found.engine_us, found.host_us)
+def _row(cost: Estimate) -> tuple[str, ...]:
+    times = (cost.latency_us, cost.p10_us, cost.p90_us)
+    parts = (cost.floor_us, cost.copies_us, cost.engine_us, cost.host_us)
     return (
-        found.target,
+        cost.target,
         *(f"{us:.0f}" for us in times),
-        str(found.submissions),
+        str(cost.submissions),
         *(f"{us:.0f}" for us in parts),
-        found.dominant,
-        found.measured_on + (" (extrapolated)" if found.extrapolated else ""),
+        cost.dominant,
+        cost.measured_on + (" (extrapolated)" if cost.extrapolated else ""),
     )
 
 
-def _print_layers(found: Estimate) -> None:
-    for line in remarks(found):
+def _print_layers(cost: Estimate) -> None:
+    for line in remarks(cost):
         print(line)
-    if not found.layers:
+    if not cost.layers:
         return
-    memory = found.memory
+    memory = cost.memory
     print(
         f"weights {size_text(memory.weights)}, inputs and outputs {size_text(memory.surfaces)}, between layers"
         f" {size_text(memory.spilled)} in main memory; at most {size_text(memory.on_chip)} on chip\n"
     )
-    slowest = sorted(found.layers, key=lambda layer: -layer.us)[:MOST_LAYERS]
+    slowest = sorted(cost.layers, key=lambda layer: -layer.us)[:MOST_LAYERS]
     rows = [
         (
             str(layer.index),
@@ -226,5 +226,5 @@ def _print_layers(found: Estimate) -> None:
         for layer in slowest
     ]
     print_table(LAYER_HEAD, rows, right=("layer", *LAYER_HEAD[3:4], *LAYER_HEAD[5:]))
-    if left := len(found.layers) - len(slowest):
+    if left := len(cost.layers) - len(slowest):
         print(f"{left} faster layers: --json has them")

@@ -111,20 +111,20 @@ def explain(
             print(tasks)
         return
     with working(f"compiling {model.name}"):
-        found = examine(graph, chip, schedule.value, model.name)
-    story = None if node is None else found.story(node)
+        explanation = examine(graph, chip, schedule.value, model.name)
+    story = None if node is None else explanation.story(node)
     if html is not None:
-        _core.save_file(str(html), explanation_page(found).encode("utf-8", "xmlcharrefreplace"))
+        _core.save_file(str(html), explanation_page(explanation).encode("utf-8", "xmlcharrefreplace"))
     if trace is not None:
-        _core.save_file(str(trace), chrome_trace(found).encode())
+        _core.save_file(str(trace), chrome_trace(explanation).encode())
     if json and story is not None:
-        print_json({"model": found.name, "target": chip.name, "asked": chip.asked, **story.record()})
+        print_json({"model": explanation.name, "target": chip.name, "asked": chip.asked, **story.record()})
     elif json:
-        print_json(found.record())
+        print_json(explanation.record())
     elif story is not None:
         print(story)
     else:
-        print("\n  ".join([found.summary, *found.lines]) + "\n")
-        print_table(PARTITION_HEAD, list(found.partition_rows()), right=PARTITION_HEAD)
+        print("\n  ".join([explanation.summary, *explanation.lines]) + "\n")
+        print_table(PARTITION_HEAD, list(explanation.partition_rows()), right=PARTITION_HEAD)
         print()
-        print_table(HEAD, list(found.rows()), right=(HEAD[0], *HEAD[8:]))
+        print_table(HEAD, list(explanation.rows()), right=(HEAD[0], *HEAD[8:]))

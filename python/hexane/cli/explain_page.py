@@ -14,9 +14,9 @@ def what_explain_prints() -> str:
     """For each chip the report and the story of each layer."""
     parts = []
     for chip in CHIPS:
-        found = explain(block(), chip)
-        stories = [str(found.story(layer.index)) for layer in found.program.layers]
-        text = "\n\n".join([str(found), *stories])
+        explanation = explain(block(), chip)
+        stories = [str(explanation.story(layer.index)) for layer in explanation.program.layers]
+        text = "\n\n".join([str(explanation), *stories])
         parts.append(f"### {chip}\n\n```\n{text}\n```\n")
     return "\n".join(parts)
 

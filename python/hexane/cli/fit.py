@@ -90,7 +90,7 @@ def fit(
     )
     known = Given.of(input_shape, inputs, values).read(source)
     with working(f"compiling {model.name}"):
-        found = hexane.fit(
+        answer = hexane.fit(
             source,
             memory=memory,
             dtype=dtype.value if dtype else "",
@@ -98,14 +98,14 @@ def fit(
             input_values=known.values,
         )
     if json:
-        print_json(found.to_json())
+        print_json(answer.to_json())
     else:
-        print(found, end="")
+        print(answer, end="")
         if timeline:
-            print(found.timeline_text(), end="")
+            print(answer.timeline_text(), end="")
     if plot is not None:
-        _core.save_file(str(plot), arena_chart(found, model.name, plot.suffix.lower()[1:]))
+        _core.save_file(str(plot), arena_chart(answer, model.name, plot.suffix.lower()[1:]))
     if html is not None:
-        _core.save_file(str(html), fit_page(found, model.name).encode("utf-8", "xmlcharrefreplace"))
-    if found.fits is False:
+        _core.save_file(str(html), fit_page(answer, model.name).encode("utf-8", "xmlcharrefreplace"))
+    if answer.fits is False:
         raise typer.Exit(3)

@@ -75,7 +75,7 @@ def generate(
     """
     path = find_model(model)
     with working(f"reading {path.name}"):
-        made = load(
+        loaded = load(
             path,
             context=context,
             compress=compress,
@@ -86,10 +86,10 @@ def generate(
             tokenizer=tokenizer or tokenizer_of(path),
             at_most=ROOM,
         )
-    say_quality(made, "generate")
-    if not made.published and (note := note_of_vocab(made.tokenizer, made.config)):
+    say_quality(loaded, "generate")
+    if not loaded.published and (note := note_of_vocab(loaded.tokenizer, loaded.config)):
         print(f"[generate] {note}", file=sys.stderr)
-    answer = made.generate(
+    answer = loaded.generate(
         [{"role": "user", "content": prompt}] if chat else prompt,
         steps=steps,
         temperature=temperature,
@@ -106,7 +106,7 @@ def generate(
         texts.append(text)
         if not json:
             print(text, end="", flush=True)
-    ids, found, why = answer.prompt, answer.tokens, answer.ended_by
+    ids, tokens, why = answer.prompt, answer.tokens, answer.ended_by
     rate, first = answer.tokens_per_second, answer.seconds_to_first_token
     if json:
         print_json(
@@ -114,7 +114,7 @@ def generate(
                 "prompt": prompt,
                 "text": "".join(texts),
                 "prompt_tokens": ids,
-                "tokens": found,
+                "tokens": tokens,
                 "ended_by": why,
                 "tokens_per_second": rate,
                 "seconds_to_first_token": first,
@@ -124,8 +124,8 @@ def generate(
     print()
     told = "" if rate is None else f", {rate:.1f} tokens/s"
     told += "" if first is None else f", the first after {first:.2f} s ({counted(len(ids), 'token')} of the prompt)"
-    room = made.config.seq
-    full = f"; the model takes no more than {room}" if room == made.longest else f"; the --context is full at {room}"
+    room = loaded.config.seq
+    full = f"; the model takes no more than {room}" if room == loaded.longest else f"; the --context is full at {room}"
     note = full if why == "seq" else ""
     sys.stdout.flush()
-    print(f"{counted(len(found), 'token')}{told}{note}", file=sys.stderr)
+    print(f"{counted(len(tokens), 'token')}{told}{note}", file=sys.stderr)

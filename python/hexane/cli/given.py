@@ -73,10 +73,10 @@ class Given:
         loose = [item.path for item in items if not item.name]
         extents = {name: item.shape for name, item in by_name(shapes or (), "--input-shape").items()}
         how = parse_preprocess(preprocess) if preprocess else how or Preprocess()
-        made = cls(extents, named, loose, numbers, how, calibration, partial)
-        if how.given and calibration is None and not made.pictures and not made.has_sounds:
+        result = cls(extents, named, loose, numbers, how, calibration, partial)
+        if how.given and calibration is None and not result.pictures and not result.has_sounds:
             raise typer.BadParameter("--preprocess: got no image or sound, need --calibration or --input with some")
-        return made
+        return result
 
     @property
     def has_arrays(self) -> bool:
@@ -119,8 +119,8 @@ class Given:
     ) -> Feeds | None:
         if self.calibration is None:
             return None
-        made = Feeds(self.calibration, tuple(ports), tuple(optional), command, self.how, dict(fixed), self.partial)
-        return made.with_shapes(dict(self.shapes))
+        feeds = Feeds(self.calibration, tuple(ports), tuple(optional), command, self.how, dict(fixed), self.partial)
+        return feeds.with_shapes(dict(self.shapes))
 
     def arrays(
         self, ports: Sequence[PortType], optional: Sequence[PortType] = ()
@@ -131,34 +131,34 @@ class Given:
             if unknown := [name for name in names if name not in known]:
                 need = ", ".join(known) or "none"
                 raise Error(f"{WHERE} {option}: got the name {unknown[0]!r}, need one of {need}")
-        found = {name: read_file(known[name], path, self.how) for name, path in self.files.items()}
-        found |= {name: filled(known[name], numbers) for name, numbers in self.numbers.items()}
+        named = {name: read_file(known[name], path, self.how) for name, path in self.files.items()}
+        named |= {name: filled(known[name], numbers) for name, numbers in self.numbers.items()}
         origins = {name: str(path) for name, path in self.files.items()} | dict.fromkeys(self.numbers, "--value")
         for path in sorted(self.loose, key=lambda path: path.suffix.lower() != ".npz"):
             if path.suffix.lower() == ".npz":
                 more = read_archive(list(known.values()), path)
-                if both := sorted(more.keys() & found.keys()):
+                if both := sorted(more.keys() & named.keys()):
                     raise Error(f"{WHERE} {path}: got {both[0]!r}, which is given already, need each input once")
             else:
-                rest = [port.name for port in ports if port.name not in found]
+                rest = [port.name for port in ports if port.name not in named]
                 if len(rest) != 1:
                     need = f"NAME={path} with one of {', '.join(rest)}" if rest else "no more files"
                     raise Error(f"{WHERE} {path}: got a file without the name of an input, need {need}")
                 more = {rest[0]: read_file(known[rest[0]], path, self.how)}
-            found |= more
+            named |= more
             origins |= dict.fromkeys(more, str(path))
-        return found, origins
+        return named, origins
 
 
 def _usual(model: sources.Module, given: Iterable[str], every: bool) -> dict[str, tuple[int, ...]]:
     """The shapes that the model itself names for inputs with free dims, with a note on stderr for each."""
-    named, found = set(given), dict[str, tuple[int, ...]]()
+    named, shapes = set(given), dict[str, tuple[int, ...]]()
     for one in model.functions.values() if every else [model.function()]:
-        found = one.usual_shapes(named) | found
-    for name, shape in found.items():
+        shapes = one.usual_shapes(named) | shapes
+    for name, shape in shapes.items():
         own = "x".join(map(str, shape))
         print(f"note: {name} is {own}, as the file says: --input-shape {name}:DIMS gives another", file=sys.stderr)
-    return found
+    return shapes
 
 
 def read_graph(model: sources.Module, given: Given, command: str = "input") -> tuple[Graph, Known]:

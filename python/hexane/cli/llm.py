@@ -103,25 +103,25 @@ def llm(
     if output is not None and len(names_of(target)) > 1:
         raise typer.BadParameter(f"--target: got {target!r} with -o, need one chip or none")
     with working(f"reading {path.name}"):
-        made = load(
+        loaded = load(
             path, context=context, compress=compress, threads=threads, calibration=calibration, force=force,
             at_most=CONTEXT,
         )  # fmt: skip
-    say_quality(made, "llm")
+    say_quality(loaded, "llm")
     if output is not None:
         with working(f"writing {output}"):
-            written = export(made, output, target=target or None, prefill=prefill, most_bytes=most)
+            written = export(loaded, output, target=target or None, prefill=prefill, most_bytes=most)
         record = {**asdict(written), "folder": str(written.folder)}
         print_json(record) if json else _print_export(written)
         return
     with working("measuring"):
-        found = facts(made, names_of(target), compress=compress)
+        known = facts(loaded, names_of(target), compress=compress)
         if perplexity:
-            found = replace(found, perplexity=perplexities(path, threads=threads, calibration=calibration))
+            known = replace(known, perplexity=perplexities(path, threads=threads, calibration=calibration))
     if json:
-        print_json(found.record())
+        print_json(known.record())
     else:
-        _print(found)
+        _print(known)
 
 
 def _refuse(options: Mapping[str, object], kind: str) -> None:
@@ -132,54 +132,54 @@ def _refuse(options: Mapping[str, object], kind: str) -> None:
 
 def _speech(path: Path, targets: list[str], threads: int | None, json: bool) -> None:
     with working(f"reading {path.name}"):
-        made = load_speech(path, threads=threads)
+        loaded = load_speech(path, threads=threads)
     with working("measuring"):
-        found = speech_facts(made, targets)
+        known = speech_facts(loaded, targets)
     if json:
-        print_json(found.record())
+        print_json(known.record())
     else:
-        _print_speech(found)
+        _print_speech(known)
 
 
-def _print_speech(found: SpeechFacts) -> None:
-    print(f"{found.model}: {found.family}, {found.parameters:,} parameters, windows of {found.window:g} s of sound")
-    print(found.shape)
-    languages = counted(len(found.languages), "language") if found.languages else "one language"
-    print(f"texts of {found.tokens:,} tokens with their prompt, {languages}, tasks: {', '.join(found.tasks)}")
+def _print_speech(known: SpeechFacts) -> None:
+    print(f"{known.model}: {known.family}, {known.parameters:,} parameters, windows of {known.window:g} s of sound")
+    print(known.shape)
+    languages = counted(len(known.languages), "language") if known.languages else "one language"
+    print(f"texts of {known.tokens:,} tokens with their prompt, {languages}, tasks: {', '.join(known.tasks)}")
     print(
-        f"\nmeasured here ({counted(found.threads, 'thread')}, weights of {size_text(found.weights)}):"
-        f" {found.milliseconds:.1f} ms for the encoder of a window, {found.tokens_per_second:.1f} tokens/s"
+        f"\nmeasured here ({counted(known.threads, 'thread')}, weights of {size_text(known.weights)}):"
+        f" {known.milliseconds:.1f} ms for the encoder of a window, {known.tokens_per_second:.1f} tokens/s"
     )
-    _print_chips(found.chips, "the encoder ")
+    _print_chips(known.chips, "the encoder ")
 
 
 def _encoder(
     path: Path, targets: list[str], compress: str | None, threads: int | None, force: bool, json: bool
 ) -> None:
     with working(f"reading {path.name}"):
-        made = load_encoder(path, compress=compress, threads=threads, force=force)
+        loaded = load_encoder(path, compress=compress, threads=threads, force=force)
     with working("measuring"):
-        found = encoder_facts(made, targets, compress=compress)
+        known = encoder_facts(loaded, targets, compress=compress)
     if json:
-        print_json(found.record())
+        print_json(known.record())
     else:
-        _print_encoder(found)
+        _print_encoder(known)
 
 
-def _print_encoder(found: EncoderFacts) -> None:
-    print(f"{found.model}: {found.family}, {found.parameters:,} parameters, texts of {found.longest:,} tokens")
-    print(found.shape)
-    print(f"embeddings of {found.dim} numbers: {found.pooling}")
-    print(f"head: {found.head or 'none'}")
+def _print_encoder(known: EncoderFacts) -> None:
+    print(f"{known.model}: {known.family}, {known.parameters:,} parameters, texts of {known.longest:,} tokens")
+    print(known.shape)
+    print(f"embeddings of {known.dim} numbers: {known.pooling}")
+    print(f"head: {known.head or 'none'}")
     print(
-        f"\nmeasured here ({counted(found.threads, 'thread')}, weights {found.compress}):"
-        f" {found.milliseconds:.1f} ms for a text of {found.tokens} tokens, {found.texts_per_second:.0f} texts/s in"
+        f"\nmeasured here ({counted(known.threads, 'thread')}, weights {known.compress}):"
+        f" {known.milliseconds:.1f} ms for a text of {known.tokens} tokens, {known.texts_per_second:.0f} texts/s in"
         " batches"
     )
-    _print_chips(found.chips)
+    _print_chips(known.chips)
     print()
     print_table(
-        ("encoding", "weights"), [(name, size_text(n)) for name, n in found.weights.items()], right=("weights",)
+        ("encoding", "weights"), [(name, size_text(n)) for name, n in known.weights.items()], right=("weights",)
     )
 
 
@@ -193,31 +193,32 @@ def _print_chips(chips: Iterable[EncoderOnChip], what: str = "") -> None:
         print(f"{one.target}: {what}estimated {time}, {counted(one.parts, 'part')} on the engine{left}")
 
 
-def _print_export(made: Exported) -> None:
-    packages = f" in {len(made.packages)} packages" if len(made.packages) > 1 else ""
-    print(f"{made.folder}: {size_text(made.bytes)}{packages}, room for {made.context:,} tokens")
-    for name, parts in made.parts.items():
-        print(f"  {name} on {made.target}: {parts}")
-    print(f"  logits are {made.distance:.2g} from the model's; the likeliest token is the same in {made.agrees:.0%}")
+def _print_export(exported: Exported) -> None:
+    packages = f" in {len(exported.packages)} packages" if len(exported.packages) > 1 else ""
+    print(f"{exported.folder}: {size_text(exported.bytes)}{packages}, room for {exported.context:,} tokens")
+    for name, parts in exported.parts.items():
+        print(f"  {name} on {exported.target}: {parts}")
+    same = f"the likeliest token is the same in {exported.agrees:.0%}"
+    print(f"  logits are {exported.distance:.2g} from the model's; {same}")
 
 
-def _print(found: Facts) -> None:
-    print(f"{found.model}: {found.family}, {found.parameters:,} parameters, context of {found.context:,} tokens")
-    print(found.shape)
+def _print(known: Facts) -> None:
+    print(f"{known.model}: {known.family}, {known.parameters:,} parameters, context of {known.context:,} tokens")
+    print(known.shape)
     print(
-        f"\nmeasured here ({counted(found.threads, 'thread')}, weights {found.compress}):"
-        f" {found.tokens_per_second:.1f} tokens/s, {found.prompt_tokens_per_second:.0f} tokens/s of a prompt"
+        f"\nmeasured here ({counted(known.threads, 'thread')}, weights {known.compress}):"
+        f" {known.tokens_per_second:.1f} tokens/s, {known.prompt_tokens_per_second:.0f} tokens/s of a prompt"
     )
-    for one in found.chips:
+    for one in known.chips:
         if one.tokens_per_second is None:
             print(f"{one.target}: no estimate: {one.error}")
         else:
             print(f"{one.target}: estimated {one.tokens_per_second:.1f} tokens/s ({one.low:.1f} to {one.high:.1f})")
     print()
-    columns = ("encoding", "weights", "perplexity") if found.perplexity else ("encoding", "weights")
-    rows = [(name, size_text(n), f"{found.perplexity.get(name, 0):.4g}") for name, n in found.weights.items()]
+    columns = ("encoding", "weights", "perplexity") if known.perplexity else ("encoding", "weights")
+    rows = [(name, size_text(n), f"{known.perplexity.get(name, 0):.4g}") for name, n in known.weights.items()]
     print_table(columns, [row[: len(columns)] for row in rows], right=columns[1:])
-    print(f"a conversation needs {size_text(found.cache_per_1024_tokens)} more for each 1,024 tokens of its context")
+    print(f"a conversation needs {size_text(known.cache_per_1024_tokens)} more for each 1,024 tokens of its context")
     print("\nnot supported:")
-    for line in found.unsupported:
+    for line in known.unsupported:
         print(f"  {line}")

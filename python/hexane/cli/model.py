@@ -52,7 +52,7 @@ def open_model(
     known = given.read(sources.open_network(source))
     with working(f"compiling {name}"):
         chosen = dtype_of(dtype, tolerance, known)
-        made = hexane.compile(
+        compiled = hexane.compile(
             source,
             target=target,
             threads=threads,
@@ -65,7 +65,7 @@ def open_model(
             dump=dump,
             memory=memory,
         )
-    return made, known
+    return compiled, known
 
 
 def dtype_of(dtype: Precision | None, tolerance: float | None, known: Known) -> str | hexane.AutoDtype:
@@ -87,5 +87,5 @@ def choices(net: hexane.Model) -> list[Decision]:
 
 def choice_line(net: hexane.Model) -> str:
     """The first of the choices; "" where there are none."""
-    found = choices(net)
-    return f"dtype auto: {found[0].reason}" if found else ""
+    chosen = choices(net)
+    return f"dtype auto: {chosen[0].reason}" if chosen else ""

@@ -53,13 +53,13 @@ def _print_table(op: str, json: bool) -> None:
         raise Error(
             f"[ops] --table: got {op!r}, which has no table, need one of {', '.join([*activations(), *TABLE_OF])}"
         )
-    found = activations()[name]
+    table = activations()[name]
     if json:
-        print_json({"op": op, "table": {key: _plain(value) for key, value in asdict(found).items()}})
+        print_json({"op": op, "table": {key: _plain(value) for key, value in asdict(table).items()}})
         return
-    print(f"table      {name} ({found.status}: {found.source})")
-    print(f"reduction  {found.reduction}\n")
-    print_table(("x", name), [(f"{x:g}", f"{y:.10g}") for x, y in zip(found.places, found.knots, strict=True)])
+    print(f"table      {name} ({table.status}: {table.source})")
+    print(f"reduction  {table.reduction}\n")
+    print_table(("x", name), [(f"{x:g}", f"{y:.10g}") for x, y in zip(table.places, table.knots, strict=True)])
 
 
 def _first_sentence(doc: str) -> str:

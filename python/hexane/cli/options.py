@@ -131,8 +131,8 @@ class NamedShapes(NamedTuple):
 
 def named_shapes(text: str) -> NamedShapes:
     name, _, listed = text.rpartition(":")
-    found = [named_shape(f"{name}:{dims}") for dims in listed.split(",")]
-    return NamedShapes(name, tuple(one.shape for one in found))
+    shapes = [named_shape(f"{name}:{dims}") for dims in listed.split(",")]
+    return NamedShapes(name, tuple(one.shape for one in shapes))
 
 
 def numbers(text: str) -> tuple[float, ...]:
@@ -147,24 +147,24 @@ Item = TypeVar("Item", InputFile, NamedShape, NamedValue)
 
 def by_name(items: Iterable[Item], option: str) -> dict[str, Item]:
     """The items under their names. Raises BadParameter for a name given twice."""
-    found: dict[str, Item] = {}
+    named: dict[str, Item] = {}
     for item in items:
-        if item.name in found:
+        if item.name in named:
             raise typer.BadParameter(f"{option}: got the name {item.name!r} twice, need it once")
-        found[item.name] = item
-    return found
+        named[item.name] = item
+    return named
 
 
 def names_of(text: str) -> list[str]:
     """The names in a list separated by commas. A comma in brackets is part of a name, "MacBook Air (M2, 2022)", and so
     is one of an identifier: "iPhone13,2"."""
-    found: list[str] = []
+    names: list[str] = []
     for part in map(str.strip, re.split(r",(?![^(]*\))", text)):
-        if found and part.isdecimal() and (joined := f"{found[-1]},{part}").casefold() in _identifiers():
-            found[-1] = joined
+        if names and part.isdecimal() and (joined := f"{names[-1]},{part}").casefold() in _identifiers():
+            names[-1] = joined
         elif part:
-            found.append(part)
-    return found
+            names.append(part)
+    return names
 
 
 def _identifiers() -> set[str]:

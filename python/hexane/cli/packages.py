@@ -27,8 +27,8 @@ def _function(model: CoreMLModel, name: str) -> dict[str, Any]:
     for port, kind in program.block.inputs:
         if kind.is_state:
             continue
-        found = features.get(port)
-        inputs.append({"name": port, "type": str(kind) if found is None else found.text()})
+        feature = features.get(port)
+        inputs.append({"name": port, "type": str(kind) if feature is None else feature.text()})
     return {
         "system": SYSTEMS.get(program.opset, ""),
         "inputs": inputs,
@@ -48,15 +48,15 @@ def print_package(record: dict[str, Any]) -> None:
     ):
         if key in facts:
             print(f"{words}{facts[key]}")
-    made = ", ".join(f"{key} {facts[key]}" for key in ("source", "version") if key in facts)
+    versions = ", ".join(f"{key} {facts[key]}" for key in ("source", "version") if key in facts)
     print(f"specification {facts['specification']}" if "specification" in facts else "a compiled model")
     if models := facts.get("models"):
         listed = "; ".join(f"{model['name']}, {model['kind']}" for model in models)
         print(f"a pipeline of {len(models)} models: {listed}")
-    if made:
-        print(f"written by coremltools: {made}")
-    for found in facts["weights"]:
-        print(f"weights {found['encoding']}: {found['layers']}, {size_text(found['bytes'])}")
+    if versions:
+        print(f"written by coremltools: {versions}")
+    for encoding in facts["weights"]:
+        print(f"weights {encoding['encoding']}: {encoding['layers']}, {size_text(encoding['bytes'])}")
     for name, function in record["functions"].items():
         print(f"function {name} ({function['system']})" if function["system"] else f"function {name}")
         for kind in ("inputs", "states", "outputs"):

@@ -10,11 +10,11 @@ from hexane.passes.order import Pass
 def passes_in_order() -> str:
     """A section on each row of `order.ORDER`: what the pass does, its pipelines, and why it stands there."""
     source = inspect.getsource(order).partition("ORDER = (\n")[2]
-    found = re.findall(r"((?: +# .*\n)*) +Pass\((\w+),", source)
-    names = [name for _, name in found]
+    rows = re.findall(r"((?: +# .*\n)*) +Pass\((\w+),", source)
+    names = [name for _, name in rows]
     return "\n".join(
         _section(row, re.sub(r"\s*# ", " ", comment).strip(), name in names[:i])
-        for i, (row, (comment, name)) in enumerate(zip(order.ORDER, found, strict=True))
+        for i, (row, (comment, name)) in enumerate(zip(order.ORDER, rows, strict=True))
     )
 
 

@@ -158,25 +158,27 @@ def quantize(
     with working(f"quantising {model.name}"):
         known = given.read(source, command="quantize")
         feeds = known.feeds or ([{**known.arrays, **known.values}] if given.has_arrays else None)
-        made = quantize_model(source, feeds, asked)
+        quantized = quantize_model(source, feeds, asked)
     with working(f"compiling {model.name}"):
-        changes = _on_chips(source, made, chips, known)
-    refused = is_too_large(made.error, tolerance) and not force
+        changes = _on_chips(source, quantized, chips, known)
+    refused = is_too_large(quantized.error, tolerance) and not force
     if not refused:
         with named_option("--output", output):
-            made.save(output)
+            quantized.save(output)
     if plot is not None:
         with named_option("--plot", plot):
-            _core.save_file(str(plot), quantized_chart(model.name, made.layers, made.error, plot.suffix.lower()[1:]))
+            _core.save_file(
+                str(plot), quantized_chart(model.name, quantized.layers, quantized.error, plot.suffix.lower()[1:])
+            )
     if json:
-        print_json(_record(made, output, refused, changes))
+        print_json(_record(quantized, output, refused, changes))
     else:
-        print_table(HEAD, [_row(layer) for layer in made.layers], right=HEAD[3:])
-        print(_totals(made, model, output, refused))
+        print_table(HEAD, [_row(layer) for layer in quantized.layers], right=HEAD[3:])
+        print(_totals(quantized, model, output, refused))
         for change in changes:
             print("\n".join(change.lines(INSTEAD)))
-    if refused and made.error is not None:
-        raise refusal("quantize", output, made.error, tolerance, _measured_on(made), CHANGE)
+    if refused and quantized.error is not None:
+        raise refusal("quantize", output, quantized.error, tolerance, _measured_on(quantized), CHANGE)
 
 
 def _check_files(model: Path, output: Path, plot: Path | None) -> sources.Module:
@@ -198,35 +200,37 @@ def _row(layer: QuantizedLayer) -> tuple[str, ...]:
     return layer.name, layer.op, layer.dtype, str(layer.scales or ""), ends, *errors
 
 
-def _measured_on(made: Quantized) -> str:
-    return counted(made.inputs, "calibration input")
+def _measured_on(quantized: Quantized) -> str:
+    return counted(quantized.inputs, "calibration input")
 
 
-def _totals(made: Quantized, model: Path, output: Path, refused: bool) -> str:
+def _totals(quantized: Quantized, model: Path, output: Path, refused: bool) -> str:
     after = "not written" if refused else size_text(output.stat().st_size)
     sizes = f"{size_text(model.stat().st_size)} -> {after}"
-    count = sum(layer.dtype != "float" for layer in made.layers)
+    count = sum(layer.dtype != "float" for layer in quantized.layers)
     unknown = "; error not measured, which needs --calibration"
-    error = unknown if made.error is None else f"; relative error {made.error:.2g} on {_measured_on(made)}"
-    return f"{output}: {sizes}; {counted(count, 'layer')} of {len(made.layers)} in integers{error}"
+    error = (
+        unknown if quantized.error is None else f"; relative error {quantized.error:.2g} on {_measured_on(quantized)}"
+    )
+    return f"{output}: {sizes}; {counted(count, 'layer')} of {len(quantized.layers)} in integers{error}"
 
 
-def _on_chips(model: sources.Module, made: Quantized, chips: Sequence[Chip], known: Known) -> list[BeforeAfter]:
+def _on_chips(model: sources.Module, quantized: Quantized, chips: Sequence[Chip], known: Known) -> list[BeforeAfter]:
     if not chips:
         return []
-    before, after = (one.graph(known.shapes, known.values) for one in (model, sources.open(made.model)))
+    before, after = (one.graph(known.shapes, known.values) for one in (model, sources.open(quantized.model)))
     return [BeforeAfter.of(before, after, chip) for chip in chips]
 
 
-def _record(made: Quantized, output: Path, refused: bool, changes: Sequence[BeforeAfter]) -> dict[str, Any]:
+def _record(quantized: Quantized, output: Path, refused: bool, changes: Sequence[BeforeAfter]) -> dict[str, Any]:
     fields = ("error", "output_error")
     return {
         "output": str(output),
         "file_bytes": None if refused else output.stat().st_size,
-        "error": _finite(made.error),
-        "inputs": made.inputs,
+        "error": _finite(quantized.error),
+        "inputs": quantized.inputs,
         "targets": [change.record() for change in changes],
-        "layers": [{**asdict(layer), **{f: _finite(getattr(layer, f)) for f in fields}} for layer in made.layers],
+        "layers": [{**asdict(layer), **{f: _finite(getattr(layer, f)) for f in fields}} for layer in quantized.layers],
     }
 
 

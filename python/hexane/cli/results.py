@@ -34,15 +34,15 @@ def write_outputs(folder: Path, outputs: Mapping[str, Array]) -> dict[str, Path]
 def file_names(names: Mapping[str, object]) -> list[str]:
     """A file name for each output name: no separators, no hidden files, unique even without case."""
     taken: set[str] = set()
-    found = []
+    safe_names = []
     for name in names:
         base = re.sub(r"[^\w.-]", "_", name)[:80].lstrip(".") or "output"
         safe, number = base, 1
         while safe.casefold() in taken:
             safe, number = f"{base}_{number}", number + 1
         taken.add(safe.casefold())
-        found.append(safe)
-    return found
+        safe_names.append(safe)
+    return safe_names
 
 
 def summary(port: PortType, array: Array) -> dict[str, Any]:

@@ -58,12 +58,14 @@ def serve(
         raise Error(NEEDED.format("uvicorn")) from None
     path = find_model(model)
     with working(f"reading {path.name}"):
-        made = load(
+        loaded = load(
             path, context=context, compress=compress, threads=threads, calibration=calibration, force=force,
             at_most=ROOM,
         )  # fmt: skip
-    say_quality(made, "serve")
-    app = application(made, name or (path.name if Path(model).exists() else model), contexts=contexts, waiting=waiting)
+    say_quality(loaded, "serve")
+    app = application(
+        loaded, name or (path.name if Path(model).exists() else model), contexts=contexts, waiting=waiting
+    )
     try:
         listening = socket.create_server((host, port), backlog=512)
     except OSError as error:

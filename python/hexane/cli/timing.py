@@ -6,17 +6,17 @@ from hexane.cli.output import print_table
 from hexane.report.profile import HEAD, KERNEL_HEAD, Profile
 
 
-def profile_record(found: Profile) -> list[dict[str, Any]]:
+def profile_record(profile: Profile) -> list[dict[str, Any]]:
     """The steps, slowest first, for --json."""
-    record = found.to_json()
+    record = profile.to_json()
     names = {"source": "from"}
     return [{names.get(key, key): value for key, value in step.items()} for step in record["steps"]]
 
 
-def print_profile(found: Profile) -> None:
+def print_profile(profile: Profile) -> None:
     print()
-    print_table(HEAD, found.rows(), right=HEAD[2:])
-    if found.machine:
-        print(found.machine)
+    print_table(HEAD, profile.rows(), right=HEAD[2:])
+    if profile.machine:
+        print(profile.machine)
     print()
-    print_table(KERNEL_HEAD, found.by_kernel(), right=KERNEL_HEAD[1:])
+    print_table(KERNEL_HEAD, profile.by_kernel(), right=KERNEL_HEAD[1:])

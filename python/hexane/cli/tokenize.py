@@ -117,10 +117,10 @@ def _file_of(tokenizer: Path) -> Path:
     """The file of a tokenizer that is given by itself or by its folder. Raises Error for a folder without one."""
     if not tokenizer.is_dir():
         return tokenizer
-    found = find_tokenizer(tokenizer)
-    if found is None:
+    path = find_tokenizer(tokenizer)
+    if path is None:
         raise Error(f"[tokenize] --tokenizer: got {tokenizer} with no tokenizer in it, need {' or '.join(NAMES)}")
-    return found
+    return path
 
 
 def _conversations(texts: list[Path], given: Path, file: Path, known: Tokenizer, output: Path, json: bool) -> None:
@@ -130,21 +130,21 @@ def _conversations(texts: list[Path], given: Path, file: Path, known: Tokenizer,
     end = None if named is None else known.id_of(named)
     data = ChatData(known, template, frozenset() if end is None else frozenset((end,)))
     with working(f"tokenizing {counted(len(texts), 'file')}"):
-        found = [one for path in texts for one in data.read(path)]
-    if not found:
+        conversations = [one for path in texts for one in data.read(path)]
+    if not conversations:
         raise Error(f"[tokenize] {texts[0]}: got no conversation, need a line of JSON at least")
     with named_option("--output", output):
-        tokens = save_conversations(output, found, vocab=known.vocab, tokenizer=known)
+        tokens = save_conversations(output, conversations, vocab=known.vocab, tokenizer=known)
         record_path(output).unlink(missing_ok=True)  # of a file of plain ids that was there
-    learnt, dtype = sum(int(marks.sum()) for _, marks in found), token_dtype(known.vocab)
-    longest = max(len(ids) for ids, _ in found)
+    learnt, dtype = sum(int(marks.sum()) for _, marks in conversations), token_dtype(known.vocab)
+    longest = max(len(ids) for ids, _ in conversations)
     if json:
         print_json(
             {
                 "output": str(output),
                 "tokens": tokens,
                 "learnt": learnt,
-                "conversations": len(found),
+                "conversations": len(conversations),
                 "longest": longest,
                 "unended": data.unended,
                 "vocab": known.vocab,
@@ -152,7 +152,7 @@ def _conversations(texts: list[Path], given: Path, file: Path, known: Tokenizer,
             }
         )
         return
-    where = f"{counted(tokens, 'token')} in {counted(len(found), 'conversation')}, the longest of {longest}"
+    where = f"{counted(tokens, 'token')} in {counted(len(conversations), 'conversation')}, the longest of {longest}"
     print(f"{output}: {where}; {learnt} are learnt; {dtype}, ids below {known.vocab}")
     if data.unended:
         print(

@@ -235,8 +235,8 @@ def train(
     if why:
         raise Error(f"[train] --power: {why}")
     known = tokenizer_of(tokenizer, output, needed=sample_every is not None)
-    made = made_folders(output)
-    with removed_if_empty(made):
+    folders = made_folders(output)
+    with removed_if_empty(folders):
         if job.communicator is not None and not checkpoint_in(output).exists():
             given.setdefault("batch", job.count)
         with working("reading"):

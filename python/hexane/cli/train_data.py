@@ -59,9 +59,9 @@ def model_tokenizer(model: str | None) -> Tokenizer | None:
         return None
     path = Path(model)
     if path.is_dir():
-        found = find_tokenizer(path)
+        tokenizer = find_tokenizer(path)
     elif holds_gguf(path):
-        found = path
+        tokenizer = path
     else:
-        found = find_tokenizer(path.parent) if is_checkpoint(path) else None
-    return None if found is None else load_tokenizer(found)
+        tokenizer = find_tokenizer(path.parent) if is_checkpoint(path) else None
+    return None if tokenizer is None else load_tokenizer(tokenizer)

@@ -55,11 +55,11 @@ def transcribe(
     if not holds_speech(path):
         raise Error(f"[transcribe] {path}: got {name_of_kind(path)}, need a Hugging Face folder of Whisper")
     with working(f"reading {path.name}"):
-        made = load_speech(path, threads=threads, tokenizer=tokenizer)
+        loaded = load_speech(path, threads=threads, tokenizer=tokenizer)
     begin = time.perf_counter()
     samples = read_samples(sound, "[transcribe]")
     texts: list[str] = []
-    for piece in made.pieces(samples, language, task):
+    for piece in loaded.pieces(samples, language, task):
         texts.append(piece if any(texts) else piece.lstrip())
         if not json:
             print(texts[-1], end="", flush=True)
