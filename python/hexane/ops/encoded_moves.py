@@ -99,5 +99,5 @@ def _made(stored: Node, arrays: Sequence[Array], axis: int | None = None) -> Val
         if array is not old.node.data:
             operands[i] = constant(np.ascontiguousarray(array), old.node.sources, old.dtype)
     attrs = dict(stored.attrs) if axis is None else {**stored.attrs, "axis": axis}
-    made = apply(OPS[stored.op], operands, attrs, stored.sources)[0]
-    return made if is_encoded(made.node) else None
+    result = apply(OPS[stored.op], operands, attrs, stored.sources)[0]
+    return result if is_encoded(result.node) else None

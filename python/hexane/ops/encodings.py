@@ -53,8 +53,8 @@ class Encoding:
     def decode(self) -> Value:
         """A constant of the numbers, however large: each is of a stored element. The value itself where it is a
         constant already or computed."""
-        made = fold_node(self.value.node, limited=False) if self.kind in ("integers", "blocks", "palette") else None
-        return self.value if made is None else made[self.value.output]
+        decoded = fold_node(self.value.node, limited=False) if self.kind in ("integers", "blocks", "palette") else None
+        return self.value if decoded is None else decoded[self.value.output]
 
 
 def encoding_of(value: Value) -> Encoding:

@@ -43,8 +43,8 @@ def fold_node(node: Node, limited: bool = True) -> tuple[Value, ...] | None:
         return None
     op = OPS[node.op]
     if op.expand is not None and not op.kernel:  # as it runs, and not by a ref that may go from element to element
-        made = op.expand(Folder(*node.sources, limited=limited), *node.inputs, **node.attrs)
-        values = (made,) if isinstance(made, Value) else tuple(made)
+        result = op.expand(Folder(*node.sources, limited=limited), *node.inputs, **node.attrs)
+        values = (result,) if isinstance(result, Value) else tuple(result)
         return values if all(v.node.op == "const" for v in values) else None
     arrays = [None if v is None else v.node.data for v in node.inputs]
     try:

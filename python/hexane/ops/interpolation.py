@@ -38,9 +38,9 @@ def interpolated(b: Builder, flat: Value, taps: Sequence[Taps], extents: Sequenc
     """The weighted sum over every combination of the axes' taps."""
     terms = []
     for combination in product(*taps):
-        found = pick(b, flat, [i for i, _ in combination], extents)
+        picked = pick(b, flat, [i for i, _ in combination], extents)
         weight = reduce(lambda x, y: b.mul(x, y), [w for _, w in combination])
-        terms.append(b.mul(found, b.expand_dims(weight, axes=(-1,))))
+        terms.append(b.mul(picked, b.expand_dims(weight, axes=(-1,))))
     return reduce(lambda x, y: b.add(x, y), terms)
 
 
@@ -135,12 +135,12 @@ def pairs_of(at: float, extent: int, mode: str, padding: str, corners: bool) -> 
         at = _bounced(at, low, high)
     first = int(np.floor(at))
     if mode == "nearest":
-        found = [(at, 1.0)]
+        pairs = [(at, 1.0)]
     else:
         reach, kernel = (1, _hat) if mode == "bilinear" else (2, _keys)
-        found = [(float(i), kernel(at - i)) for i in range(first - reach + 1, first + reach + 1)]
+        pairs = [(float(i), kernel(at - i)) for i in range(first - reach + 1, first + reach + 1)]
     result = []
-    for place, weight in found:
+    for place, weight in pairs:
         if padding == "zeros" and not 0 <= place <= extent - 1:
             continue
         if padding == "reflection" and not low <= place <= high:

@@ -45,10 +45,10 @@ def floats(line: tuple[int, int, int]) -> tuple[float, float, float] | None:
     """The line as three floats, if they are exact."""
     common = gcd(*line)
     try:
-        found = tuple(float(v // common) for v in line)
+        result = tuple(float(v // common) for v in line)
     except OverflowError:
         return None
-    return found if tuple(map(int, found)) == tuple(v // common for v in line) else None  # type: ignore[return-value]
+    return result if tuple(map(int, result)) == tuple(v // common for v in line) else None  # type: ignore[return-value]
 
 
 def nearest(line: tuple[int, int, int], size: int, extent: int, mode: str) -> Array:

@@ -47,8 +47,8 @@ class Pattern:
     def match(self, graph: Graph, value: Value, bound: Bound) -> list[Bound]:
         """Every way to bind the names of the pattern so that it is this value, which one of `ops` makes."""
         if self.options:
-            made = value.node.op
-            return [m for p in self.options if p.ops is None or made in p.ops for m in p.match(graph, value, bound)]
+            name = value.node.op
+            return [m for p in self.options if p.ops is None or name in p.ops for m in p.match(graph, value, bound)]
         if (self.alone and graph.use_counts()[value] != 1) or bound.get(self.name, value) != value:
             return []
         if self.fits is not None and not self.fits(value, bound):
@@ -57,8 +57,8 @@ class Pattern:
         if not self.parts:
             return [bound]
         inputs = value.node.inputs
-        found = self._operands(graph, inputs, value, bound)
-        return found + self._operands(graph, inputs[::-1], value, bound) if self.swaps else found
+        matches = self._operands(graph, inputs, value, bound)
+        return matches + self._operands(graph, inputs[::-1], value, bound) if self.swaps else matches
 
     def _operands(self, graph: Graph, inputs: Inputs, value: Value, bound: Bound) -> list[Bound]:
         """Every way to bind names so that the parts match exactly these inputs. Next to a number no operand is

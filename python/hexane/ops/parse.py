@@ -43,8 +43,8 @@ def parse(source: str, constants: Mapping[str, Array] | None = None) -> Graph:
                 continue
             reader.line(line.strip(), first=number == 1)
             if around and reader.outputs:
-                (name, outer), made = around.pop(), reader.graph()
-                outer.bodies[name] = made
+                (name, outer), graph = around.pop(), reader.graph()
+                outer.bodies[name] = graph
                 reader = outer
         except Error as error:
             raise Error(f"[line {number}] {error}") from None
@@ -132,8 +132,8 @@ class _Reader:
             return self.constants[data]
         elements = literal_eval(re.sub(r"\binf\b", "1e999", data))
         exact = kind.dtype.kind in ("int", "uint")
-        found = integers(elements, kind.dtype.numpy) if exact else np.array(elements, kind.dtype.numpy)
-        return found.reshape(kind.shape)
+        array = integers(elements, kind.dtype.numpy) if exact else np.array(elements, kind.dtype.numpy)
+        return array.reshape(kind.shape)
 
 
 def _type(text: str) -> TensorType:

@@ -56,9 +56,9 @@ class Rewriter(Builder):
     def rewritten(self, node: Node) -> tuple[Value, ...]:
         """The replacements of an illegal node's values."""
         for pattern in (*self.patterns.get(node.op, ()), expansion):
-            made = pattern(self, node)
-            if made is not None:
-                return (made,) if isinstance(made, Value) else tuple(made)
+            result = pattern(self, node)
+            if result is not None:
+                return (result,) if isinstance(result, Value) else tuple(result)
         return self.stuck(node)
 
     def stuck(self, node: Node) -> tuple[Value, ...]:
@@ -70,7 +70,7 @@ class Rewriter(Builder):
         stays."""
         outer, self.sources = self.sources, node.sources
         try:
-            made = self.settled(node.with_inputs(inputs))
+            result = self.settled(node.with_inputs(inputs))
         finally:
             self.sources = outer
-        return None if made and made[0].node is node else made
+        return None if result and result[0].node is node else result

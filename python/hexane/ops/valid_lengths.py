@@ -38,8 +38,8 @@ def length_of(value: Value) -> Length | None:
     if record is not None and record.ragged is not None:
         axis = record.ragged(node.attrs)[value.output]
         return None if axis is None or value.shape[axis] == 0 else Length(axis, node.values[-1])
-    found = _carried.get(node)
-    return found[value.output] if found else None
+    lengths = _carried.get(node)
+    return lengths[value.output] if lengths else None
 
 
 def apply(
@@ -154,20 +154,20 @@ def _only(node: Node, lengths: Sequence[Length | None], index: int = 0) -> Lengt
 
 
 def _elementwise(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | None]:
-    found: Length | None = None
+    common: Length | None = None
     rank = node.types[0].rank
     for value, length in zip(node.inputs, lengths, strict=True):
         if value is not None and length is not None:
             here = Length(length.axis + rank - value.type.rank, length.value)
-            if found not in (None, here):
+            if common not in (None, here):
                 raise Error("the inputs have lengths of their own, or along other axes")
-            found = here
-    assert found is not None
+            common = here
+    assert common is not None
     for value, length in zip(node.inputs, lengths, strict=True):
-        axis = -1 if value is None else found.axis - rank + value.type.rank
+        axis = -1 if value is None else common.axis - rank + value.type.rank
         if value is not None and axis >= 0 and length is None and value.shape[axis] != 1:
             raise Error(f"it meets the shape {value.shape}, where it needs an extent of 1 or the same length")
-    return [found] * len(node.types)
+    return [common] * len(node.types)
 
 
 def _transpose(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | None]:

@@ -127,9 +127,9 @@ def dequantize(b: Builder, node: Node, g: Value) -> Gradients:
     if len(node.inputs) > 2 and node.inputs[2] is not None:
         zero = b.cast(node.inputs[2], dtype=g.dtype)
         whole = b.sub(whole, _along(b, zero, x, node.attrs["axis"]))
-    found = unbroadcast(b, b.mul(g, whole), _along(b, scale, x, node.attrs["axis"]))
-    assert found is not None
-    return None, b.reshape(found, shape=scale.shape), None
+    summed = unbroadcast(b, b.mul(g, whole), _along(b, scale, x, node.attrs["axis"]))
+    assert summed is not None
+    return None, b.reshape(summed, shape=scale.shape), None
 
 
 def _along(b: Builder, v: Value, x: Value, axis: int) -> Value:

@@ -125,11 +125,11 @@ def _weight_gradient(b: Builder, x: Value, g: Value, shape: Sequence[int], a: An
     if line:
         x, g = (b.reshape(v, shape=(*v.shape[:2], 1, v.shape[2])) for v in (x, g))
     ones, none = ((1,), (0, 0)) if line else ((), ())
-    found = b.conv_weight_gradient(
+    gradient = b.conv_weight_gradient(
         *(b.transpose(v, perm=(0, 2, 3, 1)) for v in (x, g)), kernel_sizes=(*ones, *shape[2:]),
         strides=(*ones, *a["strides"]), dilations=(*ones, *a["dilations"]), pad=(*none, *a["pad"]), groups=a["groups"],
     )  # fmt: skip
-    return b.reshape(found, shape=shape) if line else found
+    return b.reshape(gradient, shape=shape) if line else gradient
 
 
 def expand_weight_gradient(b: Builder, x: Value, g: Value, kernel_sizes: Sequence[int], **attrs: Any) -> Value:
@@ -150,8 +150,8 @@ def correlated(b: Builder, x: Value, g: Value, shape: Sequence[int], a: Any) -> 
     images = b.reshape(x, shape=(n, groups, each, *x.shape[2:]))
     images = b.reshape(b.transpose(images, perm=(2, 1, 0, *spatial)), shape=(each, groups * n, *x.shape[2:]))
     filters = b.transpose(g, perm=(1, 0, *range(2, rank)))
-    found = b.conv(images, filters, strides=a["dilations"], dilations=a["strides"], pad=a["pad"], groups=groups)
-    cut = b.slice_by_index(found, begin=(0,) * rank, end=(each, out, *kernel))
+    correlation = b.conv(images, filters, strides=a["dilations"], dilations=a["strides"], pad=a["pad"], groups=groups)
+    cut = b.slice_by_index(correlation, begin=(0,) * rank, end=(each, out, *kernel))
     return b.transpose(cut, perm=(1, 0, *range(2, rank)))
 
 
@@ -272,8 +272,8 @@ def resize(b: Builder, node: Node, g: Value) -> Gradients:
     rest = {**a, "layout": "nchw"}
 
     def matrix(shape: tuple[int, int, int, int], extent: int, **changed: Any) -> Array:
-        made = OPS[node.op].ref(np.eye(extent).reshape(shape), **{**rest, **changed})
-        return np.asarray(made, np.float64).reshape(extent, -1).astype(g.dtype.numpy)
+        result = OPS[node.op].ref(np.eye(extent).reshape(shape), **{**rest, **changed})
+        return np.asarray(result, np.float64).reshape(extent, -1).astype(g.dtype.numpy)
 
     # One column for rows, one row for columns: the other axis is then as it is.
     rows = matrix((1, height, height, 1), height, width=1)

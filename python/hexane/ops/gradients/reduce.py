@@ -20,9 +20,9 @@ def reduce_mean(b: Builder, node: Node, g: Value) -> Gradients:
 def extreme(b: Builder, node: Node, g: Value) -> Gradients:
     """The gradient of the largest or smallest element; equal ones share it, as in amax."""
     x = operand(node, 0)
-    found = b.cast(b.equal(x, kept(b, node.values[0], node)), dtype=x.dtype)
-    shared = b.reduce_sum(found, axes=node.attrs["axes"])
-    return (b.mul(found, b.real_div(kept(b, g, node), shared)),)
+    extremes = b.cast(b.equal(x, kept(b, node.values[0], node)), dtype=x.dtype)
+    shared = b.reduce_sum(extremes, axes=node.attrs["axes"])
+    return (b.mul(extremes, b.real_div(kept(b, g, node), shared)),)
 
 
 def reduce_prod(b: Builder, node: Node, g: Value) -> Gradients:

@@ -14,9 +14,9 @@ _MATMUL = next(op for op in PRODUCTS if op.name == "matmul")
 
 
 def _shape(x: Shape, y: Shape, s: Shape, first: Shape, **attrs: Any) -> Shape:
-    made: Shape = _MATMUL.shape(x, y, **attrs)
-    if made != s or first != (1,):
-        raise Error(f"got s of shape {s} and first of shape {first}, need {made} and (1,)")
+    product: Shape = _MATMUL.shape(x, y, **attrs)
+    if product != s or first != (1,):
+        raise Error(f"got s of shape {s} and first of shape {first}, need {product} and (1,)")
     return s
 
 

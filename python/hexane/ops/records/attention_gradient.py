@@ -50,8 +50,8 @@ def _gradients(
     weights /= weights.sum(-1, keepdims=True)
     slopes = weights * (gradient @ value.swapaxes(-1, -2))
     slopes = np.where(keep, slopes - weights * slopes.sum(-1, keepdims=True), 0) * scale
-    made = (slopes @ key, slopes.swapaxes(-1, -2) @ query, weights.swapaxes(-1, -2) @ gradient)
-    return [np.asarray(a, query.dtype) for a in made]
+    gradients = (slopes @ key, slopes.swapaxes(-1, -2) @ query, weights.swapaxes(-1, -2) @ gradient)
+    return [np.asarray(a, query.dtype) for a in gradients]
 
 
 OPS = (

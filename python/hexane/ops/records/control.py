@@ -114,8 +114,8 @@ def _call(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
     from hexane.ops.reference import run_reference  # it reads these records
 
     typed = [np.asarray(a).astype(v.dtype.numpy) for a, v in zip(arrays, graph.inputs, strict=True)]
-    found = run_reference(graph, dict(zip(graph.input_names(), typed, strict=True)))
-    return [found[port.name] for port in graph.outputs]
+    results = run_reference(graph, dict(zip(graph.input_names(), typed, strict=True)))
+    return [results[port.name] for port in graph.outputs]
 
 
 def _loop(limit: Any, condition: Any, *values: Any, body: Graph, carried: int, most: int, whole: bool) -> list[Any]:
@@ -129,9 +129,9 @@ def _loop(limit: Any, condition: Any, *values: Any, body: Graph, carried: int, m
             break
         if rows and step == most:
             raise Error(f"got more than {most} steps, need at most as many as its stacks hold")
-        going, *found = _call(body, [step, going, *state, *captured])
-        state = found[:carried]
-        for row, value in zip(rows, found[carried:], strict=True):
+        going, *results = _call(body, [step, going, *state, *captured])
+        state = results[:carried]
+        for row, value in zip(rows, results[carried:], strict=True):
             row.append(value)
     stacks = []
     for row, kind in zip(rows, _stacked({"body": body, "carried": carried, "most": most})[carried:], strict=False):
@@ -148,15 +148,15 @@ def _cond(condition: Any, *values: Any, then: Graph, otherwise: Graph) -> list[A
 
 def _written_out(b: Any, condition: Value, *values: Value, then: Graph, otherwise: Graph) -> tuple[Value, ...]:
     """Both branches, for who has no branches: an engine."""
-    found = []
+    sides = []
     for graph in (then, otherwise):
         table = dict(zip(graph.inputs, values, strict=True))
         for node in graph.nodes:
             if node.op not in ("input", "const"):
                 inputs = [None if v is None else table.get(v, v) for v in node.inputs]
                 table.update(zip(node.values, b.several(node.op, *inputs, **node.attrs), strict=True))
-        found.append([table.get(port.value, port.value) for port in graph.outputs])
-    return tuple(b.select(condition, x, y) for x, y in zip(*found, strict=True))
+        sides.append([table.get(port.value, port.value) for port in graph.outputs])
+    return tuple(b.select(condition, x, y) for x, y in zip(*sides, strict=True))
 
 
 def _typed(types: Sequence[str]) -> list[TensorType]:

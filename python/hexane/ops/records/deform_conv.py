@@ -81,11 +81,11 @@ def _expand_deform_conv(
             at = b.add(b.reshape(moved, shape=(batch, taps * points)), b.const(start.astype(kind.numpy)))
             axes.append(kept_inside(b, linear_taps(b, at), extent))
         piece = part(b, x, 1, g * each, (g + 1) * each)
-        found = b.transpose(interpolated(b, channels_behind(b, piece, kind), axes, extents), perm=(0, 2, 1))
+        column = b.transpose(interpolated(b, channels_behind(b, piece, kind), axes, extents), perm=(0, 2, 1))
         if mask is not None:
             weights = part(b, mask, 1, g * taps, (g + 1) * taps)
-            found = b.mul(found, b.reshape(cast(b, weights, kind), shape=(batch, 1, taps * points)))
-        columns.append(b.reshape(found, shape=(batch, each, taps, points)))
+            column = b.mul(column, b.reshape(cast(b, weights, kind), shape=(batch, 1, taps * points)))
+        columns.append(b.reshape(column, shape=(batch, each, taps, points)))
     inner = channels // groups * taps
     stacked = b.reshape(b.concat(*columns, axis=1), shape=(batch, groups, inner, points))
     rows = b.reshape(cast(b, weight, kind), shape=(groups, weight.shape[0] // groups, inner))

@@ -23,8 +23,8 @@ def _padded(array: Array, axis: int, capacity: int) -> Array:
 
 
 def _non_zero(x: Array) -> list[Array]:
-    found = np.stack(np.nonzero(x)) if x.ndim else np.zeros((0, int(x != 0)), np.int64)
-    return [_padded(found, 1, x.size), np.array(found.shape[1])]
+    places = np.stack(np.nonzero(x)) if x.ndim else np.zeros((0, int(x != 0)), np.int64)
+    return [_padded(places, 1, x.size), np.array(places.shape[1])]
 
 
 def _unique_shape(x: Shape, axis: int, sorted: bool) -> list[Shape]:
@@ -94,7 +94,7 @@ def _suppression(
     boxes: Array, scores: Array, kinds: Array | None, max_output: int, iou_threshold: float, score_threshold: float,
     center_point_box: bool,
 ) -> list[Array]:  # fmt: skip
-    found = []
+    kept = []
     most = min(max(max_output, 0), boxes.shape[1])
     for batch, kind in np.ndindex(scores.shape[:2]):
         sides = np.stack(_corners(boxes[batch], center_point_box))
@@ -108,9 +108,9 @@ def _suppression(
             rivals = chosen if kinds is None else [k for k in chosen if kinds[batch, k] == kinds[batch, i]]
             if not _overlaps(sides[:, i], sides[:, rivals], iou_threshold):
                 chosen.append(int(i))
-        found += [(batch, kind, i) for i in chosen]
+        kept += [(batch, kind, i) for i in chosen]
     capacity = scores.shape[0] * scores.shape[1] * most
-    return [_padded(np.array(found, np.int64).reshape(-1, 3), 0, capacity), np.array(len(found))]
+    return [_padded(np.array(kept, np.int64).reshape(-1, 3), 0, capacity), np.array(len(kept))]
 
 
 _BOXES = np.array(

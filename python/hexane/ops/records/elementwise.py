@@ -92,19 +92,21 @@ def _power(x: Array, y: Array) -> Array:
     if not np.issubdtype(x.dtype, np.floating):
         return _integer_power(x, y)
     # NumPy takes the root of -infinity where y is one number.
-    found = np.power(x, y)
+    powers = np.power(x, y)
     return (
-        np.where(np.isneginf(x) & (y == 0.5), np.inf, found).astype(found.dtype) if found.dtype.kind == "f" else found
+        np.where(np.isneginf(x) & (y == 0.5), np.inf, powers).astype(powers.dtype)
+        if powers.dtype.kind == "f"
+        else powers
     )
 
 
 def _integer_power(x: Array, y: Array) -> Array:
     """A negative power is a fraction, truncated; of 0, as the largest there is, 0 as well. NumPy refuses it."""
-    found = np.power(x, np.maximum(y, 0))
+    powers = np.power(x, np.maximum(y, 0))
     if not np.issubdtype(y.dtype, np.signedinteger):
-        return found
+        return powers
     ones = np.where(x == 1, 1, np.where(x == -1, 1 - 2 * (y & 1), 0))
-    return np.where(y < 0, ones, found).astype(found.dtype)
+    return np.where(y < 0, ones, powers).astype(powers.dtype)
 
 
 def _accepts_any(*dtypes: Any, **attrs: Any) -> Any:

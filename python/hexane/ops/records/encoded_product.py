@@ -128,8 +128,8 @@ def decoded(weight: Array, numbers: Array, k: int, bits: int, palette: bool) -> 
         return np.stack(parts, axis=1).reshape(-1, k)
     if palette:
         table = np.arange(len(codes)) * rows // max(len(codes), 1)
-        found: Array = numbers[table[:, None], np.minimum(codes, width - 1)]
-        return found.astype(np.float32)
+        array: Array = numbers[table[:, None], np.minimum(codes, width - 1)]
+        return array.astype(np.float32)
     integers = codes.view(np.int8) if bits == 8 else (codes ^ 8).astype(np.int8) - np.int8(8)
     scales = numbers[np.arange(k) * rows // max(k, 1)].T
     products: Array = integers * scales
@@ -228,8 +228,8 @@ def _conv(
     out, channels, *taps = _whole(x.shape, weight.shape, numbers.shape, kernel_sizes, layout)
     rows = decoded(weight, numbers, channels * prod(taps), bits, palette).astype(x.dtype)
     whole = np.moveaxis(rows.reshape(out, *taps, channels), -1, 1)
-    found: Array = convolve(x, whole, bias, **window, groups=1, layout=layout)
-    return found
+    result: Array = convolve(x, whole, bias, **window, groups=1, layout=layout)
+    return result
 
 
 OPS = (

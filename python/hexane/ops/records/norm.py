@@ -20,15 +20,15 @@ Array = Any
 
 
 def _trailing(x: Shape, axes: tuple[int, ...]) -> tuple[int, ...]:
-    found = axis_indices(axes, len(x))
-    if found != tuple(range(len(x) - len(found), len(x))) or not found:
+    indices = axis_indices(axes, len(x))
+    if indices != tuple(range(len(x) - len(indices), len(x))) or not indices:
         raise Error(f"axes: got {axes} for rank {len(x)}, need the last axes")
-    return found
+    return indices
 
 
 def _norm_shape(x: Shape, *params: Shape | None, axes: tuple[int, ...], **_: Any) -> Shape:
-    found = _trailing(x, axes)
-    need = tuple(x[a] for a in found)
+    indices = _trailing(x, axes)
+    need = tuple(x[a] for a in indices)
     for p in params:
         if p is not None and p != need:
             raise Error(f"got a scale or shift of shape {p}, need {need}")

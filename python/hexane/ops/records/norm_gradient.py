@@ -27,8 +27,8 @@ def _dtype(x: DType, gradient: DType, gamma: DType, **_: object) -> DType:
 def _gradients(x: Array, gradient: Array, gamma: Array, epsilon: float) -> list[Array]:
     over = 1 / np.sqrt(np.mean(np.square(x), axis=-1, keepdims=True) + epsilon)
     normal, scaled = x * over, gradient * gamma
-    made = (scaled - normal * np.mean(scaled * normal, axis=-1, keepdims=True)) * over
-    return [np.asarray(a, x.dtype) for a in (made, gradient * normal)]
+    result = (scaled - normal * np.mean(scaled * normal, axis=-1, keepdims=True)) * over
+    return [np.asarray(a, x.dtype) for a in (result, gradient * normal)]
 
 
 OPS = (

@@ -32,11 +32,11 @@ def layout_text(layout: Layout) -> str:
 
 def layouts(node: Node) -> tuple[list[Layout], list[Layout]]:
     """Where the program's inputs and outputs lie."""
-    found = []
+    result = []
     for line in node.attrs["layouts"]:
         size, *strides = map(int, str(line).split())
-        found.append(Layout(tuple(strides), size))
-    return found[: len(node.inputs)], found[len(node.inputs) :]
+        result.append(Layout(tuple(strides), size))
+    return result[: len(node.inputs)], result[len(node.inputs) :]
 
 
 def _shapes(*_: Shape, types: tuple[str, ...], **__: Any) -> list[Shape]:

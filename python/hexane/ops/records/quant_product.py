@@ -55,9 +55,9 @@ def _check_product(types: Types, attrs: Mapping[str, Any]) -> None:
         raise Error(f"got a weight of rank {y.rank}, need at most two spatial axes")
     columns = y.shape[0] if "strides" in attrs or y.rank < 2 else y.shape[-2 if attrs["transpose_y"] else -1]
     shapes = {"scale": scale, "zero point of the weight": y_zero}
-    for name, found in shapes.items():
-        if found is not None and found.shape not in ((), (columns,)):
-            raise Error(f"got a {name} of shape {found.shape}, need () or ({columns},)")
+    for name, vector in shapes.items():
+        if vector is not None and vector.shape not in ((), (columns,)):
+            raise Error(f"got a {name} of shape {vector.shape}, need () or ({columns},)")
     if bias is not None and bias.shape != (columns,):
         raise Error(f"got a bias of shape {bias.shape}, need ({columns},)")
     if x_zero is not None and x_zero.rank:

@@ -77,8 +77,8 @@ def _normal(b: Builder, stream: Value, shape: Shape, mean: float, scale: float, 
     pair = b.random(stream, shape=(2, prod(shape)))
     radius, angle = (b.reshape(part(b, pair, 0, i, i + 1), shape=shape) for i in (0, 1))
     distance = b.sqrt(b.mul(b.log(b.sub(1.0, radius)), -2.0))
-    found = b.mul(distance, b.cos(b.mul(angle, 2 * pi)))
-    return cast(b, b.add(b.mul(found, scale), mean), dtype)
+    normal = b.mul(distance, b.cos(b.mul(angle, 2 * pi)))
+    return cast(b, b.add(b.mul(normal, scale), mean), dtype)
 
 
 def _normal_ref(stream: Array, shape: Shape, mean: float, scale: float, dtype: DType) -> Array:

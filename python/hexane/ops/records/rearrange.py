@@ -136,8 +136,8 @@ def _expand_reverse_sequence(b: Builder, x: Value, lengths: Value, seq_axis: int
     length = b.reshape(checked_lengths(b, lengths, x.shape[seq_axis]), shape=items.shape)
     at = b.select(b.less(steps, length), b.sub(b.sub(length, 1), steps), steps)
     places = (at, items) if seq_axis == first else (items, at)
-    found = b.gather_nd(moved, b.stack(*(b.broadcast_to(v, shape=at.shape) for v in places), axis=2))
-    return b.transpose(found, perm=[perm.index(i) for i in range(len(perm))]) if perm != sorted(perm) else found
+    gathered = b.gather_nd(moved, b.stack(*(b.broadcast_to(v, shape=at.shape) for v in places), axis=2))
+    return b.transpose(gathered, perm=[perm.index(i) for i in range(len(perm))]) if perm != sorted(perm) else gathered
 
 
 def _reverse_sequence(x: Array, lengths: Array, seq_axis: int, batch_axis: int) -> Array:

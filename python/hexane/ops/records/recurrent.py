@@ -142,8 +142,8 @@ def _expansion(cell: Cell) -> Callable[..., Any]:
             inputs = _input_products(b, x, weights[0], weights[2], i)
             d = Direction(inputs, r, own, p, functions, r.shape[-1], attrs)
             state = tuple(b.const(zeros) if v is None else v for v in start)
-            found, last = _unrolled(b, cell, d, state, lengths, attrs["direction"] == "reverse" or i == 1)
-            outs.append(found)
+            out, last = _unrolled(b, cell, d, state, lengths, attrs["direction"] == "reverse" or i == 1)
+            outs.append(out)
             ends.append(last)
         results = [b.stack(*outs, axis=1), *(b.stack(*values, axis=0) for values in zip(*ends, strict=True))]
         if attrs["batch_first"]:
@@ -187,7 +187,7 @@ def _unrolled(
 ) -> tuple[Value, State]:
     """(time, batch, hidden) and the last state; behind a sequence's end the state stays and the output is 0."""
     time, batch, _ = d.inputs.shape
-    found: dict[int, Value] = {}
+    outs: dict[int, Value] = {}
     nothing = b.const(np.zeros((), d.inputs.dtype.numpy))
     for t in reversed(range(time)) if backwards else range(time):
         x = b.reshape(part(b, d.inputs, 0, t, t + 1), shape=d.inputs.shape[1:])
@@ -197,8 +197,8 @@ def _unrolled(
             running = b.reshape(b.greater(lengths, b.const(np.array(t, lengths.dtype.numpy))), shape=(batch, 1))
             after = tuple(b.select(running, new, old) for new, old in zip(after, state, strict=True))
             out = b.select(running, out, nothing)
-        found[t], state = out, after
-    return b.stack(*(found[t] for t in range(time)), axis=0), state
+        outs[t], state = out, after
+    return b.stack(*(outs[t] for t in range(time)), axis=0), state
 
 
 # ---- the meaning, one item of the batch and one step at a time ----
@@ -278,7 +278,7 @@ def _shapes(cell: Cell) -> Callable[..., list[Shape]]:
             raise Error(f"got {time} steps, need at least 1")
         state = (batch, directions, hidden) if batch_first else (directions, batch, hidden)
         width = cell.gates * hidden
-        for name, found, need in (
+        for name, got, need in (
             ("weight", weight, (directions, width, x[2])),
             ("recurrent", recurrent, (directions, width, hidden)),
             ("bias", bias, (directions, 2 * width)),
@@ -286,8 +286,8 @@ def _shapes(cell: Cell) -> Callable[..., list[Shape]]:
             ("peephole", peephole, (directions, 3 * hidden)),
             *(("initial state", v, state) for v in initial),
         ):
-            if found is not None and found != need:
-                raise Error(f"{name}: got the shape {found}, need {need}: {cell.gates} gates of {hidden}")
+            if got is not None and got != need:
+                raise Error(f"{name}: got the shape {got}, need {need}: {cell.gates} gates of {hidden}")
         y = (batch, time, directions, hidden) if batch_first else (time, directions, batch, hidden)
         return [y, *[state] * cell.states]
 

@@ -23,8 +23,8 @@ Array = Any
 
 def reduced(x: Shape, axes: tuple[int, ...] = (), keep_dims: bool = True, **_: Any) -> Shape:
     """The shape after reducing `axes` (none named: all of them)."""
-    found = axis_indices(axes, len(x)) or tuple(range(len(x)))
-    return tuple(1 if i in found else d for i, d in enumerate(x) if keep_dims or i not in found)
+    indices = axis_indices(axes, len(x)) or tuple(range(len(x)))
+    return tuple(1 if i in indices else d for i, d in enumerate(x) if keep_dims or i not in indices)
 
 
 def _axes(x: Array, axes: tuple[int, ...]) -> tuple[int, ...]:
@@ -91,8 +91,8 @@ def _arg(name: str, doc: str, ref: Callable[..., Any]) -> Op:
         return attrs["dtype"]
 
     def run(x: Array, axis: int, keep_dims: bool, dtype: Any) -> Array:
-        found = ref(x, axis=axis).astype(dtype.numpy)
-        return np.expand_dims(found, axis) if keep_dims else found
+        places = ref(x, axis=axis).astype(dtype.numpy)
+        return np.expand_dims(places, axis) if keep_dims else places
 
     return Op(
         name=name, doc=doc, inputs=("x",),

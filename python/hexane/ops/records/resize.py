@@ -154,10 +154,10 @@ def _expand_resize(
     lines = list(zip(scales, offsets, units, strict=True))
     image = len(x.shape) == 4 and min(axes) >= 2 and max(widths) == 1
     if image and (mode == "linear" or (mode == "nearest" and all(fits(whole(*line)) for line in lines))):
-        found = {a: (size, line) for a, size, line in zip(axes, sizes, lines, strict=True)}
+        by_axis = {a: (size, line) for a, size, line in zip(axes, sizes, lines, strict=True)}
         options: dict[str, Any] = {}
         for axis, side, letter in ((2, "height", "h"), (3, "width", "w")):
-            options[side], line = found.get(axis, (x.shape[axis], (1.0, 0.0, 1.0)))
+            options[side], line = by_axis.get(axis, (x.shape[axis], (1.0, 0.0, 1.0)))
             options |= {f"{name}_{letter}": v for name, v in zip(("scale", "offset", "unit"), line, strict=True)}
         return (
             b.resize_bilinear(x, **options)
@@ -188,16 +188,16 @@ def _weights(at: Array, extent: int, mode: str, width: float, a: float, exclude:
     taps = np.floor(at).astype(int) + np.arange(1 - span, span + 1).reshape(-1, 1)
     t = np.abs(at - taps) / width
     if mode == "linear":
-        found = np.maximum(1 - t, 0)
+        weights = np.maximum(1 - t, 0)
     else:
         near, far = ((a + 2) * t - (a + 3)) * t * t + 1, ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
-        found = np.where(t <= 1, near, np.where(t < 2, far, 0.0))
+        weights = np.where(t <= 1, near, np.where(t < 2, far, 0.0))
     if exclude:
-        found = np.where((taps >= 0) & (taps < extent), found, 0.0)
-    total = found.sum(axis=0)
+        weights = np.where((taps >= 0) & (taps < extent), weights, 0.0)
+    total = weights.sum(axis=0)
     result = np.zeros((extent, len(at)))
     columns = np.broadcast_to(np.arange(len(at)), taps.shape)
-    np.add.at(result, (np.clip(taps, 0, extent - 1), columns), found / np.where(total == 0, 1, total))
+    np.add.at(result, (np.clip(taps, 0, extent - 1), columns), weights / np.where(total == 0, 1, total))
     return result
 
 

@@ -296,8 +296,8 @@ def _roi_align(
             )
         if not points:
             continue
-        found = np.concatenate(points)
-        y[region, :, row, column] = found.mean(0) if mode == "avg" else found.max(0)
+        samples = np.concatenate(points)
+        y[region, :, row, column] = samples.mean(0) if mode == "avg" else samples.max(0)
     return y
 
 

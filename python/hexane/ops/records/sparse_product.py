@@ -58,9 +58,9 @@ def whole(masks: Array, numbers: Array, columns: int) -> Array:
     some = np.unpackbits(masks, axis=2, bitorder="little").astype(np.bool_)
     if len(numbers) != some.sum() + END:
         raise Error(f"numbers: got {len(numbers)}, need {some.sum() + END} for the bits of the masks")
-    found = np.zeros((groups, terms, MASK_COLUMNS), np.float32)
-    found[some] = numbers[: len(numbers) - END]
-    return np.ascontiguousarray(found.swapaxes(1, 2).reshape(groups * MASK_COLUMNS, terms)[:columns])
+    array = np.zeros((groups, terms, MASK_COLUMNS), np.float32)
+    array[some] = numbers[: len(numbers) - END]
+    return np.ascontiguousarray(array.swapaxes(1, 2).reshape(groups * MASK_COLUMNS, terms)[:columns])
 
 
 def _shape(
@@ -113,8 +113,8 @@ def _conv(
 ) -> Array:  # fmt: skip
     channels = split_shape(x.shape, layout)[1]
     weight = np.moveaxis(whole(masks, numbers, columns).reshape(columns, *kernel_sizes, channels), -1, 1)
-    found: Array = convolve(x, weight, bias, **window, groups=1, layout=layout)
-    return found
+    result: Array = convolve(x, weight, bias, **window, groups=1, layout=layout)
+    return result
 
 
 OPS = (

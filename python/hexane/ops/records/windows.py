@@ -66,14 +66,14 @@ def _lp_pool(x: Array, p: int, **attrs: Any) -> Array:
 
 
 def _indexed_attrs(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
-    found, x = window_attrs(types, attrs), types[0]
+    result, x = window_attrs(types, attrs), types[0]
     if attrs["column_major"] and x.rank != 4:
         raise Error(f"column_major: got it for the shape {x.shape}, need two spatial axes")
     if 0 in x.shape:
         raise Error(f"got the shape {x.shape}, need at least one element")
-    outs = pool_shape(x.shape, layout="nchw", **{k: v for k, v in found.items() if k != "column_major"})[2:]
-    limited(max(prod(found["kernel_sizes"]) * prod(outs), x.shape[0] * x.shape[1]), np.dtype(np.int64))
-    return found
+    outs = pool_shape(x.shape, layout="nchw", **{k: v for k, v in result.items() if k != "column_major"})[2:]
+    limited(max(prod(result["kernel_sizes"]) * prod(outs), x.shape[0] * x.shape[1]), np.dtype(np.int64))
+    return result
 
 
 def _indexed_shape(x: Shape, column_major: bool, **attrs: Any) -> list[Shape]:
@@ -102,9 +102,9 @@ def _indexed(x: Array, column_major: bool, **attrs: Any) -> list[Array]:
     order = np.arange(prod(shape)).reshape(shape, order="F" if column_major else "C")
     counted, _ = pool_taps(np.broadcast_to(order, (1, 1, *shape)), 0, **attrs)
     best = np.argmax(np.where(regions == 2, values, -np.inf), axis=0)
-    found = np.take_along_axis(np.broadcast_to(counted, values.shape), best[None], 0)[0]
+    places = np.take_along_axis(np.broadcast_to(counted, values.shape), best[None], 0)[0]
     lines = np.arange(x.shape[0] * x.shape[1]).reshape(*x.shape[:2], *[1] * len(shape))
-    return [values.max(axis=0), found + lines * prod(shape)]
+    return [values.max(axis=0), places + lines * prod(shape)]
 
 
 def _unpooled(x: Shape, kernel_sizes: Shape, strides: Shape, pad: Shape, **_: Any) -> Shape:
@@ -166,13 +166,13 @@ def _column_attrs(num: int, attrs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _counts(extents: Shape, kernel_sizes: Shape, strides: Shape, dilations: Shape, pad: Shape) -> Shape:
-    found = tuple(
+    counts = tuple(
         (d + sum(p) - r * (k - 1) - 1) // s + 1
         for d, k, s, r, p in zip(extents, kernel_sizes, strides, dilations, pairs(pad), strict=True)
     )
-    if min(found) < 1:
+    if min(counts) < 1:
         raise Error(f"got the extents {extents} for kernels of {kernel_sizes}, need room for one")
-    return found
+    return counts
 
 
 def _im2col_attrs(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,5 +15,5 @@ from hexane.ops.spec import Op
 
 def engine_ops(user: Mapping[str, Op]) -> dict[str, Op]:
     """The records by name. Many mean just what an op of users does, and are derived from its record."""
-    made = (op for family in (mac, planar, movement) for op in family.ops(user))
-    return {op.name: replace(op, call=CALLS.get(op.name)) for op in made}
+    ops = (op for family in (mac, planar, movement) for op in family.ops(user))
+    return {op.name: replace(op, call=CALLS.get(op.name)) for op in ops}

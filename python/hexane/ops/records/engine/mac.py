@@ -43,16 +43,16 @@ def _conv_attrs(types: Sequence[TensorType | None], attrs: Mapping[str, Any]) ->
     num, sizes = x.rank - 2, weight.shape[2:]
     if attrs["kernel_sizes"] not in ((), sizes):
         raise Error(f"kernel_sizes: got {attrs['kernel_sizes']} for a weight of shape {weight.shape}, need {sizes}")
-    found = {**attrs, "kernel_sizes": sizes}
+    result = {**attrs, "kernel_sizes": sizes}
     for name in ("strides", "dilation_rates"):
-        found[name] = attrs[name] if len(attrs[name]) == num else spread(name, attrs[name][:1], num)
-        if min(found[name]) < 1:
+        result[name] = attrs[name] if len(attrs[name]) == num else spread(name, attrs[name][:1], num)
+        if min(result[name]) < 1:
             raise Error(f"{name}: got {attrs[name]}, need positive integers")
     pads = attrs["explicit_padding"]
     if attrs["padding_style"] == "tf_same":
         pads = tuple(
             side
-            for n, k, s, d in zip(x.shape[2:], sizes, found["strides"], found["dilation_rates"], strict=True)
+            for n, k, s, d in zip(x.shape[2:], sizes, result["strides"], result["dilation_rates"], strict=True)
             for total in (max((-(-n // s) - 1) * s + d * (k - 1) + 1 - n, 0),)
             for side in (total // 2, total - total // 2)
         )
@@ -60,7 +60,7 @@ def _conv_attrs(types: Sequence[TensorType | None], attrs: Mapping[str, Any]) ->
         pads = (0,) * 2 * num
     if len(pads) != 2 * num or min(pads) < 0:
         raise Error(f"explicit_padding: got {pads}, need {2 * num} integers that are not negative")
-    return {**found, "explicit_padding": pads, "padding_style": "explicit"}
+    return {**result, "explicit_padding": pads, "padding_style": "explicit"}
 
 
 def _weighted(x: DType, weight: DType, lut: DType | None = None, **_: Any) -> DType:
@@ -197,8 +197,8 @@ def sdpa_core(attend: Callable[..., Any], *inputs: Any, turn: Callable[[Any], An
     flags = [attrs.pop(name) for name in SDPA_OPERANDS]
     back = attrs.pop(SDPA_RESULT)
     operands = [turn(v) if flag else v for v, flag in zip(inputs[:3], flags, strict=True)]
-    made = attend(*operands, *inputs[3:], **attrs)
-    return turn(made) if back else made
+    result = attend(*operands, *inputs[3:], **attrs)
+    return turn(result) if back else result
 
 
 def swapped_rows(b: Any, x: Any) -> Any:
@@ -210,8 +210,8 @@ def _sdpa_shape(*inputs: Shape | None, **attrs: Any) -> Shape:
     def attended(query: Shape, key: Shape, value: Shape, *_: Any, **__: Any) -> Shape:
         return matmul_shape(matmul_shape(query, key, transpose_y=True), value)
 
-    made: Shape = sdpa_core(attended, *inputs, turn=lambda v: (*v[:-2], v[-1], v[-2]), **attrs)
-    return made
+    result: Shape = sdpa_core(attended, *inputs, turn=lambda v: (*v[:-2], v[-1], v[-2]), **attrs)
+    return result
 
 
 def _sdpa_dtype(query: DType, key: DType, value: DType, mask: DType | None, **_: Any) -> DType:
@@ -234,8 +234,8 @@ def _sdpa_steps(b: Any, query: Any, key: Any, value: Any, mask: Any = None, *, s
     )
     scores = b.mul(b.matmul(query, key, transpose_y=True), scale)
     scores = scores if mask is None else b.add(scores, mask)
-    made = b.matmul(_softmax(b, scores, len(scores.shape) - 1, subtract_max), value)
-    return made if store is wide else b.cast(made, dtype=store)
+    result = b.matmul(_softmax(b, scores, len(scores.shape) - 1, subtract_max), value)
+    return result if store is wide else b.cast(result, dtype=store)
 
 
 def _sdpa_ref(*inputs: Array | None, **attrs: Any) -> Array:
@@ -262,8 +262,8 @@ def _softmax(b: Any, x: Any, axis: int, subtract_max: bool) -> Any:
 
 def softmax_expand(b: Any, x: Any, axis: int) -> Any:
     wide = FP32 if x.dtype in HALVES else x.dtype
-    made = _softmax(b, x if wide is x.dtype else b.cast(x, dtype=wide), axis, subtract_max=True)
-    return made if wide is x.dtype else b.cast(made, dtype=x.dtype)
+    result = _softmax(b, x if wide is x.dtype else b.cast(x, dtype=wide), axis, subtract_max=True)
+    return result if wide is x.dtype else b.cast(result, dtype=x.dtype)
 
 
 def ops(user: Mapping[str, Op]) -> tuple[Op, ...]:

@@ -255,8 +255,8 @@ _SCALED: dict[str, Callable[..., Any]] = {
 def _scaled(b: Any, x: Any, y: Any, kind: str, scale: float) -> Any:
     if kind == "sum_square":
         return b.mul(b.add(b.square(x), b.square(y)), scale)
-    made = b.apply({"add": "add", "mult": "mul", "max": "maximum", "min": "minimum"}[kind], x, y)
-    return made if kind == "mult" else b.mul(made, scale)
+    result = b.apply({"add": "add", "mult": "mul", "max": "maximum", "min": "minimum"}[kind], x, y)
+    return result if kind == "mult" else b.mul(result, scale)
 
 
 def _others(user: Mapping[str, Op]) -> tuple[Op, ...]:
