@@ -124,15 +124,15 @@ def loop_op(
         operands = [b.const(np.array(0))]
         graph = Graph((*graph.inputs, unique("input", "nothing", operands[0].type)), graph.outputs, name="body")
     limit, condition = (None if v is None else scalar(b, v) for v in (limit, condition))
-    made = b.several(
+    outputs = b.several(
         "loop", limit, condition, *operands, body=graph, carried=len(carried), most=-1 if most is None else most,
         whole=whole and most is not None,
     )  # fmt: skip
-    return tuple(made[:-1])
+    return tuple(outputs[:-1])
 
 
 def cond_op(
-    b: Builder, condition: Value, bodies: Sequence[Body], found: Sequence[Sequence[Value]]
+    b: Builder, condition: Value, bodies: Sequence[Body], results: Sequence[Sequence[Value]]
 ) -> tuple[Value, ...] | None:
     """The results of the chosen branch; the other is not computed. None if both are cheap. Raises Error for branches of
     different types."""
@@ -141,7 +141,7 @@ def cond_op(
         return None
     then, otherwise = (
         body.graph([(f"result{i}", value) for i, value in enumerate(values)], outer)
-        for body, values in zip(bodies, found, strict=True)
+        for body, values in zip(bodies, results, strict=True)
     )
     if is_cheap(then) and is_cheap(otherwise):
         return None

@@ -21,10 +21,10 @@ def read_view(descriptor: int, where: str) -> memoryview:
     with os.fdopen(descriptor, "rb", buffering=0) as file:
         size = os.fstat(descriptor).st_size
         check_memory(where, size)
-        room, found = np.empty(size, np.uint8).data, 0
-        while found < size and (count := file.readinto(room[found:])):
-            found += count
-        return room[:found].toreadonly()
+        room, size_read = np.empty(size, np.uint8).data, 0
+        while size_read < size and (count := file.readinto(room[size_read:])):
+            size_read += count
+        return room[:size_read].toreadonly()
 
 
 def open_regular(path: str | os.PathLike[str], where: str, need: str) -> int:

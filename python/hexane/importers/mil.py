@@ -92,10 +92,10 @@ class _Reader:
                 self.place.fail(statement.at, f"{statement.op}: {_without_place(str(error))}")
         outputs: dict[str, Port] = {}
         for name, at in function.outputs:
-            found = self.values.get(name)
-            if not isinstance(found, Value) or name in outputs:
+            item = self.values.get(name)
+            if not isinstance(item, Value) or name in outputs:
                 self.place.fail(at, f"got the output {name}, need a tensor that is defined above, once")
-            outputs[name] = Port(name, found)
+            outputs[name] = Port(name, item)
         return Graph(tuple(inputs), tuple(outputs.values()), name=function.name)
 
     def define(self, name: str, value: Value | str) -> None:
@@ -126,8 +126,8 @@ class _Reader:
             raise Error(f"got the argument {min(unknown)}, need some of {need}")
         arguments = {p.name: self.bound(p, given.get(p.name)) for p in parameters}
         self.check_floats(parameters, arguments)
-        made = READ[statement.op](Rewriter(*source), **arguments)
-        values = (made,) if isinstance(made, Value) else tuple(made)
+        result = READ[statement.op](Rewriter(*source), **arguments)
+        values = (result,) if isinstance(result, Value) else tuple(result)
         if len(values) != len(statement.results):
             raise Error(f"got {len(statement.results)} results, need {len(values)}")
         for (kind, name), value in zip(statement.results, values, strict=True):
@@ -175,19 +175,17 @@ class _Reader:
 
     def tensor(self, given: Name | Literal, constant: bool = False, stored: bool = False) -> Value:
         """constant: it has to be one, which is decoded, or left as it is stored."""
-        found = self.item(given)
-        if isinstance(found, str):
-            raise Error(f"got the string {found!r}, need a tensor")
+        item = self.item(given)
+        if isinstance(item, str):
+            raise Error(f"got the string {item!r}, need a tensor")
         if not constant:
-            return found
-        if found not in self.constants:
-            raise Error(f"got {_text(found.type)} that is computed, need a constant")
+            return item
+        if item not in self.constants:
+            raise Error(f"got {_text(item.type)} that is computed, need a constant")
         if stored:
-            return found
-        dense = (
-            None if found.node.op == "const" else fold_node(found.node)
-        )  # the reader of the op looks at its elements
-        return dense[0] if dense else found
+            return item
+        dense = None if item.node.op == "const" else fold_node(item.node)  # the reader of the op looks at its elements
+        return dense[0] if dense else item
 
     def check_floats(self, parameters: Sequence[Parameter], arguments: dict[str, Any]) -> None:
         """Numbers have the dtype of x; here they become plain ones."""

@@ -17,14 +17,14 @@ def matching(where: str, pattern: str, names: Collection[str]) -> list[str]:
     """
     if not isinstance(pattern, str):
         raise Error(f"[{where}] params: got {pattern!r}, need a pattern of names, such as 'layer4.*|fc.*'")
-    found: set[str] = set()
+    fitting: set[str] = set()
     for one in pattern.split("|"):
         fits = re.compile(re.escape(one).replace(r"\*", ".*").replace(r"\?", "."), re.DOTALL)
         matched = [name for name in names if fits.fullmatch(name)]
         if not matched:
             raise Error(f"[{where}] params: got the pattern {one!r}, which no name fits, need {_near(one, names)}")
-        found.update(matched)
-    return [name for name in names if name in found]
+        fitting.update(matched)
+    return [name for name in names if name in fitting]
 
 
 def _near(pattern: str, names: Collection[str]) -> str:

@@ -67,10 +67,10 @@ def _folder(folder: Path) -> dict[str, Array]:
         raise Error(f"[load_weights] {folder}: got a folder without .safetensors files, need at least one")
     weights: dict[str, Array] = {}
     for name in shards:
-        found = read_tensors(_open_shard(folder, name), f"[load_weights] {folder / name}")
-        if twice := sorted(weights.keys() & found.keys()):
+        tensors = read_tensors(_open_shard(folder, name), f"[load_weights] {folder / name}")
+        if twice := sorted(weights.keys() & tensors.keys()):
             raise Error(f"[load_weights] {folder / name}: got tensor {twice[0]!r} of another file, need distinct names")
-        weights |= found
+        weights |= tensors
     return weights
 
 
@@ -79,12 +79,12 @@ def _indexed(path: Path, descriptor: int) -> dict[str, Array]:
     shard_of = _read_index(path, descriptor)
     weights: dict[str, Array] = {}
     for shard in dict.fromkeys(shard_of.values()):
-        found = read_tensors(_open_shard(path.parent, shard), f"[load_weights] {path.parent / shard}")
+        tensors = read_tensors(_open_shard(path.parent, shard), f"[load_weights] {path.parent / shard}")
         listed = {name for name, file in shard_of.items() if file == shard}
-        for name in sorted(listed ^ found.keys()):
+        for name in sorted(listed ^ tensors.keys()):
             verb = "does not hold" if name in listed else "holds, unlike the index says,"
             raise Error(f"[load_weights] {path.parent / shard}: {verb} tensor {name!r}, need what {path.name} lists")
-        weights |= found
+        weights |= tensors
     return {name: weights[name] for name in shard_of}
 
 
@@ -151,11 +151,11 @@ def _read(file: FileIO, dtype: DType, shape: tuple[int, ...]) -> Array:
     kind = tensor_type(dtype, shape)
     room = np.empty(kind.bytes + ALIGNMENT, np.uint8)
     begin = -room.ctypes.data % ALIGNMENT
-    raw, found = room[begin : begin + kind.bytes], 0
-    while found < kind.bytes and (count := file.readinto(raw[found:].data)):
-        found += count
-    if found != kind.bytes:
-        raise Error(f"got {found} bytes, need {kind.bytes} for {kind}")
+    raw, count_read = room[begin : begin + kind.bytes], 0
+    while count_read < kind.bytes and (count := file.readinto(raw[count_read:].data)):
+        count_read += count
+    if count_read != kind.bytes:
+        raise Error(f"got {count_read} bytes, need {kind.bytes} for {kind}")
     if dtype.kind == "bool" and raw.size and raw.max() > 1:
         raise Error(f"got the byte {raw.max()}, need 0 or 1 for bool")
     raw.flags.writeable = False

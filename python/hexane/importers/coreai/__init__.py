@@ -52,7 +52,7 @@ def import_asset(
 
 def asset_inputs(asset: Asset, function: str | None = None) -> list[tuple[str, tuple[int | None, ...], DType]]:
     """Names, dims (None: free) and dtypes of a function's inputs."""
-    found = []
+    inputs = []
     for port in asset.function(function).inputs:
         kind = port.type
         if not isinstance(kind, Tensor):
@@ -60,5 +60,5 @@ def asset_inputs(asset: Asset, function: str | None = None) -> list[tuple[str, t
         element = kind.element.removeprefix("complex<").rstrip(">")
         pairs = (2,) if element != kind.element else ()
         if element in DTYPE_OF:
-            found.append((port.name, (*kind.shape, *pairs), DTYPES[DTYPE_OF[element]]))
-    return found
+            inputs.append((port.name, (*kind.shape, *pairs), DTYPES[DTYPE_OF[element]]))
+    return inputs

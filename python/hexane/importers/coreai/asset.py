@@ -87,7 +87,7 @@ class Asset:
 
     def public(self) -> dict[str, AssetFunction]:
         """The functions that a program can call."""
-        return {name: found for name, found in self.functions.items() if not found.is_private}
+        return {name: function for name, function in self.functions.items() if not function.is_private}
 
     def function(self, name: str | None = None) -> AssetFunction:
         """One that can be called: by its name, or the only one, or `main`. Raises Error otherwise."""
@@ -160,13 +160,13 @@ def read_asset(data: bytes | memoryview, name: str = PROGRAM) -> Asset:
     functions: dict[str, AssetFunction] = {}
     for operation in assets[0].bodies[0].operations:
         if operation.name == FUNCTION:
-            found = _function(operation, attributes)
-            if found.name in functions:
+            function = _function(operation, attributes)
+            if function.name in functions:
                 raise Error(
-                    f"[coreai] {name} at {operation.offset}: got the function {found.name!r} twice, need it once"
+                    f"[coreai] {name} at {operation.offset}: got the function {function.name!r} twice, need it once"
                 )
-            functions[found.name] = found
-    if not any(not found.is_private for found in functions.values()):
+            functions[function.name] = function
+    if not any(not function.is_private for function in functions.values()):
         raise Error(f"[coreai] {name}: got no function that can be called, need one")
     return Asset(name, attributes, root, functions, _version(assets[0], attributes))
 
@@ -177,12 +177,12 @@ def _metadata(folder: Path) -> dict[str, Any]:
     if len(data) > MOST_METADATA:
         raise Error(f"{where}: got {len(data)} bytes, need {MOST_METADATA} at most")
     try:
-        found = json.loads(data)
+        metadata = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise Error(f"{where}: {error}, need JSON") from None
-    if not isinstance(found, dict):
-        raise Error(f"{where}: got {type(found).__name__}, need an object")
-    return found
+    if not isinstance(metadata, dict):
+        raise Error(f"{where}: got {type(metadata).__name__}, need an object")
+    return metadata
 
 
 def _properties(operation: Operation, attributes: Attributes, names: tuple[str, ...]) -> dict[str, Any]:
@@ -190,7 +190,7 @@ def _properties(operation: Operation, attributes: Attributes, names: tuple[str, 
     if operation.properties is None:
         return {}
     section = attributes.bytecode.properties[operation.properties]
-    cursor, found = attributes.bytecode.cursor(section), dict[str, Any]()
+    cursor, properties = attributes.bytecode.cursor(section), dict[str, Any]()
     for name in names:
         if name.endswith("?"):
             start, (number, is_given) = cursor.at, cursor.flagged()
@@ -198,10 +198,10 @@ def _properties(operation: Operation, attributes: Attributes, names: tuple[str, 
                 continue
             if number >= len(attributes.bytecode.attributes):
                 cursor.fail(f"got the attribute {number}, need one below {len(attributes.bytecode.attributes)}", start)
-            found[name[:-1]] = attributes.at(number, cursor)
+            properties[name[:-1]] = attributes.at(number, cursor)
         else:
-            found[name] = attributes.attribute(cursor)
-    return found
+            properties[name] = attributes.attribute(cursor)
+    return properties
 
 
 def _version(asset: Operation, attributes: Attributes) -> int | None:
@@ -209,15 +209,15 @@ def _version(asset: Operation, attributes: Attributes) -> int | None:
     if asset.properties is None:
         return None
     cursor: Cursor = attributes.bytecode.cursor(attributes.bytecode.properties[asset.properties])
-    found = None
+    version = None
     while not cursor.is_at_end:
         start, (number, is_given) = cursor.at, cursor.flagged()
         if is_given:
             if number >= len(attributes.bytecode.attributes):
                 cursor.fail(f"got the attribute {number}, need one below {len(attributes.bytecode.attributes)}", start)
             value = attributes.at(number, cursor)
-            found = value if isinstance(value, int) else found
-    return found
+            version = value if isinstance(value, int) else version
+    return version
 
 
 def _function(operation: Operation, attributes: Attributes) -> AssetFunction:

@@ -273,9 +273,9 @@ class Attributes:
         return Symbol(tuple([self._text(c) for _ in range(c.count("names"))]))
 
     def _callee(self, c: Cursor) -> Any:
-        found = self.attribute(c)
+        callee = self.attribute(c)
         self.type(c)
-        return found
+        return callee
 
     def _fourcc(self, c: Cursor) -> str:
         code = c.number()
@@ -298,8 +298,8 @@ class Attributes:
     def _location(self, c: Cursor) -> Location:
         source, _scope = self.attribute(c), self.attribute(c)
         fused, metadata = self._several(c), self._several(c)
-        found = tuple([m for m in metadata if isinstance(m, Named)])
-        return Location(source if isinstance(source, SourceLocation) else None, found, fused)
+        names = tuple([m for m in metadata if isinstance(m, Named)])
+        return Location(source if isinstance(source, SourceLocation) else None, names, fused)
 
     def _metadata(self, c: Cursor) -> Named:
         return Named(self._text(c), (self.attribute(c),))

@@ -23,7 +23,7 @@ NO_BODIES = ("controlflow.", "dataflow.", "primitive.", "serialization.")  # wha
 
 def bodies_that_disagree(asset: Asset) -> list[str]:
     """A line for each operation whose name and body give different numbers for random operands."""
-    found = []
+    lines = []
     for function in asset.functions.values():
         values = _constants(asset, function)
         for operation in function.body.operations:
@@ -31,13 +31,13 @@ def bodies_that_disagree(asset: Asset) -> list[str]:
                 continue
             if _disagrees(asset, function, operation, values):
                 place = ", ".join(sources_of(operation.location)) or f"{operation.offset} of the file"
-                found.append(f"{base_name(operation.name)} at {place}: its body computes something else")
-    return found
+                lines.append(f"{base_name(operation.name)} at {place}: its body computes something else")
+    return lines
 
 
 def _constants(asset: Asset, function: AssetFunction) -> dict[Result, Value]:
     """The constants of a function: axes and shapes, without which an operation cannot be tried."""
-    translator, found = Translator(asset, function), {}
+    translator, constants = Translator(asset, function), {}
     for operation in function.body.operations:
         if operation.name.startswith("primitive.constant") and _is_small(operation.results[0].type):
             try:
@@ -45,8 +45,8 @@ def _constants(asset: Asset, function: AssetFunction) -> dict[Result, Value]:
             except Error:
                 continue
             if isinstance(item, Value):
-                found[operation.results[0]] = item
-    return found
+                constants[operation.results[0]] = item
+    return constants
 
 
 def _is_small(kind: Any) -> bool:
@@ -95,10 +95,10 @@ def _run(
     translator = Translator(asset, function)
     items: list[Item]
     if body is None:
-        made = handled(base_name(o.name), Context(translator, o, tuple(operands), Folder("named")))
-        if made is None or isinstance(made, (Complex, Other, Sparse)):
+        result = handled(base_name(o.name), Context(translator, o, tuple(operands), Folder("named")))
+        if result is None or isinstance(result, (Complex, Other, Sparse)):
             raise Error("the operation gives no real numbers")
-        items = [made] if isinstance(made, Value) else list(made)
+        items = [result] if isinstance(result, Value) else list(result)
     else:
         items = list(translator.inline(body, operands))
         if translator.problems:

@@ -61,27 +61,27 @@ class Bytecode:
         self.types: list[tuple[str, Section]] = []
         self._entries()
         if DIALECT in self.dialects:
-            found = self.versions[self.dialects.index(DIALECT)]
-            if found is None or found > DIALECT_VERSION:
-                whole.fail(f"got the dialect {DIALECT} of version {found}, need {DIALECT_VERSION} at most", 0)
+            dialect = self.versions[self.dialects.index(DIALECT)]
+            if dialect is None or dialect > DIALECT_VERSION:
+                whole.fail(f"got the dialect {DIALECT} of version {dialect}, need {DIALECT_VERSION} at most", 0)
 
     def cursor(self, section: Section) -> Cursor:
         return Cursor(section.data, section.base, self.file)
 
     def _sections(self, whole: Cursor) -> dict[int, Section]:
-        found: dict[int, Section] = {}
+        sections: dict[int, Section] = {}
         while not whole.is_at_end:
             start = whole.at
             kind, section = read_section(whole)
             if kind >= len(NAMES):
                 whole.fail(f"got a section of kind {kind}, need one of 0 to {len(NAMES) - 1}", start)
-            if kind in found:
+            if kind in sections:
                 whole.fail(f"got the section of {NAMES[kind]} twice", start)
-            found[kind] = section
+            sections[kind] = section
         for kind in NEEDED:
-            if kind not in found:
+            if kind not in sections:
                 whole.fail(f"got no section of {NAMES[kind]}")
-        return found
+        return sections
 
     def _strings(self) -> list[str]:
         cursor = self.cursor(self.sections[STRINGS])
@@ -136,7 +136,7 @@ class Bytecode:
         if RESOURCE_OFFSETS not in self.sections or RESOURCES not in self.sections:
             return []
         sizes, data = self.cursor(self.sections[RESOURCE_OFFSETS]), self.cursor(self.sections[RESOURCES])
-        found: list[Blob] = []
+        blobs: list[Blob] = []
         if outside := sizes.number():
             sizes.fail(f"got {outside} resources outside of the dialects, need none", 0)
         while not sizes.is_at_end:
@@ -151,10 +151,10 @@ class Bytecode:
                 length = inner.number()
                 _skip_padding(inner, alignment)
                 offset = inner.base + inner.at
-                found.append(Blob(key, inner.take(length), offset))
+                blobs.append(Blob(key, inner.take(length), offset))
                 if not inner.is_at_end:
                     inner.fail(f"got {size - inner.at} bytes behind a resource, need none")
-        return found
+        return blobs
 
     @cached_property
     def properties(self) -> list[Section]:
@@ -162,12 +162,12 @@ class Bytecode:
         if PROPERTIES not in self.sections:
             return []
         cursor = self.cursor(self.sections[PROPERTIES])
-        found = []
+        sections = []
         for _ in range(cursor.count("properties")):
             size = cursor.number()
             base = cursor.base + cursor.at
-            found.append(Section(cursor.take(size), base))
-        return found
+            sections.append(Section(cursor.take(size), base))
+        return sections
 
 
 def read_section(cursor: Cursor) -> tuple[int, Section]:

@@ -17,7 +17,7 @@ def updates_in_place(body: Body) -> dict[int, Result]:
     """
     place = {id(operation): i for i, operation in enumerate(body.operations)}
     maker = {result: operation for operation in body.operations for result in operation.results}
-    found: dict[int, Result] = {}
+    states: dict[int, Result] = {}
     for write in body.operations:
         if write.name != WRITE or len(write.operands) < 2:
             continue
@@ -26,8 +26,8 @@ def updates_in_place(body: Body) -> dict[int, Result]:
             continue
         between = body.operations[place[id(steps[-1])] + 1 : place[id(write)]]
         if not any(state in inner.operands for operation in between for inner in _with_bodies(operation)):
-            found.update((step.offset, state) for step in steps[:-1])
-    return found
+            states.update((step.offset, state) for step in steps[:-1])
+    return states
 
 
 def _steps(result: Result, maker: dict[Result, Operation]) -> Iterator[Operation]:

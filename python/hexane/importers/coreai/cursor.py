@@ -71,12 +71,12 @@ class Cursor:
     def text(self) -> str:
         """A text up to its NUL."""
         start = self.at
-        found = bytes(self.data[start : start + LONGEST_TEXT])
-        end = found.find(0)
+        data = bytes(self.data[start : start + LONGEST_TEXT])
+        end = data.find(0)
         if end < 0:
             self.fail(f"got a text of more than {LONGEST_TEXT} bytes, need a shorter one")
         self.at = start + end + 1
-        return decoded(found[:end], self, start)
+        return decoded(data[:end], self, start)
 
 
 def decoded(data: bytes, cursor: Cursor, at: int) -> str:

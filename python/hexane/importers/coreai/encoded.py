@@ -38,8 +38,8 @@ def settled(value: Value) -> Value:
     if not is_turned(value.node):
         return value
     stored = moved(value.node)
-    made = fold_node(value.node) if stored is None else None
-    return stored or (value if made is None else made[0])
+    folded = fold_node(value.node) if stored is None else None
+    return stored or (value if folded is None else folded[0])
 
 
 def decoded(value: Value) -> Value:

@@ -86,21 +86,21 @@ def _bytes(element: str, count: int) -> int:
 
 
 def _elements(data: memoryview, element: str, count: int, room: LargePages | None = None) -> Array:
-    found: Array
+    array: Array
     if element in _WHOLE:
-        found = np.frombuffer(data, _WHOLE[element], count)
+        array = np.frombuffer(data, _WHOLE[element], count)
         if element == "bool":
-            return np.asarray(found != 0)
+            return np.asarray(array != 0)
         if element == "f8E8M0FN":
-            return np.asarray(np.ldexp(np.float32(1), found.astype(np.int32) - 127))
-        return found if found.nbytes > LARGE and found.flags.aligned and data.readonly else found.copy()
+            return np.asarray(np.ldexp(np.float32(1), array.astype(np.int32) - 127))
+        return array if array.nbytes > LARGE and array.flags.aligned and data.readonly else array.copy()
     bits = BITS[element]
-    found = _unpacked(np.frombuffer(data, np.uint8), bits, count, room or LargePages())
+    array = _unpacked(np.frombuffer(data, np.uint8), bits, count, room or LargePages())
     if element == "f4E2M1FN":
-        return np.asarray(_FP4[found])
+        return np.asarray(_FP4[array])
     if element == "si2":
-        return _with_sign(found, bits)
-    return found.view(_SMALL[element])  # of a byte each, the number in its lowest bits
+        return _with_sign(array, bits)
+    return array.view(_SMALL[element])  # of a byte each, the number in its lowest bits
 
 
 def whole_bytes(array: Array, room: LargePages | None = None) -> Array:
@@ -114,13 +114,13 @@ def whole_bytes(array: Array, room: LargePages | None = None) -> Array:
 def _with_sign(array: Array, bits: int, room: LargePages | None = None) -> Array:
     """Bytes whose lowest bits are a number with a sign."""
     sign = np.uint8(1 << (bits - 1))
-    found = (room or LargePages()).array(array.shape, np.uint8)
-    before, after = array.reshape(-1), found.reshape(-1)
+    signed = (room or LargePages()).array(array.shape, np.uint8)
+    before, after = array.reshape(-1), signed.reshape(-1)
     for begin in range(0, after.size, _CHUNK):
         part = after[begin : begin + _CHUNK]
         np.bitwise_xor(before[begin : begin + _CHUNK], sign, out=part)
         part -= sign
-    return found.view(np.int8)
+    return signed.view(np.int8)
 
 
 def _unpacked(data: Array, bits: int, count: int, room: LargePages) -> Array:

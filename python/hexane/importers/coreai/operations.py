@@ -123,22 +123,22 @@ class _Reader:
         if self.depth >= DEEPEST:
             c.fail(f"got bodies in bodies, more than {DEEPEST} deep")
         self.depth += 1
-        found = []
+        bodies = []
         for _ in range(count):
             if is_isolated:
                 kind, section = read_section(c)
                 if kind != IR:
                     c.fail(f"got a section of kind {kind} for a body, need {IR}")
                 inner = self.bytecode.cursor(section)
-                found.append(self._region(inner, []))
+                bodies.append(self._region(inner, []))
                 if not inner.is_at_end:
                     inner.fail("got bytes behind a body, need none")
             else:
                 kept = len(values)
-                found.append(self._region(c, values))
+                bodies.append(self._region(c, values))
                 del values[kept:]  # values of a body are not visible outside of it
         self.depth -= 1
-        return tuple(found)
+        return tuple(bodies)
 
     def _region(self, c: Cursor, values: list[Result]) -> Body:
         blocks = c.number()

@@ -53,31 +53,31 @@ class Context:
 
     def value(self, index: int) -> Value:
         """The tensor that an operand is."""
-        found = self.operands[index] if index < len(self.operands) else None
-        found = found.dense if isinstance(found, Sparse) else found
-        if not isinstance(found, Value):
-            what = "a complex tensor" if isinstance(found, Complex) else "none"
+        item = self.operands[index] if index < len(self.operands) else None
+        item = item.dense if isinstance(item, Sparse) else item
+        if not isinstance(item, Value):
+            what = "a complex tensor" if isinstance(item, Complex) else "none"
             self.fail(f"got {what} for operand {index}, need a tensor of real numbers")
-        return settled(found)
+        return settled(item)
 
     def values(self) -> list[Value]:
         return [self.value(i) for i in range(len(self.operands))]
 
     def array(self, index: int) -> Array:
         """The numbers of an operand that decides shapes or axes, which have to be known here."""
-        found = decoded(self.value(index))
-        if found.node.op != "const" or found.node.data is None:
+        value = decoded(self.value(index))
+        if value.node.op != "const" or value.node.data is None:
             self.fail(f"operand {index} decides shapes or axes and is computed at run time, need a constant")
-        return found.node.data
+        return value.node.data
 
     def integers(self, index: int) -> tuple[int, ...]:
         return tuple(int(i) for i in np.atleast_1d(self.array(index)).ravel())
 
     def integer(self, index: int) -> int:
-        found = self.integers(index)
-        if len(found) != 1:
-            self.fail(f"got {len(found)} numbers for operand {index}, need one")
-        return found[0]
+        numbers = self.integers(index)
+        if len(numbers) != 1:
+            self.fail(f"got {len(numbers)} numbers for operand {index}, need one")
+        return numbers[0]
 
     @property
     def results(self) -> tuple[Result, ...]:

@@ -57,7 +57,7 @@ class Translator:
             inputs.append(unique("input", port.name, kind, sources=(port.name,)))
             is_complex = isinstance(port.type, Tensor) and port.type.element.startswith("complex")
             self.values[argument] = _from_pairs(inputs[-1]) if is_complex else inputs[-1]
-        found = self.body(self.function.body)
+        items = self.body(self.function.body)
         if self.problems:
             listed = "\n  ".join(f"{what}: {', '.join(where[:3])}" for what, where in self.problems.items())
             count = len(self.problems)
@@ -65,7 +65,7 @@ class Translator:
                 f"[coreai] {count} kind{'s' if count > 1 else ''} of operations cannot be imported:\n  {listed}"
             )
         outputs: dict[str, Port] = {}
-        for port, item in zip(self.function.results, found, strict=True):
+        for port, item in zip(self.function.results, items, strict=True):
             if not isinstance(port.type, Tensor):
                 continue
             if isinstance(item, Complex):
@@ -146,10 +146,10 @@ class Translator:
         operands = tuple(self.item(v) for v in operation.operands)
         context = Context(self, operation, operands, EncodedFolder(*(where or (name,))))
         try:
-            found = handled(name, context)
-            items = () if found is None else tuple(found) if isinstance(found, (tuple, list)) else (found,)
-            if isinstance(found, Value):
-                items = (found,)
+            outcome = handled(name, context)
+            items = () if outcome is None else tuple(outcome) if isinstance(outcome, (tuple, list)) else (outcome,)
+            if isinstance(outcome, Value):
+                items = (outcome,)
             if len(items) != len(operation.results):
                 raise Error(f"got {len(operation.results)} results, need {len(items)}")
             for result, item in zip(operation.results, items, strict=True):
@@ -218,12 +218,12 @@ def sources_of(location: Location | None) -> tuple[str, ...]:
     """The author's line and module: ("conv.py:565", "Model$1.Conv2d$1"); () where nothing is known."""
     if location is None:
         return ()
-    found = []
+    sources = []
     if location.source is not None and location.source.line > 0:
-        found.append(f"{location.source.file.replace(chr(92), '/').rpartition('/')[2]}:{location.source.line}")
+        sources.append(f"{location.source.file.replace(chr(92), '/').rpartition('/')[2]}:{location.source.line}")
     for entry in location.metadata:
         if entry.name == "call_stack" and entry.values and isinstance(entry.values[0], tuple):
             modules = [m for m in entry.values[0] if isinstance(m, str)]
             if modules:
-                found.append(".".join(reversed(modules)))
-    return tuple(found)
+                sources.append(".".join(reversed(modules)))
+    return tuple(sources)

@@ -69,24 +69,24 @@ def _image(b: Builder, x: Value, i: int) -> Value:
 
 
 def _padded(b: Builder, boxes: Value, scores: Value, limits: Limits) -> tuple[Value, ...]:
-    found, length, best = selected(b, boxes, scores, limits)
-    found = whole(found, b.sources)
-    places = b.const(np.arange(found.shape[0]))
-    top = cast(b, b.reduce_argmax(best, axis=0, keep_dims=True, dtype=INT32), found.dtype)
-    found = b.select(b.logical_and(b.equal(length, 0), b.equal(places, 0)), top, found)
+    picks, length, best = selected(b, boxes, scores, limits)
+    picks = whole(picks, b.sources)
+    places = b.const(np.arange(picks.shape[0]))
+    top = cast(b, b.reduce_argmax(best, axis=0, keep_dims=True, dtype=INT32), picks.dtype)
+    picks = b.select(b.logical_and(b.equal(length, 0), b.equal(places, 0)), top, picks)
     number = b.maximum(length, 1)
-    valid, behind = b.less(places, number), limits.most - found.shape[0]
+    valid, behind = b.less(places, number), limits.most - picks.shape[0]
 
     def rows(x: Value, fill: Any) -> Value:
-        mask = b.reshape(valid, shape=(found.shape[0], *[1] * (len(x.shape) - 1)))
+        mask = b.reshape(valid, shape=(picks.shape[0], *[1] * (len(x.shape) - 1)))
         x = b.select(mask, x, b.const(np.array(fill, x.dtype.numpy)))
         if behind:
             x = b.pad(x, begin=[0] * len(x.shape), end=[behind] + [0] * (len(x.shape) - 1), value=float(fill))
         return b.reshape(x, shape=(1, *x.shape))
 
-    indices = rows(cast(b, found, INT32), -1)
+    indices = rows(cast(b, picks, INT32), -1)
     number = b.reshape(cast(b, number, INT32), shape=(1,))
-    return rows(b.gather(boxes, found, axis=0), 0), rows(b.gather(scores, found, axis=0), 0), indices, number
+    return rows(b.gather(boxes, picks, axis=0), 0), rows(b.gather(scores, picks, axis=0), 0), indices, number
 
 
 def _below(threshold: float) -> float:

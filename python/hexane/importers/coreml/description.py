@@ -74,20 +74,20 @@ class Feature:
         """Raises InputError for a shape that the model does not take."""
         if shape is None:
             shape = self.fixed_shape()
-        found = tuple(int(d) for d in shape)
-        if self.leads and len(found) == len(self.dims) + 2:
-            return (*found[:2], *replace(self, leads=False).given(found[2:]))
+        extents = tuple(int(d) for d in shape)
+        if self.leads and len(extents) == len(self.dims) + 2:
+            return (*extents[:2], *replace(self, leads=False).given(extents[2:]))
         need = "x".join("?" if d is None else str(d) for d in self.dims) or "one number"
-        if len(found) != len(self.dims) or any(d not in (None, e) for d, e in zip(self.dims, found, strict=True)):
-            raise InputError(f"[coreml] input {self.name!r}: got the shape {found}, need {need}")
-        if self.sizes and found not in self.sizes:
+        if len(extents) != len(self.dims) or any(d not in (None, e) for d, e in zip(self.dims, extents, strict=True)):
+            raise InputError(f"[coreml] input {self.name!r}: got the shape {extents}, need {need}")
+        if self.sizes and extents not in self.sizes:
             listed = ", ".join("x".join(map(str, size)) for size in self.sizes[:8])
-            raise InputError(f"[coreml] input {self.name!r}: got the shape {found}, need one of {listed}")
-        for axis, (extent, (low, high)) in enumerate(zip(found, self.ranges, strict=False)):
+            raise InputError(f"[coreml] input {self.name!r}: got the shape {extents}, need one of {listed}")
+        for axis, (extent, (low, high)) in enumerate(zip(extents, self.ranges, strict=False)):
             if extent < low or (0 <= high < extent):
                 most = "any" if high < 0 else str(high)
                 raise InputError(f"[coreml] input {self.name!r}: got {extent} on axis {axis}, need {low} to {most}")
-        return found
+        return extents
 
     def read(self, b: Builder, port: Value, kind: Declared) -> Value:
         """The program's value for the port: an image is put in the order and layout of its tensor."""

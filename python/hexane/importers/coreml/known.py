@@ -29,7 +29,7 @@ def known_array(value: Value) -> Array:
 
 def deciding_inputs(value: Value) -> tuple[str, ...]:
     """The inputs that a value is computed from; none where one is large, or a state."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     stack, seen = [value.node], set()
     while stack:
         node = stack.pop()
@@ -39,6 +39,6 @@ def deciding_inputs(value: Value) -> tuple[str, ...]:
         if node.op in LEAVES and node.op != "const":
             if node.op != "input" or node.types[0].size > MOST_ELEMENTS:
                 return ()
-            found[str(node.attrs["name"])] = None
+            names[str(node.attrs["name"])] = None
         stack += [v.node for v in node.inputs if v is not None]
-    return tuple(name for name in found if not name.endswith("?"))
+    return tuple(name for name in names if not name.endswith("?"))

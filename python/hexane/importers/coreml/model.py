@@ -110,15 +110,15 @@ class CoreMLModel:
 
     def features(self, name: str, program: Program) -> dict[str, Feature]:
         described = self.description(name)
-        found = {} if described is None else by_name(described.input, dict(program.block.inputs))
+        features = {} if described is None else by_name(described.input, dict(program.block.inputs))
         if self.package.is_network:
-            return network_features(found, network_of(self.package.spec))
+            return network_features(features, network_of(self.package.spec))
         if self.package.is_suppression:
-            return with_thresholds(found, described.input, self.package.spec.nonMaximumSuppression)
+            return with_thresholds(features, described.input, self.package.spec.nonMaximumSuppression)
         if self.package.is_pipeline:
             stages = [(stage.package.spec, stage.features(main, stage.program(main))) for main, stage in self._mains()]
-            return pipeline_features(found, described.input, stages)
-        return found
+            return pipeline_features(features, described.input, stages)
+        return features
 
     def _mains(self) -> "list[tuple[str, CoreMLModel]]":
         """The usual function of each model of a pipeline."""
@@ -131,7 +131,7 @@ class CoreMLModel:
         if self.package.is_suppression:
             return suppression_labels(self.package.spec.nonMaximumSuppression)
         if self.package.is_pipeline:
-            return next((found for main, stage in reversed(self._mains()) if (found := stage.labels(main))), ())
+            return next((labels for main, stage in reversed(self._mains()) if (labels := stage.labels(main))), ())
         for operation in self.program(name).block.operations:
             if operation.op == "classify":
                 (given,) = operation.inputs.get("classes", ([],))
@@ -147,13 +147,13 @@ class CoreMLModel:
         for port, kind in program.block.inputs:
             if kind.is_state:
                 continue
-            found = features.get(port) or Feature.of(port, kind)
-            entry = Input(port, found.dtype, found.names(), port in deciding, found.usual_shape())
-            (inputs if found.default is None else optional).append(entry)
+            described = features.get(port) or Feature.of(port, kind)
+            entry = Input(port, described.dtype, described.names(), port in deciding, described.usual_shape())
+            (inputs if described.default is None else optional).append(entry)
         return Signature(tuple(inputs), program.block.outputs, tuple(optional))
 
     def _deciding(self, program: Program, features: Mapping[str, Feature]) -> set[str]:
-        inputs = {port: (found.fixed_shape(), found.dtype) for port, found in features.items()}
+        inputs = {port: (feature.fixed_shape(), feature.dtype) for port, feature in features.items()}
         return deciding_inputs(lambda shapes, values: self._translator(program, features).graph(shapes, values), inputs)
 
     def _translator(self, program: Program, features: Mapping[str, Feature]) -> Translator | PipelineTranslator:
@@ -195,11 +195,11 @@ class CoreMLModel:
             return network_encodings(network_of(self.package.spec))
         if self.package.is_suppression:
             return []
-        found: dict[str, tuple[int, int]] = {}
+        totals: dict[str, tuple[int, int]] = {}
         for stage in self.stages.values():
             for name, count, size in stage.encodings():
-                before = found.get(name, (0, 0))
-                found[name] = before[0] + count, before[1] + size
+                before = totals.get(name, (0, 0))
+                totals[name] = before[0] + count, before[1] + size
         for function in self.functions:
             for operation in self.program(function).block.operations:
                 name = ENCODINGS.get(operation.op, operation.op)
@@ -211,9 +211,9 @@ class CoreMLModel:
                     ):
                         continue
                     key = str(given.dtype) if operation.op == "const" else f"{name} {given.dtype}"
-                    count, size = found.get(key, (0, 0))
-                    found[key] = count + 1, size + -(-given.value.size * given.dtype.bits // 8)
-        return [(name, count, size) for name, (count, size) in sorted(found.items())]
+                    count, size = totals.get(key, (0, 0))
+                    totals[key] = count + 1, size + -(-given.value.size * given.dtype.bits // 8)
+        return [(name, count, size) for name, (count, size) in sorted(totals.items())]
 
     def kinds(self) -> list[dict[str, str]]:
         """The models of a pipeline, by name and kind, for people."""
@@ -224,15 +224,15 @@ class CoreMLModel:
         spec = self.package.spec
         if spec is None:
             return {}
-        found = {"specification": str(spec.specificationVersion)}
+        facts = {"specification": str(spec.specificationVersion)}
         meta = spec.description.metadata
         for name in ("shortDescription", "author", "license", "versionString"):
             if text := getattr(meta, name):
-                found[name] = text
-        found |= {
+                facts[name] = text
+        facts |= {
             key.removeprefix(SOURCE): value for key, value in sorted(meta.userDefined.items()) if key.startswith(SOURCE)
         }
-        return found
+        return facts
 
 
 def open_model(path: str | os.PathLike[str]) -> CoreMLModel:

@@ -95,14 +95,14 @@ def _root(path: Path) -> str:
     try:
         manifest = json.loads(text)
         items, root = manifest["itemInfoEntries"], manifest["rootModelIdentifier"]
-        version, found = str(manifest.get("fileFormatVersion", "")), items[root]["path"]
+        version, folder = str(manifest.get("fileFormatVersion", "")), items[root]["path"]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise Error(f"{where}: got no manifest of a package, need itemInfoEntries and rootModelIdentifier") from None
     if not version.startswith("1."):
         raise Error(f"{where}: got the version {version!r}, need 1.0.0")
-    if not isinstance(found, str):
-        raise Error(f"{where}: got the path {found!r}, need a text")
-    return found
+    if not isinstance(folder, str):
+        raise Error(f"{where}: got the path {folder!r}, need a text")
+    return folder
 
 
 def _parsed(data: bytes, where: str) -> Any:
@@ -167,11 +167,11 @@ def pipeline_of(spec: Any) -> Any:
 
 def stages_of(spec: Any) -> dict[str, Any]:
     """The models of a pipeline in their order, by the author's names, or as "model 2"."""
-    pipeline, found = pipeline_of(spec), {}
+    pipeline, stages = pipeline_of(spec), {}
     for i, model in enumerate(pipeline.models):
         name = pipeline.names[i] if i < len(pipeline.names) else ""
-        found[name if name and name not in found else f"model {i + 1}"] = model
-    return found
+        stages[name if name and name not in stages else f"model {i + 1}"] = model
+    return stages
 
 
 # Model.Type, of those that are no networks of layers.

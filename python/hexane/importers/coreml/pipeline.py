@@ -37,13 +37,13 @@ def pipeline_features(
 ) -> dict[str, Feature]:
     """Thresholds may be left out. Arrays may have a sequence and a batch in front where the first model that reads them
     takes these. stages: their messages and inputs."""
-    found = dict(features)
+    merged = dict(features)
     for spec, inputs in reversed(stages):
         if spec.HasField("nonMaximumSuppression"):
-            found = with_thresholds(found, ports, spec.nonMaximumSuppression)
-        for name in found.keys() & inputs.keys():
-            found[name] = replace(found[name], leads=inputs[name].leads)
-    return found
+            merged = with_thresholds(merged, ports, spec.nonMaximumSuppression)
+        for name in merged.keys() & inputs.keys():
+            merged[name] = replace(merged[name], leads=inputs[name].leads)
+    return merged
 
 
 class PipelineTranslator:

@@ -177,9 +177,9 @@ def _immediate(tensor: Any, kind: Declared) -> Array:
     assert dtype is not None
     count = prod(shape)
     fields = ("floats", "ints", "bools", "longInts", "doubles")
-    found = next((getattr(tensor, name).values for name in fields if tensor.HasField(name)), None)
-    if found is not None:
-        elements = np.array(found)
+    values = next((getattr(tensor, name).values for name in fields if tensor.HasField(name)), None)
+    if values is not None:
+        elements = np.array(values)
         if elements.size == 0 and count == 1:  # a zero of proto3 is not written
             elements = np.zeros(1)
     elif tensor.HasField("bytes") or count == 0:
@@ -212,10 +212,10 @@ def unpacked(data: Array, bits: int, count: int, signed: bool = False) -> Array:
     if data.size * 8 < bits * count:
         raise Error(f"got {data.size} bytes, need {count} integers of {bits} bits")
     of_each = np.unpackbits(data, bitorder="little")[: bits * count].reshape(count, bits)
-    found = np.zeros(count, np.uint8)
+    numbers = np.zeros(count, np.uint8)
     for i in range(bits):
-        found |= of_each[:, i] << i
+        numbers |= of_each[:, i] << i
     if signed:
         top = np.uint8(1 << (bits - 1))
-        found = ((found ^ top) - top).astype(np.uint8)
-    return found.view(np.int8) if signed else found
+        numbers = ((numbers ^ top) - top).astype(np.uint8)
+    return numbers.view(np.int8) if signed else numbers

@@ -84,11 +84,11 @@ class SuppressionTranslator(Translator):
         overlap = self._threshold(self.nms.iouThresholdInputFeatureName, self.nms.iouThreshold)
         least = self._threshold(self.nms.confidenceThresholdInputFeatureName, self.nms.confidenceThreshold)
         limits = Limits(overlap, least, min(most, scores.shape[0]), self.nms.pickTop.perClass)
-        found, length, _ = selected(b, boxes, scores, limits)
+        picks, length, _ = selected(b, boxes, scores, limits)
         if length.node.data is not None:
-            found = b.slice_by_index(found, begin=(0,), end=(int(length.node.data),))
+            picks = b.slice_by_index(picks, begin=(0,), end=(int(length.node.data),))
         for (name, _), x in zip(operation.results, (scores, boxes), strict=True):
-            rows = b.gather(x, found, axis=0)
+            rows = b.gather(x, picks, axis=0)
             self.values[name] = _fixed(b, rows, fewest) if fewest else rows
 
     def _threshold(self, name: str, own: float) -> float:

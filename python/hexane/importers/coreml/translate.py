@@ -108,7 +108,7 @@ class Translator:
 
     def outputs(self) -> dict[str, Value]:
         """The outputs that are tensors."""
-        found: dict[str, Value] = {}
+        outputs: dict[str, Value] = {}
         for name in self.program.block.outputs:
             item = self.output(name)
             if not isinstance(item, Value):
@@ -116,8 +116,8 @@ class Translator:
                     raise Error(f"[coreml] got the output {name!r}, need a tensor that the program computes")
                 continue  # the text of a label
             # Core ML gives a number as an array of one.
-            found[name] = item if item.shape else Folder(name).reshape(item, shape=(1,))
-        return found
+            outputs[name] = item if item.shape else Folder(name).reshape(item, shape=(1,))
+        return outputs
 
     def updates(self) -> tuple[Value, ...]:
         return tuple(value for name, value in self.states.items() if value is not self.leaves[name])
@@ -224,16 +224,16 @@ class Translator:
         handler = HANDLERS.get(operation.op)
         if handler is not None:
             arguments = self._bound(operation, handler.parameters)
-            made = handler.read(Context(b, self.program.opset, self), operation, **arguments)
+            result = handler.read(Context(b, self.program.opset, self), operation, **arguments)
         elif operation.op in READ:
             arguments = self._bound(operation, parameters()[operation.op])
-            made = READ[operation.op](b, **arguments)
+            result = READ[operation.op](b, **arguments)
         else:
             raise Error(f"got {REFUSED.get(operation.op, 'an op that has no counterpart here, need another one')}")
-        found = [made] if isinstance(made, Value) else list(made)  # a Value is a tuple itself
-        if len(found) != len(operation.results):
-            raise Error(f"got {len(operation.results)} results, need {len(found)}")
-        for (name, kind), value in zip(operation.results, found, strict=True):
+        values = [result] if isinstance(result, Value) else list(result)  # a Value is a tuple itself
+        if len(values) != len(operation.results):
+            raise Error(f"got {len(operation.results)} results, need {len(values)}")
+        for (name, kind), value in zip(operation.results, values, strict=True):
             self.values[name] = self._declared(b, value, kind) if not weights else value
             if weights and isinstance(value, Value):
                 self.constexprs.add(value)
@@ -264,15 +264,15 @@ class Translator:
     def _bound(self, operation: Operation, known: Sequence[Parameter]) -> dict[str, Any]:
         if unknown := operation.inputs.keys() - {p.name for p in known}:
             raise Error(f"got the argument {min(unknown)}, need some of {', '.join(p.name for p in known)}")
-        found = {p.name: self._argument(p, operation.inputs.get(p.name)) for p in known}
-        x = found.get("x")
+        arguments = {p.name: self._argument(p, operation.inputs.get(p.name)) for p in known}
+        x = arguments.get("x")
         if operation.op in MIXED and isinstance(x, Value):
             dtype = x.dtype if x.dtype.kind == "float" else FP32
-            found["x"] = _like(x, dtype)
-            for name, value in found.items():
+            arguments["x"] = _like(x, dtype)
+            for name, value in arguments.items():
                 if isinstance(value, Value) and value.dtype.kind in ("float", "int"):
-                    found[name] = _like(value, dtype)
-        return found
+                    arguments[name] = _like(value, dtype)
+        return arguments
 
     def _argument(self, p: Parameter, given: Sequence[Any] | None) -> Any:
         if given is None or (not given and p.kind != "values"):

@@ -76,18 +76,20 @@ class _Reader:
         self.wrong.append(f"{name}: got {short(self.get(name))}, need {need}")
 
     def config(self) -> EncoderConfig:
-        found = {own: self.value(own, name) for own, name in self.names().items() if name}
+        fields = {own: self.value(own, name) for own, name in self.names().items() if name}
         self.unknown()
-        found["head"] = self.head()
-        if not self.wrong and found["dim"] % found["heads"]:
+        fields["head"] = self.head()
+        if not self.wrong and fields["dim"] % fields["heads"]:
             heads = self.names()["heads"]
-            self.bad(heads, f"a divisor of the {found['dim']} of {self.names()['dim']}")
+            self.bad(heads, f"a divisor of the {fields['dim']} of {self.names()['dim']}")
         if self.wrong:
             raise Error(f"{self.where}: {'; '.join(self.wrong)}")
-        made = EncoderConfig(self.kind, **{**found, **self.family.fixed})
-        if made.longest < 1:
-            raise Error(f"{self.where}: max_position_embeddings: got {made.positions}, need more than the padding's id")
-        return made
+        config = EncoderConfig(self.kind, **{**fields, **self.family.fixed})
+        if config.longest < 1:
+            raise Error(
+                f"{self.where}: max_position_embeddings: got {config.positions}, need more than the padding's id"
+            )
+        return config
 
     def names(self) -> dict[str, str]:
         return {own: self.family.fields.get(own, name) for own, name in FIELDS.items()}
@@ -136,10 +138,10 @@ class _Reader:
             return ""
         if given[0].endswith("Model"):
             return ""
-        found = next((name for name in self.family.heads if given[0].endswith(name)), None)
-        if found is None:
+        head = next((name for name in self.family.heads if given[0].endswith(name)), None)
+        if head is None:
             self.bad("architectures", f"names that end in Model, {', '.join(self.family.heads)}")
-        return found or ""
+        return head or ""
 
 
 def short(value: object) -> str:

@@ -68,15 +68,15 @@ def read_encoder(folder: Path) -> EncoderFiles:
     where = f"[encoder] {folder}"
     config, pooling = read_config(folder)
     family = FAMILIES[config.family]
-    found = {_new(name): array for name, array in tensors_in(folder, where).items()}
-    check_layers(where, config.layers, len(found))
+    tensors = {_new(name): array for name, array in tensors_in(folder, where).items()}
+    check_layers(where, config.layers, len(tensors))
     prefix = f"{family.prefix}."
-    if any(name.startswith(prefix) for name in found):
-        inner = {name.removeprefix(prefix): a for name, a in found.items() if name.startswith(prefix)}
-        outer = {name: a for name, a in found.items() if not name.startswith(prefix)}
+    if any(name.startswith(prefix) for name in tensors):
+        inner = {name.removeprefix(prefix): a for name, a in tensors.items() if name.startswith(prefix)}
+        outer = {name: a for name, a in tensors.items() if not name.startswith(prefix)}
     else:
-        inner, outer = {n: a for n, a in found.items() if not _of_head(family, n)}, {}
-        outer = {name: a for name, a in found.items() if name not in inner}
+        inner, outer = {n: a for n, a in tensors.items() if not _of_head(family, n)}, {}
+        outer = {name: a for name, a in tensors.items() if name not in inner}
     if family.pooler and f"{family.pooler}.weight" in inner:
         config = replace(config, pooled=True)
     taken = _Taken(where, inner, outer)
@@ -105,12 +105,12 @@ def body(config: EncoderConfig) -> dict[str, tuple[str, tuple[int, ...]]]:
     """The weights of a model without its head: our names, with the file's names and the shapes."""
     c, family = config, FAMILIES[config.family]
     names = family.names
-    found: dict[str, tuple[str, tuple[int, ...]]] = {}
+    tensors: dict[str, tuple[str, tuple[int, ...]]] = {}
 
     def add(own: str, source: str, *shape: int, bias: bool = True) -> None:
-        found[f"{own}.weight"] = f"{source}.weight", shape
+        tensors[f"{own}.weight"] = f"{source}.weight", shape
         if bias:
-            found[f"{own}.bias"] = f"{source}.bias", shape[:1]
+            tensors[f"{own}.bias"] = f"{source}.bias", shape[:1]
 
     for own, rows in (("word", c.vocab), ("position", c.positions), ("type", c.types)):
         if rows:
@@ -127,7 +127,7 @@ def body(config: EncoderConfig) -> dict[str, tuple[str, tuple[int, ...]]]:
         add(f"layer.{i}.norm", f"{names['layer']}.{i}.{names['norm']}", c.dim)
     if c.pooled:
         add("pooler", family.pooler, c.dim, c.dim)
-    return found
+    return tensors
 
 
 def _take_head(taken: "_Taken", c: EncoderConfig, family: Family) -> None:
@@ -168,9 +168,9 @@ class _Taken:
                 f"{self.where}: {name}: got {array.dtype.name} of shape {array.shape}, need shape {shape} in one of"
                 f" {', '.join(FLOATS)}"
             )
-        made = array.astype(np.float32, copy=False)
-        made.flags.writeable = False
-        self.weights[own] = made
+        wide = array.astype(np.float32, copy=False)
+        wide.flags.writeable = False
+        self.weights[own] = wide
 
     def take_tied(self, last: str, bias: str, vocab: int) -> None:
         """The head's weight is the embedding's, and its bias has up to two names: copies have to be equal."""
@@ -209,10 +209,10 @@ def tensors_in(folder: Path, where: str) -> dict[str, Array]:
 
 def json_object(folder: Path, name: str, where: str) -> dict[str, Any]:
     """The object in a file of a folder. Raises Error, beginning with `where`, for another."""
-    found = _json(folder, name, where)
-    if not isinstance(found, dict):
-        raise Error(f"{where}: {name}: got {type(found).__name__}, need an object")
-    return found
+    fields = _json(folder, name, where)
+    if not isinstance(fields, dict):
+        raise Error(f"{where}: {name}: got {type(fields).__name__}, need an object")
+    return fields
 
 
 def _json(folder: Path, name: str, where: str) -> Any:

@@ -61,22 +61,22 @@ def encoder(
         raise Error(
             f"[encoder] input_ids: got {batch}x{count}, need a batch from 1 on and 1 to {config.longest} tokens"
         )
-    made = _Encoder(config, {name: _tensor(one) for name, one in weights.items()}, batch, count)
-    x = made.layers(typed)
-    found = {}
+    layers = _Encoder(config, {name: _tensor(one) for name, one in weights.items()}, batch, count)
+    x = layers.layers(typed)
+    by_name = {}
     for name in outputs:
         if name == STATES:
-            found[name] = x
+            by_name[name] = x
         elif name == POOLER:
-            found[name] = hx.tanh(made.linear("pooler", x[:, 0]))
+            by_name[name] = hx.tanh(layers.linear("pooler", x[:, 0]))
         elif name == EMBEDDING:
-            found[name] = made.embedding(x, pooling)
+            by_name[name] = layers.embedding(x, pooling)
         elif name == LOGITS:
-            found[name] = made.logits(x)
+            by_name[name] = layers.logits(x)
     if set(ANSWERS) & set(outputs):
-        both = made.logits(x)
-        found |= {name: both[:, :, i] for i, name in enumerate(ANSWERS)}
-    return hx.graph({name: found[name] for name in outputs}, name=config.family)
+        both = layers.logits(x)
+        by_name |= {name: both[:, :, i] for i, name in enumerate(ANSWERS)}
+    return hx.graph({name: by_name[name] for name in outputs}, name=config.family)
 
 
 def _tensor(given: Array | Tensor) -> Tensor:

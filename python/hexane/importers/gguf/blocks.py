@@ -57,9 +57,9 @@ def _bits(bytes_: Array) -> Array:
 
 def _from_blocks(split: Callable[[Array], Blocks]) -> Callable[[Array], Array]:
     def decode(blocks: Array) -> Array:
-        made = split(blocks)
-        count = len(made.scales)
-        return np.asarray((made.integers.reshape(count, -1) * made.scales[:, None]).reshape(len(blocks), -1))
+        parts = split(blocks)
+        count = len(parts.scales)
+        return np.asarray((parts.integers.reshape(count, -1) * parts.scales[:, None]).reshape(len(blocks), -1))
 
     return decode
 
@@ -109,8 +109,8 @@ def _pairs(bytes_: Array) -> tuple[Array, Array]:
 def _with_pairs(blocks: Array, q: Array) -> Array:
     s, t = _pairs(blocks[:, 4:16])
     scales, offsets = _half(blocks, 0) * s, _half(blocks, 2) * t
-    found = scales[:, :, None] * q.reshape(len(blocks), 8, 32) - offsets[:, :, None]
-    return np.asarray(found.reshape(len(blocks), 256))
+    numbers = scales[:, :, None] * q.reshape(len(blocks), 8, 32) - offsets[:, :, None]
+    return np.asarray(numbers.reshape(len(blocks), 256))
 
 
 def _q4_k(blocks: Array) -> Array:

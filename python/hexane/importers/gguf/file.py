@@ -63,11 +63,11 @@ class GgufFile:
 
     def read(self, tensor: GgufTensor) -> Array:
         """The numbers in fp32, of their shape."""
-        made = np.empty(prod(tensor.shape), np.float32)
+        array = np.empty(prod(tensor.shape), np.float32)
         for begin, blocks in self._blocks(tensor):
             numbers = tensor.kind.decode(blocks).reshape(-1)
-            made[begin : begin + len(numbers)] = numbers
-        return made.reshape(tensor.shape)
+            array[begin : begin + len(numbers)] = numbers
+        return array.reshape(tensor.shape)
 
     def read_blocks(self, tensor: GgufTensor) -> Blocks:
         """Integers of the tensor's shape, and scales for neighbours along the last axis. The kind must have `split`."""
@@ -75,9 +75,9 @@ class GgufFile:
         assert split is not None
         integers, scales = np.empty(prod(tensor.shape), np.int8), []
         for begin, blocks in self._blocks(tensor):
-            made = split(blocks)
-            integers[begin : begin + len(made.integers)] = made.integers
-            scales.append(made.scales)
+            parts = split(blocks)
+            integers[begin : begin + len(parts.integers)] = parts.integers
+            scales.append(parts.scales)
         return Blocks(integers.reshape(tensor.shape), np.concatenate(scales).reshape(*tensor.shape[:-1], -1))
 
     def _blocks(self, tensor: GgufTensor) -> Iterator[tuple[int, Array]]:
@@ -90,10 +90,10 @@ class GgufFile:
             yield begin * kind.numbers, np.frombuffer(data, np.uint8).reshape(blocks, kind.bytes)
 
     def _bytes(self, offset: int, size: int, what: str) -> bytes:
-        found = os.pread(self.descriptor, size, offset)
-        if len(found) != size:
+        data = os.pread(self.descriptor, size, offset)
+        if len(data) != size:
             raise Error(f"{self.where}: {what}: got a file that became shorter, need its {self.size} bytes")
-        return found
+        return data
 
 
 def is_gguf(head: bytes) -> bool:
@@ -139,8 +139,8 @@ class _Cursor:
         return self._data[at : at + size]
 
     def number(self, form: str, what: str) -> int:
-        (found,) = struct.unpack(f"<{form}", self.bytes(struct.calcsize(form), what))
-        return int(found)
+        (number,) = struct.unpack(f"<{form}", self.bytes(struct.calcsize(form), what))
+        return int(number)
 
     def text(self, what: str, most: int | None = None) -> str:
         size = self.number("Q", what)
@@ -219,9 +219,9 @@ class _File:
         if type(alignment) is not int or alignment < 1 or alignment % 8 or alignment > PIECE:
             raise Error(f"{self.where}: general.alignment: got {alignment!r}, need a multiple of 8 up to {PIECE}")
         begin = -(-self.cursor.place // alignment) * alignment
-        made: dict[str, GgufTensor] = {}
+        tensors: dict[str, GgufTensor] = {}
         for name, shape, number, offset in table:
-            if name in made:
+            if name in tensors:
                 raise Error(f"{self.where}: {name}: got the tensor twice, need it once")
             kind = KINDS.get(number)
             if kind is None:
@@ -229,13 +229,13 @@ class _File:
                 raise Error(f"{self.where}: {name}: got numbers of the kind {number}, need one of {known}")
             if shape[-1] % kind.numbers or 0 in shape:
                 raise Error(f"{self.where}: {name}: got the shape {shape}, need rows of blocks of {kind.numbers}")
-            found = GgufTensor(name, shape, kind, begin + offset)
-            if offset % alignment or found.offset + found.bytes > self.cursor.size:
-                got = f"{found.bytes} bytes at {found.offset} in a file of {self.cursor.size}"
+            tensor = GgufTensor(name, shape, kind, begin + offset)
+            if offset % alignment or tensor.offset + tensor.bytes > self.cursor.size:
+                got = f"{tensor.bytes} bytes at {tensor.offset} in a file of {self.cursor.size}"
                 raise Error(f"{self.where}: {name}: got {got}, need them inside, at a multiple of {alignment}")
-            made[name] = found
-        total = sum(one.bytes for one in made.values())
+            tensors[name] = tensor
+        total = sum(one.bytes for one in tensors.values())
         if total > self.cursor.size:
             raise Error(f"{self.where}: got tensors of {total} bytes in {self.cursor.size}, need them apart")
         check_memory(self.where, total)
-        return made
+        return tensors

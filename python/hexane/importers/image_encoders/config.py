@@ -167,10 +167,10 @@ def config_in(where: str, given: Mapping[str, Any]) -> ImageEncoderConfig:
     def bad(name: str, need: str) -> None:
         wrong.append(f"{name}: got {short(get(name))}, need {need}")
 
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for own, name in FIELDS.items():
-        found[own] = get(name)
-        if isinstance(found[own], bool) or not isinstance(found[own], int) or not 1 <= found[own] <= LARGEST:
+        fields[own] = get(name)
+        if isinstance(fields[own], bool) or not isinstance(fields[own], int) or not 1 <= fields[own] <= LARGEST:
             bad(name, "an integer from 1 on")
     epsilon, activation = get("layer_norm_eps"), get("hidden_act")
     if isinstance(epsilon, bool) or not isinstance(epsilon, (int, float)) or not 0 < epsilon < 1:
@@ -188,15 +188,15 @@ def config_in(where: str, given: Mapping[str, Any]) -> ImageEncoderConfig:
     head = _head(given.get("architectures"), family)
     if head is None:
         bad("architectures", f"one name that ends in {', '.join(('Model', *family.heads))}")
-    if not wrong and found["dim"] % found["heads"]:
-        bad("num_attention_heads", f"a divisor of the {found['dim']} of hidden_size")
-    if not wrong and found["size"] < found["patch"]:
-        bad("image_size", f"at least the {found['patch']} of patch_size")
+    if not wrong and fields["dim"] % fields["heads"]:
+        bad("num_attention_heads", f"a divisor of the {fields['dim']} of hidden_size")
+    if not wrong and fields["size"] < fields["patch"]:
+        bad("image_size", f"at least the {fields['patch']} of patch_size")
     if wrong:
         raise Error(f"{where}: {'; '.join(wrong)}")
     return ImageEncoderConfig(
         given["model_type"],
-        **found,
+        **fields,
         epsilon=float(epsilon),
         activation=ACTIVATIONS[activation],
         bias=bool(get("qkv_bias")) or family.kind != "vit",

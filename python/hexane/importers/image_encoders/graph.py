@@ -41,8 +41,8 @@ def image_encoder(
     dim), pooler_output and first_token (batch, dim), logits (batch, labels), image_embeds (batch, projection).
 
     weights: by the names of `read_image_encoder`."""
-    found = image_tensors(config, weights, batch)
-    return hx.graph({name: found[name]() for name in outputs}, name=config.family)
+    makers = image_tensors(config, weights, batch)
+    return hx.graph({name: makers[name]() for name in outputs}, name=config.family)
 
 
 def image_tensors(

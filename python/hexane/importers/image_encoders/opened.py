@@ -110,48 +110,48 @@ def read_image_encoder(folder: Path) -> tuple[ImageEncoderConfig, dict[str, Arra
 def image_weights(where: str, config: ImageEncoderConfig, tensors: Mapping[str, Array]) -> dict[str, Array]:
     """The weights among the tensors of a file. Raises Error for tensors that do not fit the config."""
     family = FAMILIES[config.family]
-    found = {name.removeprefix(family.prefix): array for name, array in tensors.items()}
-    check_layers(where, config.layers, len(found))
-    weights = take_tensors(where, _tensors(config, found), found, OTHERS)
+    arrays = {name.removeprefix(family.prefix): array for name, array in tensors.items()}
+    check_layers(where, config.layers, len(arrays))
+    weights = take_tensors(where, _tensors(config, arrays), arrays, OTHERS)
     if config.probed:
         _split_probe(where, config, weights)
     return weights
 
 
 def take_tensors(
-    where: str, wanted: Mapping[str, tuple[str, tuple[int, ...]]], found: dict[str, Array], unread: tuple[str, ...]
+    where: str, wanted: Mapping[str, tuple[str, tuple[int, ...]]], arrays: dict[str, Array], unread: tuple[str, ...]
 ) -> dict[str, Array]:
     """Weights in fp32, by our names. wanted: with the file's names and the shapes; unread: beginnings of names that the
     architecture may leave unread. Raises Error for missing tensors, other shapes, and further tensors."""
     weights: dict[str, Array] = {}
     for own, (name, shape) in wanted.items():
-        if name not in found:
+        if name not in arrays:
             raise Error(f"{where}: got no tensor {name!r}, need those of a model of this config")
-        array = found.pop(name)
+        array = arrays.pop(name)
         if array.dtype.name not in FLOATS or array.shape != shape:
             raise Error(f"{where}: {name}: got {array.dtype.name} of shape {array.shape}, need floats of shape {shape}")
         weights[own] = array.astype(np.float32, copy=False)
-    rest = [name for name in found if name not in (*BUFFERS, MASK_TOKEN) and not name.startswith(unread)]
+    rest = [name for name in arrays if name not in (*BUFFERS, MASK_TOKEN) and not name.startswith(unread)]
     if rest:
         raise Error(f"{where}: got the tensor {min(rest)!r}, need those of a model of this config")
     return weights
 
 
-def _tensors(c: ImageEncoderConfig, found: Mapping[str, Array]) -> dict[str, tuple[str, tuple[int, ...]]]:
+def _tensors(c: ImageEncoderConfig, arrays: Mapping[str, Array]) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Our names, with the file's names and the shapes."""
     family = FAMILIES[c.family]
     names, dim = family.names, c.dim
     count = c.patches**2 + len(family.marks)
-    made: dict[str, tuple[str, tuple[int, ...]]] = {}
+    tensors: dict[str, tuple[str, tuple[int, ...]]] = {}
 
     def add(own: str, name: str, *shape: int, bias: bool = True) -> None:
-        made[f"{own}.weight"] = f"{name}.weight", shape
+        tensors[f"{own}.weight"] = f"{name}.weight", shape
         if bias:
-            made[f"{own}.bias"] = f"{name}.bias", shape[:1]
+            tensors[f"{own}.bias"] = f"{name}.bias", shape[:1]
 
     for mark in family.marks:
-        made[mark] = names[mark], (dim,) if family.kind == "clip" else (1, 1, dim)
-    made["positions"] = names["positions"], (1, count, dim) if family.kind == "vit" else (count, dim)
+        tensors[mark] = names[mark], (dim,) if family.kind == "clip" else (1, 1, dim)
+    tensors["positions"] = names["positions"], (1, count, dim) if family.kind == "vit" else (count, dim)
     add("patch", names["patch"], dim, c.channels, c.patch, c.patch, bias=family.kind != "clip")
     if "first" in names:
         add("first", names["first"], dim)
@@ -166,20 +166,20 @@ def _tensors(c: ImageEncoderConfig, found: Mapping[str, Array]) -> dict[str, tup
             add(f"layer.{i}.{own}", f"{at}.{names[own]}", dim)
     add("last", names["last"], dim)
     if c.probed:
-        made["probe"] = "head.probe", (1, 1, dim)
-        made["probe.in.weight"] = "head.attention.in_proj_weight", (3 * dim, dim)
-        made["probe.in.bias"] = "head.attention.in_proj_bias", (3 * dim,)
+        tensors["probe"] = "head.probe", (1, 1, dim)
+        tensors["probe.in.weight"] = "head.attention.in_proj_weight", (3 * dim, dim)
+        tensors["probe.in.bias"] = "head.attention.in_proj_bias", (3 * dim,)
         add("probe.out", "head.attention.out_proj", dim, dim)
         add("probe.norm", "head.layernorm", dim)
         add("probe.up", "head.mlp.fc1", c.hidden, dim)
         add("probe.down", "head.mlp.fc2", dim, c.hidden)
     for own, name in HEADS.get(c.head, {}).items():
-        weight = found.get(f"{name}.weight")
+        weight = arrays.get(f"{name}.weight")
         labels = weight.shape[0] if weight is not None and weight.ndim else 1
         add(own, name, labels, dim, bias=c.head != "WithProjection")
-    if not c.head and family.kind == "vit" and "pooler.dense.weight" in found:
-        add("pooler", "pooler.dense", found["pooler.dense.weight"].shape[0], dim)
-    return made
+    if not c.head and family.kind == "vit" and "pooler.dense.weight" in arrays:
+        add("pooler", "pooler.dense", arrays["pooler.dense.weight"].shape[0], dim)
+    return tensors
 
 
 def _split_probe(where: str, c: ImageEncoderConfig, weights: dict[str, Array]) -> None:

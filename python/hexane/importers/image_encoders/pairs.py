@@ -67,11 +67,11 @@ def read_pair(folder: Path) -> PairFiles:
     image = config_in(f"{where}/{CONFIG}: vision_config", _half(where, given, "vision", projected))
     if not projected and not image.probed:
         raise Error(f"{where}/{CONFIG}: vision_use_head: got false, need true: an image has no vector without it")
-    found = dict(tensors_in(folder, where))
-    scale = float(np.exp(np.float32(_number(where, found, "logit_scale"))))
-    bias = 0.0 if projected else _number(where, found, "logit_bias")
-    of_texts = {name: found.pop(name) for name in list(found) if name.startswith(("text_model.", "text_projection."))}
-    texts, images = text_weights(where, text, of_texts), image_weights(where, image, found)
+    arrays = dict(tensors_in(folder, where))
+    scale = float(np.exp(np.float32(_number(where, arrays, "logit_scale"))))
+    bias = 0.0 if projected else _number(where, arrays, "logit_bias")
+    of_texts = {name: arrays.pop(name) for name in list(arrays) if name.startswith(("text_model.", "text_projection."))}
+    texts, images = text_weights(where, text, of_texts), image_weights(where, image, arrays)
     if texts["head.weight"].shape[0] != (images["head.weight"].shape[0] if projected else image.dim):
         raise Error(f"{where}: got vectors of texts and images of different lengths, need one length")
     return PairFiles(family, text, texts, image, images, scale, bias)
@@ -99,8 +99,8 @@ def _half(where: str, given: Mapping[str, Any], half: str, projected: bool) -> d
     return {**fields, "model_type": f"{given['model_type']}_{half}_model", "architectures": names}
 
 
-def _number(where: str, found: dict[str, Array], name: str) -> float:
-    array = found.pop(name, None)
+def _number(where: str, arrays: dict[str, Array], name: str) -> float:
+    array = arrays.pop(name, None)
     if array is None or array.size != 1 or array.dtype.name not in FLOATS:
         raise Error(f"{where}: got no number {name!r}, need it: it scales similarities")
     return float(array.astype(np.float32).reshape(()))
@@ -165,5 +165,5 @@ def pair(files: PairFiles, texts: tuple[int, int], images: int, masked: bool) ->
     with source_scope("similarity"):
         text, image = (one / hx.reduce_l2_norm(one, axes=(1,), keep_dims=True) for one in (text, image))
         logits = hx.matmul(text, hx.transpose(image, perm=(1, 0))) * files.scale + files.bias
-        made = {BY_IMAGE: hx.transpose(logits, perm=(1, 0)), BY_TEXT: logits, TEXT_EMBEDS: text, EMBEDS: image}
-    return hx.graph(made, name=files.family)
+        outputs = {BY_IMAGE: hx.transpose(logits, perm=(1, 0)), BY_TEXT: logits, TEXT_EMBEDS: text, EMBEDS: image}
+    return hx.graph(outputs, name=files.family)

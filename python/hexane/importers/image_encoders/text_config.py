@@ -90,10 +90,10 @@ def text_config_in(where: str, given: Mapping[str, Any]) -> TextHalfConfig:
     def bad(name: str, need: str) -> None:
         wrong.append(f"{name}: got {short(get(name))}, need {need}")
 
-    found: dict[str, Any] = {own: get(name) for own, name in FIELDS.items()}
+    fields: dict[str, Any] = {own: get(name) for own, name in FIELDS.items()}
     ids = {"end": get("eos_token_id"), "padding": get("pad_token_id")}
     for name, value, least in (
-        *((FIELDS[own], value, 1) for own, value in found.items()),
+        *((FIELDS[own], value, 1) for own, value in fields.items()),
         ("eos_token_id", ids["end"], 0),
         ("pad_token_id", ids["padding"], 0),
     ):
@@ -112,13 +112,13 @@ def text_config_in(where: str, given: Mapping[str, Any]) -> TextHalfConfig:
     names = given.get("architectures") or ["Model"]
     if not isinstance(names, list) or len(names) != 1 or not str(names[0]).endswith(ends):
         bad("architectures", f"one name that ends in {' or '.join(ends)}")
-    if not wrong and found["dim"] % found["heads"]:
-        bad("num_attention_heads", f"a divisor of the {found['dim']} of hidden_size")
+    if not wrong and fields["dim"] % fields["heads"]:
+        bad("num_attention_heads", f"a divisor of the {fields['dim']} of hidden_size")
     if wrong:
         raise Error(f"{where}: {'; '.join(wrong)}")
     return TextHalfConfig(
         given["model_type"],
-        **found,
+        **fields,
         **ids,
         epsilon=float(epsilon),
         activation=ACTIVATIONS[activation],

@@ -37,8 +37,8 @@ def text_half(
     weights: by the names of `text_weights`. attention_mask is 1 at tokens and 0 at padding. Raises Error for more
     tokens than the model takes.
     """
-    found = text_tensors(config, weights, batch, count, masked)
-    return hx.graph({name: found[name] for name in outputs}, name=config.family)
+    tensors = text_tensors(config, weights, batch, count, masked)
+    return hx.graph({name: tensors[name] for name in outputs}, name=config.family)
 
 
 def text_tensors(
@@ -47,16 +47,16 @@ def text_tensors(
     """The outputs of `text_half` by name."""
     if not 1 <= count <= config.positions or batch < 1:
         raise Error(f"[encoder] {IDS}: got {batch}x{count}, need a batch from 1 on and 1 to {config.positions} tokens")
-    made = Layers(config, weights, batch)
+    layers = Layers(config, weights, batch)
     ids = hx.input(IDS, (batch, count), "int32")
     with source_scope("embeddings"):
-        x = hx.gather(made.weights["tokens"], ids) + made.weights["positions"][:count]
-    states = made.norm("last", made.layers(x, _hidden(config, batch, count, masked)))
+        x = hx.gather(layers.weights["tokens"], ids) + layers.weights["positions"][:count]
+    states = layers.norm("last", layers.layers(x, _hidden(config, batch, count, masked)))
     with source_scope("pooling"):
         vector = _at_end(config, ids, states) if config.causal else states[:, count - 1]
     if config.causal and not config.projected:
         return {STATES: states, POOLER: vector}
-    return {STATES: states, text_vector_of(config): made.linear("head", vector)}
+    return {STATES: states, text_vector_of(config): layers.linear("head", vector)}
 
 
 def _hidden(config: TextHalfConfig, batch: int, count: int, masked: bool) -> Tensor | None:

@@ -41,8 +41,8 @@ def read_text_half(folder: Path) -> tuple[TextHalfConfig, dict[str, Array]]:
 
 def text_weights(where: str, c: TextHalfConfig, tensors: Mapping[str, Array]) -> dict[str, Array]:
     """The weights among the tensors of a file. Raises Error for tensors that do not fit the config."""
-    found = {name.removeprefix(PREFIX): array for name, array in tensors.items()}
-    check_layers(where, c.layers, len(found))
+    arrays = {name.removeprefix(PREFIX): array for name, array in tensors.items()}
+    check_layers(where, c.layers, len(arrays))
     wanted: dict[str, tuple[str, tuple[int, ...]]] = {
         "tokens": ("embeddings.token_embedding.weight", (c.vocab, c.dim)),
         "positions": ("embeddings.position_embedding.weight", (c.positions, c.dim)),
@@ -64,10 +64,10 @@ def text_weights(where: str, c: TextHalfConfig, tensors: Mapping[str, Array]) ->
     add("last", "final_layer_norm", c.dim)
     name = HEADS[c.family]
     if c.projected or not c.causal:
-        weight = found.get(f"{name}.weight")
+        weight = arrays.get(f"{name}.weight")
         rows = weight.shape[0] if weight is not None and weight.ndim else 1
         add("head", name, rows, c.dim, bias=not c.causal)
-    return take_tensors(where, wanted, found, (f"{name}.",) if c.causal else ())
+    return take_tensors(where, wanted, arrays, (f"{name}.",) if c.causal else ())
 
 
 class OpenedTextHalf:

@@ -22,8 +22,8 @@ def decode_blocks(x: Value, scale: Value, axis: int, block: int, kind: DType) ->
         return None
     if block <= 0 or x.shape != tuple(d * block if i == axis else d for i, d in enumerate(scale.shape)):
         return None
-    made: Value = apply(OPS["decode_blocks"], [x, scale], {}, x.node.sources)[0]
-    return made
+    result: Value = apply(OPS["decode_blocks"], [x, scale], {}, x.node.sources)[0]
+    return result
 
 
 def pick(table: Value, indices: Value, axis: int) -> Value | None:
@@ -35,8 +35,8 @@ def pick(table: Value, indices: Value, axis: int) -> Value | None:
         return None
     if indices.type.rank < 2 or places.size < LEAST_INDICES or places.min() < 0 or places.max() >= entries.size:
         return None
-    made: Value = apply(OPS["gather"], [table, indices], {"axis": 0}, indices.node.sources)[0]
-    return made
+    result: Value = apply(OPS["gather"], [table, indices], {"axis": 0}, indices.node.sources)[0]
+    return result
 
 
 def reshape(x: Value, shape: tuple[int, ...]) -> Value | None:
@@ -59,5 +59,5 @@ def reshape(x: Value, shape: tuple[int, ...]) -> Value | None:
         return None
     spread = scales.reshape(*scales.shape, *[1] * (len(shape) - kept - 1))
     operands = [constant(integers.reshape(shape), x.node.sources), constant(spread, x.node.sources)]
-    made: Value = apply(OPS["decode_blocks"], operands, {}, x.node.sources)[0]
-    return made
+    result: Value = apply(OPS["decode_blocks"], operands, {}, x.node.sources)[0]
+    return result

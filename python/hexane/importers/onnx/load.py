@@ -129,9 +129,9 @@ def _typed(tensor: TensorProto, size: int) -> Array:
     """Data in a typed field (float_data, ...): several elements to one where they are packed."""
     field = helper.tensor_dtype_to_field(tensor.data_type)
     per_item = {4: 2, 2: 4}.get(element_type(tensor.data_type).bits, 1)
-    found, need = len(getattr(tensor, field)), -(-size // per_item)
-    if found != need:
-        raise Error(f"got {found} values in {field}, need {need}")
+    count, need = len(getattr(tensor, field)), -(-size // per_item)
+    if count != need:
+        raise Error(f"got {count} values in {field}, need {need}")
     _check_range(tensor, field)
     try:
         return np.ascontiguousarray(numpy_helper.to_array(tensor)).reshape(tuple(tensor.dims))

@@ -103,31 +103,31 @@ class OnnxNode:
         return self.optional(index) is not None
 
     def value(self, index: int) -> Value:
-        found = self.optional(index)
-        if found is None:
+        value = self.optional(index)
+        if value is None:
             raise Error(f"input {index}: got none, need a tensor")
-        return found
+        return value
 
     def optional(self, index: int) -> Value | None:
         self._inputs_read.add(index)
-        found = self.inputs[index] if index < len(self.inputs) else None
-        if isinstance(found, TensorList):
-            raise Error(f"input {index}: got a sequence of {len(found)} tensors, need a tensor")
-        return found
+        item = self.inputs[index] if index < len(self.inputs) else None
+        if isinstance(item, TensorList):
+            raise Error(f"input {index}: got a sequence of {len(item)} tensors, need a tensor")
+        return item
 
     def sequence(self, index: int) -> TensorList:
-        found = self.item(index)
-        if not isinstance(found, TensorList):
+        item = self.item(index)
+        if not isinstance(item, TensorList):
             raise Error(f"input {index}: got a tensor, need a sequence")
-        return found
+        return item
 
     def item(self, index: int) -> Item:
         """A tensor or a sequence."""
         self._inputs_read.add(index)
-        found = self.inputs[index] if index < len(self.inputs) else None
-        if found is None:
+        item = self.inputs[index] if index < len(self.inputs) else None
+        if item is None:
             raise Error(f"input {index}: got none, need a tensor or a sequence")
-        return found
+        return item
 
     def array(self, index: int) -> Array:
         """A constant input. Raises Error where it is computed at run time."""

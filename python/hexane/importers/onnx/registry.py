@@ -128,6 +128,6 @@ def _history(name: str) -> Iterator[Any]:
     """The op's schemas, newest first."""
     version = onnx.defs.onnx_opset_version()
     while version > 0 and onnx.defs.has(name, version, ""):
-        found: Any = onnx.defs.get_schema(name, version, "")
-        yield found
-        version = found.since_version - 1
+        definition: Any = onnx.defs.get_schema(name, version, "")
+        yield definition
+        version = definition.since_version - 1

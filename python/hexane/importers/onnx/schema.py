@@ -47,19 +47,19 @@ def schema(op: str, opset: int) -> Schema | None:
     """None if this opset has no such op. Raises Error for an op that it has removed."""
     if not onnx.defs.has(op, opset, ""):
         return None
-    found: Any = onnx.defs.get_schema(op, opset, "")
-    if found.deprecated and (op, found.since_version) != _REPLACED:
+    definition: Any = onnx.defs.get_schema(op, opset, "")
+    if definition.deprecated and (op, definition.since_version) != _REPLACED:
         raise Error(f"opset {opset} has removed it")
-    attributes = found.attributes.items()
+    attributes = definition.attributes.items()
     return Schema(
-        found.since_version,
-        found.min_input,
-        found.max_input,
+        definition.since_version,
+        definition.min_input,
+        definition.max_input,
         {name: int(getattr(AttributeProto, a.type.name)) for name, a in attributes},
         frozenset(name for name, a in attributes if a.required),
         {name: _plain(helper.get_attribute_value(a.default_value)) for name, a in attributes if a.default_value.name},
         {name: a.default_value for name, a in attributes if a.default_value.name},
-        found.has_function or found.has_context_dependent_function,
+        definition.has_function or definition.has_context_dependent_function,
     )
 
 
@@ -83,20 +83,20 @@ def own_schema(least: int, most: int, given: Mapping[str, Any], required: Collec
 def fixed_body(op: str) -> onnx.FunctionProto | None:
     """The newest form of the op in other ops, where ONNX has one that does not depend on types."""
     known = isinstance(op, str) and onnx.defs.has(op)  # a name that is not UTF-8 comes as bytes
-    found: Any = onnx.defs.get_schema(op, "") if known else None
-    return found.function_body if found is not None and found.has_function else None
+    definition: Any = onnx.defs.get_schema(op, "") if known else None
+    return definition.function_body if definition is not None and definition.has_function else None
 
 
 def standard_function(proto: onnx.NodeProto, opset: int, inputs: Sequence[Item | None]) -> onnx.FunctionProto:
     """The op as ONNX's own specification writes it in other ops."""
-    found: Any = onnx.defs.get_schema(proto.op_type, opset, "")
+    definition: Any = onnx.defs.get_schema(proto.op_type, opset, "")
     body = onnx.FunctionProto()
-    if found.has_function:
-        body.CopyFrom(found.function_body)
+    if definition.has_function:
+        body.CopyFrom(definition.function_body)
         return body
     types = [_type(value) for value in inputs]
-    versions = [v for v in found.context_dependent_function_opset_versions if v <= opset]
-    text = found.get_context_dependent_function_with_opset_version(max(versions), proto.SerializeToString(), types)
+    versions = [v for v in definition.context_dependent_function_opset_versions if v <= opset]
+    text = definition.get_context_dependent_function_with_opset_version(max(versions), proto.SerializeToString(), types)
     body.ParseFromString(text)
     return body
 
@@ -110,21 +110,21 @@ def _type(value: Item | None) -> bytes:
     return bytes(helper.make_tensor_type_proto(code, value.shape).SerializeToString())
 
 
-def attributes(proto: onnx.NodeProto, found: Schema, outer: Mapping[str, AttributeProto]) -> Attributes:
+def attributes(proto: onnx.NodeProto, signature: Schema, outer: Mapping[str, AttributeProto]) -> Attributes:
     """The node's attributes as Python values, with defaults. `outer` are the surrounding function's.
 
     Raises Error for an unknown, doubled, missing or wrongly typed one.
     """
     result: dict[str, Any] = {}
     for attr in resolved(proto, outer):
-        if attr.name not in found.kinds:
-            raise Error(f"got the attribute {attr.name!r}, need one of {', '.join(sorted(found.kinds)) or 'none'}")
-        if attr.type != found.kinds[attr.name] or attr.name in result:
+        if attr.name not in signature.kinds:
+            raise Error(f"got the attribute {attr.name!r}, need one of {', '.join(sorted(signature.kinds)) or 'none'}")
+        if attr.type != signature.kinds[attr.name] or attr.name in result:
             raise Error(f"attribute {attr.name!r}: got it twice or of the wrong type")
         result[attr.name] = _plain(helper.get_attribute_value(attr))
-    if missing := found.required - result.keys():
+    if missing := signature.required - result.keys():
         raise Error(f"attribute {min(missing)!r}: got none, need a value")
-    return Attributes(result, found.defaults)
+    return Attributes(result, signature.defaults)
 
 
 def given_attributes(proto: onnx.NodeProto, outer: Mapping[str, AttributeProto]) -> Attributes:

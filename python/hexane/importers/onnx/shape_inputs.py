@@ -42,8 +42,8 @@ def find_shape_inputs(
             body = fixed_body(op)
         if body is None:
             return ()
-        found = _depended_on(body.node, positions)
-        return [i for i, name in enumerate(body.input) if name in found]
+        names = _depended_on(body.node, positions)
+        return [i for i, name in enumerate(body.input) if name in names]
 
     return _depended_on(nodes, positions) & set(inputs)
 
@@ -69,16 +69,16 @@ def _depended_on(nodes: Sequence[onnx.NodeProto], positions: Callable[[onnx.Node
     for index, node in enumerate(nodes if pending else ()):
         makers.update((name, index) for name in node.output if name)
         makers.update((name, n) for n in _inside(node) for name in n.output if name)
-    found: set[str] = set()
+    names: set[str] = set()
     while pending:
         name = pending.pop()
-        if name and name not in found:
-            found.add(name)
+        if name and name not in names:
+            names.add(name)
             maker = makers.get(name)
             if maker is not None:
                 node = nodes[maker] if isinstance(maker, int) else maker
                 pending += reads(node) if node.op_type not in SHAPE_ONLY else ()
-    return found
+    return names
 
 
 def _inside(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:

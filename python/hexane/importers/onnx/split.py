@@ -118,21 +118,21 @@ def _split(data: memoryview, file: FileBytes | None) -> ModelParts:
 
 def _graph(data: memoryview, file: FileBytes | None) -> tuple[int, int, int]:
     """Where the field of the graph begins, its value begins, and both end."""
-    found: list[tuple[int, int, int]] = []
+    fields: list[tuple[int, int, int]] = []
     if file:
         file.need(_HEAD)
     for number, wire, begin, payload, end in _fields(data, 0, len(data)):
         if number == _MODEL_GRAPH:
-            if found or wire != _BYTES:
+            if fields or wire != _BYTES:
                 raise ValueError("not one graph")
-            found.append((begin, payload, end))
+            fields.append((begin, payload, end))
             if file:
                 file.need_rest(end)
-        elif file and not found:
+        elif file and not fields:
             file.need(end + _HEAD)
-    if not found:
+    if not fields:
         raise ValueError("no graph")
-    return found[0]
+    return fields[0]
 
 
 def _take_payload(file: FileBytes, message: int, end: int) -> None:
@@ -161,11 +161,11 @@ def _parse_tensor(payloads: Mapping[int, Payload], data: memoryview, begin: int,
     data = data[begin:end]
     if len(data) >= MIN_TENSOR:
         try:
-            found = [field for field in _fields(data, 0, len(data)) if field[0] == _TENSOR_RAW_DATA]
+            fields = [field for field in _fields(data, 0, len(data)) if field[0] == _TENSOR_RAW_DATA]
         except ValueError:
-            found = []
-        if len(found) == 1 and found[0][1] == _BYTES:
-            _, _, begin, payload, end = found[0]
+            fields = []
+        if len(fields) == 1 and fields[0][1] == _BYTES:
+            _, _, begin, payload, end = fields[0]
             return Tensor(_parse(onnx.TensorProto(), bytes(data[:begin]) + bytes(data[end:])), data[payload:end])
     return Tensor(_parse(onnx.TensorProto(), data))
 

@@ -19,13 +19,13 @@ def standard(b: Builder, n: OnnxNode, op: str, *inputs: Value | None, **attrs: A
 
 def several(b: Builder, n: OnnxNode, op: str, *inputs: Value | None, **attrs: Any) -> list[Value]:
     """The outputs of the standard op: at least as many as the node names."""
-    found = schema(op, OPSET)
-    assert found is not None
-    given = Attributes({name: value for name, value in attrs.items() if value is not None}, found.defaults)
-    node = replace(n, op=op, version=found.version, inputs=inputs, attrs=given, _inputs_read=set())
-    made = ONNX_OPS[op].translate(b, node)
+    signature = schema(op, OPSET)
+    assert signature is not None
+    given = Attributes({name: value for name, value in attrs.items() if value is not None}, signature.defaults)
+    node = replace(n, op=op, version=signature.version, inputs=inputs, attrs=given, _inputs_read=set())
+    result = ONNX_OPS[op].translate(b, node)
     node.check_read(ONNX_OPS[op].ignores)
-    return [made] if isinstance(made, Value) else list(made)
+    return [result] if isinstance(result, Value) else list(result)
 
 
 def given(n: OnnxNode, names: Sequence[str]) -> dict[str, Any]:

@@ -103,15 +103,15 @@ class Translator:
             inputs = [scope[name] if name else None for name in proto.input]
             failed = any(name and value is None for name, value in zip(proto.input, inputs, strict=True))
             try:
-                found = self._node(proto, inputs, failed, scope, opsets, outer or {}, where)
+                results = self._node(proto, inputs, failed, scope, opsets, outer or {}, where)
             except Error as error:
                 domain = plain_domain(proto.domain)
                 op = f"{domain}.{proto.op_type}" if domain else proto.op_type
                 self.problems.append(f"{where}: {op} (opset {opsets.get(domain, '?')}): {reason(error)}")
-                found = None
+                results = None
             for i, name in enumerate(proto.output):
                 if name:
-                    scope[name] = None if found is None else found[i]
+                    scope[name] = None if results is None else results[i]
             if last is not None:
                 for name in reads(proto):
                     if last.pop():
@@ -134,22 +134,22 @@ class Translator:
             given = {a.name: a for a in resolved(proto, outer)}
             return None if failed else self._call(function, inputs, given, where, proto.output)
         opset = opsets.get("", 0)
-        found = None if domain else schema(proto.op_type, opset)
-        if found is None and (foreign := DOMAIN_OPS.get((domain, proto.op_type))) is not None:
+        signature = None if domain else schema(proto.op_type, opset)
+        if signature is None and (foreign := DOMAIN_OPS.get((domain, proto.op_type))) is not None:
             return None if failed else self._foreign(foreign, proto, inputs, scope, opsets, outer, where)
         if domain:
             raise Error(unknown(domain, proto.op_type))
-        if found is None:
+        if signature is None:
             raise Error(f"got an op that opset {opset} does not have")
         op = ONNX_OPS.get(proto.op_type)
-        if op is None and not found.has_function:
+        if op is None and not signature.has_function:
             raise Error("Hexane has no such op yet")
         if failed:
             return None
         if op is None or not op.valid_lengths:
             check_whole(inputs)
-        if not found.min_inputs <= len(inputs) <= found.max_inputs:
-            raise Error(f"got {len(inputs)} inputs, need {found.min_inputs} to {found.max_inputs}")
+        if not signature.min_inputs <= len(inputs) <= signature.max_inputs:
+            raise Error(f"got {len(inputs)} inputs, need {signature.min_inputs} to {signature.max_inputs}")
         results: Sequence[Item | None]
         if op is None:
             given = {a.name: a for a in resolved(proto, outer)}
@@ -158,25 +158,25 @@ class Translator:
             del whole.attribute[:]
             whole.attribute.extend(given.values())
             body = standard_function(whole, opset, inputs)
-            called = self._call(body, inputs, {**found.default_protos, **given}, where, proto.output)
+            called = self._call(body, inputs, {**signature.default_protos, **given}, where, proto.output)
             if called is None:
                 return None
             results = called
         else:
             node = OnnxNode(
                 proto.op_type,
-                found.version,
+                signature.version,
                 tuple(inputs),
-                attributes(proto, found, outer),
+                attributes(proto, signature, outer),
                 tuple(proto.output),
                 partial(self._run, {}, scope, opsets, outer, where),
                 self._steps,
                 self._states,
             )
-            made = op.handler(node.version)(Builder(where), node)
-            if made is None:
+            result = op.handler(node.version)(Builder(where), node)
+            if result is None:
                 return None
-            results = [made] if isinstance(made, (Value, TensorList)) else list(made)
+            results = [result] if isinstance(result, (Value, TensorList)) else list(result)
             node.check_read(op.ignores)
         _check_wanted(proto, results)
         return results
@@ -202,9 +202,9 @@ class Translator:
             proto.op_type, 1, tuple(inputs), given, tuple(proto.output), run, self._steps, self._states,
             self.block,
         )  # fmt: skip
-        made = op.translate(Builder(where), node)
+        result = op.translate(Builder(where), node)
         node.check_read(op.ignores)
-        results = [made] if isinstance(made, Value) else list(made)
+        results = [result] if isinstance(result, Value) else list(result)
         _check_wanted(proto, results)
         return results
 
@@ -271,8 +271,8 @@ class Translator:
         for output in graph.output:
             if output.name not in inner:
                 raise Error(f"got the output {output.name!r} of a subgraph, which nothing defines")
-        found = [value for output in graph.output if (value := inner[output.name]) is not None]
-        return found if len(found) == len(graph.output) else None
+        values = [value for output in graph.output if (value := inner[output.name]) is not None]
+        return values if len(values) == len(graph.output) else None
 
     @contextmanager
     def _inline(self, name: str, num_nodes: int, step: tuple[int, ...] = ()) -> Iterator[None]:

@@ -101,9 +101,9 @@ def config_in(where: str, given: Mapping[str, Any]) -> SpeechConfig:
     def bad(name: str, need: str) -> None:
         wrong.append(f"{name}: got {short(get(name))}, need {need}")
 
-    found: dict[str, Any] = {own: get(name) for own, name in FIELDS.items()}
+    fields: dict[str, Any] = {own: get(name) for own, name in FIELDS.items()}
     for own, name in FIELDS.items():
-        if isinstance(found[own], bool) or not isinstance(found[own], int) or not 1 <= found[own] <= LARGEST:
+        if isinstance(fields[own], bool) or not isinstance(fields[own], int) or not 1 <= fields[own] <= LARGEST:
             bad(name, "an integer from 1 on")
     activation = get("activation_function")
     if not isinstance(activation, str) or activation not in ACTIVATIONS:
@@ -120,8 +120,8 @@ def config_in(where: str, given: Mapping[str, Any]) -> SpeechConfig:
     if not isinstance(names, list) or len(names) != 1 or not str(names[0]).endswith((HEAD, "Model")):
         bad("architectures", f"one name that ends in {HEAD} or Model")
     for half in ("encoder", "decoder"):
-        if not wrong and found["dim"] % found[f"{half}_heads"]:
-            bad(FIELDS[f"{half}_heads"], f"a divisor of the {found['dim']} of d_model")
+        if not wrong and fields["dim"] % fields[f"{half}_heads"]:
+            bad(FIELDS[f"{half}_heads"], f"a divisor of the {fields['dim']} of d_model")
     if wrong:
         raise Error(f"{where}: {'; '.join(wrong)}")
-    return SpeechConfig(**found, activation=ACTIVATIONS[activation], tied=get("tie_word_embeddings"))
+    return SpeechConfig(**fields, activation=ACTIVATIONS[activation], tied=get("tie_word_embeddings"))

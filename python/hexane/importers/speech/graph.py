@@ -40,14 +40,16 @@ def speech_encoder(config: SpeechConfig, weights: Mapping[str, Array], batch: in
 
     weights: by the names of `read_speech`."""
     c = config
-    made = Layers(_Half(c.dim, c.encoder_layers, c.encoder_heads, c.activation), weights_of(ENCODER, weights), batch)
+    layers = Layers(_Half(c.dim, c.encoder_layers, c.encoder_heads, c.activation), weights_of(ENCODER, weights), batch)
     x = hx.input(FEATURES, (batch, c.mels, c.frames))
     for name, stride in (("conv1", 1), ("conv2", 2)):
         with source_scope(name):
-            x = hx.gelu(hx.conv(x, made.weights[f"{name}.weight"], made.weights[f"{name}.bias"], strides=stride, pad=1))
+            x = hx.gelu(
+                hx.conv(x, layers.weights[f"{name}.weight"], layers.weights[f"{name}.bias"], strides=stride, pad=1)
+            )
     with source_scope("positions"):
-        x = hx.transpose(x, perm=(0, 2, 1)) + made.weights["positions"]
-    return hx.graph({STATES: made.norm("last", made.layers(x))}, name="whisper_encoder")
+        x = hx.transpose(x, perm=(0, 2, 1)) + layers.weights["positions"]
+    return hx.graph({STATES: layers.norm("last", layers.layers(x))}, name="whisper_encoder")
 
 
 def speech_decoder(config: SpeechConfig, weights: Mapping[str, Array], batch: int, count: int) -> Graph:
@@ -56,35 +58,35 @@ def speech_decoder(config: SpeechConfig, weights: Mapping[str, Array], batch: in
     c = config
     if not 1 <= count <= c.tokens or batch < 1:
         raise Error(f"[speech] {IDS}: got {batch}x{count}, need a batch from 1 on and 1 to {c.tokens} tokens")
-    made = Layers(_decoder_half(c), weights_of(DECODER, weights), batch)
+    layers = Layers(_decoder_half(c), weights_of(DECODER, weights), batch)
     ids = hx.input(IDS, (batch, count), "int32")
     sound = hx.input(SOUND, (batch, c.positions, c.dim))
     with source_scope("embeddings"):
-        x = hx.gather(made.weights["tokens"], ids) + made.weights["positions"][:count]
+        x = hx.gather(layers.weights["tokens"], ids) + layers.weights["positions"][:count]
     later = np.triu(np.full((count, count), HIDDEN, np.float32), 1).reshape(1, 1, count, count)
     hidden = hx.const(later) if count > 1 else None
     for i in range(c.decoder_layers):
         name = f"layer.{i}"
         with source_scope(name):
-            y = made.norm(f"{name}.before", x)
-            x = x + made.attention(name, y, y, hidden)
-            x = x + made.attention(f"{name}.cross", made.norm(f"{name}.cross.before", x), sound)
-            x = x + made.mlp(name, made.norm(f"{name}.after", x))
-    return hx.graph({LOGITS: _logits(c, made, x)}, name="whisper_decoder")
+            y = layers.norm(f"{name}.before", x)
+            x = x + layers.attention(name, y, y, hidden)
+            x = x + layers.attention(f"{name}.cross", layers.norm(f"{name}.cross.before", x), sound)
+            x = x + layers.mlp(name, layers.norm(f"{name}.after", x))
+    return hx.graph({LOGITS: _logits(c, layers, x)}, name="whisper_decoder")
 
 
 def sound_memory(config: SpeechConfig, weights: Mapping[str, Array]) -> Graph:
     """encoder_hidden_states (1, positions, dim) -> the keys and values of the sound in each layer, (heads, positions,
     channels of a head), which `one_token` takes."""
     c = config
-    made = Layers(_decoder_half(c), weights_of(DECODER, weights), 1)
+    layers = Layers(_decoder_half(c), weights_of(DECODER, weights), 1)
     sound = hx.reshape(hx.input(SOUND, (1, c.positions, c.dim)), shape=(c.positions, c.dim))
-    found = {}
+    outputs = {}
     for i in range(c.decoder_layers):
         for part, name in (("key", key_name(i)), ("value", value_name(i))):
-            y = hx.reshape(made.linear(f"layer.{i}.cross.{part}", sound), shape=(c.positions, c.decoder_heads, -1))
-            found[name] = hx.transpose(y, perm=(1, 0, 2))
-    return hx.graph(found, name="whisper_memory")
+            y = hx.reshape(layers.linear(f"layer.{i}.cross.{part}", sound), shape=(c.positions, c.decoder_heads, -1))
+            outputs[name] = hx.transpose(y, perm=(1, 0, 2))
+    return hx.graph(outputs, name="whisper_memory")
 
 
 def key_name(layer: int) -> str:
@@ -108,10 +110,10 @@ def _decoder_half(c: SpeechConfig) -> _Half:
     return _Half(c.dim, c.decoder_layers, c.decoder_heads, c.activation)
 
 
-def _logits(c: SpeechConfig, made: Layers, x: Tensor) -> Tensor:
-    x = made.norm("last", x)
+def _logits(c: SpeechConfig, layers: Layers, x: Tensor) -> Tensor:
+    x = layers.norm("last", x)
     with source_scope("head"):
-        return hx.linear(x, made.weights["tokens" if c.tied else "head.weight"])
+        return hx.linear(x, layers.weights["tokens" if c.tied else "head.weight"])
 
 
 class _Step(Layers):

@@ -44,22 +44,22 @@ def read_speech(folder: Path) -> tuple[SpeechConfig, dict[str, Array]]:
     """
     where = f"[speech] {folder}"
     config = config_in(f"{where}/{CONFIG}", json_object(folder, CONFIG, where))
-    found = {name.removeprefix("model."): array for name, array in tensors_in(folder, where).items()}
-    check_layers(where, max(config.encoder_layers, config.decoder_layers), len(found))
-    head = found.pop(HEAD, None) if config.tied else None
-    if head is not None and not np.array_equal(head, found.get(TOKENS, head)):
+    arrays = {name.removeprefix("model."): array for name, array in tensors_in(folder, where).items()}
+    check_layers(where, max(config.encoder_layers, config.decoder_layers), len(arrays))
+    head = arrays.pop(HEAD, None) if config.tied else None
+    if head is not None and not np.array_equal(head, arrays.get(TOKENS, head)):
         raise Error(f"{where}: {HEAD}: got another than the embedding, need tie_word_embeddings false")
-    return config, take_tensors(where, _tensors(config), found, ())
+    return config, take_tensors(where, _tensors(config), arrays, ())
 
 
 def _tensors(c: SpeechConfig) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Our names, with the file's names and the shapes."""
-    made: dict[str, tuple[str, tuple[int, ...]]] = {}
+    tensors: dict[str, tuple[str, tuple[int, ...]]] = {}
 
     def add(own: str, name: str, *shape: int, bias: bool = True) -> None:
-        made[f"{own}.weight"] = f"{name}.weight", shape
+        tensors[f"{own}.weight"] = f"{name}.weight", shape
         if bias:
-            made[f"{own}.bias"] = f"{name}.bias", shape[:1]
+            tensors[f"{own}.bias"] = f"{name}.bias", shape[:1]
 
     def add_attention(own: str, name: str) -> None:
         for part, given in PARTS.items():
@@ -80,13 +80,13 @@ def _tensors(c: SpeechConfig) -> dict[str, tuple[str, tuple[int, ...]]]:
     add("encoder.conv1", "encoder.conv1", c.dim, c.mels, 3)
     add("encoder.conv2", "encoder.conv2", c.dim, c.dim, 3)
     for half, rows in ((ENCODER, c.positions), (DECODER, c.tokens)):
-        made[f"{half}.positions"] = f"{half}.embed_positions.weight", (rows, c.dim)
-    made["decoder.tokens"] = TOKENS, (c.vocab, c.dim)
+        tensors[f"{half}.positions"] = f"{half}.embed_positions.weight", (rows, c.dim)
+    tensors["decoder.tokens"] = TOKENS, (c.vocab, c.dim)
     add_layers(ENCODER, c.encoder_layers, c.encoder_hidden)
     add_layers(DECODER, c.decoder_layers, c.decoder_hidden)
     if not c.tied:
-        made["decoder.head.weight"] = HEAD, (c.vocab, c.dim)
-    return made
+        tensors["decoder.head.weight"] = HEAD, (c.vocab, c.dim)
+    return tensors
 
 
 class OpenedSpeech:
@@ -127,18 +127,18 @@ def _known(inputs: Sequence[Input], shapes: Mapping[str, Sequence[int]], values:
     if values or shapes.keys() - names.keys():
         got = ", ".join((*shapes, *values))
         raise Error(f"[open] got shapes or values of {got}, need the shape of {' and '.join(names)}")
-    found: dict[str, int] = {}
+    extents: dict[str, int] = {}
     for name, shape in shapes.items():
         dims = names[name]
         fits = len(shape) == len(dims) and min(shape, default=0) >= 1
         if not fits or any(
-            extent != (found.setdefault(dim, extent) if isinstance(dim, str) else dim)
+            extent != (extents.setdefault(dim, extent) if isinstance(dim, str) else dim)
             for dim, extent in zip(dims, shape, strict=True)
         ):
-            need = "x".join(str(found.get(dim, dim) if isinstance(dim, str) else dim) for dim in dims)
+            need = "x".join(str(extents.get(dim, dim) if isinstance(dim, str) else dim) for dim in dims)
             raise Error(f"[open] input_shapes: {name}: got {tuple(shape)}, need {need}")
-    missing = tuple(name for name, dims in names.items() if any(isinstance(d, str) and d not in found for d in dims))
+    missing = tuple(name for name, dims in names.items() if any(isinstance(d, str) and d not in extents for d in dims))
     if missing:
         need = " and ".join(f"{name}:{'x'.join(str(EXAMPLE.get(str(d), d)) for d in names[name])}" for name in missing)
         raise SpecialisationNeeded(f"[open] got no shape for {', '.join(missing)}, need it, as in {need}", missing)
-    return found
+    return extents

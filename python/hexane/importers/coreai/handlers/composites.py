@@ -10,14 +10,14 @@ from hexane.importers.coreai.registry import Context, Found, composite
 
 def _number(given: dict[str, Any], name: str, default: float) -> float:
     """A number of a description: attributes of floats are a width and bits."""
-    found = given.get(name, default)
-    if isinstance(found, tuple) and len(found) == 2:
-        width, bits = found
+    value = given.get(name, default)
+    if isinstance(value, tuple) and len(value) == 2:
+        width, bits = value
         kind = {16: np.float16, 32: np.float32, 64: np.float64}.get(width)
         if kind is None:
             return default
         return float(np.frombuffer(int(bits).to_bytes(width // 8, "little"), kind)[0])
-    return float(found) if isinstance(found, (int, float)) else default
+    return float(value) if isinstance(value, (int, float)) else default
 
 
 def _one_dtype(c: Context) -> bool:

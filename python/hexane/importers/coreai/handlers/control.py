@@ -20,9 +20,9 @@ def _invoke(c: Context) -> Found:
     if function is None:
         c.fail(f"got a call of {name!r}, need a function of the file")
     if function.composite is not None and function.composite.name in COMPOSITES:
-        found = COMPOSITES[function.composite.name](c, attributes_of(function.composite))
-        if found is not None:
-            return found
+        results = COMPOSITES[function.composite.name](c, attributes_of(function.composite))
+        if results is not None:
+            return results
     return c.translator.inline(function.body, c.operands)
 
 
@@ -77,12 +77,12 @@ def _if(c: Context) -> Found:
     if condition.node.op == "const" and condition.node.data is not None:
         return c.translator.inline(then if condition.node.data.ravel()[0] else otherwise, ())
     before = dict(c.translator.states)
-    found = [c.translator.inline(body, ()) for body in (then, otherwise)]
+    results = [c.translator.inline(body, ()) for body in (then, otherwise)]
     if before != c.translator.states:
         c.fail("got a state that is written in a branch, need writes outside of it")
     if condition.type.rank == 1:
         condition = c.b.reshape(condition, shape=())
-    return tuple(_choice(c, condition, a, z) for a, z in zip(*found, strict=True))
+    return tuple(_choice(c, condition, a, z) for a, z in zip(*results, strict=True))
 
 
 def _choice(c: Context, condition: Value, a: Item, z: Item) -> Item:

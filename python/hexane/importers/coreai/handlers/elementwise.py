@@ -193,8 +193,8 @@ def _reduce_index(c: Context) -> Found:
         op = _extreme(c)
     x = c.value(0)
     x = c.b.cast(x, dtype=INT32) if x.dtype is BOOL else x
-    found: Any = c.b.apply(op, x, axis=c.integer(1), keep_dims=True)
-    return (c.b.gather_along_axis(x, found, axis=c.integer(1)), found) if len(c.results) == 2 else found
+    places: Any = c.b.apply(op, x, axis=c.integer(1), keep_dims=True)
+    return (c.b.gather_along_axis(x, places, axis=c.integer(1)), places) if len(c.results) == 2 else places
 
 
 def _extreme(c: Context) -> str:

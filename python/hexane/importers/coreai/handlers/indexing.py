@@ -14,10 +14,10 @@ OF_STEP = {step: mode for mode, step in STEP_OF_SCATTER.items()}
 
 def _indices(c: Context, index: int) -> Value:
     """Numbers of places as signed ones, which may count from the end."""
-    found = c.value(index)
-    if found.dtype.kind == "uint":
-        return c.b.cast(found, dtype=INT64 if found.dtype.bits > 32 else INT32)
-    return found if found.dtype in (INT32, INT64) else c.b.cast(found, dtype=INT32)
+    indices = c.value(index)
+    if indices.dtype.kind == "uint":
+        return c.b.cast(indices, dtype=INT64 if indices.dtype.bits > 32 else INT32)
+    return indices if indices.dtype in (INT32, INT64) else c.b.cast(indices, dtype=INT32)
 
 
 @handles("primitive.gather_nd")

@@ -20,8 +20,8 @@ def each(c: Context, change: object) -> Found:
     x = c.operands[0]
     if isinstance(x, Complex):
         return Complex(change(x.real), change(x.imaginary))
-    found: Item = change(c.value(0))
-    return found
+    item: Item = change(c.value(0))
+    return item
 
 
 @handles("primitive.constant")

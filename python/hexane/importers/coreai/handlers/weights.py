@@ -82,13 +82,13 @@ def _spread(c: Context, index: int, shape: tuple[int, ...]) -> Array:
     return _repeated(c, c.array(index), shape)
 
 
-def _repeated(c: Context, found: Array, shape: tuple[int, ...]) -> Array:
+def _repeated(c: Context, array: Array, shape: tuple[int, ...]) -> Array:
     for axis, extent in enumerate(shape):
-        if axis < found.ndim and found.shape[axis] != extent:
-            if found.shape[axis] == 0 or extent % found.shape[axis]:
-                c.fail(f"got {found.shape[axis]} blocks along an axis of {extent}, need a divisor of it")
-            found = np.repeat(found, extent // found.shape[axis], axis)
-    return found
+        if axis < array.ndim and array.shape[axis] != extent:
+            if array.shape[axis] == 0 or extent % array.shape[axis]:
+                c.fail(f"got {array.shape[axis]} blocks along an axis of {extent}, need a divisor of it")
+            array = np.repeat(array, extent // array.shape[axis], axis)
+    return array
 
 
 def _affine(c: Context, data: Value, kind: DType) -> Value:
@@ -120,11 +120,11 @@ def _lut(c: Context) -> Found:
     for axis, (extent, count) in enumerate(zip(indices.shape, blocks, strict=True)):
         line = np.arange(extent) // (extent // count) if extent else np.arange(0)
         places.append(line.reshape([-1 if i == axis else 1 for i in range(indices.ndim)]))
-    found = table[(*places, indices)]
+    vectors = table[(*places, indices)]
     if width == 1:
-        return c.b.const(np.ascontiguousarray(found[..., 0]))
+        return c.b.const(np.ascontiguousarray(vectors[..., 0]))
     axis = c.integer(2) % indices.ndim
-    moved = np.moveaxis(found, -1, axis + 1)
+    moved = np.moveaxis(vectors, -1, axis + 1)
     shape = [n * width if i == axis else n for i, n in enumerate(indices.shape)]
     return c.b.const(np.ascontiguousarray(moved.reshape(shape)))
 
@@ -177,9 +177,9 @@ def _sparse_blockwise(c: Context) -> Found:
     return _among_zeros(c, _blockwise(c))
 
 
-def _among_zeros(c: Context, found: Found) -> Sparse:
+def _among_zeros(c: Context, item: Found) -> Sparse:
     """The new numbers of the first operand, at their places among zeros."""
-    stored, numbers = c.operands[0], decoded(found).node.data if isinstance(found, Value) else None
+    stored, numbers = c.operands[0], decoded(item).node.data if isinstance(item, Value) else None
     if not isinstance(stored, Sparse) or numbers is None:
         c.fail("got numbers without a mask, need those of build_sparse_with_bitmask")
     mask = _repeated(c, stored.mask, numbers.shape)
@@ -192,15 +192,15 @@ def _among_zeros(c: Context, found: Found) -> Sparse:
 def _sides(c: Context, rank: int) -> list[Value | None]:
     """scale, offset1 and offset2, lined up with an axis of the tensor where they have one."""
     axis = c.integer(4) if len(c.operands) > 4 else -1
-    found: list[Value | None] = []
+    sides: list[Value | None] = []
     for i in (1, 2, 3):
         x = c.value(i) if i < len(c.operands) else None
         if x is not None and x.type.rank == 1 and rank:
             shape = [1] * rank
             shape[axis % rank] = x.shape[0]
             x = c.b.reshape(x, shape=shape)
-        found.append(x)
-    return found
+        sides.append(x)
+    return sides
 
 
 @handles("dequantize")

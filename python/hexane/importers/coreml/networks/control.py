@@ -29,12 +29,12 @@ def branch(t: Translator, operation: Operation, _: Any, condition: Value) -> Non
         _run(t, operation.blocks[0 if flag.node.data.reshape(-1)[0] else 1])
         return
     try:
-        names, made = _chosen(t, b, operation, flag)
+        names, values = _chosen(t, b, operation, flag)
     except Error:  # computing both may work; else it raises the error
-        names, made = [], None
-    if made is None:
-        names, made = _both(t, b, operation, flag)
-    t.values.update(zip(names, made, strict=True))
+        names, values = [], None
+    if values is None:
+        names, values = _both(t, b, operation, flag)
+    t.values.update(zip(names, values, strict=True))
 
 
 def _chosen(t: Translator, b: Builder, operation: Operation, flag: Value) -> tuple[list[str], tuple[Value, ...] | None]:
@@ -46,11 +46,11 @@ def _chosen(t: Translator, b: Builder, operation: Operation, flag: Value) -> tup
             _run(t, block)
             written.append(_tensors(t, block))
     names = _visible(t, written)
-    found = [
+    results = [
         [part[name] if name in part else body.capture(t.item(name)) for name in names]
         for body, part in zip(bodies, written, strict=True)
     ]
-    return names, cond_op(b, flag, bodies, found) if names else ()
+    return names, cond_op(b, flag, bodies, results) if names else ()
 
 
 def _both(t: Translator, b: Builder, operation: Operation, flag: Value) -> tuple[list[str], tuple[Value, ...]]:
@@ -72,8 +72,8 @@ def _both(t: Translator, b: Builder, operation: Operation, flag: Value) -> tuple
 
 def _tensors(t: Translator, block: Block) -> dict[str, Value]:
     """The tensors that a network has written."""
-    found = {name: t.values.get(name) for name in _names([block])}
-    return {name: value for name, value in found.items() if isinstance(value, Value)}
+    tensors = {name: t.values.get(name) for name in _names([block])}
+    return {name: value for name, value in tensors.items() if isinstance(value, Value)}
 
 
 def _visible(t: Translator, written: Sequence[Mapping[str, Value]]) -> list[str]:
@@ -159,12 +159,12 @@ def _run(t: Translator, block: Block) -> None:
 
 def _names(blocks: Sequence[Block]) -> list[str]:
     """The names that blocks write."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for block in blocks:
         for operation in block.operations:
-            found.update((name, None) for name, _ in operation.results)
-            found.update((name, None) for name in _names(operation.blocks))
-    return list(found)
+            names.update((name, None) for name, _ in operation.results)
+            names.update((name, None) for name in _names(operation.blocks))
+    return list(names)
 
 
 def _truth(b: Builder, condition: Value) -> Value:

@@ -34,11 +34,11 @@ class LayerContext(NamedTuple):
         arguments = {p.name: given.pop(p.name, p.default) for p in known}
         assert not given, given
         if handler is None:
-            made = READ[op](self.b, **arguments)
+            result = READ[op](self.b, **arguments)
         else:
-            made = handler.read(Context(self.b, 18, None), None, **arguments)  # type: ignore[arg-type]  # no blocks here
-        assert isinstance(made, Value)
-        return made
+            result = handler.read(Context(self.b, 18, None), None, **arguments)  # type: ignore[arg-type]  # no blocks here
+        assert isinstance(result, Value)
+        return result
 
     def weight(self, weights: Any, *shape: int, what: str = "weights", axis: int = 0) -> Array:
         return decoded(weights, shape, what, axis)

@@ -75,24 +75,24 @@ def network_labels(network: Any) -> tuple[str, ...]:
 
 def network_encodings(network: Any) -> list[tuple[str, int, int]]:
     """How weights are stored: the encoding, how many, and their bytes."""
-    found: dict[str, tuple[int, int]] = {}
+    totals: dict[str, tuple[int, int]] = {}
     for layer in network.layers:
         for weights in _weights_of(layer):
             name, size = encoding(weights)
             if name:
-                count, before = found.get(name, (0, 0))
-                found[name] = count + 1, before + size
-    return [(name, count, size) for name, (count, size) in sorted(found.items())]
+                count, before = totals.get(name, (0, 0))
+                totals[name] = count + 1, before + size
+    return [(name, count, size) for name, (count, size) in sorted(totals.items())]
 
 
 def _weights_of(message: Any) -> list[Any]:
-    found: list[Any] = []
+    messages: list[Any] = []
     for field, value in message.ListFields():
         if field.message_type is None:
             continue
         for one in [value] if hasattr(value, "ListFields") else value:
-            found += [one] if field.message_type.name == "WeightParams" else _weights_of(one)
-    return found
+            messages += [one] if field.message_type.name == "WeightParams" else _weights_of(one)
+    return messages
 
 
 class NetworkTranslator(Translator):
@@ -163,11 +163,11 @@ class NetworkTranslator(Translator):
         read = LAYERS.get(operation.op)
         if read is None:
             raise Error("got a layer that has no counterpart here, need another one")
-        made = read(LayerContext(Folder(operation.label), self.is_exact), params.value, *given)
-        found = [made] if isinstance(made, Value) else list(made)
-        if len(found) < len(operation.results):
-            raise Error(f"got {len(operation.results)} results, need {len(found)}")
-        for (name, _), value in zip(operation.results, found, strict=False):  # states may be left out
+        result = read(LayerContext(Folder(operation.label), self.is_exact), params.value, *given)
+        values = [result] if isinstance(result, Value) else list(result)
+        if len(values) < len(operation.results):
+            raise Error(f"got {len(operation.results)} results, need {len(values)}")
+        for (name, _), value in zip(operation.results, values, strict=False):  # states may be left out
             self.values[name] = value
 
     # ---- outputs ----
@@ -177,18 +177,18 @@ class NetworkTranslator(Translator):
         labels = network_labels(self.network)
         if labels and name in (described.predictedFeatureName or LABEL, described.predictedProbabilitiesName):
             return self._classified(name, is_label=name != described.predictedProbabilitiesName)
-        found = self.values.get(name)
-        return self._shaped(name, found) if isinstance(found, Value) else found
+        item = self.values.get(name)
+        return self._shaped(name, item) if isinstance(item, Value) else item
 
     def _classified(self, name: str, is_label: bool) -> Value:
         """The best class, by its number, or by its index where classes are texts; or the probabilities."""
         layers = self.network.layers
         source = self.network.labelProbabilityLayerName or (layers[-1].output[0] if layers else "")
-        found, b, count = self.values.get(source), Folder(name), len(network_labels(self.network))
-        if not isinstance(found, Value) or found.type.size != count:
-            got = found.type if isinstance(found, Value) else "nothing"
+        value, b, count = self.values.get(source), Folder(name), len(network_labels(self.network))
+        if not isinstance(value, Value) or value.type.size != count:
+            got = value.type if isinstance(value, Value) else "nothing"
             raise Error(f"[coreml] output {name!r}: got {got} in {source!r}, need a number for each of {count} classes")
-        flat = b.reshape(found, shape=(count,))
+        flat = b.reshape(value, shape=(count,))
         if not is_label:
             return flat
         best = b.reduce_argmax(flat, axis=0, keep_dims=True, dtype="int32")

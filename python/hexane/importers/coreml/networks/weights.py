@@ -22,12 +22,12 @@ def decoded(weights: Any, shape: Sequence[int], what: str, axis: int = 0) -> Arr
     if weights.float16Value:
         if len(weights.float16Value) % 2:
             raise Error(f"{what}: got {len(weights.float16Value)} bytes of halves, need an even number")
-        found = np.frombuffer(weights.float16Value, "<f2").astype(np.float32)
+        array = np.frombuffer(weights.float16Value, "<f2").astype(np.float32)
     else:
-        found = np.fromiter(weights.floatValue, np.float32, len(weights.floatValue))
-    if found.size != count:
-        raise Error(f"{what}: got {found.size} numbers, need {count} for the shape {tuple(shape)}")
-    return found.reshape([int(d) for d in shape])
+        array = np.fromiter(weights.floatValue, np.float32, len(weights.floatValue))
+    if array.size != count:
+        raise Error(f"{what}: got {array.size} numbers, need {count} for the shape {tuple(shape)}")
+    return array.reshape([int(d) for d in shape])
 
 
 def _integers(weights: Any, shape: list[int], count: int, what: str, axis: int) -> Array:
@@ -55,12 +55,12 @@ def _integers(weights: Any, shape: list[int], count: int, what: str, axis: int) 
 
 
 def _of_each(values: Any, channels: int, rank: int, axis: int, what: str) -> Array:
-    found = np.array(values, np.float32)
-    if not found.size:
-        found = np.zeros(1, np.float32)
-    if found.size not in (1, channels):
-        raise Error(f"{what}: got {found.size} scales or biases, need 1 or {channels}")
-    return found.reshape([-1 if i == axis else 1 for i in range(rank)])
+    array = np.array(values, np.float32)
+    if not array.size:
+        array = np.zeros(1, np.float32)
+    if array.size not in (1, channels):
+        raise Error(f"{what}: got {array.size} scales or biases, need 1 or {channels}")
+    return array.reshape([-1 if i == axis else 1 for i in range(rank)])
 
 
 def encoding(weights: Any) -> tuple[str, int]:

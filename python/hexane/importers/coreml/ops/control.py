@@ -28,15 +28,15 @@ def cond(c: Context, operation: Any, /, pred: Value) -> Any:
     bodies = [Body() for _ in blocks]
     try:
         results = [_tensors(_inside(c, body, block, ())) for body, block in zip(bodies, blocks, strict=True)]
-        if (made := cond_op(c.b, flag, bodies, results)) is not None:
-            return made
+        if (outputs := cond_op(c.b, flag, bodies, results)) is not None:
+            return outputs
     except Error:
         pass  # computed both, the branches may be possible, and say what is not
     before = dict(c.translator.states)
-    found = [c.translator.inline(block, ()) for block in blocks]
+    both = [c.translator.inline(block, ()) for block in blocks]
     if before != c.translator.states:
         raise Error("got a state that is written in a branch, need writes outside of it")
-    return [_choice(c, flag, a, z) for a, z in zip(*found, strict=True)]
+    return [_choice(c, flag, a, z) for a, z in zip(*both, strict=True)]
 
 
 def _inside(c: Context, body: Body, block: Any, arguments: Sequence[Any]) -> list[Any]:
@@ -91,9 +91,9 @@ def _one_loop(c: Context, blocks: Sequence[Any], start: Sequence[Any], first: Va
     carried = _tensors(start)
     body = Body.of_loop(carried)
     with c.translator.body(body):
-        found = c.translator.inline(blocks[1], body.given[2:])
-        (goes_on,) = c.translator.inline(blocks[0], found)
-    goes_on, *results = _tensors([goes_on, *found])
+        state = c.translator.inline(blocks[1], body.given[2:])
+        (goes_on,) = c.translator.inline(blocks[0], state)
+    goes_on, *results = _tensors([goes_on, *state])
     return loop_op(
         c.b, body, carried, [truth(c.b, goes_on), *results], None, None if first is None else truth(c.b, first)
     )
@@ -111,24 +111,24 @@ class MilList(list[Any]):
     @staticmethod
     def of(items: list[Any]) -> "MilList":
         """A copy."""
-        made = MilList(items)
+        result = MilList(items)
         if isinstance(items, MilList):
-            made.shape, made.dtype = items.shape, items.dtype
-        return made
+            result.shape, result.dtype = items.shape, items.dtype
+        return result
 
 
 @reads("make_list init_length:int=1 dynamic_length:bool=true elem_shape:items dtype:str=fp32")
 def make_list(c: Context, _: Any, /, init_length: int, dynamic_length: bool, elem_shape: Any, dtype: str) -> Any:
     if init_length > MOST_ELEMENTS:
         raise Error(f"init_length: got {init_length}, need {MOST_ELEMENTS} at most")
-    made = MilList([None] * init_length)
-    made.dtype = DTYPES.get(dtype)
+    result = MilList([None] * init_length)
+    result.dtype = DTYPES.get(dtype)
     flat: list[int] = []
     for extent in elem_shape:
         if isinstance(extent, Value):
             flat += known_array(extent).reshape(-1).astype(int).tolist()
-    made.shape = tuple(flat) if len(flat) == len(elem_shape) or flat else None
-    return [made]
+    result.shape = tuple(flat) if len(flat) == len(elem_shape) or flat else None
+    return [result]
 
 
 def _index(value: Value) -> int:
@@ -148,12 +148,12 @@ def _zeros(c: Context, items: MilList) -> list[Value]:
 
 @reads("list_write ls:any index value")
 def list_write(c: Context, _: Any, /, ls: MilList, index: Value, value: Value) -> Any:
-    at, made = _index(index), MilList.of(ls)
+    at, result = _index(index), MilList.of(ls)
     if not 0 <= at <= MOST_ELEMENTS:
         raise Error(f"index: got {at}, need 0 to {MOST_ELEMENTS}")
-    made += [None] * (at + 1 - len(made))
-    made[at] = value
-    return [made]
+    result += [None] * (at + 1 - len(result))
+    result[at] = value
+    return [result]
 
 
 @reads("list_read ls:any index")
@@ -174,16 +174,16 @@ def list_gather(c: Context, _: Any, /, ls: MilList, indices: Value) -> Any:
 
 @reads("list_scatter ls:any indices value")
 def list_scatter(c: Context, _: Any, /, ls: MilList, indices: Value, value: Value) -> Any:
-    made = MilList.of(ls)
+    result = MilList.of(ls)
     for i, at in enumerate(known_array(indices).reshape(-1).tolist()):
         if not 0 <= at <= MOST_ELEMENTS:
             raise Error(f"indices: got {at}, need 0 to {MOST_ELEMENTS}")
-        made += [None] * (at + 1 - len(made))
-        made[at] = c.b.squeeze(
+        result += [None] * (at + 1 - len(result))
+        result[at] = c.b.squeeze(
             c.b.slice_by_index(value, begin=(i, *[0] * (len(value.shape) - 1)), end=(i + 1, *value.shape[1:])),
             axes=(0,),
         )
-    return [made]
+    return [result]
 
 
 @reads("list_length ls:any")

@@ -24,5 +24,5 @@ def non_maximum_suppression(
     if c.opset < WITHOUT_THRESHOLD:
         return padded(c.b, boxes, scores, limits)
     boxes, scores = (c.b.transpose(x, perm=(0, 2, 1)) if len(x.shape) == 3 else x for x in (boxes, scores))
-    found, their_scores, indices, _ = padded(c.b, boxes, scores, limits)
-    return c.b.transpose(found, perm=(0, 2, 1)), c.b.transpose(their_scores, perm=(0, 2, 1)), indices
+    kept, their_scores, indices, _ = padded(c.b, boxes, scores, limits)
+    return c.b.transpose(kept, perm=(0, 2, 1)), c.b.transpose(their_scores, perm=(0, 2, 1)), indices

@@ -40,16 +40,16 @@ def _batched(c: Context, x: Value, indices: Value, axis: int, batch: int) -> Val
     flat = b.reshape(indices, shape=(count, int(np.prod(own, dtype=np.int64))))
     flat = b.select(b.less(flat, 0), b.add(flat, extent), flat)
     flat = b.add(flat, b.const((np.arange(count, dtype=np.int32) * extent).reshape(-1, 1)))
-    found = b.reshape(b.gather(rows, flat, axis=0), shape=(*lead, *own, *rest))
+    gathered = b.reshape(b.gather(rows, flat, axis=0), shape=(*lead, *own, *rest))
     # The axes of the indices stand where the axis was.
     before = axis - batch
     order = [
         *range(batch),
         *range(batch + len(own), batch + len(own) + before),
         *range(batch, batch + len(own)),
-        *range(batch + len(own) + before, len(found.shape)),
+        *range(batch + len(own) + before, len(gathered.shape)),
     ]
-    return b.transpose(found, perm=order)
+    return b.transpose(gathered, perm=order)
 
 
 @reads("gather_along_axis x indices axis:int=0 validate_indices:bool=false")
@@ -103,8 +103,8 @@ def scatter(
     perm = (at, *(i for i in range(rank) if i != at))
     moved, rows = b.transpose(data, perm=perm), b.transpose(updates, perm=perm)
     picks = b.reshape(_indices(c, indices), shape=(indices.type.size, 1))
-    made = _scatter(c, "scatter_nd", moved, picks, rows, mode)
-    return b.transpose(made, perm=[perm.index(i) for i in range(rank)])
+    scattered = _scatter(c, "scatter_nd", moved, picks, rows, mode)
+    return b.transpose(scattered, perm=[perm.index(i) for i in range(rank)])
 
 
 # ---- slices ----
@@ -120,7 +120,7 @@ def _bounds(
         return [*(given or ()), *[default] * (rank - len(given or ()))]
 
     steps = padded(stride, 1)
-    found, dropped = [], []
+    slices, dropped = [], []
     for i, (extent, first, last, step, no_first, no_last, squeezed) in enumerate(
         zip(shape, padded(begin, 0), padded(end, 0), steps, padded(begin_mask, False), padded(end_mask, False),
             padded(squeeze_mask, False), strict=True)
@@ -132,11 +132,11 @@ def _bounds(
             at += extent if at < 0 else 0
             if not 0 <= at < extent:
                 raise Error(f"begin: got {first} for an axis of {extent}, need one of its places")
-            found.append(slice(at, at + 1, 1))
+            slices.append(slice(at, at + 1, 1))
             dropped.append(i)
             continue
-        found.append(slice(None if no_first else first, None if no_last else last, step))
-    return found, dropped
+        slices.append(slice(None if no_first else first, None if no_last else last, step))
+    return slices, dropped
 
 
 def _cut(b: Builder, x: Value, parts: list[slice]) -> Value:
@@ -235,8 +235,8 @@ def _replaced(c: Context, x: Value, update: Value, parts: list[slice]) -> Value:
         return new
     places: Array = np.arange(x.type.size, dtype=np.int32).reshape(x.shape)[tuple(parts)].reshape(-1, 1)
     flat = c.b.reshape(x, shape=(x.type.size,))
-    made = c.b.scatter_nd(flat, places, c.b.reshape(new, shape=(places.shape[0],)), mode="update")
-    return c.b.reshape(made, shape=x.shape)
+    scattered = c.b.scatter_nd(flat, places, c.b.reshape(new, shape=(places.shape[0],)), mode="update")
+    return c.b.reshape(scattered, shape=x.shape)
 
 
 def _updated_from(c: Context, x: Value, update: Value, begin: list[int], **g: Any) -> Value:
@@ -277,8 +277,8 @@ def _updated_at_run_time(c: Context, x: Value, update: Value, begin: Value, **g:
     place = b.select(b.less(place, 0), b.add(place, x.shape[axis]), place)
     picks = b.reshape(b.add(place, b.const(np.arange(sizes[axis], dtype=np.int32))), shape=(sizes[axis], 1))
     perm = (axis, *(i for i in range(rank) if i != axis))
-    made = b.scatter_nd(b.transpose(x, perm=perm), picks, b.transpose(new, perm=perm), mode="update")
-    whole = b.transpose(made, perm=[perm.index(i) for i in range(rank)])
+    scattered = b.scatter_nd(b.transpose(x, perm=perm), picks, b.transpose(new, perm=perm), mode="update")
+    whole = b.transpose(scattered, perm=[perm.index(i) for i in range(rank)])
     c.translator.parts[whole] = Part(x, new, place, axis)  # should a state get it
     return whole
 
@@ -292,8 +292,8 @@ def topk(
     output_indices_dtype: DType | str,
 ) -> Any:  # fmt: skip
     count = x.shape[axis] if k == -1 else k
-    found = c.b.several("topk", x, axis=axis, k=count, largest=not ascending, sorted=sort, dtype=INT32)
-    return found if return_indices else found[:1]
+    several = c.b.several("topk", x, axis=axis, k=count, largest=not ascending, sorted=sort, dtype=INT32)
+    return several if return_indices else several[:1]
 
 
 @reads("one_hot indices one_hot_vector_size:int axis:int=-1 on_value:any? off_value:any?")

@@ -160,12 +160,12 @@ def matmul(c: Context, operation: Any, /, x: Value, y: Value, transpose_x: bool,
     first, last = len(x.shape) == 1, len(y.shape) == 1
     x = b.expand_dims(x, axes=(0,)) if first else x
     y = b.expand_dims(y, axes=(1,)) if last else y
-    made = b.matmul(x, y, None, transpose_x=transpose_x and not first, transpose_y=transpose_y and not last)
-    dropped = [axis for axis, gone in ((len(made.shape) - 2, first), (len(made.shape) - 1, last)) if gone]
+    product = b.matmul(x, y, None, transpose_x=transpose_x and not first, transpose_y=transpose_y and not last)
+    dropped = [axis for axis, gone in ((len(product.shape) - 2, first), (len(product.shape) - 1, last)) if gone]
     if dropped:
-        made = b.reshape(made, shape=[d for i, d in enumerate(made.shape) if i not in dropped])
+        product = b.reshape(product, shape=[d for i, d in enumerate(product.shape) if i not in dropped])
     dtype = operation.results[0][1].dtype
-    return made if dtype is None else cast(b, made, dtype)
+    return product if dtype is None else cast(b, product, dtype)
 
 
 @reads("einsum values:values equation:str")

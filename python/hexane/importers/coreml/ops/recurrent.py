@@ -82,10 +82,10 @@ def _run(
     operands = [x, weight, recurrent, bias, None, *initial]
     if op == "lstm":
         operands.append(_stacked(b, [cast_or_none(b, p) for p in peepholes]))
-    found = b.several(
+    sequences = b.several(
         op, *operands, direction="bidirectional" if directions == 2 else "forward", activations=activations, **extra
     )
-    y, *lasts = found
+    y, *lasts = sequences
     results = [_sequence(b, y, whole, lasts[0]), *(_together(b, last) for last in lasts)]
     return tuple(cast(b, r, dtype) for r in results)
 

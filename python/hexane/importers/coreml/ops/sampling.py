@@ -374,8 +374,8 @@ def affine(
     across, down = np.meshgrid(*lines)
     points = np.stack([across, down, np.ones_like(across)], -1).reshape(-1, 3).astype(np.float32)
     rows = b.reshape(cast(b, transform_matrix, FP32), shape=(transform_matrix.shape[0], 2, 3))
-    found = b.matmul(b.const(np.ascontiguousarray(points)), b.transpose(rows, perm=(0, 2, 1)))
-    grid = b.reshape(found, shape=(found.shape[0], output_height, output_width, 2))
+    mapped = b.matmul(b.const(np.ascontiguousarray(points)), b.transpose(rows, perm=(0, 2, 1)))
+    grid = b.reshape(mapped, shape=(mapped.shape[0], output_height, output_width, 2))
     if grid.shape[0] != x.shape[0]:
         grid = b.broadcast_to(grid, shape=(x.shape[0], *grid.shape[1:]))
     centred = _centred(c, x, grid, coordinates_mode, align_corners)

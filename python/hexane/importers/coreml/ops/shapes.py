@@ -106,5 +106,5 @@ def concat(c: Context, _: Any, /, values: tuple[Value, ...], axis: int, interlea
 
 @reads("non_zero x")
 def non_zero(c: Context, _: Any, /, x: Value) -> Value:
-    found = c.b.several("non_zero", x)[0]
-    return cast(c.b, c.b.transpose(found, perm=(1, 0)), INT32) if len(found.shape) == 2 else found
+    places = c.b.several("non_zero", x)[0]
+    return cast(c.b, c.b.transpose(places, perm=(1, 0)), INT32) if len(places.shape) == 2 else places

@@ -73,5 +73,5 @@ def sparse_blockwise(
     whole = values.reshape(-1).astype(np.float64)
     if offset is not None:
         whole = whole - _array("offset", offset).astype(np.float64)[blocks]
-    found = (whole * scales.astype(np.float64)[blocks]).astype(scales.dtype)
-    return data_mask, c.b.const(found)
+    array = (whole * scales.astype(np.float64)[blocks]).astype(scales.dtype)
+    return data_mask, c.b.const(array)

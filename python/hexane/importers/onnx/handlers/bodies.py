@@ -43,10 +43,10 @@ def run_loop(
         given = [_like(b, v, graph.input[i]) for i, v in enumerate((step, going))] + values
     else:
         given = values + [piece(step, body) for piece in scanned]
-    found = n.run(graph, given, captured=partial(_captured, body), trial=trial)
-    if found is None:
+    items = n.run(graph, given, captured=partial(_captured, body), trial=trial)
+    if items is None:
         return None
-    results = tensors(found)
+    results = tensors(items)
     if scanned is not None:
         results.insert(0, b.const(np.array(True)))
     if results[0].dtype is not BOOL or results[0].type.size != 1:
@@ -61,8 +61,8 @@ def run_loop(
         )
     starts = condition is None or bool(known(condition) if known(condition) is not None else False)
     stays = results[0] == going or bool(known(results[0]) if known(results[0]) is not None else False)
-    made = loop_op(b, body, carried, results, limit, condition, most, starts and stays)
-    return list(made)
+    outputs = loop_op(b, body, carried, results, limit, condition, most, starts and stays)
+    return list(outputs)
 
 
 def _captured(body: Body, item: Item | None) -> Item | None:
@@ -80,10 +80,10 @@ def _like(b: Builder, value: Value, info: onnx.ValueInfoProto) -> Value:
 def run_branches(b: Builder, n: OnnxNode, condition: Value, graphs: Sequence[onnx.GraphProto]) -> list[Value] | None:
     """The results of one op that computes only the chosen branch; None where both are cheap. Raises Error for branches
     that cannot be graphs of their own."""
-    bodies, found = [Body() for _ in graphs], []
+    bodies, results = [Body() for _ in graphs], []
     for body, graph in zip(bodies, graphs, strict=True):
         items = n.run(graph, captured=partial(_captured, body), trial=True)
         assert items is not None
-        found.append(tensors(items))
-    made = cond_op(b, condition, bodies, found)
-    return None if made is None else list(made)
+        results.append(tensors(items))
+    outputs = cond_op(b, condition, bodies, results)
+    return None if outputs is None else list(outputs)

@@ -19,9 +19,9 @@ def branch(b: Builder, n: OnnxNode) -> Outputs:
     if condition.node.op == "const":
         return n.run(branches[0 if n.scalar(0) else 1])
     try:
-        made = run_branches(b, n, condition, branches)
-        if made is not None:
-            return made
+        outputs = run_branches(b, n, condition, branches)
+        if outputs is not None:
+            return outputs
     except Error:
         pass  # written out, the branches may be possible, and say what is not
     then, otherwise = map(n.run, branches)

@@ -56,13 +56,13 @@ def unique(b: Builder, n: OnnxNode) -> Result:
     axis = axis_of(n.attrs["axis"], len(x.shape)) if "axis" in n.attrs else 0
     if "axis" not in n.attrs:
         x = b.reshape(x, shape=(x.type.size,))
-    *found, length = b.unique(x, axis=axis, sorted=bool(n.attrs["sorted"]))
+    *results, length = b.unique(x, axis=axis, sorted=bool(n.attrs["sorted"]))
     if length.node.data is None:
-        return found
+        return results
     count = int(length.node.data)
     valid = [axis, 0, None, 0]
     return [v if a is None else b.const(np.ascontiguousarray(v.node.data.take(range(count), a)))
-            for v, a in zip(found, valid, strict=True)]  # fmt: skip
+            for v, a in zip(results, valid, strict=True)]  # fmt: skip
 
 
 @onnx_op("NonMaxSuppression", shape_inputs=(2, 3, 4))

@@ -63,8 +63,8 @@ def _unpacked(data: Array, shape: tuple[int, int], bits: int, what: str) -> Arra
         raise Error(f"{what}: got {data.dtype}{list(data.shape)}, need {rows} x {width} uint8")
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     codes = data.reshape(rows, width, 1) >> shifts & np.uint8((1 << bits) - 1)
-    found: Array = codes.reshape(rows, -1)[:, :length].astype(np.int16)
-    return found
+    numbers: Array = codes.reshape(rows, -1)[:, :length].astype(np.int16)
+    return numbers
 
 
 def _zeros(n: OnnxNode, columns: int, count: int, bits: int) -> Array:

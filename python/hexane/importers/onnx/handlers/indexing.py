@@ -71,7 +71,7 @@ def top_k(b: Builder, n: OnnxNode) -> Result:
     """k is an attribute before opset 10."""
     k = n.attrs["k"] if "k" in n.attrs else n.integer(1)
     largest, ordered = bool(n.attrs.get("largest", 1)), bool(n.attrs.get("sorted", 1))
-    found: tuple[Value, ...] = b.topk(
+    results: tuple[Value, ...] = b.topk(
         n.value(0), axis=n.attrs["axis"], k=k, largest=largest, sorted=ordered, dtype=INT64
     )
-    return found
+    return results

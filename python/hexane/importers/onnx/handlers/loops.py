@@ -37,15 +37,15 @@ def loop(b: Builder, n: OnnxNode) -> Outputs:
         if step == MOST_STEPS:
             return run_loop(b, n, graph, [n.item(i) for i in range(2, len(n.inputs))], limit, condition)
         given = [b.const(np.array(step, np.int64)), b.const(np.array(going)), *state]
-        found = n.run(graph, given, step)
-        if found is None:
+        items = n.run(graph, given, step)
+        if items is None:
             return None
-        decided = _tensor(found[0]).node.data
+        decided = _tensor(items[0]).node.data
         if decided is None or decided.size != 1:
             return run_loop(b, n, graph, [n.item(i) for i in range(2, len(n.inputs))], limit, condition)
         going = bool(decided.reshape(()))
-        state = list(found[1 : 1 + len(state)])
-        for stack, value in zip(stacks, found[1 + len(state) :], strict=True):
+        state = list(items[1 : 1 + len(state)])
+        for stack, value in zip(stacks, items[1 + len(state) :], strict=True):
             stack.append(_tensor(value))
         step += 1
     return [*state, *_stacked(b, stacks, [0] * len(stacks))]
@@ -74,9 +74,9 @@ def scan(b: Builder, n: OnnxNode) -> Outputs:
         slices = [_piece(b, v, a, length - 1 if back else None)
                   for v, a, back in zip(scanned, axes, backwards, strict=True)]  # fmt: skip
         try:
-            made = run_loop(b, n, graph, state, b.const(np.array(length)), None, trial=True, scanned=slices)
-            assert made is not None
-            return [*made[: len(state)], *_turned(b, n, made[len(state) :], length)]
+            outputs = run_loop(b, n, graph, state, b.const(np.array(length)), None, trial=True, scanned=slices)
+            assert outputs is not None
+            return [*outputs[: len(state)], *_turned(b, n, outputs[len(state) :], length)]
         except Error:
             if length > MOST_STEPS:
                 raise
@@ -84,11 +84,11 @@ def scan(b: Builder, n: OnnxNode) -> Outputs:
     for step in range(length):
         pieces = [_slice(b, v, a, length - 1 - step if back else step)
                   for v, a, back in zip(scanned, axes, backwards, strict=True)]  # fmt: skip
-        found = n.run(graph, [*state, *pieces], step)
-        if found is None:
+        items = n.run(graph, [*state, *pieces], step)
+        if items is None:
             return None
-        state = [_tensor(value) for value in found[: len(state)]]
-        for stack, value in zip(stacks, found[len(state) :], strict=True):
+        state = [_tensor(value) for value in items[: len(state)]]
+        for stack, value in zip(stacks, items[len(state) :], strict=True):
             stack.append(_tensor(value))
     for stack, front in zip(stacks, _each(n, "scan_output_directions", num_out), strict=True):
         if front:
@@ -129,10 +129,10 @@ def _tensor(item: Item) -> Value:
 
 
 def _each(n: OnnxNode, name: str, num: int) -> Sequence[int]:
-    found: Sequence[int] = n.attrs.get(name) or (0,) * num
-    if len(found) != num:
-        raise Error(f"{name}: got {tuple(found)}, need {num} integers")
-    return found
+    axes: Sequence[int] = n.attrs.get(name) or (0,) * num
+    if len(axes) != num:
+        raise Error(f"{name}: got {tuple(axes)}, need {num} integers")
+    return axes
 
 
 def _check(graph: onnx.GraphProto, inputs: int, outputs: int) -> None:

@@ -116,13 +116,13 @@ def multi_head_attention(b: Builder, n: OnnxNode) -> Result:
 def _packed(b: Builder, x: Value, index: int) -> Value:
     """(B, S, N, several, D) -> (B, N, S, D)."""
     piece = b.squeeze(part(b, x, 3, index, index + 1), axes=(3,))
-    found: Value = b.transpose(piece, perm=(0, 2, 1, 3))
-    return found
+    result: Value = b.transpose(piece, perm=(0, 2, 1, 3))
+    return result
 
 
 def _after_past(b: Builder, past: Value | None, new: Value) -> Value:
-    found: Value = new if past is None else b.concat(past, new, axis=2)
-    return found
+    result: Value = new if past is None else b.concat(past, new, axis=2)
+    return result
 
 
 def _heads_of(n: OnnxNode, name: str = "num_heads") -> int:
@@ -137,15 +137,15 @@ def _by_head(b: Builder, x: Value, heads: int) -> Value:
     if len(x.shape) != 3 or x.shape[2] % heads:
         raise Error(f"got {x.shape} for {heads} heads, need (batch, length, a multiple of {heads})")
     apart = b.reshape(x, shape=(*x.shape[:2], heads, x.shape[2] // heads))
-    found: Value = b.transpose(apart, perm=(0, 2, 1, 3))
-    return found
+    result: Value = b.transpose(apart, perm=(0, 2, 1, 3))
+    return result
 
 
 def _merged(b: Builder, x: Value) -> Value:
     """(B, N, S, D) -> (B, S, N * D)."""
     batch, heads, rows, columns = x.shape
-    found: Value = b.reshape(b.transpose(x, perm=(0, 2, 1, 3)), shape=(batch, rows, heads * columns))
-    return found
+    result: Value = b.reshape(b.transpose(x, perm=(0, 2, 1, 3)), shape=(batch, rows, heads * columns))
+    return result
 
 
 def _attended(
@@ -156,20 +156,20 @@ def _attended(
     bias = None if mask is None else cast(b, _padding(b, n, mask, query.shape[0], rows, keys), query.dtype)
     causal = bool(n.attrs["unidirectional"]) and rows > 1
     if causal and bias is None and added is None and rows == keys:
-        made: Value = b.scaled_dot_product_attention(query, key, value, scale=n.attrs["scale"], causal=True)
-        return made
+        result: Value = b.scaled_dot_product_attention(query, key, value, scale=n.attrs["scale"], causal=True)
+        return result
     if causal:
         seen = np.tri(rows, keys, keys - rows, dtype=np.bool_)
         if bias is None and added is None:
-            made = b.scaled_dot_product_attention(query, key, value, b.const(seen), scale=n.attrs["scale"])
-            return made
+            result = b.scaled_dot_product_attention(query, key, value, b.const(seen), scale=n.attrs["scale"])
+            return result
         lowest = np.finfo(np.float16 if query.dtype.bits == 16 else np.float32).min  # what scores of later keys get
         hidden = b.const(np.full((), lowest, query.dtype.numpy))
         bias = b.select(b.const(seen), b.const(np.zeros((), query.dtype.numpy)) if bias is None else bias, hidden)
     if added is not None:
         bias = added if bias is None else b.add(bias, added)
-    made = b.scaled_dot_product_attention(query, key, value, bias, scale=n.attrs["scale"])
-    return made
+    result = b.scaled_dot_product_attention(query, key, value, bias, scale=n.attrs["scale"])
+    return result
 
 
 def _padding(b: Builder, n: OnnxNode, mask: Value, batch: int, rows: int, keys: int) -> Value:
@@ -196,8 +196,8 @@ def _padding(b: Builder, n: OnnxNode, mask: Value, batch: int, rows: int, keys: 
             f"mask: got {shape} for {batch} x {rows} queries and {keys} keys, need one of the forms of its docs"
         )
     kind, hidden = np.float32, n.attrs["mask_filter_value"]
-    found: Value = b.select(counts, b.const(np.zeros((), kind)), b.const(np.full((), hidden, kind)))
-    return found
+    result: Value = b.select(counts, b.const(np.zeros((), kind)), b.const(np.full((), hidden, kind)))
+    return result
 
 
 _GROUPED: Mapping[str, Any] = {
@@ -307,8 +307,8 @@ def _cached(b: Builder, past: Value | None, new: Value, before: Value, lengths: 
     index = b.select(fresh, b.add(b.sub(places, before), room), b.const(np.array(room + rows, np.int64)))
     index = b.select(old, b.add(places, b.mul(before, 0)), index) if room else index
     wide = b.broadcast_to(b.reshape(index, shape=(batch, 1, keys, 1)), shape=(batch, groups, keys, width))
-    made: Value = b.gather_along_axis(b.concat(*pieces, axis=2), wide, axis=2)
-    return made
+    result: Value = b.gather_along_axis(b.concat(*pieces, axis=2), wide, axis=2)
+    return result
 
 
 def _grouped_mask(b: Builder, n: OnnxNode, before: Value, rows: int, keys: int) -> Value | None:
@@ -322,8 +322,8 @@ def _grouped_mask(b: Builder, n: OnnxNode, before: Value, rows: int, keys: int) 
     window = n.attrs["local_window_size"]
     if window > 0:
         seen = b.logical_and(seen, b.greater(places, b.sub(here, window)))
-    found: Value = seen
-    return found
+    result: Value = seen
+    return result
 
 
 def _grouped_scores(
@@ -367,8 +367,8 @@ def _grouped_scores(
         else:
             shares = b.softmax(scores, axis=-1)
         out = b.matmul(shares, value)
-    found: Value = b.reshape(out, shape=(batch, heads, rows, out.shape[-1]))
-    return found
+    result: Value = b.reshape(out, shape=(batch, heads, rows, out.shape[-1]))
+    return result
 
 
 def rotated(b: Builder, x: Value, cos: Value, sin: Value, places: Value, interleaved: bool) -> Value:
@@ -381,11 +381,11 @@ def rotated(b: Builder, x: Value, cos: Value, sin: Value, places: Value, interle
         )
     tables = [b.expand_dims(b.gather(table, places, axis=0), axes=(1,)) for table in (cos, sin)]
     if turned == x.shape[-1]:
-        made: Value = b.rotary_embedding(x, *tables, interleaved=interleaved)
-        return made
+        result: Value = b.rotary_embedding(x, *tables, interleaved=interleaved)
+        return result
     first, rest = part(b, x, 3, 0, turned), part(b, x, 3, turned, x.shape[-1])
-    made = b.concat(b.rotary_embedding(first, *tables, interleaved=interleaved), rest, axis=3)
-    return made
+    result = b.concat(b.rotary_embedding(first, *tables, interleaved=interleaved), rest, axis=3)
+    return result
 
 
 @domain_op(

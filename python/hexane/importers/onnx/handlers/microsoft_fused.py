@@ -90,8 +90,8 @@ def activated(b: Builder, n: OnnxNode, x: Value, parameters: tuple[float, ...] |
         clipped: Value = b.clip(x, alpha=float(values[0]), beta=float(values[1]))
         return clipped
     if name in _OWN and not values:
-        made: Value = b.apply(_OWN[name], x)
-        return made
+        result: Value = b.apply(_OWN[name], x)
+        return result
     names = PARAMETERS.get(name)
     if names is None or len(values) > len(names):
         raise Error(f"activation: got {name!r} with {len(values)} parameters, need one of "
@@ -170,13 +170,13 @@ def nhwc_max_pool(b: Builder, n: OnnxNode) -> Result:
 
 def channels_first(b: Builder, x: Value) -> Value:
     rank = len(x.shape)
-    found: Value = b.transpose(x, perm=(0, rank - 1, *range(1, rank - 1)))
-    return found
+    result: Value = b.transpose(x, perm=(0, rank - 1, *range(1, rank - 1)))
+    return result
 
 
 def channels_last(b: Builder, x: Value) -> Value:
-    found: Value = b.transpose(x, perm=(0, *range(2, len(x.shape)), 1))
-    return found
+    result: Value = b.transpose(x, perm=(0, *range(2, len(x.shape)), 1))
+    return result
 
 
 _NORM: dict[str, Any] = {"epsilon": 1e-5, "axis": -1, "stash_type": 1}

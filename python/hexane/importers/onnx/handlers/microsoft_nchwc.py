@@ -42,9 +42,9 @@ def block_of(nodes: Iterable[onnx.NodeProto], scope: Mapping[str, Item | None]) 
         if isinstance(weight, Value) and len(weight.shape) == 4:
             bias = scope.get(node.input[2]) if len(node.input) > 2 else None
             group = next((a.i for a in node.attribute if a.name == "group"), 1)
-            found = _shown(weight.shape, group, node.input[0] in makers, bias)
-            if found:
-                return found
+            block = _shown(weight.shape, group, node.input[0] in makers, bias)
+            if block:
+                return block
             channels = weight.shape[0]
         wanted = next((a.i for a in node.attribute if a.name == "channels"), 0)
         maker = makers.get(node.input[0], ("", 0))[1]
@@ -99,10 +99,10 @@ def conv(b: Builder, n: OnnxNode) -> Result:
         raise Error(f"got a weight of shape {weight.shape}, need channels in blocks of {n.block}")
     whole = constant(_plain(n.array(1), n.block), weight.node.sources)
     options = given(n, list(CONVOLUTION))
-    made = standard(b, n, "Conv", x, whole, n.optional(2), **options)
+    result = standard(b, n, "Conv", x, whole, n.optional(2), **options)
     if n.has(3):
-        made = b.add(made, n.value(3))
-    return activated(b, n, made)
+        result = b.add(result, n.value(3))
+    return activated(b, n, result)
 
 
 def _plain(weight: Array, block: int) -> Array:

@@ -44,8 +44,8 @@ def dequantize_linear(b: Builder, n: OnnxNode) -> Result:
 
 @domain_op(MICROSOFT, "QLinearAdd", "QLinearMul", inputs=(7, 8), attributes={})
 def binary(b: Builder, n: OnnxNode) -> Result:
-    made = {"QLinearAdd": b.add, "QLinearMul": b.mul}[n.op](real(b, n, 0), real(b, n, 3))
-    return _stored(b, n, made, 6)
+    result = {"QLinearAdd": b.add, "QLinearMul": b.mul}[n.op](real(b, n, 0), real(b, n, 3))
+    return _stored(b, n, result, 6)
 
 
 @domain_op(MICROSOFT, "QLinearSigmoid", inputs=(4, 5), attributes={})
@@ -84,8 +84,8 @@ def _by_channels(b: Builder, n: OnnxNode, pool: Callable[[Value], Value]) -> Val
     required=("axes",),
 )  # fmt: skip
 def reduce_mean(b: Builder, n: OnnxNode) -> Result:
-    made = b.reduce_mean(real(b, n, 0), axes=n.attrs["axes"], keep_dims=bool(n.attrs["keepdims"]))
-    return _stored(b, n, made, 3)
+    result = b.reduce_mean(real(b, n, 0), axes=n.attrs["axes"], keep_dims=bool(n.attrs["keepdims"]))
+    return _stored(b, n, result, 3)
 
 
 @domain_op(MICROSOFT, "QLinearConcat", inputs=(5, 1 << 16), attributes={"axis": int}, required=("axis",))
@@ -161,10 +161,10 @@ def scaled_product(
 def _columns_centred(b: Builder, y: Value, zero: Value | None) -> Value:
     if zero is not None and len(zero.shape) == 2 and zero.type.size > 1:  # for each column of each matrix
         zero = b.reshape(zero, shape=(*zero.shape[:-1], 1, zero.shape[-1]))
-        made: Value = b.sub(cast(b, y, FP32), cast(b, zero, FP32))
-        return made
-    found: Value = centred(b, y, zero, -1)
-    return found
+        result: Value = b.sub(cast(b, y, FP32), cast(b, zero, FP32))
+        return result
+    result = centred(b, y, zero, -1)
+    return result
 
 
 @domain_op(MICROSOFT, "MatMulIntegerToFloat", inputs=(4, 7), attributes={})
@@ -250,5 +250,5 @@ def _by_direction(b: Builder, v: Value, weight: Value) -> Value:
     """A scale or zero point for each direction, or for each direction and column."""
     if v.type.size not in (weight.shape[0], weight.shape[0] * weight.shape[2]):
         raise Error(f"got a scale or zero point of shape {v.shape} for a weight {weight.shape}, need one per direction")
-    found: Value = b.reshape(v, shape=(weight.shape[0], 1, -1))
-    return found
+    result: Value = b.reshape(v, shape=(weight.shape[0], 1, -1))
+    return result

@@ -52,8 +52,8 @@ def unsqueeze(b: Builder, n: OnnxNode) -> Result:
 
 def _axes(n: OnnxNode) -> tuple[int, ...] | None:
     if "axes" in n.attrs:
-        found: tuple[int, ...] = n.attrs["axes"]
-        return found
+        axes: tuple[int, ...] = n.attrs["axes"]
+        return axes
     return n.ints(1) if n.has(1) else None
 
 

@@ -39,17 +39,17 @@ def reduce(b: Builder, n: OnnxNode) -> Result:
     if not x.shape:
         axes = ()
         x = b.reshape(x, shape=(1,))
-    found = tuple(axis_of(a, len(x.shape)) for a in axes) or tuple(range(len(x.shape)))
-    options = {"axes": found, "keep_dims": bool(n.attrs["keepdims"]) and bool(n.value(0).shape)}
+    indices = tuple(axis_of(a, len(x.shape)) for a in axes) or tuple(range(len(x.shape)))
+    options = {"axes": indices, "keep_dims": bool(n.attrs["keepdims"]) and bool(n.value(0).shape)}
     if x.type.size == 0:
         return _reduce_nothing(b, n, x, options)
     if x.dtype is BOOL and n.op in ("ReduceMax", "ReduceMin"):
         return cast(b, b.apply(_REDUCTIONS[n.op], cast(b, x, DTYPES["uint8"]), **options), BOOL)
     if x.dtype.kind in ("int", "uint") and n.op == "ReduceMean":  # of integers, truncated
         length = length_of(x)
-        if length is not None and length.axis in found:
+        if length is not None and length.axis in indices:
             raise Error(
-                f"got axes {found} for a mean of integers of which only so many are valid along axis {length.axis},"
+                f"got axes {indices} for a mean of integers of which only so many are valid along axis {length.axis},"
                 " need others"
             )
         return _integer_mean(b, x, options)

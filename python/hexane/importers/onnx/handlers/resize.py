@@ -33,8 +33,8 @@ class Axis:
     crops: bool  # coordinates outside the source read the extrapolation value
 
     def nearest(self, mode: str) -> Array:
-        found: Array = nearest(whole(self.step, self.offset), self.out, self.extent, mode)
-        return found
+        places: Array = nearest(whole(self.step, self.offset), self.out, self.extent, mode)
+        return places
 
     def shifts(self, n: OnnxNode) -> bool:
         """True if the axis, which keeps its extent, reads other elements than its own."""
@@ -43,8 +43,8 @@ class Axis:
     def inside(self) -> Array:
         scale, offset, unit = whole(self.step, self.offset)
         at = np.arange(self.out).astype(object) * scale + offset
-        found: Array = ((at >= 0) & (at <= (self.extent - 1) * unit)).astype(np.bool_)
-        return found
+        mask: Array = ((at >= 0) & (at <= (self.extent - 1) * unit)).astype(np.bool_)
+        return mask
 
     @property
     def floats(self) -> tuple[float, float, float]:
@@ -140,10 +140,10 @@ def _axes(n: OnnxNode, x: Value) -> list[Axis]:
             raise Error(f"got the scale {float(scale)} for axis {axis}, which keeps its extent; need 1 or sizes")
         if crops and scale == 1 and (start != 0 or end != 1):  # onnxruntime leaves such an axis as it is
             raise Error(f"got a roi for axis {axis}, which keeps its extent; need one that changes")
-        found = Axis(axis, extent, out, scale, *_coordinates(coordinates, extent, out, scale, start, end), crops)
-        shifts = coordinates == "tf_half_pixel_for_nn" and n.attrs["mode"] == "nearest" and found.shifts(n)
+        line = Axis(axis, extent, out, scale, *_coordinates(coordinates, extent, out, scale, start, end), crops)
+        shifts = coordinates == "tf_half_pixel_for_nn" and n.attrs["mode"] == "nearest" and line.shifts(n)
         if out != extent or scale != 1 or shifts:
-            result.append(found)
+            result.append(line)
     return result
 
 

@@ -20,8 +20,8 @@ def non_maximum_suppression(
         p.iouThreshold if overlap is None else _number(overlap), p.scoreThreshold if least is None else _number(least),
         int(p.maxBoxes if most is None else _number(most)), p.perClassSuppression,
     )  # fmt: skip
-    found, their_scores, indices, number = padded(n.b, boxes, scores, limits)
-    return found, their_scores, cast(n.b, indices, FP32), cast(n.b, number, FP32)
+    kept, their_scores, indices, number = padded(n.b, boxes, scores, limits)
+    return kept, their_scores, cast(n.b, indices, FP32), cast(n.b, number, FP32)
 
 
 def _number(x: Value) -> float:

@@ -48,10 +48,10 @@ def l2_normalize(n: LayerContext, p: Any, x: Value) -> Value:
 
 @reads("lrn")
 def lrn(n: LayerContext, p: Any, x: Value) -> Value:
-    made = {"size": int(p.localSize), "alpha": p.alpha, "beta": p.beta, "k": p.k or 1.0}
-    if not made["size"]:
+    attrs = {"size": int(p.localSize), "alpha": p.alpha, "beta": p.beta, "k": p.k or 1.0}
+    if not attrs["size"]:
         raise Error("localSize: got 0, need a positive number")
-    return n.images(x, lambda v: n.mil("local_response_norm", x=v, **made))
+    return n.images(x, lambda v: n.mil("local_response_norm", x=v, **attrs))
 
 
 @reads("softmax")

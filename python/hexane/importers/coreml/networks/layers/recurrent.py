@@ -96,12 +96,12 @@ def _written_out(
         raise Error(f"got a sequence of {count}, need at most {MOST_STEPS} for these activations or limits")
     flat = n.b.linear(n.b.reshape(x, shape=(count * batch, size)), weight, bias)
     inputs = n.b.reshape(flat, shape=(count, batch, weight.shape[0]))
-    found: list[Value] = []
+    rows: list[Value] = []
     for t in range(count):
         now = n.b.reshape(part(n.b, inputs, 0, t, t + 1), shape=(batch, weight.shape[0]))
         states = step(now, states)
-        found.append(states[0])
-    return n.b.stack(*found, axis=0), states
+        rows.append(states[0])
+    return n.b.stack(*rows, axis=0), states
 
 
 def _gates(b: Any, z: Value, count: int) -> tuple[Value, ...]:

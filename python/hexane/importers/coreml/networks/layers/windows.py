@@ -11,10 +11,10 @@ from hexane.importers.coreml.registry import Context
 
 
 def _pair(values: Sequence[int], default: int) -> list[int]:
-    found = [int(v) for v in values] or [default] * 2
-    if len(found) != 2:
-        raise Error(f"got {len(found)} numbers, need 2: height and width")
-    return found
+    pair = [int(v) for v in values] or [default] * 2
+    if len(pair) != 2:
+        raise Error(f"got {len(pair)} numbers, need 2: height and width")
+    return pair
 
 
 def _borders(amounts: Any) -> list[int]:
@@ -49,8 +49,8 @@ def convolution(n: LayerContext, p: Any, x: Value) -> Value:
         op = "conv"
         bounds = {"dilations": _pair(p.dilationFactor, 1)}
     bias = n.b.const(n.weight(p.bias, out, what="bias")) if p.hasBias else None
-    made = {"weight": n.b.const(weight), "bias": bias, "strides": strides, "groups": groups, **padding, **bounds}
-    return n.images(x, lambda v: n.mil(op, x=v, **made))
+    attrs = {"weight": n.b.const(weight), "bias": bias, "strides": strides, "groups": groups, **padding, **bounds}
+    return n.images(x, lambda v: n.mil(op, x=v, **attrs))
 
 
 def _check_extents(p: Any, x: Value, kernel: list[int], strides: list[int], padding: dict[str, Any]) -> None:
@@ -58,12 +58,12 @@ def _check_extents(p: Any, x: Value, kernel: list[int], strides: list[int], padd
     are left out then."""
     spatial, cut = x.shape[-len(kernel) :], padding.get("pad", [])
     if padding["pad_type"] == "same":
-        made = [d * s for d, s in zip(spatial, strides, strict=True)]
+        extents = [d * s for d, s in zip(spatial, strides, strict=True)]
     else:
         whole = [(d - 1) * s + k for d, s, k in zip(spatial, strides, kernel, strict=True)]
-        made = [w - a - z for w, a, z in zip(whole, cut[::2], cut[1::2], strict=True)]
-    if p.outputShape and list(map(int, p.outputShape)) != made:
-        raise Error(f"outputShape: got {list(p.outputShape)}, need {made}, which the padding gives")
+        extents = [w - a - z for w, a, z in zip(whole, cut[::2], cut[1::2], strict=True)]
+    if p.outputShape and list(map(int, p.outputShape)) != extents:
+        raise Error(f"outputShape: got {list(p.outputShape)}, need {extents}, which the padding gives")
 
 
 POOLS = {0: "max_pool", 1: "avg_pool", 2: "l2_pool"}
@@ -91,8 +91,8 @@ def pooling(n: LayerContext, p: Any, x: Value) -> Value:
             raise Error(f"got windows of {kernel} every {strides} that begin behind x {x.shape}, need ones within")
     else:
         extra |= _padding(p)
-    made = {"kernel_sizes": kernel, "strides": strides, **extra}
-    return n.images(x, lambda v: n.mil(_kind(p.type, POOLS), x=v, **made))
+    attrs = {"kernel_sizes": kernel, "strides": strides, **extra}
+    return n.images(x, lambda v: n.mil(_kind(p.type, POOLS), x=v, **attrs))
 
 
 def _volume(p: Any) -> dict[str, Any]:
@@ -114,23 +114,23 @@ def _of_volume(p: Any, name: str, default: int) -> list[int]:
 def convolution3d(n: LayerContext, p: Any, x: Value) -> Value:
     """x (N, C, D, H, W)."""
     kernel, groups, out = _of_volume(p, "kernel", 3), p.nGroups or 1, p.outputChannels
-    made: dict[str, Any] = {"strides": _of_volume(p, "stride", 1), "groups": groups, **_volume(p)}
+    attrs: dict[str, Any] = {"strides": _of_volume(p, "stride", 1), "groups": groups, **_volume(p)}
     if p.isDeconvolution:
         weight = n.weight(p.weights, p.inputChannels, out // groups, *kernel, axis=1)
-        _check_extents(p, x, kernel, made["strides"], made)
+        _check_extents(p, x, kernel, attrs["strides"], attrs)
     else:
         weight = n.weight(p.weights, out, p.inputChannels // groups, *kernel)
-        made["dilations"] = _of_volume(p, "dilation", 1)
-    made["bias"] = n.b.const(n.weight(p.bias, out, what="bias")) if p.hasBias else None
-    return n.mil("conv_transpose" if p.isDeconvolution else "conv", x=x, weight=n.b.const(weight), **made)
+        attrs["dilations"] = _of_volume(p, "dilation", 1)
+    attrs["bias"] = n.b.const(n.weight(p.bias, out, what="bias")) if p.hasBias else None
+    return n.mil("conv_transpose" if p.isDeconvolution else "conv", x=x, weight=n.b.const(weight), **attrs)
 
 
 @reads("pooling3d")
 def pooling3d(n: LayerContext, p: Any, x: Value) -> Value:
-    made = {"kernel_sizes": _of_volume(p, "kernel", 3), "strides": _of_volume(p, "stride", 1), **_volume(p)}
+    attrs = {"kernel_sizes": _of_volume(p, "kernel", 3), "strides": _of_volume(p, "stride", 1), **_volume(p)}
     if p.type == 1:
-        made["exclude_padding_from_average"] = p.countExcludePadding
-    return n.mil(_kind(p.type, {k: v for k, v in POOLS.items() if k < 2}), x=x, **made)
+        attrs["exclude_padding_from_average"] = p.countExcludePadding
+    return n.mil(_kind(p.type, {k: v for k, v in POOLS.items() if k < 2}), x=x, **attrs)
 
 
 @reads("globalPooling3d")
@@ -215,13 +215,13 @@ def crop_boxes(n: LayerContext, p: Any, x: Value, boxes: Value) -> Value:
     }  # fmt: skip
     context = Context(n.b, 18, None)  # type: ignore[arg-type]  # no blocks here
     image = n.b.reshape(x, shape=x.shape[1:])
-    made = crop_resize(context, None, x=image, roi=boxes, pad_value=0.0, in_box=True, **options)
-    return n.least(made)
+    crops = crop_resize(context, None, x=image, roi=boxes, pad_value=0.0, in_box=True, **options)
+    return n.least(crops)
 
 
 def _resized(n: LayerContext, x: Value, size: list[int], mode: str) -> Value:
-    made = {"target_size_height": size[0], "target_size_width": size[1], "sampling_mode": mode}
-    return n.images(x, lambda v: n.mil("resize_bilinear", x=v, **made))
+    attrs = {"target_size_height": size[0], "target_size_width": size[1], "sampling_mode": mode}
+    return n.images(x, lambda v: n.mil("resize_bilinear", x=v, **attrs))
 
 
 @reads("reorganizeData")
