@@ -63,8 +63,8 @@ def fit(results: Sequence[tuple[Demand, float]], start: Rates) -> tuple[Rates, f
         return Rates(*map(float, first * np.exp(SPREAD * x)))
 
     def residuals(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        made = rates(x)
-        result: np.ndarray[Any, Any] = (np.log([predicted_us(d, made) for d, _ in results]) - measured) / NOISE
+        fitted = rates(x)
+        result: np.ndarray[Any, Any] = (np.log([predicted_us(d, fitted) for d, _ in results]) - measured) / NOISE
         return result
 
     def loss(x: np.ndarray[Any, Any], r: np.ndarray[Any, Any]) -> float:

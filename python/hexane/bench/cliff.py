@@ -64,11 +64,11 @@ def fit(sizes: Sequence[float], times: Sequence[float], seed: int = 0) -> Line:
     low = x[np.searchsorted(x, np.quantile(at, 0.025, axis=0)) - 1]
     high = x[np.searchsorted(x, np.quantile(at, 0.975, axis=0), side="right")]
     slopes = np.cumsum(best.slopes) * 2**20
-    found = [
+    fits = [
         Break(size, float(low[i]), float(high[i]), float(slopes[i]), float(slopes[i + 1]))
         for i, size in enumerate(best.at)
     ]
-    return Line(max(best.floor, 0.0), float(floors[0]), float(floors[1]), tuple(found))
+    return Line(max(best.floor, 0.0), float(floors[0]), float(floors[1]), tuple(fits))
 
 
 @dataclass(frozen=True, slots=True)

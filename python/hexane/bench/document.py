@@ -18,31 +18,31 @@ TIMES = ("min", "p10", "p50", "p90", "p99", "variation", "samples", "calls_per_s
 def read(path: Path) -> dict[str, Any]:
     """A document that `hexane bench --json` wrote. Raises Error for any other file, with the reason."""
     try:
-        found = json.loads(path.read_bytes())
+        document = json.loads(path.read_bytes())
     except ValueError as error:
         raise Error(f"[bench] {path}: got no JSON ({error}), need a document of `hexane bench --json`") from None
-    if wrong := next(_not_finite(found), None):
+    if wrong := next(_not_finite(document), None):
         raise Error(f"[bench] {path}: {wrong[0]}: got {wrong[1]}, need a finite number: measure again")
-    if not isinstance(found, dict) or found.get("format") != "hexane-bench":
+    if not isinstance(document, dict) or document.get("format") != "hexane-bench":
         raise Error(f"[bench] {path}: got JSON of another kind, need a document of `hexane bench --json`")
-    if found.get("version") != VERSION:
-        raise Error(f"[bench] {path}: got version {found.get('version')!r}, need {VERSION}: measure again")
+    if document.get("version") != VERSION:
+        raise Error(f"[bench] {path}: got version {document.get('version')!r}, need {VERSION}: measure again")
     for key, kind in NEEDED.items():
-        if not isinstance(found.get(key), kind):
-            raise Error(f"[bench] {path}: {key}: got {type(found.get(key)).__name__}, need {kind.__name__}")
+        if not isinstance(document.get(key), kind):
+            raise Error(f"[bench] {path}: {key}: got {type(document.get(key)).__name__}, need {kind.__name__}")
     for key, kind in OPTIONAL.items():
-        if not isinstance(found.get(key, kind()), kind):
-            raise Error(f"[bench] {path}: {key}: got {type(found[key]).__name__}, need {kind.__name__}")
-    numbers = {f"load.{key}": value for key, value in found.get("load", {}).items()}
-    for key, value in (numbers | {"environment.cores": found["environment"].get("cores")}).items():
+        if not isinstance(document.get(key, kind()), kind):
+            raise Error(f"[bench] {path}: {key}: got {type(document[key]).__name__}, need {kind.__name__}")
+    numbers = {f"load.{key}": value for key, value in document.get("load", {}).items()}
+    for key, value in (numbers | {"environment.cores": document["environment"].get("cores")}).items():
         if value is not None and not _is_number(value):
             raise Error(f"[bench] {path}: {key}: got {type(value).__name__}, need a number")
-    for i, result in enumerate(found["results"]):
+    for i, result in enumerate(document["results"]):
         if not isinstance(result, dict) or not isinstance(result.get("name"), str) or not _complete(result):
             raise Error(f"[bench] {path}: results[{i}]: got no name, or neither positive times nor an error; need both")
         if not _has_repeats(result):
             raise Error(f"[bench] {path}: results[{i}].repeats: got something else, need a list with p50_us in each")
-    return found
+    return document
 
 
 def _not_finite(value: object, where: str = "") -> Iterator[tuple[str, float]]:

@@ -123,10 +123,10 @@ def _known(value: object) -> object:
 
 
 def _dispatch(document: Mapping[str, Any]) -> Iterator[str]:
-    if found := _right(document, "dispatch"):
+    if results := _right(document, "dispatch"):
         yield "<h2>What a call costs</h2>"
-        yield bars([_time(r) for r in found], "us for a call, median")
-        cells = [(r["name"], *(figure(x) for x in (r["compile_ms"], r["first_us"], *_quantiles(r)))) for r in found]
+        yield bars([_time(r) for r in results], "us for a call, median")
+        cells = [(r["name"], *(figure(x) for x in (r["compile_ms"], r["first_us"], *_quantiles(r)))) for r in results]
         yield _table(("configuration", "compile ms, cold", "first call us, cold", "min", "p50", "p99"), cells, number=1)
 
 
@@ -148,14 +148,14 @@ def _rate(r: Result, kind: str) -> Bar:
 
 
 def _peaks(document: Mapping[str, Any]) -> Iterator[str]:
-    found = _right(document, "peak")
-    if not found:
+    results = _right(document, "peak")
+    if not results:
         return
     yield "<h2>Peak rates</h2>"
     yield _sentences(document, "peak,")
-    most = max(r["gflops"] for r in found)  # one scale for all kinds
+    most = max(r["gflops"] for r in results)  # one scale for all kinds
     for kind in KINDS:
-        ours = [r for r in found if (("peak", kind) in peaks([r]))]
+        ours = [r for r in results if (("peak", kind) in peaks([r]))]
         if ours:
             yield f"<h3>{escape(kind)}</h3>"
             yield bars([_rate(r, kind) for r in ours], "GFLOPS, median", most=most)
@@ -174,9 +174,9 @@ def _cliffs(document: Mapping[str, Any]) -> Iterator[str]:
 
 def _pairs(document: Mapping[str, Any]) -> list[tuple[Result, Result]]:
     """Chains in floats, and the same in 8 bits."""
-    found = _right(document, "int8")
-    floats = {str(r["sizes"]): r for r in found if r["network"] == "conv_chain"}
-    return [(floats[str(r["sizes"])], r) for r in found if r["network"] == "int8_chain" and str(r["sizes"]) in floats]
+    results = _right(document, "int8")
+    floats = {str(r["sizes"]): r for r in results if r["network"] == "conv_chain"}
+    return [(floats[str(r["sizes"])], r) for r in results if r["network"] == "int8_chain" and str(r["sizes"]) in floats]
 
 
 def _int8(document: Mapping[str, Any]) -> Iterator[str]:
@@ -200,7 +200,7 @@ def _int8(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _threads(document: Mapping[str, Any]) -> Iterator[str]:
-    if found := [r for r in _right(document, "threads") if "calls_per_second" in r]:
+    if results := [r for r in _right(document, "threads") if "calls_per_second" in r]:
         head = ("configuration", "threads", "calls per second", "mean us", "p10", "p50", "p90", "p99")
         cells = [
             (
@@ -209,13 +209,13 @@ def _threads(document: Mapping[str, Any]) -> Iterator[str]:
                 *(figure(x) for x in (r["calls_per_second"], r["mean_us"])),
                 *(figure(r["times_us"][q]) for q in ("p10", "p50", "p90", "p99")),
             )
-            for r in found
+            for r in results
         ]
         yield "<h2>Threads</h2>"
         yield "<p>Each thread has a program of its own and times its own calls.</p>"
         yield from (f"<p>{escape(line)}</p>" for line in thread_findings(document))
-        for network in dict.fromkeys(r["network"] for r in found):
-            ours = [r for r in found if r["network"] == network]
+        for network in dict.fromkeys(r["network"] for r in results):
+            ours = [r for r in results if r["network"] == network]
             yield bars([_together(r) for r in ours], "calls per second of all threads together", samples=False)
         yield _table(head, cells, number=1)
 

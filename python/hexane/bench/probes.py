@@ -34,12 +34,12 @@ def configurations(probe: str, device: Device) -> list[Configuration]:
     """The configurations of a probe; "all" is every probe of the device. Raises Error for an unknown name."""
     if probe == "all":
         return [c for name in PROBES if device == "ane" or name not in ANE_ONLY for c in PROBES[name](device)]
-    made = PROBES.get(probe) or PUBLISHED.get(probe)
-    if made is None:
+    make = PROBES.get(probe) or PUBLISHED.get(probe)
+    if make is None:
         raise Error(f"[bench] got the probe {probe!r}, need one of: {', '.join((*PROBES, 'all', *PUBLISHED))}")
     if device != "ane" and probe in ANE_ONLY:
         raise Error(f"[bench] {probe}: got the device {device}, need ane: only the Neural Engine's queues have classes")
-    return list(made(device))
+    return list(make(device))
 
 
 def _conv(
@@ -163,11 +163,11 @@ def _single(
 ) -> Callable[[Device], Iterator[Configuration]]:
     """One convolution for each number of channels, 64 positions (32 for `last`), fp32 ports."""
 
-    def made(device: Device) -> Iterator[Configuration]:
+    def configured(device: Device) -> Iterator[Configuration]:
         for channels in (*widths, *last):
             yield _conv(probe, channels, 1, 1, 32 if channels in last else 64, dtype="fp32", side="weights")
 
-    return made
+    return configured
 
 
 def _inmem_peak(device: Device) -> Iterator[Configuration]:

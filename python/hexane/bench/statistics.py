@@ -69,13 +69,15 @@ def measure_together(calls: Sequence[Callable[[], Any]], seconds: float) -> Toge
     def one(call: Callable[[], Any]) -> tuple[int, list[int], int]:
         start.wait()
         began = perf_counter_ns()
-        found = _samples(call, group, began + int(seconds * 1e9))  # however many: no thread may end before the others
-        return began, found, perf_counter_ns()
+        durations = _samples(
+            call, group, began + int(seconds * 1e9)
+        )  # however many: no thread may end before the others
+        return began, durations, perf_counter_ns()
 
     with ThreadPoolExecutor(len(calls)) as pool:
         threads = list(pool.map(one, calls))
-    samples = [ns for _, found, _ in threads for ns in found]
-    per_second = math.fsum(len(found) * group / ((end - began) / 1e9) for began, found, end in threads)
+    samples = [ns for _, durations, _ in threads for ns in durations]
+    per_second = math.fsum(len(durations) * group / ((end - began) / 1e9) for began, durations, end in threads)
     mean_us = sum(samples) / len(samples) / group / 1000
     return Together(Times.of(samples, group), mean_us, per_second)
 

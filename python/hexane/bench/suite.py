@@ -40,15 +40,15 @@ def run(
         raise Error(f"[bench] device: got 'ane', need a Neural Engine: {why}")
     date, before = datetime.now(timezone.utc).isoformat(timespec="seconds"), load()
     loads: list[float] = []
-    found: list[list[dict[str, Any]]] = [[] for _ in configurations]
+    by_configuration: list[list[dict[str, Any]]] = [[] for _ in configurations]
     for _ in range(repeats):
-        for configuration, records in zip(configurations, found, strict=True):
+        for configuration, records in zip(configurations, by_configuration, strict=True):
             if not records or "error" not in records[-1]:
                 records.append(_measured(configuration, device, seconds, threads))
                 if (now := load()) is not None:
                     loads.append(now)
             told(configuration, asdict(configuration) | records[-1])
-    results = [asdict(c) | repeated(records) for c, records in zip(configurations, found, strict=True)]
+    results = [asdict(c) | repeated(records) for c, records in zip(configurations, by_configuration, strict=True)]
     return {
         "format": "hexane-bench",
         "version": VERSION,
@@ -113,11 +113,11 @@ def _measured(configuration: Configuration, device: Device, seconds: float, thre
 
 def _cliffs(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The fit of time over bytes, for each probe and growing side: floor, breaks, and times without the floor."""
-    found = []
+    cliffs = []
     for probe, side in sorted({(r["probe"], r["side"]) for r in results if r["side"]}):
         ours = [r for r in results if (r["probe"], r["side"]) == (probe, side) and "error" not in r]
         points = sorted({r[f"{side.removesuffix('s')}_bytes"]: r["times_us"]["p50"] for r in ours}.items())
         line = fit([p[0] for p in points], [p[1] for p in points])
         above = [] if line.floor is None else [{"bytes": size, "us": us - line.floor} for size, us in points]
-        found.append({"probe": probe, "side": side, "points": len(points), "above_floor": above, **asdict(line)})
-    return found
+        cliffs.append({"probe": probe, "side": side, "points": len(points), "above_floor": above, **asdict(line)})
+    return cliffs

@@ -96,15 +96,15 @@ def curve(points: Sequence[Mapping[str, float]], breaks: Sequence[Mapping[str, A
 def _steps(least: float, most: float) -> Iterator[float]:
     """1, 2, 5, 10 ... between the two; where fewer than two of them are, finer ones."""
     for digits in ((1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9), tuple(1 + i / 10 for i in range(90))):
-        found = [
+        steps = [
             d * 10.0**power
             for power in range(floor(log10(least)), ceil(log10(most)) + 1)
             for d in digits
             if least <= d * 10.0**power <= most
         ]
-        if len(found) >= 2:
+        if len(steps) >= 2:
             break
-    yield from found
+    yield from steps
 
 
 def _points(pairs: Sequence[tuple[float, float]]) -> str:

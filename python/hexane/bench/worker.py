@@ -79,15 +79,15 @@ def _estimated(network: Network) -> dict[str, Any]:
     """The estimated time of the call, and its demand on the chip: a calibration needs both."""
     chip = load_chip(detect_name().written)
     program = program_for(network.graph, chip)
-    found = estimate_program(program, chip)
-    known = {key: getattr(found, key) for key in ("latency_us", "p10_us", "p90_us", "measured_on", "extrapolated")}
+    forecast = estimate_program(program, chip)
+    known = {key: getattr(forecast, key) for key in ("latency_us", "p10_us", "p90_us", "measured_on", "extrapolated")}
     return {"estimate": known, "demand": asdict(demand(program))}
 
 
 def _compiles(device: Device) -> int:
     """How many programs the engine's compiler was asked for by this process."""
-    found = engine.find_engine(engine.own_chip())[0] if device == "ane" else None
-    return 0 if found is None else found.counters["compiled"] + found.counters["compiles_in_loads"]
+    driver = engine.find_engine(engine.own_chip())[0] if device == "ane" else None
+    return 0 if driver is None else driver.counters["compiled"] + driver.counters["compiles_in_loads"]
 
 
 def _compile(network: Network, c: Configuration, device: Device, threads: int | None, cold: bool = True) -> Model:
@@ -125,8 +125,8 @@ def _times(
         before = (lambda: time.sleep(IDLE)) if c.mode == "idle" else None
         return measure(calls[0], seconds, before=before), outputs, {}
 
-    found = measure_together(calls, seconds)
-    return found.times, outputs, {"mean_us": found.mean_us, "calls_per_second": found.calls_per_second}
+    measured = measure_together(calls, seconds)
+    return measured.times, outputs, {"mean_us": measured.mean_us, "calls_per_second": measured.calls_per_second}
 
 
 def _distance(got: Array, expected: Array) -> float:

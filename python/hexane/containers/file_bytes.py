@@ -47,9 +47,9 @@ class FileBytes:
 
     def ended(self, offset: int, end: int, what: str) -> str:
         """Text that ends with a zero byte before `end`."""
-        found = self.data.find(b"\0", offset, min(end, offset + MOST_NAME_BYTES + 1)) if offset < end else -1
-        if found < 0:
+        zero = self.data.find(b"\0", offset, min(end, offset + MOST_NAME_BYTES + 1)) if offset < end else -1
+        if zero < 0:
             raise self.fail(
                 offset, f"{what}: got no zero byte before byte {end}, need one within {MOST_NAME_BYTES} bytes"
             )
-        return self.text(offset, found - offset, what)
+        return self.text(offset, zero - offset, what)

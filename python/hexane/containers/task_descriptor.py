@@ -39,8 +39,8 @@ class TaskDescriptor:
     @property
     def unnamed(self) -> dict[int, int]:
         """Bits that no published field names, where they are not 0: by the offset of their word."""
-        found = {4 * i: word & ~mask for i, (word, mask) in enumerate(zip(self.words, _masks(), strict=True))}
-        return {offset: bits for offset, bits in found.items() if bits}
+        unnamed_bits = {4 * i: word & ~mask for i, (word, mask) in enumerate(zip(self.words, _masks(), strict=True))}
+        return {offset: bits for offset, bits in unnamed_bits.items() if bits}
 
     def __getitem__(self, path: str) -> int:
         field = _field(path)
@@ -92,25 +92,25 @@ def read_descriptors(data: bytes, offset: int = 0, size: int | None = None) -> t
     file = FileBytes(data, "descriptors")
     size = len(data) - offset if size is None else size
     file.check(offset, size, "task descriptors")
-    need, at, found = descriptor_bytes(VERSION), 0, list[TaskDescriptor]()
+    need, at, tasks = descriptor_bytes(VERSION), 0, list[TaskDescriptor]()
     while True:
         start = offset + at
         if at + need > size:
-            raise file.fail(start, f"task {len(found)}: got {size - at} bytes, need {need}")
+            raise file.fail(start, f"task {len(tasks)}: got {size - at} bytes, need {need}")
         task = TaskDescriptor(struct.unpack_from(f"<{need // 4}I", data, start))
         for block in descriptor_blocks(VERSION):
             word = task.words[block.offset // 4 - 1] if block.header is not None else None
             if word != block.header:
-                where = f"task {len(found)}, stream of {block.block}"
+                where = f"task {len(tasks)}, stream of {block.block}"
                 raise file.fail(start + block.offset - 4, f"{where}: got {word:#x}, need {block.header:#x}, version 7")
-        found.append(task)
+        tasks.append(task)
         following = task[NEXT]
         if not following:
-            return tuple(found)
+            return tuple(tasks)
         if following < at + need or following % 4:
             link = _field(NEXT).offset
             assert link is not None
-            words = f"task {len(found) - 1}, link: got {following:#x}, need 0 or a multiple of 4 from {at + need:#x} on"
+            words = f"task {len(tasks) - 1}, link: got {following:#x}, need 0 or a multiple of 4 from {at + need:#x} on"
             raise file.fail(start + link, words)
         at = following
 

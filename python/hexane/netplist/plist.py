@@ -182,24 +182,24 @@ class _Reader:
         return value
 
     def texts(self, table: Mapping[str, Any], key: str, where: str) -> list[str]:
-        found = self.need(table.get(key), list, f"{where}.{key}")
-        return [self.need(text, str, f"{where}.{key}") for text in found]
+        texts = self.need(table.get(key), list, f"{where}.{key}")
+        return [self.need(text, str, f"{where}.{key}") for text in texts]
 
     def text(self, table: Mapping[str, Any], key: str, where: str) -> str:
         result: str = self.need(table.get(key), str, f"{where}.{key}")
         return result
 
     def count(self, table: Mapping[str, Any], key: str, where: str, least: int = 0) -> int:
-        found: int = self.need(table.get(key), int, f"{where}.{key}")
-        if not least <= found <= MOST_ELEMENTS:
-            raise Error(f"[netplist] {where}.{key}: got {found}, need {least} to {MOST_ELEMENTS}")
-        return found
+        count: int = self.need(table.get(key), int, f"{where}.{key}")
+        if not least <= count <= MOST_ELEMENTS:
+            raise Error(f"[netplist] {where}.{key}: got {count}, need {least} to {MOST_ELEMENTS}")
+        return count
 
     def type(self, table: Mapping[str, Any], key: str, where: str) -> str:
-        found = self.text(table, key, where)
-        if found not in DTYPES:
-            raise Error(f"[netplist] {where}.{key}: got {found!r}, need one of: {', '.join(DTYPES)}")
-        return found
+        name = self.text(table, key, where)
+        if name not in DTYPES:
+            raise Error(f"[netplist] {where}.{key}: got {name!r}, need one of: {', '.join(DTYPES)}")
+        return name
 
     def dims(self, table: Mapping[str, Any], what: str, where: str, batch: str = "") -> Dims:
         n, c, d, h, w = (self.count(table, name, where, 1) for name in _sizes(what, (1, 1, 1, 1, 1), batch))
@@ -209,15 +209,15 @@ class _Reader:
 
     def inputs(self, procedure: Mapping[str, Any]) -> list[NetPort]:
         """One for each name; entries that different units read have to agree."""
-        found: dict[str, NetPort] = {}
+        ports: dict[str, NetPort] = {}
         for i, entry in enumerate(self.need(procedure.get("InputList"), list, "InputList")):
             where = f"InputList[{i}]"
             self.need(entry, dict, where)
             name = self.text(entry, "InputName", where)
             port = NetPort(name, self.type(entry, "InputType", where), self.dims(entry, "Input", where, "BatchSize"))
-            if found.setdefault(name, port) != port:
+            if ports.setdefault(name, port) != port:
                 raise Error(f"[netplist] {where}: got {name!r} with another type or size than before, need one")
-        return list(found.values())
+        return list(ports.values())
 
     def constant(self, network: Mapping[str, Any], name: str) -> NetConstant:
         table = self.need(network.get(name), dict, name)

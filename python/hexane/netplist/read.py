@@ -61,12 +61,12 @@ def as_graph(net: Netplist) -> Graph:
                 f" {', '.join(MEANINGS)}"
             )
         try:
-            made = meaning(_Ops(net, unit), unit, *(values[b] for b in unit.bottoms))
+            value = meaning(_Ops(net, unit), unit, *(values[b] for b in unit.bottoms))
         except Error as error:
             raise Error(f"[netplist] {unit.name}: {error}") from None
-        if unit.channels not in (0, made.shape[1]):
-            raise Error(f"[netplist] {unit.name}.OutputChannels: got {unit.channels}, need {made.shape[1]}")
-        values[unit.name] = made
+        if unit.channels not in (0, value.shape[1]):
+            raise Error(f"[netplist] {unit.name}.OutputChannels: got {unit.channels}, need {value.shape[1]}")
+        values[unit.name] = value
     inputs = tuple(values[p.name] for p in net.inputs)
     return Graph(inputs, tuple(Port(p.name, values[p.bottom]) for p in net.outputs))
 
@@ -137,14 +137,14 @@ def _elementwise(b: _Ops, u: Unit, x: Value, y: Value | None = None) -> Value:
         return b.abs(x)
     if x.shape != y.shape:
         raise Error(f"Bottom: got {x.type} and {y.type}, need equal shapes: Broadcast makes them so")
-    made = b.apply(ELEMENTWISE[kind], x, y)
-    return made if made.dtype is x.dtype else b.cast(made, dtype=x.dtype)
+    result = b.apply(ELEMENTWISE[kind], x, y)
+    return result if result.dtype is x.dtype else b.cast(result, dtype=x.dtype)
 
 
 def _scaled(b: _Ops, u: Unit, x: Value, y: Value) -> Value:
-    made = _elementwise(b, u, x, y)
+    result = _elementwise(b, u, x, y)
     # A product takes no scale: seen on M1.
-    return made if u.params["Type"] == "Mult" else b.mul(made, b.number(b.scalar("Scale", 1.0)))
+    return result if u.params["Type"] == "Mult" else b.mul(result, b.number(b.scalar("Scale", 1.0)))
 
 
 def _gain_offset(b: _Ops, u: Unit, x: Value) -> Value:
@@ -276,13 +276,13 @@ def _tile(b: _Ops, u: Unit, x: Value) -> Value:
 
 
 def _shuffle(op: str, attr: str) -> Callable[[_Ops, Unit, Value], Value]:
-    def made(b: _Ops, u: Unit, x: Value) -> Value:
+    def shuffled(b: _Ops, u: Unit, x: Value) -> Value:
         p = u.params
         if p["FactorX"] != p["FactorY"] or p.get("FactorZ", 1) != 1:
             raise Error(f"got the factors {dict(p)}, need X and Y equal and Z of 1")
         return b.apply(op, x, **{attr: _size(p["FactorX"])})
 
-    return made
+    return shuffled
 
 
 def _local_response(b: _Ops, u: Unit, x: Value) -> Value:

@@ -259,10 +259,10 @@ def _linear(w: _Writer, node: Node, x: Value, weight: Value, lut: Value | None) 
     turned = w.swapped(w.name(x), weight.shape[1], "Channel", "Width")
     place = w.place(np.asarray(weight.node.data))
     kernel = {"KernelWidth": 1, "KernelHeight": 1, "KernelDepth": 1, "KernelIndex": 0, "KernelOffset": place}
-    made = w.unit(
+    product = w.unit(
         "Conv", width, turned, Type="Conv", KernelMode="Dense", KernelType="Float16", Step=[1, 1, 1], **kernel
     )
-    return w.swapped(made, channels, "Channel", "Width")
+    return w.swapped(product, channels, "Channel", "Width")
 
 
 def _matmul(w: _Writer, node: Node, x: Value, y: Value) -> str:
@@ -276,8 +276,8 @@ def _matmul(w: _Writer, node: Node, x: Value, y: Value) -> str:
             name, shape = w.swapped(name, shape[1], "Height", "Width"), (*shape[:2], shape[3], shape[2])
         name = w.spread(name, shape, (*need[:2], *shape[2:]))
         sides.append(w.swapped(name, shape[2], "Channel", "Height"))
-    made = w.unit("MatrixMultiplication", need[2], *sides)
-    return w.swapped(made, need[1], "Channel", "Height")
+    product = w.unit("MatrixMultiplication", need[2], *sides)
+    return w.swapped(product, need[1], "Channel", "Height")
 
 
 def _attention(w: _Writer, node: Node, query: Value, key: Value, value: Value, mask: Value | None) -> str:
@@ -289,8 +289,8 @@ def _attention(w: _Writer, node: Node, query: Value, key: Value, value: Value, m
             shape = w.four(v)
             sides.append(w.swapped(w.name(v), shape[2], "Channel", "Height"))
     scale = w.constant(np.array(node.attrs["scale"], np.float16), (1, 1, 1, 1, 1), "Float16")
-    made = w.unit("SDPA", need[2], *sides[:3], scale, *sides[3:], SubtractMax=True)
-    return w.swapped(made, need[1], "Channel", "Height")
+    result = w.unit("SDPA", need[2], *sides[:3], scale, *sides[3:], SubtractMax=True)
+    return w.swapped(result, need[1], "Channel", "Height")
 
 
 def _pool(w: _Writer, node: Node, x: Value) -> str:

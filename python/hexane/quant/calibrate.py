@@ -30,8 +30,8 @@ def not_fp32(network: Network, names: Sequence[str], feeds: Iterable[Feed], comp
     """The tensors with another dtype, by the first feed."""
     inputs = {port.name for port in network.proto.graph.input}
     for feed in feeds:
-        found = {**feed, **compile(showing(network.proto, [n for n in names if n not in inputs]))(feed)}
-        return frozenset(name for name in names if found[name].dtype != np.float32)
+        arrays = {**feed, **compile(showing(network.proto, [n for n in names if n not in inputs]))(feed)}
+        return frozenset(name for name in names if arrays[name].dtype != np.float32)
     raise Error("[quantize] calibration: got no inputs, need at least one")
 
 
@@ -46,16 +46,16 @@ def histograms(
     inputs = {port.name for port in network.proto.graph.input}
     run = _with_feeds(compile(showing(network.proto, [name for name in names if name not in inputs])))
     low, high = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0.0)
-    for index, found in enumerate(each(run, feeds)):
+    for index, arrays in enumerate(each(run, feeds)):
         for name in names:
-            if found[name].size:
-                low[name] = min(low[name], _finite(found[name].min(), name, index))
-                high[name] = max(high[name], _finite(found[name].max(), name, index))
+            if arrays[name].size:
+                low[name] = min(low[name], _finite(arrays[name].min(), name, index))
+                high[name] = max(high[name], _finite(arrays[name].max(), name, index))
     result = [Histogram(min(low[n] for n in group), max(high[n] for n in group)) for group in groups]
-    for found in each(run, feeds) if counted else ():
+    for arrays in each(run, feeds) if counted else ():
         for histogram, group in zip(result, groups, strict=True):
             for name in group:
-                histogram.add(found[name])
+                histogram.add(arrays[name])
     return result
 
 

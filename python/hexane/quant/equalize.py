@@ -42,10 +42,10 @@ def equalized(network: Network, layers: Sequence[QuantLayer], feeds: Iterable[Fe
         return network
     names = {pair.second.activations[0] for pair in pairs}
     most: dict[str, Array] = {}
-    for found in each(compile(showing(network.proto, sorted(names))), feeds):
+    for arrays in each(compile(showing(network.proto, sorted(names))), feeds):
         for pair in pairs:
             name = pair.second.activations[0]
-            here = np.abs(by_channel(found[name], pair)).max(axis=1, initial=0)
+            here = np.abs(by_channel(arrays[name], pair)).max(axis=1, initial=0)
             most[name] = np.maximum(most.get(name, here), here)
     changed: dict[str, Array] = {}
     nodes = list(network.nodes)
@@ -83,15 +83,15 @@ def by_channel(activation: Array, pair: Pair) -> Array:
 
 def find_pairs(network: Network, layers: Sequence[QuantLayer]) -> list[Pair]:
     """Layers whose result, through ops that commute with positive factors, only one other layer reads."""
-    made = {name: (i, node) for i, node in enumerate(network.nodes) for name in node.output}
+    makers = {name: (i, node) for i, node in enumerate(network.nodes) for name in node.output}
     by_index = {layer.index: layer for layer in layers}
     pairs = []
     for second in layers:
         if second.weight is None or network.reads[second.weight] != 1:
             continue
         name, flat = second.activations[0], False
-        while name in made and network.reads[name] == 1 and name not in network.hidden:
-            index, node = made[name]
+        while name in makers and network.reads[name] == 1 and name not in network.hidden:
+            index, node = makers[name]
             if index in by_index:
                 pair = _pair(network, by_index[index], second, flat)
                 pairs += [] if pair is None else [pair]

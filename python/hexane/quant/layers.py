@@ -67,12 +67,12 @@ def find_layers(network: Network) -> tuple[QuantLayer, ...]:
 
     Raises Error where there is none, and for weights and biases that are not finite.
     """
-    found = [_layer(i, node, network.constants) for i, node in enumerate(network.nodes)]
-    counts = Counter(layer.name for layer in found if layer is not None)
+    candidates = [_layer(i, node, network.constants) for i, node in enumerate(network.nodes)]
+    counts = Counter(layer.name for layer in candidates if layer is not None)
     outputs = [node.output[0] if node.output else "" for node in network.nodes]
     layers = tuple(
         layer if counts[layer.name] == 1 else replace(layer, name=f"{layer.name} ({outputs[layer.index]})")
-        for layer in found
+        for layer in candidates
         if layer is not None
     )
     if not layers:
@@ -145,14 +145,14 @@ def reads_rounded(node: onnx.NodeProto, rounded: Collection[str], images: Set[st
 
 def find_images(network: Network) -> set[str]:
     """Results of convolutions, and of later ops that keep the form of an image."""
-    found: set[str] = set()
+    images: set[str] = set()
     for node in network.nodes:
         keeps = node.op_type in (*EPILOGUES, *MOVES, *MEANS, "Add", "Concat", "BatchNormalization")
         if is_standard(node) and (
-            node.op_type in ("Conv", "ConvTranspose") or (keeps and not found.isdisjoint(node.input))
+            node.op_type in ("Conv", "ConvTranspose") or (keeps and not images.isdisjoint(node.input))
         ):
-            found |= set(node.output)
-    return found
+            images |= set(node.output)
+    return images
 
 
 class _Groups:
@@ -170,10 +170,10 @@ class _Groups:
         self._root[self.find(a)] = self.find(b)
 
     def sets(self, names: Iterable[str]) -> tuple[tuple[str, ...], ...]:
-        found: dict[str, list[str]] = {}
+        groups: dict[str, list[str]] = {}
         for name in sorted(names):
-            found.setdefault(self.find(name), []).append(name)
-        return tuple(tuple(group) for group in found.values())
+            groups.setdefault(self.find(name), []).append(name)
+        return tuple(tuple(group) for group in groups.values())
 
 
 def _layer(index: int, node: onnx.NodeProto, known: Mapping[str, Array]) -> QuantLayer | None:

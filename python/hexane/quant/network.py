@@ -128,8 +128,8 @@ def _array(tensor: TensorProto, command: str, folder: Path | None = None, raw: m
 
 
 def _of_opset(proto: onnx.ModelProto, least: int, command: str) -> onnx.ModelProto:
-    found = [entry for entry in proto.opset_import if entry.domain in _DOMAINS]
-    version = found[0].version if found else least
+    entries = [entry for entry in proto.opset_import if entry.domain in _DOMAINS]
+    version = entries[0].version if entries else least
     if version < least:
         try:
             proto = version_converter.convert_version(proto, least)

@@ -103,8 +103,8 @@ def quantize_weights(network: Network, asked: Quantization) -> tuple[onnx.ModelP
         stored = encoded.weights.get(layer.name)
         dtype, scales = ("float", 0) if stored is None else (asked.weight_dtype, stored.grid.scale.size)
         reports.append(QuantizedLayer(layer.name, layer.op, dtype, scales, None, None, None))
-    made = write_dynamic(network, kept, encoded.weights) if asked.dynamic else write(network, kept, encoded)
-    return made, tuple(reports)
+    result = write_dynamic(network, kept, encoded.weights) if asked.dynamic else write(network, kept, encoded)
+    return result, tuple(reports)
 
 
 def _planned(
@@ -132,9 +132,9 @@ def _chosen(trial: _Trial, tolerance: float | None) -> tuple[set[str], float]:
     kept, least, most = None, 0, len(ordered)  # ordered[:least] keep the tolerance, ordered[:most] do not
     while most - least > 1:
         middle = (least + most) // 2
-        found = trial.error(set(ordered[:middle]))
-        if found <= tolerance:
-            least, kept = middle, found
+        distance = trial.error(set(ordered[:middle]))
+        if distance <= tolerance:
+            least, kept = middle, distance
         else:
             most = middle
     if kept is None:
@@ -149,10 +149,10 @@ def _activation_grids(
     network: Network, plan: Plan, feeds: Iterable[Feed], asked: Quantization, compile: Compile
 ) -> dict[str, Grid]:
     method = "minmax" if asked.dtype == "int16" else asked.method
-    found = histograms(network, plan.groups, feeds, compile, counted=method != "minmax")
+    by_group = histograms(network, plan.groups, feeds, compile, counted=method != "minmax")
     info = np.iinfo(asked.dtype)
     grids: dict[str, Grid] = {}
-    for histogram, group in zip(found, plan.groups, strict=True):
+    for histogram, group in zip(by_group, plan.groups, strict=True):
         low, high = RANGES[method](histogram, int(info.max) - int(info.min), asked.percentile)
         grids |= dict.fromkeys(group, activation_grid(low, high, asked.dtype))
     return grids

@@ -39,31 +39,31 @@ class Histogram:
 Ends = tuple[float, float]
 
 
-def minmax(found: Histogram, steps: int, percentile: float) -> Ends:
-    return found.low, found.high
+def minmax(histogram: Histogram, steps: int, percentile: float) -> Ends:
+    return histogram.low, histogram.high
 
 
-def percentile(found: Histogram, steps: int, percentile: float) -> Ends:
+def percentile(histogram: Histogram, steps: int, percentile: float) -> Ends:
     """The range between two percentiles of the nonzero numbers."""
-    total = found.counts.sum()
+    total = histogram.counts.sum()
     if not total:
-        return found.low, found.high
-    part = np.cumsum(found.counts) / total
+        return histogram.low, histogram.high
+    part = np.cumsum(histogram.counts) / total
     outside = 1 - percentile / 100
-    centres = found.centres
-    low = found.low if part[0] > outside else float(centres[np.searchsorted(part, outside)])
-    high = found.high if 1 - part[-2] > outside else float(centres[np.searchsorted(part, 1 - outside)])
+    centres = histogram.centres
+    low = histogram.low if part[0] > outside else float(centres[np.searchsorted(part, outside)])
+    high = histogram.high if 1 - part[-2] > outside else float(centres[np.searchsorted(part, 1 - outside)])
     return min(low, 0.0), max(high, 0.0)
 
 
-def mse(found: Histogram, steps: int, percentile: float) -> Ends:
+def mse(histogram: Histogram, steps: int, percentile: float) -> Ends:
     """The ends with the least sum of squared errors: first both drawn in alike, then each by itself."""
-    if not found.counts.any():
-        return found.low, found.high
-    used = found.counts > 0
-    more = unseen(found)
-    numbers = np.concatenate([found.centres[used], more])
-    counts = np.concatenate([found.counts[used], np.full(len(more), 1 / len(EXCESSES))])
+    if not histogram.counts.any():
+        return histogram.low, histogram.high
+    used = histogram.counts > 0
+    more = unseen(histogram)
+    numbers = np.concatenate([histogram.centres[used], more])
+    counts = np.concatenate([histogram.counts[used], np.full(len(more), 1 / len(EXCESSES))])
 
     def error(ends: Ends) -> float:
         low, high = ends
@@ -75,21 +75,21 @@ def mse(found: Histogram, steps: int, percentile: float) -> Ends:
         inside = np.clip(np.rint((numbers - low) / step), 0, steps) * step + low
         return float((counts * (inside - numbers) ** 2).sum())
 
-    low, high = min(((found.low * p, found.high * p) for p in WIDER), key=error)
+    low, high = min(((histogram.low * p, histogram.high * p) for p in WIDER), key=error)
     for _ in range(2):
-        low = min((found.low * p for p in WIDER), key=lambda end: error((end, high)))
-        high = min((found.high * p for p in WIDER), key=lambda end: error((low, end)))
+        low = min((histogram.low * p for p in WIDER), key=lambda end: error((end, high)))
+        high = min((histogram.high * p for p in WIDER), key=lambda end: error((low, end)))
     return low, high
 
 
-def unseen(found: Histogram) -> Array:
+def unseen(histogram: Histogram) -> Array:
     """Numbers that calibration has not shown: one beyond each end, in equal parts. By how much is as for an exponential
     tail: its mean is that of what the outermost sqrt(n) of n numbers exceed the least of them by, so that an end where
     many numbers are equal, as of a Clip, stays where it is."""
     numbers = [np.empty(0)]
-    for side, end in ((1, found.high), (-1, found.low)):
-        outward = side * found.centres[::-side]  # outermost first
-        counts = found.counts[::-side][outward > 0]
+    for side, end in ((1, histogram.high), (-1, histogram.low)):
+        outward = side * histogram.centres[::-side]  # outermost first
+        counts = histogram.counts[::-side][outward > 0]
         if not counts.any():
             continue
         count = np.cumsum(counts)
@@ -99,23 +99,23 @@ def unseen(found: Histogram) -> Array:
     return np.concatenate(numbers)
 
 
-def entropy(found: Histogram, steps: int, percentile: float) -> Ends:
+def entropy(histogram: Histogram, steps: int, percentile: float) -> Ends:
     """The ends, both drawn in alike, for which what the integers say of the distribution differs least from it: the
     relative entropy of the counts within the ends, those beyond counted at the ends, and of these counts shared evenly
     among the bins of each integer that are not empty."""
-    if not found.counts.any():
-        return found.low, found.high
-    edges = np.linspace(found.low, found.high, BINS + 1)
-    centres = found.centres
+    if not histogram.counts.any():
+        return histogram.low, histogram.high
+    edges = np.linspace(histogram.low, histogram.high, BINS + 1)
+    centres = histogram.centres
 
     def divergence(ends: Ends) -> float:
         low, high = ends
         first = min(max(int(np.searchsorted(edges, low, "right")) - 1, 0), BINS - 1)
         last = min(max(int(np.searchsorted(edges, high, "left")), first + 1), BINS)
-        inside = found.counts[first:last].astype(np.float64)
+        inside = histogram.counts[first:last].astype(np.float64)
         true = inside.copy()
-        true[0] += found.counts[:first].sum()
-        true[-1] += found.counts[last:].sum()
+        true[0] += histogram.counts[:first].sum()
+        true[-1] += histogram.counts[last:].sum()
         integer = np.rint((centres[first:last] - low) / max((high - low) / steps, 1e-300)).astype(np.int64)
         integer -= integer.min()
         used = inside > 0
@@ -127,7 +127,7 @@ def entropy(found: Histogram, steps: int, percentile: float) -> Ends:
         true, said = true[known] / true.sum(), said[known] / said.sum()
         return float((true * np.log(true / said)).sum())
 
-    return min(((found.low * p, found.high * p) for p in PARTS), key=divergence)
+    return min(((histogram.low * p, histogram.high * p) for p in PARTS), key=divergence)
 
 
 RANGES: dict[str, Callable[[Histogram, int, float], Ends]] = {

@@ -46,8 +46,8 @@ def changes(
     nodes = list(network.nodes)
     results = {layer.name: nodes[layer.index].output[0] for layer in layers}
     run = compile(showing(model, dict.fromkeys([*results.values(), *twins.values()])))
-    found = {layer.name: Change() for layer in layers}
+    by_layer = {layer.name: Change() for layer in layers}
     for values in each(run, feeds):
         for layer in layers:
-            found[layer.name].add(values[results[layer.name]], values[twins[layer.name]], layer.channel_axis)
-    return found
+            by_layer[layer.name].add(values[results[layer.name]], values[twins[layer.name]], layer.channel_axis)
+    return by_layer

@@ -21,7 +21,7 @@ def unfused(nodes: Iterable[onnx.NodeProto], command: str) -> tuple[list[onnx.No
 
     Raises Error for images in blocks of channels, whose weights are in an order of one machine.
     """
-    made: list[onnx.NodeProto] = []
+    result: list[onnx.NodeProto] = []
     tensors: list[TensorProto] = []
     for node in nodes:
         if node.domain == NCHWC:
@@ -32,10 +32,10 @@ def unfused(nodes: Iterable[onnx.NodeProto], command: str) -> tuple[list[onnx.No
         if node.domain == MICROSOFT and node.op_type in _PLAIN:
             parts = list(_parts(node, tensors, command))
             parts[-1].output[:] = node.output
-            made += parts
+            result += parts
         else:
-            made.append(node)
-    return made, tensors
+            result.append(node)
+    return result, tensors
 
 
 def _parts(node: onnx.NodeProto, tensors: list[TensorProto], command: str) -> Iterator[onnx.NodeProto]:

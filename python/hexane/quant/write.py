@@ -35,12 +35,12 @@ class Writer:
     weights: dict[tuple[str, bytes], str] = field(default_factory=dict)
 
     def unique(self, name: str) -> str:
-        found, count = name, 1
-        while found in self.names:
+        free, count = name, 1
+        while free in self.names:
             count += 1
-            found = f"{name}_{count}"
-        self.names.add(found)
-        return found
+            free = f"{name}_{count}"
+        self.names.add(free)
+        return free
 
     def constant(self, name: str, array: Array) -> str:
         name = self.unique(name)

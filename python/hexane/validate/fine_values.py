@@ -69,7 +69,7 @@ def fine_makers(nodes: Sequence[Node], counts: Mapping[Value, int], may_leave: C
                 readers.setdefault(value, []).append(node)
     read = Counter({value: len(users) for value, users in readers.items()})
     fine: dict[Value, Fine] = {}
-    found: dict[int, str] = {}
+    reasons: dict[int, str] = {}
     large: dict[Value, float] = {}
     gains: dict[Value, float] = {}  # the size of what numbers near 1 have become by constant factors
 
@@ -78,7 +78,7 @@ def fine_makers(nodes: Sequence[Node], counts: Mapping[Value, int], may_leave: C
             shares = [v.node for v in value.node.inputs if v is not None and _is_share(value.node, v, gains)]
             for node in (value.node, *shares):
                 if may_leave(node):
-                    found.setdefault(id(node), reason)
+                    reasons.setdefault(id(node), reason)
             value = fine[value].before
 
     for node in nodes:
@@ -90,18 +90,18 @@ def fine_makers(nodes: Sequence[Node], counts: Mapping[Value, int], may_leave: C
             )
             decided(value, reason)
             if may_leave(node):
-                found.setdefault(id(node), reason)
+                reasons.setdefault(id(node), reason)
             if (size := _reciprocal(node, fine[value].size)) > LARGEST:
                 large[node.values[0]] = size
         if (gain := _gain(node, gains)) is not None:
             gains[node.values[0]] = gain
-        made = _made(node, fine, gains)
-        if made is None:
+        result = _made(node, fine, gains)
+        if result is None:
             continue
-        fine[node.values[0]] = made
-        if made.whole and made.size < FEW_DIGITS and counts.get(node.values[0], 0) > read[node.values[0]]:
-            decided(node.values[0], f"its results are as small as {made.size:.3g}, which fp16 does not hold")
-    return Makers(found, large)
+        fine[node.values[0]] = result
+        if result.whole and result.size < FEW_DIGITS and counts.get(node.values[0], 0) > read[node.values[0]]:
+            decided(node.values[0], f"its results are as small as {result.size:.3g}, which fp16 does not hold")
+    return Makers(reasons, large)
 
 
 def _reciprocal(node: Node, size: float) -> float:

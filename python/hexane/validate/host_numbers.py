@@ -12,9 +12,9 @@ def host_numbers(
     nodes: Sequence[Node], may_leave: Callable[[Node], bool], counts: Mapping[Value, int] | None = None
 ) -> dict[int, str]:
     """By id: the nodes that leave the engine, and why. nodes, may_leave, counts: as `wide_readers` has them."""
-    found = wide_readers(nodes, may_leave, counts)
+    readers = wide_readers(nodes, may_leave, counts)
     chains = fp32_chains(nodes)
-    return found | {id(node): chains[id(node)] for node in nodes if id(node) in chains and may_leave(node)}
+    return readers | {id(node): chains[id(node)] for node in nodes if id(node) in chains and may_leave(node)}
 
 
 def kept_whole(nodes: Sequence[Node], counts: Mapping[Value, int]) -> dict[int, str]:

@@ -54,4 +54,4 @@ def validate(
 
 
 def _found(layer: str, rules: Sequence[Rule], call: Call) -> list[Verdict]:
-    return [verdict(layer, rule, found) for rule in rules if (found := rule.refuses(call))]
+    return [verdict(layer, rule, refused) for rule in rules if (refused := rule.refuses(call))]

@@ -22,8 +22,8 @@ def layer_calls(node: Node, constant: tuple[bool, ...], key: Any) -> tuple[Layer
         if len(_calls_of) >= MOST_KNOWN:
             _calls_of.clear()
         try:
-            made = [node] if node.op in KEPT else lower_node(node, constant)
-            records = [(OPS[KEPT.get(layer.op, layer.op)], layer) for layer in made]
+            layers = [node] if node.op in KEPT else lower_node(node, constant)
+            records = [(OPS[KEPT.get(layer.op, layer.op)], layer) for layer in layers]
             known = tuple([op.call(layer) for op, layer in records if op.call is not None])
         except IgnoredError:
             raise

@@ -55,14 +55,14 @@ def _mil_program(node: Node, constant: Sequence[bool]) -> str | list[Node]:
     if reason := next(_no_ports(node, constant), ""):
         return reason
     try:
-        made = mil_nodes(_with_numbers(node))
-        for found in made:
-            check_node(found)
+        nodes = mil_nodes(_with_numbers(node))
+        for inner in nodes:
+            check_node(inner)
     except IgnoredError:
         raise
     except Error as error:
         return f"MIL cannot say it: {str(error).removeprefix('[emit] ').removeprefix(f'{node.where}: ')}"
-    return made
+    return nodes
 
 
 def _no_ports(node: Node, constant: Sequence[bool]) -> Iterator[str]:

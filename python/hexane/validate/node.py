@@ -123,13 +123,13 @@ def _in_a_program(
         return kept
     if joins_width_slices(node) and cache.chip.hazards.width_slice_concat:
         kept = replace(kept, reason=f"{kept.reason}; {joined_slices(cache.chip).reason}")
-    made = mil_program(node, constant, key)
-    if isinstance(made, str):
-        return judged("host", made, "programs in MIL")
-    for found in made:
-        inner = judge_inside(found, cache.chip)
+    program = mil_program(node, constant, key)
+    if isinstance(program, str):
+        return judged("host", program, "programs in MIL")
+    for part in program:
+        inner = judge_inside(part, cache.chip)
         if inner.verdict not in ("native", "decomposed"):
-            return judged("host", f"MIL writes it with {found.op}: {inner.reason}", "programs in MIL")
+            return judged("host", f"MIL writes it with {part.op}: {inner.reason}", "programs in MIL")
     return kept
 
 
@@ -151,25 +151,25 @@ def _judge(node: Node, key: Any, constant: tuple[bool, ...], cache: VerdictCache
     live = live_types(op, types, constant)
     if any(t.dtype is FP64 and t.size <= 1 for t in (*live, *outputs)):
         return WIDE_NUMBER
-    found = [first]
+    verdicts = [first]
     if not plain((*live, *outputs), cache):
-        found += [*integers(op, live, outputs, chip), *extents(op, (*live, *outputs), cache)]
+        verdicts += [*integers(op, live, outputs, chip), *extents(op, (*live, *outputs), cache)]
     if op in OWN_EXTENTS:
-        found += OWN_EXTENTS[op](live[0] if live else outputs[0], attrs, chip)
+        verdicts += OWN_EXTENTS[op](live[0] if live else outputs[0], attrs, chip)
     if first.verdict in ("native", "decomposed"):
         calls = layer_calls(node, constant, key)
         own = floors()[op].layer if op in floors() else ""
         if isinstance(calls, str):
-            found += [judged("host", calls, "layers of the engine")] if first.verdict == "native" else []
+            verdicts += [judged("host", calls, "layers of the engine")] if first.verdict == "native" else []
         else:
             for call in calls:
                 refused = validate(call.layer, call.types, call.attrs, chip, call.output)
                 if call.layer != own and len(calls) > 1:  # retargeting rewrites the op, or reports the reason
                     refused = [replace(v, verdict="decomposed") for v in refused]
-                found += refused
+                verdicts += refused
     if last:
-        found.append(CHANNELS_LAST)
-    worst = first if len(found) == 1 else max(found, key=lambda v: KINDS.index(v.verdict))
+        verdicts.append(CHANNELS_LAST)
+    worst = first if len(verdicts) == 1 else max(verdicts, key=lambda v: KINDS.index(v.verdict))
     danger = hazard_of(op, types, attrs, chip) if worst.verdict in ("native", "decomposed") else None
     return worst if danger is None else replace(worst, reason=f"{worst.reason}; {danger.reason}")
 

@@ -118,10 +118,10 @@ def inputs(count: int) -> Rule:
     return own(f"got %d inputs, need {count}", lambda c: len(c.types) != count and (len(c.types),))
 
 
-def verdict(layer: str, rule: Rule, found: Found) -> Verdict:
+def verdict(layer: str, rule: Rule, numbers: Found) -> Verdict:
     """The rejection by a rule that found something."""
     words = rule.reject.replace("%zd", "%d").replace("%ld", "%d")
-    filled = words % found if isinstance(found, tuple) else words
+    filled = words % numbers if isinstance(numbers, tuple) else words
     accepted = rule.stage == "lowering"
     return Verdict(
         verdict=rule.kind,

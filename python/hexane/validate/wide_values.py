@@ -115,23 +115,23 @@ def _walk(nodes: Sequence[Node], may_leave: Callable[[Node], bool], counts: Mapp
     scaled: set[Value] = set()  # values that are beyond fp16 by these factors
     fine = Makers({}, {}) if counts is None else fine_makers(nodes, counts, may_leave)
     counts = counts or Counter(v for node in nodes for v in node.inputs if v is not None)
-    found: dict[int, str] = {}
+    reasons: dict[int, str] = {}
     factors: dict[int, str] = {}
     limited = {node.inputs[0] for node in nodes if node.op == "quantize"}  # which ends what is beyond its integers
     for node in nodes:
         wide = next((v for v in node.inputs if v is not None and _reads_wide(v, known)), None)
         if wide is not None and may_leave(node):
-            found[id(node)] = _reason(wide.node.op, known[wide])
+            reasons[id(node)] = _reason(wide.node.op, known[wide])
             if node.op in SCALES:
-                factors[id(node)] = found[id(node)]
-            _add_scales(node, wide, may_leave, found)
+                factors[id(node)] = reasons[id(node)]
+            _add_scales(node, wide, may_leave, reasons)
         if node.op == "cast" and node.types[0].dtype.kind in ("int", "uint") and node.types[0].dtype.bits >= 16:
-            found |= {id(n): ROUNDS for n in _rounded(node) if may_leave(n)}
+            reasons |= {id(n): ROUNDS for n in _rounded(node) if may_leave(n)}
         ends = _ends(node, known, masks.get(id(node), ()), clamps=wide is None and may_leave(node))
         if _is_wide(ends) and wide is None:
             ends = _ends(node, known, masks.get(id(node), ()), clamps=False)  # the host has its constants as they are
             if node.types[0].dtype.kind == "float" and may_leave(node):
-                found[id(node)] = _reason("its results", ends)
+                reasons[id(node)] = _reason("its results", ends)
         if ends is None and (gain := _gain(node, gains, masks.get(id(node), ()))) is not None:
             size, largest = gain
             if node.op in ("mul", "real_div") and size > MOST_FACTOR and node.values[0] not in limited:
@@ -142,7 +142,7 @@ def _walk(nodes: Sequence[Node], may_leave: Callable[[Node], bool], counts: Mapp
                     ends = -size, size
                     scaled.add(node.values[0])
                 if may_leave(node):
-                    found[id(node)] = factors[id(node)] = _of_factors(size, largest)
+                    reasons[id(node)] = factors[id(node)] = _of_factors(size, largest)
             gains[node.values[0]] = size
         elif ends is None and wide is not None and (_keeps_size(node) or _scales(node, wide, scaled)):
             ends = known[wide]  # beside operands near 1
@@ -155,7 +155,7 @@ def _walk(nodes: Sequence[Node], may_leave: Callable[[Node], bool], counts: Mapp
             scaled.add(node.values[0])
         if ends is not None:
             known.update(dict.fromkeys(node.values, ends))
-    return _Wide({**fine.found, **found}, {**fine.found, **factors})
+    return _Wide({**fine.found, **reasons}, {**fine.found, **factors})
 
 
 def _keeps_size(node: Node) -> bool:
@@ -402,15 +402,15 @@ def _sum_of_products(node: Node) -> float:
     return float(terms) * 255.0 * 255.0
 
 
-def _add_scales(node: Node, wide: Value, may_leave: Callable[[Node], bool], found: dict[int, str]) -> None:
+def _add_scales(node: Node, wide: Value, may_leave: Callable[[Node], bool], reasons: dict[int, str]) -> None:
     """Products of scales are small: in fp16 they would keep few digits, or vanish."""
     stack: list[Node] = [v.node for v in node.inputs if v is not None and v != wide]
     while stack:
         scale = stack.pop()
-        if scale.op in LEAVES or id(scale) in found or scale.types[0].size != 1:
+        if scale.op in LEAVES or id(scale) in reasons or scale.types[0].size != 1:
             continue
         if not (OPS[scale.op].elementwise or OPS[scale.op].moves):
             continue
         if may_leave(scale):
-            found[id(scale)] = f"it is part of the scale of {wide.node.op}, which is larger than fp16 holds"
+            reasons[id(scale)] = f"it is part of the scale of {wide.node.op}, which is larger than fp16 holds"
         stack += [v.node for v in scale.inputs if v is not None]
