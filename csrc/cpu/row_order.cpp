@@ -77,7 +77,7 @@ RowOrder::RowOrder(const plan::Plan& plan, size_t first, size_t end) : plan_(pla
       uint64_t& to = spaces_[out.space].bytes[out.offset];
       to = std::max(to, out.offset + plan::extent_bytes(out, plan.dtype(out)));
     }
-  for (Written& space : spaces_) {  // joined, so that they are disjoint
+  for (SpaceRows& space : spaces_) {  // joined, so that they are disjoint
     std::map<uint64_t, uint64_t> joined;
     for (const auto& [begin, to] : space.bytes) {
       if (!joined.empty() && joined.rbegin()->second >= begin)
@@ -149,7 +149,7 @@ void RowOrder::count(int64_t rows) {
   if (rows_left_ < 0) fail("plan", "loop: got too many rows to follow, need fewer");
 }
 
-std::map<uint64_t, RowOrder::Row>::iterator RowOrder::Written::from(uint64_t begin) {
+std::map<uint64_t, RowOrder::Row>::iterator RowOrder::SpaceRows::from(uint64_t begin) {
   const auto at = rows.lower_bound(begin - std::min(begin, interleaved));
   return at == rows.begin() ? at : std::prev(at);
 }
@@ -183,7 +183,7 @@ bool RowOrder::is_there(uint32_t id, uint32_t axis, int64_t row) {
   const PlanTensor& in = plan_.tensors[id];
   const Bytes bytes = bytes_of_row(plan_, in, axis, row);
   if (bytes.end == 0) return false;
-  Written& space = spaces_[in.space];
+  SpaceRows& space = spaces_[in.space];
   const auto found = space.rows.find(bytes.begin);
   if (found != space.rows.end() && found->second.end == bytes.end && found->second.index == row &&
       plan::is_same_view(plan_.tensors[found->second.tensor], in))
@@ -218,7 +218,7 @@ void RowOrder::write(uint32_t id, uint32_t axis, int64_t row) {
   const bool apart = bytes.end != 0;  // else everything of the tensor is lost to readers
   const PlanTensor alone = apart ? row_of(out, axis, row) : out;
   const Bytes lost = apart ? bytes : Bytes{out.offset, out.offset + plan::extent_bytes(out, plan_.dtype(out))};
-  Written& space = spaces_[out.space];
+  SpaceRows& space = spaces_[out.space];
   for (auto at = space.from(lost.begin); at != space.rows.end() && at->first < lost.end;) {
     const Row& other = at->second;
     const uint64_t other_bytes = other.end - at->first;

@@ -30,7 +30,7 @@ class RowOrder {
     uint32_t axis;
     int64_t index;
   };
-  struct Written {
+  struct SpaceRows {
     std::map<uint64_t, uint64_t> bytes;  // all bytes that the loop writes, by their begin
     std::map<uint64_t, Row> rows;        // the valid rows
     uint64_t interleaved = 0;            // the most bytes of a row that has elements of another between its own
@@ -47,7 +47,7 @@ class RowOrder {
   void write(uint32_t id, uint32_t axis, int64_t row);
 
   const plan::Plan& plan_;
-  std::vector<Written> spaces_;
+  std::vector<SpaceRows> spaces_;
   std::map<std::vector<uint32_t>, bool> covered_;  // a tensor, then others: whether one row of it is in rows of theirs
   int64_t rows_left_ = int64_t{1} << 24;           // a hostile plan does not take longer than well under a minute
 };

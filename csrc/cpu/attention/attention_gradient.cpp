@@ -129,7 +129,7 @@ int64_t cost(const Call& call) {
 }
 
 // The scratch of one thread, all floats.
-struct Room {
+struct Buffers {
   float *keys, *values;     // panels of columns of scores: E rows for each key
   float* key_columns;       // panels of columns of the query's gradient: L rows
   float* queries;           // of a block, times the scale
@@ -139,7 +139,7 @@ struct Room {
   float *key_sums, *value_sums;
   int64_t size;
 
-  Room(const State& s, float* at) {
+  Buffers(const State& s, float* at) {
     const float* begin = at;
     const auto take = [&](int64_t n) { return std::exchange(at, at + n); };
     keys = take(s.depth * s.row_pitch);
@@ -158,7 +158,7 @@ struct Room {
 
 int64_t scratch(const Call& call) {
   alignas(64) static float none[1];
-  return 4 * Room(call.state<State>(), none).size;
+  return 4 * Buffers(call.state<State>(), none).size;
 }
 
 const ResolvedEpilogue kNoEpilogue{};
@@ -190,7 +190,7 @@ void multiply_rows(int64_t count, int64_t length, const float* panels, int64_t p
 }
 
 // sums += turned' packed, over the queries of a block, for `keys` rows of sums.
-void add_products(const State& s, const Room& room, int64_t count, int64_t keys, float* sums) {
+void add_products(const State& s, const Buffers& buffers, int64_t count, int64_t keys, float* sums) {
   const float* rows[kTileRows];
   Tile tile = empty_tile(rows);
   tile.length = count;
@@ -200,11 +200,11 @@ void add_products(const State& s, const Room& room, int64_t count, int64_t keys,
   tile.first_block = tile.last_block = false;
   for (tile.column = 0; tile.column < s.depth_pitch; tile.column += tile.num_panels * kPanelLanes) {
     tile.num_panels = static_cast<int>(std::min(kTilePanels, (s.depth_pitch - tile.column) / kPanelLanes));
-    tile.panels = reinterpret_cast<const std::byte*>(room.packed) + tile.column / kPanelLanes * tile.panel_bytes;
+    tile.panels = reinterpret_cast<const std::byte*>(buffers.packed) + tile.column / kPanelLanes * tile.panel_bytes;
     for (int64_t key = 0; key < keys; key += tile.rows) {
       tile.rows = static_cast<int>(std::min(kTileRows, keys - key));
       tile.sums = sums + key * s.depth_pitch + tile.column;
-      for (int i = 0; i < tile.rows; ++i) rows[i] = room.turned + (key + i) * kBlockQueries;
+      for (int i = 0; i < tile.rows; ++i) rows[i] = buffers.turned + (key + i) * kBlockQueries;
       gemm_ops().tile_fp32(tile);
     }
   }
@@ -262,54 +262,54 @@ void weigh(const Call& call, const State& s, const std::byte* mask, int64_t quer
 }
 
 // All of one matrix: at[i] is where operand i of it lies.
-void run_matrix(const Call& call, const State& s, std::byte* const* at, const Room& room) {
+void run_matrix(const Call& call, const State& s, std::byte* const* at, const Buffers& buffers) {
   const bool causal = call.attributes<Attrs>().causal != 0;
   const V scale = set(static_cast<float>(call.attributes<Attrs>().scale));
-  pack(columns_of(at[kKey], s.rows, s.depth, s.row_strides[kKey], 4), room.keys);
-  pack(columns_of(at[kValue], s.rows, s.depth, s.row_strides[kValue], 4), room.values);
-  pack(columns_of(at[kKey], s.depth, s.rows, 4, s.row_strides[kKey]), room.key_columns);
-  std::fill_n(room.key_sums, s.row_pitch * s.depth_pitch, 0.0f);
-  std::fill_n(room.value_sums, s.row_pitch * s.depth_pitch, 0.0f);
+  pack(columns_of(at[kKey], s.rows, s.depth, s.row_strides[kKey], 4), buffers.keys);
+  pack(columns_of(at[kValue], s.rows, s.depth, s.row_strides[kValue], 4), buffers.values);
+  pack(columns_of(at[kKey], s.depth, s.rows, 4, s.row_strides[kKey]), buffers.key_columns);
+  std::fill_n(buffers.key_sums, s.row_pitch * s.depth_pitch, 0.0f);
+  std::fill_n(buffers.value_sums, s.row_pitch * s.depth_pitch, 0.0f);
   const auto row = [&](int i, int64_t query) { return reinterpret_cast<float*>(at[i] + query * s.row_strides[i]); };
   for (int64_t first = 0; first < s.rows; first += kBlockQueries) {
     const int64_t count = std::min(kBlockQueries, s.rows - first), keys = causal ? first + count : s.rows;
     const int64_t padded = ceil_div(keys, kPanelLanes) * kPanelLanes;
     for (int64_t i = 0; i < count; ++i) {
-      float* to = room.queries + i * s.depth_pitch;
+      float* to = buffers.queries + i * s.depth_pitch;
       std::memcpy(to, row(kQuery, first + i), s.depth * 4);
       std::fill(to + s.depth, to + s.depth_pitch, 0.0f);
       map(to, to, s.depth_pitch, [&](V x) HWY_ATTR { return hn::Mul(x, scale); });
     }
     multiply_rows(
-        count, s.depth, room.keys, s.depth, padded, [&](int64_t i) { return room.queries + i * s.depth_pitch; },
-        [&](int64_t i) { return room.weights + i * s.row_pitch; });
+        count, s.depth, buffers.keys, s.depth, padded, [&](int64_t i) { return buffers.queries + i * s.depth_pitch; },
+        [&](int64_t i) { return buffers.weights + i * s.row_pitch; });
     multiply_rows(
-        count, s.depth, room.values, s.depth, padded, [&](int64_t i) { return row(kGradient, first + i); },
-        [&](int64_t i) { return room.slopes + i * s.row_pitch; });
+        count, s.depth, buffers.values, s.depth, padded, [&](int64_t i) { return row(kGradient, first + i); },
+        [&](int64_t i) { return buffers.slopes + i * s.row_pitch; });
     for (int64_t i = 0; i < count; ++i)
       weigh(call, s, s.masked ? at[kMask] + (first + i) * s.row_strides[kMask] : nullptr, first + i, keys,
-            room.weights + i * s.row_pitch, room.slopes + i * s.row_pitch);
+            buffers.weights + i * s.row_pitch, buffers.slopes + i * s.row_pitch);
     multiply_rows(
-        count, keys, room.key_columns, s.rows, s.depth, [&](int64_t i) { return room.slopes + i * s.row_pitch; },
+        count, keys, buffers.key_columns, s.rows, s.depth, [&](int64_t i) { return buffers.slopes + i * s.row_pitch; },
         [&](int64_t i) { return row(kDquery, first + i); });
     const auto add = [&](const float* rows, Operand with, float* sums) {
-      turn(s, rows, padded, room.turned);
+      turn(s, rows, padded, buffers.turned);
       const int64_t stride = s.row_strides[with];
-      pack(columns_of(at[with] + first * stride, s.depth, count, 4, stride), room.packed);
-      add_products(s, room, count, keys, sums);
+      pack(columns_of(at[with] + first * stride, s.depth, count, 4, stride), buffers.packed);
+      add_products(s, buffers, count, keys, sums);
     };
-    add(room.weights, kGradient, room.value_sums);
-    add(room.slopes, kQuery, room.key_sums);
+    add(buffers.weights, kGradient, buffers.value_sums);
+    add(buffers.slopes, kQuery, buffers.key_sums);
   }
   for (int64_t i = 0; i < s.rows; ++i) {
-    std::memcpy(row(kDkey, i), room.key_sums + i * s.depth_pitch, s.depth * 4);
-    std::memcpy(row(kDvalue, i), room.value_sums + i * s.depth_pitch, s.depth * 4);
+    std::memcpy(row(kDkey, i), buffers.key_sums + i * s.depth_pitch, s.depth * 4);
+    std::memcpy(row(kDvalue, i), buffers.value_sums + i * s.depth_pitch, s.depth * 4);
   }
 }
 
 void run(const Call& call, int axis, Range range, std::byte* scratch, const std::byte*) {
   const auto& s = call.state<State>();
-  const Room room(s, reinterpret_cast<float*>(scratch));
+  const Buffers buffers(s, reinterpret_cast<float*>(scratch));
   Range box[8];
   int64_t count = s.rows * s.depth == 0 ? 0 : 1;
   for (int i = 0; i < s.num_axes; ++i) {
@@ -326,7 +326,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
       for (int o = 0; o < kOperands; ++o)
         if (at[o]) at[o] += place * s.strides[i][o];
     }
-    run_matrix(call, s, at, room);
+    run_matrix(call, s, at, buffers);
   }
 }
 

@@ -234,7 +234,7 @@ struct Grouped {
 // ---- the axes that stay ----
 
 // An operation over the reduced axes, for one result, and for n columns, at most kBlock.
-struct Parts {
+struct Operation {
   float (*value)(const ReduceLoop& loop, const std::byte* in);
   void (*columns)(const ReduceLoop& loop, const std::byte* in, int64_t stride, int64_t n, float* results);
   Finish finish;
@@ -242,15 +242,15 @@ struct Parts {
 
 // One function for all operations; results are stored as Out.
 template <class Out, bool kOfEngine>
-void reduce_all(const Call& call, int axis, Range range, const Parts& parts) {
+void reduce_all(const Call& call, int axis, Range range, const Operation& operation) {
   const auto& attributes = call.attributes<ReduceAttributes>();
   const ReduceLoop loop = make_reduce_loop(call, attributes.axes, attributes.keep_dims, axis, range);
   const std::byte* in = call.inputs[0].data + loop.in;
   std::byte* out = call.outputs[0].data + loop.out;
   if (!loop.inner_kept)
     return for_each(loop.kept, loop.num_kept, 0, 0, [&](int64_t from, int64_t to) HWY_ATTR {
-      float result = parts.value(loop, in + from);
-      if (HWY_UNLIKELY(parts.finish != Finish::kNone)) result = finished(parts.finish, result, loop.count);
+      float result = operation.value(loop, in + from);
+      if (HWY_UNLIKELY(operation.finish != Finish::kNone)) result = finished(operation.finish, result, loop.count);
       if (kOfEngine) result += 0.0f;  // no -0, which some instruction sets take for less than 0
       scatter<Out>(&result, out + to, sizeof(Out), 1);
     });
@@ -259,9 +259,9 @@ void reduce_all(const Call& call, int axis, Range range, const Parts& parts) {
     for (int64_t c = 0; c < inner.extent; c += kBlock) {
       const int64_t columns = std::min(kBlock, inner.extent - c);
       alignas(64) float results[kBlock];
-      parts.columns(loop, in + from + c * inner.in, inner.in, columns, results);
+      operation.columns(loop, in + from + c * inner.in, inner.in, columns, results);
       for (int64_t i = 0; i < columns; ++i) {
-        results[i] = finished(parts.finish, results[i], loop.count);
+        results[i] = finished(operation.finish, results[i], loop.count);
         if (kOfEngine) results[i] += 0.0f;
       }
       scatter<Out>(results, out + to + c * inner.out, inner.out, columns);
