@@ -275,8 +275,8 @@ def graph(
     leaves = [n for n in topological(roots) if n.op in ("input", "param", "state")]
     inputs = sorted((n for n in leaves if n.op == "input"), key=lambda n: n.uid)
     for kind in ({"input"}, {"param", "state"}):
-        found = [str(n.attrs["name"]) for n in leaves if n.op in kind]
-        if twice := {n for n in found if found.count(n) > 1}:
+        names = [str(n.attrs["name"]) for n in leaves if n.op in kind]
+        if twice := {n for n in names if names.count(n) > 1}:
             raise _error("graph", f"got the {min(kind)} name {min(twice)!r} twice, need distinct names")
     taken = {str(n.attrs["name"]) for n in inputs}
     for explicit in (n for n, _ in named if n):

@@ -96,8 +96,8 @@ def integer_range(kind: "np.dtype[Any]") -> tuple[int, int]:
 def integers(numbers: Any, kind: "np.dtype[Any]") -> Any:
     """Python's integers, also nested, as an array of an integer dtype. Raises OverflowError for one that the dtype does
     not hold: NumPy before 2 lets it wrap."""
-    found = np.array(numbers, object)
+    array = np.array(numbers, object)
     least, most = integer_range(kind)
-    if any(not least <= n <= most for n in found.flat):
+    if any(not least <= n <= most for n in array.flat):
         raise OverflowError(f"{kind} holds {least} to {most}")
-    return found.astype(kind)
+    return array.astype(kind)

@@ -94,14 +94,14 @@ def compile_bodies(graph: Graph, target: Target, options: Options = DEFAULTS) ->
                 f" runtime {memory.runs_on!r}, {need}: give its trip count or condition as a constant (hexane.compile's"
                 " input_values=)"
             )
-        made = [compiled(value) for value in node.attrs.values() if isinstance(value, Graph)]
+        bodies = [compiled(value) for value in node.attrs.values() if isinstance(value, Graph)]
         attrs = {"types": tuple(map(type_text, node.types))}
         if node.op == LOOP:
             attrs["carried"] = node.attrs["carried"]
         said.append(
             Decision("bodies", node.where, "kept", "the data decide its course: each body is a plan of its own")
         )
-        return apply(OPS[COMPILED[node.op]], [*made, *inputs], attrs, node.sources)
+        return apply(OPS[COMPILED[node.op]], [*bodies, *inputs], attrs, node.sources)
 
     said: list[Decision] = []
     if not graph.ops.intersection(COMPILED):
@@ -165,10 +165,10 @@ def compile_segments(
     options: Options = DEFAULTS,
     *,
     watch: Watch | None = None,
-    on_engine: Callable[[Graph], Graph] | None = None,
+    segment_compiler: Callable[[Graph], Graph] | None = None,
 ) -> Program:
     """The program of a chip, for the CPU that runs it in its place: segments one after the other, in one plan.
-    on_engine: the function that makes a graph of one step of a segment of the engine, where the engine itself runs it.
+    segment_compiler: makes a graph of one step of a segment of the engine, where the engine itself runs it.
 
     Segments of the engine are in fp16, those of the host in the model's dtypes, or in fp16 too by `dtype` of the
     options.
@@ -178,27 +178,29 @@ def compile_segments(
     ends_in = ENGINE_STEPS if options.numerics != "ieee" else ()
     parts = SegmentParts(graph, segments, halved=options.dtype == "fp16")
     lowered, placed = list[Graph](), PlacedLayers()
-    for found, piece in zip(segments, parts.graphs(), strict=True):
-        named = _prefixed(watch, f"segment{found.index}-")
-        if found.device != "ane":
+    for part, piece in zip(segments, parts.graphs(), strict=True):
+        named = _prefixed(watch, f"segment{part.index}-")
+        if part.device != "ane":
             lowered.append(lower(piece, host, Options(dtype=options.dtype), skip=WHEN_JOINED, watch=named))
-        elif on_engine is not None:
-            lowered.append(on_engine(piece))
+        elif segment_compiler is not None:
+            lowered.append(segment_compiler(piece))
         else:
-            layers, _, placed = _as_layers(piece, chip, options.schedule or "apple", found.index, placed, named)
+            layers, _, placed = _as_layers(piece, chip, options.schedule or "apple", part.index, placed, named)
             layers = run_checked(ends_in, layers, chip, watch=named)
             lowered.append(run_checked(passes("layers", engine), layers, engine, watch=named))
     constants = parts.constants()
     joined, roots = join(parts, lowered, None if constants is None else lower(constants, host), options.io == "fp16")
-    if on_engine is not None and not options.memory.rows:  # only now the casts at ports are next to their readers
+    if (
+        segment_compiler is not None and not options.memory.rows
+    ):  # only now the casts at ports are next to their readers
         joined, roots = with_halves(joined, roots, engine)
     joined, roots = with_saved_states(joined, roots, engine)
-    joined, made = found_layers(joined, len(placed.layers))
+    joined, results = found_layers(joined, len(placed.layers))
     if watch is not None:
         watch("join", joined)
-    first = [value for values in in_order(placed.layers, made, roots) for value in values]
-    program = assign_steps(placed.into(place(joined, engine, first=first)), segments, made, roots, host)
-    if ends_in and on_engine is None:
+    first = [value for values in in_order(placed.layers, results, roots) for value in values]
+    program = assign_steps(placed.into(place(joined, engine, first=first)), segments, results, roots, host)
+    if ends_in and segment_compiler is None:
         program = in_engine_numerics(program, chip, host.arithmetic)
     program = stream(program, options.memory.rows) if options.memory.rows else allocate(program)
     if watch is not None:
@@ -211,10 +213,10 @@ def scheduled_segments(
 ) -> Iterator[tuple[Segment, LayerSchedule, PlacedLayers]]:
     """Each segment of the engine with its layers in order, and where the layers of all segments up to it lie."""
     placed = PlacedLayers()
-    for found, piece in zip(segments, SegmentParts(graph, segments).graphs(), strict=True):
-        if found.device == "ane":
-            _, scheduled, placed = _as_layers(piece, chip, schedule, found.index, placed, None)
-            yield found, scheduled, placed
+    for part, piece in zip(segments, SegmentParts(graph, segments).graphs(), strict=True):
+        if part.device == "ane":
+            _, scheduled, placed = _as_layers(piece, chip, schedule, part.index, placed, None)
+            yield part, scheduled, placed
 
 
 def _as_layers(
@@ -228,4 +230,4 @@ def _as_layers(
 
 
 def _prefixed(watch: Watch | None, prefix: str) -> Watch | None:
-    return None if watch is None else lambda name, made: watch(prefix + name, made)
+    return None if watch is None else lambda name, form: watch(prefix + name, form)

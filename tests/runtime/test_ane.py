@@ -9,7 +9,7 @@ import pytest
 from cases import CASES, IDS
 from engines import stand_in_engine
 from hexane.ops import USER_OPS, Op
-from hexane.report.mac.catalogue import distance, on_engine
+from hexane.report.mac.catalogue import distance, engine_against_cpu
 from hexane.report.mac.facts import NEAR
 from hexane.report.mac.probe import Context
 from hexane.runtime.engine import find_engine, library_path, own_chip
@@ -26,7 +26,7 @@ def engine(request: pytest.FixtureRequest) -> Context:
 
 
 def check(op: Op, index: int, context: Context) -> None:
-    found = on_engine(op, op.cases[index], context)
+    found = engine_against_cpu(op, op.cases[index], context)
     assert found["programs"] or not {"native", "decomposed"} & set(found["verdicts"])
     assert found["error"] != "infinite"
     assert found["error"] <= NEAR

@@ -24,11 +24,11 @@ def _program(segment: Graph) -> Node:
 
 
 def test_segments_that_say_the_same_share_a_program() -> None:
-    on_engine = OnEngine(plan_engine(), load_chip("h13"), qos=21)
-    first, second, other = (on_engine(_segment(*of)) for of in (("a", 32), ("b", 32), ("c", 32, 3.0)))
-    assert len(on_engine.written) == 2
-    assert on_engine.made[0][0] is on_engine.made[1][0]
-    assert on_engine.made[0][0] is not on_engine.made[2][0]
+    segment_compiler = OnEngine(plan_engine(), load_chip("h13"), qos=21)
+    first, second, other = (segment_compiler(_segment(*of)) for of in (("a", 32), ("b", 32), ("c", 32, 3.0)))
+    assert len(segment_compiler.written) == 2
+    assert segment_compiler.made[0][0] is segment_compiler.made[1][0]
+    assert segment_compiler.made[0][0] is not segment_compiler.made[2][0]
     assert [_program(made).attrs["index"] for made in (first, second, other)] == [0, 1, 2]
     assert [_program(made).source for made in (first, second, other)] == ["a", "b", "c"]
 
@@ -49,7 +49,9 @@ def test_segments_of_a_device_do_the_products_of_their_layers() -> None:
     graph = hx.graph({"y": hx.conv(y, rng.standard_normal((16, 8, 1, 1)).astype(np.float16))})
     chip = load_chip("h13")
     on_cpu = compile_segments(*divide(graph, chip), chip).segments
-    on_device = compile_segments(*divide(graph, chip), chip, on_engine=OnEngine(plan_engine(), chip, qos=21)).segments
+    on_device = compile_segments(
+        *divide(graph, chip), chip, segment_compiler=OnEngine(plan_engine(), chip, qos=21)
+    ).segments
     assert [s.device for s in on_cpu] == [s.device for s in on_device] == ["ane", "host", "ane"]
     assert [s.work.operations for s in on_cpu] == [s.work.operations for s in on_device]
     assert [s.work.operations for s in on_device[::2]] == [2 * 8 * 16 * 72, 2 * 16 * 16 * 8]
@@ -57,8 +59,8 @@ def test_segments_of_a_device_do_the_products_of_their_layers() -> None:
 
 
 def test_decisions_name_the_nodes_of_each_segment() -> None:
-    on_engine = OnEngine(plan_engine(), load_chip("h13"), qos=21)
-    first, second = (on_engine(_segment(source, 24)) for source in ("a", "b"))
+    segment_compiler = OnEngine(plan_engine(), load_chip("h13"), qos=21)
+    first, second = (segment_compiler(_segment(source, 24)) for source in ("a", "b"))
     assert [d.node for d in first.decisions] == ["softmax at a"]
     assert [d.node for d in second.decisions] == ["softmax at b"]
-    assert on_engine.made[0][0] is on_engine.made[1][0]
+    assert segment_compiler.made[0][0] is segment_compiler.made[1][0]

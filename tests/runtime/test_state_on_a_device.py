@@ -109,9 +109,9 @@ def test_outputs_of_a_program_are_of_one_size(engine: _core.Device) -> None:
 
 @pytest.mark.filterwarnings("ignore::hexane.FallbackWarning")
 def test_swaps_of_other_memories_are_refused(engine: _core.Device) -> None:
-    on_engine = OnEngine(engine, load_chip("h13"), qos=21)
-    program = chip_program(recurrent(), load_chip("h13"), on_engine=on_engine)
-    made, sections = in_order(on_engine.made, program), emit_plan(program)
+    segment_compiler = OnEngine(engine, load_chip("h13"), qos=21)
+    program = chip_program(recurrent(), load_chip("h13"), segment_compiler=segment_compiler)
+    made, sections = in_order(segment_compiler.made, program), emit_plan(program)
     state, after = (program.buffers[i].space for i in program.swaps[0])
     for swap, words in [
         ((after, state), "need a state and an arena of its size"),

@@ -115,8 +115,8 @@ def _total(work: Demand, known: Calibration, layers: tuple[LayerCost, ...], memo
     floor = work.submissions * rates.floor_us
     copies = _copies_us(work.read, work.written, rates)
     on_host = max(compute_us(work.host_operations, host.gops), transfer_us(work.host_bytes, host.gbps))
-    on_engine = _engine_us([(layer.kind, layer.us) for layer in layers])
-    latency = floor + copies + on_host + on_engine
+    of_engine = _engine_us([(layer.kind, layer.us) for layer in layers])
+    latency = floor + copies + on_host + of_engine
     plain = work.kind == "network" and known.further == 1
     low, high = residuals("plain_network" if plain else work.kind, known.extrapolated)
     power = None if known.extrapolated or on_host else power_mw(known.measured_on, work.kind)
@@ -134,7 +134,7 @@ def _total(work: Demand, known: Calibration, layers: tuple[LayerCost, ...], memo
         work.submissions,
         floor,
         copies,
-        on_engine,
+        of_engine,
         on_host,
         None if on_host else floor / BATCH + copies + _batched_engine_us(work, known) / BATCH,
         _copies_us(work.border_read, work.border_written, rates),

@@ -56,8 +56,8 @@ class ComparedPlan:
 
     @property
     def summary(self) -> str:
-        on_engine = sum(op.planned.preferred == "ne" for op in self.ops)
-        said = f"Core ML plans {on_engine} of {counted(len(self.ops), 'operation')} for the Neural Engine"
+        planned = sum(op.planned.preferred == "ne" for op in self.ops)
+        said = f"Core ML plans {planned} of {counted(len(self.ops), 'operation')} for the Neural Engine"
         known = [op.agrees for op in self.ops if op.agrees is not None]
         if self.share is None:
             return f"{said}; none is named like an op of the network"

@@ -27,20 +27,20 @@ def chip_program(
     options: Options = DEFAULTS,
     *,
     watch: Watch | None = None,
-    on_engine: Callable[[Graph], Graph] | None = None,
+    segment_compiler: Callable[[Graph], Graph] | None = None,
 ) -> Program:
-    """The program of a chip. on_engine: see `compile_segments`. Warns once of the host's ops, including cuts and joins
-    of ops in pieces, but not of ops left to it when the graph was cut into programs; and once of ops that the chip
-    computes otherwise.
+    """The program of a chip. segment_compiler: see `compile_segments`. Warns once of the host's ops, including cuts and
+    joins of ops in pieces, but not of ops left to it when the graph was cut into programs; and once of ops that the
+    chip computes otherwise.
 
     Raises Error with the list of the host's ops if `fallback` of the options is "error".
     """
-    if on_engine is not None:
+    if segment_compiler is not None:
         graph = _with_writes(graph)
     if not options.repair:
         graph = without_repair(graph)
     with collector_paused():
-        graph, segments = divide(graph, chip, watch, None if on_engine is None else Loaded())
+        graph, segments = divide(graph, chip, watch, None if segment_compiler is None else Loaded())
     left = _said_of_host(graph, segments)
     said = left + _said_of_programs(graph, segments)
     if said:
@@ -51,7 +51,7 @@ def chip_program(
     if hazards := [d for d in graph.decisions if d.verdict == "hazard"]:
         warn(f"[compile] {chip.label} computes some ops otherwise: {listed(hazards)}", HazardWarning)
     with collector_paused():
-        program = compile_segments(graph, segments, chip, options, watch=watch, on_engine=on_engine)
+        program = compile_segments(graph, segments, chip, options, watch=watch, segment_compiler=segment_compiler)
     # Nodes that one op was written as are one place.
     lost = {d.node: d for d in lost_factors(program.decisions)}
     if lost:

@@ -245,18 +245,18 @@ class _Compiler:
         chosen = self._chosen(model, is_fixed=pool is None)
         if chosen is not None:
             model = model.decided(*chosen.decisions)
-        on_engine, why = self.engine()
-        known = [] if on_engine is None else on_engine.made
+        segment_compiler, why = self.engine()
+        known = [] if segment_compiler is None else segment_compiler.made
         known += programs
         dump = self.options.dump
         watch = None if dump is None else Dump(dump)
-        program = self.program(model, on_engine, watch, None if chosen is None else chosen.numbers)
+        program = self.program(model, segment_compiler, watch, None if chosen is None else chosen.numbers)
         callbacks = engine.in_order(known, program)
         if pool is not None:
             self._check_call(program)
         swaps = [(program.buffers[state].space, program.buffers[after].space) for state, after in program.swaps]
         core = _core.Program(emit_plan(program), self.options.num_threads, pool, callbacks, swaps)
-        device = None if on_engine is None else on_engine.device
+        device = None if segment_compiler is None else segment_compiler.device
         core.limit_callers(self.options.num_contexts)
         return Model(core, None if pool else program, why, device, slow_traffic(program, self.options.memory))
 
@@ -304,12 +304,12 @@ class _Compiler:
     def program(
         self,
         model: Graph,
-        on_engine: OnEngine | None = None,
+        segment_compiler: OnEngine | None = None,
         watch: Watch | None = None,
         in_bf16: Collection[int] | None = None,
     ) -> Program:
         if isinstance(self.target, Chip):
-            return chip_program(model, self.target, self.options, watch=watch, on_engine=on_engine)
+            return chip_program(model, self.target, self.options, watch=watch, segment_compiler=segment_compiler)
         graph = narrow_ports(model, self.target) if self.options.io == "fp16" else model
         return compile_graph(graph, self.target, self.options, watch=watch, planned=self.planned, in_bf16=in_bf16)
 

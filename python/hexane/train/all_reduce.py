@@ -59,8 +59,8 @@ class AllReduce:
         part = -(-size // self.count)  # of each rank
         whole = part * self.count * ITEM
 
-        def bind(given: Array, made: Array) -> Callable[[], None]:
-            mine, total = (one[:whole].view(np.float32) for one in (given, made))
+        def bind(given: Array, results: Array) -> Callable[[], None]:
+            mine, total = (one[:whole].view(np.float32) for one in (given, results))
             parts = np.empty((self.count, part), np.float32)
             return self._guarded(lambda: self.sum(mine, total, parts, size - 1 if is_marked else None))
 

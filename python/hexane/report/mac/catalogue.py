@@ -19,7 +19,7 @@ from hexane.validate import judge
 PER_PROCESS = 30  # programs are compiled in each
 
 
-def on_engine(op: Op, example: Case, context: Context) -> Values:
+def engine_against_cpu(op: Op, example: Case, context: Context) -> Values:
     """The engine's result for an example of an op, next to the CPU's."""
     given = arrays(op, example)
     graph = graph_of(op, example, given)
@@ -75,7 +75,7 @@ CATALOGUE = Probe(
     "catalogue",
     "How far is each op on the engine from the engine's arithmetic on the CPU, and where does it run?",
     {
-        f"{op.name} {i}": partial(on_engine, op, example)
+        f"{op.name} {i}": partial(engine_against_cpu, op, example)
         for op in USER_OPS.values()
         for i, example in enumerate(op.cases)
     },

@@ -58,13 +58,13 @@ class SegmentParts:
     def operands(self, segment: Segment) -> list[Value]:
         """Its inputs."""
         values = dict.fromkeys(v for node in segment.nodes for v in node.inputs if v is not None)
-        on_engine = segment.device == "ane"
+        runs_on_engine = segment.device == "ane"
         return [
             v
             for v in values
             if v.node.op == "input"
             or self._home.get(id(v.node), segment.index) != segment.index
-            or (on_engine and v.node in self._trained)
+            or (runs_on_engine and v.node in self._trained)
         ]
 
     def _graph(self, segment: Segment) -> Graph:

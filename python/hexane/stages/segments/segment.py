@@ -66,8 +66,8 @@ def _small_enough(pieces: Sequence[list[Node]], devices: Devices) -> tuple[list[
     small: list[list[Node]] = []
     cut: set[int] = set()
     for piece in pieces:
-        on_engine = devices.device[id(piece[0])] == "ane"
-        parts = list(within_limit(piece, most)) if on_engine else [piece]
+        runs_on_engine = devices.device[id(piece[0])] == "ane"
+        parts = list(within_limit(piece, most)) if runs_on_engine else [piece]
         cut.update(id(part[0]) for part in parts[1:])
         small += parts
     return small, cut
@@ -217,8 +217,8 @@ def _run_beside(
         ready = 1
         for earlier in before[key]:
             level, behind = levels[id(earlier)]
-            on_engine = devices.device[id(earlier)] == "ane"
-            ready = max(ready, level + 1 if on_engine else level - 1 if behind else level)
+            runs_on_engine = devices.device[id(earlier)] == "ane"
+            ready = max(ready, level + 1 if runs_on_engine else level - 1 if behind else level)
         levels[key] = (ready + 1, 1) if ready < last else (last + 1, 0)
 
 
@@ -325,7 +325,7 @@ def _why(piece: Sequence[Node], devices: Devices, inputs: Sequence[SegmentPort])
 def _decisions(segments: Sequence[Segment], devices: Devices, chip: Chip) -> Iterator[Decision]:
     """host: the host computes it. border: the host cuts, joins or views for an op that the engine computes in pieces.
     moved: the host has it though the engine could."""
-    on_engine = {source for s in segments if s.device == "ane" for node in s.nodes for source in node.sources}
+    engine_sources = {source for s in segments if s.device == "ane" for node in s.nodes for source in node.sources}
     for part in segments:
         first = part.nodes[0]
         if part.index:
@@ -343,7 +343,7 @@ def _decisions(segments: Sequence[Segment], devices: Devices, chip: Chip) -> Ite
                     yield Decision("segment", node.where, "moved", f"{TO_HOST}{why}")
             elif verdict.verdict != "native" and is_border(node, chip):
                 # A border of an op whose work the engine does, or all that is left of an op.
-                kind = "host" if on_engine.isdisjoint(node.sources) else "border"
+                kind = "host" if engine_sources.isdisjoint(node.sources) else "border"
                 reason = f"{BORDER}: {verdict.reason}"
                 yield Decision("segment", node.where, kind, reason, f"{verdict.source}, {verdict.status}")
             elif part.device == "host":

@@ -44,22 +44,22 @@ class ChatTemplate:
             def parse(self, parser: Any) -> Any:
                 line = next(parser.stream).lineno
                 body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
-                made = nodes.CallBlock(self.call_method("_around", [nodes.ContextReference()]), [], [], body)
-                return made.set_lineno(line)
+                call = nodes.CallBlock(self.call_method("_around", [nodes.ContextReference()]), [], [], body)
+                return call.set_lineno(line)
 
             def _around(self, context: Any, caller: Any) -> str:
                 return f"{BEGIN}{caller()}{END}" if context.get(MARKED) else caller()
 
-        made = ImmutableSandboxedEnvironment(
+        environment = ImmutableSandboxedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
         )
-        made.filters["tojson"] = _as_json
-        made.globals["raise_exception"] = _refuse
-        made.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+        environment.filters["tojson"] = _as_json
+        environment.globals["raise_exception"] = _refuse
+        environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
         self._where, self._marks = where, dict(marks)
         self._generation = re.search(r"{%-?\+?\s*generation\b", text) is not None
         try:
-            self._template = made.from_string(text)
+            self._template = environment.from_string(text)
         except jinja2.TemplateError as error:
             raise Error(f"{where}: {error}, need a Jinja template") from None
 
