@@ -40,7 +40,7 @@ while line := sys.stdin.buffer.readline():
     {after}
 """
 HANG = "sleep 60"
-LIMIT = 0.3
+LIMIT = 1.0
 
 
 def echo(before: str = "", after: str = "pass", limit: float = 20) -> CompileWorker:

@@ -150,6 +150,7 @@ void pair_columns(const std::byte* from, const Columns& c, int64_t columns, std:
 void pack_pairs(const Columns& c, std::byte* to, int64_t panel_bytes, const Arithmetic& arithmetic) {
   const int64_t item = c.dtype == DType::kFp32 ? 4 : 2, pairs = arithmetic.items(c.shape[2]);
   const int64_t segment = arithmetic.column_items(1, c.joined ? c.shape[1] * pairs : pairs);
+  if (panel_bytes == 0) return;  // no terms: there may be no memory at `to`
   for (int64_t n = 0; n < c.num_columns; n += kPanelLanes, to += panel_bytes) {
     const int64_t columns = std::min(kPanelLanes, c.num_columns - n);
     std::memset(to, 0, panel_bytes);
