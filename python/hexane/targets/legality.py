@@ -182,6 +182,9 @@ _UNITS = {
 }
 
 
+IN_FLOATS = "take quantised layers in floats (a TFLite file opens as NAME.tflite#float)"
+
+
 def op_status(op: str, target: str | Chip, route: Route = "mil") -> Verdict:
     """The verdict on an op (a name of MIL or of Hexane) for a chip, without its shapes and attributes.
 
@@ -207,6 +210,7 @@ def combined(op: str, names: Sequence[str], chip: Chip, route: Route = "mil") ->
             rule="no op of MIL",
             source="guide app. A",
             status="inferred",
+            change=IN_FLOATS if op.startswith("q31_") else "",
         )
     verdicts = [mil_status(name, chip, route) for name in names]
     worst = max(verdicts, key=lambda v: KINDS.index(v.verdict))

@@ -13,6 +13,7 @@ from hexane.importers.tflite.model import File, Subgraph, Tensor, TFLiteSignatur
 from hexane.importers.tflite.translate import Translator
 
 MAIN = "main"
+FLOATS = "float"  # of a function: Net.tflite#float, Net.tflite#decode.float
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,19 @@ class TFLiteModel:
         return {MAIN: TFLiteSignature(MAIN, 0, _ports(graph, graph.inputs), _ports(graph, graph.outputs))}
 
     def of(self, name: str) -> TFLiteSignature:
+        name = self._split(name)[0]
         if name not in self.signatures:
             raise Error(f"[tflite] got the function {name!r}, need one of {', '.join(self.signatures)}")
         return self.signatures[name]
+
+    def _split(self, name: str) -> tuple[str, bool]:
+        """The signature, and whether its quantised tensors become real numbers."""
+        if name in self.signatures:
+            return name, False
+        if name == FLOATS:
+            return next(iter(self.signatures)), True
+        stem, point, last = name.rpartition(".")
+        return (stem, True) if point and last == FLOATS else (name, False)
 
     def signature(self, name: str) -> Signature:
         found = self.of(name)
@@ -58,7 +69,9 @@ class TFLiteModel:
         found = self.of(name)
         if unknown := (set(shapes) | set(values)) - set(found.inputs):
             raise Error(f"[tflite] got a shape for {min(unknown)!r}, need inputs of {', '.join(found.inputs)}")
-        return Translator(self.file).graph(name, found.subgraph, found.inputs, found.outputs, shapes, values)
+        return Translator(self.file, self._split(name)[1]).graph(
+            name, found.subgraph, found.inputs, found.outputs, shapes, values
+        )
 
 
 def _usual(tensor: Tensor) -> tuple[int, ...] | None:

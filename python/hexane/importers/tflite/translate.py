@@ -17,14 +17,16 @@ from hexane.importers.signature import SpecialisationNeeded
 from hexane.importers.tflite import ops as _ops
 from hexane.importers.tflite.model import File, Operator, Subgraph, Tensor
 from hexane.importers.tflite.refused import reason
-from hexane.importers.tflite.registry import COMPLEX, HANDLERS, Context
+from hexane.importers.tflite.registry import COMPLEX, HANDLERS, Context, grid_of, limits
 from hexane.importers.tflite.schema import OPERATORS
+from hexane.ops.compose import cast
 from hexane.ops.fold import Folder
 from hexane.ops.valid_lengths import with_lengths
 
 assert _ops is not None  # registers them
 _BUILTIN = frozenset(name for name, _ in OPERATORS)
 UNFIT = (AssertionError, AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError, ZeroDivisionError)
+BOUNDED = ("LOGISTIC", "SOFTMAX", "TANH", "L2_NORMALIZATION")  # their results fill the range of their integers
 MOST_DEPTH = 16  # of subgraphs in subgraphs
 MOST_OPERATORS = 200_000  # in all, of loops that are unrolled
 
@@ -39,10 +41,11 @@ class Scope:
 
 
 class Translator:
-    """states: by name, the newest contents; leaves: the states as the graph begins with them."""
+    """states: by name, the newest contents; leaves: the states as the graph begins with them. in_floats: quantised
+    tensors are the real numbers that they stand for, in fp32; ports keep the types of the file."""
 
-    def __init__(self, file: File) -> None:
-        self.file = file
+    def __init__(self, file: File, in_floats: bool = False) -> None:
+        self.file, self.in_floats = file, in_floats
         self.states: dict[str, Value] = {}
         self.leaves: dict[str, Value] = {}
         self.resources: dict[Value, str] = {}
@@ -93,7 +96,7 @@ class Translator:
                 raise Error(f"[tflite] {port}: got the shape {shape}, need {tensor.dims}")
             leaf = unique("input", port, tensor_type(tensor.dtype, shape), sources=(port,))
             leaves.append(leaf)
-            scope.values[i] = leaf
+            scope.values[i] = self._real(tensor, leaf, (port,))
         self.run(scope)
         self._finish()
         ports = []
@@ -101,7 +104,7 @@ class Translator:
             check_name("output", port)
             if scope.graph.tensors[i].type == COMPLEX:
                 raise UnsupportedError(f"[tflite] {port}: got complex numbers as an output, need their parts")
-            ports.append(Port(port, self.value(scope, i)))
+            ports.append(Port(port, self._stored(scope.graph.tensors[i], self.value(scope, i), port)))
         updates = tuple(value for name, value in self.states.items() if value is not self.leaves[name])
         if not ports and not updates:
             raise Error("[tflite] got no outputs, need at least one")
@@ -180,8 +183,48 @@ class Translator:
         data = tensor.data
         if data is None:
             raise Error(f"got the tensor {tensor.name!r} before it is computed, need operators in order")
-        scope.values[i] = constant(data, (tensor.name,))
+        scope.values[i] = self._real(tensor, constant(data, (tensor.name,)), (tensor.name,))
         return scope.values[i]
+
+    # ---- quantised tensors as real numbers ----
+
+    def _real(self, tensor: Tensor, x: Value, sources: tuple[str, ...]) -> Value:
+        """Integers of the file as the numbers that they stand for; x where they stay integers."""
+        grid = tensor.grid
+        if not self.in_floats or grid is None or grid.blocks is not None or x.dtype.kind not in ("int", "uint"):
+            return x
+        shape = [1] * len(x.shape)
+        if grid.scales.size > 1:
+            shape[grid.axis] = grid.scales.size
+        scales = grid.scales.astype(np.float64).reshape(shape if grid.scales.size > 1 else ())
+        zeros = grid.zeros.astype(np.float64).reshape(shape if grid.zeros.size > 1 else ())
+        if x.node.op == "const":
+            data = (known_array(x).astype(np.float64) - zeros) * scales
+            return constant(data.astype(np.float32), sources)
+        b = Folder(*sources)
+        centred = b.sub(cast(b, x, FP32), b.const(zeros.astype(np.float32)))
+        return b.mul(centred, b.const(scales.astype(np.float32)))
+
+    def _stored(self, tensor: Tensor, x: Value, port: str) -> Value:
+        """A result with the type of the file."""
+        if not _is_quantised(tensor) or x.dtype.kind != "float":
+            return x
+        grid, b = grid_of(tensor), Folder(port)
+        low, high = limits(tensor.dtype)
+        steps = b.add(b.round(b.mul(x, float(np.float32(1) / grid.scale))), float(grid.zero))
+        return cast(b, b.clip(steps, alpha=float(low), beta=float(high)), tensor.dtype)
+
+    def _within(self, scope: Scope, op: Operator, tensor: Tensor, x: Value) -> Value:
+        """A result cut to the range that its integers have, which may be all that is left of a ReLU."""
+        if not self.in_floats or x.dtype.kind != "float" or not _is_quantised(tensor) or op.name in BOUNDED:
+            return x
+        grid = grid_of(tensor)
+        for i in op.inputs:
+            other = scope.graph.tensors[i].grid if i >= 0 else None
+            if other is not None and other.scales.size == 1 and (other.scale, other.zero) == (grid.scale, grid.zero):
+                return x
+        low, high = ((end - grid.zero) * float(grid.scale) for end in limits(tensor.dtype))
+        return Folder(tensor.name).clip(x, alpha=low, beta=high)
 
     # ---- states ----
 
@@ -196,7 +239,10 @@ class Translator:
         name = self.state_name(scope, i)
         if name not in self.states:
             zero = tensor.grid.zero if tensor.type == "INT8" and tensor.grid is not None else 0
-            self.declare(name, np.full(tensor.shape, zero, tensor.dtype.numpy))
+            if self.in_floats and _is_quantised(tensor):
+                self.declare(name, np.zeros(tensor.shape, np.float32))
+            else:
+                self.declare(name, np.full(tensor.shape, zero, tensor.dtype.numpy))
         return self.states[name]
 
     def declare(self, name: str, first: Array) -> None:
@@ -279,7 +325,9 @@ class Translator:
                 if i < 0:
                     continue
                 tensor = scope.graph.tensors[i]
-                wanted = FP32 if tensor.type == COMPLEX else None if tensor.type == "RESOURCE" else tensor.dtype
+                value = self._within(scope, op, tensor, value)
+                in_fp32 = tensor.type == COMPLEX or (self.in_floats and _is_quantised(tensor))
+                wanted = FP32 if in_fp32 else None if tensor.type == "RESOURCE" else tensor.dtype
                 if wanted is not None and value.dtype is not wanted:
                     raise Error(f"got a result of {tensor.type}, need {value.dtype}")
                 scope.values[i] = value
@@ -301,6 +349,10 @@ class Translator:
             except UnsupportedError:
                 dtype = FP32
             scope.values[i] = unique("input", f"t{i}?", tensor_type(dtype, tensor.shape))
+
+
+def _is_quantised(tensor: Tensor) -> bool:
+    return tensor.grid is not None and tensor.grid.scales.size == 1 and tensor.type in ("INT8", "UINT8", "INT16")
 
 
 def _label(scope: Scope, i: int) -> str:

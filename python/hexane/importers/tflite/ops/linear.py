@@ -223,7 +223,7 @@ def embedding_lookup(c: Context) -> Value:
     """Rows of a table; of integers with a result of floats, dequantised."""
     b, ids, table = c.b, c.x(0), c.x(1)
     rows = b.gather(table, ids, axis=0)
-    if c.out().dtype is rows.dtype:
+    if c.out().dtype is rows.dtype or rows.dtype.kind == "float":
         return rows
     grid = c.grid(1)
     if grid.zeros.any() or grid.blocks is not None:

@@ -175,37 +175,51 @@ def transpose_conv(c: Context) -> Value:
     strides, kernel = (c.o["stride_h"], c.o["stride_w"]), w.shape[1:3]
     if min(strides) < 1 or min(kernel) < 1:
         raise Error(f"got the strides {strides} and a window of {kernel}, need 1 or more")
-    zero = 0 if x.dtype.kind == "float" else c.grid(2).zero
-    weights = None
-    if x.dtype.kind == "float" and w.dtype.kind != "float":
-        weights = c.grid(1)
-        if weights.blocks is not None or weights.zeros.any():
-            raise Error("got weights with blocks or a zero point, need a scale for each channel")
-        q, scale, middle = quantised(b, x, (1, 2, 3), False)
-        x = b.mul(b.sub(cast(b, q, FP32), middle), scale)
+    cuts = [
+        max((-(-out // s) - 1) * s + k - out, 0) // 2 if c.o["padding"] == SAME else 0
+        for s, k, out in zip(strides, kernel, shape[1:3], strict=True)
+    ]
+    if x.dtype.kind == "float":
+        return _floats_transposed(c, x, w, bias, shape, cuts)
     n, h, wide, channels = x.shape
-    apart = x
+    zero, apart = c.grid(2).zero, x
     if max(strides) > 1:
         apart = b.reshape(x, shape=(n, h, 1, wide, 1, channels))
         apart = b.pad(apart, begin=[0] * 6, end=[0, 0, strides[0] - 1, 0, strides[1] - 1, 0], value=float(zero))
         apart = b.reshape(apart, shape=(n, h * strides[0], wide * strides[1], channels))
     begin, end = [0], [0]
     for axis in (0, 1):
-        s, k, out = strides[axis], kernel[axis], shape[1 + axis]
-        cut = max((-(-out // s) - 1) * s + k - out, 0) // 2 if c.o["padding"] == SAME else 0
-        before = k - 1 - cut
+        before = kernel[axis] - 1 - cuts[axis]
         begin.append(before)
-        end.append(out + k - 1 - apart.shape[1 + axis] - before)
+        end.append(shape[1 + axis] + kernel[axis] - 1 - apart.shape[1 + axis] - before)
     apart = b.pad(apart, begin=[*begin, 0], end=[*end, 0], value=float(zero))
     turned = b.transpose(b.reverse(w, axes=(1, 2)), perm=(0, 3, 1, 2))
     attrs: dict[str, Any] = {"strides": (1, 1), "dilations": (1, 1), "pad": (0, 0, 0, 0), "groups": 1, "layout": "nhwc"}
-    if x.dtype.kind == "float":
-        y = b.conv(apart, cast(b, turned, x.dtype), None if weights else _as(b, bias, x), **attrs)
-        if weights is not None:
-            y = b.mul(y, b.const(weights.scales.astype(np.float32)))
-            y = y if bias is None else b.add(y, cast(b, bias, FP32))
-        return activated(b, y, c.o["fused_activation_function"])
     return finished(c, apart, turned, bias, attrs, c.grid(2), 0)
+
+
+def _floats_transposed(c: Context, x: Value, w: Value, bias: Value | None, shape: Any, cuts: list[int]) -> Value:
+    """cuts: of the result, before each axis; what is too much or too little behind it, the size of the result says."""
+    b, weights = c.b, None
+    if w.dtype.kind != "float":
+        weights = c.grid(1)
+        if weights.blocks is not None or weights.zeros.any():
+            raise Error("got weights with blocks or a zero point, need a scale for each channel")
+        q, scale, middle = quantised(b, x, (1, 2, 3), False)
+        x = b.mul(b.sub(cast(b, q, FP32), middle), scale)
+    strides, pad, more = (c.o["stride_h"], c.o["stride_w"]), [], []
+    for axis, (s, cut) in enumerate(zip(strides, cuts, strict=True)):
+        behind = (x.shape[1 + axis] - 1) * s + w.shape[1 + axis] - cut - shape[1 + axis]
+        pad += [cut, max(behind, 0)]
+        more.append(max(-behind, 0))
+    y = b.conv_transpose(
+        x, b.transpose(cast(b, w, x.dtype), perm=(3, 0, 1, 2)), None if weights else _as(b, bias, x), strides=strides,
+        dilations=(1, 1), pad=pad, output_padding=more, groups=1, layout="nhwc",
+    )  # fmt: skip
+    if weights is not None:
+        y = b.mul(y, b.const(weights.scales.astype(np.float32)))
+        y = y if bias is None else b.add(y, cast(b, bias, FP32))
+    return activated(b, y, c.o["fused_activation_function"])
 
 
 @reads("CONV_3D")
