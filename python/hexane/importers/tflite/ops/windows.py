@@ -138,7 +138,7 @@ def _hybrid(c: Context, x: Value, w: Value, bias: Value | None, attrs: dict[str,
     """Each image is quantised when the model runs: symmetric for one scale, asymmetric for scales of channels."""
     b, weights = c.b, c.grid(1)
     symmetric = weights.scales.size == 1 and c.op.name == "CONV_2D"
-    q, scale, zero = quantised(b, x, (1, 2, 3), symmetric)
+    q, scale, zero = quantised(b, x, 1, symmetric)
     scales = b.const(weights.scales.astype(np.float32).reshape(-1))
     if symmetric:
         total = cast(b, b.quantized_conv(q, w, None, None, None, None, **attrs, dtype="int32"), FP32)
@@ -181,7 +181,7 @@ def transpose_conv(c: Context) -> Value:
         weights = c.grid(1)
         if weights.blocks is not None or weights.zeros.any():
             raise Error("got weights with blocks or a zero point, need a scale for each channel")
-        q, scale, middle = quantised(b, x, (1, 2, 3), False)
+        q, scale, middle = quantised(b, x, 1, False)
         x = b.mul(b.sub(cast(b, q, FP32), middle), scale)
     n, h, wide, channels = x.shape
     apart = x
