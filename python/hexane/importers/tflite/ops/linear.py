@@ -158,7 +158,7 @@ def hybrid_product(b: Builder, x: Value, w: Value, scales: Any, symmetric: bool)
     if not symmetric:
         rows = b.reduce_sum(cast(b, w, total.dtype), axes=(len(w.shape) - 1,), keep_dims=True)
         total = b.sub(total, b.mul(cast(b, zero, total.dtype), _turned(b, rows)))
-    return b.mul(b.mul(cast(b, total, FP32), scale), b.const(np.asarray(scales, np.float32)))
+    return b.mul(cast(b, total, FP32), b.mul(scale, b.const(np.asarray(scales, np.float32))))
 
 
 def _hybrid(c: Context, x: Value, w: Value, bias: Value | None) -> Value:

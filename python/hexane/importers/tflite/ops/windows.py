@@ -143,6 +143,8 @@ def _hybrid(c: Context, x: Value, w: Value, bias: Value | None, attrs: dict[str,
     if symmetric:
         total = cast(b, b.quantized_conv(q, w, None, None, None, None, **attrs, dtype="int32"), FP32)
         y = b.mul(total, b.mul(scale, scales))
+    elif c.op.name != "CONV_2D":
+        y = b.mul(_sums(b, q, w, zero, attrs), b.mul(scale, scales))
     else:
         y = b.mul(b.mul(_sums(b, q, w, zero, attrs), scales), scale)
     y = y if bias is None else b.add(y, cast(b, bias, FP32))
