@@ -173,9 +173,8 @@ def test_every_op_is_drawn_and_compared(op: Op) -> None:
     )
     for graph, feeds in graphs:
         check("fp32", graph, feeds, [])
-        assert op.name in NOT_IN_ONNX or not export(graph).given, (
-            "has no ONNX form: write one, or say why there is none"
-        )
+        given = {value.node.op for value in export(graph).given.values()}  # other ops of the graph may be among them
+        assert given <= NOT_IN_ONNX.keys(), "has no ONNX form: write one, or say why there is none"
 
 
 @pytest.mark.slow
