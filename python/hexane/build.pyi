@@ -1109,6 +1109,9 @@ def quantized_mean(
 def running_sum(x: Operand) -> Tensor:
     """(1, H, W, C) -> (1, H, 1, C): the sums over each row's columns and over all rows up to it, in int32."""
 
+def quantize_by_range(x: Operand, *, axis: int = ..., symmetric: bool = ...) -> tuple[Tensor, ...]:
+    """Numbers in int8, with a scale and a zero point for each index of the axes before `axis`: x is about (q - zero) * scale. symmetric: the largest magnitude becomes 127. Else the least and the largest number, or 0, become -128 and 127. Rounded to nearest, halves away from 0, as TFLite quantises the inputs of layers with weights of 8 bits. If x has NaN or infinities, so has the scale, or (q - zero) * scale is NaN."""
+
 def q31_matmul(
     x: Operand,
     y: Operand,
@@ -1180,6 +1183,9 @@ def q31_mul(
     high: int = ...,
 ) -> Tensor:
     """The product of two quantised tensors, element by element and broadcast, rescaled as TFLite does."""
+
+def q31_softmax(x: Operand, powers: Operand, *, axis: int = ..., dtype: object) -> Tensor:
+    """Softmax along an axis, as TFLite computes it. `powers` has e^-d in Q0.31 for each difference d, 0 to 255, to the largest element of a line. The least number of dtype means 0; its steps are 1/256, of int16 1/65536."""
 
 def q31_mean(
     x: Operand,

@@ -235,6 +235,41 @@ def test_q31_add_mul_and_mean_have_the_hosts_bits(c99, x, y, out):
     assert_same_bits(*both(plan, fed, c99))
 
 
+@pytest.mark.parametrize("out", ["int8", "uint8", "int16"])
+@pytest.mark.parametrize(("axis", "n"), [(1, 9), (2, 700), (-1, 256)])
+def test_q31_softmax_has_the_hosts_bits(c99, axis, n, out):
+    rng = np.random.default_rng(n)
+    powers = np.floor(np.exp(-np.arange(256) * 0.04) * (2**31 - 1)).astype(np.int32)
+    for dtype in ("int8", "uint8"):
+        x = bytes_of(rng, (3, n, 5) if axis == 1 else (3, 5, n), dtype)
+        x[0] = 7
+        plan, fed = one_step("q31_softmax", [x, powers], (x.shape, out), [1], axis=axis)
+        assert_same_bits(*both(plan, fed, c99))
+
+
+@pytest.mark.parametrize("symmetric", [0, 1])
+@pytest.mark.parametrize(("axis", "shape"), [(0, (33,)), (1, (5, 2, 3, 19)), (-1, (2, 40, 7))])
+def test_quantize_by_range_has_the_hosts_bits(c99, axis, shape, symmetric):
+    rng = np.random.default_rng(axis + 5)
+    grid = [d if i < axis % len(shape) else 1 for i, d in enumerate(shape)]
+    plan = PlanBuilder()
+    x = plan.port("inputs", "x", shape, "fp32")
+    outputs = [plan.port("outputs", name, s, t) for name, s, t in
+               (("q", shape, "int8"), ("scale", grid, "fp32"), ("zero", grid, "fp32"))]  # fmt: skip
+    plan.step("quantize_by_range", [x], outputs, axis=axis, symmetric=symmetric)
+    data = bytes(plan.tobytes())
+    host, device = _core.Program(np.frombuffer(data, np.uint8).copy(), threads=1), C99Model(data, c99)
+    for fed in (
+        rng.standard_normal(shape) * 10.0 ** rng.integers(-38, 38, grid),
+        rng.integers(-254, 255, shape) * 0.5,
+        rng.integers(3, 9, shape) * 0.25 * rng.choice([0, 1, -1], grid),
+        np.where(rng.random(shape) < 0.1, rng.choice([np.nan, np.inf, -np.inf], shape), 1),
+    ):
+        there = device({"x": fed.astype(np.float32)})
+        for name, want in zip(("q", "scale", "zero"), host.run([fed.astype(np.float32)]), strict=True):
+            assert np.array_equal(there[name], np.asarray(want), equal_nan=name != "q")
+
+
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_q31_avg_pool_has_the_hosts_bits(c99, dtype):
     x = bytes_of(np.random.default_rng(12), (2, 9, 8, 5), dtype)

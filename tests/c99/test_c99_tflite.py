@@ -100,3 +100,60 @@ def test_the_app_of_a_network_builds_and_checks_its_bytes(cli: Cli, tmp_path: Pa
     assert cli("codegen", plan, "-o", app).code == 0
     ran = subprocess.run(["make", "check"], cwd=app, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8"])
+def test_softmax_of_bytes_is_one_step_with_litert_s_bytes(c99: Any, tmp_path: Path, kind: str) -> None:
+    m, least = TfliteModel(), -128 if kind == "int8" else 0
+    x, y = m.tensor((6, 40), kind, scales=0.11, zero=least + 100), m.tensor((6, 40), kind, scales=2**-8, zero=least)
+    m.op("SOFTMAX", [x], [y], beta=1.0)
+    m.graph["inputs"], m.graph["outputs"] = [x], [y]
+    has_litert_s_bytes(m.tobytes(), c99, tmp_path, 0)
+    assert kernels(tmp_path) == ["q31_softmax"]
+
+
+def kernels(folder: Path) -> list[str]:
+    view = PlanView((folder / "plan.hxp").read_bytes())
+    return [view.string(step["kernel"]) for step in view.sections["steps"]]
+
+
+@pytest.mark.parametrize("by_channel", [False, True])
+def test_a_network_of_dynamic_range_has_the_bits_of_litert(c99: Any, tmp_path: Path, by_channel: bool) -> None:
+    """Convolution and depthwise convolution; then a layer of each row."""
+    rng, m = np.random.default_rng(5), TfliteModel()
+
+    def weights(*shape: int, axis: int = 0) -> int:
+        scales = rng.uniform(0.002, 0.01, shape[axis] if by_channel else 1)
+        return m.tensor(shape, "int8", rng.integers(-127, 128, shape), scales, axis=axis)
+
+    x, first, second = m.tensor((1, 9, 8, 4)), m.tensor((1, 9, 8, 16)), m.tensor((1, 9, 8, 16))
+    rows, y = m.tensor((72, 16)), m.tensor((72, 10))
+    window = {"stride_h": 1, "stride_w": 1, "dilation_h_factor": 1, "dilation_w_factor": 1}
+    m.op("CONV_2D", [x, weights(16, 3, 3, 4), m.tensor((16,), "float32", rng.normal(0, 1, 16))], [first],
+         fused_activation_function=1, **window)  # fmt: skip
+    m.codes[-1]["version"] = 5
+    if by_channel:
+        m.op("DEPTHWISE_CONV_2D", [first, weights(1, 3, 3, 16, axis=3), m.tensor((16,), "float32", rng.normal(0, 1, 16))],
+             [second], depth_multiplier=1, fused_activation_function=3, **window)  # fmt: skip
+        m.codes[-1]["version"] = 6
+    else:
+        second = first
+    m.op("RESHAPE", [second], [rows], new_shape=[72, 16])
+    m.op("FULLY_CONNECTED", [rows, weights(10, 16), -1], [y], asymmetric_quantize_inputs=by_channel)
+    m.codes[-1]["version"] = 9
+    m.graph["inputs"], m.graph["outputs"] = [x], [second, y]
+    data = m.tobytes()
+    net = hx.compile(data, target="host", threads=1)
+    assert isinstance(net, hx.Model)
+    net.save(tmp_path / "plan.hxp")
+    assert kernels(tmp_path).count("quantize_by_range") == (3 if by_channel else 2)
+    device = C99Model((tmp_path / "plan.hxp").read_bytes(), c99)
+    for size in (1, 300):
+        feed = (rng.standard_normal((1, 9, 8, 4)) * size).astype(np.float32)
+        (image, scores), (port,) = reference(data, feed), net.inputs
+        here, there = net(feed), device({port.name: feed})
+        assert isinstance(here, dict)
+        for name, array in here.items():
+            assert np.array_equal(there[name], np.asarray(array))
+        assert np.array_equal(np.asarray(here["t2" if by_channel else "t1"]), image)
+        assert np.array_equal(np.asarray(here["t4"]), scores)

@@ -189,6 +189,43 @@ def test_q31_avg_pool_is_tflites(dtype: str) -> None:
         assert out[n, oy, ox, c] == tflite.average(taps)
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+@pytest.mark.parametrize("n", [1, 17, 256, 700])
+def test_q31_softmax_is_tflites(n: int, dtype: str) -> None:
+    """All bytes are in a row of 256."""
+    powers = np.floor(np.exp(-np.arange(256) * 0.031) * (2**31 - 1)).astype(np.int32)
+    powers[200:] = 0
+    x = values((4, 5, n), "int8", n)
+    x[0, 0] = np.arange(n) % 256 - 128
+    x[0, 1] = 3
+    out, turned = poisoned(x.shape, dtype), poisoned((4, n, 5), dtype)
+    run_every_cut("q31_softmax", [x, powers], [out], axis=2)
+    run_every_cut("q31_softmax", [np.ascontiguousarray(x.swapaxes(1, 2)), powers], [turned], axis=-2)
+    assert np.array_equal(turned.swapaxes(1, 2), out)
+    info = np.iinfo(dtype)
+    for i in np.ndindex(4, 5):
+        steps = tflite.softmax(x[i].tolist(), powers.tolist(), info.bits)
+        assert (out[i].astype(np.int64) - info.min).tolist() == steps
+
+
+def test_q31_softmax_of_a_long_row_is_a_share() -> None:
+    """A sum beyond 32 bits: each share is less than half a step."""
+    powers, out = np.full(256, 2**31 - 1, np.int32), poisoned((1, 9000), "uint8")
+    run_every_cut("q31_softmax", [np.zeros((1, 9000), np.uint8), powers], [out], axis=1)
+    assert not out.any()
+
+
+@pytest.mark.parametrize(("axis", "entries"), [(2, 256), (0, 255)])
+def test_q31_softmax_refuses_what_does_not_fit(axis: int, entries: int) -> None:
+    with pytest.raises(Error, match=r"\[q31_softmax\]"):
+        run(
+            "q31_softmax",
+            [np.zeros((2, 3), "int8"), np.zeros(entries, "int32")],
+            [np.zeros((2, 3), "int8")],
+            {"axis": axis},
+        )
+
+
 @pytest.mark.parametrize(
     "change", [{"shift": 31}, {"shift": -32}, {"multiplier": -1}, {"output_zero": 128}, {"low": 128}]
 )

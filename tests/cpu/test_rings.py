@@ -23,7 +23,7 @@ PACKING = {
 
 # Kernels that no case cuts along axis 1, or only with gaps between batches where there may be none.
 NEVER_BY_ROW = {
-    "batch_norm", "cond", "decode", "instance_norm", "local_response_norm", "loop", "non_max_suppression", "non_zero", "q31_matmul",
+    "batch_norm", "cond", "decode", "instance_norm", "local_response_norm", "loop", "non_max_suppression", "non_zero", "q31_matmul", "quantize_by_range",
     "quantized_matmul",
     "recurrent", "reduce_argmin", "rms_norm", "scatter_along_axis", "scatter_nd", "softmax", "unique",
     "accumulate_step", "adam_step", "lion_step", "momentum_step", "sgd_step", "conv_weight_gradient",

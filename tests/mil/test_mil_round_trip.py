@@ -50,6 +50,8 @@ UNWRITTEN = {
     "q31_matmul",
     "q31_mean",
     "q31_mul",
+    "q31_softmax",
+    "quantize_by_range",
     "quantized_add",
     "quantized_conv",
     "quantized_matmul",

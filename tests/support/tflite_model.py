@@ -127,3 +127,19 @@ def average(values: Sequence[int]) -> int:
     """AveragePool: halves away from 0."""
     total, count = sum(int(v) for v in values), len(values)
     return (abs(total) + count // 2) // count * (1 if total > 0 else -1)
+
+
+def softmax(values: Sequence[int], powers: Sequence[int], bits: int) -> list[int]:
+    """Softmax of the reference kernels: a sum with 12 integer bits, and one_over_one_plus_x_for_x_in_0_1 of it. powers:
+    e^-d in Q0.31 for differences d; bits: those of a result. Numbers of steps above the least result."""
+    exponentials = [powers[max(values) - v] for v in values]
+    total = sum(rounding_divide(e, 12) for e in exponentials)
+    over_unit = total.bit_length() - 20
+    half = ((total << (12 - over_unit)) - 2**31 + MOST + 1) // 2
+    x = 1515870810 + doubling_high_mul(half, -1010580540)
+    for _ in range(3):
+        rest = 2**29 - doubling_high_mul(half, x)
+        x += max(LEAST, min(MOST, 4 * doubling_high_mul(x, rest)))
+    share = max(LEAST, min(MOST, 2 * x))
+    steps = (rounding_divide(doubling_high_mul(share, e), over_unit + 31 - bits) for e in exponentials)
+    return [min(y, 2**bits - 1) for y in steps]

@@ -197,7 +197,8 @@ def test_every_op_of_the_catalogue_says_what_it_is_in_mil() -> None:
     assert {name for name, op in USER_OPS.items() if not op.mil} == {
         *("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "shift_left", "shift_right", "bit_cast"),
         *("max_pool_with_indices", "col2im", "unique", "lookup", "interleave", "running_sum"),
-        *("q31_add", "q31_avg_pool", "q31_conv", "q31_matmul", "q31_mean", "q31_mul"),
+        *("q31_add", "q31_avg_pool", "q31_conv", "q31_matmul", "q31_mean", "q31_mul", "q31_softmax"),
+        "quantize_by_range",
         *(name for name, op in USER_OPS.items() if op.host),
     } | {name for name in USER_OPS if mil_ops(name) is None}
     assert USER_OPS["conv"].mil == ("conv",)

@@ -55,6 +55,7 @@ NOT_DRAWN = {
 # ONNX's: tests/runtime/test_q31.py compares it.
 APART = {
     *(name for name in USER_OPS if name.startswith("q31_")),
+    "quantize_by_range",  # rounds to integers on a grid of x's own: tests/cpu/test_kernels_by_range.py
     "non_zero",
     "unique",
     "non_max_suppression",
@@ -172,9 +173,8 @@ def test_every_op_is_drawn_and_compared(op: Op) -> None:
     )
     for graph, feeds in graphs:
         check("fp32", graph, feeds, [])
-        assert op.name in NOT_IN_ONNX or not export(graph).given, (
-            "has no ONNX form: write one, or say why there is none"
-        )
+        given = {value.node.op for value in export(graph).given.values()}  # other ops of the graph may be among them
+        assert given <= NOT_IN_ONNX.keys(), "has no ONNX form: write one, or say why there is none"
 
 
 @pytest.mark.slow

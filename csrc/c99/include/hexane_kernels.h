@@ -54,7 +54,9 @@
   KERNEL(q31_matmul)           \
   KERNEL(q31_mean)             \
   KERNEL(q31_mul)              \
+  KERNEL(q31_softmax)          \
   KERNEL(quantize)             \
+  KERNEL(quantize_by_range)    \
   KERNEL(quantized_add)        \
   KERNEL(quantized_conv)       \
   KERNEL(quantized_matmul)     \

@@ -12,6 +12,7 @@ from hexane.ops.records import (
     attention_gradient,
     barrier,
     bf16_product,
+    by_range,
     control,
     conv,
     decode,
@@ -94,6 +95,7 @@ FAMILIES = (
     quant,
     quant_product,
     quant_mean,
+    by_range,
     q31,
 )
 USER_OPS: dict[str, Op] = {op.name: op for family in FAMILIES for op in family.OPS}

@@ -210,7 +210,7 @@ def combined(op: str, names: Sequence[str], chip: Chip, route: Route = "mil") ->
             rule="no op of MIL",
             source="guide app. A",
             status="inferred",
-            change=IN_FLOATS if op.startswith("q31_") else "",
+            change=IN_FLOATS if op.startswith("q31_") or op == "quantize_by_range" else "",
         )
     verdicts = [mil_status(name, chip, route) for name in names]
     worst = max(verdicts, key=lambda v: KINDS.index(v.verdict))

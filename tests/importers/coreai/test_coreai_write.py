@@ -28,7 +28,7 @@ NOT_WRITTEN = {
     "random", "random_uniform", "random_normal", "bernoulli", "dropout", "multinomial", "non_zero", "unique",
     "non_max_suppression", "shift_left", "shift_right", "bit_cast", "col2im", "max_pool_gradient", "interleave",
     "lookup", "running_sum", "quantized_matmul", "quantized_conv", "quantized_add", "quantized_mean",
-    "q31_matmul", "q31_conv", "q31_add", "q31_mul", "q31_mean", "q31_avg_pool",
+    "q31_matmul", "q31_conv", "q31_add", "q31_mul", "q31_mean", "q31_avg_pool", "q31_softmax", "quantize_by_range",
 }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from hexane.dtypes import INT32, INT64, DType
+from hexane.dtypes import DTYPES, INT32, INT64, DType
 from hexane.errors import Error
 from hexane.ops.attributes import Attr, element_type, flag, integer, integers
 from hexane.ops.records.conv import (
@@ -35,13 +35,14 @@ from hexane.ops.records.linear import matmul_shape
 from hexane.ops.records.quant import BYTES, INT8, SIGNED, UNSIGNED, WEIGHT, Types, along, array, image, need
 from hexane.ops.records.quant_mean import check_terms, mean_terms, over_axes
 from hexane.ops.records.reduce import reduced
-from hexane.ops.shape_rules import Shape, broadcast
+from hexane.ops.shape_rules import Shape, broadcast, one_axis
 from hexane.ops.spec import Case, Op
 from hexane.ops.taps import pool_taps
 
 Array = Any
 MOST_SHIFT, LEAST_SHIFT = 30, -31
 DIGITS = 53  # of a double
+INT16 = DTYPES["int16"]
 SUM_SHIFT = 20  # bits that the operands of a sum get below the point, as TFLite has it
 
 
@@ -239,6 +240,49 @@ def _q31_mul(x: Array, y: Array, x_zero: int, y_zero: int, multiplier: int, shif
     return _stored(rescale((x.astype(np.int64) - x_zero) * (y.astype(np.int64) - y_zero), multiplier, shift), **attrs)
 
 
+# ---- softmax ----
+
+SUM_BITS = 12  # integer bits of the sum of a line
+
+
+def _softmax_shape(x: Shape, powers: Shape, **_: Any) -> Shape:
+    if powers != (256,):
+        raise Error(f"got powers of shape {powers}, need (256,)")
+    return x
+
+
+def _softmax_dtype(x: DType, powers: DType, dtype: DType, **_: Any) -> DType:
+    need(x, "x", *BYTES)
+    need(powers, "powers", INT32)
+    need(dtype, "dtype", *BYTES, INT16)
+    return dtype
+
+
+def _high(x: Array, y: Array | int) -> Array:
+    return np.asarray((x * y + (1 << 30)) >> 31)
+
+
+def _saturated(x: Array) -> Array:
+    return np.clip(x, -(2**31), 2**31 - 1)
+
+
+def _q31_softmax(x: Array, powers: Array, axis: int, dtype: DType) -> Array:
+    """gemmlowp's one_over_one_plus_x_for_x_in_0_1, of a sum with 12 integer bits."""
+    wide = x.astype(np.int64)
+    e = np.maximum(powers.astype(np.int64), 0)[wide.max(axis=axis, keepdims=True, initial=-128) - wide]
+    total = np.sum((e + (1 << (SUM_BITS - 1))) >> SUM_BITS, axis=axis, keepdims=True)
+    total = np.clip(total, 1, 2**32 - 1)
+    bits = np.frexp(total.astype(np.float64))[1].astype(np.int64)
+    half = (total << (32 - bits)) >> 1
+    y = _high(half, -1010580540) + 1515870810
+    for _ in range(3):
+        y = y + _saturated(4 * _high(y, (1 << 29) - _high(half, y)))
+    shift = np.maximum(bits - (32 - SUM_BITS) + 31 - dtype.bits, 0)
+    steps = (_high(e, _saturated(2 * y)) + ((np.int64(1) << shift) >> 1)) >> shift
+    info = np.iinfo(dtype.numpy)
+    return np.minimum(steps + info.min, info.max).astype(dtype.numpy)
+
+
 # ---- reductions ----
 
 
@@ -290,6 +334,7 @@ _MULTIPLIERS = array("int32", 1 << 30, 1500000000, 2147483647, 1073741825, 19999
 _DIGITS = array("int64", 1 << 52, (1 << 53) - 1, 6004799503160661, 4503599627370497, 8444249301319680, 5000000000000003)
 _SHIFTS = array("int8", -7, -9, -8, -6, -12, -10)
 _BIAS = array("int32", 100, -2000, 0, 7, -1, 40000)
+_POWERS = np.floor(np.exp(-np.arange(256) * 0.07) * (2**31 - 1)).astype(np.int32)
 _TFLITE = "as TFLite computes it: a multiplier in Q0.31 and a shift for each channel"
 
 OPS = (
@@ -336,6 +381,17 @@ OPS = (
         cases=(
             Case(attrs={"x_zero": 3, "multiplier": 1987654321, "shift": -6, "dtype": "int8", "output_zero": -9}, arrays=(image(SIGNED, 2, 3, 17), image(WEIGHT, 2, 3, 17))),
             Case(attrs={"y_zero": 130, "multiplier": 1 << 30, "shift": -7, "dtype": "uint8", "output_zero": 99, "low": 20}, arrays=(image(SIGNED, 2, 1, 5), image(UNSIGNED, 3, 1))),
+        ),
+    ),
+    Op(
+        name="q31_softmax", doc="Softmax along an axis, as TFLite computes it. `powers` has e^-d in Q0.31 for each difference d, 0 to 255, to the largest "
+            "element of a line. The least number of dtype means 0; its steps are 1/256, of int16 1/65536.",
+        inputs=("x", "powers"), attrs={"axis": integer(-1), "dtype": element_type()}, shape=_softmax_shape, dtype=_softmax_dtype, canonical=one_axis,
+        kernel="q31_softmax", kernel_attrs=lambda types, attrs: {"axis": attrs["axis"]}, layout="axis", ref=_q31_softmax,
+        cases=(
+            Case(attrs={"dtype": "int8"}, arrays=(image(SIGNED, 3, 17), _POWERS)),
+            Case(attrs={"dtype": "uint8", "axis": 1}, arrays=(image(UNSIGNED, 2, 9, 5), _POWERS)),
+            Case(attrs={"dtype": "int16"}, arrays=(image(SIGNED, 2, 3, 530), _POWERS)),
         ),
     ),
     Op(

@@ -24,7 +24,6 @@ from hexane.importers.tflite.integer import (
     np_two,
     on_grid,
     real,
-    reciprocal,
     rounded,
     saturated,
     stored,
@@ -315,28 +314,17 @@ def softmax(c: Context) -> Value:
 
 def softmax_integers(c: Context, x: Value, grid: Grid, beta: float) -> Value:
     b, to, dtype = c.b, c.out_grid, c.out().dtype
-    last = len(x.shape) - 1
-    largest = b.reduce_max(x, axes=(last,))
     if x.dtype is INT16:
         if dtype is not INT16:
             raise Error(f"got int16 with a result of {dtype}, need int16")
-        return _softmax_16(b, x, largest, grid, beta)
-    fixed = {INT8: (2.0**-8, -128), UINT8: (2.0**-8, 0), INT16: (2.0**-15, 0)}
-    scale, zero = fixed.get(dtype, (0.0, 0))
-    wanted = (2.0**-16, -32768) if dtype is INT16 else (scale, zero)
-    if (float(to.scale), to.zero) not in ((scale, zero), wanted):
+        return _softmax_16(b, x, b.reduce_max(x, axes=(len(x.shape) - 1,)), grid, beta)
+    if x.dtype not in (INT8, UINT8) or dtype not in (INT8, UINT8, INT16):
+        raise Error(f"got {x.dtype} with a result of {dtype}, need 8 bits, and 8 bits or int16")
+    scale, zero = 2.0**-dtype.bits, limits(dtype)[0]
+    if (float(to.scale), to.zero) != (scale, zero):
         raise Error(f"got the scale {to.scale} and the zero point {to.zero} of {dtype}, need {scale} and {zero}")
-    table = b.const(exp_of_negative(float(grid.scale), beta))
-    difference = b.sub(cast(b, largest, INT32), cast(b, x, INT32))
-    powers = b.gather(table, difference, axis=0)  # Q0.31
-    counted = b.gather(b.const((exp_counts(float(grid.scale), beta)).astype(np.int64)), difference, axis=0)
-    total = b.reduce_sum(b.mul(halved_away(b, powers, 12), counted), axes=(last,))
-    bits, share = reciprocal(b, total)
-    product = high_product(b, b.mul(powers, counted), share)
-    out_bits = 15 if dtype is INT16 else 8
-    exponent = b.add(b.sub(bits, 20), 31 - out_bits)
-    y = halved_away(b, product, b.broadcast_to(exponent, shape=x.shape))
-    return stored(b, y, dtype, 0 if dtype is INT16 else limits(dtype)[0])
+    powers = exp_of_negative(float(grid.scale), beta) * exp_counts(float(grid.scale), beta)
+    return b.q31_softmax(x, b.const(powers.astype(np.int32)), dtype=dtype)
 
 
 def exp_counts(scale: float, beta: float) -> Array:

@@ -150,13 +150,15 @@ def _halves(b: Builder, x: Value) -> list[tuple[Value, int]]:
 
 def hybrid_product(b: Builder, x: Value, w: Value, scales: Any, symmetric: bool) -> Value:
     """x (rows, terms) in floats, quantised row by row, times integers (columns, terms) with their scales."""
-    q, scale, zero = quantised(b, x, (len(x.shape) - 1,), symmetric)
-    total = cast(b, sums(b, q, w, 0, 0, True), FP64)
+    q, scale, zero = quantised(b, x, len(x.shape) - 1, symmetric)
+    if w.dtype is INT8 and x.shape[-1] <= MOST_PRODUCTS:
+        total = b.quantized_matmul(q, w, None, None, None, None, transpose_y=True, dtype="int32")
+    else:
+        total = sums(b, q, w, 0, 0, True)
     if not symmetric:
-        rows = b.reduce_sum(cast(b, w, FP64), axes=(len(w.shape) - 1,), keep_dims=True)
-        perm = [*range(len(w.shape) - 2), len(w.shape) - 1, len(w.shape) - 2]
-        total = b.sub(total, b.mul(cast(b, zero, FP64), b.transpose(rows, perm=perm)))
-    return b.mul(b.mul(cast(b, total, FP32), scale), b.const(np.asarray(scales, np.float32)))
+        rows = b.reduce_sum(cast(b, w, total.dtype), axes=(len(w.shape) - 1,), keep_dims=True)
+        total = b.sub(total, b.mul(cast(b, zero, total.dtype), _turned(b, rows)))
+    return b.mul(cast(b, total, FP32), b.mul(scale, b.const(np.asarray(scales, np.float32))))
 
 
 def _hybrid(c: Context, x: Value, w: Value, bias: Value | None) -> Value:
@@ -184,7 +186,7 @@ def _of_blocks(c: Context, x: Value, w: Value, bias: Value | None) -> Value:
     columns, terms = w.shape
     blocks = b.reshape(cast(b, w, FP32), shape=(columns, terms // size, size))
     dense = b.reshape(b.mul(blocks, b.reshape(scales, shape=(columns, terms // size, 1))), shape=(columns, terms))
-    q, scale, zero = quantised(b, x, (1,), False)
+    q, scale, zero = quantised(b, x, 1, False)
     rows = b.mul(b.sub(cast(b, q, FP32), zero), scale)
     y = b.matmul(rows, dense, transpose_y=True)
     return y if bias is None else b.add(y, cast(b, bias, FP32))

@@ -138,11 +138,13 @@ def _hybrid(c: Context, x: Value, w: Value, bias: Value | None, attrs: dict[str,
     """Each image is quantised when the model runs: symmetric for one scale, asymmetric for scales of channels."""
     b, weights = c.b, c.grid(1)
     symmetric = weights.scales.size == 1 and c.op.name == "CONV_2D"
-    q, scale, zero = quantised(b, x, (1, 2, 3), symmetric)
+    q, scale, zero = quantised(b, x, 1, symmetric)
     scales = b.const(weights.scales.astype(np.float32).reshape(-1))
     if symmetric:
         total = cast(b, b.quantized_conv(q, w, None, None, None, None, **attrs, dtype="int32"), FP32)
         y = b.mul(total, b.mul(scale, scales))
+    elif c.op.name != "CONV_2D":
+        y = b.mul(_sums(b, q, w, zero, attrs), b.mul(scale, scales))
     else:
         y = b.mul(b.mul(_sums(b, q, w, zero, attrs), scales), scale)
     y = y if bias is None else b.add(y, cast(b, bias, FP32))
@@ -205,7 +207,7 @@ def _floats_transposed(c: Context, x: Value, w: Value, bias: Value | None, shape
         weights = c.grid(1)
         if weights.blocks is not None or weights.zeros.any():
             raise Error("got weights with blocks or a zero point, need a scale for each channel")
-        q, scale, middle = quantised(b, x, (1, 2, 3), False)
+        q, scale, middle = quantised(b, x, 1, False)
         x = b.mul(b.sub(cast(b, q, FP32), middle), scale)
     strides, pad, more = (c.o["stride_h"], c.o["stride_w"]), [], []
     for axis, (s, cut) in enumerate(zip(strides, cuts, strict=True)):
