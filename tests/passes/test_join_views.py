@@ -99,3 +99,18 @@ def test_a_reshape_that_stays_keeps_its_verdict() -> None:
     entries = [e for e in hx.preflight(graph, "h12").entries if e.node.types[0].shape == (8, 49, 48)]
     assert entries[0].verdict.reject == "cannot be lowered as Flatten on ANE"
     assert not entries[0].verdict.form
+
+
+@pytest.mark.parametrize("chip", ["h13", "h16g"])
+def test_windows_through_one_long_row_stay_on_the_engine(chip: str) -> None:
+    """A grid partition of 8 x 8 tokens, as coremltools writes a transpose of six axes (MaxViT)."""
+    x, w = hx.input("x", (1, 56, 56, 64)), np.eye(64, dtype=np.float32)
+    y = hx.relu(x)
+    chain = ((1, 1, 1, 200704), (1, 7, 8, 3584), (8, 49, 8, 64), (64, 1, 7, 448), (448, 1, 7, 64), (3136, 1, 64, 1))
+    for shape in chain:
+        y = hx.transpose(hx.reshape(y, shape=shape), perm=(0, 2, 1, 3))
+    graph = hx.graph(hx.matmul(hx.reshape(y, shape=(64, 7, 7, 64)), w))
+    assert not hx.preflight(graph, chip).host
+    feed = np.random.default_rng(0).integers(-9, 9, (1, 56, 56, 64)).astype(np.float32)
+    want = np.maximum(feed, 0).reshape(7, 8, 7, 8, 64).transpose(1, 3, 0, 2, 4).reshape(64, 7, 7, 64)
+    assert np.array_equal(np.asarray(hx.compile(graph, target=chip, threads=1)(feed)), want)

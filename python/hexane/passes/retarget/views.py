@@ -1,4 +1,5 @@
-"""Joins reshapes and transposes that meet, where one of the tensors between them has more axes than the chip takes."""
+"""Joins reshapes and transposes that meet, where a tensor between them has more axes than the chip takes, or longer
+ones."""
 
 from collections.abc import Container, Iterator
 from math import prod
@@ -9,6 +10,7 @@ from hexane.ops import OPS, apply
 from hexane.passes.retarget.marked import boundaries
 from hexane.passes.retarget.writer import is_border
 from hexane.targets import Chip
+from hexane.validate.extents import fits
 from hexane.validate.node import judge
 
 VIEWS = ("reshape", "expand_dims", "squeeze", "flatten", "flatten2d")
@@ -21,11 +23,12 @@ def join_views(graph: Graph, chip: Chip) -> Graph:
 
     A window of an image is a tensor of six axes between two reshapes. The transpose merges axes that stay together and
     drops axes of extent 1: it has four, and no tensor with six axes remains. The order of all elements is the same. A
-    quantize or dequantize of one scale between two of these is computed before both. A view at which a program begins
-    or ends stays: it has the form that the program takes or gives.
+    quantize or dequantize of one scale between two of these is computed before both. A transpose that moves axes of
+    extent 1 only is a view, too: coremltools writes windows as chains of these, through one row of all elements. A view
+    at which a program begins or ends stays: it has the form that the program takes or gives.
     """  # noqa: E501
     most, decisions = chip.extents.rank, list[Decision]()
-    if all(t.rank <= most for node in graph.nodes for t in node.types):
+    if all(t.rank <= most and fits(t, chip) for node in graph.nodes if _moves(node) for t in node.types):
         return graph
     ends = boundaries(graph)
     fixed = set[Value]()  # what they became
@@ -47,21 +50,26 @@ def join_views(graph: Graph, chip: Chip) -> Graph:
             before, views = _before_views(x, fixed)
             (y,) = apply(OPS[node.op], [before, *inputs[1:]], node.attrs, node.sources)
             return apply(OPS["reshape"], [y], {"shape": node.types[0].shape}, views)
-        if node.op != "transpose" or x.type.rank <= most or (fold := folded(x.shape, node.attrs["perm"])) is None:
+        if node.op != "transpose" or (fold := folded(x.shape, node.attrs["perm"])) is None:
             return None
         shape, perm = fold
-        if len(shape) > most:
+        is_view = perm == tuple(range(len(perm)))  # it moves axes of extent 1 only
+        if len(shape) > most or not (is_view or x.type.rank > most):
             return None
         y = _viewed(x, shape, node, fixed)
         if not _is_taken(y, x, chip, fixed):
             return None
-        if perm != tuple(range(len(perm))):
+        if not is_view:
             (y,) = apply(OPS["transpose"], [y], {"perm": perm}, node.sources)
         decisions.append(Decision("retarget", node.where, "decomposed", f"written on {len(shape)} axes", SOURCE))
         return (_viewed(y, node.types[0].shape, node, fixed),)
 
     result = graph.rewrite(change)
     return graph if result.outputs == graph.outputs and result.updates == graph.updates else result.decided(*decisions)
+
+
+def _moves(node: Node) -> bool:
+    return node.op in VIEWS or node.op in ROUNDING or node.op == "transpose"
 
 
 def has_too_many_axes(node: Node, chip: Chip) -> bool:
