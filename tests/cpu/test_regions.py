@@ -16,7 +16,8 @@ NAMES = sorted(ROWS.keys() - {"write_slice", "running_sum", "running_reduce", "l
 
 # Inputs of which every box of the output needs all: tables, and all inputs of kernels that cannot be cut.
 NEVER_NARROWED = {
-    "decode": {0, 1}, "encoded_rows_matmul": {1, 2}, "lookup": {1}, "non_zero": {0}, "q31_softmax": {1}, "quantize_by_range": {0}, "random": {0}, "recurrent": {0, 1, 2, 3, 4, 5, 6, 7}, "scatter_nd": {1}, "sparse_conv": {1, 2}, "sparse_matmul": {1, 2},
+    "decode": {0, 1}, "encoded_rows_matmul": {1, 2}, "lookup": {1}, "non_max_suppression": {2}, "non_zero": {0},
+    "q31_softmax": {1}, "quantize_by_range": {0}, "random": {0}, "recurrent": {0, 1, 2, 3, 4, 5, 6, 7}, "scatter_nd": {1}, "sparse_conv": {1, 2}, "sparse_matmul": {1, 2},
     "unique": {0},
     "adam_step": {4}, "lion_step": {3}, "momentum_step": {3}, "sgd_step": {2},
     "conv_weight_gradient": {0, 1}, "rms_norm_gradient": {2}, "squared_norm": {0},

@@ -22,6 +22,7 @@ from hexane.ops import LEAVES
 from hexane.ops.neurons import MODE_OF
 from hexane.ops.reference import run_reference
 from hexane.options import SCHEDULES
+from hexane.passes.repair import repair
 from hexane.passes.retarget.retarget import retarget
 from hexane.passes.retarget.writer import is_border
 from hexane.targets import load_target
@@ -314,7 +315,7 @@ def test_the_steps_of_a_program_are_those_of_its_segments_in_order() -> None:
             assert names <= (
                 {"h13", "h13 engine", "host"} if s.device == "ane" else {"host"}
             )  # casts at ports are the host's
-        written = retarget(graph, load_target("h13"))
+        written = retarget(repair(graph, load_target("h13")), load_target("h13"))
         assert sum(len(s.nodes) for s in program.segments) <= sum(n.op not in LEAVES for n in written.nodes)
 
 

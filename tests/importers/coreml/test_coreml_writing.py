@@ -116,7 +116,7 @@ def test_an_onnx_file_goes_through_a_package(name: str, tmp_path: Path, accepted
 def test_random_graphs_go_through_packages(compute: str, tmp_path: Path, accepted: Callable[[Path], Any]) -> None:
     """Graphs of ops that Core ML has keep every bit; others keep fp32's digits, or fp16's."""
     same = close = refused = 0
-    for seed in share(range(160)):
+    for seed in share(range(240)):
         graph, feeds = random_graph(seed, "fp32", steps=8)
         if not graph.inputs:
             continue
