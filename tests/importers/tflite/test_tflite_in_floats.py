@@ -61,7 +61,7 @@ def test_a_signature_has_its_floats_and_others_are_named() -> None:
     m.graph["inputs"], m.graph["outputs"] = [x], [y]
     model = open_model(m.tobytes())
     assert model.graph("main.float", {}).outputs[0].value.shape == (2,)
-    with pytest.raises(Error, match="got the function 'other', need one of main"):
+    with pytest.raises(Error, match="got the function 'other', need one of main, or 'float'"):
         model.graph("other.float", {})
 
 

@@ -32,7 +32,7 @@ class TFLiteModel:
     def of(self, name: str) -> TFLiteSignature:
         name = self._split(name)[0]
         if name not in self.signatures:
-            raise Error(f"[tflite] got the function {name!r}, need one of {', '.join(self.signatures)}")
+            raise Error(f"[tflite] got the function {name!r}, need one of {', '.join(self.signatures)}, or {FLOATS!r}")
         return self.signatures[name]
 
     def _split(self, name: str) -> tuple[str, bool]:
