@@ -27,6 +27,7 @@ from hexane.passes.fuse.fuse_transpose import fuse_transpose
 from hexane.passes.fuse.group_heads import group_heads
 from hexane.passes.fuse.split_products import split_products
 from hexane.passes.layout.channels_last import channels_last
+from hexane.passes.layout.products_as_convolutions import products_as_convolutions
 from hexane.passes.layout.trim_output_transpose import trim_output_transpose
 from hexane.passes.legalize.engine_ports import engine_ports
 from hexane.passes.legalize.expand import expand
@@ -190,6 +191,8 @@ ORDER = (
     Pass(engine_ports, ("engine", "mil")),
     # When all is in fp16: numbers as the chip's programs have them.
     Pass(round_attributes, ("engine", "mil")),
+    # When weights have the size that they have in the program.
+    Pass(products_as_convolutions, ("engine", "mil"), legal=True),
     Pass(spread_conv_transpose_3d, ("host",)),
     # A convolution that is not in pieces yet takes batch norms, pads and biases, and is rounded once.
     Pass(split_conv_3d, ("host", "layers")),

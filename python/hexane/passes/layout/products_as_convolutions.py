@@ -1,0 +1,159 @@
+"""Writes products with large weights as convolutions of 1 x 1."""
+
+from collections.abc import Mapping
+from math import prod
+
+import numpy as np
+
+from hexane.graph import Graph, Node, Value, constant
+from hexane.graph.decisions import Decision
+from hexane.ops import LEAVES, OPS, apply
+from hexane.ops.encodings import encoding_of
+from hexane.ops.match import only_along
+from hexane.ops.rewriter import Rewriter
+from hexane.passes.engine.legalize.compression import kernel_bytes
+from hexane.targets import Chip, Target
+from hexane.validate.constants import is_constant
+from hexane.validate.node import judge
+
+STAGE = "products_as_convolutions"
+SOURCE = "guide ch22; constraint 17 (maderix, measured)"
+PRODUCTS = ("matmul", "linear")
+
+
+def products_as_convolutions(graph: Graph, target: Target) -> Graph:
+    """gelu(matmul(%x : fp16[1, 64, 768], const [768, 3072], %b))
+      ->  transpose(gelu(conv(transpose(%x) : [1, 768, 1, 64], const [3072, 768, 1, 1], %b)))
+
+    The engine's own compiler writes a product as a convolution if its weights fit the working set. This pass does it
+    for larger weights. A convolution reads each weight once, and its layer takes bias and activation. A product would
+    read its weights as a tensor, and its result would go to main memory before the activation. Elementwise ops behind
+    the convolution read its result as it is, so that the next product needs no transpose. Weights are constants in fp16
+    or integers with a scale. The product stays where the chip does not take the convolution.
+    """
+    if not isinstance(target, Chip) or graph.ops.isdisjoint(PRODUCTS):
+        return graph
+    images = _Images(target)
+    return graph.rewrite(images.written).decided(*images.decisions)
+
+
+class _Images:
+    """images: (batch, channels, rows, tokens) of values of the new graph that are rows of channels."""
+
+    def __init__(self, chip: Chip) -> None:
+        self.chip = chip
+        self.images: dict[Value, Value] = {}
+        self.filters: dict[tuple[Value, bool], Value] = {}
+        self.decisions: list[Decision] = []
+
+    def written(self, node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        if node.op in PRODUCTS:
+            return self._product(node, inputs)
+        if self.images and node.op in OPS and OPS[node.op].elementwise and len(node.types) == 1:
+            return self._elementwise(node, inputs)
+        return None
+
+    def _product(self, node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        x, weight, bias = (*inputs, None)[:3]
+        assert x is not None
+        assert weight is not None
+        encoding, size = encoding_of(weight), self.chip.memory.working_set
+        if encoding.kind not in ("whole", "integers") or kernel_bytes(encoding, self.chip) <= size:
+            return None
+        if encoding.stored.node.op != "const" or weight.type.rank != 2 or not _is_rows(node, x, bias):
+            return None
+        made = Rewriter(*node.sources)
+        image = self.images.get(x) or _to_image(made, x)
+        filters = self._filters(weight, node.op == "linear" or bool(node.attrs["transpose_y"]))
+        result = made.conv(image, filters, None if bias is None else made.reshape(bias, shape=(bias.type.size,)))
+        value = _from_image(made, result, node.types[0].shape)
+        if not self._runs(value, x):
+            return None
+        self.images[x], self.images[value] = image, result
+        reason = (
+            f"as a convolution: {kernel_bytes(encoding, self.chip)} bytes of weights, the working set has {size}:"
+            " a product would load them as a tensor"
+        )
+        self.decisions.append(Decision(STAGE, node.where, "rewritten", reason, SOURCE))
+        return (value,)
+
+    def _elementwise(self, node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        shape = node.types[0].shape
+        operands = [_beside(v, shape, self.images) for v in inputs if v is not None]
+        if None in operands or len(operands) < len(inputs) or self.images.keys().isdisjoint(inputs):
+            return None
+        result = apply(OPS[node.op], operands, node.attrs, node.sources)[0]
+        value = _from_image(Rewriter(*node.sources), result, shape)
+        if not self._runs(value, *inputs):
+            return None
+        self.images[value] = result
+        return (value,)
+
+    def _runs(self, value: Value, *inputs: Value | None) -> bool:
+        """True if the chip computes each node between these inputs, or their images, and the value."""
+        known = {v.node for v in inputs if v is not None}
+        known |= {self.images[v].node for v in inputs if v in self.images}
+        stack = [value.node]
+        while stack:
+            node = stack.pop()
+            if node in known or is_constant(node):
+                continue
+            if node.op in LEAVES or judge(node, self.chip).verdict != "native":
+                return False
+            stack += [v.node for v in node.inputs if v is not None]
+        return True
+
+    def _filters(self, weight: Value, out_first: bool) -> Value:
+        """The matrix as weights of 1 x 1, output channels first, with its scales if it has any."""
+        if (weight, out_first) in self.filters:
+            return self.filters[weight, out_first]
+        stored = encoding_of(weight).stored
+        matrix = stored.node.data
+        assert matrix is not None
+        data = np.ascontiguousarray(matrix if out_first else matrix.T)[:, :, None, None]
+        filters = constant(data, stored.node.sources, stored.dtype)
+        if stored != weight:
+            node = weight.node
+            axis = int(node.attrs["axis"]) % stored.type.rank
+            attrs = {**node.attrs, "axis": axis if out_first else 1 - axis}
+            filters = apply(OPS[node.op], [filters, *node.inputs[1:]], attrs, node.sources)[0]
+        self.filters[weight, out_first] = filters
+        return filters
+
+
+def _is_rows(node: Node, x: Value, bias: Value | None) -> bool:
+    """True if the left operand is rows of channels, and the bias a number for each column."""
+    if x.type.rank < 2 or node.attrs.get("transpose_x", False) or 0 in node.types[0].shape:
+        return False
+    return bias is None or (bias.type.rank == 1 and bias.type.size == node.types[0].shape[-1])
+
+
+def _four(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """(batch, rows, tokens, channels) of a shape of any rank."""
+    *lead, rows, channels = shape
+    return (prod(lead[:-1]), lead[-1] if lead else 1, rows, channels)
+
+
+def _to_image(b: Rewriter, x: Value) -> Value:
+    four = _four(x.shape)
+    image: Value = b.transpose(x if x.shape == four else b.reshape(x, shape=four), perm=(0, 3, 1, 2))
+    return image
+
+
+def _from_image(b: Rewriter, image: Value, shape: tuple[int, ...]) -> Value:
+    rows: Value = b.transpose(image, perm=(0, 2, 3, 1))
+    value: Value = rows if rows.shape == shape else b.reshape(rows, shape=shape)
+    return value
+
+
+def _beside(value: Value, shape: tuple[int, ...], images: Mapping[Value, Value]) -> Value | None:
+    """An operand of an elementwise op, as the op on images reads it; None for one that has no image."""
+    if value in images and value.shape == shape:
+        return images[value]
+    if value.node.op != "const" or value.node.data is None:
+        return None
+    if value.type.size == 1:
+        return constant(value.node.data.reshape(()), value.node.sources, value.dtype)
+    if not only_along(value, len(shape) - 1, shape):
+        return None
+    return constant(value.node.data.reshape(-1, 1, 1), value.node.sources, value.dtype)

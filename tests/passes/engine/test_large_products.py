@@ -1,0 +1,100 @@
+"""Products whose weights exceed the working set are convolutions, whatever the model writes."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import hexane as hx
+from hexane.emit.mil import emit_mil
+from hexane.passes.layout.products_as_convolutions import products_as_convolutions
+from hexane.targets.query import load_chip
+
+pytestmark = pytest.mark.filterwarnings("ignore::hexane.FallbackWarning", "ignore::hexane.HazardWarning")
+CHIPS = ("h13", "h14", "h16", "h17s")
+ROWS, INNER, COLUMNS = 24, 1024, 1152  # 2.25 MiB of weights in fp16
+RNG = np.random.default_rng(5)
+WEIGHTS = (RNG.standard_normal((INNER, COLUMNS)) / 32).astype(np.float32)
+BACK = (RNG.standard_normal((COLUMNS, INNER)) / 32).astype(np.float32)
+BIAS = RNG.standard_normal(COLUMNS).astype(np.float32)
+INTEGERS = RNG.integers(-127, 128, (2 * INNER, COLUMNS)).astype(np.int8)  # 2.25 MiB
+SCALES = (RNG.random(COLUMNS) / 2000 + 1e-4).astype(np.float32)
+
+SPELLINGS: dict[str, Callable[[], hx.Tensor]] = {
+    "matmul": lambda: hx.input("x", (1, ROWS, INNER)) @ WEIGHTS + BIAS,
+    "bias in front": lambda: BIAS + hx.input("x", (1, ROWS, INNER)) @ WEIGHTS,
+    "matmul with a bias": lambda: hx.matmul(hx.input("x", (1, ROWS, INNER)), WEIGHTS, BIAS),
+    "transposed": lambda: hx.matmul(hx.input("x", (1, ROWS, INNER)), WEIGHTS.T.copy(), transpose_y=True) + BIAS,
+    "linear": lambda: hx.linear(hx.input("x", (1, ROWS, INNER)), WEIGHTS.T.copy(), BIAS),
+    "rank 2": lambda: hx.linear(hx.input("x", (ROWS, INNER)), WEIGHTS.T.copy(), BIAS),
+    "rank 4": lambda: hx.input("x", (2, 3, ROWS // 6, INNER)) @ WEIGHTS + BIAS,
+    "integers": lambda: hx.matmul(
+        hx.input("x", (1, ROWS, 2 * INNER)),
+        hx.dequantize(INTEGERS, SCALES, axis=1),
+        BIAS,
+    ),
+    "conv": lambda: hx.conv(hx.input("x", (1, INNER, 1, ROWS)), WEIGHTS.T.reshape(COLUMNS, INNER, 1, 1).copy(), BIAS),
+}
+
+
+def fed(net: hx.Model) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(11)
+    return {port.name: rng.standard_normal(port.shape).astype(np.float32) for port in net.inputs}
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_product_bias_and_gelu_are_convolutions_alone(spelling: str, chip: str) -> None:
+    model = hx.gelu(SPELLINGS[spelling]())
+    plan = hx.explain(model, chip)
+    kinds = {layer.kind for layer in plan.program.layers}
+    assert kinds <= {"Conv", "Concat", "Transpose", "Reshape"}
+    assert len(plan.program.layers) <= 3 or not load_chip(chip).gates.shared_kernel_data  # ports have channels last
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_numbers_are_those_of_the_host(spelling: str) -> None:
+    model = hx.gelu(SPELLINGS[spelling]())
+    host = hx.compile(model, target="host")
+    x = fed(host)
+    want = host(**x)
+    for chip in ("h13", "h16"):
+        got = hx.compile(model, target=chip, numerics="ieee")(**x)
+        np.testing.assert_allclose(got, want, atol=4e-3 * np.abs(want).max())
+
+
+def mlp() -> hx.Tensor:
+    x = hx.input("x", (1, ROWS, INNER))
+    y = hx.gelu(x @ WEIGHTS + BIAS) * 0.5
+    return x + y @ BACK
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_elementwise_ops_between_two_products_read_the_image(chip: str) -> None:
+    text = emit_mil(hx.graph(mlp()), load_chip(chip)).text
+    assert text.count(" = conv(") == 2
+    assert text.count(" = transpose(") == 2
+    assert " = matmul(" not in text
+
+
+def test_each_weight_is_loaded_once() -> None:
+    plan = hx.explain(mlp(), "h16")
+    weights = 2 * (WEIGHTS.size + BACK.size)
+    ports = 2 * 2 * ROWS * INNER
+    assert sum(plan.traffic.values()) <= 1.15 * (weights + ports)
+
+
+KEPT: dict[str, Callable[[], hx.Tensor]] = {
+    "fits the working set": lambda: hx.input("x", (1, ROWS, INNER)) @ WEIGHTS[:, :512].copy(),
+    "computed": lambda: hx.input("x", (ROWS, INNER)) @ hx.input("y", (INNER, COLUMNS)),
+    "may change": lambda: hx.input("x", (ROWS, INNER)) @ hx.param("w", WEIGHTS),
+    "columns read as rows": lambda: hx.matmul(hx.input("x", (INNER, ROWS)), WEIGHTS, transpose_x=True),
+    "a matrix for each image": lambda: hx.input("x", (2, ROWS, INNER)) @ np.stack([WEIGHTS, WEIGHTS]),
+    "one row": lambda: hx.linear(hx.input("x", (INNER,)), WEIGHTS.T.copy()),
+}
+
+
+@pytest.mark.parametrize("case", KEPT)
+def test_other_products_stay(case: str) -> None:
+    graph = hx.graph(KEPT[case]())
+    assert products_as_convolutions(graph, load_chip("h16")) is graph
