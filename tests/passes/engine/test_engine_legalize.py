@@ -107,6 +107,18 @@ def test_groups_stay_whole() -> None:
     assert {node.attrs["groups"] for node in found if node.op == "anec.convolution"} == {1}
 
 
+@pytest.mark.parametrize(("channels", "groups"), [(512, 1), (512, 2), (1024, 4), (2048, 2)])
+def test_transposed_convolutions_are_cut_along_their_output_channels(channels: int, groups: int) -> None:
+    weight = whole(channels, 256 // groups, 4, 4)
+    model = hx.relu(hx.conv_transpose(image(channels), weight, whole(256), strides=2, pad=1, groups=groups))
+    graph, found = lowered(model)
+    pieces = [node for node in found if node.op == "anec.deconvolution"]
+    assert len(pieces) > 1
+    assert all(kernel_of(node, chip("h13")).demand <= kernel_of(node, chip("h13")).limit for node in pieces)
+    assert [len(node.attrs["epilogue"]) for node in pieces] == [2] * len(pieces)
+    assert "pieces of output channels" in said(graph, "split_kernel_memory")[0]
+
+
 @pytest.mark.parametrize(("name", "bytes_"), [("h13", 2), ("h14", 1)])
 def test_quantised_weights_take_the_room_they_are_stored_in(name: str, bytes_: int) -> None:
     """The M1 does not stream integers: they are fp16 in its memory."""

@@ -52,13 +52,14 @@ def schedule_layers(graph: Graph, chip: Chip, kind: str = "apple") -> LayerSched
             scheduling.check(order, best)
         proof = "proven" if best == bound else f"the bound is {bound} bytes"
         reason = (
-            f"{best} bytes on chip at most, {proof} ({states} sets of layers searched); the list scheduler needs {peak}"
+            f"{_live(best, memory.working_set)}, {proof} ({states} sets of layers searched);"
+            f" the list scheduler needs {peak}"
         )
         decisions.append(Decision("schedule", graph.name, "optimal", reason))
         rules = [""] * len(names)
     else:
         order, rules = greedy, [RULES[rule] for rule in choices[:, 0].tolist()]
-        decisions.append(Decision("schedule", graph.name, "apple", f"{peak} bytes on chip at most", _SOURCE))
+        decisions.append(Decision("schedule", graph.name, "apple", _live(peak, memory.working_set), _SOURCE))
         decisions += [
             Decision("schedule", names[layer], f"step {step}", _why(rules[step], row), _SOURCE)
             for step, (layer, row) in enumerate(zip(greedy.tolist(), choices.tolist(), strict=True))
@@ -87,3 +88,10 @@ def _why(rule: str, row: list[int]) -> str:
     scores = {"ring": ring, "branch": branch, "merge": merge, "branch begun": begun, "footprint": footprint}
     said = ", ".join([f"{name} {score}" for name, score in scores.items() if score])
     return rule if rule == RULES[0] else f"by {rule}: {said}" if said else f"by {rule}"
+
+
+def _live(peak: int, working_set: int) -> str:
+    """Says how many bytes the live tensors of an order take."""
+    if peak <= working_set:
+        return f"live tensors take {peak} bytes on chip at most"
+    return f"live tensors take {peak} bytes at most, the chip holds {working_set}: tiles or main memory hold the rest"

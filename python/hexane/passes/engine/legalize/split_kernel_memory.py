@@ -87,7 +87,7 @@ def split_kernel_memory(graph: Graph, chip: Chip) -> Graph:
         fitted = _fitted(node, inputs, chip, decisions)
         return None if fitted is None else (fitted,)
 
-    return graph.rewrite(change, ("anec.convolution", "anec.linear")).decided(*decisions)
+    return graph.rewrite(change, ("anec.convolution", "anec.deconvolution", "anec.linear")).decided(*decisions)
 
 
 def _fitted(node: Node, inputs: Sequence[Value | None], chip: Chip, decisions: list[Decision]) -> Value | None:
@@ -96,10 +96,11 @@ def _fitted(node: Node, inputs: Sequence[Value | None], chip: Chip, decisions: l
     assert weight is not None
     if kernel.demand <= kernel.limit:
         return None
-    per_channel = -(-kernel_bytes(operand_encoding(weight, inputs[2]), chip) // weight.shape[0])
+    channels = output_channels(node)
+    per_channel = -(-kernel_bytes(operand_encoding(weight, table_of(node)), chip) // channels)
     most = kernel.limit // per_channel * (1 if kernel.shared else chip.cores)
     groups = int(node.attrs.get("groups", 1))
-    whole = weight.shape[0] // groups
+    whole = channels // groups
     if groups > 1:
         most = max(most // whole, 1) * whole  # a group by itself is cut again
     where = "that the cores share" if kernel.shared else "of a core"
@@ -108,7 +109,7 @@ def _fitted(node: Node, inputs: Sequence[Value | None], chip: Chip, decisions: l
         if len(_own(node)) < len(slots_of(node)):
             reason = "cut into pieces, it moves elements behind their concatenation"
             decisions.append(Decision(STAGE, node.where, "unfused", reason, SOURCE))
-        pieces = -(-weight.shape[0] // most)
+        pieces = -(-channels // most)
         decisions.append(Decision(STAGE, node.where, "split", f"{need}: {pieces} pieces of output channels", SOURCE))
         parts = _by_outputs(node, inputs, most, whole)
         parts = [_fitted(part.node, part.node.inputs, chip, decisions) or part for part in parts]
@@ -132,14 +133,14 @@ def _own(node: Node) -> tuple[EpilogueSlot, ...]:
 
 
 def _axis(node: Node) -> int:
-    return 1 if node.op == "anec.convolution" else node.types[0].rank - 1
+    return node.types[0].rank - 1 if node.op == "anec.linear" else 1
 
 
 def _by_outputs(node: Node, inputs: Sequence[Value | None], most: int, whole: int) -> list[Value]:
     x, weight = inputs[:2]
     assert x is not None
     assert weight is not None
-    own, channels = _own(node), weight.shape[0]
+    own, channels = _own(node), output_channels(node)
     groups = int(node.attrs.get("groups", 1))
     parts = []
     for begin in range(0, channels, most):
@@ -150,9 +151,21 @@ def _by_outputs(node: Node, inputs: Sequence[Value | None], most: int, whole: in
             piece["groups"] = (end - begin) // whole
             each = x.shape[1] // groups
             source = view(x, 1, begin // whole * each, end // whole * each, node.sources)
-        filters = _part(weight, 0, begin, end, node)
-        parts.append(_cut(node, [source, filters, *inputs[2:3]], inputs, own, begin, end, piece))
+        filters = _filters(node, weight, begin, end, whole)
+        table = [] if node.op == "anec.deconvolution" else inputs[2:3]
+        parts.append(_cut(node, [source, filters, *table], inputs, own, begin, end, piece))
     return parts
+
+
+def _filters(node: Node, weight: Value, begin: int, end: int, whole: int) -> Value:
+    """The weights of these output channels. whole: the channels of a group."""
+    if node.op != "anec.deconvolution":
+        return _part(weight, 0, begin, end, node)
+    groups = int(node.attrs["groups"])
+    if groups == 1:
+        return _part(weight, 1, begin, end, node)
+    each = weight.shape[0] // groups
+    return _part(weight, 0, begin // whole * each, end // whole * each, node)
 
 
 def _cut(
