@@ -174,7 +174,7 @@ class CoreMLModel:
         main = model.functions[0]
         program = model.program(main)
         features = model.features(main, program)
-        return Stage(name, model.package.spec, program, features, model._of_one(program, features))
+        return Stage(name, model.package.spec, program, features, model._translator(program, features))
 
     def graph(
         self, name: str, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array] = MappingProxyType({})

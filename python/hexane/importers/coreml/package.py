@@ -152,7 +152,12 @@ def _checked(package: Package) -> Package:
 
 
 def _is_read(spec: Any) -> bool:
-    return spec.HasField("mlProgram") or spec.HasField("nonMaximumSuppression") or network_of(spec) is not None
+    return (
+        spec.HasField("mlProgram")
+        or spec.HasField("nonMaximumSuppression")
+        or network_of(spec) is not None
+        or pipeline_of(spec) is not None
+    )
 
 
 def pipeline_of(spec: Any) -> Any:
