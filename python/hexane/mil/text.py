@@ -162,7 +162,7 @@ class _Parser:
         return Function(name, opset, inputs, statements, outputs)
 
     def inputs(self) -> tuple[tuple[Type, str], ...]:
-        """The declarations behind a ( and their )."""
+        """The declarations after a ( and their )."""
         inputs: list[tuple[Type, str]] = []
         while not self.take(")"):
             if inputs:

@@ -41,9 +41,8 @@ def with_bodies(node: Node, inputs: Sequence[Value | None], change: _Inside) -> 
 def as_while_loops(graph: Graph, halves: bool, inside: _Inside) -> Graph:
     """loop(%limit, %c, %x : fp64) {rows}  ->  cast(loop(none, and(%c, less(0, %limit)), 0, cast(%x), zeros)) : fp64
 
-    Loops without a limit, without rows, and whose bodies do not read the number of the step: these are carried values.
-    Values that bodies take and give are of Core ML's dtypes, floats in fp16 if halves. inside: what is done to the
-    bodies. Raises Error for rows whose number the data decide.
+    The limit, the rows and the number of the step become carried values. Ports of bodies have Core ML's dtypes, floats
+    in fp16 if halves. inside: the passes of the bodies. Raises Error for rows whose number the data decide.
     """
     counts = graph.use_counts()
 

@@ -54,7 +54,7 @@ def in_precision(graph: Graph, compute: str) -> Graph:
 
 
 def of_precision(graph: Graph, compute: str) -> Graph:
-    """The graph before its dtypes are those of Core ML, with loops and branches whose bodies are ready."""
+    """The graph before the change to Core ML's dtypes, with finished bodies of loops and branches."""
 
     def inside(body: Graph) -> Graph:
         result = in_coreml_dtypes(of_precision(body, compute))

@@ -58,8 +58,8 @@ def _suppressions(spec: Any) -> Iterator[Any]:
 
 
 class PipelineTranslator:
-    """It is a model of another pipeline, too. known: the values that its models and inputs are so far, by name. needed,
-    problems: none, which a model of it raises itself."""
+    """Also a model of another pipeline. known: the values of inputs and models so far, by name. needed, problems:
+    empty, for its models raise them."""
 
     needed: Mapping[str, None] = MappingProxyType({})
     problems: Mapping[str, list[str]] = MappingProxyType({})

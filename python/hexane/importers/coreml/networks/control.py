@@ -163,7 +163,7 @@ _SET = "a flag is set"
 
 
 def has_jumps(operation: Operation) -> bool:
-    """True for a layer that ends a round, and for a branch with one. Those of a loop in it are its own."""
+    """True for a layer that ends a round, and for a branch with one. An inner loop has its own."""
     if operation.op != "branch":
         return operation.op in JUMPS
     return any(has_jumps(o) for block in operation.blocks for o in block.operations)
@@ -172,7 +172,7 @@ def has_jumps(operation: Operation) -> bool:
 def without_jumps(operation: Operation) -> tuple[Operation, str]:
     """if c: break; rest  ->  if c: broken = jumped = 1; if not jumped: rest
 
-    The loop without `loopBreak` and `loopContinue`, and the name of what a break sets. Layers after a branch with one
+    The loop without `loopBreak` and `loopContinue`, and the name of the flag of a break. Layers after a branch with one
     of them are in a branch of their own.
     """
     broken, jumped = (f"{what} {operation.label} {id(operation)}" for what in ("broken", "jumped"))
