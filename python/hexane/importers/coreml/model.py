@@ -22,7 +22,7 @@ from hexane.importers.coreml.networks.translate import (
 )
 from hexane.importers.coreml.package import Package, kind_of, network_of, open_package
 from hexane.importers.coreml.pipeline import PipelineTranslator, Stage, pipeline_features, read_pipeline
-from hexane.importers.coreml.program import Constant, Program, read_function
+from hexane.importers.coreml.program import Constant, Program, every_operation, read_function
 from hexane.importers.coreml.suppression import (
     SuppressionTranslator,
     read_suppression,
@@ -208,7 +208,7 @@ class CoreMLModel:
                 before = totals.get(name, (0, 0))
                 totals[name] = before[0] + count, before[1] + size
         for function in self.functions:
-            for operation in self.program(function).block.operations:
+            for operation in every_operation(self.program(function).block):
                 name = ENCODINGS.get(operation.op, operation.op)
                 for given in (g for args in operation.inputs.values() for g in args if isinstance(g, Constant)):
                     if (
