@@ -290,3 +290,21 @@ def test_ops_of_blocks_that_core_ml_lacks_are_named_with_the_others(tmp_path: Pa
     )  # fmt: skip
     with pytest.raises(Error, match=r"kinds of ops cannot be written for Core ML:(\n.*)*transpose(.*\n)*.*softmax"):
         written(import_onnx(data), tmp_path)
+
+
+def test_a_loop_whose_block_depends_on_the_shape_takes_one_shape(tmp_path: Path) -> None:
+    def doubled(count: int) -> Graph:
+        body = h.make_graph(
+            [h.make_node("Add", ["s", "s"], ["s2"]), h.make_node("ReduceSum", ["s2"], ["m"], keepdims=0),
+             h.make_node("Less", ["m", "end"], ["c2"])],
+            "body", [info("i", T.INT64, []), info("c", T.BOOL, []), info("s", T.FLOAT, [1, count])],
+            [info("c2", T.BOOL, []), info("s2", T.FLOAT, [1, count])], [tensor("end", np.float32(50))],
+        )  # fmt: skip
+        data = model(
+            [h.make_node("Loop", ["", "", "x"], ["y"], body=body)], [info("x", T.FLOAT, [1, count])],
+            [info("y", T.FLOAT, [1, count])],
+        )  # fmt: skip
+        return import_onnx(data)
+
+    with pytest.raises(Error, match=r"got numbers that depend on the shape.* a block of while_loop"):
+        write_model({"main": doubled(4)}, compute="fp32", listed=[doubled(8)])
