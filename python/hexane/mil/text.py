@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple, NoReturn
 
 from hexane.errors import Error
-from hexane.mil.tree import Argument, Bits, BlobFile, Function, Literal, Name, Statement, StateType, Type
+from hexane.mil.tree import Argument, Bits, BlobFile, Function, Literal, Name, NestedBlock, Statement, StateType, Type
 from hexane.system.limits import MAX_RANK
 
 
@@ -43,6 +43,7 @@ _TOKEN = re.compile(
 )
 _ESCAPE = re.compile(r"\\(.)")
 _MOST_DIGITS = 400
+MOST_BLOCKS = 32  # in one another
 _OFFSETS = (("uint64", None), ("uint64", ()))  # () before program(1.3)
 
 
@@ -53,11 +54,12 @@ class _Token(NamedTuple):
 
 
 class _Parser:
-    """Recursive descent; lists alone nest, at most as deep as tensors have axes."""
+    """Recursive descent; lists nest at most as deep as tensors have axes, blocks at most MOST_BLOCKS deep."""
 
     def __init__(self, text: str, name: str, of_system: bool = False) -> None:
         """of_system: Core ML's own programs, of several functions and states; the engine's have neither."""
         self.of_system = of_system
+        self.depth = 0  # of blocks in one another
         self.place = Place(text, name)
         self.tokens = self._tokens(text)
         self.next = self._advance()
@@ -154,11 +156,22 @@ class _Parser:
         opset = self.token("word", "an opset, as in <ios18>").text
         self.need(">")
         self.need("(")
+        inputs = self.inputs()
+        statements, outputs = self.body()
+        self.need(";")
+        return Function(name, opset, inputs, statements, outputs)
+
+    def inputs(self) -> tuple[tuple[Type, str], ...]:
+        """The declarations after a ( and their )."""
         inputs: list[tuple[Type, str]] = []
         while not self.take(")"):
             if inputs:
                 self.need(",")
             inputs.append(self.declaration())
+        return tuple(inputs)
+
+    def body(self) -> tuple[tuple[Statement, ...], tuple[Name, ...]]:
+        """{ statements } -> (output, ..)"""
         self.need("{")
         statements = []
         while not self.take("}"):
@@ -169,8 +182,24 @@ class _Parser:
         while self.take(","):
             outputs.append(self.reference())
         self.need(")")
-        self.need(";")
-        return Function(name, opset, tuple(inputs), tuple(statements), tuple(outputs))
+        return tuple(statements), tuple(outputs)
+
+    def blocks(self) -> tuple[NestedBlock, ...]:
+        """The blocks of a loop or a branch, which are written as functions are. A name, empty inputs, and commas
+        between blocks may be left out."""
+        result: list[NestedBlock] = []
+        self.depth += 1
+        while self.next.kind == "word" or self.next.text in ("(", "{", ","):
+            if self.depth > MOST_BLOCKS:
+                self.place.fail(self.next.at, f"got blocks in blocks, more than {MOST_BLOCKS} deep")
+            if self.take(",") and not result:
+                self._fail("a block, or ';'")
+            if self.next.kind == "word":
+                self.token("word", "the name of a block")
+            inputs = self.inputs() if self.take("(") else ()
+            result.append(NestedBlock(inputs, *self.body()))
+        self.depth -= 1
+        return tuple(result)
 
     def reference(self) -> Name:
         word = self.token("word", "the name of a value")
@@ -195,9 +224,11 @@ class _Parser:
 
     def call(self, results: tuple[tuple[Type, str], ...], op: _Token) -> Statement:
         arguments = self.arguments("(", ")")
+        blocks = self.blocks() if self.of_system else ()
         attributes = self.arguments("[", "]") if self.next.text == "[" else {}
+        blocks = blocks or (self.blocks() if self.of_system else ())
         self.need(";")
-        return Statement(results, op.text, arguments, attributes, op.at)
+        return Statement(results, op.text, arguments, attributes, op.at, blocks)
 
     def arguments(self, begin: str, end: str) -> dict[str, Argument]:
         self.need(begin)

@@ -82,17 +82,27 @@ Argument = Name | Literal | tuple["Name | Literal", ...]
 
 class Statement(NamedTuple):
     """TYPE name, .. = op(argument = .., ..)[attribute = .., ..];  without results the op stands alone. `at` is where it
-    stands in a text that was read."""
+    stands in a text that was read. blocks: of a loop or a branch, in Core ML's own programs."""
 
     results: tuple[tuple[Type, str], ...]
     op: str
     arguments: Mapping[str, Argument]
     attributes: Mapping[str, Argument]
     at: int = 0
+    blocks: tuple["NestedBlock", ...] = ()
 
     def __str__(self) -> str:
+        assert not self.blocks, "the engine has no blocks"
         attributes = f"[{_arguments(self.attributes)}]" if self.attributes else ""
         return f"{_declared(self.results)} = {self.op}({_arguments(self.arguments)}){attributes};"
+
+
+class NestedBlock(NamedTuple):
+    """name(TYPE input, ..) { statements } -> (output, ..)"""
+
+    inputs: tuple[tuple[Type, str], ...]
+    statements: tuple[Statement, ...]
+    outputs: tuple[Name, ...]
 
 
 @dataclass(frozen=True, slots=True)

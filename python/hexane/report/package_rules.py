@@ -12,7 +12,7 @@ from hexane.dtypes import FP16, FP32, INT32
 from hexane.importers.coreml.description import Feature
 from hexane.importers.coreml.model import CoreMLModel
 from hexane.importers.coreml.opsets import FIRST
-from hexane.importers.coreml.program import Block, Constant, Declared, Operation, Program
+from hexane.importers.coreml.program import Constant, Declared, Operation, Program, every_operation
 from hexane.report.rules import Filled, Finding, finding_of
 from hexane.targets.rules import Rule, package_rules
 
@@ -42,13 +42,6 @@ def find_package_rules(model: CoreMLModel, name: str) -> tuple[Finding, ...]:
     return tuple(findings.values())
 
 
-def _flat(block: Block) -> Iterator[Operation]:
-    for operation in block.operations:
-        yield operation
-        for inner in operation.blocks:
-            yield from _flat(inner)
-
-
 def _place(operation: Operation) -> str:
     return operation.label or next((name for name, _ in operation.results), "")
 
@@ -65,7 +58,7 @@ class _Function:
     @cached_property
     def operations(self) -> list[Operation]:
         """Empty for a neural network, whose layers have names of their own."""
-        return [] if self.model.package.is_network else list(_flat(self.program.block))
+        return [] if self.model.package.is_network else list(every_operation(self.program.block))
 
     @cached_property
     def makers(self) -> Mapping[str, Operation]:

@@ -1,5 +1,6 @@
 """Compiled models (`NAME.mlmodelc`): MIL text as Core ML's compiler writes it, of two generations, with its weights."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -131,3 +132,93 @@ def test_states_and_several_functions_of_a_compiled_model(tmp_path: Path) -> Non
     (made / "metadata.json").write_text("{}")
     with pytest.raises(Error, match=r"metadata\.json: got no description of a compiled model"):
         open_model(made)
+
+
+# A loop in a branch in a loop. Core ML's compiler has published no text with blocks: these are written as functions are.
+BLOCKS = """program(1.0)
+[buildInfo = dict<tensor<string, []>, tensor<string, []>>({{"coremlc-component-MIL", "3304.5.2"}})]
+{
+    func main<ios16>(tensor<fp32, [4]> x, tensor<fp32, [1]> end) {
+            tensor<int32, []> zero = const()[name = tensor<string, []>("zero"), val = tensor<int32, []>(0)];
+            tensor<int32, []> one = const()[name = tensor<string, []>("one"), val = tensor<int32, []>(1)];
+            tensor<fp32, []> two = const()[name = tensor<string, []>("two"), val = tensor<fp32, []>(0x1p+1)];
+            tensor<fp32, []> half = const()[name = tensor<string, []>("half"), val = tensor<fp32, []>(0x1p-1)];
+            tensor<int32, [1]> axes = const()[name = tensor<string, []>("axes"), val = tensor<int32, [1]>([0])];
+            tensor<bool, []> gone = const()[name = tensor<string, []>("gone"), val = tensor<bool, []>(false)];
+            tensor<fp32, []> limit = squeeze(x = end)[name = tensor<string, []>("limit")];
+            tensor<int32, []> steps, tensor<fp32, [4]> y = while_loop(loop_vars = (zero, x))
+                @COND(tensor<int32, []> k, tensor<fp32, [4]> s) {
+                    tensor<fp32, []> sum = reduce_sum(axes = axes, keep_dims = gone, x = s)[name = tensor<string, []>("sum")];
+                    tensor<bool, []> less = less(x = sum, y = limit)[name = tensor<string, []>("less")];
+                } -> (less)@COMMA
+                @BODY(tensor<int32, []> k, tensor<fp32, [4]> s) {
+                    tensor<int32, []> next = add(x = k, y = one)[name = tensor<string, []>("next")];
+                    tensor<fp32, []> top = reduce_max(axes = axes, keep_dims = gone, x = s)[name = tensor<string, []>("top")];
+                    tensor<bool, []> large = greater(x = top, y = half)[name = tensor<string, []>("large")];
+                    tensor<fp32, [4]> t = cond(pred = large)
+                        @TRUE{
+                            tensor<fp32, [4]> u = while_loop(loop_vars = s) (tensor<fp32, [4]> v) {
+                                tensor<fp32, []> most = reduce_max(axes = axes, keep_dims = gone, x = v)[name = tensor<string, []>("most")];
+                                tensor<bool, []> above = greater(x = most, y = half)[name = tensor<string, []>("above")];
+                            } -> (above) (tensor<fp32, [4]> v) {
+                                tensor<fp32, [4]> w = mul(x = v, y = half)[name = tensor<string, []>("w")];
+                            } -> (w)[name = tensor<string, []>("u")];
+                            tensor<fp32, [4]> z = add(x = u, y = s)[name = tensor<string, []>("z")];
+                        } -> (z)@COMMA
+                        @FALSE{
+                            tensor<fp32, [4]> d = mul(x = s, y = two)[name = tensor<string, []>("d")];
+                        } -> (d)[name = tensor<string, []>("t")];
+                } -> (next, t)[name = tensor<string, []>("y")];
+            tensor<fp32, [4]> out = identity(x = y)[name = tensor<string, []>("out")];
+        } -> (out, steps);
+}"""
+
+
+@pytest.mark.parametrize(
+    "names", [("", "", "", "", ""), ("loop_cond", "loop_body", "yes()", "no()", ","), ("a", "b", "c()", "d()", "")]
+)
+@pytest.mark.parametrize("generation", [15, 18])
+def test_blocks_of_loops_and_branches(tmp_path: Path, names: tuple[str, ...], generation: int) -> None:
+    text = BLOCKS
+    for place, name in zip(("@COND", "@BODY", "@TRUE", "@FALSE", "@COMMA"), names, strict=True):
+        text = text.replace(place, name)
+    made = compiled(tmp_path, text if generation == 15 else newer(text))
+    net = hx.compile(made)
+    for first in ([0.01, 0.02, -0.03, 0.1], [0.4, 0.1, 0.1, 0.2], [9.0, 0.0, 0.0, 0.0]):
+        s, k = np.array(first, np.float32), 0
+        while s.sum() < 4:
+            v = s
+            if s.max() > 0.5:
+                while v.max() > 0.5:
+                    v = v * np.float32(0.5)
+                s = v + s
+            else:
+                s = s * 2
+            k += 1
+        got = net(x=np.array(first, np.float32), end=np.array([4], np.float32))
+        np.testing.assert_allclose(got["out"], s, rtol=1e-6)
+        assert got["steps"] == k
+
+
+def test_a_text_whose_blocks_are_damaged_says_where(tmp_path: Path) -> None:
+    text = BLOCKS
+    for place in ("@COND", "@BODY", "@TRUE", "@FALSE", "@COMMA"):
+        text = text.replace(place, "")
+    made = compiled(tmp_path, text)
+    for old, new, need in (("-> (less)", "", "need '->'"), ("} -> (w)", "}", "need '->'"),
+                           ("cond(pred = large)", "cond(pred = large),", "a block")):  # fmt: skip
+        (made / "model.mil").write_text(text.replace(old, new))
+        with pytest.raises(Error, match=rf"net\.mlmodelc:\d+:\d+\].*{need}"):
+            hx.compile(made)
+    deep = "t = cond(pred = p) { tensor<fp32, [4]> " * 40
+    (made / "model.mil").write_text(text.replace("t = cond(pred = large)", deep))
+    with pytest.raises(Error, match="blocks in blocks, more than 32 deep"):
+        hx.compile(made)
+    for name in ("while_loop", "cond"):  # a loop or branch with other blocks than it needs
+        lines = text.splitlines()
+        cut = re.sub(
+            rf"= {name}\((.*?)\)(?s:.*?)\n( *)\}} -> \(\w+(, \w+)?\)\[", rf"= {name}(\1)[", "\n".join(lines), count=1
+        )
+        (made / "model.mil").write_text(cut)
+        with pytest.raises(Error):
+            hx.compile(made)

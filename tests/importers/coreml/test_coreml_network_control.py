@@ -195,12 +195,113 @@ def test_a_branch_in_a_loop(apple: Any, tmp_path: Path) -> None:
     np.testing.assert_allclose(got, y, rtol=1e-5)
 
 
-def test_a_layer_that_ends_a_round_is_refused(apple: Any, tmp_path: Path) -> None:
+def when(b: Any, name: str, above: float, write: Write) -> Any:
+    """Layers for where the sum of `name` is above a number."""
+    b.add_reduce_sum(f"{name} total", name, f"{name}_s", axes=[0], keepdims=True)
+    b.add_greater_than(f"{name} above", [f"{name}_s"], f"{name}_p", alpha=above)
+    branch = b.add_branch(f"{name} branch", f"{name}_p").branch
+    inner(branch.ifBranch, write)
+    return branch
+
+
+@pytest.mark.parametrize("condition", [False, True])
+@pytest.mark.parametrize("rounds", [0, 3, 40, 3000])
+@pytest.mark.parametrize("scale", [0.1, 1.0, 50.0])
+def test_a_break_ends_a_loop(apple: Any, tmp_path: Path, scale: float, rounds: int, condition: bool) -> None:
+    """y grows until its sum is above 20. Neither the rest of that round nor the condition, which writes t, runs."""
+
+    def goes_on(b: Any) -> None:
+        b.add_elementwise("tick", ["t"], "u", "ADD", alpha=1.0)
+        b.add_copy("ticked", "u", "t")
+        b.add_less_than("less", ["k"], "goes_on", alpha=25.0)
+
+    def body(b: Any) -> None:
+        b.add_elementwise("grow", ["y"], "a", "MULTIPLY", alpha=1.25)
+        b.add_copy("grown", "a", "y")
+        when(b, "y", 20.0, lambda c: c.add_loop_break("stop"))
+        b.add_elementwise("next", ["k"], "c", "ADD", alpha=1.0)
+        b.add_copy("count", "c", "k")
+
     def write(b: Any) -> None:
         start(b)
-        inner(b.add_loop("loop", max_iterations=4).loop.bodyNetwork, lambda c: c.add_loop_break("stop"))
+        b.add_load_constant_nd("no ticks", "t", np.zeros(1, np.float32), (1,))
+        loop = b.add_loop("loop", max_iterations=rounds or None, condition="goes_on" if condition else None).loop
+        if condition:
+            inner(loop.conditionNetwork, goes_on)
+        inner(loop.bodyNetwork, body)
 
-    with pytest.raises(UnsupportedError, match=r"loopBreak 'stop': got a layer that has no counterpart.*: loop"):
+    x = scale * X
+    got = hx.compile(network(tmp_path, write, ("y", "k", "t")))(x)
+    y, k, t, number = x, 0, int(condition), 0
+    most = rounds if rounds or not condition else 10**6
+    while number < most and (not condition or k < 25):
+        y, number = y * 1.25, number + 1
+        if y.sum() > 20:
+            break
+        k, t = k + 1, t + condition
+    np.testing.assert_allclose(got["y"], y, rtol=1e-4)
+    assert (got["k"], got["t"]) == (k, t)
+
+
+@pytest.mark.parametrize("count", [5, 100])
+def test_a_continue_ends_a_round_and_a_break_in_a_branch_of_it_the_loop(apple: Any, tmp_path: Path, count: int) -> None:
+    """Two loops: what the inner one breaks is the inner one."""
+
+    def small(b: Any) -> None:
+        b.add_elementwise("halve", ["z"], "h", "MULTIPLY", alpha=0.5)
+        b.add_copy("halved", "h", "z")
+        branch = when(b, "z", 0.25, lambda c: c.add_loop_continue("again"))
+        inner(branch.elseBranch, lambda c: c.add_loop_break("done"))
+        b.add_load_constant_nd("never", "k", np.full(1, -1e6, np.float32), (1,))
+
+    def body(b: Any) -> None:
+        b.add_elementwise("grow", ["y"], "a", "MULTIPLY", alpha=1.5)
+        b.add_copy("grown", "a", "y")
+        b.add_copy("first", "y", "z")
+        inner(b.add_loop("loop", max_iterations=50).loop.bodyNetwork, small)
+        branch = when(b, "y", 60.0, lambda c: None)
+
+        def above(c: Any) -> None:
+            c.add_elementwise("shrink", ["y"], "d", "MULTIPLY", alpha=0.125)
+            c.add_copy("shrunk", "d", "y")
+            when(c, "k", 12.0, lambda d: d.add_loop_break("enough"))
+            c.add_loop_continue("again")
+
+        inner(branch.ifBranch, above)
+        b.add_add_broadcastable("more", ["k", "z_s"], "c")
+        b.add_copy("count", "c", "k")
+
+    def write(b: Any) -> None:
+        start(b)
+        b.add_load_constant_nd("no sum", "z_s", np.zeros(1, np.float32), (1,))
+        inner(b.add_loop("loop", max_iterations=count).loop.bodyNetwork, body)
+
+    got = hx.compile(network(tmp_path, write, ("y", "k")))(X)
+    y, k = X, 0.0
+    for _ in range(count):
+        y = y * 1.5
+        z = y
+        for _ in range(50):
+            z = z * 0.5
+            if z.sum() <= 0.25:
+                break
+        if y.sum() > 60:
+            y = y * 0.125
+            if k > 12:
+                break
+            continue
+        k += z.sum()
+    np.testing.assert_allclose(got["y"], y, rtol=1e-4)
+    np.testing.assert_allclose(got["k"], [k], rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["break", "continue"])
+def test_a_layer_that_ends_a_round_needs_a_loop(apple: Any, tmp_path: Path, name: str) -> None:
+    def write(b: Any) -> None:
+        start(b)
+        getattr(b, f"add_loop_{name}")("stop")
+
+    with pytest.raises(UnsupportedError, match=r"got it outside of the bodyNetwork of a loop.*: stop"):
         hx.compile(network(tmp_path, write))
 
 

@@ -289,6 +289,33 @@ def test_a_classifier_may_follow_a_network(apple: Any, tmp_path: Path) -> None:
     np.testing.assert_allclose(probabilities, np.exp(logits) / np.exp(logits).sum(), rtol=1e-5)
 
 
+@pytest.mark.parametrize("kind", [program, network])
+def test_a_pipeline_in_a_pipeline(apple: Any, tmp_path: Path, kind: Any) -> None:
+    """Thresholds of the inner one are inputs of both. A name that is inside of the inner one is not seen outside."""
+    path = exported(apple, tmp_path, kind(apple))
+    file = path / "Data/com.apple.CoreML/model.mlmodel" if path.is_dir() else path
+    inner = apple.proto.Model_pb2.Model()
+    inner.ParseFromString(file.read_bytes())
+    outer = apple.proto.Model_pb2.Model(specificationVersion=inner.specificationVersion)
+    outer.description.CopyFrom(inner.description)
+    outer.pipeline.models.add().CopyFrom(inner)
+    outer.pipeline.names.append("detector")
+    file.write_bytes(outer.SerializeToString())
+    net = hx.compile(path)
+    assert 5 < near(net(image=IMAGE)) < CELLS
+    near(net(image=IMAGE, iouThreshold=np.array([0.1])), overlap=0.1)
+    outer.description.output[0].name = SCORES
+    file.write_bytes(outer.SerializeToString())
+    with pytest.raises(Error, match=f"got the output '{SCORES}', need one that a model of the pipeline computes"):
+        hx.compile(path)
+    outer.description.output[0].name = "confidence"
+    outer.pipeline.models[0].pipeline.models[1].nonMaximumSuppression.confidenceInputFeatureName = "other"
+    outer.pipeline.models[0].pipeline.models[1].description.input[0].name = "other"
+    file.write_bytes(outer.SerializeToString())
+    with pytest.raises(Error, match=r"got no value for 'other', need .*, in model 2, in detector"):
+        hx.compile(path)
+
+
 def test_commands_say_that_it_is_a_pipeline(apple: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cli = in_this_process(capsys)
     path = exported(apple, tmp_path, program(apple, "FLOAT16"))

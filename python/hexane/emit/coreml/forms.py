@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from hexane.dtypes import BOOL
+from hexane.emit.coreml.control import CONTROL, around_step, with_bodies
 from hexane.emit.coreml.dtypes import narrow_attributes, narrowed
 from hexane.emit.coreml.rules import RULES
 from hexane.emit.coreml.systems import least_system
@@ -95,23 +96,34 @@ def in_coreml_ops(graph: Graph) -> Graph:
 
     Each node has a form in Core ML. Raises Error that names all ops at once that have none.
     """
+    problems: dict[str, list[str]] = {}
+    result = _written(graph, problems)
+    if problems:
+        listed = "\n  ".join(f"{what}: {', '.join(where[:3])}" for what, where in problems.items())
+        kinds = f"{len(problems)} kind{'s' if len(problems) > 1 else ''} of ops"
+        raise Error(f"[emit] {kinds} cannot be written for Core ML:\n  {listed}")
+    return result
+
+
+def _written(graph: Graph, problems: dict[str, list[str]]) -> Graph:
+    """The graph, and its bodies, in ops of Core ML. problems: the ops that have no form, and where they are."""
     b = _CoreMLOps()
     table: dict[Value, Value] = {}
     for node in graph.nodes:
-        if node.inputs:
-            inputs = tuple(None if v is None else table.get(v, v) for v in node.inputs)
-            table.update(zip(node.values, b.written(node, inputs), strict=True))
+        if not node.inputs:
+            continue
+        inputs = tuple(None if v is None else table.get(v, v) for v in node.inputs)
+        if node.op in CONTROL:
+            values = with_bodies(node, inputs, around_step(lambda body: _written(body, problems)))
+        else:
+            values = b.written(node, inputs)
+        table.update(zip(node.values, values, strict=True))
     result = graph.replace(table)
-    problems: dict[str, list[str]] = {}
     for node in result.nodes:
         if not _is_legal(node):
             why = _why(node) or b.reasons.get(node.op) or "no form in Core ML"
             given = ", ".join(str(v.type) for v in node.inputs if v is not None)
             problems.setdefault(f"{node.op} of {given}: {why}", []).append(node.where)
-    if problems:
-        listed = "\n  ".join(f"{what}: {', '.join(where[:3])}" for what, where in problems.items())
-        kinds = f"{len(problems)} kind{'s' if len(problems) > 1 else ''} of ops"
-        raise Error(f"[emit] {kinds} cannot be written for Core ML:\n  {listed}")
     return result
 
 
@@ -125,6 +137,8 @@ def _why(node: Node) -> str:
 
 
 def _is_legal(node: Node) -> bool:
+    if node.op in CONTROL:
+        return not _why(node)
     return node.op in (*LEAVES, "write_state") or form_of(node) is not None
 
 
@@ -148,6 +162,8 @@ class _CoreMLOps(Rewriter):
         return self.settled(apply(OPS[name], operands, narrow_attributes(attrs), self.sources)[0].node)
 
     def settled(self, node: Node) -> tuple[Value, ...]:
+        if node.op == "cast" and node.inputs[0] is not None and node.inputs[0].type == node.types[0]:
+            return (node.inputs[0],)  # integers of 64 bits were one dtype with those of 32
         if is_encoded(node):
             stored = as_stored(node)
             if is_stored(stored):

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from hexane.dtypes import INT32
+from hexane.emit.coreml.control import in_bodies
 from hexane.graph import Graph, Node, Value
 from hexane.ops.compose import Builder, cast
 from hexane.ops.encodings import is_encoded
@@ -33,7 +34,7 @@ def with_positive_indices(graph: Graph) -> Graph:
         positive = _from_the_start(Rewriter(*node.sources, folds=True), indices, _extent(node, x, indices))
         return node.with_inputs((x, positive, *inputs[2:])).values if positive is not indices else None
 
-    return graph.rewrite(change)
+    return in_bodies(graph.rewrite(change), with_positive_indices)
 
 
 def _extent(node: Node, x: Value, indices: Value) -> Any:

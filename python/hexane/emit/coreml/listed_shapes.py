@@ -73,6 +73,8 @@ def _join_operation(block: Any, operation: Any, other: Any) -> str:
     if operation.type == "const":
         return _join_constant(block, operation, other)
     name = operation.outputs[0].name if operation.outputs else operation.type
+    if list(operation.blocks) != list(other.blocks):
+        return f"a block of {operation.type} at {name}"
     for key, argument in operation.inputs.items():
         if argument != other.inputs[key]:
             return f"{key} of {operation.type} at {name}"

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hexane.dtypes import FP16, FP32, INT32, DType
+from hexane.emit.coreml.control import as_while_loops, every_node
 from hexane.emit.coreml.dtypes import in_coreml_dtypes
 from hexane.emit.coreml.forms import MOST_AXES, in_coreml_ops
 from hexane.emit.coreml.images import Image, with_images
@@ -15,7 +16,6 @@ from hexane.lowering.held_batch_norms import held_batch_norms
 from hexane.lowering.mil_ops import as_constants
 from hexane.lowering.round_attributes import round_attributes
 from hexane.ops import OPS, apply, simpler
-from hexane.ops.records.control import COMPILED
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.legalize.to_fp16 import to_fp16
 from hexane.passes.repair import repair
@@ -43,24 +43,32 @@ def in_precision(graph: Graph, compute: str) -> Graph:
     for port in graph.outputs:
         if port.length:
             raise Error(f"[emit] output {port.name!r}: got an extent that the data decides, need one that is known")
-    if random := next((n for n in graph.nodes if n.inputs and "stream" in OPS[n.op].inputs), None):
+    if random := next((n for n in every_node(graph) if n.inputs and "stream" in OPS[n.op].inputs), None):
         raise Error(f"[emit] {random.where}: got random numbers, need them as an input: Core ML draws others")
-    if body := next((n for n in graph.nodes if n.op in COMPILED), None):
-        raise Error(
-            f"[emit] {body.where}: got a {body.op} whose steps the data decide, need a fixed number of steps: packages"
-            " are written without loops and branches"
-        )
-    if compute == "fp16":  # what a chip's program has already is left as it is
-        graph = of_channels(held_batch_norms(clamp_masks(repair(graph, load_chip("M1")))))
-    graph = with_plain_ports(in_coreml_dtypes(as_constants(graph)))
-    graph = with_port_axes(graph, MOST_AXES)
+    graph = of_precision(graph, compute)
+    graph = with_port_axes(with_plain_ports(in_coreml_dtypes(as_constants(graph))), MOST_AXES)
     for node in graph.nodes:
         if node.op == "state":
             check_state(node, compute)
-    if compute == "fp16":
-        host = load_target("host")
-        graph = round_attributes(to_fp16(graph, host), host)
+    return in_halves(graph) if compute == "fp16" else graph
+
+
+def of_precision(graph: Graph, compute: str) -> Graph:
+    """The graph before the change to Core ML's dtypes, with finished bodies of loops and branches."""
+
+    def inside(body: Graph) -> Graph:
+        result = in_coreml_dtypes(of_precision(body, compute))
+        return in_halves(result) if compute == "fp16" else result
+
+    graph = as_while_loops(graph, compute == "fp16", inside)
+    if compute == "fp16":  # what a chip's program has already is left as it is
+        graph = of_channels(held_batch_norms(clamp_masks(repair(graph, load_chip("M1")))))
     return graph
+
+
+def in_halves(graph: Graph) -> Graph:
+    host = load_target("host")
+    return round_attributes(to_fp16(graph, host), host)
 
 
 def of_channels(graph: Graph) -> Graph:

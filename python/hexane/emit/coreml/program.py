@@ -1,11 +1,13 @@
 """A function of an ML program: the operations of a graph whose nodes have forms in Core ML."""
 
-from collections.abc import Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from hexane.dtypes import BOOL, DTYPES, FP32, INT32, DType
+from hexane.emit.coreml.control import CONTROL, TRUTH, every_node
 from hexane.emit.coreml.forms import arguments_known, form_of
 from hexane.emit.coreml.systems import OLDEST, OPSETS, arguments_of, least_system
 from hexane.emit.coreml.values import Weights, fill_array, fill_text, fill_type
@@ -17,6 +19,7 @@ from hexane.mil.forms import MilCall
 from hexane.mil.forms.form import values_of
 from hexane.mil.forms.quantised import LUT_SCALE
 from hexane.ops import LEAVES
+from hexane.ops.records.control import LOOP
 
 # Words of MIL text, and names of dtypes, that no value may have.
 _WORDS = "any bool program func tensor list dict tuple true false string state"
@@ -30,6 +33,7 @@ class Inline(NamedTuple):
     dtype: DType
 
 
+_WITHOUT_FORM = (*LEAVES, *CONTROL, "write_state")
 SPARSE = 18  # the system that reads weights with masks
 Given = str | Inline | tuple[str, ...]  # the name of a value, a constant, or several names
 
@@ -39,10 +43,10 @@ def least_system_of(graph: Graph) -> int:
     result = OLDEST
     if any(v.dtype.name == "fp16" for v in (*graph.inputs, *(p.value for p in graph.outputs))):
         result = 16
-    for node in graph.nodes:
+    for node in every_node(graph):
         if node.op == "state":
             result = 18
-        elif node.op not in (*LEAVES, "write_state"):
+        elif node.op not in _WITHOUT_FORM:
             form = form_of(node)
             assert form is not None, node.op
             year = least_system(form, node)
@@ -53,7 +57,7 @@ def least_system_of(graph: Graph) -> int:
 
 def sparse_weights(graph: Graph) -> dict[Value, tuple[Value, Value]]:
     """Weights of products that are mostly zeros: their other numbers, and where these are."""
-    forms = [form for node in graph.nodes if node.op not in (*LEAVES, "write_state") and (form := form_of(node))]
+    forms = [form for node in every_node(graph) if node.op not in _WITHOUT_FORM and (form := form_of(node))]
     given = dict.fromkeys(v for form in forms for argument in form.arguments.values() for v in values_of(argument))
     return {v: parts for v in weights_of_products(forms, given) if (parts := sparse(v)) is not None}
 
@@ -65,8 +69,9 @@ class FunctionWriter:
     def __init__(self, graph: Graph, system: int, weights: Weights) -> None:
         self.graph, self.system, self.weights = graph, system, weights
         self.names = Names(RESERVED)
-        self.values: dict[Value, str] = {}
-        self.shared: dict[Any, str] = {}
+        self.values: MutableMapping[Value, str] = {}
+        self.shared: MutableMapping[Any, str] = {}
+        self.computed: set[Value] = set()  # results of the operations before
         self.inputs: dict[str, str] = {}
         self.outputs: dict[str, str] = {}
         self.states: dict[str, str] = {}
@@ -92,7 +97,7 @@ class FunctionWriter:
                 self.states[name] = self.names.give(name)
                 kind = function.inputs.add(name=self.states[name]).type.stateType.wrappedType
                 fill_type(kind, node.types[0].dtype, node.types[0].shape)
-        self.values |= taken
+        self.values.update(taken)
         for node in self.graph.nodes:
             if node.op == "state":
                 self.read_state(str(node.attrs["name"]), node.values[0])
@@ -100,13 +105,14 @@ class FunctionWriter:
                 self.write_state(node)
             elif node.op not in LEAVES:
                 self.node(node)
+                self.computed.update(node.values)
         for port in self.graph.outputs:
             if taken.get(port.value) != self.outputs[port.name]:
                 self.same(port.value, self.outputs[port.name])
             self.block.outputs.append(self.outputs[port.name])
-        read = {v for node in self.graph.nodes for v in node.inputs} | {p.value for p in self.graph.outputs}
+        read = _names_read(self.block)
         for value in self.graph.inputs:
-            if value not in read:  # an input that nothing reads is refused
+            if self.values[value] not in read:  # an input that nothing reads is refused
                 self.same(value, self.names.give(f"{self.values[value]}_unused"))
 
     def same(self, value: Value, name: str) -> None:
@@ -114,6 +120,9 @@ class FunctionWriter:
         self.operation("identity", {"x": self.tensor(value)}, ((name, value.type),))
 
     def node(self, node: Node) -> None:
+        if node.op in CONTROL:
+            self.loop(node) if node.op == LOOP else self.branch(node)
+            return
         form = form_of(node)
         assert form is not None, node.op
         label = label_of(node, form.op)
@@ -149,6 +158,69 @@ class FunctionWriter:
                 binding.name = one
             else:
                 fill_array(binding.value, one.array, one.dtype, self.weights, self.system)
+
+    # ---- loops and branches ----
+
+    def branch(self, node: Node) -> None:
+        """Blocks without inputs: they read the values around them."""
+        condition, *operands = node.inputs
+        assert condition is not None
+        label = label_of(node, "cond")
+        results = [(self.name_of(v, label), v.type) for v in node.values]
+        given = {"pred": self.tensor(condition)}
+        around = [self.tensor(v) for v in operands if v is not None]
+        operation = self.operation("cond", given, results)
+        for name in ("then", "otherwise"):
+            body = node.attrs[name]
+            self.inside(operation.blocks.add(), body, dict(zip(body.inputs, around, strict=True)))
+
+    def loop(self, node: Node) -> None:
+        """The first value that is carried says whether there is another round, as Apple's converter of torch has it."""
+        body, carried = node.attrs["body"], int(node.attrs["carried"])
+        condition, operands = node.inputs[1], [v for v in node.inputs[2:] if v is not None]
+        label = label_of(node, "while_loop")
+        kinds = [TRUTH, *(v.type for v in operands[:carried])]
+        first = self.constant("going", True, BOOL) if condition is None else self.tensor(condition)
+        names = [self.names.give(f"{label}_going"), *(self.name_of(v, label) for v in node.values[:carried])]
+        around = [self.tensor(v) for v in operands]
+        operation = self.operation(
+            "while_loop", {"loop_vars": (first, *around[:carried])}, list(zip(names, kinds, strict=True))
+        )
+        for graph in (None, body):
+            block = operation.blocks.add()
+            inputs = [self.names.give(f"{name}_x") for name in names]
+            for name, kind in zip(inputs, kinds, strict=True):
+                fill_type(block.inputs.add(name=name).type, kind.dtype, kind.shape)
+            if graph is not None:
+                given = [inputs[0], *inputs[1:], *around[carried:]]
+                self.inside(block, graph, dict(zip(graph.inputs[1:], given, strict=True)))
+                continue
+            outer, self.block = self.block, block
+            block.outputs.append(self.names.give(f"{label}_goes_on"))
+            self.operation("identity", {"x": inputs[0]}, ((block.outputs[0], TRUTH),))
+            self.block = outer
+
+    def inside(self, block: Any, graph: Graph, given: Mapping[Value, str]) -> None:
+        """Fills a block with a body. given: the names of its inputs. Names of the block end with it."""
+        outer = self.block, self.values, self.shared, self.computed
+        self.block, self.computed = block, {*self.computed, *given}
+        self.values, self.shared = ChainMap({**given}, self.values), ChainMap({}, self.shared)
+        own: list[str] = []
+        for node in graph.nodes:
+            if node.op in LEAVES or node.values[0] in self.computed:
+                continue
+            for value in node.values:
+                self.values[value] = self.names.give(label_of(node, node.op))
+            self.node(node)
+            self.computed.update(node.values)
+            own += [self.values[v] for v in node.values]
+        for port in graph.outputs:
+            name = self.values.get(port.value)
+            if name not in own or name in block.outputs:
+                name = self.names.give(port.name)
+                self.same(port.value, name)
+            block.outputs.append(name)
+        self.block, self.values, self.shared, self.computed = outer
 
     # ---- states ----
 
@@ -281,6 +353,13 @@ class FunctionWriter:
 def _inline(value: Value) -> Inline:
     assert value.node.data is not None, value.node.op
     return Inline(value.node.data, value.dtype)
+
+
+def _names_read(block: Any) -> set[str]:
+    """The names that operations of a block read, and of the blocks in it."""
+    bindings = (b for o in block.operations for argument in o.inputs.values() for b in argument.arguments)
+    inner = [_names_read(one) for o in block.operations for one in o.blocks]
+    return {b.name for b in bindings}.union(block.outputs, *inner)
 
 
 def _name(value: Value) -> str:

@@ -22,7 +22,7 @@ from hexane.importers.coreml.networks.translate import (
 )
 from hexane.importers.coreml.package import Package, kind_of, network_of, open_package
 from hexane.importers.coreml.pipeline import PipelineTranslator, Stage, pipeline_features, read_pipeline
-from hexane.importers.coreml.program import Constant, Program, read_function
+from hexane.importers.coreml.program import Constant, Program, every_operation, read_function
 from hexane.importers.coreml.suppression import (
     SuppressionTranslator,
     read_suppression,
@@ -30,6 +30,7 @@ from hexane.importers.coreml.suppression import (
     with_thresholds,
 )
 from hexane.importers.coreml.text import read_text
+from hexane.importers.coreml.transforms import TransformTranslator, read_transform, transform_labels
 from hexane.importers.coreml.translate import Translator
 from hexane.importers.deciding import deciding_inputs
 from hexane.importers.signature import Input, Signature
@@ -87,6 +88,8 @@ class CoreMLModel:
             return read_pipeline(spec, [stage.program(main) for main, stage in self._mains()])
         if self.package.is_suppression:
             return read_suppression(spec)
+        if self.package.is_transform:
+            return read_transform(spec)
         if self.package.is_network:
             return read_network(spec)
         return read_function(name, spec.mlProgram.functions[name], self.package.weights)
@@ -130,6 +133,8 @@ class CoreMLModel:
             return network_labels(network_of(self.package.spec))
         if self.package.is_suppression:
             return suppression_labels(self.package.spec.nonMaximumSuppression)
+        if self.package.is_transform:
+            return transform_labels(self.package.spec)
         if self.package.is_pipeline:
             return next((labels for main, stage in reversed(self._mains()) if (labels := stage.labels(main))), ())
         for operation in self.program(name).block.operations:
@@ -167,6 +172,8 @@ class CoreMLModel:
             return NetworkTranslator(program, features, self.package.spec)
         if self.package.is_suppression:
             return SuppressionTranslator(program, features, self.package.spec)
+        if self.package.is_transform:
+            return TransformTranslator(program, features, self.package.spec)
         return Translator(program, features)
 
     def _stage(self, name: str) -> Stage:
@@ -174,7 +181,7 @@ class CoreMLModel:
         main = model.functions[0]
         program = model.program(main)
         features = model.features(main, program)
-        return Stage(name, model.package.spec, program, features, model._of_one(program, features))
+        return Stage(name, model.package.spec, program, features, model._translator(program, features))
 
     def graph(
         self, name: str, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array] = MappingProxyType({})
@@ -193,7 +200,7 @@ class CoreMLModel:
         """How weights are stored: the encoding, how many, and their bytes."""
         if self.package.is_network:
             return network_encodings(network_of(self.package.spec))
-        if self.package.is_suppression:
+        if self.package.is_suppression or self.package.is_transform:
             return []
         totals: dict[str, tuple[int, int]] = {}
         for stage in self.stages.values():
@@ -201,7 +208,7 @@ class CoreMLModel:
                 before = totals.get(name, (0, 0))
                 totals[name] = before[0] + count, before[1] + size
         for function in self.functions:
-            for operation in self.program(function).block.operations:
+            for operation in every_operation(self.program(function).block):
                 name = ENCODINGS.get(operation.op, operation.op)
                 for given in (g for args in operation.inputs.values() for g in args if isinstance(g, Constant)):
                     if (

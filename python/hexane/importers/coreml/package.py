@@ -4,6 +4,7 @@ No path that a file names leads out of its folder.
 """
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -44,6 +45,11 @@ class Package:
     def is_suppression(self) -> bool:
         """True for a model that only selects boxes."""
         return self.spec is not None and self.spec.HasField("nonMaximumSuppression")
+
+    @property
+    def is_transform(self) -> bool:
+        """True for a feature transform or a linear model."""
+        return self.spec is not None and bool(transform_of(self.spec))
 
     @property
     def is_pipeline(self) -> bool:
@@ -128,22 +134,22 @@ def _checked(package: Package) -> Package:
         if not network_of(spec).layers:
             raise Error(f"[coreml] {package.path}: got a neural network without layers, need one")
         return package
-    if spec.HasField("nonMaximumSuppression"):
+    if package.is_suppression or package.is_transform:
         return package
     if (pipeline := pipeline_of(spec)) is not None:
         if not pipeline.models:
             raise Error(f"[coreml] {package.path}: got a pipeline without models, need one")
-        unread = [f"{name}, {kind_of(model)}" for name, model in stages_of(spec).items() if not _is_read(model)]
+        unread = list(_unread(spec))
         if unread:
             raise UnsupportedError(
-                f"[coreml] {package.path}: got a pipeline with {'; '.join(unread)}, need ML programs, neural networks"
-                " and non-maximum suppression"
+                f"[coreml] {package.path}: got a pipeline with {'; '.join(unread)}, need ML programs, neural networks, "
+                "transforms of features, linear models and non-maximum suppression"
             )
         for name, part in package.stages.items():
             try:
                 _checked(part)
             except Error as error:
-                raise Error(f"{error}, in {name}") from None
+                raise type(error)(f"{error}, in {name}") from None
         return package
     raise UnsupportedError(
         f"[coreml] {package.path}: got {kind_of(spec)} of version {spec.specificationVersion}, need an ML program"
@@ -151,8 +157,22 @@ def _checked(package: Package) -> Package:
     )
 
 
+def _unread(spec: Any, around: str = "") -> Iterator[str]:
+    """The models of a pipeline and of inner pipelines without a reader, by name and kind."""
+    for name, model in stages_of(spec).items():
+        if pipeline_of(model) is not None:
+            yield from _unread(model, f" in {name}{around}")
+        elif not _is_read(model):
+            yield f"{name}{around}, {kind_of(model)}"
+
+
 def _is_read(spec: Any) -> bool:
-    return spec.HasField("mlProgram") or spec.HasField("nonMaximumSuppression") or network_of(spec) is not None
+    return (
+        spec.HasField("mlProgram")
+        or spec.HasField("nonMaximumSuppression")
+        or network_of(spec) is not None
+        or bool(transform_of(spec))
+    )
 
 
 def pipeline_of(spec: Any) -> Any:
@@ -174,13 +194,24 @@ def stages_of(spec: Any) -> dict[str, Any]:
     return stages
 
 
-# Model.Type, of those that are no networks of layers.
+def transform_of(spec: Any) -> str:
+    """The field of a feature transform or linear model; "" for another kind."""
+    return next((kind for kind in TRANSFORMS if spec.HasField(kind)), "")
+
+
+TRANSFORMS = {
+    "scaler": "a scaler", "imputer": "an imputer", "normalizer": "a normalizer", "oneHotEncoder": "a one-hot encoder",
+    "featureVectorizer": "a feature vectorizer", "arrayFeatureExtractor": "an array feature extractor",
+    "glmClassifier": "a linear classifier", "glmRegressor": "a linear model", "identity": "an identity",
+}  # fmt: skip
+# Model.Type without a reader.
 KINDS = {
-    300: "a linear model", 301: "a support vector machine", 302: "a tree ensemble", 303: "a neural network",
-    400: "a linear classifier", 401: "a support vector machine", 402: "a tree ensemble", 403: "a neural network",
+    301: "a support vector machine", 302: "a tree ensemble", 303: "a neural network",
+    401: "a support vector machine", 402: "a tree ensemble", 403: "a neural network",
     404: "a nearest neighbour classifier", 500: "a neural network", 501: "an item similarity recommender",
     502: "an ML program", 555: "a custom model", 556: "a linked model", 560: "a classifier of bayesian probits",
-    900: "an identity", 2000: "a gazetteer", 2001: "a word embedding", 2002: "a text classifier",
+    603: "a vectorizer of dictionaries", 606: "a mapping of categories",
+    2000: "a gazetteer", 2001: "a word embedding", 2002: "a text classifier",
     2003: "a word tagger", 2004: "a vision feature print", 2005: "a sound analysis model",
     2006: "a sound feature print", 3000: "a serialized model",
 }  # fmt: skip
@@ -193,6 +224,8 @@ def kind_of(spec: Any) -> str:
             return "an ML program" if name == "mlProgram" else "a neural network"
     if spec.HasField("nonMaximumSuppression"):
         return "non-maximum suppression"
+    if kind := transform_of(spec):
+        return TRANSFORMS[kind]
     if pipeline_of(spec) is not None:
         return "a pipeline"
     try:

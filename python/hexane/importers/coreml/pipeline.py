@@ -1,13 +1,15 @@
 """A pipeline of Core ML models as one graph: a name that a model computes is an input of the models after it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from hexane.errors import Error
 from hexane.graph import Array, Graph, Port, Value
 from hexane.graph.names import check_name
 from hexane.importers.coreml.description import Feature
+from hexane.importers.coreml.package import pipeline_of, stages_of
 from hexane.importers.coreml.program import Block, Declared, Program
 from hexane.importers.coreml.suppression import with_thresholds
 from hexane.importers.coreml.translate import Translator, port_value, raise_problems, require_shapes
@@ -22,7 +24,7 @@ class Stage(NamedTuple):
     spec: Any
     program: Program
     features: Mapping[str, Feature]
-    translator: Translator
+    translator: "Translator | PipelineTranslator"
 
 
 def read_pipeline(spec: Any, programs: Sequence[Program]) -> Program:
@@ -39,33 +41,39 @@ def pipeline_features(
     takes these. stages: their messages and inputs."""
     merged = dict(features)
     for spec, inputs in reversed(stages):
-        if spec.HasField("nonMaximumSuppression"):
-            merged = with_thresholds(merged, ports, spec.nonMaximumSuppression)
+        for nms in _suppressions(spec):
+            merged = with_thresholds(merged, ports, nms)
         for name in merged.keys() & inputs.keys():
             merged[name] = replace(merged[name], leads=inputs[name].leads)
     return merged
 
 
+def _suppressions(spec: Any) -> Iterator[Any]:
+    """The choices of boxes in a model, and in the pipelines of a pipeline."""
+    if spec.HasField("nonMaximumSuppression"):
+        yield spec.nonMaximumSuppression
+    if pipeline_of(spec) is not None:
+        for model in reversed(stages_of(spec).values()):
+            yield from _suppressions(model)
+
+
 class PipelineTranslator:
+    """Also a model of another pipeline. known: the values of inputs and models so far, by name. needed, problems:
+    empty, for its models raise them."""
+
+    needed: Mapping[str, None] = MappingProxyType({})
+    problems: Mapping[str, list[str]] = MappingProxyType({})
+
     def __init__(self, program: Program, features: Mapping[str, Feature], stages: Sequence[Stage]) -> None:
         self.program, self.features, self.stages = program, features, stages
+        self.known: dict[str, Value] = {}
 
     def graph(self, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array]) -> Graph:
         """As `Translator.graph`. Errors name the model of the pipeline."""
-        require_shapes(self.features, shapes, values)
-        known = {name: port_value(name, feature, shapes, values) for name, feature in self.features.items()}
-        inputs = tuple(value for value in known.values() if value.node.op == "input")
-        updates: tuple[Value, ...] = ()
-        for stage in self.stages:
-            try:
-                self._read(stage, known)
-                raise_problems(stage.translator.needed, stage.translator.problems)
-                known |= stage.translator.outputs()
-            except SpecialisationNeeded:
-                raise
-            except Error as error:
-                raise type(error)(f"{error}, in {stage.name}") from None
-            updates += stage.translator.updates()
+        self.inputs(shapes, values)
+        inputs = tuple(value for value in self.known.values() if value.node.op == "input")
+        self.block(self.program.block)
+        known = self.known
         ports = []
         for name in self.program.block.outputs:
             if name in known:
@@ -75,7 +83,39 @@ class PipelineTranslator:
                 raise Error(f"[coreml] got the output {name!r}, need one that a model of the pipeline computes")
         if not ports:
             raise Error("[coreml] got a pipeline without outputs that are tensors, need at least one")
-        return with_lengths(Graph(inputs, tuple(ports), name=self.program.name, updates=updates))
+        return with_lengths(Graph(inputs, tuple(ports), name=self.program.name, updates=self.updates()))
+
+    def inputs(
+        self,
+        shapes: Mapping[str, Sequence[int]],
+        values: Mapping[str, Array],
+        given: Mapping[str, Value] = MappingProxyType({}),
+    ) -> None:
+        """As `Translator.inputs`."""
+        require_shapes({n: f for n, f in self.features.items() if n not in given}, shapes, values)
+        self.known = {
+            name: given[name] if name in given else port_value(name, feature, shapes, values)
+            for name, feature in self.features.items()
+        }
+
+    def block(self, _: Block) -> None:
+        """Reads the models in their order."""
+        for stage in self.stages:
+            try:
+                self._read(stage, self.known)
+                raise_problems(stage.translator.needed, stage.translator.problems)
+                self.known |= stage.translator.outputs()
+            except SpecialisationNeeded:
+                raise
+            except Error as error:
+                raise type(error)(f"{error}, in {stage.name}") from None
+
+    def outputs(self) -> dict[str, Value]:
+        """The outputs that are tensors: names inside of the pipeline are its own."""
+        return {name: self.known[name] for name in self.program.block.outputs if name in self.known}
+
+    def updates(self) -> tuple[Value, ...]:
+        return tuple(value for stage in self.stages for value in stage.translator.updates())
 
     def _read(self, stage: Stage, known: Mapping[str, Value]) -> None:
         """One model, for the values of the models before it."""

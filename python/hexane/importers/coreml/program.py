@@ -1,6 +1,6 @@
 """MIL programs as Core ML stores them: functions, blocks and operations, out of protobuf or out of MIL text."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NamedTuple
@@ -64,6 +64,14 @@ class Block:
     inputs: tuple[tuple[str, Declared], ...]
     operations: tuple[Operation, ...]
     outputs: tuple[str, ...]
+
+
+def every_operation(block: Block) -> Iterator[Operation]:
+    """The operations of a block, each followed by those of its own blocks."""
+    for operation in block.operations:
+        yield operation
+        for inner in operation.blocks:
+            yield from every_operation(inner)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,21 @@ from typing import Any
 from hexane.importers.coreml.networks.schema import TABLE as NETWORKS
 
 TABLE = """
-Model specificationVersion:int32=1 description:ModelDescription=2 isUpdatable:bool=10 pipelineClassifier:Wrapped=200 pipelineRegressor:Wrapped=201 pipeline:Pipeline=202 neuralNetworkRegressor:NeuralNetwork=303 neuralNetworkClassifier:NeuralNetwork=403 neuralNetwork:NeuralNetwork=500 mlProgram:Program=502 nonMaximumSuppression:NonMaximumSuppression=610
+Model specificationVersion:int32=1 description:ModelDescription=2 isUpdatable:bool=10 pipelineClassifier:Wrapped=200 pipelineRegressor:Wrapped=201 pipeline:Pipeline=202 neuralNetworkRegressor:NeuralNetwork=303 neuralNetworkClassifier:NeuralNetwork=403 neuralNetwork:NeuralNetwork=500 mlProgram:Program=502 nonMaximumSuppression:NonMaximumSuppression=610 glmRegressor:Glm=300 glmClassifier:Glm=400 oneHotEncoder:OneHotEncoder=600 imputer:Imputer=601 featureVectorizer:FeatureVectorizer=602 scaler:Scaler=604 normalizer:Normalizer=607 arrayFeatureExtractor:ArrayFeatureExtractor=609 identity:Empty=900
 Wrapped pipeline:Pipeline=1
 Pipeline models:Model*=1 names:string*=2
 NonMaximumSuppression pickTop:PickTop=1 stringClassLabels:LabelTexts=100 int64ClassLabels:LabelNumbers=101 iouThreshold:double=110 confidenceThreshold:double=111 confidenceInputFeatureName=200 coordinatesInputFeatureName=201 iouThresholdInputFeatureName=202 confidenceThresholdInputFeatureName=203 confidenceOutputFeatureName=210 coordinatesOutputFeatureName=211
 PickTop perClass:bool=1
+Scaler shiftValue:double*=1 scaleValue:double*=2
+Imputer imputedDoubleValue:double?=1 imputedInt64Value:int64?=2 imputedDoubleArray:Doubles64=4 imputedInt64Array:LabelNumbers=5 replaceDoubleValue:double?=11 replaceInt64Value:int64?=12
+Doubles64 vector:double*=1
+Normalizer normType:int32=1
+OneHotEncoder stringCategories:LabelTexts=1 int64Categories:LabelNumbers=2 outputSparse:bool=10 handleUnknown:int32=11
+FeatureVectorizer inputList:InputColumn*=1
+InputColumn inputColumn=1 inputDimensions:uint64=2
+ArrayFeatureExtractor extractIndex:uint64*=1
+Glm weights:GlmRow*=1 offset:double*=2 postEvaluationTransform:int32=3 classEncoding:int32=4 stringClassLabels:LabelTexts=100 int64ClassLabels:LabelNumbers=101
+GlmRow value:double*=1
 LabelTexts vector:string*=1
 LabelNumbers vector:int64*=1
 ModelDescription input:FeatureDescription*=1 functions:FunctionDescription*=20 defaultFunctionName=21 output:FeatureDescription*=10 predictedFeatureName=11 predictedProbabilitiesName=12 state:FeatureDescription*=13 metadata:Metadata=100

@@ -11,7 +11,7 @@ from hexane.errors import Error
 from hexane.importers.coreml.package import Package
 from hexane.importers.coreml.program import Block, Constant, Declared, Operand, Operation, Program
 from hexane.mil.text import parse_functions
-from hexane.mil.tree import BlobFile, Function, Literal, Name, Statement, StateType, Type
+from hexane.mil.tree import BlobFile, Function, Literal, Name, NestedBlock, Statement, StateType, Type
 
 
 def read_text(package: Package) -> Mapping[str, Program]:
@@ -24,10 +24,13 @@ def _program(package: Package, function: Function) -> Program:
     opset = function.opset.removeprefix("ios")
     if not opset.isdigit():
         raise Error(f"[coreml] {package.path}: got the opset {function.opset!r}, need ios15 or newer")
-    operations = tuple(_operation(package, statement) for statement in function.statements)
-    inputs = tuple((name, _declared(kind)) for kind, name in function.inputs)
-    block = Block(inputs, operations, tuple(name for name, _ in function.outputs))
-    return Program(function.name, int(opset), block)
+    return Program(function.name, int(opset), _block(package, function))
+
+
+def _block(package: Package, block: Function | NestedBlock) -> Block:
+    operations = tuple(_operation(package, statement) for statement in block.statements)
+    inputs = tuple((name, _declared(kind)) for kind, name in block.inputs)
+    return Block(inputs, operations, tuple(name for name, _ in block.outputs))
 
 
 def _declared(kind: Type) -> Declared:
@@ -46,7 +49,8 @@ def _operation(package: Package, statement: Statement) -> Operation:
     }
     label = statement.attributes.get("name")
     results = tuple((name, _declared(kind)) for kind, name in statement.results)
-    return Operation(statement.op, inputs, results, str(label.value) if isinstance(label, Literal) else "")
+    blocks = tuple(_block(package, block) for block in statement.blocks)
+    return Operation(statement.op, inputs, results, str(label.value) if isinstance(label, Literal) else "", blocks)
 
 
 def _operand(package: Package, given: Name | Literal) -> Operand:

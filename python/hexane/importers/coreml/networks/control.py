@@ -3,16 +3,17 @@
 
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from hexane.dtypes import INT64
 from hexane.errors import Error
-from hexane.graph import Value
+from hexane.graph import Array, Value
 from hexane.importers.bodies import MOST_STEPS, Body, cond_op, is_long, loop_op, scalar
 from hexane.importers.coreml.known import ComputedError, deciding_inputs
-from hexane.importers.coreml.program import Block, Operation
+from hexane.importers.coreml.program import Block, Constant, Declared, Operation
 from hexane.importers.coreml.translate import Translator
 from hexane.ops.compose import Builder, cast
 from hexane.ops.fold import Folder
@@ -89,6 +90,10 @@ def loop(t: Translator, operation: Operation, p: Any, count: Value | None = None
     """Rounds one after the other, as long as it is known that there is another; else, or where there would be many
     layers, one op."""
     b: Builder = Folder(operation.label)
+    broken = ""
+    if any(has_jumps(o) for o in operation.blocks[0].operations):
+        operation, broken = without_jumps(operation)
+        t.values[broken] = b.const(np.zeros(1, np.float32))
     body, condition = operation.blocks
     limit = _limit(b, p, count, bool(condition.operations))
     known = None if limit is None or limit.node.data is None else int(limit.node.data)
@@ -96,7 +101,7 @@ def loop(t: Translator, operation: Operation, p: Any, count: Value | None = None
     for step in range(MOST_STEPS + 1):
         if known is not None and step >= known:
             return
-        goes_on = _condition(t, b, condition, p.conditionVar)
+        goes_on = _condition(t, b, condition, p.conditionVar, broken)
         if goes_on is not None and goes_on.node.data is not None and not goes_on.node.data.reshape(-1)[0]:
             return
         has_end = (limit is None or known is not None) and (goes_on is None or goes_on.node.data is not None)
@@ -104,7 +109,7 @@ def loop(t: Translator, operation: Operation, p: Any, count: Value | None = None
         if not has_end or (may_be_one and is_long(step if known is None else known, layers)):
             rest = limit if step == 0 or limit is None else b.sub(limit, step)
             try:
-                _one_loop(t, b, operation, p.conditionVar, rest, goes_on)
+                _one_loop(t, b, operation, (p.conditionVar, broken), rest, goes_on)
             except Error as error:
                 if not has_end:
                     decides = limit if goes_on is None or goes_on.node.data is not None else goes_on
@@ -122,17 +127,22 @@ def _limit(b: Builder, p: Any, count: Value | None, has_condition: bool) -> Valu
     return None if has_condition and not p.maxLoopIterations else b.const(np.array(int(p.maxLoopIterations)))
 
 
-def _condition(t: Translator, b: Builder, block: Block, name: str) -> Value | None:
-    """None for a loop without a condition."""
+def _condition(t: Translator, b: Builder, block: Block, name: str, broken: str) -> Value | None:
+    """None for a loop without a condition. broken: the name of what `loopBreak` sets, "" in a loop without one."""
+    ends = _truth(b, t.item(broken)) if broken else None
     if not block.operations:
-        return None
-    _run(t, block)
-    return _truth(b, t.item(name))
+        return None if ends is None else b.logical_not(ends)
+    if ends is None:
+        _run(t, block)
+        return _truth(b, t.item(name))
+    _run(t, Block((), (_unless(broken, block.operations, ""),), ()))
+    return b.logical_and(_truth(b, t.item(name)), b.logical_not(ends))
 
 
 def _one_loop(
-    t: Translator, b: Builder, operation: Operation, name: str, limit: Value | None, first: Value | None
+    t: Translator, b: Builder, operation: Operation, ends: tuple[str, str], limit: Value | None, first: Value | None
 ) -> None:
+    """ends: the name of the condition, and of what `loopBreak` sets."""
     body_block, condition = operation.blocks
     names = [n for n in _names(operation.blocks) if isinstance(t.values.get(n), Value)]
     carried = [t.item(n) for n in names]
@@ -140,10 +150,69 @@ def _one_loop(
     with t.body(body):
         t.values.update(zip(names, body.given[2:], strict=True))
         _run(t, body_block)
-        goes_on = _condition(t, b, condition, name)
+        goes_on = _condition(t, b, condition, *ends)
         results = [t.item(n) for n in names]
     truth = b.const(np.array(True)) if goes_on is None else goes_on
     t.values.update(zip(names, loop_op(b, body, carried, [truth, *results], limit, first), strict=True))
+
+
+# ---- loopBreak and loopContinue ----
+
+JUMPS = ("loopBreak", "loopContinue")
+_SET = "a flag is set"
+
+
+def has_jumps(operation: Operation) -> bool:
+    """True for a layer that ends a round, and for a branch with one. An inner loop has its own."""
+    if operation.op != "branch":
+        return operation.op in JUMPS
+    return any(has_jumps(o) for block in operation.blocks for o in block.operations)
+
+
+def without_jumps(operation: Operation) -> tuple[Operation, str]:
+    """if c: break; rest  ->  if c: broken = jumped = 1; if not jumped: rest
+
+    The loop without `loopBreak` and `loopContinue`, and the name of the flag of a break. Layers after a branch with one
+    of them are in a branch of their own.
+    """
+    broken, jumped = (f"{what} {operation.label} {id(operation)}" for what in ("broken", "jumped"))
+    body, condition = operation.blocks
+    given = (_set(jumped, 0.0), *_guarded(body.operations, broken, jumped))
+    return replace(operation, blocks=(replace(body, operations=given), condition)), broken
+
+
+def _guarded(operations: Sequence[Operation], broken: str, jumped: str) -> tuple[Operation, ...]:
+    for i, operation in enumerate(operations):
+        before, rest = operations[:i], operations[i + 1 :]
+        if operation.op in JUMPS:  # nothing after it is reached
+            return (*before, *([_set(broken, 1.0)] if operation.op == "loopBreak" else []), _set(jumped, 1.0))
+        if has_jumps(operation):
+            blocks = [replace(block, operations=_guarded(block.operations, broken, jumped))
+                      for block in operation.blocks]  # fmt: skip
+            after = _guarded(rest, broken, jumped)
+            return (
+                *before, replace(operation, blocks=tuple(blocks)),
+                *([_unless(jumped, after, operation.label)] if after else []),
+            )  # fmt: skip
+    return tuple(operations)
+
+
+def _set(name: str, number: float) -> Operation:
+    given = {"layer": (Constant(np.full(1, number, np.float32)),), "x": ()}
+    return Operation(_SET, given, ((name, Declared(None)),), "")
+
+
+def _unless(flag: str, operations: Sequence[Operation], label: str) -> Operation:
+    nothing, rest = Block((), (), ()), Block((), tuple(operations), ())
+    return Operation("branch", {"layer": (Constant(None),), "x": (flag,)}, (), label, (nothing, rest))
+
+
+def set_flag(t: Translator, operation: Operation, array: Array) -> None:
+    t.values[operation.results[0][0]] = Folder(operation.label).const(array)
+
+
+def stray(*_: Any) -> None:
+    raise Error("got it outside of the bodyNetwork of a loop, need it there")
 
 
 def _run(t: Translator, block: Block) -> None:
@@ -173,4 +242,6 @@ def _truth(b: Builder, condition: Value) -> Value:
     return b.greater(b.abs(scalar(b, condition)), NEAR_ZERO)
 
 
-CONTROL: Mapping[str, Callable[..., None]] = {"branch": branch, "loop": loop}
+CONTROL: Mapping[str, Callable[..., None]] = {
+    "branch": branch, "loop": loop, _SET: set_flag, **dict.fromkeys(JUMPS, stray),
+}  # fmt: skip
