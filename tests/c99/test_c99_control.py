@@ -19,6 +19,7 @@ from hexane.emit.plan_view import PlanView
 from hexane.errors import Error
 from hexane.graph import Graph
 from hexane.runtime.c99 import C99Model
+from hexane.system.c99_library import STATUSES, Loaded
 from tflite_writer import TfliteModel
 
 DEVICE = hx.Memory(runtime="c99")
@@ -131,6 +132,26 @@ def test_only_the_chosen_branch_is_computed(c99: ctypes.CDLL) -> None:
     assert C99Model(net.plan_bytes(), c99)({**feeds, "c": np.array(False), "at": np.array([99])})["y"] == [4]
     with pytest.raises(Error, match="run: bad index"):
         C99Model(net.plan_bytes(), c99)({**feeds, "c": np.array(True), "at": np.array([99])})
+
+
+def test_a_yield_hook_stops_a_loop_between_its_steps(c99: ctypes.CDLL) -> None:
+    plan = compiled(hx.graph(halving())).plan_bytes()
+    view = PlanView(plan)
+    loop = next(i for i, step in enumerate(view.sections["steps"]) if view.string(step["kernel"]) == "loop")
+    spaces = [(space.bytes, space.alignment) for space in view.spaces]
+    loaded, calls = Loaded(c99, plan, spaces), []
+    for port in view.inputs:
+        value: Any = {"first": np.array(27, np.int32), "limit": np.array(30)}.get(port.name, np.zeros((2, 3), "f4"))
+        loaded.held[port.space][:] = value.reshape(-1).view(np.uint8)
+
+    def stop(_: Any, step: int) -> int:
+        calls.append(step)
+        return int(calls.count(loop) == 3)
+
+    hook = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_uint32)(stop)
+    c99.hx_shared_yield(loaded.net, hook)
+    assert STATUSES[c99.hx_run(loaded.net)] == "stopped"
+    assert calls.count(loop) == 3
 
 
 def test_more_steps_than_stacks_hold_end_the_run(c99: ctypes.CDLL) -> None:

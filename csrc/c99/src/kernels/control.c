@@ -16,7 +16,7 @@ static uint32_t num_ports(const hx_net* net, int section) { return net->sections
 
 /* What refuses a body, or ends its run, does so to its step. */
 static hx_status passed_on(const hx_call* call, const hx_net* net, hx_status status) {
-  if (status == HX_OK || call->net->error.what == net->error.what) return status;
+  if (status == HX_OK || status == HX_STOPPED) return status;
   call->net->error = net->error;
   call->net->error.where = "steps";
   call->net->error.row = call->step;
