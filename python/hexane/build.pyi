@@ -1002,7 +1002,7 @@ def loop(
     most: int = ...,
     whole: bool = ...,
 ) -> tuple[Tensor, ...]:
-    """Runs `body` until its condition is False or `limit` steps are done. Of the values, the first `carried` are those of the next step; the body reads the others in every step. The body takes step (int64), condition (bool) and the values; it gives the next condition, the next carried values, and rows of stacks. Results: carried values, stacks with room for `most` steps, and the number of steps. whole: it has `most` steps in every call."""
+    """Runs `body` until its condition is False or `limit` steps are done. Of the values, the first `carried` are those of the next step; the body reads the others in every step. The body takes step (int64), condition (bool) and the values; it gives the next condition, the next carried values, and rows of stacks. Results: carried values, stacks with room for `most` steps, and the number of steps. whole: the stacks are valid to their ends, with zeros after the last step."""
 
 def cond(
     condition: Operand, *values: Operand | Sequence[Operand], then: object, otherwise: object

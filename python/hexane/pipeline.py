@@ -2,14 +2,17 @@
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from hexane import _core
 from hexane.compression.streams import stored_decisions
+from hexane.dtypes import DTYPES
+from hexane.emit.c99_room import carried_bytes, room_bytes
 from hexane.emit.plan import emit_plan
 from hexane.errors import Error
-from hexane.graph import Graph, Node, Value, constant
+from hexane.graph import Graph, Node, TensorType, Value, constant
 from hexane.graph.decisions import Decision
 from hexane.memory import Memory
 from hexane.ops import OPS, apply
@@ -77,31 +80,36 @@ def lower(
 def compile_bodies(graph: Graph, target: Target, options: Options = DEFAULTS) -> Graph:
     """loop(%limit, none, %x) {body=graph}  ->  compiled_loop(const of a plan, %limit, none, %x)
 
-    Each body becomes a plan of its own, which the step holds as a constant. Raises Error for memory limits: the memory
-    of a body is not counted.
+    Each body becomes a plan of its own, which the step holds as a constant. For the C99 runtime, which has no other
+    memory for a body, the step has one result more: a room in the arena. Raises Error for memory limits on the host:
+    the memory of a body is not counted there.
     """
+    memory = options.memory
+    own = Memory() if memory.runs_on == "host" else Memory(runtime=memory.runs_on)
 
-    def compiled(body: Graph) -> Value:
-        program = compile_graph(body, target, replace(options, memory=Memory(), io=DEFAULTS.io))
-        return constant(np.frombuffer(_core.plan_write(emit_plan(program)), np.uint8))
+    def compiled(body: Graph) -> bytes:
+        program = compile_graph(body, target, replace(options, memory=own, io=DEFAULTS.io))
+        return bytes(_core.plan_write(emit_plan(program)))
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...]:
-        memory = options.memory
-        if memory.runs_on != "host" or memory.sram is not None:
-            need = "need runtime='host'" if memory.runs_on != "host" else "need no limit"
+        if memory.runs_on == "host" and memory.sram is not None:
             raise Error(
-                f"[{node.where}] got a loop or branch that is decided at run time, with a memory limit or for the"
-                f" runtime {memory.runs_on!r}, {need}: give its trip count or condition as a constant (hexane.compile's"
-                " input_values=)"
+                f"[{node.where}] got a loop or branch that is decided at run time, with a memory limit, need no limit:"
+                " give its trip count or condition as a constant (hexane.compile's input_values=)"
             )
-        bodies = [compiled(value) for value in node.attrs.values() if isinstance(value, Graph)]
-        attrs = {"types": tuple(map(type_text, node.types))}
-        if node.op == LOOP:
-            attrs["carried"] = node.attrs["carried"]
+        plans = [compiled(value) for value in node.attrs.values() if isinstance(value, Graph)]
+        bodies = [constant(np.frombuffer(one, np.uint8)) for one in plans]
+        attrs: dict[str, Any] = {"carried": node.attrs["carried"]} if node.op == LOOP else {}
+        types = list(node.types)
+        if memory.runs_on != "host":
+            room = max(map(room_bytes, plans)) + carried_bytes(types[: attrs.get("carried", 0)])
+            types.append(TensorType(DTYPES["uint8"], (room,)))
+        attrs["types"] = tuple(map(type_text, types))
         said.append(
             Decision("bodies", node.where, "kept", "the data decide its course: each body is a plan of its own")
         )
-        return apply(OPS[COMPILED[node.op]], [*bodies, *inputs], attrs, node.sources)
+        results = apply(OPS[COMPILED[node.op]], [*bodies, *inputs], attrs, node.sources)
+        return results[: len(node.values)]
 
     said: list[Decision] = []
     if not graph.ops.intersection(COMPILED):

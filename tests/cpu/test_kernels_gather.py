@@ -129,7 +129,7 @@ def test_scatter_nd_writes_the_last_update(dtype: str, depth: int) -> None:
     assert same_bits(out, wanted)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "int64"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32", "int64"])
 @pytest.mark.parametrize("mode", list(REDUCTIONS))
 def test_scatters_combine_every_update(dtype: str, mode: str) -> None:
     rng = np.random.default_rng(15)

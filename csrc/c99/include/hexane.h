@@ -102,6 +102,10 @@ typedef struct hx_net {
   hx_hooks hooks;
   hx_error error;
   hx_status failed; /* of the run that goes on: what a kernel found */
+  /* Of the body of a loop, which lies in a memory of the plan around it: what is free of that, and the plans around it.
+   */
+  uint8_t *room, *room_end;
+  uint32_t depth;
 } hx_net;
 
 /* Verifies the whole plan and that `kernels`, `activations` and `codecs` (tables that end with null; codecs may be null

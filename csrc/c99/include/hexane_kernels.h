@@ -13,6 +13,7 @@
   KERNEL(bitwise_or)           \
   KERNEL(bitwise_xor)          \
   KERNEL(cast)                 \
+  KERNEL(cond)                 \
   KERNEL(conv)                 \
   KERNEL(conv_transpose)       \
   KERNEL(copy)                 \
@@ -37,6 +38,7 @@
   KERNEL(logical_or)           \
   KERNEL(logical_xor)          \
   KERNEL(lookup)               \
+  KERNEL(loop)                 \
   KERNEL(matmul)               \
   KERNEL(max_pool)             \
   KERNEL(maximum)              \

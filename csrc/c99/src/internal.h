@@ -288,6 +288,7 @@ hx_kind hx_kind_of(const hx_net* net, uint32_t space);
 /* The space of a row of the section HX_INPUTS or HX_OUTPUTS. */
 uint32_t hx_port_space(const hx_net* net, int section, uint32_t i);
 const char* hx_port_name(const hx_net* net, int section, uint32_t i);
+void hx_port(const hx_net* net, int section, uint32_t i, hx_view* view);
 /* With HX_SHORT_ERRORS the texts of `what` are left out, which are some 5 KiB: then it is "". */
 hx_status hx_fail(hx_net* net, hx_status status, const char* where, uint32_t row, const char* name, const char* what);
 static inline int hx_is_byte(hx_dtype dtype) { return hx_is(dtype, HX_INT8) || hx_is(dtype, HX_UINT8); }
@@ -370,6 +371,10 @@ const char* hx_section_name(uint32_t section);
 #define HX_STATES 1
 #endif
 hx_status hx_verify(hx_net* net);
+/* The plan of a body, with all of its memory but the ports in the room; verified if `verifies` is not 0. *body is null
+ * where the room is too small for a net. */
+hx_status hx_load_body(hx_net* around, const void* plan, size_t bytes, uint8_t* room, size_t room_bytes, int verifies,
+                       hx_net** body);
 hx_status hx_verify_steps(hx_net* net);
 
 /* A program whose plan has no packed weights may leave out their code. */
@@ -466,6 +471,8 @@ int hx_walk_next(hx_walk* walk);
 /* True if `view` broadcasts to `out`. */
 int hx_broadcasts(const hx_view* view, const hx_view* out);
 int hx_same_shape(const hx_view* a, const hx_view* b);
+/* No gaps between elements, which lie in their order. */
+int hx_is_dense(const hx_view* view);
 /* The innermost axis has no gaps. */
 int hx_is_dense_inside(const hx_view* view);
 

@@ -60,6 +60,15 @@ static const struct {
 
 const char* hx_section_name(uint32_t section) { return kSections[section].name; }
 
+/* Bytes of the room, on a multiple of the alignment; null where it has too few. */
+static uint8_t* taken(hx_net* net, size_t bytes, size_t alignment) {
+  const size_t gap = (size_t)(0 - (uintptr_t)net->room) & (alignment - 1), left = (size_t)(net->room_end - net->room);
+  uint8_t* const at = net->room + gap;
+  if (gap > left || bytes > left - gap) return 0;
+  net->room = at + bytes;
+  return at;
+}
+
 static hx_status check_header(hx_net* net, const uint8_t* file, size_t bytes) {
   static const char kMagic[] = PLAN_MAGIC;
   const size_t start = offsetof(PlanHeader, checksum) + 8;
@@ -119,6 +128,10 @@ hx_status hx_place_memory(hx_net* net) {
       net->weights = i;
       memory->data = (void*)(uintptr_t)net->sections[HX_WEIGHTS].data; /* only read: no step may write weights */
       memory->bytes = net->sections[HX_WEIGHTS].bytes;
+    } else if (net->depth && kind == HX_ARENA_SPACE) {
+      memory->data = taken(net, bytes, alignment);
+      memory->bytes = bytes;
+      if (!memory->data) return hx_fail(net, HX_NO_MEMORY, "spaces", i, "", "room: need more memory");
     } else if (kind != HX_PORT_SPACE && bytes &&
                (!memory->data || memory->bytes < bytes || ((uintptr_t)memory->data & (alignment - 1)))) {
       return hx_fail(net, HX_NO_MEMORY, "spaces", i, hx_string(net, HX_FIELD(row, PlanSpace, name)),
@@ -150,4 +163,33 @@ hx_status hx_load(hx_net* net, const void* plan, size_t bytes, const hx_kernel* 
 #endif
   if (status == HX_OK) hx_reset_state(net);
   return status;
+}
+
+hx_status hx_load_body(hx_net* around, const void* plan, size_t bytes, uint8_t* room, size_t room_bytes, int verifies,
+                       hx_net** body) {
+  hx_net whole, *net;
+  uint32_t spaces;
+  hx_status status;
+  memset(&whole, 0, sizeof whole);
+  whole.room = room;
+  whole.room_end = room + room_bytes;
+  *body = net = (hx_net*)(void*)taken(&whole, sizeof *net, HX_SCRATCH_ALIGNMENT);
+  if (!net) return HX_NO_MEMORY;
+  memcpy(net, &whole, sizeof *net);
+  hx_fail(net, HX_OK, "", 0, "", "");
+  net->depth = around->depth + 1;
+  net->kernels = around->kernels;
+  net->activations = around->activations;
+  status = verifies ? check_header(net, (const uint8_t*)plan, bytes) : HX_OK;
+  if (status == HX_OK) status = find_sections(net, (const uint8_t*)plan, bytes);
+  if (status != HX_OK) return status;
+  spaces = net->sections[HX_SPACES].rows;
+  if (spaces > room_bytes / sizeof(hx_memory)) spaces = 0;
+  net->memory = (hx_memory*)(void*)taken(net, spaces * sizeof(hx_memory), HX_SCRATCH_ALIGNMENT);
+  if (!net->memory || spaces != net->sections[HX_SPACES].rows)
+    return hx_fail(net, HX_NO_MEMORY, "spaces", 0, "", "room: need more memory");
+  memset(net->memory, 0, spaces * sizeof(hx_memory));
+  if (net->sections[HX_BLOCKS].rows)
+    return hx_fail(net, HX_UNSUPPORTED, "blocks", 0, "", "need plain weights in a body");
+  return verifies ? hx_verify(net) : hx_place_memory(net);
 }

@@ -166,6 +166,10 @@ uint32_t hx_port_space(const hx_net* net, int section, uint32_t i) {
   return HX_FIELD(tensor_row(net, HX_FIELD(port_row(net, section, i), PlanPort, tensor)), PlanTensorRow, space);
 }
 
+void hx_port(const hx_net* net, int section, uint32_t i, hx_view* view) {
+  hx_tensor(net, HX_FIELD(port_row(net, section, i), PlanPort, tensor), view);
+}
+
 const char* hx_port_name(const hx_net* net, int section, uint32_t i) {
   return hx_string(net, HX_FIELD(port_row(net, section, i), PlanPort, name));
 }

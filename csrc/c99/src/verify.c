@@ -97,6 +97,8 @@ static hx_status check_space(hx_net* net, uint32_t i, totals* total) {
   uint32_t other;
   if (kind == HX_KINDS)
     return hx_fail(net, HX_BAD_PLAN, "spaces", i, name, "kind: need weights, arena, state, param or port");
+  if (net->depth && bytes && (kind == HX_STATE_SPACE || kind == HX_PARAM_SPACE))
+    return hx_fail(net, HX_BAD_PLAN, "spaces", i, name, "kind: need no states in a body");
   if (!HX_STATES && bytes && (kind == HX_STATE_SPACE || kind == HX_PARAM_SPACE))
     return hx_fail(net, HX_UNSUPPORTED, "spaces", i, name, "kind: this build has no states");
   if (limit && bytes > limit) return hx_fail(net, HX_BAD_PLAN, "spaces", i, name, "more bytes than its limit");
@@ -159,7 +161,7 @@ static hx_status check_tensor(hx_net* net, uint32_t i, uint32_t most) {
   return HX_OK;
 }
 
-static int is_dense(const hx_view* view) {
+int hx_is_dense(const hx_view* view) {
   int32_t stride = view->item;
   int axis;
   if (hx_size(view) == 0) return 1;
@@ -183,7 +185,7 @@ static hx_status check_port(hx_net* net, int section, uint32_t i) {
   hx_tensor(net, HX_FIELD(row, PlanPort, tensor), &view);
   if (hx_kind_of(net, view.space) != HX_PORT_SPACE)
     return hx_fail(net, HX_BAD_PLAN, where, i, name, "got a tensor in no port");
-  if (view.offset || view.ring || !is_dense(&view) ||
+  if (view.offset || view.ring || !hx_is_dense(&view) ||
       hx_extent(&view) != HX_FIELD(hx_space_row(net, view.space), PlanSpace, bytes))
     return hx_fail(net, HX_BAD_PLAN, where, i, name, "need a dense tensor that fills its space");
   for (both = HX_INPUTS; both <= section; ++both) {

@@ -2,7 +2,7 @@
  * checks. */
 #include "internal.h"
 
-#define MOST_OUTPUTS 4u /* of a step */
+#define MOST_OUTPUTS 256u /* of a step */
 #define MOST_RUNS (1u << 20)
 /* The limit of a range in a loop and of a loop's moves in all: so 32 bits hold a position in HX_MOST_DEPTH loops. */
 #define MOST_MOVE (1 << 27)

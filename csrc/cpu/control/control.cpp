@@ -17,7 +17,8 @@ struct Attributes {
 
 // Inputs of a loop: body, limit (int64), condition (bool), carried values, captured values. The inputs of the body:
 // step, condition, carried values, captured values. Its outputs: the next condition, the next carried values, and rows
-// of stacks. The loop gives carried values, stacks and the number of steps.
+// of stacks. The loop gives carried values, stacks and the number of steps. Plans for the C99 runtime have one output
+// more, the room, which is memory for the body there; here nothing writes it.
 constexpr size_t kFirst = 3;      // input of the loop that is carried or captured
 constexpr size_t kBodyFirst = 2;  // the same input of the body
 
@@ -46,6 +47,13 @@ void check_all(const char* kernel, std::span<const Tensor> tensors, const char* 
   }
 }
 
+// The outputs without the room, of a step whose body has so many outputs for them.
+std::span<const Tensor> without_room(std::span<const Tensor> outputs, size_t expected) {
+  const bool has_room = outputs.size() == expected + 1 && outputs.back().present() && outputs.back().rank == 1 &&
+                        outputs.back().dtype == DType::kUint8;
+  return has_room ? outputs.first(expected) : outputs;
+}
+
 Prepared prepare_loop(const Call& call) {
   if (call.asks) return nullptr;
   const auto loop = std::make_shared<Loop>(call);
@@ -54,28 +62,29 @@ Prepared prepare_loop(const Call& call) {
   check_number("loop", "condition", call.inputs[2], DType::kBool);
   const auto values = call.inputs.subspan(kFirst);
   check_all("loop", values, "input");
-  check_all("loop", call.outputs, "output");
-  check_number("loop", "steps", call.outputs.back(), DType::kInt64);
+  const auto outputs = without_room(call.outputs, body.num_outputs());
+  check_all("loop", outputs, "output");
+  check_number("loop", "steps", outputs.back(), DType::kInt64);
   const int64_t carried = call.attributes<Attributes>().carried;
-  if (carried < 0 || static_cast<uint64_t>(carried) > std::min(values.size(), call.outputs.size() - 1))
+  if (carried < 0 || static_cast<uint64_t>(carried) > std::min(values.size(), outputs.size() - 1))
     fail("loop", "carried: got ", carried, ", need at most the inputs and outputs");
   loop->carried = static_cast<size_t>(carried);
-  loop->stacks = call.outputs.size() - 1 - loop->carried;
-  if (body.num_inputs() != kBodyFirst + values.size() || body.num_outputs() != call.outputs.size())
+  loop->stacks = outputs.size() - 1 - loop->carried;
+  if (body.num_inputs() != kBodyFirst + values.size() || body.num_outputs() != outputs.size())
     fail("loop", "body: got ", body.num_inputs(), " inputs and ", body.num_outputs(), " outputs, need ",
-         kBodyFirst + values.size(), " and ", call.outputs.size());
+         kBodyFirst + values.size(), " and ", outputs.size());
   body.check_input(0, DType::kInt64, {});
   body.check_input(1, DType::kBool, {});
   body.check_output(0, DType::kBool, {});
   for (size_t i = 0; i < values.size(); ++i) body.check_input(kBodyFirst + i, values[i].dtype, shape_of(values[i]));
   for (size_t i = 0; i < loop->carried; ++i) {
-    check_same_shape("loop", call.outputs[i], values[i]);
-    body.check_output(1 + i, call.outputs[i].dtype, shape_of(call.outputs[i]));
-    if (values[i].dtype != call.outputs[i].dtype)
-      fail("loop", "output ", i, ": got ", info(call.outputs[i].dtype).name, ", need ", info(values[i].dtype).name);
+    check_same_shape("loop", outputs[i], values[i]);
+    body.check_output(1 + i, outputs[i].dtype, shape_of(outputs[i]));
+    if (values[i].dtype != outputs[i].dtype)
+      fail("loop", "output ", i, ": got ", info(outputs[i].dtype).name, ", need ", info(values[i].dtype).name);
   }
   for (size_t i = 0; i < loop->stacks; ++i) {
-    const Tensor& stack = call.outputs[loop->carried + i];
+    const Tensor& stack = outputs[loop->carried + i];
     if (stack.rank < 1) fail("loop", "stack ", i, ": got a number, need an axis of steps");
     body.check_output(1 + loop->carried + i, stack.dtype, shape_of(stack).subspan(1));
     loop->most = std::min(loop->most, stack.shape[0]);
@@ -126,12 +135,13 @@ void run_loop(const Call& call, int, Range, std::byte*, const std::byte*) {
     const uint64_t used = bytes ? bytes / static_cast<uint64_t>(stack.shape[0]) * static_cast<uint64_t>(step) : 0;
     if (bytes > used) std::memset(stack.data + used, 0, bytes - used);
   }
-  *call.outputs.back().as<int64_t>() = step;
+  *call.outputs[loop.carried + loop.stacks].as<int64_t>() = step;
 }
 
 struct Branches {
   Branches(const Call& call) : then("cond", call, call.inputs[0]), otherwise("cond", call, call.inputs[1]) {}
   Body then, otherwise;
+  size_t results = 0;
 };
 
 // Inputs of cond: two branches, condition (bool), and what either reads.
@@ -141,16 +151,17 @@ Prepared prepare_cond(const Call& call) {
   if (!call.inputs[2].present()) fail("cond", "condition: got none, need a tensor");
   check_number("cond", "condition", call.inputs[2], DType::kBool);
   const auto values = call.inputs.subspan(kFirst);
+  const auto outputs = without_room(call.outputs, branches->then.num_outputs());
   check_all("cond", values, "input");
-  check_all("cond", call.outputs, "output");
+  check_all("cond", outputs, "output");
   for (const Body* body : {&branches->then, &branches->otherwise}) {
-    if (body->num_inputs() != values.size() || body->num_outputs() != call.outputs.size())
+    if (body->num_inputs() != values.size() || body->num_outputs() != outputs.size())
       fail("cond", "body: got ", body->num_inputs(), " inputs and ", body->num_outputs(), " outputs, need ",
-           values.size(), " and ", call.outputs.size());
+           values.size(), " and ", outputs.size());
     for (size_t i = 0; i < values.size(); ++i) body->check_input(i, values[i].dtype, shape_of(values[i]));
-    for (size_t i = 0; i < call.outputs.size(); ++i)
-      body->check_output(i, call.outputs[i].dtype, shape_of(call.outputs[i]));
+    for (size_t i = 0; i < outputs.size(); ++i) body->check_output(i, outputs[i].dtype, shape_of(outputs[i]));
   }
+  branches->results = outputs.size();
   return branches;
 }
 
@@ -159,7 +170,7 @@ void run_cond(const Call& call, int, Range, std::byte*, const std::byte*) {
   Body::Lent body(*call.inputs[2].as<uint8_t>() ? branches.then : branches.otherwise);
   const auto values = call.inputs.subspan(kFirst);
   for (size_t i = 0; i < values.size(); ++i) body.set_input(i, values[i].data);
-  for (size_t i = 0; i < call.outputs.size(); ++i) body.set_output(i, call.outputs[i].data);
+  for (size_t i = 0; i < branches.results; ++i) body.set_output(i, call.outputs[i].data);
   body.run();
 }
 

@@ -32,8 +32,9 @@ Mode scatter_mode(const char* name, const Call& call, uint64_t mode) {
   constexpr std::string_view kNames[] = {"update", "add", "mul", "max", "min"};
   for (size_t i = 0; i < std::size(kNames); ++i) {
     if (text != kNames[i]) continue;
-    if (i && dtype != DType::kFp32 && dtype != DType::kFp16 && dtype != DType::kInt32 && dtype != DType::kInt64)
-      fail(name, "mode ", text, ": got dtype ", info(dtype).name, ", need fp32, fp16, int32 or int64");
+    constexpr DType kCombined[] = {DType::kFp32, DType::kFp64, DType::kFp16, DType::kInt32, DType::kInt64};
+    if (i && std::find(std::begin(kCombined), std::end(kCombined), dtype) == std::end(kCombined))
+      fail(name, "mode ", text, ": got dtype ", info(dtype).name, ", need fp32, fp64, fp16, int32 or int64");
     return static_cast<Mode>(i);
   }
   fail(name, "mode: got '", text, "', need update, add, mul, max or min");
@@ -200,6 +201,8 @@ Combine find_combine(Mode mode, DType dtype) {
   switch (dtype) {
     case DType::kFp32:
       return find_combine<float>(mode);
+    case DType::kFp64:
+      return find_combine<double>(mode);
     case DType::kFp16:
       return find_combine<fp16>(mode);
     case DType::kInt32:

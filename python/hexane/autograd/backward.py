@@ -3,12 +3,14 @@
     y = mul(x, w)            dy given
     loss = reduce_sum(y)     dx = dy * w,  dw = dy * x
 
-An op without a rule is differentiated through its expansion, with its inputs held fixed. Starts and results of
+An op without a rule is differentiated through its expansion, with its inputs held fixed. Loops and branches have rules
+in `bodies.py`, which differentiate their bodies. Starts and results of
 checkpoints are aliases of other values: contributions go to those, in the same order as without a checkpoint.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from hexane.autograd.bodies import RULES
 from hexane.dtypes import FP32, FP64, DType
 from hexane.errors import Error
 from hexane.graph import Node, Value
@@ -49,8 +51,9 @@ def backward(
             gradients.append(None if value in held else total)
         if all(g is None for g in gradients) or id(node) not in depends:
             continue
-        for operand, gradient in zip(node.inputs, _of_inputs(node, gradients, order), strict=True):
-            if operand is None or gradient is None or not (operand in targets or id(operand.node) in depends):
+        needed = frozenset(v for v in node.inputs if v is not None and (v in targets or id(v.node) in depends))
+        for operand, gradient in zip(node.inputs, _of_inputs(node, gradients, order, needed), strict=True):
+            if operand is None or gradient is None or operand not in needed:
                 continue
             assert gradient.type == operand.type, f"{node.op}: got {gradient.type} for an input of {operand.type}"
             by_value.setdefault(_named(operand, names), []).append(gradient)
@@ -108,27 +111,36 @@ def _total(parts: Sequence[Value], value: Value, sums: DType | None, sources: tu
     return cast(b, total, value.dtype)
 
 
-def _of_inputs(node: Node, gradients: Sequence[Value | None], order: Sequence[Node]) -> Sequence[Value | None]:
-    """The gradients of a node's inputs, by its rule or through its expansion."""
+def _of_inputs(
+    node: Node, gradients: Sequence[Value | None], order: Sequence[Node], needed: frozenset[Value]
+) -> Sequence[Value | None]:
+    """The gradients of a node's inputs, by its rule or through its expansion. Those not needed may be missing."""
     op, b = OPS[node.op], Folder(*node.sources)
     try:
         if op.grad is not None:
             return op.grad(b, node, *gradients)
-        if op.expand is None:
+        if (rule := RULES.get(node.op)) is not None:
+            return rule(b, node, gradients, needed, _of_body)
+        if (expand := op.expand_for_gradients or op.expand) is None:
             why = op.no_grad or "its record has no gradient rule"
             raise Error(f"got an op that has no gradient: {why}")
     except Error as error:
         raise Error(f"[grad] {node.where}: {error}; on the way {_path(node, order)}") from None
-    result = op.expand(b, *node.inputs, **node.attrs)
+    result = expand(b, *node.inputs, **node.attrs)
     outputs = (result,) if isinstance(result, Value) else tuple(result)
     seeds: dict[Value, Value] = {}
     for output, gradient in zip(outputs, gradients, strict=True):
         if gradient is not None:
             seeds[output] = gradient if output not in seeds else b.add(seeds[output], gradient)
-    inputs = list(dict.fromkeys(v for v in node.inputs if v is not None))
-    by_value = dict(zip(inputs, backward(seeds, inputs, held=frozenset(inputs)), strict=True))
+    inputs = frozenset(v for v in node.inputs if v is not None)
+    wanted = list(dict.fromkeys(v for v in node.inputs if v is not None and v in needed))
+    by_value = dict(zip(wanted, backward(seeds, wanted, held=inputs), strict=True))
     # An input that is given twice gets the gradient of both places at the first one.
     return [None if v is None else by_value.pop(v, None) for v in node.inputs]
+
+
+def _of_body(seeds: Mapping[Value, Value], wanted: Sequence[Value], held: frozenset[Value]) -> list[Value | None]:
+    return backward(seeds, wanted, held=held)
 
 
 def _path(node: Node, order: Sequence[Node]) -> str:

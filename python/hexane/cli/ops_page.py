@@ -35,6 +35,8 @@ def _gradient(op: Op) -> str:
         return "rule"
     if op.no_grad:
         return f"none: {op.no_grad}"
+    if any(attr.kind == "graph" for attr in (op.attrs or {}).values()):
+        return "of its bodies"
     if op.kernel and op.expand is None:
         return "none: integers, truths or random numbers"
     return "as its ops"

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,14 @@ import numpy as np
 
 from hexane import _core
 from hexane.dtypes import dtype
+from hexane.emit.blocks import unpacked_weights
 from hexane.emit.cmsis_nn import EXTENSIONS, Assignment, assigned
 from hexane.emit.plan import ABSENT
 from hexane.errors import Error
 from hexane.graph import Array
 from hexane.ops import OPS
+from hexane.ops.records.control import COND
+from hexane.ops.records.control import LOOP as LOOP_OP
 from hexane.ops.records.recurrent import FUNCTIONS, LOOP
 from hexane.targets.query import chip_names
 
@@ -183,8 +187,22 @@ class PlanView:
         """True if it has streamed ports."""
         return any(port.rows for port in (*self.inputs, *self.outputs))
 
+    @cached_property
+    def nested(self) -> list["PlanView"]:
+        """The plans of the bodies of its loops and branches."""
+        bodies = []
+        for step in self.sections["steps"]:
+            count = {LOOP_OP: 1, COND: 2}.get(self.string(step["kernel"]), 0)
+            for id in self.sections["operands"][step["operands"] :][:count].tolist():
+                row = self.sections["tensors"][id]
+                weights = unpacked_weights(self.sections)
+                begin, size = int(row["offset"]), int(row["shape"][0])
+                bodies.append(PlanView(weights[begin : begin + size].tobytes()))
+        return bodies
+
     def used(self) -> tuple[list[str], list[str]]:
-        """The kernels and activations that the steps need. Raises Error for any that the runtime lacks."""
+        """The kernels and activations that the steps need, and those of bodies. Raises Error for any that the runtime
+        lacks."""
         kernels, activations = supported()
         layouts = {row["name"]: row["attrs"] for row in _core.kernels()}
         used: set[str] = set()
@@ -202,6 +220,10 @@ class PlanView:
             for function in sorted(applied - set(activations)):
                 raise self._missing(index, "activation", function, activations)
             functions |= applied
+        for body in self.nested:
+            more = body.used()
+            used.update(more[0])
+            functions.update(more[1])
         return sorted(used), sorted(functions)
 
     def _missing(self, index: int, what: str, name: str, need: Sequence[str]) -> Error:
@@ -234,12 +256,15 @@ class PlanView:
             dtype = self.string(self.sections["tensors"][out]["dtype"])
             if name in ("quantized_conv", "quantized_matmul") and dtype not in ("int8", "uint8"):
                 return False
-        return True
+        return all(body.only_clamps() for body in self.nested)
 
     def dtype_bits(self) -> int:
         """The dtypes of its tensors, a bit for each in the order of the runtime's hx_dtype."""
         used = {self.string(at) for at in set(self.sections["tensors"]["dtype"].tolist())}
-        return sum(1 << _DTYPES.index(name) for name in used if name in _DTYPES)
+        bits = sum(1 << _DTYPES.index(name) for name in used if name in _DTYPES)
+        for body in self.nested:
+            bits |= body.dtype_bits()
+        return bits
 
     def has_integers(self) -> bool:
         """True if a step computes with integers, other than a quantised one."""
@@ -250,7 +275,7 @@ class PlanView:
                 and self.string(self.sections["tensors"][out]["dtype"]) != "fp32"
             ):
                 return True
-        return False
+        return any(body.has_integers() for body in self.nested)
 
     def has_states(self) -> bool:
         """True if it has memory that a run leaves to the next, or with initial contents."""

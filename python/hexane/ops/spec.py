@@ -89,9 +89,10 @@ class Op:
     onnx: ONNX ops that mean exactly this, attributes by name.
 
     grad(b, node, *gradients of the outputs) -> the gradients of the inputs, see ops/gradients/rule.py. An op with an
-    expansion needs none: it is differentiated as what it expands to. no_grad: why an op with results of floats has
-    neither. host: why the engine gets no such op, though it could compute what it expands to. every_call: it is
-    computed in every call, also where its operands are constants: the result would take more memory.
+    expansion needs none: it is differentiated as what it expands to. expand_for_gradients: another expansion for that,
+    like `expand`. no_grad: why an op with results of floats has neither. host: why the engine gets no such op, though
+    it could compute what it expands to. every_call: it is computed in every call, also where its operands are
+    constants: the result would take more memory.
     """
 
     name: str
@@ -126,6 +127,7 @@ class Op:
     stored: Callable[..., Any] | None = None
     onnx: tuple[str, ...] = ()
     grad: Rule | None = None
+    expand_for_gradients: Callable[..., Any] | None = None
     no_grad: str = ""
     host: str = ""
     every_call: bool = False

@@ -23,7 +23,6 @@ MOST_DEPTH = 8  # bodies in each other, as csrc/cpu/control/body.h has it
 _Types = Sequence[TensorType | None]
 _STEP = TensorType(INT64, ())
 _TRUTH = TensorType(BOOL, ())
-_WHY = "the data decide which steps are computed"
 _HOST = "the data decide how often its body runs"
 
 
@@ -186,12 +185,12 @@ OPS = (
         doc="Runs `body` until its condition is False or `limit` steps are done. Of the values, the first `carried` are "
             "those of the next step; the body reads the others in every step. The body takes step (int64), condition "
             "(bool) and the values; it gives the next condition, the next carried values, and rows of stacks. Results: "
-            "carried values, stacks with room for `most` steps, and the number of steps. whole: it has `most` steps in "
-            "every call.",
+            "carried values, stacks with room for `most` steps, and the number of steps. whole: the stacks are "
+            "valid to their ends, with zeros after the last step.",
         inputs=("limit?", "condition?", "values*"), outputs=("results*",),
         attrs={"body": body(), "carried": integer(), "most": integer(-1), "whole": flag(False)},
         shape=_loop_shape, dtype=_loop_dtype, check=(_check_loop,), kernel="loop", ref=_loop, ragged=_loop_ragged,
-        cases=(), no_grad=_WHY, host=_HOST, every_call=True,
+        cases=(), host=_HOST, every_call=True,
     ),
     Op(
         name=COND,

@@ -1,6 +1,6 @@
 """RNN, GRU and LSTM, one step after the other, with weights as ONNX has them. Inside, the time axis comes first. In the
-host's and the C99 runtime each is one op, whose kernel runs all steps; elsewhere, and for gradients, it is written out
-step by step.
+host's and the C99 runtime each is one op, whose kernel runs all steps; elsewhere it is written out step by step. So are gradients of up to
+64 steps; of more steps they are loops.
 
 x (time, batch, input), weight (directions, gates * hidden, input), recurrent (directions, gates * hidden, hidden),
 bias (directions, 2 * gates * hidden): the input's and the recurrent one; lengths (batch,); the initial states
@@ -8,16 +8,16 @@ bias (directions, 2 * gates * hidden): the input's and the recurrent one; length
 """
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from hexane.dtypes import INT32, INT64
+from hexane.dtypes import BOOL, INT32, INT64
 from hexane.errors import Error
-from hexane.graph import Node, TensorType, Value
+from hexane.graph import Graph, Node, Port, TensorType, Value, unique
 from hexane.ops.attributes import Attr, finite, flag, number, text, texts
-from hexane.ops.compose import Builder, WriteOutError, check_lengths, checked_lengths, limited, part
+from hexane.ops.compose import Builder, WriteOutError, cast, check_lengths, checked_lengths, limited, part
 from hexane.ops.dtype_rules import floating
 from hexane.ops.records.elementwise import sigmoid, softplus
 from hexane.ops.shape_rules import Shape
@@ -25,6 +25,7 @@ from hexane.ops.spec import Case, Op
 
 Array = Any
 State = tuple[Any, ...]
+LONG_STEPS = 64  # above, the gradient is a loop, not written out
 MAX_STEPS = 2048  # that are written out: each is a handful of ops
 LOOP = "recurrent"  # the kernel
 FUNCTIONS: Mapping[str, Callable[[Array], Array]] = {
@@ -117,11 +118,14 @@ def _lstm_step(b: Builder, d: Direction, x: Value, state: State) -> State:
     return b.mul(opened(1, after), d.functions[2](after)), after
 
 
-def _expansion(cell: Cell) -> Callable[..., Any]:
+def _expansion(cell: Cell, long: bool = False) -> Callable[..., Any]:
+    """long: sequences of more than LONG_STEPS are loops, which gradients run backwards."""
+
     def expand(b: Builder, x: Value, *rest: Value | None, **attrs: Any) -> list[Value]:
         weights, lengths, peephole, initial = _sorted(cell, rest)
         x = _time_first(b, x, attrs)
-        if x.shape[0] > MAX_STEPS:
+        is_loop = long and x.shape[0] > LONG_STEPS
+        if x.shape[0] > MAX_STEPS and not is_loop:
             raise WriteOutError(
                 f"[{b.sources[0] if b.sources else 'recurrent'}] got {x.shape[0]} steps to write out, need at most"
                 f" {MAX_STEPS}: use shorter sequences, or fp32 on the host"
@@ -142,7 +146,8 @@ def _expansion(cell: Cell) -> Callable[..., Any]:
             inputs = _input_products(b, x, weights[0], weights[2], i)
             d = Direction(inputs, r, own, p, functions, r.shape[-1], attrs)
             state = tuple(b.const(zeros) if v is None else v for v in start)
-            out, last = _unrolled(b, cell, d, state, lengths, attrs["direction"] == "reverse" or i == 1)
+            steps = _looped if is_loop else _unrolled
+            out, last = steps(b, cell, d, state, lengths, attrs["direction"] == "reverse" or i == 1)
             outs.append(out)
             ends.append(last)
         results = [b.stack(*outs, axis=1), *(b.stack(*values, axis=0) for values in zip(*ends, strict=True))]
@@ -164,10 +169,12 @@ def _input_products(b: Builder, x: Value, weight: Value, bias: Value | None, ind
 
 
 def is_written_out(b: Builder, node: Node, nodes: Container[Node]) -> bool:
-    """Whether the expansion of a recurrent op is among these nodes too, as gradients need it."""
+    """Whether the expansion of a recurrent op is among these nodes too, as gradients of short sequences need it."""
     x, weight, _, bias = node.inputs[:4]
     assert x is not None
     assert weight is not None
+    if x.shape[1 if node.attrs["batch_first"] else 0] > LONG_STEPS:
+        return False
     return _input_products(b, _time_first(b, x, node.attrs), weight, bias, 0).node in nodes
 
 
@@ -186,19 +193,52 @@ def _unrolled(
     b: Builder, cell: Cell, d: Direction, state: State, lengths: Value | None, backwards: bool
 ) -> tuple[Value, State]:
     """(time, batch, hidden) and the last state; behind a sequence's end the state stays and the output is 0."""
-    time, batch, _ = d.inputs.shape
+    time = d.inputs.shape[0]
     outs: dict[int, Value] = {}
-    nothing = b.const(np.zeros((), d.inputs.dtype.numpy))
     for t in reversed(range(time)) if backwards else range(time):
         x = b.reshape(part(b, d.inputs, 0, t, t + 1), shape=d.inputs.shape[1:])
-        after = cell.step(b, d, x, state)
-        out = after[0]
-        if lengths is not None:
-            running = b.reshape(b.greater(lengths, b.const(np.array(t, lengths.dtype.numpy))), shape=(batch, 1))
-            after = tuple(b.select(running, new, old) for new, old in zip(after, state, strict=True))
-            out = b.select(running, out, nothing)
-        outs[t], state = out, after
+        at = None if lengths is None else b.const(np.array(t, lengths.dtype.numpy))
+        outs[t], state = _step(b, cell, d, x, state, lengths, at)
     return b.stack(*(outs[t] for t in range(time)), axis=0), state
+
+
+def _step(
+    b: Builder, cell: Cell, d: Direction, x: Value, state: State, lengths: Value | None, at: Value | None
+) -> tuple[Value, State]:
+    """The output and the next state. at: the number of the step, in the dtype of the lengths."""
+    after = cell.step(b, d, x, state)
+    out = after[0]
+    if lengths is not None:
+        running = b.reshape(b.greater(lengths, at), shape=(lengths.shape[0], 1))
+        after = tuple(b.select(running, new, old) for new, old in zip(after, state, strict=True))
+        out = b.select(running, out, b.const(np.zeros((), d.inputs.dtype.numpy)))
+    return out, after
+
+
+def _looped(
+    b: Builder, cell: Cell, d: Direction, state: State, lengths: Value | None, backwards: bool
+) -> tuple[Value, State]:
+    """As _unrolled, by one loop."""
+    time = d.inputs.shape[0]
+    step, going = unique("input", "step", TensorType(INT64, ())), unique("input", "condition", TensorType(BOOL, ()))
+    outer = dict.fromkeys(v for v in (d.inputs, d.recurrent, d.bias, d.peephole, lengths) if v is not None)
+    before = [unique("input", f"state{i}", v.type) for i, v in enumerate(state)]
+    inner = {v: unique("input", f"value{i}", v.type) for i, v in enumerate(outer)}
+    at = b.sub(time - 1, step) if backwards else step
+    own = replace(
+        d, inputs=inner[d.inputs], recurrent=inner[d.recurrent], bias=d.bias and inner[d.bias],
+        peephole=d.peephole and inner[d.peephole],
+    )  # fmt: skip
+    many = None if lengths is None else cast(b, inner[lengths], INT64)
+    out, after = _step(b, cell, own, b.gather(own.inputs, at, axis=0), tuple(before), many, at)
+    names = ["condition", *(f"state{i}" for i in range(len(state))), "y"]
+    results = [b.const(np.array(True)), *after, out]
+    ports = tuple(Port(f"next_{name}", value) for name, value in zip(names, results, strict=True))
+    body = Graph((step, going, *before, *inner.values()), ports, name="body")
+    *last, y, _ = b.several(
+        "loop", b.const(np.array(time)), None, *state, *outer, body=body, carried=len(state), most=time, whole=True
+    )
+    return b.gather(y, b.const(np.arange(time)[::-1].copy()), axis=0) if backwards else y, tuple(last)
 
 
 # ---- the meaning, one item of the batch and one step at a time ----
@@ -350,6 +390,7 @@ def _network(
         inputs=("x", "weight", "recurrent", "bias?", "lengths?", *(f"initial_{s}?" for s in states), *extra),
         outputs=("y", *(f"y_{s}" for s in states)), attrs={**_ATTRS, **(attrs or {})}, shape=_shapes(cell), dtype=_dtype,
         check=(finite("clip"), _bounds), canonical=_filled(cell), expand=_expansion(cell), ref=_meaning(cell), cases=cases,
+        expand_for_gradients=_expansion(cell, long=True),
     )  # fmt: skip
 
 
