@@ -399,7 +399,13 @@ void register_program(py::module_& m) {
   using Self = ProgramObject;
   py::class_<MemoryPool, std::shared_ptr<MemoryPool>>(m, "MemoryPool")
       .def(py::init<>())
-      .def("keep", &kept_in, py::arg("array"));
+      .def("keep", &kept_in, py::arg("array"))
+      .def(
+          "is_shared",
+          [](const MemoryPool& pool, const py::array& array) {
+            return pool.holders(static_cast<const std::byte*>(array.data())) > 1;
+          },
+          py::arg("array"));
   py::class_<Self>(m, "Program")
       .def(py::init(&from_object), py::arg("plan"), py::arg("threads") = 1, py::arg("pool") = nullptr,
            py::arg("programs") = std::vector<MadeProgram>(),

@@ -16,6 +16,11 @@ Block MemoryPool::keep(Memory memory) {
 }
 
 Block MemoryPool::copy(Bytes bytes) {
+  {
+    const std::lock_guard lock(mutex_);
+    Block own = source_of(bytes.data());
+    if (own && own->data() == bytes.data() && own->size() == bytes.size()) return own;
+  }
   const uint64_t key = murmur3_128(bytes)[0];
   if (Block there = find(key, bytes)) return there;
   Memory memory(bytes.size(), "weights");
@@ -26,6 +31,12 @@ Block MemoryPool::copy(Bytes bytes) {
   copies_.erase(copies_.lower_bound(block->data()), copies_.lower_bound(block->data() + block->size()));
   copies_[block->data()] = block;
   return block;
+}
+
+long MemoryPool::holders(const std::byte* from) const {
+  const std::lock_guard lock(mutex_);
+  const Block block = source_of(from);
+  return block ? block.use_count() - 1 : 0;
 }
 
 Block MemoryPool::source_of(const std::byte* from) const {

@@ -20,6 +20,7 @@ class MemoryPool {
  public:
   Block keep(Memory memory);  // this memory, or the block that has its bytes
   Block copy(Bytes bytes);    // a copy, or the block that has these bytes
+  long holders(const std::byte* from) const;  // of the copy that has this byte; 0 if no copy has it
   // What `make` gives of the bytes from `from` on in a copy of this pool, kept. It is made once for each `key`, which
   // says all that it depends on besides these bytes, as long as somebody holds both blocks.
   Block made_of(const std::byte* from, std::string key, const std::function<Memory()>& make);
@@ -33,7 +34,7 @@ class MemoryPool {
   Block add(uint64_t key, Memory memory);
   Block source_of(const std::byte* from) const;
 
-  ForkMutex mutex_;
+  mutable ForkMutex mutex_;
   std::unordered_multimap<uint64_t, std::weak_ptr<const Memory>> blocks_;  // by a hash of the bytes
   std::map<const std::byte*, std::weak_ptr<const Memory>> copies_;         // by where they begin
   std::unordered_map<std::string, Made> made_;

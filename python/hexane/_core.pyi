@@ -533,6 +533,9 @@ class MemoryPool:
         """The array as a read-only view of the pool's block of these bytes, so that programs with this weight have no
         copy of it. The block lives as long as one of them. Raises Error for an array that is not C-contiguous."""
 
+    def is_shared(self, array: Array) -> bool:
+        """True if the array is a view of a block of this pool that somebody else holds too."""
+
 class Program:
     """A plan that is ready to run: memory allocated, kernels found and prepared. Safe to use from several threads; the
     runs of one program happen one after the other, unless `limit_callers` lets several run."""

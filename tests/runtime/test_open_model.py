@@ -84,6 +84,45 @@ def test_every_shape_computes_with_the_shared_weights() -> None:
         np.testing.assert_array_equal(net(rows(count)), meaning(rows(count), weights))
 
 
+def test_a_large_file_is_read_once(tmp_path: Path) -> None:
+    """Compiled models hold its weights as the file has them, so further shapes take them from there."""
+    proto, weights = layers(20)
+    onnx.save(proto, tmp_path / "m.onnx")
+    net = hx.compile(tmp_path / "m.onnx", threads=1)
+    np.testing.assert_array_equal(net(rows(2)), meaning(rows(2), weights))
+    (tmp_path / "m.onnx").unlink()
+    for count in (3, 40):
+        np.testing.assert_array_equal(net(rows(count)), meaning(rows(count), weights))
+
+
+@pytest.mark.parametrize("most", [0, 1 << 30], ids=["of a large file", "of a small file"])
+def test_weights_that_programs_hold_in_another_form(most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights of convolutions, and a matrix that is read transposed: a large file is read again for each shape."""
+    from hexane.sources import onnx as source
+
+    monkeypatch.setattr(source, "MOST_KEPT", most)
+    rng = np.random.default_rng(3)
+    weights = {
+        "c": rng.integers(-1, 2, (64, 32, 3, 3)).astype(np.float32),
+        "w": rng.integers(-1, 2, (100, 64)).astype(np.float32),
+        "b": rng.integers(-1, 2, 100).astype(np.float32),
+    }
+    nodes = [
+        node("Conv", "x c", "y", pads=[1, 1, 1, 1]),
+        node("GlobalAveragePool", "y", "p"),
+        node("Flatten", "p", "f"),
+        node("Gemm", "f w b", "z", transB=1),
+    ]
+    proto = model(nodes, {"x": np.zeros((1, 32, 4, 4), np.float32)}, ["z"], weights)
+    proto.graph.input[0].type.tensor_type.shape.dim[0].CopyFrom(onnx.TensorShapeProto.Dimension(dim_param="n"))
+    onnx.save(proto, tmp_path / "m.onnx")
+    net = hx.compile(tmp_path / "m.onnx", threads=1)
+    for count in (1, 2, 3, 2):
+        x = rng.integers(-2, 3, (count, 32, 4, 4)).astype(np.float32)
+        want = hx.compile(tmp_path / "m.onnx", input_shapes={"x": x.shape}, threads=1)(x)
+        np.testing.assert_array_equal(net(x), want)
+
+
 def test_shapes_that_share_weights_update_and_save_their_own(tmp_path: Path) -> None:
     proto, weights = layers(2)
     net = hx.compile(proto, threads=1)

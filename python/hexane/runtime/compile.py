@@ -117,14 +117,19 @@ def _compile_function(
     optional = {p.name for p in known.optional} - shapes.keys()
 
     pool, constants = _core.MemoryPool(), KeptConstants()
+    if function.weights is not None:
+        function.weights.share(pool)
 
     def specialise(call_shapes: Shapes, call_values: Values, whole: bool = False) -> Model:
         """whole: with its graph, and weights of its own."""
         free = {p.name: call_shapes[p.name] for p in takes
                 if p.name in call_shapes and p.name not in call_values and (p.free or p.name in optional)}  # fmt: skip
         with collector_paused(), constants_kept(constants):
-            model = function.graph({**free, **shapes}, {**fixed, **call_values})
-            return compiler.build(model, None if whole else pool)
+            graph = function.graph({**free, **shapes}, {**fixed, **call_values})
+            model = compiler.build(graph, None if whole else pool)
+        if function.weights is not None:
+            function.weights.release_unshared()
+        return model
 
     given = {**shapes, **{name: value.shape for name, value in fixed.items()}}
     dims = known_dims((*known.inputs, *known.optional), given)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from hexane import _core
 from hexane.errors import Error
 from hexane.graph import Array, Graph
 from hexane.importers.signature import Input, Signature, SpecialisationNeeded
@@ -12,18 +13,30 @@ Shapes = Mapping[str, Sequence[int]]
 Values = Mapping[str, Array]
 
 
+class Weights(Protocol):
+    """The weights of a file, which graphs of several shapes read."""
+
+    def share(self, pool: _core.MemoryPool) -> None:
+        """Later graphs have their weights in this pool, where compiled models have them too."""
+
+    def release_unshared(self) -> None:
+        """Releases the file's weights if compiled models hold others, such as transposed ones."""
+
+
 @dataclass(frozen=True, slots=True)
 class Function:
     """One function of a model.
 
     graph: makes the graph for shapes of inputs and values of inputs that decide shapes; raises SpecialisationNeeded
     where some are missing, Error for a model without free dims that gets any. describe: reads the signature.
-    is_open: shapes may stay open until a call; inputs may have defaults.
+    is_open: shapes may stay open until a call; inputs may have defaults. weights: of a file that is read once for all
+    shapes.
     """
 
     graph: Callable[[Shapes, Values], Graph]
     describe: Callable[[], Signature]
     is_open: bool = False
+    weights: Weights | None = None
 
     @property
     def signature(self) -> Signature:

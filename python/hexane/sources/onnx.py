@@ -1,13 +1,17 @@
 """ONNX models: a path, the file's bytes, or a ModelProto. A file is ONNX if it is nothing else: ONNX has no magic."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from hexane import _core
 from hexane.graph import Graph
 from hexane.importers.signature import Signature
 from hexane.sources.format import Format
 from hexane.sources.look import Seen
 from hexane.sources.module import Function, Shapes, Values
+
+if TYPE_CHECKING:
+    from hexane.importers.onnx import ReadModel
 
 
 def _matches(seen: Seen) -> bool:
@@ -15,37 +19,57 @@ def _matches(seen: Seen) -> bool:
     return seen.is_data or type(seen.value).__name__ == "ModelProto"
 
 
-# Bytes of a model that stays in memory for the next shapes. Larger ones are read again, unless they are bytes of the
-# caller's, which are in memory anyway.
-MOST_KEPT = 16 << 20
+MOST_KEPT = 16 << 20  # bytes of a model that stays in memory for the next shapes, beside the compiled models
+
+
+class _OnnxModel:
+    """A model that is read once where it has open shapes, if it is small, in the caller's memory, or compiled models
+    hold its weights as they are in the file."""
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+        self._signature: Signature | None = None
+        self._kept: ReadModel | None = None
+        self._pool: _core.MemoryPool | None = None
+
+    def graph(self, shapes: Shapes, values: Values) -> Graph:
+        from hexane.importers.onnx import ReadModel
+
+        if (kept := self._kept) is not None:
+            return kept.graph(shapes, values)
+        read = ReadModel(self._source)
+        self._signature = read.described
+        if read.described.specialisation or read.described.optional:
+            if self._is_small(read):
+                self._kept = read.kept()
+            elif self._pool is not None:
+                self._kept = read.kept(self._pool.keep)
+        return (self._kept or read).graph(shapes, values)
+
+    def describe(self) -> Signature:
+        from hexane.importers.onnx import signature
+
+        if self._signature is None:
+            self._signature = signature(self._source)
+        return self._signature
+
+    def share(self, pool: _core.MemoryPool) -> None:
+        self._pool = pool
+
+    def release_unshared(self) -> None:
+        kept, pool = self._kept, self._pool
+        if kept is None or pool is None or self._is_small(kept):
+            return
+        if sum(one.nbytes for one in kept.large_weights() if not pool.is_shared(one)) > MOST_KEPT:
+            self._kept = self._pool = None
+
+    def _is_small(self, read: "ReadModel") -> bool:
+        return read.size <= MOST_KEPT or type(self._source) is bytes
 
 
 def _open(seen: Seen) -> Mapping[str, Function]:
-    known: list[Signature] = []
-    kept: list[Any] = []  # what was read, of a model that is small enough and has open shapes
-
-    def graph(shapes: Shapes, values: Values) -> Graph:
-        from hexane.importers.onnx import ReadModel
-
-        if kept:
-            result: Graph = kept[0].graph(shapes, values)
-            return result
-        read = ReadModel(seen.value)
-        known[:] = [read.described]  # the file is read once
-        stays = read.size <= MOST_KEPT or type(seen.value) is bytes
-        if stays and (read.described.specialisation or read.described.optional):
-            read.parse_once()
-            kept.append(read)
-        return read.graph(shapes, values)
-
-    def describe() -> Signature:
-        from hexane.importers.onnx import signature
-
-        if not known:
-            known.append(signature(seen.value))
-        return known[0]
-
-    return {"main": Function(graph, describe, is_open=True)}
+    model = _OnnxModel(seen.value)
+    return {"main": Function(model.graph, model.describe, is_open=True, weights=model)}
 
 
 ONNX = Format("onnx", "an ONNX model", _matches, _open)

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 
 from hexane.errors import Error, UnsupportedError
-from hexane.graph import Array, Graph, Port, constant, unique
+from hexane.graph import Array, Graph, Port, Value, constant, unique
 from hexane.graph.names import check_name
 from hexane.importers.onnx.foreign import NCHWC
 from hexane.importers.onnx.handlers.microsoft_nchwc import block_of
@@ -22,6 +22,8 @@ from hexane.ops.streams import advance_streams
 from hexane.ops.valid_lengths import with_lengths
 
 __all__ = ["Input", "Signature", "SpecialisationNeeded", "import_onnx", "signature"]
+
+MIN_KEPT = 1 << 16  # bytes of a constant that gets memory of its own where a model is kept
 
 
 def signature(model: ModelSource) -> Signature:
@@ -81,10 +83,19 @@ class ReadModel:
             self.described = read_signature(self._file)
             self.size = self._file.proto.ByteSize() + sum(len(raw or b"") for _, raw in self._file.initializers())
         self._constants: dict[str, Item | None] | None = None
+        self._keep: Callable[[Array], Array] | None = None
 
-    def parse_once(self) -> None:
-        """Keeps the nodes of a large model parsed: each graph looks at them several times."""
+    def kept(self, keep: Callable[[Array], Array] = np.asarray) -> "ReadModel":
+        """This model, parsed for several graphs. keep: gives the memory that holds a large weight from now on."""
         self._file = self._file._replace(nodes=tuple(self._file.nodes))
+        self._keep = keep
+        return self
+
+    def large_weights(self) -> list[Array]:
+        """The weights that `keep` gave memory to."""
+        constants = self._constants or {}
+        arrays = [item.node.data for item in constants.values() if isinstance(item, Value)]
+        return [array for array in arrays if array is not None and array.nbytes >= MIN_KEPT]
 
     def graph(self, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array]) -> Graph:
         """As import_onnx."""
@@ -92,10 +103,17 @@ class ReadModel:
             return _import(self._file, self.described, shapes, values, None, (), None, self._initializers)
 
     def _initializers(self, translator: Translator, wanted: set[str]) -> dict[str, Item | None]:
-        if self._constants is None:
+        constants = self._constants
+        if constants is None:
             file = self._file
-            self._constants = translator.initializers(file.proto.graph, file.initializers(), wanted)
-        return dict(self._constants)
+            constants = translator.initializers(file.proto.graph, file.initializers(), wanted, self._kept_array)
+            if self._keep is not None:
+                self._constants = constants
+                self._file = file._replace(initializers=tuple)  # and the bytes of the file go
+        return dict(constants)
+
+    def _kept_array(self, array: Array) -> Array:
+        return array if self._keep is None or array.nbytes < MIN_KEPT else self._keep(np.ascontiguousarray(array))
 
 
 @contextmanager

@@ -7,10 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 
 from hexane.errors import Error
-from hexane.graph import Value, constant, tensor_type, unique
+from hexane.graph import Array, Value, constant, tensor_type, unique
 from hexane.importers.bodies import Around
 from hexane.importers.onnx.foreign import unknown
 from hexane.importers.onnx.handlers import DOMAIN_OPS, ONNX_OPS
@@ -53,11 +54,16 @@ class Translator:
         self._states: set[str] = set()
 
     def initializers(
-        self, graph: onnx.GraphProto, tensors: Iterable[Tensor] | None = None, wanted: Collection[str] | None = None
+        self,
+        graph: onnx.GraphProto,
+        tensors: Iterable[Tensor] | None = None,
+        wanted: Collection[str] | None = None,
+        keep: Callable[[Array], Array] = np.asarray,
     ) -> dict[str, Item | None]:
         """The graph's constants by name; None for unwanted ones.
 
-        `tensors` are the whole model's, as its file has them; None for a subgraph, which has no params.
+        `tensors` are the whole model's, as its file has them; None for a subgraph, which has no params. keep: gives the
+        memory of a constant.
         """
         if graph.sparse_initializer:
             raise Error("[import] got sparse initializers, need dense ones")
@@ -73,7 +79,7 @@ class Translator:
                     if tensors is not None and name in self.params:
                         scope[name] = unique("param", name, tensor_type(array.dtype, array.shape), array, (name,))
                     else:
-                        scope[name] = constant(array, (name,))
+                        scope[name] = constant(keep(array), (name,))
                 except Error as error:
                     raise Error(f"[import] initializer {name!r}: {reason(error)}") from None
         return scope
