@@ -18,8 +18,8 @@ using Block = std::shared_ptr<const Memory>;
 
 class MemoryPool {
  public:
-  Block keep(Memory memory);  // this memory, or the block that has its bytes
-  Block copy(Bytes bytes);    // a copy, or the block that has these bytes
+  Block keep(Memory memory);                  // this memory, or the block that has its bytes
+  Block copy(Bytes bytes);                    // a copy, or the block that has these bytes
   long holders(const std::byte* from) const;  // of the copy that has this byte; 0 if no copy has it
   // What `make` gives of the bytes from `from` on in a copy of this pool, kept. It is made once for each `key`, which
   // says all that it depends on besides these bytes, as long as somebody holds both blocks.
