@@ -22,7 +22,7 @@ MOST_KEPT = 16 << 20
 
 def _open(seen: Seen) -> Mapping[str, Function]:
     known: list[Signature] = []
-    kept: list[Any] = []  # what was read, of a model that is small enough and has open shapes
+    kept: list[Any] = []  # the model as read, if it is small enough and has open shapes
 
     def graph(shapes: Shapes, values: Values) -> Graph:
         from hexane.importers.onnx import ReadModel
