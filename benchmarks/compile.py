@@ -3,7 +3,7 @@ chips.
 
 The peer is onnxruntime, which makes a session of the same network from bytes in memory: it optimises the graph and
 packs weights too, in a process of its own whose turns alternate with Hexane's. coremltools has no front end for ONNX,
-and leaves what a chip runs to macOS.
+and leaves the choice of device to macOS.
 """
 
 import argparse

@@ -4,7 +4,7 @@ docs/compression/measured.md has the figures.
     tables     palettes of groups whose tables are fp16 and int8
     vectors    palettes of vectors next to palettes of numbers of as many bits
     sparse     pruned weights with a palette next to either alone
-    scales     scales of blocks fitted to activations next to those of the weights alone
+    scales     scales of blocks fitted to activations, and to the weights alone
 """
 
 import argparse

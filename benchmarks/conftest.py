@@ -24,8 +24,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def contest(benchmark: Any) -> Callable[..., None]:
-    """contest(group, contestant, call): times the call. setup: what is called before each round, untimed; then a round
-    is one call."""
+    """contest(group, contestant, call): times the call. setup: called before each round, untimed; then a round is one
+    call."""
 
     def run(
         group: str,

@@ -1,7 +1,7 @@
 """Estimates of whole networks next to their published latencies, for docs/cost.md: `python benchmarks/cost_networks.py`.
 
 The networks have their published shapes and weights of one number for each layer: a latency does not depend on them.
-What a source does not say (the length of MiniLM's input) is chosen here, and said in docs/cost.md.
+Gaps in a source (the length of MiniLM's input) are filled here, and listed in docs/cost.md.
 """
 
 import warnings

@@ -1,6 +1,6 @@
 """Fits the parameters of `hexane.cost` to published latencies and writes targets/shared/cost.toml.
 
-    python benchmarks/fit_cost.py ROWS.csv [--write]      fit, print what was reached, and write the parameters
+    python benchmarks/fit_cost.py ROWS.csv [--write]      fit, print the residuals, and write the parameters
     python benchmarks/fit_cost.py ROWS.csv --judge        compare the written parameters with the rows; fits nothing
 
 A rate is the middle of all chips, times a deviation of the chip that a penalty keeps small; products are scaled by
@@ -34,7 +34,7 @@ from hexane.targets.tables import FOLDER, parse_toml
 Array = np.ndarray
 
 PRIORS = parse_toml((Path(__file__).parent / "cost_priors.toml").read_text(encoding="utf-8"), "cost_priors.toml")
-WEAK = 0.4  # half of what the middle of all chips may differ from where the search begins by
+WEAK = 0.4  # prior deviation of the middle of all chips from the start of the search, as a logarithm
 NOISE = 0.12  # of a measurement, as a logarithm
 HUBER = 1.5  # in units of NOISE
 FOLDS = 10

@@ -20,7 +20,7 @@ from onnx_peer import make_peer  # noqa: E402
 from reference import Config, make_weights  # noqa: E402
 
 CONFIG = Config()
-CACHED = 32  # tokens before the one that is timed
+CACHED = 32  # tokens before the timed one
 Step = Callable[[int, int], np.ndarray[Any, Any]]
 
 

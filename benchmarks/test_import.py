@@ -24,7 +24,7 @@ def decoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     model = make_peer(Config(), make_weights(Config()))
     onnx.save(model, folder / "m.onnx", save_as_external_data=request.param == "beside", location="weights.bin")
     del model
-    os.sync()  # what is still being written would slow the first who reads
+    os.sync()  # pending writes would slow the first reader
     yield request.param, folder / "m.onnx"
     for path in folder.iterdir():
         path.unlink()

@@ -66,7 +66,7 @@ def asset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     """How the weights are stored, and the asset, which is removed afterwards."""
     folder = tmp_path_factory.mktemp("asset") / "net.aimodel"
     save_asset(folder, emit_asset(network(request.param)), {"assetVersion": "2.0"})
-    os.sync()  # what is still being written would slow the first who reads
+    os.sync()  # pending writes would slow the first reader
     yield request.param, folder
     shutil.rmtree(folder)
 

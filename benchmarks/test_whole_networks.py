@@ -69,7 +69,7 @@ def test_network(name: str, contestant: str, threads: int, contest: Callable[...
     else:
         run, outputs = (onnxruntime_call if contestant == "onnxruntime" else openvino_call)(path, feeds, threads)
         for ours, theirs in zip(call.outputs.values(), outputs, strict=True):
-            tolerance = 0.05 if name.endswith("int8") else 1e-4  # steps, of which each rounding may be one
+            tolerance = 0.05 if name.endswith("int8") else 1e-4  # int8: a rounding may differ by a step
             assert np.abs(ours - theirs).max() <= tolerance * np.abs(theirs).max()
     bar = NETWORKS[name][0]
     contest(f"{name} | {threads} | >= {bar}", contestant, run, rounds=60)

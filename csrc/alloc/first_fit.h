@@ -1,12 +1,12 @@
 // The packer for problems whose buffers have gaps, fixed places or alignments. A skyline cannot describe their free
 // space, so the packer compares each item with the items that are live with it.
 //
-// Greedy: items in the order of their rank, each at the lowest place that is free. Exact: depth-first search. Of the
-// waiting items the one that can lie lowest either lies there, or rests higher, on an item it lives with:
+// Greedy: items in the order of their rank, each at the lowest place that is free. Exact: depth-first search. The
+// waiting item with the lowest free place either lies there, or rests higher, on an item it lives with:
 //
 //      |  +---+             |  +---+  +---+            lowest(x) = the lowest free place that is not refused;
 //      |  | b |  +---+      |  | b |  | x |            to refuse x lifts it to the lowest top, placed or not yet,
-//      |  +---+  | x |      |  +---+  +...+            of those it lives with.
+//      |  +---+  | x |      |  +---+  +...+            of the items it lives with.
 //      +---------+---+--    +-----------------
 //
 // The search meets every packing in which no single item can be moved down. One of the lowest packings is among them.

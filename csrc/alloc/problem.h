@@ -1,5 +1,5 @@
-// What the allocator is asked and what it answers: where each buffer lies in one arena, so that buffers that live at
-// the same time never share a byte, in as few bytes as possible (strip packing with the time axis fixed).
+// The allocator's problem and solution: a place for each buffer in the smallest arena, where buffers with overlapping
+// lifetimes share no byte (strip packing with the time axis fixed).
 //
 //   offset
 //     9 |         +-----------+          height 9

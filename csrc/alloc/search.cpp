@@ -23,8 +23,8 @@ struct Section {
   int64_t begin = 0;        // its first member slot; waiting members come first, in any order
   int64_t weight = kBlame;  // grows with failures
   int32_t waiting = 0;      // members not placed
-  int32_t joined = 0;       // those that live in the next section too
-  int32_t choices = 0;      // those that could lie on the floor
+  int32_t joined = 0;       // members that live in the next section too
+  int32_t choices = 0;      // members that could lie on the floor
 };
 
 struct ItemState {

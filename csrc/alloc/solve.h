@@ -9,9 +9,9 @@
 
 namespace hexane::alloc {
 
-// With a capacity: any packing within it; throws if there is none (the capacity and what is needed), or if the work
-// budget ended before one was found (the capacity and the best height). Without: the lowest packing found within the
-// work budget. The same problem and options give the same solution on every machine.
+// With a capacity: any packing within it. Throws if there is none, or if the work budget ended first; the error names
+// the capacity and the bound or the best height. Without: the lowest packing found within the work budget. The same
+// problem and options give the same solution on every machine.
 Solution solve(const Problem& problem, const Options& options = {});
 
 // The lowest greedy packing if it keeps the capacity, else one that a search finds there within the work budget.

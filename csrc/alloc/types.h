@@ -1,5 +1,5 @@
-// The allocation type of every tensor on chip: where it lies between its producer and its readers. The nine values are
-// those of Apple's compiler (ANE guide, table 22.2).
+// The allocation type of every tensor on chip: where it lies between its producer and its readers. Apple's compiler has
+// these nine values (ANE guide, table 22.2).
 //
 //   0 resident           loaded once, read by several layers of one partition
 //   1 streamed           in main memory: it crosses partitions, is a port, or is read once
@@ -57,7 +57,7 @@ struct Operand {
   Tile made;                     // the tiles in which the producer emits it
   Tile read;                     // the tiles in which the first reader takes it
   int64_t rows_made = 0;         // rows that the producer has emitted when the reader may begin
-  int64_t rows_needed = 0;       // rows of the reader's first tile, with what it overlaps
+  int64_t rows_needed = 0;       // rows of the reader's first tile, with its halo
   std::vector<int32_t> readers;  // layers
 };
 

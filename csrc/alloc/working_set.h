@@ -13,7 +13,7 @@ namespace hexane::alloc {
 
 struct Resident {
   int64_t bytes = 0;
-  int64_t tile_bytes = 0;        // what it takes at a touch when it is spilled
+  int64_t tile_bytes = 0;        // bytes for one touch of a spilled tensor
   bool made = false;             // the first touch makes it, the others read it; else all read it
   bool stored = false;           // it goes to main memory anyway
   bool fixed = false;            // it cannot be spilled

@@ -20,7 +20,7 @@ class ForkMutex {
   bool try_lock() { return mutex_.try_lock(); }
   void unlock() { mutex_.unlock(); }
 
-  // A holder that waits for other threads, perhaps for the one that forks, marks the time of its wait. Forks do not
+  // A holder that waits for other threads, perhaps for the forking one, marks the time of its wait. Forks do not
   // wait for it then; in the child the mutex is free, unless it is the holder who forks.
   class Waiting {
    public:

@@ -23,7 +23,7 @@ class Xxh64 {
   uint64_t seed_;
   uint64_t lanes_[4];
   uint64_t total_ = 0;
-  std::byte tail_[32];  // what has not filled a stripe of 32 bytes yet
+  std::byte tail_[32];  // an unfinished stripe
 };
 
 uint64_t xxh64(Bytes bytes, uint64_t seed = 0);

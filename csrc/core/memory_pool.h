@@ -38,7 +38,7 @@ class MemoryPool {
   std::unordered_multimap<uint64_t, std::weak_ptr<const Memory>> blocks_;  // by a hash of the bytes
   std::map<const std::byte*, std::weak_ptr<const Memory>> copies_;         // by where they begin
   std::unordered_map<std::string, Made> made_;
-  size_t sweep_at_ = 64;  // at this number of entries, those of freed blocks are removed
+  size_t sweep_at_ = 64;  // at this number of entries, expired ones are removed
 };
 
 }  // namespace hexane

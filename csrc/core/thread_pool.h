@@ -76,7 +76,7 @@ class ThreadPool {
   std::atomic<uint64_t> word_{0};
   std::atomic<uint32_t> started_{0};   // counts jobs; sleeping workers wait for it to change
   std::atomic<uint32_t> sleepers_{0};  // counts how often a worker went to sleep
-  uint32_t called_ = 0;                // those of them that have been called since; guarded by leased_
+  uint32_t called_ = 0;                // sleepers_ at the last wake-up; guarded by leased_
   Function function_ = nullptr;        // of the job; only written while nobody is inside and no place is free
   void* context_ = nullptr;
   std::atomic<int> callers_{0};

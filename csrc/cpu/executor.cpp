@@ -217,7 +217,7 @@ void Executor::run_all(const Observer* observer) {
   } catch (...) {
     if (overlaps && started != kNone) try {
         lane_->wait();
-      } catch (...) {  // the first error is the one that is told
+      } catch (...) {  // only the first error is reported
       }
     try {
       throw;

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kElsewhereCost = 200'000;  // ns; calls of other devices take about as long
 
-// What a step of another device has as its kernel. An executor prepares it: the function that runs it there.
+// The kernel of a step of another device. An executor prepares its state: the function that runs it there.
 using RunElsewhere = std::function<void()>;
 constexpr Kernel kElsewhere = {
     .name = "program",
@@ -29,8 +29,8 @@ void ResolvedSteps::resolve_elsewhere() {
   }
 }
 
-// A step of another device is waited for by the first later one that touches what it writes, or writes what it reads,
-// and by the next step of a device.
+// The wait for a step of another device is at the next such step, or at the first later step that reads or writes its
+// results, or overwrites its operands.
 void ResolvedSteps::find_what_runs_beside() {
   if (!plan_.loops.empty()) return;
   for (size_t i = 0; i < steps_.size(); ++i) {

@@ -60,7 +60,7 @@ class Turn {
   int descriptor_ = -1;
 };
 
-void sweep_folders();  // removes those that processes left behind which were killed
+void sweep_folders();  // removes the remains of killed processes
 
 // "@model_path/<name>", or nil and the error for a name that leads out of the folder or is another file's.
 NSString* blob_path(const char* name, hexane_ane_error* error);
@@ -79,7 +79,7 @@ struct Ports {
   size_t size() const { return num_inputs + num_outputs; }
 };
 
-Ports read_ports(NSDictionary* attributes);  // raises what is missing
+Ports read_ports(NSDictionary* attributes);  // raises on a missing entry
 void free_ports(Ports* ports);
 
 // IOSurface; null where there is none.

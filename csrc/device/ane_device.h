@@ -11,8 +11,8 @@ namespace hexane::device {
 
 struct AneSetup {
   std::string library = {};    // path of libhexane_ane
-  std::string framework = {};  // path of the private framework, or of what stands in for it; "": the system's
-  uint32_t compile_limit = 0, load_limit = 0, load_retry_ms = 0;  // as in hexane_ane_setup, and those below
+  std::string framework = {};  // path of the private framework, or of its stand-in; "": the system's
+  uint32_t compile_limit = 0, load_limit = 0, load_retry_ms = 0;  // these and the next two as in hexane_ane_setup
   uint32_t build_limit_ms = 0, evaluate_limit_ms = 0;
 };
 

@@ -4,7 +4,7 @@
 // that may read them, and the folder has no other file of ours: later systems hash the folder.
 //
 //   <identifier>/         the folder, of all programs of this text and these weights, in whatever process
-//   <identifier>.hexane   held shared by whoever has such a program; who holds it alone may remove the folder
+//   <identifier>.hexane   held shared by each process with such a program; the only holder may remove the folder
 //   <identifier>.turn     held alone during a call that writes, reads or deletes the folder
 //
 // The system lets go of both locks when a process ends in whatever way. A later process removes the remains.

@@ -19,7 +19,7 @@ inline constexpr char kFramework[] = "/System/Library/PrivateFrameworks/AppleNeu
 
 @protocol AneModel
 - (NSString*)hexStringIdentifier;
-- (bool)compiledModelExists;  // whether the service keeps what it compiled of this identifier, for whatever process
+- (bool)compiledModelExists;  // true if the service keeps a compiled program of this identifier, from any process
 - (void)purgeCompiledModel;
 - (bool)compileWithQoS:(unsigned int)qos options:(NSDictionary*)options error:(NSError**)error;
 - (bool)loadWithQoS:(unsigned int)qos options:(NSDictionary*)options error:(NSError**)error;

@@ -86,8 +86,8 @@ HEXANE_ANE_API hexane_ane* hexane_ane_open(const hexane_ane_setup* setup, hexane
 HEXANE_ANE_API void hexane_ane_close(hexane_ane* ane); /* its programs live on */
 HEXANE_ANE_API hexane_ane_counters hexane_ane_count(void);
 
-/* Calls `line` for what the framework must have, or tells about the machine: kind "class", "selector" or "device", what
- * was found ("": it is missing) and what is needed ("": nothing certain). False if there is no framework. */
+/* Calls `line` for each required part of the framework and each property of the machine. kind: "class", "selector" or
+ * "device"; found: "" if missing; need: "" if anything will do. False if there is no framework. */
 typedef void (*hexane_ane_line)(void* context, const char* kind, const char* name, const char* found, const char* need);
 HEXANE_ANE_API bool hexane_ane_probe(const hexane_ane_setup* setup, hexane_ane_line line, void* context,
                                      hexane_ane_error* error);

@@ -1,10 +1,10 @@
-// Memory that the CPU and a device share: an IOSurface on Apple's systems, shared memory elsewhere. A device ignores
-// what a surface says of its format and sees flat bytes, so where the elements lie is a Layout beside it.
+// Memory that the CPU and a device share: an IOSurface on Apple's systems, shared memory elsewhere. A device ignores a
+// surface's format and sees flat bytes, so a separate Layout places the elements.
 //
 //   write: packed elements -> rows of the surface        read: rows of the surface -> packed elements
 //
 //   a b c d e f    ->    a b c . . . . .        a layout in rows: every row of the innermost axis begins at a multiple
-//                        d e f . . . . .        of so many bytes, what lies behind its elements stays zero
+//                        d e f . . . . .        of so many bytes, the padding after its elements stays zero
 #pragma once
 
 #include <cstddef>

@@ -134,7 +134,7 @@ Pieces::Pieces(std::span<const Array> arrays, const Layout& layout) {
   const Header header = {.count = static_cast<uint32_t>(layout.stored.size())};
   put(between_, 0, &header, sizeof(header));
   const std::span<std::byte> room(packed_);
-  uint64_t first = 0, at = sizeof(Header), in_packed = 0;  // of a piece between arrays, its end, and what is packed
+  uint64_t first = 0, at = sizeof(Header), in_packed = 0;  // range of a piece between arrays; bytes packed so far
   end = sizeof(Header);
   for (const size_t i : layout.stored) {
     const Array& array = arrays[i];

@@ -1,8 +1,8 @@
-// MIL's weight file, BlobStorage version 2: what BLOBFILE(path, offset) in the text of a program points into.
+// MIL's weight file, BlobStorage version 2: the target of BLOBFILE(path, offset) in the text of a program.
 //
 //    0           64           128             a multiple of 64
 //    | header    | metadata   | payload ... | metadata | payload ...
-//      u32 count   u32 0xDEADBEEF             `offset` in the text is that of the metadata
+//      u32 count   u32 0xDEADBEEF             `offset` in the text leads to the metadata
 //      u32 2       u32 dtype code
 //                  u64 payload bytes
 //                  u64 payload offset, from the start of the file

@@ -45,7 +45,7 @@ struct Range {
 struct Fit {
   float scale = 1, error = 0;
   float least_squares = 0;  // the scale that fits these integers best; 0 where all are 0
-  float explained = 0;      // the sum of squares that the integers with that scale take off those of the weights
+  float explained = 0;      // decrease of the weights' sum of squares by the scaled integers
 };
 
 class Block {

@@ -15,7 +15,7 @@ inline constexpr size_t kHalves = 65536;  // numbers that 16 bits name
 constexpr bool is_finite(size_t half) { return (half & 0x7c00u) != 0x7c00u; }
 
 // The distinct weights in order, how often each occurs, and sums from 0 outwards: sums of small numbers keep their
-// digits next to large ones. [i] of a sum is that of the numbers before i, less those below 0.
+// digits next to large ones. [i] of a sum: over the numbers before i, minus the sum over the negative ones.
 struct Histogram {
   Histogram() = default;
   // ascending: the bits of the distinct halves, by value. counts: by bits.

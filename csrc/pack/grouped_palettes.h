@@ -1,6 +1,6 @@
 // Palettes of groups of channels: each group has a table of its own.
 //
-//    4 channels, groups of 2, 1 bit:  channels 0 and 1 name entries of table 0, channels 2 and 3 those of table 1
+//    4 channels, groups of 2, 1 bit:  channels 0 and 1 name entries of table 0, channels 2 and 3 of table 1
 #pragma once
 
 #include <cstdint>

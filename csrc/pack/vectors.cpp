@@ -23,7 +23,7 @@ constexpr size_t kLeastSample = 8192, kSampleOfEntry = 128;  // vectors that the
 constexpr size_t kMostParts = 256, kLeastPart = 4096;        // of all vectors, which threads share
 constexpr int kSampleSteps = 60, kSteps = 12;
 constexpr double kGain = 1e-4;  // steps end when one saves no more of the error
-constexpr int kDraws = 3;       // of each entry of a start, of which the best is kept
+constexpr int kDraws = 3;       // candidates for each entry of a start; the best is kept
 
 template <size_t V>
 using Entry = std::array<float, V>;

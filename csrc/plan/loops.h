@@ -8,7 +8,7 @@
 namespace hexane::plan {
 
 inline constexpr uint64_t kMostRuns = uint64_t{1} << 20;  // of steps in loops
-// Of a range in a loop, and of what a loop moves it by in all its trips: a runtime counts rows in 32 bits.
+// Of the begin and end of a range, and of its total move over all trips: a runtime counts rows in 32 bits.
 inline constexpr int64_t kMostMove = int64_t{1} << 27;
 inline constexpr size_t kMostDepth = 8;
 

@@ -9,13 +9,13 @@
  *   section    rows           what
  *   strings    bytes          zero-terminated UTF-8
  *   spaces     PlanSpace      memories: at most one "weights", any "arena", "state" and "param", and a "port" for each
- *                             port. What a step of another device than the CPU touches is a surface, which is a memory
- *                             of its own: one tensor at its start, with gaps where the device wants them
+ *                             port. Operands of other devices than the CPU are surfaces, each a memory of its own: one
+ *                             tensor at its start, with the device's gaps
  *   tensors    PlanTensorRow  typed views into spaces; several may share bytes (views, in-place results)
  *   dims       int64_t        records: rank, extents, strides in bytes; tensors of one shape share theirs
  *   operands   uint32_t       rows of tensors, or PLAN_ABSENT for an optional operand that is not there
  *   numerics   PlanNumerics   the arithmetics that steps compute in, each a family and its parameters
- *   steps      PlanStep       what runs, in order
+ *   steps      PlanStep       the kernels with their operands, in running order
  *   loops      PlanLoop       ranges of steps that run several times, outer ones first; loops may be nested
  *   moves      int64_t        for each step of a loop how far its range moves with each trip
  *   attrs      bytes          attribute structs of the kernels (see cpu/kernel.h) and parameter blocks of numerics (see
@@ -24,7 +24,7 @@
  *   outputs    PlanPort
  *   blocks     PlanBlock      weights that are packed, in the order of their first steps
  *   weights    bytes          the contents of the space of kind "weights", up to where the first block begins
- *   packed     bytes          what the blocks unpack
+ *   packed     bytes          the packed contents of the blocks
  *   state      bytes          the first contents of the spaces of kind "state" and "param", one after the other; zero
  *                             where this ends
  *
@@ -124,10 +124,9 @@ typedef struct PlanLoop {
 } PlanLoop;
 
 /* Weights that are packed. All others are read in the plan, where they lie. Before the first of its steps a block is
- * unpacked to its range of an arena, which no other operand of these steps touches; it is read there, and forgotten
- * behind the last. (Who has the memory may unpack all blocks once, to where they are in the space of the weights.)
- * Its steps begin and end outside of loops. Weights of several steps may be in several blocks with the same contents.
- */
+ * unpacked to its range of an arena, which no other operand of these steps touches. After the last step the range is
+ * free. (With enough memory, a runtime may unpack all blocks once, to their places in the space of the weights.) The
+ * steps begin and end outside of loops. Weights of several steps may be in several blocks with the same contents. */
 typedef struct PlanBlock {
   uint64_t offset; /* of what is unpacked in the space of kind "weights", behind the section "weights" */
   uint64_t bytes;  /* at least 1 */
@@ -151,8 +150,7 @@ typedef struct PlanPort {
 
 /* Only one step touches a streamed port: a copy between all of it and an arena, where its rows (of axis 1, as that step
  * has the axes) lie one behind the other, maybe in a ring. Its runs go through the rows in order, and through each
- * once. So who has no memory for the port may have the rows brought to where they lie in the arena, or fetched from
- * there, in place of the copy. */
+ * once. So a runtime without memory for the port may receive or send the rows in the arena, in place of the copy. */
 
 #ifdef __cplusplus
 static_assert(sizeof(PlanHeader) == 32 && sizeof(PlanSection) == 40 && sizeof(PlanSpace) == 32 &&

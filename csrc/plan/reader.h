@@ -1,6 +1,5 @@
 // A verified plan. read_plan() and read_sections() check everything that can be checked without knowing the kernels,
-// and throw Error (where = "plan") on the first thing that is wrong; what they return can be followed without further
-// checks.
+// and throw Error (where = "plan") on the first fault. Every index and offset in the result is valid.
 #pragma once
 
 #include <array>

@@ -186,7 +186,7 @@ std::vector<bool> check_ports(const Plan& plan) {
   for (const auto* section : {"inputs", "outputs"}) {
     const bool input = std::string_view(section) == "inputs";
     const auto ports = input ? plan.inputs : plan.outputs;
-    std::set<std::string_view> names;  // an output may be called as an input is: a model may give out what it takes
+    std::set<std::string_view> names;  // an output may share an input's name: a model may return its input
     for (size_t i = 0; i < ports.size(); ++i) {
       const PlanPort& port = ports[i];
       check_string(plan, section, i, "name", port.name);

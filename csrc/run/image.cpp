@@ -218,7 +218,7 @@ uint64_t Image::unshared_bytes() {
     if (piece.end - piece.offset < kLargeBytes)
       total += piece.end - piece.offset;
     else if (piece.block && piece.block.use_count() == 1)
-      total += 2 * piece.block->size();  // what is packed of it as well
+      total += 2 * piece.block->size();  // as much again for its packed panels
   return total;
 }
 

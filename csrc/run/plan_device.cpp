@@ -70,7 +70,7 @@ struct Compiled {
   const std::shared_ptr<Context> context;
   const std::vector<Side> inputs, outputs;
   Context::Ports ports;
-  std::mutex running;  // of whoever uses the packed elements
+  std::mutex running;  // held while the packed elements are in use
   std::atomic<bool> loaded{false};
 };
 

@@ -12,7 +12,7 @@ constexpr int32_t kNone = -1;
 struct Run {
   int32_t merge = kNone;  // the layer with other predecessors that it ends at; none: it ends otherwise
   int64_t peak = 0;       // of its own tensors
-  int64_t rest = 0;       // what is live of them at its end
+  int64_t rest = 0;       // their live bytes at its end
 };
 
 class Finder {
@@ -86,7 +86,7 @@ class Finder {
     return followed_by(run, held, merge_[layer]);
   }
 
-  // `held`: what is live of the run when the next layer begins, whose run follows.
+  // `held`: live bytes of the run when `layer` begins, whose run follows.
   Run followed_by(Run run, int64_t held, int32_t layer) const {
     const Run& tail = runs_[layer];
     run.peak = std::max({run.peak, held + graph_.outputs[layer] + problem_.layers[layer].scratch, tail.peak});

@@ -9,7 +9,7 @@
 //   5 topological     the layer closer to the beginning of the graph (fewer layers on the longest way to it)
 //   6 number          the layer with the lower number
 //
-// Rules and order are those of Apple's compiler (ANE guide, chapter 22). The two sibling scores are not published:
+// Apple's compiler has these rules in this order (ANE guide, chapter 22). The two sibling scores are not published:
 // these are our own.
 #pragma once
 

@@ -5,9 +5,9 @@
 // predecessors), from one bound to the next. One fact keeps the search small: the live bytes of a downset are a
 // submodular function of it. So
 //
-//   * a layer that frees at least what it makes, and fits, is run at once: nothing is lost by it;
-//   * when the search from a downset S meets a larger one, Y, with no more live bytes than S, and all it met before
-//     have more, then Y is where the search starts anew: every order that goes through S can go through Y.
+//   * a layer that fits, and frees at least the bytes of its results, is run at once: nothing is lost by it;
+//   * when the search from a downset S meets a larger one, Y, with no more live bytes than S, and all sets met before
+//     have more, the search starts anew from Y: every order through S can go through Y.
 //
 //        live |  .-.      .-.          From S only the states of one hill are kept at a time.
 //             | /   \  .-'   \         .

@@ -151,7 +151,7 @@ int64_t part_bound(const Part& part) {
 }
 
 int64_t layer_bound(const Part& part) {
-  int64_t through = part.start;  // what no layer of the part frees
+  int64_t through = part.start;  // live bytes that no layer of the part makes or frees
   std::vector<int64_t> reads(part.layers.size());
   for (const Freed& freed : part.freed) {
     if (freed.producer < 0) through -= freed.bytes;

@@ -21,7 +21,7 @@ struct Part {
   std::vector<std::vector<int32_t>> waits;  // by number: predecessors in the part
   std::vector<std::vector<int32_t>> frees;  // by number: the tensors that it reads, as numbers in `freed`
   std::vector<int64_t> needs;               // by number: bytes that it makes, and scratch
-  std::vector<int64_t> stays;               // by number: what is live of these afterwards
+  std::vector<int64_t> stays;               // by number: live bytes of these afterwards
   std::vector<Freed> freed;
   int64_t start = 0;  // bytes live before the first layer
   int64_t end = 0;    // bytes live behind the last layer

@@ -63,7 +63,7 @@ def shifted(images: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def batches(images: np.ndarray, labels: np.ndarray) -> Callable[[int], dict[str, np.ndarray]]:
-    """Batch i: each epoch takes all images in an order of its own, but for those that fill no batch."""
+    """Batch i: each epoch takes the images in an order of its own, and drops an unfilled last batch."""
     each = len(images) // BATCH
 
     def batch(number: int) -> dict[str, np.ndarray]:

@@ -15,8 +15,8 @@ MOST_OF_A_FILE = 1 << 22  # bytes
 
 
 def documents(limit: int) -> list[str]:
-    """Documents of `limit` characters together, each once, in an order that depends on what is installed alone: first
-    half of the packages, then modules of the standard library, then what else packages have."""
+    """Documents of `limit` characters together, each once, in an order that depends on the installed packages alone:
+    half of the packages, then modules of the standard library, then the other packages."""
     found, seen, size = [], set(), 0
     packages = list(_of_packages())
     half = next((i for i, end in enumerate(_sums(packages), 1) if end >= limit / 2), len(packages))
@@ -40,7 +40,7 @@ def _of_packages() -> Iterator[str]:
     """README (which METADATA has) and files of documentation of each package, by its name."""
     named: dict[str, Distribution] = {}
     for one in distributions():
-        named.setdefault(str(one.metadata["Name"]).lower(), one)  # the first one is what is imported
+        named.setdefault(str(one.metadata["Name"]).lower(), one)  # the first one is imported
     for _, package in sorted(named.items()):
         left = MOST_OF_A_PACKAGE
         for text in (package.metadata.get_payload(), *map(_read, _files(package))):
@@ -58,7 +58,7 @@ def _files(package: Distribution) -> list[Path]:
 
 
 def _of_modules() -> Iterator[str]:
-    """The docstrings of each module of the standard library, those of its classes and functions after its own."""
+    """The docstrings of the standard library: of each module, then of its classes and functions."""
     for path in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")):
         try:
             tree = ast.parse(_read(path))

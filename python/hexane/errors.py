@@ -12,8 +12,8 @@ class Error(Exception):
 
 
 class InputError(Error, ValueError):
-    """An array, or a shape, that was given for an input does not fit it, or the inputs are not those of the model: the
-    caller's mistake, after which the model runs on as before. A ValueError, too."""
+    """An array or a shape does not fit its input, or an input is missing or unknown: the caller's mistake, after which
+    the model runs on as before. A ValueError, too."""
 
 
 class UnsupportedError(Error):
@@ -22,7 +22,7 @@ class UnsupportedError(Error):
 
 
 class DeviceError(Error):
-    """The Neural Engine, or what stands for it, failed. stage: "open", "files", "compile", "load", "bind", "evaluate"
+    """The Neural Engine, or its stand-in, failed. stage: "open", "files", "compile", "load", "bind", "evaluate"
     or "unload". code: the system's own number, 0 if it gave none, -2**63 if it has not answered within its limit. hint:
     what to do, where that is known."""
 

@@ -51,7 +51,7 @@ LOWERING = tuple(Pass(p.run, level="engine" if p is PHASES[-1] else "lowering") 
 # Layers to steps in the chip's own arithmetic.
 ENGINE_STEPS = (Pass(saturate_slices), Pass(multiply_bytes), Pass(scale_weights), Pass(in_engine_steps))
 
-WHEN_JOINED = frozenset({"save_states"})  # who reads what a state held is known when all segments are there
+WHEN_JOINED = frozenset({"save_states"})  # readers of a state's old value are known once all segments are there
 
 
 def engine_form(piece: Graph, chip: Chip) -> Graph:
@@ -146,8 +146,7 @@ def compile_graph(
 def divide(
     graph: Graph, chip: Chip, watch: Watch | None = None, programs: Programs | None = None
 ) -> tuple[Graph, tuple[Segment, ...]]:
-    """What a chip's program is made of: the graph as the chip takes it, with what was decided, and its segments in
-    order. programs: as `segment` has it.
+    """The graph as a chip takes it, with the decisions, and its segments in order. programs: as `segment` has it.
 
     Static analysis: `preflight` and `compile` ask the same.
     """
@@ -178,7 +177,7 @@ def compile_segments(
     """The program of a chip, for the CPU that runs it in its place: segments one after the other, in one plan.
     segment_compiler: makes a graph of one step of a segment of the engine, where the engine itself runs it.
 
-    Segments of the engine are in fp16, those of the host in the model's dtypes, or in fp16 too by `dtype` of the
+    Segments of the engine are in fp16. Segments of the host are in the model's dtypes, or in fp16 by `dtype` of the
     options.
     """
     host = load_target("host")

@@ -5,7 +5,7 @@
  *   status = hx_load(&net, plan, sizeof plan, hx_kernels, hx_activations, hx_codecs, memory, NUM_SPACES);
  *   status = hx_run(&net);
  *
- * All numbers in memory, those of inputs and outputs too, are little-endian, as in the plan. `hexane codegen` writes
+ * All numbers in memory, inputs and outputs too, are little-endian, as in the plan. `hexane codegen` writes
  * the tables, the memory and the calls for one plan. */
 #ifndef HEXANE_H_
 #define HEXANE_H_
@@ -102,15 +102,15 @@ typedef struct hx_net {
   hx_hooks hooks;
   hx_error error;
   hx_status failed; /* of the run that goes on: what a kernel found */
-  /* Of the body of a loop, which lies in a memory of the plan around it: what is free of that, and the plans around it.
-   */
+  /* For the body of a loop, inside a memory of the enclosing plan: the free rest of that memory, and the nesting
+   * depth. */
   uint8_t *room, *room_end;
   uint32_t depth;
 } hx_net;
 
 /* Verifies the whole plan and that `kernels`, `activations` and `codecs` (tables that end with null; codecs may be null
- * for a plan without packed weights) have what it needs. The plan's bytes, the tables and the memory have to stay where
- * they are. Packed weights are unpacked into the arenas, here to look at them and then in each run. */
+ * for a plan without packed weights) are complete for it. The plan's bytes, the tables and the memory have to stay
+ * where they are. Packed weights are unpacked into the arenas, here to look at them and then in each run. */
 hx_status hx_load(hx_net* net, const void* plan, size_t bytes, const hx_kernel* const* kernels,
                   const hx_activation* const* activations, const hx_codec* const* codecs, hx_memory* memory,
                   uint32_t num_memory);

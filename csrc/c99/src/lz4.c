@@ -3,7 +3,7 @@
  * has no match. Linked only by programs whose plan has packed weights. */
 #include "internal.h"
 
-/* 4 bits of a token, or what the bytes from *at on add to them; UINT32_MAX if it is more than `most` or they end. */
+/* A length: 4 bits of a token, plus the bytes from *at on if all are set. UINT32_MAX beyond `most` or the end. */
 static uint32_t length_of(uint32_t length, const uint8_t* packed, uint32_t bytes, uint32_t* at, uint32_t most) {
   uint8_t more = length == 15 ? 255 : 0;
   while (more == 255) {

@@ -6,8 +6,8 @@ static hx_status bad(hx_net* net, const char* where, uint32_t row, const char* w
   return hx_fail(net, HX_BAD_PLAN, where, row, "", what);
 }
 
-/* What every row has to keep to, whatever the others say: fields of 4 bytes are rows of a section (strings: bytes of
- * it), those of 8 bytes numbers of 32 bits. From then on only their lower half is read. */
+/* Rules for each row by itself: a field of 4 bytes is a row of a section (of strings: a byte), one of 8 bytes a number
+ * of 32 bits. Later code reads only its lower half. */
 enum { NUMBER = HX_SECTIONS /* not negative */, SIGNED };
 
 static const struct {

@@ -211,7 +211,7 @@ static hx_range rows_written(const hx_net* net, uint32_t step, int32_t extent) {
   return rows;
 }
 
-/* Where written bytes of a space end that go on until `end`, with those that a step writes in one of its outputs. */
+/* The end of the written bytes of a space: `end`, or further if an output of the step continues them. */
 static uint32_t end_with(const hx_net* net, uint32_t step, uint32_t output, uint32_t space, uint32_t end) {
   const int axis = hx_signed(HX_FIELD(hx_step_row(net, step), PlanStep, cut_axis));
   hx_view view;

@@ -42,7 +42,7 @@ constexpr int32_t kMagicBits = 0x43400000;
 constexpr int32_t kExponentBits = 0x7f800000;
 constexpr int32_t kLeastExponent = (127 - 14) << 23;  // of a subnormal fp16
 constexpr int32_t kThresholdBase = (127 + 127 - 16)
-                                   << 23;  // less the exponent of x: that of the least weight that counts
+                                   << 23;  // minus the exponent of x: the exponent of the least weight that counts
 
 // A weight as it is packed: where multiply-add is fused, one place larger in size (see SmallProducts).
 HWY_INLINE V packed(V x) {

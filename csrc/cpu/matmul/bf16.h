@@ -59,8 +59,8 @@ bool has_amx();
 // Before the first product of a thread, and after the last one.
 void begin_amx();
 void end_amx();
-// Adds products to the sums of 16 or 32 rows, [rows][kAmxPitch], which are zero before the first ones. Those of 16 rows
-// stay in tiles until the last ones, so no other sums may come between.
+// Adds products to the sums of 16 or 32 rows, [rows][kAmxPitch], which are zero before the first ones. Sums of 16 rows
+// stay in tiles until the last product, so no other sums may come between.
 void add_amx(const AmxBlocks& blocks, bool is_first, bool is_last, float* sums);
 
 }  // namespace hexane::cpu

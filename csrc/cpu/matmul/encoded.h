@@ -24,11 +24,11 @@ struct EncodedPanels {
   // not 0 if fp16 holds the entries. Tables of vectors have floats alone, the numbers of an entry next to each other.
   const float* numbers;
   int64_t panel_bytes;
-  int64_t k, block;       // terms of a column, and those of one scale
+  int64_t k, block;       // terms of a column, and of one scale
   int64_t num_rows;       // of scales or tables
   int64_t pitch;          // from the scales of one block to the next, or from one table to the next
   int64_t table_columns;  // of one table
-  int64_t entries;        // of one table, of which the last ones may be the same
+  int64_t entries;        // of one table; the last may repeat as padding
   int64_t vector;         // numbers of an entry, and columns that share a row of indices: 1, 2 or 4
   int64_t columns;        // of the product
   bool four_bits, palette;

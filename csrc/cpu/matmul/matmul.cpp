@@ -1,7 +1,7 @@
 // matmul: [.., M, K] x [.., K, N] -> [.., M, N] with NumPy broadcasting of the leading axes, bias and epilogue.
-// encoded_matmul: the same with a weight [N, K] in integers or indices, whose numbers are decoded in every call.
+// encoded_matmul: the same with a weight [N, K] in integers or indices, decoded in every call.
 // encoded_rows_matmul: [.., M, N] x such a weight, as it is [N, K]: each thread decodes a block of it right before use.
-// sparse_matmul: the same with a weight of which the numbers that are not 0 are stored (sparse.h).
+// sparse_matmul: the same with a weight stored without its zeros (sparse.h).
 // accumulating_matmul: s + x y, or x y where it is the first of a sum; the output may lie over s.
 //
 // y is packed into panels: at load if it is constant. A y that changes with every call is packed block by block by the
@@ -70,7 +70,7 @@ struct MatmulState : MatmulShape {
   int64_t chunk_rows;  // rows of x converted at once
   size_t bias_input = 2;
   bool accumulates = false;
-  bool encoded = false;  // y is `encoded_y`, whose addresses are those of a call
+  bool encoded = false;  // y is `encoded_y`, with the addresses of a call
   EncodedPanels encoded_y;
   bool by_rows = false;  // y has `rows_y`, read where they lie
   EncodedRows rows_y;
@@ -252,7 +252,7 @@ Prepared prepare_rows(const Call& call) {
   check_dense(kRowsName, "weight", weight);
   check_dense(kRowsName, "numbers", numbers);
   if (out.rank < 1) fail(kRowsName, "ranks: got an output of rank 0, need at least 2");
-  // Checks its rows like those of encoded_matmul.
+  // The same checks as for encoded_matmul.
   const int64_t shape[] = {1, out.shape[out.rank - 1]}, strides[] = {0, 4};
   const Tensor row = {nullptr, DType::kFp32, 2, false, 0, shape, strides};
   const EncodedPanels e = encoded_panels(kRowsName, row, weight, numbers, attrs.bits, attrs.palette, false);

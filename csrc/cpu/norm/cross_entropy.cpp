@@ -1,6 +1,6 @@
 // The parts of softmax in a cross-entropy and its gradient: the logarithm at one place of a row; and softmax minus 1 at
-// that place, times a number of the row. So no other array of the size of the logits is written or read. The bits are
-// those of softmax, log_softmax and the ops behind them.
+// that place, times a number of the row. So no other array of the size of the logits is written or read. The results
+// equal softmax or log_softmax and the ops after it, bit for bit.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/norm/cross_entropy.cpp"
 #include <hwy/foreach_target.h>

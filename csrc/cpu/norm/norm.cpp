@@ -166,8 +166,8 @@ constexpr Kernel rms_norm() {
   };
 }
 
-// ---- the gradient of rms_norm: what x gets of that of x / root * gamma, root being that of the mean square of each
-// row; and g * x / root, whose sums over the rows gamma gets ----
+// ---- the gradient of rms_norm, x / root * gamma with root = sqrt(mean square of the row + epsilon): the gradient of
+// x, and g * x / root, whose sum over the rows is the gradient of gamma ----
 
 constexpr const char* kGradient = "rms_norm_gradient";
 

@@ -1,5 +1,5 @@
-// dot(sums, left, right) for each instruction set: to each int32 lane, the products of its four bytes with those of the
-// other operand. The tiles over it are compiled for each.
+// dot(sums, left, right) for each instruction set: adds to each int32 lane the four products of its bytes in left and
+// right. The tiles over it are compiled for each.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/quantized/dot.cpp"
 #include "cpu/quantized/dot.h"

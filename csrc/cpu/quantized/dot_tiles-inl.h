@@ -182,7 +182,7 @@ HWY_NOINLINE void finish_doubles(const DotTile& t, int64_t column, int rows, int
     const int32_t* from = sums + m * kPitch;
     auto* to = reinterpret_cast<uint8_t*>(t.out[m] + column);
     for (int64_t i = 0; i < n; ++i) {
-      // Clamped one further, so that what is cut off fits.
+      // Clamped to one step beyond the range: the cast cannot overflow, and the final clamp still sees the excess.
       const double product = HWY_MIN(most + 1, HWY_MAX(least - 1, from[i] * factor[i]));
       const auto whole = static_cast<int32_t>(product);
       const double rest = product - whole;  // exact, as product + 0.5 is not

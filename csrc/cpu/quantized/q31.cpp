@@ -153,7 +153,7 @@ Prepared prepare_mean(const Call& call) {
   const bool sums = in.dtype == DType::kInt32;
   if (!sums && out.size() > 0 && a.count != in.size() / out.size())
     fail(kName, "count: got ", a.count, ", need ", in.size() / out.size(), " elements for each result");
-  // Of int32 sums nobody says what they are of: either.
+  // int32 sums may come from int8 or uint8: zero points of both are accepted.
   const DType grid = sums ? (a.x_zero < 0 ? DType::kInt8 : DType::kUint8) : in.dtype;
   const int32_t zero = check_byte_zero(kName, "x_zero", a.x_zero, grid);
   return std::make_shared<Mean>(Mean{static_cast<int32_t>(a.count * zero),

@@ -95,7 +95,7 @@ void quantize_row(std::byte* const* p, const int64_t* strides, int64_t n, const 
     for (int64_t j = 0; j < count; j += kLanes) {
       const int64_t left = count - j;
       const V v = left < kLanes ? load_part(values + j, left) : load(values + j);
-      // Integers up to 2^24 are exact in fp32, and what is beyond saturates.
+      // Integers up to 2^24 are exact in fp32, and larger numbers saturate.
       const V moved = hn::Add(hn::Round(hn::Div(v, line.scales_at(j))), line.zeros_at(j));
       store_integers(rounded(hn::Min(high, hn::Max(low, moved))), to + j, left);
     }

@@ -1,6 +1,6 @@
 // quantize_by_range: fp32 to int8 on the grid of its own range, one for each row; a row is all of x from an axis on.
-// Outputs: the integers, the scale and the zero point of each row, both fp32. All operations are those of TFLite, in
-// fp32, each rounded once.
+// Outputs: the integers, the scale and the zero point of each row, both fp32. The operations are TFLite's, in fp32,
+// each rounded once.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/quantized/quantize_by_range.cpp"
 #include <hwy/foreach_target.h>

@@ -1,5 +1,5 @@
 // quantized_conv: conv of 8-bit integers, [N, H, W, C] -> [N, OH, OW, O], summed in int32 and scaled. Padding is real
-// 0, the zero point of x. Geometry and tiles are those of conv.cpp, with the panels of dot.h.
+// 0, the zero point of x. Geometry and tiles as in conv.cpp, panels as in dot.h.
 #include <algorithm>
 #include <cstring>
 #include <type_traits>

@@ -48,7 +48,7 @@ void pack_y(const Tensor& y, const QuantizedMatmulState& s, std::byte* to) {
   auto* sums = reinterpret_cast<int32_t*>(to + panels_bytes(s));
   std::memset(to, 0, static_cast<size_t>(packed_bytes(s)));
   for_each_y(y, s, [&](const std::byte* from) {
-    // Blocks of k, so that what is written stays in cache while columns or rows are read.
+    // Blocks of k, so that the panel stays in cache while columns or rows are read.
     constexpr int64_t kBlock = 256;
     for (int64_t k0 = 0; k0 < s.k; k0 += kBlock)
       for (int64_t n = 0; n < s.n; ++n) {

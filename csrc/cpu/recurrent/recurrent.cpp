@@ -85,8 +85,8 @@ class Direction {
     map(from, reinterpret_cast<T*>(to), s_.hidden, [](V v) HWY_ATTR { return v; });
   }
 
-  // `rows` rows of a, `pitch` floats apart or where `row_of` says, times a matrix, with its bias. `adds`: to what is
-  // there.
+  // `rows` rows of a, `pitch` floats apart or where `row_of` says, times a matrix, with its bias. `adds`: to the
+  // contents of `out`.
   template <class RowOf>
   void product(const PackedMatrix& m, int64_t rows, RowOf row_of, float* out, int64_t pitch, bool adds) const {
     ResolvedEpilogue epilogue;

@@ -47,7 +47,7 @@ Prepared prepare_arg(const Call& call) {
 // Lines that lie side by side, up to kColumns together: the best of each, and where it is.
 template <class T>
 struct Best {
-  using Index = std::conditional_t<sizeof(T) == 8, int64_t, int32_t>;  // as wide as what is compared, for vectors
+  using Index = std::conditional_t<sizeof(T) == 8, int64_t, int32_t>;  // as wide as the values, for vectors
   decltype(number(T{})) values[kColumns];
   Index at[kColumns];
 };

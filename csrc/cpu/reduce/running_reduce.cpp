@@ -1,7 +1,7 @@
 // running_reduce: a sum, mean, maximum or minimum over the pixels of an image, row by row. [1, H, W, C] or [1, H, C] ->
 // [1, H, L, C]: the partial results behind each row, and behind the last one the result and zeros. L is how many levels
 // of partial results so many pixels need (accumulate-inl.h). A run reads the last row before its range from the output.
-// The bits equal those of reduce_sum, reduce_mean, reduce_max and reduce_min with kept channels.
+// The results equal reduce_sum, reduce_mean, reduce_max and reduce_min with kept channels, bit for bit.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/reduce/running_reduce.cpp"
 #include <hwy/foreach_target.h>

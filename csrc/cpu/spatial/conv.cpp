@@ -98,7 +98,7 @@ void pack_weights(const ConvState& s, const Tensor& w, std::byte* to) {
           s.arithmetic->end_panel(panels, rows);
     });
   }
-  // Panel by panel, each of which stays in cache until it is done.
+  // Panel by panel: each stays in cache until it is done.
   for (int64_t g = 0; g < s.groups; ++g)
     for (int64_t n = 0; n < s.group_out; n += kPanelLanes) {
       Filters filters = all;
@@ -134,8 +134,8 @@ void set_chunks(ConvState& s) {
 }
 
 // How many pixels an output row counts as. Copied rows of the input follow each other in memory, so with the pixels
-// between two output rows all windows of a chunk are equally far apart. Such pixels are worth their products where
-// these few more blocks of rows save the copies of those that would span two output rows.
+// between two output rows all windows of a chunk are equally far apart. These extra products pay where they add few
+// blocks of rows: a block across two output rows then needs no copy.
 int64_t row_pixels(const ConvState& s) {
   const Arithmetic& a = *s.arithmetic;
   if (!a.even_rows || s.in_place || s.in_c == 0 || s.stride_h != 1 || s.stride_w != 1 || s.dilation_h != 1 ||

@@ -1,7 +1,7 @@
 // encoded_conv: a convolution of one group with weights [O, KH * KW * C] in integers or indices, channels innermost,
-// whose numbers are decoded in every call.
+// decoded in every call.
 //
-// sparse_conv: the same with such a weight, of which the numbers that are not 0 are stored (sparse.h).
+// sparse_conv: the same with a weight stored without its zeros (sparse.h).
 #include <vector>
 
 #include "cpu/region.h"
@@ -10,7 +10,7 @@
 namespace hexane::cpu {
 namespace {
 
-// A weight that is stored as two operands, whose rows (out, kernel.. * in) are those of a matrix.
+// A weight that is stored as two operands, a matrix of rows (out, kernel.. * in).
 struct StoredWeight {
   int64_t kernel_h, kernel_w;
   int64_t window_shape[2], window_strides[2];  // of one pixel

@@ -69,7 +69,7 @@ struct PoolState {
   bool exclude_padding;
 };
 
-// ---- what is done to the elements of a window ----
+// ---- functions of the elements of a window ----
 
 template <class D>
 HWY_INLINE hn::Vec<D> load(D d, const float* from) {

@@ -156,7 +156,7 @@ def _is_given(again: Value, graph: Graph) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Slices:
-    """What a captured value's gradient is made of, where the body reads only slices of it, each at one index."""
+    """The parts of a captured value's gradient, if the body reads only slices of it, each at one index."""
 
     axis: int
     indices: list[Value]
@@ -168,10 +168,10 @@ class _Found:
     """The gradients of a step, in the body of the reverse loop."""
 
     body: _Body
-    states: dict[int, Value]  # by carried value: the gradient of what the step makes of it
+    states: dict[int, Value]  # by carried value: the gradient of its next value
     of_carried: Gradients
     of_captured: list[Value | _Slices | None]
-    kept: dict[int, Value]  # by carried value: what stands for the carried values before all steps
+    kept: dict[int, Value]  # by carried value: the carried values before each step, stacked
 
 
 class _Reverse:
@@ -305,7 +305,7 @@ class _Reverse:
 
 
 def _slices(results: Sequence[Value], captured: Sequence[Value]) -> dict[Value, list[Node]]:
-    """The captured floats of which the body reads only slices, one index at a time along one axis, and their reads."""
+    """The captured floats that the body reads only in slices, one index at a time along one axis, and these reads."""
     own = {v for v in captured if v.dtype.kind == "float" and v.node.op == "input"}
     reads: dict[Value, list[Node]] = {}
     other = set(results)
@@ -363,7 +363,7 @@ def _seeds(b: Builder, results: Sequence[Value], gradients: Sequence[Value | Non
 def _of_floats(
     values: Sequence[Value], held: frozenset[Value], seeds: Mapping[Value, Value], backward: Backward
 ) -> dict[Value, Value | None]:
-    """The gradients of those that are floats."""
+    """The gradients of the float values."""
     floats = list(dict.fromkeys(v for v in values if v.dtype.kind == "float"))
     return dict(zip(floats, backward(seeds, floats, held), strict=True))
 

@@ -1,4 +1,4 @@
-"""Measures what a device does: dispatch, peak rate, memory near the units, I/O, 8 bits."""
+"""Measures a device: dispatch, peak rate, memory near the units, I/O, 8 bits."""
 
 from hexane.bench.document import compare, differences, read
 from hexane.bench.probes import PROBES, PUBLISHED, Configuration, configurations

@@ -154,7 +154,7 @@ def _with_nan(node: Node, operands: list[Interval | None], interval: Interval) -
 
 
 def _written_out(node: Node) -> bool:
-    """True if it is folded as other ops, each of which rounds."""
+    """True if it is folded as its expansion, where every op rounds."""
     op = OPS[node.op]
     return op.expand is not None and not op.kernel and _float(node.types[0])
 

@@ -1,5 +1,5 @@
-"""The interval of each op's result from those of its operands, by the op's record where it is monotone. An op without a
-rule may be anything.
+"""The interval of each op's result from its operands' intervals, by the op's record where it is monotone. An op without
+a rule may be anything.
 
 Each rule holds for the op by itself and in any form that a chip's compiler may choose: fused with its neighbours,
 written in other ops, read from a table, or summed in another order.
@@ -95,7 +95,7 @@ def within(low: float, high: float) -> Rule:
     def rule(node: Node, operands: Operands) -> Interval:
         if all(x is None or (not x.overflowed and x.finite.all()) for x in operands):
             return _throughout(node, low, high, TABLE)
-        return unknown(node.types[0])  # what it makes of an infinity depends on who computes it
+        return unknown(node.types[0])  # devices differ on infinities
 
     return rule
 
@@ -327,7 +327,7 @@ def _by_winograd(node: Node, x: Interval, weight: Interval) -> tuple[Array, bool
 
     For the outputs 2j and 2j + 1 and their pixels d0 .. d3, and for three taps g0 .. g2:
 
-        d0 - d2  d1 + d2  d2 - d1  d1 - d3      of which 2j meets the first three, and 2j + 1 the last
+        d0 - d2  d1 + d2  d2 - d1  d1 - d3      2j reads the first three, and 2j + 1 the last
            g0    (g0 + g1 + g2) / 2   (g0 - g1 + g2) / 2   g2
 
     Both sides are rounded to fp16; a tap is counted as a little more, because fp16 may have it as a subnormal number.

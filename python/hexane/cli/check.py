@@ -63,7 +63,7 @@ MOST_NUMBERS = 12  # of nodes in an error
 
 
 class OwnDtype(str, Enum):
-    """--dtype: what is said of this CPU."""
+    """--dtype: for the report on this CPU."""
 
     AUTO = "auto"
 

@@ -101,7 +101,7 @@ def compress(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Store a model's weights in fewer bits; say for each layer the encoding, bytes, error, and what the chip does.
+    """Store a model's weights in fewer bits; list for each layer the encoding, bytes, error, and the chip's support.
 
     \b
     hexane compress net.onnx --target M4 -o net.mil

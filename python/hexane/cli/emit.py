@@ -53,7 +53,7 @@ class Compute(str, Enum):
 
 
 class Form(str, Enum):
-    """--format: what is written."""
+    """--format: the kind of file to write."""
 
     MIL = "mil"
     AIMODEL = "aimodel"
@@ -110,7 +110,7 @@ def emit(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Write what a chip computes of a model as MIL: model.mil and weights/weights.bin; or the model as a Core AI asset
+    """Write a chip's part of a model as MIL: model.mil and weights/weights.bin; or the model as a Core AI asset
     or a Core ML package.
 
     Where the engine computes several pieces, each is in a folder of its own: segment_0, segment_2. The rest is the

@@ -57,7 +57,7 @@ class Compressor:
 
 
 def functions_of(source: sources.Module, function: str | None, also: Iterable[str], given: Given) -> dict[str, Graph]:
-    """The functions to write: those of an asset or package under their names, or the selected one, or another model, as
+    """The functions to write: all of an asset or package under their names, or the selected one, or another model, as
     `main`; and further ones, NAME=MODEL."""
     if function is None and source.form in ("aimodel", "coreml"):
         graphs = _all_functions(source, given.read(source, every=True).shapes)

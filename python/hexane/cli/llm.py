@@ -68,7 +68,7 @@ def llm(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Say what a language model is, what memory it needs with each encoding, and how fast it is here.
+    """Describe a language model: its sizes, its memory with each encoding, and its speed here.
 
     \b
     hexane llm SmolLM2-135M-Instruct
@@ -78,8 +78,8 @@ def llm(
 
     With -o the folder gets a package with the functions prefill and decode, which share weights and the cache, a
     manifest, the tokenizer, and run.py for a Mac. Above 1 GiB of weights it gets several packages. Their logits are
-    compared with the model's before the folder appears. Tokens a second of this CPU are measured for a moment. Those
-    of chips are estimated.
+    compared with the model's before the folder appears. Tokens a second are measured for a moment on this CPU, and
+    estimated for chips.
 
     A folder of a text encoder (BERT, MiniLM, RoBERTa) gives the time of one text in place of tokens a second, and the
     ops that leave a chip's engine. `hexane embed` runs it. A folder of Whisper gives the times of its encoder and of a

@@ -33,8 +33,8 @@ class NamedShape(NamedTuple):
 
 
 class Precision(str, Enum):
-    """--dtype: what is stored between the ports; fp32: the model's own dtypes; bf16: those, with products in bf16;
-    auto: with those products in bf16 that are faster and keep the outputs within a tolerance."""
+    """--dtype: of the tensors between the ports. fp32: the model's own dtypes; bf16: the same, with products in bf16;
+    auto: bf16 only for products that get faster and keep the outputs within a tolerance."""
 
     FP32 = "fp32"
     FP16 = "fp16"
@@ -66,7 +66,7 @@ class Numerics(str, Enum):
 
 
 class Strategy(str, Enum):
-    """--strategy: what is done where whole tensors do not fit."""
+    """--strategy: how to keep within memory if whole tensors do not fit."""
 
     STREAM = "stream"
     STAGES = "stages"

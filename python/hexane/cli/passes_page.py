@@ -8,7 +8,7 @@ from hexane.passes.order import Pass
 
 
 def passes_in_order() -> str:
-    """A section on each row of `order.ORDER`: what the pass does, its pipelines, and why it stands there."""
+    """A section on each row of `order.ORDER`: the pass, its pipelines, and the reason for its place."""
     source = inspect.getsource(order).partition("ORDER = (\n")[2]
     rows = re.findall(r"((?: +# .*\n)*) +Pass\((\w+),", source)
     names = [name for _, name in rows]

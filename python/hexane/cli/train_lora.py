@@ -1,4 +1,4 @@
-"""`hexane train --lora`: the adapters asked for, and those of a run that is resumed."""
+"""`hexane train --lora`: the adapters asked for, or of a resumed run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

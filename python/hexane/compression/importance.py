@@ -13,8 +13,8 @@ from hexane.graph import Array, Graph, Node, Port, Value
 from hexane.ops import OPS, apply
 
 # So many rows count as seen before, in which each channel had the median of all: squares of few rows differ by chance,
-# and a channel that calibration leaves at 0 must not make its weights a free choice. The median of channels that are
-# not 0, since a mean would be that of the few with large numbers.
+# and a channel that calibration leaves at 0 must not make its weights a free choice. The median of the nonzero
+# channels, since a few large channels would decide a mean.
 ROWS_BEFORE = 8
 
 
@@ -27,8 +27,8 @@ def input_squares(graph: Graph, weights: Sequence[Weight]) -> Graph:
 
 
 def importance_of(graph: Graph, weight: Weight, squares: Sequence[Array]) -> Array | None:
-    """The importance of each input channel, those of all groups of a convolution one after the other, from what
-    `input_squares` gives for each calibration input. None where no channel is ever other than 0.
+    """The importance of each input channel, group after group of a convolution. squares: the results of
+    `input_squares`, one for each calibration input. None if all channels are 0 throughout.
 
     Raises Error for numbers that are not finite."""
     total = np.sum([one.astype(np.float64) for one in squares], axis=0)

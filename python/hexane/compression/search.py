@@ -113,7 +113,7 @@ def _best(possible: Sequence[Sequence[_Exchange]], room: int) -> list[_Exchange]
 def _best_pair(possible: Sequence[Sequence[_Exchange]], room: int) -> list[_Exchange]:
     """The two of different layers that save most together, with room for both; none where no two save anything."""
     ordered = sorted(chain.from_iterable(possible), key=lambda e: e.bytes)
-    leaders: list[tuple[_Exchange, ...]] = []  # of the first n: the one that saves most, and the best of another layer
+    leaders: list[tuple[_Exchange, ...]] = []  # of the first n: the best, and the best of another layer
     for e in ordered:
         known = {k.layer: k for k in sorted([*(leaders[-1] if leaders else ()), e], key=lambda k: k.saves)}
         leaders.append(tuple(sorted(known.values(), key=lambda k: -k.saves)[:2]))

@@ -23,10 +23,9 @@ _OPERANDS = {"conv": 1, "conv_transpose": 1, "linear": 1, "matmul": 1, "gather":
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """A weight: `node` reads it as `value`, whose numbers are those of the constant `whole`. axis: of its output
-    channels (those of a group of a transposed convolution), or of the rows of an embedding. input_axis: of its input
-    channels (those of a group of a convolution), or
-    of the columns."""
+    """A weight: `node` reads it as `value`, equal to the constant `whole`. axis: of its output channels (in a group of
+    a transposed convolution), or of the rows of an embedding. input_axis: of its input channels (in a group of a
+    convolution), or of the columns."""
 
     node: Node
     value: Value
@@ -41,7 +40,7 @@ class Weight:
 
     @property
     def bytes(self) -> int:
-        """As it is stored now, in fp16: what a chip's program and MIL have of it."""
+        """The size in fp16, as in a chip's program or in MIL."""
         return 2 * self.whole.type.size
 
 

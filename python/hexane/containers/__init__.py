@@ -1,4 +1,4 @@
-"""Containers of compiled programs, as Apple's compilers write them: what is in one, for `hexane info`.
+"""Containers of compiled programs, as Apple's compilers write them: their contents, for `hexane info`.
 
 Nobody could try these readers on a file of Apple's: they follow published descriptions, and are tested with files made
 here.

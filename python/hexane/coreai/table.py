@@ -21,7 +21,7 @@ REDUCTIONS = {"reduce_sum": "sum", "reduce_mean": "mean", "reduce_max": "max", "
 STEP_OF_REDUCTION = {"reduce_sum": "add", "reduce_prod": "mul", "reduce_max": "maximum", "reduce_min": "minimum"}
 STEP_OF_SCATTER = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum", "sub": "sub"}
 
-# Settings, by what the catalogue calls them.
+# Settings, by their names in the catalogue.
 GELU = {"gelu": 0, "gelu_tanh": 1}
 PADDING = {"wrap": 0, "constant": 1, "reflect": 2, "edge": 3}
 SCATTER = {"update": 0, "add": 1, "sub": 2, "mul": 3, "div": 4, "max": 5, "min": 6}

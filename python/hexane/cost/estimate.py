@@ -47,7 +47,7 @@ class Memory:
 @dataclass(frozen=True)
 class Estimate:
     """latency_us: of one call, from and to the caller's arrays: floor_us + copies_us + engine_us + host_us. engine_us:
-    the sum of the layers that compute, or of those that move data, whichever is larger. p10_us, p90_us: an 80 %
+    the sum of the computing layers, or of the layers that move data, whichever is larger. p10_us, p90_us: an 80 %
     interval for measured latencies of programs of this kind. measured_on: the product of the rates; extrapolated: it is
     another than asked for; source, status: of the rates. batched_us: of each of BATCH inputs in one call; None if the
     host computes as well. border_us: the part of copies_us between segments. energy_uj: of the engine only, latency_us
@@ -99,7 +99,7 @@ class Estimate:
 
 
 def estimate_program(program: Program, chip: Chip, own: RateFacts | None = None) -> Estimate:
-    """The cost of a call of a chip's program. own: rates by product; they replace those of `shared/cost.toml`."""
+    """The cost of a call of a chip's program. own: rates by product, in place of `shared/cost.toml`."""
     work, known = demand(program), calibration(chip, own)
     known = known if work.kind == "network" else replace(known, further=1.0)
     times = layer_times(work.layers, known)

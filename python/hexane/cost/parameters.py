@@ -71,8 +71,8 @@ class HostRates:
 
 
 def calibration(chip: Chip, own: RateFacts | None = None) -> Calibration:
-    """The measured rates of a product, or of the measured chip nearest to it. own: rates by product; they replace those
-    of `shared/cost.toml`."""
+    """The measured rates of a product, or of the measured chip nearest to it. own: rates by product, in place of
+    `shared/cost.toml`."""
     own = own or {}
     known = {name: rates_of(name) for name in measured()} | {name: plain(facts) for name, facts in own.items()}
     chosen = choose(chip, known)
@@ -140,7 +140,7 @@ def clock_of(target: str) -> Fact:
 
 
 def peak_ratio(chip: Chip, other: Chip) -> float:
-    """Cores times clock of a chip, divided by those of another. If a clock is unknown, both are left out."""
+    """The ratio of two chips' cores times clock. If a clock is unknown, both are left out."""
     clocks = (clock_of(chip.name).value, clock_of(other.name).value)
     cores = (chip.cores or 1) / (other.cores or 1)
     return cores if None in clocks else cores * clocks[0] / clocks[1]

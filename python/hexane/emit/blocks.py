@@ -19,8 +19,7 @@ _found: dict[bytes, bytes] | None = None
 
 @contextmanager
 def packing_once() -> Iterator[None]:
-    """While this lasts, what has been packed is found again: whoever tries which weights to pack packs the same ones
-    many times."""
+    """A cache of packed blocks: a search for the weights to pack tries the same ones many times."""
     global _found
     if _found is not None:
         yield

@@ -161,7 +161,7 @@ def _source(plan: PlanView, name: str, kernels: list[str], activations: list[str
 
 
 def _body_tables(bodies: Bodies) -> list[str]:
-    """The steps that have a body, with what it needs; the last row is no step."""
+    """The steps with a body, and its multipliers, shifts and biases; the last row is no step."""
     lines = []
     for i, kernel, body in bodies["dsp"].steps:
         if not isinstance(body, Body):

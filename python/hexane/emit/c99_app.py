@@ -139,7 +139,7 @@ def makefile(name: str, plan: PlanView, cmsis_nn: bool) -> str:
     return text.replace("NAME", name)
 
 
-# Memory of the parts: that of ARM's MPS boards, which emulators have; give those of yours.
+# Memory of the parts: of ARM's MPS boards, which emulators have. Users give their own part's.
 _MAKEFILE = """\
 # make                        the app for this machine, ./NAME
 # make check                  run it on golden/input.bin, laid out as its rows are, and compare with golden/output.bin

@@ -11,7 +11,7 @@ _ALIGNMENT = 16
 
 
 def room_bytes(body: bytes) -> int:
-    """What the plan of a body takes when it is loaded: its table of memories, and its arenas."""
+    """Memory of a loaded body: its `hx_net`, its table of memories, and its arenas."""
     spaces = PlanView(body).spaces
     own = sum(space.bytes + space.alignment for space in spaces if space.kind == "arena")
     return _ALIGNMENT + _NET_BYTES + _ALIGNMENT + _SPACE_BYTES * len(spaces) + own

@@ -201,7 +201,7 @@ class PlanView:
         return bodies
 
     def used(self) -> tuple[list[str], list[str]]:
-        """The kernels and activations that the steps need, and those of bodies. Raises Error for any that the runtime
+        """The kernels and activations that the steps and their bodies need. Raises Error for any that the runtime
         lacks."""
         kernels, activations = supported()
         layouts = {row["name"]: row["attrs"] for row in _core.kernels()}

@@ -14,8 +14,8 @@ from hexane.program.attrs import string_offsets
 
 
 def prepared(data: bytes) -> bytes:
-    """The plan with the weights of convolutions in the order in which the runtime reads them, channels innermost, those
-    of products of integers with the terms of a sum innermost, and without the names of layers, which it does not show.
+    """The plan with weights in the runtime's order, and without the names of layers, which it does not show.
+    Convolutions have channels innermost, integer products the terms of a sum.
 
     Only where weights lie changes, which their strides say; packed weights are packed again. Raises Error for a file
     that is no sound plan.

@@ -1,4 +1,4 @@
-"""Calibration inputs: those a program has, and those in files, of which one at a time is in memory."""
+"""Calibration inputs: arrays of a program, or files, read one at a time."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""What a function of a model takes and gives: its inputs, its outputs, and the inputs it has to be specialised by."""
+"""The signature of a model's function: its inputs, its outputs, and the inputs it has to be specialised by."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,8 +36,8 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """`optional` are inputs that an initializer gives a default: constants unless somebody gives them. results: what
-    the model says of its outputs' types, as far as it says something; empty where it does not."""
+    """`optional` are inputs that an initializer gives a default: constants unless somebody gives them. results: the
+    declared types of the outputs, if the model has any."""
 
     inputs: tuple[Input, ...]
     outputs: tuple[str, ...]

@@ -18,7 +18,7 @@ INSIDE = "model."  # in front of the names of a module that another one wraps
 def from_torch(model: Any, example_inputs: Any = None, *, params: str | None = None) -> Graph:
     """The graph of a torch.nn.Module in evaluation mode, or of a torch.export.ExportedProgram as it is.
 
-    example_inputs: what the module is called with, a tensor or a tuple; their shapes become the graph's. An
+    example_inputs: arguments of the module, a tensor or a tuple; their shapes become the graph's. An
     ExportedProgram has its own. Inputs are named after the parameters of `forward`, outputs after the operations they
     come from. Buffers that `forward` changes become states of their names (of shape (1,) where they are scalars);
     inputs are never written. params: which weights can be replaced and trained, by patterns of their names
@@ -108,7 +108,7 @@ def _rename_tied(initializers: Any, tied: Mapping[str, str]) -> None:
 
 def _name_hardtanh(graph: Any) -> None:
     """Makes an op of its own of each clip that torch exports for hardtanh and relu6, whose gradients at the ends are 0.
-    Those of clamp are 1."""
+    The gradients of clamp are 1 there."""
     for node in graph:
         if node.op_type == "Clip" and "aten.hardtanh" in node.metadata_props.get("pkg.torch.onnx.fx_node", ""):
             node.domain, node.op_type = TORCH, "hardtanh"

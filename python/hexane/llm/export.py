@@ -34,8 +34,8 @@ NEXT_TO = (
     "config.json", "generation_config.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json",
     "chat_template.jinja",
 )  # fmt: skip
-CHECKED = 8  # tokens that are decoded one by one after the prompt
-MOST_DISTANCE = 0.05  # relative, of logits in fp16 from those of the model in memory
+CHECKED = 8  # tokens decoded one by one after the prompt
+MOST_DISTANCE = 0.05  # relative, of logits in fp16 from the model's in memory
 PREFILL = 64
 
 

@@ -42,13 +42,13 @@ def load(
     local cache of Hugging Face, a GGUF file, a file of llama2.c, or a checkpoint of `hexane train`. context: tokens
     that a conversation may have. Each token attends to all of them, so a large context is slow. None: the model's
     largest, or `at_most`. compress: the encoding of weights, such as "int8" or "blockwise4:b32" (docs/compression.md),
-    or "auto": the fewest bits whose perplexity is at most 1.02 times that of the unchanged weights. For other modes the
+    or "auto": the fewest bits with a perplexity of at most 1.02 times the unchanged weights'. For other modes the
     limit is 1.1 times; `model.quality` has both numbers. None: the file's encoding. threads: see `hx.Options`.
     tokenizer: a file; None: the model's. lora: adapters, see `hx.train.read_adapter`. calibration: a file of text for
     the perplexity; None: a page of Hexane's own. force: do not measure encodings, except for "auto".
 
     Text encoders take `compress`, `threads`, `tokenizer` and `force`. Their encodings are judged by embeddings of a few
-    sentences: the cosine with those of the file's weights must be at least 0.98. Image encoders take `threads`,
+    sentences: the cosine with the file's own weights must be at least 0.98. Image encoders take `threads`,
     CLIP, SigLIP and Whisper `tokenizer` too.
 
     Raises Error for a model that cannot be read, for an encoding that changes the text too much, and for values out of

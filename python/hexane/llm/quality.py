@@ -106,8 +106,8 @@ def measured(
 def judged(
     config: LlamaConfig, weights: Weights, options: Options, asked: Compression, ids: Sequence[int]
 ) -> tuple[Weights, Quality]:
-    """The encoded weights. "auto" takes the first of `AUTO` whose perplexity is at most 1.02 times that of the
-    unchanged weights. Raises Error for another mode whose perplexity is above 1.1 times that."""
+    """The encoded weights. "auto" takes the first of `AUTO` whose perplexity is at most 1.02 times the unchanged
+    weights'. Raises Error for another mode with more than 1.1 times."""
     plain, _ = measured(config, weights, options, Choice("none", None, {}), ids)
     if asked != AUTOMATIC:
         reached, encoded = measured(config, weights, options, Choice(asked.mode, asked, {}), ids)

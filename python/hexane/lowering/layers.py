@@ -43,9 +43,9 @@ def lower(graph: Graph, target: Target) -> Graph:
     """relu(conv(%x, %w, %b))  ->  anec.neuron(anec.convolution(%x, %w, none, %b) {epilogue=(gain_offset(offset=3, ..))}) {mode=relu}
 
     Most ops are one layer; what depends on constants alone is a constant, but for weights that are stored quantised.
-    Those that the engine has no layer for are written with those it has; where the chip is known to write an op in a
-    form that changes results, the layer keeps the op's meaning and the form is recorded as a hazard. Raises Error for
-    an op that no layer computes.
+    Ops without a layer are written as ops with layers; where the chip is known to write an op in a form that changes
+    results, the layer keeps the op's meaning and the form is recorded as a hazard. Raises Error for an op that no layer
+    computes.
     """  # noqa: E501
     b = Layers()
 

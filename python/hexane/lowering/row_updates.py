@@ -31,7 +31,7 @@ class RowUpdate(NamedTuple):
 
 
 def row_update(node: Node) -> RowUpdate | None:
-    """What a node puts where, if the position is known at run time only; None for other nodes, and for all rows."""
+    """The row update of a node, if its position is known at run time only; None for other nodes, and for all rows."""
     if node.op == "write_state":
         result = _written(node)
     elif node.op in SCATTERS and node.attrs["mode"] == "update":

@@ -13,7 +13,7 @@ OPERATION = "op0"
 WEIGHTS = "weights.0"
 INTERLEAVE = 1
 MOST_ELEMENTS = 1 << 40
-# InputBatchSize is written BatchSize, the other axes with what they are of.
+# InputBatchSize is written BatchSize, the other axes with Input or Output in front.
 _SIZES = ("BatchSize", "Channels", "Depth", "Height", "Width")
 _SIZE_OF_TYPE = {"Float16": 2, "UInt16": 2, "Int8": 1, "UInt8": 1}
 
@@ -95,8 +95,8 @@ def _sizes(what: str, dims: Dims, batch: str = "") -> dict[str, int]:
 def read_plist(text: bytes, weights: bytes = b"") -> Netplist:
     """The netplist of a property list, XML or binary, with one network and one procedure, and the bytes of its weights.
 
-    Raises Error, which names the place, for what is no netplist of version 1.0.10, for units and parameters that are
-    not known, for wires that lead nowhere or back, and for constants beyond the weights.
+    Raises Error, which names the place, for anything but a netplist of version 1.0.10, for unknown units and
+    parameters, for wires that lead nowhere or back, and for constants beyond the weights.
     """
     top = _loaded(text)
     r = _Reader(weights)

@@ -68,7 +68,7 @@ def typed(attr: Attr) -> Attr:
 
 
 SLOTS = Attr("slots", ())
-CHAIN_ATTRS = ("epilogue", "rounds")  # they say what follows the op; its own rules do not get them
+CHAIN_ATTRS = ("epilogue", "rounds")  # of the steps after the op; its own rules do not get them
 
 
 def finite(*names: str) -> Callable[..., None]:

@@ -15,7 +15,7 @@ import numpy as np
 from hexane.errors import Error
 
 Array = Any
-LIMIT = 1 << 62  # what the kernel takes
+LIMIT = 1 << 62  # of the kernel
 
 # The integer that n / d becomes, of integers.
 ROUNDINGS: dict[str, Callable[[Any, int], Any]] = {

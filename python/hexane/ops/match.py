@@ -18,8 +18,8 @@ Bound = Mapping[str, Value]  # the values bound to the names of a pattern
 @dataclass(frozen=True, slots=True, eq=False)
 class Pattern:
     """ops: one of these makes the value; None: any. alone: it has one reader. fits: a further condition on the value
-    and the bound names. parts: its inputs; none: any. swaps: their order is free. options: alternatives, one of which
-    must match."""
+    and the bound names. parts: its inputs; none: any. swaps: their order is free. options: alternatives; one must
+    match."""
 
     ops: frozenset[str] | None = None
     name: str = ""

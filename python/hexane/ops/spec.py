@@ -64,35 +64,35 @@ class Op:
     kernel_form. layer: which layer of a netplist an engine's op is, by whose rules it is checked.
 
     shape(*input_shapes, **attrs) -> the output's shape, or a list of shapes where there are several outputs.
-    dtype(*input_dtypes, **attrs) -> the output's dtype (a list where they differ); it refuses what the op does not
-    take. check: functions (types, attrs) that raise Error. ref(*arrays, **attrs): the meaning, in NumPy.
+    dtype(*input_dtypes, **attrs) -> the output's dtype (a list where they differ); it refuses dtypes that the op does
+    not take. check: functions (types, attrs) that raise Error. ref(*arrays, **attrs): the meaning, in NumPy.
     canonical(types, attrs) -> attrs in their one form (axes counted from the front, pads on every side). kernel: name
-    of the CPU kernel; expand(b, *values, **attrs) writes it as other ops: all of them, or, beside a kernel, those of
-    dtypes that neither it nor a wider row of it takes. view: the result is the first input's memory under other strides
-    (NumPy says which, through ref). layout: how the op moves to channels last, see passes/layout/channels_last.py.
-    epilogue: its kernel takes epilogue slots, and their operands after the named inputs: an attribute of its kernel
-    form; those of engine layers are of another kind, see ops/slots.py.
+    of the CPU kernel; expand(b, *values, **attrs) writes it as other ops: all of them, or, with a kernel, for dtypes
+    that neither it nor a wider row of it takes. view: the result is the first input's memory under other strides (NumPy
+    says which, through ref). layout: how the op moves to channels last, see passes/layout/channels_last.py. epilogue:
+    its kernel takes epilogue slots, and their operands after the named inputs: an attribute of its kernel form; engine
+    layers have slots of another kind, see ops/slots.py.
 
-    Traits are what passes ask of an op in place of its name. They do nothing with an op that does not say what they
-    need. elementwise: each element of the result depends on one element of each input, broadcast. commutative: the two
-    inputs may change places. moves: the inputs whose elements are all that the result consists of, bit for bit. The
-    other inputs and the attributes alone decide which one goes where. updates: for each output the input that it is the
-    next version of, element by element, in whose memory the kernel may write it. fills: there are other elements, too,
-    which an attribute or the op gives. picks: the result consists of elements of the first input, chosen by order.
+    Traits are what passes ask of an op in place of its name. They leave an op without the trait alone. elementwise:
+    each element of the result depends on one element of each input, broadcast. commutative: the two inputs may change
+    places. moves: the inputs whose elements are all that the result consists of, bit for bit. The other inputs and the
+    attributes alone decide which one goes where. updates: for each output the input that it is the next version of,
+    element by element, in whose memory the kernel may write it. fills: there are other elements, too, which an
+    attribute or the op gives. picks: the result consists of elements of the first input, chosen by order.
     product(scale, weight's shape, **attrs): of an op that adds up products of its first two inputs, x and weight. Gives
-    the scale of each output channel (see `match.channel_axis`) in a shape that broadcasts over the weight. padding:
-    what the attribute `pad` puts around x. not_negative: no element of a float result is below 0. results: attributes
-    that are values which the result may have. lengths: how valid lengths pass, see ops/valid_lengths.py.
+    the scale of each output channel (see `match.channel_axis`) in a shape that broadcasts over the weight. padding: the
+    value that the attribute `pad` puts around x. not_negative: no element of a float result is below 0. results:
+    attributes that are values which the result may have. lengths: how valid lengths pass, see ops/valid_lengths.py.
 
     ragged(attrs) -> for each output, the axis along which only so much is valid as the last output says, or None.
     stored(array, **attrs): what ref and epilogue give, as the kernel stores it (None: the same, in the output's dtype).
     onnx: ONNX ops that mean exactly this, attributes by name.
 
     grad(b, node, *gradients of the outputs) -> the gradients of the inputs, see ops/gradients/rule.py. An op with an
-    expansion needs none: it is differentiated as what it expands to. expand_for_gradients: another expansion for that,
-    like `expand`. no_grad: why an op with results of floats has neither. host: why the engine gets no such op, though
-    it could compute what it expands to. every_call: it is computed in every call, also where its operands are
-    constants: the result would take more memory.
+    expansion needs none: its expansion is differentiated. expand_for_gradients: another expansion for that, like
+    `expand`. no_grad: why an op with results of floats has neither. host: why the engine gets no such op, though it
+    could compute the expansion. every_call: it is computed in every call, also where its operands are constants: the
+    result would take more memory.
     """
 
     name: str
@@ -107,7 +107,7 @@ class Op:
     check: tuple[Callable[..., None], ...] = ()
     canonical: Callable[..., dict[str, Any]] | None = None
     kernel: str = ""
-    kernel_attrs: Callable[..., dict[str, Any]] | None = None  # (types, attrs) -> what the kernel's struct holds
+    kernel_attrs: Callable[..., dict[str, Any]] | None = None  # (types, attrs) -> fields of the kernel's struct
     expand: Callable[..., Any] | None = None
     view: bool = False
     layout: str = ""

@@ -98,7 +98,7 @@ def with_lengths(graph: Graph) -> Graph:
 
 
 def whole(x: Value, sources: tuple[str, ...] = ()) -> Value:
-    """x with 0 in the place of what is not valid; the result is valid as a whole."""
+    """x with 0 after its valid part; the result is valid as a whole."""
     length = length_of(x)
     if length is None:
         return x

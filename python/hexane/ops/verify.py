@@ -1,4 +1,4 @@
-"""Checks that every node of a graph is what its record allows. Shares no code with the passes that made the graph."""
+"""Checks every node of a graph against its record. Shares no code with the passes that made the graph."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -18,8 +18,8 @@ GraphLevel = Literal["user", "lowering", "kernel", "engine"]  # "lowering": on t
 
 STATE_OPS = ("write_state",)  # that are the same at every level: states are written in place
 
-_sound: "WeakSet[Node]" = WeakSet()  # nodes never change, and most are those of the graph before
-_sound_kinds: set[object] = set()  # what `_check_node` looks at, but for leaves, of nodes of all graphs
+_sound: "WeakSet[Node]" = WeakSet()  # nodes never change, and most are in the graph before, too
+_sound_kinds: set[object] = set()  # all that `_check_node` looks at, of nodes of all graphs; no leaves
 MOST_KINDS = 1 << 16
 
 
@@ -32,9 +32,9 @@ def level_of(graph: Graph) -> GraphLevel:
 def verify(graph: Graph, level: GraphLevel, target: Target) -> None:
     """Raises Error naming the node that does not belong into a graph of this level.
 
-    Types are what the record infers, attributes are known and in their one form, operands as many as it takes; slots do
-    what kernels can; at the level of kernels, the target has them and they read the order of axes; at that of the
-    engine, all are its layers. Ports and updates make sense.
+    The record infers the same types; attributes are known and canonical; the number of operands is right; kernels
+    support the slots. At the level of kernels, the target has each and it reads the order of axes; at the engine's
+    level, all nodes are its layers. Ports and updates make sense.
     """
     for node in graph.nodes:
         try:

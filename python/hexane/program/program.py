@@ -155,7 +155,7 @@ class Program:
     next value, computed by a device; they change places after each call. spans: the range of steps in which a buffer
     lives in each loop, if it carries nothing between iterations. blocks: by their first steps. repeated:
     multiply-accumulates computed more than once, in stripes of columns. spaces: the memories of the buffers, preferred
-    ones of a kind first: those of the target, and those that planning adds or limits. runtime: runs the steps
+    ones of a kind first: the target's memories, and others that planning adds or limits. runtime: runs the steps
     (hx.Memory)."""
 
     graph: Graph

@@ -83,9 +83,9 @@ def mse(histogram: Histogram, steps: int, percentile: float) -> Ends:
 
 
 def unseen(histogram: Histogram) -> Array:
-    """Numbers that calibration has not shown: one beyond each end, in equal parts. By how much is as for an exponential
-    tail: its mean is that of what the outermost sqrt(n) of n numbers exceed the least of them by, so that an end where
-    many numbers are equal, as of a Clip, stays where it is."""
+    """Numbers that calibration has not shown: one beyond each end, in equal parts. Its distance from the end follows an
+    exponential tail. The tail's mean is the mean excess of the outermost sqrt(n) of n numbers over the least of them.
+    So an end with many equal numbers, as of a Clip, stays where it is."""
     numbers = [np.empty(0)]
     for side, end in ((1, histogram.high), (-1, histogram.low)):
         outward = side * histogram.centres[::-side]  # outermost first
@@ -100,9 +100,8 @@ def unseen(histogram: Histogram) -> Array:
 
 
 def entropy(histogram: Histogram, steps: int, percentile: float) -> Ends:
-    """The ends, both drawn in alike, for which what the integers say of the distribution differs least from it: the
-    relative entropy of the counts within the ends, those beyond counted at the ends, and of these counts shared evenly
-    among the bins of each integer that are not empty."""
+    """The ends, both drawn in alike, with the least relative entropy between two histograms: the numbers clamped to the
+    ends, and the integers, each with its count within the ends shared evenly among its bins that are not empty."""
     if not histogram.counts.any():
         return histogram.low, histogram.high
     edges = np.linspace(histogram.low, histogram.high, BINS + 1)

@@ -85,7 +85,7 @@ def _change(entry: "Entry", chip: Chip, left: Container[str]) -> str | None:
     verdict, sources = entry.verdict, entry.node.sources
     has_part = not sources or any(source in left for source in sources)
     if verdict.verdict == "native" or (verdict.verdict == "oversize" and not has_part):
-        return None  # the pieces of what is oversize come from an op before it
+        return None  # the pieces of an oversize op come from an op before it
     if not verdict.runs:
         return verdict.change
     large = border_of(entry.node, chip) if verdict.form and has_part else ""

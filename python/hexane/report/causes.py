@@ -39,14 +39,14 @@ from hexane.validate.hazards import hazard
 SAMPLES = 16  # elements of a product that are looked at one by one
 HEADROOM = LIMIT / 2
 MOST_PARTS = 8  # into which a report advises to split a product
-MOST_IN_FRONT = 8  # layers whose products are scaled together with those of the layer
+MOST_IN_FRONT = 8  # layers whose products are scaled together with the layer's
 ORDINALS = {2: "second", 4: "fourth", 8: "eighth"}
 
 
 class Cause(NamedTuple):
     """kind: slice, overflow, vanished, winograd, dropped, rounding, table, reduction, q31, fp16, magnified or
-    accumulated. where: the op of the program; evidence: what the numbers of this run show; change: what to do about it,
-    which was tried where it changes numbers."""
+    accumulated. where: the op of the program; evidence: from the numbers of this run; change: the remedy, which was
+    tried if it changes numbers."""
 
     kind: str
     where: str
@@ -57,7 +57,7 @@ class Cause(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """A program and what its values were. chip: None for the model in its own dtypes. layers: by the number of the
+    """A program and the values of a run. chip: None for the model in its own dtypes. layers: by the number of the
     user's node. outputs: by name. again: runs another graph, whose taps are set, on the same target and inputs. watch:
     runs the program with other results of its steps. feeds: the inputs by name."""
 
@@ -138,7 +138,7 @@ class _Pair:
         graph = changed(tapped(self.graph), nodes, change)
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # those of the network were given before
+                warnings.simplefilter("ignore", UserWarning)  # the network's warnings were given before
                 own = run.again(graph)
                 beside = other if other.chip is None else other.again(graph)
             after = difference(own.array(self.number), beside.array(self.number))
@@ -148,8 +148,8 @@ class _Pair:
 
 
 def cause_of(graph: Graph, number: int, a: Run, b: Run, exact: bool = False) -> Cause:
-    """Why the layer differs between two runs, of which the first is a chip's. exact: what the layer reads is exact in
-    the first run, so that no op in front of that counts."""
+    """Why the layer differs between two runs, the first of a chip. exact: the layer's operands are exact in
+    the first run, so that no op in front of it counts."""
     parts = {run.name: _part(run, number, a.layers.keys() & b.layers.keys()) for run in (a, b)}
     node, arrays, pair = graph.nodes[number], (a.array(number), b.array(number)), _Pair(graph, number, a, b)
     if result := _slice(node, a, b):

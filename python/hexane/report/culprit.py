@@ -128,8 +128,8 @@ FEW = 2.0**-8  # relative error of a number that has lost its digits
 @dataclass(frozen=True, eq=False, slots=True)
 class Blame:
     """The op whose result needs more than fp16. kind: overflow, vanished or cancelled. index: the first such element,
-    or the one that is furthest off; exact, stored: its value, and its value in fp16. before, after: the relative L2
-    error of the layer without and with the op's exact result."""
+    or the worst; exact, stored: its value, and its value in fp16. before, after: the relative L2 error of the layer
+    without and with the op's exact result."""
 
     node: Node
     kind: str

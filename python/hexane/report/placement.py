@@ -10,7 +10,7 @@ from hexane.program import Segment
 from hexane.stages.segments.program_size import program_bytes, weights_of
 from hexane.targets.placement import placement
 
-LEAST_OPS = 100  # of a network that is no example: the one that was seen has 217
+LEAST_OPS = 100  # of a network that is no mere example: the reported one has 217
 
 
 def doubts(segments: Sequence[Segment]) -> tuple[str, ...]:

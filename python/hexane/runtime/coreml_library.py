@@ -95,9 +95,9 @@ class CoreMLPort:
 
 @dataclass(frozen=True, slots=True)
 class PlannedOp:
-    """What Core ML plans for an operation: its operator ("ios16.relu"), the name of its first result, the preferred
-    device ("cpu", "gpu", "ne"; "" where Core ML says none, as of constants), those that support it, and its estimated
-    share of the model's cost, None where Core ML says none."""
+    """Core ML's plan for an operation: its operator ("ios16.relu"), the name of its first result, the preferred device
+    ("cpu", "gpu", "ne"; "" without one, as for constants), all supported devices, and its estimated share of the
+    model's cost, None without one."""
 
     op: str
     output: str

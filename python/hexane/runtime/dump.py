@@ -8,7 +8,7 @@ from hexane.errors import Error
 from hexane.graph import Graph
 from hexane.program import Program
 
-_FILE = re.compile(r"\d{2,3}-[a-z]+[a-z0-9_-]*\.txt")  # what a dump writes
+_FILE = re.compile(r"\d{2,3}-[a-z]+[a-z0-9_-]*\.txt")  # files of a dump
 
 
 class Dump:

@@ -88,7 +88,7 @@ class OnEngine:
     warm: bool = True  # programs that the system keeps are not compiled again
     made: list["_core.MadeProgram"] = field(default_factory=list)
     shared: dict[tuple[str, bytes], _core.DeviceProgram] = field(default_factory=dict)  # by text and weights
-    written: dict[Hashable, tuple[Mil, _core.DeviceProgram]] = field(default_factory=dict)  # by what a graph says
+    written: dict[Hashable, tuple[Mil, _core.DeviceProgram]] = field(default_factory=dict)  # by a graph's contents
 
     def __call__(self, piece: Graph) -> Graph:
         """graph (%x) .. return y=relu(%1)  ->  graph (%x) .. return y=ane.program(%x, param w)

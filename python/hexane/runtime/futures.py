@@ -31,7 +31,7 @@ class Submits:
         return worker.submit(self, *args, **kwargs)
 
     def _end_worker(self) -> None:
-        """Cancels calls that have not begun, and waits for the one that runs."""
+        """Cancels calls that have not begun, and waits for the running one."""
         with self._starting:
             worker, self._worker = self._worker, None
         if worker is not None and worker[0] == os.getpid():

@@ -54,9 +54,7 @@ def emit_pieces(graph: Graph, chip: Chip) -> tuple[Graph, tuple[Piece, ...]]:
     return graph.decided(*said, *budget(graph.name, len(programs))), tuple(pieces)
 
 
-Named = tuple[
-    Graph, dict[str, Value], dict[str, Value]
-]  # a segment's graph, and what its inputs and outputs are by name
+Named = tuple[Graph, dict[str, Value], dict[str, Value]]  # a segment's graph, its inputs and its outputs by name
 
 
 def named_pieces(

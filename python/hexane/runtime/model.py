@@ -34,8 +34,8 @@ def no_params(names: Iterable[str]) -> str:
 class Model(Context):
     """A program that is ready to run, with fixed shapes.
 
-    Calls from several threads run at the same time, up to `contexts` of the options; those of a model with states, or
-    on an engine, and bound calls run one after the other. It has the states and memory of its own first context;
+    Calls from several threads run at the same time, up to `contexts` of the options. Bound calls, and calls of a model
+    with states or on an engine, run one after the other. It has the states and memory of its own first context;
     `context` makes others.
     """
 
@@ -183,7 +183,7 @@ class Model(Context):
     def save(self, path: str | os.PathLike[str], *, states: str = "initial") -> None:
         """Writes the plan to a file: the params as they are now, and the states as they are at first.
 
-        So a loaded model computes what this one does, and starts as a fresh one. With states="now" the file has the
+        So a loaded model computes the same, and starts as a fresh one. With states="now" the file has the
         states as they are, and a loaded model goes on where this one is; `reset_state` then leads back to there.
 
         A failure, or the end of the process, leaves the old file as it was: PATH.part is written first. A link is

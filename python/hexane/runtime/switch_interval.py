@@ -43,7 +43,7 @@ def _put_back() -> None:
 
 
 def _after_fork() -> None:
-    """The child has none of the threads that compile, but maybe the one that forked."""
+    """The child has none of the compiling threads, except perhaps the forking one."""
     global _lock, _users
     _lock = Lock()
     if _users:

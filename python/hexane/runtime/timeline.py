@@ -88,8 +88,8 @@ def peak(program: Program) -> int:
 
 
 def floor(program: Program) -> int:
-    """Bytes that every plan of these steps needs, however they are cut and placed: those of the one step that needs
-    most for a pixel of its result where columns may be cut, else for a row. A result that may overwrite its operand
+    """A lower bound of the bytes of every plan of these steps, however they are cut and placed: the largest need of one
+    step, for a pixel of its result if columns may be cut, else for a row. A result that may overwrite its operand
     counts once with it."""
     program = by_rows(program)
     return max((_least(StepRows(step, program), program) for step in program.steps), default=0)

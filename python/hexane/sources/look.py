@@ -17,8 +17,8 @@ MOST_NAMES = 10_000  # of a folder
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """value: what was given. path: None for an object. function: after a # in the path. start: the first bytes of a
-    file or of bytes; size: of all of them. names: what is in a folder or in a zip."""
+    """value: the given path or object. path: None for an object. function: after a # in the path. start: the first
+    bytes of a file or of bytes; size: of all of them. names: of the files in a folder or in a zip."""
 
     value: Any
     path: Path | None = None

@@ -43,7 +43,7 @@ class Function:
         return self.describe()
 
     def usual_shapes(self, given: Iterable[str] = ()) -> dict[str, tuple[int, ...]]:
-        """The shapes that the model names for inputs with free dims, but those that are given."""
+        """The shapes that the model names for inputs with free dims, except given ones."""
         if not self.is_open:
             return {}
         named = set(given)

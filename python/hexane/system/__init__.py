@@ -1,1 +1,1 @@
-"""What the process and the machine give: limits, logs, forks, large pages, the C99 runtime as a library."""
+"""Services of the process and the machine: limits, logs, forks, large pages, the C99 runtime as a library."""

@@ -20,7 +20,7 @@ _ROWS = 1  # the axis of rows
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """Why the runtime does not take a plan: a row of a section ("steps"), the name there of a kernel, tensor or memory,
-    or "", and what is wrong."""
+    or "", and the fault."""
 
     status: str
     section: str
@@ -63,7 +63,7 @@ def row_kernels() -> frozenset[str]:
     library = own_library()
     names = _names(library.hx_shared_kernel)
     result = {name for i, name in enumerate(names) if library.hx_shared_cuts(i) >> _ROWS & 1}
-    if "unary" in result:  # of which each activation is one
+    if "unary" in result:  # includes each activation
         result |= {*_names(library.hx_shared_activation)}
     return frozenset(result)
 

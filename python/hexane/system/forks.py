@@ -1,4 +1,4 @@
-"""What a process does around a fork. Systems without fork (Windows) have no `os.register_at_fork`."""
+"""Calls functions around a fork. Systems without fork (Windows) have no `os.register_at_fork`."""
 
 import os
 from collections.abc import Callable

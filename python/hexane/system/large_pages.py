@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_SMALL = 1 << 16  # bytes; what is smaller comes from the heap
+_SMALL = 1 << 16  # bytes; smaller arrays come from the heap
 _BLOCK = 8 << 20
 _LINE = 64
 
 
 class LargePages:
-    """Arrays that are not set to anything. What is larger than half a block has memory of its own."""
+    """Arrays that are not set to anything. Arrays larger than half a block have memory of their own."""
 
     def __init__(self) -> None:
         self._block = np.empty(0, np.uint8)

@@ -1,4 +1,4 @@
-"""The logger "hexane": what a server wants to know of models that run. It says nothing unless its user asks.
+"""The logger "hexane": events of running models, for servers. It says nothing unless its user asks.
 
 logging.basicConfig(level=logging.INFO)
 """

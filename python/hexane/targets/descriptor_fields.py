@@ -18,8 +18,8 @@ BITS = 8 * BYTES
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """`bits` bits of a register, from the lowest one, `bit`, on. word: of its block. offset: that of the
-    word in a descriptor, in bytes; None if no source places the block. note: the evidence against a disputed one."""
+    """`bits` bits of a register, from the lowest one, `bit`, on. word: of its block. offset: of the word in a
+    descriptor, in bytes; None if no source places the block. note: the evidence against a disputed one."""
 
     version: int
     block: str

@@ -26,8 +26,8 @@ ITEM = FP32.bits // 8
 
 
 class AllReduce:
-    """Adds the sums to a step, and has their `programs`, for `compile_with_programs`. failed: what the last call of one
-    has raised."""
+    """Adds the sums to a step, and has their `programs`, for `compile_with_programs`. failed: the exception of the last
+    failed call."""
 
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks

@@ -42,7 +42,7 @@ def xavier_normal(shape: Sequence[int], seed: int, gain: float = 1.0) -> Array:
 def kaiming_uniform(
     shape: Sequence[int], seed: int, fan: Fan = "in", nonlinearity: str = "relu", slope: float = 0.01
 ) -> Array:
-    """He's uniform in [-a, a], a = gain * sqrt(3 / fan). fan "in" keeps the variance of the values, "out" that of the
+    """He's uniform in [-a, a], a = gain * sqrt(3 / fan). fan "in" keeps the variance of the values, "out" of the
     gradients. nonlinearity, slope: of `gain`. torch.nn.Linear and Conv use `leaky_relu` with slope sqrt(5)."""
     return _uniform(shape, seed, _kaiming(shape, fan, nonlinearity, slope) * sqrt(3))
 

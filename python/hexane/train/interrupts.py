@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM between two batches, not inside one: what is counted, logged and saved stays one and the same."""
+"""Ctrl-C and SIGTERM between two batches, not inside one: counts, log and checkpoint stay consistent."""
 
 import signal
 import threading

@@ -1,4 +1,4 @@
-"""What the time of a training step goes to: the engine, and this CPU's products, updates, other work and waiting."""
+"""The time of a training step by its use: the engine, and this CPU's products, updates, other work and waiting."""
 
 from hexane import _core
 from hexane.ops.records.optimizers import OPS as OPTIMIZERS

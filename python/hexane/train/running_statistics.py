@@ -1,4 +1,4 @@
-"""What the running statistics of batch norms are after a step."""
+"""The running statistics of batch norms after a step."""
 
 from hexane.build import Tensor
 from hexane.errors import Error
@@ -9,9 +9,9 @@ STATISTICS = {1: "mean", 2: "variance"}  # the input of batch_norm_training, and
 
 
 def moved_statistics(loss: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """(param, what it becomes) for the running statistics that the loss's batch norms in training have.
+    """(param, its next value) for the running statistics of the loss's batch norms in training.
 
-    Where several batch norms share one, each begins with what the one before it has left.
+    If several batch norms share one, each begins with the result of the one before.
 
     Raises Error for a running statistic that is no param, and for one that is both mean and variance.
     """

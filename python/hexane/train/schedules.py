@@ -47,7 +47,7 @@ def steps(lr: float, every: int, factor: float = 0.1) -> Schedule:
 
 
 def as_schedule(given: "Schedule | float") -> Schedule:
-    """A number is a constant schedule. Raises Error for what is neither."""
+    """A number is a constant schedule. Raises Error for anything but a number or a schedule."""
     if callable(given):
         return given
     if isinstance(given, bool) or not isinstance(given, (int, float)):

@@ -1,4 +1,4 @@
-"""The inference of what was trained."""
+"""The graph of trained params for inference."""
 
 from collections.abc import Mapping
 

@@ -45,11 +45,10 @@ class Trainer:
 
     loss, params, optimizer, clip, clip_value, accumulate, loss_scale, guard, notes: see `hx.train.step`.
     metrics: tensors by name that an evaluation averages, such as an accuracy; the loss is always included. folder:
-    receives `log.jsonl` and `checkpoint.hxc`; None: nothing is written. options: of `hx.compile`; threads: those of the
-    options. programs, variant: for a chip, the step is cut into programs; see `hx.train.on_engine`.
-    communicator: of the processes that train together: mpi4py's `MPI.COMM_WORLD`, or an object with its buffer methods.
-    Each process has a Trainer and batches of its own rows; updates use the mean of their gradients. Only rank 0 writes
-    to the folder.
+    receives `log.jsonl` and `checkpoint.hxc`; None: nothing is written. options: of `hx.compile`; threads: replaces the
+    options'. programs, variant: for a chip, the step is cut into programs; see `hx.train.on_engine`. communicator: of
+    the processes that train together: mpi4py's `MPI.COMM_WORLD`, or an object with its buffer methods. Each process has
+    a Trainer and batches of its own rows; updates use the mean of their gradients. Only rank 0 writes to the folder.
 
     Raises Error as `step` and `compile` do, and with a communicator for a loss with dropout or batch norms.
     """
@@ -137,8 +136,8 @@ class Trainer:
         `evaluation`, as `evaluation.NAME`. watch: a function called after each batch; it returns more numbers for the
         entry, by name. checkpoint_every: batches between checkpoints in the folder. A checkpoint is also written at
         the end, and on Ctrl-C or SIGTERM, which ends the process with code 143 unless the program handles it.
-        resume: go on from the folder's checkpoint, if there is one. With the same batches, weights and log equal those
-        of an uninterrupted run, bit for bit. progress: a line on stderr; None: on a terminal only. tokens: trained
+        resume: go on from the folder's checkpoint, if there is one. With the same batches, weights and log are the same
+        as without the interruption, bit for bit. progress: a line on stderr; None: on a terminal only. tokens: trained
         tokens in a batch, for the entries (`tokens`) and the line. trace: a file for the last batch of this call as a
         Chrome trace, with lanes for this CPU and the engine. sample: a function that generates a text with the current
         params, or returns None if it cannot. It is called after every `sample_every` batches; its text goes to stderr

@@ -1,4 +1,4 @@
-"""What a large loss scale may do to convolutions on chips whose slices inside a row make large numbers infinite.
+"""The risk of a large loss scale for convolutions, on chips whose slices inside a row make large numbers infinite.
 
 The gradient of a weight that is wider than one is made of slices that begin inside a row. Chips of family A13 turn
 numbers above 4094 in these into infinity (`hazards.width_slice_limit`), and a loss scale makes the backward pass large.

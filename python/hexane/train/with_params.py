@@ -70,7 +70,7 @@ def _trainable(graph: Graph, pattern: str) -> Trainable:
 
 
 def _statistics(batch_norm: Node) -> list[Node]:
-    """What its mean and variance are, before they are cast."""
+    """The nodes of its mean and variance, before any cast."""
     nodes = []
     for value in batch_norm.inputs[1:3]:
         assert value is not None

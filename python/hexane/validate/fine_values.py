@@ -261,7 +261,7 @@ def _beside(node: Node, fine: Mapping[Value, Fine], gains: Mapping[Value, float]
 
 
 def _shared(node: Node, gains: Mapping[Value, float]) -> Fine | None:
-    """What a product makes of operands that share a tiny factor: (%x * 2^-8) * (%y * 2^-9)."""
+    """The result of a product whose operands all have a small factor: (%x * 2^-8) * (%y * 2^-9)."""
     shares = [gains.get(v, 1.0) for v in node.inputs if v is not None and _is_share(node, v, gains)]
     size = float(np.prod(shares)) ** (2 if node.op == "square" else 1)
     return Fine(size, True, None) if len(shares) == len(node.inputs) and size < FEW_DIGITS else None

@@ -96,7 +96,7 @@ def _of(value: Value) -> tuple[bool, bool]:
 
 def _lost(size: Array, largest: float) -> bool:
     """Beyond the largest number a constant would become that (`to_fp16`), a reciprocal infinite. A single number does
-    not vanish either: what is far below fp16 would be far too large."""
+    not vanish either: a number far below fp16 would become far too large."""
     numbers = size[np.isfinite(size) & (size > 0) & (size <= INVERTED)]
     with np.errstate(over="ignore"):
         same = numbers.astype(np.float16).astype(np.float64) == numbers

@@ -28,7 +28,7 @@ from hexane.validate.small_constants import INVERTED
 # Ops that are monotone in each operand, so that their ends are at its ends.
 MONOTONE = ("add", "sub", "mul", "neg", "relu", "clip", "maximum", "minimum", "round", "floor", "ceil")
 SIZES = ("abs", "square")
-PICKS = ("cast", "select", "reduce_max", "reduce_min", "reduce_mean")  # results are between those of the operand
+PICKS = ("cast", "select", "reduce_max", "reduce_min", "reduce_mean")  # results are between the operand's numbers
 BY_CONSTANTS = ("dequantize", "batch_norm")  # monotone in x, where the other operands are constants
 PRODUCTS = ("quantized_conv", "quantized_matmul")
 NEAR_1 = 16.0  # computed numbers are near 1 within this factor
@@ -102,7 +102,7 @@ def wide_factors(nodes: Sequence[Node], counts: Mapping[Value, int]) -> dict[int
 
 
 class _Wide(NamedTuple):
-    """What the host has to compute, and what of it by its own constants."""
+    """Reasons for the host to compute a node, by id. factors: reasons by constants alone."""
 
     found: dict[int, str]
     factors: dict[int, str]
@@ -117,7 +117,7 @@ def _walk(nodes: Sequence[Node], may_leave: Callable[[Node], bool], counts: Mapp
     counts = counts or Counter(v for node in nodes for v in node.inputs if v is not None)
     reasons: dict[int, str] = {}
     factors: dict[int, str] = {}
-    limited = {node.inputs[0] for node in nodes if node.op == "quantize"}  # which ends what is beyond its integers
+    limited = {node.inputs[0] for node in nodes if node.op == "quantize"}  # which saturates
     for node in nodes:
         wide = next((v for v in node.inputs if v is not None and _reads_wide(v, known)), None)
         if wide is not None and may_leave(node):
@@ -164,7 +164,7 @@ def _keeps_size(node: Node) -> bool:
 
 
 def _is_gated(node: Node) -> bool:
-    """True for a product of two computed tensors of one shape, %x * sigmoid(%x), of which neither is a reciprocal."""
+    """True for a product of two computed tensors of one shape, %x * sigmoid(%x), neither a reciprocal."""
     values = [v for v in node.inputs if v is not None]
     if node.op != "mul" or any(v.node.op in LEAVES or v.shape != node.types[0].shape for v in values):
         return False  # what repeats is a scale, which may bring numbers back
@@ -319,8 +319,8 @@ def _of_factors(size: float, largest: float) -> str:
 
 
 def _gain(node: Node, gains: Mapping[Value, float], hides: Sequence[int]) -> tuple[float, float] | None:
-    """The size of what an op makes by its constants of a number near 1, or of what factors before it made of one, and
-    that of its largest constant; None where it has none that say it."""
+    """The size of an op's result, for a number near 1 and all constant factors so far; and the size of its largest
+    constant. None if its constants do not tell."""
     if node.types[0].dtype.kind != "float" or not node.inputs or node.inputs[0] is None:
         return None
     before = gains.get(node.inputs[0], 1.0)
@@ -379,7 +379,7 @@ def _constant_size(node: Node, place: int | str) -> float:
 
 
 def _numbers(value: Value) -> Array | None:
-    """Those of a constant, or of a view of one, in whatever shape."""
+    """The elements of a constant, or of a view of one, in any shape."""
     while value.node.op in VIEWS and value.node.inputs[0] is not None:
         value = value.node.inputs[0]
     return value.node.data if value.node.op == "const" else None

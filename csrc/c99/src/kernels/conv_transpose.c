@@ -39,7 +39,7 @@ HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
   return hx_check_epilogue(call, EPILOGUE, 1);
 }
 
-/* `axis` has the input as `out` and the output as `in`: the windows are those of the convolution that goes back. */
+/* `axis` describes the convolution from the output back to the input: its `out` is the input, its `in` the output. */
 typedef struct transposed {
   hx_image x, out;
   hx_axis h, w;

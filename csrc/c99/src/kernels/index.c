@@ -39,8 +39,7 @@ HX_CHECK_FUNCTION hx_status check_gather(const hx_call* call) {
   return HX_OK;
 }
 
-/* Copies the elements of the data at an index of the axis to those of the output at a place of the indices, which
- * begin at `to`. */
+/* Copies one slice of the data, at `index` along the axis, to the output's slice that begins at `to`. */
 static HX_NOINLINE void copy_slice(const hx_view* data, const hx_view* out, int axis, int indices, int32_t index,
                                    uint8_t* to) {
   const hx_range none = {0, 0};

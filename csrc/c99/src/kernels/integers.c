@@ -1,5 +1,5 @@
 /* Arithmetic of integers, as csrc/cpu/elementwise/elementwise_integer.cpp has it: results wrap, and a division by zero
- * is 0. The kernels of elementwise.c leave it to hx_run_integers(); those of bits have only this. */
+ * is 0. The kernels of elementwise.c call hx_run_integers() for integers, the bitwise kernels always. */
 #include "../internal.h"
 
 #if !defined(HX_NO_INTEGERS)

@@ -49,7 +49,7 @@ HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
 
 static float size_of(float x) { return x < 0 ? -x : x; }
 
-/* To the nearest whole number, halves away from 0; NaN becomes 0, and what is far FAR_STEPS. */
+/* To the nearest whole number, halves away from 0; NaN becomes 0; large numbers are clamped to FAR_STEPS. */
 static float nearest(float x) {
   const float size = size_of(x);
   int32_t whole;

@@ -190,9 +190,8 @@ static inline void store_steps(const hx_columns* columns, const uint32_t* sums, 
   for (i = 0; i < num; ++i) store_byte(hx_clamp(steps_of(columns, sums[i], i) + zero, low, high), to + i);
 }
 #else
-/* Fused multiply-adds take long. With products that are rounded instead, f is less than 2^-22 of its terms away from
- * what it should be: only where a half is that near are the steps computed again. Vectors of any compiler can do the
- * rest. */
+/* Fused multiply-adds take long. With separately rounded products, the error of f is below 2^-22 of its terms: only
+ * steps that near a half are computed again. Vectors of any compiler can do the rest. */
 static void store_steps(const hx_columns* columns, const uint32_t* sums, float zero, float low, float high,
                         uint8_t* to) {
   const float *scale = columns->to.real.scale, *rest = columns->to.real.rest, *bias = columns->to.real.bias;

@@ -24,7 +24,7 @@ hx_status hx_check_byte_mean(const hx_call* call, uint32_t count_word, uint32_t 
     return hx_refuse(call, "dtypes: need bytes or int32 sums, and bytes");
   if (count < 1 || count > MOST_TERMS || (hx_is_byte(in->dtype) && hx_size(out) && count != hx_size(in) / hx_size(out)))
     return hx_refuse(call, "count: need the elements of each result");
-  /* int32 sums do not say what they were made of: both are accepted. */
+  /* int32 sums may come from int8 or uint8: both are accepted. */
   if (!hx_holds(out->dtype, hx_attr_n(call, output_zero)) || !hx_holds(hx_is_byte(in->dtype) ? in->dtype
                                                                        : zero < 0            ? HX_INT8
                                                                                              : HX_UINT8,

@@ -176,7 +176,7 @@ HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
   return check_memory(call, cell);
 }
 
-/* What the steps of one item in one direction use. */
+/* Operands and state of one item in one direction. */
 typedef struct line {
   const network* n;
   const hx_activation* f[3];

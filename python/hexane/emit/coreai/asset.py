@@ -27,7 +27,7 @@ from hexane.importers.coreai.numbers import BITS, packed
 KIND_OF = {name: kind for kind, name in ELEMENTS.items()}
 LARGEST_INLINE = 256  # bytes of a constant stored among the attributes
 SPARSE_ENCODING, BITMASK, PLACE_BITS = 21, 0, 1  # the attribute, its scheme, the bits of a place in the mask
-OLDEST_VERSION = 20250707  # a date: that of the oldest ops
+OLDEST_VERSION = 20250707  # the date of the oldest ops
 ELEMENT_OF = {
     "bool": "bool", "fp64": "f64", "fp32": "f32", "fp16": "f16", "bf16": "bf16",
     "int64": "si64", "int32": "si32", "int16": "si16", "int8": "si8", "int4": "si4",

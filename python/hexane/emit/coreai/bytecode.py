@@ -29,8 +29,8 @@ ALIGNED = 0x80
 
 
 def number(value: int) -> bytes:
-    """A number of up to 64 bits in as few bytes as it needs; the zeros below the first set bit count those that
-    follow."""
+    """A number of up to 64 bits in as few bytes as it needs. The zeros below the first set bit count the further
+    bytes."""
     for follow in range(8):
         if value < 1 << 7 * (follow + 1):
             return ((value << 1 | 1) << follow).to_bytes(follow + 1, "little")

@@ -15,7 +15,7 @@ HEADS = (BATCH, 0, COLUMNS, 1)  # the axes of a tensor (batch, heads, tokens, fe
 
 
 class _Operand:
-    """The queries, keys or values of all heads, which may share those of one. heads: of the attention."""
+    """The queries, keys or values of all heads; all may share one. heads: of the attention."""
 
     def __init__(self, x: Value, image: Image | None, heads: int) -> None:
         self.image, self.x = image, x
@@ -99,8 +99,7 @@ def _head(b: Builder, attrs: Any, operands: list[_Operand], masks: list[tuple[Va
 def _masks(
     b: Builder, attrs: Any, mask: Value | None, shape: tuple[int, int, int], number: int
 ) -> list[tuple[Value, float]]:
-    """The masks of a head: (batch, 1, queries, keys), of which axes may be 1, and what hidden scores become where they
-    are not true."""
+    """The masks of a head, (batch, 1, queries, keys) where any axis may be 1, each with the score of hidden keys."""
     heads, queries, keys = shape
     result: list[tuple[Value, float]] = []
     if attrs["causal"]:

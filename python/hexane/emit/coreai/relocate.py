@@ -1,5 +1,5 @@
-"""Changes what an asset says of where its operations come from: for files that today's systems refuse, and for authors
-who keep their folders to themselves. Nothing else changes: numbers, names and the order of operations stay."""
+"""Rewrites the source locations of an asset's operations: for files that today's systems refuse, and for authors who
+keep their folders to themselves. Nothing else changes: numbers, names and the order of operations stay."""
 
 from collections.abc import Iterable, Mapping
 
@@ -26,7 +26,7 @@ LOCATIONS = frozenset((FILE, SOURCE, 32, 33, 34, 35, 36, LOCATION))  # kinds tha
 
 
 def repaired(asset: Asset) -> bytes:
-    """The program with locations that today's systems accept: those of another dialect become the least there is."""
+    """The program for today's systems: attributes of another dialect become the least location."""
     return _relocated(asset, strips=False)
 
 

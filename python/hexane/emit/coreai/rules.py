@@ -1,5 +1,5 @@
-"""Writes ops that Core AI does not have in those that it has, where their records have no expansion, or one that fp16
-does not hold: `RULES` has the patterns of a Rewriter."""
+"""Writes ops that Core AI lacks in its own ops, where their records have no expansion, or one that fp16 does not hold:
+`RULES` has the patterns of a Rewriter."""
 
 from collections.abc import Callable
 from math import log, prod
@@ -172,7 +172,7 @@ def _of_one_axis(b: Any, n: Node) -> Any:
 
 @rule("conv_transpose")
 def _cut_afterwards(b: Any, n: Node) -> Any:
-    """Core AI cuts as much off both ends; where the ends differ, nothing is cut, and then what has to be."""
+    """Core AI cuts equally off both ends. For different ends, the whole result is computed, and then cut."""
     x, weight, bias = n.inputs
     pad = n.attrs["pad"]
     if pad[::2] == pad[1::2] or n.attrs["layout"] != "nchw":

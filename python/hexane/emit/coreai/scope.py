@@ -1,5 +1,4 @@
-"""Adds operations to a function of an asset: constants, primitives, and operations with a body that says what they
-compute."""
+"""Adds operations to a function of an asset: constants, primitives, and operations that a body defines."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -95,7 +94,7 @@ class Scope:
         return result
 
     def composite(self, name: str, operands: Sequence[Typed], kind: TensorType, fill: Fill) -> Typed:
-        """An operation with a body. fill: adds what the body computes of its arguments to a scope."""
+        """An operation with a body. fill: writes the body into a scope, from its arguments."""
         return self.add(name, operands, kind, bodies=(self.body([v.type for v in operands], fill),))
 
     def body(self, types: Sequence[TensorType], fill: Fill) -> WrittenBody:

@@ -1,4 +1,4 @@
-"""Dtypes that Core ML does not compute in, and those that stand for them."""
+"""Dtypes that Core ML does not compute in, and their substitutes."""
 
 from collections.abc import Mapping
 from typing import Any

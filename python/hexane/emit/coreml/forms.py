@@ -163,7 +163,7 @@ class _CoreMLOps(Rewriter):
 
     def settled(self, node: Node) -> tuple[Value, ...]:
         if node.op == "cast" and node.inputs[0] is not None and node.inputs[0].type == node.types[0]:
-            return (node.inputs[0],)  # integers of 64 bits were one dtype with those of 32
+            return (node.inputs[0],)  # int64 and int32 have become one dtype
         if is_encoded(node):
             stored = as_stored(node)
             if is_stored(stored):

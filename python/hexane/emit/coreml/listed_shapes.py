@@ -109,7 +109,7 @@ def _join_constant(block: Any, constant: Any, other: Any) -> str:
 
 
 def describe_shapes(described: Any, name: str, shapes: Sequence[Sequence[int]]) -> None:
-    """Lists the shapes of an input, the usual one first, and takes away those of outputs, which follow."""
+    """Lists the shapes of an input, the usual one first, and removes the outputs' shapes, which follow from it."""
     feature = next(port for port in described.input if port.name == name)
     if feature.type.HasField("imageType"):
         for shape in shapes:

@@ -31,9 +31,8 @@ _NUMBER_OF = {name: number for number, name in DTYPES_OF.items()}
 
 @dataclass(frozen=True, slots=True)
 class PackageContents:
-    """A model that is not in a folder yet. spec: the Model message. weights: the file, None where there is none.
-    system: the oldest iOS that takes it. renamed: ports that have other names in it. graphs: what its functions
-    compute."""
+    """A model that is not in a folder yet. spec: the Model message. weights: the file, None without one. system: the
+    oldest iOS that takes it. renamed: ports that have other names in it. graphs: of its functions."""
 
     spec: Any
     weights: _core.WeightFile | None

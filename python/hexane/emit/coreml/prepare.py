@@ -39,7 +39,7 @@ def prepared(
 
 
 def in_precision(graph: Graph, compute: str) -> Graph:
-    """The graph before its ops are those of Core ML: it computes what the package does, bit for bit."""
+    """The graph before it is written in Core ML's ops. It computes the same as the package, bit for bit."""
     for port in graph.outputs:
         if port.length:
             raise Error(f"[emit] output {port.name!r}: got an extent that the data decides, need one that is known")
@@ -61,7 +61,7 @@ def of_precision(graph: Graph, compute: str) -> Graph:
         return in_halves(result) if compute == "fp16" else result
 
     graph = as_while_loops(graph, compute == "fp16", inside)
-    if compute == "fp16":  # what a chip's program has already is left as it is
+    if compute == "fp16":  # no change to a chip's program, which has these already
         graph = of_channels(held_batch_norms(clamp_masks(repair(graph, load_chip("M1")))))
     return graph
 

@@ -63,8 +63,8 @@ def sparse_weights(graph: Graph) -> dict[Value, tuple[Value, Value]]:
 
 
 class FunctionWriter:
-    """Writes a graph into a Function message. inputs, outputs, states: the names of ports in the program by those of
-    the graph, in order."""
+    """Writes a graph into a Function message. inputs, outputs, states: the graph's names of ports -> the program's, in
+    order."""
 
     def __init__(self, graph: Graph, system: int, weights: Weights) -> None:
         self.graph, self.system, self.weights = graph, system, weights

@@ -11,8 +11,8 @@ __all__ = ["STAGE", "Mil", "MilPort", "budget", "emit_mil"]
 
 
 def emit_mil(graph: Graph, chip: Chip, *, labels: bool = True) -> Mil:
-    """The program of a graph of users' ops, such as a segment of the engine: see `mil_form` for what it is brought into
-    first. labels: values have the names that the model gives their nodes; without them equal programs have equal texts.
+    """The program of a graph of users' ops, such as a segment of the engine, rewritten by `mil_form` first. labels:
+    values have the names that the model gives their nodes; without them equal programs have equal texts.
 
     Raises Error for ops that cannot be written, and for programs that the compiler would refuse, with the reason and
     its number in docs/mil.md. The decisions of the program's graph name ops that are slow, or not known to work.

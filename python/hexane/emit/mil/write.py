@@ -247,9 +247,8 @@ def weights_of_products(forms: Sequence[MilCall], given: Iterable[Value]) -> lis
 
 
 def _stored(graph: Graph) -> set[Node]:
-    """Constants, and values computed from constants alone. Every network of the process that has an equal one shares
-    the node, and its sources are those of all these networks: a name made of them would differ from process to process.
-    """
+    """Constants, and values computed from constants alone. All networks of a process share equal nodes, with the
+    sources of all: a name made of them would differ from process to process."""
     nodes: set[Node] = set()
     for node in graph.nodes:
         if node.op == "const" or (node.inputs and all(v is None or v.node in nodes for v in node.inputs)):

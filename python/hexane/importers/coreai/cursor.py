@@ -35,7 +35,7 @@ class Cursor:
         return self.take(1)[0]
 
     def number(self) -> int:
-        """A number of up to 64 bits: the zeros below the first set bit of its first byte count those that follow."""
+        """A number of up to 64 bits: the zeros below the first set bit of its first byte count the further bytes."""
         first = self.byte()
         if first & 1:
             return first >> 1

@@ -30,7 +30,7 @@ _VERSION = re.compile(r"_v[0-9]+$")
 
 
 class Translator:
-    """values: what each result of an operation is. states: the newest contents of each handle, and what was written."""
+    """values: by result of an operation. states: the newest contents of each handle."""
 
     def __init__(self, asset: Asset, function: AssetFunction) -> None:
         self.asset, self.function = asset, function

@@ -49,8 +49,8 @@ Operand = str | Constant  # the name of a value, or the value
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """op: the name in MIL. inputs: one operand for each argument, several for tuples. label: what the author's
-    converter called it."""
+    """op: the name in MIL. inputs: one operand for each argument, several for tuples. label: the converter's name for
+    it."""
 
     op: str
     inputs: Mapping[str, tuple[Operand, ...]]
@@ -67,7 +67,7 @@ class Block:
 
 
 def every_operation(block: Block) -> Iterator[Operation]:
-    """The operations of a block, each followed by those of its own blocks."""
+    """The operations of a block, each followed by the operations inside it."""
     for operation in block.operations:
         yield operation
         for inner in operation.blocks:

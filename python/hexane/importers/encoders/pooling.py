@@ -21,7 +21,7 @@ KINDS = ("Transformer", "Pooling", "Normalize")
 @dataclass(frozen=True, slots=True)
 class Pooling:
     """mode: one of `POOLINGS`; normalized: vectors have the length 1; most: tokens of a text, the rest is cut off, or 0
-    for those of the model; lower: texts are lower-cased first; prompt: put before each text. given: false where the
+    for the model's own limit; lower: texts are lower-cased first; prompt: put before each text. given: false where the
     folder does not say: sentence-transformers takes the mean then."""
 
     mode: str = "mean"

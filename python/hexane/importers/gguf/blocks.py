@@ -1,6 +1,6 @@
 """The kinds of GGUF's tensors: the bytes of a block, and its numbers.
 
-Numbers below are those of one block; d and m are fp16, q an unsigned integer of so many bits, its first half of the
+Each formula is for one block; d and m are fp16, q an unsigned integer of so many bits, its first half of the
 low and its second half of the high bits of the same bytes. Source: ggml's description of its types (ggml-common.h).
 
     Q4_0  d, 32 q of 4 bits             d * (q - 8)         Q4_K  d, m, 8 pairs (s, t) of 6 bits, 256 q of 4 bits

@@ -13,7 +13,7 @@ from hexane.ops import OPS
 from hexane.ops.compose import Operand
 from hexane.ops.fold import Folder
 
-Result = Any  # what a Builder returns: a Value, or several
+Result = Any  # of a Builder: a Value, or several
 
 
 def known(value: Value) -> Array | None:

@@ -23,10 +23,10 @@ class OnnxOp:
     translate: returns the outputs: a value or sequence, or several; None where a subgraph has failed, which is reported.
     translate_6: the same for the op as opset 6 has it, where opset 7 gave it another meaning.
     shape_inputs: the inputs that have to be known at import, since shapes depend on their values.
-    valid_lengths: the inputs may be tensors of which the data decides how much is valid. So `translate` does not look at
-        extents, or it knows of lengths; the ops of the catalogue that it applies refuse what they cannot carry on.
+    valid_lengths: the data may decide how much of an input is valid. So `translate` ignores extents, or handles valid
+        lengths; ops of the catalogue refuse lengths that they cannot pass on.
     ignores: inputs (by number) and attributes (by name) that may be given and not read: they have no meaning for inference,
-        for the dtypes that Hexane has, or beside another attribute. An error names everything else that is not read.
+        for the dtypes that Hexane has, or with another attribute. An error names everything else that is not read.
     """  # noqa: E501
 
     translate: Handler

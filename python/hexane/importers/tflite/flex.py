@@ -1,6 +1,6 @@
 """The options of custom ops: a map of numbers in a FlexBuffer.
 
-    values   w bytes each, then a byte for each: its type and, of what lies elsewhere, its width
+    values   w bytes each, then a byte for each: its type and, for a value elsewhere, its width
     before   offset of the keys, their width, the count (w bytes each)
     keys     an offset for each, back to text that ends in 0
     root     at the end: an offset back to the map, its type, its width

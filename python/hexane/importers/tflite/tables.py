@@ -14,7 +14,7 @@ SIZES = {
     "uint64": 8,
 }  # fmt: skip
 MOST_DEPTH = 16  # of tables in tables
-ROOM = 8  # what is read in all, in sizes of the file: tables may be shared
+ROOM = 8  # most bytes read, in sizes of the file: tables may be shared
 
 
 class Reader(FlatBuffer):

@@ -1,4 +1,4 @@
-"""What an attention's gradient is computed with on this CPU: the scores exist for a few queries at a time."""
+"""Ops of an attention's gradient on this CPU: the scores exist for a few queries at a time."""
 
 import math
 

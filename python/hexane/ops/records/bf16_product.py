@@ -31,8 +31,8 @@ _ATTENTION = next(op for op in PRODUCTS if op.name == "scaled_dot_product_attent
 
 
 def in_bf16(x: Array) -> Array:
-    """The numbers that the kernels multiply in the place of these: rounded to bf16, to nearest even, and 0 for those
-    that are subnormal there."""
+    """The numbers as the kernels multiply them: rounded to bf16, to nearest even, with subnormal results flushed to
+    0."""
     narrow = np.asarray(x, np.float32).astype(ml_dtypes.bfloat16).astype(x.dtype)
     return np.where(np.abs(narrow) < 2.0**-126, np.copysign(0, narrow), narrow).astype(x.dtype)
 

@@ -146,7 +146,7 @@ def _cond(condition: Any, *values: Any, then: Graph, otherwise: Graph) -> list[A
 
 
 def _written_out(b: Any, condition: Value, *values: Value, then: Graph, otherwise: Graph) -> tuple[Value, ...]:
-    """Both branches, for who has no branches: an engine."""
+    """Both branches, for an engine, which has no branches."""
     sides = []
     for graph in (then, otherwise):
         table = dict(zip(graph.inputs, values, strict=True))

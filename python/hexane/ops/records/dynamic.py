@@ -1,6 +1,6 @@
 """Ops whose results are as large as the data makes them.
 
-Their shapes are the largest there may be, zero behind what is valid; the last output is the number of what is valid.
+Their shapes are the largest possible, zero after the valid part; the last output is the length of the valid part.
 """
 
 from math import prod

@@ -48,7 +48,7 @@ def parsed(equation: str, shapes: Sequence[Shape]) -> tuple[list[str], str, dict
 
 
 def _implied(terms: Sequence[str]) -> str:
-    """Without an arrow: what stands once, in alphabetical order."""
+    """The output without an arrow: the letters that occur once, in alphabetical order."""
     letters = [c for c in "".join(terms) if c not in DIGITS]
     return "".join(sorted(c for c in letters if letters.count(c) == 1))
 

@@ -168,7 +168,7 @@ def _tested(x: Any, **_: Any) -> Any:
 
 def _expand_is_inf(b: Builder, x: Value, detect_negative: bool, detect_positive: bool) -> Value:
     if detect_negative == detect_positive:
-        # No magnitude is -inf. Not a constant False: then what a chip does with the ops behind it would depend on how this is written.
+        # No magnitude is -inf. Not a constant False: folding would change the later ops' verdicts on a chip.
         return b.equal(b.abs(x), math.inf if detect_positive else -math.inf)
     return b.equal(x, math.inf if detect_positive else -math.inf)
 

@@ -24,8 +24,7 @@ def check_indices(dtype: DType) -> None:
 
 
 def check_found(dtype: DType, extent: int) -> None:
-    """Raises Error for a dtype that cannot hold every index along an axis. uint16 is what a program of the engine can
-    give."""
+    """Raises Error for a dtype that cannot hold every index along an axis. uint16 is for programs of the engine."""
     if dtype not in (INT32, INT64, UINT16):
         raise Error(f"dtype: got {dtype}, need int32, int64 or uint16")
     if dtype is UINT16 and extent > 1 << 16:

@@ -1,4 +1,4 @@
-"""What a cross-entropy and its gradient are computed with on this CPU: softmax of rows, seen from one place of each."""
+"""Ops of a cross-entropy and its gradient on this CPU: the softmax of each row at the place of its label."""
 
 import numpy as np
 

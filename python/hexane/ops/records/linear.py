@@ -1,4 +1,4 @@
-"""Matrix multiplication, attention and what is made of them."""
+"""Matrix multiplication, attention and ops made of them."""
 
 import math
 from collections.abc import Sequence

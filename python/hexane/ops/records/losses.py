@@ -1,4 +1,4 @@
-"""Losses: how far results are from what they should be."""
+"""Losses: the distance of results from their targets."""
 
 from collections.abc import Mapping
 from typing import Any

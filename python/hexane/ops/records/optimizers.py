@@ -1,8 +1,8 @@
 """Steps of optimisers: a param and its moments after one update.
 
 `rates` are numbers of the step in fp32: 0 the learning rate; 1 and 2 the corrections of Adam's moments, 1 / (1 - beta1^t)
-and 1 / sqrt(1 - beta2^t); 3 the factor of the gradient; 4 whether anything changes, 1 or 0. With 0 all results are what
-was there, whatever the gradient holds.
+and 1 / sqrt(1 - beta2^t); 3 the factor of the gradient; 4 whether anything changes, 1 or 0. With 0 all results equal
+the old values, whatever the gradient holds.
 """
 
 from collections.abc import Callable

@@ -1,5 +1,4 @@
-"""The op that stands for a segment of the engine, in a graph of what the host computes: a program that the device has
-loaded."""
+"""The op that stands for a segment of the engine in the host's graph: a program that the device has loaded."""
 
 from typing import Any, NamedTuple, NoReturn
 

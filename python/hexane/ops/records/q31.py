@@ -213,7 +213,7 @@ def _conv_shape(x: Shape, weight: Shape, *_: Shape | None, **attrs: Any) -> Shap
 
 
 def _kernel_attrs(_: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """The dtype is that of the result; the layout is channels last, and the pad is called pads."""
+    """Without dtype (the result has it) and layout (always channels last); pad is called pads."""
     return {"pads" if k == "pad" else k: v for k, v in attrs.items() if k not in ("dtype", "layout")}
 
 

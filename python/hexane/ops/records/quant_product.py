@@ -118,7 +118,7 @@ def _quantized_add(x: Array, y: Array, x_scale: float, x_zero: int, y_scale: flo
 
 
 def _stored(f: Array, dtype: DType, output_scale: float, output_zero: int, **_: Any) -> Array:
-    """What is stored of the sums after the epilogue."""
+    """The sums after the epilogue, as they are stored."""
     if dtype not in BYTES:
         return f
     return rounded(np.float32(f / output_scale), output_zero, dtype)
@@ -139,7 +139,7 @@ def _conv_shape(x: Shape, weight: Shape, *_: Shape | None, **attrs: Any) -> Shap
 
 
 def _kernel_attrs(_: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """The dtype is that of the result; the layout is channels last, and the pad is called pads."""
+    """Without dtype (the result has it) and layout (always channels last); pad is called pads."""
     return {"pads" if k == "pad" else k: v for k, v in attrs.items() if k not in ("dtype", "layout")}
 
 

@@ -139,7 +139,7 @@ def _cumsum(x: Array, axis: int, exclusive: bool, reverse: bool) -> Array:
 
 
 def _expand_cumprod(b: Builder, x: Value, axis: int, exclusive: bool, reverse: bool) -> Value:
-    """In log2(extent) rounds: each multiplies by what lies 1, 2, 4, ... before."""
+    """In log2(extent) rounds: each multiplies by the element 1, 2, 4, ... places before."""
     extent = x.shape[axis]
 
     def shifted(v: Any, count: int) -> Any:

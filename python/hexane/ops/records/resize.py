@@ -54,7 +54,7 @@ def _on_short_lines(types: Any, attrs: Mapping[str, Any]) -> None:
 
 
 def _in_integers(types: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """What the kernel computes exactly."""
+    """The lines of both axes in integers, which the kernel computes exactly."""
     (scale_h, offset_h, unit_h), (scale_w, offset_w, unit_w) = (whole(*line) for line in _lines(attrs))
     return {"scale_h": scale_h, "scale_w": scale_w, "offset_h": offset_h, "offset_w": offset_w, "unit_h": unit_h,
             "unit_w": unit_w, "mode": attrs["mode"]}  # fmt: skip

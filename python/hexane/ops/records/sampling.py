@@ -209,7 +209,7 @@ def _expand_roi_align(
         number = b.const(np.full((1, 1), float(samples)))
         if not sampling_ratio:
             number = _checked_samples(b, b.ceil(b.real_div(length, float(out))), samples)
-        # Every place times so many is whole steps of the length: no division rounds before it says what is outside.
+        # Places in units of 1 / parts are whole steps of the length: no division rounds before the test for outside.
         parts = b.mul(b.maximum(number, 1.0), 2.0 * out)
         bins, points = (np.ravel(v).astype(np.float64) for v in np.indices((out, samples)))
         steps = b.add(b.mul(b.maximum(number, 1.0), 2 * bins), 2 * points + 1)

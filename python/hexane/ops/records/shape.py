@@ -209,7 +209,7 @@ def _empty(b: Builder, x: Value, axis: int) -> Value:
 
 
 class Rearrangement(NamedTuple):
-    """What a reshape, a transpose and another reshape do to an image."""
+    """A reshape, a transpose and another reshape of an image."""
 
     first: Shape
     perm: Shape

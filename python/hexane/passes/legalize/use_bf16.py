@@ -61,7 +61,7 @@ def _in_bf16(graph: Graph, chosen: Collection[Node]) -> Graph:
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         if node not in known:
             return None
-        narrow = () if node.op == ATTENTION else (1,)  # what the kernel reads in bf16
+        narrow = () if node.op == ATTENTION else (1,)  # operands that the kernel reads in bf16
         operands = [
             v if v is None or v.dtype is BOOL else _cast(v, BF16 if i in narrow else FP32) for i, v in enumerate(inputs)
         ]

@@ -1,8 +1,8 @@
 """Bounds of norms and of products with constant weights, for any input of the network.
 
 A norm over n numbers gives rows of length sqrt(n), times gamma; the length is the L2 norm. A product with weights is at
-most the length of the row times that of the weights (Cauchy and Schwarz). The largest number times the sum of the
-weights' sizes is up to sqrt(n) times as large.
+most the product of both lengths (Cauchy and Schwarz). The largest number times the sum of the weights' sizes is up to
+sqrt(n) times as large.
 """
 
 from collections.abc import Callable, Iterator
@@ -98,7 +98,7 @@ def between_floats(node: Node) -> bool:
 
 
 def _same_axis(before: tuple[int, ...], after: tuple[int, ...], axis: int) -> int | None:
-    """The axis before a reshape whose rows are those of `axis` after it."""
+    """The axis before a reshape with the same rows as `axis` after it."""
     behind = prod(after[axis + 1 :])
     for a, extent in enumerate(before):
         if extent == after[axis] and prod(before[a + 1 :]) == behind:

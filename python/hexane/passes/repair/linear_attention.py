@@ -33,7 +33,7 @@ def linear_attention(m: Found) -> Value | None:
     """(%q (%k^T %v)) / (%q sum(%k) + e)  ->  the same of %q * f, %k * g and %v * h, and e * f * g, over h
 
     f, g and h are one number for each head. sum(%k) may be a product with a column of ones beside v. Quotients that
-    share a sum share the scaled one too. What else reads a sum keeps the old one.
+    share a sum share the scaled one too. Other readers of a sum keep the old one.
     """
     above, divisor = quotient(m.node)
     below, epsilon, join = _without_epsilon(divisor)

@@ -389,7 +389,7 @@ def _with_epsilon(value: Value | None) -> tuple[Value, float] | None:
 def generalised_mean(m: Found) -> Value | None:
     """pow(mean(pow(%x, p)), 1 / p)  ->  pow(mean(pow(%x / t, p)), 1 / p) * t, with t = max(%x), for %x of 0 or more
 
-    Equal because t^p is a factor of every term, and t that of the root. GeM pooling of image retrieval, p = 3.
+    Equal because t^p is a factor of every term, and so t of the root. GeM pooling of image retrieval, p = 3.
     """
     p_inverse = scalar(m.node.inputs[1])
     total, factor = factored(m.node.inputs[0])

@@ -25,7 +25,7 @@ Shape = tuple[int, ...]
 
 
 class Block(NamedTuple):
-    """Axes of a view and of what it views that have the same elements."""
+    """Axes of a view and of its source with the same elements."""
 
     view: tuple[int, ...]
     source: tuple[int, ...]

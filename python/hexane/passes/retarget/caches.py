@@ -1,5 +1,5 @@
-"""Keeps rows that a run-time index chooses from cutting a program: those that are written to a cache, and one that is
-read of what the engine computes."""
+"""Rows at a run-time index, written to a cache or read from a result of the engine, in forms that do not cut a
+program."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -33,7 +33,7 @@ ONE_ROW = (
     "the host compares the index with each place, and the engine takes the largest of the rows, with all others hidden"
 )
 SOURCE = "hexane, exact"
-MOST_CHOSEN = 1 << 20  # elements of what a row is chosen from: more are read for one row than a crossing costs
+MOST_CHOSEN = 1 << 20  # elements to choose a row from: reading more of them costs more than a crossing
 
 
 Runs = Callable[[Node], bool]
@@ -310,7 +310,7 @@ def _chosen(graph: Graph, runs: Runs, became: dict[Value, Value], decisions: lis
 
 
 def _on_engine(nodes: Iterable[Node], users: Mapping[Value, list[Node]], runs: Runs) -> bool:
-    """True if one of the nodes, or of those that read a view of one, computes on the engine."""
+    """True if one of the nodes, or a reader of a view of one, computes on the engine."""
     ahead, seen = list(nodes), set[Node]()
     while ahead:
         one = ahead.pop()

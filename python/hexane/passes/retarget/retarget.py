@@ -56,7 +56,7 @@ def _written(graph: Graph, chip: Chip) -> Graph:
     has_programs = bool(marked_programs(graph).names)
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        if id(node) in wide:  # what it is written as might leave fp16 halfway
+        if id(node) in wide:  # its form might leave fp16 halfway
             decisions.extend(_of_wide(node, chip, wide[id(node)]))
             return None
         if node.op == CHECKPOINTED and inputs[0] is not None and is_constant(inputs[0].node):
@@ -202,8 +202,8 @@ def _in_netplists_only(node: Node, chip: Chip) -> bool:
 
 
 def border_of(node: Node, chip: Chip) -> str:
-    """Why the host cuts, joins or views something where a node is written as others, or does all of it: what is too
-    large for the chip. "" where it does nothing."""
+    """The limit of the chip that a node exceeds, so that the host cuts, joins or views something of its form, or
+    computes all of it. "" without work for the host."""
     if is_border(node, chip):
         return judge(node, chip).reason
     kind = None if node.op in BY_NUMBERS else kind_of(node, chip)

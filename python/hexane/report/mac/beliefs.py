@@ -134,7 +134,7 @@ def _catalogue(report: MachineReport) -> Verdict:
     return Verdict(HOLDS if same == len(ran) else OTHERWISE, f"{same} of {len(ran)} cases have the same bits")
 
 
-ROW = 64  # bytes; what is believed
+ROW = 64  # bytes; the assumed alignment of a row
 READ = "decompiled framework of iOS 18.2, read"
 SELF_TEST = ("self test", "self test")
 BELIEFS = (
@@ -216,7 +216,7 @@ BELIEFS = (
     Belief("engine_arithmetic", "The CPU computes each op with the bits of the engine.", "decoded compiler, inferred",
            ("catalogue", "add 0"), "`stages/engine/rules.py`, for the ops that the page lists", _catalogue),
 )  # fmt: skip
-DISPATCH_FACTS = ("compile_limit", "load_limit")  # those that dispatch.toml has by the same name
+DISPATCH_FACTS = ("compile_limit", "load_limit")  # under the same names in dispatch.toml
 
 
 def belief_table() -> str:

@@ -26,7 +26,7 @@ from hexane.report.mac.worker import PROGRAM
 START = 60.0  # seconds that a process may take until its first case begins
 LOOK = 0.02  # seconds between looks at a process
 END = 10.0  # seconds that a process may take to end
-MOST_OUTPUT = 20_000  # characters of what a process printed
+MOST_OUTPUT = 20_000  # characters of a process' output
 LOG = ("/usr/bin/log", "show", "--last", "1m", "--style", "compact", "--predicate",
        'process == "aned" OR process == "ANECompilerService" OR subsystem == "com.apple.ane"')  # fmt: skip
 LOG_SECONDS = 60.0

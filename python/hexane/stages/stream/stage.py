@@ -53,7 +53,7 @@ class StageMaker:
         others = [space for space in program.spaces if space.name != arena.name]
         self.spaces = (replace(arena, limit=0), replace(arena, name=SLOW, limit=0), *others)
         slow = [Buffer("arena", tensor.bytes, space=SLOW) for tensor in self.tensors.all]
-        self.buffers = (*program.buffers, *slow)  # only those of tensors that pass between stages are used
+        self.buffers = (*program.buffers, *slow)  # of `slow`, only tensors between stages are used
         self._rows: dict[object, StepRows] = {}
 
     def whole(self, first: int, end: int) -> Stage:

@@ -300,8 +300,8 @@ class Choice:
         return [int(live) for live in np.cumsum(change)[: self._count]]
 
     def _floors_of_regions(self) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
-        """A lower bound of a region's cost, by its half-open range of steps: the tensors that live beyond either end,
-        of which one may overlay another."""
+        """A lower bound of a region's cost, by its half-open range of steps: the tensors that live beyond either end;
+        one of them may overlay another."""
         at = np.arange(self._count + 1)[:, None]
         crosses = ((self._first < at) & (self._last >= at)).astype(np.float64)
         alone = crosses @ self._bytes

@@ -30,8 +30,8 @@ class Curve:
 def drawn_curve(
     values: Array, width: int, height: int, marks: Sequence[tuple[float, float]] = (), mark: str = "●"
 ) -> Curve | None:
-    """values, in order, over width x height characters; those that are not finite leave a gap. marks: places between 0
-    (the first value) and 1 (the last), and values there, each a character. None if no value is finite."""
+    """values, in order, over width x height characters; numbers that are not finite leave a gap. marks: places between
+    0 (the first value) and 1 (the last), and values there, each a character. None if no value is finite."""
     columns = _columns(values, WIDE * width)
     shown = np.concatenate([columns, [value for _, value in marks]])
     shown = shown[np.isfinite(shown)]

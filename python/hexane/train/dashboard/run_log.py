@@ -24,9 +24,9 @@ NEED = "need a log that `hexane train` wrote"
 
 
 class RunLog:
-    """What `log.jsonl` has. calls: the numbers of the batches; columns: the other fields by name, nan for null and for
-    a field that an entry does not have, and of `GROUPS` those that some entry has; evaluations: the batch and its
-    metrics by name; samples: the batch and the last texts, None where there was no text."""
+    """The contents of `log.jsonl`. calls: the numbers of the batches; columns: the other fields by name, nan for null
+    and for missing fields; fields of `GROUPS` only if some entry has them; evaluations: the batch and its metrics by
+    name; samples: the batch and the last texts, None where there was no text."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -11,8 +11,8 @@ from hexane.graph import Array
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Values from place `first` to place `last`, both included; those that are not finite do not count, and with no
-    other the three numbers are nan."""
+    """Values from place `first` to place `last`, both included. Only finite values count; without any, the three
+    numbers are nan."""
 
     first: int
     last: int

@@ -22,10 +22,10 @@ HEAD = "lm_head.weight"
 class RopeScaling:
     """The change of rotary angles for rows longer than the rows of the first training.
 
-    kind: "linear": all angles are divided by `factor`; "llama3": those of waves longer than `original` / `low` tokens,
-    not those below `original` / `high`, and between them by a share; "yarn": those that turn less than `low` times in
-    `original` tokens, not those that turn more than `high` times, and between them by a share (`whole`: of whole
-    channels); "factors": each by its own of `factors`. attention: cosines and sines are multiplied by it.
+    kind: "linear": all angles are divided by `factor`; "llama3": angles of waves longer than `original` / `low` tokens
+    are divided, of waves shorter than `original` / `high` are not, and between them by a share; "yarn": angles with
+    fewer than `low` turns in `original` tokens are divided, with more than `high` are not, and between them by a share
+    (`whole`: of whole channels); "factors": each by its own of `factors`. attention: a factor of cosines and sines.
 
     Raises Error for values that do not fit each other.
     """

@@ -21,8 +21,8 @@ def encoded_weights(
     encodings: Mapping[str, str] | None = None,
 ) -> dict[str, Array | Tensor]:
     """The weights. Weights that the graph multiplies by or gathers from are in their encoding. Tensors stay as they
-    are. Other constants of the graph, such as tables of angles, are not touched. encodings: of weights whose name fits
-    a pattern, in place of those that are asked for.
+    are. Other constants of the graph, such as tables of angles, are not touched. encodings: by pattern of the weights'
+    names, in place of `asked`.
 
     Raises Error for a compression that measures the network: "auto", a tolerance, a budget, or calibration inputs.
     """

@@ -10,7 +10,7 @@ from hexane.errors import Error
 from hexane.graph import Array
 from hexane.train.decoder.config import LlamaConfig, RopeScaling
 
-# The ends of names of what has a row for each channel of a query or a key.
+# Ends of the names of tensors with a row for each channel of a query or a key.
 TURNED = tuple(
     f"self_attn.{name}"
     for name in ("q_proj.weight", "k_proj.weight", "q_proj.bias", "k_proj.bias", "q_norm.weight", "k_norm.weight")

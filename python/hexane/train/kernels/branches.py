@@ -61,8 +61,8 @@ class Ancestry:
 
 
 def find_branches(graph: Graph, tree: Ancestry) -> tuple[list[Branch], list[Branch]]:
-    """The branches of the forward pass (the nodes that the output "loss" depends on) and those of the backward pass,
-    each in running order."""
+    """The branches of the forward pass (the nodes that the output "loss" depends on) and of the backward pass, each in
+    running order."""
     forward = tree.before[tree.at(loss_of(graph).node)]
     weighted = tree.bits(node for node in tree.nodes if is_weight_product(node))
     ends: list[tuple[Value, Value, Node]] = []

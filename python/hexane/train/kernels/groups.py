@@ -2,7 +2,7 @@
 
 A branch of the forward pass is a program; its backward pass is one, or, where it goes through an attention, three:
 
-    fwdAttn, fwdFFN          norm, products, and what is between
+    fwdAttn, fwdFFN          norm, products, and the nodes between
     ffnBwd                   products with transposed weights, gradients of activations
     sdpaBwd1                 the product with the output's weight, the shares again, gradients of values and shares
     sdpaBwd2                 gradients of softmax, queries and keys: no weights, so it is compiled once

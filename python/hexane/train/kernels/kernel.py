@@ -21,8 +21,9 @@ INPUT, OUTPUT = "x", "y"
 
 
 class Tap(NamedTuple):
-    """A value of the step in the input or output of a program: the number of its channels, which follow those of the
-    taps before it. place: the shape of these channels as a tensor, and the permutation of its axes to the value's."""
+    """A value of the step in the input or output of a program: the number of its channels, which follow the channels of
+    the taps before it. place: the shape of these channels as a tensor, and the permutation of its axes to the
+    value's."""
 
     name: str
     channels: int
@@ -67,15 +68,14 @@ def kernels(
     step: Graph, weights: Mapping[str, Array] | None = None, *, baked: bool = True, variant: Variant = "cpu-head"
 ) -> tuple[Kernel, ...]:
     """The programs of the engine in a training step (`hx.train.step`, or any graph with gradients and the output
-    "loss"), in the order in which they run: the branches of its residual network, forwards and backwards. What is in
-    none of them, the host computes: residual adds, embedding, head, loss, gradients of norms and weights, updates.
+    "loss"), in the order in which they run: the branches of its residual network, forwards and backwards. The host
+    computes the rest: residual adds, embedding, head, loss, gradients of norms and weights, updates.
 
-    weights: what the params hold, by name; those that are not named hold what they begin with. With baked=False a
-    program reads the params themselves, which are states of a step, and its products with weights are matrix products.
-    With variant="ane-head" the last norm, the classifier and its softmax, and the gradients of norms for what they were
-    computed from are programs, too; with "linear" each product of the forward pass with a weight is a program by
-    itself, called as its weight, and nothing else is. A branch whose values are not (batch, tokens, channels) makes no
-    program.
+    weights: contents of the params, by name; others keep their initial values. With baked=False a program reads the
+    params themselves, which are states of a step, and its products with weights are matrix products. With
+    variant="ane-head" the last norm, the classifier and its softmax, and the gradients of norms for their inputs are
+    programs, too; with "linear" each product of the forward pass with a weight is a program by itself, called as its
+    weight, and nothing else is. A branch whose values are not (batch, tokens, channels) makes no program.
 
     Raises Error for a graph without the output "loss", for weights of another shape, and for another variant.
     """

@@ -46,7 +46,7 @@ class _Cut:
         return mark_programs(step.replace(self.now), self.ends)
 
     def _make(self, root: Value) -> None:
-        """What stands for a value, and for all that it is made of."""
+        """Makes the replacements of a value and of all its ancestors."""
         stack: list[Value] = [root]
         begun: set[str] = set()
         while stack:

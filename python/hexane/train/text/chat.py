@@ -109,8 +109,8 @@ class ChatTemplate:
 
 
 def read_chat_template(folder: Path) -> ChatTemplate:
-    """The template of a model's folder: chat_template.jinja, or the one in tokenizer_config.json. The special tokens
-    that it names are those of tokenizer_config.json, else of special_tokens_map.json.
+    """The template of a model's folder: chat_template.jinja, or the one in tokenizer_config.json. Its special tokens
+    come from tokenizer_config.json, else from special_tokens_map.json.
 
     Raises Error for a folder without one, and as `ChatTemplate` does.
     """

@@ -14,7 +14,7 @@ from hexane.train.text.chat import ChatTemplate
 from hexane.train.text.tokenizer import Tokenizer
 
 ASSISTANT = "assistant"
-REFUSED = ("tools", "functions", "documents", "tool_calls", "function_call")  # they change what a template writes
+REFUSED = ("tools", "functions", "documents", "tool_calls", "function_call")  # they change a template's text
 Messages = list[dict[str, Any]]
 
 
@@ -23,7 +23,7 @@ class ChatData:
     answer, such as `eos_token` of the model's files.
 
     The template renders a whole conversation. Tokens of the assistant's messages are learnt, with the mark that ends
-    each; roles, other messages and what stands after the mark are not. A template's own {% generation %} says where
+    each; roles, other messages and the text after the mark are not. A template's own {% generation %} says where
     answers are; without it an answer begins where the template's prompt for it ends. unended: how many answers had no
     mark at their end.
     """

@@ -10,8 +10,8 @@ MOST_VOCAB = 1 << 20
 
 
 def learn_tokenizer(documents: Iterable[str], vocab: int) -> bytes:
-    """A tokenizer.json of at most `vocab` tokens: a mark between documents, all bytes, and what the documents join them
-    to most often (byte-pair encoding). Any text can be written with it. The same documents give the same file.
+    """A tokenizer.json of at most `vocab` tokens: a mark between documents, all bytes, and their most frequent joins in
+    the documents (byte-pair encoding). Any text can be written with it. The same documents give the same file.
 
     Raises Error for fewer than 257 tokens, and without the package tokenizers.
     """

@@ -13,7 +13,7 @@ from hexane.train.text.tokenizer import Tokenizer, read_tokenizer
 def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
     """The tokenizer of a tokenizer.bin of llama2.c, of a tokenizer.json, or in a GGUF file.
 
-    Files whose name ends in .json are JSON, those that begin as GGUF does are that, all others tokenizer.bin. Raises
+    A file is read as JSON if its name ends in .json, as GGUF if its contents begin so, else as tokenizer.bin. Raises
     Error for a damaged file, and without the package tokenizers.
     """
     path = Path(path)

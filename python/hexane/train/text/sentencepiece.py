@@ -19,7 +19,7 @@ MOST_PIECES = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """Pieces by id: those of markers and bytes by the names <s> and <0x0A>, others as their text. scores: a pair of
+    """Pieces by id: markers and bytes under names such as <s> and <0x0A>, others as their text. scores: a pair of
     pieces is joined before another where the joined piece has the higher score."""
 
     pieces: list[str]

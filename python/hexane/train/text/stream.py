@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from hexane.train.text.tokenizer import Tokenizer
 
-UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # what a part of a character's bytes decodes to
+UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # a part of a character's bytes, decoded
 
 
 class TextStream:

@@ -29,7 +29,7 @@ NAMES = {"uint16": "U16", "uint32": "U32"}
 
 
 def token_dtype(vocab: int) -> str:
-    """What the ids of a vocabulary of this size are stored as: "uint16" where all fit, else "uint32"."""
+    """The stored dtype of a vocabulary's ids: "uint16" if all fit, else "uint32"."""
     return "uint16" if vocab <= 1 << 16 else "uint32"
 
 

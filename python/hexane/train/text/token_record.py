@@ -1,4 +1,4 @@
-"""What a file of tokens remembers of its tokenizer: a small JSON file next to it, or the metadata of a chat file."""
+"""The record of a token file's tokenizer: a small JSON file next to it, or the metadata of a chat file."""
 
 import json
 import os

@@ -13,9 +13,9 @@ class TokenWindows:
     """Batches for `hx.train.Trainer.fit` and a decoder of `hx.train.llama`: windows(n) is batch n, with `tokens` and
     `labels`, int32 (batch, seq); labels are the tokens that follow.
 
-    Every place of the part that is trained on is as likely as any other. What is drawn is a function of `seed` and the
-    number of the batch alone: a training that is resumed sees what an uninterrupted one does. validation: this share of
-    the tokens, at the end of the file, is held out, for `evaluation`. rank, ranks: of the rows of each batch only part
+    Every place of the part that is trained on is as likely as any other. The draw depends on `seed` and the number of
+    the batch alone: a resumed training sees the same batches as an uninterrupted one. validation: this share of the
+    tokens, at the end of the file, is held out, for `evaluation`. rank, ranks: of the rows of each batch only part
     `rank` of so many is given, to one of several processes that train together.
 
     Raises Error for parts that are too short for one window of seq + 1 tokens, for a batch that does not divide, and

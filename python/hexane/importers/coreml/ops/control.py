@@ -31,7 +31,7 @@ def cond(c: Context, operation: Any, /, pred: Value) -> Any:
         if (outputs := cond_op(c.b, flag, bodies, results)) is not None:
             return outputs
     except Error:
-        pass  # computed both, the branches may be possible, and say what is not
+        pass  # computing both branches may work, or raises the reason
     before = dict(c.translator.states)
     both = [c.translator.inline(block, ()) for block in blocks]
     if before != c.translator.states:

@@ -66,7 +66,7 @@ COMBINES = {"add": "add", "mul": "mul", "min": "min", "max": "max", "update": "u
 
 
 def _scatter(c: Context, op: str, data: Value, indices: Value, updates: Value, mode: str, **attrs: Any) -> Value:
-    """sub adds what is negated, div multiplies by the inverse."""
+    """sub adds the negated updates, div multiplies by their inverse."""
     b = c.b
     updates = cast(b, updates, data.dtype)
     if mode == "sub":
@@ -179,7 +179,7 @@ def _dropped(b: Builder, y: Value, axes: list[int]) -> Value:
 
 
 def _at_run_time(c: Context, operation: Any, x: Value, begin: Value, **g: Any) -> Value:
-    """A place that is computed, along axes of which one element is taken or whose extent the program says."""
+    """A slice from a computed place, of one element or of an extent that the program declares."""
     dims = operation.results[0][1].dims
     squeezed = [*(g["squeeze_mask"] or ()), *[False] * len(x.shape)][: len(x.shape)]
     open_first = [*(g["begin_mask"] or ()), *[False] * len(x.shape)][: len(x.shape)]

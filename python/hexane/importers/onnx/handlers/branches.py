@@ -23,7 +23,7 @@ def branch(b: Builder, n: OnnxNode) -> Outputs:
         if outputs is not None:
             return outputs
     except Error:
-        pass  # written out, the branches may be possible, and say what is not
+        pass  # computing both branches may work, or raises the reason
     then, otherwise = map(n.run, branches)
     return None if then is None or otherwise is None else choose(b, condition, then, otherwise)
 

@@ -148,7 +148,7 @@ def pad(b: Builder, n: OnnxNode) -> Result:
     if mode not in ("constant", "reflect", "edge", "wrap"):
         raise Error(f"mode: got {mode!r}, need constant, reflect, edge or wrap")
     if mode != "constant" and (min(begin, default=0) < 0 or min(end, default=0) < 0):
-        x = _cut(b, x, begin, end)  # first, as onnxruntime has it: what is repeated is what is left
+        x = _cut(b, x, begin, end)  # first, as onnxruntime does: padding repeats the cut tensor
         begin, end = [max(p, 0) for p in begin], [max(p, 0) for p in end]
     value = n.attrs.get("value", 0.0)
     if n.has(2) and mode == "constant":

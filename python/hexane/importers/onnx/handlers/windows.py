@@ -60,7 +60,7 @@ def conv_transpose(b: Builder, n: OnnxNode) -> Result:
             total = s * (d - 1) + o + (k - 1) * r + 1 - w
             if total < 0 and "output_shape" not in n.attrs:
                 raise Error(f"auto_pad: got {auto} for a kernel of {kernel} and strides {strides}, need pads")
-            grown.append(o + max(-total, 0))  # past what the kernel reaches there is only the bias
+            grown.append(o + max(-total, 0))  # the kernel does not reach these outputs: bias only
             begin = max(total, 0) // 2
             if auto != "SAME_UPPER":
                 begin = max(total, 0) - begin

@@ -106,7 +106,7 @@ def _lstm_op(c: Context, x: Value, hidden: Value, cell: Value) -> Value:
     units = c.x(6).shape[0]
 
     def together(values: list[Value | None], size: int) -> Value | None:
-        """One row of vectors, zeros for those that are not there; None if none is there."""
+        """One row of vectors, zeros for missing ones; None if all are missing."""
         if all(v is None for v in values):
             return None
         zeros = b.const(np.zeros(size, x.dtype.numpy))

@@ -201,7 +201,7 @@ def transpose_conv(c: Context) -> Value:
 
 
 def _floats_transposed(c: Context, x: Value, w: Value, bias: Value | None, shape: Any, cuts: list[int]) -> Value:
-    """cuts: of the result, before each axis; what is too much or too little behind it, the size of the result says."""
+    """cuts: elements cut before each axis of the result. The result's size decides the cut or padding after it."""
     b, weights = c.b, None
     if w.dtype.kind != "float":
         weights = c.grid(1)

@@ -107,7 +107,7 @@ def _broadcast(node: Node) -> LayerCall:
 
 
 def _gather(node: Node) -> LayerCall:
-    """Index and axes are put as the layer wants them; what remains is the data."""
+    """The lowering has put index and axes as the layer wants them; only the data varies."""
     return LayerCall("Gather", (_given(node)[0], _image(1, 3, 1, 1)), {})
 
 
@@ -134,7 +134,8 @@ def _l2_norm(node: Node) -> LayerCall:
 
 
 def _resample(node: Node) -> LayerCall:
-    """A pixel's coordinates are channels. What is outside of the image is background where it counts as 0."""
+    """A pixel's coordinates are channels. With zeros as padding mode, pixels outside of the image are the layer's
+    background."""
     a, (x, grid) = node.attrs, _given(node)
     n, *spatial, count = grid.shape
     outside = "background" if a["padding_mode"] == "zeros" else a["padding_mode"]

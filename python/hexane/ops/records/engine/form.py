@@ -22,7 +22,7 @@ KERNELS = (*BIASED, "add", "sub", "mul", "real_div")  # that finish with activat
 
 
 def derived(op: Op, name: str, layer: str) -> Op:
-    """A layer that means what the user's op does."""
+    """A layer with the meaning of the user's op."""
 
     def expand(b: Any, *inputs: Any, **attrs: Any) -> Any:
         return b.several(op.name, *inputs, **attrs)

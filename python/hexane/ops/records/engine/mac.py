@@ -193,7 +193,7 @@ SDPA_RESULT = "transpose_result"
 
 
 def sdpa_core(attend: Callable[..., Any], *inputs: Any, turn: Callable[[Any], Any], **attrs: Any) -> Any:
-    """Attention by a function of plain operands: those that are transposed are turned first, and the result last."""
+    """Attention by a function of plain operands: transposed ones are turned first, and the result last."""
     flags = [attrs.pop(name) for name in SDPA_OPERANDS]
     back = attrs.pop(SDPA_RESULT)
     operands = [turn(v) if flag else v for v, flag in zip(inputs[:3], flags, strict=True)]

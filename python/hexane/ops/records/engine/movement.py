@@ -1,5 +1,5 @@
-"""Layers that move elements: views, transposes, margins, pixels that become channels, gathers, what the texture engine
-does, state."""
+"""Layers that move elements: views, transposes, margins, pixels that become channels, gathers, the texture engine's
+resampling, state."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -182,7 +182,7 @@ def _pool(user: Mapping[str, Op]) -> Op:
 
 
 def _reduction(user: Mapping[str, Op]) -> Op:
-    """What is reduced may be the squares or magnitudes of x, which are not rounded before."""
+    """A reduction of x, of its squares or of its magnitudes, which are not rounded before."""
     inner: dict[str, Callable[..., Any]] = {"none": lambda x: x, "sqr": np.square, "abs": np.abs}
 
     def core(b: Any, x: Any, kind: str, operand: str, axes: tuple[int, ...], keep_dims: bool) -> Any:

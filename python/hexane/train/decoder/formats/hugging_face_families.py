@@ -79,7 +79,7 @@ SLIDING, FULL = "sliding_attention", "full_attention"
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What a model_type is. about: its class in transformers; parts: of LlamaConfig, that all its models have;
+    """A model_type. about: its class in transformers; parts: of LlamaConfig, that all its models have;
     defaults: of fields, over `DEFAULTS`; names: of fields, over `FIELDS`; reads: the other fields that it has; local:
     which layers have the window: "all", "late" (from max_window_layers on), "unrotated", or every layer but each one of
     so many; partial: the rotated channels may be a part of a head's."""

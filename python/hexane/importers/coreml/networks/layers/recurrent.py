@@ -178,7 +178,7 @@ def lstm(n: LayerContext, p: Any, x: Value, h: Value | None = None, c: Value | N
 
 @reads("biDirectionalLSTM")
 def bidirectional_lstm(n: LayerContext, p: Any, x: Value, *states: Value) -> tuple[Value, ...]:
-    """The second direction ends with the first element; its outputs stand next to those of the same element."""
+    """The second direction ends with the first element. The outputs of an element stand next to each other."""
     hidden = int(p.outputVectorSize)
     if len(p.weightParams) != 2 or len(states) not in (0, 4):
         raise Error(f"got {len(p.weightParams)} directions and {len(states)} states, need 2 and 0 or 4")
