@@ -16,6 +16,7 @@ from hexane.llm import quality
 from hexane.llm.facts import perplexities
 from hexane.llm.quality import calibration_ids
 from hexane.ops.encodings import encoding_of
+from hexane.train.decoder.generate import Steps
 from hexane.train.text import load_tokenizer
 
 
@@ -61,7 +62,7 @@ def in_numpy(folder: Path, ids: list[int]) -> float:
 
 
 def test_perplexity_is_that_of_the_definition(calm: Path) -> None:
-    ids = calibration_ids(load_tokenizer(calm / "tokenizer.json"))
+    ids = calibration_ids(load_tokenizer(calm / "tokenizer.json")).measured
     assert len(ids) == 256
     found = perplexities(calm, threads=1, encodings=("none", "int8", "palette2"))
     assert found["none"] == pytest.approx(in_numpy(calm, ids), rel=1e-4)
@@ -71,7 +72,7 @@ def test_perplexity_is_that_of_the_definition(calm: Path) -> None:
 
 def test_a_context_shorter_than_the_text_is_measured_in_parts(tmp_path: Path) -> None:
     folder = write(tmp_path / "short", 0.4, seq=40)
-    ids = calibration_ids(load_tokenizer(folder / "tokenizer.json"))
+    ids = calibration_ids(load_tokenizer(folder / "tokenizer.json")).measured
     parts = [ids[at : at + 41] for at in range(0, 255, 40)]
     want = np.exp(sum(np.log(in_numpy(folder, part)) * (len(part) - 1) for part in parts) / 255)
     assert perplexities(folder, threads=1, encodings=["none"])["none"] == pytest.approx(want, rel=1e-4)
@@ -138,3 +139,56 @@ def test_commands_judge_encodings(calm: Path, own_text: Path, capsys: pytest.Cap
     found = json.loads(hexane("llm", calm, "--perplexity", "--threads", 1, "--json").out)["perplexity"]
     assert list(found) == ["none", "int8", "blockwise8:b32", "blockwise4:b32", "palette4"]
     assert "perplexity" in hexane("llm", calm, "--perplexity", "--threads", 1).out
+
+
+def planted(seed: int, **changes: Any) -> tuple[hx.train.LlamaConfig, dict[str, Any]]:
+    """A decoder whose norms have a few channels that are much larger than the others, as trained ones have."""
+    config = tiny_llm.config(dim=128, hidden=256, **changes)
+    rng = np.random.default_rng(seed)
+    weights = {}
+    for name, shape in config.shapes().items():
+        numbers = rng.standard_normal(shape)
+        weights[name] = np.exp(numbers) if "norm" in name else 0.3 * numbers / np.sqrt(shape[-1])
+    return config, {name: array.astype(np.float32) for name, array in weights.items()}
+
+
+@pytest.mark.parametrize("mode", ["blockwise4:b32", "blockwise8:b32"])
+def test_scales_that_are_fitted_to_a_text_keep_other_texts_better(mode: str) -> None:
+    ratios = []
+    for seed in range(8):
+        config, weights = planted(seed)
+        rng = np.random.default_rng(seed + 10)
+        text, other = (rng.integers(0, config.vocab, count).tolist() for count in (512, 128))
+        want = logits_in_numpy(config, weights, np.array([other]))[0]
+
+        options = hx.Options(target="host", threads=1, compress=mode)
+        rows = (np.array(list(Steps(config, weights, options, text=fit).rows(other))) for fit in ([], text))
+        plain, fitted = (float(np.linalg.norm(one - want)) for one in rows)
+        ratios.append(fitted / plain)
+    assert np.exp(np.mean(np.log(ratios))) < 0.97, ratios
+
+
+def test_a_text_shorter_than_a_block_of_tokens_fits_scales_too() -> None:
+    config, weights = planted(0, seq=24)
+    options = hx.Options(target="host", threads=1, compress="blockwise4:b32")
+    plain, fitted = (Steps(config, weights, options, text=text).weights for text in ((), (5, 6, 7, 8, 9)))
+    name = "model.layers.0.self_attn.q_proj.weight"
+    scales = [encoding_of(w[name].value).decode().node.data for w in (plain, fitted)]
+    assert (scales[0] != scales[1]).any()
+    int8 = hx.Options(target="host", threads=1, compress="int8")
+    assert Steps(config, weights, int8, text=(5, 6, 7, 8, 9)).net is not None  # no blocks, nothing to fit
+
+
+def test_a_calibration_file_fits_scales(calm: Path, own_text: Path) -> None:
+    """Its first 256 tokens are measured, the next ones are fitted to."""
+    ids = calibration_ids(load_tokenizer(calm / "tokenizer.json"), own_text)
+    assert len(ids.measured) == 256
+    assert ids.others
+    name = "model.layers.0.mlp.down_proj.weight"
+
+    def stored(**options: Any) -> Any:
+        model = hx.llm.load(calm, compress="blockwise8:b32", threads=1, **options)
+        return encoding_of(model._steps.weights[name].value).decode().node.data
+
+    assert (stored(calibration=own_text) != stored()).any()
+    np.testing.assert_array_equal(stored(), stored(force=True))

@@ -108,9 +108,11 @@ def perplexities(
     Raises Error as `load` does.
     """
     path = find_model(model)
-    ids = calibration_ids(load_tokenizer(tokenizer_of(path)), None if calibration is None else Path(calibration))
+    text = calibration_ids(load_tokenizer(tokenizer_of(path)), None if calibration is None else Path(calibration))
+    if calibration is None:
+        text = text._replace(others=[])
     config, weights = read_llama(path)
-    return dict(table(config, weights, Options(target="host", device="cpu", threads=threads), encodings, ids))
+    return dict(table(config, weights, Options(target="host", device="cpu", threads=threads), encodings, text))
 
 
 def encoded_bytes(config: LlamaConfig, encoding: str) -> int:

@@ -196,8 +196,10 @@ def load(
     quality, asked = None, options.compression
     if asked == AUTOMATIC or (asked not in (None, Compression("none")) and not force):
         assert asked is not None
-        ids = calibration_ids(known, None if calibration is None else Path(calibration))
-        weights, quality = judged(config, weights, options, asked, ids)
+        text = calibration_ids(known, None if calibration is None else Path(calibration))
+        if calibration is None and asked != AUTOMATIC:
+            text = text._replace(others=[])  # fitting scales takes some times as long as encoding
+        weights, quality = judged(config, weights, options, asked, text)
         options = replace(options, compress=None)
     steps = Steps(config, weights, options)
     ends = end_ids(path) | _named_end(path, known)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, isfinite
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from hexane.train.decoder.generate import Steps
 from hexane.train.text import Tokenizer
 
 TOKENS = 256  # of a text that are measured
+FITTED = 512  # of the tokens after them, to whose activations scales are fitted
 FEWEST = 2
 MOST = 1.1  # times the perplexity of the model's own weights, without force
 CLOSE = 1.02  # times that perplexity, of "auto"
@@ -62,7 +64,14 @@ class Quality:
     plain: float
 
 
-def calibration_ids(tokenizer: Tokenizer, file: Path | None = None) -> list[int]:
+class Calibration(NamedTuple):
+    """Tokens of a text. measured: for the perplexity; others: tokens that are not measured, for scales."""
+
+    measured: list[int]
+    others: list[int]
+
+
+def calibration_ids(tokenizer: Tokenizer, file: Path | None = None) -> Calibration:
     """The first tokens of a text: a UTF-8 file, or Hexane's own text.
 
     Raises Error for a file that cannot be read, and for a text of too few tokens.
@@ -74,10 +83,10 @@ def calibration_ids(tokenizer: Tokenizer, file: Path | None = None) -> list[int]
             text = read_all(open_regular(file, where, "text"), where).decode()
         except UnicodeDecodeError as error:
             raise Error(f"{where}: {error}, need text in UTF-8") from None
-    ids = tokenizer.encode(text, begin=tokenizer.adds_begin)[:TOKENS]
+    ids = tokenizer.encode(text, begin=tokenizer.adds_begin)[: TOKENS + FITTED]
     if len(ids) < FEWEST:
         raise Error(f"{where}: got {len(ids)} tokens, need a text of at least {FEWEST}, or force=True")
-    return ids
+    return Calibration(ids[:TOKENS], ids[TOKENS:])
 
 
 def perplexity(steps: Steps, config: LlamaConfig, ids: Sequence[int]) -> float:
@@ -95,22 +104,23 @@ def perplexity(steps: Steps, config: LlamaConfig, ids: Sequence[int]) -> float:
 
 
 def measured(
-    config: LlamaConfig, weights: Weights, options: Options, choice: Choice, ids: Sequence[int]
+    config: LlamaConfig, weights: Weights, options: Options, choice: Choice, text: Calibration
 ) -> tuple[float, Weights]:
-    """The perplexity in an encoding, and the weights in it."""
+    """The perplexity in an encoding, and the weights in it. Scales of blocks are fitted to the other tokens."""
     short = replace(config, seq=min(config.seq, TOKENS))
-    steps = Steps(short, weights, replace(options, compress=choice.mode), encodings=choice.others)
-    return perplexity(steps, short, ids), steps.weights
+    options = replace(options, compress=choice.mode)
+    steps = Steps(short, weights, options, encodings=choice.others, text=text.others)
+    return perplexity(steps, short, text.measured), steps.weights
 
 
 def judged(
-    config: LlamaConfig, weights: Weights, options: Options, asked: Compression, ids: Sequence[int]
+    config: LlamaConfig, weights: Weights, options: Options, asked: Compression, text: Calibration
 ) -> tuple[Weights, Quality]:
     """The encoded weights. "auto" takes the first of `AUTO` whose perplexity is at most 1.02 times the unchanged
     weights'. Raises Error for another mode with more than 1.1 times."""
-    plain, _ = measured(config, weights, options, Choice("none", None, {}), ids)
+    plain, _ = measured(config, weights, options, Choice("none", None, {}), text)
     if asked != AUTOMATIC:
-        reached, encoded = measured(config, weights, options, Choice(asked.mode, asked, {}), ids)
+        reached, encoded = measured(config, weights, options, Choice(asked.mode, asked, {}), text)
         if not reached <= MOST * plain:
             raise Error(
                 f"[llm.load] compress: got {asked.mode!r}, with a perplexity of {reached:.4g} where the weights as they"
@@ -119,15 +129,15 @@ def judged(
             )
         return encoded, Quality(asked.mode, reached, plain)
     for choice in AUTO:
-        reached, encoded = measured(config, weights, options, choice, ids)
+        reached, encoded = measured(config, weights, options, choice, text)
         if reached <= CLOSE * plain:
             return encoded, Quality(choice.name, reached, plain)
     return weights, Quality("auto: none", plain, plain)
 
 
 def table(
-    config: LlamaConfig, weights: Weights, options: Options, modes: Sequence[str], ids: Sequence[int]
+    config: LlamaConfig, weights: Weights, options: Options, modes: Sequence[str], text: Calibration
 ) -> Iterator[tuple[str, float]]:
     """The perplexity in each encoding; "none" are the weights as they are."""
     for mode in modes:
-        yield mode, measured(config, weights, options, Choice(mode, None if mode == "none" else mode, {}), ids)[0]
+        yield mode, measured(config, weights, options, Choice(mode, None if mode == "none" else mode, {}), text)[0]

@@ -13,6 +13,8 @@ import numpy as np
 
 from hexane import _core
 from hexane.build import Tensor
+from hexane.compression import Weight
+from hexane.compression.fit import Fitted
 from hexane.errors import Error
 from hexane.graph import Array
 from hexane.options import Options
@@ -23,6 +25,7 @@ from hexane.train.decoder.adapter_files import read_adapter
 from hexane.train.decoder.config import LlamaConfig
 from hexane.train.decoder.encoded import encoded_weights
 from hexane.train.decoder.files import read_llama
+from hexane.train.decoder.fitted import fit_to_text, text_graph
 from hexane.train.decoder.formats import end_ids
 from hexane.train.decoder.lora import merge_adapters
 from hexane.train.decoder.one_token import block, one_token
@@ -148,6 +151,7 @@ class Generator:
 
 
 BLOCK = 64  # tokens of a prompt that are run together
+FITTED = 64  # tokens of a text that scales are fitted to, which are run together
 WINDOWS = (256, 1024, 4096, 16384)  # positions of the cache that a program reads: the fewest that will do
 
 
@@ -159,8 +163,8 @@ class Steps:
     chips, and with weights that are replaced, there is one program, of one token.
 
     With `compress` of the options each weight is encoded once for all programs of the host; encodings: of weights whose
-    name fits a pattern. Raises Error for modes that
-    measure the network, such as "auto".
+    name fits a pattern; text: tokens whose activations fit the scales of blocks. Raises Error for modes that measure
+    the network, such as "auto".
     """
 
     def __init__(
@@ -171,6 +175,7 @@ class Steps:
         *,
         replaceable: bool = False,
         encodings: Mapping[str, str] | None = None,
+        text: Sequence[int] = (),
     ) -> None:
         options = options or Options(target="host")
         self._config, self._weights = config, weights
@@ -182,8 +187,7 @@ class Steps:
             self._one: Context = self.net
             return
         if options.compression is not None:
-            graph, target = one_token(config, weights), target_of(options)
-            self._weights = encoded_weights(graph, weights, options.compression, target, options.num_threads, encodings)
+            self._weights = _encoded(config, weights, options, encodings, text)
             options = replace(options, compress=None)
         pool = _core.MemoryPool()
         self._weights = {name: _kept(pool, given) for name, given in self._weights.items()}
@@ -267,6 +271,24 @@ class Steps:
             if name not in self._made:
                 self._made.add(name, block(self._config, self._weights, count, window, every=every))
         return self._callers[name]
+
+
+def _encoded(
+    config: LlamaConfig,
+    weights: Mapping[str, Array | Tensor],
+    options: Options,
+    encodings: Mapping[str, str] | None,
+    text: Sequence[int],
+) -> Mapping[str, Array | Tensor]:
+    asked = options.compression
+    assert asked is not None
+    count = min(FITTED, config.seq, len(text))
+    graph = text_graph(config, weights, count) if count else one_token(config, weights)
+
+    def fit(chosen: Mapping[Weight, str]) -> Mapping[Weight, Fitted]:
+        return fit_to_text(graph, chosen, text, options) if count else {}
+
+    return encoded_weights(graph, weights, asked, target_of(options), options.num_threads, encodings, fit)
 
 
 def _kept(pool: _core.MemoryPool, given: Array | Tensor) -> Array | Tensor:
