@@ -12,7 +12,7 @@ from hexane.system.limits import MAX_GROWTH_BYTES, MAX_WINDOW_BYTES
 
 
 class Folder(Builder):
-    """Folds constants. limited: those whose results would be bloat are not folded. aligned: as `valid_lengths.apply`."""
+    """Folds constants. limited: those whose results would be bloat are not folded. aligned: that of `apply`."""
 
     __slots__ = ("_aligned", "_limited")
 
