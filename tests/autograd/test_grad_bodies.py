@@ -153,6 +153,27 @@ def test_rows_of_stacks_have_gradients_and_a_condition_ends_both_loops() -> None
         assert abs(float((gradient * way).sum()) - (high - low) / (2 * step)) < 1e-6
 
 
+LOSSES: dict[str, Callable[[hx.Tensor, hx.Tensor], hx.Tensor]] = {
+    "squares": lambda rows, a: rows * rows,
+    "logarithms": lambda rows, a: hx.log(rows * rows) * a,  # infinite where there is no row
+    "quotients": lambda rows, a: a / rows + rows / a,
+    "read twice": lambda rows, a: hx.tanh(rows) * a + hx.reduce_sum(rows * rows, axes=(1,), keep_dims=True) * rows,
+    "products": lambda rows, a: hx.exp(hx.reshape(rows, shape=(5, 6)) @ (np.arange(12.0).reshape(6, 2) * 0.1)) * a,
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_functions_of_stacks_whose_length_the_data_decide_have_gradients(name: str) -> None:
+    arrays = arrays_of(3)
+    given = inputs_of(arrays)
+    _, stack = recurrence(given, np.array(5), most=5, end=0.9)
+    found = LOSSES[name](stack, given["a"])
+    loss = hx.reduce_sum(found, axes=tuple(range(len(found.shape))), keep_dims=False)
+    (count,) = values([hx.reduce_sum(stack * 0.0 + 1.0, axes=(0, 1, 2))], arrays)
+    assert 0 < count.sum() < 5 * 6
+    assert all(np.abs(gradient).max() > 0 for gradient in check_by_differences([loss], given, arrays))
+
+
 def test_a_loop_without_a_capacity_is_refused_with_its_way_out() -> None:
     given = inputs_of(arrays_of()) | {"n": number("n")}
     (y,) = recurrence(given, given["n"])

@@ -157,3 +157,25 @@ def test_a_network_of_dynamic_range_has_the_bits_of_litert(c99: Any, tmp_path: P
             assert np.array_equal(there[name], np.asarray(array))
         assert np.array_equal(np.asarray(here["t2" if by_channel else "t1"]), image)
         assert np.array_equal(np.asarray(here["t4"]), scores)
+
+
+def test_a_network_of_bytes_takes_and_gives_floats(c99: Any, tmp_path: Path) -> None:
+    """The converter's default for int8: QUANTIZE in front, DEQUANTIZE behind."""
+    rng, m = np.random.default_rng(2), TfliteModel()
+    before, x = m.tensor((3, 40)), m.tensor((3, 40), "int8", scales=0.03, zero=11)
+    w = m.tensor((6, 40), "int8", rng.integers(-127, 128, (6, 40)), 0.017)
+    b = m.tensor((6,), "int32", rng.integers(-9000, 9000, 6), 0.03 * 0.017)
+    y, after = m.tensor((3, 6), "int8", scales=0.21, zero=-4), m.tensor((3, 6))
+    m.op("QUANTIZE", [before], [x])
+    m.op("FULLY_CONNECTED", [x, w, b], [y])
+    m.op("DEQUANTIZE", [y], [after])
+    m.graph["inputs"], m.graph["outputs"] = [before], [after]
+    net = hx.compile(m.tobytes(), threads=1)
+    assert isinstance(net, hx.Model)
+    device = C99Model(net.plan_bytes(), c99)
+    for scale in (1, 20):
+        feed = (rng.normal(size=(3, 40)) * scale).astype(np.float32)
+        (want,) = reference(m.tobytes(), feed)
+        np.testing.assert_array_equal(device({net.inputs[0].name: feed})[net.outputs[0].name], want)
+    feed = np.full((3, 40), 1e30, np.float32)
+    np.testing.assert_array_equal(device({net.inputs[0].name: feed})[net.outputs[0].name], net(feed))

@@ -159,6 +159,43 @@ def test_only_the_chosen_branch_is_computed(positive: bool) -> None:
     check(hx.compile(made), made, {"x": x, "index": np.array(5 if positive else 99)})
 
 
+def chosen(rows: int, fixed: bool = True) -> bytes:
+    """A matrix of two, by an input."""
+    then = h.make_graph([h.make_node("MatMul", ["x", "W"], ["a"])], "then", [], [info("a", T.FLOAT, [2, 8])])
+    other = h.make_graph(
+        [h.make_node("Slice", ["x", "from", "to", "axes"], ["b"])], "else", [],
+        [info("b", T.FLOAT, [rows, 8] if fixed else ["rows", 8])],
+        [tensor("from", [0]), tensor("to", [rows]), tensor("axes", [0])],
+    )  # fmt: skip
+    return model(
+        [h.make_node("If", ["c"], ["y"], then_branch=then, else_branch=other)],
+        [info("x", T.FLOAT, [2, 8]), info("c", T.BOOL, [])], [info("y", T.FLOAT, [None, 8])], [tensor("W", W)],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("truth", [True, False])
+def test_an_input_chooses_between_branches_of_one_type_at_run_time(truth: bool, tmp_path: Path) -> None:
+    made, x = chosen(2), np.random.default_rng(5).normal(size=(2, 8)).astype(np.float32)
+    net = hx.compile(made)
+    assert isinstance(net, hx.Model)
+    check(net, made, {"x": x, "c": np.array(truth)})
+    fixed = hx.compile(made, input_values={"c": np.array(truth)})
+    assert "cond" not in str(fixed.program)
+    np.testing.assert_array_equal(fixed(x), net(x=x, c=np.array(truth)))
+    hx.save_coreml(made, tmp_path / "net.mlpackage", compute="fp32")
+    read = hx.compile(tmp_path / "net.mlpackage")
+    given = {port.name: np.full(port.shape, truth if port.name == "c" else x, port.dtype.numpy) for port in read.inputs}
+    np.testing.assert_allclose(read(**given), net(x=x, c=np.array(truth)), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("rows", "fixed"), [(1, True), (2, False)])
+def test_branches_of_other_shapes_need_the_value_that_chooses(rows: int, fixed: bool) -> None:
+    made = chosen(rows, fixed)
+    net = hx.compile(made)
+    assert isinstance(net, hx.OpenModel)
+    check(net, made, {"x": np.ones((2, 8), np.float32), "c": np.array(False)})
+
+
 def test_stacked_outputs_of_an_unknown_number_of_steps_are_refused() -> None:
     body = h.make_graph(
         [h.make_node("Identity", ["c"], ["c2"]), h.make_node("Add", ["s", "s"], ["s2"]), h.make_node("Identity", ["s2"], ["r"])],

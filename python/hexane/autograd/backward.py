@@ -103,7 +103,7 @@ def _total(parts: Sequence[Value], value: Value, sums: DType | None, sources: tu
         return None
     if len(parts) == 1:
         return parts[0]
-    b = Folder(*sources)
+    b = Folder(*sources, aligned=True)
     wide = sums or (value.dtype if value.dtype in (FP32, FP64) else FP32)
     total = cast(b, parts[0], wide)
     for part in parts[1:]:
@@ -115,7 +115,7 @@ def _of_inputs(
     node: Node, gradients: Sequence[Value | None], order: Sequence[Node], needed: frozenset[Value]
 ) -> Sequence[Value | None]:
     """The gradients of a node's inputs, by its rule or through its expansion. Those not needed may be missing."""
-    op, b = OPS[node.op], Folder(*node.sources)
+    op, b = OPS[node.op], Folder(*node.sources, aligned=True)  # a gradient has the places of its value
     try:
         if op.grad is not None:
             return op.grad(b, node, *gradients)

@@ -12,16 +12,16 @@ from hexane.system.limits import MAX_GROWTH_BYTES, MAX_WINDOW_BYTES
 
 
 class Folder(Builder):
-    """Folds constants. limited: those whose results would be bloat are not folded."""
+    """Folds constants. limited: those whose results would be bloat are not folded. aligned: that of `apply`."""
 
-    __slots__ = ("_limited",)
+    __slots__ = ("_aligned", "_limited")
 
-    def __init__(self, *sources: str, limited: bool = True) -> None:
+    def __init__(self, *sources: str, limited: bool = True, aligned: bool = False) -> None:
         super().__init__(*sources)
-        self._limited = limited
+        self._limited, self._aligned = limited, aligned
 
     def several(self, name: str, *inputs: Operand, **attrs: Any) -> tuple[Value, ...]:
-        values = apply(OPS[name], lift(inputs, self.sources), attrs, self.sources)
+        values = apply(OPS[name], lift(inputs, self.sources), attrs, self.sources, self._aligned)
         return fold_node(values[0].node, self._limited) or values
 
 

@@ -19,6 +19,7 @@ Level = Literal["user", "kernel", "engine"]
 Lengths = Literal[
     "",
     "axes",
+    "broadcast_to",
     "concat",
     "expand_dims",
     "gather",

@@ -43,9 +43,14 @@ def length_of(value: Value) -> Length | None:
 
 
 def apply(
-    op: Op, inputs: Sequence[Value | None], attrs: Mapping[str, AttrValue], sources: tuple[str, ...] = ()
+    op: Op,
+    inputs: Sequence[Value | None],
+    attrs: Mapping[str, AttrValue],
+    sources: tuple[str, ...] = (),
+    aligned: bool = False,
 ) -> tuple[Value, ...]:
-    """`ops.apply` for inputs that may have lengths. Raises Error for an op whose result would depend on invalid
+    """`ops.apply` for inputs that may have lengths. aligned: a whole operand of an elementwise op has, at each place,
+    the number for that place of an operand with a length. Raises Error for an op whose result would depend on invalid
     elements."""
     lengths = [None if v is None else length_of(v) for v in inputs]
     if not any(lengths):
@@ -57,7 +62,8 @@ def apply(
         rule = _elementwise if op.elementwise else _RULES.get(op.lengths)
         if rule is None:
             raise Error("this op has no rule for it")
-        _carried[node] = rule(node, [*lengths, *[None] * (len(node.inputs) - len(lengths))])
+        lengths += [None] * (len(node.inputs) - len(lengths))
+        _carried[node] = rule(node, _aligned(node, lengths) if aligned and op.elementwise else lengths)
     except Error as error:
         at = next(i for i, length in enumerate(lengths) if length)
         where = " at ".join((op.name, *sources[:1]))
@@ -121,9 +127,10 @@ def _zero(x: Value) -> Value:
 def _masked(node: Node, lengths: Sequence[Length | None]) -> list[Value | None]:
     """The inputs with 0 in the place of indices that are not valid, and of terms of a sum."""
     inputs = list(node.inputs)
+    products = _is_over_valid(node, lengths)
     for i, length in enumerate(lengths):
         rule = OPS[node.op].lengths
-        summed = rule == "sum" and length is not None and length.axis in node.attrs["axes"]
+        summed = products or (rule == "sum" and length is not None and length.axis in node.attrs["axes"])
         if length is not None and (summed or (rule in ("gather", "gather_nd") and i == 1)):
             inputs[i] = _zeroed(inputs[i], length, node.sources)
     return inputs
@@ -153,6 +160,19 @@ def _only(node: Node, lengths: Sequence[Length | None], index: int = 0) -> Lengt
     return length
 
 
+def _aligned(node: Node, lengths: Sequence[Length | None]) -> list[Length | None]:
+    """The length of one operand, for those too that are whole and have its extent."""
+    aligned = list(lengths)
+    for value, length in zip(node.inputs, lengths, strict=True):
+        for i, other in enumerate(node.inputs):
+            if value is None or length is None or other is None or lengths[i] is not None:
+                continue
+            axis = length.axis + other.type.rank - value.type.rank
+            if axis >= 0 and other.shape[axis] == value.shape[length.axis] != 1:
+                aligned[i] = Length(axis, length.value)
+    return aligned
+
+
 def _elementwise(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | None]:
     common: Length | None = None
     rank = node.types[0].rank
@@ -168,6 +188,15 @@ def _elementwise(node: Node, lengths: Sequence[Length | None]) -> Sequence[Lengt
         if value is not None and axis >= 0 and length is None and value.shape[axis] != 1:
             raise Error(f"it meets the shape {value.shape}, where it needs an extent of 1 or the same length")
     return [common] * len(node.types)
+
+
+def _broadcast_to(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | None]:
+    length = _only(node, lengths)
+    assert node.inputs[0] is not None
+    axis = length.axis + node.types[0].rank - node.inputs[0].type.rank
+    if node.types[0].shape[axis] != node.inputs[0].shape[length.axis]:
+        raise Error(f"axis {length.axis} is repeated, and may be empty")
+    return [Length(axis, length.value)]
 
 
 def _transpose(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | None]:
@@ -276,7 +305,19 @@ def _gather_nd(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length 
     return [length]
 
 
+def _is_over_valid(node: Node, lengths: Sequence[Length | None]) -> bool:
+    """True for a product over an axis of which both operands have the same length."""
+    if node.op != "matmul" or lengths[0] is None or lengths[1] is None or any(lengths[2:]):
+        return False
+    ranks = [v.type.rank for v in node.inputs[:2] if v is not None]
+    x_axis = ranks[0] - (2 if node.attrs.get("transpose_x") else 1)
+    y_axis = ranks[1] - (1 if node.attrs.get("transpose_y") else 2)
+    return lengths[0] == Length(x_axis, lengths[0].value) and lengths[1] == Length(y_axis, lengths[0].value)
+
+
 def _rows(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | None]:
+    if _is_over_valid(node, lengths):
+        return [None]
     length = _only(node, lengths)
     assert node.inputs[0] is not None
     rank = node.inputs[0].type.rank
@@ -287,6 +328,7 @@ def _rows(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | Non
 
 _RULES: Mapping[Lengths, Rule] = {
     "axes": _axes,
+    "broadcast_to": _broadcast_to,
     "concat": _concat,
     "expand_dims": _expand_dims,
     "gather": _gather,

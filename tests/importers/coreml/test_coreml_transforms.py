@@ -288,3 +288,16 @@ def test_parameters_that_do_not_fit_are_errors(apple: Any, tmp_path: Path) -> No
     spec.glmClassifier.classEncoding = 0
     with pytest.raises(Error, match="a class of reference, need one against the rest"):
         hx.compile(saved(tmp_path, spec))
+
+
+@pytest.mark.parametrize(("kind", "named"), [("dictionaryType", "a dictionary"), ("stringType", "a text")])
+def test_an_input_that_is_no_number_is_named_by_its_kind(apple: Any, tmp_path: Path, kind: str, named: str) -> None:
+    """scikit-learn's one-hot encoder is a pipeline whose models pass dictionaries."""
+    spec = apple.proto.Model_pb2.Model(specificationVersion=1)
+    given = spec.description.input.add(name="x")
+    getattr(given.type, kind).SetInParent()
+    array(spec.description.output.add(), "y", 4)
+    spec.featureVectorizer.inputList.add(inputColumn="x", inputDimensions=4)
+    (tmp_path / "m.mlmodel").write_bytes(spec.SerializeToString())
+    with pytest.raises(Error, match=rf"got the input 'x', {named}, need an array, a number or an image"):
+        hx.compile(tmp_path / "m.mlmodel")

@@ -313,3 +313,21 @@ def test_layers_of_dynamic_range_have_the_bits_of_litert(images: int, window: in
         feed = rng.uniform(low, high, (images, 12, 11, 24)).astype(np.float32)
         (want,) = reference(data, feed)
         assert np.array_equal(np.asarray(net(feed)), want)
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int16"])
+def test_quantised_floats_round_halves_away_from_zero_and_stay_at_the_ends(kind: str) -> None:
+    """LiteRT's default kernels keep numbers out of range at the ends. Its reference kernels do so up to 2^31 steps."""
+    zero = {"int8": -7, "uint8": 200}.get(kind, 0)
+    m, count = TfliteModel(), 4000
+    x, y = m.tensor((count,)), m.tensor((count,), kind, scales=0.25, zero=zero)
+    m.op("QUANTIZE", [x], [y])
+    m.graph["inputs"], m.graph["outputs"] = [x], [y]
+    steps = RNG.normal(size=count) * 10.0 ** RNG.integers(0, 7, count)
+    steps[: count // 2] = np.round(steps[: count // 2] * 2) / 2
+    steps[:4] = 0.5 - 2.0**-25, -0.5 + 2.0**-25, 2.0**23 + 1, -(2.0**23) - 1
+    data, feed = m.tobytes(), (steps * 0.25).astype(np.float32)
+    np.testing.assert_array_equal(hx.compile(data)(feed), reference(data, feed)[0])
+    far = np.resize(np.array([1e18, -1e18, 3e38, -3e38, np.inf, -np.inf], np.float32), count)
+    info = np.iinfo(kind)
+    np.testing.assert_array_equal(hx.compile(data)(far), np.where(far > 0, info.max, info.min))

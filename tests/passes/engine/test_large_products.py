@@ -77,6 +77,20 @@ def test_elementwise_ops_between_two_products_read_the_image(chip: str) -> None:
     assert " = matmul(" not in text
 
 
+@pytest.mark.parametrize("chip", CHIPS)
+def test_the_residual_of_one_token_leaves_both_products_convolutions(chip: str) -> None:
+    """A single row is a bias of the product that it is added to, one that is no constant."""
+    x = hx.input("x", (1, INNER))
+    y = x + hx.relu(x @ WEIGHTS + BIAS) @ BACK
+    text = emit_mil(hx.graph(y), load_chip(chip)).text
+    assert text.count(" = conv(") == 2
+    assert " = matmul(" not in text
+    host = hx.compile(y, target="host")
+    fed_row = fed(host)
+    got, want = hx.compile(y, target=chip, numerics="ieee")(**fed_row), host(**fed_row)
+    np.testing.assert_allclose(got, want, atol=4e-3 * np.abs(want).max())
+
+
 def test_each_weight_is_loaded_once() -> None:
     plan = hx.explain(mlp(), "h16")
     weights = 2 * (WEIGHTS.size + BACK.size)

@@ -116,7 +116,9 @@ def feature(described: Any, kind: Declared) -> Feature:
     for plain, dtype in (("doubleType", "fp64"), ("int64Type", "int32")):
         if of.HasField(plain):
             return Feature(name, DTYPES[dtype], (1,), (1,), doc=described.shortDescription)
-    raise Error(f"[coreml] got the input {name!r}, which is no tensor and no image, need one of these")
+    others = {"dictionaryType": "a dictionary", "stringType": "a text", "sequenceType": "a sequence"}
+    what = next((noun for kind, noun in others.items() if of.HasField(kind)), "which has no type")
+    raise Error(f"[coreml] got the input {name!r}, {what}, need an array, a number or an image")
 
 
 def _array(name: str, of: Any, kind: Declared, doc: str) -> Feature:

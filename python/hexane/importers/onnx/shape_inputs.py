@@ -22,7 +22,7 @@ def find_shape_inputs(
     known: dict[tuple[str, str], Collection[int]] = {}
 
     def positions(node: onnx.NodeProto) -> Collection[int]:
-        if node.op_type == "If" and not conditions:
+        if node.op_type == "If" and (not conditions or _has_one_type(node)):
             return ()
         if node.op_type == "Loop" and plain_domain(node.domain) == "" and _keeps_shapes(node):
             return ()
@@ -46,6 +46,19 @@ def find_shape_inputs(
         return [i for i, name in enumerate(body.input) if name in names]
 
     return _depended_on(nodes, positions) & set(inputs)
+
+
+def _has_one_type(branch: onnx.NodeProto) -> bool:
+    """True if the file says the same dtypes and fixed shapes for the results of both branches."""
+    sides = [attr.g.output for attr in branch.attribute if attr.type == attr.GRAPH]
+    return len(sides) == 2 and len(sides[0]) == len(sides[1]) and all(map(_is_one_type, *sides))
+
+
+def _is_one_type(x: onnx.ValueInfoProto, y: onnx.ValueInfoProto) -> bool:
+    tensors = [value.type.tensor_type for value in (x, y)]
+    shapes = [[d.dim_value if d.HasField("dim_value") else -1 for d in t.shape.dim] for t in tensors]
+    fixed = all(t.HasField("shape") and t.elem_type == tensors[0].elem_type for t in tensors)
+    return fixed and shapes[0] == shapes[1] and min(shapes[0], default=1) > 0
 
 
 def _keeps_shapes(loop: onnx.NodeProto) -> bool:

@@ -178,7 +178,7 @@ def saturated(b: Builder, x: Value) -> Value:
     return clamped(b, x, -(1 << 31), (1 << 31) - 1)
 
 
-def clamped(b: Builder, x: Value, low: int, high: int) -> Value:
+def clamped(b: Builder, x: Value, low: int | Array, high: int | Array) -> Value:
     return b.minimum(b.maximum(x, low), high)
 
 
@@ -188,9 +188,12 @@ def stored(b: Builder, x: Value, dtype: DType, zero: int, ends: Clamp | None = N
     return cast(b, clamped(b, b.add(x, zero) if zero else x, low, high), dtype)
 
 
-def rounded(b: Builder, x: Value) -> Value:
-    """fp64, halves away from 0, as int64."""
-    return cast(b, b.mul(b.sign(x), b.floor(b.add(b.abs(x), 0.5))), INT64)
+def rounded(b: Builder, x: Value, dtype: DType = INT64) -> Value:
+    """Floats to integers, halves away from 0. Both parts of a float are exact, its sum with a half is not."""
+    size = b.abs(x)
+    least = b.floor(size)
+    up = b.greater_equal(b.sub(size, least), 0.5)
+    return cast(b, b.mul(b.sign(x), b.add(least, cast(b, up, x.dtype))), dtype)
 
 
 def quotient(b: Builder, x: Value, y: Value | int) -> Value:

@@ -314,7 +314,7 @@ OPS = (
     ),
     Op(
         name="broadcast_to", doc="x repeated along new axes in front and axes of extent 1, to a shape.", inputs=("x",), attrs={"shape": typed(integers())},
-        shape=_broadcast_to_shape, dtype=same_dtype, kernel="copy", view=True, moves=("x",), ref=np.broadcast_to,
+        shape=_broadcast_to_shape, dtype=same_dtype, kernel="copy", view=True, moves=("x",), lengths="broadcast_to", ref=np.broadcast_to,
         cases=(Case(((3, 1),), {"shape": (2, 3, 5)}),), grad=grads.broadcast_to,
     ),
     Op(

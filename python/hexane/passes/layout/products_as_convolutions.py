@@ -65,9 +65,12 @@ class _Images:
         made = Rewriter(*node.sources)
         image = self.images.get(x) or _to_image(made, x)
         filters = self._filters(weight, node.op == "linear" or bool(node.attrs["transpose_y"]))
-        result = made.conv(image, filters, None if bias is None else made.reshape(bias, shape=(bias.type.size,)))
+        layer_has_bias = bias is None or is_constant(bias.node)
+        result = made.conv(image, filters, bias if layer_has_bias else None)
+        if bias is not None and not layer_has_bias:  # a row of another value, such as the residual of one token
+            result = made.add(result, made.reshape(bias, shape=(1, bias.type.size, 1, 1)))
         value = _from_image(made, result, node.types[0].shape)
-        if not self._runs(value, x):
+        if not self._runs(value, x, bias):
             return None
         self.images[x], self.images[value] = image, result
         reason = (

@@ -5,7 +5,7 @@ from math import erf
 
 import numpy as np
 
-from hexane.dtypes import BOOL, FP32, FP64, INT32, INT64, DType
+from hexane.dtypes import BOOL, FP32, INT32, INT64, DType
 from hexane.errors import Error
 from hexane.graph import Array, Value
 from hexane.importers.tflite.integer import (
@@ -214,11 +214,12 @@ def quantize(c: Context) -> Value:
             shape[to.axis] = to.scales.size
         scale = b.const(to.scales.astype(np.float32).reshape(shape if to.scales.size > 1 else ()))
         zero = to.zeros.astype(np.int64).reshape(shape if to.zeros.size > 1 else ())
-        steps = rounded(b, cast(b, b.real_div(x, scale), FP64))
-        low, high = limits(dtype)
-        if tensor.type == "INT4":
-            low, high = -8, 7
-        return cast(b, clamped(b, b.add(steps, b.const(zero)), low, high), dtype)
+        low, high = (-8, 7) if tensor.type == "INT4" else limits(dtype)
+        wide = INT32 if dtype in NARROW else INT64
+        ends = [(end - zero).astype(wide.numpy) for end in (low, high)]
+        # Clamped before the zero is added: a sum with the largest integer would wrap.
+        steps = clamped(b, rounded(b, b.real_div(x, scale), wide), *ends)
+        return cast(b, b.add(steps, b.const(zero.astype(wide.numpy))), dtype)
     grid = c.grid()
     m, shift = multiplier(float(np.float64(grid.scale) / np.float64(to.scale)))
 
@@ -270,8 +271,8 @@ def fake_quant(c: Context) -> Value:
     moved_least, moved_most = (low - zero) * scale, (high - zero) * scale
     inverse = np.float32(1) / scale
     held = b.minimum(b.maximum(x, float(moved_least)), float(moved_most))
-    steps = cast(b, b.mul(b.sub(held, float(moved_least)), float(inverse)), FP64)
-    return b.add(b.mul(cast(b, rounded(b, steps), FP32), float(scale)), float(moved_least))
+    steps = b.mul(b.sub(held, float(moved_least)), float(inverse))
+    return b.add(b.mul(cast(b, rounded(b, steps, INT32), FP32), float(scale)), float(moved_least))
 
 
 @reads("CAST")
