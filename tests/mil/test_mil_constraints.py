@@ -249,6 +249,7 @@ TESTED = {
     32: REFUSED,
     33: f"{HERE}:test_names_are_given_once_and_every_statement_has_one",
     34: "mil/test_finite_constants:test_a_mask_of_infinities_is_finite_and_gives_what_the_host_gives",
+    35: "passes/test_split_stalled_kernels:test_programs_and_packages_have_the_parts",
 }
 
 

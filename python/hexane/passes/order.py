@@ -28,6 +28,7 @@ from hexane.passes.fuse.group_heads import group_heads
 from hexane.passes.fuse.split_products import split_products
 from hexane.passes.layout.channels_last import channels_last
 from hexane.passes.layout.products_as_convolutions import products_as_convolutions
+from hexane.passes.layout.split_stalled_kernels import split_stalled_kernels
 from hexane.passes.layout.trim_output_transpose import trim_output_transpose
 from hexane.passes.legalize.engine_ports import engine_ports
 from hexane.passes.legalize.expand import expand
@@ -193,6 +194,8 @@ ORDER = (
     Pass(round_attributes, ("engine", "mil")),
     # When weights have the size that they have in the program.
     Pass(products_as_convolutions, ("engine", "mil"), legal=True),
+    # When it is known what the layers are.
+    Pass(split_stalled_kernels, ("engine", "mil"), legal=True),
     Pass(spread_conv_transpose_3d, ("host",)),
     # A convolution that is not in pieces yet takes batch norms, pads and biases, and is rounded once.
     Pass(split_conv_3d, ("host", "layers")),

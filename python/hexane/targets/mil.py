@@ -20,7 +20,8 @@ class MilLimits:
     """ports: dtypes of inputs and outputs. conv_inputs: input channels of a convolution, exclusive. norm_elements,
     affine_norm_elements: elements that a layer norm reduces, exclusive. program_bytes: bytes of weights. conv_speedup:
     the speedup of a 1x1 convolution over a matmul with constant weights. row_elements: multiples of it are fast.
-    softmax_power: one person saw extents fail that are not its powers."""
+    softmax_power: one person saw extents fail that are not its powers. kernel_lap, kernel_lap_window: bytes of a
+    layer's weights in a core near whose multiples they arrive slowly, and how near."""
 
     ports: MilLimit
     conv_inputs: MilLimit
@@ -30,6 +31,8 @@ class MilLimits:
     conv_speedup: MilLimit
     row_elements: MilLimit
     softmax_power: MilLimit
+    kernel_lap: MilLimit
+    kernel_lap_window: MilLimit
 
 
 @cache

@@ -17,6 +17,7 @@ from hexane.lowering.mil_ops import as_constants
 from hexane.lowering.round_attributes import round_attributes
 from hexane.ops import OPS, apply, simpler
 from hexane.ops.rewriter import Rewriter
+from hexane.passes.layout.split_stalled_kernels import split_stalled_kernels
 from hexane.passes.legalize.to_fp16 import to_fp16
 from hexane.passes.repair import repair
 from hexane.passes.retarget.clamp_masks import clamp_masks
@@ -24,6 +25,7 @@ from hexane.targets import load_target
 from hexane.targets.query import load_chip
 
 _PORTS = (FP16, FP32, INT32)
+STALLS = "M4"  # the chip on which some layers were seen to stall
 
 
 def prepared(
@@ -50,7 +52,7 @@ def in_precision(graph: Graph, compute: str) -> Graph:
     for node in graph.nodes:
         if node.op == "state":
             check_state(node, compute)
-    return in_halves(graph) if compute == "fp16" else graph
+    return split_stalled_kernels(in_halves(graph), load_chip(STALLS)) if compute == "fp16" else graph
 
 
 def of_precision(graph: Graph, compute: str) -> Graph:
