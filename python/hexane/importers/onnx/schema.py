@@ -11,7 +11,7 @@ from onnx import AttributeProto, helper
 from hexane.errors import Error, UnsupportedError
 from hexane.importers.onnx.node import Attributes, Item, TensorList
 
-FIRST_OPSET = 6
+FIRST_OPSET = 6  # older ones are taken where an op is the same in this one
 _REPLACED = ("GroupNormalization", 18)  # deprecated from the start, but with a meaning
 
 
@@ -25,7 +25,7 @@ def opset_versions(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]
     package."""
     versions = {plain_domain(entry.domain): entry.version for entry in imports}
     newest = onnx.defs.onnx_opset_version()
-    if not FIRST_OPSET <= versions.get("", newest) <= newest:
+    if not 1 <= versions.get("", newest) <= newest:
         raise UnsupportedError(f"[import] got opset {versions['']}, need {FIRST_OPSET} to {newest}")
     return versions
 
@@ -48,6 +48,8 @@ def schema(op: str, opset: int) -> Schema | None:
     if not onnx.defs.has(op, opset, ""):
         return None
     definition: Any = onnx.defs.get_schema(op, opset, "")
+    if opset < FIRST_OPSET and definition.since_version != onnx.defs.get_schema(op, FIRST_OPSET, "").since_version:
+        raise UnsupportedError(f"got it as opset {opset} has it, need opset {FIRST_OPSET} or newer")
     if definition.deprecated and (op, definition.since_version) != _REPLACED:
         raise Error(f"opset {opset} has removed it")
     attributes = definition.attributes.items()
