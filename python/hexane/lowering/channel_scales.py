@@ -5,7 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hexane import _core
 from hexane.graph import Array, Node, Value, constant
+from hexane.lowering.halves import half
 from hexane.lowering.kept_constants import kept_constant
 from hexane.ops import OPS
 from hexane.ops.match import channel_axis, only_along
@@ -142,12 +144,13 @@ def _kept_in_halves(maker: Node, affine: Affine, new_weight: Value, new_bias: Va
     live = np.ones(affine.scale.shape, np.bool_) if affine.live is None else affine.live
     if (np.abs(bias[live]) > _LARGEST).any() and not _beyond(maker.inputs[2]):
         return False
+    if new is old:  # a shift alone
+        return True
     size = np.abs(new)
     if not size.size or (size.max() <= _LARGEST and size[size > 0].min(initial=np.inf) >= _TINY):
         return True
     channel = over_weight(np.arange(live.size), old.shape, **maker.attrs)
-    places = np.broadcast_to(channel, old.shape).ravel().astype(np.int64)
-    lost_new, lost_old = (_lost(numbers.ravel(), places, live.size) for numbers in (new, old))
+    lost_new, lost_old = (_lost(numbers, channel, live.size) for numbers in (new, old))
     return bool((lost_new <= np.maximum(lost_old, _FP16_EPSILON))[live].all())
 
 
@@ -155,13 +158,31 @@ def _beyond(value: Value | None) -> bool:
     return value is not None and value.node.data is not None and bool((np.abs(value.node.data) > _LARGEST).any())
 
 
-def _lost(numbers: Array, places: Array, count: int) -> Array:
-    """The relative rounding error of each channel's numbers in fp16. places: the channel of each number."""
-    wide = numbers.astype(np.float64)
-    with np.errstate(over="ignore"):
-        narrow = np.clip(wide, -_LARGEST, _LARGEST).astype(np.float16).astype(np.float64)
-    lost, size = (np.bincount(places, a * a, count) for a in (wide - narrow, wide))
-    return np.sqrt(lost / np.where(size > 0, size, 1.0))
+def _lost(numbers: Array, channel: Array, count: int) -> Array:
+    """The relative rounding error of each channel's numbers in fp16. channel: of each number, to be broadcast."""
+    if numbers.dtype == np.float32:
+        narrow = np.empty(numbers.shape, np.float32)
+        _core.convert(half(numbers), narrow)
+        error = np.subtract(numbers, narrow, dtype=np.float64)
+    else:
+        numbers = numbers.astype(np.float64)
+        with np.errstate(over="ignore"):
+            error = numbers - np.clip(numbers, -_LARGEST, _LARGEST).astype(np.float16)
+    lost, size = (_sums_of_squares(one, channel, count) for one in (error, numbers))
+    result: Array = np.sqrt(lost / np.where(size > 0, size, 1.0))
+    return result
+
+
+def _sums_of_squares(numbers: Array, channel: Array, count: int) -> Array:
+    channel = channel.reshape((1,) * (numbers.ndim - channel.ndim) + channel.shape)
+    along = [i for i, d in enumerate(channel.shape) if d != 1]
+    if channel.size == count and len(along) < 2:
+        others = tuple([i for i in range(numbers.ndim) if i not in along])
+        sums: Array = np.square(numbers, dtype=np.float64).sum(axis=others)
+        return sums.reshape(count)
+    places = np.broadcast_to(channel, numbers.shape).ravel().astype(np.int64)
+    wide = numbers.ravel().astype(np.float64)
+    return np.bincount(places, wide * wide, count)
 
 
 def _constant(wide: Array, like: Value) -> Value | None:
