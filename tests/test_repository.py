@@ -66,7 +66,7 @@ def test_pre_commit_runs_the_checkers_of_lint() -> None:
 def test_a_module_that_a_text_says_to_run_runs_something() -> None:
     """`python -m hexane.x` of a module of definitions alone prints nothing and ends with 0."""
     told = subprocess.check_output(
-        ["git", "grep", "-hoE", r"python -m hexane(\.[a-z_]+)*", "--", "python", "docs", "tests"], cwd=ROOT, text=True
+        ["git", "grep", "-hoE", r"python -m hexane(\.[a-z_]+)*", "--", "python", "docs"], cwd=ROOT, text=True
     )
     for line in set(told.splitlines()):
         path = ROOT / "python" / line.removeprefix("python -m ").replace(".", "/")
