@@ -177,7 +177,7 @@ def image_formats(chip: Chip) -> str:
 
 
 def legend(statuses: Iterable[str]) -> str:
-    """What the columns "used for" and "status" mean, and each of these statuses."""
+    """The meanings of the columns "used for" and "status", and of each of these statuses."""
     shown = set(statuses)
     texts = [f"{status}: {meaning}" for status, meaning in STATUSES.items() if status in shown]
     head = "used for: empty where Apple's compiler decides by the value. claim: what one of the disputing sources says."
