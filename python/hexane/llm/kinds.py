@@ -18,8 +18,8 @@ AS_NETWORK = "`hexane run`, `check`, `compile`, `estimate`, `emit` and `info`"
 
 
 def check_decoder(path: Path) -> None:
-    """Raises Error for another model than a decoder, with its kind and the commands that take it: a folder of another
-    model, or a file of another kind, such as an ONNX model."""
+    """Raises Error for another model than a decoder, with its kind and the commands that take it. It may be a folder or
+    a file, such as an ONNX model."""
     _check_file(path)
     if not (path / CONFIG).is_file():
         return

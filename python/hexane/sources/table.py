@@ -53,8 +53,8 @@ def form_of(model: Any, *, where: str = "open") -> str:
 
 
 def title_of(path: Path, *, where: str = "open") -> str | None:
-    """What a file is by its mark or its name, for sentences: "an ONNX model" or "a PyTorch file". None for a file with
-    neither."""
+    """The kind of a file by its mark or its name, for sentences: "an ONNX model" or "a PyTorch file". None if neither
+    tells."""
     seen = look(path, where)
     rows: tuple[Format | Foreign, ...] = (*FOREIGN, *(row for row in FORMATS if row is not ONNX))
     title = next((row.title for row in rows if row.matches(seen)), None)
