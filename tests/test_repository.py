@@ -1,5 +1,6 @@
 """The files at the top of the repository: changelog, versions, and files for the host and for contributors."""
 
+import ast
 import re
 import subprocess
 from pathlib import Path
@@ -60,6 +61,20 @@ def test_pre_commit_runs_the_checkers_of_lint() -> None:
     roots = ("csrc/", "tests/cpp/", "tests/c99/", "tests/fake_ane/", "tests/fake_coreml/")
     sources = [path for path in tracked if path.startswith(roots) and path.endswith((".cpp", ".c", ".h", ".mm", ".m"))]
     assert sources == [path for path in tracked if re.search(pattern, path)]
+
+
+def test_a_module_that_a_text_says_to_run_runs_something() -> None:
+    """`python -m hexane.x` of a module of definitions alone prints nothing and ends with 0."""
+    told = subprocess.check_output(
+        ["git", "grep", "-hoE", r"python -m hexane(\.[a-z_]+)*", "--", "python", "docs"], cwd=ROOT, text=True
+    )
+    for line in set(told.splitlines()):
+        path = ROOT / "python" / line.removeprefix("python -m ").replace(".", "/")
+        if not path.is_dir():
+            last = ast.parse(path.with_suffix(".py").read_text(encoding="utf-8")).body[-1]
+            assert isinstance(last, ast.If | ast.Expr), line
+        else:
+            assert (path / "__main__.py").is_file(), line
 
 
 @pytest.mark.parametrize("name", ["bug", "chip-report", "wrong-verdict"])

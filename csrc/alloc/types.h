@@ -75,8 +75,8 @@ enum class ChainBreak : uint8_t {
 };
 
 struct Allocation {
-  std::vector<Type> types;         // by tensor
-  std::vector<ChainBreak> breaks;  // by tensor
+  std::vector<Type> types;         // of each tensor
+  std::vector<ChainBreak> breaks;  // of each tensor
 };
 
 // `chaining`: whether the chip's compiler has it switched on.

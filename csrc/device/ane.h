@@ -97,8 +97,8 @@ struct Call {
   uint32_t limit_ms;
 };
 
-// True if the call of a program returned true within its limit. One that does not come back makes the program stuck: it
-// and its requests are kept for good, and all their further calls fail.
+// True if a call of the framework for a program, such as load or evaluate, returns true within limit_ms (0: any time).
+// A call that never returns makes the program stuck: it and its requests are kept for good, and later calls fail.
 bool within(hexane_ane_program* program, const Call& call, hexane_ane_error* error);
 
 void release(hexane_ane_program* program);

@@ -36,7 +36,7 @@ NSDictionary* backings_of(const Outputs& outputs, id<CoreMLOptions> options) {
 
 id new_options() { return [[[class_of("MLPredictionOptions") alloc] init] autorelease]; }
 
-// Core ML may leave a backing aside: then its result is another object.
+// Core ML may ignore the memory given for an output (its backing), and return the output in memory of its own.
 void take(id<CoreMLFeatures> result, const Outputs& outputs, NSDictionary* backings) {
   for (size_t i = 0; i < outputs.count; ++i) {
     hexane_coreml_array& output = outputs.arrays[i];

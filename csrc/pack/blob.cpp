@@ -68,8 +68,12 @@ void pack(const Array& array, std::span<std::byte> out) {
   size_t at = 0;
   for (const std::byte element : array.elements) {
     const auto value = std::to_integer<uint32_t>(element);
-    if (array.dtype != DType::kInt4 && value > mask)
+    if (array.dtype == DType::kInt4) {
+      const int number = static_cast<int8_t>(value);  // ml_dtypes has -1 as 15, NumPy's int8 as -1
+      if (number < -8 || number > 15) fail(kWhere, "got the element ", number, " of int4, need -8 to 7");
+    } else if (value > mask) {
       fail(kWhere, "got the element ", value, " of ", info(array.dtype).name, ", need at most ", mask);
+    }
     held |= (value & mask) << num_held;
     num_held += bits;
     if (num_held >= 8) {

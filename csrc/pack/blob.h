@@ -20,7 +20,8 @@
 
 namespace hexane::blob {
 
-// Elements of whole bytes as they are; of smaller ones a byte each, whose low bits count.
+// Elements of whole bytes as they are; of smaller dtypes a byte each, which has the value. The upper half of a negative
+// int4 has its sign or zeros.
 struct Array {
   DType dtype = DType::kFp16;
   Bytes elements;
@@ -40,6 +41,7 @@ Layout lay_out(std::span<const Array> arrays);
 // Elements smaller than a byte are packed into memory of their own.
 class Pieces {
  public:
+  // Throws Error for an element whose value its dtype does not have.
   Pieces(std::span<const Array> arrays, const Layout& layout);
   std::span<const Bytes> bytes() const { return bytes_; }
 

@@ -54,7 +54,7 @@ def test_compare_shows_the_image_on_which_outputs_are_furthest_apart(cli: Cli, s
 
 def test_random_inputs_are_called_advice(cli: Cli, sums: Path, tmp_path: Path) -> None:
     shape = ("--input-shape", "image:1x3x8x8")
-    advice = "random, seed 0; numbers on random inputs are advice: --input or --calibration gives the model's own"
+    advice = "random, seed 0; numbers on random inputs are only a hint: --input or --calibration gives the model's own"
     assert advice in cli("check", sums, *shape, "--target", "M1", "--fail-on", "error=1").out
     assert advice in cli("compare", sums, *shape, "--targets", "M1,ieee").out
     ended = cli("compress", sums, *shape, "--mode", "int8", "-o", tmp_path / "m.hxp")

@@ -64,7 +64,7 @@ def test_a_network_that_runs_ends_with_0(cli: Cli, runs: Path) -> None:
     assert ended.out == (
         "relu.onnx on h13 (iPhone 12, M1): runs whole on the engine: 2 native\n"
         f"{weights}; this chip can read int4 and sparse weights without unpacking\n"
-        "latency: at least about 118 us (calls 118, copies 0, products 0), by rates of M1; `hexane estimate` says more\n"
+        "latency: not below about 118 us (calls 118, copies 0, multiply-adds 0), by rates of M1; `hexane estimate` says more\n"
     )
 
 
@@ -114,7 +114,7 @@ def test_the_matrix_says_which_chips_a_reason_is_of(cli: Cli, tmp_path: Path) ->
 
 def test_the_matrix_says_which_chips_no_program_in_mil_reaches(cli: Cli, runs: Path) -> None:
     said = "of programs in MIL the compiler says: MIL is only supported for H13+ ANE architectures"
-    assert f"as a netplist only: h11; h12; {said}\n" in cli(runs, "--target", "h11,h12,h13").out
+    assert f"need a netplist: h11; h12; {said}\n" in cli(runs, "--target", "h11,h12,h13").out
     assert "netplist" not in cli(runs, "--target", "h13,h14").out
 
 
@@ -276,7 +276,7 @@ def test_only_what_is_asked_for_fails(cli: Cli, hosted: Path, what: str, code: i
 def test_an_error_on_random_inputs_is_advice(cli: Cli, hosted: Path, tmp_path: Path) -> None:
     ended = cli(hosted, "--target", "h13", "--fail-on", "error=0")
     assert (ended.code, ended.err) == (0, "")
-    assert "--fail-on: passed\ninputs: random, seed 0; numbers on random inputs are advice: --input" in ended.out
+    assert "--fail-on: passed\ninputs: random, seed 0; numbers on random inputs are only a hint: --input" in ended.out
     assert "  advice: h13: error: got " in ended.out
     record = json.loads(cli(hosted, "--target", "h13", "--fail-on", "error=0", "--json").out)
     assert (record["ok"], record["failed"], len(record["advice"]["h13"])) == (True, {"h13": []}, 1)

@@ -84,7 +84,7 @@ def test_rows_of_tokens_are_the_hosts_and_the_rest_is_written(cli, tmp_path, kin
     ended = cli("emit", path, "--target", "h13", "-o", tmp_path / "out")
     assert (ended.code, "out/model.mil: 1 op" in ended.out) == (0, True)
     kind_name = f"int{32 if kind == TensorProto.INT32 else 64}"
-    why = f"the engine cannot receive {kind_name}: {kind_name}[1, 5] passes from outside"
+    why = f"the engine cannot receive {kind_name}: {kind_name}[1, 5] comes from outside the engine"
     assert f"segment 0 is the host's, 1 op: gather at embed: {why}" in ended.out
 
 

@@ -121,6 +121,21 @@ def test_mistakes_say_what_is_needed(cli: Cli, model: Path, tokenizer: Path, tmp
         assert words in ended.err, ended.err
 
 
+@pytest.mark.parametrize(
+    ("name", "data", "kind"),
+    [("net.onnx", b"\x08\x07", "an ONNX model"), ("net.tflite", b"\x1c\0\0\0TFL3", "a TFLite model"), ("net.pt", b"\x80\x02", "a Python pickle")],
+)  # fmt: skip
+@pytest.mark.parametrize("command", [("generate", "--prompt", "x"), ("llm",)])
+def test_a_file_of_another_kind_is_named(
+    cli: Cli, tmp_path: Path, command: tuple[str, ...], name: str, data: bytes, kind: str
+) -> None:
+    (tmp_path / name).write_bytes(data + bytes(64))
+    ended = cli(command[0], tmp_path / name, *command[1:])
+    assert ended.code == 1
+    assert f"got {kind}" in ended.err
+    assert "no language model, need a Hugging Face folder (config.json, safetensors, a tokenizer), a GGUF" in ended.err
+
+
 def test_characters_are_printed_when_their_bytes_are_whole(tokenizer: Path) -> None:
     known = hx.train.load_tokenizer(tokenizer)
     for text in (TEXT, "naïve 語語 日本語 x", "héhé"):

@@ -96,7 +96,7 @@ def test_a_tolerance_a_plot_and_weights_alone(cli: Cli, tmp_path: Path, inputs: 
     assert b"error of each layer in integers" in plot.read_bytes()
     ended = cli("quantize", model, "--weights-only", "-o", output)
     assert ended.out.splitlines()[-1].endswith(
-        "2 layers of 2 in integers; error not measured, which needs --calibration"
+        "2 layers of 2 with weights in integers; error not measured, which needs --calibration"
     )
     assert "DequantizeLinear" in {n.op_type for n in onnx.load(output).graph.node}
 

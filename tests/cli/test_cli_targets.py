@@ -6,6 +6,7 @@ import re
 import pytest
 
 from hexane.targets import load_target
+from hexane.targets.fact import STATUSES
 from hexane.targets.tables import listed_names, target_names
 
 
@@ -20,9 +21,10 @@ def test_targets_lists_every_target(cli, options):
     assert rows[0][:3] == ["known as", "target", "chips"]
     assert [row[1].strip() for row in rows[1:]] == names
     assert ["iPhone 12, M1", "h13", "A14, M1", "A13"] in [row[:4] for row in rows]
-    assert more == (
-        [] if options else [f"{len(target_names()) - len(names)} more that no product has: `hexane targets --all`\n"]
-    )
+    about, *rest = more[0].splitlines()
+    assert about.startswith("cores: of the silicon; compiler cores: ")
+    left = len(target_names()) - len(names)
+    assert rest == ([] if options else [f"{left} more targets, which no product has: `hexane targets --all`"])
     record = json.loads(cli("targets", *options, "--json").out)
     assert [target["name"] for target in record["targets"]] == names
     (m6,) = [target for target in record["targets"] if "M6" in target.get("products", ())]
@@ -40,6 +42,14 @@ def test_a_target_is_shown_with_every_fact(cli, name):
     _, table, *_ = cli("targets", name).out.split("\n\n")
     shown = [line.split()[0] for line in table.splitlines() if not line.startswith("  claim")]
     assert len(shown) == len(facts) + 1
+
+
+@pytest.mark.parametrize("name", target_names())
+def test_every_status_of_a_target_is_defined_below_the_table_as_on_the_page(cli, name):
+    facts = load_target(name).facts.values()
+    shown = {fact.status for fact in facts} | {claim.status for fact in facts for claim in fact.claims}
+    text = " ".join(cli("targets", name).out.split())
+    assert {status for status, meaning in STATUSES.items() if f" {status}: {meaning}" in text} == shown
 
 
 def test_a_target_is_shown_by_any_spelling_with_offsets_and_claims(cli):

@@ -50,7 +50,7 @@ def test_without_an_engine_the_cpu_serves(cli: Cli) -> None:
     assert "chip     none of Apple's" in ended.out
     assert ended.out.endswith(
         "No Neural Engine: libhexane_ane.dylib is part of the package on macOS only. "
-        "The CPU executor serves: it runs every program, those of chips too.\n"
+        "Programs run on this CPU, those compiled for chips too.\n"
     )
     record = json.loads(cli("doctor", "--json").out)
     assert (record["has_engine"], record["ok"], record["checks"]) == (False, True, [])
@@ -119,7 +119,7 @@ def test_an_error_of_the_device_has_parts(stand_in: StandIn) -> None:
         _core.probe_ane(setup)
     assert isinstance(error.value, hx.Error)
     assert (error.value.stage, error.value.code) == ("open", 0)
-    assert error.value.hint == "the CPU executor serves without one"
+    assert error.value.hint == "the CPU executor runs programs without an engine"
 
 
 @pytest.mark.slow

@@ -434,7 +434,7 @@ def test_copies_are_of_whole_tensors(stand_in: StandIn, ane: c.c_void_p) -> None
 def test_without_a_framework_the_error_says_what_serves(stand_in: StandIn) -> None:
     with pytest.raises(AneError, match="there is no Neural Engine framework") as error:
         stand_in.open(framework=None)
-    assert error.value.hint == "the CPU executor serves without one"
+    assert error.value.hint == "the CPU executor runs programs without an engine"
     with pytest.raises(AneError, match="no IOSurface"):
         stand_in.open(surfaces=None)
     stand_in.set(no_engine=1)

@@ -42,7 +42,7 @@ def test_commands_say_the_shape_that_they_take(tmp_path: Path, capsys: pytest.Ca
     np.save(image, np.ones((5, 4, 3), np.float32))
     for words in (["check", path, "--target", "M4", "--json"], ["run", path], ["estimate", path, "--target", "M4"]):
         run = in_this_process(capsys)
-        assert run(*words).err == "note: t0 is 1x4x3, as the file says: --input-shape t0:DIMS gives another\n"
+        assert run(*words).err == "note: t0 is 1x4x3, as the file says: --input-shape t0:DIMS sets another shape\n"
         assert run(*words, "--input-shape", "t0:2x4x3").err == ""
         assert run(*words, "--input", image).err == ""
     assert "[5, 4, 3]" in in_this_process(capsys)("run", path, "--input", image).out

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -120,9 +121,18 @@ def test_other_dtypes_are_refused(dtype: str) -> None:
         _core.blob_write([(dtype, np.zeros(1))])
 
 
-def test_an_element_too_large_for_its_bits_is_refused() -> None:
-    with pytest.raises(Error, match="got the element 8 of uint3, need at most 7"):
-        _core.blob_write([("uint3", np.array([7, 8], np.uint8))])
+def test_an_int4_is_the_same_as_a_byte_of_numpy_and_of_ml_dtypes() -> None:
+    numbers = np.arange(-8, 8, dtype=np.int8)
+    assert _core.blob_write([("int4", numbers)]) == _core.blob_write([("int4", numbers.astype(ml_dtypes.int4))])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "need"),
+    [("uint3", 8, "at most 7"), ("uint4", 16, "at most 15"), ("int4", 16, "-8 to 7"), ("int4", 100, "-8 to 7"), ("int4", -9, "-8 to 7")],
+)  # fmt: skip
+def test_an_element_beyond_its_dtype_is_refused(dtype: str, value: int, need: str) -> None:
+    with pytest.raises(Error, match=f"got the element {value} of {dtype}, need {need}"):
+        _core.blob_write([(dtype, np.array([7, value], np.int8))])
 
 
 def test_the_single_and_the_multiple_chunks_of_others_are_read() -> None:

@@ -309,7 +309,7 @@ def test_outputs_come_first_and_truths_are_counted() -> None:
     mask, worst = found.outputs[0].differences["h13"], found.outputs[1].differences["h13"].max_abs
     assert mask.counted
     first = str(found).splitlines()[0]
-    assert first == f"h13 from ieee: mask: {mask}; probs: top-1 equal in 1 of 1 row, at most {worst:.2g} apart"
+    assert first == f"h13 from ieee: mask: {mask}; probs: top-1 equal in 1 of 1 row, differs by at most {worst:.2g}"
     assert mask.beyond(0.05) == (mask.different / 8 > 0.05)
 
 

@@ -4,13 +4,15 @@ import json
 
 import numpy as np
 import pytest
+from tests.support.cases import arrays, graph_of
 
 import hexane as hx
 from hexane.graph import Graph
 from hexane.graph.origins import source_scope
+from hexane.ops import USER_OPS
 from hexane.ops.reference import run_reference
 from hexane.pipeline import compile_graph
-from hexane.program.work import multiply_adds
+from hexane.program.work import in_bytes, multiply_adds
 from hexane.report.explain import HEAD, Explanation, explain
 from hexane.report.story import phase_of
 from hexane.targets import load_target
@@ -117,6 +119,31 @@ def test_multiply_adds_of_attention_are_those_of_its_two_products() -> None:
     q, k, v = (hx.input(n, s) for n, s in (("q", (2, 4, 5, 8)), ("k", (2, 4, 7, 8)), ("v", (2, 4, 7, 3))))
     steps = compile_graph(hx.graph(hx.scaled_dot_product_attention(q, k, v)), load_target("host")).steps
     assert sum(multiply_adds(step.node) for step in steps) == 2 * 4 * (5 * 7 * 8 + 5 * 7 * 3)
+
+
+@pytest.mark.parametrize("name", ["quantized_conv", "q31_conv", "quantized_matmul", "q31_matmul"])
+def test_multiply_adds_of_integers_are_those_of_floats(name: str) -> None:
+    of_conv = name.endswith("conv")
+    shapes = [(2, 6, 9, 7), (4, 3, 3, 2)] if of_conv else [(3, 4, 5), (5, 6)]
+    attrs: dict = {"groups": 2, "strides": (2, 1)} if of_conv else {}
+    floats = hx.conv if of_conv else hx.matmul
+    multiplier = np.int32(1 << 30) if name.startswith("q31") else np.float32(1)
+    x, weight = hx.input("x", shapes[0], "int8"), np.ones(shapes[1], np.int8)
+    graphs = (
+        hx.graph(getattr(hx, name)(x, weight, multiplier, dtype="int8", **attrs)),
+        hx.graph(floats(hx.input("x", shapes[0]), weight.astype(np.float32), **attrs)),
+    )
+    integers, of_floats = ([step.node for step in compile_graph(graph, load_target("host")).steps] for graph in graphs)
+    assert sum(map(multiply_adds, integers)) == sum(map(multiply_adds, of_floats)) > 0
+    assert [in_bytes(node) for node in integers if multiply_adds(node)] == [True]
+    assert not any(map(in_bytes, of_floats))
+
+
+@pytest.mark.parametrize("name", [name for name in USER_OPS if name.endswith(("conv", "matmul"))])
+def test_every_form_of_a_product_is_counted(name: str) -> None:
+    op = USER_OPS[name]
+    graph = graph_of(op, op.cases[0], arrays(op, op.cases[0]))
+    assert sum(map(multiply_adds, graph.nodes)) > 0
 
 
 def test_json_holds_every_decision_and_record(found: Explanation) -> None:

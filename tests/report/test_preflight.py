@@ -129,7 +129,7 @@ def test_random_numbers_are_the_hosts_whose_stream_no_program_can_keep() -> None
     for chip in ("m1", "m2", "m3", "m5"):
         (entry,) = [entry for entry in hx.preflight(numbers, chip).entries if entry.op == "random_uniform"]
         assert entry.verdict.verdict == "host"
-    assert "int64[2] passes from outside" in entry.verdict.reason
+    assert "int64[2] comes from outside the engine" in entry.verdict.reason
 
 
 def test_the_oldest_chips_take_netplists_and_the_report_says_that_mil_is_refused() -> None:

@@ -9,6 +9,7 @@ import pytest
 import hexane as hx
 from hexane.report.fit import Way
 from hexane.runtime.timeline import floor, timeline
+from hexane.targets.microcontrollers import cores
 from networks import small_networks
 
 NAMES = ("mobile-17", "unet", "detector")
@@ -209,6 +210,20 @@ def test_latency_is_an_estimate_with_its_basis():
         assert 0 < least <= most
         assert one.basis.startswith(f"estimate: {macs} multiply-accumulates")
         assert one.milliseconds == pytest.approx((least * 10, most * 10))
+
+
+def test_the_latency_of_integers_counts_their_instructions():
+    """A network whose first product is of int8 and whose second is of floats."""
+    x, w = hx.input("x", (4, 8), "int8"), np.ones((8, 16), np.int8)
+    integers = hx.q31_matmul(x, w, np.int32(1 << 30), dtype="int8")
+    found = hx.fit(hx.graph(hx.cast(integers, dtype="fp32") @ np.ones((16, 32), np.float32)))
+    counts = {"int8": 4 * 8 * 16, "fp32": 4 * 16 * 32}
+    known = {core.name: core.instructions for core in cores()}
+    for one in found.latency:
+        for i in (0, 1):
+            assert one.cycles[i] == pytest.approx(sum(known[one.core][kind][i] * counts[kind] for kind in counts) / 1e6)
+        assert "estimate: 512 multiply-accumulates x 3.5" in one.basis
+        assert ", 2048 multiply-accumulates x 10.1" in one.basis
 
 
 def test_each_step_has_the_bytes_that_are_live_while_it_runs():

@@ -1,5 +1,5 @@
-// The plan of a loop's body or of a branch: a plan file as a constant of the step. Its steps are resolved once for all
-// callers. Each run borrows an executor with memory of its own.
+// The plan of a loop's body or of a branch: a plan file as a constant of the step. The kernels of its steps are
+// looked up once, for all runs. Each run borrows an executor with memory of its own.
 #pragma once
 
 #include <memory>

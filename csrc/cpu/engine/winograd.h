@@ -16,7 +16,7 @@ namespace hexane::cpu {
 using FactorsFunction = void (*)(const float* row, int64_t channels, int64_t outputs, float* even, float* odd);
 FactorsFunction winograd_factors();
 
-// So many kernel rows of three taps, in fp16, to the first three and the last three of the four factors of each.
+// From each kernel row of three taps, in fp16, four factors: factors 0 to 2 go to `even`, factors 1 to 3 to `odd`.
 using WinogradTapsFunction = void (*)(const uint16_t* rows, int64_t count, uint16_t* even, uint16_t* odd);
 WinogradTapsFunction winograd_taps();
 

@@ -12,7 +12,7 @@
 #include "cpu/simd/epilogue-inl.h"
 #include "cpu/sums.h"
 
-// The extension that some CPUs of a target have.
+// The attribute for BF16 instructions, which only some CPUs of Highway's AVX-512 target have.
 #undef HEXANE_BF16_EXTENSION
 #if HEXANE_HAS_AVX512
 #define HEXANE_BF16_EXTENSION ",avx512bf16"

@@ -19,9 +19,9 @@ inline constexpr int64_t kTableEntries = 16, kLongTableEntries = 64, kWideTableE
 
 struct EncodedPanels {
   const std::byte* panels;
-  // Scales [blocks][columns rounded up to panels], or tables [groups]. A table has its entries in floats and again in
-  // fp16, first the lower bytes, then the upper ones (wide tables have whole halves). A float follows them all that is
-  // not 0 if fp16 holds the entries. Tables of vectors have floats alone, the numbers of an entry next to each other.
+  // Scales [blocks][columns rounded up to panels], or tables [groups]. A table has its entries in fp32, then in fp16:
+  // the lower bytes of all entries, then the upper bytes (wide tables: two bytes for each entry). The float after all
+  // tables is not 0 if fp16 holds the entries. Tables of vectors have fp32 alone, the numbers of an entry in a row.
   const float* numbers;
   int64_t panel_bytes;
   int64_t k, block;       // terms of a column, and of one scale

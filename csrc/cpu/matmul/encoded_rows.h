@@ -72,8 +72,8 @@ class EncodedRow {
 
   const EncodedRows& rows_;
   const uint8_t* codes_;
-  int64_t width_;         // of the scales of one block, or of a table
-  const float* numbers_;  // the scale of the first block, or this row's number in the first entry of its table
+  int64_t width_;         // scales of one block of terms, or entries of a table
+  const float* numbers_;  // the scale of the row's first block, or the row's number in the first entry of its table
 };
 
 }  // namespace hexane::cpu

@@ -127,8 +127,8 @@ HWY_INLINE V exp_of_negative(V x) {
   return scale(exp_of_reduced(r), k);
 }
 
-// The same for a weight beside one of 1: below 2^-125 it is 0, which no sum of weights tells from it, and products with
-// it are fast.
+// exp(x) for x <= 0 as a weight of a softmax, whose largest weight is 1. Weights below 2^-125 become 0: the sum of the
+// weights stays the same, and multiplying by 0 is faster than by a subnormal number.
 HWY_INLINE V weight_of_negative(V x) {
   V k;
   const V r = reduce_exp(hn::Max(set(-150.0f), x), k);

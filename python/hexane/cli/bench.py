@@ -144,7 +144,7 @@ def bench(
 
 
 def _check_files(files: Sequence[Path | None], plot: Path | None) -> None:
-    """Raises Error for results that could not be written: measuring may take many minutes."""
+    """Raises Error before measuring, which may take minutes, if a file of results could not be written afterwards."""
     for file in files:
         if file is not None and not file.parent.is_dir():
             raise Error(f"[bench] {file}: got no folder {str(file.parent)!r}, need one that is there")

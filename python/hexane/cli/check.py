@@ -444,8 +444,8 @@ def _print_matrix(reports: Sequence[Report], heads: Mapping[str, str]) -> None:
     cuts = [
         ("segments", *(str(len(r.segments)) for r in first)),
         ("on the engine", *(str(r.engine_segments) for r in first)),
-        ("values that cross", *(str(len(r.crossings)) for r in first)),
-        ("latency, us, least", *(_least(group) for group in shared)),
+        ("values between devices", *(str(len(r.crossings)) for r in first)),
+        ("least latency, us, by chip", *(_least(group) for group in shared)),
     ]
     print_table(head, [*((op, *(WORDS[i] for i in worst)) for op, worst in rows.items()), runs, *cuts])
     for group in shared:
@@ -454,7 +454,7 @@ def _print_matrix(reports: Sequence[Report], heads: Mapping[str, str]) -> None:
     refused = {heads[report.chip.name]: report.mil.reject for report in reports if report.mil is not None}
     for said in dict.fromkeys(refused.values()):
         names = "; ".join(name for name, words in refused.items() if words == said)
-        print(f"\nas a netplist only: {names}; of programs in MIL the compiler says: {said}")
+        print(f"\nneed a netplist: {names}; of programs in MIL the compiler says: {said}")
     print(f"\nweights: {reports[0].weights}")
     for streams in dict.fromkeys(report.streams for report in reports):
         names = "; ".join(heads[report.chip.name] for report in reports if report.streams == streams)

@@ -67,7 +67,11 @@ def compress(
         str, typer.Option(metavar="NAME", help="The chip or a device that has it: M4, M1, iPhone 12, h13; or host.")
     ] = "host",
     mode: Annotated[
-        str, typer.Option(metavar="MODE", help=f"{', '.join(MODES)}; auto: what --tolerance or --bytes allow.")
+        str,
+        typer.Option(
+            metavar="MODE",
+            help=f"{', '.join(MODES)}; auto: the smallest within --tolerance, or the best within --bytes.",
+        ),
     ] = "auto",
     tolerance: Annotated[
         float | None,
@@ -112,9 +116,9 @@ def compress(
     hexane compress net.onnx --html net.html --plot net.png -o small.onnx
 
     Errors are relative errors of the outputs, on --calibration, else on --input, else on two random inputs of a fixed
-    seed. The table has the error of each layer alone. Scales of blocks are fitted to given inputs. A page or a picture
-    has every encoding of every layer measured, which takes as long as auto. Exit code 1, and no file, where an output's
-    error is above 0.1 and above --tolerance; --force writes it.
+    seed. The table has the error of each layer alone. Scales of blocks are fitted to the inputs that you
+    give. --html and --plot measure every encoding of every layer, which takes as long as auto. Exit code 1, and no
+    file, where an output's error is above 0.1 and above --tolerance; --force writes it.
     """
     source = sources.open_network(model, function=function, where="compress")
     if output.exists() and output.samefile(model):

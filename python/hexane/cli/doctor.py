@@ -83,7 +83,7 @@ def doctor(
 
 def _verdict(problem: str, has_engine: bool, ok: bool) -> str:
     if not has_engine:
-        return f"No Neural Engine: {problem}. The CPU executor serves: it runs every program, those of chips too."
+        return f"No Neural Engine: {problem}. Programs run on this CPU, those compiled for chips too."
     if problem:
         return f"The Neural Engine cannot be used: {problem}"
     return "The Neural Engine works." if ok else "The Neural Engine does not do what Hexane needs: see the table."

@@ -40,8 +40,12 @@ from hexane.targets.tables import table
 ALL = "all"
 PLOTS = (".png", ".svg", ".pdf")
 MOST_LAYERS = 20
-HEAD = ("chip", "latency", "p10", "p90", "calls", "floor", "copies", "engine", "host", "mostly", "rates of")
-LAYER_HEAD = ("layer", "name", "kind", "us", "bound by", "used", "operations", "weights", "traffic")
+HEAD = ("chip", "latency", "p10", "p90", "calls", "dispatch", "copies", "engine", "host", "mostly", "rates of")
+LEGEND = (
+    "Times are in us. dispatch: fixed cost of the calls. busy: share of a layer's time in which it computes."
+    " docs/cost.md has the formula."
+)
+LAYER_HEAD = ("layer", "name", "kind", "us", "bound by", "busy", "operations", "weights", "traffic")
 
 
 @command
@@ -184,7 +188,7 @@ def _print(chips: list[Target], estimates: list[Estimate | Error]) -> None:
         _print_layers(good[0])
     if lines := against_host(good):
         print("\n" + "\n".join(lines))
-    print("\nlatency, floor, copies, engine and host in us; docs/cost.md has the formula")
+    print(f"\n{LEGEND}")
 
 
 def _row(cost: Estimate) -> tuple[str, ...]:

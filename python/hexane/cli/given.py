@@ -157,7 +157,7 @@ def _usual(model: sources.Module, given: Iterable[str], every: bool) -> dict[str
         shapes = one.usual_shapes(named) | shapes
     for name, shape in shapes.items():
         own = "x".join(map(str, shape))
-        print(f"note: {name} is {own}, as the file says: --input-shape {name}:DIMS gives another", file=sys.stderr)
+        print(f"note: {name} is {own}, as the file says: --input-shape {name}:DIMS sets another shape", file=sys.stderr)
     return shapes
 
 

@@ -20,7 +20,7 @@ from hexane.runtime.random_arrays import random_arrays
 
 SEED = 0
 WHERE = "[input]"  # prefix of errors
-ADVICE = "numbers on random inputs are advice: --input or --calibration gives the model's own"
+ADVICE = "numbers on random inputs are only a hint: --input or --calibration gives the model's own"
 
 
 def read_file(port: PortType, path: Path, how: Preprocess) -> Array:

@@ -1,4 +1,4 @@
-"""Writes docs/legality.md, the page of what runs where: `python -m hexane.cli.legality_page > docs/legality.md`."""
+"""The page docs/legality.md, of what runs where: `python -m hexane.cli.pages legality.md` prints it."""
 
 import inspect
 from collections.abc import Iterator

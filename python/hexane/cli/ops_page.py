@@ -1,4 +1,4 @@
-"""The catalogue as the page docs/ops.md: `python -m hexane.cli.ops_page > docs/ops.md`."""
+"""The catalogue as the page docs/ops.md: `python -m hexane.cli.pages ops.md` prints it."""
 
 from hexane.build import signature
 from hexane.ops import FAMILIES

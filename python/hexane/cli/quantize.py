@@ -174,7 +174,7 @@ def quantize(
         print_json(_record(quantized, output, refused, changes))
     else:
         print_table(HEAD, [_row(layer) for layer in quantized.layers], right=HEAD[3:])
-        print(_totals(quantized, model, output, refused))
+        print(_totals(quantized, model, output, refused, weights_only))
         for change in changes:
             print("\n".join(change.lines(INSTEAD)))
     if refused and quantized.error is not None:
@@ -204,7 +204,7 @@ def _measured_on(quantized: Quantized) -> str:
     return counted(quantized.inputs, "calibration input")
 
 
-def _totals(quantized: Quantized, model: Path, output: Path, refused: bool) -> str:
+def _totals(quantized: Quantized, model: Path, output: Path, refused: bool, weights_only: bool) -> str:
     after = "not written" if refused else size_text(output.stat().st_size)
     sizes = f"{size_text(model.stat().st_size)} -> {after}"
     count = sum(layer.dtype != "float" for layer in quantized.layers)
@@ -212,7 +212,8 @@ def _totals(quantized: Quantized, model: Path, output: Path, refused: bool) -> s
     error = (
         unknown if quantized.error is None else f"; relative error {quantized.error:.2g} on {_measured_on(quantized)}"
     )
-    return f"{output}: {sizes}; {counted(count, 'layer')} of {len(quantized.layers)} in integers{error}"
+    stored = "with weights in integers" if weights_only else "in integers"
+    return f"{output}: {sizes}; {counted(count, 'layer')} of {len(quantized.layers)} {stored}{error}"
 
 
 def _on_chips(model: sources.Module, quantized: Quantized, chips: Sequence[Chip], known: Known) -> list[BeforeAfter]:

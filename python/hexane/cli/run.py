@@ -31,6 +31,7 @@ from hexane.cli.timing import print_profile, profile_record
 from hexane.errors import Error
 from hexane.feeds import Preprocess
 from hexane.graph import Array
+from hexane.graph.decisions import counted
 from hexane.report.profile import latency, profile
 from hexane.runtime import PortType
 
@@ -117,7 +118,8 @@ def run(
     print_outputs(record["outputs"])
     if line := choice_line(net):
         print(line)
-    print(f"latency  median {timed['median_us']:.1f} us, p90 {timed['p90_us']:.1f} us over {timed['runs']} runs")
+    times = counted(timed["runs"], "run")
+    print(f"latency  median {timed['median_us']:.1f} us, p90 {timed['p90_us']:.1f} us over {times}")
     print(f"ran on   {record['device']}, threads: {record['threads']}")
     if difference is not None:
         same = all(value == 0 for value in difference.values())

@@ -1,7 +1,7 @@
 """`hexane targets`: all targets, one of them with every number and its source, or the generations of task
 descriptors."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from textwrap import fill
 from typing import Annotated, Any
@@ -14,6 +14,7 @@ from hexane.cli.output import print_json, print_table
 from hexane.graph.decisions import counted
 from hexane.targets import Chip, Fact, Target, load_target
 from hexane.targets.descriptors import Descriptor, descriptors
+from hexane.targets.fact import STATUSES
 from hexane.targets.query import field_table, offsets
 from hexane.targets.tables import listed_names, target_names
 
@@ -24,17 +25,15 @@ HEAD = (
     "family",
     "tier",
     "cores",
-    "counted",
+    "compiler cores",
     "MHz",
     "width",
     "working set",
     "streams",
     "descriptor",
 )
-LEGEND = (
-    "used for: empty where the compiler decides by the value. status: measured on a chip; decoded from Apple's"
-    " software; read in a document or in source code; inferred; disputed where sources differ (claim: what each says)."
-)
+CORES = "cores: of the silicon; compiler cores: the number that Apple's compiler has for the chip."
+STATUS = 5  # the column of a fact's status
 LONG = 8  # items of a list that are printed
 
 
@@ -63,10 +62,13 @@ def targets(
             print_json({"targets": [_summary(target) for target in known]})
         else:
             print_table(
-                HEAD, [summary_row(target) for target in known], right=("cores", "counted", "width", "descriptor")
+                HEAD,
+                [summary_row(target) for target in known],
+                right=("cores", "compiler cores", "width", "descriptor"),
             )
+            print(f"\n{CORES}")
             if left := len(target_names()) - len(known):
-                print(f"\n{left} more that no product has: `hexane targets --all`")
+                print(f"{left} more targets, which no product has: `hexane targets --all`")
     elif json:
         print_json(_record(load_target(name)))
     else:
@@ -74,11 +76,12 @@ def targets(
 
 
 def summary_row(target: Target) -> tuple[str, ...]:
-    """One row under HEAD. cores: of the silicon; counted: those the engine's compiler counts with."""
+    """One row under HEAD. cores: of the silicon. compiler cores: the number that the engine's compiler has for the
+    chip."""
     if not isinstance(target, Chip):
         return ("this CPU", target.name, *("" for _ in HEAD[2:]))
     clock = "" if target.clocks.engine is None else f"{target.clocks.engine[0]}-{target.clocks.engine[-1]}"
-    counted, descriptor = ("" if n is None else str(n) for n in (target.hal.num_nes, target.descriptor))
+    compiler_cores, descriptor = ("" if n is None else str(n) for n in (target.hal.num_nes, target.descriptor))
     return (
         ", ".join(target.known) or target.silicon,
         target.name,
@@ -86,7 +89,7 @@ def summary_row(target: Target) -> tuple[str, ...]:
         str(target.family),
         str(target.tier),
         str(target.cores),
-        counted,
+        compiler_cores,
         clock,
         str(target.extents.width),
         str(target.memory.working_set),
@@ -154,8 +157,9 @@ def value_text(fact: Any) -> str:
 def _print_target(target: Target) -> None:
     about = f": {target.silicon}" if isinstance(target, Chip) else ""
     print(f"{target.label}{about}\n")
-    print_table(("what", "value", "unit", "offset", "used for", "status", "source"), list(_rows(target)))
-    print(f"\n{fill(LEGEND, 120)}")
+    rows = list(_rows(target))
+    print_table(("what", "value", "unit", "offset", "used for", "status", "source"), rows)
+    print(f"\n{legend(row[STATUS] for row in rows)}")
     if isinstance(target, Chip):
         print(f"\n{fill(image_formats(target), 120, break_on_hyphens=False)}")
 
@@ -169,6 +173,16 @@ def image_formats(chip: Chip) -> str:
     return (
         f"Ports take {counted(count, 'image format')}, {yuv} (guide ch34, decoded). Which the others are is published"
         " for no single chip: the compiler knows BGRA8, RhA, L8, L16 and 420. Hexane's ports are plain tensors."
+    )
+
+
+def legend(statuses: Iterable[str]) -> str:
+    """The meanings of the columns "used for" and "status", and of each of these statuses."""
+    shown = set(statuses)
+    texts = [f"{status}: {meaning}" for status, meaning in STATUSES.items() if status in shown]
+    head = "used for: empty where Apple's compiler decides by the value. claim: what one of the disputing sources says."
+    return "\n".join(
+        fill(line, 120, subsequent_indent="  ") for line in (head, "status:", *(f"  {text}" for text in texts))
     )
 
 

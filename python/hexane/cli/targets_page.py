@@ -1,8 +1,8 @@
-"""Facts about the chips as the page docs/targets.md: `python -m hexane.cli.targets_page > docs/targets.md`."""
+"""Facts about the chips as the page docs/targets.md: `python -m hexane.cli.pages targets.md` prints it."""
 
 from collections.abc import Iterable, Sequence
 
-from hexane.cli.targets import HEAD, descriptor_row, summary_row, value_text
+from hexane.cli.targets import CORES, HEAD, descriptor_row, summary_row, value_text
 from hexane.targets import Chip, Fact
 from hexane.targets.descriptors import descriptors
 from hexane.targets.fact import STATUSES
@@ -78,7 +78,7 @@ def page() -> str:
         [
             INTRO,
             "## The chips\n",
-            "Cores are those of the silicon, counted those the engine's compiler counts with.\n",
+            f"{CORES[0].upper()}{CORES[1:]}\n",
             _table(HEAD, (summary_row(chip) for chip in chips)),
             _folded(HIDDEN, _table(HEAD, (summary_row(chip) for chip in hidden))),
             "## Names that are no target\n",

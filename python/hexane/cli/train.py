@@ -166,9 +166,7 @@ def train(
     ] = False,
     lora: Annotated[
         int | None,
-        typer.Option(
-            min=1, metavar="RANK", help="Train adapters of this rank alone; MODEL's weights stay as they are."
-        ),
+        typer.Option(min=1, metavar="RANK", help="Train adapters of this rank alone; MODEL's weights stay unchanged."),
     ] = None,
     lora_alpha: Annotated[
         float | None, typer.Option(help="Adapters are multiplied by it over their rank. [default: twice the rank]")

@@ -25,7 +25,8 @@ class E5:
 
 
 def read_e5(data: bytes) -> E5:
-    """The file's contents. Raises Error, with the byte, for another format, or a reference that leaves the file."""
+    """The file's contents. Raises Error, with the offset in the file, for another format, or a reference that leaves
+    the file."""
     file = _File(data, "e5")
     root = file.reference(0, "root")
     symbols, build, sections, version = (file.field(root, slot, "root") for slot in range(4))

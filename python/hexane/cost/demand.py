@@ -83,8 +83,8 @@ def demand(program: Program) -> Demand:
 
 
 def program_kind(kinds: Sequence[Kind]) -> str:
-    """The kind whose residuals a program has: "attention" for attention with its products and sums alone, as it was
-    measured, "network" for other programs of several kinds."""
+    """The kind of a program, by which its estimate gets the spread of measured times: "attention" for attention with
+    its products and sums alone, as it was measured, "network" for other programs of several kinds."""
     computing = set(kinds) - {"move"}
     if "attention" in computing and not computing & set(OUTSIDE_ATTENTION):
         return "attention"

@@ -56,7 +56,7 @@ class TextEncoder:
         mean of the tokens where it does not.
 
         prompt: put before each text; None: the folder's default, mostly none. normalize: whether embeddings have the
-        length 1; None: as the folder says. Texts longer than `tokenizer.most` tokens are cut off.
+        length 1; None: as the folder says. A text keeps its first `tokenizer.most` tokens.
 
         Raises Error for other things than texts.
         """

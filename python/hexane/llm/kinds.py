@@ -9,19 +9,37 @@ from hexane.importers.encoders.config import short
 from hexane.importers.encoders.files import CONFIG, json_object
 from hexane.importers.image_encoders import holds_image_encoder, holds_pair, holds_text_half
 from hexane.importers.speech import holds_speech
+from hexane.sources import title_of
+from hexane.train.decoder.checkpoint import is_checkpoint
+from hexane.train.decoder.formats import holds_marked_decoder
 from hexane.train.decoder.formats.hugging_face_families import FAMILIES
 
 AS_NETWORK = "`hexane run`, `check`, `compile`, `estimate`, `emit` and `info`"
 
 
 def check_decoder(path: Path) -> None:
-    """Raises Error for a folder of another model than a decoder, with its kind and the commands that take it."""
+    """Raises Error for another model than a decoder, with its kind and the commands that take it. It may be a folder or
+    a file, such as an ONNX model."""
+    _check_file(path)
     if not (path / CONFIG).is_file():
         return
     kind = json_object(path, CONFIG, f"[llm.load] {path}").get("model_type", "llama")
     if isinstance(kind, str) and kind in FAMILIES:
         return
     raise Error(f"[llm.load] {path}: got {_other(path, kind)}")
+
+
+def _check_file(path: Path) -> None:
+    """Raises Error for a file of another known kind than a decoder's, such as an ONNX model."""
+    if path.is_dir() or is_checkpoint(path) or holds_marked_decoder(path):
+        return
+    title = title_of(path, where="llm.load")
+    if title is not None:
+        raise Error(
+            f"[llm.load] {path}: got {title}, which is no language model, need a Hugging Face folder (config.json,"
+            " safetensors, a tokenizer), a GGUF file or a checkpoint of `hexane train`. Networks in ONNX and"
+            f" other formats are for {AS_NETWORK}"
+        )
 
 
 def name_of_kind(path: Path) -> str:

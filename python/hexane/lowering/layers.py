@@ -369,7 +369,7 @@ def _log_sum_exp(b: Any, node: Node, x: Any) -> Any:
 
 
 def _rms_norm(b: Any, node: Node, x: Any, gamma: Any) -> Any:
-    """The mean of the squares, epsilon and the root are one layer."""
+    """One layer computes the mean of the squares, adds epsilon and takes the reciprocal root."""
     axes = tuple(a % len(x.shape) for a in node.attrs["axes"])
     slots = (slot("gain_offset", gain=-1, offset=1, axis=0), activation("post_activation", "rsqrt"))
     epsilon = b.const(np.array(node.attrs["epsilon"], np.float32))

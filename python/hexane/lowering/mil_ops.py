@@ -360,7 +360,7 @@ def _unwidened(x: Value | None) -> Value | None:
 
 
 def _narrowed(b: Builder, node: Node) -> Value | None:
-    """A cast from a wider dtype, replaced by the value before widening."""
+    """cast(cast(%x, wide), dtype)  ->  cast(%x, dtype), or %x if it has this dtype; None if no cast widened %x."""
     narrow, dtype = _unwidened(node.inputs[0]), node.types[0].dtype
     return narrow if narrow is None or narrow.dtype is dtype else b.cast(narrow, dtype=dtype)
 

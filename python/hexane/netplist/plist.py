@@ -121,7 +121,8 @@ def read_plist(text: bytes, weights: bytes = b"") -> Netplist:
 
 
 def weights_name(text: bytes) -> str | None:
-    """The name of the first file of weights that the property list has, or None. Raises Error for any other value."""
+    """The name of the first file of weights that the property list has, or None. Raises Error for a name that
+    is no text."""
     top = _loaded(text)
     lists = [n.get("Weights") for n in top.values() if isinstance(n, dict)] if isinstance(top, dict) else []
     names = [name for given in lists if isinstance(given, list) for name in given[:1]]

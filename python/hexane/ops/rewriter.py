@@ -24,7 +24,7 @@ def expansion(b: Builder, node: Node) -> Value | Sequence[Value] | None:
 
 class Rewriter(Builder):
     """Applies ops. An illegal op is replaced by its first matching pattern, or by its expansion, until all ops are
-    legal. An op without either stays as it is, unless a subclass refuses it.
+    legal. An op without either stays unchanged, unless a subclass refuses it.
 
     legal: true if a node stays. patterns: by op, in the order of trial. folds: ops on constants are
     computed.

@@ -205,7 +205,7 @@ def _transpose(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length 
 
 
 def _reshape(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | None]:
-    """The axis stays as it is, or is merged with the axes after it."""
+    """The axis stays unchanged, or is merged with the axes after it."""
     length = _only(node, lengths)
     assert node.inputs[0] is not None
     old, new = node.inputs[0].shape, node.types[0].shape

@@ -31,7 +31,7 @@ class Beside:
         """Bytes, by the program's runtime. "host": scratch of this CPU's kernels. "c99": inputs and outputs that are
         not streamed; kernels of the C99 runtime use no scratch, and a small device has no other memory for ports.
         "cmsis-nn": the same ports, plus the growth of the arena for the scratch of CMSIS-NN, with or without vectors,
-        whichever is larger. Most of that scratch lies in gaps of the arena.
+        whichever is larger. Most of the scratch of CMSIS-NN lies in gaps of the arena.
 
         pools: memories shared by the program's tensors. With several of them CMSIS-NN takes only steps whose scratch
         fits, so the memories do not grow.

@@ -20,6 +20,17 @@ class Work(NamedTuple):
         return Work(self.operations + other.operations, self.bytes + other.bytes)
 
 
+# Ops that multiply and add. Other names with one of these at their end are forms of the same product.
+PRODUCTS = (
+    "conv",
+    "pixels",
+    "linear",
+    "conv_transpose",
+    "matmul",
+    "scaled_dot_product_attention",
+    "attention_gradient",
+)
+
 NO_WORK = Work(0, 0)
 
 
@@ -32,22 +43,19 @@ def of_program(node: Node) -> Work:
     return Work(2 * multiply_adds(node), int(str(node.attrs["moved"])))
 
 
+def in_bytes(node: Node) -> bool:
+    """True if a kernel multiplies integers of 8 bits: both its operands are."""
+    pair = [value.type.dtype for value in node.inputs[:2] if value is not None]
+    return len(pair) == 2 and all(dtype.bits == 8 and dtype.kind in ("int", "uint") for dtype in pair)
+
+
 def multiply_adds(node: Node) -> int:
     """Multiply-adds of a kernel, padding included, or of a device's program; 0 for other nodes."""
-    op, inputs = node.op.rpartition(".")[2], node.inputs
-    for prefix in ("quantized_", "encoded_", "rows_", "sparse_", "widening_", "accumulating_", "bf16_"):
-        op = op.removeprefix(prefix)
-    if op == "program":
+    inputs = node.inputs
+    if node.op.rpartition(".")[2] == "program":
         return int(str(node.attrs["multiply_adds"]))
-    if op not in (
-        "conv",
-        "pixels",
-        "linear",
-        "conv_transpose",
-        "matmul",
-        "scaled_dot_product_attention",
-        "attention_gradient",
-    ):
+    op = _product(node.op)
+    if op is None:
         return 0
     assert inputs[0] is not None
     assert inputs[1] is not None
@@ -65,3 +73,10 @@ def multiply_adds(node: Node) -> int:
         return result.size * x.shape[-2 if node.attrs.get("transpose_x") else -1]
     assert inputs[2] is not None
     return prod(x.shape[:-1]) * weight.shape[-2] * (x.shape[-1] + inputs[2].shape[-1])  # keys, then values
+
+
+def _product(name: str) -> str | None:
+    """The product that an op or a kernel computes, whatever form of its operands the name begins with: conv for
+    cpu.q31_conv. None for other ops."""
+    op = name.rpartition(".")[2]
+    return next((product for product in PRODUCTS if op == product or op.endswith(f"_{product}")), None)

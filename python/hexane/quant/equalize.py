@@ -64,7 +64,7 @@ def equalized(network: Network, layers: Sequence[QuantLayer], feeds: Iterable[Fe
 
 
 def shared(activations: Array, weights: Array) -> Array:
-    """s, whose geometric mean is 1. Channels that are 0 on either side stay as they are."""
+    """s, whose geometric mean is 1. Channels that are 0 on either side stay unchanged."""
     known = (activations > 0) & (weights > 0)
     shares = np.ones(activations.shape)
     if known.any():

@@ -78,7 +78,7 @@ class Output:
         return result
 
     def said(self, target: str) -> str:
-        """probs: top-1 equal in 30 of 30 rows, at most 0.0004 apart."""
+        """probs: top-1 equal in 30 of 30 rows, differs by at most 0.0004."""
         top = self.same_top.get(target)
         first = (
             ""

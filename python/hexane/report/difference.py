@@ -33,6 +33,11 @@ class Difference:
         """Relative L2, or the share of elements that differ."""
         return self.different / max(self.size, 1) if self.counted else self.relative_l2
 
+    @property
+    def measure(self) -> str:
+        """The measure of the distance, in words."""
+        return "share of elements" if self.counted else "relative L2"
+
     def beyond(self, tolerance: float) -> bool:
         """True if the distance exceeds the tolerance or an element overflows; at tolerance 0, if any bit differs."""
         return bool(self.overflows) or (self.different > 0 if tolerance == 0 else self.distance > tolerance)
@@ -44,7 +49,7 @@ class Difference:
         if self.counted:
             return f"{self.different:,} of {self.size:,} differ"
         over = [f"{self.overflows:,} of {self.size:,} infinite or NaN"] if self.overflows else []
-        return ", ".join([*over, *([f"at most {self.max_abs:.2g} apart"] if self.max_abs or not over else [])])
+        return ", ".join([*over, *([f"differs by at most {self.max_abs:.2g}"] if self.max_abs or not over else [])])
 
     def record(self) -> dict[str, Any]:
         """A dict for JSON."""

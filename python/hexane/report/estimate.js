@@ -69,7 +69,7 @@ function layers(chip, all) {
   return make("div", null,
     make("ul", { class: "remarks" }, ...chip.remarks.map((line) => make("li", null, line))),
     make("p", { class: "soft" }, `Weights ${size(chip.memory.weights)}, inputs and outputs ${size(chip.memory.surfaces)}, between layers ${size(chip.memory.spilled)} in main memory; at most ${size(chip.memory.on_chip)} on chip.`),
-    table([["layer", 1], ["name"], ["kind"], ["us", 1], [""], ["bound by"], ["used", 1], ["operations", 1], ["weights", 1], ["traffic", 1]], rows),
+    table([["layer", 1], ["name"], ["kind"], ["us", 1], [""], ["bound by"], ["busy", 1], ["operations", 1], ["weights", 1], ["traffic", 1]], rows),
     more > 0 ? make("button", { class: "link", onclick: () => show(chip, true) }, `${count(more, "more layer")}`) : null);
 }
 

@@ -44,7 +44,7 @@ HEAD = (
     "operations",
     "us",
 )
-PARTITION_HEAD = ("partition", "layers", "peak", "packed", "loaded", "stored", "spills", "weights")
+PARTITION_HEAD = ("partition", "layers", "peak", "highest offset", "loaded", "stored", "spills", "weights")
 MOST_SHOWN = 3  # of what dominates
 
 
@@ -192,7 +192,7 @@ class Explanation:
         limit = self.program.partitions[0].limit
         yield (
             f"on-chip memory: at most {peak.bytes} bytes at once, {percent(peak.bytes, peak.capacity)} of"
-            f" {size_text(peak.capacity)}, at layer {peak.layer}; partitions close at {limit} bytes"
+            f" {size_text(peak.capacity)}, at layer {peak.layer}; a partition ends before it exceeds {limit} bytes"
             f" ({memory.partition_percent} %)"
         )
         activations = f"{size_text(traffic['loaded'])} of tensors loaded, {size_text(traffic['stored'])} stored"
@@ -228,8 +228,8 @@ class Explanation:
             numbers = (p.loaded, p.stored, p.spilled, p.weights)
             layers = f"{p.first} to {p.end - 1}" if p.end - p.first > 1 else str(p.first)
             peak = f"{p.peak} ({percent(p.peak, p.limit)} of limit)"
-            packed = f"{p.height} ({percent(p.height, p.capacity)})"
-            yield str(p.index), layers, peak, packed, *map(str, numbers)
+            offset = f"{p.height} ({percent(p.height, p.capacity)} of memory)"
+            yield str(p.index), layers, peak, offset, *map(str, numbers)
 
     def rows(self) -> Iterator[tuple[str, ...]]:
         """The layers, under HEAD. A layer with several results has a row for each."""

@@ -102,7 +102,7 @@ function head() {
     make("p", { class: "answer" }, make("b", {}, `${count(layers.length, "layer")} in ${count(data.partitions.length, "partition")}`),
       ` on ${data.title}, in ${data.schedule === "optimal" ? "the order of the lowest peak" : "the list scheduler\u2019s order"}; ${count(used, "segment")} of the engine${hosts ? `, ${hosts} of the host` : ""}.`),
     make("div", { class: "tiles" },
-      tile("Peak on chip", size(peak.onChip), `${percent(peak.onChip, capacity)} of ${size(capacity)}, at layer ${peak.number}; partitions close at ${size(limit)}`,
+      tile("Peak on chip", size(peak.onChip), `${percent(peak.onChip, capacity)} of ${size(capacity)}, at layer ${peak.number}; a partition ends before it exceeds ${size(limit)}`,
         [["area-fill", peak.onChip, "in use"], ["rest", Math.max(capacity - peak.onChip, 0), "free"]], () => choose(peak.number)),
       tile("Main memory", size(moved), [["loaded", loaded], ["stored", stored], ["spills", spilled], ["weights", weights]].filter(([, n]) => n).map(([name, n]) => `${size(n)} ${name}`).join(", "),
         [["loaded", loaded, "tensors loaded"], ["stored", stored, "tensors stored"], ["spills", spilled, "more by spills"], ["weights", weights, "weights"]]),
@@ -225,7 +225,7 @@ function decisionTable(shown) {
 }
 
 function partitionTable() {
-  const heads = [["partition"], ["segment"], ["layers"], ["peak beside the limit"], ["packed beside what there is"], ["loaded", true], ["stored", true], ["spills", true], ["weights", true]];
+  const heads = [["partition"], ["segment"], ["layers"], ["peak, of the limit"], ["highest offset, of the memory"], ["loaded", true], ["stored", true], ["spills", true], ["weights", true]];
   const gauge = (part, whole) => {
     const bar = make("i", { class: part > whole ? "over" : "area-fill" });
     bar.style.width = `${Math.min((100 * part) / whole, 100)}%`;

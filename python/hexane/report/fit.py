@@ -252,7 +252,7 @@ class Fit:
         lines += [f"  {_causes_title(self)}:"]
         for one in self.causes:
             lines += [f"    {size_text(one.bytes):>10}  {one.layer}: {one.why}", f"                {one.help}"]
-        lines += ["  ways that nothing beats in memory, traffic, repeated products and runs of kernels:"]
+        lines += ["  best ways: none is better in memory, traffic, repeated products and runs of kernels together:"]
         lines += [f"    {size_text(one.total):>10}  {_way_text(one)}" for one in self.ways]
         lines += ["  layers that read and write most:"]
         lines += [f"    {size_text(one.bytes):>10}  {one.layer} ({one.kernel})" for one in self.layers]
@@ -275,8 +275,8 @@ def _causes_title(result: Fit) -> str:
 _MEANS = {
     "whole": "arena, whole tensors",
     "streamed": "arena, one row at a time",
-    "bound": "live at once there: no placement takes less",
-    "floor": "of one step's pixels or rows: no plan takes less",
+    "bound": "live at once, by rows: no placement takes less",
+    "floor": "of the largest step, for a row or pixel: no plan takes less",
     "scratch": "of kernels, one thread of this CPU; the C99 runtime's use none",
     "inputs": "in addition to the arena; streamed inputs lie in it",
     "outputs": "",

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from hexane.program import Program
-from hexane.program.work import multiply_adds
+from hexane.program.work import in_bytes, multiply_adds
 from hexane.targets.microcontrollers import cores
 
 CLOCK = 100  # MHz, of the times; they scale with it
@@ -22,19 +22,23 @@ class Latency:
 
 def latencies(program: Program) -> tuple[Latency, ...]:
     """For each core whose instructions have been counted."""
-    quantized = any("quantized" in step.kernel for step in program.steps)
-    macs = multiply_accumulates(program)
+    counts = _counts(program)
     result = []
     for core in cores():
-        least, most = core.instructions["int8" if quantized else "fp32"]
-        cycles = (macs * least / 1e6, macs * most / 1e6)
+        spans = {kind: core.instructions[kind] for kind in counts}
+        least, most = (sum(counts[kind] * span[i] / 1e6 for kind, span in spans.items()) for i in (0, 1))
+        parts = [f"{counts[kind]} multiply-accumulates x {a} to {b} instructions" for kind, (a, b) in spans.items()]
         basis = (
-            f"estimate: {macs} multiply-accumulates x {least} to {most} instructions (C99 runtime, {core.status} by"
-            f" {core.source} under QEMU), one cycle each, no waiting for flash"
+            f"estimate: {', '.join(parts)} (C99 runtime, {core.status} by {core.source} under QEMU), one cycle each, no"
+            " waiting for flash"
         )
-        result.append(Latency(core.name, cycles, (cycles[0] * 1000 / CLOCK, cycles[1] * 1000 / CLOCK), basis))
+        result.append(Latency(core.name, (least, most), (least * 1000 / CLOCK, most * 1000 / CLOCK), basis))
     return tuple(result)
 
 
-def multiply_accumulates(program: Program) -> int:
-    return sum(multiply_adds(step.node) for step in program.steps)
+def _counts(program: Program) -> dict[str, int]:
+    """Multiply-adds of a program by the kind of their operands, whose instructions differ."""
+    counts = {"int8": 0, "fp32": 0}
+    for step in program.steps:
+        counts["int8" if in_bytes(step.node) else "fp32"] += multiply_adds(step.node)
+    return {kind: count for kind, count in counts.items() if count} or {"fp32": 0}

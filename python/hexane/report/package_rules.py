@@ -24,8 +24,8 @@ OfOperation = Callable[["_Function", Operation, Rule], Filled | None]
 
 
 def find_package_rules(model: CoreMLModel, name: str) -> tuple[Finding, ...]:
-    """The rules that a function of a model breaks, in the order of the file: one for each rule and kind of op. A
-    pipeline breaks the rules of its models."""
+    """The rules that a function of a model breaks, in the order of the file: one for each rule and kind of op. For
+    a pipeline, the rules that any of its models breaks."""
     if model.stages:
         return tuple(
             finding for part in model.stages.values() for finding in find_package_rules(part, part.functions[0])

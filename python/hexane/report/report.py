@@ -148,10 +148,10 @@ class Report:
         latency = self.latency
         if latency is None:
             return ""
-        parts = f"calls {latency.floor_us:.0f}, copies {latency.copies_us:.0f}, products {latency.products_us:.0f}"
+        parts = f"calls {latency.floor_us:.0f}, copies {latency.copies_us:.0f}, multiply-adds {latency.products_us:.0f}"
         far = ", no latency of this chip is known" if latency.extrapolated else ""
         rates = f"by rates of {latency.measured_on}{far}"
-        return f"latency: at least about {latency.us:.0f} us ({parts}), {rates}; `hexane estimate` says more"
+        return f"latency: not below about {latency.us:.0f} us ({parts}), {rates}; `hexane estimate` says more"
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
@@ -231,7 +231,9 @@ class Report:
     def summary(self) -> str:
         """One line: the counts, and where the network runs."""
         counts = ", ".join(f"{count} {word}" for word, count in self.told_counts.items() if count)
-        route = "" if self.mil is None else f"; as a netplist only: {self.mil.reject}"
+        route = (
+            "" if self.mil is None else f"; needs a netplist: of programs in MIL the compiler says: {self.mil.reject}"
+        )
         return f"{self.name} on {self.chip.title}: {self.outcome}: {counts or 'no ops'}{route}"
 
     @property

@@ -13,8 +13,8 @@ from hexane.lowering.masks import mask_operands
 from hexane.ops.encodings import encoding_of
 from hexane.targets.rules import Rule, rules
 
-# These ask for a layer as the engine gets it: `retarget` writes others with strides and dilations that it takes, and
-# attention among other ops as products and a softmax.
+# These rules are asked about the layers after `retarget`, not about the model's ops: `retarget` replaces strides and
+# dilations that a chip refuses, and writes attention next to other ops as products and a softmax.
 OF_LAYERS = ("conv_strides", "palette_strides", "pool_strides", "dilations", "fused_attention")
 Filled = Mapping[str, Any]  # the names in a rule's texts
 Test = Callable[[Node, Rule], Filled | None]

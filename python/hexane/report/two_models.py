@@ -82,7 +82,7 @@ class TwoModels:
         lines = [first]
         for one in self.outputs:
             name = one.name if one.name == one.other else f"{one.name} ({one.other})"
-            lines.append(f"  output {name}: {one.difference.distance:.3g} apart ({one.difference})")
+            lines.append(f"  output {name}: {one.difference.measure} {one.difference.distance:.3g} ({one.difference})")
         lines.append(f"  {self.shared} of {counted(self.total, 'result')} are results of both")
         if self.sides is not None:
             lines += ["they part here:", *(f"  {side}" for side in self.sides)]

@@ -77,7 +77,7 @@ def _why(program: Program, users: _Users, view: View, last: int) -> str:
     if loop is None and all(program.steps[i].cut is None for i in readers):
         return f"all of it until {name} reads it"
     if loop is not None and any(i >= loop.first + len(loop.moves) for i in readers):
-        return f"all of it: {name} is in no loop with what computes it"
+        return f"all of it: {name} runs after the loop over rows that computes it"
     return f"all of it, for rows that {name} reads"
 
 

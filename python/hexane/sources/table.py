@@ -2,6 +2,7 @@
 graph."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from hexane.errors import Error, UnsupportedError
@@ -9,7 +10,7 @@ from hexane.sources.compiled import E5, HWX, PLAN, PLAN_MAGIC, PLANS
 from hexane.sources.coreai import COREAI
 from hexane.sources.coreml import COREML
 from hexane.sources.encoder import ENCODER
-from hexane.sources.foreign import FOREIGN
+from hexane.sources.foreign import FOREIGN, Foreign
 from hexane.sources.format import Format
 from hexane.sources.graphs import GRAPH
 from hexane.sources.look import Seen, look
@@ -49,6 +50,15 @@ def open(model: Any, *, function: str | None = None, where: str = "open") -> Mod
 def form_of(model: Any, *, where: str = "open") -> str:
     """The name of the format, without reading more than the first bytes. Raises Error as `open` does."""
     return _row(look(model, where), where).name
+
+
+def title_of(path: Path, *, where: str = "open") -> str | None:
+    """The kind of a file by its mark or its name, for sentences: "an ONNX model" or "a PyTorch file". None if neither
+    tells."""
+    seen = look(path, where)
+    rows: tuple[Format | Foreign, ...] = (*FOREIGN, *(row for row in FORMATS if row is not ONNX))
+    title = next((row.title for row in rows if row.matches(seen)), None)
+    return ONNX.title if title is None and seen.suffix == ".onnx" else title
 
 
 def open_network(model: Any, *, function: str | None = None, where: str = "open") -> Module:

@@ -113,7 +113,7 @@ def floors() -> Mapping[str, Floor]:
 
 @cache
 def layers() -> Mapping[str, NetplistLayer]:
-    """The layers of a netplist, by name."""
+    """The kinds of layer that a netplist may have, by name, with the conditions of each."""
     return {
         name: NetplistLayer(
             name,

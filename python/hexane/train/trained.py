@@ -13,7 +13,7 @@ from hexane.train.evaluating import evaluating
 def trained(outputs: "Tensor | Mapping[str, Tensor]", net: Model) -> Graph:
     """The graph of these tensors outside training (`evaluating`), whose params have the contents that the model `net`
     holds now under their names, in the dtypes of the graph: a model for a chip holds fp16. Params that `net` does not
-    have stay as they are.
+    have stay unchanged.
 
     Raises Error for a param of another shape than what `net` holds under its name.
     """

@@ -53,7 +53,7 @@ class Fine(NamedTuple):
 
 
 class Makers(NamedTuple):
-    """found: the nodes, by id, that have to be computed beyond fp16 because small numbers decide, and the reason.
+    """found: the nodes, by `id()`, that have to be computed beyond fp16 because small numbers decide, and the reason.
     large: reciprocals of small numbers that overflow fp16, and their size."""
 
     found: dict[int, str]

@@ -69,16 +69,16 @@ def _no_ports(node: Node, constant: Sequence[bool]) -> Iterator[str]:
     """Integers that the node reads or gives, and that no port holds."""
     for i, value in enumerate(node.inputs):
         if value is not None and not constant[i] and not is_port(value.type):
-            yield no_port(value.type, "from outside")
+            yield no_port(value.type, "comes from outside")
     for value in node.values:
         if not (is_port(value.type) or (value == node.values[-1] and finds_indices(node))):
-            yield no_port(value.type, "to others")
+            yield no_port(value.type, "goes outside")
 
 
 def no_port(kind: TensorType, way: str) -> str:
     """Why a node that reads or gives a tensor of this type cannot be in a program of the engine."""
-    does = "receive" if way == "from outside" else "give"
-    return f"the engine cannot {does} {kind.dtype}: {kind} passes {way}"
+    does = "receive" if way == "comes from outside" else "give"
+    return f"the engine cannot {does} {kind.dtype}: {kind} {way} the engine"
 
 
 def is_port(kind: TensorType) -> bool:

@@ -1,6 +1,6 @@
-"""Validators of what moves elements.
+"""Validators of layers that move elements. Each reads these parameters of its layer:
 
-Concat, Split: axis. Reshape: the output's type. Transpose: perm. Pad: axes (names), mode ("constant", "reflect",
+Concat, Split: axis. Reshape: none, only the output's type. Transpose: perm. Pad: axes (names), mode ("constant", "reflect",
 "symmetric", "edge"). Tile: factors. Broadcast: axis (a name). InputView: axis (a name), offset, size, step. Gather:
 axes (how many). Shuffles: factors (x, y, z).
 """

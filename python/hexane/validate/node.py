@@ -30,8 +30,8 @@ CHANNELS_LAST = judged("decomposed", _TRANSPOSES, "layout nchw", "guide ch4", "m
 def judge(node: Node, chip: Chip) -> Verdict:
     """The verdict on a node as it is: the worst of its op, its extents, its dtypes and its layer's rules.
 
-    By the route that programs take to the chip: MIL, or a netplist before family A13. For a node that does not run as
-    it is, `passes.retarget.becomes` gives the result of compiling.
+    By the route that programs take to the chip: MIL, or a netplist before family A13. For a node that the chip refuses,
+    `passes.retarget.becomes` gives the nodes that compiling puts in its place.
     """
     if is_constant(node):
         return FOLDED

@@ -102,7 +102,7 @@ def wide_factors(nodes: Sequence[Node], counts: Mapping[Value, int]) -> dict[int
 
 
 class _Wide(NamedTuple):
-    """Reasons for the host to compute a node, by id. factors: reasons by constants alone."""
+    """Reasons for the host to compute a node, by `id()`. factors: reasons by constants alone."""
 
     found: dict[int, str]
     factors: dict[int, str]

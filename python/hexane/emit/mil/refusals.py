@@ -15,7 +15,7 @@ class InFiles:
         result = {}
         for node in nodes:
             read = (v for v in node.inputs if v is not None and v.node.op not in ("const", "param"))
-            ways = [*((v, "from outside") for v in read), *((v, "to others") for v in node.values)]
+            ways = [*((v, "comes from outside") for v in read), *((v, "goes outside") for v in node.values)]
             wrong = next((no_port(v.type, way) for v, way in ways if not is_port(v.type)), "")
             if wrong:
                 result[id(node)] = wrong
@@ -30,5 +30,5 @@ class Loaded:
         for node in nodes:
             for value in node.inputs:
                 if value is not None and value.dtype is BOOL and value.node.op in ("param", "state", "write_state"):
-                    result[id(node)] = no_port(value.type, "from outside")
+                    result[id(node)] = no_port(value.type, "comes from outside")
         return result

@@ -36,7 +36,8 @@ def bodies_that_disagree(asset: Asset) -> list[str]:
 
 
 def _constants(asset: Asset, function: AssetFunction) -> dict[Result, Value]:
-    """The constants of a function: axes and shapes, without which an operation cannot be tried."""
+    """The small constants of a function, such as axes and shapes: running an operation on random operands needs them.
+    Weights are left out."""
     translator, constants = Translator(asset, function), {}
     for operation in function.body.operations:
         if operation.name.startswith("primitive.constant") and _is_small(operation.results[0].type):

@@ -49,8 +49,8 @@ Operand = str | Constant  # the name of a value, or the value
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """op: the name in MIL. inputs: one operand for each argument, several for tuples. label: the converter's name for
-    it."""
+    """op: the name in MIL. inputs: for each argument its operands, one, or several if the argument is a tuple. label:
+    the converter's name of the operation."""
 
     op: str
     inputs: Mapping[str, tuple[Operand, ...]]

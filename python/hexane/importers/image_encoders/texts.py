@@ -1,4 +1,4 @@
-"""CLIP's and SigLIP's encoder of texts in a folder of Hugging Face, as a model that the commands open."""
+"""Imports the text encoder of CLIP and SigLIP from a Hugging Face folder, as a model that the commands open."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

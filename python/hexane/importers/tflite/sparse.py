@@ -14,7 +14,7 @@ DENSE = 0
 def dense(stored: Array, sparsity: Any, shape: tuple[int, ...]) -> Array:
     """Axes are traversed in an order that has the blocks' axes last; each is dense, or a list of indices.
 
-    Raises Error for what does not fit.
+    Raises Error for a description of a sparse tensor that contradicts itself or the tensor's shape.
     """
     order = [int(v) for v in sparsity["traversal_order"]]
     blocks = [int(v) for v in sparsity["block_map"]]

@@ -189,7 +189,8 @@ class Translator:
     # ---- quantised tensors as real numbers ----
 
     def _real(self, tensor: Tensor, x: Value, sources: tuple[str, ...]) -> Value:
-        """Integers of the file as the numbers that they stand for; x where they stay integers."""
+        """The real numbers that quantised integers stand for; x itself for other tensors, and in a file that
+        is not opened in floats."""
         grid = tensor.grid
         if not self.in_floats or grid is None or grid.blocks is not None or x.dtype.kind not in ("int", "uint"):
             return x

@@ -54,7 +54,7 @@ def _spans(node: Node) -> list[tuple[int, int]] | None:
 
 
 def _is_parted(value: Value, readers: list[Node], counts: Counter[Value]) -> bool:
-    """True if every reader of the value cuts out columns, and no two cuts overlap."""
+    """True if every reader of the value takes a range of its columns, and no two ranges overlap."""
     by_reader = [_spans(reader) for reader in readers]
     if len(readers) != counts[value] or any(spans is None for spans in by_reader):
         return False

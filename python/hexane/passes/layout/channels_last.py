@@ -19,7 +19,7 @@ def channels_last(graph: Graph, target: Target) -> Graph:
     the ports and before ops that need the model's own axis order. If the model itself transposes an image to channels
     first, both forms of it exist, and elementwise ops follow their operand. A port is quantised in the order that is
     wanted, which its rows allow as they are. Images that are resized to the nearest where neither side is channels last
-    stay as they are, each channel an image of one.
+    stay unchanged, each channel an image of one.
     """
     if not any(_may_start(node) for node in graph.nodes):
         return graph

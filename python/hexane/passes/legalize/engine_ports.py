@@ -18,7 +18,7 @@ def engine_ports(graph: Graph, target: Target) -> Graph:
     ->  graph (%m: fp16) .. return i=cast(topk(select(greater(%m, 0.5), ..))) : uint16
 
     Truths pass as the numbers 0 and 1, and the indices that an op finds as uint16, where the axis is short enough for
-    them. The caller casts at the ports. Other integers stay as they are.
+    them. The caller casts at the ports. Other integers stay unchanged.
     """
     truths = {v: _renewed(v) for v in graph.inputs if v.dtype is BOOL}
     if not truths and all(p.value.dtype.kind == "float" for p in graph.outputs):

@@ -33,7 +33,7 @@ def to_fp16(graph: Graph, target: Target, wide: Container[int] = frozenset()) ->
     rounded once. A constant beyond the range of fp16 becomes its largest number, one that would vanish its smallest.
     Casts to fp32 that the model has become casts to fp16. In weights of a chip's products, block scales become fp16 if
     all their fp16 digits are kept. Other weights in blocks are decoded unless fp16 holds their scales exactly. Factors
-    that fp16 does not hold are a decision: "hazard". wide: the nodes, by id, that stay as they are.
+    that fp16 does not hold are a decision: "hazard". wide: the nodes, by `id()`, that stay unchanged.
     """
     table: dict[Value, Value] = {}
     kept: dict[Value, Value] = {}  # results that are not rounded yet

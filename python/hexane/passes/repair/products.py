@@ -92,7 +92,7 @@ LEAST_OF_ELEMENTS = -17  # no product of two numbers of fp16 needs more
 LEAST_OF_SEVERAL = -40
 LEAST_GAIN = -3  # factors below 1 / 4: a smaller gain is not worth a layer
 LEAST_GAIN_OF_ENDS = -1  # of known ends, which need this and no more
-LEAST_GAIN_OF_LAYERS = -5  # scales of queries are larger: their layers stay as they are
+LEAST_GAIN_OF_LAYERS = -5  # scales of queries are larger: their layers stay unchanged
 SMALLEST_WEIGHT = 2.0**-4  # of the largest weight of a layer: one of 1 / 1024 of it is a normal number of fp16
 
 
@@ -383,7 +383,7 @@ def _is_fixed(value: Value | None) -> bool:
 
 
 WHY = (
-    "the power of two in the scale is moved ahead of the product: scores that reach 32768 before their scale are "
+    "the power of two in the scale is moved ahead of the product: scores that reach 32768 before they are scaled are "
     "infinite in the engine's accumulator"
 )
 PRODUCT = Form("product", op("mul") | op("real_div"), factor_ahead, WHY)

@@ -78,7 +78,7 @@ def product_over_sum(m: Found) -> Value | None:
 def weighted_mean(m: Found) -> Value | None:
     """sum(%x * %w) / (sum(%w) + e)  ->  mean(%x * %v) / (mean(%v) + e * f / n), with %v = %w * f, at most 1
 
-    f is one number for each sum. Weights from an input are a mask as a rule: they stay as they are.
+    f is one number for each sum. Weights from an input are a mask as a rule: they stay unchanged.
     """
     above, below = m.node.inputs
     inner, epsilon = without_epsilon(below)

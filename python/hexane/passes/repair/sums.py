@@ -180,8 +180,9 @@ def running_mean(m: Found) -> Value | None:
 
 
 def quotient_of_products(m: Found) -> Value | None:
-    """(%a * %b) / (%c * %d)  ->  (%a / %c) * (%b / %d), of computed values of one shape
+    """(%a * %b) / (%c * %d)  ->  (%a / %c) * (%b / %d)
 
+    All four values are computed, none is a constant or a gate, and all have one shape.
     Equal because division distributes over a product. SSIM divides products of squares of pixels.
     """
     products = [m.alone(v, "mul") for v in m.node.inputs]

@@ -12,7 +12,7 @@ HOST = "it is in none of the programs that the graph was cut into"
 
 
 class Marked(NamedTuple):
-    """The nodes of programs, by id, with the number of the program; programs: their names in order."""
+    """The nodes of programs, by `id()`, with the number of the program; programs: their names in order."""
 
     number: Mapping[int, int] = MappingProxyType({})
     names: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ def marked_programs(graph: Graph) -> Marked:
 
 
 def _between(place: Mapping[int, int], begin: Node, end: Node) -> Iterator[Node]:
-    """Yields, in order of place (by id), the nodes between `begin` and `end` that depend on `begin`, or on params,
+    """Yields, in order of place (by `id()`), the nodes between `begin` and `end` that depend on `begin`, or on params,
     states and constants alone."""
     needed, stack = dict[int, Node](), [end]
     while stack:

@@ -68,7 +68,8 @@ def _stored(b: Writer, y: Value, node: Node) -> Value:
 def with_scale_kept(b: Writer, node: Node) -> Rewritten | None:
     """dequantize(%x, 2e-05)  ->  dequantize(%x, 0.33) * 2^-14; quantize(%x, 2e-05)  ->  quantize(%x * 2^14, 0.33)
 
-    The largest scale becomes a number below 1/2, so that no integer of 16 bits leaves fp16 on the way. Smaller powers
+    A scale that fp16 cannot hold is multiplied by a power of two, and the result divided by the same power. The
+    largest scale becomes a number below 1/2, so that no integer of 16 bits leaves fp16 on the way. Smaller powers
     of two than fp16 holds are several factors.
     """
     x, scale, zero = node.inputs

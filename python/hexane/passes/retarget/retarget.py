@@ -269,7 +269,7 @@ def _of_notes(node: Node, writer: Writer) -> Iterator[Decision]:
 
 
 def _of_node(node: Node, chip: Chip, writer: Writer) -> Iterator[Decision]:
-    """Why a node stays as it is though it does not run so."""
+    """Why a node stays unchanged though it does not run so."""
     verdict = judge(node, chip)
     if is_border(node, chip):
         yield _outside(node, chip)

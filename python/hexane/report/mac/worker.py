@@ -1,4 +1,4 @@
-"""Runs cases of one probe: `python -m hexane.report.mac.worker FILE` reads their names from stdin. For each it appends
+"""Runs cases of one probe: `python -c PROGRAM FILE` reads their names from stdin. For each it appends
 a line to the file when it begins, and a line with its results. So a process that ends in between has named its last
 case.
 """

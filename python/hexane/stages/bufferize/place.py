@@ -72,7 +72,7 @@ class _Placer:
         self.in_surface: dict[tuple[Value, tuple[int, ...]], View] = {}
         self.overwritten = overwrites(graph).readers
         self.swaps: list[tuple[int, int]] = []  # the buffers of a state and of its value after the call
-        self.done: set[int] = set()  # writes, by id, that need no step
+        self.done: set[int] = set()  # writes, by `id()`, that need no step
         self.decisions: list[Decision] = []
 
     def surfaces(self) -> list[Space]:

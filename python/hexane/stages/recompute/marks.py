@@ -24,7 +24,7 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class RecomputeRegion:
-    """nodes: the nodes to compute again, by id. kept: their values that stay."""
+    """nodes: the nodes to compute again, by `id()`. kept: their values that stay."""
 
     nodes: dict[int, Node]
     kept: frozenset[Value]

@@ -101,7 +101,7 @@ def in_order(layers: Sequence[Layer], results: Roots, roots: Roots) -> list[Sequ
 
 
 def _owners(items: Roots) -> dict[int, int]:
-    """For each node (by id) the first item that needs it."""
+    """For each node (by `id()`) the first item that needs it."""
     owner: dict[int, int] = {}
     pending = [(value, i) for i, group in enumerate(items) for value in group]
     at = 0

@@ -75,7 +75,7 @@ def crosses(value: Value) -> bool:
 
 def assign_devices(graph: Graph, chip: Chip, refused: Mapping[int, str] = MappingProxyType({})) -> Devices:
     """The devices of a graph's nodes. They minimise the values that are read on another device or beyond a hard cut,
-    then their bytes. refused: nodes, by id, that may not run on the engine, and why."""
+    then their bytes. refused: nodes, by `id()`, that may not run on the engine, and why."""
     (judged,) = judge_all(graph.nodes, [chip], rewritten)
     computed = (node for node in graph.nodes if node.op not in LEAVES)
     verdicts = {id(node): verdict for node, verdict in zip(computed, judged, strict=True) if not is_constant(node)}

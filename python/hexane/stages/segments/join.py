@@ -15,7 +15,7 @@ class SegmentParts:
     """The graphs of the segments, in the order of the segments. A state that another segment wrote is an input, too.
 
     Params and states that the engine touches are kept in fp16, and cast for readers that compute in another dtype;
-    halved: all of them. A param that an optimiser updates stays as it is, and crosses to the engine as results of the
+    halved: all of them. A param that an optimiser updates stays unchanged, and crosses to the engine as results of the
     host do: fp16 would lose the small steps.
     """
 

@@ -60,8 +60,8 @@ def _divided(graph: Graph, devices: Devices) -> tuple[Segment, ...]:
 
 
 def _small_enough(pieces: Sequence[list[Node]], devices: Devices) -> tuple[list[list[Node]], set[int]]:
-    """The pieces, where the engine's are within the size that systems place there, and the nodes, by id, before which a
-    piece was cut for that."""
+    """(pieces, cut). Pieces of the engine are cut to the size that systems place on it. cut: `id()` of the first node
+    after each such cut."""
     most = placement().most_program_bytes
     small: list[list[Node]] = []
     cut: set[int] = set()

@@ -79,7 +79,7 @@ class Streams:
 
     @cached_property
     def _apart(self) -> "_Streamable":
-        """Computes the operands of concatenations elsewhere and copies them."""
+        """Computes the operands of a concatenation in buffers of their own and copies them into its result."""
         whole = self._program
         program = place(whole.graph, whole.target, self._order or "", apart=True, runtime=whole.runtime)
         program = stream_ports_as(program, whole)
@@ -126,8 +126,8 @@ class _Streamable:
         return [allocate(with_regions(choice.program, regions, choice.tensors)) for regions in several]
 
     def _with_more_rows(self, program: Program, regions: list[Region], rows: int, budget: int) -> Program:
-        """The program with more rows to a run, which is faster, in regions where these need no more than there is
-        anyway."""
+        """The program with more rows to a run, which is faster, in regions where the arena then exceeds neither its
+        present size nor the budget, whichever is larger."""
         choice, most = self._choice, max(arena_bytes(program), budget)
         grown = [choice.with_more_rows(region, rows, most) for region in regions]
         if grown != regions:

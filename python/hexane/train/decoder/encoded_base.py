@@ -33,7 +33,7 @@ def encoded_base(
     config: LlamaConfig, weights: dict[str, Array | Tensor], mode: str, threads: int = 1
 ) -> dict[str, Array | Tensor]:
     """The weights, with the matrices of products and the embedding in few bits. Weights that are in few bits already
-    stay as they are. Takes the weights out of the dict one after the other, the largest last, so that arrays without
+    stay unchanged. Takes the weights out of the dict one after the other, the largest last, so that arrays without
     another owner are freed before the most memory is needed.
 
     Raises Error for a mode that measures or prunes the network, and as `check_base` does.

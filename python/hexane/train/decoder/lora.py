@@ -1,6 +1,6 @@
 """Low-rank adapters of a decoder's linear layers (LoRA): their shapes, first values, and merging into weights.
 
-A layer `y = x W^T` with an adapter is `y = x W^T + (alpha / rank) (x A^T) B^T`; W stays as it is. A is drawn and B is
+A layer `y = x W^T` with an adapter is `y = x W^T + (alpha / rank) (x A^T) B^T`; W stays unchanged. A is drawn and B is
 zeros, so that the first loss is that of W alone (Hu et al. 2021, https://arxiv.org/abs/2106.09685).
 """
 
@@ -135,7 +135,7 @@ def merge_adapters(
 ) -> dict[str, Array]:
     """The weights of a model that computes the same without adapters: W + (alpha / rank) B A, rounded once to fp32.
 
-    weights: by the names of `config.shapes()`; the arrays stay as they are. Raises Error for adapters that do not fit.
+    weights: by the names of `config.shapes()`; the arrays stay unchanged. Raises Error for adapters that do not fit.
     """
     checked = checked_adapters("[train.merge_adapters]", config, lora, adapters)
     return {name: merged_weight(name, array, lora, checked) for name, array in weights.items()}

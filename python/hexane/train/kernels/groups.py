@@ -74,7 +74,7 @@ def find_groups(graph: Graph, variant: Variant = "cpu-head") -> list[Group]:
     forward, backward = find_branches(graph, tree)
     order = TapOrder(tree, forward, backward)
     parts: list[_Part] = []
-    layer_of: dict[int, int] = {}  # by id of the weight
+    layer_of: dict[int, int] = {}  # by `id()` of the weight
     layer = -1
     for branch in forward:
         attends = any(node.op in ("softmax", "scaled_dot_product_attention") for node in branch.nodes)

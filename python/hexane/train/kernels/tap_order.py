@@ -42,8 +42,8 @@ class TapOrder:
 
     def __init__(self, tree: Ancestry, forward: Sequence[Branch], backward: Sequence[Branch]) -> None:
         self._tree = tree
-        self._parts: dict[int, str] = {}  # by id of the node
-        self._weights: dict[int, str] = {}  # by id of a weight, the part that its product makes
+        self._parts: dict[int, str] = {}  # by `id()` of the node
+        self._weights: dict[int, str] = {}  # by `id()` of a weight, the part that its product makes
         for branch in forward:
             self._forward(branch)
         for branch in backward:

@@ -35,8 +35,8 @@ def kind_of(layer: Any) -> str:
 
 
 def read_network(spec: Any) -> Program:
-    """The layers of a network as operations, whose parameters are the layer's message. The specification is the
-    opset."""
+    """The layers of a network as operations, whose parameters are the layer's message. The specification version
+    decides the opset."""
     network = network_of(spec)
     inputs = tuple((port.name, Declared(FP32)) for port in spec.description.input)
     outputs = tuple(port.name for port in spec.description.output)

@@ -90,7 +90,7 @@ def is_fusable_concat(node: Node, reader: Node, readers: Readers) -> bool:
 
 
 def _room(node: Node, kind: str) -> bool:
-    """True if the slot is free, or if a gain and offset can be merged into it."""
+    """True if the layer has a free slot of this kind, or a last slot whose gain and offset can absorb others."""
     slots = slots_of(node)
     return takes(node, kind) or (kind == "gain_offset" and bool(slots) and slots[-1].op == "gain_offset")
 

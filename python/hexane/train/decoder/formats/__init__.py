@@ -44,6 +44,12 @@ def holds_gguf(path: Path) -> bool:
     return is_gguf(_head(path))
 
 
+def holds_marked_decoder(path: Path) -> bool:
+    """True for a file that a format recognises. The first format of llama2.c has no mark: False for its files."""
+    head = _head(path)
+    return is_gguf(head) or any(one.recognises(path, head) for one in FORMATS.values())
+
+
 def _head(path: Path) -> bytes:
     if path.is_dir():
         return b""

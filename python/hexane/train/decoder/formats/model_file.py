@@ -41,7 +41,8 @@ class Format:
 
 
 def config_of(where: str, **sizes: object) -> LlamaConfig:
-    """The config with a file's sizes. Raises Error, beginning with `where`, if they do not fit."""
+    """The config with a file's sizes. Raises Error, beginning with `where`, for sizes that contradict each
+    other."""
     try:
         return LlamaConfig(**sizes)  # type: ignore[arg-type]
     except Error as error:

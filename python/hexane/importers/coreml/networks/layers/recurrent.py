@@ -43,7 +43,7 @@ def _activated(n: LayerContext, activation: Any, x: Value) -> Value:
 
 
 def _plain(activations: Sequence[Any]) -> bool:
-    """True if the catalogue has them."""
+    """True if each activation is an op of Hexane, with the parameters of that op."""
     return all(
         activation_kind(a) in OPS
         and (activation_kind(a) != "sigmoidHard" or np.allclose(_numbers(a), USUAL["sigmoidHard"]))
