@@ -75,7 +75,7 @@ def import_described(
 class ReadModel:
     """A model that was read: graphs for several shapes are made of it without reading it again.
 
-    described: its signature. size: the bytes that it keeps in memory, those of external data too.
+    described: its signature. size: its bytes in memory, with external data.
     """
 
     def __init__(self, model: ModelSource) -> None:
