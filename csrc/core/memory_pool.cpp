@@ -65,6 +65,10 @@ Block MemoryPool::made_of(const std::byte* from, std::string key, const std::fun
 
 Block MemoryPool::find(uint64_t key, Bytes bytes) {
   const std::lock_guard lock(mutex_);
+  return locked_find(key, bytes);
+}
+
+Block MemoryPool::locked_find(uint64_t key, Bytes bytes) {
   auto [each, end] = blocks_.equal_range(key);
   while (each != end) {
     Block block = each->second.lock();
@@ -82,6 +86,8 @@ Block MemoryPool::find(uint64_t key, Bytes bytes) {
 Block MemoryPool::add(uint64_t key, Memory memory) {
   auto block = std::make_shared<const Memory>(std::move(memory));
   const std::lock_guard lock(mutex_);
+  // Another thread may have added these bytes since they were looked for.
+  if (Block there = locked_find(key, {block->data(), block->size()})) return there;
   if (blocks_.size() >= sweep_at_) {
     std::erase_if(blocks_, [](const auto& item) { return item.second.expired(); });
     std::erase_if(copies_, [](const auto& item) { return item.second.expired(); });

@@ -31,7 +31,8 @@ class MemoryPool {
   };
 
   Block find(uint64_t key, Bytes bytes);
-  Block add(uint64_t key, Memory memory);
+  Block locked_find(uint64_t key, Bytes bytes);
+  Block add(uint64_t key, Memory memory);  // or the block that has its bytes
   Block source_of(const std::byte* from) const;
 
   mutable ForkMutex mutex_;

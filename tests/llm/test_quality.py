@@ -192,3 +192,25 @@ def test_a_calibration_file_fits_scales(calm: Path, own_text: Path) -> None:
 
     assert (stored(calibration=own_text) != stored()).any()
     np.testing.assert_array_equal(stored(), stored(force=True))
+
+
+@pytest.mark.parametrize("seq", [1, 64])
+def test_a_text_of_one_token_fits_scales_too(seq: int) -> None:
+    """Of a context of one token, or of a text with one token more than are measured."""
+    config, weights = planted(0, seq=seq)
+    options = hx.Options(target="host", threads=1, compress="blockwise4:b32")
+    plain, fitted = (Steps(config, weights, options, text=text).weights for text in ((), (5,)))
+    name = "model.layers.0.self_attn.q_proj.weight"
+    scales = [encoding_of(w[name].value).decode().node.data for w in (plain, fitted)]
+    assert (scales[0] != scales[1]).any()
+
+
+@pytest.mark.parametrize("number", [np.inf, np.nan, 3e38])
+@pytest.mark.parametrize("asked", ["int8", "auto"])
+def test_weights_without_finite_logits_are_not_judged(number: float, asked: str) -> None:
+    """An infinite perplexity is not within 1.1 times another one."""
+    config, weights = planted(0, seq=64)
+    weights["model.norm.weight"][3] = number
+    text = quality.Calibration(list(range(20)), [])
+    with pytest.raises(hx.Error, match="got weights that give logits with inf or NaN before any compression"):
+        quality.judged(config, weights, hx.Options(threads=1), hx.Compression(asked), text)

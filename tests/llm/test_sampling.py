@@ -46,6 +46,10 @@ def test_a_folder_without_the_file_has_hexane_s_own(tmp_path: Path) -> None:
         ("{", "cannot be read"),
         ('{"do_sample": true, "top_p": "high"}', "top_p: got 'high', need a number"),
         ('{"repetition_penalty": true}', "repetition_penalty: got True, need a number"),
+        ('{"do_sample": true, "top_k": Infinity}', "top_k: got inf, need a finite number"),
+        ('{"do_sample": true, "top_k": NaN}', "top_k: got nan, need a finite number"),
+        ('{"do_sample": true, "top_k": 2.7}', "top_k: got 2.7, need an integer"),
+        ('{"do_sample": true, "temperature": 1%s}' % ("0" * 400), "temperature: got inf, need a finite number"),
     ],
 )
 def test_what_cannot_be_read_is_named(tmp_path: Path, text: str, said: str) -> None:

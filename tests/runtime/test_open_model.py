@@ -6,6 +6,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import onnx
 import pytest
 
 import hexane as hx
+from hexane import _core
 from hexane.importers.onnx import split
 from hexane.lowering import channel_scales
 from onnx_models import model, node
@@ -93,6 +96,64 @@ def test_a_large_file_is_read_once(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").unlink()
     for count in (3, 40):
         np.testing.assert_array_equal(net(rows(count)), meaning(rows(count), weights))
+
+
+def at_once(count: int, work: Callable[[int], object]) -> list[Any]:
+    """The results of `work` in so many threads that begin together."""
+    begin = threading.Barrier(count)
+
+    def one(index: int) -> object:
+        begin.wait()
+        return work(index)
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(one, range(count)))
+
+
+@pytest.mark.parametrize("external", [False, True], ids=["weights inside", "external weights"])
+def test_threads_that_call_first_read_a_large_file_once(
+    external: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hexane.importers import onnx as importer
+
+    proto, weights = layers(20)
+    onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=external, location="m.bin", size_threshold=0)
+    net = hx.compile(tmp_path / "m.onnx", threads=1)
+    reads: list[int] = []
+
+    class Counted(importer.ReadModel):
+        def __init__(self, *args: Any) -> None:
+            reads.append(1)
+            super().__init__(*args)
+
+    monkeypatch.setattr(importer, "ReadModel", Counted)
+    got = at_once(8, lambda index: net(rows(index + 1)))
+    for index, one in enumerate(got):
+        np.testing.assert_array_equal(one, meaning(rows(index + 1), weights))
+    assert len(reads) == 1
+
+
+def test_external_weights_are_kept_in_the_pool(tmp_path: Path) -> None:
+    """They count as the file's: a small file with large weights beside it held them twice."""
+    from hexane.importers.onnx import ReadModel
+
+    proto, weights = layers(20)
+    size = sum(w.nbytes for w in weights)
+    onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, location="m.bin", size_threshold=0)
+    assert (tmp_path / "m.onnx").stat().st_size < MIB
+    assert size <= ReadModel(tmp_path / "m.onnx").size < size + MIB
+
+
+def kept_copy(pool: _core.MemoryPool, array: Any, _: int) -> Any:
+    return pool.keep(array.copy())
+
+
+def test_threads_that_keep_equal_bytes_share_a_block() -> None:
+    for seed in range(16):
+        pool = _core.MemoryPool()
+        array = np.random.default_rng(seed).integers(0, 256, 4 * MIB, np.uint8)
+        kept = at_once(8, partial(kept_copy, pool, array))
+        assert len({one.ctypes.data for one in kept}) == 1
 
 
 @pytest.mark.parametrize("most", [0, 1 << 30], ids=["of a large file", "of a small file"])

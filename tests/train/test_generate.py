@@ -1,5 +1,6 @@
 """Tokens by a decoder's step of one token, whose keys and values are states: the same logits as all tokens at once."""
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -189,6 +190,16 @@ def test_top_k_and_min_p_keep_the_likeliest() -> None:
     for draw, kept in cases:
         want = np.where(np.isin(np.arange(5), kept), shares, 0)
         np.testing.assert_allclose(counts_of(draw, logits), want / want.sum(), atol=0.025)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize(("penalty", "want"), [(1e-320, 0), (1e-300, 0), (1e300, 2), (1e308, 2)])
+def test_penalties_beyond_a_logit_s_range(penalty: float, want: int, temperature: float) -> None:
+    """The token of the text is the likeliest for a tiny penalty; for a huge one the others are."""
+    logits = np.array([3.0, 0.0, 2.0, -1.0], np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Sampler(temperature, 0.5, 0, repetition_penalty=penalty)(logits, (0, 1, 3)) == want
 
 
 def test_a_repetition_penalty_makes_tokens_of_the_text_less_likely() -> None:

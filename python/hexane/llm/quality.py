@@ -96,11 +96,12 @@ def perplexity(steps: Steps, config: LlamaConfig, ids: Sequence[int]) -> float:
     for begin in range(0, max(len(ids) - 1, 1), config.seq):
         part = list(ids[begin : begin + config.seq + 1])
         for row, token in zip(steps.rows(part[: config.seq]), part[1:], strict=False):
+            if not np.isfinite(row).all():
+                return float("inf")
             wide = row.astype(np.float64)
             top = wide.max()
             losses.append(float(top + np.log(np.exp(wide - top).sum()) - wide[token]))
-    mean = float(np.mean(losses))
-    return exp(min(mean, 700.0)) if isfinite(mean) else float("inf")
+    return exp(min(float(np.mean(losses)), 700.0))
 
 
 def measured(
@@ -117,8 +118,14 @@ def judged(
     config: LlamaConfig, weights: Weights, options: Options, asked: Compression, text: Calibration
 ) -> tuple[Weights, Quality]:
     """The encoded weights. "auto" takes the first of `AUTO` whose perplexity is at most 1.02 times the unchanged
-    weights'. Raises Error for another mode with more than 1.1 times."""
+    weights'. Raises Error for another mode with more than 1.1 times, and for weights whose own logits are not
+    finite."""
     plain, _ = measured(config, weights, options, Choice("none", None, {}), text)
+    if not isfinite(plain):
+        raise Error(
+            "[llm.load] compress: got weights that give logits with inf or NaN before any compression, need a file"
+            " whose logits are finite"
+        )
     if asked != AUTOMATIC:
         reached, encoded = measured(config, weights, options, Choice(asked.mode, asked, {}), text)
         if not reached <= MOST * plain:

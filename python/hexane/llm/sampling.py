@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +31,7 @@ def sampling_of(folder: Path) -> Sampling:
     """The options in the folder's generation_config.json, if it has `do_sample`. Missing fields have transformers'
     values. Without the file or `do_sample` the options are Hexane's own, with the file's repetition penalty.
 
-    Raises Error for a file that is no JSON object, and for fields that are no numbers.
+    Raises Error for a file that is no JSON object, and for fields that are no finite numbers. top_k is an integer.
     """
     file = folder / GENERATION
     if not file.is_file():
@@ -47,7 +48,7 @@ def sampling_of(folder: Path) -> Sampling:
     return Sampling(
         _number(file, fields, "temperature", 1.0),
         _number(file, fields, "top_p", 1.0),
-        int(_number(file, fields, "top_k", LIKELIEST)),
+        _integer(file, fields, "top_k", LIKELIEST),
         _number(file, fields, "min_p", 0.0),
         penalty,
     )
@@ -59,4 +60,17 @@ def _number(file: Path, fields: Mapping[str, Any], name: str, default: float) ->
         return default
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise Error(f"[llm] {file}: {name}: got {value!r}, need a number")
-    return float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # of an integer
+        number = inf
+    if not isfinite(number):
+        raise Error(f"[llm] {file}: {name}: got {number}, need a finite number")
+    return number
+
+
+def _integer(file: Path, fields: Mapping[str, Any], name: str, default: int) -> int:
+    number = _number(file, fields, name, default)
+    if number != int(number):
+        raise Error(f"[llm] {file}: {name}: got {number}, need an integer")
+    return int(number)

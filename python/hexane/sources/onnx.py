@@ -1,7 +1,9 @@
 """ONNX models: a path, the file's bytes, or a ModelProto. A file is ONNX if it is nothing else: ONNX has no magic."""
 
 from collections.abc import Mapping
+from threading import Lock
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from hexane import _core
 from hexane.graph import Graph
@@ -9,6 +11,7 @@ from hexane.importers.signature import Signature
 from hexane.sources.format import Format
 from hexane.sources.look import Seen
 from hexane.sources.module import Function, Shapes, Values
+from hexane.system.forks import at_fork
 
 if TYPE_CHECKING:
     from hexane.importers.onnx import ReadModel
@@ -31,20 +34,30 @@ class _OnnxModel:
         self._signature: Signature | None = None
         self._kept: ReadModel | None = None
         self._pool: _core.MemoryPool | None = None
+        self.reading = Lock()
+        _all.add(self)
 
     def graph(self, shapes: Shapes, values: Values) -> Graph:
+        if self._kept is None:
+            with self.reading:  # one thread at a time: each would need the memory of the whole file
+                if self._kept is None:
+                    return self._read(shapes, values)
+        # None if another thread has released it since.
+        kept = self._kept
+        return self._read(shapes, values) if kept is None else kept.graph(shapes, values)
+
+    def _read(self, shapes: Shapes, values: Values) -> Graph:
         from hexane.importers.onnx import ReadModel
 
-        if (kept := self._kept) is not None:
-            return kept.graph(shapes, values)
         read = ReadModel(self._source)
         self._signature = read.described
         if read.described.specialisation or read.described.optional:
+            pool = self._pool  # another thread may release it now
             if self._is_small(read):
                 self._kept = read.kept()
-            elif self._pool is not None:
-                self._kept = read.kept(self._pool.keep)
-        return (self._kept or read).graph(shapes, values)
+            elif pool is not None:
+                self._kept = read.kept(pool.keep)
+        return read.graph(shapes, values)
 
     def describe(self) -> Signature:
         from hexane.importers.onnx import signature
@@ -58,9 +71,9 @@ class _OnnxModel:
 
     def release_unshared(self) -> None:
         kept, pool = self._kept, self._pool
-        if kept is None or pool is None or self._is_small(kept):
+        if kept is None or self._is_small(kept):
             return
-        if sum(one.nbytes for one in kept.large_weights() if not pool.is_shared(one)) > MOST_KEPT:
+        if pool is None or sum(one.nbytes for one in kept.large_weights() if not pool.is_shared(one)) > MOST_KEPT:
             self._kept = self._pool = None
 
     def _is_small(self, read: "ReadModel") -> bool:
@@ -71,5 +84,16 @@ def _open(seen: Seen) -> Mapping[str, Function]:
     model = _OnnxModel(seen.value)
     return {"main": Function(model.graph, model.describe, is_open=True, weights=model)}
 
+
+_all: "WeakSet[_OnnxModel]" = WeakSet()
+
+
+def _after_fork() -> None:
+    """The child has none of the threads that read a file."""
+    for model in list(_all):
+        model.reading = Lock()
+
+
+at_fork(after_in_child=_after_fork)
 
 ONNX = Format("onnx", "an ONNX model", _matches, _open)

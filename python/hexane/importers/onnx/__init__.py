@@ -11,10 +11,11 @@ from hexane.graph import Array, Graph, Port, Value, constant, unique
 from hexane.graph.names import check_name
 from hexane.importers.onnx.foreign import NCHWC
 from hexane.importers.onnx.handlers.microsoft_nchwc import block_of
-from hexane.importers.onnx.load import ModelFile, ModelSource, check_text, read_model
+from hexane.importers.onnx.load import ModelFile, ModelSource, check_text, external_bytes, read_model
 from hexane.importers.onnx.node import Item, TensorList
 from hexane.importers.onnx.order import last_reads
 from hexane.importers.onnx.signature import opsets_of, read_signature, resolve
+from hexane.importers.onnx.split import Tensor
 from hexane.importers.onnx.trained import params_of
 from hexane.importers.onnx.translate import Translator
 from hexane.importers.signature import Input, Signature, SpecialisationNeeded
@@ -74,14 +75,14 @@ def import_described(
 class ReadModel:
     """A model that was read: graphs for several shapes are made of it without reading it again.
 
-    described: its signature. size: the bytes that it keeps in memory.
+    described: its signature. size: its bytes in memory, with external data.
     """
 
     def __init__(self, model: ModelSource) -> None:
         with _bounded():
             self._file = read_model(model)
             self.described = read_signature(self._file)
-            self.size = self._file.proto.ByteSize() + sum(len(raw or b"") for _, raw in self._file.initializers())
+            self.size = self._file.proto.ByteSize() + sum(map(_outside, self._file.initializers()))
         self._constants: dict[str, Item | None] | None = None
         self._keep: Callable[[Array], Array] | None = None
 
@@ -103,9 +104,8 @@ class ReadModel:
             return _import(self._file, self.described, shapes, values, None, (), None, self._initializers)
 
     def _initializers(self, translator: Translator, wanted: set[str]) -> dict[str, Item | None]:
-        constants = self._constants
+        file, constants = self._file, self._constants  # in this order: another thread sets them in the other
         if constants is None:
-            file = self._file
             constants = translator.initializers(file.proto.graph, file.initializers(), wanted, self._kept_array)
             if self._keep is not None:
                 self._constants = constants
@@ -114,6 +114,13 @@ class ReadModel:
 
     def _kept_array(self, array: Array) -> Array:
         return array if self._keep is None or array.nbytes < MIN_KEPT else self._keep(np.ascontiguousarray(array))
+
+
+def _outside(tensor: Tensor) -> int:
+    """Bytes of a tensor's data that are not in the proto."""
+    if tensor.raw is not None:
+        return len(tensor.raw)
+    return external_bytes(tensor.proto)
 
 
 @contextmanager

@@ -174,6 +174,16 @@ def _external(tensor: TensorProto, need: int, folder: Path | None) -> Array:
     return array
 
 
+def external_bytes(tensor: TensorProto) -> int:
+    """Bytes of the tensor's external data; 0 for a tensor without, and for one that cannot be read."""
+    if not external_data_helper.uses_external_data(tensor):
+        return 0
+    try:
+        return tensor_type(element_type(tensor.data_type), tuple(tensor.dims)).bytes
+    except Error:
+        return 0  # the error is reported where it is read
+
+
 def _number(entries: dict[str, str], key: str, default: int) -> int:
     text = check_text(entries.get(key, str(default)))
     if not re.fullmatch(r"[0-9]{1,18}", text):

@@ -16,7 +16,8 @@ from hexane.train.decoder.one_token import block
 
 
 def text_graph(config: LlamaConfig, weights: Mapping[str, Array | Tensor], count: int) -> Graph:
-    """tokens (count,), position (1,) int32 -> logits after each token of a text that begins at the position."""
+    """tokens (count,), position (1,) int32 -> logits after each token of a text that begins at the position. The input
+    of one token is `token`."""
     short = replace(config, seq=count)
     return block(short, weights, count, count, every=True)
 
@@ -26,7 +27,11 @@ def fit_to_text(
 ) -> dict[Weight, Fitted]:
     """The weights whose scales of blocks are better when fitted to these tokens. graph: of `text_graph`; the tokens
     are texts of so many tokens each. Raises Error for activations that are not finite."""
-    (count,) = next(value.shape for value in graph.inputs if value.node.attrs["name"] == "tokens")
+    name, count = next(
+        (value.node.attrs["name"], value.shape[0])
+        for value in graph.inputs
+        if value.node.attrs["name"] in ("tokens", "token")
+    )
     texts = [np.array(ids[at : at + count], np.int32) for at in range(0, len(ids) - count + 1, count)]
     options = replace(options, compress=None)
 
@@ -37,10 +42,10 @@ def fit_to_text(
         results = []
         for text in texts:
             net.reset_state()
-            given = {"tokens": text, "position": np.zeros(1, np.int32)}
+            given = {name: text, "position": np.zeros(1, np.int32)}
             got = net(**{port.name: given[port.name] for port in net.inputs})
             rows = got if isinstance(got, dict) else {names[0]: got}
-            results.append([np.asarray(rows[name]) for name in names])
+            results.append([np.asarray(rows[output]) for output in names])
         return results
 
     return fit_scales(graph, chosen, run, options.num_threads) if texts else {}

@@ -345,7 +345,7 @@ class Sampler:
         if self._penalty != 1 and seen:
             known = np.array([one for one in seen if one < len(logits)], np.int64)
             logits = logits.copy()
-            logits[known] *= np.where(logits[known] > 0, 1 / self._penalty, self._penalty).astype(logits.dtype)
+            logits[known] = _penalised(logits[known], self._penalty)
         if self._temperature == 0:
             return int(np.argmax(logits))
         below = logits.astype(np.float64) - logits.max()
@@ -364,6 +364,15 @@ class Sampler:
             kept = kept[: max(int((shares[order[: len(kept)]] >= self._min_p * shares[order[0]]).sum()), 1)]
         place = int(np.searchsorted(kept, self._random.random() * kept[-1], side="right"))
         return int(order[min(place, len(kept) - 1)])  # the product may round up to the last sum
+
+
+def _penalised(logits: Array, penalty: float) -> Array:
+    """Logits of tokens that the text has, at the ends of the dtype where they would exceed it."""
+    most = np.finfo(logits.dtype).max
+    up, down = (min(factor, float(most)) for factor in (1 / max(penalty, 1 / float(most)), penalty))
+    with np.errstate(over="ignore"):
+        result: Array = np.clip(logits * np.where(logits > 0, up, down).astype(logits.dtype), -most, most)
+    return result
 
 
 def program(
