@@ -326,7 +326,7 @@ bool open_framework(const hexane_ane_setup& setup, hexane_ane_error* error) {
   const char* path = setup.framework ? setup.framework : kFramework;
   if (dlopen(path, RTLD_NOW | RTLD_GLOBAL)) return true;
   fail(error, "open", "there is no Neural Engine framework: %s", dlerror());
-  advise(error, "the CPU executor serves without one");
+  advise(error, "the CPU executor runs programs without an engine");
   return false;
 }
 
