@@ -50,7 +50,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def check_layers(net: hx.Model, feeds: dict[str, Array]) -> None:
     """Each step, fed what the program computed, is the reference rounded once."""
     for step, inputs, outputs in traced(net, feeds):
-        for got, want in zip(outputs, expected(step, inputs), strict=True):
+        # Nothing reads the steps' results of a recurrent layer without `sequence`: the kernel leaves their memory alone.
+        first = 0 if step.node.attrs.get("sequence", True) else 1
+        for got, want in list(zip(outputs, expected(step, inputs), strict=True))[first:]:
             if want.dtype == np.float16:
                 assert_within_ulps(without_cancelled(step, inputs, got, want), want, 1)
             elif want.dtype.kind in "fc" or want.dtype.kind == "V":
