@@ -1,12 +1,15 @@
 """Products whose weights exceed the working set are convolutions, whatever the model writes."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import hexane as hx
 from hexane.emit.mil import emit_mil
+from hexane.ops import OPS
+from hexane.ops.reference import run_reference
 from hexane.passes.layout.products_as_convolutions import products_as_convolutions
 from hexane.targets.query import load_chip
 
@@ -112,3 +115,38 @@ KEPT: dict[str, Callable[[], hx.Tensor]] = {
 def test_other_products_stay(case: str) -> None:
     graph = hx.graph(KEPT[case]())
     assert products_as_convolutions(graph, load_chip("h16")) is graph
+
+
+def elementwise_calls() -> list[tuple[str, tuple[int, ...], int]]:
+    """Ops of one and two operands, the shape of a constant operand, and its place."""
+    shapes = ((6,), (1, 6), (6, 1), (1,), (), (6, 6, 6))
+    calls: list[tuple[str, tuple[int, ...], int]] = []
+    for name, op in sorted(OPS.items()):
+        if op.elementwise and op.level == "user" and hasattr(hx, name):
+            calls += [(name, (), -1)] if len(op.inputs or ()) == 1 else []
+            calls += [(name, shape, i) for shape in shapes for i in (0, 1)] if len(op.inputs or ()) == 2 else []
+    return calls
+
+
+def test_every_elementwise_op_reads_the_image_along_the_right_axis() -> None:
+    """All extents are equal, so that an operand along another axis would not be noticed by its shape."""
+    h16 = load_chip("h16")
+    chip = replace(h16, memory=replace(h16.memory, working_set=64))
+    rng = np.random.default_rng(9)
+    seen = set()
+    for name, shape, place in elementwise_calls():
+        y = hx.input("x", (6, 6, 6), "fp16") @ rng.standard_normal((6, 6)).astype(np.float16)
+        constant = (np.abs(rng.standard_normal(shape)) + 0.1).astype(np.float16)
+        try:
+            model = getattr(hx, name)(*([y] if place < 0 else [constant, y] if place == 0 else [y, constant]))
+        except (hx.Error, TypeError):
+            continue  # ops of integers and truths
+        graph = hx.graph(model)
+        images = products_as_convolutions(graph, chip)
+        assert "conv" in images.ops
+        seen.add(name)
+        feeds = {"x": rng.standard_normal((6, 6, 6)).astype(np.float16)}
+        with np.errstate(all="ignore"):
+            want, got = (next(iter(run_reference(one, feeds).values())) for one in (graph, images))
+        np.testing.assert_allclose(got, want, rtol=1e-2, atol=1e-2, err_msg=f"{name} {shape} {place}")
+    assert {"add", "sub", "pow", "prelu", "greater", "gelu", "clip"} <= seen

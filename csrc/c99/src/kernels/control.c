@@ -14,7 +14,7 @@ static void room_of(const hx_call* call, hx_view* view) { hx_output(call, call->
 
 static uint32_t num_ports(const hx_net* net, int section) { return net->sections[section].rows; }
 
-/* What refuses a body, or ends its run, does so to its step. */
+/* An error of a body is an error of the step that runs it. */
 static hx_status passed_on(const hx_call* call, const hx_net* net, hx_status status) {
   if (status == HX_OK || status == HX_STOPPED) return status;
   call->net->error = net->error;

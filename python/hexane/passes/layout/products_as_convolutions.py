@@ -27,9 +27,9 @@ def products_as_convolutions(graph: Graph, target: Target) -> Graph:
 
     The engine's own compiler writes a product as a convolution if its weights fit the working set. This pass does it
     for larger weights. A convolution reads each weight once, and its layer takes bias and activation. A product would
-    read its weights as a tensor, and its result would go to main memory before the activation. Elementwise ops behind
-    the convolution read its result as it is, so that the next product needs no transpose. Weights are constants in fp16
-    or integers with a scale. The product stays where the chip does not take the convolution.
+    read its weights as a tensor, and its result would go to main memory before the activation. Elementwise ops that
+    follow compute on the image, so that the next product needs no transpose. Weights are constants in fp16, or integers
+    with a scale. The product stays where the chip does not take the convolution.
     """
     if not isinstance(target, Chip) or graph.ops.isdisjoint(PRODUCTS):
         return graph
@@ -65,9 +65,9 @@ class _Images:
         made = Rewriter(*node.sources)
         image = self.images.get(x) or _to_image(made, x)
         filters = self._filters(weight, node.op == "linear" or bool(node.attrs["transpose_y"]))
-        layer_has_bias = bias is None or is_constant(bias.node)
-        result = made.conv(image, filters, bias if layer_has_bias else None)
-        if bias is not None and not layer_has_bias:  # a row of another value, such as the residual of one token
+        own = bias if bias is not None and is_constant(bias.node) else None
+        result = made.conv(image, filters, own)
+        if bias is not None and own is None:  # a row of another value, such as the residual of one token
             result = made.add(result, made.reshape(bias, shape=(1, bias.type.size, 1, 1)))
         value = _from_image(made, result, node.types[0].shape)
         if not self._runs(value, x, bias):
