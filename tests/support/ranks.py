@@ -12,10 +12,36 @@ PATIENCE = 60  # seconds, after which a rank that waits for one that does not co
 
 
 class _Meeting:
+    """A barrier that breaks only for ranks which wait for one that has left.
+
+    threading.Barrier also breaks for ranks that have met but did not run yet."""
+
     def __init__(self, count: int) -> None:
         self.count = count
-        self.barrier = threading.Barrier(count)
         self.given: list[Any] = [None] * count
+        self._changed = threading.Condition()
+        self._round, self._arrived, self._broken = 0, 0, False
+
+    def wait(self) -> None:
+        with self._changed:
+            if self._broken:
+                raise threading.BrokenBarrierError("another rank has left")
+            this = self._round
+            self._arrived += 1
+            if self._arrived == self.count:
+                self._round, self._arrived = this + 1, 0
+                self._changed.notify_all()
+                return
+            self._changed.wait_for(lambda: self._round != this or self._broken, PATIENCE)
+            if self._round == this:
+                self._broken = True
+                self._changed.notify_all()
+                raise threading.BrokenBarrierError("another rank has left, or did not come")
+
+    def leave(self) -> None:
+        with self._changed:
+            self._broken = True
+            self._changed.notify_all()
 
 
 class ThreadCommunicator:
@@ -47,15 +73,15 @@ class ThreadCommunicator:
         self.calls[name] = self.calls.get(name, 0) + 1
         meeting = self._meeting
         meeting.given[self._rank] = (name, np.array(mine))
-        meeting.barrier.wait(PATIENCE)
+        meeting.wait()
         found = list(meeting.given)
-        meeting.barrier.wait(PATIENCE)
+        meeting.wait()
         assert {one for one, _ in found} == {name}, found
         return [array for _, array in found]
 
     def leave(self) -> None:
         """As a process that dies: whoever waits for this rank fails."""
-        self._meeting.barrier.abort()
+        self._meeting.leave()
 
 
 def run_ranks(count: int, work: Callable[[ThreadCommunicator], T]) -> list[T]:
