@@ -1,4 +1,4 @@
-"""The passes over ops in their one order, and the pipelines that run them."""
+"""The order of all passes over ops, and the pipelines that run them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -112,11 +112,12 @@ def _with_room_in_halves(target: Target, options: Options) -> bool:
 class Pass:
     """A pass, and the pipelines that run it.
 
-    wanted: whether it runs for this target and these options. legal: in "engine", it makes only ops that the chip
-    takes, because ops are judged earlier. level: the graph's level after this pass, if it changes.
+    wanted: whether the pass runs for this target and these options. legal: in the pipeline "engine" the pass may create
+    only ops that the chip runs, because ops have been judged before. level: the graph's level after this pass, if it
+    changes.
     """
 
-    run: Callable[[Graph, Any], Graph]  # the target is the chip in passes over layers
+    run: Callable[[Graph, Any], Graph]  # passes over layers get the chip as their target
     pipelines: tuple[Pipeline, ...] = ()
     wanted: Wanted = _always
     legal: bool = False
@@ -127,49 +128,49 @@ class Pass:
         return self.run.__name__
 
 
-# Attention is written out in MIL: the engine ignores the mask of MIL's own. In "layers" each layer rounds where its
-# node says, so no pass of it fuses two layers or computes them in another precision.
+# In MIL attention is expanded: the engine ignores the mask of MIL's own attention op. In "layers" each layer rounds at
+# the points that its node states, so no pass fuses two layers or computes them in another precision.
 ORDER = (
-    # Before anything else takes the views apart.
+    # Before any pass rewrites the views.
     Pass(write_rows, ("host",)),
-    # Before a weight that is stored once is stored again, transposed. The C99 runtime does not have the kernel.
+    # Before other passes store a transposed copy of a weight. The C99 runtime does not have the kernel.
     Pass(keep_encoded_rows, ("host",), _for_host, level="lowering"),
-    # Before tables and scales of blocks are written out. In fp16 numbers are rounded when they are decoded.
+    # Before tables and block scales are decoded. In fp16, numbers are rounded when they are decoded.
     Pass(keep_encoded, ("host",), lambda _, options: options.dtype != "fp16", level="lowering"),
-    # Likewise, with tables that the kernels of the C99 runtime do not read.
+    # For the same reason. The kernels of the C99 runtime do not read these tables.
     Pass(keep_encoded_vectors, ("host",), _for_host, level="lowering"),
-    # Likewise, with kernels that the C99 runtime does not have.
+    # For the same reason. The C99 runtime does not have these kernels.
     Pass(keep_encoded_halves, ("host",), _in_halves, level="lowering"),
-    # Likewise, of weights that are in fp16 before the network is.
+    # For the same reason: weights that the model has in fp16.
     Pass(keep_encoded_fp16, ("host",), lambda _, options: options.memory.runs_on == "host", level="lowering"),
-    # After the pass that takes every weight with a kernel for few bits. Not where working memory is short: the whole
-    # weight lies in it.
+    # After keep_encoded, which handles the weights that kernels read encoded. Not if working memory is limited, because
+    # the decoded weight needs working memory.
     Pass(decode_in_calls, ("host",), _with_room, level="lowering"),
-    # Likewise.
+    # For the same reasons.
     Pass(decode_in_calls_halves, ("host",), _with_room_in_halves, level="lowering"),
-    # Before its steps are written out.
+    # Before the steps are unrolled.
     Pass(keep_recurrent, ("host",), lambda _, options: options.memory.runs_on == "host", level="lowering"),
     Pass(keep_recurrent_for_c99, ("host",), lambda _, options: options.memory.runs_on != "host", level="lowering"),
     Pass(expand, ("host", "layers")),
-    # Before constants are folded: quantised weights would be floats.
+    # Before constants are folded, which would turn quantised weights into floats.
     Pass(fuse_bias, ("host", "mil")),
     Pass(move_qdq_past_data_movement, ("host",)),
     Pass(fuse_lookup, ("host",)),
     Pass(fold_qdq, ("host",), level="lowering"),
-    # Before constants are folded: products of scales are exact while they are written out.
+    # Before constants are folded: until then, products of scales are exact.
     Pass(use_q31, ("host",), lambda _, options: options.numerics == "q31"),
     Pass(fold, ("host", "engine", "mil", "layers")),
-    # Before the passes that match neighbours: no removable op separates them any more.
+    # Before the passes that match adjacent ops: removable ops between them would hide the match.
     Pass(simplify, ("host", "engine", "mil"), legal=True),
-    # Before precision drops: the constants of a written-out GELU are recognised by their digits.
+    # Before precision drops: the constants of a GELU are recognised by their digits.
     Pass(fuse_gelu, ("host", "engine", "mil"), legal=True),
     Pass(fuse_gelu_tanh, ("host", "engine", "mil"), legal=True),
     Pass(fuse_layer_norm, ("host", "engine", "mil"), legal=True),
     Pass(fuse_rms_norm, ("host", "engine", "mil"), legal=True),
     Pass(fuse_silu, ("host", "engine", "mil"), legal=True),
-    # Before precision drops and scales become weights: its reads are as the model writes them.
+    # Before precision drops and scales are multiplied into weights: it matches the ops as the model writes them.
     Pass(fuse_attention, ("host", "engine"), legal=True),
-    # Attention is recognised in either form. On the host one product of all columns is faster than several.
+    # After attention is recognised, which works with split and unsplit products. On the host one product is faster.
     Pass(split_products, ("engine", "mil"), legal=True),
     # On the host a rotary embedding is one kernel.
     Pass(fold_signs, ("engine", "mil"), legal=True),
@@ -182,7 +183,7 @@ ORDER = (
     Pass(fold_batch_norm, ("engine", "mil"), legal=True),
     Pass(fold_pad, ("host", "engine", "mil"), legal=True),
     Pass(fuse_bias, ("host", "mil")),
-    # When the passes above have found attention, GELU and norms.
+    # After the passes above have recognised attention, GELU and norms.
     Pass(expand_for_c99, ("host",), lambda _, options: options.memory.runs_on != "host"),
     Pass(fuse_transpose, ("host",)),
     Pass(to_fp16_where_held, ("host",), lambda _, options: options.dtype == "fp16"),
@@ -190,42 +191,42 @@ ORDER = (
     # Before anything moves the casts at the ports.
     Pass(narrow_ports, ("engine", "mil")),
     Pass(engine_ports, ("engine", "mil")),
-    # When all is in fp16: numbers as the chip's programs have them.
+    # Once all values are fp16: attributes are rounded to the numbers of the chip's programs.
     Pass(round_attributes, ("engine", "mil")),
-    # When weights have the size that they have in the program.
+    # Once weights have their final size.
     Pass(products_as_convolutions, ("engine", "mil"), legal=True),
-    # When it is known what the layers are.
+    # Once it is known which layers the ops become.
     Pass(split_stalled_kernels, ("engine", "mil"), legal=True),
     Pass(spread_conv_transpose_3d, ("host",)),
-    # A convolution that is not in pieces yet takes batch norms, pads and biases, and is rounded once.
+    # Late: until it is split, a convolution absorbs batch norms, pads and biases and is rounded once.
     Pass(split_conv_3d, ("host", "layers")),
-    # Casts to the dtype that a value has become do nothing now, and pieces brought reshapes of their own.
+    # Removes casts that have become redundant, and reshapes that the passes above have added.
     Pass(simplify, ("host", "engine", "mil", "layers"), legal=True),
     Pass(channels_last, ("host", "layers"), lambda target, _: target.channels_last),
-    # When channels are last: each is written twice next to itself. Not where working memory is short.
+    # Once channels are last, so that the copies of a channel are adjacent. Not if working memory is limited.
     Pass(repeat_channels, ("host", "layers"), lambda _, options: _room(options)),
     # After the layout is chosen, which puts transposes at outputs.
     Pass(trim_output_transpose, ("host",), lambda _, options: options.trim_output_transpose),
-    # Constants that moved to another layout or were reshaped as biases are computed now, not in every call.
+    # Computes constants that were transposed or reshaped by the passes above at compile time.
     Pass(fold, ("host", "mil", "layers")),
-    # The ops that passes brought may have no kernel of their dtype (fp64).
+    # The ops that the passes above have created may have no kernel in their dtype (fp64).
     Pass(expand, ("host", "layers")),
-    # When the logits have their dtype: the kernels are of fp32.
+    # Once the logits have their final dtype: the kernels are fp32 only.
     Pass(fuse_cross_entropy, ("host",), level="lowering"),
     Pass(fuse_attention_gradient, ("host",), level="lowering"),
     Pass(fuse_norm_gradient, ("host",), level="lowering"),
     # After weights have their final values and order.
     Pass(keep_sparse, ("host",), _with_zeros_left_out, level="lowering"),
-    # From here on ops have epilogues. When axes have their order, which a kernel may not read.
+    # From here on ops have epilogues. After the layout is final, because a kernel may not support it.
     Pass(select_kernels, ("host", "layers"), level="kernel"),
     Pass(fuse_epilogue, ("host",)),
     Pass(fuse_accumulation, ("host",)),
-    # When products have their epilogues, and before states are saved, which it may read otherwise.
+    # Once products have their epilogues, and before states are saved: it may change who reads a state.
     Pass(keep_halves, ("host",), lambda _, options: not options.memory.rows),
-    # Likewise; values in fp16 stay in fp16.
+    # At the same point. Values in fp16 stay fp16.
     Pass(use_bf16, ("host",), lambda _, options: options.dtype == "bf16" or options.auto_dtype is not None),
-    # When nothing moves any more: a reader may have come to need the update as well. After "layers" it runs on the
-    # segments together.
+    # Once no pass moves ops any more, because a moved reader may need the update as well. With segments for an engine
+    # it runs on the joined graph, after "layers".
     Pass(save_states, ("host",)),
     # Last, so that a fused op is rounded once.
     Pass(legalize_dtypes, ("host", "layers")),
@@ -233,12 +234,12 @@ ORDER = (
 
 
 def passes(pipeline: Pipeline, target: Target, options: Options = DEFAULTS) -> list[Pass]:
-    """The passes of a pipeline, in order."""
+    """Returns the passes of a pipeline, in order."""
     return [p for p in ORDER if pipeline in p.pipelines and p.wanted(target, options)]
 
 
 def run_passes(pipeline: Pipeline, graph: Graph, target: Target) -> Graph:
-    """The graph after a pipeline, without a check in between."""
+    """Returns the graph after a pipeline. Does not verify it between passes."""
     for p in passes(pipeline, target):
         graph = p.run(graph, target)
     return graph

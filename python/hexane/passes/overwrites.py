@@ -1,4 +1,4 @@
-"""The order that updates of states need."""
+"""Finds the order that in-place updates of states require."""
 
 from dataclasses import dataclass
 
@@ -9,15 +9,15 @@ from hexane.ops import OPS
 
 @dataclass(frozen=True, slots=True)
 class Overwrites:
-    """readers: for each write_state (by id), the nodes that read its old contents and so run before it. version: the
-    state or write_state result that holds the memory of each value (or view)."""
+    """readers: for each write_state (by id), the nodes that read its old contents and so run before it. version: for
+    each value that is a state, its update or a view of one, the state or write_state result that it lies in."""
 
     readers: dict[int, list[Node]]
     version: dict[Value, Value]
 
 
 def overwrites(graph: Graph) -> Overwrites:
-    """Finds the writes to states and their readers. Raises Error where one is overwritten twice."""
+    """Finds the writes to states and their readers. Raises Error if two writes overwrite the same contents."""
     version: dict[Value, Value] = {}
     readers: dict[Value, list[Node]] = {}
     writer: dict[Value, Node] = {}

@@ -1,4 +1,4 @@
-"""Runs passes in order, and checks each one's graph where that is asked for."""
+"""Runs passes in order, and verifies the graph after each pass if requested."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -18,10 +18,10 @@ Watch = Callable[[str, Graph | Program], None]  # called after each pass or stag
 def run_checked(
     chosen: Sequence[Pass], graph: Graph, target: Target, skip: frozenset[str] = frozenset(), watch: Watch | None = None
 ) -> Graph:
-    """The graph after these passes.
+    """Returns the graph after these passes.
 
-    With HEXANE_VERIFY=1 in the environment, Error is raised for the first pass whose graph is not sound, or has lost a
-    decision.
+    With HEXANE_VERIFY=1 in the environment it raises Error after the first pass whose graph is invalid or has lost an
+    earlier decision.
     """
     checks = os.environ.get("HEXANE_VERIFY") == "1"
     level: GraphLevel = level_of(graph) if checks else "user"
@@ -44,7 +44,7 @@ def _run(p: Pass, graph: Graph, target: Target) -> Graph:
 
 
 def verify_after(name: str, graph: Graph, level: GraphLevel, target: Target, before: Graph) -> None:
-    """Runs `verify`, with the pass's name in its Error, and checks that earlier decisions are kept."""
+    """Runs `verify` with the pass's name in its Error, and checks that the pass kept all earlier decisions."""
     try:
         verify(graph, level, target)
     except Error as error:

@@ -1,1 +1,1 @@
-"""From ops that are native on a chip to layers of its engine: lowering, fusion, legalisation."""
+"""Passes from ops that are native on a chip to layers of its engine: lowering, fusion, legalisation."""

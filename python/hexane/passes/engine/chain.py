@@ -1,4 +1,4 @@
-"""Helpers of the passes over layers: count readers, find the channel axis, put a slot on a layer."""
+"""Helpers of the passes over layers: count consumers, find the channel axis, append a slot to a layer."""
 
 from collections.abc import Sequence
 from math import prod
@@ -13,12 +13,11 @@ from hexane.validate import validate
 
 TABLE = "guide ch22, table 22.3"
 LISTING = "guide ch22, listing 22.3"
-ALIKE = ("anec.neuron", "anec.gain_offset_control")  # the same operation on each element, in any layout
+ALIKE = ("anec.neuron", "anec.gain_offset_control")  # elementwise: the result does not depend on the layout
 
 
 class Readers:
-    """How often the values of a graph are read, while it is rewritten: `see` each node before asking for its
-    operands."""
+    """Counts the readers of each value during a rewrite. Call `see` for each node before `alone` for its operands."""
 
     def __init__(self, graph: Graph) -> None:
         self._counts = graph.use_counts()
@@ -32,7 +31,7 @@ class Readers:
                 self._readers[new] = self._readers.get(new, 0) + self._counts[old]
 
     def alone(self, value: Value) -> bool:
-        """True if the value has at most one reader. A value just made by a pass counts as having one."""
+        """True if the value has at most one reader. A value that the pass has just created counts as having one."""
         return self._readers.get(value, 0) <= 1
 
 
@@ -42,7 +41,7 @@ def slots_of(node: Node) -> tuple[EpilogueSlot, ...]:
 
 
 def takes(node: Node, kind: str) -> bool:
-    """True if the layer takes slots and neither this slot nor a later one of CHAIN is filled."""
+    """True if the layer's op has slots, and neither this slot nor a later one of CHAIN is filled."""
     op = OPS.get(node.op)
     if op is None or op.level != "engine" or not op.takes_slots or node.types[0].dtype.kind != "float":
         return False
@@ -51,8 +50,10 @@ def takes(node: Node, kind: str) -> bool:
 
 
 def put(producer: Node, last: EpilogueSlot, operands: Sequence[Value], reader: Node) -> tuple[Value, ...]:
-    """Appends one slot to the layer. The slot's indices -2, -3, .. mean these operands. `reader` is the node that the
-    slot replaces."""
+    """Returns the producer with one more slot, and with the slot's operands as its last inputs.
+
+    last: the slot, in which index -2 - i means operands[i]. reader: the node that the slot replaces.
+    """
     first = len(producer.inputs)
     placed = moved(last, {-2 - i: first + i for i in range(len(operands))})
     attrs = {**producer.attrs, "epilogue": (*slots_of(producer), placed)}
@@ -60,8 +61,8 @@ def put(producer: Node, last: EpilogueSlot, operands: Sequence[Value], reader: N
 
 
 def put_affine(node: Node, inputs: Sequence[Value | None], producer: Node, axis: int) -> Value | None:
-    """A layer of gain and offset as a slot of the producer; None where it has slots of its own or the producer's is not
-    free."""
+    """Returns the producer with the gain and offset of the node in a slot, or None if that slot is not free or if the
+    node has slots itself."""
     if slots_of(node) or not takes(producer, "gain_offset"):
         return None
     operands = [v for v in inputs[1:3] if v is not None]
@@ -71,7 +72,7 @@ def put_affine(node: Node, inputs: Sequence[Value | None], producer: Node, axis:
 
 
 def refused_reshape(kind: TensorType, shape: tuple[int, ...], chip: Chip) -> str:
-    """Why the chip does not take this reshape, "" where it does: those before family A13 can only flatten."""
+    """Returns why the chip refuses this reshape, or "" if it accepts it. Families before A13 can only flatten."""
     errors = kind.shape != shape and validate("Reshape", (kind,), {}, chip, tensor_type(kind.dtype, shape))
     return errors[0].reason if errors else ""
 
@@ -84,8 +85,8 @@ def fused(stage: str, node: Node, into: Node, what: str, source: str = TABLE) ->
 
 
 class Channels:
-    """Finds the channel axis of a value by following moves back to the layer that sets it. Each value is looked at
-    once."""
+    """Finds the channel axis of a value by following moves and elementwise layers back to the layer that sets it. The
+    axis of each value is cached."""
 
     def __init__(self) -> None:
         self._known: dict[Value, int | None] = {}
@@ -108,8 +109,8 @@ class Channels:
 
 
 def own_channel_axis(node: Node) -> int:
-    """The channel axis of the layer's result: the rows of a product, the last axis of a linear layer, with the layer's
-    own transpose applied."""
+    """Returns the channel axis of the layer's result, after the transpose in its slots: the rows of a matrix product,
+    the last axis of a linear layer, else axis 1 (axis 0 below rank 4)."""
     rank = node.types[0].rank
     if node.op == "anec.linear":
         axis = rank - 1
@@ -124,7 +125,8 @@ def own_channel_axis(node: Node) -> int:
 
 
 def forward(step: Node, axis: int) -> int | None:
-    """Where an axis of a layer's input is in its output; None where it is not an axis by itself."""
+    """Returns the axis of the step's output that corresponds to an axis of its input, or None if a reshape merges or
+    splits that axis."""
     if step.op == "anec.transpose":
         return int(step.attrs["perm"].index(axis))
     if step.op == "anec.reshape":
@@ -135,7 +137,8 @@ def forward(step: Node, axis: int) -> int | None:
 
 
 def backward(step: Node, axis: int) -> int | None:
-    """Where an axis of a layer's output is in its input."""
+    """Returns the axis of the step's input that corresponds to an axis of its output, or None if a reshape merges or
+    splits that axis."""
     if step.op == "anec.transpose":
         return int(step.attrs["perm"][axis])
     if step.op == "anec.reshape":

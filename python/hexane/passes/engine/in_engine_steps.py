@@ -1,4 +1,4 @@
-"""Writes layers as steps that have kernels in the chip's arithmetic; each step rounds to fp16."""
+"""Expands layers into steps that have kernels in the chip's arithmetic; each step rounds to fp16."""
 
 from collections.abc import Callable
 from functools import partial
@@ -24,15 +24,15 @@ _KERNELS = {
     "anec.convolution": "conv", "anec.cross_correlation": "conv", "anec.matmul": "matmul", "anec.linear": "matmul", "anec.add": "add", "anec.sub": "sub", "anec.mul": "mul", "anec.div": "real_div",  # noqa: E501
 }  # fmt: skip
 _COMPOUND = ("anec.min_max_norm", "anec.dynamic_goc", "anec.scaled_elementwise")
-_SCALED = ("quantize", "dequantize")  # their scales are fp32
+_SCALED = ("quantize", "dequantize")  # scales stay fp32
 
 
 def in_engine_steps(graph: Graph, target: Target) -> Graph:
     """anec.matmul(%x, %y, %gain) {epilogue=(gain_offset(gain=2, ..), post_activation(mode=relu, ..))}  ->  relu(mul(matmul(%x, %y), %gain))
 
-    For programs in the chip's arithmetic, in which a layer that one kernel does not finish is steps in fp16. Each step
-    is rounded unless the hardware is known to do otherwise. A gain and its offset are rounded once together, and so are
-    a reduction's squares, sum, gain and offset. Constants are fp16.
+    Only for programs in the chip's arithmetic. A layer that one kernel does not compute completely becomes steps in
+    fp16. Each step is rounded unless the hardware is known not to round there. A gain and its offset are rounded once
+    together, and so are a reduction's squares, sum, gain and offset. Constants are fp16.
     """  # noqa: E501
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
@@ -61,13 +61,13 @@ def _has_kernel(node: Node) -> bool:
 
 
 class Steps(Rewriter):
-    """Applies ops in fp16, where others would compute as wide as an accumulator."""
+    """Builds ops in fp16, where other builders would keep the fp32 of the accumulator."""
 
     __slots__ = ("_products",)
 
     def __init__(self, *sources: str) -> None:
         super().__init__(*sources, legal=_has_kernel)
-        self._products: dict[Value, list[Value | None]] = {}  # the operands of each product, for a sum that may follow
+        self._products: dict[Value, list[Value | None]] = {}  # operands of products: a sum is rounded with its product
 
     def several(self, name: str, *inputs: Operand, **attrs: Any) -> tuple[Value, ...]:
         operands = lift(inputs, self.sources)
@@ -84,7 +84,7 @@ class Steps(Rewriter):
         return values
 
     def wide(self, name: str, *inputs: Operand, **attrs: Any) -> Value:
-        """The op in fp32, which nothing rounds to fp16; constants are fp16 numbers all the same."""
+        """Applies the op in fp32 without rounding its result to fp16. Constants are still rounded to fp16."""
         operands = [v if v is None or v.node.op != "const" else self._narrow(v) for v in lift(inputs, self.sources)]
         return self._apply(name, *(self._wide(v) for v in operands), **attrs)
 
@@ -99,7 +99,7 @@ class Steps(Rewriter):
         return x if x is None or x.dtype is FP32 else apply(OPS["cast"], [x], {"dtype": FP32}, self.sources)[0]
 
 
-# ---- layers whose kernel, or published form, has other steps than their record ----
+# ---- layers that round at other steps than their record's expansion ----
 
 
 def _softmax(b: Builder, x: Value, axis: int) -> Value:
@@ -117,7 +117,7 @@ def _sdpa(b: Builder, *inputs: Value | None, subtract_max: bool, **attrs: Any) -
 
 
 def _instance_norm(b: Builder, x: Value, gamma: Value | None, beta: Value | None, epsilon: float, layout: str) -> Value:
-    """A group norm of one channel in each group."""
+    """Computes an instance norm as a group norm with one channel per group."""
     assert layout == "nchw"
     result = OPS["group_norm"].expand(b, x, gamma, beta, num_groups=x.shape[1], epsilon=epsilon)  # type: ignore[misc]
     assert isinstance(result, Value)
@@ -134,7 +134,7 @@ def _reduction(
     epilogue: tuple[EpilogueSlot, ...],
     rounds: tuple[str, ...],
 ) -> Value:
-    """The squares or magnitudes, their sum, and a directly following gain and offset are rounded once together."""
+    """Rounds the squares or magnitudes, their sum, and a directly following gain and offset once together."""
     assert isinstance(b, Steps)
     affine = dict(epilogue[0].attributes) if epilogue and epilogue[0].op == "gain_offset" else None
     if kind not in ("sum", "avg") or (operand == "none" and affine is None) or "accumulate" in rounds:
@@ -156,14 +156,14 @@ def _reduction(
 
 
 def _along(b: Builder, constant: Value | None, behind: int) -> Value | None:
-    """Broadcasts one number, or one per index of an axis that `behind` more axes follow."""
+    """Reshapes a vector along an axis for broadcasting; `behind` is the number of axes after it. A scalar is kept."""
     return constant if constant is None or not constant.shape else b.reshape(constant, shape=(-1, *[1] * behind))
 
 
 def _l2_norm(b: Builder, x: Value, axes: tuple[int, ...], epsilon: float) -> Value:
-    """x times the rsqrt of the sum of squares plus epsilon, a sum that has the digits of an fp16 and a wider exponent.
-
-    Where it is beyond fp16, the table reads it times 2^-16 or 2^-32, and the product is brought down by 2^-8 or 2^-16.
+    """Multiplies x by the rsqrt of its sum of squares plus epsilon. The chip holds that sum with the precision of fp16
+    but a wider exponent. If the sum overflows fp16, the rsqrt table reads sum * 2^-16 or sum * 2^-32, and the product
+    is multiplied by 2^-8 or 2^-16 to compensate.
     """
     assert isinstance(b, Steps)
     total = b.wide("reduce_sum", b.wide("mul", x, x), axes=axes, keep_dims=True)
@@ -185,10 +185,10 @@ def _over_root(b: Builder, x: Value, v: Value) -> Value:
 def _deconvolution(
     b: Builder, *inputs: Value | None, epilogue: tuple[EpilogueSlot, ...], rounds: tuple[str, ...], **attrs: Any
 ) -> Value:
-    """Convolutions, one for each phase: the output pixels of equal remainders modulo the strides, which meet the same
-    taps.
+    """Computes a transposed convolution as one convolution per phase. A phase is the set of output pixels with equal
+    remainders modulo the strides, which use the same taps.
 
-    The bias is where the accumulators start, as in a convolution.
+    The accumulators start from the bias, as in a convolution.
     """
     x, weight = inputs[:2]
     assert x is not None
@@ -218,8 +218,8 @@ def _deconvolution(
 
 
 class _Phase(NamedTuple):
-    """The outputs of one phase of a stride, along one axis: the taps that they use (of the reversed kernel), the
-    spacing of their inputs, and the pads. No taps: zeros."""
+    """One phase of a stride along one axis: its taps (of the reversed kernel), the spacing of the inputs that they
+    read, and the padding before and after. A phase without taps is zero."""
 
     taps: range
     rate: int

@@ -1,4 +1,4 @@
-"""The front half of the chip compiler: a segment's ops become the layers of its engine."""
+"""The front half of the chip compiler: lowers the ops of a segment to layers of the engine."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -37,7 +37,7 @@ from hexane.targets import Chip, Target
 
 
 class Phase(NamedTuple):
-    """A pass under its one name."""
+    """A pass with its name."""
 
     name: str
     run: Callable[[Graph, Chip], Graph]
@@ -45,9 +45,9 @@ class Phase(NamedTuple):
 
 PHASES = (
     Phase("lower", lower),
-    # Before transposes move: the copies are as the model writes them.
+    # Before the passes that move transposes: it matches the repeated keys as the model writes them.
     Phase("share_keys", share_keys),
-    # Phase 1, fusion. Products first: as convolutions they take biases and gains per column, which are then channels.
+    # Phase 1, fusion. Products first: as convolutions, their per-column biases and gains become per-channel ones.
     Phase("replace_matmul_with_conv", replace_matmul_with_conv),
     Phase("collapse_transpose", collapse_transpose),
     Phase("deduplicate_standalone_dequant_gocs_across_concat", deduplicate_standalone_dequant_gocs_across_concat),
@@ -55,18 +55,18 @@ PHASES = (
     Phase("fold_scale", fold_scale),
     Phase("merge_fusable_activation_pairs", merge_fusable_activation_pairs),
     Phase("hoist_goc_or_activation_for_conv_fusion", hoist_goc_or_activation_for_conv_fusion),
-    # Nothing stands between two transposes any more, and the slots of convolutions are filled.
+    # By now no other layer separates two transposes, and the slots of convolutions are filled.
     Phase("collapse_transpose", collapse_transpose),
     Phase("channels_first", channels_first),
     Phase("join_moves", join_moves),
-    # When layers have their channels second.
+    # Once layers have the channels as their second axis.
     Phase("keep_images", keep_images),
     Phase("join_moves", join_moves),
-    # When the axis is known that a norm runs along.
+    # Once the axis of each norm is final.
     Phase("mirror_by_product", mirror_by_product),
     Phase("collapse_transpose", collapse_transpose),
     Phase("fold_weights_with_scale", fold_weights_with_scale),
-    # The scale of quantised weights is in front of the chain that the passes above have begun.
+    # Prepends the scale of quantised weights to the slots that the passes above have filled.
     Phase("collapse_quant_dequant", collapse_quant_dequant),
     Phase("simple_activation", simple_activation),
     # The last slots come last: no slot can be added after them.
@@ -79,18 +79,18 @@ PHASES = (
     Phase("slice_matmul_along_height", slice_matmul_along_height),
     Phase("split_kernel_memory", split_kernel_memory),
     Phase("fold_axes", fold_axes),
-    # After every pass that may take a transpose out of a slot.
+    # After every pass that may turn a transpose slot back into a layer.
     Phase("split_transposes", split_transposes),
-    # The reshapes that the two before have made meet.
+    # Merges the reshapes that the two passes before have made.
     Phase("collapse_transpose", collapse_transpose),
     Phase("check_layers", check_layers),
 )
 
 
 def lower_segment(graph: Graph, target: Target) -> Graph:
-    """The layers of a chip's engine that compute a segment, fused and legal.
+    """Returns the segment as fused and legal layers of the chip's engine.
 
-    Raises Error for a target that is no chip, for an op that no layer computes, and for a layer that the chip refuses.
+    Raises Error if the target is not a chip, if no layer computes an op, or if the chip rejects a layer.
     """
     if not isinstance(target, Chip):
         raise Error(f"[lower] target: got {target.name!r}, need a chip")

@@ -1,11 +1,11 @@
-"""Chains of transposes and reshapes as one strided view, and the fewest layers that compute it.
+"""Describes chains of transposes and reshapes as one strided view, and finds the fewest layers that compute it.
 
-A chain reads its source's elements in another order. Its parts are the loops of that order, the outermost first, each
-(stride in the source, extent):
+A chain reads its source's elements in another order. The order is a loop nest over the source, described by its parts:
+one (stride in the source, extent) per loop, the outermost first.
 
     [1, 64, 1, 32] -> reshape [1, 4, 16, 32] -> transpose (0, 1, 3, 2)      parts (512, 4) (1, 32) (32, 16)
 
-Parts that go on where the next one ends are one, so equal orders have equal parts.
+Adjacent loops that together step evenly through the source are merged, so equal orders have equal parts.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,16 +24,16 @@ from hexane.validate import validate
 from hexane.validate.extents import fits
 from hexane.validate.verdict_cache import cache_of
 
-READ_TRANSPOSED = {  # the flags of operands whose rows and columns a layer exchanges by itself
+READ_TRANSPOSED = {  # per layer: the flags by which it reads an operand with rows and columns exchanged
     "anec.matmul": ("transpose_lhs", "transpose_rhs"),
     "anec.sdpa": SDPA_OPERANDS,
 }
 Shape = tuple[int, ...]
-Step = tuple[Literal["reshape", "transpose"], Shape]  # to a shape, or by a permutation
+Step = tuple[Literal["reshape", "transpose"], Shape]  # the new shape, or the permutation
 Parts = tuple[tuple[int, int], ...]
 MOST_KNOWN = 1 << 15
-IN_SLOT = 0.25  # of a layer: a transpose that the layer in front does. No time is known of it; none at all is better.
-_known: dict[tuple[int, TensorType, Step], TensorType | None] = {}  # what steps make
+IN_SLOT = 0.25  # a transpose in a slot, as a fraction of a layer: an assumed cost, as no time is known
+_known: dict[tuple[int, TensorType, Step], TensorType | None] = {}  # the type after each step; None if refused
 MOVES = ("anec.transpose", "anec.reshape")
 CHANNELS_LAST = (0, 2, 3, 1)
 
@@ -43,8 +43,8 @@ def step_of(node: Node) -> Step:
 
 
 def traced(value: Value, more: Sequence[Step] = ()) -> tuple[Value, list[Step]]:
-    """(source, steps): the chain of moves that ends in the value, extended by these steps. It starts at the farthest
-    value that `parts_of` still describes."""
+    """Returns (source, steps): the chain of moves that ends in the value, followed by the steps in `more`. The chain
+    starts at the farthest value from which `parts_of` can still describe it."""
     steps, result = list(more), (value, list(more))
     while value.node.op in MOVES and value.node.inputs[0] is not None:
         steps.insert(0, step_of(value.node))
@@ -57,7 +57,8 @@ def traced(value: Value, more: Sequence[Step] = ()) -> tuple[Value, list[Step]]:
 
 @lru_cache(maxsize=1 << 14)
 def parts_of(shape: Shape, steps: tuple[Step, ...]) -> Parts | None:
-    """The order of the elements after these steps; None if a moved axis is not a run of parts."""
+    """Returns the order of the elements after these steps, or None if a transpose moves an axis that is not a sequence
+    of whole parts."""
     parts = _merged([(1, prod(shape))])
     for kind, values in steps:
         if kind == "reshape":
@@ -72,7 +73,7 @@ def parts_of(shape: Shape, steps: tuple[Step, ...]) -> Parts | None:
 
 
 def _merged(parts: Sequence[tuple[int, int]]) -> Parts:
-    """Without parts of one element, and with neighbours that go on as one."""
+    """Removes loops of extent 1 and merges adjacent loops that step evenly."""
     merged: list[tuple[int, int]] = []
     for stride, extent in parts:
         if extent == 1:
@@ -85,7 +86,8 @@ def _merged(parts: Sequence[tuple[int, int]]) -> Parts:
 
 
 def _by_axis(parts: Parts, shape: Shape) -> list[list[tuple[int, int]]] | None:
-    """The parts of each axis, cut where axes begin; None where that is inside a part and does not divide it."""
+    """Returns the parts of each axis, splitting parts at the boundaries of axes. Returns None if a boundary does not
+    divide a part."""
     rest, axes = list(reversed(parts)), list[list[tuple[int, int]]]()
     for extent in shape:
         axes.append([])
@@ -106,9 +108,11 @@ def _by_axis(parts: Parts, shape: Shape) -> list[list[tuple[int, int]]] | None:
 
 
 def ways(source: TensorType, steps: Sequence[Step], chip: Chip) -> list[tuple[Step, ...]]:
-    """The chains of at most four moves that read the source in this order and that the chip takes. A reshape may come
-    before or after the transpose. A transpose that puts channels last may precede both, or a transpose that exchanges
-    rows and columns may follow both. Empty where there is none."""
+    """Returns the chains of at most four moves that read the source in this order and that the chip accepts.
+
+    Each chain has a transpose, with a reshape before or after it or both. A transpose that puts channels last may come
+    before them, or a transpose that exchanges rows and columns after them. The list is empty if there is no such chain.
+    """
     shape = shape_behind(tuple(source.shape), steps)
     parts = parts_of(tuple(source.shape), tuple(steps))
     if parts is None or 0 in shape:
@@ -123,13 +127,13 @@ def shape_behind(shape: Shape, steps: Sequence[Step]) -> Shape:
 
 
 def is_layer(step: Step, shape: Shape) -> bool:
-    """True if the step runs a layer on this shape; a reshape that keeps the rows does not."""
+    """True if the step runs a layer on this shape; a reshape that keeps the last axis does not."""
     return step[0] == "transpose" or not keeps_rows(shape, step[1])
 
 
 def keeps_rows(before: Shape, after: Shape) -> bool:
-    """True if both shapes have the same rows (the last axis) in the same order. A layer reads such a tensor under the
-    other shape: engines are told the strides of channels and heights."""
+    """True if both shapes have the same last axis, so that the same rows follow each other in memory. The engine then
+    reads the tensor in either shape without a copy, because it is told the strides of channels and heights."""
     return (tuple(before) or (1,))[-1] == (tuple(after) or (1,))[-1]
 
 
@@ -139,14 +143,14 @@ def _ways(source: Shape, parts: Parts, shape: Shape) -> tuple[tuple[Step, ...], 
         return ((() if source == shape else (("reshape", shape),)),)
     candidates = [*_at_once(source, parts, shape)]
     if len(source) == 4 and len(parts) > 3:
-        # The layer in front may write channels last in its slot, which leaves whole rows to move.
+        # The layer before may write channels last in its slot; then only whole rows have to be moved.
         moved, inverse = tuple(source[p] for p in CHANNELS_LAST), tuple(CHANNELS_LAST.index(i) for i in range(4))
         rest = parts_of(moved, (("transpose", inverse), *_between(parts, shape)))
         if rest is not None and len(rest) > 1:
             candidates += [(("transpose", CHANNELS_LAST), *way) for way in _at_once(moved, rest, shape)]
     if len(shape) > 2 and len(parts) > 2:
-        # A product that reads the result may exchange rows and columns itself; the rest is left to the slot of the
-        # layer in front.
+        # A product that reads the result may exchange rows and columns itself. The rest may fit the slot of the layer
+        # before.
         last: Step = ("transpose", (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2))
         swapped = shape_behind(shape, [last])
         rest = parts_of(source, (*_between(parts, shape), last))
@@ -156,7 +160,7 @@ def _ways(source: Shape, parts: Parts, shape: Shape) -> tuple[tuple[Step, ...], 
 
 
 def _at_once(source: Shape, parts: Parts, shape: Shape) -> Iterator[tuple[Step, ...]]:
-    """The chains of one transpose."""
+    """Yields the chains that have a single transpose."""
     for way in (_transpose_first(source, parts, shape), _reshape_first(source, parts, shape)):
         if way is not None:
             yield way
@@ -165,7 +169,8 @@ def _at_once(source: Shape, parts: Parts, shape: Shape) -> Iterator[tuple[Step, 
 
 
 def _transpose_first(source: Shape, parts: Parts, shape: Shape) -> tuple[Step, ...] | None:
-    """Where the parts are whole axes of the source."""
+    """Returns a transpose, and a reshape after it if needed, or None if a part is not a sequence of whole axes of the
+    source."""
     axes = [i for i, extent in enumerate(source) if extent > 1]
     strides = {prod(source[i + 1 :]): i for i in axes}
     order: list[int] = []
@@ -189,7 +194,7 @@ def _transpose_first(source: Shape, parts: Parts, shape: Shape) -> tuple[Step, .
 
 
 def _reshape_first(source: Shape, parts: Parts, shape: Shape) -> tuple[Step, ...] | None:
-    """Where every axis of the result is within one part."""
+    """Returns a transpose, and a reshape before it if needed, or None if an axis of the result spans several parts."""
     axes = _by_axis(parts, shape)
     if axes is None or any(len(axis) > 1 for axis in axes):
         return None
@@ -201,7 +206,7 @@ def _reshape_first(source: Shape, parts: Parts, shape: Shape) -> tuple[Step, ...
 
 
 def _between(parts: Parts, shape: Shape) -> tuple[Step, ...]:
-    """A transpose of the parts themselves, between two reshapes."""
+    """Returns a transpose whose axes are the parts, between two reshapes."""
     ones = (1,) * (4 - len(parts))
     lying = sorted(parts, reverse=True)
     perm = tuple(range(len(ones))) + tuple(len(ones) + lying.index(part) for part in parts)
@@ -209,7 +214,7 @@ def _between(parts: Parts, shape: Shape) -> tuple[Step, ...]:
 
 
 def _with_rows(source: Shape, parts: Parts, shape: Shape) -> Parts:
-    """The parts with rows of the source, and of the result, as parts of their own: the reshapes keep them then.
+    """Splits the parts so that the rows of the source and of the result are parts: the reshapes then keep the rows.
 
     windows: [1, 16, 16, 32] -> [4, 4, 4, 128] -> (0, 2, 1, 3)     as [4, 4, 4, 4, 32] -> (0, 2, 1, 3, 4)
     """
@@ -224,7 +229,7 @@ def _cut(part: tuple[int, int], row: int) -> Parts:
 
 
 def _is_legal(source: TensorType, way: Sequence[Step], chip: Chip) -> bool:
-    rules = id(cache_of(chip))  # of chips whose rules are the same; it lives as long as the process
+    rules = id(cache_of(chip))  # chips with equal rules share this cache; it is never freed, so its id is unique
     for step in way:
         key = (rules, source, step)
         taken = _known.get(key, source)
@@ -239,7 +244,7 @@ def _is_legal(source: TensorType, way: Sequence[Step], chip: Chip) -> bool:
 
 
 def _taken(source: TensorType, step: Step, chip: Chip) -> TensorType | None:
-    """The type after the step; None if the chip refuses the step."""
+    """Returns the type after the step, or None if the chip refuses the step."""
     kind, values = step
     if kind == "reshape":
         result = tensor_type(source.dtype, values)
@@ -252,14 +257,14 @@ def _taken(source: TensorType, step: Step, chip: Chip) -> TensorType | None:
 
 
 def swaps_rows(step: Step) -> bool:
-    """True if the step exchanges the last two axes, which a product can do as it reads."""
+    """True if the step exchanges the last two axes, which a matrix product can do while it reads an operand."""
     kind, perm = step
     rank = len(perm)
     return kind == "transpose" and perm == (*range(rank - 2), rank - 1, rank - 2)
 
 
 def writes(node: Node, step: Step) -> bool:
-    """True if the layer itself can write its result transposed, given that nothing else reads it."""
+    """True if the layer itself can write its result transposed; the caller checks that nothing else reads it."""
     return step[0] == "transpose" and (takes(node, "transpose") or (node.op == "anec.sdpa" and swaps_rows(step)))
 
 
@@ -271,9 +276,11 @@ def reads(nodes: Sequence[Node], value: Value) -> bool:
 
 
 def layers_of(way: Sequence[Step], shape: Shape, source: Node | None, for_product: bool) -> float:
-    """The number of layers in a chain that starts from this shape. source: the layer before it, if nothing else reads
-    it; it may transpose its result for a fraction of a layer. for_product: the readers exchange rows and columns
-    themselves."""
+    """Returns the number of layers in a chain that starts from this shape.
+
+    source: the layer before the chain, if nothing else reads its result. A transpose in its slot counts as a fraction
+    of a layer. for_product: all readers can exchange rows and columns themselves.
+    """
     count = 0.0
     for i, step in enumerate(way):
         if step[0] == "transpose":
@@ -293,7 +300,8 @@ def written(source: Value, way: Sequence[Step], sources: tuple[str, ...]) -> Val
 
 
 def chain_nodes(value: Value, source: Value, alone: Callable[[Value], bool]) -> Iterator[Node]:
-    """The moves from the value back that would be gone with it: up to the source, or to one that others read."""
+    """Yields the moves, from the value back to the source, that become unused if the value is replaced. Stops at the
+    first one with another reader."""
     first = True
     while value != source and (first or alone(value)):
         yield value.node

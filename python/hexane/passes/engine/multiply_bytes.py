@@ -1,4 +1,4 @@
-"""Lets products of int8 with int8 be computed as the chips do that multiply bytes: in integers."""
+"""Computes products of int8 with int8 in integer arithmetic, as chips with int8 multipliers do."""
 
 from itertools import pairwise
 
@@ -15,16 +15,16 @@ from hexane.passes.engine.in_engine_steps import Steps
 from hexane.targets import Chip
 
 INT8, FP64 = DTYPES["int8"], DTYPES["fp64"]
-LIMIT = 2.0**31  # a sum that reaches it is infinite, whatever its scale is (measured on M6)
+LIMIT = 2.0**31  # a sum of this size becomes infinite before it is scaled (measured on M6)
 
 
 def multiply_bytes(graph: Graph, chip: Chip) -> Graph:
     """anec.convolution(anec.dequant(%q, %a), const int8, none, %s) {epilogue=(kernel_scale(scale=3, ..))}  ->  dequantize(quantized_conv(%q, const int8), %a * %s)
 
-    For programs in the chip's arithmetic, on chips that multiply bytes at twice the rate (0x55d), where both operands
-    are int8 without a zero point. The sum is an integer of 32 bits. Both scales become one, in fp16, in the register
-    that follows the accumulator. The sum starts from the bias, so the bias is an integer too. It is inferred that the
-    compiler joins a preceding dequantisation to the layer.
+    Only for programs in the chip's arithmetic, on chips that multiply int8 at twice the rate (0x55d), and if both
+    operands are int8 without a zero point. The sum is a 32-bit integer. The product of both scales is rounded to fp16
+    and applied after the accumulator. The sum starts from the bias, so the bias is rounded to an integer. That the
+    compiler fuses a preceding dequantisation into the layer is inferred, not published.
     """  # noqa: E501
     if chip.gates.double_int8 is not True:
         return graph
@@ -50,8 +50,8 @@ def multiply_bytes(graph: Graph, chip: Chip) -> Graph:
 
 
 def _scale(node: Node, inputs: tuple[Value | None, ...], maker: Node) -> Array | None:
-    """The factor of the integer sum: one number, or one per output channel; None if the layer does not multiply
-    bytes."""
+    """Returns the scale of the integer sum, one number or one per output channel, or None if the layer does not
+    multiply int8 by int8."""
     chain, weight = slots_of(node), inputs[1]
     if weight is None or not chain or chain[0].op != "kernel_scale":
         return None
@@ -104,7 +104,8 @@ def _sums(b: Builder, node: Node, q: Value, weight: Value, bias: Value | None) -
 
 
 def _long(b: Builder, node: Node, q: Value, weight: Value, start: Array, scale: Array, count: int) -> Value:
-    """Sums that int32 may not hold: in parts of some input channels, added in fp64, which holds them exactly."""
+    """Computes sums that may overflow int32: splits the input channels and adds the partial sums in fp64, which is
+    exact."""
     channels, rank, linear = weight.shape[1], len(q.shape), node.op == "anec.linear"
     ends = [channels * i // count for i in range(count + 1)]
     shape = (-1,) if linear else (-1, *[1] * (rank - 2))

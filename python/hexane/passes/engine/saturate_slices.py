@@ -1,4 +1,4 @@
-"""Makes slices along the width saturate as they do on the chip."""
+"""Makes slices along the width overflow to infinity as they do on the chip."""
 
 import numpy as np
 
@@ -15,8 +15,9 @@ _LARGEST = float(np.finfo(np.float16).max)
 def saturate_slices(graph: Graph, chip: Chip) -> Graph:
     """anec.input_view(%x) {axis=3, offset=2}  ->  mul(mul(anec.input_view(%x) {axis=3, offset=2}, 16), 0.0625)
 
-    For programs in the chip's arithmetic. Some chips cut a row that does not begin at 0 in fixed point with four
-    fractional bits, so a number becomes infinite if 16 times it overflows fp16. Below that no one saw a number change.
+    Only for programs in the chip's arithmetic. Some chips compute a slice of rows that does not begin at 0 in fixed
+    point with four fractional bits, so a number becomes infinite if 16 times it overflows fp16. No change of smaller
+    numbers has been observed.
     """
     limit = chip.hazards.width_slice_limit
     if limit is None:

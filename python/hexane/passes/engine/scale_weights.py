@@ -1,4 +1,4 @@
-"""Lets products of quantised weights be computed in the chip's arithmetic, which multiplies numbers of fp16."""
+"""Dequantises weights before they are multiplied, as in the chip's arithmetic."""
 
 from hexane.graph import Graph, Node, Value
 from hexane.ops import OPS, apply
@@ -11,8 +11,8 @@ from hexane.targets import Target
 def scale_weights(graph: Graph, target: Target) -> Graph:
     """anec.convolution(%x, const int8, none, %s) {epilogue=(kernel_scale(scale=3, ..))}  ->  anec.convolution(%x, dequantize(const int8, %s))
 
-    For programs in the chip's arithmetic: the engine scales weights before it multiplies them (guide ch7). One rounding
-    to fp16.
+    Only for programs in the chip's arithmetic: the engine multiplies in fp16 and scales weights before it multiplies
+    them (guide ch7). Each scaled weight is rounded once to fp16.
     """  # noqa: E501
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:

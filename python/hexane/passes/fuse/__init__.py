@@ -1,1 +1,1 @@
-"""Recognises several ops that one kernel computes."""
+"""Recognises groups of ops that one kernel can compute."""

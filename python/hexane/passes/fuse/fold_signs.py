@@ -1,4 +1,4 @@
-"""Lets a factor have the signs of the tensors that are joined in front of it."""
+"""Moves the negations of a concatenation's operands into a factor of its result."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from hexane.targets import Target
 def fold_signs(graph: Graph, target: Target) -> Graph:
     """mul(concat(neg(%x), %y), const)  ->  mul(concat(%x, %y), const with its first part negative)
 
-    The usual spelling of rotary embedding. A factor that is computed is multiplied by the signs once for all its
+    Rotary embeddings are usually written this way. A computed factor is multiplied by the signs once for all its
     readers. The negation and the concatenation must have no other reader. No result changes: signs are exact.
     """
     if not {"concat", "mul"} <= graph.ops:
@@ -47,7 +47,7 @@ def fold_signs(graph: Graph, target: Target) -> Graph:
 
 
 def _negated(node: Node | None) -> Value | None:
-    """x, if the node computes -x."""
+    """Returns x if the node computes -x, else None."""
     if node is None or node.op == "neg":
         return None if node is None else node.inputs[0]
     for x, factor in (node.inputs, node.inputs[::-1]):

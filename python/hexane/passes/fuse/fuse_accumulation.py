@@ -1,4 +1,4 @@
-"""Products are added to the sum of a gradient where the sum lies, so that they never lie in memory themselves."""
+"""Adds matrix products directly to an accumulated gradient, so that the products are never stored."""
 
 from hexane.dtypes import FP32
 from hexane.graph import Graph, Node, Value
@@ -11,7 +11,7 @@ from hexane.targets import Target
 def fuse_accumulation(graph: Graph, target: Target) -> Graph:
     """accumulate_step(%s, cpu.matmul(%x, %y), %first)  ->  cpu.accumulating_matmul(%x, %y, %s, %first)
 
-    The product has no other reader, no bias and no epilogue. The bits are the same.
+    Requires that the product has no other reader, no bias and no epilogue. No bit of the result changes.
     """
     counts = graph.use_counts()
 

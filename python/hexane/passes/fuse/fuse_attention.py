@@ -1,4 +1,4 @@
-"""Recognises attention written out."""
+"""Recognises attention written as separate ops."""
 
 import math
 from dataclasses import dataclass
@@ -13,31 +13,31 @@ from hexane.passes.fuse.fuse_transpose import transposed
 from hexane.targets import Chip, Target
 
 _PRODUCT = op("matmul")
-SHOWN = 4096.0  # the largest bias of a key that is seen: a score of -16384 next to it is above FLOOR still
+SHOWN = 4096.0  # the largest absolute bias of a visible key: -16384 minus this is still above FLOOR
 
 
 @dataclass(frozen=True, slots=True)
 class _Weights:
-    """The weights of the values: softmax(product * scale), masked."""
+    """The attention weights, softmax(product * scale), with the nodes that mask them."""
 
     product: Node
     scale: float
     scores: Value  # product * scale
-    masked: Node | None  # reads the scores
+    masked: Node | None  # the add or select that masks the scores
     softmax: Value
-    zeroed: Node | None  # reads the softmax
+    zeroed: Node | None  # the select that sets weights to 0
 
 
 def fuse_attention(graph: Graph, target: Target) -> Graph:
     """matmul(softmax(matmul(%q, %k) {transpose_y=True} * 0.125 + %mask), %v)  ->  scaled_dot_product_attention(%q, %k, %v, %mask) {scale=0.125}
 
-    The scale may be a factor or a divisor of the scores, of %q, of %k, or of several, but has to be constant. On chips
-    a factor below 1 of %q or %k stays there, because the unscaled scores may overflow the accumulator. A transpose of
-    %k is absorbed, also between reshapes of its leading axes. The mask may be missing, added, if need be as the
-    product's bias, or choose between scores and a constant. A softmax that is NaN may become 0, and so may whole rows
-    of it. Nothing else may read the scores or their softmax, which in fp16 are not rounded any more. One accepted form
-    equals the original for finite numbers only: rows set to 0 stay 0 whatever their values. On chips, the clip of
-    scores at -32768 is dropped if a constant mask shows a key in each row.
+    The scale may be a factor or a divisor of the scores, of %q, of %k, or of several of them, but has to be constant.
+    On chips a factor below 1 of %q or %k is not moved to the scores, because the unscaled scores may overflow the
+    accumulator. A transpose of %k is absorbed, also between reshapes of its leading axes. The mask may be missing, or
+    added to the scores (possibly as the product's bias), or be a select between the scores and a constant. A select may
+    set NaN weights, or whole rows of weights, to 0. Nothing else may read the scores or their softmax. In fp16 these
+    are no longer rounded. If rows are set to 0, the result equals the original for finite values only: 0 * inf is no
+    longer NaN. On chips, a clip of the scores at -32768 is dropped if a constant mask shows a key in each row.
     """  # noqa: E501
 
     def build(m: Found) -> tuple[Value, ...] | None:
@@ -67,7 +67,7 @@ def fuse_attention(graph: Graph, target: Target) -> Graph:
 
 
 def _weights(m: Found, on_chip: bool) -> _Weights | None:
-    """Where the node multiplies values with weights."""
+    """Returns the attention weights if the node multiplies them by the values, else None."""
     node = m.node
     if node.attrs["transpose_x"] or any(node.inputs[2:]):
         return None
@@ -105,7 +105,7 @@ def _weights(m: Found, on_chip: bool) -> _Weights | None:
 
 
 def _changes_nothing(clip: Node, masked: Node | None, scores: Value) -> bool:
-    """True if the clip was made by `clamp_masks` and has no effect. It matters only for rows whose keys are all hidden,
+    """True if the clip is that of `clamp_masks` and has no effect. It affects only rows whose keys are all hidden,
     and here each row of the constant mask shows a key."""
     if masked is None or masked.op != "add" or (clip.attrs["alpha"], clip.attrs["beta"]) != (FLOOR, math.inf):
         return False
@@ -115,7 +115,7 @@ def _changes_nothing(clip: Node, masked: Node | None, scores: Value) -> bool:
 
 
 def _product(value: Value | None, m: Found) -> tuple[Node, float, Value] | None:
-    """(the product, the scale, the value), where the value is a product times a scale."""
+    """Returns (the product, the scale, the value) if the value is a matrix product times a constant scale."""
     inner, scale = value, 1.0
     if value is not None and m.alone(value, "mul", "real_div") is not None:
         inner, scale = _unscaled(value)
@@ -124,7 +124,7 @@ def _product(value: Value | None, m: Found) -> tuple[Node, float, Value] | None:
 
 
 def _zeroed(select: Node) -> Node | None:
-    """The softmax that a select takes whole rows from, or all that is not NaN, and 0 else."""
+    """Returns the softmax if the select sets whole rows of it, or its NaNs, to 0 and keeps the rest."""
     where, a, b = select.inputs
     softmax = made_by(a, "softmax") or made_by(b, "softmax")
     if softmax is None or softmax.types != select.types or scalar(b if softmax.values[0] == a else a) != 0:
@@ -149,13 +149,13 @@ def _hides(masked: Node, scores: Value) -> bool:
 
 
 def _other(masked: Node, scores: Value) -> Value | None:
-    """The operand that is added to the scores, or selected in their place."""
+    """Returns the operand that is added to the scores or selected instead of them."""
     a, b = masked.inputs[-2:]
     return b if a == scores else a
 
 
 def _mask(weights: _Weights, m: Found) -> Value | None:
-    """The mask as an operand: added to scores, or true where they stay."""
+    """Returns the mask as an operand of attention: numbers to add to the scores, or True for visible keys."""
     masked = weights.masked
     if masked is None or masked.op == "add":
         other = m.now(weights.product.inputs[2] if masked is None else _other(masked, weights.scores))
@@ -166,7 +166,7 @@ def _mask(weights: _Weights, m: Found) -> Value | None:
 
 
 def _hidden(weights: _Weights) -> float:
-    """The score of a hidden key."""
+    """Returns the score of a hidden key."""
     chosen = (
         None if weights.masked is None or weights.masked.op == "add" else scalar(_other(weights.masked, weights.scores))
     )
@@ -174,8 +174,8 @@ def _hidden(weights: _Weights) -> float:
 
 
 def _rows(value: Value, swap: bool, ahead: bool) -> tuple[Value, float]:
-    """(x, c) such that the value is x times the constant c, with the last axes exchanged if `swap`. ahead: a factor
-    below 1 stays part of x."""
+    """Returns (x, c) such that the value is x * c with constant c, and x has its last axes exchanged if `swap`. ahead:
+    a factor below 1 stays part of x."""
     inner, outer = _unscaled(value)
     inner, factor = _unscaled(_swapped(inner) if swap else inner)
     factor *= outer
@@ -185,7 +185,7 @@ def _rows(value: Value, swap: bool, ahead: bool) -> tuple[Value, float]:
 
 
 def _unscaled(value: Value) -> tuple[Value, float]:
-    """(x, c), where the value is x times the constant c."""
+    """Returns (x, c) such that the value is x * c with constant c."""
     scale = 1.0
     while (node := made_by(value, "mul", "real_div")) is not None:
         x, factor = node.inputs[0], scalar(node.inputs[1])
@@ -198,7 +198,7 @@ def _unscaled(value: Value) -> tuple[Value, float]:
 
 
 def _swapped(value: Value) -> Value:
-    """The value with its last two axes in the other order."""
+    """Returns the value with its last two axes exchanged."""
     inner = made_by(value, "reshape")
     source = inner.inputs[0] if inner is not None else None
     if source is not None and made_by(source, "transpose") is not None and source.shape[-2:] == value.shape[-2:]:

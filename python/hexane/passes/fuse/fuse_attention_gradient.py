@@ -1,4 +1,4 @@
-"""Recognises the gradients of attention, written out as `hx.grad` makes them."""
+"""Recognises the gradients of attention as the ops that `hx.grad` makes of them."""
 
 import math
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from hexane.ops.match import made_by, op, scalar
 from hexane.ops.records.attention_gradient import ATTENTION_GRADIENT
 from hexane.targets import Target
 
-# The gradient of scores, from the products of gradient and value and from the softmax of the scores.
+# The gradient of the scores, from the softmax of the scores and its own gradient.
 _OF_WEIGHTS = op("mul", "weights", op("reduce_sum", "shares", alone=True), alone=True)
 _OF_SOFTMAX = op("sub", op("mul", "products", "weights", name="shares"), _OF_WEIGHTS)
 
@@ -37,8 +37,9 @@ def fuse_attention_gradient(graph: Graph, target: Target) -> Graph:
     matmul(%s, %k), matmul(%s, %q) {transpose_x=True}, matmul(%p, %g) {transpose_x=True}
     ->  attention_gradient(%q, %k, %v, %g, %mask) {scale=0.125}
 
-    All in fp32, of one shape. The mask may be missing, added, or choose between scores and a constant. Nothing else may
-    read the intermediate values, which are then never in memory. Sums over keys and queries may have another order.
+    All tensors are fp32 and have the same shape. The mask may be missing, or added to the scores, or be a select
+    between the scores and a constant. Nothing else may read the intermediate values, which are then never stored. The
+    kernel may add over keys and queries in another order.
     """
     if not {"softmax", "reduce_sum", "sub"} <= graph.ops:
         return graph
@@ -70,7 +71,7 @@ def fuse_attention_gradient(graph: Graph, target: Target) -> Graph:
 
 
 def _attention(node: Node, graph: Graph, users: Users) -> _Attention | None:
-    """The attention of whose softmax a node is the gradient."""
+    """Returns the attention whose softmax has its gradient computed by the node, or None."""
     counts = graph.use_counts()
     for bound in _OF_SOFTMAX.match(graph, node.values[0], {}):
         weights, products, shares = bound["weights"], bound["products"], bound["shares"]
@@ -87,7 +88,8 @@ def _attention(node: Node, graph: Graph, users: Users) -> _Attention | None:
 
 
 def _of_parts(slopes: Value, softmax: Node, products: Node, counts: Counts, users: Users) -> _Attention | None:
-    """slopes: the gradient of the softmax. products: of the gradient and the values."""
+    """Returns the attention whose parts these are, or None. slopes: the gradient of the softmax's operand. products:
+    the matrix product of the gradient and the values."""
     weights, scores, mask, hidden = softmax.values[0], softmax.inputs[0], None, -math.inf
     chosen = made_by(scores, "select", "add")
     if chosen is not None and counts[chosen.values[0]] == 1:
@@ -124,7 +126,7 @@ def _of_parts(slopes: Value, softmax: Node, products: Node, counts: Counts, user
 
 
 def _unmasked(chosen: Node) -> tuple[Value | None, Value | None, float]:
-    """(mask, scores, the score of a hidden key); scores is None if the node is no mask."""
+    """Returns (mask, scores, the score of a hidden key). The scores are None if the node does not mask any."""
     if chosen.op == "select":
         mask, scores, other = chosen.inputs
         known = scalar(other)
@@ -136,7 +138,8 @@ def _unmasked(chosen: Node) -> tuple[Value | None, Value | None, float]:
 
 
 def _unscaled(value: Value | None, counts: Counts) -> tuple[Value | None, float]:
-    """(x, c), where the value is x times the constant c and nothing else reads it."""
+    """Returns (x, c) such that the value is x * c with constant c. Returns (value, 1) if there is no such product or if
+    the value has other readers."""
     node = made_by(value, "mul")
     for x, factor in () if node is None or value is None or counts[value] != 1 else (node.inputs, node.inputs[::-1]):
         known = scalar(factor)
@@ -146,7 +149,7 @@ def _unscaled(value: Value | None, counts: Counts) -> tuple[Value | None, float]
 
 
 def _only_user(value: Value, users: Users, counts: Counts, op: str) -> Node | None:
-    """The only reader of a value, if it is this op."""
+    """Returns the value's only reader if that is this op, else None."""
     readers = users.get(value, [])
     return readers[0] if counts[value] == len(readers) == 1 and readers[0].op == op else None
 
@@ -158,7 +161,7 @@ def _operands(product: Node, **transposes: bool) -> tuple[Value | None, Value | 
 
 
 def _product(nodes: list[Node], operands: tuple[Value, Value], transpose_x: bool) -> Value | None:
-    """The result of the matmul among the nodes that has these operands."""
+    """Returns the result of the first matmul among the nodes with these operands, or None."""
     for node in nodes:
         if node.op == "matmul" and _operands(node, transpose_x=transpose_x) == operands:
             return node.values[0]

@@ -10,8 +10,8 @@ from hexane.targets import Target
 def fuse_bias(graph: Graph, target: Target) -> Graph:
     """matmul(%x, %w) + %b  ->  matmul(%x, %w, %b)
 
-    Where %b has one element for each output column (matmul) or channel (convolutions), nothing else reads the product,
-    and it has no bias yet. Not where the product is rounded to 8 bits, which happens before the addition.
+    Requires that %b has one element per output column (matmul) or channel (convolutions), and that the product has no
+    bias and no other reader. A product rounded to 8 bits is not changed, because it is rounded before the addition.
     """
     return rewrite(graph, _BIASED, _build)
 

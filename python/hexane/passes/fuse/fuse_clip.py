@@ -1,4 +1,4 @@
-"""Gives clips that have a name their name."""
+"""Replaces clips by relu or relu6 if their limits match."""
 
 import math
 
@@ -12,7 +12,7 @@ _NAMED = {(0.0, 6.0): "relu6", (0.0, math.inf): "relu"}
 def fuse_clip(graph: Graph, target: Target) -> Graph:
     """clip(x) {alpha=0.0, beta=6.0}  ->  relu6(x)
 
-    And relu where there is no upper limit. Floats only.
+    A clip at 0 without an upper limit becomes relu. Only floats are changed.
     """
     return rewrite(graph, op("clip", "x"), _named)
 

@@ -1,4 +1,4 @@
-"""Recognises that a cross-entropy and its gradient read one element of each row of a softmax."""
+"""Recognises cross-entropies and their gradients, which read one element per row of a softmax."""
 
 from dataclasses import replace
 
@@ -12,8 +12,8 @@ from hexane.targets import Target
 def fuse_cross_entropy(graph: Graph, target: Target) -> Graph:
     """gather_along_axis(log_softmax(%x), %at)                               ->  log_softmax_at(%x, %at)
     scatter_along_axis(softmax(%x) * %share, %at, -%share) {mode="add"}   ->  cross_entropy_gradient(%x, %at, %share)
-
-    Along the last axis, with one %at and %share for each row. Nothing else may read the softmax, which is never in
+    The softmax is along the last axis, with one %at and %share per row. Nothing else may read the softmax, which is
+    then never stored. Leading axes are merged into one. No bit of the result changes.
     memory then. Rows become the first axis of two. The bits are the same.
     """
     return rewrite(rewrite(graph, _AT, _at), _GRADIENT, _gradient)

@@ -1,4 +1,4 @@
-"""Lets kernels finish the job: activations and residual adds are applied to accumulators before they are stored."""
+"""Fuses activations and residual adds into the epilogues of the kernels that produce their operands."""
 
 from collections.abc import Sequence
 
@@ -9,15 +9,15 @@ from hexane.ops.match import joined_sources
 from hexane.system.limits import MAX_SLOT_NUMBERS, MAX_SLOTS
 from hexane.targets import Target
 
-FUSED = tuple(DTYPES[name] for name in ("fp32", "fp16", "bf16"))  # what kernels with epilogues compute
+FUSED = tuple(DTYPES[name] for name in ("fp32", "fp16", "bf16"))  # the result dtypes of kernels with epilogues
 
 
 def fuse_epilogue(graph: Graph, target: Target) -> Graph:
     """relu(cpu.add(cpu.conv(%x, %w, %b), %r))  ->  cpu.conv(%x, %w, %b, %r) {epilogue=(add(3), relu())}
 
-    The absorbed node has no other reader, and a slot holds all of its attributes. A residual has to have the output's
-    type, and only ops that multiply and accumulate take one, if the target's `residual_epilogue` allows it; elementwise
-    ops take activations only.
+    Requires that the absorbed node is the producer's only reader and that a slot can hold all of its attributes. A
+    residual must have the output's type. Only ops that multiply and accumulate absorb a residual, and only if the
+    target's `residual_epilogue` allows it. Elementwise ops absorb activations only.
     """
     counts = graph.use_counts()
     position = {id(node): i for i, node in enumerate(graph.nodes)}
@@ -28,7 +28,7 @@ def fuse_epilogue(graph: Graph, target: Target) -> Graph:
             for i, old in enumerate(node.inputs)
             if old is not None and counts[old] == 1 and inputs[i] is not None and _takes(inputs[i].node, node)  # type: ignore[union-attr]
         ]
-        # With two candidates the later producer absorbs: the other's result is ready by then.
+        # Of two candidates the later producer absorbs the node, because the other operand is computed before it.
         for _, i in sorted(candidates, reverse=True):
             producer = inputs[i]
             assert producer is not None
@@ -58,7 +58,7 @@ def _takes(producer: Node, node: Node) -> bool:
 
 
 def activation(node: Node) -> EpilogueSlot | None:
-    """The slot that applies the node's function to an accumulator; None if the node is no such activation."""
+    """Returns the slot that applies the node's function to an accumulator, or None if there is no such slot."""
     record = OPS.get(node.op)
     if record is None or not record.elementwise or not record.kernel or len(record.inputs) != 1:
         return None

@@ -1,4 +1,4 @@
-"""Recognises GELU written out with erf."""
+"""Recognises GELU written with erf."""
 
 import math
 
@@ -10,7 +10,7 @@ from hexane.targets import Target
 def fuse_gelu(graph: Graph, target: Target) -> Graph:
     """0.5 * (x * (1 + erf(x / sqrt 2)))  ->  gelu(x)
 
-    In any order of the factors. The constants must match GELU's to 6 digits.
+    The factors may have any order. The constants must match GELU's to 6 digits.
     """
     return fuse_gated(graph, "gelu", _OPENED)
 
@@ -20,7 +20,7 @@ _OPENED = op("add", 1.0, op("erf", op("real_div", "x", about(math.sqrt(2))) | op
 
 
 def fuse_gated(graph: Graph, name: str, gate: Pattern) -> Graph:
-    """x * 0.5 * gate  ->  name(x)   where the gate is a sum, a pattern that knows x."""
+    """x * 0.5 * gate  ->  name(x)   where `gate` is the pattern of a sum in which x occurs."""
 
     def build(m: Found) -> tuple[Value, ...] | None:
         numbers, values = _factors(m.node)
@@ -35,7 +35,8 @@ def fuse_gated(graph: Graph, name: str, gate: Pattern) -> Graph:
 
 
 def _factors(product: Node) -> tuple[list[float], list[Value]]:
-    """The factors of a product, products that are factors taken apart (two levels deep): constants and others."""
+    """Returns the factors of a product: constants and other values. Factors that are products themselves are replaced
+    by their operands (one level deep)."""
     numbers: list[float] = []
     values: list[Value] = []
     for value in product.inputs:

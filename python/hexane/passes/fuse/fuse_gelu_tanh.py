@@ -1,4 +1,4 @@
-"""Recognises the tanh approximation of GELU written out."""
+"""Recognises the tanh approximation of GELU."""
 
 import math
 
@@ -10,14 +10,14 @@ from hexane.targets import Target
 Polynomial = tuple[float, ...]  # coefficients by power, from 0
 
 _DEGREE = 3
-_DEPTH = 8  # of the expression: a file may nest any number
+_DEPTH = 8  # the deepest expression that is searched: a file may nest any number of ops
 _GELU = (0.0, math.sqrt(2 / math.pi), 0.0, math.sqrt(2 / math.pi) * 0.044715)
 
 
 def fuse_gelu_tanh(graph: Graph, target: Target) -> Graph:
     """0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))  ->  gelu_tanh(x)
 
-    In any order of the factors. The argument of tanh may be any way to write that polynomial; its coefficients have to
+    The factors may have any order. The argument of tanh may be any expression of that polynomial whose coefficients
     agree to 6 digits.
     """
 
@@ -25,7 +25,7 @@ def fuse_gelu_tanh(graph: Graph, target: Target) -> Graph:
 
 
 def _is_argument(value: Value, bound: Bound) -> bool:
-    """sqrt(2 / pi) * (x + 0.044715 * x^3)"""
+    """True if the value is sqrt(2 / pi) * (x + 0.044715 * x^3)."""
     terms = _polynomial(value, bound["x"])
     return terms is not None and all(math.isclose(a, b, rel_tol=1e-6) for a, b in zip(terms, _GELU, strict=True))
 
@@ -34,7 +34,7 @@ _OPENED = op("add", 1.0, op("tanh", Pattern(fits=_is_argument)))
 
 
 def _polynomial(value: Value | None, x: Value, depth: int = _DEPTH) -> Polynomial | None:
-    """The value as a polynomial in x of degree 3 at most, if it is one."""
+    """Returns the coefficients if the value is a polynomial in x of degree 3 at most, else None."""
     if value == x:
         return (0.0, 1.0, 0.0, 0.0)
     number = scalar(value)
@@ -57,7 +57,7 @@ def _polynomial(value: Value | None, x: Value, depth: int = _DEPTH) -> Polynomia
 
 
 def _product(a: Polynomial | None, b: Polynomial | None) -> Polynomial | None:
-    """The product, unless its degree is above 3."""
+    """Returns the product, or None if its degree is above 3."""
     if a is None or b is None:
         return None
     terms = [0.0] * (2 * _DEGREE + 1)

@@ -1,4 +1,4 @@
-"""Recognises layer normalisation written out."""
+"""Recognises layer normalisation written as separate ops."""
 
 from hexane.graph import Graph, Value
 from hexane.ops.match import Found, Pattern, number, op, rewrite, scalar
@@ -8,8 +8,9 @@ from hexane.targets import Target
 def fuse_layer_norm(graph: Graph, target: Target) -> Graph:
     """(x - mean(x)) / sqrt(mean((x - mean(x))^2) + epsilon) * %gamma + %beta  ->  layer_norm(x, %gamma, %beta)
 
-    Over the last axes, in the usual spellings of the square and of the division. %gamma and %beta join if they have one
-    element per normalised element and the value that they apply to has no other reader.
+    The mean is over the last axes. The usual spellings of the square and of the division are recognised. %gamma and
+    %beta are absorbed if they have one element per normalised element and if the value that they are applied to has no
+    other reader.
     """
     if graph.ops.isdisjoint(("reduce_mean", "layer_norm")):
         return graph
@@ -21,7 +22,7 @@ def squared(x: Pattern | str) -> Pattern:
 
 
 def over_root(x: Pattern | str, square: Pattern) -> Pattern:
-    """x / sqrt(mean(square) + epsilon)"""
+    """Returns the pattern of x / sqrt(mean(square) + epsilon)."""
     mean = op("reduce_mean", square, name="mean")
     inner = mean | op("add", mean, number(lambda v: 0 <= v < 1, "epsilon"))
     root = op("sqrt", inner) | op("pow", inner, 0.5)
@@ -30,7 +31,7 @@ def over_root(x: Pattern | str, square: Pattern) -> Pattern:
 
 
 def applied(by: str) -> Pattern:
-    """A scale or shift of what may have become a norm."""
+    """Returns the pattern of a scale (`mul`) or shift (`add`) of a value that may already be a norm."""
     return op(by, Pattern(name="norm", alone=True), "other")
 
 
@@ -39,7 +40,8 @@ _NORM = over_root(CENTRED, squared("centred")) | applied("mul") | applied("add")
 
 
 def normalised(m: Found, norm: str) -> tuple[Value, ...] | None:
-    """The norm of x, if the means are over its last axes and keep them, or with its scale or shift."""
+    """Returns the norm of x if the means are over its last axes and keep them, or a norm with its scale or shift
+    absorbed. Returns None otherwise."""
     if "norm" in m.bound:
         return _absorbed(m, norm, 1 if m.node.op == "mul" else 2)
     means = {name: m.bound[name].node.attrs for name in ("mean", "own mean") if name in m.bound}
@@ -55,7 +57,7 @@ def _padded(shape: tuple[int, ...], rank: int) -> tuple[int, ...]:
 
 
 def _absorbed(m: Found, norm: str, place: int) -> tuple[Value, ...] | None:
-    """norm(x) * %other  ->  norm(x, %other), the other operand in the norm's input `place`."""
+    """Rewrites norm(x) * %other as norm(x, %other), with %other as the norm's input number `place`."""
     maker, other = m["norm"].node, m["other"]
     if maker.op != norm or any(maker.inputs[place:]):
         return None

@@ -1,4 +1,4 @@
-"""Recognises the gradients of root mean square norms, written out as `hx.grad` makes them."""
+"""Recognises the gradients of RMS norms as the ops that `hx.grad` makes of them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,8 +28,9 @@ def fuse_norm_gradient(graph: Graph, target: Target) -> Graph:
     """r = rsqrt(mean(%x^2) + epsilon), n = %x * r, h = %g * %gamma, (h - n * mean(h * n)) * r, %g * n
     ->  rms_norm_gradient(%x, %g, %gamma)
 
-    Over the last axis, all in fp32; n may be an rms_norm. Its second result replaces %g * n, which is summed into the
-    gradient of gamma. The sums of a row may have another order.
+    The norm is over the last axis, and all tensors are fp32. n may be an rms_norm. The second result of
+    rms_norm_gradient replaces %g * n, whose sum is the gradient of gamma. The kernel may add along a row in another
+    order.
     """
     if not {"rsqrt", "reduce_mean", "sub"} <= graph.ops:
         return graph
@@ -64,7 +65,7 @@ def fuse_norm_gradient(graph: Graph, target: Target) -> Graph:
 
 
 def _bound(node: Node, graph: Graph) -> Bound | None:
-    """The parts of a gradient, if the node is one."""
+    """Returns the matched values if the node is such a gradient, else None."""
     for bound in _GRADIENT.match(graph, node.values[0], {}):
         x, gradient, gamma = bound["x"], bound["gradient"], bound["gamma"]
         if not (x.dtype is gradient.dtype is gamma.dtype is FP32 and x.type == gradient.type and x.type.rank):
@@ -83,6 +84,6 @@ def _bound(node: Node, graph: Graph) -> Bound | None:
 
 
 def _share(bound: Bound, users: Mapping[Value, list[Node]]) -> Node | None:
-    """The product of the gradient and the normalised value."""
+    """Returns the node that multiplies the gradient by the normalised value, or None."""
     wanted = {bound["gradient"], bound["normal"]}
     return next((n for n in users[bound["normal"]] if n.op == "mul" and set(n.inputs) == wanted), None)

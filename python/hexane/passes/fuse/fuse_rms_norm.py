@@ -1,4 +1,4 @@
-"""Recognises root mean square normalisation written out."""
+"""Recognises root mean square normalisation written as separate ops."""
 
 from hexane.graph import Graph
 from hexane.ops.match import rewrite
@@ -9,8 +9,8 @@ from hexane.targets import Target
 def fuse_rms_norm(graph: Graph, target: Target) -> Graph:
     """x * rsqrt(mean(x^2) + epsilon) * %gamma  ->  rms_norm(x, %gamma)
 
-    Over the last axes, in the usual spellings of the square and of the division. %gamma joins if it has one element per
-    normalised element and the value that it applies to has no other reader.
+    The mean is over the last axes. The usual spellings of the square and of the division are recognised. %gamma is
+    absorbed if it has one element per normalised element and if the value that it is applied to has no other reader.
     """
     if graph.ops.isdisjoint(("reduce_mean", "rms_norm")):
         return graph

@@ -1,4 +1,4 @@
-"""Recognises rotary position embedding written out."""
+"""Recognises rotary position embedding written as separate ops."""
 
 from dataclasses import dataclass, replace
 
@@ -9,15 +9,15 @@ from hexane.ops import OPS, apply
 from hexane.ops.match import Found, made_by, op, rewrite
 from hexane.targets import Target
 
-_DEPTH = 8  # of what computes a table: a file may nest any number
+_DEPTH = 8  # the deepest table expression that is searched: a file may nest any number of ops
 
-# x * cos + (x with its halves swapped, the first then negative) * sin
+# x * cos + (x with its halves swapped and the new first half negated) * sin
 _SWAPPED = op(
     "add",
     op("mul", "x", "cos", alone=True),
     op("mul", op("concat", op("neg", "second"), "first", name="swapped", alone=True), "sin", alone=True),
 )
-# The results of each pair (a, c), as halves or side by side.
+# The two results of each pair (a, c). Pairs are neighbours, or lie in different halves.
 _A = op("sub", op("mul", "a", "cos", alone=True), op("mul", "c", "sin", alone=True), name="turned", alone=True)
 _C = op("add", op("mul", "a", "sin", alone=True), op("mul", "c", "cos", alone=True), alone=True)
 _STACKED = [op("reshape", part, alone=True) | part for part in (_A, _C)]
@@ -26,7 +26,8 @@ _ROTATED = _SWAPPED | op("concat", _A, _C) | op("reshape", op("concat", *_STACKE
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The first (0) or second (1) of each pair of x: of neighbours if interleaved, else of halves."""
+    """The first (which=0) or second (which=1) elements of the pairs of x. A pair is two neighbours if interleaved, else
+    one element of each half."""
 
     x: Value
     interleaved: bool
@@ -39,16 +40,16 @@ class _Turn:
     cos: Value
     sin: Value
     interleaved: bool = False
-    doubled: bool = False  # the tables have each angle twice, for both halves
+    doubled: bool = False  # the tables repeat each angle, for both halves
     stacked: bool = False  # the tables have another axis of extent 1, for the pairs
 
 
 def fuse_rotary(graph: Graph, target: Target) -> Graph:
     """%x * %cos + concat(-%x[.., 2:], %x[.., :2]) * %sin  ->  rotary_embedding(%x, %cos[.., :2], %sin[.., :2])
 
-    Where the tables' second half is seen to repeat the first. It also joins the two results of each pair, %a * %cos -
-    %b * %sin and %a * %sin + %b * %cos, where %a and %b are the halves of %x or, interleaved, its even and odd
-    elements. The intermediate values have no other reader, and in fp16 they are no longer rounded.
+    Requires that the second half of each table provably repeats the first. The pass also recognises the two results of
+    each pair, %a * %cos - %b * %sin and %a * %sin + %b * %cos. There %a and %b are the halves of %x or, interleaved,
+    its even and odd elements. The intermediate values must have no other reader. In fp16 they are no longer rounded.
     """
 
     def build(m: Found) -> tuple[Value, ...] | None:
@@ -104,7 +105,7 @@ def _part(value: Value | None) -> _Part | None:
 
 
 def _repeats(value: Value, x: Value, depth: int = _DEPTH) -> bool:
-    """True if the second half of each row of the value repeats the first. The rows are as long as x's."""
+    """True if the second half of each row of the value provably repeats the first half. Rows must be as long as x's."""
     node, columns = value.node, x.shape[-1]
     if value.type.rank == 0 or value.shape[-1] != columns or not depth:
         return False
@@ -128,7 +129,7 @@ def _repeats(value: Value, x: Value, depth: int = _DEPTH) -> bool:
 
 
 def _fitting(table: Value | None, rotation: _Turn) -> Value:
-    """The table as the op reads it: with each angle once."""
+    """Returns the table in the op's form: each angle once, and no extra axis for the pairs."""
     assert table is not None
     if rotation.stacked and table.type.rank:
         return apply(OPS["reshape"], [table], {"shape": table.shape[:-1]}, table.node.sources)[0]

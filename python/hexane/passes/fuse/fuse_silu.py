@@ -1,4 +1,4 @@
-"""Recognises SiLU written out."""
+"""Recognises SiLU written with sigmoid."""
 
 from hexane.graph import Graph
 from hexane.ops.match import op, rewrite

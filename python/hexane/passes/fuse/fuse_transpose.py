@@ -1,4 +1,4 @@
-"""Lets matrix products read their operands transposed."""
+"""Lets matrix products read transposed operands without a copy."""
 
 from hexane.graph import Graph, Node, Value
 from hexane.ops import OPS, apply
@@ -10,7 +10,7 @@ from hexane.targets import Target
 def fuse_transpose(graph: Graph, target: Target) -> Graph:
     """matmul(%x, transpose(%y) {perm=(0, 2, 3, 1)})  ->  matmul(%x, transpose(%y) {perm=(0, 2, 1, 3)}) {transpose_y=True}
 
-    Where that leaves the innermost axis innermost, so that rows stay dense in memory.
+    Requires that the remaining transpose keeps the innermost axis innermost, so that rows stay contiguous in memory.
     """  # noqa: E501
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
@@ -33,10 +33,10 @@ _PRODUCTS = {name for name, op in OPS.items() if "transpose_y" in (op.attrs or {
 
 
 def transposed(value: Value, perm: tuple[int, ...], sources: tuple[str, ...] = ()) -> Value:
-    """The value with its axes in another order: as little as says so.
+    """Returns the value with its axes permuted, by the cheapest op.
 
-    A transpose of a transpose is one transpose; one that only moves axes of extent 1 is a reshape; a constant is
-    transposed at once.
+    A transpose of a transpose becomes one transpose. A permutation that only moves axes of extent 1 becomes a reshape.
+    A constant is transposed at compile time.
     """
     maker = made_by(value, "transpose")
     if maker is not None:

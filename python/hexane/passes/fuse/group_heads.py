@@ -1,17 +1,17 @@
-"""Lets attention heads share keys and values that are repeated for each of them."""
+"""Lets query heads share keys and values instead of repeating them for each head (grouped-query attention)."""
 
 from hexane.graph import Graph, Value
 from hexane.ops import OPS, apply
 from hexane.ops.match import Found, made_by, op, rewrite
 from hexane.targets import Target
 
-_MOST_AXES = 7  # one more is added
+_MOST_AXES = 7  # the rewritten query has one more
 
 
 def group_heads(graph: Graph, target: Target) -> Graph:
     """scaled_dot_product_attention(%q : (N, 8, L, E), reshape(broadcast_to(%k)), reshape(broadcast_to(%v)))  ->  scaled_dot_product_attention(%q : (N, 2, 4, L, E), %k : (N, 2, 1, S, E), %v : (N, 2, 1, S, V)), reshaped
 
-    The broadcasts repeat an axis that directly follows the heads. The mask may have one head or all of them.
+    The broadcasts repeat an axis that directly follows the heads. The mask may have one head or one per query head.
     """  # noqa: E501
 
     def build(m: Found) -> tuple[Value, ...] | None:
@@ -29,8 +29,8 @@ def group_heads(graph: Graph, target: Target) -> Graph:
 
 
 def _before_repeat(value: Value | None) -> Value | None:
-    """x of (.., heads, 1, rows, columns), where the value is x repeated along that axis, which is then one with the
-    heads."""
+    """Returns x of (.., heads, 1, rows, columns) if the value is x broadcast along the axis of extent 1 and reshaped to
+    merge that axis with the heads, else None."""
     inner = value
     while (node := made_by(inner, "reshape")) is not None:
         inner = node.inputs[0]
@@ -45,7 +45,7 @@ def _before_repeat(value: Value | None) -> Value | None:
 
 
 def _grouped(value: Value, heads: int) -> Value:
-    """The value with its head axis split in two: the key heads, and the query heads that share each."""
+    """Returns the value with its head axis split in two: the key heads, and the query heads that share each of them."""
     if value.type.rank < 3:
         return value
     *batch, count, rows, columns = value.shape

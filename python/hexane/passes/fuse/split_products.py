@@ -1,4 +1,4 @@
-"""Lets a product whose columns are parted be a product for each part."""
+"""Replaces a matrix product whose result is split along its columns by one product per part."""
 
 from collections import Counter
 from itertools import pairwise
@@ -17,9 +17,9 @@ _PRODUCTS = ("matmul", "linear")
 def split_products(graph: Graph, target: Target) -> Graph:
     """split(matmul(%x, const [64, 192], %b) : [32, 192]) {axis=1, num_splits=3}  ->  matmul(%x, const [64, 64], %b[:64]), ..
 
-    Queries, keys and values are often one product. Such a product is cut into one product per part if its weights are a
-    constant matrix and its bias is constant. Its readers must be a split or slices of its columns that do not overlap,
-    possibly after reshapes that keep the columns. Each result has the factors and the order it had.
+    Queries, keys and values are often computed as one product. It is replaced if its weights are a constant matrix and
+    its bias is constant. Its readers must be a split or slices of its columns that do not overlap, possibly after
+    reshapes that keep the columns. Each result is the same sum in the same order as before.
     """  # noqa: E501
     counts, users = graph.use_counts(), graph.users()
 
@@ -36,7 +36,7 @@ def split_products(graph: Graph, target: Target) -> Graph:
 
 
 def _spans(node: Node) -> list[tuple[int, int]] | None:
-    """The columns of each result; None for a node that cuts another axis or leaves columns out between."""
+    """Returns the range of columns of each result, or None if the node slices another axis or has a stride."""
     x = node.inputs[0]
     if x is None or x.type.rank == 0:
         return None
@@ -54,7 +54,7 @@ def _spans(node: Node) -> list[tuple[int, int]] | None:
 
 
 def _is_parted(value: Value, readers: list[Node], counts: Counter[Value]) -> bool:
-    """True if every reader of the value takes a range of its columns, and no two ranges overlap."""
+    """True if every reader of the value reads a range of its columns and no two ranges overlap."""
     by_reader = [_spans(reader) for reader in readers]
     if len(readers) != counts[value] or any(spans is None for spans in by_reader):
         return False
@@ -63,8 +63,8 @@ def _is_parted(value: Value, readers: list[Node], counts: Counter[Value]) -> boo
 
 
 def _part(old: Value, now: Value, begin: int, end: int, node: Node, counts: Counter[Value]) -> Value | None:
-    """The columns of a value, by a product of them alone. old: the value in the graph as it was, where reads are
-    counted."""
+    """Returns these columns of a value, computed by a product of their own, or None. old: the value in the original
+    graph, in which `counts` counts reads."""
     reshape, add = made_by(old, "reshape"), made_by(old, "add")
     sources = (*now.node.sources, *(s for s in node.sources if s not in now.node.sources))
     if reshape is not None:
@@ -104,7 +104,7 @@ def _product(node: Node, begin: int, end: int, sources: tuple[str, ...]) -> Valu
 
 
 def _columns(bias: Value | None, begin: int, end: int, width: int) -> Value | None:
-    """The columns of a constant, or the one number that it is."""
+    """Returns these columns of a constant bias, or the bias itself if it is one number per row."""
     data = None if bias is None or bias.node.op != "const" else bias.node.data
     if bias is None or data is None:
         return None

@@ -1,4 +1,4 @@
-"""Moves spatial tensors to channels last, where the CPU kernels want them."""
+"""Moves spatial tensors to channels last, the layout of the CPU kernels."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -15,11 +15,11 @@ from hexane.targets import Target
 def channels_last(graph: Graph, target: Target) -> Graph:
     """conv(%x) {layout=nchw}  ->  transpose(conv(transpose(%x) {perm=(0, 2, 3, 1)}) {layout=nhwc}) {perm=(0, 3, 1, 2)}
 
-    Ops between two convolutions follow their operand, so transposes meet and cancel. The remaining transposes stand at
-    the ports and before ops that need the model's own axis order. If the model itself transposes an image to channels
-    first, both forms of it exist, and elementwise ops follow their operand. A port is quantised in the order that is
-    wanted, which its rows allow as they are. Images that are resized to the nearest where neither side is channels last
-    stay unchanged, each channel an image of one.
+    Ops between two convolutions adopt the layout of their operand, so that transposes meet and cancel. The remaining
+    transposes are at the ports and before ops that need the model's axis order. If the model itself transposes an image
+    to channels first, both forms of the image exist, and elementwise ops use either. A quantised input is transposed
+    before it is quantised, which copies nothing. A nearest-neighbour resize with no channels-last neighbour keeps its
+    layout: it treats each channel as an image with one channel.
     """
     if not any(_may_start(node) for node in graph.nodes):
         return graph
@@ -41,7 +41,7 @@ def channels_last(graph: Graph, target: Target) -> Graph:
 
 
 class _Moved:
-    """Maps each value of the old graph to its unchanged form, its channels-last form, or both."""
+    """Maps each value of the old graph to its form in the original layout, its channels-last form, or both."""
 
     def __init__(self) -> None:
         self._plain: dict[Value, Value] = {}
@@ -51,7 +51,7 @@ class _Moved:
         (self._last if last else self._plain).update(zip(node.values, values, strict=True))
 
     def leads(self, node: Node, alike: bool) -> bool:
-        """True if an operand exists in its channels-last form only. alike: also true if all operands exist in it."""
+        """True if an operand exists only in channels-last form. alike: also true if all operands exist in that form."""
         computed = [v for v in node.inputs if v is not None and v.node.op != "const"]
         if any(v in self._last and v not in self._plain for v in computed):
             return True
@@ -70,8 +70,8 @@ class _Moved:
 
 
 def _quantized(value: Value, perm: tuple[int, ...]) -> Value | None:
-    """transpose(quantize(%port)) as quantize(transpose(%port)): it reads the port in any order, so nothing is
-    copied."""
+    """Returns transpose(quantize(%port)) rewritten as quantize(transpose(%port)), or None for other values. The
+    quantize reads the port with strides, so nothing is copied."""
     node = made_by(value, "quantize")
     if node is None or node.inputs[0].node.op != "input" or node.inputs[1].type.rank:  # type: ignore[union-attr]
         return None
@@ -90,14 +90,14 @@ def _may_start(node: Node) -> bool:
 
 
 def _is_to_first(node: Node) -> bool:
-    """True if the node transposes an image to channels first. Rank 3 does not count: such a transpose may exchange any
-    two axes."""
+    """True if the node transposes an image to channels first. Transposes of rank 3 are excluded, because they may
+    exchange any two axes."""
     rank = node.types[0].rank
     return node.op == "transpose" and rank > 3 and node.attrs["perm"] == first_perm(rank)
 
 
 def _is_beside_last(node: Node, moved: _Moved, users: Mapping[Value, Sequence[Node]]) -> bool:
-    """True if its operand exists in its channels-last form, or a reader wants its result in it."""
+    """True if the node's operand exists in channels-last form, or if a reader of its result needs that form."""
     spatial = (
         user.op in OPS and user.op != _PLANES and OPS[user.op].layout == "spatial"
         for user in users.get(node.values[0], ())
@@ -106,7 +106,7 @@ def _is_beside_last(node: Node, moved: _Moved, users: Mapping[Value, Sequence[No
 
 
 def _planes(node: Node, moved: _Moved) -> tuple[Value, ...]:
-    """An image of one channel is channels last as it lies."""
+    """Resizes each channel as an image of its own: an image with one channel is the same in both layouts."""
     first = node.inputs[0]
     assert first is not None
     x = moved.plain(first)
@@ -118,8 +118,8 @@ def _planes(node: Node, moved: _Moved) -> tuple[Value, ...]:
 def in_layout(
     layout: str, node: Node, inputs: tuple[Value | None, ...], run: Callable[[tuple[Value | None, ...]], Value]
 ) -> tuple[Value]:
-    """Runs `run` with the first input and the result in this layout, between transposes if the node has the other
-    layout."""
+    """Calls `run` with the first input in this layout and returns its result in the node's own layout. Transposes are
+    added if the two layouts differ."""
     image = inputs[0]
     if image is None or node.attrs["layout"] == layout:
         return (run(inputs),)
@@ -129,12 +129,13 @@ def in_layout(
 
 
 def _place(axis: int, rank: int) -> int:
-    """Where an axis goes in the channels-last form."""
+    """Returns the position of an axis in the channels-last form."""
     return last_perm(rank).index(axis)
 
 
 def _move(node: Node, moved: _Moved) -> bool:
-    """Adds the channels-last form of the node, if it has one and its operand is there in that form."""
+    """Adds the channels-last form of the node if the node has one and its operand exists in that form. Returns whether
+    it did."""
     op = OPS.get(node.op)
     if op is None or not node.inputs or not 3 <= node.inputs[0].type.rank <= 5:  # type: ignore[union-attr]
         return False
@@ -151,7 +152,7 @@ def _move(node: Node, moved: _Moved) -> bool:
 
 
 def _elementwise(node: Node, moved: _Moved) -> bool:
-    """Operands of lower rank get leading axes first; all of one rank, they broadcast in either form alike."""
+    """Reshapes operands of lower rank to the rank of the result first, so that they broadcast alike in both layouts."""
     rank = node.types[0].rank
     if rank != max(v.type.rank for v in node.inputs if v is not None):
         return False
@@ -198,7 +199,7 @@ def _reduce(node: Node, moved: _Moved) -> bool:
     attrs = {**node.attrs, "axes": tuple(_place(a, rank) for a in axes)}
     kept = [a for a in range(1, rank) if a not in axes]
     if not node.attrs["keep_dims"] and 1 in kept and len(kept) > 1:
-        return False  # spatial axes and channels remain, in an order that is not the model's
+        return False  # spatial axes and channels remain, in another order than the model's
     moved.add(node, apply(OPS[node.op], [moved.last(value)], attrs, node.sources), last=bool(node.attrs["keep_dims"]))
     return True
 
@@ -222,7 +223,7 @@ def _transpose(node: Node, moved: _Moved) -> bool:
 
 
 def _reshape(node: Node, moved: _Moved) -> bool:
-    """Spatial axes that merge or split among themselves do so in either form: (N, C, H, W) -> (N, C, H * W)."""
+    """Reshapes that merge or split spatial axes only do so in either layout: (N, C, H, W) -> (N, C, H * W)."""
     value = node.inputs[0]
     assert value is not None
     shape = node.types[0].shape

@@ -1,4 +1,4 @@
-"""Writes products with large weights as convolutions of 1 x 1."""
+"""Rewrites matrix products with large weights as 1 x 1 convolutions."""
 
 from collections.abc import Mapping
 from math import prod
@@ -25,11 +25,11 @@ def products_as_convolutions(graph: Graph, target: Target) -> Graph:
     """gelu(matmul(%x : fp16[1, 64, 768], const [768, 3072], %b))
       ->  transpose(gelu(conv(transpose(%x) : [1, 768, 1, 64], const [3072, 768, 1, 1], %b)))
 
-    The engine's own compiler writes a product as a convolution if its weights fit the working set. This pass does it
-    for larger weights. A convolution reads each weight once, and its layer takes bias and activation. A product would
-    read its weights as a tensor, and its result would go to main memory before the activation. Elementwise ops that
-    follow compute on the image, so that the next product needs no transpose. Weights are constants in fp16, or integers
-    with a scale. The product stays where the chip does not take the convolution.
+    The engine's own compiler rewrites a product as a convolution if its weights fit the working set. This pass rewrites
+    products with larger weights. A convolution reads each weight once, and its layer absorbs bias and activation. A
+    product would read its weights as a tensor and write its result to main memory before the activation. Elementwise
+    ops that follow are computed on the image, so that the next product needs no transpose. Weights must be constants in
+    fp16, or integers with a scale. The product is kept if the chip does not run the convolution.
     """
     if not isinstance(target, Chip) or graph.ops.isdisjoint(PRODUCTS):
         return graph
@@ -38,7 +38,7 @@ def products_as_convolutions(graph: Graph, target: Target) -> Graph:
 
 
 class _Images:
-    """images: (batch, channels, rows, tokens) of values of the new graph that are rows of channels."""
+    """images: for each value of the new graph that is rows of channels, the same as (batch, channels, rows, tokens)."""
 
     def __init__(self, chip: Chip) -> None:
         self.chip = chip
@@ -67,7 +67,7 @@ class _Images:
         filters = self._filters(weight, node.op == "linear" or bool(node.attrs["transpose_y"]))
         own = bias if bias is not None and is_constant(bias.node) else None
         result = made.conv(image, filters, own)
-        if bias is not None and own is None:  # a row of another value, such as the residual of one token
+        if bias is not None and own is None:  # a computed bias, such as the residual of one token
             result = made.add(result, made.reshape(bias, shape=(1, bias.type.size, 1, 1)))
         value = _from_image(made, result, node.types[0].shape)
         if not self._runs(value, x, bias):
@@ -93,7 +93,7 @@ class _Images:
         return (value,)
 
     def _runs(self, value: Value, *inputs: Value | None) -> bool:
-        """True if the chip computes each node between these inputs, or their images, and the value."""
+        """True if the chip runs every node from these inputs, or from their images, to the value."""
         known = {v.node for v in inputs if v is not None}
         known |= {self.images[v].node for v in inputs if v in self.images}
         stack = [value.node]
@@ -107,7 +107,7 @@ class _Images:
         return True
 
     def _filters(self, weight: Value, out_first: bool) -> Value:
-        """The matrix as weights of 1 x 1, output channels first, with its scales if it has any."""
+        """Returns the matrix as 1 x 1 weights with output channels first, with its scales if it has any."""
         if (weight, out_first) in self.filters:
             return self.filters[weight, out_first]
         stored = encoding_of(weight).stored
@@ -125,14 +125,14 @@ class _Images:
 
 
 def _is_rows(node: Node, x: Value, bias: Value | None) -> bool:
-    """True if the left operand is rows of channels, and the bias a number for each column."""
+    """True if the left operand has channels as its last axis, and the bias has one number per column."""
     if x.type.rank < 2 or node.attrs.get("transpose_x", False) or 0 in node.types[0].shape:
         return False
     return bias is None or (bias.type.rank == 1 and bias.type.size == node.types[0].shape[-1])
 
 
 def _four(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """(batch, rows, tokens, channels) of a shape of any rank."""
+    """Returns the shape as (batch, rows, tokens, channels)."""
     *lead, rows, channels = shape
     return (prod(lead[:-1]), lead[-1] if lead else 1, rows, channels)
 
@@ -150,7 +150,7 @@ def _from_image(b: Rewriter, image: Value, shape: tuple[int, ...]) -> Value:
 
 
 def _beside(value: Value, shape: tuple[int, ...], images: Mapping[Value, Value]) -> Value | None:
-    """An operand of an elementwise op, as the op on images reads it; None for one that has no image."""
+    """Returns an elementwise op's operand in the form that the op reads on images, or None if it has no such form."""
     if value in images and value.shape == shape:
         return images[value]
     if value.node.op != "const" or value.node.data is None:

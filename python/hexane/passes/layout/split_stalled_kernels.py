@@ -1,4 +1,4 @@
-"""Cuts layers whose weights the engine's DMA would read at a third of its speed."""
+"""Splits layers whose weights have a size that the engine's DMA reads at a third of its speed."""
 
 from itertools import pairwise
 
@@ -15,16 +15,17 @@ from hexane.validate.node import judge
 STAGE = "split_stalled_kernels"
 PRODUCTS = ("conv", "linear", "matmul")
 MOST_PARTS = 16
-NEAR = 64  # output channels of a core by which parts may differ from equal ones
+NEAR = 64  # the most output channels per core by which parts may differ from equal parts
 
 
 def split_stalled_kernels(graph: Graph, target: Target) -> Graph:
     """conv(%x, const [2048, 4096, 1, 1])  ->  concat(conv(%x, const [1024, ..]), conv(%x, const [1024, ..]))
 
-    The DMA that streams weights counts its lead in a ring of 1 MiB. If a core's share of a layer's weights is a
-    multiple of that, or within 16 KiB of one, the lead looks like none, and weights arrive at 17 to 19 GB/s, not 45 to
-    60 (measured on M4). Layers of fewer output channels have other shares. No sum is cut, so no result changes. Weights
-    are constants in fp16; a bias is constant. Chips without memory for streamed kernels get small pieces anyway.
+    The DMA that streams weights counts how far it is ahead of the core, modulo 1 MiB. If a core's share of a layer's
+    weights is within 16 KiB of a multiple of 1 MiB, the DMA seems to be not ahead at all. Weights then arrive at 17 to
+    19 GB/s instead of 45 to 60 (measured on M4). The pass splits the output channels, which changes the share. No sum
+    is split, so no result changes. Weights must be constants in fp16, a bias constant. Chips without memory for
+    streamed kernels are skipped: a later pass splits their kernels into small pieces in any case.
     """
     if not isinstance(target, Chip) or not target.gates.shared_kernel_data or graph.ops.isdisjoint(PRODUCTS):
         return graph
@@ -60,7 +61,7 @@ def split_stalled_kernels(graph: Graph, target: Target) -> Graph:
 
 
 def stalls(share: int) -> bool:
-    """True if the DMA of a core that streams so many bytes of a layer's weights loses its lead."""
+    """True if the DMA stalls when a core's share of a layer's weights has this size in bytes."""
     lap, window = mil_limits().kernel_lap.fact.value, mil_limits().kernel_lap_window.fact.value
     return bool(share > lap - window and min(share % lap, -share % lap) < window)
 
@@ -70,7 +71,7 @@ def _constant(value: Value | None) -> Array | None:
 
 
 def _output_axis(node: Node, data: Array) -> int | None:
-    """The axis of the weights' output channels; None where channels cannot be parted."""
+    """Returns the axis of the weights' output channels, or None if the channels cannot be split."""
     if node.op == "conv":
         return 0 if node.attrs["groups"] == 1 else None
     if data.ndim != 2:
@@ -83,8 +84,8 @@ def _result_axis(node: Node) -> int:
 
 
 def _ends(count: int, each: int, chip: Chip) -> list[int]:
-    """Where the output channels of each part end, so that no part stalls and each fits the memory of streamed kernels;
-    empty if they cannot be cut so. each: bytes of an output channel."""
+    """Returns the end of each part's output channels. No part stalls, and each fits the memory of streamed kernels. The
+    list is empty if there is no such split. each: bytes of an output channel."""
     units, limit = -(-count // chip.cores), kernel_memory(chip, shared=True)
     for parts in range(2, MOST_PARTS + 1):
         equal = -(-units // parts)
@@ -99,7 +100,7 @@ def _ends(count: int, each: int, chip: Chip) -> list[int]:
 def _part(
     node: Node, x: Value, weight: Value | None, data: Array, bias: Array | None, axis: int, begin: int, end: int
 ) -> Value:
-    """The layer with these output channels alone."""
+    """Returns the layer with these output channels only."""
     assert weight is not None
     some = np.ascontiguousarray(data[begin:end] if axis == 0 else data[:, begin:end])
     operands: list[Value | None] = [x, constant(some, weight.node.sources)]

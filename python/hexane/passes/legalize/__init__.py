@@ -1,1 +1,1 @@
-"""Rewrites ops without a kernel as ops that have one."""
+"""Rewrites ops without a kernel into ops that have one."""

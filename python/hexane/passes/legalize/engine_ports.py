@@ -1,4 +1,4 @@
-"""Converts the ports of a graph to dtypes that a program of the engine can hold: booleans become fp16, indices
+"""Converts the ports of a graph to dtypes that a program of the engine supports: booleans become fp16, indices
 uint16."""
 
 from collections.abc import Mapping
@@ -17,8 +17,8 @@ def engine_ports(graph: Graph, target: Target) -> Graph:
     """graph (%m: bool) .. return i=topk(select(%m, ..)) : int64
     ->  graph (%m: fp16) .. return i=cast(topk(select(greater(%m, 0.5), ..))) : uint16
 
-    Truths pass as the numbers 0 and 1, and the indices that an op finds as uint16, where the axis is short enough for
-    them. The caller casts at the ports. Other integers stay unchanged.
+    Booleans are passed as the numbers 0 and 1. The indices that an op returns are passed as uint16 if the axis is short
+    enough. The caller casts at the ports. Other integers stay unchanged.
     """
     truths = {v: _renewed(v) for v in graph.inputs if v.dtype is BOOL}
     if not truths and all(p.value.dtype.kind == "float" for p in graph.outputs):
@@ -41,7 +41,7 @@ def _truth(port: Value) -> Value:
 
 
 def _narrowed(value: Value, ports: Mapping[Value, Value]) -> Value:
-    """A result as a port has it. ports: the inputs that truths were made of."""
+    """Returns a result in the dtype of its port. ports: the port of each boolean input."""
     node = value.node
     if value in ports:
         return ports[value]

@@ -1,4 +1,4 @@
-"""Writes ops that have no kernel of their own as other ops."""
+"""Expands ops that have no kernel of their own into other ops."""
 
 from hexane.graph import Graph, Node
 from hexane.ops import OPS
@@ -8,8 +8,8 @@ from hexane.targets import Kernels, Target
 
 
 def kernel_ops(*sources: str, kernels: Kernels | None = None) -> Rewriter:
-    """A Rewriter that expands each op that `kernels` does not have. With kernels=None it expands only ops without any
-    kernel."""
+    """Returns a Rewriter that expands each op without a kernel in `kernels`. With kernels=None it expands only ops that
+    have no kernel for any target."""
 
     def legal(node: Node) -> bool:
         return has_kernel(node, kernels) if kernels is not None else bool(OPS[node.op].kernel)
@@ -20,8 +20,8 @@ def kernel_ops(*sources: str, kernels: Kernels | None = None) -> Rewriter:
 def expand(graph: Graph, target: Target) -> Graph:
     """%1 = linear(%x, %w, %b)  ->  %1 = matmul(%x, %w, %b) {transpose_y=True}
 
-    Every op whose record says how and that no kernel takes in its dtypes or wider ones, until none is left. Keeps the
-    graph's meaning.
+    Expands every op whose record has an expansion and for which no kernel supports its dtypes or wider ones, until none
+    is left. Keeps the graph's meaning.
     """
     return graph.rewrite(kernel_ops(kernels=target.kernels).change, _EXPANDED)
 

@@ -1,4 +1,4 @@
-"""Writes ops that the C99 runtime has no kernel for as other ops."""
+"""Expands ops that have no kernel in the C99 runtime into other ops."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ from hexane.targets import Target
 def expand_for_c99(graph: Graph, target: Target) -> Graph:
     """%1 = scaled_dot_product_attention(%q, %k, %v)  ->  %1 = matmul(softmax(matmul(%q, %k) * 0.125), %v)
 
-    Every op that has a kernel on the host, none in the C99 runtime, and a record or a function here that says how it is
-    written out. Keeps the graph's meaning.
+    Expands every op that has a kernel on the host but none in the C99 runtime, if its record or this module defines an
+    expansion. Keeps the graph's meaning.
     """
     return graph.rewrite(Rewriter(legal=_is_legal, patterns=_PATTERNS).change, graph.ops & _EXPANDED)
 
@@ -24,7 +24,7 @@ def _is_legal(node: Node) -> bool:
 
 
 def _topk(b: Any, node: Node) -> tuple[Value, Value]:
-    """The first indices of an argsort, and the elements there."""
+    """Computes topk as the first indices of an argsort, and the elements at these indices."""
     (x,), attrs = node.inputs, node.attrs
     assert x is not None
     axis, rank = attrs["axis"] % len(x.shape), len(x.shape)
@@ -36,7 +36,7 @@ def _topk(b: Any, node: Node) -> tuple[Value, Value]:
 
 
 def _reduced(name: str, before: str, after: str) -> Pattern:
-    """A reduction of abs(x), for example, and its sqrt."""
+    """Returns the pattern of a reduction with an op before it, such as abs, and an op after it, such as sqrt."""
 
     def write(b: Any, node: Node) -> Value:
         x = node.inputs[0]
@@ -48,7 +48,7 @@ def _reduced(name: str, before: str, after: str) -> Pattern:
 
 
 def _log_sum_exp(b: Any, node: Node) -> Value:
-    """Less the largest number, which is added again. An infinite one is no part of the difference."""
+    """Computes log(sum(exp(x - max))) + max. The max is clipped to finite numbers, so that inf - inf does not occur."""
     x = node.inputs[0]
     most = b.reduce_max(x, axes=node.attrs["axes"], keep_dims=True)
     top = b.clip(most, alpha=-3.4028234663852886e38, beta=3.4028234663852886e38)

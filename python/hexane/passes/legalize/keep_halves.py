@@ -1,4 +1,4 @@
-"""Leaves numbers of fp16 in fp16 where they are widened only to be read."""
+"""Keeps fp16 values in fp16 if a cast widens them only for reads, slices or joins."""
 
 from math import prod
 
@@ -14,7 +14,7 @@ from hexane.ops.records.widening_product import WIDENING_MATMUL
 from hexane.passes.fuse.fuse_transpose import transposed
 from hexane.targets import Target
 
-_PRODUCTS = {"cpu.matmul": WIDENING_MATMUL, ACCUMULATING_MATMUL: ACCUMULATING_MATMUL}  # what they become
+_PRODUCTS = {"cpu.matmul": WIDENING_MATMUL, ACCUMULATING_MATMUL: ACCUMULATING_MATMUL}  # op -> form with fp16 operands
 _VIEWS = ("reshape", "slice_by_index", "transpose")
 
 
@@ -24,9 +24,9 @@ def keep_halves(graph: Graph, target: Target, became: dict[Value, Value] | None 
     cast(transpose(%x : fp32)) : fp16  ->  transpose(cast(%x)) : fp16
     slice_by_index(cast(%x : fp16)) : fp32  ->  cast(slice_by_index(%x)) : fp32
 
-    Through reshapes, slices and transposes; the bits are the same. A product reads such an operand along its dense
-    axis. A cast that others read stays for them; where only slices read it that do not overlap, these are cast. became:
-    as `Graph.rewrite` has it.
+    The casts may be before or after reshapes, slices and transposes. No bit of a result changes. A product reads such
+    an operand along its contiguous axis. A cast with other readers is kept for them. If only non-overlapping slices
+    read a cast, the slices are cast instead. became: as in `Graph.rewrite`.
     """
     users, counts = graph.users(), graph.use_counts()
 
@@ -55,7 +55,7 @@ def keep_halves(graph: Graph, target: Target, became: dict[Value, Value] | None 
 
 
 def _source(value: Value) -> Value | None:
-    """The fp16 source of an fp32 value that a cast made."""
+    """Returns the fp16 source of an fp32 value that a cast made, else None."""
     node = made_by(value, "cast")
     source = None if node is None or value.dtype is not FP32 else node.inputs[0]
     return source if source is not None and source.dtype is FP16 else None
@@ -66,7 +66,7 @@ def _cast(value: Value, dtype: DType) -> Value:
 
 
 def _base(value: Value) -> Value:
-    """The value at the start of a chain of views."""
+    """Returns the source of a chain of views."""
     while value.node.op in _VIEWS:
         source = value.node.inputs[0]
         assert source is not None
@@ -75,7 +75,7 @@ def _base(value: Value) -> Value:
 
 
 def _seen(value: Value, base: Value, narrow: Value) -> Value:
-    """The same view of `narrow` as the value is of `base`."""
+    """Returns the view of `narrow` that corresponds to the value as a view of `base`."""
     if value == base:
         return narrow
     node = value.node
@@ -84,14 +84,15 @@ def _seen(value: Value, base: Value, narrow: Value) -> Value:
 
 
 def _halves(value: Value | None) -> Value | None:
-    """The fp32 value in fp16, if it is a view of a value cast from fp16."""
+    """Returns the fp32 value in fp16 if it is a view of a value cast from fp16, else None."""
     base = None if value is None else _base(value)
     source = None if base is None else _source(base)
     return None if value is None or base is None or source is None else _seen(value, base, source)
 
 
 def _narrow(value: Value) -> Value:
-    """The fp32 value in fp16. It is cast as it lies in memory, and moved after that: there are fewer bytes to move."""
+    """Returns the fp32 value cast to fp16. A transposed value is cast before it is moved, because fp16 has fewer bytes
+    to move."""
     base = _base(value)
     scattered = value.type.rank and _strides(value)[-1] != 1 and base.type.size == value.type.size
     return _halves(value) or (_seen(value, base, _cast(base, FP16)) if scattered else _cast(value, FP16))
@@ -112,7 +113,7 @@ def _product(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] 
 
 
 def _strides(value: Value) -> tuple[int, ...]:
-    """How it lies in memory, in numbers. NumPy is asked: views of an array that only pretends to have memory."""
+    """Returns the strides of the value in elements. NumPy computes them on views of an array without real memory."""
 
     def pretended(value: Value) -> Array:
         node = value.node
@@ -123,7 +124,7 @@ def _strides(value: Value) -> tuple[int, ...]:
             if source is not None:
                 return np.asarray(OPS[node.op].ref(pretended(source), **node.attrs))
         except ValueError:
-            """Strides cannot say it, so it is copied."""
+            """NumPy cannot reshape without a copy here, so the result is contiguous."""
         strides = [prod(value.shape[i + 1 :]) for i in range(value.type.rank)]
         return np.lib.stride_tricks.as_strided(np.zeros(1, np.int8), value.shape, strides)
 

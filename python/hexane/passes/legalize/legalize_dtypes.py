@@ -1,4 +1,4 @@
-"""Computes in a wider dtype if no kernel takes the op's own: bf16 in fp32, small integers in larger ones."""
+"""Computes in a wider dtype if no kernel supports the op's own: bf16 in fp32, small integers in larger ones."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -11,8 +11,8 @@ from hexane.ops.fold import fold_node
 from hexane.ops.records.control import COMPILED
 from hexane.targets import Kernels, Target
 
-# Dtypes that hold all values of a dtype, nearest first. Integers wrap, so that the low bits of a wider result are the
-# result.
+# Dtypes that hold all values of a dtype, nearest first. Integers wrap, so the low bits of a wider result equal the
+# narrow result.
 WIDER: Mapping[str, tuple[str, ...]] = {
     "bf16": ("fp32",),
     "fp16": ("fp32",),
@@ -24,7 +24,7 @@ WIDER: Mapping[str, tuple[str, ...]] = {
     "uint32": ("int64",),
 }
 
-COMBINED = ("fp32", "int32", "int64")  # what scatters combine updates in; in fp16 they would round after each one
+COMBINED = ("fp32", "int32", "int64")  # dtypes in which scatters combine updates; fp16 would round after each one
 
 Dtypes = tuple[str | None, ...]
 
@@ -32,8 +32,9 @@ Dtypes = tuple[str | None, ...]
 def legalize_dtypes(graph: Graph, target: Target) -> Graph:
     """add(%x, %y) : bf16  ->  cast(add(cast(%x) : fp32, cast(%y) : fp32)) : bf16
 
-    Where no kernel takes these dtypes and one takes the wider ones: arithmetic in the wider dtype, one rounding after
-    it. Scatters that add or multiply do so in fp32 too, where the sum of many updates would be rounded after each.
+    Applies if no kernel supports these dtypes and one supports wider ones. The op computes in the wider dtype and its
+    result is rounded once. Scatters that add or multiply always use a wide dtype, because in fp16 the sum would be
+    rounded after each update.
     """
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
@@ -48,9 +49,9 @@ def legalize_dtypes(graph: Graph, target: Target) -> Graph:
 
 
 def has_kernel(node: Node, kernels: Kernels) -> bool:
-    """True if a kernel takes the node's dtypes, or wider ones in their place."""
+    """True if a kernel supports the node's dtypes, or wider ones instead of them."""
     kernel, dtypes = OPS[node.op].kernel, _dtypes(node)
-    if node.op in COMPILED:  # the kernel is told more when the bodies are plans
+    if node.op in COMPILED:  # the kernel's full signature is known only after the bodies are compiled
         return kernel in kernels
     return kernel in kernels and (kernels.has(kernel, *dtypes) or _wider(kernels, kernel, *dtypes, False) is not None)
 
@@ -63,8 +64,9 @@ def _dtypes(node: Node) -> tuple[Dtypes, Dtypes]:
 def _wider(
     kernels: Kernels, kernel: str, inputs: Dtypes, outputs: Dtypes, combines: bool
 ) -> tuple[tuple[str, str], ...] | None:
-    """A dtype among these and the wider one to put in its place, where that brings a kernel; two of them where one is
-    not enough, as for the largest int8 and their places in uint16."""
+    """Returns the smallest replacement of dtypes by wider ones for which a kernel exists: one pair (dtype, wider
+    dtype), or two. Returns None if none is needed or none helps. The largest int8 with their indices in uint16 needs
+    two."""
 
     def runs(inputs: Dtypes, outputs: Dtypes) -> bool:
         return kernels.has(kernel, inputs, outputs) and not (combines and outputs[0] not in COMBINED)

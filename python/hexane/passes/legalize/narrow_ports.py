@@ -1,4 +1,4 @@
-"""Makes the ports of a graph fp16, where they are wider floats."""
+"""Narrows the float ports of a graph to fp16."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from hexane.targets import Target
 def narrow_ports(graph: Graph, target: Target) -> Graph:
     """graph (%x: fp32) .. relu(cast(%x) : fp16) .. return y=cast(%1) : fp32  ->  graph (%x: fp16) .. relu(%x) .. return y=%1
 
-    For segments of the engine: their ports take the dtype in which they compute. The caller casts at the ports.
+    Only for segments of the engine: their ports get the dtype in which they compute. The caller casts at the ports.
     """  # noqa: E501
     inputs = {v: _narrow(v) for v in graph.inputs if v.dtype.kind == "float" and v.dtype is not FP16}
     if not inputs and not any(p.value.dtype.kind == "float" for p in graph.outputs):
@@ -44,7 +44,7 @@ def _cast(narrow: Value, wide: Value) -> Value:
 
 
 def _narrowed(value: Value) -> Value:
-    """The value in fp16: the source of its cast, if that is in fp16."""
+    """Returns the value in fp16: the fp16 source of its cast if there is one, else a new cast."""
     if value.dtype.kind != "float" or value.dtype is FP16:
         return value
     node = made_by(value, "cast")

@@ -1,4 +1,4 @@
-"""Writes depthwise convolutions with several outputs for each channel as plain depthwise ones."""
+"""Rewrites depthwise convolutions with several outputs per channel as depthwise convolutions with one each."""
 
 from hexane.graph import Graph, Node, Value
 from hexane.passes.legalize.expand import kernel_ops
@@ -8,8 +8,8 @@ from hexane.targets import Target
 def repeat_channels(graph: Graph, target: Target) -> Graph:
     """conv(%x : (N, C, ..), %w : (2 C, 1, ..)) {groups=C}  ->  conv(%x with each channel twice, %w) {groups=2 C}
 
-    The kernel for depthwise convolutions takes one output for each channel. The one for groups, which would run
-    otherwise, takes five to ten times as long on small groups. The products are the same, in the same order.
+    The depthwise kernel computes one output per channel. The kernel for grouped convolutions, which would run instead,
+    is five to ten times slower on small groups. The products are the same, in the same order.
     """
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:

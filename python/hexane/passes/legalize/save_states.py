@@ -1,4 +1,4 @@
-"""Copies the old contents of a state for readers that run after it has been overwritten."""
+"""Copies the old contents of a state for readers that can only run after its update."""
 
 from collections.abc import Iterator
 
@@ -11,8 +11,8 @@ from hexane.targets import Target
 def save_states(graph: Graph, target: Target) -> Graph:
     """write_state(%s, slice(%s), 0)  ->  write_state(%s, concat(slice(%s)), 0)
 
-    States are updated in place, so readers of the old contents run first. A reader that cannot (it needs the update
-    too, or is part of it) reads a copy, made by a concat of one input.
+    States are updated in place, so readers of the old contents run before the update. A reader that cannot run first,
+    because it also needs the update or is part of it, reads a copy, made by a concat of one input.
     """
     if "write_state" not in graph.ops:
         return graph
@@ -26,7 +26,8 @@ def save_states(graph: Graph, target: Target) -> Graph:
 
 
 def _apart(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-    """Nothing but the state itself is read from the memory that is written."""
+    """Copies the operands of a write that lie in the state's memory, so that the write reads no memory that it
+    changes."""
     if node.op != "write_state":
         return None
     memory = _memory(inputs[0])
@@ -35,7 +36,7 @@ def _apart(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | 
 
 
 def _memory(value: Value | None) -> Node:
-    """The node whose memory the value lies in: a state, where it is one or a view of one."""
+    """Returns the node that owns the value's memory, following views and writes back to the state."""
     assert value is not None
     node = value.node
     while node.op == "write_state" or (node.op in OPS and OPS[node.op].view):
@@ -52,7 +53,7 @@ def _copy(value: Value) -> Value:
 
 
 def _late_reader(graph: Graph, table: Overwrites) -> tuple[Node, Node] | None:
-    """A reader of a state and the write it should come before but cannot, if there are any."""
+    """Returns a reader of a state that would have to run before a write but cannot, with that write, or None."""
     done: dict[int, bool] = {}
     for root in graph.roots:
         if id(root.node) in done:
@@ -80,8 +81,8 @@ def _before(node: Node, table: Overwrites) -> Iterator[Node]:
 
 
 def _breakable(cycle: list[Node], table: Overwrites) -> tuple[Node, Node]:
-    """The reader and the write of an edge in the cycle that a copy removes. The edge must only order the two, and the
-    next edge must not be another read of the old contents, which the copy would need as well."""
+    """Returns an edge of the cycle, as (reader, write), that a copy removes. The edge must only order the two nodes.
+    The next edge must not be another read of the old contents, because the copy would need that read as well."""
     for write, reader, behind in zip(cycle, cycle[1:], [*cycle[2:], cycle[1]], strict=False):
         ordered = any(reader is r for r in table.readers.get(id(write), ()))
         if not ordered or any(v is not None and v.node is reader for v in write.inputs):

@@ -1,4 +1,4 @@
-"""Chooses what kernels are told."""
+"""Replaces ops by the form of their kernel, and adds transposes if the kernel has another layout."""
 
 from hexane.graph import Graph, Node, Value, make_node
 from hexane.ops import KERNEL_FORMS, OPS, apply
@@ -9,8 +9,8 @@ from hexane.targets import Target
 def select_kernels(graph: Graph, target: Target) -> Graph:
     """conv(%x, %w) {layout=nchw}  ->  transpose(cpu.conv(transpose(%x) {perm=(0, 2, 3, 1)}, %w) {layout=nhwc}) {perm=(0, 3, 1, 2)}
 
-    An op becomes its kernel's op if the kernel has more attributes than the user's op. Where the kernel does not read
-    the op's order of axes, it reads a transpose, which gives another one back. Other ops are the same for both.
+    An op becomes its kernel's op if the kernel has more attributes than the user's op. If the kernel does not support
+    the op's layout, its operand and its result are transposed. Other ops are kept.
     """  # noqa: E501
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:

@@ -1,4 +1,4 @@
-"""Writes 3-D convolutions as sums of 2-D ones, which have a kernel."""
+"""Rewrites 3-D convolutions as sums of 2-D convolutions, which have a kernel."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,8 +16,8 @@ from hexane.targets import Target
 def split_conv_3d(graph: Graph, target: Target) -> Graph:
     """conv(%x : (N, C, D, H, W), %w : (O, C, KD, KH, KW))  ->  the sum over kd of conv(%x[:, :, kd::stride], %w[:, :, kd])
 
-    Each with depth folded into the batch, fp16 and bf16 in fp32, rounded once at the end. Channels last between
-    transposes.
+    In each 2-D convolution the depth is folded into the batch. fp16 and bf16 are computed in fp32 and rounded once at
+    the end. A channels-last convolution is transposed before and after.
     """  # noqa: E501
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
@@ -35,8 +35,8 @@ def split_conv_3d(graph: Graph, target: Target) -> Graph:
 
 
 def sum_of_taps(b: Builder, operands: Sequence[Value | None], attrs: Any) -> Value:
-    """The convolution as a sum over the taps of its depth, channels first. All floats have one dtype, in which the sum
-    is rounded."""
+    """Returns the convolution, channels first, as a sum over the taps of its depth. All float operands have one dtype,
+    in which the partial sums are rounded."""
     x, weight, bias = operands
     assert x is not None
     assert weight is not None

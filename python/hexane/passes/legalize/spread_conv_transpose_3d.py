@@ -1,4 +1,4 @@
-"""Writes transposed 3-D convolutions as convolutions of a spread input."""
+"""Rewrites transposed 3-D convolutions as convolutions of an input with zeros inserted between its elements."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,8 +14,8 @@ from hexane.targets import Target
 def spread_conv_transpose_3d(graph: Graph, target: Target) -> Graph:
     """conv_transpose(%x : (N, C, D, H, W), %w) {strides=s}  ->  conv(%x with s - 1 zeros between elements, %w turned around)
 
-    Exchanges the in and out channels of %w; each pad is the kernel's reach minus the given pad. Channels last between
-    transposes.
+    Input and output channels of %w are exchanged. Each pad is the reach of the kernel minus the node's pad. A
+    channels-last convolution is transposed before and after.
     """  # noqa: E501
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:

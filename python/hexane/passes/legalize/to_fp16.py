@@ -20,29 +20,29 @@ from hexane.system.large_pages import LargePages
 from hexane.targets import Chip, Target
 from hexane.targets.legality import route_of
 
-_SINGLE = (FP32, FP64, BF16)  # what becomes fp16
+_SINGLE = (FP32, FP64, BF16)  # the dtypes that become fp16
 _MULTIPLIES = ("conv", "conv_transpose", "matmul", "linear", "mul")  # ops whose constants are factors
 _LARGEST = float(np.finfo(np.float16).max)
-_NORMAL = 0x0400  # the bits of the smallest number of fp16 with all digits
+_NORMAL = 0x0400  # the bits of the smallest normal number of fp16
 
 
 def to_fp16(graph: Graph, target: Target, wide: Container[int] = frozenset()) -> Graph:
     """add(%x, const fp32) : fp32  ->  cast(add(cast(%x) : fp16, const fp16) : fp16) : fp32
 
-    Inputs and outputs keep the model's dtypes. Constants, params, states and all wider floats between become fp16, each
-    rounded once. A constant beyond the range of fp16 becomes its largest number, one that would vanish its smallest.
-    Casts to fp32 that the model has become casts to fp16. In weights of a chip's products, block scales become fp16 if
-    all their fp16 digits are kept. Other weights in blocks are decoded unless fp16 holds their scales exactly. Factors
-    that fp16 does not hold are a decision: "hazard". wide: the nodes, by `id()`, that stay unchanged.
+    Inputs and outputs keep the model's dtypes. Constants, params, states and all wider floats between the ports become
+    fp16, each rounded once. A constant that overflows fp16 becomes its largest number, a constant that underflows its
+    smallest. The model's own casts to fp32 become casts to fp16. In weights of a chip's products, block scales become
+    fp16 if they are normal numbers of fp16. Other weights in blocks are decoded unless fp16 holds their scales exactly.
+    A factor that fp16 cannot hold is reported as a decision "hazard". wide: the ids of nodes that stay unchanged.
     """
     table: dict[Value, Value] = {}
-    kept: dict[Value, Value] = {}  # results that are not rounded yet
+    kept: dict[Value, Value] = {}  # results of wide nodes, before they are rounded
     room = LargePages()
     hazards = []
     in_mil = isinstance(target, Chip) and route_of(target) == "mil"
     narrowed = weights_of_products(graph) if in_mil and "decode_blocks" in graph.ops else set[Node]()
     for node in graph.nodes:
-        if id(node) in wide or node.op in (LOOP, COND):  # the body has its own types
+        if id(node) in wide or node.op in (LOOP, COND):  # a loop body keeps its own dtypes
             whole = [None if v is None else kept.get(v) or _widened(v, table[v]) for v in node.inputs]
             kept.update(zip(node.values, apply(OPS[node.op], whole, node.attrs, node.sources), strict=True))
             table.update((v, _cast(kept[v], FP16) if v.dtype in _SINGLE else kept[v]) for v in node.values)
@@ -60,12 +60,12 @@ def to_fp16(graph: Graph, target: Target, wide: Container[int] = frozenset()) ->
 
 
 def lost_factors(decisions: Iterable[Decision]) -> list[Decision]:
-    """The decisions of `to_fp16` about factors that fp16 does not hold."""
+    """Returns the decisions of `to_fp16` about factors that fp16 cannot hold."""
     return [d for d in decisions if d.verdict == "hazard" and d.stage == "to_fp16"]
 
 
 def may_lose_factors(node: Node) -> bool:
-    """True if a product may have constants that fp16 does not hold, judged by a quick look."""
+    """True if a product may have constants that fp16 cannot hold. A quick test that may err on the safe side."""
     if node.op not in _MULTIPLIES:
         return False
     for value in node.inputs:
@@ -78,10 +78,10 @@ def may_lose_factors(node: Node) -> bool:
 
 
 def _lost(factors: Array | None, halves: Array | None, is_factor: bool = True) -> str:
-    """The loss of a factor in fp16: its size, or the digits of all its numbers; "" for neither.
+    """Returns how a constant loses in fp16: it overflows, or all its numbers lose digits. Returns "" for neither.
 
-    A factor may multiply a large number, so its digits count. A term changes a sum by no more than the rounding of the
-    sum to fp16 does, unless it is too large.
+    A factor may multiply a large number, so its digits count. The rounding of a summand matters no more than the
+    rounding of the sum to fp16 does, unless the summand overflows.
     """
     if (
         factors is None
@@ -114,7 +114,7 @@ def _halved(node: Node, inputs: list[Value | None], room: LargePages, narrows: b
         return (unique(node.op, str(node.attrs["name"]), kind, data, node.sources),) if single else node.values
     if "scale" in (n.rstrip("?") for n in OPS[node.op].inputs):
         return _quantised(node, inputs)
-    if node.op in ENCODED:  # each number is rounded when it is decoded
+    if node.op in ENCODED:  # the kernel rounds each number when it decodes it
         x, weight, numbers, bias = inputs[0], *node.inputs[1:3], inputs[3]
         return apply(OPS[node.op], [x, weight, numbers, bias], node.attrs, node.sources)
     if node.op == DECODE:
@@ -125,12 +125,12 @@ def _halved(node: Node, inputs: list[Value | None], room: LargePages, narrows: b
     if not _takes_halves(OPS[node.op], inputs, attrs):
         operands = [
             v if v is None or old is None or v.dtype is not FP16
-            else _cast(v, old.dtype if node.op == "bit_cast" else FP32)  # the bits of another dtype are other numbers
+            else _cast(v, old.dtype if node.op == "bit_cast" else FP32)  # a bit cast depends on its dtype
             for v, old in zip(inputs, node.inputs, strict=True)
         ]  # fmt: skip
         results = apply(OPS[node.op], operands, node.attrs, node.sources)
         halves = tuple(_cast(v, FP16) if v.dtype in _SINGLE else v for v in results)
-        # [0, 1) stays without its end, to which the last numbers below it are rounded.
+        # Numbers just below 1 round to 1, which is outside the interval [0, 1), so they are clipped.
         return apply(OPS["clip"], halves, {"beta": 1 - 2.0**-11}, node.sources) if node.op == "random" else halves
     if single:
         attrs |= {k: float(half(np.asarray(attrs[k], np.float32))) for k in OPS[node.op].results}
@@ -138,7 +138,7 @@ def _halved(node: Node, inputs: list[Value | None], room: LargePages, narrows: b
 
 
 def _takes_halves(op: Op, inputs: list[Value | None], attrs: dict[str, Any]) -> bool:
-    """True if the op's record lets it compute in fp16; other ops only know fp32."""
+    """True if the op's record allows it to compute in fp16; otherwise it computes in fp32."""
     try:
         dtypes = op.dtype(*(None if v is None else v.dtype for v in inputs), **attrs)
     except Error:
@@ -147,7 +147,7 @@ def _takes_halves(op: Op, inputs: list[Value | None], attrs: dict[str, Any]) -> 
 
 
 def _quantised(node: Node, inputs: list[Value | None]) -> tuple[Value, ...]:
-    """Scales and biases stay in fp32, which is what products of integers are stored in before they are halved."""
+    """Keeps scales and biases in fp32, the dtype of products of integers before they are rounded to fp16."""
     whole = list(inputs)
     for i, (old, new) in enumerate(zip(node.inputs, inputs, strict=True)):
         if old is not None and new is not None and old.dtype in _SINGLE and (i > 0 or node.op != "quantize"):
@@ -159,8 +159,8 @@ def _quantised(node: Node, inputs: list[Value | None]) -> tuple[Value, ...]:
 
 
 def _blocks(node: Node, inputs: list[Value | None], room: LargePages, narrows: bool) -> tuple[Value, ...]:
-    """Keeps the encoding with fp16 scales if those are exact or, with `narrows`, keep all digits of fp16; else decodes
-    it and rounds once."""
+    """Keeps the encoding with fp16 scales if they are exact in fp16 or, with `narrows`, normal numbers of fp16.
+    Otherwise decodes it and rounds the numbers once."""
     scales, narrow = node.inputs[-1], inputs[-1]
     assert scales is not None
     assert narrow is not None
@@ -176,7 +176,7 @@ def _blocks(node: Node, inputs: list[Value | None], room: LargePages, narrows: b
 
 
 def _widened(value: Value, halved: Value) -> Value:
-    """A value in the model's dtype: a constant as it was."""
+    """Returns a value in the model's dtype. A constant is not rounded."""
     return value if value.node.op == "const" else _cast(halved, value.dtype)
 
 

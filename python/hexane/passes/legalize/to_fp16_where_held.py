@@ -1,4 +1,4 @@
-"""Stores a network of the host in fp16, but for what fp16 does not hold."""
+"""Stores a network for the host in fp16, except for ops that overflow fp16 or lose digits in it."""
 
 from hexane.graph import Graph
 from hexane.passes.legalize.fp32_powers import fp32_powers
@@ -7,14 +7,14 @@ from hexane.targets import Target
 from hexane.validate.small_constants import loses_digits
 from hexane.validate.wide_values import wide_readers
 
-SCALES = ("mul", "real_div", "batch_norm")  # ops whose constants are factors; others keep their scales in fp32 anyway
+SCALES = ("mul", "real_div", "batch_norm")  # ops whose constants are factors; scales of other ops stay fp32 anyway
 
 
 def to_fp16_where_held(graph: Graph, target: Target) -> Graph:
     """mul(mul(%x, 1e6), 1e-6)  ->  cast(mul(mul(cast(%x) : fp32, 1e6), 1e-6)) : fp16
 
-    As to_fp16. Ops stay in the model's dtype if fp16 does not hold their constants, or their results overflow. So do
-    the readers of such results, and squares, exponentials and sums up to the division that scales them back.
+    Like to_fp16. Ops stay in the model's dtype if fp16 cannot hold their constants or their results. So do the readers
+    of such results, and squares, exponentials and sums up to the division that scales them back.
     """
     wide = wide_readers(graph.nodes, lambda node: True, graph.use_counts()).keys()
     lossy = {id(node) for node in graph.nodes if node.op in SCALES and loses_digits(node)}

@@ -1,4 +1,4 @@
-"""Multiplies in bf16."""
+"""Computes matrix products, convolutions and attention with operands in bf16."""
 
 from collections.abc import Callable, Collection
 from math import prod
@@ -11,15 +11,15 @@ from hexane.ops.records.bf16_product import BF16_ATTENTION, BF16_CONV, BF16_MATM
 from hexane.targets import Target
 
 ATTENTION = "scaled_dot_product_attention"
-_PRODUCTS = {  # what they become
+_PRODUCTS = {  # each op and its form in bf16
     "cpu.matmul": BF16_MATMUL,
     "cpu.conv": BF16_CONV,
     ATTENTION: BF16_ATTENTION,
 }
 
-_READERS = (BF16_MATMUL, BF16_CONV)  # of bf16
+_READERS = (BF16_MATMUL, BF16_CONV)  # ops that read bf16
 
-FEW_ROWS = 3  # which a matrix that is computed meets: to pack it costs more than that gains
+FEW_ROWS = 3  # a computed matrix that is multiplied by so few rows costs more to pack than bf16 saves
 PANEL = 16  # columns of a tile
 LEAST_QUERIES, LEAST_KEYS = 64, 192  # of attention: with fewer, packing and softmax take most of the time
 
@@ -30,18 +30,18 @@ def use_bf16(graph: Graph, target: Target) -> Graph:
     scaled_dot_product_attention(%q, %k, %v)  ->  cpu.bf16_scaled_dot_product_attention(%q, %k, %v)
     cpu.matmul(%x, %y) : bf16  ->  cast(cpu.bf16_matmul(cast(%x) : fp32, %y)) : bf16
 
-    Both operands are rounded to bf16, x as the kernel reads it; sums, bias, epilogue and result are in fp32. Constant
-    weights are rounded here. Depthwise convolutions, convolutions with narrow groups, and products of a few rows with a
-    computed matrix stay in fp32. So does attention of less than 64 queries or 192 keys. A result that such products
-    read as x, and nothing else, is rounded to bf16 where it is stored, not where it is read: `narrow`. The bits are the
-    same.
+    Both operands are rounded to bf16; the kernel rounds x as it reads it. Sums, bias, epilogue and result are in fp32.
+    Constant weights are rounded at compile time. Depthwise convolutions, convolutions with narrow groups, and products
+    of a few rows with a computed matrix stay in fp32. So does attention with less than 64 queries or 192 keys. A result
+    that only such products read, as x, is rounded to bf16 when it is stored instead of when it is read: `narrow`. This
+    changes no bit of a result.
     """
 
     return _in_bf16(graph, bf16_products(graph))
 
 
 def use_bf16_in(numbers: Collection[int]) -> Callable[[Graph, Target], Graph]:
-    """The pass, but for some products alone, by their numbers in `bf16_products`."""
+    """Returns the pass for some products only. numbers: their positions in `bf16_products`."""
 
     def use_bf16(graph: Graph, target: Target) -> Graph:
         products = bf16_products(graph)
@@ -51,7 +51,7 @@ def use_bf16_in(numbers: Collection[int]) -> Callable[[Graph, Target], Graph]:
 
 
 def bf16_products(graph: Graph) -> list[Node]:
-    """The products that the pass takes, in the order of the graph."""
+    """Returns the products that the pass rewrites, in the order of the graph."""
     return [node for node in graph.nodes if node.op in _PRODUCTS and _is_taken(node)]
 
 
@@ -75,8 +75,8 @@ def _stored_in_bf16(graph: Graph) -> Graph:
     """cpu.bf16_matmul(cpu.bf16_matmul(%x, %y), %z)  ->  cpu.bf16_matmul(cpu.bf16_matmul(%x, %y) {narrow}, %z)
     cpu.bf16_matmul(cast(%x : bf16) : fp32, %y)  ->  cpu.bf16_matmul(%x, %y)
 
-    A product that adds a residual keeps fp32, which is the dtype of its residual. So does one that reads bf16: no
-    kernel has both.
+    A product that adds a residual stays fp32, the dtype of its residual. So does a product that reads bf16, because no
+    kernel both reads and writes bf16.
     """
     counts = graph.use_counts()
 

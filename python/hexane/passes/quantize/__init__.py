@@ -1,1 +1,1 @@
-"""Finds the integer arithmetic between pairs of dequantize and quantize."""
+"""Replaces float ops between dequantize and quantize by integer arithmetic."""

@@ -1,4 +1,4 @@
-"""Leaves weights that no kernel reads in few bits so, and decodes them in each call."""
+"""Keeps weights encoded that no kernel can read encoded, and decodes them in each call."""
 
 import numpy as np
 
@@ -26,8 +26,8 @@ from hexane.targets import Target
 def decode_in_calls(graph: Graph, target: Target) -> Graph:
     """conv_transpose(%x, dequantize(const, const))  ->  conv_transpose(%x, cpu.decode(const, const))
 
-    For convolutions whose weight keep_encoded and keep_encoded_fp16 leave, if decodes_in_calls allows it; on the same
-    terms.
+    Applies to convolutions whose weights keep_encoded and keep_encoded_fp16 do not keep encoded, if decodes_in_calls is
+    true of them. The other conditions are those of keep_encoded.
     """
     return _in_calls(graph, rounds=False)
 
@@ -35,13 +35,13 @@ def decode_in_calls(graph: Graph, target: Target) -> Graph:
 def decode_in_calls_halves(graph: Graph, target: Target) -> Graph:
     """conv_transpose(%x, dequantize(const, const))  ->  conv_transpose(%x, cpu.decode(const, const))
 
-    Like decode_in_calls, for a network that becomes fp16, on the terms of keep_encoded_halves.
+    Like decode_in_calls, for a network that becomes fp16, under the conditions of keep_encoded_halves.
     """
     return _in_calls(graph, rounds=True)
 
 
 def _in_calls(graph: Graph, rounds: bool) -> Graph:
-    """rounds: whether weights in fp32 become fp16."""
+    """Rewrites the weights of convolutions. rounds: whether fp32 weights are rounded to fp16."""
     readers = graph.users()
     known: dict[Value, tuple[Value, str] | None] = {}
     decisions: list[Decision] = []
@@ -71,8 +71,8 @@ def _in_calls(graph: Graph, rounds: bool) -> Graph:
 
 
 def _decoded(weight: Value, dtype: DType, rounds: bool) -> Value | None:
-    """The same numbers in this dtype, of an encoded constant whose scales or tables belong to the indices of one axis.
-    rounds: whether they become fp16."""
+    """Returns a decode op that gives the weight's numbers in this dtype, or None. The scales or tables of the weight
+    must vary along one axis only. rounds: whether the numbers are rounded to fp16."""
     axis = _axis_of_numbers(weight.node)
     others = [i for i in range(weight.type.rank) if i != axis]
     turned = weight if axis == 0 else moved(apply(OPS["transpose"], [weight], {"perm": (axis, *others)})[0].node)
@@ -88,7 +88,7 @@ def _decoded(weight: Value, dtype: DType, rounds: bool) -> Value | None:
 
 
 def _axis_of_numbers(weight: Node) -> int:
-    """The axis with most scales or tables."""
+    """Returns the axis along which the weight has most scales or tables."""
     numbers = weight.inputs[1]
     assert numbers is not None
     if weight.op == "dequantize":
@@ -102,8 +102,8 @@ def _axis_of_numbers(weight: Node) -> int:
 
 
 def _in_terms(weight: Value) -> Stored | None:
-    """The encoding of integers in blocks (out, rest..), if the blocks divide only the outermost of the remaining
-    axes."""
+    """Returns the stored form of integers in blocks (out, rest..), or None unless blocks split only the output axis and
+    the outermost of the remaining axes."""
     integers, scales = (None if v is None else v.node.data for v in weight.node.inputs)
     assert integers is not None
     assert scales is not None

@@ -1,4 +1,4 @@
-"""Computes with quantised tensors as integers, where a model writes them as floats between dequantize and quantize."""
+"""Replaces float ops on quantised tensors, written between dequantize and quantize, by integer ops."""
 
 from math import prod
 
@@ -25,12 +25,12 @@ _SAME_SCALE = 2.0**-22  # two scales that differ by rounding only
 def fold_qdq(graph: Graph, target: Target) -> Graph:
     """quantize(relu(conv(dequantize(%x), dequantize(%w), %b)))  ->  quantized_conv(%x, %w, %s, %b) {dtype=int8, ..}
 
-    Convolutions, matrix products, sums and means. Activations are 8-bit integers of one scale, weights also of one for
-    each output channel; sums may not overflow int32. A product gives fp32 if no quantize with one constant scale
-    follows it, or if its result has another reader. A transposed convolution of constant weights becomes one of stride
-    1 whose channels are neighbours of the result, unless that takes more than four times the products. An int32 product
-    that is cast and scaled (dynamic quantisation) becomes one op, too. A mean is one of integers, rounded once. A
-    dequantize that still has a reader stays; a dequantize of constants is folded then.
+    Applies to convolutions, matrix products, sums and means. Activations are 8-bit integers with one scale. Weights may
+    also have one scale per output channel. Sums must not overflow int32. A product gives fp32 if no quantize with one
+    constant scale follows it, or if its result has another reader. A transposed convolution with constant weights
+    becomes a convolution of stride 1 whose channels are then interleaved, unless that needs more than four times the
+    multiplications. An int32 product that is cast and scaled (dynamic quantisation) becomes one op. A mean is computed
+    in integers and rounded once. A dequantize with other readers is kept, a dequantize of constants is then folded.
     """
     return _stored(_products(graph))
 
@@ -90,12 +90,12 @@ def _bytes(x: Quantized) -> bool:
 
 
 def _terms(node: Node, weight: Value) -> int:
-    """How many products are added up for one element."""
+    """Returns the number of products in the sum for one element."""
     return prod(weight.shape[1:]) if node.op == "conv" else weight.shape[-1 if node.attrs["transpose_y"] else -2]
 
 
 def _largest(weight: Quantized) -> int:
-    """The largest magnitude of weight - zero."""
+    """Returns the largest magnitude of weight - zero, or 255 if the weight is not constant."""
     data, zero = known(weight.value), 0 if weight.zero is None else known(weight.zero)
     if data is None or zero is None or not weight.single or not data.size:
         return 255
@@ -103,7 +103,7 @@ def _largest(weight: Quantized) -> int:
 
 
 def _bias(bias: Value | None, scale: Value, room: int) -> Value | None:
-    """The int32 integers of a bias whose scale is the product's, if they fit; else its real numbers."""
+    """Returns the int32 integers of a bias if its scale is the product's and they fit, else the bias as it is."""
     quantized = dequantized(bias)
     if quantized is None or quantized.value.dtype is not INT32 or quantized.zero is not None:
         return bias
@@ -115,7 +115,7 @@ def _bias(bias: Value | None, scale: Value, room: int) -> Value | None:
 
 
 def _rescaled(m: Found) -> tuple[Value, ...] | None:
-    """mul(cast(an int32 product), %scale) as a product in fp32."""
+    """Rewrites mul(cast(an int32 product), %scale) as a product with fp32 results."""
     product, scale = made_by(m["product"], *PRODUCTS), m["scale"]
     if product is None or m["cast"].dtype is not FP32 or product.attrs["dtype"] is not INT32:
         return None
@@ -163,7 +163,7 @@ def _stored(graph: Graph) -> Graph:
 
 
 def _requantised(maker: Node, slots: list[EpilogueSlot], to: Grid, node: Node) -> tuple[Value, ...] | None:
-    """The maker with 8-bit results, if it can have them."""
+    """Returns the maker's form with 8-bit results, or None if it has none."""
     if len(slots) > MAX_SLOTS:
         return None
     attrs: dict[str, object] = {"dtype": node.types[0].dtype, "output_zero": to.zero, "epilogue": tuple(slots)}
@@ -196,9 +196,11 @@ def _mean(maker: Node, attrs: dict[str, object], to: Grid, sources: tuple[str, .
 
 
 def _undivided(maker: Node, slots: list[EpilogueSlot]) -> tuple[list[Value | None], float]:
-    """The product's operands with the scale of its weights alone, and the scale of x, which no rounding has met then.
+    """Returns the product's operands without the scale of x, and that scale. So no rounded product of two scales is
+    used.
 
-    The sums are in steps of x's scale, so the bias and the epilogue must not depend on that scale.
+    The sums are then in units of x's scale, so the bias and the epilogue must not depend on that scale. Otherwise the
+    operands stay unchanged and the scale is 1.
     """
     inputs = list(maker.inputs)
     product = made_by(inputs[2], "mul")

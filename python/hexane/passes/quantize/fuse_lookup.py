@@ -1,4 +1,4 @@
-"""Computes functions of one byte once, for all 256 of them."""
+"""Replaces elementwise functions of an 8-bit tensor by a table of 256 results."""
 
 import numpy as np
 
@@ -14,9 +14,9 @@ MAX_NODES = 32
 def fuse_lookup(graph: Graph, target: Target) -> Graph:
     """quantize(sigmoid(dequantize(%x, 0.1)), 0.05)  ->  lookup(%x, const uint8[256])
 
-    Replaces elementwise ops between a dequantize and a quantize of 8-bit integers by a table; other operands are
-    constants of one element. The result is x itself if every integer maps to itself, and clip(x) if the ops only limit
-    it. Scales and zero points are constants.
+    Replaces elementwise ops between a dequantize and a quantize of 8-bit integers by a table. Their other operands must
+    be constants with one element, and scales and zero points must be constant. The result is x itself if the table is
+    the identity, and clip(x) if it only clips.
     """
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
@@ -33,7 +33,7 @@ def fuse_lookup(graph: Graph, target: Target) -> Graph:
 
 
 def _cone(root: Value) -> tuple[Value, list[Node]] | None:
-    """The one 8-bit value that an elementwise computation depends on, and its nodes, operands first."""
+    """Returns the one 8-bit value that an elementwise computation depends on, and its nodes in topological order."""
     source: Value | None = None
     order: list[Node] = []
     seen: set[Node] = set()
@@ -67,14 +67,14 @@ def _cone(root: Value) -> tuple[Value, list[Node]] | None:
 def _elementwise(node: Node) -> bool:
     """True if each element of the result depends on one element of each operand."""
     if node.op in LEAVES or (node.op in ("quantize", "quantized_add") and node.types[0].dtype in BYTES):
-        return False  # a quantize that is left here depends on more than one byte
+        return False  # the pass has kept this op: it depends on more than one byte
     if node.op == "lookup":
         return known(node.inputs[1]) is not None
     return node.op == "dequantize" or OPS[node.op].elementwise
 
 
 def _table(source: Value, nodes: list[Node]) -> Array:
-    """The result of the last node for each byte."""
+    """Returns the result of the last node for each byte."""
     by_value: dict[Value, Array] = {source: np.arange(256, dtype=np.uint8).view(source.dtype.numpy)}
     for node in nodes:
         if node.op == "const":

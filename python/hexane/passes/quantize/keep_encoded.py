@@ -1,4 +1,4 @@
-"""Leaves the weights of matrix products, convolutions and embeddings in the few bits in which they are stored."""
+"""Keeps the weights of matrix products, convolutions and embeddings in their stored encoding."""
 
 from collections.abc import Callable
 
@@ -36,9 +36,9 @@ from hexane.targets import Target
 def keep_encoded_halves(graph: Graph, target: Target) -> Graph:
     """conv(%x, dequantize(const : int8[96, 64, 3, 3], const))  ->  cpu.encoded_conv(%x, const, const, none)
 
-    Like keep_encoded, for a network that becomes fp16; each decoded number is rounded to fp16. Not if a number may be
-    beyond fp16: a decoded weight would clamp it to the largest fp16. Not for rows of an embedding if fp16 does not hold
-    their scales, since these would be rounded first.
+    Like keep_encoded, for a network that becomes fp16: each decoded number is rounded to fp16. Skips a weight with a
+    number that overflows fp16, because a decoded weight would clamp it to the largest fp16. Skips rows of an embedding
+    if fp16 does not hold their scales exactly, because the scales would be rounded first.
     """
     return _kept(graph, fits_rounded, ("conv", "gather", "linear", "matmul"), rounds=True)
 
@@ -46,8 +46,8 @@ def keep_encoded_halves(graph: Graph, target: Target) -> Graph:
 def keep_encoded_fp16(graph: Graph, target: Target) -> Graph:
     """linear(%x : fp16, dequantize(const, const) : fp16)  ->  cpu.encoded_matmul(%x, const, const, none) : fp16
 
-    Like keep_encoded_halves, for weights that the model has in fp16 or casts to fp16. Requires that fp16 holds the
-    scales of integers, or that these are decoded in fp32 first, as the kernels do.
+    Like keep_encoded_halves, for weights that are fp16 in the model or cast to fp16. Requires that fp16 holds the
+    scales of integers exactly, or that the model decodes them in fp32 first, as the kernels do.
     """
     return _kept(graph, fits_rounded, ("conv", "gather", "linear", "matmul"), FP16, rounds=True)
 
@@ -58,10 +58,10 @@ def keep_encoded(graph: Graph, target: Target) -> Graph:
     conv(%x, dequantize(const : int8[96, 64, 3, 3], const))  ->  cpu.encoded_conv(%x, const, const, none)
     gather(decode_blocks(%x, %s), %i)             ->  decode_blocks(gather(%x, %i), gather(%s, %i))
 
-    For fp32 products, convolutions with one group, and embedding rows. The weight has at least LEAST_NUMBERS numbers,
-    as integers with scales or as palette indices, in a form that the kernels read. Not where x comes of integers, since
-    such a product may be one of integers, nor where the columns are scaled by constants next, since these go into whole
-    weights.
+    Applies to fp32 products, convolutions with one group, and embedding rows. The weight must have at least
+    LEAST_NUMBERS numbers, as integers with scales or as palette indices, in a form that the kernels read. Skipped if x
+    is dequantised, because the product may become an integer product. Also skipped if constants scale the result's
+    columns next, because another pass multiplies them into decoded weights.
     """
     return _kept(graph, lambda encoding, _: encoding.numbers.ndim == 2, ("conv", "gather", "linear", "matmul"))
 
@@ -69,8 +69,8 @@ def keep_encoded(graph: Graph, target: Target) -> Graph:
 def keep_encoded_vectors(graph: Graph, target: Target) -> Graph:
     """linear(%x, decode_vectors(const, const), %b)  ->  cpu.encoded_matmul(%x, const, const, %b) {bits=4, palette=True}
 
-    Like keep_encoded, for indices that each name 2 or 4 numbers: neighbouring columns of a product, or output channels
-    of a convolution.
+    Like keep_encoded, for vector palettes, in which each index stands for 2 or 4 numbers: adjacent columns of a
+    product, or adjacent output channels of a convolution.
     """
     return _kept(graph, lambda encoding, _: encoding.numbers.ndim == 3, ("conv", "linear", "matmul"))
 
@@ -78,9 +78,9 @@ def keep_encoded_vectors(graph: Graph, target: Target) -> Graph:
 def keep_encoded_rows(graph: Graph, target: Target) -> Graph:
     """matmul(%g, dequantize(const, const))  ->  cpu.encoded_rows_matmul(%g, const, const, none)
 
-    Like keep_encoded, for an fp32 product with rows of a weight that are its terms: the gradient of a linear layer. The
-    weight lies in memory once for both products. Not if its transposed constant can be stored and no product reads it
-    as it is: that one's kernel is faster.
+    Like keep_encoded, for an fp32 product that sums over the rows of the stored weight: the gradient of a linear layer.
+    The weight is stored once for both products. Skipped if the transposed weight can be stored and no other product
+    reads the weight untransposed, because the kernel for the transposed form is faster.
     """
     as_columns = {
         encoding
@@ -118,7 +118,7 @@ def keep_encoded_rows(graph: Graph, target: Target) -> Graph:
 
 
 def _encoded_weight(value: Value | None) -> Value | None:
-    """The encoded constant that this fp32 matrix is."""
+    """Returns the encoded constant behind this fp32 matrix, or None."""
     return None if value is None or not _is_weight(value, FP32) else encoded(value)
 
 
@@ -129,8 +129,8 @@ def _is_stored(weight: Value | None) -> bool:
 def _kept(
     graph: Graph, fits: Callable[[Stored, DType], bool], ops: tuple[str, ...], dtype: DType = FP32, rounds: bool = False
 ) -> Graph:
-    """For weights in this dtype. fits: tests an encoding, given the dtype in which it is decoded. rounds: decoded
-    numbers are rounded to fp16."""
+    """Rewrites ops whose weights have this dtype. fits: tests an encoding, given the dtype in which it is decoded.
+    rounds: decoded numbers are rounded to fp16."""
     readers = graph.users()
     stored: dict[Value, Stored | None] = {}
     decisions: list[Decision] = []
@@ -195,7 +195,7 @@ def _is_weight(value: Value, dtype: DType, of_pixels: bool = False) -> bool:
 
 
 def _in_rows(value: Value, rows: bool) -> Value | None:
-    """The encoded constant whose rows are columns of the product, if the value is one, or its elements moved."""
+    """Returns the encoded constant with one row per column of the product, moving its elements if needed, or None."""
     result = encoded(value)
     if result is None or rows:
         return result
@@ -203,7 +203,8 @@ def _in_rows(value: Value, rows: bool) -> Value | None:
 
 
 def _of_windows(conv: Node, weight: Value) -> Value | None:
-    """The encoded weight (out, kernel.., in) of a convolution, or (out, in) of one that multiplies each pixel alone."""
+    """Returns a convolution's encoded weight as (out, kernel.., in), or as (out, in) for a kernel of one tap, or
+    None."""
     encoded_weight = encoded(weight) if can_be_encoded(conv) else None
     if encoded_weight is None:
         return None
@@ -214,8 +215,8 @@ def _of_windows(conv: Node, weight: Value) -> Value | None:
 
 
 def _rows_fit(table: Node) -> bool:
-    """True if rows decoded in fp16 have the same bits as the decoded table: a product of integer and scale is rounded
-    once, and a palette entry is the number itself."""
+    """True if rows decoded in fp16 have the same bits as the decoded table: integer * scale is rounded once, or the
+    numbers are palette entries."""
     scales = table.inputs[1]
     if table.op not in ("dequantize", "decode_blocks"):
         return True
@@ -231,7 +232,8 @@ def _name_entries(indices: Value, entries: int) -> bool:
 
 
 def _rows(weight: Value, ids: Value, node: Node) -> Value | None:
-    """These rows of an encoded table, decoded after they are found."""
+    """Returns these rows of an encoded table, gathered first and then decoded, or None if the encoding prevents
+    that."""
 
     def make(op: str, *operands: Value, **attrs: AttrValue) -> Value:
         return apply(OPS[op], operands, attrs, node.sources)[0]

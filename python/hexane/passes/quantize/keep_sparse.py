@@ -1,4 +1,4 @@
-"""Leaves out the zeros of pruned weights."""
+"""Stores pruned weights without their zeros."""
 
 from weakref import WeakKeyDictionary
 
@@ -12,16 +12,16 @@ from hexane.ops import OPS, apply
 from hexane.ops.records.sparse_product import END, SPARSE_CONV, SPARSE_MATMUL, is_multiplied_without_zeros, sparse
 from hexane.targets import Target
 
-LEAST_ZEROS = 0.5  # from here on one row takes no longer than with whole weights (benchmarks/test_sparse_products.py)
+LEAST_ZEROS = 0.5  # with more, one row is as fast as with dense weights (benchmarks/test_sparse_products.py)
 
 
 def keep_sparse(graph: Graph, target: Target) -> Graph:
     """matmul(%x, const : fp32[512, 256], %b) {transpose_y=True}  ->  cpu.sparse_matmul(%x, const, const, %b)
     conv(%x, const : fp32[96, 64, 3, 3], %b)  ->  cpu.sparse_conv(%x, const, const, %b)
 
-    For fp32 products with a constant matrix, and convolutions with one group over one or two axes. The weight has at
-    least LEAST_NUMBERS numbers, and a share of at least LEAST_ZEROS are 0. Not where something else reads the weight
-    too: it would be stored twice.
+    Applies to fp32 products with a constant matrix, and to convolutions with one group over one or two axes. The weight
+    must have at least LEAST_NUMBERS numbers, of which a share of at least LEAST_ZEROS are 0. Skipped if another op
+    reads the weight too, because it would be stored twice.
     """
     readers = graph.users()
     stored: dict[tuple[Value, bool], tuple[Value, Value] | None] = {}

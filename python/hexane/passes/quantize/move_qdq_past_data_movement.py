@@ -1,4 +1,4 @@
-"""Brings quantised tensors to where they are computed with: past the ops that only move elements."""
+"""Moves quantize and dequantize past ops that only move elements, next to the ops that compute with them."""
 
 from collections.abc import Mapping
 
@@ -16,10 +16,10 @@ _MAX_CHAIN = 16
 def move_qdq_past_data_movement(graph: Graph, target: Target) -> Graph:
     """max_pool(dequantize(%x, %s))  ->  dequantize(max_pool(%x), %s)
 
-    Likewise for other ops that only move elements, and for concatenations of tensors with one scale. In the other
-    direction quantize(concat(%x, %y), %s) becomes concat(quantize(%x, %s), quantize(%y, %s)) if the moved ops have no
-    other reader. The scale is one for the tensor, or belongs to an axis that a transpose takes along; for max_pool it
-    is a constant above 0. A dequantize that has another reader stays for it.
+    Applies to ops that only move elements, and to concatenations of tensors with one scale. In the other direction,
+    quantize(concat(%x, %y), %s) becomes concat(quantize(%x, %s), quantize(%y, %s)) if the moved ops have no other
+    reader. There is one scale per tensor, or one per index of an axis that a transpose moves. For max_pool the scale is
+    a positive constant. A dequantize with another reader is kept for that reader.
     """
     graph = graph.rewrite(_sunk, _MOVING)
     counts = graph.use_counts()
@@ -40,7 +40,7 @@ def _raised(
     counts: Mapping[Value, int],
     left: int,
 ) -> Value:
-    """The quantised form of `new`. `old` is the same value in the graph whose readers are counted."""
+    """Returns `new` quantised. old: the same value in the original graph, whose readers are counted."""
     assert old is not None
     assert new is not None
     if left == 0 or counts[old] != 1 or not _rises(old) or (_picks(old) and grid(inputs[1], inputs[2]) is None):
@@ -52,13 +52,13 @@ def _raised(
 
 
 def _moved(node: Node) -> list[int]:
-    """The inputs that all elements of the one result come from."""
+    """Returns the positions of the inputs whose elements the op moves into its only result."""
     if node.op not in _MOVING:
         return []
     return [0] if OPS[node.op].picks else moved_inputs(OPS[node.op], len(node.inputs))
 
 
-# Not where others are among them, or they are read as another dtype.
+# Excludes ops that fill in other elements or reinterpret the dtype.
 _MOVING = {
     name
     for name, op in OPS.items()
@@ -67,7 +67,7 @@ _MOVING = {
 
 
 def _rises(value: Value | None) -> bool:
-    """True if quantising its operands instead is no more work."""
+    """True if quantising the operands instead of the value is no more work."""
     if value is None:
         return False
     operands = [value.node.inputs[i] for i in _moved(value.node)]

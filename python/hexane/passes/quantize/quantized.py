@@ -1,4 +1,4 @@
-"""The integers of a quantised value, and their grid: scale, zero point and axis."""
+"""Finds the integers of a quantised value, with their scale, zero point and axis."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from hexane.ops.records.quant import BYTES
 
 
 class Grid(NamedTuple):
-    """One scale and zero point, both known: real numbers are (q - zero) * scale."""
+    """One known scale and zero point: the real numbers are (q - zero) * scale."""
 
     scale: float
     zero: int
@@ -24,20 +24,20 @@ class Quantized(NamedTuple):
     scale: Value
     zero: Value | None
     axis: int
-    real: DType  # of the numbers it stands for
+    real: DType  # dtype of the real numbers
 
     @property
     def single(self) -> bool:
         return self.scale.type.rank == 0
 
     def same_grid(self, other: "Quantized") -> bool:
-        """True if equal integers mean equal numbers in both. Constants are one value if their bits are equal."""
+        """True if equal integers mean equal real numbers in both. Constants with equal bits are the same value."""
         same = self.value.dtype is other.value.dtype and self.real is other.real and self.scale == other.scale
         return same and self.zero == other.zero and self.single and other.single
 
     @property
     def grid(self) -> Grid | None:
-        """The grid of 8-bit integers of one constant, positive scale."""
+        """The grid of 8-bit integers with one constant, positive scale, or None."""
         return grid(self.scale, self.zero) if self.value.dtype in BYTES and self.real is FP32 else None
 
 
@@ -49,14 +49,14 @@ def dequantized(value: Value | None) -> Quantized | None:
 
 
 def grid(scale: Value | None, zero: Value | None) -> Grid | None:
-    """The grid of one constant, positive scale; None for others."""
+    """Returns the grid if the scale is one constant, positive number, else None."""
     step, offset = known(scale), 0 if zero is None else known(zero)
     if step is None or offset is None or np.ndim(step) or np.ndim(offset):
         return None
-    # Beyond these, products and quotients of integers and the scale might overflow or lose digits.
+    # Outside this range, integer * scale or number / scale might overflow or lose digits.
     return Grid(float(step), int(offset)) if 1e-30 < float(step) < 1e30 else None
 
 
 def known(value: Value | None) -> Array | None:
-    """The array of a constant."""
+    """Returns the array of a constant, or None for other values."""
     return None if value is None or value.node.op != "const" else value.node.data

@@ -1,4 +1,4 @@
-"""The weights that a model stores in few bits, as kernels read them."""
+"""Converts a model's encoded weights to the form that kernels read."""
 
 from math import prod
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from hexane.ops.float_tables import with_float_tables
 from hexane.ops.records.encoded_product import LONG_TABLE, SHORT_TABLE, VECTORS, table_columns
 from hexane.ops.records.quant import BYTES
 
-_BEYOND_HALVES = 65520.0  # half way from the largest number of fp16 to infinity
+_BEYOND_HALVES = 65520.0  # from here on numbers round to infinity in fp16
 _SCALES = ("mul", "sub", "real_div", "batch_norm")
 
 
@@ -28,14 +28,14 @@ class Stored(NamedTuple):
 
 
 def comes_of_integers(x: Value) -> bool:
-    """True if a product of x may become an integer product."""
+    """True if a product of x may become an integer product: x is dequantised, perhaps moved."""
     while x.node.op in MOVES and x.node.inputs[0] is not None:
         x = x.node.inputs[0]
     return x.node.op == "dequantize"
 
 
 def scales_follow(product: Value, readers: "dict[Value, list[Node]]") -> bool:
-    """True if its only reader scales the columns by constants; additions of constants may come first."""
+    """True if the result's only reader scales its columns by constants. Additions of constants may come in between."""
     while len(users := readers.get(product, [])) == 1:
         (node,) = users
         others = [v for v in node.inputs if v is not None and v != product]
@@ -50,8 +50,8 @@ def scales_follow(product: Value, readers: "dict[Value, list[Node]]") -> bool:
 
 
 def encoded(value: Value) -> Value | None:
-    """The encoded constant that the value is, if its elements are one's, moved or not, or cast where that leaves it
-    encoded."""
+    """Returns the encoded constant that the value equals, or None. Moves of its elements are applied to it, and so are
+    casts that an encoded constant can represent."""
     node = value.node
     if is_encoded(node):
         return with_float_tables(value)
@@ -64,7 +64,8 @@ def encoded(value: Value) -> Value | None:
 
 
 def before_rounding(value: Value) -> Value:
-    """The fp32 source of an fp16 value made by a cast and perhaps moved; any other value is returned unchanged."""
+    """Returns the fp32 source of an fp16 value made by a cast and perhaps moved then. Returns other values
+    unchanged."""
     node = value.node
     source = node.inputs[0] if node.op in (*MOVES, "cast") else None
     if source is None or value.dtype is not FP16:
@@ -76,14 +77,15 @@ def before_rounding(value: Value) -> Value:
 
 
 def fits_rounded(stored: Stored, dtype: DType) -> bool:
-    """True if kernels that round to fp32 and then to fp16 give this weight's numbers, rounded to fp16. fp32 holds every
-    product of an integer with a scale in fp16, and a weight in fp32 is rounded twice as well."""
+    """True if kernels that decode in fp32 and then round to fp16 give this weight's fp16 numbers. For fp16 scales they
+    do, since fp32 holds every product of an integer and an fp16 scale. An fp32 weight is rounded twice in the model
+    too."""
     return fits_halves(stored) and (dtype is FP32 or stored.palette or held(stored.numbers))
 
 
 def _cast(weight: Value, dtype: DType) -> Value | None:
-    """A palette with its entries cast; integers to fp16 where it holds their scales, so that products are rounded
-    once. None for a weight in fp16 that is cast to fp32."""
+    """Returns the encoded weight cast to another dtype: a palette with its entries cast, or integers whose scales fp16
+    holds exactly, so that products are rounded once. Returns None for integers cast from fp16 to fp32."""
     node, floats = weight.node, (FP16, FP32)
     if weight.dtype is dtype or weight.dtype not in floats or dtype not in floats:
         return weight if weight.dtype is dtype else None
@@ -102,7 +104,8 @@ def _cast(weight: Value, dtype: DType) -> Value | None:
 
 
 def stored_rows(weight: Value) -> Stored | None:
-    """The stored form of a weight (out, in), or (out, kernel.., in) with all axes but the first merged."""
+    """Returns the stored form of a weight (out, in), or (out, kernel.., in) with all axes but the first merged, or None
+    if the kernels have no such form."""
     first, second, *more = (None if v is None else v.node.data for v in weight.node.inputs)
     assert first is not None
     assert second is not None
@@ -135,12 +138,13 @@ def stored_rows(weight: Value) -> Stored | None:
 
 
 def fits_halves(stored: Stored) -> bool:
-    """True if all its numbers are within fp16."""
+    """True if none of the weight's numbers overflows fp16."""
     return within_halves(stored.numbers, 0 if stored.palette else stored.bits)
 
 
 def within_halves(numbers: Array, bits: int) -> bool:
-    """True if all table entries, or all products of scales and integers with this many bits, are within fp16."""
+    """True if all table entries, or all products of the scales and integers with this many bits, are within fp16. bits:
+    0 for a table."""
     most = float(np.abs(numbers).max(initial=0))
     return most * (1 << (bits - 1) if bits else 1) < _BEYOND_HALVES
 
@@ -152,7 +156,7 @@ def held(numbers: Array) -> bool:
 
 
 def _centred(integers: Array, zero: Array | None) -> Array | None:
-    """Less their zero points, if bytes hold that."""
+    """Returns the integers minus their zero points, or None if the differences do not fit int8."""
     if integers.dtype not in [d.numpy for d in BYTES]:
         return None
     wide = integers.astype(np.int16) - (np.int16(0) if zero is None else zero.astype(np.int16).reshape(-1, 1))
@@ -160,7 +164,7 @@ def _centred(integers: Array, zero: Array | None) -> Array | None:
 
 
 def of_integers(integers: Array, scales: Array) -> Stored:
-    """Stores integers (columns, terms) with scales (blocks, columns), in 4 bits if they fit, else in 8."""
+    """Stores integers (columns, terms) with scales (blocks, columns), in 4 bits if all integers fit, else in 8."""
     numbers = np.ascontiguousarray(scales, np.float32)
     block = integers.shape[1] // len(numbers)
     if integers.min() < -8 or integers.max() > 7 or (len(numbers) > 1 and block % 2):
@@ -181,7 +185,7 @@ def _indices(indices: Array, tables: Array) -> Stored | None:
 
 
 def _in_pairs(codes: Array) -> Array:
-    """Two codes of four bits in a byte, the first in its lower half."""
+    """Packs two 4-bit codes into a byte, the first in its lower half."""
     if codes.shape[1] % 2:
         codes = np.pad(codes, ((0, 0), (0, 1)))
     packed: Array = codes[:, 0::2] | codes[:, 1::2] << 4

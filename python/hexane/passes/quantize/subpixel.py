@@ -1,5 +1,5 @@
-"""Transposed convolutions of stride s as convolutions of stride 1 whose channels are s * s neighbours of the result.
-
+"""Rewrites transposed convolutions of stride s as convolutions of stride 1 with s * s channels per output channel.
+These channels are the s * s neighbouring pixels of the result:
 x: a b    channels:  a0 a1   b0 b1    interleaved:  a0 a1 b0 b1
                      a2 a3   b2 b3                  a2 a3 b2 b3
 """
@@ -19,8 +19,8 @@ from hexane.passes.fuse.fuse_transpose import transposed
 from hexane.passes.legalize.expand import kernel_ops
 from hexane.passes.quantize.quantized import dequantized, known
 
-# The largest ratio of multiplications to the node's own: weights that pad the kernel to a multiple of the stride are
-# multiplied too.
+# The largest ratio of the new multiplications to the node's own. The ratio grows because the kernel is padded with
+# zeros to a multiple of the stride.
 _MAX_GROWTH = 4
 
 
@@ -31,7 +31,7 @@ class _Window(NamedTuple):
     taps: int
     begin: int  # padding of the convolution
     end: int
-    cut: int  # elements of the convolution's first pixel that the node's pad crops
+    cut: int  # elements that the node's pad crops from the convolution's first pixel
     out: int
 
     @property
@@ -41,10 +41,10 @@ class _Window(NamedTuple):
 
 
 def convolution(node: Node, inputs: tuple[Value | None, ...]) -> Node | None:
-    """conv(dequantize(%x), dequantize(%w), %b) {layout=nhwc}, whose channels `interleaved` puts in their places.
+    """Returns conv(dequantize(%x), dequantize(%w), %b) {layout=nhwc}, whose result `interleaved` rearranges, or None.
 
-    For a conv_transpose without dilations of a quantised tensor and constant weights of one scale, or one for each
-    channel.
+    The node is a conv_transpose without dilations, of a quantised tensor and constant weights with one scale, or with
+    one scale per channel.
     """
     x, weight, bias = dequantized(inputs[0]), dequantized(inputs[1]), inputs[2]
     if x is None or weight is None or not x.single or x.real is not weight.real:
@@ -58,7 +58,7 @@ def convolution(node: Node, inputs: tuple[Value | None, ...]) -> Node | None:
     if grown or any(w.begin < 0 or w.end < 0 for w in windows) or set(node.attrs["dilations"]) != {1}:
         return None
     groups, outer = node.attrs["groups"], data.shape[1]
-    # The node's channel for each of the convolution's, which are (group, element.., channel of the group).
+    # For each channel of the convolution, in the order (group, element.., channel of the group), the node's channel.
     own = np.arange(groups * outer).reshape(groups, *[1] * len(windows), outer)
     channels = np.broadcast_to(own, (groups, *(w.stride for w in windows), outer)).reshape(-1)
     scale, each_zero = (v if v.ndim == 0 else np.tile(v, groups)[channels] for v in (scale, zero))
@@ -76,7 +76,7 @@ def convolution(node: Node, inputs: tuple[Value | None, ...]) -> Node | None:
 
 
 def interleaved(product: Value, node: Node) -> Value:
-    """The result of a conv_transpose from the result of its `convolution`."""
+    """Returns the result of a conv_transpose, rearranged from the result of its `convolution`."""
     windows = _windows(node)
     if len(windows) == 2:
         attrs = {
@@ -125,8 +125,8 @@ def _windows(node: Node) -> list[_Window]:
 
 
 def _turned(data: Array, zero: Array, groups: int, windows: list[_Window]) -> Array:
-    """Weights [C, O, kernel..] as [groups * elements * O, C / groups, taps..], last tap first; missing ones are real
-    0."""
+    """Returns weights [C, O, kernel..] as [groups * elements * O, C / groups, taps..], last tap first. Padded taps get
+    the zero point, which stands for 0."""
     inner, outer, *kernel = data.shape
     full = np.empty((inner, outer, *(w.taps * w.stride for w in windows)), data.dtype)
     full[...] = zero.reshape(-1, *[1] * len(windows))
@@ -140,12 +140,12 @@ def _turned(data: Array, zero: Array, groups: int, windows: list[_Window]) -> Ar
 
 
 def _real(operands: list[Value | None], real: DType, node: Node) -> Value:
-    """Not folded where they are constants: `fold_qdq` asks for the integers."""
+    """Returns a dequantize that is not folded even if its operands are constants: `fold_qdq` needs the integers."""
     return apply(OPS["dequantize"], operands, {"axis": 0, "dtype": real}, node.sources)[0]
 
 
 def _gathered(vector: Value | None, channels: Array, node: Node) -> Value | None:
-    """The elements of a vector at these indices; a quantised vector keeps its quantised form."""
+    """Returns the elements of a vector at these indices. A quantised vector stays quantised."""
     if vector is None or vector.type.rank == 0:
         return vector
     quantized = dequantized(vector)

@@ -1,4 +1,4 @@
-"""Quantised ops in the arithmetic of TFLite's kernels and of the devices that follow them."""
+"""Rewrites quantised ops in the integer arithmetic of TFLite's kernels, and of devices that follow TFLite."""
 
 from collections.abc import Callable, Sequence
 
@@ -24,16 +24,16 @@ _OPS = (*_NAMES, *(f"cpu.{name}" for name in _NAMES), "quantize")
 
 
 class _Refused(Exception):
-    """Why TFLite has no integer arithmetic for a node."""
+    """The reason why TFLite has no integer arithmetic for a node."""
 
 
 def use_q31(graph: Graph, target: Target) -> Graph:
     """quantized_conv(%x, %w, %scale, %bias) {output_scale=s, ..}  ->  q31_conv(%x, %w, %multiplier, %bias, _, _, %shift) {low=.., high=.., ..}
 
-    multiplier / 2^31 * 2^shift is scale / s, rounded as TFLite's converter rounds it; a bias of real numbers becomes
-    integers, and clamps of the epilogue bounds. Sums, products and means of windows between dequantize and quantize
-    become integers too. An op stays unchanged if TFLite has no integer arithmetic for it, or if its constants are
-    unknown before the model runs. The decisions name each such op and the reason.
+    multiplier / 2^31 * 2^shift is scale / s, rounded as in TFLite's converter. A bias of real numbers is converted to
+    integers, and the clamps of an epilogue become the bounds low and high. Sums, products and pooled means between
+    dequantize and quantize become integer ops too. An op is kept if TFLite has no integer arithmetic for it, or if its
+    constants are computed at run time. The decisions name each such op and the reason.
     """  # noqa: E501
     counts = graph.use_counts()
     kept: list[Decision] = []
@@ -59,7 +59,7 @@ def use_q31(graph: Graph, target: Target) -> Graph:
 
 
 def _exact(value: Value | None) -> Array:
-    """A constant, or products and quotients of constants, in doubles: as they were before fp32 rounded them."""
+    """Returns a constant, or a product or quotient of constants, in fp64, before any rounding to fp32."""
     node = None if value is None else value.node
     if node is not None and node.op in ("mul", "div") and node.types[0].dtype is FP32:
         first, second = (_exact(v) for v in node.inputs)
@@ -82,12 +82,12 @@ def _multiplier(real: float) -> tuple[int, int]:
 
 
 def _away(x: Array) -> Array:
-    """Rounded, halves away from 0."""
+    """Returns x rounded to integers, halves away from 0."""
     return np.sign(x) * np.floor(np.abs(x) + 0.5)
 
 
 def _bounds(slots: Sequence[EpilogueSlot], output_scale: float, zero: int) -> dict[str, int]:
-    """The least and largest integer that the clamps leave."""
+    """Returns the smallest and the largest integer that the clamps of the slots allow."""
     low, high = -np.inf, np.inf
     for slot in slots:
         if slot.op not in ("relu", "relu6", "clip"):
@@ -126,7 +126,7 @@ def _product(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...]:
 
 
 def _whole(bias: Value, scale: Array) -> Value:
-    """A bias of real numbers in steps of the product's scale."""
+    """Returns a bias of real numbers as integers in units of the product's scale."""
     steps = _away(_exact(bias) / scale)
     if np.abs(steps).max(initial=0) >= 2**31:
         raise _Refused("its bias has more steps than int32 holds")
@@ -149,7 +149,8 @@ def _sum(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...]:
 
 
 def _mean(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...]:
-    """The multiplier of the scales, divided by the count: with as many bits as that leaves room for."""
+    """Divides the multiplier of the scales by the count. The multiplier is shifted up first to keep as many bits as
+    possible."""
     x = inputs[0]
     assert x is not None
     a = node.attrs
@@ -162,7 +163,8 @@ def _mean(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...]:
 
 
 def _requantised(node: Node, inputs: tuple[Value | None, ...], counts: dict[Value, int]) -> tuple[Value, ...] | None:
-    """quantize(clip(mul(dequantize(%x), dequantize(%y)))), or of avg_pool(dequantize(%x)), as integers."""
+    """Rewrites quantize(clip(mul(dequantize(%x), dequantize(%y)))), or quantize(avg_pool(dequantize(%x))), in
+    integers."""
     to = grid(inputs[1], inputs[2]) if node.types[0].dtype in BYTES else None
     old, new = node.inputs[0], inputs[0]
     slots: list[EpilogueSlot] = []

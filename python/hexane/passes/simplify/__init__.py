@@ -1,1 +1,1 @@
-"""Makes a graph smaller without new kernels: cancels inverse ops, folds constants."""
+"""Simplifies a graph without new kernels: cancels inverse ops, folds constants."""

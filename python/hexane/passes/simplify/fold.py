@@ -1,4 +1,4 @@
-"""Computes at once what only depends on constants."""
+"""Computes nodes whose operands are all constants at compile time."""
 
 from hexane.graph import Graph, Node, Value
 from hexane.graph.decisions import Decision
@@ -12,8 +12,8 @@ __all__ = ["fold", "fold_node"]
 def fold(graph: Graph, target: Target) -> Graph:
     """add(const [1.0], const [2.0])  ->  const [3.0]
 
-    Nodes all of whose inputs are constants, unless the result is more than 64 MiB and outgrows them. For a chip weights
-    stay as they are stored: its layers read integers with a scale, and indices of a table.
+    Skips a node whose result has more than 64 MiB and is larger than its operands. For a chip, encoded weights are not
+    decoded: its layers read integers with a scale, and indices of a table.
     """
     chip = isinstance(target, Chip)
 

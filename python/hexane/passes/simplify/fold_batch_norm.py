@@ -1,4 +1,4 @@
-"""Folds batch normalisation, and other scales and shifts of channels, into the weights before it."""
+"""Multiplies batch norms, and other per-channel scales and shifts, into the weights of the op before them."""
 
 from hexane.graph import Graph, Node, Value
 from hexane.lowering.channel_scales import Affine, affine_of, float_product, scaled_operands
@@ -10,10 +10,11 @@ from hexane.targets import Chip, Target
 def fold_batch_norm(graph: Graph, target: Target) -> Graph:
     """batch_norm(conv(%x, %w, %b), %mean, %var, %gamma, %beta)  ->  conv(%x, %w * s, (%b - %mean) * s + %beta)
 
-    Where s = %gamma / sqrt(%var + epsilon) and all but %x are constants; likewise products and sums with one constant
-    for each channel (convolutions) or column (matmul). Nothing else may read the product. The weights become new
-    constants, a chain is computed in fp64 and rounded once; it stays where that overflows or loses more than fp32
-    rounding does. For a chip it stays too where fp16 keeps fewer digits of the new weights than of the old ones.
+    Here s = %gamma / sqrt(%var + epsilon), and all operands but %x are constants. Products and sums with one constant
+    per channel (convolutions) or column (matmul) are folded likewise. Nothing else may read the product. The new
+    weights of a whole chain are computed in fp64 and rounded once. A chain is kept if its weights overflow or lose more
+    digits than by rounding to fp32. For a chip it is also kept if fp16 holds fewer digits of the new weights than of
+    the old.
     """
     return _folded(graph, isinstance(target, Chip))
 
@@ -28,7 +29,7 @@ def fold_batch_norm_halves(graph: Graph, target: Target) -> Graph:
 
 
 def _folded(graph: Graph, in_halves: bool) -> Graph:
-    """in_halves: whether the weights are rounded to fp16 afterwards."""
+    """Folds scales and shifts into weights. in_halves: whether the weights are rounded to fp16 later."""
     counts = graph.use_counts()
     folded: dict[Value, tuple[Node, Affine]] = {}  # the folded product -> its old maker and the affine it absorbed
 

@@ -1,4 +1,4 @@
-"""Lets convolutions and pools pad for themselves."""
+"""Merges pad ops into the padding of convolutions and pools."""
 
 import math
 from typing import Any
@@ -13,9 +13,9 @@ from hexane.targets import Target
 def fold_pad(graph: Graph, target: Target) -> Graph:
     """conv(pad(%x) {begin=(0, 0, 1, 1), end=(0, 0, 2, 2)}, %w) {pad=(0, 0, 0, 0)}  ->  conv(%x, %w) {pad=(1, 2, 1, 2)}
 
-    The pad adds a constant to spatial axes only, the op's own padding value: 0 for conv and avg_pool, -inf for
-    max_pool, or 0 if the pooled tensor is nonnegative. avg_pool then counts its padding, so it must not exclude it
-    already. Other readers keep the pad.
+    The pad must add a constant to spatial axes only, equal to the op's own padding value: 0 for conv and avg_pool, -inf
+    for max_pool (or 0 if the pooled tensor is nonnegative). The new avg_pool counts padding as elements, so an avg_pool
+    with padding that excludes it is skipped. A pad with other readers is kept for them.
     """
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
@@ -25,9 +25,9 @@ def fold_pad(graph: Graph, target: Target) -> Graph:
             return None
         try:
             result = apply(OPS[node.op], [pad.inputs[0], *inputs[1:]], attrs, node.sources)
-        except Error:  # a pool takes less padding than its kernel reaches
+        except Error:  # a pool's padding must be less than its kernel
             return None
-        return result if result[0].type == node.types[0] else None  # rounded up, a window may begin in the end padding
+        return result if result[0].type == node.types[0] else None  # a window may begin in the end padding
 
     return graph.rewrite(change, _PADDING)
 
@@ -36,7 +36,8 @@ _PADDING = {name: op.padding for name, op in OPS.items() if op.padding is not No
 
 
 def _padded(node: Node, pad: Node, fill: float) -> dict[str, Any] | None:
-    """The node's attributes when it pads with `fill` as well as `pad` does; None where it cannot."""
+    """Returns the node's attributes with the padding of `pad` added, or None if they cannot be merged. fill: the op's
+    own padding value."""
     begin, end, value = pad.attrs["begin"], pad.attrs["end"], pad.attrs["value"]
     fill = 0.0 if _zeros_lose(node, pad) else fill
     same_fill = value == fill and math.copysign(1, value) == math.copysign(1, fill)
@@ -57,8 +58,8 @@ def _padded(node: Node, pad: Node, fill: float) -> dict[str, Any] | None:
 
 
 def _zeros_lose(node: Node, pad: Node) -> bool:
-    """True if max_pool never picks a padded zero over an element: each window without gaps reads a nonnegative
-    element."""
+    """True if max_pool never prefers a padded zero to an element. This holds if each undilated window reads a
+    nonnegative element."""
     x = pad.inputs[0]
     dense = OPS[node.op].picks and set(node.attrs["dilations"]) == {1}
     positive = x is not None and x.node.op in OPS and OPS[x.node.op].not_negative and x.type.size > 0

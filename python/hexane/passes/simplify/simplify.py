@@ -1,4 +1,4 @@
-"""Removes ops that undo each other, or do nothing."""
+"""Removes ops that cancel each other or do nothing."""
 
 import math
 from collections.abc import Callable
@@ -19,10 +19,11 @@ Rule = Callable[[Node, Value], Value | None]
 def simplify(graph: Graph, target: Target) -> Graph:
     """transpose(transpose(%x) {perm=(0, 2, 1)}) {perm=(0, 2, 1)}  ->  %x
 
-    Two transposes, reshapes, lossless casts, reversals, negations or limits (relu, relu6, clip) in a row become one or
-    none. Transposes that move nothing, full slices, joins of one tensor, broadcasts to the same shape, x * 1, x / 1 and
-    x - 0 become x. Not x + 0, which turns -0 into 0. A celu of alpha 1 is an elu, which chips have. A select whose
-    condition is constant everywhere becomes the chosen operand. The first of two limits may not have another reader.
+    Two consecutive transposes, reshapes, lossless casts, reversals, negations or clamps (relu, relu6, clip) become one
+    or none. Transposes that move nothing, full slices, concatenations of one tensor, broadcasts to the same shape, x *
+    1, x / 1 and x - 0 become x. x + 0 is kept, because it turns -0 into 0. A celu with alpha 1 becomes an elu, which
+    chips have. A select with a constant condition becomes the chosen operand. Two clamps merge only if the first has no
+    other reader.
     """
     counts = graph.use_counts()
 
@@ -52,7 +53,7 @@ def _reshape(node: Node, x: Value) -> Value | None:
 
 
 def _same_type(node: Node, x: Value) -> Value | None:
-    """For ops that do nothing where they keep the shape."""
+    """Returns x if the op keeps its type, for ops that do nothing then. Returns None otherwise."""
     return x if x.type == node.types[0] else None
 
 
@@ -65,7 +66,7 @@ def _cast(node: Node, x: Value) -> Value | None:
         return None
     if source.type == node.types[0]:
         return source
-    # A detour through floats has a meaning: integers wrap where floats saturate.
+    # A cast to float and back has a meaning: integer casts wrap where float casts saturate.
     if _is_float(source.dtype) == _is_float(x.dtype):
         return apply(OPS["cast"], [source], node.attrs, node.sources)[0]
     return None
@@ -133,12 +134,12 @@ _LIMITS = {"relu": (0.0, math.inf), "relu6": (0.0, 6.0), "clip": None}
 
 
 def _limited(node: Node, x: Value, alone: bool) -> Value | None:
-    """clip(clip(x)) as one clip."""
+    """Returns clip(clip(x)) as one clip, or None."""
     if x.node.op not in _LIMITS or not _is_float(x.dtype):
         return None
     (low, high), (outer_low, outer_high) = _bounds(x.node), _bounds(node)
     if any(v == 0 and math.copysign(1, v) < 0 for v in (low, high, outer_low, outer_high)):
-        return None  # which zero a limit gives depends on the order
+        return None  # the sign of a zero depends on the order of the clamps
     bounds = tuple(min(max(v, outer_low), outer_high) for v in (low, high))
     if bounds == (low, high):
         return x
@@ -167,7 +168,7 @@ def _taken(node: Node, inputs: tuple[Value | None, ...]) -> Value | None:
     return taken if taken is not None and taken.type == node.types[0] else None
 
 
-# The operand that leaves every x unchanged, bit for bit, and the sides where it may stand.
+# For each op: the constant operand with which it returns every x unchanged, bit for bit, and that operand's positions.
 _NEUTRAL: dict[str, tuple[float, tuple[int, ...]]] = {"mul": (1.0, (0, 1)), "real_div": (1.0, (1,)), "sub": (0.0, (1,))}
 
 

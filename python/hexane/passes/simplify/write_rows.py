@@ -1,4 +1,4 @@
-"""Writes rows of a state in place, where a model scatters them into a copy of it."""
+"""Writes rows of a state in place if a model scatters them into a copy of the state."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,17 +11,17 @@ from hexane.ops.rewriter import Rewriter
 from hexane.targets import Target
 
 VIEWS = ("reshape", "expand_dims", "squeeze", "transpose", "identity")
-MOST = 16  # rows: more cost as much as a copy
-Labels = tuple[int | None, ...]  # for each axis of a view: the axis of the state, None for an extent of 1
+MOST = 16  # the most rows: writing more costs as much as a copy
+Labels = tuple[int | None, ...]  # for each axis of a view: the axis of the state that it is, or None for an extent of 1
 
 
 def write_rows(graph: Graph, target: Target | None = None, most: int = MOST) -> Graph:
     """write_state(%s, view(scatter_nd(view(%s), %i, %row)))  ->  write_state(%s, view(%row), %i)
 
-    Several rows are a write each, up to `most` of them: rows from a negative index may go on at 0.
-    The views may be transposes, and reshapes that add or drop axes of extent 1. They lead back to the axes of the
-    state. Other readers of the scatter read the state after the write. A step of a decoder writes one row then, not a
-    whole cache.
+    Several rows become one write each, up to `most` of them: rows that start at a negative index may wrap around to row
+    0. The views may be transposes, and reshapes that add or drop axes of extent 1, and must lead back to the axes of
+    the state. Other readers of the scatter read the state after the write. With this, a decoder's step writes one row
+    instead of a whole cache.
     """
     if "write_state" not in graph.ops or graph.ops.isdisjoint(SCATTERS):
         return graph
@@ -48,8 +48,8 @@ def write_rows(graph: Graph, target: Target | None = None, most: int = MOST) -> 
 
 
 class _Found(NamedTuple):
-    """A scatter into a view of a state that `write` puts into the state. views: from the state on; labels: the axes
-    behind them."""
+    """A scatter into a view of a state, whose result `write` stores in the state. views: from the state to the scatter.
+    labels: the axes after these views."""
 
     scatter: Node
     write: Node
@@ -74,7 +74,7 @@ def _found(write: Node, most: int) -> _Found | None:
 
 
 def _views(value: Value) -> tuple[list[Node], Node]:
-    """The views that lead to a value, the first one first, and the node that they view."""
+    """Returns the chain of views that ends in the value, first view first, and the node that they view."""
     path, node = list[Node](), value.node
     while node.op in VIEWS and node.inputs[0] is not None:
         path.insert(0, node)
@@ -83,7 +83,7 @@ def _views(value: Value) -> tuple[list[Node], Node]:
 
 
 def _followed(labels: Labels | None, views: Sequence[Node]) -> Labels | None:
-    """The labels behind the views; None where one of them splits or joins axes."""
+    """Returns the labels after the views, or None if a view splits or merges axes."""
     for node in views:
         if labels is None:
             return None
@@ -100,7 +100,7 @@ def _followed(labels: Labels | None, views: Sequence[Node]) -> Labels | None:
 
 
 def _written(rows: RowUpdate, labels: Labels, write: Node) -> Value:
-    """The writes of the rows, which have the axes that the labels name."""
+    """Returns the state after the writes of the rows, with their axes moved to the axes of the state."""
     state, axis = write.inputs[0], labels[rows.axis]
     assert state is not None
     assert axis is not None

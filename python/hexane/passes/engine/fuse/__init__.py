@@ -1,1 +1,1 @@
-"""Fusion: each pass under the name that the engine's compiler has for it."""
+"""Fusion passes. Each pass has the name that the engine's compiler gives it."""

@@ -1,4 +1,4 @@
-"""Chooses the layout of the layers between products, so that convolutions read and write it as it is."""
+"""Chooses the layout of the layers between convolutions, so that fewer transposes and reshapes are needed."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ RANK = 4
 CHANNELS_FIRST = (0, 3, 1, 2)  # (batch, rows, tokens, channels) -> (batch, channels, rows, tokens)
 ROWS_AS_COLUMNS = (0, 1, 3, 2)  # (batch, heads, tokens, channels) -> (batch, heads, channels, tokens)
 LAYOUTS = (CHANNELS_FIRST, ROWS_AS_COLUMNS)
-SWEEPS = 3  # over all groups: what one costs depends on the layout of those around it
+SWEEPS = 3  # over all groups: the cost of a group depends on the layouts of its neighbours
 
 _EACH = frozenset((*(f"anec.{name}" for name in (*WITH_SLOTS, *WITHOUT)), "anec.neuron", "anec.cast"))
 _AXIS = frozenset(("anec.concat", "anec.input_view", "anec.gain_offset_control"))
@@ -44,10 +44,11 @@ def channels_first(graph: Graph, chip: Chip) -> Graph:
     """anec.convolution(transpose(layer_norm(transpose(anec.convolution(%x, %v)) : [1, 1, 32, 64])), %w)
       ->  anec.convolution(layer_norm(anec.convolution(%x, %v) : [1, 64, 1, 32]) {axes=(1)}, %w)
 
-    Layers that compute elements, or along one axis, do so in any layout. Such layers that read each other are a group.
-    A group changes its layout if this leaves fewer transposes and reshapes around it and the chip takes every layer.
-    The new layout is (batch, rows, tokens, channels), padded with leading axes of extent 1, with the channels second or
-    the last two axes exchanged. Constants are transposed when the program is compiled. No result changes.
+    Elementwise layers, and layers that work along one axis, give the same result in any layout. A group is a set of
+    such layers connected by their values. A group changes its layout if this leaves fewer transposes and reshapes
+    around it and the chip accepts every layer. The new layout is (batch, rows, tokens, channels), padded with leading
+    axes of extent 1, with the channels moved to the second axis or with the last two axes exchanged. Constants are
+    transposed at compile time. No result changes.
     """
     if graph.ops.isdisjoint(MOVES) or not 0 < chip.extents.rank >= RANK:
         return graph
@@ -65,8 +66,8 @@ class _Group:
 
 @dataclass(frozen=True, slots=True)
 class _Edge:
-    """A chain of moves, or a bare value, between layers. group: the group of the layers that read it, or None.
-    for_product: only products read it."""
+    """A chain of moves between two layers; the chain may be empty. group: the group that consumes its result, or None.
+    for_product: only matrix products consume its result."""
 
     source: Value
     steps: tuple[Step, ...]
@@ -78,7 +79,7 @@ class _Edge:
 
 
 def _flexible(node: Node) -> bool:
-    """True if the layer may compute its values in another layout."""
+    """True if the layer gives the same values in another layout."""
     if max((t.rank for t in node.types), default=0) > RANK or len(node.types) != 1:
         return False
     if not any(v is not None and v.node.op != "const" for v in node.inputs):
@@ -105,7 +106,8 @@ def _laid(shape: Shape, layout: Shape) -> Shape:
 
 
 def _operands(node: Node) -> int:
-    """The number of leading inputs that have the axes of the result; later inputs have one number per channel."""
+    """Returns the number of leading inputs that have the axes of the result. Later inputs have one number per
+    channel."""
     first = {"anec.layer_norm": 1, "anec.reduction": 1, "anec.l2_norm": 1, "anec.gain_offset_control": 1}
     if node.op in first:
         return first[node.op]
@@ -115,7 +117,7 @@ def _operands(node: Node) -> int:
 
 
 def _relaid(node: Node, operands: Sequence[Value | None], layout: Shape) -> Value:
-    """The layer on operands in the layout."""
+    """Returns the layer rewritten for operands in the new layout: its axes are renumbered."""
     inputs = [*operands, *node.inputs[len(operands) :]]
     attrs = dict(node.attrs)
     given = node.inputs[0]
@@ -155,7 +157,7 @@ class _Plan:
         self._find_edges()
 
     def _grouped(self) -> list[_Group]:
-        """Flexible layers that read each other's values, in order."""
+        """Returns the groups: flexible layers connected by their values or by a common input of the segment."""
         parent: dict[Node, Node] = {}
 
         def root(node: Node) -> Node:
@@ -181,13 +183,13 @@ class _Plan:
             group = groups.setdefault(root(node), _Group())
             group.nodes.append(node)
             self.group_of[node] = group
-        # A reshape alone is a move and nothing else.
+        # A group of reshapes alone computes nothing.
         result = [group for group in groups.values() if any(node.op not in MOVES for node in group.nodes)]
         self.group_of = {node: group for group in result for node in group.nodes}
         return result
 
     def _joins_a_product(self, node: Node) -> bool:
-        """True if the layer in front has a fixed layout and can take the node into a slot."""
+        """True if the layer that makes the node's operand has a fixed layout and a free slot for the node."""
         x = node.inputs[0]
         if x is None or node.op not in ALIKE or self.counts[x] != 1 or _flexible(x.node):
             return False
@@ -225,7 +227,7 @@ class _Plan:
                     yield value, self.users.get(value, [])
 
     def _chain(self, value: Value) -> tuple[Value, list[Step]]:
-        """The moves that make a value, back to a layer or to a member of a group."""
+        """Returns the moves that make the value, and their source: the result of a layer or of a member of a group."""
         steps: list[Step] = []
         at = value
         while at.node.op in MOVES and at.node not in self.group_of and at.node.inputs[0] is not None:
@@ -234,7 +236,7 @@ class _Plan:
         return at, steps
 
     def choose(self) -> None:
-        """One group after the other gets the layout with the fewest moves around it, until none changes."""
+        """Gives each group in turn the layout with the fewest moves around it, until no group changes."""
         for _ in range(SWEEPS):
             changed = False
             for group in self.groups:
@@ -259,7 +261,7 @@ class _Plan:
         return best != was
 
     def _cost(self, group: _Group) -> float:
-        """The moves around the group and, in the layout of the model, its reshapes."""
+        """Returns the number of moves around the group. In the original layout the group's own reshapes count too."""
         inner = (
             0
             if group.layout is not None
@@ -268,7 +270,7 @@ class _Plan:
         return inner + sum(self._layers(edge) for edge in self.edges[group])
 
     def _layers(self, edge: _Edge) -> float:
-        """How many moves the chain is, with the layouts as they are chosen."""
+        """Returns the number of layers that the chain needs with the layouts chosen so far."""
         source, steps = edge.source.type, list(edge.steps)
         of = self.group_of.get(edge.source.node)
         if of is not None and of.layout is not None:
@@ -289,7 +291,7 @@ class _Plan:
         return min(layers_of(way, tuple(source.shape), alone, edge.for_product) for way in candidates)
 
     def _is_taken(self, group: _Group, layout: Shape) -> bool:
-        """True if the chip takes every layer of the group in the layout."""
+        """True if the chip accepts every layer of the group in the layout."""
         for node in group.nodes:
             if node.op in MOVES:
                 continue
@@ -358,12 +360,12 @@ def _laid_type(value: Value, layout: Shape) -> TensorType:
 
 
 def _there(shape: Shape, layout: Shape) -> list[Step]:
-    """From a value to its layout."""
+    """Returns the moves from the original shape to the layout."""
     return [*_reshaped(shape, _four(shape)), ("transpose", layout)]
 
 
 def _back(kind: TensorType, layout: Shape) -> list[Step]:
-    """From the layout to the value."""
+    """Returns the moves from the layout back to the original shape."""
     inverse = tuple(layout.index(i) for i in range(RANK))
     return [("transpose", inverse), *_reshaped(_four(kind.shape), kind.shape)]
 

@@ -1,4 +1,4 @@
-"""Lets layers read their weights as they are stored: integers and a scale, or indices of a table."""
+"""Lets layers read their weights in the stored encoding: integers and a scale, or indices of a table."""
 
 import numpy as np
 
@@ -21,9 +21,9 @@ _WEIGHTED = ("anec.convolution", "anec.linear", "anec.deconvolution")
 def collapse_quant_dequant(graph: Graph, chip: Chip) -> Graph:
     """anec.convolution(%x, anec.dequant(const int8, %s))  ->  anec.convolution(%x, const int8, none, %s) {epilogue=(kernel_scale(scale=3, ..))}
 
-    Where the zero point is 0 and there is one scale, or one for each output channel. The scale is applied to the
-    accumulator, before the activation's table. Weights that are elements of a table become its indices.
-    anec.quant(anec.dequant(%q, %s), %s) is %q. Other constants are dequantised now.
+    Requires a zero point of 0, and one scale or one scale per output channel. The scale multiplies the accumulator,
+    before the activation's table. Weights that are gathered from a table become its indices.
+    anec.quant(anec.dequant(%q, %s), %s) becomes %q. Other encoded constants are dequantised at compile time.
     """  # noqa: E501
     decisions: list[Decision] = []
 
@@ -89,11 +89,11 @@ def _from_table(
 
 
 def _same(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-    """Integers whose numbers are divided by the scale they were multiplied with."""
+    """Returns the integers if they are dequantised and quantised again with the same scale, else None."""
     maker = made_by(inputs[0], "anec.dequant")
     if maker is None or maker.inputs[1:] != inputs[1:] or maker.attrs["axis"] != node.attrs["axis"]:
         return None
     source = maker.inputs[0]
-    # In fp16 not every product of an integer and a scale leads back to the integer.
+    # In fp16 integer * scale / scale is not always the integer.
     fits = source is not None and source.type == node.types[0] and maker.types[0].dtype.bits >= 32
     return (source,) if fits and source is not None else None

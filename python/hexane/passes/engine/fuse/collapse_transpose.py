@@ -1,4 +1,4 @@
-"""Joins chains of transposes and of reshapes; pairs that undo each other vanish."""
+"""Merges consecutive transposes and consecutive reshapes, and removes pairs that cancel each other."""
 
 from hexane.graph import Graph, Node, Value
 from hexane.ops import OPS, apply
@@ -15,9 +15,10 @@ _CHANGED = frozenset(("anec.transpose", "anec.reshape", *READ_TRANSPOSED, *_TWO)
 def collapse_transpose(graph: Graph, chip: Chip) -> Graph:
     """anec.transpose(anec.transpose(%x) {perm=(0, 2, 1)}) {perm=(0, 2, 1)}  ->  %x
 
-    One that moves only axes of extent 1 is a reshape, unless the chip refuses that: then such a reshape is a transpose.
-    Reshapes of reshapes are one. A product reads its operands transposed where only rows and columns change places.
-    Where both operands of an elementwise layer are transposed alike, its result is instead.
+    A transpose that moves only axes of extent 1 becomes a reshape. If the chip refuses that reshape, it stays or
+    becomes a transpose. Consecutive reshapes become one. A matrix product absorbs a transpose of its operand that
+    swaps rows and columns. If both operands of an elementwise layer have the same transpose, the result is transposed
+    instead.
     """
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
@@ -35,7 +36,7 @@ def collapse_transpose(graph: Graph, chip: Chip) -> Graph:
 
 
 def transposed(x: Value, perm: tuple[int, ...], node: Node, chip: Chip) -> Value:
-    """x with its axes in another order, as little as says so."""
+    """Returns x with its axes permuted: by a reshape if one suffices, without a move if the order does not change."""
     maker = made_by(x, "anec.transpose")
     if maker is not None:
         inner: tuple[int, ...] = maker.attrs["perm"]
@@ -57,7 +58,7 @@ def reshaped(x: Value, shape: tuple[int, ...], node: Node, chip: Chip) -> Value:
 
 
 def _unit_axes_moved(x: Value, shape: tuple[int, ...], chip: Chip) -> tuple[int, ...] | None:
-    """The transpose that a reshape is, where the chip refuses it as a reshape."""
+    """Returns the permutation that equals this reshape, or None if there is none or if the chip accepts the reshape."""
     long = [i for i, extent in enumerate(x.shape) if extent != 1]
     if len(shape) != len(x.shape) or [x.shape[i] for i in long] != [extent for extent in shape if extent != 1]:
         return None

@@ -1,4 +1,4 @@
-"""Replaces the dequantisations before a concatenation by one after it."""
+"""Replaces the dequantisations of a concatenation's operands by one dequantisation of its result."""
 
 from hexane.graph import Graph, Node, Value
 from hexane.graph.decisions import Decision
@@ -12,7 +12,7 @@ STAGE = "deduplicate_standalone_dequant_gocs_across_concat"
 def deduplicate_standalone_dequant_gocs_across_concat(graph: Graph, target: Target) -> Graph:
     """anec.concat(anec.dequant(%a, %s), anec.dequant(%b, %s))  ->  anec.dequant(anec.concat(%a, %b), %s)
 
-    Where all share one scale and zero point for the whole tensor, and nothing else reads them.
+    Requires that all operands share one scale and zero point per tensor, and that they have no other reader.
     """
     if not graph.ops >= {"anec.concat", "anec.dequant"}:
         return graph

@@ -1,4 +1,4 @@
-"""Joins gains and offsets that follow each other."""
+"""Merges two consecutive layers of gain and offset into one."""
 
 import numpy as np
 
@@ -16,8 +16,9 @@ STAGE = "fold_scale"
 def fold_scale(graph: Graph, target: Target) -> Graph:
     """anec.gain_offset_control(anec.gain_offset_control(%x, %g, none), none, %o)  ->  anec.gain_offset_control(%x, %g, %o)
 
-    Where nothing else reads the first, both are along one axis, and fp16 does not lose the product of their constants
-    next to 0 or as infinity. It is kept in fp32. The first may also be the last slot of a layer.
+    Requires that nothing else reads the first layer, that both have the same axis, and that their combined constants
+    neither overflow nor underflow in fp16. A combined constant that the layer's dtype does not hold exactly is stored
+    in fp32. The first gain and offset may also be the last slot of another layer.
     """  # noqa: E501
     if "anec.gain_offset_control" not in graph.ops:
         return graph
@@ -49,8 +50,10 @@ def fold_scale(graph: Graph, target: Target) -> Graph:
 
 
 def into_slot(node: Node, inputs: tuple[Value | None, ...], producer: Node, axis: int) -> Value | None:
-    """Merges the node into the last slot of the producer, if that is a gain and offset. axis: the node's axis, numbered
-    as in the producer."""
+    """Merges the node into the last slot of the producer if that slot is a gain and offset, else returns None.
+
+    axis: the node's axis, as an axis of the producer's result.
+    """
     slots = slots_of(producer)
     if not slots or slots[-1].op != "gain_offset" or slots_of(node):
         return None
@@ -78,7 +81,7 @@ def into_slot(node: Node, inputs: tuple[Value | None, ...], producer: Node, axis
 
 
 def _axis(first: Node, inputs: tuple[Value | None, ...], second: Node) -> int | None:
-    """The one axis given; None if the two differ."""
+    """Returns the common axis of both layers, or None if they differ. One number for all channels fits any axis."""
     axes = {
         n.attrs["axis"]
         for n, operands in ((first, first.inputs), (second, inputs))
@@ -92,7 +95,7 @@ def _numbers(value: Value | None) -> Array | None:
 
 
 def _held(numbers: Array | None) -> bool:
-    """True if fp16 holds each number: exactly, or within its normal range."""
+    """True if fp16 holds each number exactly or as a normal number."""
     if numbers is None:
         return True
     limits = np.finfo(np.float16)
@@ -105,7 +108,7 @@ def _held(numbers: Array | None) -> bool:
 def joined(
     gain: Array | None, offset: Array | None, then_gain: Array | None, then_offset: Array | None
 ) -> tuple[Array | None, Array | None]:
-    """One gain and offset that do what two do, in fp64."""
+    """Returns the gain and the offset that equal two consecutive pairs, computed in fp64."""
     with np.errstate(all="ignore"):
         both = then_gain if gain is None else gain if then_gain is None else gain * then_gain
         carried = offset if offset is None or then_gain is None else offset * then_gain
@@ -114,7 +117,7 @@ def joined(
 
 
 def as_constant(numbers: Array | None, node: Node) -> Value | None:
-    """In the node's own dtype where that holds them, else in fp32."""
+    """Returns a constant in the node's dtype if that holds the numbers exactly, else in fp32."""
     if numbers is None:
         return None
     with np.errstate(all="ignore"):

@@ -1,4 +1,4 @@
-"""Multiplies weights by the gain of their layer where that changes nothing."""
+"""Multiplies the weights of a layer by its gain if the products are exact."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Puts the quantisation of results into the slots of the layers it follows."""
+"""Moves the quantisation of a layer's result into the layer's slots."""
 
 from hexane.graph import Graph, Node, Value
 from hexane.graph.decisions import Decision
@@ -12,8 +12,8 @@ STAGE = "fuse_output_quant"
 def fuse_output_quant(graph: Graph, target: Target) -> Graph:
     """anec.quant(anec.convolution(%x, %w), %s)  ->  anec.convolution(%x, %w, none, %s) {epilogue=(quant(dtype=int8, scale=3, ..))}
 
-    The last of the seven slots (listing 22.3), where nothing else reads the layer. Its numbers are rounded to fp16
-    first, as before.
+    Quantisation is the last of the seven slots (listing 22.3). Requires that nothing else reads the layer. The result
+    is still rounded to fp16 before it is quantised.
     """  # noqa: E501
     if "anec.quant" not in graph.ops:
         return graph

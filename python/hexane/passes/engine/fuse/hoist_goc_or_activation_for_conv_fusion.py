@@ -1,4 +1,4 @@
-"""Moves gains, offsets and activations to the layer that multiplies and accumulates, and puts them into its slots."""
+"""Moves gains, offsets and activations up to the convolution before them, so that its slots absorb them."""
 
 from hexane.graph import Graph, Node, Value
 from hexane.graph.decisions import Decision
@@ -16,9 +16,9 @@ MOVES = ("anec.transpose", "anec.reshape")
 def hoist_goc_or_activation_for_conv_fusion(graph: Graph, target: Target) -> Graph:
     """anec.gain_offset_control(anec.transpose(anec.convolution(%x, %w)), none, %b)  ->  anec.transpose(anec.convolution(%x, %w, none, %b))
 
-    Moves the node forward past transposes, reshapes and fusable concatenations (`is_fusable_concat`) that have no other
-    reader. A gain and offset fill the slot of the layer that they then follow; an activation stays a layer of its own,
-    for `simple_activation`.
+    The node moves towards its producer, past transposes, reshapes and fusable concatenations (`is_fusable_concat`) that
+    have no other reader. A gain and offset then fill a slot of the producer. An activation stays a layer until
+    `simple_activation` puts it into a slot.
     """  # noqa: E501
     if graph.ops.isdisjoint(ALIKE):
         return graph
@@ -47,7 +47,7 @@ def hoist_goc_or_activation_for_conv_fusion(graph: Graph, target: Target) -> Gra
 
 
 def past_moves(value: Value, readers: Readers) -> tuple[list[Node], Value]:
-    """The single-reader moves that end in the value, last first, and their source."""
+    """Returns the chain of single-reader moves that ends in the value, last move first, and the chain's source."""
     path = []
     while value.node.op in MOVES and readers.alone(value) and value.node.inputs[0] is not None:
         path.append(value.node)
@@ -56,7 +56,8 @@ def past_moves(value: Value, readers: Readers) -> tuple[list[Node], Value]:
 
 
 def moved_axis(node: Node, path: list[Node]) -> int | None:
-    """The axis of a gain and offset in front of the moves; 0 where it has none, None where a reshape mixes it."""
+    """Returns the axis of a gain and offset before the moves: 0 if it has no axis, None if a reshape merges its
+    axis."""
     if node.op != "anec.gain_offset_control" or all(v is None or not v.shape for v in node.inputs[1:3]):
         return 0
     axis: int | None = int(node.attrs["axis"])
@@ -66,8 +67,8 @@ def moved_axis(node: Node, path: list[Node]) -> int | None:
 
 
 def _done(node: Node, inputs: tuple[Value | None, ...], x: Value, axis: int, decisions: list[Decision]) -> Value | None:
-    """Applies the node to x: a gain and offset go into a slot of x's layer (None if it is taken), an activation becomes
-    a layer."""
+    """Applies the node to x. A gain and offset go into a slot of x's layer (None if it is filled). An activation
+    becomes a layer."""
     if node.op == "anec.gain_offset_control":
         result = put_affine(node, inputs, x.node, axis) or into_slot(node, inputs, x.node, axis)
         if result is not None:
@@ -79,8 +80,10 @@ def _done(node: Node, inputs: tuple[Value | None, ...], x: Value, axis: int, dec
 
 
 def is_fusable_concat(node: Node, reader: Node, readers: Readers) -> bool:
-    """The compiler has a predicate of this name, whose conditions are not published. Ours requires: each input comes
-    from a convolution that has no other reader and a free slot of this kind. The reader treats all channels alike.
+    """True if a gain, an offset or an activation can move from behind the concatenation to its operands.
+
+    The engine's compiler has a predicate of this name with unpublished conditions. Ours: each operand comes from a
+    convolution with no other reader and with a free slot of this kind, and the reader treats all channels alike.
     """
     kind = "post_activation" if reader.op == "anec.neuron" else "gain_offset"
     alike = reader.op == "anec.neuron" or all(v is None or not v.shape for v in reader.inputs[1:3])
@@ -90,7 +93,7 @@ def is_fusable_concat(node: Node, reader: Node, readers: Readers) -> bool:
 
 
 def _room(node: Node, kind: str) -> bool:
-    """True if the layer has a free slot of this kind, or a last slot whose gain and offset can absorb others."""
+    """True if the layer has a free slot of this kind, or a gain and offset as its last slot, which absorbs another."""
     slots = slots_of(node)
     return takes(node, kind) or (kind == "gain_offset" and bool(slots) and slots[-1].op == "gain_offset")
 

@@ -1,4 +1,4 @@
-"""Lets 1x1 convolutions and the layers between them read images instead of rows of pixels."""
+"""Lets 1x1 convolutions, and layers between them, read images of H x W pixels instead of one row of H * W pixels."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -26,9 +26,9 @@ def keep_images(graph: Graph, chip: Chip) -> Graph:
     """anec.add(anec.convolution(anec.reshape(%x : [1, 8, 4, 6]) : [1, 8, 1, 24], %w), %y : [1, 8, 1, 24])
       ->  anec.reshape(anec.add(anec.convolution(%x, %w), anec.reshape(%y) : [1, 8, 4, 6])) : [1, 8, 1, 24]
 
-    For each extent of images: convolutions with a kernel of 1 x 1, layers that compute elements, and layers along the
-    channels give the same numbers on images. They do where fewer reshapes and transposes are left, as between the
-    convolutions and products of a vision transformer whose tokens are pixels. No result changes.
+    Convolutions with a 1 x 1 kernel, elementwise layers, and layers along the channels give the same numbers in both
+    forms. For each image size the pass keeps the images if that leaves fewer reshapes and transposes. An example is a
+    vision transformer whose tokens are pixels. No result changes.
     """
     if "anec.reshape" not in graph.ops:
         return graph
@@ -40,7 +40,7 @@ def keep_images(graph: Graph, chip: Chip) -> Graph:
 
 
 def _images(graph: Graph) -> list[_Image]:
-    """The extents of the images that reshapes flatten, in order."""
+    """Returns the image sizes that reshapes flatten, without duplicates."""
     images = dict[_Image, None]()
     for node in graph.nodes:
         x = node.inputs[0] if node.op == "anec.reshape" else None
@@ -82,7 +82,7 @@ def _with_images(graph: Graph, image: _Image, chip: Chip) -> Graph:
 
 
 def _is_alike(node: Node) -> bool:
-    """True if the layer computes each pixel from its channels alone."""
+    """True if each pixel of the layer's result depends on the channels of the same pixel alone."""
     if any(s.op not in ("gain_offset", "pre_activation", "post_activation") for s in slots_of(node)):
         return False
     if any(s.op == "gain_offset" and dict(s.attributes)["axis"] not in (0, 1) for s in slots_of(node)):
@@ -100,20 +100,20 @@ def _is_alike(node: Node) -> bool:
 
 
 def _operands(node: Node) -> int:
-    """The number of leading inputs that have pixels; later inputs are weights and numbers per channel."""
+    """Returns the number of leading inputs that have pixels. Later inputs are weights or one number per channel."""
     if node.op == "anec.concat":
         return len(node.inputs)
     return len(OPS[node.op].inputs) if node.op in _EACH else 1
 
 
 def _is_flat(value: Value | None, image: _Image) -> bool:
-    """True if the value is a reshape that flattens images of this extent."""
+    """True if the value is a reshape that flattens images of this size."""
     x = None if value is None or value.node.op != "anec.reshape" else value.node.inputs[0]
     return value is not None and x is not None and _flattened(x.shape, value.shape) == image
 
 
 def _as_image(value: Value | None, image: _Image, node: Node) -> Value | None:
-    """An operand with its pixels as an image; one that has none as it is."""
+    """Returns the operand with its row of pixels reshaped to an image, or the operand itself if it has no such row."""
     if value is None:
         return None
     four = (1,) * (RANK - value.type.rank) + tuple(value.shape)
@@ -121,7 +121,7 @@ def _as_image(value: Value | None, image: _Image, node: Node) -> Value | None:
 
 
 def _reshaped(value: Value, shape: Sequence[int], node: Node) -> Value:
-    """The value under another shape, without the reshapes in front of it."""
+    """Returns the value reshaped, without the reshapes that made it."""
     while value.node.op == "anec.reshape" and value.node.inputs[0] is not None:
         value = value.node.inputs[0]
     if value.shape == tuple(shape):

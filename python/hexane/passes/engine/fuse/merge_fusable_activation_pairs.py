@@ -1,4 +1,4 @@
-"""Joins activations that follow each other where one does what both do."""
+"""Merges two consecutive activations if one activation equals both."""
 
 from math import inf
 from typing import Any
@@ -19,7 +19,8 @@ _IDEMPOTENT = ("abs", "sign", "floor", "ceil", "round_nearest")
 def merge_fusable_activation_pairs(graph: Graph, target: Target) -> Graph:
     """anec.neuron(anec.neuron(%x) {mode=relu}) {mode=clamped_relu, alpha=-1.0, beta=6.0}  ->  anec.neuron(%x) {mode=clamped_relu, beta=6.0}
 
-    Limits join, and what changes nothing the second time is there once; where nothing else reads the first.
+    Clamps merge their limits; of two equal idempotent activations one is removed. Requires that nothing else reads the
+    first.
     """  # noqa: E501
     if "anec.neuron" not in graph.ops:
         return graph

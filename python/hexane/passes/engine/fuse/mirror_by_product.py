@@ -1,4 +1,4 @@
-"""Writes a tensor and its negative one after the other by one product in place of two layers."""
+"""Computes the concatenation of a tensor and its negative as one product with (1, -1)."""
 
 from math import prod
 
@@ -17,7 +17,8 @@ def mirror_by_product(graph: Graph, chip: Chip) -> Graph:
     """anec.concat(%x : [1, 64, 1, 32], anec.gain_offset_control(%x, -1, none)) {axis=1}
       ->  anec.reshape(anec.mul(anec.reshape(%x) : [1, 1, 64, 32], const [1, 2, 1, 1])) : [1, 128, 1, 32]
 
-    An RMS norm is the layer norm of such a pair. Not along the last axis, where the reshapes would be layers.
+    The layer norm of such a pair is an RMS norm. Concatenations along the last axis are kept, because the reshapes
+    would be layers of their own.
     """
     if "anec.concat" not in graph.ops:
         return graph
@@ -43,7 +44,7 @@ def mirror_by_product(graph: Graph, chip: Chip) -> Graph:
 
 
 def _negates(node: Node, x: Value) -> bool:
-    """True if the node multiplies the tensor by -1; reshapes that keep the rows may stand between."""
+    """True if the node multiplies the tensor by -1. Reshapes that keep the last axis may come between."""
     source = node.inputs[0]
     gain = node.inputs[1] if len(node.inputs) > 1 else None
     if source is None or gain is None or any(v is not None for v in node.inputs[2:]) or slots_of(node):
@@ -55,7 +56,7 @@ def _negates(node: Node, x: Value) -> bool:
 
 
 def _below_reshapes(value: Value) -> Value:
-    """The tensor of these rows, under the shape that it was made with."""
+    """Returns the source of the reshapes that made the value and kept its last axis."""
     while (node := made_by(value, "anec.reshape")) is not None:
         source = node.inputs[0]
         if source is None or source.shape[-1:] != value.shape[-1:]:

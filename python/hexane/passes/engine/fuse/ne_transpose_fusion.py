@@ -1,4 +1,4 @@
-"""Puts transposes into the slots of the layers they follow."""
+"""Moves transposes into the slots of the layers that produce their operands."""
 
 from hexane.graph import Graph, Node, Value
 from hexane.graph.decisions import Decision
@@ -17,8 +17,9 @@ STAGE = "ne_transpose_fusion"
 def ne_transpose_fusion(graph: Graph, chip: Chip) -> Graph:
     """anec.transpose(anec.convolution(%x, %w)) {perm=(0, 2, 3, 1)}  ->  anec.convolution(%x, %w) {epilogue=(transpose(perm=(0, 2, 3, 1)))}
 
-    An attention's last product writes rows and columns exchanged. Where nothing else reads the layer, the slot is free and the chip transposes such an image at once
-    (`is_valid_ne_transpose_configuration`).
+    Requires that nothing else reads the layer, that its slot is free, and that the chip can transpose an image of this
+    size in a slot (`is_valid_ne_transpose_configuration`). An attention absorbs an exchange of rows and columns as an
+    attribute.
     """  # noqa: E501
     if "anec.transpose" not in graph.ops:
         return graph

@@ -1,4 +1,4 @@
-"""Says of every layer that could have been part of another why it is not."""
+"""Records for each layer that could have been fused into another why it was not."""
 
 from hexane.graph import Graph, Node
 from hexane.graph.decisions import Decision
@@ -14,10 +14,10 @@ _AFFINE = ("anec.add", "anec.sub", "anec.mul", "anec.div")
 
 
 def record_barriers(graph: Graph, target: Target) -> Graph:
-    """The graph as it is, with a decision for each layer that stays by itself.
+    """Returns the graph unchanged, with a decision for each layer that was not fused.
 
     Elementwise layers of two computed operands, concatenations and attention are the barriers of table 22.3. An
-    activation, a gain and offset, a transpose or a quantisation stays where its operand has other readers, or comes
+    activation, a gain and offset, a transpose or a quantisation is not fused if its operand has other readers or comes
     from a layer without a free slot.
     """
     counts = graph.use_counts()

@@ -20,9 +20,9 @@ SOURCE = "guide ch22 and ch35, field 0x1b8"
 def replace_matmul_with_conv(graph: Graph, chip: Chip) -> Graph:
     """anec.matmul(%x, const [K, N]) : [B, M, N]  ->  transpose(anec.convolution(transpose(%x) : [B, K, 1, M], const [N, K, 1, 1]))
 
-    Requires that the right-hand operand is a constant matrix within the chip's working set, that rows and columns fit
-    the extents of an image, and that the chip takes the reshapes. A larger matrix stays a product, which is cut along
-    its rows. A linear layer likewise. Rows become the width, columns the channels.
+    Requires that the right-hand operand is a constant matrix no larger than the chip's working set, that rows and
+    columns fit the largest image, and that the chip accepts the reshapes. A larger matrix stays a matrix product, which
+    is later split along its rows. Linear layers are rewritten likewise. Rows become the width, columns the channels.
     """  # noqa: E501
     decisions: list[Decision] = []
 
@@ -49,7 +49,7 @@ def replace_matmul_with_conv(graph: Graph, chip: Chip) -> Graph:
 
 
 def _stored(weight: Value) -> Value | None:
-    """The constant that holds the weights, dequantised or not."""
+    """Returns the constant that holds the weights, encoded or not, or None if the weights are not constant."""
     encoding = encoding_of(weight)
     return encoding.stored if encoding.kind == "integers" or is_constant(weight) else None
 
@@ -59,7 +59,7 @@ def _bytes(weight: Value, chip: Chip) -> int:
 
 
 def _kept(node: Node, x: Value, weight: Value, chip: Chip) -> str:
-    """Why the product stays one; "" where it does not."""
+    """Returns why the product is not rewritten, or "" if it is."""
     if _stored(weight) is None:
         return "both operands are computed" if node.op == "anec.matmul" else "its weights may change"
     if weight.type.rank != 2 or x.type.rank < 2:
@@ -87,7 +87,7 @@ def _kept(node: Node, x: Value, weight: Value, chip: Chip) -> str:
 
 
 def _image(node: Node, x: Value) -> tuple[int, int, int, int]:
-    """(batch, outer rows, rows, columns) of the left operand."""
+    """Returns (batch, outer rows, rows, columns) of the left operand."""
     *lead, rows, inner = x.shape
     if node.attrs.get("transpose_lhs", False):
         rows, inner = inner, rows
@@ -115,7 +115,7 @@ def _as_conv(node: Node, x: Value, weight: Value) -> Value:
 
 
 def _filters(weight: Value, out_first: bool) -> Value:
-    """The matrix as weights of 1 x 1, out channels first, dequantised as it was."""
+    """Returns the matrix as 1 x 1 weights with the output channels first, with its dequantisation if it has one."""
     stored = _stored(weight)
     assert stored is not None
     assert stored.node.data is not None

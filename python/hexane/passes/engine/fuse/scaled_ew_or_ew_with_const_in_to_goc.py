@@ -1,4 +1,4 @@
-"""Makes elementwise layers with one constant operand, and norms of batches, an affine: a gain and an offset."""
+"""Turns elementwise layers with one constant operand, and constant batch norms, into layers of gain and offset."""
 
 import numpy as np
 
@@ -16,9 +16,9 @@ _AFFINE = ("anec.add", "anec.sub", "anec.mul", "anec.div", "anec.batch_norm")
 def scaled_ew_or_ew_with_const_in_to_goc(graph: Graph, target: Target) -> Graph:
     """anec.add(%x, const [C, 1, 1])  ->  anec.gain_offset_control(%x, none, const [C]) {axis=1}
 
-    One operand is computed, the other is a constant with one number or one per channel. The result has the shape of the
-    computed operand: the compiler's guard "Must have 2 inputs when convert EW to GOC". A division becomes one where
-    every reciprocal is exact, so that no result changes. A batch norm of constants is one too.
+    Requires one computed operand and a constant with one number or one number per channel. The computed operand has the
+    shape of the result: the compiler's guard "Must have 2 inputs when convert EW to GOC". A division is rewritten only
+    if every reciprocal is exact, so that no result changes. A batch norm is rewritten if its parameters are constants.
     """
 
     channels = Channels()
@@ -42,7 +42,7 @@ def scaled_ew_or_ew_with_const_in_to_goc(graph: Graph, target: Target) -> Graph:
 def _affine(
     node: Node, inputs: tuple[Value | None, ...], i: int, channels: Channels
 ) -> tuple[Value, Value | None, Value | None, int] | None:
-    """(x, gain, offset, axis), where input i is the computed operand x."""
+    """Returns (x, gain, offset, axis) with input i as the computed operand x, or None if the layer does not qualify."""
     x, other = inputs[i], inputs[1 - i]
     assert x is not None
     assert other is not None
@@ -55,7 +55,7 @@ def _affine(
             return None
         axis = found
     shape = (-1,) if other.type.size != 1 else ()
-    if not is_constant(other):  # a param: its values are not known, but its place is
+    if not is_constant(other):  # a param: its values are unknown at compile time, but its shape is known
         if node.op not in ("anec.add", "anec.mul"):
             return None
         flat = other
@@ -81,7 +81,7 @@ def _affine(
 
 
 def _exact_inverse(data: Array) -> Array | None:
-    """1 / data where all of them are powers of two, so that multiplying rounds as dividing does."""
+    """Returns 1 / data if every element is a power of two, so that multiplying rounds as dividing does, else None."""
     fractions, _ = np.frexp(data.astype(np.float64))
     if not (np.abs(fractions) == 0.5).all():
         return None

@@ -1,4 +1,4 @@
-"""Lets products read keys and values once for all the heads that share them."""
+"""Lets attention products read keys and values once for all query heads that share them (grouped-query attention)."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from hexane.passes.engine.chain import slots_of
 from hexane.passes.engine.legalize.check_layers import refusal
 from hexane.targets import Chip
 
-SHARED = {"anec.matmul": (1,), "anec.sdpa": (1, 2)}  # the operands that heads share
+SHARED = {"anec.matmul": (1,), "anec.sdpa": (1, 2)}  # the positions of the shared operands
 RANK = 4
 
 
@@ -17,8 +17,8 @@ def share_keys(graph: Graph, chip: Chip) -> Graph:
     """anec.matmul(%q : [1, 8, 32, 64], anec.reshape(anec.broadcast(%k : [1, 2, 1, 64, 32])) : [1, 8, 64, 32])
       ->  anec.reshape(anec.matmul(anec.reshape(%q) : [2, 4, 32, 64], anec.reshape(%k) : [2, 1, 64, 32])) : [1, 8, 32, 32]
 
-    Likewise an attention whose keys and values are both repeated. Each head of the keys becomes an image of the batch,
-    and the product repeats it for the heads that share it. This copies nothing and needs no tensor with five axes.
+    Applies also to an attention whose keys and values are both repeated. Each head of the keys becomes a batch entry,
+    and the product broadcasts it over the query heads that share it. Nothing is copied, and no tensor has five axes.
     """  # noqa: E501
     if graph.ops.isdisjoint(("anec.broadcast", "anec.tile")):
         return graph
@@ -55,8 +55,8 @@ def share_keys(graph: Graph, chip: Chip) -> Graph:
 
 
 def _before_repeat(value: Value | None) -> tuple[Value, bool] | None:
-    """(x of (batch, heads, rows, columns) under any rank, whether its last axes are exchanged): x with each head
-    repeated is the value."""
+    """Returns x of (batch, heads, 1, rows, columns) if the value is x with each head repeated, and whether the value
+    then has its last two axes exchanged. Returns None for any other value."""
     if value is None or value.type.rank != RANK:
         return None
     turned = made_by(value, "anec.transpose")
@@ -75,7 +75,8 @@ def _before_repeat(value: Value | None) -> tuple[Value, bool] | None:
 
 
 def _of_groups(mask: Value, batch: int, heads: int, groups: int, node: Node) -> Value | None:
-    """The mask for heads in groups; None where each image has its own and the groups of all images are one axis."""
+    """Returns the mask with its heads in groups, or None if the mask differs between batch entries, or between heads
+    with a batch above 1."""
     outer = (1,) * (RANK - mask.type.rank) + tuple(mask.shape[:-2])
     if outer == (1, 1):
         return mask

@@ -1,4 +1,4 @@
-"""Puts activations into the slots of the layers they follow."""
+"""Moves activations into the slots of the layers that produce their operands."""
 
 from hexane.graph import Graph, Node, Value
 from hexane.graph.decisions import Decision
@@ -12,9 +12,9 @@ STAGE = "simple_activation"
 def simple_activation(graph: Graph, target: Target) -> Graph:
     """anec.neuron(anec.convolution(%x, %w)) {mode=relu}  ->  anec.convolution(%x, %w) {epilogue=(post_activation(mode=relu, ..))}
 
-    Requires that nothing else reads the layer and that no later slot is filled. An activation goes before the gain and
-    offset if a gain, an offset or another activation follows it, else after them. A gain and offset that followed the
-    activation then fill their slot.
+    Requires that nothing else reads the layer and that no later slot is filled. The activation fills the slot before
+    the gain and offset if the activation's only reader is a gain and offset or another activation. Otherwise it fills
+    the slot after them. A gain and offset that follow the activation then fill their own slot.
     """  # noqa: E501
     if graph.ops.isdisjoint(ALIKE):
         return graph

@@ -1,1 +1,1 @@
-"""Legalisation: layers that the chip has no room for become several that it has."""
+"""Legalisation: splits or rewrites layers that exceed the chip's limits."""

@@ -1,4 +1,4 @@
-"""Asks the validators of the engine's compiler about layers that passes make or change; ops have been judged before."""
+"""Checks the layers that passes create or change with the validators of the engine's compiler."""
 
 from hexane.errors import Error
 from hexane.graph import Graph, Node
@@ -10,10 +10,10 @@ from hexane.validate.rule import AXES
 
 
 def check_layers(graph: Graph, chip: Chip) -> Graph:
-    """The graph as it is.
+    """Returns the graph unchanged.
 
-    Raises Error, in the validator's words, for the first layer that a validator of the chip rejects or that has too
-    large a tensor for the chip.
+    Raises Error, with the validator's message, for the first layer that a validator of the chip rejects or that has a
+    tensor larger than the chip's limits.
     """
     for node in graph.nodes:
         check_layer(node, chip)
@@ -21,12 +21,12 @@ def check_layers(graph: Graph, chip: Chip) -> Graph:
 
 
 def check_layer(node: Node, chip: Chip) -> None:
-    """Raises Error for a layer that the chip rejects, or that has a tensor larger than it takes."""
+    """Raises Error if the chip rejects the layer, or if a tensor of the layer exceeds the chip's limits."""
     op = OPS.get(node.op)
     if op is None or op.level != "engine":
         return
     too_large(node, chip)
-    # A weight takes the shape that its reader needs: its reshape runs no layer.
+    # The compiler lays a weight out in the shape that its reader needs: a reshape of a weight runs no layer.
     if op.call is None or (op.layer == "Reshape" and is_weight(node.inputs[0])):
         return
     layer, types, attrs, output = op.call(node)
@@ -38,7 +38,7 @@ def check_layer(node: Node, chip: Chip) -> None:
 
 
 def refusal(node: Node, chip: Chip) -> str | None:
-    """The words with which `check_layers` would refuse the layer."""
+    """Returns the message of the error that `check_layers` would raise for the layer, or None."""
     try:
         check_layer(node, chip)
     except Error as error:
@@ -47,7 +47,8 @@ def refusal(node: Node, chip: Chip) -> str | None:
 
 
 def too_large(node: Node, chip: Chip) -> None:
-    """Raises Error for a tensor of a layer, other than its weights, that the chip has no room for."""
+    """Raises Error if a tensor of the layer, other than its weights, has more axes or larger extents than the chip
+    allows."""
     e = chip.extents
     for t in (*(v.type for v in node.inputs if v is not None and not is_weight(v)), *node.types):
         if t.rank > e.rank:

@@ -1,4 +1,4 @@
-"""Rules for compressed kernels, and their size."""
+"""Decides which kernels may be compressed, and computes their size."""
 
 from hexane.dtypes import FP16
 from hexane.ops.encodings import Encoding
@@ -8,15 +8,15 @@ LEAST_BITS = 8  # guide ch35: "only kernels of at least eight bits are compressi
 
 
 def is_valid_for_compression(bits: int, chip: Chip) -> bool:
-    """True if kernels with this many bits per weight may be compressed: the compiler's gate of this name. The chip has
-    to stream kernels at all (byte 0x48f), and less than 8 bits never are (guide ch35)."""
+    """True if kernels with this many bits per weight may be compressed (the compiler's gate of this name). The chip has
+    to support streamed kernels (byte 0x48f), and weights below 8 bits are never compressed (guide ch35)."""
     return bits >= LEAST_BITS and chip.gates.kernel_streaming
 
 
 def kernel_bits(encoding: Encoding, chip: Chip) -> int:
-    """Bits of a weight in kernel memory. On a chip that streams the encoding, integers keep their stored size, and
-    palette indices have the smallest width that the chip takes and that covers all entries. Elsewhere the compiler has
-    made fp16 of them (guide ch7 and ch35, table 35.4).
+    """Returns the bits per weight in kernel memory. On a chip that streams the encoding, integers keep their stored
+    size, and palette indices have the smallest width that the chip supports and that covers all entries. On other chips
+    the compiler expands both to fp16 (guide ch7 and ch35, table 35.4).
     """
     if encoding.stored.dtype.kind == "float":
         return encoding.bits
@@ -27,6 +27,6 @@ def kernel_bits(encoding: Encoding, chip: Chip) -> int:
 
 
 def kernel_bytes(encoding: Encoding, chip: Chip) -> int:
-    """Bytes of the weights in kernel memory, without the palette. Pruned ones count whole: no source says how they do
-    there."""
+    """Returns the size of the weights in kernel memory in bytes, without the palette. Pruned weights count as dense,
+    because no source says how kernel memory holds them."""
     return (encoding.stored.type.size * kernel_bits(encoding, chip) + 7) // 8

@@ -1,4 +1,4 @@
-"""Gives wide kernels an even width."""
+"""Pads kernels of an odd width from 9 to 15 to an even width."""
 
 import numpy as np
 
@@ -10,15 +10,15 @@ from hexane.passes.engine.legalize.slots import with_inputs, with_slots
 from hexane.targets import Chip
 from hexane.validate.compute import largest_kernel
 
-NATIVE_WIDTH = 8  # M6 study: wider kernels of stride 1 are rewritten, with an even width
+NATIVE_WIDTH = 8  # M6 study: wider kernels of stride 1 are padded to an even width
 WIDEST_REWRITTEN = 15
 
 
 def even_kernel_width(graph: Graph, chip: Chip) -> Graph:
     """anec.convolution(%x, const [.., 9]) {pad=(.., 4, 4)}  ->  anec.convolution(%x, const [.., 10]) {pad=(.., 4, 5)}
 
-    Kernels 9 to 15 wide of stride 1 are run with an even width (M6 study): one column of zeros more, where the chip
-    takes that width.
+    The engine runs kernels of width 9 to 15 and stride 1 with an even width (M6 study). The pass appends one column of
+    zeros, if the chip supports the wider kernel.
     """
     decisions: list[Decision] = []
 

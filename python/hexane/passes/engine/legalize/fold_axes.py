@@ -1,4 +1,4 @@
-"""Tensors of more axes than the chip has."""
+"""Merges the leading axes of tensors that have more axes than the chip supports."""
 
 from math import prod
 
@@ -16,7 +16,7 @@ _EACH = ("anec.neuron", "anec.cast", *(f"anec.{name}" for name in (*WITH_SLOTS, 
 def fold_axes(graph: Graph, chip: Chip) -> Graph:
     """anec.neuron(%x) : rank 6  ->  anec.reshape(anec.neuron(anec.reshape(%x) : rank 5)) : rank 6
 
-    Where a layer treats all elements alike: leading axes become one. Between two of them the reshapes meet and vanish.
+    Only elementwise layers without broadcasting are rewritten. Between two such layers the reshapes cancel.
     """
     decisions: list[Decision] = []
     most = chip.extents.rank

@@ -1,4 +1,4 @@
-"""Cuts products whose tensors are larger than the chip's fast memory along their rows."""
+"""Splits matrix products along their rows if their tensors exceed the chip's fast memory."""
 
 from hexane.graph import EpilogueSlot, Graph, Node, Value
 from hexane.graph.decisions import Decision
@@ -13,9 +13,9 @@ STAGE = "slice_matmul_along_height"
 def slice_matmul_along_height(graph: Graph, chip: Chip) -> Graph:
     """anec.matmul(%x, %y) : [4096, N]  ->  anec.concat(anec.matmul(%x[:2048], %y), anec.matmul(%x[2048:], %y))
 
-    So many slices that the rows of the left operand and of the result fit the working set each, and the height of an
-    image; at most one row each. No sum is cut, so no result changes. The compiler cuts by its largest tensor, whose
-    exact measure is not published.
+    The number of slices is the smallest for which the rows of the left operand and of the result each fit the working
+    set and the height of an image; at most one slice per row. No sum is split, so no result changes. The engine's
+    compiler splits by its largest tensor, whose exact measure is not published.
     """
     decisions: list[Decision] = []
 
@@ -29,7 +29,7 @@ def slice_matmul_along_height(graph: Graph, chip: Chip) -> Graph:
         if pieces < 2 or node.types[0].rank != x.type.rank:
             return None
         slots = slots_of(node)
-        # Slots that depend on the row, or move rows, become layers after the concatenation.
+        # Slots that depend on the row or move rows become layers after the concatenation.
         alike = [i for i, s in enumerate(slots) if not _each(node, s)]
         own = slots[: alike[0]] if alike else slots
         most = -(-rows // pieces)
@@ -45,7 +45,7 @@ def slice_matmul_along_height(graph: Graph, chip: Chip) -> Graph:
 
 
 def _each(node: Node, s: EpilogueSlot) -> bool:
-    """True if the slot does the same to every element."""
+    """True if the slot applies the same function to every element."""
     operands = [node.inputs[i] for i in operands_of(s)]
     return s.op in ("pre_activation", "post_activation") or (
         s.op == "gain_offset" and all(v is not None and not v.shape for v in operands)

@@ -1,4 +1,4 @@
-"""Takes slots off a layer: once the layer is cut into pieces, they may have to run after the pieces are joined."""
+"""Removes slots from a layer that is split: some may have to run after the pieces are concatenated."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,12 +14,12 @@ def layer(name: str, inputs: Sequence[Value | None], sources: tuple[str, ...], *
 
 
 def with_inputs(node: Node, inputs: Sequence[Value | None]) -> Node:
-    """The node on other inputs of the same types."""
+    """Returns the node with other inputs of the same types."""
     return make_node(node.op, inputs, node.attrs, node.types, node.sources)
 
 
 def with_slots(node: Node, inputs: Sequence[Value | None], slots: Sequence[EpilogueSlot], **attrs: Any) -> Value:
-    """The layer with these inputs and some of its slots; the slots' operands are the node's."""
+    """Returns the layer with these inputs and slots. The operands of the slots are taken from the node's inputs."""
     place: dict[int, int] = {}
     operands = list(inputs)
     for s in slots:
@@ -31,7 +31,7 @@ def with_slots(node: Node, inputs: Sequence[Value | None], slots: Sequence[Epilo
 
 
 def behind(y: Value, node: Node, slots: Sequence[EpilogueSlot]) -> Value:
-    """Applies these slots of the node to y, as layers."""
+    """Applies slots of the node to y, each as a layer of its own."""
     for s in slots:
         v = dict(s.attributes)
 
@@ -61,7 +61,7 @@ def behind(y: Value, node: Node, slots: Sequence[EpilogueSlot]) -> Value:
 
 
 def view(x: Value, axis: int, begin: int, end: int, sources: tuple[str, ...]) -> Value:
-    """x[begin:end] along an axis."""
+    """Returns x[begin:end] along an axis."""
     if (begin, end) == (0, x.shape[axis]):
         return x
     return layer("input_view", [x], sources, axis=axis, offset=begin, size=end - begin)

@@ -1,4 +1,4 @@
-"""Cuts kernels that are wider or higher than the chip takes."""
+"""Splits kernels that are wider or higher than the chip supports."""
 
 import numpy as np
 
@@ -14,8 +14,8 @@ from hexane.validate.compute import largest_kernel
 def split_kernel(graph: Graph, chip: Chip) -> Graph:
     """anec.convolution(%x, const [.., 20])  ->  anec.add(anec.convolution(%x, const [.., :13]), anec.convolution(%x, const [.., 13:]))
 
-    Kernels that are wider or higher than the chip takes, along width and height. Sums of parts are rounded once more
-    than the whole would be, which is recorded as a hazard.
+    Kernels are split along width and height. Each partial sum is rounded, so the result has more roundings than one
+    convolution would have. This is recorded as a hazard.
     """  # noqa: E501
     decisions: list[Decision] = []
 
@@ -46,7 +46,8 @@ def split_kernel(graph: Graph, chip: Chip) -> Graph:
 
 
 def _part(node: Node, taps: Array, first: tuple[int, int], scale: tuple[EpilogueSlot, ...]) -> Value:
-    """The convolution with some taps of the kernel, which reads that much of the input and its margins as they need."""
+    """Returns the convolution with some of the kernel's taps. It reads the part of the input, and has the padding, that
+    these taps need."""
     x = node.inputs[0]
     assert x is not None
     pads, (out_h, out_w) = list(node.attrs["explicit_padding"]), _convolved(node)
@@ -62,7 +63,7 @@ def _part(node: Node, taps: Array, first: tuple[int, int], scale: tuple[Epilogue
 
 
 def _convolved(node: Node) -> tuple[int, int]:
-    """Height and width of the convolution's own result, before its slots."""
+    """Returns height and width of the convolution's result before its slots."""
     x, weight = node.inputs[:2]
     assert x is not None
     assert weight is not None

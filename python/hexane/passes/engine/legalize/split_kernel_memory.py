@@ -1,4 +1,4 @@
-"""Cuts layers whose weights do not fit the kernel memory of the chip."""
+"""Splits layers whose weights do not fit the chip's kernel memory."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -22,8 +22,8 @@ SOURCE = "guide ch35, listing 35.2"
 
 
 class Kernel(NamedTuple):
-    """Kernel memory of a layer's weights: demand and limit in bytes, in the memory shared by the cores or in each
-    core's own."""
+    """Kernel memory that a layer's weights need, and its limit, in bytes: in the memory that the cores share, or in
+    each core's own memory."""
 
     demand: int
     limit: int
@@ -31,7 +31,7 @@ class Kernel(NamedTuple):
 
 
 def is_streamable(node: Node) -> bool:
-    """True if the weights may be streamed: constant, unit strides, no dilation (guide ch24 and ch25)."""
+    """True if the weights may be streamed: they are constant, with, unit strides, no dilation (guide ch24 and ch25)."""
     return (
         is_constant(node.inputs[1])
         and set(node.attrs.get("strides", (1,))) == {1}
@@ -40,7 +40,7 @@ def is_streamable(node: Node) -> bool:
 
 
 def output_channels(node: Node) -> int:
-    """The number of output channels of a product with weights. The weights of a transposed convolution hold the
+    """Returns the number of output channels of a layer with weights. The weights of a transposed convolution hold the
     channels of one group on their second axis."""
     weight = node.inputs[1]
     assert weight is not None
@@ -48,14 +48,15 @@ def output_channels(node: Node) -> int:
 
 
 def table_of(node: Node) -> Value | None:
-    """The palette operand of a convolution or product with constant weights. A transposed convolution has none."""
+    """Returns the palette of a convolution's or linear layer's weights. A transposed convolution has no palette."""
     return None if node.op == "anec.deconvolution" else node.inputs[2]
 
 
 def kernel_of(node: Node, chip: Chip) -> Kernel:
-    """The selector of listing 35.2. The shared memory (16 MB, field 0x210) serves layers that ask for it, on a chip
-    whose compiler builds shared kernels and whose byte 0x48f is set. All others use the memory of each core (64 KB,
-    field 0x200), which holds every n-th output channel for n cores.
+    """Returns the kernel memory that the weights need, by the rule of listing 35.2. The shared memory (16 MB, field
+    0x210) holds streamable weights on a chip whose compiler builds shared kernels and whose byte 0x48f is set. All
+    other weights lie in the memory of each core (64 KB, field 0x200): with n cores, each core holds every n-th output
+    channel.
     """
     weight = node.inputs[1]
     assert weight is not None
@@ -67,7 +68,7 @@ def kernel_of(node: Node, chip: Chip) -> Kernel:
 
 
 def exceeds_kernel_memory_limit(node: Node, chip: Chip) -> bool:
-    """ExceedKmemSizeLimit of the compiler."""
+    """True if the weights exceed kernel memory: the compiler's ExceedKmemSizeLimit."""
     kernel = kernel_of(node, chip)
     return kernel.demand > kernel.limit
 
@@ -75,10 +76,10 @@ def exceeds_kernel_memory_limit(node: Node, chip: Chip) -> bool:
 def split_kernel_memory(graph: Graph, chip: Chip) -> Graph:
     """anec.convolution(%x, %w) : [1, 512, H, W]  ->  anec.concat(anec.convolution(%x, %w[:256]), anec.convolution(%x, %w[256:]))
 
-    Pieces are as few as fit, whole groups of output channels. Per-channel slots are cut with them. Transposes and
-    quantisation that the layer had absorbed become layers after the concatenation. If the weights of one output channel
-    alone are too large, input channels are cut and the partial sums added. This adds one rounding, which is recorded as
-    a hazard."""  # noqa: E501
+    The number of pieces is the smallest that fits; each piece has whole groups of output channels. Per-channel slots
+    are split with them. Transposes and quantisations in the layer's slots become layers after the concatenation. If the
+    weights of one output channel alone are too large, the input channels are split and the partial sums added. These
+    are rounded before they are added, which is recorded as a hazard."""  # noqa: E501
     decisions: list[Decision] = []
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
@@ -91,7 +92,7 @@ def split_kernel_memory(graph: Graph, chip: Chip) -> Graph:
 
 
 def _fitted(node: Node, inputs: Sequence[Value | None], chip: Chip, decisions: list[Decision]) -> Value | None:
-    """The layer in pieces that fit; None where it fits, or no cut helps."""
+    """Returns the layer in pieces that fit kernel memory, or None if it fits whole or cannot be split."""
     kernel, weight = kernel_of(node, chip), inputs[1]
     assert weight is not None
     if kernel.demand <= kernel.limit:
@@ -102,7 +103,7 @@ def _fitted(node: Node, inputs: Sequence[Value | None], chip: Chip, decisions: l
     groups = int(node.attrs.get("groups", 1))
     whole = channels // groups
     if groups > 1:
-        most = max(most // whole, 1) * whole  # a group by itself is cut again
+        most = max(most // whole, 1) * whole  # a group that is still too large is split by the recursive call
     where = "that the cores share" if kernel.shared else "of a core"
     need = f"{kernel.demand} bytes of weights, the kernel memory {where} has {kernel.limit}"
     if most:
@@ -122,7 +123,8 @@ def _fitted(node: Node, inputs: Sequence[Value | None], chip: Chip, decisions: l
 
 
 def _own(node: Node) -> tuple[EpilogueSlot, ...]:
-    """The slots that a piece of output channels can have, up to the first that moves elements."""
+    """Returns the slots that each piece can apply itself: those before the first slot that moves or quantises
+    elements."""
     slots = slots_of(node)
     ends = [
         i
@@ -158,7 +160,7 @@ def _by_outputs(node: Node, inputs: Sequence[Value | None], most: int, whole: in
 
 
 def _filters(node: Node, weight: Value, begin: int, end: int, whole: int) -> Value:
-    """The weights of these output channels. whole: the channels of a group."""
+    """Returns the weights of these output channels. whole: the number of output channels in a group."""
     if node.op != "anec.deconvolution":
         return _part(weight, 0, begin, end, node)
     groups = int(node.attrs["groups"])
@@ -172,7 +174,7 @@ def _cut(
     node: Node, operands: list[Value | None], inputs: Sequence[Value | None], own: Sequence[EpilogueSlot], begin: int, end: int,  # noqa: E501
     piece: dict[str, Any],
 ) -> Value:  # fmt: skip
-    """The layer on a piece, its slots' vectors cut to its channels."""
+    """Returns the layer for one piece, with per-channel operands of the slots restricted to the piece's channels."""
     slots = []
     for s in own:
         v = dict(s.attributes)
@@ -187,7 +189,7 @@ def _cut(
 
 
 def _part(value: Value, axis: int, begin: int, end: int, node: Node) -> Value:
-    """value[begin:end] along an axis: now, where it is constant."""
+    """Returns value[begin:end] along an axis; a constant is sliced at compile time."""
     if value.node.data is None or not is_constant(value):
         return view(value, axis, begin, end, node.sources)
     index = (slice(None),) * axis + (slice(begin, end),)

@@ -1,4 +1,4 @@
-"""Transposes within the chip's bounds."""
+"""Splits transposes that exceed the chip's limits."""
 
 from math import prod
 
@@ -10,9 +10,9 @@ from hexane.validate.rule import dims
 
 
 def is_valid_ne_transpose_configuration(kind: TensorType, perm: tuple[int, ...], chip: Chip) -> bool:
-    """True if the chip transposes such a tensor at once: at most five axes, height and width within fields 0x468 and
-    0x470 (guide ch35), and no more elements than were seen to work. The compiler also checks a divisibility, whose
-    values are not published."""
+    """True if the chip can transpose such a tensor in one layer: at most five axes, height and width within fields
+    0x468 and 0x470 (guide ch35), and no more elements than have been observed to work. The compiler also checks a
+    divisibility, whose values are not published."""
     e = chip.extents
     if kind.rank > e.rank:
         return False
@@ -25,8 +25,9 @@ def is_valid_ne_transpose_configuration(kind: TensorType, perm: tuple[int, ...],
 def split_transposes(graph: Graph, chip: Chip) -> Graph:
     """anec.transpose(%x) : rank 6  ->  anec.reshape(anec.transpose(anec.reshape(%x)))
 
-    Axes that stay neighbours are one. If more axes than the chip takes remain, several passes each move one group of
-    axes. A tensor beyond the bounds of a transpose is cut into pieces, which are transposed and concatenated.
+    Axes that stay adjacent are merged. If more axes than the chip supports remain, several transposes each move one
+    group of axes. A tensor that is too large for one transpose is split into pieces, which are transposed and
+    concatenated.
     """
     decisions: list[Decision] = []
 
@@ -55,15 +56,15 @@ def split_transposes(graph: Graph, chip: Chip) -> Graph:
 
 
 def _in_passes(x: Value, perm: tuple[int, ...], node: Node, chip: Chip) -> Value:
-    """Groups of axes that stay neighbours; while there are too many, the group that comes next is moved to its
-    place."""
+    """Merges axes that stay adjacent into groups. If there are still too many, each transpose moves one group to its
+    final position."""
     groups: list[list[int]] = []
     for p in perm:
         if groups and p == groups[-1][-1] + 1:
             groups[-1].append(p)
         else:
             groups.append([p])
-    order = sorted(groups)  # as they lie in x
+    order = sorted(groups)  # in the order of x
     extent = {g[0]: prod(x.shape[i] for i in g) for g in groups}
     lying, wanted = [g[0] for g in order], [g[0] for g in groups]
     y = x
@@ -88,7 +89,8 @@ def _legal(x: Value, perm: tuple[int, ...], node: Node, chip: Chip) -> Value:
 
 
 def _in_pieces(x: Value, perm: tuple[int, ...], node: Node, chip: Chip) -> Value | None:
-    """Halves along the longest axis, until each is within the bounds; None where not even one element is."""
+    """Splits x into halves along its longest axis until the chip can transpose each piece. Returns None if even a
+    single index of that axis is too large."""
     axis = max(range(x.type.rank), key=lambda i: x.shape[i])
     extent = x.shape[axis]
     if extent < 2:
