@@ -1,4 +1,4 @@
-"""Safe forms of what leaves fp16: a pass, and a file for each kind of form."""
+"""Replaces ops that overflow or underflow fp16 by safe forms: the pass `repair`, and one file per kind of form."""
 
 from hexane.passes.repair.repair import repair, repairs_of, without_repair
 

@@ -1,4 +1,4 @@
-"""Quotients of areas: one sum of products over another, of boxes as a rule, whose products leave fp16."""
+"""Quotients of two sums of products, usually of box areas, whose products overflow fp16."""
 
 from dataclasses import dataclass, field
 
@@ -13,21 +13,21 @@ from hexane.validate import is_constant
 
 MOVES = ("reshape", "expand_dims", "squeeze", "transpose", "broadcast_to", "identity", "neg", "relu")
 MOST_OPS = 24
-MOST = 64.0  # three products of such numbers have a sum of 12288
+MOST = 64.0  # the sum of three products of such numbers is at most 12288
 MOST_LIMIT = 1024.0
-SMALLEST = 2.0**-24  # above 0 in fp16
+SMALLEST = 2.0**-24  # of fp16
 
 
 @dataclass(slots=True)
 class _Products:
-    """The products that two sums add, and their operands."""
+    """The products that a sum adds, and the operands of these products."""
 
     nodes: dict[Node, None] = field(default_factory=dict)
     operands: dict[Value, None] = field(default_factory=dict)
     count: int = 0
 
     def reach(self, value: Value | None) -> bool:
-        """True if the value adds products of two computed tensors, and small numbers of 0 or more."""
+        """True if the value is a sum of products of two computed tensors, and of small nonnegative constants."""
         value, _ = factored(value)
         self.count += 1
         if value is None or value.dtype.kind != "float" or self.count > MOST_OPS:
@@ -53,8 +53,9 @@ class _Products:
 def quotient_of_areas(m: Found) -> Value | None:
     """%a * %b / (%c * %d + %e * %g - %a * %b + e)  ->  the same of %a * f, %b * f, ... and e * f^2
 
-    Equal because each term is of degree two. f is one number, min(1, 64 / the largest operand). The lower side has a
-    sum of products, and one product is in both sides: intersection over union.
+    This is equal because each term has degree two. f is one number for the whole tensor, min(1, 64 / the largest
+    operand). The divisor must be a sum of products, and one product must occur in both sides, as in intersection over
+    union.
     """
     above, below = m.node.inputs
     upper, lower = _Products(), _Products()
@@ -81,7 +82,7 @@ LEAST_PRODUCTS = 2
 
 
 def _scaled(m: Found, value: Value | None, f: Value, scaled: dict[Value, Value]) -> Value:
-    """The value of degree two, of operands that are multiplied by f."""
+    """Returns the value of degree two rebuilt from operands multiplied by f."""
     assert value is not None
     if value not in scaled:
         scaled[value] = _made(m, value, f, scaled)

@@ -1,6 +1,6 @@
-"""Sums and differences beyond fp16 that a factor or a quotient brings back: halves are added instead.
+"""Sums and differences that overflow fp16 before a factor or a quotient makes them small: halves are added instead.
 
-A half of a number is exact, but for the smallest numbers of fp16. So halves cancel as the numbers themselves do.
+Halving a number is exact, except for the smallest numbers of fp16. So halves cancel like the numbers themselves.
 """
 
 from math import ceil, inf, log2
@@ -17,7 +17,7 @@ from hexane.validate import is_constant
 
 HALF = 0.5
 LARGEST_HALF = 32752.0  # twice it is fp16's largest number
-LARGEST_FACTOR = 0.5  # a larger one brings few numbers back
+LARGEST_FACTOR = 0.5  # a larger factor brings few sums back into range
 MOST_OPS = 16
 MOST_TERMS = 8  # of one sum
 MOVES: tuple[str, ...] = ("reshape", "expand_dims", "squeeze", "transpose", "broadcast_to", "identity", "neg")
@@ -30,7 +30,7 @@ JOINS = ("add", "sub", "maximum", "minimum")
 def factor_of_sum(m: Found) -> Value | None:
     """(%a - %b) * c  ->  (%a / 2 - %b / 2) * (2 * c), for c up to 1 / 2 and operands that may be large
 
-    abs, relu and moves may stand between. Of more terms it is a quarter or an eighth, if the factor is that small.
+    abs, relu and moves may come between. A sum of more terms is multiplied by 1/4 or 1/8 if c is small enough.
     """
     inner, factor = factored(m.node.values[0])
     if inner is None or not 0 < abs(factor) <= LARGEST_FACTOR or inner.dtype.kind != "float":
@@ -55,7 +55,7 @@ def factor_of_sum(m: Found) -> Value | None:
 
 
 def _is_large_sum(value: Value) -> bool:
-    """True for a sum or difference of two computed tensors that may be large."""
+    """True if the value is a sum or difference of two computed tensors that may be large."""
     return value.node.op in ("add", "sub") and all(
         v is not None and not is_constant(v.node) and v.shape == value.shape and _may_be_large(v)
         for v in value.node.inputs
@@ -63,7 +63,8 @@ def _is_large_sum(value: Value) -> bool:
 
 
 def _terms(m: Found, value: Value) -> tuple[Value, ...]:
-    """The operands of a sum, and of the sums among them that nothing else reads, up to eight."""
+    """Returns the terms of a sum. Operands that are sums with no other reader are replaced by their terms, up to eight
+    terms in total."""
     terms = tuple(v for v in value.node.inputs if v is not None)
     while True:
         inner = next((v for v in terms if m.graph.use_counts()[v] == 1 and _is_large_sum(v)), None)
@@ -73,7 +74,7 @@ def _terms(m: Found, value: Value) -> tuple[Value, ...]:
 
 
 def _sum_of(m: Found, value: Value, terms: tuple[Value, ...], step: float) -> Value:
-    """The sum of its terms times the step."""
+    """Returns the sum, with each of its terms multiplied by `step`."""
     b = Rewriter(*m.node.sources)
     sides = [
         b.mul(m.now(v), step) if v is None or v in terms else _sum_of(m, v, terms, step) for v in value.node.inputs
@@ -83,8 +84,8 @@ def _sum_of(m: Found, value: Value, terms: tuple[Value, ...], step: float) -> Va
 
 
 def _may_be_large(value: Value | None) -> bool:
-    """True for numbers beyond a half of fp16's largest, unless a factor or an activation makes them near 1. Not for
-    layers: the half would go into their weights, whose products have a fixed point."""
+    """True if numbers may exceed half of fp16's largest, unless a factor or an activation keeps them near 1. False for
+    layers with weights: the factor 1/2 would be folded into the weights, which are stored in fixed point."""
     source = value
     while source is not None and source.node.op in (*MOVES, "relu"):
         source = source.node.inputs[0]
@@ -96,7 +97,7 @@ def _may_be_large(value: Value | None) -> bool:
 def quotient_of_differences(m: Found) -> Value | None:
     """(%x - min(%x)) / (max(%x) - min(%x) + e)  ->  the same of %x / 2 and e / 2
 
-    Equal for all quotients of two sums, extremes, means and sizes of one tensor: each is twice its value for halves.
+    Both sides must be sums, extremes, means or absolute values of one tensor: halving the tensor halves both sides.
     """
     above, below = m.node.inputs
     if m.node.op == "mul":
@@ -117,7 +118,7 @@ def quotient_of_differences(m: Found) -> Value | None:
 
 
 def _inverted(value: Value | None) -> Value | None:
-    """x, of 1 / x."""
+    """Returns x if the value is 1 / x, else None."""
     if value is not None and value.node.op == "inverse":
         return value.node.inputs[0]
     return value.node.inputs[1] if value is not None and value.node.op == "real_div" and _is_1(value) else None
@@ -128,7 +129,7 @@ def _is_1(value: Value) -> bool:
 
 
 class _Halved:
-    """The one tensor that a value is computed from by ops that are linear: twice the operands make twice the result."""
+    """Finds the one tensor that a value is computed from by ops for which twice the operand gives twice the result."""
 
     def __init__(self) -> None:
         self.x: Value | None = None
@@ -162,7 +163,7 @@ class _Halved:
 
 
 def _shares(first: Value, second: Value) -> bool:
-    """True if one is computed from the other, or both from one tensor, by moves, sizes, extremes and means."""
+    """True if both values are computed from a common tensor by moves, absolute values, extremes and means."""
     return not _sources(first).isdisjoint(_sources(second))
 
 
@@ -199,9 +200,9 @@ MOST_READ = 1 << 20
 
 
 def average_by_matrix(m: Found) -> Value | None:
-    """matmul(%x, T)  ->  y + y, with y = matmul(%x, T / 2), for a triangle of averages: of 0 and more, 1 in sum
+    """matmul(%x, T)  ->  y + y, with y = matmul(%x, T / 2), for a triangular T whose weights are >= 0 and add up to 1
 
-    An engine's accumulator is infinite from 32768 on, so an average of larger numbers is.
+    An engine's accumulator is infinite from 32768 on, so an average of larger numbers is infinite too.
     """
     node = m.node
     if any(v is not None for v in node.inputs[2:]) or node.types[0].dtype.kind != "float":

@@ -1,4 +1,4 @@
-"""Squared distances in parts, |a|^2 + |b|^2 - 2 a b, whose terms leave fp16 before their difference is taken."""
+"""Squared distances computed as |a|^2 + |b|^2 - 2 a b, whose terms overflow fp16 although their difference is small."""
 
 from dataclasses import dataclass, field
 from math import floor, log2, sqrt
@@ -21,7 +21,7 @@ MOST_OPS = 24
 
 @dataclass(slots=True)
 class _Terms:
-    """The tensors that the terms are squares and products of, and how many numbers one sum adds."""
+    """The tensors whose squares and products are added, and the largest number of terms in one sum."""
 
     tensors: dict[Value, None] = field(default_factory=dict)
     count: int = 1
@@ -30,7 +30,7 @@ class _Terms:
     has_product: bool = False
 
     def reach(self, value: Value | None) -> bool:
-        """True if the value is of degree two in the tensors: f^2 times as large if each is f times as large."""
+        """True if the value has degree two: if each tensor is multiplied by f, the value is multiplied by f^2."""
         self.nodes += 1
         if value is None or value.dtype.kind != "float" or self.nodes > MOST_OPS:
             return False
@@ -62,14 +62,14 @@ class _Terms:
 
 
 def _is_limit(node: Node) -> bool:
-    """True for max(%x, 0), in the spellings other than relu."""
+    """True if the node computes max(%x, 0) by an op other than relu."""
     if node.op == "clip":
         return bool(node.attrs["alpha"] == 0 and node.attrs["beta"] > 3e38)
     return scalar(node.inputs[1]) == 0
 
 
 def _scaled(m: Found, value: Value | None, factor: Value) -> Value:
-    """The value of degree two, of tensors that are multiplied by the factor."""
+    """Returns the value of degree two rebuilt from tensors multiplied by the factor."""
     b, (inner, number) = Rewriter(*m.node.sources), factored(value)
     assert inner is not None
     node = inner.node
@@ -100,7 +100,8 @@ def _scaled(m: Found, value: Value | None, factor: Value) -> Value:
 def distance(m: Found) -> Value | None:
     """sqrt(|%a|^2 + |%b|^2 - 2 * matmul(%a, %b))  ->  the same of %a * f and %b * f, over f, and of c times the sum
 
-    Equal because each term is of degree two: f^2 is a factor of all. f is one number, min(1, most / the largest).
+    This is equal because each term has degree two, so that f^2 is a common factor. f is one number, min(1, m / the
+    largest operand), where m is the result of `_most`.
     """
     node, factor = m.node, 1.0
     inner = node.inputs[0]
@@ -136,11 +137,11 @@ def distance(m: Found) -> Value | None:
     return b.real_div(b.sqrt(total), one)
 
 
-LARGEST_FACTOR = 0.125  # of a sum: a larger one leaves little more within fp16
+LARGEST_FACTOR = 0.125  # the largest factor of a sum: larger ones bring few sums back into range
 
 
 def _most(terms: _Terms) -> float:
-    """The largest number whose four sums of squares fp16's accumulator holds: a power of two."""
+    """Returns the largest number, a power of two, for which four sums of squares fit fp16's accumulator."""
     return simpler.LARGEST_SQUARED / 4 * 2.0 ** floor(-log2(terms.count) / 2)
 
 
@@ -158,7 +159,7 @@ def _has_constant(value: Value | None) -> bool:
 
 
 def is_scaled(value: Value) -> bool:
-    """True for %x * f of a factor f that `distance` made."""
+    """True if the value is %x * f with a factor f that `distance` has made."""
     factors = value.node.inputs if value.node.op == "mul" else ()
     return any(
         v is not None

@@ -1,4 +1,4 @@
-"""The range of a value that the ops which make it promise, for any input of the network."""
+"""Bounds the range of a value for any input of the network, from the ops that compute it."""
 
 from math import exp, inf, isinf, prod, sqrt
 
@@ -7,7 +7,7 @@ from hexane.passes.repair.lengths import NORMS, between_floats, of_norm, of_prod
 from hexane.passes.repair.squares import axes_of, number
 
 LARGEST_GATE = 2.0  # |x * gate| is at most 2 |x|: no factor is needed
-MOST_BOUNDED = 16  # ops of a chain whose ends are asked
+MOST_BOUNDED = 16  # the longest chain of ops that is followed
 ENDS = {
     **dict.fromkeys(("sigmoid", "softmax", "sigmoid_hard", "hardmax"), (0.0, 1.0)),
     **dict.fromkeys(("tanh", "softsign", "erf", "sin", "cos"), (-1.0, 1.0)),
@@ -18,17 +18,17 @@ SAME = (
     *("reshape", "transpose", "slice_by_size", "slice_by_index", "expand_dims", "squeeze", "identity", "broadcast_to"),
     *("split", "gather", "flatten", "flatten2d", "crop", "reverse", "reduce_mean", "reduce_max", "reduce_min"),
 )
-DIPS = {"gelu": -0.2, "gelu_tanh": -0.2, "silu": -0.3, "mish": -0.35, "hard_swish": -0.4}  # the least result, and less
+DIPS = {"gelu": -0.2, "gelu_tanh": -0.2, "silu": -0.3, "mish": -0.35, "hard_swish": -0.4}  # lower bounds
 
 
 def bound(value: Value) -> float:
-    """The largest size that the ops which make a value promise."""
+    """Returns an upper bound of the value's magnitude."""
     low, high = ends(value)
     return max(abs(low), abs(high))
 
 
 def ends(value: Value | None, depth: int = 0) -> tuple[float, float]:
-    """The smallest and the largest number that the ops which make a value promise."""
+    """Returns a lower and an upper bound of the value, infinite if unknown."""
     if value is None or depth >= MOST_BOUNDED or not value.node.inputs:
         return -inf, inf
     node, first = value.node, value.node.inputs[0]
@@ -84,7 +84,7 @@ def ends(value: Value | None, depth: int = 0) -> tuple[float, float]:
 
 
 def _most(node: Node, x: Value | None, depth: int) -> float:
-    """The largest result of an op that is never negative."""
+    """Returns an upper bound of the result of an op that is never negative."""
     low, high = ends(x, depth + 1)
     size = max(abs(low), abs(high))
     if node.op == "exp":
@@ -98,4 +98,4 @@ def _most(node: Node, x: Value | None, depth: int) -> float:
 
 
 MOST_EXPONENT = 80.0  # e^80 is a number of fp32
-BRANCH = 4  # of the depth, since each of two operands is asked
+BRANCH = 4  # an op with two computed operands costs this much depth, because both are followed

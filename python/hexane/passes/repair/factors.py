@@ -1,4 +1,4 @@
-"""Moves factors to a place where fp16 holds their product: after a quotient, into a scale, out of a power."""
+"""Moves factors so that fp16 holds all intermediate products: after a quotient, into a scale, or out of a power."""
 
 from math import ceil, frexp, ldexp, log2
 
@@ -11,9 +11,9 @@ from hexane.passes.repair.products import ACCUMULATED, LARGEST
 from hexane.passes.repair.squares import factored, number, squared
 from hexane.validate import is_constant
 
-MOST_BEHIND = 16.0  # results below 2^-10 of it would lose digits
-SMALLEST_POWER = -14  # over a scale of at most 1 it is a normal number of fp16
-MOST_OUT = 8  # powers of two that leave an epsilon of 1 with all digits
+MOST_BEHIND = 16.0  # with a larger factor, small quotients would lose digits
+SMALLEST_POWER = -14  # 2^-14 divided by a scale of at most 1 is a normal number of fp16
+MOST_OUT = 8  # 2^-8 times an epsilon of 1 is a normal number of fp16
 WINDOWS = ("avg_pool", "reduce_sum", "reduce_mean", "conv")
 MOVES = ("reshape", "expand_dims", "squeeze", "pad", "transpose")
 
@@ -39,7 +39,7 @@ def factor_behind_quotient(m: Found) -> Value | None:
 def factor_of_scaled(m: Found) -> Value | None:
     """%u / f * c  ->  %u * (2^n / f) * rest, where f is a scale from 1 / 512 to 1 that another form made
 
-    c is below 1 / 2, and n is the exponent of its power of two.
+    c is below 1/2, and 2^n is the largest power of two up to c.
     """
     inner, factor = factored(m.node.values[0])
     quotient = m.alone(inner, "real_div")
@@ -55,7 +55,7 @@ def factor_of_scaled(m: Found) -> Value | None:
 
 
 def is_made_scale(value: Value) -> bool:
-    """True if the value is a scale that another form made of the largest number."""
+    """True if the value is a scale that another form has computed from a largest number."""
     scale, _ = factored(value)
     scale = scale.node.inputs[0] if scale is not None and scale.node.op == "reshape" else scale
     inverse = made_by(scale, "inverse")
@@ -66,7 +66,7 @@ def is_made_scale(value: Value) -> bool:
 def factor_out_of_power(m: Found) -> Value | None:
     """pow(avg_pool(%x^2) * c + e, p)  ->  pow(avg_pool(%x^2) * (c / 16) + e / 16, p) * 16^p, for p from -1 to 1
 
-    Local response normalisation of numbers beyond 25,000: the sum is beyond fp16, its power is not.
+    Local response normalisation does this. If x is beyond 25,000, the sum overflows fp16 but its power does not.
     """
     power = scalar(m.node.inputs[1])
     added = m.alone(m.node.inputs[0], "add")
@@ -88,7 +88,7 @@ def factor_out_of_power(m: Found) -> Value | None:
 
 
 def _squares_of(value: Value | None) -> Value | None:
-    """x, of a window over x^2."""
+    """Returns x if the value is a window sum or mean of x^2, else None."""
     while value is not None and value.node.op in (*WINDOWS, *MOVES):
         value, _ = factored(value.node.inputs[0])
     return squared(value)

@@ -1,4 +1,4 @@
-"""A safe form: the ops that it replaces, its result, and the reason."""
+"""The record of a safe form: the ops that it replaces, the replacement, and the reason."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ from hexane.ops.match import Found, Pattern
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """pattern: the ops at the end of a match. build: makes a value that equals the node's in exact arithmetic; None if
-    the form does not apply. quiet: records no Decision, since the form only rewrites one spelling to another that later
-    forms know. reason: the replacement, and the failure of the old form in fp16. source: who reported it."""
+    """pattern: matches the last op of the form. build: returns a value that equals the node's in exact arithmetic, or
+    None if the form does not apply. quiet: records no Decision, because the form only changes the spelling for later
+    forms. reason: the replacement, and how the original fails in fp16. source: who reported the failure."""
 
     name: str
     pattern: Pattern

@@ -1,8 +1,8 @@
-"""Recognises group normalisation in its other spellings.
+"""Recognises group normalisation written with other ops.
 
 torch.onnx.export writes nn.GroupNorm as an instance norm of each group between reshapes, then a product and a sum.
-coremltools writes it with means over (2, 3, 4) of [N, G, C / G, H, W]. A group in one row may be wider than a chip
-takes.
+coremltools writes it with means over (2, 3, 4) of [N, G, C / G, H, W]. A group flattened to one row may be wider than a
+chip supports.
 """
 
 import numpy as np
@@ -14,12 +14,12 @@ from hexane.ops.rewriter import Rewriter
 from hexane.passes.fuse.fuse_layer_norm import CENTRED, applied, normalised, over_root, squared
 from hexane.passes.repair.form import Form
 
-MOST_READ = 1 << 24  # numbers of an item, that a constant operand is compared over
+MOST_READ = 1 << 24  # the most numbers per batch entry over which a constant is compared
 
 
 def written_out(m: Found) -> Value | None:
-    """(%v - mean(%v)) / sqrt(mean((%v - mean(%v))^2) + e)  ->  layer_norm(%v), of a view that has groups as rows, or of
-    whole items"""
+    """(%v - mean(%v)) / sqrt(mean((%v - mean(%v))^2) + e)  ->  layer_norm(%v), for a view %v with groups as rows, or
+    for whole batch entries"""
     x = m.bound["x"]
     view, axes = made_by(x, "reshape"), m.bound["mean"].node.attrs["axes"]
     of_view = view is not None and view.inputs[0] is not None and _groups_of(view.inputs[0], x, axes) is not None
@@ -32,7 +32,7 @@ def written_out(m: Found) -> Value | None:
 def viewed(m: Found) -> Value | None:
     """reshape(instance_norm(reshape(%x : [N, C, H, W]) : [N, G, C / G * H * W]) * %g + %b)  ->  group_norm(%x, %g, %b)
 
-    Likewise of a layer norm. %g and %b are constants with a number for each channel.
+    Applies to a layer norm too. %g and %b are constants with one number per channel.
     """
     steps, value = list[tuple[str, Array]](), m.alone(m.node.inputs[0], "layer_norm", "instance_norm", "mul", "add")
     while value is not None and value.op in ("mul", "add"):
@@ -69,7 +69,7 @@ def _axes_of(norm: Node) -> tuple[int, ...]:
 
 
 def _groups_of(x: Value, view: Value, axes: tuple[int, ...]) -> int | None:
-    """The number of groups, if each row of the view is some channels of an item of x."""
+    """Returns the number of groups if each row of the view is a group of channels of one batch entry, else None."""
     rank, rows = view.type.rank, view.type.size
     if x.type.rank < 3 or 0 in x.shape or not axes or axes != tuple(range(rank - len(axes), rank)):
         return None
@@ -80,7 +80,7 @@ def _groups_of(x: Value, view: Value, axes: tuple[int, ...]) -> int | None:
 
 
 def _own_params(norm: Node) -> list[tuple[str, Array]] | None:
-    """The gamma and beta of a norm as factors and terms of its result; None where one is computed."""
+    """Returns the gamma and beta of a norm as a factor and a summand of its result, or None if one is computed."""
     result, behind = list[tuple[str, Array]](), norm.types[0].rank - 2
     for kind, value in zip(("mul", "add"), norm.inputs[1:], strict=True):
         if value is None:
@@ -93,7 +93,8 @@ def _own_params(norm: Node) -> list[tuple[str, Array]] | None:
 
 
 def _of_channels(data: Array, view: tuple[int, ...], x: tuple[int, ...]) -> Array | None:
-    """A number for each channel of x, of a constant operand in the shape of its view; None for other constants."""
+    """Returns one number per channel of x, if the constant operand of the view is uniform in each channel, else
+    None."""
     size, padded = int(np.prod(view)), (1,) * (len(view) - data.ndim) + data.shape
     if data.size == 1:
         return np.broadcast_to(data.reshape(()), (x[1],)).astype(np.float64)
@@ -110,7 +111,7 @@ def _param(numbers: Array, is_factor: bool, m: Found, x: Value) -> Value | None:
 
 
 def affine(m: Found) -> Value | None:
-    """group_norm(%x) * %g + %b  ->  group_norm(%x, %g, %b), for constants with a number for each channel"""
+    """group_norm(%x) * %g + %b  ->  group_norm(%x, %g, %b), for constants with one number per channel"""
     maker, other = m["norm"].node, m["other"]
     place = 1 if m.node.op == "mul" else 2
     if maker.op != "group_norm" or any(maker.inputs[place:]) or other.node.op != "const" or other.node.data is None:
@@ -123,7 +124,7 @@ def affine(m: Found) -> Value | None:
 
 
 def of_instances(m: Found) -> Value | None:
-    """instance_norm(%x : [N, C, H, W])  ->  group_norm(%x, num_groups=C), of more than a norm layer is fast for"""
+    """instance_norm(%x : [N, C, H, W])  ->  group_norm(%x, num_groups=C), for tensors that make a norm layer slow"""
     x, gamma, beta = m.inputs
     if x is None or x.type.rank < 3 or x.type.size <= simpler.SMALL_NORM or m.node.attrs["layout"] != "nchw":
         return None
@@ -132,7 +133,8 @@ def of_instances(m: Found) -> Value | None:
 
 
 def of_items(m: Found) -> Value | None:
-    """layer_norm(%x : [N, C, H, W], %g, %b, axes=(1, 2, 3))  ->  group_norm(%x, num_groups=1) * %g + %b, likewise"""
+    """layer_norm(%x : [N, C, H, W], %g, %b, axes=(1, 2, 3))  ->  group_norm(%x, num_groups=1) * %g + %b, for such
+    tensors"""
     x, gamma, beta = m.inputs
     if x is None or not _is_of_items(x, m.node.attrs["axes"]):
         return None

@@ -1,8 +1,8 @@
-"""Bounds of norms and of products with constant weights, for any input of the network.
+"""Bounds the results of norms, and of products with constant weights, for any input of the network.
 
-A norm over n numbers gives rows of length sqrt(n), times gamma; the length is the L2 norm. A product with weights is at
-most the product of both lengths (Cauchy and Schwarz). The largest number times the sum of the weights' sizes is up to
-sqrt(n) times as large.
+A norm over n numbers gives rows whose L2 norm is at most sqrt(n) * max |gamma|, plus beta. A product with weights is at
+most the product of both L2 norms (Cauchy-Schwarz). The other bound, the largest number times the sum of the weights'
+magnitudes, can be sqrt(n) times as large.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,8 +17,8 @@ from hexane.ops.match import channel_axis
 
 Ends = Callable[[Value | None, int], tuple[float, float]]
 
-MOST_WEIGHTS = 1 << 22  # numbers of a weight that are read
-ROUNDING = 1.01  # fp16 and the engines' tables make a norm that much longer
+MOST_WEIGHTS = 1 << 22  # larger weights are not read
+ROUNDING = 1.01  # rounding in fp16 and in the engines' tables makes a norm up to this much larger
 NORMS = ("layer_norm", "rms_norm", "instance_norm", "group_norm", "l2_norm")
 STAY = ("identity", "stop_gradient")
 RESHAPES = ("reshape", "expand_dims", "squeeze")
@@ -27,7 +27,7 @@ _read: ContextVar[dict[tuple[Node, str], tuple[float, float]] | None] = ContextV
 
 @contextmanager
 def remembered() -> Iterator[None]:
-    """Reads each weight once within the block."""
+    """Caches the magnitudes of weights within the block, so that each weight is read once."""
     before = _read.set({})
     try:
         yield
@@ -36,7 +36,7 @@ def remembered() -> Iterator[None]:
 
 
 def of_norm(node: Node) -> float:
-    """The largest size of a norm's results; infinity where gamma or beta is computed."""
+    """Returns a bound of the magnitude of a norm's results, infinite if gamma or beta is computed."""
     if node.op == "l2_norm":
         return ROUNDING
     sizes = _gamma_and_beta(node)
@@ -44,7 +44,7 @@ def of_norm(node: Node) -> float:
 
 
 def _gamma_and_beta(node: Node) -> tuple[float, float, float] | None:
-    """The largest size of gamma, that of beta, and beta's length."""
+    """Returns max |gamma|, max |beta| and the L2 norm of beta, or None if one of them is computed."""
     bounds = [1.0, 0.0, 0.0]
     for place, value in enumerate(node.inputs[1:3]):
         if value is None:
@@ -59,7 +59,7 @@ def _gamma_and_beta(node: Node) -> tuple[float, float, float] | None:
 
 
 def _count(node: Node) -> int:
-    """The numbers that a norm is of."""
+    """Returns how many numbers one norm is computed over."""
     x = node.inputs[0]
     assert x is not None
     if node.op == "instance_norm":
@@ -71,7 +71,7 @@ def _count(node: Node) -> int:
 
 
 def length(value: Value | None, axis: int, ends: Ends, depth: int) -> float:
-    """The largest L2 norm of the numbers along an axis."""
+    """Returns a bound of the L2 norm along an axis."""
     if value is None:
         return inf
     node, axis, first = value.node, axis % max(value.type.rank, 1), value.node.inputs[0] if value.node.inputs else None
@@ -92,13 +92,13 @@ def length(value: Value | None, axis: int, ends: Ends, depth: int) -> float:
 
 
 def between_floats(node: Node) -> bool:
-    """True of a cast that only rounds; True of bools is 1, however small the number was."""
+    """True if the node is a cast from float to float, which only rounds. A cast to bool turns small numbers into 1."""
     first = node.inputs[0] if node.inputs else None
     return node.op == "cast" and first is not None and first.dtype.kind == node.types[0].dtype.kind == "float"
 
 
 def _same_axis(before: tuple[int, ...], after: tuple[int, ...], axis: int) -> int | None:
-    """The axis before a reshape with the same rows as `axis` after it."""
+    """Returns the axis before a reshape that has the same elements as `axis` after it, or None."""
     behind = prod(after[axis + 1 :])
     for a, extent in enumerate(before):
         if extent == after[axis] and prod(before[a + 1 :]) == behind:
@@ -107,7 +107,7 @@ def _same_axis(before: tuple[int, ...], after: tuple[int, ...], axis: int) -> in
 
 
 def of_product(node: Node, ends: Ends, depth: int) -> float:
-    """The largest size of x times constant weights, plus a constant bias; infinity where one is computed."""
+    """Returns a bound of |x * weights + bias|, infinite if weights or bias are computed."""
     x, weight, bias = (*node.inputs, None)[:3]
     data = None if weight is None else _data(weight)
     if x is None or weight is None or data is None or (node.op == "matmul" and data.ndim != 2):
@@ -130,7 +130,8 @@ def of_product(node: Node, ends: Ends, depth: int) -> float:
 
 
 def _sizes(node: Node, data: Array, weight: Value) -> tuple[float, float]:
-    """The largest sum of sizes, and the largest length, of the weights of one output. A kernel's lengths are added."""
+    """Returns the largest sum of magnitudes, and the largest L2 norm, of the weights of one output. For a convolution
+    the L2 norms of the taps are added."""
     known, key = _read.get(), (weight.node, _way(node))
     if known is not None and key in known:
         return known[key]
@@ -149,12 +150,12 @@ def _sizes(node: Node, data: Array, weight: Value) -> tuple[float, float]:
 
 
 def _way(node: Node) -> str:
-    """How a product reads its weights: each output's are a row, or a column."""
+    """Returns whether the weights of one output are a row or a column of the matrix."""
     return "columns" if node.op == "matmul" and not node.attrs["transpose_y"] else "rows"
 
 
 def _data(value: Value) -> Array | None:
-    """The numbers of a plain constant of floats that is not too large."""
+    """Returns the numbers of a float constant, or None if it is encoded, computed or too large."""
     node = value.node
     if node.op != "const" or value.dtype.kind != "float" or node.data is None or node.data.size > MOST_WEIGHTS:
         return None

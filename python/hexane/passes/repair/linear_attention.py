@@ -1,7 +1,7 @@
-"""Linear attention: two sums over all keys, one over the other. Both are beyond fp16 before they are divided.
+"""Linear attention: the quotient of two sums over all keys. Both sums overflow fp16 before they are divided.
 
-EfficientViT, Linear Transformers and Performers have it. The quotient is the same for q and k times any factors, so the
-factors that bring both sums near the size of v are exact.
+EfficientViT, Linear Transformers and Performers use it. Factors of q and k cancel in the quotient, so the result is the
+same if both are scaled to bring the sums near the magnitude of v.
 """
 
 from math import floor, log2
@@ -20,20 +20,20 @@ from hexane.validate import is_constant
 MOVES = ("reshape", "transpose", "slice_by_size", "slice_by_index", "identity", "neg")
 JOINS = ("add", "sub", "concat")
 PADDED = ("concat", "pad")
-LARGEST_SUM = 64.0  # of scaled q and of scaled k
-LARGEST_V = 8.0  # times both it is 32768, from where on an accumulator is infinite
+LARGEST_SUM = 64.0  # bound of the sums of scaled q and scaled k
+LARGEST_V = 8.0  # bound of scaled v: 64 * 64 * 8 is 32768, from which on an accumulator is infinite
 LEAST_EPSILON = 2.0**-20  # smaller ones have few digits in fp16
-LEAST_TOP = 2.0**-7  # over 128 it is a normal number of fp16
-SMALLEST = 2.0**-24  # above 0 in fp16
+LEAST_TOP = 2.0**-7  # 2^-7 / 128 is a normal number of fp16
+SMALLEST = 2.0**-24  # of fp16
 MOST_OPS = 24
-MOST_READ = 400  # values that are looked at for one
+MOST_READ = 400  # the most values visited in one search
 
 
 def linear_attention(m: Found) -> Value | None:
     """(%q (%k^T %v)) / (%q sum(%k) + e)  ->  the same of %q * f, %k * g and %v * h, and e * f * g, over h
 
-    f, g and h are one number for each head. sum(%k) may be a product with a column of ones beside v. Quotients that
-    share a sum share the scaled one too. Other readers of a sum keep the old one.
+    f, g and h are one number per head. sum(%k) may be computed as a product with a column of ones appended to v.
+    Quotients that share a sum also share the scaled sum. Other readers of a sum keep the original.
     """
     above, divisor = quotient(m.node)
     below, epsilon, join = _without_epsilon(divisor)
@@ -71,12 +71,12 @@ def linear_attention(m: Found) -> Value | None:
 
 
 def _power(most: float) -> float:
-    """The power of two below, within what `held` takes."""
+    """Returns the largest power of two up to `most`, limited to the range that `held` supports."""
     return min(max(2.0 ** floor(log2(most)), LEAST_TOP), simpler.LARGEST_SQUARED)
 
 
 def _scaled(b: Rewriter, factors: list[Value], epsilon: float) -> Value | float:
-    """The epsilon times these, but at least fp16's smallest number."""
+    """Returns epsilon times these factors, but at least the smallest number of fp16."""
     if epsilon < LEAST_EPSILON or not factors:
         return max(epsilon, SMALLEST)
     scaled = b.mul(factors[0], epsilon)
@@ -86,7 +86,7 @@ def _scaled(b: Rewriter, factors: list[Value], epsilon: float) -> Value | float:
 
 
 def _without_epsilon(value: Value | None) -> tuple[Value | None, float, str]:
-    """x, e and the op that joins them, of x + e and max(x, e)."""
+    """Returns x, e and the joining op if the value is x + e or max(x, e). Returns the value and e = 0 otherwise."""
     if value is not None and value.node.op == "add":
         for x, by in (value.node.inputs, value.node.inputs[::-1]):
             if (known := number(by)) is not None and known >= 0 and x is not None and x.shape == value.shape:
@@ -96,7 +96,7 @@ def _without_epsilon(value: Value | None) -> tuple[Value | None, float, str]:
 
 
 def _first_product(value: Value | None) -> Node | None:
-    """The product of two computed matrices that a value is moved from."""
+    """Returns the product of two computed matrices that the value is a move of, or None."""
     while value is not None and value.node.op in MOVES:
         value = value.node.inputs[0]
     return None if value is None or not _is_product(value.node) else value.node
@@ -108,8 +108,8 @@ def _is_product(node: Node) -> bool:
 
 
 def _sides(above: Value, below: Value) -> tuple[tuple[Value, ...], tuple[Value, ...]] | None:
-    """q and k, in which both sums are linear, and v, in which the upper one is, where the lower one has none of it. And
-    the values that they are moved from, beyond which nothing is looked at."""
+    """Returns q, k and v, and the sources of the moves that made them, at which searches stop. Both sums are linear in
+    q and k. Only the upper sum is linear in v, and the lower does not depend on it. Returns None if there are none."""
     last = _first_product(above)
     if last is None:
         return None
@@ -137,8 +137,9 @@ def _sides(above: Value, below: Value) -> tuple[tuple[Value, ...], tuple[Value, 
 
 
 def _padded(v: Value, at: int, inner: Node, last: Node, place: int, above: Value, below: Value) -> Value | None:
-    """The part of an operand of `inner` that the upper sum comes from, where the lower one comes from a part beside
-    it. at, place: the places of the operand in `inner`, and of the product in `last`."""
+    """Returns the part of an operand of `inner` that the upper sum uses, if the lower sum uses another part of that
+    operand, such as a column of ones. at, place: the positions of the operand in `inner`, and of `inner`'s result in
+    `last`."""
     node, turned = v.node, False
     while node.op == "transpose" and _keeps_heads(node) and node.inputs[0] is not None:
         turned ^= tuple(node.attrs["perm"][-2:]) == (v.type.rank - 1, v.type.rank - 2)
@@ -164,7 +165,7 @@ def _padded(v: Value, at: int, inner: Node, last: Node, place: int, above: Value
 
 
 def _own_part(node: Node, axis: int) -> tuple[Value, int, int] | None:
-    """The computed operand of a concat with constants, or of a pad, and where along the axis it is."""
+    """Returns the computed operand of a pad, or of a concat with constants, and its range along the axis."""
     if node.op == "pad" and node.attrs["mode"] == "constant" and (x := node.inputs[0]) is not None:
         begin = node.attrs["begin"]
         others = [i for i, p in enumerate(zip(begin, node.attrs["end"], strict=True)) if any(p) and i != axis]
@@ -182,7 +183,7 @@ def _own_part(node: Node, axis: int) -> tuple[Value, int, int] | None:
 
 
 def _part(value: Value, last: Node, axis: int) -> tuple[int, int] | None:
-    """The part of a product's axis that a value is a slice of."""
+    """Returns the range of a product's axis that the value is a slice of, or None."""
     while value.node.op in MOVES and value.node != last:
         node, source = value.node, value.node.inputs[0]
         if source is None:
@@ -199,7 +200,7 @@ def _part(value: Value, last: Node, axis: int) -> tuple[int, int] | None:
 
 
 def _unmoved(value: Value | None) -> list[Value]:
-    """The value, and the value that it is moved from."""
+    """Returns the value and all values that it is made from by moves within heads."""
     result: list[Value] = []
     while value is not None and not is_constant(value.node):
         result.append(value)
@@ -210,7 +211,7 @@ def _unmoved(value: Value | None) -> list[Value]:
 
 
 def _keeps_heads(node: Node) -> bool:
-    """True if the op moves numbers within the last two axes alone."""
+    """True if the op moves numbers within the last two axes only."""
     source, y = node.inputs[0], node.values[0]
     if source is None or source.type.rank != y.type.rank or y.type.rank < 2 or source.shape[:-2] != y.shape[:-2]:
         return False
@@ -221,7 +222,8 @@ def _keeps_heads(node: Node) -> bool:
 
 
 def _degree(value: Value, t: Value, roots: tuple[Value, ...]) -> int | None:
-    """0: the value has no t in it; 1: in each head it is t times something; None: neither. roots: not looked into."""
+    """Returns 0 if the value does not depend on t, 1 if it is linear in t for each head, None otherwise. roots: values
+    that count as independent."""
     known: dict[Value, int | None] = {**dict.fromkeys(roots, 0), t: 1}
 
     def of(value: Value) -> int | None:
@@ -254,14 +256,14 @@ def _of_op(node: Node, inputs: list[Value], degrees: list[int | None], t: Value)
 
 
 def _made_of(value: Value, sides: tuple[Value, ...], roots: tuple[Value, ...]) -> set[Value]:
-    """The values between these operands and a value."""
+    """Returns the values computed between these operands and the value."""
     if value in sides or all(_degree(value, t, roots) == 0 for t in sides):
         return set()
     return {value}.union(*(_made_of(v, sides, roots) for v in value.node.inputs if v is not None))
 
 
 def _count(side: Value, between: set[Value]) -> int:
-    """The largest number of a side's numbers that one sum adds."""
+    """Returns the largest number of a side's numbers that one sum adds."""
     for value in between:
         if value.node.op == "matmul" and side in [u for v in value.node.inputs for u in _unmoved(v)]:
             x = value.node.inputs[0]
@@ -271,7 +273,7 @@ def _count(side: Value, between: set[Value]) -> int:
 
 
 def _again(m: Found, value: Value, rebuilt: dict[Value, Value], roots: tuple[Value, ...]) -> Value:
-    """The value, of scaled operands."""
+    """Returns the value rebuilt from scaled operands."""
     if value not in rebuilt:
         node = value.node
         if all(_degree(value, t, roots) == 0 for t in tuple(rebuilt)):

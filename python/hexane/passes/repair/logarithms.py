@@ -1,4 +1,4 @@
-"""Logarithms and softmaxes that are written out, in forms without the exponential that leaves fp16.
+"""Logarithms, softmaxes and sigmoids written with exponentials, in forms without the exponential that overflows fp16.
 
 exp(x) is infinite in fp16 from 11.1 on, and 0 below -17. Reported from devices: coremltools#2687 (softplus is 0 above
 10.4), #2690 (logsumexp is 0 from 7.63 on over 32 channels), ultralytics#24944 (boxes of RT-DETR, log(a / b)).
@@ -23,7 +23,7 @@ def log_softmax(m: Found) -> Value | None:
 
 
 def log_sum_exp(m: Found) -> Value | None:
-    """log(reduce_sum(exp(%x)) * c)  ->  reduce_log_sum_exp(%x) + log(c); a mean is a sum with a factor"""
+    """log(reduce_sum(exp(%x)) * c)  ->  reduce_log_sum_exp(%x) + log(c), also for a mean, which has the factor 1 / n"""
     factor = 1.0
     if m.node.op == "log":
         total, factor = factored(m.node.inputs[0])
@@ -43,8 +43,10 @@ def log_sum_exp(m: Found) -> Value | None:
 
 
 def log_of_squares(m: Found) -> Value | None:
-    """log(max(%x^2, e))  ->  2 * log(max(|%x|, sqrt(e))); of a sum of squares twice the logarithm of its root; of
-    squares times a factor the logarithm of the factor is added"""
+    """log(max(%x^2, e))  ->  2 * log(max(|%x|, sqrt(e)))
+
+    For a sum of squares this is twice the logarithm of its root. If the squares have a factor, its logarithm is added.
+    """
     value, least = m.node.inputs[0], 0.0
     if value is not None and (limited := at_least(value)) is not None:
         value, least = limited
@@ -88,12 +90,12 @@ def _of_factored_squares(m: Found, b: Rewriter, value: Value | None, least: floa
     return b.add(b.mul(b.log(root), 2.0), log(factor))
 
 
-NEAR_1 = 0.5  # log(p + 1) is near 0: no sum of logarithms has its digits
-HIGHEST = 10.0  # softplus(x) - x is 4.5e-5 there, and fp16 has steps of 0.0078
+NEAR_1 = 0.5  # log(p + 1) may be near 0, where a sum of two logarithms loses its digits
+HIGHEST = 10.0  # at 10, softplus(x) - x is 4.5e-5, far below fp16's step of 0.0078
 
 
 def held_softplus(b: Rewriter, x: Value) -> Value:
-    """max(softplus(min(x, 10)), x), which is softplus(x) in fp16"""
+    """Returns max(softplus(min(x, 10)), x), which equals softplus(x) in fp16."""
     return b.maximum(b.softplus(b.clip(x, alpha=-inf, beta=HIGHEST)), x)
 
 
@@ -123,7 +125,8 @@ def native_log_sum_exp(m: Found) -> Value | None:
 
 
 def held_log_sum_exp(x: Value, sources: tuple[str, ...], total: Node) -> Value:
-    """total: the sum, for its axes and its shape."""
+    """Returns the logsumexp of x with its largest number subtracted first. total: the node of the sum, for its axes and
+    result shape."""
     b, axes = Rewriter(*sources), total.attrs["axes"]
     top = b.reduce_max(x, axes=axes)
     y = b.add(b.reduce_log_sum_exp(b.sub(x, top), axes=axes), top)
@@ -150,7 +153,7 @@ MOST_TERMS = 8
 def log_of_added(m: Found) -> Value | None:
     """log(exp(%a) + exp(%b) + e)  ->  log(exp(%a - t) + exp(%b - t) + exp(log(e) - t)) + t, with t the largest exponent
 
-    Equal because exp(t) is a factor of every term. A term may have a factor, or be a sum of exponentials.
+    This is equal because exp(t) is a factor of every term. A term may have a factor, or be a sum of exponentials.
     """
     waiting, terms, constant = [m.node.inputs[0]], list[tuple[Value, Node | None, float]](), 0.0
     if made_by(m.node.inputs[0], "add") is None:
@@ -190,7 +193,7 @@ def log_of_added(m: Found) -> Value | None:
 
 
 def _is_difference(x: Value) -> bool:
-    """True if x is %a - t of a largest number t, or limited from above: fp16 holds its exponential."""
+    """True if fp16 holds exp(x): x is %a - t with t a largest number, or x has an upper limit."""
     node = made_by(x, "sub")
     return ends(x)[1] <= HIGHEST or (node is not None and made_by(node.inputs[1], "maximum") is not None)
 
@@ -248,7 +251,7 @@ NOT_NEGATIVE = ("relu", "relu6", "abs", "square", "sqrt", "reduce_l1_norm", "red
 
 
 def is_positive(value: Value, least: bool = False) -> bool:
-    """True if the op that makes the value guarantees that it is > 0, or with `least` >= 0."""
+    """True if the ops that compute the value guarantee that it is > 0, or >= 0 with `least`."""
     node, inputs = value.node, value.node.inputs
     if (known := scalar(value)) is not None:
         return known >= 0 if least else known > 0
@@ -299,7 +302,7 @@ def _softmax_by_norm(m: Found) -> Value | None:
 
 
 def quotient(node: Node) -> tuple[Value | None, Value | None]:
-    """a and b, of a / b and a * (1 / b)."""
+    """Returns a and b if the node computes a / b or a * (1 / b), else (None, None)."""
     if node.op == "real_div":
         return node.inputs[0], node.inputs[1]
     for above, inverse in (node.inputs, node.inputs[::-1]):
@@ -350,7 +353,7 @@ def tanh(m: Found) -> Value | None:
 
 
 def _less_its_largest(x: Value) -> bool:
-    """True if x is %a - max(%a): fp16 holds its exponentials."""
+    """True if x is %a - max(%a), so that fp16 holds its exponentials."""
     node = made_by(x, "sub")
     return node is not None and made_by(node.inputs[1], "reduce_max") is not None
 

@@ -1,4 +1,4 @@
-"""Masks that come in through a port."""
+"""Clamps masks that are inputs of the network."""
 
 from hexane.graph import Graph, Node, Value, make_node
 from hexane.lowering.masks import FLOOR, HIDDEN, mask_operands
@@ -10,9 +10,9 @@ from hexane.ops.spec import moved_inputs
 def clamp_mask_inputs(graph: Graph) -> tuple[Graph, list[Node]]:
     """softmax(%scores + mask)  ->  softmax(clip(%scores + clip(mask, -49152), -32768)), and the sums that changed
 
-    Inputs of floats that are added to computed scores on their way to a softmax. Callers give -1e9 or the smallest
-    number of fp32, which is -infinity in fp16: a row whose keys are all hidden would be NaN. Hidden scores are all the
-    same number, as they are in fp32.
+    Applies to float inputs that are added to computed scores before a softmax. Callers pass -1e9 or the smallest number
+    of fp32, which is -infinity in fp16, so a row whose keys are all hidden would be NaN. After the clamp all hidden
+    scores have the same value, as in fp32. The list has the sums that changed.
     """
     masks = mask_operands([node for node in graph.nodes if node.op not in ("exp", "exp2")])
     clamped: dict[Value, Value] = {}
@@ -40,7 +40,7 @@ def clamp_mask_inputs(graph: Graph) -> tuple[Graph, list[Node]]:
 
 
 def from_port(value: Value) -> Node | None:
-    """The input of floats whose elements these are."""
+    """Returns the float input whose elements the value has, after moves and casts, or None."""
     while value.node.op != "input":
         moved = moved_inputs(OPS[value.node.op], len(value.node.inputs)) if value.node.op in OPS else ()
         inner = value.node.inputs[next(iter(moved), 0)] if value.node.inputs and len(moved) == 1 else None

@@ -1,6 +1,6 @@
-"""Norms, variances and roots of sums of squares, in forms whose squares fp16 holds.
+"""Norms, variances and roots of sums of squares, in forms whose squares do not overflow fp16.
 
-fp16 ends at 65504: a square is infinite from |x| = 256 on, a sum of 768 squares from |x| = 9.2 on. Reported of trained
+fp16 ends at 65504: a square is infinite from |x| = 256 on, a sum of 768 squares from |x| = 9.2 on. Reported for trained
 networks: coremltools#2585 and #2821 (RMSNorm of language models), transformers.js#1728 (L2 norm of embeddings).
 """
 
@@ -30,7 +30,7 @@ from hexane.passes.repair.squares import (
 )
 from hexane.validate import is_constant
 
-LARGEST_SAFE = 16.0  # the sum of 255 squares of such numbers is a number of fp16
+LARGEST_SAFE = 16.0  # fp16 holds the sum of 255 squares of such numbers
 
 
 def is_safe(sums: Squares) -> bool:
@@ -39,8 +39,8 @@ def is_safe(sums: Squares) -> bool:
 
 
 def _first_axes(sums: Squares) -> tuple[int, ...]:
-    """The last of the axes, along which fp16 holds sums of squares by the bound of x; () where it holds none, or where
-    the root of all of them may leave fp16. Their roots are few: to scale them costs next to nothing."""
+    """Returns the trailing axes along which sums of squares fit fp16, by the bound of x. They are summed first, which
+    leaves few roots to scale. Returns () if there are too few, or if the root over all axes may overflow fp16."""
     size, count = bound(sums.x), 1
     if not size * sqrt(sums.count * max(sums.factor, 1.0)) < LARGEST_ROOT:
         return ()
@@ -53,11 +53,11 @@ def _first_axes(sums: Squares) -> tuple[int, ...]:
     return tuple(sorted(taken)) if prod(sums.x.shape[a] for a in taken) >= FEW else ()
 
 
-FEW = 8  # times fewer roots than numbers
+FEW = 8  # the least ratio of numbers to roots
 
 
 def is_scaled(value: Value) -> bool:
-    """True if the value is x divided by its largest magnitude, or multiplied by a factor computed from that."""
+    """True if the value is x divided by its largest magnitude, or x times a factor computed from that magnitude."""
     node = value.node
     if node.op not in ("mul", "real_div"):
         return False
@@ -66,7 +66,7 @@ def is_scaled(value: Value) -> bool:
 
 
 def _largest_of(value: Value | None) -> Value | None:
-    """x, if the value is computed from constants and max(|x|), or max(x) of numbers from -1 on."""
+    """Returns x if the value is computed from max(|x|) and constants, or from max(x) with x >= -1. Else None."""
     while value is not None and value.node.op in (*MOVES, "inverse", "mul", "maximum", "add", "real_div", "clip"):
         value = next((v for v in value.node.inputs if v is not None and not is_constant(v.node)), None)
     top = made_by(value, "reduce_max")
@@ -80,7 +80,7 @@ def _largest_of(value: Value | None) -> Value | None:
 
 
 def mean_of_sum(m: Found) -> Value | None:
-    """reduce_sum(%x) / n  ->  reduce_mean(%x), for n numbers in each sum"""
+    """reduce_sum(%x) / n  ->  reduce_mean(%x), if each sum has n numbers"""
     inner, factor = factored(m.node.values[0])
     maker = made_by(inner, "reduce_sum")
     x = None if maker is None else maker.inputs[0]
@@ -98,9 +98,9 @@ def mean_of_sum(m: Found) -> Value | None:
 
 
 def kept(m: Found) -> Value | None:
-    """expand_dims(reduce_sum(%x^2) {keep_dims=false})  ->  reduce_sum(%x^2), of one shape, and of a mean
+    """expand_dims(reduce_sum(%x^2) {keep_dims=false})  ->  reduce_sum(%x^2), if the shapes agree; also for a mean
 
-    einsum(%x, %x) {equation="bij,bij->bi"} is such a sum.
+    einsum(%x, %x) {equation="bij,bij->bi"} counts as such a sum.
     """
     inner, _ = factored(m.node.inputs[0])
     sums = None if inner is None or inner != m.node.inputs[0] else squares(inner)
@@ -115,7 +115,7 @@ def kept(m: Found) -> Value | None:
 
 
 def variance(m: Found) -> Value | None:
-    """mean(%x^2) - mean(%x)^2  ->  mean((%x - mean(%x))^2), whose digits do not cancel"""
+    """mean(%x^2) - mean(%x)^2  ->  mean((%x - mean(%x))^2), which does not cancel digits"""
     first, second = m.node.inputs
     sums = squares(first)
     mean = made_by(squared(second), "reduce_mean")
@@ -141,7 +141,7 @@ def never_negative(m: Found) -> Value | None:
 
 
 def shifted(m: Found) -> Value | None:
-    """%x * %k + (%b - mean(%x) * %k)  ->  (%x - mean(%x)) * %k + %b, where %k is over a root"""
+    """%x * %k + (%b - mean(%x) * %k)  ->  (%x - mean(%x)) * %k + %b, if %k is a factor over a root"""
     for product, rest in (m.node.inputs, m.node.inputs[::-1]):
         inner = made_by(rest, "sub")
         if inner is None or product is None:
@@ -153,13 +153,13 @@ def shifted(m: Found) -> Value | None:
 
 
 def shifted_alone(m: Found) -> Value | None:
-    """%x * %k - mean(%x) * %k  ->  (%x - mean(%x)) * %k, where %k is over a root"""
+    """%x * %k - mean(%x) * %k  ->  (%x - mean(%x)) * %k, if %k is a factor over a root"""
     product, moved = m.node.inputs
     return None if product is None else _moved(m, product, moved)
 
 
 def _moved(m: Found, product: Value, moved: Value | None) -> Value | None:
-    """(%x - mean(%x)) * %k, if the product is %x * %k and the moved term is mean(%x) * %k."""
+    """Returns (%x - mean(%x)) * %k if the product is %x * %k and the second term is mean(%x) * %k, else None."""
     scaled, by = made_by(product, "mul"), made_by(moved, "mul")
     if scaled is None or by is None:
         return None
@@ -173,7 +173,7 @@ def _moved(m: Found, product: Value, moved: Value | None) -> Value | None:
 
 
 def _over_root(k: Value | None) -> tuple[Root, Value | None, Value] | None:
-    """Splits a factor 1 / root: the root, the other factor, and the value that is the root."""
+    """Splits k into 1 / root and another factor. Returns the root, the factor, and the value with the root, or None."""
     if k is None:
         return None
     if (norm := root(k)) is not None and norm.is_inverse:
@@ -190,7 +190,7 @@ def _over_root(k: Value | None) -> tuple[Root, Value | None, Value] | None:
 
 
 def _divided(node: Node) -> Iterator[tuple[Value | None, Root, Value | None]]:
-    """Splits a product or quotient: the dividend, the root, and the other factor."""
+    """Yields each way to read the node as a dividend over a root: the dividend, the root, and the other factor."""
     if node.op == "real_div":
         norm = root(_unrepeated(node.inputs[1]))
         if norm is not None and not norm.is_inverse:
@@ -202,8 +202,8 @@ def _divided(node: Node) -> Iterator[tuple[Value | None, Root, Value | None]]:
 
 
 def over_root(m: Found) -> Value | None:
-    """%x / sqrt(mean(%x^2) + epsilon)  ->  rms_norm(%x), layer_norm, l2_norm, or the formula of numbers that are scaled
-    before they are squared"""
+    """%x / sqrt(mean(%x^2) + epsilon)  ->  rms_norm(%x), layer_norm, l2_norm, or the formula with numbers scaled before
+    they are squared"""
     for x, found_root, other in _divided(m.node):
         if x is None or is_constant(x.node) or x.shape != m.node.types[0].shape:
             continue
@@ -216,14 +216,14 @@ def over_root(m: Found) -> Value | None:
 
 
 def _unrepeated(value: Value | None) -> Value | None:
-    """The source of a chain of broadcasts and identities."""
+    """Returns the source of a chain of broadcasts and identities."""
     while value is not None and value.node.op in ("broadcast_to", "identity", "stop_gradient"):
         value = value.node.inputs[0]
     return value
 
 
 def _normalised(m: Found, x: Value, norm: Root) -> Value | None:
-    """x over the root."""
+    """Returns x divided by the root."""
     if x == norm.squares.x and (inner := _unscaled(x, norm.inside, norm.least_inside)) is not None:
         x, c = inner
         norm = replace(
@@ -250,13 +250,13 @@ def _normalised(m: Found, x: Value, norm: Root) -> Value | None:
     return b.real_div(u if x == sums.x else b.mul(now, factor), _scaled_root(b, u, factor, norm))
 
 
-SMALL = 2.0**-4  # rows of numbers near 1, scaled by less, have squares of few digits
+SMALL = 2.0**-4  # numbers near 1 times a smaller factor have squares with few digits
 MOST_EPSILON = 1024.0
 SMALLEST_EPSILON = 2.0**-24  # of fp16
 
 
 def _unscaled(x: Value, *epsilons: float) -> tuple[Value, float] | None:
-    """%u and c, of x = %u * c for a small c, if fp16 holds these epsilons of %u's squares."""
+    """Returns %u and c if x = %u * c for a small c, and if fp16 holds these epsilons divided by c^2. Else None."""
     u, c = factored(x)
     if u is None or not 0 < c < SMALL or u.shape != x.shape or is_constant(u.node):
         return None
@@ -266,7 +266,7 @@ def _unscaled(x: Value, *epsilons: float) -> tuple[Value, float] | None:
 def norm_of_product(m: Found) -> Value | None:
     """layer_norm(%x * c, epsilon=e)  ->  layer_norm(%x, epsilon=e / c^2), for a small c
 
-    Equal because a norm does not depend on the size of x, but for the epsilon.
+    This is equal because a norm does not depend on the scale of x, except by the epsilon.
     """
     x, epsilon = m.node.inputs[0], m.node.attrs["epsilon"]
     unscaled = None if x is None else _unscaled(x, epsilon)
@@ -277,8 +277,8 @@ def norm_of_product(m: Found) -> Value | None:
 
 
 def _held(b: Rewriter, x: Value, norm: Root) -> tuple[Value, Value]:
-    """x * factor and the factor, which brings small rows up as well: fp16 has few digits of their squares. But not
-    beside an epsilon that the square of the factor would bring beyond fp16."""
+    """Returns x * factor and the factor. It also scales small rows up, because fp16 has few digits for their squares,
+    unless the square of the factor would make an epsilon overflow fp16."""
     sums = norm.squares
     brings_up = max(norm.inside, norm.least_inside) <= simpler.MOST_EPSILON
     brings_up &= max(norm.least, norm.added) <= MOST_LIMIT
@@ -286,12 +286,12 @@ def _held(b: Rewriter, x: Value, norm: Root) -> tuple[Value, Value]:
     return held(b, x, sums.axes, brings_up=brings_up, low=ends(sums.x)[0])
 
 
-MOST_LIMIT = 64.0  # times the largest factor it is half of fp16's range
-MOST_INSIDE = 2.0**14  # as large as the largest sum of scaled squares
+MOST_LIMIT = 64.0  # this times the largest factor is half of fp16's range
+MOST_INSIDE = 2.0**14  # the largest sum of scaled squares
 
 
 def _scaled_root(b: Rewriter, u: Value, factor: Value, norm: Root) -> Value:
-    """factor * the root, of u = x * factor."""
+    """Returns the root times the factor, computed from u = x * factor."""
     sums = norm.squares
 
     def scaled(number: float, times: int) -> Value:
@@ -312,9 +312,9 @@ def _scaled_root(b: Rewriter, u: Value, factor: Value, norm: Root) -> Value:
 
 
 def root_alone(m: Found) -> Value | None:
-    """sqrt(sum(%x^2))  ->  sqrt(sum((%x * f)^2)) / f, of numbers that f brings within fp16's squares
+    """sqrt(sum(%x^2))  ->  sqrt(sum((%x * f)^2)) / f, with f such that the squares fit fp16
 
-    One over it is at most fp16's largest number, where its epsilon makes it finite: a row of zeros times it is 0.
+    The inverse of a root is limited to fp16's largest number if an epsilon makes it finite: zeros times it are 0.
     """
     norm = root(m.node.values[0])
     if norm is None or is_safe(norm.squares) or is_constant(m.node) or norm.inside > MOST_INSIDE:
@@ -335,7 +335,8 @@ def root_alone(m: Found) -> Value | None:
 
 
 def _finite(b: Rewriter, y: Value, smallest: float) -> Value:
-    """One over a root, at most fp16's largest number where its smallest root is above 0: 0 times infinity is NaN."""
+    """Returns the inverse of a root, limited to fp16's largest number if the smallest root is above 0, because 0 *
+    infinity is NaN."""
     return b.minimum(y, LARGEST) if 0 < smallest < 1 / LARGEST else y
 
 
@@ -343,10 +344,10 @@ LARGEST = 65504.0  # of fp16
 
 
 def root_of_windows(m: Found) -> Value | None:
-    """sqrt(avg_pool(%x^2) * c + e)  ->  sqrt(avg_pool((%x * f)^2) * c + e * f^2) / f, with one f for each plane
+    """sqrt(avg_pool(%x^2) * c + e)  ->  sqrt(avg_pool((%x * f)^2) * c + e * f^2) / f, with one f per plane
 
-    Equal because a mean of a window is linear, and f is the same in all of it. A convolution adds channels: one f for
-    each image.
+    This is equal because the mean of a window is linear and f is constant in the plane. A convolution also adds
+    channels, so there is one f per image.
     """
     value, epsilon = m.node.inputs[0], 0.0
     if m.node.op == "pow" and scalar(m.node.inputs[1]) != 0.5:
@@ -376,7 +377,7 @@ def root_of_windows(m: Found) -> Value | None:
 
 
 def _with_epsilon(value: Value | None) -> tuple[Value, float] | None:
-    """x and e, of x + e for e of 0 or more."""
+    """Returns x and e if the value is x + e with constant e >= 0, else None."""
     added = made_by(value, "add")
     if added is None:
         return None
@@ -387,9 +388,9 @@ def _with_epsilon(value: Value | None) -> tuple[Value, float] | None:
 
 
 def generalised_mean(m: Found) -> Value | None:
-    """pow(mean(pow(%x, p)), 1 / p)  ->  pow(mean(pow(%x / t, p)), 1 / p) * t, with t = max(%x), for %x of 0 or more
+    """pow(mean(pow(%x, p)), 1 / p)  ->  pow(mean(pow(%x / t, p)), 1 / p) * t, with t = max(%x), for %x >= 0
 
-    Equal because t^p is a factor of every term, and so t of the root. GeM pooling of image retrieval, p = 3.
+    This is equal because t^p is a factor of every term. GeM pooling of image retrieval does this, with p = 3.
     """
     p_inverse = scalar(m.node.inputs[1])
     total, factor = factored(m.node.inputs[0])
@@ -423,7 +424,7 @@ def generalised_mean(m: Found) -> Value | None:
 
 
 def _is_quotient_of_top(value: Value) -> bool:
-    """True if the value is x over its largest number."""
+    """True if the value is x divided by its largest number."""
     while value.node.op == "abs" and value.node.inputs[0] is not None:
         value = value.node.inputs[0]
     top = made_by(value.node.inputs[1], "maximum") if value.node.op == "real_div" else None
@@ -431,7 +432,7 @@ def _is_quotient_of_top(value: Value) -> bool:
 
 
 def square_behind(m: Found) -> Value | None:
-    """reduce_mean(reshape(%x^2))  ->  reduce_mean(reshape(%x)^2), and of other moves and sums"""
+    """reduce_mean(reshape(%x^2))  ->  reduce_mean(reshape(%x)^2), also for other moves and other sums"""
     mover = m.alone(m.node.inputs[0], "reshape", "expand_dims", "squeeze", "transpose")
     x = squared(mover.inputs[0]) if mover is not None else None
     if mover is None or x is None or x.dtype.kind != "float" or bound(x) <= LARGEST_SAFE:
@@ -467,9 +468,9 @@ def cosine(m: Found) -> Value | None:
 
 
 def dot_over_root(m: Found) -> Value | None:
-    """matmul(%a, %b) / (sqrt(sum(%a^2)) * %z)  ->  matmul(l2_norm(%a), %b) / %z, and the same of reduce_sum(%a * %b)
+    """matmul(%a, %b) / (sqrt(sum(%a^2)) * %z)  ->  matmul(l2_norm(%a), %b) / %z, also for reduce_sum(%a * %b)
 
-    Similarities whose other norm is transposed, or a constant by now.
+    Applies to similarities whose other norm %z is transposed or has been folded to a constant.
     """
     above, by = m.node.inputs
     while by is not None and by.node.op in ("maximum", "clip", "add") and (inner := _small(by)) is not None:
@@ -509,7 +510,8 @@ def dot_over_root(m: Found) -> Value | None:
 
 
 def _factors_of(value: Value | None) -> list[tuple[Value | None, Value | None]]:
-    """Each factor of a product of norms with the other one; the outer product of a column and a row is one."""
+    """Returns each factor of a product, paired with the other factor. Counts the outer product of a column and a row as
+    such a product."""
     node = made_by(value, "mul", "matmul")
     if node is None:
         return [(value, None)]
@@ -522,7 +524,7 @@ def _factors_of(value: Value | None) -> list[tuple[Value | None, Value | None]]:
 
 
 def _side_of(dot: Node, product: Node, sums: Squares) -> int | None:
-    """The index of the product's operand whose norm `sums` is, along the axis that is added."""
+    """Returns the position of the product's operand whose squares `sums` adds along the contracted axis, or None."""
     for place, x in enumerate(product.inputs[:2]):
         if x != sums.x or x is None:
             continue
@@ -545,7 +547,7 @@ def root_of_product(m: Found) -> Value | None:
 
 
 def _small(value: Value) -> Value | None:
-    """x, of max(x, e) or x + e where e is as good as nothing."""
+    """Returns x if the value is max(x, e) or x + e with e up to 1e-6, else None."""
     node = value.node
     if node.op == "clip":
         return node.inputs[0] if 0 <= node.attrs["alpha"] <= 1e-6 and node.attrs["beta"] > 3e38 else None
@@ -560,8 +562,10 @@ LARGEST_ROOT = 32768.0
 
 
 def hypotenuse(m: Found) -> Value | None:
-    """sqrt(%a^2 + %b^2 + e)  ->  sqrt((%a * f)^2 + (%b * f)^2 + e * f^2) / f, with f = min(512, 128 / the largest
-    of a, b and sqrt(e); one over such a root is f over the new one
+    """sqrt(%a^2 + %b^2 + e)  ->  sqrt((%a * f)^2 + (%b * f)^2 + e * f^2) / f, with f = min(512, 128 / the largest of
+    |%a|, |%b| and sqrt(e))
+
+    For the inverse of such a root, the result is f over the new root.
     """
     node, terms, epsilon = m.node, list[Value](), 0.0
     if (under := _under_root(node)) is None:
@@ -604,7 +608,7 @@ def hypotenuse(m: Found) -> Value | None:
 
 
 def _under_root(node: Node) -> tuple[Value | None, bool] | None:
-    """x, of sqrt(x) or one over it, which the second tells."""
+    """Returns x and whether the root is inverted, if the node computes sqrt(x) or 1 / sqrt(x), else None."""
     x, by = node.inputs[0], scalar(node.inputs[1]) if node.op in ("pow", "real_div") else None
     if node.op in ("sqrt", "rsqrt") or (node.op == "pow" and by in (0.5, -0.5)):
         return x, node.op == "rsqrt" or by == -0.5
@@ -623,7 +627,7 @@ def _is_held(value: Value) -> bool:
 
 
 def lp_norm(m: Found) -> Value | None:
-    """lp_norm(%x, p=2)  ->  l2_norm(%x); of other p the formula of %x over its largest number"""
+    """lp_norm(%x, p=2)  ->  l2_norm(%x); for other p the formula, computed on %x divided by its largest magnitude"""
     (x,) = m.inputs
     assert x is not None
     axes, p = (m.node.attrs["axis"] % x.type.rank,), m.node.attrs["p"]
@@ -635,7 +639,7 @@ def lp_norm(m: Found) -> Value | None:
     size = b.abs(u)
     total = b.reduce_sum(size if p == 1 else b.pow(size, float(p)), axes=axes)
     total = total if p == 1 else b.pow(total, 1 / p)
-    return b.real_div(u, b.maximum(total, simpler.LEAST))  # zeros of a row of zeros
+    return b.real_div(u, b.maximum(total, simpler.LEAST))  # a row of zeros gives zeros
 
 
 def _any_of(*names: str) -> Pattern:

@@ -1,4 +1,4 @@
-"""Products that are scaled only afterwards: attention scores, gates, layers with weights."""
+"""Products that are scaled only after they are computed: attention scores, gates, layers with weights."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -13,29 +13,28 @@ from hexane.passes.repair.form import Form
 from hexane.passes.repair.squares import factored, number, squared
 from hexane.validate.constants import is_constant
 
-LEAST_POWER = -48  # where operands then have few digits, their product is too small to matter
+LEAST_POWER = -48  # operands that lose digits by such a factor have a product too small to matter
 SHARED_FROM = -6  # smaller powers of two scale both operands, so that neither leaves fp16's normal numbers
 
 
-# f(x * c) is f(x) * c for a power of two c above 0
+# Ops f with f(x * c) = f(x) * c for each positive power of two c.
 MOVES: tuple[str, ...] = ("reshape", "expand_dims", "squeeze", "transpose", "broadcast_to", "tile", "identity", "neg")
 MOVES += ("slice_by_size", "slice_by_index", "gather", "gather_along_axis", "pad", "reduce_max", "reduce_min", "relu")
 JOINS = ("add", "sub", "concat", "maximum", "minimum", "select")
 PRODUCTS = ("matmul", "einsum")
 MOST_OPS = 24  # between the factor and its products
 LAYERS = ("linear", "conv", "conv_transpose", "matmul")  # with weights, into which a factor is folded
-ADDS = ("avg_pool", "reduce_sum", "reduce_mean")  # windows of LRN, sums of products
-QUOTIENTS = ("real_div", "inverse", "rsqrt", "pow", "exp")  # operands whose product is near 1 as a rule
+ADDS = ("avg_pool", "reduce_sum", "reduce_mean")  # the windows of local response normalisation, and sums of products
+QUOTIENTS = ("real_div", "inverse", "rsqrt", "pow", "exp")  # a product with such an operand is usually near 1
 
 
-SMALLEST_OF_GATE = 2.0**-4  # a smaller factor takes digits of the gate: `factor_into` moves as much as is needed
+SMALLEST_OF_GATE = 2.0**-4  # a smaller factor would cost the gate digits: `factor_into` moves only as much as needed
 
 
 def gate_ahead(m: Found) -> Value | None:
-    """%x * relu6(%x + 3) / 6  ->  %x * (relu6(%x + 3) / 6), where an operand is bounded by more than 2
+    """%x * relu6(%x + 3) / 6  ->  %x * (relu6(%x + 3) / 6), if one operand is bounded, but by more than 2
 
-    Equal because products commute. Both forms round twice: the gate's quotient has an error of half a step as the
-    product had. No layer is added.
+    This is equal because multiplication is associative. Both forms round twice, and no layer is added.
     """
     inner, factor = factored(m.node.values[0])
     product = m.alone(inner, "mul")
@@ -59,9 +58,10 @@ def factor_into(m: Found) -> Value | None:
 
     %a * %b * 0.001  ->  (%a * 2^-5) * (%b * 2^-5) * 1.024
 
-    Equal because a product is linear in each operand; a power of two changes no digit of a normal number. Weights take
-    as much of it as leaves their largest at 1 / 16 or more; two computed operands share it. Reshapes, transposes, relu
-    and sums of such products may stand between. Nothing else may read the ops between.
+    This is equal because a product is linear in each operand. Powers of two do not change the digits of normal numbers.
+    Weights are divided by a power of two that leaves their largest magnitude at 1/16 or more. Two computed operands
+    share the power. Reshapes, transposes, relu and sums of such products may come between the product and the factor,
+    if nothing else reads them.
     """
     inner, factor = factored(m.node.values[0])
     power = _power(factor, LEAST_OF_ELEMENTS)
@@ -76,7 +76,7 @@ def factor_into(m: Found) -> Value | None:
         power, least_gain = max(power, -min(headroom)), LEAST_GAIN_OF_LAYERS
     elif any(len(_factors(m.graph, node)) > 2 for node in between.nodes if _is_of_elements(node)):
         power = _power(factor, LEAST_OF_SEVERAL) or power
-    elif all(node.op in MOVES or _is_of_elements(node) for node in between.nodes):  # no sums, which may be larger
+    elif all(node.op in MOVES or _is_of_elements(node) for node in between.nodes):  # not sums, which may be larger
         products = [node for node in between.nodes if _is_of_elements(node)]
         power = max(power, -max(map(_needed, products)))
         if all(bound(v) < inf for node in products for v in node.inputs[:2] if v is not None):
@@ -88,12 +88,12 @@ def factor_into(m: Found) -> Value | None:
     return moved if rest == 1 else Rewriter(*m.node.sources).mul(moved, rest)
 
 
-LEAST_OF_ELEMENTS = -17  # no product of two numbers of fp16 needs more
+LEAST_OF_ELEMENTS = -17  # enough for any product of two numbers of fp16
 LEAST_OF_SEVERAL = -40
 LEAST_GAIN = -3  # factors below 1 / 4: a smaller gain is not worth a layer
-LEAST_GAIN_OF_ENDS = -1  # of known ends, which need this and no more
-LEAST_GAIN_OF_LAYERS = -5  # scales of queries are larger: their layers stay unchanged
-SMALLEST_WEIGHT = 2.0**-4  # of the largest weight of a layer: one of 1 / 1024 of it is a normal number of fp16
+LEAST_GAIN_OF_ENDS = -1  # for operands with known bounds, whose need is exact
+LEAST_GAIN_OF_LAYERS = -5  # the scales of queries are larger, so their layers stay unchanged
+SMALLEST_WEIGHT = 2.0**-4  # for a layer's largest weight: a weight 1024 times smaller is still normal in fp16
 
 
 def _is_layer(node: Node) -> bool:
@@ -112,7 +112,7 @@ def _is_layer(node: Node) -> bool:
 
 
 def _adds_products(node: Node) -> bool:
-    """True for ops that add their operands with weights of their own: the factor of squares goes to the squares."""
+    """True if the op adds its operands' elements with weights of its own, so that a factor can move to the squares."""
     if node.op in ADDS:
         return True
     x = node.inputs[0] if node.inputs else None
@@ -120,7 +120,7 @@ def _adds_products(node: Node) -> bool:
 
 
 def _headroom(node: Node) -> int:
-    """The exponent of the power of two by which the weights of a layer may be divided."""
+    """Returns the exponent of the power of two by which the layer's weights may be divided."""
     weight = node.inputs[1]
     assert weight is not None
     assert weight.node.data is not None
@@ -129,7 +129,7 @@ def _headroom(node: Node) -> int:
 
 
 def _is_of_elements(node: Node) -> bool:
-    """True for %a * %b and %a^2 of computed tensors that may both be large, and that no factor scales yet."""
+    """True if the node is %a * %b or %a^2, with computed tensors that may all be large and have no small factor yet."""
     if (x := squared(node.values[0])) is not None:
         operands: tuple[Value | None, ...] = (x, x)
     elif node.op == "mul":
@@ -148,7 +148,7 @@ def _is_of_elements(node: Node) -> bool:
 
 
 def _needed(node: Node) -> int:
-    """The exponent of the power of two that a product of elements is divided by, to stay within the accumulator."""
+    """Returns n such that a product of elements divided by 2^n fits the accumulator."""
     x = squared(node.values[0])
     operands = node.inputs if x is None else (x, x)
     most = [min(bound(v), LARGEST) for v in operands if v is not None]
@@ -160,7 +160,7 @@ ACCUMULATED = 32768.0
 
 
 def _is_enlarged(node: Node) -> bool:
-    """True for %x * c of a number c that is 2 or more: (q - z) * s of large scales s."""
+    """True if the node is %x * c with a number |c| >= 2, such as (q - z) * s with a large scale s."""
     return node.op == "mul" and any(
         (known := number(v)) is not None and abs(known) >= 2 and x is not None and x.shape == node.types[0].shape
         for x, v in (node.inputs, node.inputs[::-1])
@@ -170,9 +170,9 @@ def _is_enlarged(node: Node) -> bool:
 def factor_ahead(m: Found) -> Value | None:
     """matmul(%q, %k) * 0.125  ->  matmul(%q * 0.125, %k), for two computed operands
 
-    Moves the power of two, which changes no digit; the rest of the factor, from 1 to 2, stays in place. Ops that a
-    factor passes may stand between: a reshape, a transpose, the sum of two products (positions of Conformer and XLNet),
-    a mask. Nothing else may read the ops between.
+    Moves the power of two in the factor, which changes no digit. The rest, from 1 to 2, stays after the product. Ops
+    that commute with a factor may come between: a reshape, a transpose, the sum of two products (positions of
+    Conformer and XLNet), a mask. Nothing else may read these ops.
     """
     inner, factor = factored(m.node.values[0])
     power = _power(factor)
@@ -187,9 +187,10 @@ def factor_ahead(m: Found) -> Value | None:
 
 
 def factor_of_broadcast(m: Found) -> Value | None:
-    """%x * reduce_sum(%y) * c  ->  (%x * 2^-n) * (reduce_sum(%y) * 2^-k) * rest, for c below 1/4 and sums of rows
+    """%x * reduce_sum(%y) * c  ->  (%x * 2^-n) * (reduce_sum(%y) * 2^-k) * rest, for c below 1/4 and sums that
+    broadcast
 
-    Gates of focal modulation are such sums. Forms of sums, which follow, hold the sum before its factor.
+    Gates of focal modulation are such sums. Later forms move the power of two into the sum.
     """
     inner, factor = factored(m.node.values[0])
     product, power = m.alone(inner, "mul"), _power(factor, LEAST_OF_BROADCAST)
@@ -210,14 +211,16 @@ def factor_of_broadcast(m: Found) -> Value | None:
     return None
 
 
-LEAST_OF_BROADCAST = -34  # no product of two numbers of fp16 needs more of each
+LEAST_OF_BROADCAST = -34  # enough for any product with a sum of products of fp16
 
 
 @dataclass(slots=True)
 class _Between:
-    """The ops between a factor and the products that it moves to. is_positive: the factor is. takes_others: other
-    tensors may be added; they are multiplied by the factor. of_elements: the products are of elements, or layers with
-    weights."""
+    """The ops between a factor and the products to which it can move.
+
+    is_positive: the factor is positive. takes_others: other summands are allowed and are multiplied by the factor.
+    of_elements: the products are elementwise products or layers with weights, not matrix products of computed tensors.
+    """
 
     is_positive: bool
     takes_others: bool
@@ -226,7 +229,7 @@ class _Between:
     has_product: bool = False
 
     def reach(self, value: Value | None) -> bool:
-        """True if the factor can pass every op down to products of two computed tensors and constants."""
+        """True if the factor commutes with every op down to products of two computed tensors and constants."""
         if value is None or value.node in self.nodes or is_constant(value.node):
             return value is not None
         node = value.node
@@ -254,7 +257,7 @@ class _Between:
         return node.op in (*MOVES, *JOINS) and (self.is_positive or not signed)
 
     def _is_product(self, node: Node) -> bool:
-        """A product with a weight may join one of two computed tensors."""
+        """True for a matrix product with a computed operand. has_product is set if both operands are computed."""
         if len(node.inputs) > 2 and (node.op == "einsum" or node.inputs[2] is not None):
             return False
         computed = [not _is_fixed(v) for v in node.inputs[:2]]
@@ -263,31 +266,32 @@ class _Between:
 
 
 def _data_of(node: Node) -> tuple[Value | None, ...]:
-    """The inputs that a factor multiplies."""
+    """Returns the inputs that a factor multiplies."""
     if node.op == "select":
         return node.inputs[1:]
     return node.inputs if node.op in JOINS else node.inputs[:1]
 
 
 def _is_read_here_alone(graph: Graph, inner: Value, between: _Between) -> bool:
-    """True if all readers of the ops between are among them too, so that nothing is computed twice."""
+    """True if all readers of the ops between are among these ops, so that nothing is computed twice."""
     readers = Counter(v for node in between.nodes if not _ends(node) for v in _data_of(node) if v is not None)
     readers[inner] += 1
     return all(graph.use_counts()[v] == readers[v] for node in between.nodes for v in node.values)
 
 
 def _ends(node: Node) -> bool:
-    """True if the node is a product, whose operands are not between."""
+    """True if the node is a product, whose operands are not part of the ops between."""
     return node.op in (*PRODUCTS, *LAYERS, "mul", "square", "pow") and not _adds_products(node)
 
 
 def _moved(m: Found, value: Value, power: int, moved: dict[Value, Value | None]) -> Value:
-    """The value times a power of two. made: maps each value between to its new value."""
+    """Returns the value times a power of two. moved: maps each value between the factor and the products to its new
+    value, or to None before that exists."""
     if (known := moved.get(value)) is not None:
         return known
     node, b = value.node, Rewriter(*m.node.sources)
     if value not in moved:
-        if node.op == "const":  # fp16 would limit a mask of -1e9 before its factor
+        if node.op == "const":  # scaled at compile time: fp16 would clamp a mask of -1e9 first
             return _times(value, power)
         now = m.now(value)
         assert now is not None
@@ -319,7 +323,8 @@ def _moved(m: Found, value: Value, power: int, moved: dict[Value, Value | None])
 
 
 def _factors(graph: Graph, node: Node, depth: int = 0) -> tuple[Value, ...]:
-    """The operands of a product of elements, and of the products among them that nothing else reads."""
+    """Returns the operands of an elementwise product. Operands that are such products with no other reader are replaced
+    by their operands."""
     x = squared(node.values[0])
     result: list[Value] = []
     for v in node.inputs if x is None else (x, x):
@@ -333,7 +338,7 @@ MOST_NESTED = 3
 
 
 def _elements(m: Found, node: Node, power: int) -> Value:
-    """The product of elements times a power of two."""
+    """Returns an elementwise product times a power of two."""
     b = Rewriter(*m.node.sources)
     if _is_of_elements(node) and len(factors := _factors(m.graph, node)) > 2:
         shares = [(power * (i + 1)) // len(factors) - (power * i) // len(factors) for i in range(len(factors))]
@@ -347,25 +352,25 @@ def _elements(m: Found, node: Node, power: int) -> Value:
     for place in (0, 1):
         if (known := number(node.inputs[place])) is not None:
             return b.mul(m.now(node.inputs[1 - place]), known * ldexp(1, power))
-    # A factor that one operand takes alone is the larger one's.
+    # The larger operand comes first: a factor that is not shared is applied to the first one.
     operands = sorted(node.inputs, key=lambda v: 0.0 if v is None else -min(bound(v), LARGEST))
     return b.mul(*_scaled(b, power, *(m.now(v) for v in operands)))
 
 
 def _times(value: Value, power: int) -> Value:
-    """A constant times a power of two."""
+    """Returns a constant times a power of two."""
     assert value.node.data is not None
     return constant((value.node.data * ldexp(1, power)).astype(value.dtype.numpy), value.node.sources)
 
 
 def _power(factor: float, least: int = LEAST_POWER) -> int | None:
-    """The exponent of the power of two that moves; None where the factor is not below 1."""
+    """Returns the exponent of the power of two that moves, or None if the factor is not below 1 or is too small."""
     if not ldexp(1, -LARGEST_SHIFT) <= abs(factor) < 1:
         return None
     return max(frexp(factor)[1] - 1, least)
 
 
-LARGEST_SHIFT = 48  # a factor below is no scale of scores
+LARGEST_SHIFT = 48  # a smaller factor is not a scale of scores
 
 
 def _scaled(b: Rewriter, power: int, x: Value | None, y: Value | None) -> tuple[Value, Value]:
@@ -378,7 +383,7 @@ def _scaled(b: Rewriter, power: int, x: Value | None, y: Value | None) -> tuple[
 
 
 def _is_fixed(value: Value | None) -> bool:
-    """True if the value is a weight, into which its factor is folded, or which takes it as the layer's gain."""
+    """True if the value is a weight: a factor is folded into it, or becomes the layer's gain."""
     return value is None or value.node.op == "param" or is_constant(value.node)
 
 

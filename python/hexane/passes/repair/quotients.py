@@ -1,4 +1,4 @@
-"""Quotients whose two sides grow alike: of norms and their mean, of products and sums of products."""
+"""Quotients in which a factor cancels: norms over their mean, and products or weighted sums over sums."""
 
 from math import prod
 
@@ -13,12 +13,12 @@ from hexane.passes.repair.norms import is_scaled
 from hexane.passes.repair.squares import at_least, axes_of, factored, fitted, number
 from hexane.validate import is_constant
 
-MOST_UP = 64.0  # an epsilon that small weights, brought up, may have beside them
-SMALLEST = 2.0**-24  # above 0 in fp16
+MOST_UP = 64.0  # the largest epsilon with which small weights are scaled up
+SMALLEST = 2.0**-24  # of fp16
 
 
 def without_epsilon(value: Value | None) -> tuple[Value | None, float]:
-    """x and e, of x + e for e of 0 or more."""
+    """Returns x and e if the value is x + e with constant e >= 0. Returns the value and 0 otherwise."""
     if value is not None and value.node.op == "add":
         for x, by in (value.node.inputs, value.node.inputs[::-1]):
             if (known := number(by)) is not None and known >= 0 and x is not None and x.shape == value.shape:
@@ -29,7 +29,7 @@ def without_epsilon(value: Value | None) -> tuple[Value | None, float]:
 def over_mean(m: Found) -> Value | None:
     """(%u / %f) / (mean(%u / %f) + e)  ->  %v / (mean(%v) + e * t), with %v = %u * (t / %f) and t = min(%f)
 
-    %f are the scales by which another form holds norms. Global response normalisation of ConvNeXt V2 divides so.
+    %f are scales with which another form has divided norms. Global response normalisation of ConvNeXt V2 has this form.
     """
     above, below = m.node.inputs
     inner, epsilon = without_epsilon(below)
@@ -52,9 +52,9 @@ def over_mean(m: Found) -> Value | None:
 
 
 def product_over_sum(m: Found) -> Value | None:
-    """%a * %b / (%a + %b + e)  ->  min(%a, %b) * (max(%a, %b) / (%a + %b + e)), for %a and %b of 0 or more
+    """%a * %b / (%a + %b + e)  ->  min(%a, %b) * (max(%a, %b) / (%a + %b + e)), for %a and %b >= 0
 
-    The quotient is from 1/2 to 1. A factor of the product stays behind.
+    The quotient is between 1/2 and 1 if e is small. A constant factor of the product is applied last.
     """
     above, divisor = m.node.inputs
     inner, factor = factored(above)
@@ -78,7 +78,7 @@ def product_over_sum(m: Found) -> Value | None:
 def weighted_mean(m: Found) -> Value | None:
     """sum(%x * %w) / (sum(%w) + e)  ->  mean(%x * %v) / (mean(%v) + e * f / n), with %v = %w * f, at most 1
 
-    f is one number for each sum. Weights from an input are a mask as a rule: they stay unchanged.
+    f is one number per sum. Weights that are a graph input are skipped: they are usually a mask.
     """
     above, below = m.node.inputs
     inner, epsilon = without_epsilon(below)

@@ -1,4 +1,4 @@
-"""Writes what leaves fp16 in forms that hold."""
+"""Replaces ops that overflow or underflow fp16 by equal forms that do not."""
 
 from hexane.graph import Graph, Value
 from hexane.graph.decisions import Decision
@@ -25,7 +25,7 @@ from hexane.passes.repair.masks import clamp_mask_inputs
 from hexane.targets import Chip, Target
 
 FORMS = (
-    # Groups are rows of views. Then ops leave wide views, before other forms match. Groups come again after norms.
+    # First, group norms on views. Then ops move off wide views, before other forms match. Groups again after norms.
     *groups.VIEWED,
     *wide_views.FORMS,
     linear_attention.QUOTIENT,
@@ -60,11 +60,11 @@ FORMS = (
 
 
 def repair(graph: Graph, target: Target) -> Graph:
-    """x / sqrt(sum(x^2))  ->  l2_norm(x), and other forms that are equal in exact arithmetic and hold in fp16
+    """x / sqrt(sum(x^2))  ->  l2_norm(x), and other forms that are equal in exact arithmetic and safe in fp16
 
-    The forms are in the other files of this folder, each with the failure and its source. Each change is a Decision of
-    the stage "repair". A second run changes nothing. Graphs for other targets, and graphs from `without_repair`, stay
-    unchanged.
+    The other files of this folder define the forms, each with the failure and its source. Each replacement is a
+    Decision of the stage "repair". A second run changes nothing. Graphs for targets that are not chips, and graphs from
+    `without_repair`, stay unchanged.
     """
     if not isinstance(target, Chip) or OFF in graph.decisions:
         return graph
@@ -82,12 +82,12 @@ MASK = "limited to -49152: what callers give to hide a key is -infinity in fp16,
 
 
 def without_repair(graph: Graph) -> Graph:
-    """The graph, marked so that `repair` leaves it unchanged."""
+    """Returns the graph with a mark that makes `repair` leave it unchanged."""
     return graph if OFF in graph.decisions else graph.decided(OFF)
 
 
 def repairs_of(graph: Graph) -> tuple[Decision, ...]:
-    """The repairs recorded in a graph."""
+    """Returns the repairs recorded in a graph."""
     return tuple(d for d in graph.decisions if d.stage == OFF.stage and d != OFF)
 
 

@@ -1,6 +1,6 @@
-"""Logarithms of weighted sums of squares: log-mel spectra that a network computes itself.
+"""Logarithms of weighted sums of squares: log-mel spectra that are computed inside the network.
 
-A bin of 256 and more has an infinite square in fp16. Sound as integers of 16 bits, as Kaldi reads it, has bins of 1e5.
+The square of a bin of 256 or more is infinite in fp16. With sound as 16-bit integers, as in Kaldi, bins reach 1e5.
 """
 
 from math import log, prod, sqrt
@@ -27,17 +27,17 @@ MOVES = (
     "stop_gradient",
 )
 MOST_MOVES = 8
-MOST_READ = 1 << 20  # weights that are looked at
+MOST_READ = 1 << 20  # larger weights are not read
 LARGEST_FLOOR = 2.0**14
 LARGEST_FOLDED = 0.5
-STEP = 32.0  # f and its inverse are numbers of fp16 with all digits, times or over it
+STEP = 32.0  # f / 32 and its inverse are normal numbers of fp16
 LEAST = 2.0**-23  # fp16 holds its half too
 
 
 def log_of_spectrum(m: Found) -> Value | None:
     """log(max(matmul(%p, W), e))  ->  log(max(matmul((r * f)^2, W), e * f^2)) - 2 * log(f), with r the root of %p
 
-    Equal because the sum is linear in %p. f is one number for each sum, and brings its bins within fp16's squares.
+    This is equal because the sum is linear in %p. f is one number per sum and is chosen so that the squares fit fp16.
     """
     floored = _floors(m.node.inputs[0])
     inner, factor = factored(floored[0])
@@ -54,7 +54,7 @@ def log_of_spectrum(m: Found) -> Value | None:
     x = squared(power)
     if (x is None and squares(power) is None and not is_added_squares(power)) or (x is not None and is_scaled(x)):
         return None
-    near_1 = max(floored[1:]) > LARGEST_FOLDED  # log(p + 1) is near 0: no sum of logarithms has its digits
+    near_1 = max(floored[1:]) > LARGEST_FOLDED  # log(p + 1) is near 0: a sum of logarithms loses its digits
     times, factor = (factor, 1.0) if near_1 else (1.0, factor)
     floors = [floor / factor for floor in floored[1:]]
     if max(floors) > LARGEST_FLOOR:
@@ -83,12 +83,12 @@ def log_of_spectrum(m: Found) -> Value | None:
 
 
 def _scaled_twice(b: Rewriter, floor: float, f: Value) -> Value:
-    """floor * f^2, by a quotient: it is not a small number for each f, as a product with a constant would be."""
+    """Returns floor * f^2, computed by a quotient, because the constant of a product would underflow fp16."""
     return b.maximum(b.square(b.real_div(sqrt(floor) * STEP, b.inverse(b.mul(f, 1 / STEP)))), LEAST)
 
 
 def _floors(value: Value | None) -> tuple[Value | None, float, float]:
-    """x, e and l, of max(x + e, l)."""
+    """Returns x, e and l if the value is max(x + e, l)."""
     inside = least = 0.0
     if value is not None and value.node.op != "relu" and (limited := at_least(value)) is not None:
         value, least = limited
@@ -100,7 +100,7 @@ def _floors(value: Value | None) -> tuple[Value | None, float, float]:
 
 
 def _moved_from(value: Value | None) -> tuple[list[Value], Value | None]:
-    """The moves after a value, the last first, and that value."""
+    """Returns the moves that end in the value, last first, and their source."""
     moves: list[Value] = []
     while value is not None and value.node.op in MOVES and len(moves) < MOST_MOVES:
         moves.append(value)
@@ -109,7 +109,8 @@ def _moved_from(value: Value | None) -> tuple[list[Value], Value | None]:
 
 
 def _place(node: Node) -> int | None:
-    """The operand of a product that has the numbers, if the other one is constant and never negative."""
+    """Returns the position of a product's computed operand, if the other operand is constant and nonnegative. Else
+    None."""
     if node.op not in ("matmul", "linear", "conv") or any(v is not None for v in node.inputs[2:]):
         return None
     for place in (0, 1) if node.op == "matmul" else (0,):
@@ -128,8 +129,8 @@ def _place(node: Node) -> int | None:
 
 
 def _added(node: Node, place: int) -> tuple[int, bool, float]:
-    """The axis of the operand that a product adds along, whether the result has its other axis elsewhere, and how large
-    the operand's numbers may be for sums that fp16 holds."""
+    """Returns the operand's contracted axis, whether the operand is read transposed, and the largest numbers for which
+    fp16 holds the sums."""
     x, weight = node.inputs[place], node.inputs[1 - place]
     assert x is not None
     assert weight is not None

@@ -1,4 +1,4 @@
-"""Recognises roots of sums of squares, in the spellings that files have them in."""
+"""Recognises roots of sums of squares in all spellings that model files use."""
 
 from dataclasses import dataclass, replace
 from math import isclose, isinf, prod, sqrt
@@ -7,13 +7,13 @@ from hexane.graph import Node, Value
 from hexane.ops.match import made_by, scalar
 from hexane.ops.rewriter import Rewriter
 
-MOST_READ = 1 << 16  # numbers of a constant that are looked at
+MOST_READ = 1 << 16  # larger constants are not read
 MOVES = ("reshape", "expand_dims", "squeeze", "broadcast_to", "identity", "stop_gradient")
 
 
 @dataclass(frozen=True, slots=True)
 class Squares:
-    """factor * the sum of x^2 over these axes."""
+    """The value factor * sum(x^2) over these axes."""
 
     x: Value
     axes: tuple[int, ...]
@@ -32,7 +32,7 @@ class Squares:
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """max(sqrt(max(squares + inside, least_inside)), least) + added; is_inverse: 1 over that."""
+    """The value max(sqrt(max(squares + inside, least_inside)), least) + added, or its inverse if is_inverse."""
 
     squares: Squares
     inside: float = 0.0
@@ -43,12 +43,12 @@ class Root:
 
     @property
     def is_plain(self) -> bool:
-        """True if its only epsilon, if any, is under the root."""
+        """True if no epsilon is added or compared outside the root, and none is a lower limit inside it."""
         return not (self.least_inside or self.least or self.added)
 
     @property
     def smallest(self) -> float:
-        """The root of zeros."""
+        """The root for zeros."""
         return max(sqrt(max(self.inside, self.least_inside)), self.least) + self.added
 
 
@@ -57,7 +57,7 @@ def axes_of(node_axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
 
 
 def squared(value: Value | None) -> Value | None:
-    """x, of x^2 in any spelling."""
+    """Returns x if the value is x^2 in any spelling, else None."""
     if value is None:
         return None
     inputs = value.node.inputs
@@ -69,7 +69,7 @@ def squared(value: Value | None) -> Value | None:
 
 
 def factored(value: Value | None) -> tuple[Value | None, float]:
-    """A value and the numbers that multiply or divide it, as one; 1 where none do."""
+    """Splits off all constant numbers that multiply or divide the value. Returns the rest and their product."""
     factor = 1.0
     while value is not None and (found := _factored_once(value)) is not None:
         value, factor = found[0], factor * found[1]
@@ -89,7 +89,7 @@ def _factored_once(value: Value) -> tuple[Value, float] | None:
 
 
 def number(value: Value | None) -> float | None:
-    """The one number of a constant, in whatever shape."""
+    """Returns the number of a constant whose elements are all equal, else None."""
     if (known := scalar(value)) is not None or value is None:
         return known
     data = value.node.data if value.node.op == "const" and value.dtype.kind == "float" else None
@@ -99,7 +99,7 @@ def number(value: Value | None) -> float | None:
 
 
 def squares(value: Value | None) -> Squares | None:
-    """The sum or mean of squares that the value is."""
+    """Returns the value as a sum or mean of squares, or None."""
     inner, factor = factored(value)
     while inner is not None and inner.node.op == "broadcast_to":
         inner, more = factored(inner.node.inputs[0])
@@ -125,8 +125,8 @@ def squares(value: Value | None) -> Squares | None:
 
 
 def _by_weights(node: Node) -> Squares | None:
-    """The sum of squares that a product with equal weights is: matmul(%x^2, c), linear, a 1x1 convolution, einsum; and
-    the mean that an average over the whole plane is."""
+    """Returns the sum of squares that is computed by a product with equal weights: matmul(%x^2, c), linear, a 1 x 1
+    convolution, or einsum. Returns the mean that is computed by an average over the whole plane. Else None."""
     x = squared(node.inputs[0]) if node.inputs else None
     if x is None:
         return None
@@ -156,7 +156,7 @@ def _by_weights(node: Node) -> Squares | None:
 
 
 def _added_by_vector(equation: str, rank: int) -> tuple[int, ...]:
-    """The axes that "ij,j->i" adds, of weights that are all equal; () of an equation of another kind."""
+    """Returns the axes that an einsum like "ij,j->i" adds if all weights are equal, or () for another equation."""
     terms, _, out = equation.replace(" ", "").partition("->")
     first, _, second = terms.partition(",")
     if not first.isalpha() or len(set(first)) != len(first) or not set(second) <= set(first) or len(first) != rank:
@@ -167,14 +167,15 @@ def _added_by_vector(equation: str, rank: int) -> tuple[int, ...]:
 
 
 def fitted(b: Rewriter, y: Value, shape: tuple[int, ...]) -> Value:
-    """A sum in the shape of the op that it replaces, which may drop its axes or repeat it."""
+    """Reshapes or broadcasts a sum to the result shape of the ops that it replaces."""
     if y.shape == shape:
         return y
     return b.reshape(y, shape=shape) if prod(y.shape) == prod(shape) else b.broadcast_to(y, shape=shape)
 
 
 def _product_with_itself(node: Node) -> Squares | None:
-    """The sum of squares that einsum(%x, %x) {equation="bij,bij->bi"} is, or matmul(%x, transpose(%x)) of one row."""
+    """Returns the sum of squares that is einsum(%x, %x) {equation="bij,bij->bi"}, or matmul(%x, transpose(%x)) for one
+    row. Else None."""
     x = node.inputs[0]
     if x is None or len(node.inputs) < 2:
         return None
@@ -190,13 +191,13 @@ def _product_with_itself(node: Node) -> Squares | None:
         swapped = (*range(x.type.rank - 2), x.type.rank - 1, x.type.rank - 2)
         turned = made_by(other, "transpose", "reshape")
         if turned is None or (turned.op == "transpose" and tuple(turned.attrs["perm"]) != swapped):
-            return None  # of one row any reshape to this shape is the transpose
+            return None  # for one row, every reshape to this shape is a transpose
         other = turned.inputs[0]
     return Squares(x, (x.type.rank - 1,), True, 1.0) if other == x and other.shape[:-2] == x.shape[:-2] else None
 
 
 def _added_by_einsum(equation: str, rank: int) -> tuple[int, ...]:
-    """The axes that "bij,bij->bi" and "...d,...d->..." add; () of an equation of another kind."""
+    """Returns the axes that "bij,bij->bi" and "...d,...d->..." add, or () for another equation."""
     terms, _, out = equation.replace(" ", "").partition("->")
     first, _, second = terms.partition(",")
     if first != second or first.startswith("...") != out.startswith("..."):
@@ -210,7 +211,7 @@ def _added_by_einsum(equation: str, rank: int) -> tuple[int, ...]:
 
 
 def root(value: Value | None) -> Root | None:
-    """The root of a sum of squares that the value is, or the inverse of one."""
+    """Returns the value as the root of a sum of squares, or as its inverse, or None."""
     if value is None or value.dtype.kind != "float":
         return None
     node, inputs = value.node, value.node.inputs
@@ -244,7 +245,7 @@ def _inverted(norm: Root | None) -> Root | None:
 
 
 def sum_of_squares(value: Value | None) -> Root | None:
-    """The root that the square root of the value is."""
+    """Returns the Root that sqrt(value) is, or None if the value is no sum of squares."""
     inside = least = 0.0
     if value is not None and (limited := at_least(value)) is not None:
         value, least = limited
@@ -257,7 +258,7 @@ def sum_of_squares(value: Value | None) -> Root | None:
 
 
 def is_added_squares(value: Value | None) -> bool:
-    """True if the value adds squares and nonnegative numbers, without a reduction."""
+    """True if the value is an elementwise sum of squares and nonnegative numbers."""
     if value is None or value.node.op != "add":
         return False
     terms = value.node.inputs
@@ -266,7 +267,7 @@ def is_added_squares(value: Value | None) -> bool:
 
 
 def at_least(value: Value) -> tuple[Value | None, float] | None:
-    """x and e, of max(x, e); e is 0 or more."""
+    """Returns x and e if the value is max(x, e) with constant e >= 0, else None."""
     node, inputs = value.node, value.node.inputs
     if node.op == "relu":
         return inputs[0], 0.0
@@ -280,7 +281,7 @@ def at_least(value: Value) -> tuple[Value | None, float] | None:
 
 
 def _plus(value: Value) -> tuple[Value | None, float] | None:
-    """x and e, of x + e; e is 0 or more."""
+    """Returns x and e if the value is x + e with constant e >= 0, else None."""
     if value.node.op != "add":
         return None
     for x, by in (value.node.inputs, value.node.inputs[::-1]):
@@ -290,8 +291,8 @@ def _plus(value: Value) -> tuple[Value | None, float] | None:
 
 
 def epsilon_of_l2(norm: Root) -> float | None:
-    """The epsilon of the l2_norm that x over this root is, for any x that fp16 holds; None where there is none. A limit
-    below fp16's smallest number is never met but by zeros."""
+    """Returns the epsilon with which l2_norm(x) equals x over this root for any x in fp16, or None. A lower limit below
+    fp16's smallest number matters for zeros only."""
     if not isclose(norm.squares.factor, 1, rel_tol=1e-6) or norm.added:
         return None
     least = max(norm.least, sqrt(norm.least_inside))
@@ -301,7 +302,7 @@ def epsilon_of_l2(norm: Root) -> float | None:
 
 
 def centred(value: Value, axes: tuple[int, ...]) -> Value | None:
-    """x, of x - mean(x) over these axes."""
+    """Returns x if the value is x - mean(x) over these axes, else None."""
     node = made_by(value, "sub")
     x, mean = (None, None) if node is None else node.inputs
     maker = made_by(mean, "reduce_mean")

@@ -1,6 +1,6 @@
-"""Sums whose factor comes after other ops: in fp16 the sum overflows before the factor makes it a mean.
+"""Sums whose factor is applied after other ops: in fp16 the sum overflows before the factor makes it small.
 
-A reduction is rounded only after its own factor (docs/numerics.md), so moving the factor into it loses nothing.
+A reduction is rounded only after its own factor (docs/numerics.md), so moving the factor next to it loses nothing.
 """
 
 from math import isclose, ldexp, prod, sqrt
@@ -21,16 +21,17 @@ SUMS = ("reduce_sum", "reduce_sum_square", "reduce_l1_norm")
 MOVES = ("reshape", "expand_dims", "squeeze", "transpose", "broadcast_to", "tile", "identity", "slice_by_size", "neg")
 EVEN = ("relu", "abs", "leaky_relu")  # f(x * c) is f(x) * c for c above 0
 ADDED = ("reduce_sum", "reduce_sum_square", "linear", "matmul", "conv", "einsum", "avg_pool")
-WEIGHTED_SUMS = ADDED[2:]  # with weights that are all equal
+WEIGHTED_SUMS = ADDED[2:]  # sums by equal weights
 SMALL_TIMES = 2.0**-10
 JOINS = ("add", "sub", "concat")
 LIMITS = ("clip", "maximum", "add", "threshold")
-LEAST_COUNT = 4  # numbers of a sum that are worth a factor
+LEAST_COUNT = 4  # shorter sums are not scaled
 MOST_OPS = 16  # between the factor and its sums
 
 
 def factor_behind(m: Found) -> Value | None:
-    """reshape(reduce_sum(%x)) * c  ->  reshape(reduce_sum(%x) * c), for c below 1 and other ops that a factor passes"""
+    """reshape(reduce_sum(%x)) * c  ->  reshape(reduce_sum(%x) * c), for c below 1 and any ops that commute with a
+    factor"""
     inner, factor = factored(m.node.values[0])
     if inner is None or inner.node.op in SUMS or inner.dtype.kind != "float" or not 0 < abs(factor) < 1:
         return None
@@ -39,7 +40,8 @@ def factor_behind(m: Found) -> Value | None:
 
 
 def _between(value: Value | None, is_positive: bool) -> int | None:
-    """How many ops stand between a value and the sums that all of it comes from; None where something else is."""
+    """Returns how many ops come between the value and the sums that it is made from, or None if it is not made from
+    sums only."""
     value, _ = factored(value)
     if value is None or value.node.op in SUMS:
         return None if value is None else 0
@@ -69,7 +71,7 @@ def _times(m: Found, value: Value, factor: float) -> Value:
 
 
 def mean_of_squares(m: Found) -> Value | None:
-    """mean(%x^2)  ->  mean((%x * f)^2) / f / f, of numbers that f brings within fp16's squares"""
+    """mean(%x^2)  ->  mean((%x * f)^2) / f / f, with f such that the squares fit fp16"""
     node = m.node
     inner, by = factored(node.values[0])
     sums = squares(inner)
@@ -90,7 +92,7 @@ def mean_of_squares(m: Found) -> Value | None:
     if abs(times) > SMALL_TIMES:
         y = y if isclose(times, 1, rel_tol=1e-5) else b.mul(y, times)
         y = b.real_div(b.real_div(y, factor), factor)
-    else:  # fp16 has few digits for so small a factor: its root is one of each step
+    else:  # fp16 has few digits for so small a factor: multiply by its root twice
         step = b.real_div(sqrt(abs(times)), factor)
         y = b.mul(b.mul(y, step), step)
         y = b.neg(y) if times < 0 else y
@@ -98,9 +100,9 @@ def mean_of_squares(m: Found) -> Value | None:
 
 
 def mean_of_products(m: Found) -> Value | None:
-    """mean(%x * %y)  ->  mean((%x * f) * (%y * g)) / f / g, of numbers that f and g bring within 128
+    """mean(%x * %y)  ->  mean((%x * f) * (%y * g)) / f / g, with f and g such that the numbers are at most 128
 
-    Equal because f and g are the same in all of a mean.
+    This is equal because f and g are constant within each mean.
     """
     node = m.node
     inner, factor = factored(node.values[0])
@@ -122,7 +124,7 @@ def mean_of_products(m: Found) -> Value | None:
     b, sides = Rewriter(*node.sources), [m.now(x), m.now(y)]
     (u, f), (v, g) = (simpler.held(b, side, axes) for side in sides if side is not None)
     total = b.reduce_mean(b.mul(u, v), axes=axes)
-    if abs(times) <= SMALL_TIMES:  # as for squares: its root is one of each step
+    if abs(times) <= SMALL_TIMES:  # as for squares: multiply by its root twice
         step = sqrt(abs(times))
         y = b.mul(b.mul(total, b.real_div(step, f)), b.real_div(step if times > 0 else -step, g))
         return fitted(b, y, node.types[0].shape)
@@ -131,7 +133,7 @@ def mean_of_products(m: Found) -> Value | None:
 
 
 def _is_factored(m: Found, value: Value | None) -> bool:
-    """True for a mean that only a factor below 1 reads: m * c, m / s."""
+    """True if the only reader of the value multiplies it by a constant below 1 or divides it by one above 1."""
     if value is None or m.graph.use_counts()[value] != 1:
         return False
     (reader,) = m.graph.readers(value) or (None,)
@@ -139,17 +141,17 @@ def _is_factored(m: Found, value: Value | None) -> bool:
 
 
 def _has_factor(value: Value) -> bool:
-    """True for %x * f, of a factor f that is computed from the largest number."""
+    """True if the value is %x * f with a factor f computed from a largest number."""
     return value.node.op == "mul" and any(v is not None and v.node.op == "inverse" for v in value.node.inputs)
 
 
-MOST_RUNNING = 1024  # rows of the matrix of a running mean: 2 MB of weights
+MOST_RUNNING = 1024  # the most rows of the matrix: 2 MB of weights
 
 
 def running_mean(m: Found) -> Value | None:
-    """cumsum(%x) * c  ->  matmul(%x, T), with T[i, j] = c[j] for i <= j, where no |c[j]| * (j + 1) is above 4
+    """cumsum(%x) * c  ->  matmul(%x, T), with T[i, j] = c[j] for i <= j, if every |c[j]| * (j + 1) is at most 4
 
-    Equal because a running sum is a product with a triangle of ones. The sum itself is never rounded to fp16.
+    This is equal because a running sum is a product with a triangular matrix of ones. The sum is never rounded to fp16.
     """
     above, by = m.node.inputs
     if m.node.op == "mul" and (above is None or above.node.op != "cumsum"):
@@ -172,7 +174,7 @@ def running_mean(m: Found) -> Value | None:
         return None
     is_read = order[:, None] >= order if running.attrs["reverse"] else order[:, None] <= order
     is_read &= (order[:, None] != order) | (not running.attrs["exclusive"])
-    # Halves: the accumulator is infinite from 32768 on.
+    # Halves of the factors, because the accumulator is infinite from 32768 on.
     matrix = constant((is_read * factors / 2).astype(above.dtype.numpy), m.node.sources)
     b, x = Rewriter(*m.node.sources), m.now(running.inputs[0])
     y = b.matmul(x, matrix) if axis == rank - 1 else b.matmul(b.transpose(matrix, perm=(1, 0)), x)
@@ -182,8 +184,8 @@ def running_mean(m: Found) -> Value | None:
 def quotient_of_products(m: Found) -> Value | None:
     """(%a * %b) / (%c * %d)  ->  (%a / %c) * (%b / %d)
 
-    All four values are computed, none is a constant or a gate, and all have one shape.
-    Equal because division distributes over a product. SSIM divides products of squares of pixels.
+    All four values must be computed, may exceed 2 and have the same shape. SSIM divides products of squares of pixels
+    like this.
     """
     products = [m.alone(v, "mul") for v in m.node.inputs]
     factors = [v for product in products if product is not None for v in product.inputs]
@@ -197,9 +199,9 @@ def quotient_of_products(m: Found) -> Value | None:
 
 
 def mean_of_sum(m: Found) -> Value | None:
-    """reduce_sum(%x) * c  ->  reduce_mean(%x) * (c * n), for n numbers in each sum, where c * n is not large
+    """reduce_sum(%x) * c  ->  reduce_mean(%x) * (c * n), for n numbers per sum, if c * n is at most 4
 
-    A chip's layer holds both. Writers whose reductions end in fp16 hold the mean alone.
+    A chip's layer holds the sum as well as the mean. Other backends that round reductions to fp16 hold the mean only.
     """
     inner, factor = factored(m.node.values[0])
     x = inner.node.inputs[0] if inner is not None and inner.node.op in ("reduce_sum", "reduce_l1_norm") else None
@@ -219,7 +221,7 @@ def mean_of_sum(m: Found) -> Value | None:
 def weighted_mean(m: Found) -> Value | None:
     """reduce_sum(%x * %w) / reduce_sum(%w)  ->  (reduce_sum(%x * %w) * c) / (reduce_sum(%w) * c), for n numbers
 
-    c is the power of two next to 1 / n. Moves may stand between, and a limit or an epsilon may follow the lower sum.
+    c is a power of two near 1 / n. Moves may come between, and a limit or an epsilon may follow the lower sum.
     """
     above, below = m.node.inputs
     total = _behind(above, MOVES)
@@ -246,7 +248,7 @@ def weighted_mean(m: Found) -> Value | None:
 
 
 def _behind(value: Value | None, ops: tuple[str, ...]) -> Value | None:
-    """The source of a chain of these ops, whose other operands are constants."""
+    """Returns the source of a chain of these ops, whose other operands must be constants, or None."""
     while value is not None and value.node.op in ops:
         others = [v for v in value.node.inputs if v is not None and v.node.op != "const"]
         value = others[0] if len(others) == 1 else None
@@ -254,11 +256,11 @@ def _behind(value: Value | None, ops: tuple[str, ...]) -> Value | None:
 
 
 def _root(value: Value | None) -> Value | None:
-    """The source of a chain of moves and casts."""
+    """Returns the source of a chain of moves and casts."""
     return _behind(value, (*MOVES, "cast"))
 
 
-# The largest factor of a mean: a larger one makes a sum of it, which fp16 seldom holds.
+# The largest factor of a mean. A larger factor makes it nearly a sum, which often overflows fp16.
 MOST_TIMES = 4.0
 
 MOVED = Form(

@@ -1,4 +1,4 @@
-"""Deviations under attention weights, sum(a * x^2) - sum(a * x)^2: the pooling of speaker networks."""
+"""Deviations with attention weights, sum(a * x^2) - sum(a * x)^2: the statistics pooling of speaker networks."""
 
 from hexane.graph import Value
 from hexane.ops import simpler
@@ -11,9 +11,9 @@ from hexane.passes.repair.squares import at_least, axes_of, fitted, squared
 
 def deviation(m: Found) -> Value | None:
     """sqrt(max(sum(%a * %x^2) - sum(%a * %x)^2, e))  ->  sqrt(max(sum(%a * %u^2), e * f^2)) / f, with
-    %u = (%x - sum(%a * %x)) * f, for %a of a softmax along the axis of the sum
+    %u = (%x - sum(%a * %x)) * f, where %a is a softmax along the axis of the sum
 
-    Equal because the sum of %a is 1. Without the root the sum over f twice.
+    This is equal because %a adds up to 1. Without the root, the sum is divided by f twice.
     """
     node, inside, least = m.node, 0.0, 0.0
     value: Value | None = node.values[0]
@@ -43,7 +43,7 @@ def deviation(m: Found) -> Value | None:
 
 
 def _parts(value: Value) -> tuple[Value, Value, tuple[int, ...]] | None:
-    """The weights, the numbers and the axes, of sum(%a * %x^2) - sum(%a * %x)^2."""
+    """Returns the weights, the numbers and the axes if the value is sum(%a * %x^2) - sum(%a * %x)^2, else None."""
     node = made_by(value, "sub")
     if node is None:
         return None
@@ -70,7 +70,7 @@ def _parts(value: Value) -> tuple[Value, Value, tuple[int, ...]] | None:
 
 
 def _is_weighted_square(value: Value | None, a: Value, x: Value) -> bool:
-    """True for %a * %x^2 and (%a * %x) * %x."""
+    """True if the value is %a * %x^2 or (%a * %x) * %x."""
     node = made_by(value, "mul")
     if node is None:
         return False

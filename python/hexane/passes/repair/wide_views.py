@@ -1,6 +1,6 @@
-"""Ops of a view that is wider than a chip takes, as ops of the image that it views.
+"""Rewrites ops on a view that is wider than a chip supports as ops on the image that it views.
 
-A plane of 200 x 200 pixels in one row has 40,000 numbers; M1 takes 16,384. The image itself fits.
+A plane of 200 x 200 pixels in one row has 40,000 numbers; M1 supports 16,384. The image itself fits.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from hexane.ops import OPS
 from hexane.ops.match import Found, Pattern, made_by
 from hexane.passes.repair.form import Form
 
-WIDE = 16384  # the largest extent of the chips that take least, M1 among them
+WIDE = 16384  # the smallest limit of any chip, such as M1
 MOST_AXES = 4
 VIEWS = ("reshape", "expand_dims", "squeeze", "flatten")
 REDUCTIONS = (
@@ -25,14 +25,14 @@ Shape = tuple[int, ...]
 
 
 class Block(NamedTuple):
-    """Axes of a view and of its source with the same elements."""
+    """A group of the view's axes and a group of its source's axes that have the same elements."""
 
     view: tuple[int, ...]
     source: tuple[int, ...]
 
 
 def of_source(m: Found) -> Value | None:
-    """relu(reshape(%x : [N, C, H, W]) : [N, C, H * W])  ->  reshape(relu(%x)), likewise reductions, norms, transposes"""  # noqa: E501
+    """relu(reshape(%x : [N, C, H, W]) : [N, C, H * W])  ->  reshape(relu(%x)), also reductions, norms and transposes"""
     node, inputs = m.node, m.inputs
     view = next((v for v in inputs if _is_wide_view(v)), None)
     source = None if view is None else view.node.inputs[0]
@@ -68,7 +68,7 @@ def _is_wide_view(v: Value | None) -> bool:
 
 
 def _blocks(view: Shape, source: Shape) -> list[Block]:
-    """The smallest blocks in order. An axis of extent 1 goes with the axes before it."""
+    """Returns the smallest blocks, in order. An axis of extent 1 belongs to the block of the axes before it."""
     result = list[Block]()
     i = j = 0
     while i < len(view) or j < len(source):
@@ -83,7 +83,7 @@ def _blocks(view: Shape, source: Shape) -> list[Block]:
 def _operands(
     m: Found, inputs: Sequence[Value | None], view: Value, source: Value, blocks: Sequence[Block]
 ) -> list[Value | None] | None:
-    """Each operand of an elementwise op in a shape that broadcasts over the source."""
+    """Returns each operand of an elementwise op in a shape that broadcasts over the source, or None."""
     result = list[Value | None]()
     for v in inputs:
         if v is None or (v.type.size == 1 and v.type.rank <= source.type.rank):
@@ -102,8 +102,8 @@ def _viewed(view: Node) -> Shape | None:
 
 
 def _broadcast(operand: Shape, view: Shape, source: Shape, blocks: Sequence[Block]) -> Shape | None:
-    """The shape in which an operand broadcasts over the source as it does over the view: each block whole, or of extent
-    1."""
+    """Returns the shape in which an operand broadcasts over the source as it does over the view, or None. The operand
+    must have all elements of a block, or extent 1 in it."""
     padded, shape = (1,) * (len(view) - len(operand)) + operand, [1] * len(source)
     for block in blocks:
         own = [padded[a] for a in block.view]
@@ -123,7 +123,7 @@ def _transposed(m: Found, source: Value, blocks: Sequence[Block]) -> Value | Non
 
 
 def _axes_of(given: Shape, view: Shape, blocks: Sequence[Block]) -> Shape | None:
-    """The source's axes for axes of the view; None where these are a part of a block."""
+    """Returns the source's axes for axes of the view, or None if these are only a part of a block."""
     axes = {a % len(view) for a in given} or set(range(len(view)))
     result = list[int]()
     for block in blocks:
