@@ -1,4 +1,4 @@
-"""Writes a network as one that a chip runs: ops as other ops, tensors that are too large in pieces."""
+"""Rewrites a network for a chip: unsupported ops as other ops, and ops on tensors that are too large in pieces."""
 
 from hexane.passes.retarget.retarget import (
     among_others,

@@ -1,5 +1,5 @@
-"""Along which axes an op computes every index by itself, so that it can be computed in pieces, or with axes folded into
-one."""
+"""Finds the axes along which an op computes each index independently. Along such axes an op can be split into pieces,
+and such axes can be merged."""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,14 +7,14 @@ from functools import partial
 from hexane.graph import Node, Value
 from hexane.ops.records import elementwise
 
-# Axis of the result -> the axis of each input to be cut with it, None for inputs that every piece reads whole.
+# Axis of the result -> for each input the axis that is split with it, or None if every piece reads the whole input.
 Lines = dict[int, tuple[int | None, ...]]
 
 ELEMENTWISE = frozenset(op.name for op in elementwise.OPS)
 
 
 def lines(node: Node) -> Lines:
-    """The axes of a node's results along which pieces are independent; none for an unknown op."""
+    """Returns the axes of a node's results along which pieces are independent. Empty for an unknown op."""
     if node.op in ELEMENTWISE:
         return _aligned(node)
     known = _KINDS.get(node.op)
@@ -22,8 +22,8 @@ def lines(node: Node) -> Lines:
 
 
 def aligned_axis(v: Value | None, axis: int, rank: int) -> int | None:
-    """The axis of an input that meets an axis of a result of this rank when both are aligned at their ends, unless it
-    has extent 1."""
+    """Returns the axis of an input that broadcasts to an axis of a result of this rank. Returns None if the input has
+    no such axis or if it has extent 1."""
     if v is None:
         return None
     own = axis - rank + v.type.rank
@@ -31,7 +31,7 @@ def aligned_axis(v: Value | None, axis: int, rank: int) -> int | None:
 
 
 def _aligned(node: Node, *apart: int) -> Lines:
-    """All axes except `apart`; inputs broadcast."""
+    """Returns all axes except `apart`, for an op whose inputs broadcast."""
     rank = node.types[0].rank
     return {i: tuple([aligned_axis(v, i, rank) for v in node.inputs]) for i in range(rank) if i not in apart}
 
@@ -67,7 +67,7 @@ def _reduction(node: Node) -> Lines:
 
 
 def reduced_axes(node: Node) -> tuple[int, ...]:
-    """The axes of a reduction, an argmax or an argmin."""
+    """Returns the axes of a reduction, an argmax or an argmin as nonnegative numbers."""
     x = node.inputs[0]
     assert x is not None
     given = (node.attrs["axis"],) if "axis" in node.attrs else node.attrs["axes"]
@@ -108,7 +108,7 @@ def _matmul(node: Node) -> Lines:
 
 
 def _attention(node: Node) -> Lines:
-    """Batch axes, and the rows of the query unless the attention is causal."""
+    """Returns the batch axes, and the rows of the query unless the attention is causal."""
     query, _, value, mask = node.inputs
     assert query is not None
     assert value is not None
@@ -130,7 +130,7 @@ def _conv_transpose(node: Node) -> Lines:
 
 
 def _first(count: int, node: Node) -> Lines:
-    """The first axes of images."""
+    """Returns the first `count` axes, for an op on images."""
     return {i: (i,) for i in range(count)}
 
 

@@ -1,5 +1,5 @@
-"""Rows at a run-time index, written to a cache or read from a result of the engine, in forms that do not cut a
-program."""
+"""Forms for rows at a run-time index, written to a cache or read from a result of the engine, that do not split a
+program into several."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -33,14 +33,14 @@ ONE_ROW = (
     "the host compares the index with each place, and the engine takes the largest of the rows, with all others hidden"
 )
 SOURCE = "hexane, exact"
-MOST_CHOSEN = 1 << 20  # elements to choose a row from: reading more of them costs more than a crossing
+MOST_CHOSEN = 1 << 20  # the most elements to choose a row from: reading more costs more than a transfer to the host
 
 
 Runs = Callable[[Node], bool]
 
 
 def _rows(node: Node) -> RowUpdate | None:
-    """The rows that a node puts into a state at a position that is known at run time, or into any tensor."""
+    """Returns the rows that a node writes into a state or scatters into a tensor, or None for other nodes."""
     rows = row_update(node)
     if rows is None or rows.update.dtype.kind != "float":
         return None
@@ -50,15 +50,16 @@ def _rows(node: Node) -> RowUpdate | None:
 def read_caches(graph: Graph, chip: Chip, runs: Runs) -> Graph:
     """attention(%q, write_state(%k, %row, %p), ..)  ->  attention(%q, (%k, %row), .., the keys of %k at %p hidden)
 
-    The host writes rows of a state at a position that is known at run time. A program that reads them from there would
-    wait for it, in each layer of a decoder; the same holds for rows that are scattered into a port. So an attention
-    multiplies its queries with the old keys and with the new ones, and hides the overwritten ones. Any other op reads
-    `select(place == %p, %row, %k)`, if the update is one row. The writes stay, as updates.
+    The host writes rows of a state if their position is known only at run time. A program that read the written rows
+    back would have to wait for the host in each layer of a decoder. The same holds for rows that are scattered into a
+    port. So an attention multiplies its queries by the old keys and by the new keys, and hides the overwritten ones.
+    Any other op reads `select(place == %p, %row, %k)`, if the update is one row. The writes are kept as updates of
+    states.
 
-    In exact arithmetic the results are the same for finite caches: an overwritten value that is infinite or NaN has the
-    weight 0, and the product is NaN. runs: true of nodes that the engine computes.
+    In exact arithmetic the results are the same for finite caches. If an overwritten value is infinite or NaN, its
+    product with the weight 0 is NaN. runs: true for nodes that the engine computes.
     """
-    graph = write_rows(graph, most=1)  # others are beside the state as they are
+    graph = write_rows(graph, most=1)  # further rows are read next to the state
     if marked_programs(graph).names or all(_rows(node) is None for node in graph.nodes):
         return graph
     fused = fuse_attention(graph, chip)
@@ -79,7 +80,7 @@ def read_caches(graph: Graph, chip: Chip, runs: Runs) -> Graph:
 
 
 def _beside(graph: Graph, runs: Runs, became: dict[Value, Value], decisions: list[Decision]) -> Graph:
-    """The graph where attentions read old keys and new ones as two operands."""
+    """Returns the graph with attentions that read old and new keys as two operands."""
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         query, key, value, mask = inputs
@@ -91,10 +92,10 @@ def _beside(graph: Graph, runs: Runs, became: dict[Value, Value], decisions: lis
             return None
         if mask is not None and (not mask.type.rank or mask.shape[-1] != key.shape[-2]):
             return None
-        b, seen = Rewriter(*keys.sources), key.shape[-2]  # the host computes masks, as it writes the rows
+        b, seen = Rewriter(*keys.sources), key.shape[-2]  # the host computes the masks, because it also writes the rows
         places, last = keys.written, _last(b, keys.written, keys.distinct)
         old = b.logical_not(_overwritten(b, places, keys.extent))
-        if seen < keys.extent:  # the attention reads the first rows alone: new ones may lie behind them
+        if seen < keys.extent:  # the attention reads the first rows only, and new rows may come after these
             old, last = part(b, old, 0, 0, seen), b.logical_and(last, b.less(places, seen))
             places = b.minimum(places, seen - 1)
         kept: Value | None = b.concat(old, last, axis=0)
@@ -102,7 +103,7 @@ def _beside(graph: Graph, runs: Runs, became: dict[Value, Value], decisions: lis
             mask = b.concat(mask, _columns(b, mask, places), axis=mask.type.rank - 1)
         attrs = {name: node.attrs[name] for name in ("causal", "scale", "zero_hidden", "hidden")}
         if mask is not None and mask.dtype is BOOL and attrs["hidden"] == -inf:
-            mask, kept = b.logical_and(mask, kept), None  # one choice in place of two
+            mask, kept = b.logical_and(mask, kept), None  # one select instead of two
         decisions.append(Decision("retarget", node.where, "decomposed", BESIDE, SOURCE))
         result = attention_of_parts(Rewriter(*node.sources), query, keys.both, values.both, (mask, kept), **attrs)
         return (result,)
@@ -111,7 +112,7 @@ def _beside(graph: Graph, runs: Runs, became: dict[Value, Value], decisions: lis
 
 
 def _columns(b: Rewriter, mask: Value, places: Value) -> Value:
-    """Columns of a mask. They are chosen ahead of choices and sums of floats, which the engine computes."""
+    """Returns columns of a mask. It gathers them before any select or sum of floats, which the engine computes."""
     node, keys = mask.node, mask.shape[-1]
     x = node.inputs[0] if node.op in ("reshape", "expand_dims", "broadcast_to") else None
     if x is not None and x.dtype.kind == "float" and x.shape[-1:] == (keys,):
@@ -125,8 +126,8 @@ def _columns(b: Rewriter, mask: Value, places: Value) -> Value:
 
 
 class _Parts(NamedTuple):
-    """An operand of an attention as it is without the new rows, and these rows alone; written: where these go, of
-    `extent` rows; sources: of the write."""
+    """An operand of an attention, split. both: the operand without the new rows, and the new rows. written: the
+    positions of the new rows among `extent` rows. sources: of the write."""
 
     both: tuple[Value, Value]
     written: Value
@@ -136,7 +137,7 @@ class _Parts(NamedTuple):
 
 
 def _parts(operand: Value) -> _Parts | None:
-    """The parts of keys or values that are a view of a state with new rows along the axis before the last."""
+    """Returns the parts of keys or values that are a view of a state with new rows on the second last axis, or None."""
     path, node = list[Node](), operand.node
     while (before := _source(node)) is not None:
         path.append(node)
@@ -156,7 +157,7 @@ def _parts(operand: Value) -> _Parts | None:
 
 
 def _source(node: Node) -> Value | None:
-    """The operand of a view, or of a product with a constant."""
+    """Returns the operand of a view, or of a product with a constant, or None for other nodes."""
     if node.op in (*VIEWS, *SLICES):
         return node.inputs[0]
     if node.op not in ("mul", "real_div"):
@@ -167,7 +168,8 @@ def _source(node: Node) -> Value | None:
 
 
 def _viewed(node: Node, old: Value, new: Value, axis: int) -> tuple[Value, Value, int] | None:
-    """A view of both, and where the axis of the rows is then; None where the view does not keep that axis."""
+    """Returns the view applied to the old and to the new rows, and the resulting axis of the rows. Returns None if the
+    view does not keep that axis."""
     shape, count = node.types[0].shape, new.shape[axis]
     if node.op == "transpose":
         place = node.attrs["perm"].index(axis)
@@ -198,7 +200,7 @@ def _viewed(node: Node, old: Value, new: Value, axis: int) -> tuple[Value, Value
 
 
 def _attributes(node: Node, axis: int, extent: int) -> dict[str, Any]:
-    """The attributes of a view, with another extent along one axis of its result."""
+    """Returns the attributes of a view, with another extent on one axis of its result."""
     attrs = dict(node.attrs)
     for name in {"shape", "end", "size"} & attrs.keys():
         attrs[name] = (*attrs[name][:axis], extent, *attrs[name][axis + 1 :])
@@ -206,7 +208,7 @@ def _attributes(node: Node, axis: int, extent: int) -> dict[str, Any]:
 
 
 def _overwritten(b: Rewriter, places: Value, keys: int) -> Value:
-    """True at the indices of the new rows: (keys,)."""
+    """Returns booleans (keys,), True at the positions of the new rows."""
     count = places.type.size
     if count == 1:
         return b.equal(b.const(np.arange(keys, dtype=places.dtype.numpy)), places)
@@ -215,7 +217,7 @@ def _overwritten(b: Rewriter, places: Value, keys: int) -> Value:
 
 
 def _last(b: Rewriter, places: Value, distinct: bool) -> Value:
-    """True for the new rows that no later one overwrites: (count,)."""
+    """Returns booleans (count,), True for the new rows that no later new row overwrites."""
     count = places.type.size
     if distinct:
         return b.const(np.ones(count, np.bool_))
@@ -231,8 +233,8 @@ def _last(b: Rewriter, places: Value, distinct: bool) -> Value:
 def choose_rows(graph: Graph, runs: Runs) -> Graph:
     """gather(%x, %i)  ->  reduce_max(select(place == %i, %x, -inf))
 
-    Where the engine computes x and the index comes from outside or from the host: the last token of a prompt, the end
-    of a text. A gather would send x to the host. The index is checked there, as the gather does.
+    Applies if the engine computes x and the index comes from an input or from the host, such as the last token of a
+    prompt. A gather would send x to the host. The index is still checked to be in range, on the host.
     """
     decisions: list[Decision] = []
     users = graph.users() if "gather" in graph.ops else {}
@@ -253,7 +255,7 @@ def choose_rows(graph: Graph, runs: Runs) -> Graph:
             return None
         b, keys = Rewriter(*node.sources), x.shape[axis]
         places = np.arange(keys, dtype=np.int32)
-        # The gather from all places raises the error of an index that is out of range.
+        # This gather from the list of all positions raises the error if the index is out of range.
         chosen = b.gather(b.const(places), b.reshape(index, shape=(1,)), axis=0)
         shown = b.reshape(b.equal(b.const(places), chosen), shape=(keys, *[1] * (x.type.rank - axis - 1)))
         row = b.reduce_max(b.select(shown, x, b.const(held(-inf, x.dtype.numpy))), axes=(axis,), keep_dims=True)
@@ -265,7 +267,7 @@ def choose_rows(graph: Graph, runs: Runs) -> Graph:
 
 
 def _computed(graph: Graph, runs: Runs) -> set[Value]:
-    """The values that depend on an op of the engine that computes."""
+    """Returns the values that depend on a layer of the engine that computes, not only moves."""
     result: set[Value] = set()
     for node in graph.nodes:
         if any(v in result for v in node.inputs) or (
@@ -279,9 +281,9 @@ def _computed(graph: Graph, runs: Runs) -> set[Value]:
 
 
 def _chosen(graph: Graph, runs: Runs, became: dict[Value, Value], decisions: list[Decision]) -> Graph:
-    """The graph where other ops of the engine read a state whose new row is chosen by a mask."""
+    """Returns the graph with other ops of the engine reading a state into which a select puts the new row."""
     users = graph.users()
-    wanted: dict[Node, tuple[Value, ...]] = {}  # by reader: the states after the write that it reads
+    wanted: dict[Node, tuple[Value, ...]] = {}  # reader -> the written states that it reads
     for node in graph.nodes:
         rows = _rows(node)
         if rows is None or rows.num_rows != 1:
@@ -310,7 +312,7 @@ def _chosen(graph: Graph, runs: Runs, became: dict[Value, Value], decisions: lis
 
 
 def _on_engine(nodes: Iterable[Node], users: Mapping[Value, list[Node]], runs: Runs) -> bool:
-    """True if one of the nodes, or a reader of a view of one, computes on the engine."""
+    """True if one of the nodes, or a reader of a view of one, runs on the engine."""
     ahead, seen = list(nodes), set[Node]()
     while ahead:
         one = ahead.pop()
@@ -326,7 +328,7 @@ def _on_engine(nodes: Iterable[Node], users: Mapping[Value, list[Node]], runs: R
 
 
 def _with_row(write: Node) -> Value:
-    """The state with its new row, as a value of its own."""
+    """Returns the state with its new row, by a select."""
     rows = _rows(write)
     assert rows is not None
     b, keys = Rewriter(*write.sources), rows.whole.shape[rows.axis]

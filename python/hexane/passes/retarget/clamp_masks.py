@@ -1,4 +1,4 @@
-"""Gives masks numbers that fp16 holds."""
+"""Clamps masks to numbers that fp16 holds."""
 
 from collections.abc import Mapping
 from math import copysign, isfinite
@@ -14,9 +14,9 @@ def clamp_masks(graph: Graph, target: object = None) -> Graph:
     """softmax(select(%m, -3.4e38, %scores))  ->  softmax(select(%m, -49152, %scores))
 
     Changes constants that hide keys from a softmax, and the attribute `hidden` of attention. In fp16, -3.4e38 becomes
-    -infinity at the border, and so does -65504 when a score is added; a row whose keys are all hidden would be NaN. The
-    weights of hidden keys are 0 before and after. A sum of scores and one mask is clipped, so that hidden scores are
-    all the same, as they are in fp32. Infinities of the model stay: a row of these is NaN on the host too.
+    -infinity, and so does the sum of -65504 and a score. A row whose keys are all hidden would be NaN. The weights of
+    hidden keys are 0 before and after. A sum of scores and one mask is clipped, so that all hidden scores are equal, as
+    in fp32. Infinite masks are kept: a row of these is NaN on the host too.
     """
     masks = mask_operands(graph.nodes)
     known = levels(graph.nodes, masks)

@@ -1,4 +1,4 @@
-"""Forms that write single ops as others: functions, comparisons, divisions, and expansions from the records."""
+"""Forms that rewrite single ops as others: functions, comparisons, divisions, and expansions from the op records."""
 
 from math import fsum, isinf, pi
 
@@ -37,11 +37,11 @@ def attention(b: Writer, node: Node) -> Rewritten | None:
 
 # ---- sine and cosine ----
 
-# 2 pi in parts of one or two binary digits, and a rest: their products with up to 680 turns are exact in fp16, with
-# millions in fp32.
+# 2 pi as a sum of numbers with one or two significant bits, and a rest. In fp16 the products of these numbers with up
+# to 680 turns are exact, in fp32 with millions.
 TURN = (6.0, 1 / 4, 1 / 32, 1 / 512)
-HALF_PI = 1.5703125  # pi / 2 in 8 digits
-# sin(r) on [-pi / 2, pi / 2], odd, of least maximum error: 3.4e-9.
+HALF_PI = 1.5703125  # pi / 2 in 8 bits
+# sin(r) on [-pi / 2, pi / 2] as an odd polynomial with the least maximum error, 3.4e-9.
 SINE = (0.9999999765897253, -0.16666647634538662, 0.008332899821630681, -0.00019800897656402103, 2.5904882846863104e-06)
 TRIGONOMETRY = (
     "a polynomial stands for it, after the argument is brought into one turn: with fp16 between its ops it is off by up"
@@ -50,19 +50,19 @@ TRIGONOMETRY = (
 
 
 def sine(b: Writer, node: Node) -> Rewritten | None:
-    """sin(%x)  ->  r * p(r * r), r = %x brought into [-pi / 2, pi / 2] by whole turns and a reflection"""
+    """sin(%x)  ->  r * p(r * r), r = %x reduced to [-pi / 2, pi / 2] by whole turns and a reflection"""
     (x,) = node.inputs
     if x is None or x.dtype.kind != "float":
         return None
     r = _turned(b, x)
-    # sin(r) = sin(pi - r): whichever is nearer to 0, on both sides.
+    # sin(r) = sin(pi - r): takes the one nearer to 0, on both sides.
     r = b.minimum(r, b.add(b.sub(2 * HALF_PI, r), pi - 2 * HALF_PI))
     r = b.maximum(r, b.sub(b.sub(-2 * HALF_PI, r), pi - 2 * HALF_PI))
     return Rewritten((_sine(b, r),), "written as a polynomial", TRIGONOMETRY)
 
 
 def cosine(b: Writer, node: Node) -> Rewritten | None:
-    """cos(%x)  ->  sin(pi / 2 - |r|), r = %x brought into [-pi, pi] by whole turns"""
+    """cos(%x)  ->  sin(pi / 2 - |r|), r = %x reduced to [-pi, pi] by whole turns"""
     (x,) = node.inputs
     if x is None or x.dtype.kind != "float":
         return None
@@ -72,10 +72,9 @@ def cosine(b: Writer, node: Node) -> Rewritten | None:
 
 
 def _turned(b: Writer, x: Value) -> Value:
-    """x less whole turns: in [-pi, pi], and beyond by half of that where fp16 has rounded the number of turns."""
+    """Returns x minus whole turns: in [-pi, pi], or up to half of that beyond if fp16 rounds the number of turns."""
     turns = b.mul(x, 1 / (2 * pi))
-    # The same as round(turns), exactly. M1 and M5 leave out a product that follows a rounding (ANEForge 0.4.0,
-    # measured).
+    # Equals round(turns) exactly. M1 and M5 drop a product that directly follows a rounding (ANEForge 0.4.0, measured).
     turns = b.sub(turns, b.sub(turns, b.round(turns)))
     for part in (*TURN, 2 * pi - fsum(TURN)):
         x = b.sub(x, b.mul(turns, part))
@@ -83,7 +82,8 @@ def _turned(b: Writer, x: Value) -> Value:
 
 
 def _sine(b: Writer, r: Value) -> Value:
-    """p(r * r) * r. A large argument may have been brought to a wrong turn: the limits keep its powers small."""
+    """Returns p(r * r) * r. A large argument may be reduced by a wrong number of turns: the clip keeps its powers
+    small."""
     r = b.clip(r, alpha=-pi, beta=pi)
     square = b.mul(r, r)
     *lower, last = SINE
@@ -97,7 +97,7 @@ def _sine(b: Writer, r: Value) -> Value:
 
 
 def argmin(b: Writer, node: Node) -> Rewritten | None:
-    """reduce_argmin(%x)  ->  reduce_argmax(-%x); of integers reduce_argmax(-1 - %x), unsigned ones the largest - %x"""
+    """reduce_argmin(%x)  ->  reduce_argmax(-%x); for integers reduce_argmax(-1 - %x), for unsigned ones of max - %x"""
     x = simpler.reversed_order(b, _x(node))
     return Rewritten((b.reduce_argmax(x, **node.attrs),), f"written as {x.node.op}, reduce_argmax")
 
@@ -130,34 +130,34 @@ SCALED = "scaled by its largest number before it is squared"
 
 
 def rms_norm(b: Writer, node: Node) -> Rewritten | None:
-    """rms_norm(%x)  ->  its formula for rows within 128, and a factor for each
+    """rms_norm(%x)  ->  its formula on rows scaled to at most 128, with one factor per row
 
-    The layer_norm of x and -x is equal too, but the pair is twice as large, and norm layers are slow: on M5 Pro one of
-    [256, 1024] took 296 us, an l2_norm 133 us (measured).
+    The layer_norm of the pair (x, -x) is equal too, but the pair is twice as large, and norm layers are slow: on M5 Pro
+    a layer_norm of [256, 1024] took 296 us, an l2_norm 133 us (measured).
     """
     return Rewritten((simpler.rms_norm(b, _x(node), node.inputs[1], **node.attrs),), f"written as {b.asked}: {SCALED}")
 
 
 def layer_norm(b: Writer, node: Node) -> Rewritten | None:
-    """layer_norm(%x)  ->  its formula for differences within 128, and a factor for each row"""
+    """layer_norm(%x)  ->  its formula on differences scaled to at most 128, with one factor per row"""
     return Rewritten((simpler.layer_norm(b, *node.inputs, **node.attrs),), f"written as {b.asked}: {SCALED}")  # type: ignore[arg-type]
 
 
 def l2_norm(b: Writer, node: Node) -> Rewritten | None:
-    """l2_norm(%x)  ->  its formula for rows whose squares fp16 can add, and a factor for each"""
+    """l2_norm(%x)  ->  its formula on rows scaled so that fp16 can add their squares, with one factor per row"""
     return Rewritten((simpler.l2_norm(b, _x(node), **node.attrs),), f"written as {b.asked}: {SCALED}")
 
 
 def mean_variance_norm(b: Writer, node: Node) -> Rewritten | None:
-    """mean_variance_norm(%x)  ->  its formula for differences within 128, and a factor for each row"""
+    """mean_variance_norm(%x)  ->  its formula on differences scaled to at most 128, with one factor per row"""
     return Rewritten((simpler.mean_variance_norm(b, _x(node), **node.attrs),), f"written as {b.asked}: {SCALED}")
 
 
 def group_norm(b: Writer, node: Node) -> Rewritten | None:
-    """group_norm(%x)  ->  its formula with statistics of channels: no group of %x is one row, which a chip may not take
+    """group_norm(%x)  ->  its formula from statistics per channel, so that no group becomes one row too wide for a chip
 
-    A norm layer over as many numbers is slower by the estimate: 1.2 ms for [1, 320, 64, 64] in 32 groups on M5, these
-    ops 0.7. Small tensors keep the layer.
+    A norm layer over as many numbers is estimated to be slower: for [1, 320, 64, 64] in 32 groups on M5, 1.2 ms against
+    0.7 ms for these ops. Small tensors keep the layer.
     """
     x = _x(node)
     if x.type.size <= simpler.SMALL_NORM:
@@ -189,14 +189,14 @@ def prelu(b: Writer, node: Node) -> Rewritten | None:
     return Rewritten((simpler.prelu(b, _x(node), node.inputs[1]),), "written as less, mul, select")
 
 
-# ---- what chips before family A13 have no layer for ----
+# ---- ops without a layer on chips before family A13 ----
 
 LARGEST = float(np.finfo(np.float16).max)
 SMALLEST_NORMAL = np.finfo(np.float16).smallest_normal
 
 
 def reciprocal(b: Writer, node: Node) -> Rewritten | None:
-    """real_div(%x, const)  ->  %x * const, its reciprocal: chips before family A13 divide in no other way"""
+    """real_div(%x, const)  ->  %x * (1 / const): chips before family A13 have no other division"""
     x, divisor = node.inputs
     if b.chip.family >= Family.A13 or divisor is None or divisor.node.op != "const" or divisor.dtype.kind != "float":
         return None
@@ -211,7 +211,7 @@ def reciprocal(b: Writer, node: Node) -> Rewritten | None:
 
 
 def in_two_factors(b: Writer, node: Node) -> Rewritten | None:
-    """%x * 2e-05  ->  (%x * 2^-14) * 0.32768: what fp16 keeps few digits of is a power of two and a number that has all of them"""  # noqa: E501
+    """%x * 2e-05  ->  (%x * 2^-14) * 0.32768, for a factor that loses digits in fp16"""
     if not loses_digits(node):
         return None
     x, factor = node.inputs
@@ -229,7 +229,7 @@ def in_two_factors(b: Writer, node: Node) -> Rewritten | None:
 
 
 def norm_by_factors(b: Writer, node: Node) -> Rewritten | None:
-    """batch_norm(%x, const, variance=2e5, ..)  ->  batch_norm(%x, 0, 1, scale, shift): what fp16 does not hold of mean, variance, gamma and beta it holds of these; a small scale is two factors"""  # noqa: E501
+    """batch_norm(%x, const, variance=2e5, ..)  ->  batch_norm(%x, 0, 1, scale, shift): used if fp16 cannot hold the parameters but can hold scale and shift; a small scale becomes two factors"""  # noqa: E501
     affine = held_norm(node) if loses_digits(node) else None
     x, axis = node.inputs[0], node.attrs["axis"]
     if affine is None or x is None:
@@ -248,14 +248,14 @@ def norm_by_factors(b: Writer, node: Node) -> Rewritten | None:
 
 
 def _held(factors: Array) -> bool:
-    """True if fp16 approximates each number: no overflow, and no subnormal with fewer digits."""
+    """True if fp16 holds each number as 0 or as a normal number."""
     with np.errstate(over="ignore"):
         narrow = np.abs(factors).astype(np.float16)
     return bool((np.isfinite(narrow) & ((narrow >= SMALLEST_NORMAL) | (factors == 0))).all())
 
 
 def broadcast(b: Writer, node: Node) -> Rewritten | None:
-    """broadcast_to(%x : [N, C, 1, W])  ->  %x + zeros; along channels a product with ones, which a convolution is"""
+    """broadcast_to(%x : [N, C, 1, W])  ->  %x + zeros; along channels a convolution with ones"""
     (x,) = node.inputs
     assert x is not None
     shape = node.types[0].shape
@@ -271,7 +271,7 @@ def broadcast(b: Writer, node: Node) -> Rewritten | None:
 
 
 def batch_norm(b: Writer, node: Node) -> Rewritten | None:
-    """batch_norm(%x, consts)  ->  %x * scale + shift, with a number of each for every channel"""
+    """batch_norm(%x, consts)  ->  %x * scale + shift, with one scale and one shift per channel"""
     x, *params = node.inputs
     assert x is not None
     affine = None if b.chip.family >= Family.A13 else normalisation(node, params)
@@ -297,12 +297,12 @@ def sigmoid_hard(b: Writer, node: Node) -> Rewritten | None:
 
 
 def mean_of_pixels(b: Writer, node: Node) -> Rewritten | None:
-    """reduce_mean(%x : [N, C, H, W], axes=(2, 3))  ->  avg_pool of a window that is the whole image"""
+    """reduce_mean(%x : [N, C, H, W], axes=(2, 3))  ->  avg_pool with a window of the whole image"""
     return _pooled(b, node, "avg_pool")
 
 
 def largest_of_pixels(b: Writer, node: Node) -> Rewritten | None:
-    """reduce_max(%x : [N, C, H, W], axes=(2, 3))  ->  max_pool of a window that is the whole image"""
+    """reduce_max(%x : [N, C, H, W], axes=(2, 3))  ->  max_pool with a window of the whole image"""
     return _pooled(b, node, "max_pool")
 
 
@@ -325,7 +325,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
     "logical_xor": (logical_xor,),
     "rms_norm": (rms_norm,),
     "group_norm": (group_norm,),
-    "scaled_dot_product_attention": (attention,),  # fused pieces would cut the network
+    "scaled_dot_product_attention": (attention,),  # a fused attention would split the network into several programs
     "hard_swish": (hard_swish,),
     "selu": (selu,),
     "prelu": (prelu,),
@@ -339,7 +339,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
     "reduce_max": (largest_of_pixels,),
 }
 
-# Where an op cannot be tiled.
+# Forms for ops that cannot be tiled. They come after tiling.
 FORMS_OF_WHOLE: dict[str, tuple[Form, ...]] = {
     "layer_norm": (layer_norm,),
     "l2_norm": (l2_norm,),

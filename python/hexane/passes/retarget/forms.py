@@ -1,5 +1,5 @@
-"""Every form of every op, in the order they are tried. A form is a function in the file of its kind and a line in that
-file's table."""
+"""All forms of all ops, in the order in which they are tried. A form is a function in the file of its kind and an entry
+in that file's table."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,9 +7,9 @@ from hexane.ops import USER_OPS
 from hexane.passes.retarget import decompose, move, pools, quantized, ranks, resize, tile, windows
 from hexane.passes.retarget.writer import Form
 
-# Their numbers are the host's: a stream gives the same ones wherever the rest runs.
+# The host computes these: a random stream must give the same numbers on every target.
 HOSTS = frozenset(("random", "random_uniform", "random_normal", "bernoulli", "dropout", "multinomial"))
-# Forms of the op itself come first. Tiling comes before expansion, which would give more pieces.
+# Forms for one op come first. Tiling comes before expansion, which would give more pieces.
 FORMS: Mapping[str, Sequence[Form]] = {
     name: (
         *windows.FORMS.get(name, ()),

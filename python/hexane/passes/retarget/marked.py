@@ -1,4 +1,4 @@
-"""Programs of the engine that somebody has cut out before: taps of a graph say where each begins and ends."""
+"""Programs of the engine that have been separated already: taps of a graph mark where each begins and ends."""
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -7,20 +7,21 @@ from typing import NamedTuple
 from hexane.graph import Graph, Node, Port, Value
 
 BEGIN, END = "program begins: ", "program ends: "
-LEFT_OUT = "in no program"  # the verdict on an op that was to be in one
+LEFT_OUT = "in no program"  # the verdict on an op that should have been in one
 HOST = "it is in none of the programs that the graph was cut into"
 
 
 class Marked(NamedTuple):
-    """The nodes of programs, by `id()`, with the number of the program; programs: their names in order."""
+    """number: the id of each node in a program -> the number of the program. names: of the programs, in order."""
 
     number: Mapping[int, int] = MappingProxyType({})
     names: tuple[str, ...] = ()
 
 
 def mark_programs(graph: Graph, programs: Mapping[str, tuple[Value, Value]]) -> Graph:
-    """The graph with programs, by name: the value that a program begins with and the value that it makes. Everything
-    between depends on the first alone, besides params, states and constants. All other ops are the host's."""
+    """Returns the graph with marks for programs. programs: for each name the value that the program starts from, and
+    the value that it computes. The ops between may depend on the first value, and on params, states and constants. All
+    other ops run on the host."""
     taps = [
         Port(kind + name, value)
         for name, ends in programs.items()
@@ -30,12 +31,12 @@ def mark_programs(graph: Graph, programs: Mapping[str, tuple[Value, Value]]) -> 
 
 
 def boundaries(graph: Graph) -> frozenset[Value]:
-    """The values at which programs begin and end."""
+    """Returns the values at which programs begin and end."""
     return frozenset(port.value for port in graph.taps if port.name.startswith((BEGIN, END)))
 
 
 def marked_programs(graph: Graph) -> Marked:
-    """The programs of a graph that has such taps. A node that several could have belongs to the first one."""
+    """Returns the programs that the taps of a graph mark. A node that fits several programs belongs to the first."""
     begins = {port.name.removeprefix(BEGIN): port.value for port in graph.taps if port.name.startswith(BEGIN)}
     ends = {port.name.removeprefix(END): port.value for port in graph.taps if port.name.startswith(END)}
     if not begins:
@@ -49,8 +50,8 @@ def marked_programs(graph: Graph) -> Marked:
 
 
 def _between(place: Mapping[int, int], begin: Node, end: Node) -> Iterator[Node]:
-    """Yields, in order of place (by `id()`), the nodes between `begin` and `end` that depend on `begin`, or on params,
-    states and constants alone."""
+    """Yields the nodes between `begin` and `end` in the order of `place`. Each depends on `begin`, or only on params,
+    states and constants."""
     needed, stack = dict[int, Node](), [end]
     while stack:
         node = stack.pop()

@@ -22,7 +22,7 @@ def slice_of_ones(b: Writer, node: Node) -> Rewritten | None:
 def slice_by_reshape(b: Writer, node: Node) -> Rewritten | None:
     """slice_by_index(%x : [N, 12]) {stride=3}  ->  the first column of %x as [N, 4, 3]
 
-    The last row may be shorter than the others; its element comes by a slice of its own.
+    If the last row is shorter than the others, its element is sliced separately.
     """
     (x,) = node.inputs
     assert x is not None
@@ -39,13 +39,13 @@ def slice_by_reshape(b: Writer, node: Node) -> Rewritten | None:
 
 
 def _every(b: Writer, x: Value, axis: int, step: int, count: int) -> Value:
-    """Every so manyth of count elements along an axis."""
+    """Returns `count` elements along an axis, `step` apart, from the first one on."""
     if x.shape[axis] < count * step:
         last = (count - 1) * step
         one = b.cut(x, axis, last, last + 1)
         return one if count == 1 else b.join([_every(b, b.cut(x, axis, 0, last), axis, step, count - 1), one], axis)
     before, after = x.shape[:axis], x.shape[axis + 1 :]
-    # Rows of `step` elements: merged with the next axis, or alone if it is the last.
+    # Rows of `step` elements: merged with the next axis, or an axis of their own if there is none.
     if after:
         rows = b.view(x, (*before, count, step * after[0], *after[1:]))
         return b.cut(rows, axis + 1, 0, after[0])
@@ -54,9 +54,9 @@ def _every(b: Writer, x: Value, axis: int, step: int, count: int) -> Value:
 
 
 def pad_axis_by_axis(b: Writer, node: Node) -> Rewritten | None:
-    """pad(%x) of channels, or by copies of its edge  ->  concat of it with the margins
+    """pad(%x) of channels, or by copies of its edge  ->  concat of %x and its margins
 
-    Reflections are slices in the opposite order. A negative pad is sliced off first.
+    A reflection is a reversed slice. Negative pads are sliced off first.
     """
     (x,) = node.inputs
     assert x is not None
@@ -87,7 +87,7 @@ def pad_axis_by_axis(b: Writer, node: Node) -> Rewritten | None:
 def _margins(
     b: Writer, x: Value, axis: int, before: int, after: int, node: Node
 ) -> tuple[Value | None, Value | None] | None:
-    """The margins before and after an axis; None if a margin is longer than its source."""
+    """Returns the margins before and after an axis, or None if a margin is longer than its source."""
     mode, extent = node.attrs["mode"], x.shape[axis]
     if mode == "constant":
         return tuple([_filled(b, x, axis, n, node.attrs["value"]) for n in (before, after)])  # type: ignore[return-value]
@@ -114,7 +114,8 @@ def _filled(b: Writer, x: Value, axis: int, count: int, value: float) -> Value |
 
 
 def copies(b: Writer, x: Value, axis: int, count: int) -> Value:
-    """x so many times along an axis: by tiles of factors that the chip has, largest first, joined."""
+    """Returns `count` copies of x along an axis: a concat of tiles with factors that the chip supports, largest
+    first."""
     parts = []
     while count > 0:
         factor = next(f for f in range(count, 0, -1) if made_of_factors(f, b.chip.extents.stride_factors))
@@ -148,7 +149,7 @@ def broadcast_by_tile(b: Writer, node: Node) -> Rewritten | None:
 
 
 def views(b: Writer, node: Node) -> Rewritten | None:
-    """reshape(reshape(%x))  ->  reshape(%x): the tensor between may have more axes than the chip takes"""
+    """reshape(reshape(%x))  ->  reshape(%x): the tensor between may have more axes than the chip supports"""
     (x,) = node.inputs
     assert x is not None
     if x.node.op != "reshape":
@@ -156,11 +157,11 @@ def views(b: Writer, node: Node) -> Rewritten | None:
     return Rewritten((b.view(x, node.types[0].shape),), "written as one reshape")
 
 
-MOST_SLICES = 16  # of a gather: more of them cost more than the host does
+MOST_SLICES = 16  # with more slices, a gather on the host is faster
 
 
 def gather_by_slices(b: Writer, node: Node) -> Rewritten | None:
-    """gather(%x, [4, 5, 1]) {axis=0}  ->  concat(%x[4:6], %x[1:2]): indices that are constant are slices"""
+    """gather(%x, [4, 5, 1]) {axis=0}  ->  concat(%x[4:6], %x[1:2]), for constant indices"""
     x, indices = node.inputs
     assert x is not None
     assert indices is not None
@@ -181,7 +182,7 @@ def gather_by_slices(b: Writer, node: Node) -> Rewritten | None:
 
 
 def _spans(places: list[int]) -> list[tuple[int, int]]:
-    """Places in order as ranges: [4, 5, 1] as [(4, 6), (1, 2)]."""
+    """Returns consecutive positions as ranges: [4, 5, 1] as [(4, 6), (1, 2)]."""
     spans: list[tuple[int, int]] = []
     for place in places:
         if spans and spans[-1][1] == place:

@@ -1,4 +1,4 @@
-"""Forms of pools: windows, strides, dilations and axes that no pool of the chip has."""
+"""Forms of pools with windows, strides, dilations or axes that no pool of the chip supports."""
 
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ from hexane.passes.retarget.writer import Form, Rewritten, Writer
 class _Pool(NamedTuple):
     x: Value
     found: list[Window]
-    wide: bool  # whether a window is larger than the chip's
+    wide: bool  # a window is larger than the chip supports
 
 
 def _float_pool(b: Writer, node: Node) -> _Pool | None:
@@ -35,7 +35,7 @@ def _float_pool(b: Writer, node: Node) -> _Pool | None:
 
 
 def max_pool_in_steps(b: Writer, node: Node) -> Rewritten | None:
-    """max_pool(%x) of a window, stride or dilation that no pool has  ->  pools of smaller windows, and every so many elements of it"""  # noqa: E501
+    """max_pool(%x) with an unsupported window, stride or dilation  ->  pools of smaller windows, then a slice with a stride"""  # noqa: E501
     pool = _float_pool(b, node)
     if pool is None or (not pool.wide and all(w.stride != 3 and w.dilation == 1 for w in pool.found)):
         return None
@@ -50,7 +50,7 @@ def max_pool_in_steps(b: Writer, node: Node) -> Rewritten | None:
 
 
 def _max_along(b: Writer, x: Value, w: Window, most: int) -> Value:
-    """The maximum of each window along one axis, at every place."""
+    """Returns the maximum of each window along one axis, with stride 1."""
     if w.dilation > 1:
         length = x.shape[w.axis] - w.reach + 1
         taps = [b.cut(x, w.axis, t * w.dilation, t * w.dilation + length) for t in range(w.kernel)]
@@ -67,7 +67,7 @@ def _max_along(b: Writer, x: Value, w: Window, most: int) -> Value:
 
 
 def avg_pool_as_conv(b: Writer, node: Node) -> Rewritten | None:
-    """avg_pool(%x) of a window that no pool has  ->  a convolution of each channel with equal weights, scaled where less is counted"""  # noqa: E501
+    """avg_pool(%x) with an unsupported window  ->  a depthwise convolution with equal weights, scaled at borders that count fewer elements"""  # noqa: E501
     pool = _float_pool(b, node)
     if pool is None or (not pool.wide and all(w.dilation == 1 for w in pool.found)):
         return None
@@ -84,14 +84,14 @@ def avg_pool_as_conv(b: Writer, node: Node) -> Rewritten | None:
 
 
 def _counted(w: Window) -> Array:
-    """How many elements of the image each window sees along its axis."""
+    """Returns how many elements of the image each window covers along its axis."""
     places = np.arange(w.out)[:, None] * w.stride - w.before + np.arange(w.kernel) * w.dilation
     counts: Array = ((places >= 0) & (places < w.extent)).sum(axis=1)
     return counts
 
 
 def pool_by_axes(b: Writer, node: Node) -> Rewritten | None:
-    """max_pool(%x : [N, C, D, H, W])  ->  a pool of the images (N, C * D, H, W), then one along the depth of (N, C, D, H * W)"""  # noqa: E501
+    """max_pool(%x : [N, C, D, H, W])  ->  a pool of the images (N, C * D, H, W), then a pool along the depth of (N, C, D, H * W)"""  # noqa: E501
     (x,) = node.inputs
     assert x is not None
     if x.type.rank != 5 or node.attrs["layout"] != "nchw" or x.dtype.kind != "float":

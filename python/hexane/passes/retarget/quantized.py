@@ -1,4 +1,4 @@
-"""Forms of quantised ops as the engine has them: real numbers between a dequantize and a quantize."""
+"""Forms of quantised ops on the engine: float ops between a dequantize and a quantize."""
 
 import numpy as np
 
@@ -7,15 +7,15 @@ from hexane.graph import Node, Value
 from hexane.passes.retarget.writer import Form, Rewritten, Writer
 from hexane.validate.small_constants import loses_digits
 
-LEAST_POWER = -14  # of two, of the smallest number with all digits in fp16
-MOST_POWERS = 9  # factors that bring the smallest number of fp32 there
+LEAST_POWER = -14  # the exponent of the smallest normal number of fp16
+MOST_POWERS = 9  # this many factors reach the smallest number of fp32
 STEPS = "products are summed as real numbers, not as integers: a result may be one step away"
 
 
 def product(b: Writer, node: Node) -> Rewritten | None:
     """quantized_matmul(%x, %y, %scale) {output_scale=s}  ->  quantize(matmul(dequantize(%x, 1), dequantize(%y, %scale)), s)
 
-    Where scales and zero points of the weight have one shape. Integer results stay integers: they have no form.
+    Requires that scales and zero points of the weight have the same shape. Products with integer results have no form.
     """  # noqa: E501
     x, weight, scale, bias, x_zero, weight_zero = node.inputs
     if x is None or weight is None or scale is None:
@@ -68,9 +68,9 @@ def _stored(b: Writer, y: Value, node: Node) -> Value:
 def with_scale_kept(b: Writer, node: Node) -> Rewritten | None:
     """dequantize(%x, 2e-05)  ->  dequantize(%x, 0.33) * 2^-14; quantize(%x, 2e-05)  ->  quantize(%x * 2^14, 0.33)
 
-    A scale that fp16 cannot hold is multiplied by a power of two, and the result divided by the same power. The
-    largest scale becomes a number below 1/2, so that no integer of 16 bits leaves fp16 on the way. Smaller powers
-    of two than fp16 holds are several factors.
+    A scale that loses digits in fp16 is multiplied by a power of two, and the result is divided by it. The largest
+    scale becomes a number below 1/2, so that no 16-bit integer overflows fp16 on the way. If the power is too small for
+    fp16, it is split into several factors.
     """
     x, scale, zero = node.inputs
     if not loses_digits(node) or x is None or scale is None or scale.node.op != "const" or scale.node.data is None:

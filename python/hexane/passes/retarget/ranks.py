@@ -1,4 +1,4 @@
-"""Forms of ops on more axes than the chip takes: neighbouring axes folded into one, transposes in two steps."""
+"""Forms of ops with more axes than the chip supports: adjacent axes are merged, transposes done in two steps."""
 
 from itertools import pairwise
 from math import prod
@@ -10,7 +10,7 @@ from hexane.passes.retarget.writer import Form, Rewritten, Writer
 
 REDUCTIONS = frozenset(f"reduce_{name}" for name in ("sum", "mean", "max", "min", "sum_square", "l1_norm", "l2_norm"))
 REDUCTIONS |= {"reduce_log_sum", "reduce_log_sum_exp"}
-# Ops whose inputs all line up with the result from the last axis on, and what their attributes say about axes.
+# Ops whose inputs broadcast to the result, and their attributes that are about axes.
 ALIGNED = {
     **dict.fromkeys(ELEMENTWISE, ()),
     **dict.fromkeys(("softmax", "log_softmax", "cumsum", "argsort", "topk", "concat", "lp_norm"), ("axis",)),
@@ -20,14 +20,14 @@ ALIGNED = {
     "matmul": (),
     "scaled_dot_product_attention": (),
 }
-# These have no place for a fifth axis.
+# These support at most four axes.
 FOUR = ("matmul", "scaled_dot_product_attention")
 
 
 def fold_axes(b: Writer, node: Node) -> Rewritten | None:
     """relu(%x : [1, 2, 3, 4, 5, 6])  ->  reshape(relu(reshape(%x : [2, 3, 4, 5, 6])))
 
-    On a chip without depth a fifth axis is one too many: the tensor is not cut into slices.
+    On a chip without depth five axes are too many as well: the tensor is not cut into slices.
     """
     rank, most = node.types[0].rank, 4 if node.op in FOUR else b.chip.extents.rank
     if node.op in REDUCTIONS and node.inputs[0] is not None:
@@ -54,8 +54,8 @@ def _types(node: Node) -> list[TensorType]:
 
 
 def _folded(node: Node, rank: int, most: int) -> list[list[int]] | None:
-    """The axes of the result in as many groups, the smallest folded first; None where axes that are apart are too
-    many."""
+    """Returns the axes of the result in `most` groups of adjacent axes, merging the smallest first. Returns None if too
+    many axes cannot be merged."""
     shape, free, reduced = node.types[0].shape, set(lines(node)), set[int]()
     if node.op in FOUR:
         free = set(range(rank - 2))
@@ -79,7 +79,7 @@ def _folded(node: Node, rank: int, most: int) -> list[list[int]] | None:
 
 
 def _spread(v: Value, rank: int) -> tuple[int, ...]:
-    """An input's shape with ones in front."""
+    """Returns an input's shape with leading axes of extent 1."""
     return (1,) * (rank - v.type.rank) + v.shape
 
 
@@ -95,8 +95,8 @@ def _view(b: Writer, v: Value, groups: list[list[int]], rank: int) -> Value:
 
 
 def _remapped(node: Node, groups: list[list[int]]) -> dict[str, object]:
-    """The attributes that count axes, for the folded ones. Axes that they name were folded with their like, if at
-    all."""
+    """Returns the attributes about axes, renumbered for the merged axes. An axis that an attribute names is merged only
+    with axes that it names too."""
     place = {group[0]: i for i, group in enumerate(groups)}
     result: dict[str, object] = {}
     for name in ALIGNED[node.op]:
@@ -127,7 +127,7 @@ def fold_transpose(b: Writer, node: Node) -> Rewritten | None:
 
 
 def transpose_twice(b: Writer, node: Node) -> Rewritten | None:
-    """transpose(%x : five axes, perm=(3, ..))  ->  its axis 3 brought to the front, on three axes; then the other four"""  # noqa: E501
+    """transpose(%x : five axes, perm=(3, ..))  ->  a transpose of axis 3 to the front on three axes, then one of the other four"""  # noqa: E501
     (x,) = node.inputs
     assert x is not None
     perm = node.attrs["perm"]
@@ -144,7 +144,7 @@ def transpose_twice(b: Writer, node: Node) -> Rewritten | None:
 
 
 def rows_of_linear(b: Writer, node: Node) -> Rewritten | None:
-    """linear(%x : five axes)  ->  of a matrix: the axes in front are its rows"""
+    """linear(%x : five axes)  ->  linear of a matrix whose rows are the leading axes"""
     x, *rest = node.inputs
     assert x is not None
     if x.type.rank < 5:
@@ -154,7 +154,7 @@ def rows_of_linear(b: Writer, node: Node) -> Rewritten | None:
 
 
 def rows_of_matmul(b: Writer, node: Node) -> Rewritten | None:
-    """matmul(%x : five axes, %y : two)  ->  of matrices: the axes in front are rows"""
+    """matmul(%x : five axes, %y : two axes)  ->  matmul of a matrix whose rows are the leading axes of %x"""
     x, y, bias = node.inputs
     assert x is not None
     assert y is not None
@@ -165,7 +165,7 @@ def rows_of_matmul(b: Writer, node: Node) -> Rewritten | None:
 
 
 def fold_grid(b: Writer, node: Node) -> Rewritten | None:
-    """quantize(%x : six axes)  ->  on four axes; on three where an axis has several scales"""
+    """quantize(%x : six axes)  ->  quantize on four axes, or on three if one axis has several scales"""
     x, scale, zero = node.inputs
     assert x is not None
     assert scale is not None

@@ -1,7 +1,7 @@
-"""Forms of resizing for chips without a texture engine, which has it as one layer.
+"""Forms of resize for chips without a texture engine. The texture engine would resize in one layer.
 
-By whole factors it is a transposed convolution of each channel; by others a product of rows and columns with constant
-matrices. Nearest elements by other factors are gathered.
+A resize by whole factors becomes a depthwise transposed convolution. A bilinear resize by other factors becomes
+products with constant matrices for rows and columns, and a nearest-neighbour resize becomes gathers.
 """
 
 from fractions import Fraction
@@ -30,14 +30,14 @@ class Line(NamedTuple):
 
     @property
     def factor(self) -> int:
-        """How many outputs there are for each element, in whole numbers; 0 where it is no such factor."""
+        """The number of outputs per element if it is a whole number, else 0."""
         factor = self.size // self.extent
         exact = Fraction(self.scale) * factor == Fraction(self.unit) if self.unit else False
         return factor if factor >= 1 and self.size == factor * self.extent and exact else 0
 
     @property
     def start(self) -> Fraction:
-        """Where output 0 reads."""
+        """The position in the source that output 0 reads."""
         return Fraction(self.offset) / Fraction(self.unit)
 
 
@@ -52,9 +52,9 @@ def _lines(node: Node) -> tuple[Line, Line]:
 
 
 def nearest_by_deconvolution(b: Writer, node: Node) -> Rewritten | None:
-    """resize_nearest_neighbor(%x) by 2  ->  conv_transpose(%x, ones of 2 x 2) {strides=2} of each channel
+    """resize_nearest_neighbor(%x) by 2  ->  depthwise conv_transpose(%x, ones of 2 x 2) {strides=2}
 
-    By factors beyond the largest kernel in several steps.
+    Factors beyond the largest kernel are split into several steps.
     """
     (x,) = node.inputs
     assert x is not None
@@ -77,9 +77,9 @@ def nearest_by_deconvolution(b: Writer, node: Node) -> Rewritten | None:
 
 
 def _steps(factor: int, most: int) -> list[int]:
-    """Factors of at most `most` whose product is `factor`, the smallest first; [factor] if it has none.
+    """Returns factors of at most `most` whose product is `factor`, smallest first, or [factor] if there are none.
 
-    Resizing by each of them in turn copies the same elements. The first steps write the small images.
+    Resizing by each factor in turn copies the same elements. With the smallest first, intermediate images are small.
     """
     if factor <= most:
         return [factor]
@@ -102,9 +102,9 @@ def nearest_by_gather(b: Writer, node: Node) -> Rewritten | None:
 
 
 def linear_by_deconvolution(b: Writer, node: Node) -> Rewritten | None:
-    """resize_bilinear(%x) by 2  ->  mul(conv_transpose(%x, triangles) {strides=2} of each channel, gains of the border)
+    """resize_bilinear(%x) by 2  ->  mul(depthwise conv_transpose(%x, triangles) {strides=2}, gains at the border)
 
-    Where the chip takes the kernel, of two elements in each direction.
+    Requires that the chip supports the kernel, which spans two elements in each direction.
     """
     (x,) = node.inputs
     assert x is not None
@@ -116,19 +116,19 @@ def linear_by_deconvolution(b: Writer, node: Node) -> Rewritten | None:
     kernels, pads, gains = [], [], []
     for line in lines:
         kernel, first = (np.ones(1), 0) if line.factor == 1 else _triangle(line)
-        # All outputs of the transposed convolution; number -first is output 0.
+        # `full` sums the weights of all outputs of the transposed convolution. Its element -first is output 0.
         full = np.zeros((line.extent - 1) * line.factor + len(kernel))
         for i in range(line.extent):
             full[i * line.factor :][: len(kernel)] += kernel
         kernels.append(kernel)
         pads.append((-first, len(full) - line.size + first))
-        # An output beyond the outermost source has a part of its weight on a missing element that would equal it.
+        # An output beyond the outermost element reads a missing element with part of its weight, hence the gain.
         gains.append(1 / full[-first : line.size - first].round(12))
     weight = np.broadcast_to(np.outer(*kernels), (x.shape[1], 1, len(kernels[0]), len(kernels[1])))
     factors = [line.factor for line in lines]
     _, *most = largest_kernel(b.chip, fp16=True, small=True)
     if any(len(kernel) > n for kernel, n in zip(kernels, most, strict=True)):
-        return None  # two products are fewer layers than a kernel in pieces
+        return None  # two matrix products are fewer layers than a split kernel
     y: Value = b.conv_transpose(
         x,
         b.const(np.ascontiguousarray(weight, x.dtype.numpy)),
@@ -144,10 +144,10 @@ def linear_by_deconvolution(b: Writer, node: Node) -> Rewritten | None:
 
 
 def _triangle(line: Line) -> tuple[Array, int]:
-    """The weights with which one element enters the outputs around it, and the first of these outputs, relative to the
+    """Returns the weights of one element in the outputs near it, and the first of these outputs relative to the
     element's own first output.
 
-    Output i reads the source at i / factor + start, so the element at 0 reaches outputs between (-1 - start) * factor
+    Output i reads the source at i / factor + start, so element 0 contributes to outputs between (-1 - start) * factor
     and (1 - start) * factor.
     """
     low, high = (-1 - line.start) * line.factor, (1 - line.start) * line.factor
@@ -168,7 +168,7 @@ def linear_by_products(b: Writer, node: Node) -> Rewritten | None:
 
 
 def _weights(line: Line) -> Array:
-    """(output, source): how much of each element an output is."""
+    """Returns a matrix (output, source) with the weight of each source element in each output."""
     at = np.clip((np.arange(line.size) * line.scale + line.offset) / line.unit, 0, line.extent - 1)
     low = np.floor(at).astype(int)
     result = np.zeros((line.size, line.extent))

@@ -1,4 +1,4 @@
-"""Writes a network as one that a chip runs, and says what becomes of each op of it."""
+"""Rewrites a network so that a chip runs it, and records what happens to each op."""
 
 from collections.abc import Callable, Container, Iterator
 from dataclasses import replace
@@ -33,12 +33,13 @@ CUT = "fused, the engine runs an attention as a segment of its own"
 def retarget(graph: Graph, target: Target) -> Graph:
     """relu(%x : fp32[1, 3, 8, 20000])  ->  concat(relu(%x[.., :10000]), relu(%x[.., 10000:])) for a chip whose rows end at 16384
 
-    Every op that the chip does not run as it is, and that has a form of ops it runs (passes/retarget/forms.py): in its
-    place, the same results. A node without a form stays unchanged, for the host. Slices and concatenations of tensors
-    that are larger than the chip takes stay too: the host cuts and joins them. Each of these is a Decision, and each
-    place where the chip may give other numbers. A fused attention among other ops is products and a softmax: fused, it
-    would cut the network in three. Masks far below fp16 get numbers that fp16 holds first. Caches are read before they
-    are written (`read_caches`). Leaves graphs for other targets alone."""  # noqa: E501
+    Replaces every op that the chip does not run, if it has a form of ops that the chip runs (passes/retarget/forms.py).
+    The results are the same. A node without a form is kept for the host. Slices and concatenations of tensors that are
+    too large for the chip are kept too: the host runs them. Each replacement and each kept node is a Decision, and so
+    is each place where the chip may give other numbers. A fused attention among other ops becomes products and a
+    softmax, because it would split the network into three programs. Before that, masks far below fp16's range are
+    clamped, and reads of caches are moved before the writes (`read_caches`). Graphs for other targets stay
+    unchanged."""  # noqa: E501
     if not isinstance(target, Chip):
         return graph
     if not graph.ops.isdisjoint(("write_state", "gather", *SCATTERS)):
@@ -56,11 +57,11 @@ def _written(graph: Graph, chip: Chip) -> Graph:
     has_programs = bool(marked_programs(graph).names)
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        if id(node) in wide:  # its form might leave fp16 halfway
+        if id(node) in wide:  # an intermediate value of its form might overflow fp16
             decisions.extend(_of_wide(node, chip, wide[id(node)]))
             return None
         if node.op == CHECKPOINTED and inputs[0] is not None and is_constant(inputs[0].node):
-            return (inputs[0],)  # or a program would compute nothing but a constant
+            return (inputs[0],)  # else a program might compute only a constant
         cuts = id(node) in fused
         node = node.with_inputs(inputs)
         verdict = None if node.op in LEAVES else judge(node, chip)
@@ -73,7 +74,7 @@ def _written(graph: Graph, chip: Chip) -> Graph:
             return None
         values, writer = _attempt(node, chip, not has_programs)
         if not rewritten(node, chip, verdict).runs:
-            values = None  # a form that works beside these operands only: `becomes`, which sees the node alone, promises none  # noqa: E501
+            values = None  # the form works with these operands only, but `becomes` sees the node alone
         decisions.extend(_of_node(node, chip, writer) if values is None else _of_notes(node, writer))
         return values
 
@@ -84,14 +85,15 @@ def _written(graph: Graph, chip: Chip) -> Graph:
 
 
 def _cutting(graph: Graph) -> set[int]:
-    """By id: the attentions that other ops of the network surround, except in programs that were cut out before."""
+    """Returns the ids of attentions that split the network, because there are other ops. Excludes attentions in marked
+    programs."""
     alone = sum(node.op not in LEAVES and not is_constant(node) for node in graph.nodes) == 1
     marked = marked_programs(graph).number
     return set() if alone else {id(n) for n in graph.nodes if n.op == ATTENTION and id(n) not in marked}
 
 
 def _written_out(node: Node, chip: Chip) -> tuple[tuple[Value, ...] | None, Writer]:
-    """A native attention as products and a softmax; None where the chip does not run these."""
+    """Rewrites a native attention as products and a softmax. Returns None as values if the chip does not run these."""
     values, writer = _attempt(node, chip)
     if values is None or writer.outside:
         return None, writer
@@ -101,8 +103,8 @@ def _written_out(node: Node, chip: Chip) -> tuple[tuple[Value, ...] | None, Writ
 
 
 def among_others(graph: Graph, chip: Chip) -> Callable[[Node, Verdict], Verdict]:
-    """The verdict on a node in its network, from the one on the node alone: a native attention among other ops is
-    written out."""
+    """Returns a function from a node and its verdict alone to its verdict in the network: a native attention among
+    other ops is decomposed."""
     fused = _cutting(graph)
 
     def judged(node: Node, verdict: Verdict) -> Verdict:
@@ -123,23 +125,23 @@ MOST_KNOWN = 1 << 16
 
 
 def becomes(node: Node, chip: Chip) -> Verdict:
-    """The result of compiling a node for a chip: `judge`, and where it does not run as it is, what `retarget` writes
-    for it.
+    """Returns what becomes of a node on a chip: the verdict of `judge` if the chip runs it, else the verdict on what
+    `retarget` writes for it.
 
-    `verdict.runs` says whether the engine computes it; `verdict.form` how ("tiled: width, 3 pieces"), "" where it runs
-    as it is or is left to the engine's own compiler.
+    `verdict.runs` says whether the engine computes it. `verdict.form` says how ("tiled: width, 3 pieces"). It is "" if
+    the node runs unchanged or is left to the engine's own compiler.
     """
     verdict = judge(node, chip)
     return verdict if verdict.verdict == "native" else rewritten(node, chip, verdict)
 
 
 def runs_on(chip: Chip) -> Callable[[Node], bool]:
-    """A function that is true of nodes of the engine, unchanged or written as others."""
+    """Returns a function that is true for nodes that the engine computes, unchanged or rewritten."""
     return lambda node: becomes(node, chip).runs
 
 
 def rewritten(node: Node, chip: Chip, verdict: Verdict) -> Verdict:
-    """The verdict on a node that does not run unchanged, from this one."""
+    """Returns the verdict on a node after `retarget`, from its own verdict, which is not native."""
     if node.op in BY_NUMBERS:
         return _outcome(node, chip, verdict)
     kind = kind_of(node, chip)
@@ -163,7 +165,7 @@ def _outcome(node: Node, chip: Chip, verdict: Verdict) -> Verdict:
 
 
 def _unwritten(node: Node, verdict: Verdict, writer: Writer) -> Verdict:
-    """A node that stays: decomposed only where the engine's compiler does that by itself."""
+    """Returns the verdict on a node without a form: decomposed only if the engine's own compiler decomposes it."""
     if verdict.verdict != "decomposed" or _left_to_the_compiler(node, verdict, writer.chip):
         return verdict
     why = "nobody has written it in ops that the chip runs"
@@ -174,7 +176,7 @@ def _unwritten(node: Node, verdict: Verdict, writer: Writer) -> Verdict:
 
 
 def takes(node: Node, chip: Chip) -> bool:
-    """True if the engine gets a node unchanged after `retarget`: a pass there may make it."""
+    """True if the engine gets the node unchanged after `retarget`, so that a pass may create it."""
     if node.op in LEAVES:
         return True
     verdict = judge(node, chip)
@@ -184,8 +186,8 @@ def takes(node: Node, chip: Chip) -> bool:
 
 
 def _left_to_the_compiler(node: Node, verdict: Verdict, chip: Chip) -> bool:
-    """Whether a node that counts as decomposed is an op of MIL, which the engine's own compiler writes in others; not
-    where a validator says so, of a layer that is too much for the chip, nor where a tensor is."""
+    """True if a decomposed node is an op of MIL that the engine's own compiler decomposes. False if a validator reports
+    a layer beyond the chip's limits, or if a tensor is too large."""
     types = tuple([None if v is None else v.type for v in node.inputs])
     computed = (v.type for v in node.inputs if v is not None and v.node.op != "const")
     large = not all(fits(t, chip) for t in (*computed, *node.types))
@@ -194,7 +196,7 @@ def _left_to_the_compiler(node: Node, verdict: Verdict, chip: Chip) -> bool:
 
 
 def _in_netplists_only(node: Node, chip: Chip) -> bool:
-    """True if the chip has the MIL op as a layer of netplists only: a program in MIL with it is refused."""
+    """True if the chip has the MIL op as a layer of netlists only: it refuses a MIL program with that op."""
     if route_of(chip) != "mil":
         return False
     known = [(name, floors().get(name)) for name in mil_ops(node.op) or ()]
@@ -202,8 +204,8 @@ def _in_netplists_only(node: Node, chip: Chip) -> bool:
 
 
 def border_of(node: Node, chip: Chip) -> str:
-    """The limit of the chip that a node exceeds, so that the host cuts, joins or views something of its form, or
-    computes all of it. "" without work for the host."""
+    """Returns the limit of the chip because of which the host runs the node, or cuts, joins or views tensors of its
+    form. Returns "" if the host has nothing to do."""
     if is_border(node, chip):
         return judge(node, chip).reason
     kind = None if node.op in BY_NUMBERS else kind_of(node, chip)
@@ -221,12 +223,12 @@ def border_of(node: Node, chip: Chip) -> str:
 def _attempt(node: Node, chip: Chip, looks_through: bool = True) -> tuple[tuple[Value, ...] | None, Writer]:
     writer = Writer(chip, node.sources, FORMS, looks_through)
     values = None if is_border(node, chip) or OPS[node.op].host else writer.write(node)
-    # Where only the host has work, the node as it is says more.
+    # If the form needs only the host, the original node is the better description.
     return (values if writer.made else None), writer
 
 
 def operands_of_form(node: Node, chip: Chip, of_model: Container[Node]) -> set[Node]:
-    """The nodes of the model that a node's replacement reads, or the node itself if it has none."""
+    """Returns the model's nodes that a node's replacement reads, or that the node reads if it has no replacement."""
     values, _ = _attempt(node, chip)
     seen, ahead = set[Node](), [v.node for v in (node.inputs if values is None else values) if v is not None]
     while ahead:
@@ -241,7 +243,7 @@ def operands_of_form(node: Node, chip: Chip, of_model: Container[Node]) -> set[N
 
 
 def _because(how: str, verdict: Verdict) -> str:
-    """The replacement and the reason, unless both say the same."""
+    """Returns the replacement and the reason as one text, without repeated words."""
     known = verdict.reason.removeprefix(how).removeprefix("; ")  # a verdict may begin with the same words
     if known == verdict.reason:
         return f"{how}: {known}"
@@ -249,13 +251,13 @@ def _because(how: str, verdict: Verdict) -> str:
 
 
 def _told(writer: Writer) -> list[Note]:
-    """The forms to report: the outermost one, and inner ones that tile or may give other numbers."""
+    """Returns the notes to report: the outermost one, and inner ones that tile or may give other numbers."""
     outermost, *inner = reversed(writer.notes)
     return [outermost, *[note for note in inner if note.hazard or note.how.startswith("tiled")]]
 
 
 def _of_notes(node: Node, writer: Writer) -> Iterator[Decision]:
-    """One decision for each rewrite of a node, and one for each hazard of its replacement."""
+    """Yields one decision for each reported rewrite of a node, and one for each of its hazards."""
     for note in _told(writer):
         v = note.verdict
         inner = "" if note.node is node else f"{note.node.op} in it: "
@@ -269,7 +271,7 @@ def _of_notes(node: Node, writer: Writer) -> Iterator[Decision]:
 
 
 def _of_node(node: Node, chip: Chip, writer: Writer) -> Iterator[Decision]:
-    """Why a node stays unchanged though it does not run so."""
+    """Yields why a node is kept although the chip does not run it."""
     verdict = judge(node, chip)
     if is_border(node, chip):
         yield _outside(node, chip)
@@ -282,7 +284,8 @@ def _of_node(node: Node, chip: Chip, writer: Writer) -> Iterator[Decision]:
 
 
 def _of_wide(node: Node, chip: Chip, reason: str) -> Iterator[Decision]:
-    """Why a node that would be written otherwise stays whole for the host, whose numbers reach further."""
+    """Yields why a node is kept for the host, in whose dtype the numbers do not overflow, instead of being
+    rewritten."""
     verdict = FOLDED if is_constant(node) else judge(node, chip)
     if is_border(node, chip):
         yield _outside(node, chip)

@@ -1,4 +1,4 @@
-"""Cuts ops with too large tensors into pieces that the chip takes, and joins the results."""
+"""Splits ops with tensors that are too large for the chip into pieces, and joins the results."""
 
 from collections.abc import Callable, Mapping
 from itertools import pairwise
@@ -13,24 +13,24 @@ from hexane.validate.constants import is_constant
 from hexane.validate.extents import GATHERS, WEIGHTED, largest
 from hexane.validate.rule import AXES
 
-MOST_PIECES = 512  # compiling more takes seconds and running them longer than the host does
+MOST_PIECES = 512  # more take seconds to compile and run longer than on the host
 SUMS = "its sums are added in {} parts, each of them rounded"
 
 
 def edges(extent: int, pieces: int) -> list[int]:
-    """Where pieces of nearly one size begin and end."""
+    """Returns the pieces + 1 boundaries of pieces of nearly equal size."""
     return [extent * i // pieces for i in range(pieces + 1)]
 
 
 def too_many(v: Value, axis: int, chip: Chip) -> int:
-    """Into how many pieces a tensor has to be cut along an axis; 1 where it has too many axes, which are folded
-    first."""
+    """Returns into how many pieces a tensor must be split along an axis. Returns 1 for a tensor with too many axes,
+    because these are merged first."""
     return ceil(v.shape[axis] / largest(v.type, axis, chip)) if v.type.rank <= chip.extents.rank else 1
 
 
 def first_cut(pieces: Mapping[int, int]) -> tuple[int, int]:
-    """The first axis that has to be cut, and into how many pieces; one piece where no axis has to, or all of them make
-    too many."""
+    """Returns the first axis that must be split, and the number of pieces. The number is 1 if no axis must be split, or
+    if all axes together make too many pieces."""
     if prod(pieces.values()) > MOST_PIECES:
         return 0, 1
     return next(((axis, n) for axis, n in pieces.items() if n > 1), (0, 1))
@@ -39,8 +39,8 @@ def first_cut(pieces: Mapping[int, int]) -> tuple[int, int]:
 def tile(b: Writer, node: Node) -> Rewritten | None:
     """relu(%x : [1, 3, 8, 20000])  ->  concat(relu(%x[.., :10000]), relu(%x[.., 10000:]))
 
-    Along an axis whose indices are computed one by one; for transposes also where the tensor has too many elements.
-    Exact. Not in more than MOST_PIECES, all axes together.
+    Splits along an axis whose indices are computed independently. A transpose is also split if its tensor has too many
+    elements. The result is exact. No more than MOST_PIECES are made, over all axes together.
     """
     known = lines(node)
     needed = {i: _pieces(b, node, i, known) for i in known}
@@ -64,8 +64,8 @@ def _pieces(b: Writer, node: Node, axis: int, known: Lines) -> int:
 
 
 def _elements(b: Writer, node: Node) -> tuple[int, int]:
-    """The axis of a transpose's result that is cut, and into how many pieces, for the number of elements that a
-    transpose takes."""
+    """Returns the axis along which a transpose's result is split, and the number of pieces, so that each piece has no
+    more elements than the chip transposes."""
     most, shape = b.chip.extents.transpose_elements, node.types[0].shape
     if most is None or node.types[0].size <= most:
         return 0, 1
@@ -99,7 +99,7 @@ def _name(node: Node, axis: int) -> str:
     return name if name in ("batch", "channels") else "spatial"
 
 
-# ---- where the sum itself is too long ----
+# ---- sums that are too long ----
 
 
 def contraction(b: Writer, node: Node) -> Rewritten | None:
@@ -127,7 +127,7 @@ def contraction(b: Writer, node: Node) -> Rewritten | None:
 def input_channels(b: Writer, node: Node) -> Rewritten | None:
     """conv(%x : [N, 70000, H, W], %w)  ->  conv(%x[:, :35000], %w[:, :35000]) + conv(%x[:, 35000:], %w[:, 35000:])
 
-    With groups, a concatenation of convolutions of some groups each, which is exact.
+    With groups, the result is a concatenation of convolutions of some groups each, which is exact.
     """
     x, weight, bias = node.inputs
     assert x is not None
@@ -169,7 +169,7 @@ _JOIN = {
     "reduce_max": "maximum",
     "reduce_min": "minimum",
 }
-_AGAIN = ("reduce_l2_norm", "reduce_log_sum_exp")  # of the parts' results
+_AGAIN = ("reduce_l2_norm", "reduce_log_sum_exp")  # these are applied again to the results of the parts
 
 
 def reduction(b: Writer, node: Node) -> Rewritten | None:
@@ -182,7 +182,7 @@ def reduction(b: Writer, node: Node) -> Rewritten | None:
     how, spans = f"tiled: reduction, {pieces} pieces", _spans(x.shape[axis], pieces)
     hazard = "" if node.op in ("reduce_max", "reduce_min") else SUMS.format(pieces)
     if node.op in _AGAIN and pieces == x.shape[axis]:
-        return None  # nothing becomes of it but itself
+        return None  # it would be rewritten as itself
     if node.op in _AGAIN:
         parts = [b.again(node, (b.cut(x, axis, *span),), keep_dims=True)[0] for span in spans]
         (result,) = b.again(node, (b.join(parts, axis),))

@@ -1,5 +1,5 @@
-"""Ops that cost a chip far more than they seem to: their rewritten form moves many times the bytes of their own
-tensors."""
+"""Reports ops whose rewritten form moves many times the bytes of their own tensors, so that they cost a chip far more
+than expected."""
 
 from collections.abc import Iterable
 
@@ -8,13 +8,13 @@ from hexane.graph import Node, TensorType
 from hexane.graph.printer import size_text
 from hexane.ops import OPS
 
-SEVERAL = 4  # times the bytes of the op's own tensors: worth reporting
+SEVERAL = 4  # the least reported ratio of moved bytes to the op's own bytes
 LEAST = 1 << 20  # bytes: less traffic takes no noticeable time
 
 
 def said_of_traffic(node: Node, nodes: Iterable[Node]) -> str:
-    """How many bytes the ops written for a node read and write, where these are several times the bytes of the node's
-    own tensors; else ""."""
+    """Returns a text with the bytes that a node's replacement reads and writes, if these are several times the bytes of
+    the node's own tensors, else ""."""
     own, moved = _moved([node]), _moved(n for n in nodes if not OPS[n.op].view)
     if moved < LEAST or moved <= SEVERAL * own:
         return ""
@@ -30,5 +30,5 @@ def _moved(nodes: Iterable[Node]) -> int:
 
 
 def _bytes(t: TensorType) -> int:
-    """On the engine, where floats are fp16."""
+    """Returns the size on the engine, where floats are fp16."""
     return t.size * FP16.bits // 8 if t.dtype.kind == "float" else t.bytes

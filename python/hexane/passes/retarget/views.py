@@ -1,5 +1,4 @@
-"""Joins reshapes and transposes that meet, where a tensor between them has more axes than the chip takes, or longer
-ones."""
+"""Merges adjacent reshapes and transposes if a tensor between them has more or longer axes than the chip supports."""
 
 from collections.abc import Container, Iterator
 from math import prod
@@ -21,17 +20,17 @@ SOURCE = "hexane, exact"
 def join_views(graph: Graph, chip: Chip) -> Graph:
     """reshape(transpose(reshape(%x) : [1, 8, 7, 8, 7, 96]) : [1, 8, 8, 7, 7, 96])  ->  reshape(transpose(reshape(%x) : [8, 7, 8, 672]))
 
-    A window of an image is a tensor of six axes between two reshapes. The transpose merges axes that stay together and
-    drops axes of extent 1: it has four, and no tensor with six axes remains. The order of all elements is the same. A
-    quantize or dequantize of one scale between two of these is computed before both. A transpose that moves axes of
-    extent 1 only is a view, too: coremltools writes windows as chains of these, through one row of all elements. A view
-    at which a program begins or ends stays: it has the form that the program takes or gives.
+    A window of an image is a tensor with six axes between two reshapes. The transpose merges axes that stay together
+    and drops axes of extent 1. It then has four axes, and no tensor with six axes remains. The order of the elements is
+    the same. A quantize or dequantize with one scale between two reshapes is moved before both. A transpose that only
+    moves axes of extent 1 counts as a view: coremltools writes windows as chains of these, through a single row of all
+    elements. A view at which a program begins or ends is kept, because it has the shape of the program's port.
     """  # noqa: E501
     most, decisions = chip.extents.rank, list[Decision]()
     if all(t.rank <= most and fits(t, chip) for node in graph.nodes if _moves(node) for t in node.types):
         return graph
     ends = boundaries(graph)
-    fixed = set[Value]()  # what they became
+    fixed = set[Value]()  # the new values at which programs begin or end
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         x = inputs[0] if inputs else None
@@ -73,14 +72,14 @@ def _moves(node: Node) -> bool:
 
 
 def has_too_many_axes(node: Node, chip: Chip) -> bool:
-    """True if the node reads or gives a tensor with more axes than the chip takes."""
+    """True if the node has an operand or a result with more axes than the chip supports."""
     most = chip.extents.rank
     return any(t.rank > most for t in node.types) or any(v.type.rank > most for v in node.inputs if v is not None)
 
 
 def folded(shape: tuple[int, ...], perm: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """The shape and permutation of an equal transpose on fewer axes: merges axes that stay together, drops axes of
-    extent 1. None if that saves no axis."""
+    """Returns the shape and permutation of an equal transpose on fewer axes: merges axes that stay together and drops
+    axes of extent 1. Returns None if no axis is saved."""
     runs: list[list[int]] = []
     for axis in perm:
         if shape[axis] == 1:
@@ -98,7 +97,7 @@ def folded(shape: tuple[int, ...], perm: tuple[int, ...]) -> tuple[tuple[int, ..
 
 
 def _one_scale(node: Node) -> bool:
-    """True if one scale and zero point hold for all elements."""
+    """True if there is one scale and zero point for all elements."""
     return all(v is None or v.type.rank == 0 for v in node.inputs[1:])
 
 
@@ -107,8 +106,8 @@ def _is_view(x: Value) -> bool:
 
 
 def _is_taken(reshaped: Value, x: Value, chip: Chip, fixed: Container[Value]) -> bool:
-    """True if the chip computes the view that replaces the views of x, or the host does because one of its tensors has
-    too many axes. No view that the chip refuses for another reason is hidden in the latter."""
+    """True if the chip runs the view that replaces the views of x, or if the host runs it because one of its tensors
+    has too many axes. In the second case no replaced view may be refused by the chip for another reason."""
     if reshaped.node.op != "reshape" or judge(reshaped.node, chip).verdict == "native":
         return True
     return is_border(reshaped.node, chip) and all(
@@ -117,7 +116,7 @@ def _is_taken(reshaped: Value, x: Value, chip: Chip, fixed: Container[Value]) ->
 
 
 def _views(x: Value, fixed: Container[Value]) -> Iterator[Node]:
-    """The views that x is made by, the last first, back to one that is fixed."""
+    """Yields the views that made x, last first, back to a fixed value."""
     while _is_view(x) and x not in fixed:
         yield x.node
         assert x.node.inputs[0] is not None
@@ -125,7 +124,7 @@ def _views(x: Value, fixed: Container[Value]) -> Iterator[Node]:
 
 
 def _before_views(x: Value, fixed: Container[Value]) -> tuple[Value, tuple[str, ...]]:
-    """The value that x is a view of, and the sources of the views."""
+    """Returns the source of the views that made x, and the model sources of these views."""
     views = [*_views(x, fixed)]
     sources = dict.fromkeys(source for view in reversed(views) for source in view.sources)
     source = views[-1].inputs[0] if views else x
@@ -134,7 +133,8 @@ def _before_views(x: Value, fixed: Container[Value]) -> tuple[Value, tuple[str, 
 
 
 def _viewed(x: Value, shape: tuple[int, ...], node: Node, fixed: Container[Value]) -> Value:
-    """x in another shape; what x is a view of is looked through, and the result is named by these views too."""
+    """Returns x in another shape, as a single view of the source of x. The result keeps the model sources of the
+    views."""
     x, views = _before_views(x, fixed)
     sources = tuple(dict.fromkeys((*views, *node.sources)))
     return x if x.shape == shape else apply(OPS["reshape"], [x], {"shape": shape}, sources)[0]

@@ -1,5 +1,5 @@
-"""Forms of convolutions, some of them of pools too: fewer or other axes, strides, dilations and kernels that the chip
-takes, images in pieces."""
+"""Forms of convolutions, some also of pools: with other axes, strides, dilations and kernels that the chip supports,
+and with images split into pieces."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -22,8 +22,7 @@ NAMES = {2: "height", 3: "width"}
 
 
 class Window(NamedTuple):
-    """One spatial axis of a convolution or pool on (N, C, H, W): extents of input and result, and how the window
-    moves."""
+    """One spatial axis of a convolution or pool on (N, C, H, W): the extents of input and result, and the window."""
 
     axis: int
     extent: int
@@ -40,7 +39,7 @@ class Window(NamedTuple):
 
 
 def windows(node: Node) -> list[Window]:
-    """The windows along the height and the width."""
+    """Returns the windows along the height and the width."""
     x, weight = node.inputs[0], node.inputs[1] if len(node.inputs) > 1 else None
     assert x is not None
     kernel = weight.shape[2:] if weight is not None else node.attrs["kernel_sizes"]
@@ -56,7 +55,7 @@ def is_image(node: Node) -> bool:
 
 
 def with_windows(node: Node, by_axis: Sequence[Window]) -> dict[str, tuple[int, ...]]:
-    """The node's attributes with these windows."""
+    """Returns the node's attributes changed to these windows."""
     sizes = {"kernel_sizes": tuple([w.kernel for w in by_axis])} if "kernel_sizes" in node.attrs else {}
     return {
         **sizes,
@@ -83,7 +82,7 @@ def channels_first(b: Writer, node: Node) -> Rewritten | None:
 
 
 def one_axis(b: Writer, node: Node) -> Rewritten | None:
-    """conv(%x : [N, C, W])  ->  the convolution of an image of height 1"""
+    """conv(%x : [N, C, W])  ->  conv of an image of height 1"""
     if node.types[0].rank != 3 or node.attrs["layout"] != "nchw":
         return None
     x, *rest = node.inputs
@@ -97,7 +96,7 @@ def one_axis(b: Writer, node: Node) -> Rewritten | None:
 
 
 def three_axes(b: Writer, node: Node) -> Rewritten | None:
-    """conv(%x : [N, C, D, H, W])  ->  the sum over the kernel's depth of convolutions of images"""
+    """conv(%x : [N, C, D, H, W])  ->  a sum of convolutions of images, one per index of the kernel's depth"""
     if node.types[0].rank != 5 or node.attrs["layout"] != "nchw":
         return None
     depth = node.inputs[1].shape[2]  # type: ignore[union-attr]
@@ -109,8 +108,8 @@ def three_axes(b: Writer, node: Node) -> Rewritten | None:
 
 
 def every(b: Writer, y: Value, steps: Sequence[int]) -> Value:
-    """Every so many rows and columns of an image: by convolutions of one element, whose strides are factors the chip
-    has."""
+    """Returns rows and columns of an image at these strides: by 1 x 1 convolutions with strides that the chip supports,
+    or by a slice if there are none."""
     while max(steps) > 1:
         factors = [_factor(b, step) for step in steps]
         if max(factors) == 1:
@@ -123,7 +122,7 @@ def every(b: Writer, y: Value, steps: Sequence[int]) -> Value:
 
 
 def _factor(b: Writer, stride: int) -> int:
-    """The largest factor of a stride that the chip has."""
+    """Returns the largest factor of a stride that the chip supports."""
     return max([f for f in b.chip.extents.stride_factors if stride % f == 0], default=1)
 
 
@@ -143,7 +142,8 @@ def large_strides(b: Writer, node: Node) -> Rewritten | None:
 
 
 def dilated(b: Writer, node: Node) -> Rewritten | None:
-    """conv(%x, %w) {dilations=5}  ->  the convolution without dilation of each fifth pixel, these images side by side in the batch"""  # noqa: E501
+    """conv(%x, %w) {dilations=5}  ->  undilated convolutions of every fifth pixel, with these images as batch
+    entries"""
     if not is_image(node):
         return None
     by_axis = windows(node)
@@ -170,7 +170,7 @@ def dilated(b: Writer, node: Node) -> Rewritten | None:
 
 
 def padded(b: Writer, x: Value, axis: int, before: int, after: int, value: float = 0.0) -> Value:
-    """With zeros, or this value, at the sides of an axis, or cut off at the end."""
+    """Returns x padded with this value on both sides of an axis. A negative `after` crops the end instead."""
     if after < 0:
         x, after = b.cut(x, axis, 0, x.shape[axis] + after), 0
     if before == after == 0:
@@ -180,7 +180,8 @@ def padded(b: Writer, x: Value, axis: int, before: int, after: int, value: float
 
 
 def _to_batch(b: Writer, x: Value, axis: int, step: int) -> Value:
-    """[N, C, H, W * step] -> [N * step, C, H, W], for the width or the height."""
+    """Moves the pixels of each step to the batch: [N, C, H, W * step] -> [N * step, C, H, W], or likewise the
+    height."""
     n, c, *image = x.shape
     image[axis - 2] //= step
     apart = b.view(x, (n, c, *image[: axis - 1], step, *image[axis - 1 :]))
@@ -201,8 +202,8 @@ def _from_batch(b: Writer, y: Value, axis: int, step: int) -> Value:
 def kernel_to_depth(b: Writer, node: Node) -> Rewritten | None:
     """conv(%x, %w : [O, C, 16, 16]) {strides=16}  ->  conv(%x with pixels in the channels, %w : [O, C * 256, 1, 1])
 
-    Where a kernel is too wide, or a stride is none of the factors, and the kernel is a multiple of the stride: no
-    weight of 0 is added.
+    Applies if a kernel is too wide or a stride is not supported, and if the kernel is a multiple of the stride, so that
+    no zero weight is added.
     """
     if not is_image(node):
         return None
@@ -227,7 +228,8 @@ def kernel_to_depth(b: Writer, node: Node) -> Rewritten | None:
 
 
 def _to_depth(b: Writer, x: Value, axis: int, step: int) -> Value:
-    """[N, C, H, W * step] -> [N, C * step, H, W], for the width or the height."""
+    """Moves the pixels of each step to the channels: [N, C, H, W * step] -> [N, C * step, H, W], or likewise the
+    height."""
     n, c, *image = x.shape
     image[axis - 2] //= step
     apart = b.view(x, (n, c, *image[: axis - 1], step, *image[axis - 1 :]))
@@ -236,7 +238,7 @@ def _to_depth(b: Writer, x: Value, axis: int, step: int) -> Value:
 
 
 def _largest_kernels(b: Writer, node: Node) -> tuple[int, int]:
-    """(height, width) of the largest kernel that the chip takes for such a convolution."""
+    """Returns (height, width) of the largest kernel that the chip supports for such a convolution."""
     transposed, by_axis = node.op == "conv_transpose", windows(node)
     small = node.attrs["groups"] > 1 or any(w.dilation > 1 for w in by_axis)
     _, *large_sides = largest_kernel(b.chip, fp16=True)
@@ -273,7 +275,7 @@ def split_kernel(b: Writer, node: Node) -> Rewritten | None:
 
 
 def _part(b: Writer, node: Node, by_axis: list[Window], w: Window, taps: tuple[int, int]) -> Value | None:
-    """The sum over some taps of a kernel; None if they only see zeros around the image."""
+    """Returns the convolution with some taps of the kernel, or None if these taps only read padding."""
     x, weight, _ = node.inputs
     assert x is not None
     assert weight is not None
@@ -289,7 +291,8 @@ def _part(b: Writer, node: Node, by_axis: list[Window], w: Window, taps: tuple[i
 
 
 def _part_transposed(b: Writer, node: Node, by_axis: list[Window], w: Window, taps: tuple[int, int]) -> Value | None:
-    """The same of a transposed convolution, with zeros where these taps give nothing."""
+    """Returns the transposed convolution with some taps of the kernel, or None if these contribute nothing. Outputs
+    that the taps do not reach are zeros."""
     x, weight, _ = node.inputs
     assert x is not None
     assert weight is not None
@@ -308,13 +311,14 @@ def _part_transposed(b: Writer, node: Node, by_axis: list[Window], w: Window, ta
 
 
 def tile_image(b: Writer, node: Node) -> Rewritten | None:
-    """conv(%x : [N, C, 20000, W])  ->  concat of two convolutions: the upper and the lower rows, with a shared halo"""
+    """conv(%x : [N, C, 20000, W])  ->  concat of two convolutions, of the upper and of the lower rows, with a shared
+    halo"""
     if not is_image(node) or node.op == "conv_transpose":
         return None
     by_axis = windows(node)
     for w in by_axis:
         rows = largest(node.inputs[0].type, w.axis, b.chip)  # type: ignore[union-attr]
-        # What so many rows of input give, and what so many rows of output may be.
+        # Limits the rows of each piece by the rows of input that it reads and by its own rows.
         most = min((rows - w.reach) // w.stride + 1, rows)
         if (w.out > rows or w.extent > rows) and most > 0:
             pieces = ceil(w.out / most)
@@ -327,7 +331,7 @@ def tile_image(b: Writer, node: Node) -> Rewritten | None:
 
 
 def _rows(b: Writer, node: Node, by_axis: list[Window], w: Window, first: int, last: int) -> Value | None:
-    """Some rows (or columns) of the result; None if they only see padding."""
+    """Returns some rows (or columns) of the result, or None if they only read padding."""
     x, *rest = node.inputs
     assert x is not None
     start = first * w.stride - w.before
@@ -335,7 +339,7 @@ def _rows(b: Writer, node: Node, by_axis: list[Window], w: Window, first: int, l
     low, high = max(start, 0), min(stop, w.extent)
     if low >= high:
         return None
-    # Under ceil_mode the last window may end after the padding.
+    # With ceil_mode the last window may extend past the padding.
     after = min(stop - high, w.after)
     if max(low - start, after) >= w.reach and node.op not in ("conv", "conv_transpose"):
         return None
@@ -346,7 +350,8 @@ def _rows(b: Writer, node: Node, by_axis: list[Window], w: Window, first: int, l
 
 
 def tile_transposed(b: Writer, node: Node) -> Rewritten | None:
-    """conv_transpose(%x) of a result that is too large  ->  of the rows of %x that a piece of it reads, joined"""
+    """conv_transpose(%x) with a result that is too large  ->  concat of pieces, each from the rows of %x that it
+    reads"""
     if not is_image(node):
         return None
     x, *rest = node.inputs
@@ -359,7 +364,7 @@ def tile_transposed(b: Writer, node: Node) -> Rewritten | None:
         pieces = max(ceil(w.out / rows), ceil(w.extent / max(rows - w.reach, 1)))
         spans, parts = edges(w.out, pieces), list[Value]()
         for first, last in pairwise(spans):
-            # Row i of x gives the rows from i * stride on, counted before the padding is cut off.
+            # Row i of x contributes to the rows from i * stride on, counted before the padding is cropped.
             top, bottom = first + w.before, last + w.before
             low = min(max(-(-(top - w.reach + 1) // w.stride), 0), top // w.stride, w.extent - 1)
             high = max(min((bottom - 1) // w.stride + 1, w.extent), low + 1)

@@ -18,7 +18,7 @@ from hexane.validate.width_slices import is_width_slice
 
 
 class Rewritten(NamedTuple):
-    """The result of a form. how: a description for users. hazard: a possible difference in results, on the chip or by
+    """The result of a form. how: a description for users. hazard: how results may differ, by the chip or by
     rounding."""
 
     values: tuple[Value, ...]
@@ -27,7 +27,7 @@ class Rewritten(NamedTuple):
 
 
 class Note(NamedTuple):
-    """A node that was written otherwise, why, and how."""
+    """A node that was rewritten. verdict: why. how: a description of its form."""
 
     node: Node
     verdict: Verdict
@@ -35,7 +35,7 @@ class Note(NamedTuple):
     hazard: str
 
 
-# A form of an op: Returns None if it does not apply. It raises Stuck where something that it needs does not run on the
+# A form of an op. It returns None if it does not apply, and raises Stuck if it needs an op that does not run on the
 # chip.
 Form = Callable[["Writer", Node], Rewritten | None]
 
@@ -49,11 +49,11 @@ class Stuck(Exception):
 
 
 class Writer(Rewriter):
-    """The `b` of forms for one node: `b.add(x, 1.0)` makes a value that the chip computes, from the node's source.
+    """The builder `b` of the forms for one node: `b.add(x, 1.0)` returns a value that the chip computes.
 
-    notes: the rewrites so far, the outermost last. made: the nodes that the chip computes. outside: slices, joins and
-    views of tensors too large for the chip, which the host does at the borders of the engine. looks_through: cuts may
-    reach through views and slices, which may lie in another program that was cut out before.
+    notes: the rewrites so far, the outermost last. made: the new nodes that the chip runs. outside: slices, joins and
+    views of tensors that are too large for the chip; the host runs them between programs. looks_through: `cut` may
+    replace views and slices before it. This is off if these may belong to another marked program.
     """
 
     def __init__(
@@ -70,30 +70,30 @@ class Writer(Rewriter):
         self._asked: list[dict[str, None]] = [{}]
 
     def several(self, name: str, *inputs: Operand, **attrs: Any) -> tuple[Value, ...]:
-        """The op's outputs. Raises Stuck where the chip cannot compute it."""
+        """Returns the op's outputs. Raises Stuck if the chip cannot compute them."""
         self._asked[-1][name] = None
         return super().several(name, *inputs, **attrs)
 
     def apply(self, name: str, *inputs: Operand, **attrs: Any) -> Any:
-        """The op's output, or a tuple where its record has several."""
+        """Returns the op's output, or a tuple if its record has several."""
         values = self.several(name, *inputs, **attrs)
         return values if len(values) > 1 else values[0]
 
     @property
     def asked(self) -> str:
-        """The ops that the form at work has applied, each once."""
+        """The names of the ops that the current form has applied, each once."""
         return ", ".join(self._asked[-1])
 
     def again(self, node: Node, inputs: Sequence[Value | None], **changed: Any) -> tuple[Value, ...]:
-        """The same op on other inputs, with these attributes changed."""
+        """Applies the node's op to other inputs, with these attributes changed."""
         return super().several(node.op, *inputs, **{**node.attrs, **changed})
 
     def write(self, node: Node) -> tuple[Value, ...] | None:
-        """The outputs of a node that the chip does not run, by the first form that works; None if no form does."""
+        """Returns the outputs of a node that the chip does not run, from the first form that works, or None."""
         if node in self._active or any(
             0 in t.shape for t in (*node.types, *[v.type for v in node.inputs if v is not None])
         ):
-            return None  # on its way, or nothing to compute
+            return None  # it is being written already, or has no elements
         self._active.add(node)
         verdict, written = judge(node, self.chip), None
         for form in self._forms.get(node.op, ()):
@@ -118,9 +118,11 @@ class Writer(Rewriter):
         return None if written is None else written.values
 
     def cut(self, x: Value, axis: int, start: int, stop: int) -> Value:
-        """x[start:stop] along an axis. Looks through a concatenation along the same axis, and cuts its inputs instead.
-        A view may add or drop axes of extent 1 between, and slices and concatenations along any axis may be: the whole
-        tensor may be larger than the chip takes."""
+        """Returns x[start:stop] along an axis. If x is a concatenation along that axis, the inputs are sliced instead.
+
+        Views that add or drop axes of extent 1, and slices and concatenations along any axis, may come between. They
+        are looked through because their whole tensor may be too large for the chip.
+        """
         if (start, stop) == (0, x.shape[axis]):
             return x
         sliced = _slice_along(x, axis) if self.looks_through else None
@@ -150,9 +152,9 @@ class Writer(Rewriter):
         return super().several("slice_by_size", x, begin=begin, size=size)[0]
 
     def _cut_across(self, x: Value, axis: int, start: int, stop: int) -> Value | None:
-        """%y[:, :8][.., a:b]  ->  %y[.., a:b][:, :8], where %y is in pieces.
+        """%y[:, :8][.., a:b]  ->  %y[.., a:b][:, :8], if %y is in pieces
 
-        Likewise of a concatenation along another axis, and of margins of a constant.
+        Does the same for a concatenation along another axis, and for a pad with a constant.
         """
         if not self.looks_through or not _in_pieces(x, axis, self.chip):
             return None
@@ -187,8 +189,8 @@ class Writer(Rewriter):
         return self.join(parts, axis)
 
     def join(self, parts: Sequence[Value], axis: int) -> Value:
-        """The parts in order along an axis. Where the chip gives wrong elements for several slices that begin inside a
-        row, these are slices of rows, between transposes."""
+        """Concatenates the parts along an axis. Some chips give wrong elements if several parts are slices that begin
+        inside a row. There these parts are sliced by rows, between transposes."""
         if len(parts) == 1:
             return parts[0]
         if self.chip.hazards.width_slice_concat and sum(map(is_width_slice, parts)) > 1:
@@ -207,8 +209,8 @@ class Writer(Rewriter):
         return self.apply("transpose", rows, perm=perm)  # type: ignore[no-any-return]
 
     def view(self, x: Value, shape: Sequence[int]) -> Value:
-        """x in another shape. Looks through reshapes, and views their source instead if the chip or the host at a
-        border does that. Raises Stuck where neither does."""
+        """Returns x in another shape. Reshapes that made x are skipped if the chip, or the host between programs, can
+        reshape their source directly. Raises Stuck if neither can reshape x."""
         viewed = [x]
         while viewed[-1].node.op == "reshape" and viewed[-1].node.inputs[0] is not None:
             viewed.append(viewed[-1].node.inputs[0])
@@ -238,7 +240,7 @@ class Writer(Rewriter):
 
 
 def _slice_of(x: Value) -> tuple[Value, list[int]] | None:
-    """The tensor that x is a slice of in steps of 1, and where it begins along each axis."""
+    """Returns the tensor that x is a slice of with stride 1, and the begin of each axis, or None."""
     node = x.node
     source = node.inputs[0] if node.inputs else None
     if source is None or node.op not in ("slice_by_size", "slice_by_index", "split"):
@@ -253,7 +255,7 @@ def _slice_of(x: Value) -> tuple[Value, list[int]] | None:
 
 
 def _slice_along(x: Value, axis: int) -> tuple[Value, int] | None:
-    """The tensor that x is a slice of along this axis alone, in steps of 1, and where it begins."""
+    """Returns the tensor that x is a slice of along this axis only, with stride 1, and the begin, or None."""
     if (sliced := _slice_of(x)) is None:
         return None
     source, begin = sliced
@@ -262,7 +264,7 @@ def _slice_along(x: Value, axis: int) -> tuple[Value, int] | None:
 
 
 def _has_margins(x: Value, axis: int) -> bool:
-    """True of a pad by a constant along this axis alone."""
+    """True for a pad by a constant along this axis only."""
     begin, end = x.node.attrs["begin"], x.node.attrs["end"]
     elsewhere = any(begin[a] or end[a] for a in range(x.type.rank) if a != axis)
     return x.node.attrs["mode"] == "constant" and not elsewhere and min(begin[axis], end[axis]) >= 0
@@ -288,8 +290,8 @@ def _in_pieces(x: Value | None, axis: int, chip: Chip) -> bool:
 
 
 def _joined_behind(x: Value, axis: int, chip: Chip) -> tuple[Value, int] | None:
-    """The concatenation or slice that x is a view of, with other axes of extent 1, and its axis, if that is `axis` of
-    x."""
+    """Returns the concatenation or slice that x is a view of, with axes of extent 1 added or dropped, and the axis in
+    it that corresponds to `axis`. Returns None if there is none along that axis."""
     shape, value = x.shape, x
     while (source := value.node.inputs[0] if value.node.inputs else None) is not None:
         is_whole = value.node.op in ("slice_by_size", "slice_by_index") and source.shape == value.shape
@@ -304,15 +306,15 @@ def _joined_behind(x: Value, axis: int, chip: Chip) -> tuple[Value, int] | None:
     return (value, before) if is_joined else None
 
 
-BORDER = "the host cuts, joins and views what the engine does not take"  # why a border is no op of the engine
-FIT = "use tensors that the chip takes whole"  # what to do about a border
+BORDER = "the host cuts, joins and views what the engine does not take"  # why the engine does not run such a node
+FIT = "use tensors that the chip takes whole"  # what the user can do
 BORDERS = frozenset(("slice_by_index", "slice_by_size", "split", "crop", "concat", "stack", "reshape"))
 BORDERS |= {"expand_dims", "squeeze", "flatten", "flatten2d", "identity", "broadcast_to"}
 
 
 def is_border(node: Node, chip: Chip) -> bool:
-    """True if the node only cuts, joins, repeats or views tensors, and one of them is larger than the chip takes: the
-    host runs it."""
+    """True if the node only cuts, joins, repeats or views tensors and one of them is too large for the chip, so that
+    the host runs it."""
     if node.op not in BORDERS or judge(node, chip).verdict == "native":
         return False
     tensors = (*[v.type for v in node.inputs if v is not None], *node.types)
