@@ -1,1 +1,2 @@
-"""One op as layers of the engine, or as ops of MIL, with constants that fp16 holds. Rules and passes both ask."""
+"""Lowers single ops to layers of the engine or to ops of MIL, with constants that fp16 holds. Rules and passes use
+it."""

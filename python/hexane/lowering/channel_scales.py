@@ -1,4 +1,4 @@
-"""Batch norms of constants, and other scales and shifts of channels: their effect, and folding into weights."""
+"""Computes per-channel scales and shifts, such as constant batch norms, and folds them into weights."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -13,27 +13,28 @@ from hexane.ops import OPS
 from hexane.ops.match import channel_axis, only_along
 
 _FP32_EPSILON = 2.0**-23
-_FP16_EPSILON = 2.0**-11  # of the numbers of a channel together, where each is rounded to fp16 with all digits
+_FP16_EPSILON = 2.0**-11  # the relative error of a channel whose numbers are rounded to normal numbers of fp16
 _LARGEST, _TINY = (float(number) for number in (np.finfo(np.float16).max, np.finfo(np.float16).tiny))
-_DEAD = 2.0**-19  # a batch norm's gamma: results of 32 deviations are below the numbers that fp16 has with all digits
+_DEAD = 2.0**-19  # for a batch norm's gamma: with a smaller one, even results 32 deviations from the mean are subnormal in fp16
 
 
 class Affine(NamedTuple):
-    """y * scale + shift, by channel, in fp64. live: the channels whose digits count; None for all."""
+    """The function y * scale + shift, per channel, in fp64. live: the channels whose digits matter, None for all."""
 
     scale: Array
     shift: Array
     live: Array | None = None
 
     def then(self, later: "Affine") -> "Affine":
-        """Both, one after the other."""
+        """Returns the function that applies this one and then the later one."""
         lives = [a.live for a in (self, later) if a.live is not None]
         live = np.logical_and.reduce(lives) if lives else None
         return Affine(self.scale * later.scale, self.shift * later.scale + later.shift, live)
 
 
 def folds_in_halves(node: Node, counts: Mapping[Value, int]) -> bool:
-    """True if the node folds into the weights of a product with all digits in fp16. counts: readers of values."""
+    """True if the node can be folded into the weights of a product without losing digits in fp16. counts: the number of
+    readers per value."""
     for i, product in enumerate(node.inputs[:2]):
         maker = float_product(product)
         if product is None or maker is None or counts[product] != 1 or maker.types != node.types:
@@ -45,7 +46,7 @@ def folds_in_halves(node: Node, counts: Mapping[Value, int]) -> bool:
 
 
 def float_product(value: Value | None) -> Node | None:
-    """The product that makes the value, if it is one of floats."""
+    """Returns the product that makes the value, if its weights are floats, else None."""
     op = None if value is None else OPS.get(value.node.op)
     if value is None or op is None or op.product is None:
         return None
@@ -54,7 +55,8 @@ def float_product(value: Value | None) -> Node | None:
 
 
 def affine_of(node: Node, inputs: tuple[Value | None, ...], i: int, axis: int) -> Affine | None:
-    """The node's scale and shift of each channel of its input i, if they are uniform within a channel."""
+    """Returns the scale and shift that the node applies to each channel of its input i, or None if they are not uniform
+    within a channel."""
     shape = node.types[0].shape
     ones, zeros = np.ones(shape[axis]), np.zeros(shape[axis])
     if node.op == "batch_norm":
@@ -62,7 +64,7 @@ def affine_of(node: Node, inputs: tuple[Value | None, ...], i: int, axis: int) -
     other = inputs[1 - i]
     numbers = _numbers(other) if other is not None and only_along(other, axis, shape) else None
     if numbers is None or (numbers.size == 1 and node.op in ("mul", "real_div")):
-        return None  # one number: the scale of a quantised tensor, say, to whose roundings its place matters
+        return None  # a single number may be the scale of a quantised tensor, which has to stay in place
     with np.errstate(all="ignore"):
         match node.op, i:
             case "add", _:
@@ -77,7 +79,8 @@ def affine_of(node: Node, inputs: tuple[Value | None, ...], i: int, axis: int) -
 
 
 def normalisation(node: Node, params: Sequence[Value | None]) -> Affine | None:
-    """A batch_norm's scale and shift of each channel, if its parameters (mean, variance, gamma, beta) are constants."""
+    """Returns a batch_norm's scale and shift per channel, or None if a parameter (mean, variance, gamma, beta) is not
+    constant."""
     mean, variance, gamma, beta = (None if v is None else _numbers(v) for v in params)
     if any(v is not None and _numbers(v) is None for v in params):
         return None
@@ -86,7 +89,7 @@ def normalisation(node: Node, params: Sequence[Value | None]) -> Affine | None:
     with np.errstate(all="ignore"):
         scale = (1 if gamma is None else gamma) / np.sqrt(variance + node.attrs["epsilon"])
         live = None if gamma is None else np.abs(gamma) > _DEAD
-        live = None if live is None or not live.any() else live  # a norm of small results has no dead channels
+        live = None if live is None or not live.any() else live  # if all channels are small, none is ignored
         return Affine(scale, (0 if beta is None else beta) - mean * scale, live)
 
 
@@ -98,7 +101,7 @@ def _numbers(value: Value) -> Array | None:
 
 
 def scaled_operands(maker: Node, affine: Affine, in_halves: bool) -> list[Value] | None:
-    """Operands with which the op computes its result * scale + shift; None where digits would be lost."""
+    """Returns operands with which the op computes result * scale + shift, or None if digits would be lost."""
     x, weight, bias = maker.inputs
     assert x is not None
     assert weight is not None
@@ -112,7 +115,7 @@ def scaled_operands(maker: Node, affine: Affine, in_halves: bool) -> list[Value]
 
 
 def _scaled_weights(maker: Node, affine: Affine, in_halves: bool) -> tuple[Value, Value] | None:
-    """The weight and the bias of `scaled_operands`."""
+    """Returns the weight and the bias of `scaled_operands`, or None if digits would be lost."""
     _, weight, bias = maker.inputs
     over_weight = OPS[maker.op].product
     assert weight is not None
@@ -134,7 +137,7 @@ def _scaled_weights(maker: Node, affine: Affine, in_halves: bool) -> tuple[Value
 
 
 def _kept_in_halves(maker: Node, affine: Affine, new_weight: Value, new_bias: Value) -> bool:
-    """True if fp16 keeps as many digits of each live channel's new weights as of its old ones, and holds its bias."""
+    """True if fp16 holds as many digits of each live channel's new weights as of the old ones, and holds the bias."""
     old, new, bias = maker.inputs[1].node.data, new_weight.node.data, new_bias.node.data  # type: ignore[union-attr]
     over_weight = OPS[maker.op].product
     assert old is not None
@@ -159,7 +162,8 @@ def _beyond(value: Value | None) -> bool:
 
 
 def _lost(numbers: Array, channel: Array, count: int) -> Array:
-    """The relative rounding error of each channel's numbers in fp16. channel: of each number, to be broadcast."""
+    """Returns the relative error of each channel's numbers when rounded to fp16. channel: the channel of each number,
+    in a shape that broadcasts."""
     if numbers.dtype == np.float32:
         narrow = np.empty(numbers.shape, np.float32)
         _core.convert(half(numbers), narrow)
@@ -186,7 +190,7 @@ def _sums_of_squares(numbers: Array, channel: Array, count: int) -> Array:
 
 
 def _constant(wide: Array, like: Value) -> Value | None:
-    """The array in the value's dtype, unless that overflows, underflows or is coarser than fp32."""
+    """Returns the array in the value's dtype, or None if that overflows, underflows or is coarser than fp32."""
     with np.errstate(all="ignore"):
         narrow = wide.astype(like.dtype.numpy)
         fits = np.abs(narrow.astype(np.float64) - wide) <= _FP32_EPSILON * np.abs(wide)

@@ -1,5 +1,5 @@
-"""Replaces infinities for the engine: masks become finite, comparisons use the largest finite number. The rest is
-stored in the weight file as tensors, since MIL text cannot express an infinity."""
+"""Replaces infinities for the engine: masks become finite, and comparisons use the largest finite number. Other
+infinities are stored as tensors in the weight file, because MIL text cannot express them."""
 
 import math
 
@@ -14,9 +14,9 @@ from hexane.targets.rules import rules
 LARGEST_FINITE = 65504.0  # of fp16, exactly
 SCALES = ("mul", "real_div")
 MOVES = ("reshape", "transpose", "expand_dims", "squeeze")
-ENDS = ("softmax", "exp", "exp2")  # their result is the same for a score of -40000 and of -inf
-# A comparison with an infinity, by its sign: the comparison with the largest finite number of that sign. fp16 has no
-# number between the two. Only not_equal of a NaN would differ, so it is the opposite of an equal.
+ENDS = ("softmax", "exp", "exp2")  # their result is the same for -40000 as for -inf
+# Comparisons with an infinity (the flag: positive) -> the comparison with the largest finite number of that sign that
+# has the same result. not_equal is the negation of equal, because it is true for NaN.
 _FINITE_COMPARES = {
     ("equal", True): "greater",
     ("greater_equal", True): "greater",
@@ -33,9 +33,9 @@ def without_infinities(graph: Graph) -> Graph:
     equal(%x, inf)                         ->  greater(%x, 65504)
     select(%m, %x, inf)                    ->  select(%m, %x, inf : fp16[1])
 
-    For graphs in fp16. A mask becomes finite only if it is used for weights of a softmax and nothing else. The sum of a
-    score and such a mask is limited to a floor, so that two masks do not add up to an infinity and all hidden scores
-    are the same: a row whose keys are all hidden is the mean, not NaN.
+    For graphs in fp16. A mask becomes finite only if it is used for the weights of a softmax and nothing else. A sum of
+    a score and such a mask is limited to a floor, so that two masks do not add up to an infinity and all hidden scores
+    are equal. A row whose keys are all hidden is then the mean, not NaN.
     """
     if not any(_infinite(node) for node in graph.nodes):
         return graph
@@ -81,10 +81,10 @@ def _infinite(node: Node) -> bool:
 
 
 def _hiding_places(graph: Graph) -> dict[int, tuple[int, ...]]:
-    """By id of a node: the operands whose infinities may become finite, as only weights of a softmax and comparisons
-    with the floor are computed from them."""
+    """Returns, for the id of each node, the positions of operands whose infinities may become finite, because only
+    softmax weights and comparisons with the floor depend on them."""
     places = mask_operands(graph.nodes)
-    exact = {port.value for port in graph.outputs}  # values that somebody sees
+    exact = {port.value for port in graph.outputs}  # values that must stay exact
     compared: set[Value] = set()  # values that are compared with the floor: a scale would lift them above it
     result: dict[int, tuple[int, ...]] = {}
     for node in reversed(graph.nodes):
@@ -107,7 +107,7 @@ def _hiding_places(graph: Graph) -> dict[int, tuple[int, ...]]:
 
 
 def _separates(value: Value) -> bool:
-    """True for one number that separates hidden scores from others: an infinity, or one above the floor."""
+    """True if the value is one number that separates hidden scores from others: an infinity or a number above FLOOR."""
     data = value.node.data
     if data is None or value.type.size != 1 or value.dtype.kind != "float":
         return False
@@ -123,7 +123,7 @@ def _finite_mask(old: Value, new: Value | None) -> Value | None:
 
 
 def _compared(node: Node, inputs: tuple[Value | None, ...], masked: set[Value]) -> tuple[Value, ...] | None:
-    """A comparison with one infinity, which stands on the right or on the left."""
+    """Rewrites a comparison with an infinity on the left or on the right. Returns None if nothing changes."""
     sides = [v is not None and v.node.data is not None and v.type.size == 1 and _infinite(v.node) for v in node.inputs]
     if sides.count(True) != 1 or not math.isinf(node.inputs[sides.index(True)].node.data.item()):  # type: ignore[union-attr]
         return _with_tensors(node, inputs)
@@ -142,7 +142,7 @@ def _compared(node: Node, inputs: tuple[Value | None, ...], masked: set[Value]) 
     opposite = op == "not_equal"
     if opposite:
         finite_op = "less_equal" if old in masked and not positive else _FINITE_COMPARES["equal", positive]
-    if finite_op is None:  # true or false for every number
+    if finite_op is None:  # the result does not depend on a finite x
         return _with_tensors(node, inputs)
     bound = constant(np.full(limit.shape, finite, limit.dtype.numpy), limit.node.sources)
     results = apply(OPS[finite_op], [x, bound], {}, node.sources)
@@ -160,8 +160,8 @@ def _with_tensors(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, 
 
 
 def _as_tensor(node: Node, value: Value) -> Value:
-    """A scalar with an axis, as the compiler takes nothing else from a file. The other operands have axes, so that the
-    result is as it was."""
+    """Returns a scalar as a tensor with one axis, because the compiler reads no scalars from a file. Another operand
+    must have axes, so that the result keeps its shape. Raises Error if MIL accepts no tensor there."""
     assert value.node.data is not None
     wide = any(v is not None and v.shape for v in node.inputs)
     if not wide or not OPS[node.op].elementwise:

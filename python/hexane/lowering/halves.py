@@ -1,4 +1,4 @@
-"""Arrays rounded to fp16, and what keeps its digits there."""
+"""Rounds arrays to fp16, and finds scales and weights that keep their digits in fp16."""
 
 import numpy as np
 
@@ -8,24 +8,25 @@ from hexane.graph import Array, Graph, Node
 from hexane.mil.forms.products import PRODUCTS
 from hexane.system.large_pages import LargePages
 
-_NORMAL = 0x0400  # the bits of the smallest number of fp16 with all digits
+_NORMAL = 0x0400  # the bits of the smallest normal number of fp16
 
 
 def half(array: Array, room: LargePages | None = None) -> Array:
-    """Rounded to fp16. Finite numbers stay finite: a mask of -3.4e38 times 0 is 0, not NaN. A single number does not
-    vanish: an epsilon of 1e-12 keeps 0 from being divided by 0. room: where the result may lie."""
+    """Returns the array rounded to fp16. Finite numbers stay finite, so that a mask of -3.4e38 times 0 is 0, not NaN. A
+    single nonzero number stays nonzero, so that an epsilon of 1e-12 still prevents a division by 0. room: memory for
+    the result."""
     if array.dtype == BF16.numpy:
         array = array.astype(np.float32)
     limits = np.finfo(np.float16)
     halves = np.empty(array.shape, np.float16) if room is None else room.array(array.shape, np.float16)
     if array.dtype == np.float32:
         finite = _core.convert(np.ascontiguousarray(array), halves)
-        if finite and array.size > 1:  # the usual case, in one pass: no number is too large
+        if finite and array.size > 1:  # the usual case: no number overflows
             return halves
     else:
         with np.errstate(over="ignore"):
             halves[...] = array
-    infinite = (halves.view(np.uint16) & 0x7FFF) == 0x7C00  # by their bits: NumPy compares halves one by one
+    infinite = (halves.view(np.uint16) & 0x7FFF) == 0x7C00  # compares bits, because NumPy compares fp16 numbers slowly
     if infinite.any():
         halves = np.where(infinite & np.isfinite(array), np.copysign(limits.max, halves), halves)
     if array.size == 1 and array.any() and not halves.any():
@@ -34,8 +35,7 @@ def half(array: Array, room: LargePages | None = None) -> Array:
 
 
 def keeps_scale(scale: Array) -> bool:
-    """True if each number is normal in fp16, or 0, or exact in fp16. Other scales would lose digits that a weight
-    keeps."""
+    """True if each scale is 0, exact or normal in fp16. Other scales would lose more digits than the weight itself."""
     limits = np.finfo(np.float16)
     size = np.abs(scale.astype(np.float64))
     with np.errstate(over="ignore"):
@@ -44,5 +44,5 @@ def keeps_scale(scale: Array) -> bool:
 
 
 def weights_of_products(graph: Graph) -> set[Node]:
-    """The weight operands of products; a chip's programs have their scales in fp16."""
+    """Returns the nodes of the weights of products. In a chip's programs their scales are fp16."""
     return {v.node for node in graph.nodes if node.op in PRODUCTS for v in node.inputs[1:2] if v is not None}

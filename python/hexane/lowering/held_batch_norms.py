@@ -1,4 +1,4 @@
-"""Batch norms whose constants fp16 holds."""
+"""Rewrites batch norms whose constants overflow or underflow fp16."""
 
 from collections.abc import Sequence
 from math import inf
@@ -8,15 +8,15 @@ import numpy as np
 from hexane.graph import Array, Graph, Node, Value, constant, make_node
 
 _LARGEST, _TINY = 65504.0, 2.0**-14
-_POWERS = 4.0 ** np.arange(8)  # variances from 1 on, whose roots are powers of two
+_POWERS = 4.0 ** np.arange(8)  # variances whose roots are powers of two
 
 
 def held_batch_norms(graph: Graph) -> Graph:
     """batch_norm(%x, mean, 388000, gamma, beta)  ->  batch_norm(%x, mean, 16, gamma * 4 / 622.9, beta)
 
-    If a variance or gamma leaves fp16's normal numbers, both are replaced by others with the same quotient. Networks
-    trained on pixels from 0 to 255 have such variances after their first convolution. A norm whose mean or beta
-    overflows fp16 stays.
+    If a variance or gamma is not a normal number of fp16, both are replaced by a pair with the same gamma /
+    sqrt(variance + epsilon). Networks trained on pixels from 0 to 255 have such variances after their first
+    convolution. A norm whose mean or beta overflows fp16 is kept.
     """
     return graph.rewrite(_held, {"batch_norm"})
 
@@ -46,7 +46,7 @@ def _held(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | N
 
 
 def _fits(numbers: Array | None) -> bool:
-    """True if all numbers are normal in fp16."""
+    """True if all numbers are 0 or normal in fp16."""
     if numbers is None:
         return True
     size = np.abs(numbers[numbers != 0])

@@ -1,4 +1,4 @@
-"""Constants that passes compute from other constants, kept while one model is compiled for several sets of shapes."""
+"""Caches constants that passes compute from other constants, while one model is compiled for several sets of shapes."""
 
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
@@ -9,14 +9,14 @@ from weakref import WeakKeyDictionary
 from hexane.graph import Node
 
 T = TypeVar("T")
-KeptConstants = WeakKeyDictionary[Node, dict[Hashable, Any]]  # by the constant that they are computed from
-_MOST = 4  # of one constant: what depends on the shapes is another one each time
+KeptConstants = WeakKeyDictionary[Node, dict[Hashable, Any]]  # source constant -> key -> result
+_MOST = 4  # cached results per constant; results that depend on the shapes differ each time
 _kept: ContextVar[KeptConstants | None] = ContextVar("kept_constants", default=None)
 
 
 @contextmanager
 def constants_kept(table: KeptConstants) -> Iterator[None]:
-    """Compilations inside take constants from the table, and add theirs. It must not outlive the model."""
+    """Lets compilations inside the block use and extend the table. The table must not outlive the model."""
     token = _kept.set(table)
     try:
         yield
@@ -25,7 +25,7 @@ def constants_kept(table: KeptConstants) -> Iterator[None]:
 
 
 def kept_constant(node: Node, key: Hashable, make: Callable[[], T]) -> T:
-    """The result of `make` for this constant and `key`; inside of `constants_kept` the same objects again."""
+    """Returns the result of `make` for this constant and `key`. Inside `constants_kept` the result is cached."""
     table = _kept.get()
     if table is None:
         return make()

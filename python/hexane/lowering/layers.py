@@ -1,4 +1,4 @@
-"""Turns ops that are native on a chip into layers of its engine."""
+"""Lowers ops that are native on a chip to layers of its engine."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +28,7 @@ from hexane.ops.verify import STATE_OPS
 from hexane.targets import Target
 from hexane.targets.rules import rules
 
-WEIGHTS = ("const", "param")  # ops of values that may be part of a layer; computed values may not
+WEIGHTS = ("const", "param")  # ops whose values can be stored with a layer as its weights
 
 # Layers with the same meaning and attributes as the user's op.
 SAME = {
@@ -42,10 +42,9 @@ del SAME["write_state"]
 def lower(graph: Graph, target: Target) -> Graph:
     """relu(conv(%x, %w, %b))  ->  anec.neuron(anec.convolution(%x, %w, none, %b) {epilogue=(gain_offset(offset=3, ..))}) {mode=relu}
 
-    Most ops are one layer; what depends on constants alone is a constant, but for weights that are stored quantised.
-    Ops without a layer are written as ops with layers; where the chip is known to write an op in a form that changes
-    results, the layer keeps the op's meaning and the form is recorded as a hazard. Raises Error for an op that no layer
-    computes.
+    Most ops become one layer. An op of constants becomes a constant, except for weights that are stored quantised. Ops
+    without a layer are expanded into ops with layers. If the chip is known to compute an op in a form that changes
+    results, the layer keeps the op's meaning and a hazard is recorded. Raises Error for an op that no layer computes.
     """  # noqa: E501
     b = Layers()
 
@@ -55,7 +54,7 @@ def lower(graph: Graph, target: Target) -> Graph:
         if all(is_constant(v) or is_encoded(v.node) for v in inputs if v is not None):
             stored = _with_one_table(node.with_inputs(inputs))
             known = stored.with_inputs(tuple(None if v is None else decoded(v) for v in inputs))
-            # No layer has several tables, a table of vectors, or several scales along its input channels.
+            # No layer supports several tables, a table of vectors, or several scales along its input channels.
             stays = is_encoded(stored) and stored.op not in (*PALETTES, "decode_blocks")
             result = None if stays else fold_node(known)
             if result is not None:
@@ -68,8 +67,8 @@ def lower(graph: Graph, target: Target) -> Graph:
 
 
 def _with_one_table(node: Node) -> Node:
-    """decode_palette(const, const : fp16[1, 1, 16])  ->  gather(const : fp16[16], const : int32), which is a layer's
-    table."""
+    """Rewrites decode_palette(const, const : fp16[1, 1, 16]) as gather(const : fp16[16], const : int32), the form of a
+    layer's table. Returns other nodes unchanged."""
     indices, table = (
         (None if v is None else v.node.data for v in node.inputs[:2]) if len(node.inputs) > 1 else (None, None)
     )
@@ -87,8 +86,8 @@ def _with_one_table(node: Node) -> Node:
 
 
 def lower_node(node: Node, constant: Sequence[bool]) -> list[Node]:
-    """The layers that a node becomes where it stands alone, operands first. constant: which operands are computed when
-    the program is compiled. Raises Error for an op that no layer computes."""
+    """Returns the layers to which a node is lowered by itself, in topological order. constant: for each operand,
+    whether it is known when the program is compiled. Raises Error for an op that no layer computes."""
     if node.op in STATE_OPS:
         return []
     operands = tuple([_alone(v, known) for v, known in zip(node.inputs, constant, strict=True)])
@@ -106,8 +105,8 @@ def lower_node(node: Node, constant: Sequence[bool]) -> list[Node]:
 
 
 def _alone(value: Value | None, constant: bool) -> Value | None:
-    """An operand of a node that stands alone: an input, or a weight, whose numbers decide no layer. Integers and truths
-    are constants with their numbers."""
+    """Returns a placeholder for an operand: an input, or a weight without numbers, because the numbers of float weights
+    do not affect the lowering. Integers, booleans and encoded constants are returned as they are."""
     if value is None or (constant and (value.node.op == "const" or is_encoded(value.node)) and _decides(value)):
         return value
     return unique("param" if constant else "input", "x", value.type)
@@ -118,8 +117,8 @@ def _decides(value: Value) -> bool:
 
 
 def _of_weights(node: Node) -> bool:
-    """True if a layer would compute weights from weights, which the compiler does instead. A product stays a layer: its
-    bias may be computed."""
+    """True if the node computes weights from weights, which the compiler does at compile time. Convolutions count as
+    layers, because their bias may be computed."""
     if node.op in CONVOLUTIONS:
         return False
     inputs = [v for v in node.inputs if v is not None]
@@ -131,7 +130,7 @@ def is_layer(node: Node) -> bool:
 
 
 class Layers(Rewriter):
-    """Applies users' ops as layers of the engine, and folds constants."""
+    """A Rewriter that turns users' ops into layers of the engine and folds constants."""
 
     __slots__ = ("decisions",)
 
@@ -140,17 +139,17 @@ class Layers(Rewriter):
         self.decisions: list[Decision] = []
 
     def layer(self, name: str, *inputs: Any, **attrs: Any) -> Any:
-        """The layer anec.NAME: its output, or a tuple where it has several."""
+        """Applies the layer anec.NAME. Returns its output, or a tuple if it has several."""
         values = apply(OPS[f"anec.{name}"], lift(inputs, self.sources), attrs, self.sources)
         return values if len(values) > 1 else values[0]
 
     def apply(self, name: str, *inputs: Any, **attrs: Any) -> Any:
-        """An op of users, as layers: its output, or a tuple where it has several."""
+        """Applies a user's op, lowered to layers. Returns its output, or a tuple if it has several."""
         values = self.several(name, *inputs, **attrs)
         return values if len(values) > 1 else values[0]
 
     def lowered(self, node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...]:
-        """The layers of an op with these inputs, which are not folded."""
+        """Returns the values of an op with these inputs, lowered to layers. The op itself is not folded."""
         outer, self.sources = self.sources, node.sources
         try:
             return self.rewritten(node.with_inputs(inputs))
@@ -158,7 +157,7 @@ class Layers(Rewriter):
             self.sources = outer
 
     def rewritten(self, node: Node) -> tuple[Value, ...]:
-        if not any(math.prod(t.shape) for t in node.types):  # nothing to compute
+        if not any(math.prod(t.shape) for t in node.types):  # without elements
             return tuple(constant(np.empty(t.shape, t.dtype.numpy), node.sources) for t in node.types)
         return super().rewritten(node)
 
@@ -177,17 +176,18 @@ def is_constant(value: Value | None) -> bool:
 
 
 def is_weight(value: Value | None) -> bool:
-    """True if it is part of a layer: not computed, so that it can lie in kernel memory."""
+    """True if the value is not computed, so that it can lie in kernel memory as part of a layer."""
     return value is not None and (value.node.op in WEIGHTS or is_encoded(value.node))
 
 
 def decoded(weight: Value) -> Value:
-    """The numbers of an encoded constant."""
+    """Returns an encoded constant decoded, or another value unchanged."""
     return encoding_of(weight).decode() if is_encoded(weight.node) else weight
 
 
 def _conv(b: Any, node: Node, x: Any, weight: Any, bias: Any, transposed: bool = False) -> Any:
-    """Images are channels first; one of one axis has a height of 1. The bias is the offset of the layer."""
+    """Lowers a convolution. Images become channels first, with a height of 1 if they have one axis. A constant bias
+    becomes the layer's offset."""
     a = node.attrs
     if a["layout"] == "nhwc":
         rank = len(x.shape)
@@ -237,13 +237,12 @@ def _linear(b: Any, node: Node, x: Any, weight: Any, bias: Any) -> Any:
 
 
 def _attention(b: Any, node: Node, query: Any, key: Any, value: Any, mask: Any) -> Any:
-    """One layer where its operands are such as the layer takes; else the products and the softmax that it consists
-    of."""
+    """Lowers attention to one layer if the layer supports its operands, else to products and a softmax."""
     a = node.attrs
     scores = (*node.types[0].shape[:-1], key.shape[-2])
     plain = not a["zero_hidden"] and max(len(v.shape) for v in (query, key, value)) <= 4 and key.shape == value.shape
     hides = mask is not None and mask.dtype is BOOL
-    # A score is replaced by a number: a mask is added.
+    # A boolean mask replaces scores by a number, but the layer can only add a mask.
     replaced = not math.isinf(a["hidden"]) and (hides or a["causal"]) and not _shows_keys(a, mask, scores)
     if not plain or replaced or (hides and mask.node.op != "const") or (mask is not None and len(mask.shape) > 4):
         return scale_first(b, query, key, value, mask, **a)
@@ -259,8 +258,8 @@ def _attention(b: Any, node: Node, query: Any, key: Any, value: Any, mask: Any) 
 
 
 def _shows_keys(attrs: Mapping[str, Any], mask: Any, scores: tuple[int, ...]) -> bool:
-    """True if each row of a constant mask shows a key, and the number of hidden keys is far below any score. Then their
-    weights are 0, whether it replaces the scores or another one is added."""
+    """True if each row of a constant mask shows a key and the hidden score is far below any other score. Then the
+    weights of hidden keys are 0, whether the hidden score replaces the scores or is added to them."""
     if attrs["hidden"] > FLOOR:
         return False
     shown = np.tri(*scores[-2:], dtype=np.bool_) if attrs["causal"] else np.ones((1, scores[-1]), np.bool_)
@@ -272,7 +271,7 @@ def _shows_keys(attrs: Mapping[str, Any], mask: Any, scores: tuple[int, ...]) ->
 
 
 def _rotary(b: Any, node: Node, x: Any, cos: Any, sin: Any) -> Any:
-    """Halves, or every second element, as views; no axis more than x has."""
+    """Lowers rotary embedding. The halves, or every second element, are views with no more axes than x."""
     axis, half, step = len(x.shape) - 1, x.shape[-1] // 2, 2 if node.attrs["interleaved"] else 1
     first, second = (
         b.layer("input_view", x, axis=axis, offset=i if step == 2 else i * half, size=half, step=step) for i in (0, 1)
@@ -360,8 +359,8 @@ def _reduction(kind: str, operand: str = "none", after: str = "") -> Callable[..
 
 
 def _log_sum_exp(b: Any, node: Node, x: Any) -> Any:
-    """The largest number is not taken off: M3 Max returns 0 where the sum of exponentials is beyond fp16, from 7.63 on
-    over 32 channels (coremltools#2690)."""
+    """Lowers logsumexp without subtracting the largest number first, as the chip does. M3 Max returns 0 if the sum of
+    exponentials overflows fp16, from 7.63 on over 32 channels (coremltools#2690)."""
     axes, keep = node.attrs["axes"], node.attrs["keep_dims"]
     powers = b.layer("neuron", x, mode="exp")
     total = b.layer("reduction", powers, kind="sum", axes=axes, epilogue=(activation("post_activation", "log"),))
@@ -369,7 +368,7 @@ def _log_sum_exp(b: Any, node: Node, x: Any) -> Any:
 
 
 def _rms_norm(b: Any, node: Node, x: Any, gamma: Any) -> Any:
-    """One layer computes the mean of the squares, adds epsilon and takes the reciprocal root."""
+    """Lowers an RMS norm. One layer computes the mean square, adds epsilon and takes the reciprocal root."""
     axes = tuple(a % len(x.shape) for a in node.attrs["axes"])
     slots = (slot("gain_offset", gain=-1, offset=1, axis=0), activation("post_activation", "rsqrt"))
     epsilon = b.const(np.array(node.attrs["epsilon"], np.float32))
@@ -378,7 +377,7 @@ def _rms_norm(b: Any, node: Node, x: Any, gamma: Any) -> Any:
 
 
 def _l2_norm(b: Any, node: Node, x: Any) -> Any:
-    """The layer has no axis of the batch."""
+    """Lowers an L2 norm to its layer, or to other layers if it is along the batch, which the layer does not support."""
     axes = node.attrs["axes"]
     if len(x.shape) >= 4 and 0 in axes:
         return simpler.l2_norm(b, x, **node.attrs)
@@ -398,7 +397,7 @@ def _reshape(b: Any, node: Node, x: Any) -> Any:
 
 
 def _slice(b: Any, node: Node, x: Any) -> Any:
-    """A view along each axis that is cut, reversed before where it goes backwards."""
+    """Lowers a slice to one view per sliced axis, after a reversal of the axes with a negative stride."""
     a, shape = node.attrs, node.types[0].shape
     if backwards := tuple(i for i, s in enumerate(a["stride"]) if s < 0 and shape[i] > 1):
         x = b.layer("reverse", x, axes=backwards)
@@ -465,7 +464,7 @@ LOWERINGS: dict[str, Callable[..., Any]] = {
 
 
 def checked(lowering: Callable[..., Any]) -> Pattern:
-    """A lowering, which may not ignore an attribute."""
+    """Returns a pattern that applies the lowering and checks that it has read every attribute of the node."""
 
     def pattern(b: Layers, node: Node) -> Any:
         view = recorded(node)

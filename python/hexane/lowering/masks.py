@@ -1,6 +1,6 @@
-"""Finds the numbers of a network that hide keys from a softmax: constants far below any score.
+"""Finds the constants of a network that hide keys from a softmax because they are far below any score.
 
-softmax(add(%scores, mul(sub(1, cast(%counts)), -3.4e38)))        -3.4e38 hides: exp of it is 0
+softmax(add(%scores, mul(sub(1, cast(%counts)), -3.4e38)))        -3.4e38 hides a key: its exponential is 0
 """
 
 from collections.abc import Sequence
@@ -12,22 +12,22 @@ from hexane.graph import Array, Node, Value
 from hexane.ops import LEAVES, OPS
 from hexane.ops.spec import moved_inputs
 
-# Three quarters of the range of fp16. In [32768, 65536) fp16 has steps of 32, so a score below 16 vanishes next to it,
-# as it does next to -3.4e38 in fp32. And a score or a bias of 16000 may be added without an infinity.
+# Three quarters of fp16's range. In [32768, 65536) fp16 has steps of 32, so a score below 16 vanishes next to HIDDEN,
+# as it does next to -3.4e38 in fp32. A score or a bias of 16000 can be added without overflow.
 HIDDEN = 49152.0
-FLOOR = -32768.0  # lower limit for sums of one mask and a score: all of them become the same number, as in fp32
-# Ops that turn scores into weights, and the operands that are scores or masks.
+FLOOR = -32768.0  # the lower limit of a score plus one mask: all hidden scores become this number, as in fp32
+# Ops that turn scores into weights, and the positions of operands that are scores or masks.
 WEIGHS = {"softmax": (0,), "log_softmax": (0,), "exp": (0,), "exp2": (0,), "scaled_dot_product_attention": (3,)}
 ADDS = ("add", "sub", "maximum", "minimum", "reduce_max", "reduce_min", "clip")
 COMPARES = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal")
 
 
 def mask_operands(nodes: Sequence[Node]) -> dict[int, tuple[int, ...]]:
-    """By id of a node: the operands that hide by being far below any score, if they are constants. nodes: of a graph,
-    operands first.
+    """Returns, for the id of each node, the positions of operands that hide keys if they are constants far below any
+    score. nodes: of a graph, in topological order.
 
-    A mask reaches a softmax only through sums, choices, moves, and multiplications by 0 or 1. The result also has the
-    operands of a comparison that reads a masked score, because its constant is the mask's.
+    Between a mask and its softmax there are only sums, selects, moves, and multiplications by 0 or 1. The result also
+    has the operands of comparisons that read a masked score, because their constant is the mask's.
     """
     result: dict[int, tuple[int, ...]] = {}
     scores: set[Value] = set()
@@ -47,8 +47,8 @@ def mask_operands(nodes: Sequence[Node]) -> dict[int, tuple[int, ...]]:
 
 
 def levels(nodes: Sequence[Node], masks: dict[int, tuple[int, ...]]) -> dict[Value, tuple[int, bool]]:
-    """Values that lead to a softmax through sums and choices of masks: how many masks may have hidden one element, and
-    whether the value is a sum of such a mask and a score."""
+    """Returns, for values that lead to a softmax through sums and selects of masks, how many masks may have been added
+    to one element, and whether the value is a sum of such a mask and a score."""
     known: dict[Value, tuple[int, bool]] = {}
     for node in nodes:
         counts = [(0, False)]
@@ -72,8 +72,8 @@ def levels(nodes: Sequence[Node], masks: dict[int, tuple[int, ...]]) -> dict[Val
 
 
 def hiding(data: Array) -> Array:
-    """The numbers of a mask, those at the end of fp16 or beyond as HIDDEN: the very array where there are none.
-    Infinities stay."""
+    """Returns a mask with all finite numbers near or beyond the limits of fp16 replaced by +-HIDDEN. Returns the same
+    array if there are none. Infinities are kept."""
     if data.dtype.kind != "f" and data.dtype.name != "bfloat16":
         return data
     beyond = np.isfinite(data) & (np.abs(data) >= LARGEST)
@@ -94,12 +94,13 @@ def _places(node: Node) -> tuple[int, ...]:
 
 
 def _moved(node: Node) -> tuple[int, ...]:
-    """The operands whose elements are the result's."""
+    """Returns the positions of the operands whose elements the op moves to its result."""
     return () if node.op in LEAVES else tuple(moved_inputs(OPS[node.op], len(node.inputs)))
 
 
 def _is_scale(value: Value | None) -> bool:
-    """True for one number that leaves a hidden score hidden, such as the root of a width."""
+    """True if the value is one number by which a hidden score may be scaled and stays hidden, such as a root of a
+    width."""
     return (
         value is not None
         and value.node.data is not None
@@ -109,7 +110,7 @@ def _is_scale(value: Value | None) -> bool:
 
 
 def _is_truth(value: Value | None) -> bool:
-    """True if it is provably 0 or 1: integers or truths as floats, products of them, and 1 minus one of these."""
+    """True if the value is provably 0 or 1: integers or booleans cast to float, products of these, or 1 minus these."""
     while value is not None:
         node = value.node
         if node.op == "cast":

@@ -1,4 +1,4 @@
-"""Brings a graph into the form that MIL can say: fp16, and each node an op of MIL with the arguments that MIL has."""
+"""Rewrites a graph so that MIL can express it: in fp16, and with each node as one op of MIL with MIL's arguments."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -33,8 +33,8 @@ _WIDE = (INT64, DTYPES["uint64"])  # dtypes that MIL lacks; doubles become fp16
 def in_mil_ops(graph: Graph) -> Graph:
     """conv(%x, %w, %b)  ->  add(conv(%x, %w), %b reshaped)
 
-    The graph after the passes of "mil", each node in its form in MIL (hexane/mil/forms). Raises Error for ops that
-    cannot be written.
+    Returns a graph, on which the passes of "mil" have run, with each node in its MIL form (hexane/mil/forms). Raises
+    Error for ops that have none.
     """
     small, b = _stored_small(graph), _MilOps()
 
@@ -49,8 +49,8 @@ def in_mil_ops(graph: Graph) -> Graph:
 
 
 def mil_nodes(node: Node) -> list[Node]:
-    """The ops of MIL that a node becomes where it stands alone, operands first. Raises Error where it cannot be
-    written."""
+    """Returns the ops of MIL as which a node is written by itself, in topological order. Raises Error if there is no
+    such form."""
     values = _MilOps(*node.sources).settled(node)
     outside = {v.node for v in node.inputs if v is not None}
     parts: dict[Node, None] = {}
@@ -67,7 +67,7 @@ def mil_nodes(node: Node) -> list[Node]:
 
 
 def written(node: Node) -> MilCall | None:
-    """The node as an op of MIL; None where it has no form as it is."""
+    """Returns the node as an op of MIL, or None if it has no form without being rewritten."""
     write = WRITE.get(node.op)
     view = recorded(node)
     operation = None if write is None else write(view)
@@ -92,8 +92,8 @@ def written(node: Node) -> MilCall | None:
 
 
 def _takes(node: Node) -> bool:
-    """True if the engine's compiler takes a node with a MIL form. It needs biases after convolutions (constraint 13),
-    ignores masks of attention, and has no port of int32 for indices that fit uint16."""
+    """True if the engine's compiler accepts a node that has a MIL form. It needs biases added after convolutions
+    (constraint 13), ignores masks of attention, and has no int32 port for indices that fit uint16."""
     if node.op in ("conv", "conv_transpose"):
         return node.inputs[2] is None
     if node.op == "scaled_dot_product_attention":
@@ -104,7 +104,7 @@ def _takes(node: Node) -> bool:
 
 
 def _takes_norm(node: Node) -> bool:
-    """True if the compiler takes a layer norm of that many elements (constraint 28)."""
+    """True if the compiler accepts a layer norm over that many elements (constraint 28)."""
     x, gamma, beta = node.inputs
     assert x is not None
     count, limits = math.prod(x.shape[a] for a in node.attrs["axes"]), mil_limits()
@@ -114,7 +114,7 @@ def _takes_norm(node: Node) -> bool:
 
 
 class _MilOps(Rewriter):
-    """Applies ops in forms that MIL has, with attributes as the chip's programs have them."""
+    """A Rewriter that applies ops in forms of MIL, with attributes rounded as in the chip's programs."""
 
     __slots__ = ()
 
@@ -129,12 +129,12 @@ class _MilOps(Rewriter):
 
 
 def _is_written(node: Node) -> bool:
-    """True if MIL has the node as it is; a cast from an unneeded wider dtype is removed."""
+    """True if MIL can express the node without a rewrite. A cast from an unneeded wider dtype is rewritten."""
     return not (node.op == "cast" and _unwidened(node.inputs[0])) and written(node) is not None
 
 
 def _stored_small(graph: Graph) -> set[Node]:
-    """Weights of products that stay as they are stored: integers with a scale, or indices of a table."""
+    """Returns the weights of products that stay encoded: integers with a scale, or indices of a table."""
     users, ports = graph.users(), {p.value for p in graph.outputs}
 
     def is_weight(value: Value, user: Node) -> bool:
@@ -151,7 +151,8 @@ def _stored_small(graph: Graph) -> set[Node]:
 
 
 def _as_stored(node: Node) -> Node:
-    """A palette with all of its entries; integers with a scale that fp16 holds, and no zero point that is 0."""
+    """Returns an encoded weight in the form of MIL: a palette with all of its entries, or integers with fp16 scales and
+    without a zero point of 0."""
     if node.op in (*PALETTES, "decode_blocks"):
         return node
     if encoding_of(node.values[0]).kind == "palette":
@@ -173,7 +174,7 @@ def _half(value: float) -> float:
 
 
 def with_weights(graph: Graph) -> Graph:
-    """Params as constants. Raises Error for states, which programs of the engine do not have."""
+    """Returns the graph with params as constants. Raises Error for states, which programs of the engine do not have."""
     for node in graph.nodes:
         if node.op == "state":
             raise Error(
@@ -193,8 +194,8 @@ def as_constants(graph: Graph) -> Graph:
 
 
 def _live_outputs(graph: Graph) -> Graph:
-    """Every output a value that is computed, and of its own: the engine has no other (constraint 14). Inputs that
-    nobody reads go."""
+    """Makes every output a computed value, and a different one for each port, as the engine requires (constraint 14).
+    Removes inputs without readers."""
     taken: set[Value] = set()
     ports: list[Port] = []
     for port in graph.outputs:
@@ -220,7 +221,8 @@ def _computed(graph: Graph, value: Value) -> Value:
 
 
 def _conv(op: str) -> Callable[..., Value]:
-    """A bias is added afterwards (constraint 13); output padding becomes a smaller pad where possible, else zeros."""
+    """Returns the form of a convolution: the bias is added after it (constraint 13), and output padding reduces the pad
+    where possible, else adds zeros."""
 
     def form(b: Builder, x: Value, weight: Value, bias: Value | None, **attrs: Any) -> Value:
         if attrs["layout"] != "nchw":
@@ -250,7 +252,8 @@ def _matmul(b: Builder, x: Value, y: Value, bias: Value | None, **attrs: Any) ->
 
 
 def _pad(b: Builder, x: Value, begin: Any, end: Any, mode: str, value: float) -> Value:
-    """Crops if negative. A border of infinities, which text cannot express, becomes constants next to x."""
+    """Crops where a pad is negative. A border of infinities, which MIL text cannot express, becomes a concatenated
+    constant."""
     if mode == "wrap":
         raise Error("[emit] got a pad that wraps around, need another mode")
     if min((*begin, *end)) >= 0:
@@ -265,7 +268,7 @@ def _pad(b: Builder, x: Value, begin: Any, end: Any, mode: str, value: float) ->
 
 
 def _filled(b: Builder, x: Value, axis: int, count: int, value: float) -> list[Value]:
-    """A constant to concatenate with x along an axis: the value repeated, or nothing."""
+    """Returns a constant of `count` repeated values to concatenate with x along an axis, as a list; empty for 0."""
     shape = [count if i == axis else d for i, d in enumerate(x.shape)]
     return [b.const(np.full(shape, value, x.dtype.numpy))] if count else []
 
@@ -278,13 +281,12 @@ def _broadcast(b: Builder, x: Value, shape: Any) -> Value:
 
 
 def _scaled(form: Callable[..., Value]) -> Callable[..., Value]:
-    """A norm whose rows are scaled before they are squared, with an epsilon that fp16 has."""
+    """Returns the form of a norm whose rows are scaled before they are squared, with an epsilon rounded to fp16."""
     return lambda b, *inputs, epsilon, **attrs: form(b, *inputs, epsilon=_half(epsilon), **attrs)
 
 
 def _layer_norm(b: Builder, x: Value, gamma: Value | None, beta: Value | None, axes: Any, epsilon: float) -> Value:
-    """Gamma and beta are applied afterwards. If that is not enough, the norm is computed in parts, scaled before
-    squaring."""
+    """Applies gamma and beta after the norm. A norm without both is computed by its formula, scaled before squaring."""
     if gamma is not None or beta is not None:
         y = b.layer_norm(x, axes=axes, epsilon=epsilon)
         y = y if gamma is None else b.mul(y, gamma)
@@ -293,7 +295,7 @@ def _layer_norm(b: Builder, x: Value, gamma: Value | None, beta: Value | None, a
 
 
 def _resize(op: str) -> Callable[..., Value]:
-    """With the coordinates that MIL has, where they are the same."""
+    """Returns the form of a resize with coordinates that MIL has a name for, if they read the same positions."""
 
     def form(b: Builder, x: Value, **attrs: Any) -> Value:
         own = in_mil_lines(apply(OPS[op], [x], attrs)[0].node)
@@ -305,7 +307,7 @@ def _resize(op: str) -> Callable[..., Value]:
 
 
 def _quantised(op: str) -> Callable[..., Value]:
-    """With a scale that fp16 holds."""
+    """Returns the form of a quantised op with its scale rounded to fp16."""
 
     def form(b: Builder, x: Value, scale: Value, zero: Value | None, **attrs: Any) -> Value:
         if scale.node.data is None or not np.isfinite(half(scale.node.data)).all():
@@ -319,7 +321,7 @@ def _quantised(op: str) -> Callable[..., Value]:
 
 
 def _by_index(op: str) -> Callable[..., Value]:
-    """With constant indices in int32: MIL knows no int64."""
+    """Returns the form of a gather with constant indices cast to int32, because MIL has no int64."""
 
     def form(b: Builder, x: Value, indices: Value, **attrs: Any) -> Value:
         data = indices.node.data
@@ -331,7 +333,8 @@ def _by_index(op: str) -> Callable[..., Value]:
 
 
 def _finds(op: str) -> Callable[..., Any]:
-    """Indices in uint16, which a port can hold, if they fit, else in int32; then a cast, which readers look through."""
+    """Returns the form of an op that returns indices: in uint16 if they fit, which a port supports, else in int32. A
+    cast to the op's own dtype follows, which readers look through."""
 
     def form(b: Builder, x: Value, dtype: DType, **attrs: Any) -> tuple[Value, ...]:
         node = apply(OPS[op], [x], {**attrs, "dtype": dtype}, b.sources)[0].node
@@ -345,14 +348,15 @@ def _finds(op: str) -> Callable[..., Any]:
 
 
 def _sorted(b: Builder, x: Value, dtype: DType, **attrs: Any) -> Value:
-    """Indices in int32, the only dtype in MIL, then a cast, which readers look through."""
+    """Sorts with indices in int32, the only dtype in MIL. A cast to the op's own dtype follows, which readers look
+    through."""
     if dtype is INT32:
         raise Error(f"[emit] argsort: got {x.type}, need an op that MIL takes, or the host")
     return apply(OPS["cast"], [b.argsort(x, **attrs, dtype=INT32)], {"dtype": dtype}, b.sources)[0]
 
 
 def _unwidened(x: Value | None) -> Value | None:
-    """The integers of fewer bits that x is; None for other values."""
+    """Returns the integers from which a cast to more bits made x, or None for other values."""
     narrow = x.node.inputs[0] if x is not None and x.node.op == "cast" else None
     if x is None or narrow is None or not {narrow.dtype.kind, x.dtype.kind} <= {"int", "uint"}:
         return None
@@ -366,14 +370,14 @@ def _narrowed(b: Builder, node: Node) -> Value | None:
 
 
 def _cast(b: Builder, x: Value, dtype: DType) -> Value:
-    """A cast to int64, which MIL lacks, stays where its readers look through it."""
+    """Keeps a cast of integers to int64, which MIL lacks: the readers of the cast look through it."""
     if dtype is INT64 and x.dtype.kind in ("int", "uint"):
         return apply(OPS["cast"], [x], {"dtype": dtype}, b.sources)[0]
     raise Error(f"[emit] cast: got {x.type} to {dtype}, need dtypes that MIL has, or the host")
 
 
 def _depth_to_space(b: Builder, x: Value, block_size: int, mode: str) -> Value:
-    """MIL's own op is the DCR mode. Graphs with it come here only in dtypes that MIL lacks."""
+    """Rewrites the CRD mode as pixel_shuffle. MIL has the DCR mode itself, except in some dtypes."""
     if mode != "CRD":
         raise Error(f"[emit] depth_to_space: got {x.type}, need dtypes that MIL has, or the host")
     return b.pixel_shuffle(x, upscale_factor=block_size)

@@ -1,5 +1,5 @@
-"""Gives a chip's ops the numbers that its programs can say: MIL has attributes and scales in the dtype of x, which is
-fp16."""
+"""Rounds attributes and scales to the numbers that a chip's programs can hold: MIL stores them in the dtype of x, which
+is fp16."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,16 +15,15 @@ from hexane.ops.encodings import encoding_of, is_encoded
 from hexane.targets import Chip, Target
 from hexane.targets.legality import route_of
 
-# Ops of whose attributes MIL says nothing.
+# Ops whose float attributes MIL does not have.
 _UNSAID = ("scaled_dot_product_attention", "resize_bilinear", "resize_nearest_neighbor")
 
 
 def round_attributes(graph: Graph, target: Target) -> Graph:
     """leaky_relu(%x) {alpha=0.01}  ->  leaky_relu(%x) {alpha=0.01000213623046875}
 
-    Attributes of ops in fp16 that MIL has, and constant scales with which numbers become integers or integers numbers.
-    Scales of weights of products too, if programs reach the chip in MIL and rounding to fp16 loses none of their
-    digits.
+    Rounds float attributes of ops that are fp16 and in MIL, and constant scales of quantize and dequantize. Scales of
+    encoded weights of products are rounded only if programs reach the chip as MIL and no digit is lost.
     """
     weights = set[Node]() if isinstance(target, Chip) and route_of(target) != "mil" else weights_of_products(graph)
 
@@ -39,7 +38,7 @@ def round_attributes(graph: Graph, target: Target) -> Graph:
 
 
 def rounded(node: Node) -> Mapping[str, Any]:
-    """The node's attributes in the dtype of x."""
+    """Returns the node's attributes with floats rounded to fp16, if its result is fp16."""
     declared = OPS[node.op].attrs or {}
     floats = [name for name, spec in declared.items() if spec.kind == "float"]
     if not floats or node.types[0].dtype is not FP16 or node.op not in WRITE or node.op in _UNSAID:

@@ -1,4 +1,4 @@
-"""Ops that put rows into a tensor, one after the other along an axis: a write to a state, or a scatter."""
+"""Ops that replace rows of a tensor along an axis: a write to a state, or a scatter."""
 
 from typing import NamedTuple
 
@@ -12,10 +12,10 @@ SCATTERS = ("scatter_nd", "scatter_along_axis")
 
 
 class RowUpdate(NamedTuple):
-    """`whole` with the rows of an update along an axis. The update has the axes of the whole.
+    """`whole` with some rows along an axis replaced by those of `update`, which has the same axes.
 
-    places: the index of each row, from 0 on (count,). distinct: no two are equal. Else the last row with an index
-    counts.
+    places: the nonnegative index of each row (count,). distinct: no two indices are equal; otherwise the last row with
+    an index wins.
     """
 
     whole: Value
@@ -31,7 +31,8 @@ class RowUpdate(NamedTuple):
 
 
 def row_update(node: Node) -> RowUpdate | None:
-    """The row update of a node, if its position is known at run time only; None for other nodes, and for all rows."""
+    """Returns the row update of a node if its position is known only at run time and it does not replace all rows, else
+    None."""
     if node.op == "write_state":
         result = _written(node)
     elif node.op in SCATTERS and node.attrs["mode"] == "update":
@@ -72,14 +73,14 @@ def _scattered(node: Node) -> RowUpdate | None:
             return None
         if (*[1] * (rank - indices.type.rank), *indices.shape)[axis] != count:
             return None
-    # Below 0 they count from the end. The gather refuses an index out of range.
+    # Negative indices count from the end. The gather raises the error for an index out of range.
     line = b.reshape(indices, shape=(indices.type.size,))
     places = b.gather(b.const(np.arange(whole.shape[axis], dtype=indices.dtype.numpy)), line, axis=0)
     return RowUpdate(whole, rows, places, axis, indices.type.size == 1 or _consecutive(indices))
 
 
 def _consecutive(indices: Value) -> bool:
-    """True if each index is one more than the index before it: an integer plus constant steps."""
+    """True if each index is provably one more than the index before it: an integer plus constant steps."""
     value, count = indices, indices.type.size
     while value.node.op in VIEWS and value.node.inputs[0] is not None:
         value = value.node.inputs[0]

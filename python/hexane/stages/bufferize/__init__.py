@@ -1,1 +1,1 @@
-"""From a lowered graph to steps whose tensors have places: order, memory shared by values, views, offsets."""
+"""From a lowered graph to steps with placed tensors: execution order, shared memory, views, offsets."""

@@ -1,5 +1,5 @@
-"""Finds the values that share memory before anything is placed: outputs with their ports, operands of a concatenation
-with its result. And when each value's memory is read for the last time, through views and concatenations as well."""
+"""Finds values that share memory before anything is placed: outputs with their ports, and operands of a concatenation
+with its result. Also finds the last read of each value's memory, including reads through views and concatenations."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,9 +17,9 @@ from hexane.targets import Kernels, Target
 
 @dataclass(frozen=True, slots=True)
 class Aliases:
-    """home: the place in one of `buffers` where a value has to be computed. ports: the views of the outputs that need
-    no copy, by name. last_use: position of the last node that may read a value's memory; beyond the last node for
-    outputs."""
+    """home: for each value that must be computed at a fixed place, that view into `buffers`. ports: by name, the views
+    of outputs that need no copy. last_use: the position of the last node that may read a value's memory, or the number
+    of nodes for outputs."""
 
     buffers: list[Buffer]
     home: dict[Value, View]
@@ -28,7 +28,7 @@ class Aliases:
 
 
 def find_aliases(graph: Graph, order: Sequence[Node]) -> Aliases:
-    """An output is computed in its port."""
+    """Returns the aliases of the graph's outputs, which are computed in their ports."""
     aliases = Aliases([], {}, {}, _last_uses(graph, order))
     _claim_ports(graph, aliases)
     return aliases
@@ -42,8 +42,8 @@ def claim_concatenations(
     users: Mapping[Value, Sequence[Node]],
     apart: bool = False,
 ) -> None:
-    """An operand of a concatenation is computed inside its result, where producer and readers can live with that.
-    apart: none is."""
+    """Computes an operand of a concatenation inside the result, if its producer and all its readers support the
+    strides. apart: disables this."""
     roots = set(graph.roots)
     for node in reversed(order):
         if node.op != "concat":
@@ -70,7 +70,7 @@ def claim_concatenations(
 
 
 def pieces(node: Node, whole: View) -> list[tuple[Value, View]]:
-    """Each operand of a concatenation and the part of the result it becomes."""
+    """Returns each operand of a concatenation with the part of the result that it becomes."""
     axis, at, result = int(node.attrs["axis"]), 0, []
     for value in node.inputs:
         assert value is not None
@@ -82,9 +82,9 @@ def pieces(node: Node, whole: View) -> list[tuple[Value, View]]:
 
 
 def window(node: Node, source: View) -> View | None:
-    """The node's result as a view of its input's memory, or None where strides cannot say it.
+    """Returns the node's result as a view of its input's memory, or None if strides cannot express it.
 
-    NumPy is asked: the record's ref is applied to an array that only pretends to have memory.
+    The strides come from NumPy: the record's ref runs on an array without real memory.
     """
     kind = node.types[0]
     if kind.size == 0:
@@ -100,12 +100,12 @@ def window(node: Node, source: View) -> View | None:
 
 
 def reads(kernels: Kernels, user: Node, view: View) -> bool:
-    """True if the kernel of the user reads these strides."""
+    """True if the user reads these strides: its kernel supports them, or it needs none."""
     return user.op == "concat" or OPS[user.op].view or accepts(kernels, user, view)
 
 
 def accepts(kernels: Kernels, node: Node, view: View) -> bool:
-    """True if the node's kernel takes operands with the view's strides."""
+    """True if the node's kernel supports operands with the view's strides."""
     accepted = kernels.accepts(OPS[node.op].kernel)
     if accepted == "strided" or view.dense:
         return True
@@ -113,12 +113,12 @@ def accepts(kernels: Kernels, node: Node, view: View) -> bool:
 
 
 def is_computed(value: Value) -> bool:
-    """True if a step writes the value to a place that can be chosen."""
+    """True if a step writes the value and its place can be chosen."""
     return value.node.op not in (*LEAVES, "write_state") and not OPS[value.node.op].view
 
 
 def _claim_ports(graph: Graph, aliases: Aliases) -> None:
-    """An output is computed in its port, through reshapes if need be; one port for each value."""
+    """Assigns each computed output to its port, looking through reshapes. A value gets one port only."""
     for port in graph.outputs:
         value = port.value
         while value.node.op == "reshape":
@@ -145,7 +145,7 @@ def _last_uses(graph: Graph, order: Sequence[Node]) -> dict[Value, int]:
 
 
 def canonical(strides: Sequence[int], kind: TensorType) -> tuple[int, ...]:
-    """The strides in one form. The stride of an axis of extent 1 has no meaning: it becomes the dense one."""
+    """Returns the strides in normal form: an axis of extent 1, whose stride has no meaning, gets the dense stride."""
     result = list(strides)
     for i in reversed(range(kind.rank)):
         if kind.shape[i] == 1:

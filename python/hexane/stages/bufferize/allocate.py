@@ -1,4 +1,4 @@
-"""Solves the offset of every buffer within its space."""
+"""Assigns each buffer an offset within its memory."""
 
 from dataclasses import replace
 from itertools import accumulate
@@ -13,11 +13,11 @@ from hexane.targets import Space
 
 
 def allocate(program: Program) -> Program:
-    """The program with offsets, each memory by itself: arenas by strip packing over live ranges, the others one buffer
-    after another.
+    """Returns the program with offsets. Each memory is solved separately: arenas by strip packing over live ranges,
+    other memories with one buffer after another.
 
-    A buffer is live from its first write to its last read. The solution is checked by code that the solver does not
-    share. Raises Error for a memory whose limit is too small.
+    A buffer is live from its first write to its last read. Code that is independent of the solver checks the solution.
+    Raises Error if a memory's limit is too small.
     """
     live = live_ranges(program)
     offsets = [0] * len(program.buffers)
@@ -40,7 +40,7 @@ def allocate(program: Program) -> Program:
 
 
 def live_bytes(program: Program) -> list[int]:
-    """Bytes of the arenas that are live at each step."""
+    """Returns the live bytes of all arenas at each step."""
     change = [0] * (len(program.steps) + 1)
     for i, (first, last) in live_ranges(program).items():
         buffer = program.buffers[i]
@@ -51,8 +51,8 @@ def live_bytes(program: Program) -> list[int]:
 
 
 def live_ranges(program: Program) -> dict[int, tuple[int, int]]:
-    """The first and the last step that touch each buffer. A buffer touched in a loop lives through the whole loop,
-    except for `spans`; unpacked weights live through the steps of their block."""
+    """Returns the first and the last step that touch each buffer. A buffer touched in a loop is live through the whole
+    loop, unless `spans` has its range. Unpacked weights are live through the steps of their block."""
     around: dict[int, Loop] = {}
     for outer in program.loops:
         for i in range(len(outer.moves)):
@@ -77,7 +77,7 @@ def _pack(
     upper = np.array([live[i][1] + 1 for i in buffers], np.int64)
     sizes = np.array([rounded_up(program.buffers[i].bytes, space.alignment) for i in buffers], np.int64)
     solved, height, _ = _core.alloc_solve(lower, upper, sizes, space.alignment)
-    if space.limit and height > space.limit:  # a limit is worth more work than a low packing
+    if space.limit and height > space.limit:  # searches longer only if a limit is exceeded
         try:
             solved, height, _ = _core.alloc_solve(lower, upper, sizes, space.alignment, space.limit)
         except Error as error:
@@ -90,7 +90,7 @@ def _pack(
 
 
 def _append(program: Program, space: Space, buffers: list[int], offsets: list[int]) -> Extent:
-    """Packed weights come last, with the weights of a block together."""
+    """Appends packed weights last, with the weights of each block adjacent."""
     packed = dict.fromkeys(i for block in program.blocks for i in block.buffers)
     total = 0
     for i in (*(i for i in buffers if i not in packed), *(i for i in packed if i in buffers)):
@@ -100,5 +100,5 @@ def _append(program: Program, space: Space, buffers: list[int], offsets: list[in
 
 
 def rounded_up(size: int, alignment: int) -> int:
-    """The next multiple of an alignment."""
+    """Returns the smallest multiple of the alignment that is at least `size`."""
     return -(-size // alignment) * alignment

@@ -1,5 +1,5 @@
-"""The order in which gradients are computed: a training step has one for every param, which is live until the update of
-the param has run."""
+"""Orders the computation of gradients. A training step has one gradient per param, which is live until the param's
+update has run."""
 
 from collections.abc import Iterator
 
@@ -9,12 +9,12 @@ from hexane.ops.records.program import PROGRAM
 
 
 def by_gradients(graph: Graph) -> Iterator[tuple[Value, ...]]:
-    """The roots, possibly preceded by values to compute first, in orders that may keep less live than the order of the
-    roots.
+    """Yields orders of the roots, some with values to compute before the roots, that may keep fewer bytes live than the
+    order of the graph.
 
-    A gradient that is far from the inputs of the graph is computed late, when the backward pass is near the beginning
-    of the network. So updates run by this distance, each right after its gradient. If updates need all gradients (their
-    norm), all gradients come first, each as soon as the backward pass comes to it.
+    The backward pass ends at the beginning of the network, so a gradient far from the graph's inputs is computed late.
+    Updates are ordered by this distance, each right after its gradient. If updates need all gradients, such as for
+    their norm, another order computes all gradients first, as the backward pass reaches them.
     """
     levels = _levels(graph)
     by_level: list[tuple[int, Value, list[Value]]] = []
@@ -29,15 +29,15 @@ def by_gradients(graph: Graph) -> Iterator[tuple[Value, ...]]:
 
 
 def late_programs(graph: Graph) -> list[Value]:
-    """The results of programs whose readers come last, such as sums of gradients over several processes: in the order
-    in which a backward pass comes to their operands."""
+    """Returns the results of programs whose readers run last, such as sums of gradients over several processes. The
+    order is that in which a backward pass computes their operands."""
     late = [node for node in graph.nodes if node.op == PROGRAM and node.attrs["late"]]
     levels = _levels(graph) if late else {}
     return [node.values[0] for node in sorted(late, key=lambda node: levels[id(node)])]
 
 
 def in_states(graph: Graph) -> Iterator[Value]:
-    """The values that replace a whole state and are read by nobody else."""
+    """Yields the values that replace a whole state and have no other reader."""
     if "write_state" not in graph.ops:
         return
     counts = graph.use_counts()
@@ -55,7 +55,7 @@ def in_states(graph: Graph) -> Iterator[Value]:
 
 
 def _gradients(write: Node) -> list[Value]:
-    """The operands of the update that have the type of the state and are computed; the update, where there are none."""
+    """Returns the update's computed operands of the state's type, or the update itself if there are none."""
     update = write.inputs[1]
     assert update is not None
     same = [v for v in update.node.inputs if v is not None and v.node.op not in LEAVES and v.type == write.types[0]]
@@ -63,7 +63,7 @@ def _gradients(write: Node) -> list[Value]:
 
 
 def _levels(graph: Graph) -> dict[int, int]:
-    """By id of each node that is no leaf: how many nodes the longest way to it has."""
+    """Returns, for the id of each node that is no leaf, the length of the longest path to it."""
     levels: dict[int, int] = {}
     for node in graph.nodes:
         if node.op not in LEAVES:

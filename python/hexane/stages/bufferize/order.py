@@ -1,4 +1,4 @@
-"""Puts the nodes of a graph in the order they run."""
+"""Orders the nodes of a graph for execution."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -13,15 +13,15 @@ from hexane.stages.bufferize.gradients import by_gradients, in_states, late_prog
 
 
 def schedule(graph: Graph, kind: str = "", first: Sequence[Value] = ()) -> list[Node]:
-    """The nodes, operands first, where every reader of a state precedes the write that overwrites it. The operands of
-    `first` come first, in this order.
+    """Returns the nodes in topological order, with every reader of a state before the write that overwrites it. Values
+    in `first` are computed first, in this order.
 
-    kind "": the depth-first order with the smallest live values among a few. They visit operands first to last, or last
-    to first (unless states are overwritten), or compute results, or gradients and updates, in the order in which a
-    backward pass comes to them. The kind "optimal" searches the order with the smallest live values, with bounded work.
-    It starts from `first` but does not keep it. Programs that are late run as soon as their operands are there, and all
-    that needs none of their results before what does. Raises Error where a state is overwritten twice, or read after it
-    is overwritten (save_states sees to that).
+    kind "": the depth-first order with the fewest live bytes among a few. These visit operands first to last, or last
+    to first (unless states are overwritten), or visit gradients and updates as a backward pass computes them. kind
+    "optimal": a bounded search for the order with the fewest live bytes, which starts from the order above but may
+    ignore `first`. Late programs run as soon as their operands are computed, followed by all nodes that do not need
+    their results. Raises Error if a state is overwritten twice, or read after it is overwritten (save_states prevents
+    this).
     """
     candidates = orders(graph, first)
     order = candidates[0] if len(candidates) == 1 else min(candidates, key=live_bytes(graph))
@@ -29,7 +29,7 @@ def schedule(graph: Graph, kind: str = "", first: Sequence[Value] = ()) -> list[
 
 
 def orders(graph: Graph, first: Sequence[Value] = ()) -> list[list[Node]]:
-    """The candidate orders of `schedule`."""
+    """Returns the candidate orders of `schedule`."""
     after = overwrites(graph).readers
     if late := late_programs(graph):
         return [list(_ordered((*graph.inputs, *first, *late, *graph.roots), after))]
@@ -50,8 +50,8 @@ def _optimal(graph: Graph, order: Sequence[Node], after: dict[int, list[Node]]) 
 
 
 def scheduling(graph: Graph, nodes: Sequence[Node], after: dict[int, list[Node]]) -> _core.Scheduling:
-    """The nodes, which are no leaves, as layers in this order. A tensor is the memory of a value and of the views of
-    it."""
+    """Returns the scheduling problem of these nodes, in this order; none is a leaf. A tensor is the memory of a value
+    and of all views of it."""
     index = {id(node): i for i, node in enumerate(nodes)}
     root: dict[Value, Value] = {}
     readers: dict[Value, set[int]] = {}
@@ -65,7 +65,7 @@ def scheduling(graph: Graph, nodes: Sequence[Node], after: dict[int, list[Node]]
                 assert node.inputs[0] is not None
                 if node.inputs[0] in root:
                     root[value] = root[node.inputs[0]]
-            elif node.op != "write_state":  # whose result lies in the state
+            elif node.op != "write_state":  # the result of write_state is the state's own memory
                 root[value] = value
                 readers[value] = set()
     kept = {root[value] for value in graph.roots if value in root}
@@ -81,7 +81,8 @@ def scheduling(graph: Graph, nodes: Sequence[Node], after: dict[int, list[Node]]
 
 
 def _orders(nodes: Sequence[Node], index: dict[int, int], root: dict[Value, Value]) -> Iterator[tuple[int, int]]:
-    """(before, after) where the reader of a view, or of a state, reads no tensor of the node that it waits for."""
+    """Yields (before, after) for nodes that wait for another node without reading a tensor that it computes, such as
+    readers of a view or of a state."""
     for i, node in enumerate(nodes):
         for operand in node.inputs:
             if operand is None or id(operand.node) not in index:
@@ -91,16 +92,16 @@ def _orders(nodes: Sequence[Node], index: dict[int, int], root: dict[Value, Valu
 
 
 def peak_bytes(graph: Graph, order: Sequence[Node]) -> int:
-    """The largest sum of bytes of simultaneously live values; a view counts with its source. A value that replaces a
-    whole state takes none: it is computed there."""
+    """Returns the largest sum of bytes of simultaneously live values. A view counts as its source. A value that
+    replaces a whole state counts as 0, because it is computed in the state."""
     return live_bytes(graph)(order)
 
 
 def live_bytes(graph: Graph) -> Callable[[Sequence[Node]], int]:
-    """`peak_bytes` of a graph, for several orders of its nodes."""
-    memory: dict[Value, int] = {}  # the number of the memory of a value or view; leaves and states have none
+    """Returns a function that computes `peak_bytes` for an order of the graph's nodes."""
+    memory: dict[Value, int] = {}  # value or view -> the number of its memory; leaves and states have none
     sizes: list[int] = []
-    rows: dict[int, tuple[list[int], list[int]]] = {}  # by node: the memories that it reads, and those it makes
+    rows: dict[int, tuple[list[int], list[int]]] = {}  # node id -> memories read, memories written
     elsewhere = {*in_states(graph)}
     for node in graph.nodes:
         if node.op in LEAVES:
@@ -120,7 +121,7 @@ def live_bytes(graph: Graph) -> Callable[[Sequence[Node]], int]:
     kept = {memory[v] for v in graph.roots if v in memory}
 
     def peak(order: Sequence[Node]) -> int:
-        """From the last node to the first."""
+        """Returns the peak, computed from the last node to the first."""
         seen = set(kept)
         live = most = sum([sizes[i] for i in seen])
         for node in reversed(order):
@@ -138,7 +139,7 @@ def live_bytes(graph: Graph) -> Callable[[Sequence[Node]], int]:
 
 
 def _ordered(roots: Sequence[Value], after: dict[int, list[Node]]) -> Iterator[Node]:
-    """`topological` with the extra edges of `after`."""
+    """Like `topological`, with the additional edges of `after`."""
     done: dict[int, bool] = {}
 
     def operands(node: Node) -> Iterator[Node]:

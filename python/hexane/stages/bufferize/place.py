@@ -1,5 +1,5 @@
-"""Gives every value a place. Views are free if strides can express them, elementwise results overwrite an operand after
-its last read, and other values have memory of their own or the place of an alias."""
+"""Assigns every value a place. Views are free if strides can express them. An elementwise result overwrites an operand
+after its last read. Other values get the place of an alias, or memory of their own."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -27,9 +27,9 @@ def place(
     apart: bool = False,
     runtime: str = "host",
 ) -> Program:
-    """Graph -> Program without offsets: steps in order, each operand a view into a buffer. order, first: as in
-    `schedule`. apart: operands of concatenations are computed elsewhere and copied, so that the result need not exist
-    before it is read. runtime: the runtime of the steps (hx.Memory)."""
+    """Returns the graph as a program without offsets: steps in order, and each operand as a view into a buffer. order,
+    first: as in `schedule`. apart: operands of concatenations are computed in their own memory and copied, so that the
+    result need not be live before it is read. runtime: the runtime of the steps (hx.Memory)."""
     placer = _Placer(graph, target, order, first, apart)
     placer.run()
     buffers = equal_sizes(placer.buffers, placer.operands.values(), placer.swaps)
@@ -48,8 +48,8 @@ def place(
 
 
 class _Placer:
-    """Fills `views`, `buffers` and `copies` (by the id of the node after whose step they run), in the order of the
-    nodes."""
+    """Fills `views`, `buffers` and `copies` in the order of the nodes. `copies` has, by the id of a node, the copies
+    that run after its step."""
 
     def __init__(self, graph: Graph, target: Target, order: str, first: Sequence[Value], apart: bool) -> None:
         self.graph, self.target = graph, target
@@ -58,7 +58,7 @@ class _Placer:
         self.index = {id(node): i for i, node in enumerate(self.order)}
         aliases = find_aliases(graph, self.order)
         claim_surfaces(graph, self.order, aliases, target, self.users)
-        self.whole = {  # by buffer: the whole view of a surface; other views are parts
+        self.whole = {  # surface buffer -> the view of all of it
             view.buffer: view for view in aliases.home.values() if aliases.buffers[view.buffer].surface
         }
         claim_concatenations(graph, self.order, aliases, target, self.users, apart)
@@ -67,8 +67,8 @@ class _Placer:
         )  # fmt: skip
         self.views: dict[Value, View] = {}
         self.copies: dict[int, list[Copy]] = defaultdict(list)
-        self.busy_until: dict[int, int] = {}  # by buffer: the position of the last step that reads its contents
-        self.operands: dict[int, Operands] = {}  # of programs, by the id of the node
+        self.busy_until: dict[int, int] = {}  # buffer -> the position of the last step that reads it
+        self.operands: dict[int, Operands] = {}  # id of a program's node -> its operands
         self.in_surface: dict[tuple[Value, tuple[int, ...]], View] = {}
         self.overwritten = overwrites(graph).readers
         self.swaps: list[tuple[int, int]] = []  # the buffers of a state and of its value after the call
@@ -76,7 +76,7 @@ class _Placer:
         self.decisions: list[Decision] = []
 
     def surfaces(self) -> list[Space]:
-        """The memories of buffers that are surfaces."""
+        """Returns the memories of buffers that are surfaces."""
         alignment = self.target.alignment
         return [Space(b.space, b.kind, alignment) for b in self.buffers if b.surface and b.kind != "port"]
 
@@ -141,13 +141,13 @@ class _Placer:
         self.views[node.values[0]] = self.whole[view.buffer] = view
 
     def _place_write(self, node: Node) -> None:
-        """In the state, unless the update was computed there. If a program computes the whole update in a surface like
-        the state's, the write stays there and the two surfaces are swapped after the call."""
+        """Writes the update into the state, unless it was computed there. If a program computes the whole update in a
+        surface like the state's, the update stays there and the two surfaces are swapped after the call."""
         state, update, _ = node.inputs
         assert state is not None
         assert update is not None
         old, new = self.views[state], self.home.get(update)
-        if self.views[update] == old:  # computed there
+        if self.views[update] == old:  # the update was computed in the state
             self.views[node.values[0]] = old
             self.done.add(id(node))
             return
@@ -161,15 +161,15 @@ class _Placer:
         self.done.add(id(node))
 
     def _is_next_of(self, new: View, old: View) -> bool:
-        """True if a program writes the new buffer, and the old one is a state without another write."""
+        """True if a program writes the new buffer and the old buffer is a state with no other write."""
         after, state = self.buffers[new.buffer], self.buffers[old.buffer]
         free = old.buffer not in [first for first, _ in self.swaps] and new.buffer not in [b for _, b in self.swaps]
         kinds = (after.kind, state.kind) == ("arena", "state") and after.surface and state.surface
         return free and kinds and after.bytes == state.bytes and self.whole.get(new.buffer) == new
 
     def _place_program(self, node: Node) -> None:
-        """Operands are in their surfaces, or copied there right before; so are results, and copied for who reads no
-        such rows."""
+        """Places operands in their surfaces, or copies them there right before the program runs. Places results in
+        surfaces too, and copies them if a reader does not support the surface's rows."""
         takes, _ = layouts(node)
         pairs = zip(node.inputs, takes, strict=True)
         given = [self._in_surface(v, layout, node) for v, layout in pairs if v is not None]
@@ -199,7 +199,7 @@ class _Placer:
         assert node.inputs[0] is not None
         source = self.views[node.inputs[0]]
         seen = window(node, source)
-        if seen is None:  # a reshape that strides cannot say
+        if seen is None:  # strides cannot express this reshape
             source = self._copied(node.inputs[0], source, "reshape needs elements without gaps", node)
             seen = window(node, source)
             assert seen is not None
@@ -211,8 +211,8 @@ class _Placer:
         self.views[value] = seen
 
     def _in_state(self, node: Node, index: int) -> View | None:
-        """The state that a result replaces as a whole, if all other readers of the old contents have run. The node
-        itself may read each element right before it writes it."""
+        """Returns the state that a result replaces as a whole, if all other readers of the old contents have run. The
+        node itself may read an element right before it overwrites it. Returns None otherwise."""
         value = node.values[index]
         writes = [u for u in self.users.get(value, ()) if u.op == "write_state" and u.inputs[1] == value]
         if len(writes) != 1:
@@ -228,7 +228,7 @@ class _Placer:
         if buffer.kind != "state" or buffer.surface or not view.dense:
             return None
         if len(self.users[value]) > 1 and any(u.op == "write_state" for u in again):
-            return None  # others read it after the next update
+            return None  # another reader may run after the next update
         readers = [n for n in self.overwritten.get(id(write), ()) if n is not node]
         if any(self.index[id(n)] > self.index[id(node)] for n in readers):
             return None
@@ -240,8 +240,8 @@ class _Placer:
         return view if reads == named else None
 
     def _in_place(self, node: Node) -> View | None:
-        """The operand that an elementwise result overwrites: one of its size, alone in its buffer, read by nobody
-        later."""
+        """Returns the operand that an elementwise result overwrites, or None. The operand must have the size of the
+        result, a buffer of its own, and no later reader."""
         if not OPS[node.op].elementwise:
             return None
         kind = node.types[0]

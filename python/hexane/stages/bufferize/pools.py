@@ -1,4 +1,4 @@
-"""Divides an arena among memories of given sizes, the first of them first."""
+"""Divides an arena among memories of given sizes, filling the first memory first."""
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
@@ -12,12 +12,12 @@ from hexane.stages.bufferize.allocate import allocate, live_ranges, rounded_up
 from hexane.stages.stream.traffic import Traffic, traffic
 from hexane.targets import Space
 
-MOST_STATES = 256  # kept of what may lie in fast memory at a step; of so many the result is the best there is
+MOST_STATES = 256  # states that the search keeps per step; with no more states than this the result is optimal
 
 
 class _Held(NamedTuple):
-    """A buffer from the first to the last step in which it is live. moved: bytes that a call reads from it and writes
-    there."""
+    """A buffer, with the first and the last step in which it is live. moved: the bytes that a call reads from it and
+    writes to it."""
 
     buffer: int
     first: int
@@ -27,18 +27,18 @@ class _Held(NamedTuple):
 
 
 def into_pools(program: Program, sizes: Sequence[int], slow: bool = False) -> Program | None:
-    """The program with its arena in memories of at most so many bytes, named arena, arena.1 and so on; None where they
-    are too small.
+    """Returns the program with its arena divided among memories of at most these sizes, named arena, arena.1 and so on.
+    Returns None if they are too small.
 
     Each buffer, the largest first, goes to the first memory with room for it during its live range. slow: the last
-    memory is slow; buffers are then assigned so that a call moves as few bytes as possible from and to it. Offsets are
-    solved in each by itself.
+    memory is slow, so buffers are assigned such that a call moves as few bytes as possible from and to it. Offsets are
+    solved for each memory separately.
     """
     if slow:
         moved = traffic(program)
         held = _held(program, moved)
         room = sum(sizes[:-1])
-        for most in (room, room * 15 // 16, room * 7 // 8):  # a packing may exceed the live bound
+        for most in (room, room * 15 // 16, room * 7 // 8):  # a packing may need more than the live bytes
             fast = _fast(held, most)
             behind = {one.buffer for one in held} - fast
             if (result := _divided(program, sizes, moved, behind)) is not None:
@@ -49,7 +49,7 @@ def into_pools(program: Program, sizes: Sequence[int], slow: bool = False) -> Pr
 
 
 def slow_bytes(program: Program, pools: int) -> Traffic:
-    """The bytes that a call of a program with this many memories reads from the last one, and writes to it."""
+    """Returns the bytes that a call reads from, and writes to, the last of `pools` memories."""
     name = _names(program.space("arena"), pools)[-1]
     mine = [t for i, t in traffic(program).items() if program.buffers[i].space == name]
     return Traffic(sum(t.read for t in mine), sum(t.written for t in mine))
@@ -69,10 +69,10 @@ def _held(program: Program, moved: Mapping[int, Traffic]) -> list[_Held]:
 
 
 def _fast(held: Sequence[_Held], most: int) -> set[int]:
-    """The buffers with the most traffic; at most `most` bytes of them are live at a time.
+    """Returns the buffers with the most traffic of which at most `most` bytes are live at a time.
 
-    Goes through the buffers as they become live. A state maps each last step to the live bytes in fast memory; of equal
-    states the one with the most bytes moved is kept.
+    Visits the buffers in the order in which they become live. A state of the search maps each last step to the live
+    bytes in fast memory. Of two equal states the one with more bytes moved is kept.
     """
     states: dict[tuple[tuple[int, int], ...], tuple[int, tuple[int, ...]]] = {(): (0, ())}
     for one in sorted(held, key=lambda one: (one.first, -one.moved / max(1, one.bytes), one.buffer)):
@@ -93,7 +93,7 @@ def _fast(held: Sequence[_Held], most: int) -> set[int]:
 def _divided(
     program: Program, sizes: Sequence[int], moved: Mapping[int, Traffic], behind: Set[int] = frozenset()
 ) -> Program | None:
-    """behind: the buffers that go to the last memory."""
+    """Returns the program divided among the memories, or None. behind: the buffers that go to the last memory."""
     arena = program.space("arena")
     names = _names(arena, len(sizes))
     live = live_ranges(program)

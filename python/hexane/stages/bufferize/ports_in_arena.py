@@ -2,8 +2,8 @@
 
     y = conv(quantize(x))    ->    load: q = quantize(x)    body: r = conv(q)    store: y = dequantize(r)
 
-An input lies there as the network first computes with it: as bytes, where these are quantised. An output lies there as
-it is before it is only moved, cast, or computed with element by element.
+An input is stored in the arena in the form in which the network first computes with it, such as int8 after its
+quantize. An output is stored in the form it has before its last moves, casts and elementwise ops.
 """
 
 from collections.abc import Sequence
@@ -26,10 +26,10 @@ class Body(NamedTuple):
 
 @dataclass(slots=True)
 class _Steps:
-    """loads, stores: steps that go before and after all others, by their places."""
+    """loads, stores: the steps that run before and after all others, in order."""
 
     program: Program
-    steps: list[Step | None]  # None: is among the loads or stores
+    steps: list[Step | None]  # None: moved to loads or stores
     buffers: list[Buffer]
     loads: list[Step]
     stores: list[Step]
@@ -52,7 +52,7 @@ class _Steps:
         return len(self.buffers) - 1
 
     def operand(self, i: int) -> View | None:
-        """The one operand of a step that moves, casts or computes element by element; None for other steps."""
+        """Returns the single operand of a step that copies, casts or computes elementwise, or None for other steps."""
         step = self.step(i)
         record = OPS.get(step.node.op)
         simple = step.kernel in CASTS or (record is not None and record.elementwise and record.kernel == step.kernel)
@@ -63,20 +63,20 @@ class _Steps:
         return views[0] if same else None
 
     def is_stored(self, buffer: int) -> bool:
-        """True if a step moved to the end reads the buffer; then its writer has to stay in front."""
+        """True if a step moved to the stores reads the buffer; its writer must then run before the stores."""
         return any(view is not None and view.buffer == buffer for step in self.stores for view in step.inputs)
 
     def is_mine(self, view: View) -> bool:
-        """True if the view is a whole buffer of the arena."""
+        """True if the view covers a whole buffer of the arena."""
         buffer = self.buffers[view.buffer]
         return buffer.kind == "arena" and not buffer.surface and not view.ring and buffer.bytes == view.type.bytes
 
 
 def hold(program: Program) -> tuple[Program, Body]:
-    """The program with its inputs and outputs in the arena."""
+    """Returns the program with inputs and outputs in the arena, and the range of its body."""
     work = _Steps(program, list(program.steps), list(program.buffers), [], [])
     for port in program.inputs:
-        if port.streamed:  # comes through the arena as it is
+        if port.streamed:  # a streamed input passes through the arena already
             continue
         if (readers := work.users(port.view.buffer, False)) and program.buffers[port.view.buffer].kind == "port":
             _load(work, port.view, readers)
@@ -140,7 +140,7 @@ def _store(work: _Steps, port: View, writers: Sequence[int]) -> None:
 
 
 def _copy(near: Step, view: View, to: int, source: int) -> Step:
-    """A copy of all that the view shows, near another step."""
+    """Returns a step that copies all elements of the view. near: the step whose node and arithmetic it gets."""
     kind = TensorType(view.type.dtype, view.type.shape)
     whole = View(source, 0, kind, dense_strides(kind))
     return Step("copy", near.node, (whole,), (replace(whole, buffer=to),), {}, near.numerics)

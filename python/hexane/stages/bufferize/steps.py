@@ -1,4 +1,4 @@
-"""Writes the steps of nodes whose operands have their places."""
+"""Creates the steps of nodes whose operands are placed."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,14 +10,14 @@ from hexane.targets import Kernels, Target
 
 
 class Operands(NamedTuple):
-    """Where a step reads and writes."""
+    """The views that a step reads and writes."""
 
     inputs: Sequence[View]
     outputs: Sequence[View]
 
 
 class Copy(NamedTuple):
-    """Elements that have to be in another place as well."""
+    """A copy of elements to a second place."""
 
     source: View
     target: View
@@ -31,9 +31,9 @@ def emit_steps(
     operands: Mapping[int, Operands],
     done: Collection[int] = (),
 ) -> Iterator[Step]:
-    """The step of each node that computes something, followed by the node's copies, which are given by its id.
-    operands: other places to read and write than in `views`, by the id of the node. done: nodes, by id, that need no
-    step."""
+    """Yields the step of each node that computes something, followed by the node's copies. copies: by the id of a node.
+    operands: by the id of a node, the views that it reads and writes instead of those in `views`. done: ids of nodes
+    that need no step."""
     for node in order:
         if node.op not in (*LEAVES, "concat") and not OPS[node.op].view and id(node) not in done:
             elsewhere = operands.get(id(node))
@@ -46,7 +46,7 @@ def emit_steps(
 
 
 def kernel_attrs(node: Node, kernels: Kernels) -> Mapping[str, Any]:
-    """The values for the kernel's attribute struct."""
+    """Returns the values for the kernel's attribute struct."""
     record = OPS[node.op]
     if record.kernel_attrs is not None:
         return record.kernel_attrs(node.inputs, node.attrs)

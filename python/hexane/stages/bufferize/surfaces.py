@@ -1,8 +1,7 @@
-"""Chooses the values in surfaces: memory that programs of a device read and write, and where steps of the host compute
-too.
+"""Chooses which values lie in surfaces: memory that a device's programs and the host's steps both read and write.
 
-conv -> y          y has the rows that the program wants, if conv can write and all readers can read such rows;
- y -> program      else a copy goes between them
+conv -> y          y gets the row stride of the program, if conv can write and all readers can read such rows.
+ y -> program      Otherwise a copy is inserted between conv and the program.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,7 +17,8 @@ from hexane.targets import Kernels, Target
 def claim_surfaces(
     graph: Graph, order: Sequence[Node], aliases: Aliases, target: Target, users: Mapping[Value, Sequence[Node]]
 ) -> None:
-    """Gives results of programs their surfaces, and also operands of programs if their kernels can use the rows."""
+    """Assigns surfaces to the results of programs, and to operands of programs whose producers and readers support the
+    row stride."""
     ports = {port.value: port.name for port in reversed(graph.outputs)}
     for node in order:
         if node.op != PROGRAM:
@@ -40,12 +40,13 @@ def claim_surfaces(
 
 
 def leaf_layout(leaf: Value, users: Mapping[Value, Sequence[Node]], kernels: Kernels) -> Layout | None:
-    """The layout that an input, param or state has because a program reads it, and everybody else can read it so."""
+    """Returns the layout of an input, param or state that a program reads or writes, if all its readers support that
+    layout, else None."""
     same = list(_same_memory(leaf, users))
     readers = [node for value in same for node in users.get(value, ())]
     wanted = next((layout for node in readers for value, layout in _operands(node) if value in same), None)
     written = next((_made_by_program(node) for node in readers if node.inputs[0] == leaf), None)
-    if wanted and written:  # either may be written or read there
+    if wanted and written:  # the surface must hold both the read and the written layout
         wanted = wanted._replace(bytes=max(wanted.bytes, written.bytes))
     wanted = wanted or written
     if wanted is None:
@@ -55,7 +56,7 @@ def leaf_layout(leaf: Value, users: Mapping[Value, Sequence[Node]], kernels: Ker
 
 
 def in_layout(buffer: int, value: Value, layout: Layout) -> View:
-    """The value at the start of the buffer."""
+    """Returns the view of the value at the start of the buffer, in this layout."""
     return View(buffer, 0, value.type, canonical(layout.strides, value.type))
 
 
@@ -66,7 +67,7 @@ def _surface(aliases: Aliases, value: Value, layout: Layout, port: str = "") -> 
 
 
 def surface_buffer(kind: str, layout: Layout, number: int, name: str = "", leaf: Node | None = None) -> Buffer:
-    """A buffer that is a memory of its own, which a device knows."""
+    """Returns a buffer that is a memory of its own and is visible to a device."""
     leaf_type, data = (None, None) if leaf is None else (leaf.types[0], leaf.data)
     space = "" if kind == "port" else f"surface {number}"
     strides = () if leaf is None else canonical(layout.strides, leaf.types[0])
@@ -76,11 +77,11 @@ def surface_buffer(kind: str, layout: Layout, number: int, name: str = "", leaf:
 def equal_sizes(
     buffers: list[Buffer], programs: Iterable[tuple[Sequence[View], Sequence[View]]], swaps: Iterable[tuple[int, int]]
 ) -> list[Buffer]:
-    """The buffers, with surfaces of one size for all inputs of a program, and for all its outputs: as large as the
-    largest (constraints 2 and 18 of docs/mil.md).
+    """Returns the buffers with equal sizes for all input surfaces of a program, and for all its output surfaces: the
+    largest of each (constraints 2 and 18 of docs/mil.md).
 
-    A surface that several programs share makes all their surfaces as large. So does a state that is swapped with its
-    update.
+    A surface shared by several programs makes all their surfaces equally large. So does a state that is swapped with
+    its update.
     """
     group = list(range(len(buffers)))
 
@@ -106,7 +107,7 @@ def _operands(node: Node) -> Iterator[tuple[Value | None, Layout]]:
 
 
 def _made_by_program(node: Node) -> Layout | None:
-    """The layout of a state's update, if a program computes all of it."""
+    """Returns the layout of a state's update if a program computes all of it, else None."""
     update = node.inputs[1] if node.op == "write_state" else None
     if update is None or update.node.op != PROGRAM or node.types[0] != update.type:
         return None
@@ -114,7 +115,7 @@ def _made_by_program(node: Node) -> Layout | None:
 
 
 def _same_memory(value: Value, users: Mapping[Value, Sequence[Node]]) -> Iterator[Value]:
-    """The value, and its version after each write to it."""
+    """Yields the value, and its version after each write to it."""
     yield value
     for node in users.get(value, ()):
         if node.op == "write_state" and node.inputs[0] == value:

@@ -1,4 +1,4 @@
-"""The tensors of a program: the contents of its buffers, one after the other where a step overwrites its operand."""
+"""Finds the tensors of a program: the contents of each buffer between steps that overwrite the whole buffer."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -8,8 +8,8 @@ from hexane.program import Program, View
 
 @dataclass(slots=True)
 class Contents:
-    """The contents of a buffer between two steps that overwrite all of it. writers, readers: (step, operand of its
-    side), in order; views: their views. A concatenation has several writers."""
+    """The contents of a buffer between two steps that overwrite all of it. writers, readers: (step, position among its
+    outputs or inputs), in order. views: of the writers and readers. A concatenation has several writers."""
 
     buffer: int
     version: int
@@ -30,8 +30,8 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class Tensors:
-    """all: in the order of their buffers and versions. inputs, outputs: the places in `all` of each step's operands;
-    None for absent operands and for operands that no step writes."""
+    """all: the tensors in the order in which steps first touch them. inputs, outputs: for each step's operands the
+    index in `all`, or None for absent operands and for operands that no step writes."""
 
     all: list[Contents]
     inputs: list[tuple[int | None, ...]]
@@ -39,7 +39,7 @@ class Tensors:
 
 
 def find_tensors(program: Program) -> Tensors:
-    """The tensors in arenas and output ports that steps write."""
+    """Returns the tensors in arenas and output ports that steps write."""
     written = {view.buffer for step in program.steps for view in step.outputs}
     tensors = Tensors([], [], [])
     current: dict[int, int] = {}
@@ -76,7 +76,7 @@ def find_tensors(program: Program) -> Tensors:
 
 
 def overwrites(inputs: Iterable[View | None], out: View) -> bool:
-    """True if a step computes its result over an operand."""
+    """True if a step computes its result in the place of an operand."""
     return any(
         view is not None and (view.buffer, view.offset, view.strides) == (out.buffer, out.offset, out.strides)
         for view in inputs

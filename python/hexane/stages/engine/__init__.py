@@ -1,1 +1,1 @@
-"""The layers of a segment of the engine: their order, their memory, their weights and their arithmetic."""
+"""The layers of an engine segment: their order, memory, weights and arithmetic."""

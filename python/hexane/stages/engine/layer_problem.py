@@ -1,4 +1,4 @@
-"""A segment's layers and the tensors between them, as the scheduler and the allocator are asked about them."""
+"""Describes a segment's layers, and the tensors between them, for the scheduler and the allocator."""
 
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy
@@ -25,7 +25,7 @@ _WEIGHTED = ("anec.convolution", "anec.deconvolution", "anec.linear")
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """A tensor's rows in on-chip memory and its bytes in main memory; fields as `Tensor` has them."""
+    """A tensor's rows in on-chip memory and its bytes in main memory. The fields are those of `Tensor`."""
 
     row_bytes: int
     rows: int
@@ -37,7 +37,8 @@ class Footprint:
 
 @lru_cache(maxsize=1 << 12)
 def footprint(kind: TensorType, memory: Memory) -> Footprint:
-    """Rows (the last axis) at the smallest stride of the fewest bank conflicts."""
+    """Returns the footprint of a tensor. Rows (the last axis) have the smallest stride with the fewest bank
+    conflicts."""
     *outer, columns = kind.shape or (1,)
     row_bytes, rows = -(-columns * kind.dtype.bits // 8), prod(outer)
     if not row_bytes or not rows:
@@ -51,11 +52,11 @@ def footprint(kind: TensorType, memory: Memory) -> Footprint:
 
 
 class LayerProblem:
-    """Layers in the graph's order, tensors in the order they are first touched. Operands that come with a layer (its
-    weights, its slots' operands, one number per channel) are no tensors. A reshape that keeps the rows and a view of
-    whole rows are no layers. Their result is the tensor that they read: engines are told an address and the strides of
-    channels and heights. The result of write_state lies in the state, in main memory: who writes it does not touch it
-    on chip."""
+    """Layers in the graph's order, and tensors in the order in which they are first touched. Operands that are stored
+    with a layer (its weights, its slots' operands, one number per channel) are not tensors. A reshape that keeps the
+    rows, and a view of whole rows, are not layers. Their result counts as the tensor that they read, because the engine
+    is told an address and the strides of channels and heights. The result of write_state lies in the state, in main
+    memory: the write does not bring it on chip."""
 
     def __init__(self, graph: Graph, memory: Memory) -> None:
         roots, counts = set(graph.roots), graph.use_counts()
@@ -63,12 +64,12 @@ class LayerProblem:
         self.layers = [node for node in nodes if not _is_other_shape(node, roots, counts) and not _is_part(node, roots)]
         self.names = [node.where for node in self.layers]
         self.values: list[Value] = []
-        self.producers: list[int] = []  # -1: in main memory before the segment runs
+        self.producers: list[int] = []  # the layer that computes each tensor; -1: in main memory before the segment runs
         self.readers: list[list[int]] = []
         self.rewrites: list[int] = []
         self.makes: list[list[int]] = [[] for _ in self.layers]
         self.reads: list[list[int]] = [[] for _ in self.layers]
-        self.parts: list[list[int]] = [[] for _ in self.layers]  # elements that the layer reads of each of them
+        self.parts: list[list[int]] = [[] for _ in self.layers]  # for each tensor in `reads`, the number of elements that the layer reads
         self._index: dict[Value, int] = {}
         number = {node: i for i, node in enumerate(self.layers)}
         for node in nodes:
@@ -103,9 +104,9 @@ class LayerProblem:
         self.footprints = [footprint(v.type, memory) for v in self.values]
 
     def _state_edges(self) -> list[tuple[int, int]]:
-        """(before, after): a write precedes the readers of its result and follows the readers of the old value. A
-        reader that needs the update as well reads a copy, which is another tensor in main memory: save_states makes
-        it."""
+        """Returns (before, after) edges: a write precedes the readers of its result and follows the readers of the old
+        value. A reader of the old value that also needs the update reads the copy that save_states made, which is
+        another tensor in main memory."""
         written = [(self.rewrites[t], t) for t in range(len(self.values)) if self.rewrites[t] >= 0]
         edges = [(self.producers[t], reader) for _, t in written for reader in self.readers[t]]
         edges += [(self.producers[old], self.producers[t]) for old, t in written if self.producers[old] >= 0]
@@ -142,7 +143,8 @@ class LayerProblem:
         return result
 
     def ordered(self, order: Sequence[int]) -> "LayerProblem":
-        """The same with layers numbered in this order, tensors as they are touched first."""
+        """Returns the problem with layers numbered in this order, and tensors in the order in which they are
+        touched."""
         step = [0] * len(order)
         for i, layer in enumerate(order):
             step[layer] = i
@@ -168,18 +170,18 @@ class LayerProblem:
         return result
 
     def touches(self, tensor: int) -> list[int]:
-        """The layers in whose steps it is on chip, who makes it first."""
+        """Returns the layers during which the tensor is on chip, starting with its producer."""
         is_computed = self.producers[tensor] >= 0 and self.rewrites[tensor] < 0
         return [self.producers[tensor], *self.readers[tensor]] if is_computed else self.readers[tensor]
 
     def engines(self) -> list[Engine]:
-        """Transfers are everything that neither the array nor the planar engine does."""
+        """Returns the engine of each layer. Layers that neither the array nor the planar engine runs are transfers."""
         known = {op: _ENGINES.get(OPS[op].unit, "DMA") for op in {node.op for node in self.layers}}
         return [known[node.op] for node in self.layers]
 
     def scheduling(self, traffic: bool) -> _core.Scheduling:
-        """For orders: the results of layers, each on chip until its last reader has run. traffic: for partitions;
-        includes tensors that they load and have to store."""
+        """Returns the scheduling problem. For orders (no traffic): tensors are results of layers, each on chip until
+        its last reader has run. traffic: for partitions, includes tensors that have to be loaded and stored."""
         chosen = [
             t
             for t in range(len(self.values))
@@ -199,9 +201,9 @@ class LayerProblem:
 
 
 def _is_other_shape(node: Node, roots: Collection[Value], counts: Mapping[Value, int]) -> bool:
-    """True if a node only changes the shape under which its readers take a tensor.
+    """True if the node only changes the shape in which its readers see a tensor.
 
-    At the end of a segment a layer has to write the tensor, for this reader alone.
+    If the tensor is an output of the segment, a layer must write it, and this node must be its only reader.
     """
     x = node.inputs[0] if node.op in VIEWS else None
     if x is None or x.node.op in ("const", "param") or not keeps_rows(x.shape, node.types[0].shape):
@@ -212,10 +214,10 @@ def _is_other_shape(node: Node, roots: Collection[Value], counts: Mapping[Value,
 
 
 def _is_part(node: Node, roots: Collection[Value]) -> bool:
-    """True if a node only selects the rows of a layer's result that its readers take.
+    """True if the node only selects rows of a layer's result for its readers.
 
-    Their addresses are multiples of the stride of rows. At the end of a segment a layer has to write the part alone,
-    and of a tensor in main memory only the part should be loaded.
+    The address of these rows is a multiple of the row stride. False for an output of the segment, which a layer has to
+    write separately. False for a tensor in main memory, of which only the selected rows should be loaded.
     """
     x = node.inputs[0] if node.op == "anec.input_view" else None
     while x is not None and x.node.op in VIEWS:
@@ -226,7 +228,7 @@ def _is_part(node: Node, roots: Collection[Value]) -> bool:
 
 
 def _comes_with(node: Node, place: int, value: Value) -> bool:
-    """True if an operand is part of the layer."""
+    """True if an operand is stored with the layer."""
     op = OPS[node.op]
     if op.takes_slots and place >= len(op.inputs):
         return True

@@ -1,4 +1,4 @@
-"""Gives the steps of the engine the arithmetic of the chip, where there is a kernel that computes in it."""
+"""Assigns the steps of the engine the chip's arithmetic, if there is a kernel for it."""
 
 from dataclasses import replace
 
@@ -12,17 +12,17 @@ from hexane.targets.kernels import kernels
 
 
 def engine_arithmetic(chip: Chip) -> Numerics:
-    """The arithmetic of a chip: whether it takes Winograd's products, and its activation tables."""
+    """Returns the arithmetic of a chip: whether it uses Winograd products, and its activation tables."""
     tables = {name: table.parameters for name, table in activations().items()}
     return Numerics(f"{chip.name} engine", "engine", {"winograd": int(chip.gates.winograd or 0), **tables})
 
 
 def in_engine_numerics(program: Program, chip: Chip, host: Numerics) -> Program:
-    """The program whose steps on the engine compute as the chip does, as far as known. host: the arithmetic of the
-    host, which casts the values that go to the engine.
+    """Returns the program with the engine's steps computed in the chip's arithmetic, as far as it is known. host: the
+    arithmetic of the host, which casts the values that go to the engine.
 
-    A decision for each such step says by which rule it computes, and how that is known (`engine_rules`). Steps that
-    only move elements get none: they are the same in any arithmetic.
+    Each such step gets a decision with its rule and how the rule is known (`engine_rules`). Steps that only move
+    elements get no decision, because they are the same in any arithmetic.
     """
     known, moves = kernels("engine"), kernels("any")
     arithmetic = engine_arithmetic(chip)
@@ -56,7 +56,7 @@ def in_engine_numerics(program: Program, chip: Chip, host: Numerics) -> Program:
 
 
 def _is_port_cast(step: Step, computed: set[int]) -> bool:
-    """True if a step casts an operand of the segment to fp16: an input of the model, or a result of the host."""
+    """True if a step casts a float operand of the segment to fp16. The operand is a model input or a host result."""
     if step.kernel != "cast" or step.outputs[0].type.dtype is not FP16:
         return False
     source = step.node.inputs[0]

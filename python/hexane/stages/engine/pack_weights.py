@@ -1,4 +1,4 @@
-"""The weights of a layer as the engines read them: groups of output channels, dealt to the engines in turn."""
+"""Computes the packed form of a layer's weights: groups of output channels, assigned to the engines round-robin."""
 
 from math import prod
 
@@ -16,12 +16,12 @@ _WEIGHTED = ("anec.convolution", "anec.deconvolution", "anec.linear")
 
 
 def pack_weights(node: Node, chip: Chip) -> Weights | None:
-    """None for a layer that has no weights of its own. No source says how the weights of transposed convolutions are
-    packed: they are counted like a convolution's with the same channels.
+    """Returns the packed form of a layer's weights, or None if it has none. No source says how weights of transposed
+    convolutions are packed: they count as a convolution's with the same channels.
 
     Groups have the size measured on M6, but at most the power of two that holds the output channels of one convolution
-    group, because an engine's group has channels of one such group only. Pruned weights are a mask of one bit each,
-    dealt likewise, and their numbers. A constant that ops other than products read too is written whole, and counted
+    group, because an engine's group has channels of one such group only. Pruned weights are a mask with one bit per
+    weight, assigned likewise, and the nonzero numbers. A constant that other ops read too is stored dense, but counted
     pruned.
     """
     if node.op not in _WEIGHTED or not is_weight(node.inputs[1]):

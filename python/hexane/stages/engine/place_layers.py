@@ -1,5 +1,5 @@
-"""Where the tensors of a segment's layers lie on chip: allocation types, offsets, spills; and which layers could run
-together."""
+"""Places the tensors of a segment's layers on chip: allocation types, offsets, spills. Also finds the layers that could
+run at the same time."""
 
 import itertools
 import os
@@ -37,7 +37,7 @@ _TYPES, _PAIRS = "guide ch22, table 22.2", "guide ch22, decoded; not seen on sil
 
 @dataclass(frozen=True, slots=True)
 class PlacedLayers:
-    """Layers, tensors and partitions of a segment, or of several, numbered through all of them."""
+    """Layers, tensors and partitions of one or several segments, with consecutive numbers over all segments."""
 
     layers: tuple[Layer, ...] = ()
     tensors: tuple[Tensor, ...] = ()
@@ -53,7 +53,7 @@ class PlacedLayers:
         )
 
     def into(self, program: Program) -> Program:
-        """The program with these."""
+        """Returns the program with these layers, tensors, partitions and decisions."""
         return replace(
             program,
             layers=self.layers,
@@ -64,8 +64,8 @@ class PlacedLayers:
 
 
 def place_layers(schedule: LayerSchedule, chip: Chip, segment: int, before: PlacedLayers) -> PlacedLayers:
-    """A segment's layers on chip, numbered from the layers of the segments before it. With HEXANE_VERIFY=1 each answer
-    is checked by code of its own."""
+    """Returns a segment's layers placed on chip. before: the layers of earlier segments, after which the numbers start.
+    With HEXANE_VERIFY=1 independent code checks each result."""
     placer = _Placer(schedule, chip, segment, (len(before.layers), len(before.tensors), len(before.partitions)))
     placer.choose_types()
     placer.find_pairs()
@@ -74,8 +74,7 @@ def place_layers(schedule: LayerSchedule, chip: Chip, segment: int, before: Plac
 
 
 class _Placer:
-    """Layers and tensors are numbered as in the problem until `records`: a layer's number is the step in which it
-    runs."""
+    """Until `records`, layers and tensors have the problem's numbers: a layer's number is the step in which it runs."""
 
     def __init__(self, schedule: LayerSchedule, chip: Chip, segment: int, first: tuple[int, int, int]) -> None:
         self.schedule, self.chip, self.segment, self.first = schedule, chip, segment, first
@@ -91,7 +90,7 @@ class _Placer:
         self.stored = [self._is_stored(t) for t in range(len(self.problem.values))]
 
     def _is_stored(self, tensor: int) -> bool:
-        """True if the tensor goes to main memory, because it is needed after the segment or by a later partition."""
+        """True if the tensor goes to main memory, because the segment's readers or a later partition need it."""
         p, touches = self.problem, self.touches[tensor]
         crosses = bool(touches) and self.partition[touches[0]] != self.partition[touches[-1]]
         return p.producers[tensor] >= 0 and (p.kept[tensor] or crosses)
@@ -107,8 +106,9 @@ class _Placer:
         self.types, self.breaks = types.tolist(), breaks.tolist()
 
     def _operand(self, tensor: int) -> tuple[int, ...]:
-        """A tile is a block of rows: as many blocks as M6 was seen to cut a tensor into, one more than it fills on-chip
-        memory. The producer is two tiles ahead; the reader's first tile also needs its kernel's overlap."""
+        """Returns the operand of the allocator for a tensor. A tile is a block of rows. The number of blocks is as seen
+        on M6, one more than the tensor fills on-chip memory. The producer is two tiles ahead. The reader's first tile
+        also needs the overlap of its kernel."""
         p = self.problem
         shape = (1, 1, 1, *p.values[tensor].shape)[-3:]
         blocks = p.footprints[tensor].bytes // self.chip.memory.working_set + 1
@@ -118,7 +118,7 @@ class _Placer:
         return (p.producers[tensor], int(p.kept[tensor]), 0, p.rewrites[tensor], *extents, *extents, ahead, needed)
 
     def _window(self, layers: Sequence[int]) -> int:
-        """The most rows that one of them needs at once."""
+        """Returns the most rows that one of these layers needs at once."""
         return max([self.windows[layer] for layer in layers], default=1)
 
     def find_pairs(self) -> None:
@@ -175,7 +175,7 @@ class _Placer:
             self._stay(number, tensor, layers, row, out, tuple(at))
 
     def _tile(self, tensor: int, layers: Sequence[int]) -> int:
-        """The rows of the image that a reader's kernel spans, in all channels."""
+        """Returns the bytes of the image rows that a reader's kernel spans, in all channels."""
         shape, size = self.problem.values[tensor].shape, self.problem.footprints[tensor].bytes
         height = max(shape[-2], 1) if len(shape) > 2 else 1
         return -(-size // height) * min(self._window(layers), height)
@@ -306,7 +306,8 @@ class _Placer:
                 decisions.append(Decision("pack", layer.name, "packed", words, "M6 study"))
 
     def _concatenated(self, layer: Layer, node: Node) -> Decision:
-        """Along the width, an operand is written into the result where its rows begin and end at whole granules."""
+        """Returns the decision for a concatenation along the width: an operand is written directly into the result if
+        its rows begin and end at whole granules, else copied."""
         sizes = [-(-v.shape[-1] * v.dtype.bits // 8) for v in node.inputs if v is not None]
         granule = self.chip.memory.dma_granule
         pieces = _core.concat_rows(sizes, granule)
@@ -327,7 +328,7 @@ def _places(stay: Stay) -> str:
 
 
 def _window(node: Node) -> int:
-    """Rows of its input that a layer needs for one row of its result."""
+    """Returns the rows of its input that a layer needs for one row of its result."""
     sizes = node.attrs.get("kernel_sizes", ())
     if len(sizes) < 2:
         return 1

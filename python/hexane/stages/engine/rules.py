@@ -1,4 +1,4 @@
-"""By which rule the engine computes a kernel's op, and how that is known. docs/numerics.md describes the rules."""
+"""The rule by which the engine computes each kernel's op, and how the rule is known. docs/numerics.md has the rules."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Rule:
     status: str
 
     def __str__(self) -> str:
-        """measured: one rounding to fp16, halves away from zero"""
+        """Returns the rule with its status, such as "measured: one rounding to fp16, halves away from zero"."""
         return f"{self.status}: {self.text}"
 
 
@@ -77,7 +77,7 @@ _RULES = {
     "celu": Rule("a gain, exp by the table of exp2, less 1, a gain: each step rounded to fp16", "inferred"),
     "scaled_tanh": Rule("a gain, the table of tanh, a gain: each step rounded to fp16", "inferred"),
     "dequantize": Rule(f"less the zero point, times the scale in fp32, {_ONE_ROUNDING}", "inferred"),
-    # Ops of the engine whose steps nobody has published.
+    # Ops of the engine whose steps are not published.
     "atan": Rule(f"{_FORMULA}; the compiler has two tables, whose knots are not published", "open"),
     "pow": Rule(f"{_FORMULA}; M5 errs by 0.00018 on unnamed numbers, about what one rounding does", "open"),
     "cumsum": Rule(f"{_FORMULA}; in which order the chip adds is not published", "open"),
@@ -93,8 +93,8 @@ _IEEE = {  # no kernel computes these in the engine's arithmetic
 
 
 def rule_of(kernel: str, epilogue: Sequence[EpilogueSlot] = ()) -> Rule:
-    """The rule of a kernel of the engine's family. Fused activations have their own rules, with the status "open" if
-    none is known."""
+    """Returns the rule of a kernel in the engine's arithmetic. The rules of fused activations are appended. A rule with
+    an unknown part has the status "open"."""
     rule = _rule(kernel)
     for slot in epilogue:
         after = _rule(slot.op)
@@ -109,7 +109,7 @@ def rule_of(kernel: str, epilogue: Sequence[EpilogueSlot] = ()) -> Rule:
 
 
 def ieee_rule_of(kernel: str) -> Rule:
-    """Why a step of the engine computes in IEEE arithmetic."""
+    """Returns why a step of the engine is computed in IEEE arithmetic."""
     return _IEEE.get(kernel, UNKNOWN)
 
 

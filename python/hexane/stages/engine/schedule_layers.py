@@ -1,4 +1,4 @@
-"""The order of a segment's layers, and where it is cut into partitions."""
+"""Chooses the order of a segment's layers and divides them into partitions."""
 
 import os
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ _SOURCE = "guide ch22"
 
 @dataclass(frozen=True, slots=True)
 class LayerSchedule:
-    """problem: its layers in the order they run. rules: the tie-break that chose each layer; "" if the order is not the
-    list scheduler's. partitions: rows as returned by `_core.Scheduling.partition`."""
+    """problem: the layers in execution order. rules: the tie-break that chose each layer, or "" if the list scheduler
+    did not choose the order. partitions: rows as returned by `_core.Scheduling.partition`."""
 
     problem: LayerProblem
     rules: list[str]
@@ -27,15 +27,16 @@ class LayerSchedule:
 
     @property
     def values(self) -> list[list[Value]]:
-        """The results of each layer, in the order they run."""
+        """The results of each layer, in execution order."""
         return [list(node.values) for node in self.problem.layers]
 
 
 def schedule_layers(graph: Graph, chip: Chip, kind: str = "apple") -> LayerSchedule:
-    """ "apple": the list scheduler of the engine's compiler. "optimal": the order that keeps fewest bytes on chip, with the proven bound.
+    """Returns the schedule of a segment. kind "apple": the list scheduler of the engine's compiler. kind "optimal": the
+    order that keeps the fewest bytes on chip, with a bound.
 
-    With HEXANE_VERIFY=1 orders and partitions are judged by code that the solvers do not share: Error for one that is not sound.
-    """  # noqa: E501
+    With HEXANE_VERIFY=1 independent code checks orders and partitions and raises Error for an invalid one.
+    """
     checks = os.environ.get("HEXANE_VERIFY") == "1"
     memory = chip.memory
     problem = LayerProblem(graph, memory)
@@ -83,7 +84,7 @@ def schedule_layers(graph: Graph, chip: Chip, kind: str = "apple") -> LayerSched
 
 
 def _why(rule: str, row: list[int]) -> str:
-    """The comparison that the list scheduler made; zero scores are left out."""
+    """Returns the comparison that the list scheduler made, without zero scores."""
     _, ring, branch, merge, begun, footprint = row
     scores = {"ring": ring, "branch": branch, "merge": merge, "branch begun": begun, "footprint": footprint}
     said = ", ".join([f"{name} {score}" for name, score in scores.items() if score])
@@ -91,7 +92,7 @@ def _why(rule: str, row: list[int]) -> str:
 
 
 def _live(peak: int, working_set: int) -> str:
-    """Says how many bytes the live tensors of an order take."""
+    """Returns a text with the peak of an order's live bytes."""
     if peak <= working_set:
         return f"live tensors take {peak} bytes on chip at most"
     return f"live tensors take {peak} bytes at most, the chip holds {working_set}: tiles or main memory hold the rest"
